@@ -5,14 +5,15 @@
 //
 // The kernels of a backend and the local work of hooks on its device, against
 // PyTorch on the same device and against a copy of as many bytes within its
-// memory, which is the roofline of everything here. Arrays are larger than a
-// GPU's second-level cache, so caches need no flushing.
+// memory, which is the roofline of everything here. Large arrays and all copies
+// are larger than a GPU's second-level cache, so caches need no flushing; small
+// ones show what a call costs the host.
 //
 //===----------------------------------------------------------------------===//
 #include "benches.h"
 
 #include "backend/backend_store.h"
-#include "device_graph.h"
+#include "device_stream.h"
 #include "powersgd_bucket.h"
 #include "work_device.h"
 
@@ -21,6 +22,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <cstring>
 
 using namespace ddphook;
 using namespace ddphook::bench;
@@ -33,28 +35,23 @@ constexpr int kSamples = 5;
 constexpr double kSampleSeconds = 2e-3;
 constexpr int64_t kPowerSgdBytesPerElement = 28;
 
+/// So many calls fit into a GPU's queue that the host need not wait for room.
+constexpr int64_t kMostCalls = 200;
+
 using Body = std::function<Status()>;
 
-Status timeCalls(WorkDevice &device, const Body &body, int64_t calls,
-                 double *seconds) {
-  DDPHOOK_RETURN_IF_ERROR(device.synchronize());
-  const double begin = now();
-  for (int64_t i = 0; i < calls; ++i)
-    DDPHOOK_RETURN_IF_ERROR(body());
-  DDPHOOK_RETURN_IF_ERROR(device.synchronize());
-  *seconds = (now() - begin) / static_cast<double>(calls);
-  return Status::ok();
-}
-
-Status sample(WorkDevice &device, const Body &body, Samples *samples) {
-  double seconds = 0;
-  DDPHOOK_RETURN_IF_ERROR(timeCalls(device, body, 1, &seconds));
-  const double once = std::max(seconds, 1e-7);
+Status sample(DeviceStream &stream, const Body &body, Samples *samples,
+              Samples *host) {
+  CallTimes times;
+  for (int warmUp = 0; warmUp < 2; ++warmUp)
+    DDPHOOK_RETURN_IF_ERROR(stream.time(body, 1, &times));
+  const double once = std::max(times.device, 1e-7);
   const auto calls =
-      std::clamp<int64_t>(std::llround(kSampleSeconds / once), 1, 10000);
+      std::clamp<int64_t>(std::llround(kSampleSeconds / once), 1, kMostCalls);
   for (int i = 0; i < kSamples; ++i) {
-    DDPHOOK_RETURN_IF_ERROR(timeCalls(device, body, calls, &seconds));
-    samples->add({seconds});
+    DDPHOOK_RETURN_IF_ERROR(stream.time(body, calls, &times));
+    samples->add({times.device});
+    host->add({times.host});
   }
   return Status::ok();
 }
@@ -67,18 +64,29 @@ struct Work {
   std::string torchJob, torchKind; ///< no job: no baseline
 };
 
+/// What every section has at hand.
+struct Bench {
+  WorkDevice &device;
+  DeviceStream &stream;
+  const Options &options;
+  TorchProcess *torch; ///< none: no baseline
+  Report &report;
+};
+
 /// Measures works in turns with PyTorch. The first one is the copy.
-Status measure(WorkDevice &device, const std::vector<Work> &works,
-               const Options &options, TorchProcess *torch, Section &section) {
-  std::vector<Samples> ours(works.size()), theirs(works.size());
-  for (int round = 0; round < options.rounds; ++round)
+Status measure(Bench &bench, const std::vector<Work> &works, Section &section) {
+  std::vector<Samples> ours(works.size()), host(works.size()),
+      theirs(works.size());
+  for (int round = 0; round < bench.options.rounds; ++round)
     for (size_t w = 0; w < works.size(); ++w) {
-      DDPHOOK_RETURN_IF_ERROR(sample(device, works[w].body, &ours[w]));
-      if (!torch || works[w].torchJob.empty())
+      DDPHOOK_RETURN_IF_ERROR(
+          sample(bench.stream, works[w].body, &ours[w], &host[w]));
+      if (!bench.torch || works[w].torchJob.empty())
         continue;
       TorchAnswer answer;
-      DDPHOOK_RETURN_IF_ERROR(torch->run(works[w].torchJob, works[w].torchKind,
-                                         Caches::Warm, kSamples, &answer));
+      DDPHOOK_RETURN_IF_ERROR(bench.torch->run(works[w].torchJob,
+                                               works[w].torchKind, Caches::Warm,
+                                               kSamples, &answer));
       theirs[w].add(answer.seconds);
     }
   const double copySeconds =
@@ -86,6 +94,7 @@ Status measure(WorkDevice &device, const std::vector<Work> &works,
   for (size_t w = 0; w < works.size(); ++w) {
     Result &result = section.add(works[w].name, Caches::Warm, works[w].bytes);
     result.samples = ours[w];
+    result.hostSeconds = host[w].median();
     if (w > 0)
       result.ofBestCopy = ours[w].median() /
                           (copySeconds * static_cast<double>(works[w].bytes));
@@ -95,7 +104,9 @@ Status measure(WorkDevice &device, const std::vector<Work> &works,
                                  theirs[w].median() / ours[w].median());
     section.add("  PyTorch", Caches::Warm, works[w].bytes).samples = theirs[w];
   }
-  return Status::ok();
+  bench.report.print(section);
+  // What was measured is there, whatever ends the program later.
+  return bench.report.writeJson();
 }
 
 /// The table's functions as bodies. Keeps where their messages go.
@@ -185,37 +196,64 @@ private:
   ddphook_communicator_t *group = nullptr;
 };
 
+/// So many elements at the end of an array are compared.
+constexpr int64_t kMostCompared = 1 << 24;
+
 /// Compares what a call left in `out` with scalar code.
 Status verify(const DeviceArray &out, int64_t n, const Body &body,
               const std::function<float(float)> &expected,
               const std::string &what, Report &report) {
-  DDPHOOK_RETURN_IF_ERROR(out.fill(0xff));
+  const int64_t count = std::min(n, kMostCompared), first = n - count;
+  std::vector<float> got(static_cast<size_t>(count));
+  std::memset(got.data(), 0xff, static_cast<size_t>(4 * count));
+  DDPHOOK_RETURN_IF_ERROR(out.write(got.data(), 4 * count, 4 * first));
   DDPHOOK_RETURN_IF_ERROR(body());
-  std::vector<float> got(static_cast<size_t>(n));
-  DDPHOOK_RETURN_IF_ERROR(out.read(got.data(), 4 * n));
+  DDPHOOK_RETURN_IF_ERROR(out.read(got.data(), 4 * count, 4 * first));
   bool right = true;
-  for (int64_t i = 0; i < n; ++i)
-    right &= got[static_cast<size_t>(i)] == expected(inputElement(i, 0));
+  for (int64_t i = 0; i < count; ++i)
+    right &=
+        got[static_cast<size_t>(i)] == expected(inputElement(first + i, 0));
   report.verified(what, right);
   return Status::ok();
 }
 
-Status benchElements(WorkDevice &device, const Options &options,
-                     TorchProcess *torch, Report &report) {
-  const int64_t n = 4 * options.elements();
-  std::unique_ptr<DeviceArray> in, half, out;
-  DDPHOOK_RETURN_IF_ERROR(DeviceArray::allocate(device, 4 * n, &in));
-  DDPHOOK_RETURN_IF_ERROR(DeviceArray::allocate(device, 2 * n, &half));
-  DDPHOOK_RETURN_IF_ERROR(DeviceArray::allocate(device, 4 * n, &out));
-  std::vector<float> input(static_cast<size_t>(n));
-  fillInput(input.data(), n, 0);
-  DDPHOOK_RETURN_IF_ERROR(in->write(input.data(), 4 * n));
-  GroupOfOne group(device);
-  DDPHOOK_RETURN_IF_ERROR(group.create(2 * n));
+std::string sizeOf(int64_t elements) {
+  char text[32];
+  const double kib = static_cast<double>(elements) / 256;
+  std::snprintf(text, sizeof(text), kib < 1024 ? "%.3g KiB" : "%.4g MiB",
+                kib < 1024 ? kib : kib / 1024);
+  return text;
+}
 
-  Calls calls(device);
-  void *const x = in->as<void>(), *const y = out->as<void>();
-  void *const h = half->as<void>();
+/// Arrays of f32, as large as the largest bucket, with what each section takes
+/// the beginning of.
+struct Arrays {
+  std::unique_ptr<DeviceArray> in, half, out;
+
+  Status allocate(WorkDevice &device, int64_t n) {
+    DDPHOOK_RETURN_IF_ERROR(DeviceArray::allocate(device, 4 * n, &in));
+    DDPHOOK_RETURN_IF_ERROR(DeviceArray::allocate(device, 2 * n, &half));
+    DDPHOOK_RETURN_IF_ERROR(DeviceArray::allocate(device, 4 * n, &out));
+    std::vector<float> input(static_cast<size_t>(n));
+    fillInput(input.data(), n, 0);
+    return in->write(input.data(), 4 * n);
+  }
+};
+
+Status benchElements(Bench &bench, const Arrays &arrays, int64_t n) {
+  Report &report = bench.report;
+  GroupOfOne group(bench.device);
+  DDPHOOK_RETURN_IF_ERROR(group.create(2 * n));
+  if (bench.torch) {
+    TorchAnswer answer;
+    DDPHOOK_RETURN_IF_ERROR(bench.torch->run("elements", std::to_string(n),
+                                             Caches::Warm, 0, &answer));
+  }
+
+  Calls calls(bench.device);
+  void *const x = arrays.in->as<void>(), *const y = arrays.out->as<void>();
+  void *const h = arrays.half->as<void>();
+  const std::string size = sizeOf(n) + ", ";
   std::vector<Work> works = {
       {"copy", 8 * n, calls.copy(y, x, 4 * n), "copy", ""}};
   for (auto [name, type] :
@@ -225,13 +263,14 @@ Status benchElements(WorkDevice &device, const Options &options,
     const Body decompress = calls.cast(h, type, y, Dtype::F32, n);
     auto rounded = [type = type](float v) { return roundScalar(v, type); };
     DDPHOOK_RETURN_IF_ERROR(compress());
-    DDPHOOK_RETURN_IF_ERROR(verify(*out, n, decompress, rounded,
-                                   std::string("cast to ") + name + " and back",
+    DDPHOOK_RETURN_IF_ERROR(verify(*arrays.out, n, decompress, rounded,
+                                   size + "cast to " + name + " and back",
                                    report));
     const Body hook = calls.allReduce(group.get(), type, x, y, n);
     const std::string hookName = type == Dtype::F16 ? "fp16" : "bf16";
-    DDPHOOK_RETURN_IF_ERROR(verify(
-        *out, n, hook, rounded, hookName + " hook in a group of one", report));
+    DDPHOOK_RETURN_IF_ERROR(verify(*arrays.out, n, hook, rounded,
+                                   size + hookName + " hook in a group of one",
+                                   report));
     works.push_back(
         {std::string("cast f32 to ") + name, 6 * n, compress, "cast", name});
     works.push_back({std::string("cast ") + name + " to f32", 6 * n, decompress,
@@ -241,53 +280,61 @@ Status benchElements(WorkDevice &device, const Options &options,
   }
   const Body half2 = calls.divide(x, y, n, 2);
   DDPHOOK_RETURN_IF_ERROR(verify(
-      *out, n, half2, [](float v) { return v / 2; }, "division", report));
+      *arrays.out, n, half2, [](float v) { return v / 2; }, size + "division",
+      report));
   works.push_back({"divide f32", 8 * n, half2, "divide", ""});
   const Body twice = calls.add(x, x, y, n);
   DDPHOOK_RETURN_IF_ERROR(verify(
-      *out, n, twice, [](float v) { return v + v; }, "addition", report));
+      *arrays.out, n, twice, [](float v) { return v + v; }, size + "addition",
+      report));
   // One array read twice moves once.
   works.push_back({"add f32 to itself", 8 * n, twice, "", ""});
 
-  Section &section =
-      report.addSection("element-wise kernels on '" + options.device +
-                            "'; GB/s of what has to move",
-                        {"PyTorch"});
-  DDPHOOK_RETURN_IF_ERROR(measure(device, works, options, torch, section));
-  report.print(section);
-  return Status::ok();
+  Section &section = report.addSection(
+      "element-wise kernels on '" + bench.options.device + "', arrays of " +
+          sizeOf(n) + "; GB/s of what has to move",
+      {"PyTorch"});
+  return measure(bench, works, section);
 }
 
-Status benchLowRank(WorkDevice &device, const BucketShape &shape,
-                    const Options &options, TorchProcess *torch,
-                    Report &report) {
+/// Whether PowerSGD compresses the first tensor, a matrix, at that rank.
+bool isCompressed(const BucketShape &shape, int64_t rank) {
+  const std::vector<int64_t> &matrix = shape.tensors.front();
+  return 2 * rank * (matrix[0] + matrix[1]) < matrix[0] * matrix[1];
+}
+
+Status benchLowRank(Bench &bench, const Arrays &arrays, int64_t arrayElements,
+                    const BucketShape &shape) {
   const int64_t n = shape.elements();
-  std::unique_ptr<DeviceArray> from, to;
-  DDPHOOK_RETURN_IF_ERROR(DeviceArray::allocate(device, 4 * n, &from));
-  DDPHOOK_RETURN_IF_ERROR(DeviceArray::allocate(device, 4 * n, &to));
-  Calls calls(device);
+  Report &report = bench.report;
+  Calls calls(bench.device);
   std::vector<Work> works = {
-      {"copy", 8 * n, calls.copy(to->as<void>(), from->as<void>(), 4 * n), "",
-       ""}};
+      {"copy of " + sizeOf(arrayElements), 8 * arrayElements,
+       calls.copy(arrays.out->as<void>(), arrays.in->as<void>(),
+                  4 * arrayElements),
+       "", ""}};
   std::vector<std::unique_ptr<PowerSgdBucket>> buckets;
   std::vector<std::unique_ptr<DeviceGraph>> graphs;
-  for (int64_t rank : {1, 2, 4, 8}) {
+  for (int64_t rank : {1, 4, 8, 32}) {
+    if (!isCompressed(shape, rank))
+      continue;
     const std::string name = "rank " + std::to_string(rank);
     const std::string kind = nlohmann::json{
         {"shapes", shape.tensors},
         {"rank", rank},
         {"together", false}}.dump();
-    buckets.push_back(std::make_unique<PowerSgdBucket>(device, shape, rank, n));
+    buckets.push_back(
+        std::make_unique<PowerSgdBucket>(bench.device, shape, rank, n));
     PowerSgdBucket &bucket = *buckets.back();
     DDPHOOK_RETURN_IF_ERROR(bucket.prepare());
     DDPHOOK_RETURN_IF_ERROR(bucket.step());
     bool right = false;
     DDPHOOK_RETURN_IF_ERROR(checkFirstStep(bucket, &right));
     report.verified(shape.name + ", " + name + ": result and error", right);
-    if (torch) {
+    if (bench.torch) {
       TorchAnswer answer;
       DDPHOOK_RETURN_IF_ERROR(
-          torch->run("powersgd", kind, Caches::Warm, 0, &answer));
+          bench.torch->run("powersgd", kind, Caches::Warm, 0, &answer));
       std::vector<double> ours;
       DDPHOOK_RETURN_IF_ERROR(bucket.describe(&ours));
       report.verified(shape.name + ", " + name + " against PyTorch",
@@ -297,7 +344,7 @@ Status benchLowRank(WorkDevice &device, const BucketShape &shape,
     auto step = [&bucket] { return bucket.step(); };
     works.push_back({name, bytes, step, "powersgd", kind});
     std::unique_ptr<DeviceGraph> graph;
-    DDPHOOK_RETURN_IF_ERROR(DeviceGraph::capture(device, step, &graph));
+    DDPHOOK_RETURN_IF_ERROR(bench.stream.capture(step, &graph));
     if (!graph)
       continue;
     graphs.push_back(std::move(graph));
@@ -305,36 +352,40 @@ Status benchLowRank(WorkDevice &device, const BucketShape &shape,
         {name + ", as a graph", bytes,
          [replay = graphs.back().get()] { return replay->launch(); }, "", ""});
   }
-  char size[32];
-  std::snprintf(size, sizeof(size), "%.3g MiB",
-                static_cast<double>(n) / (1 << 18));
   Section &section = report.addSection(
-      "PowerSGD's local work on '" + options.device + "', " + shape.name +
-          " of " + size + "; GB/s of 28 bytes an element",
+      "PowerSGD's local work on '" + bench.options.device + "', " + shape.name +
+          " of " + sizeOf(n) + "; GB/s of 28 bytes an element",
       {"PyTorch"});
-  DDPHOOK_RETURN_IF_ERROR(measure(device, works, options, torch, section));
-  report.print(section);
-  return Status::ok();
+  return measure(bench, works, section);
 }
 
 } // namespace
 
 Status bench::benchDevice(const Options &options, TorchProcess *,
                           Report &report) {
+  // Of the 25 MiB that the bucket has by itself: 64 KiB, 64 MiB and 1 GiB.
+  const int64_t bucket = options.elements();
+  const int64_t small = std::max<int64_t>(bucket / 400, 1);
+  const int64_t large = bucket * 64 / 25, largest = 16 * large;
   std::unique_ptr<WorkDevice> device;
   DDPHOOK_RETURN_IF_ERROR(
       WorkDevice::open(options.device, /*threads=*/1, &device));
   std::unique_ptr<TorchProcess> torch;
+  // An emulated device is none of PyTorch's.
   const std::string place =
-      device->table().memory_is_host ? "--device=cpu" : "--device=cuda";
+      options.device == "cuda" ? "--device=cuda" : "--device=cpu";
   DDPHOOK_RETURN_IF_ERROR(TorchProcess::start(
       options, "torch_device.py",
-      {place, "--elements=" + std::to_string(4 * options.elements())}, &torch));
-  DDPHOOK_RETURN_IF_ERROR(benchElements(*device, options, torch.get(), report));
-  for (const BucketShape &shape :
-       {squares(options.elements(), 1), squares(options.elements(), 100),
-        layers(options.elements())})
-    DDPHOOK_RETURN_IF_ERROR(
-        benchLowRank(*device, shape, options, torch.get(), report));
+      {place, "--elements=" + std::to_string(small)}, &torch));
+  Arrays arrays;
+  DDPHOOK_RETURN_IF_ERROR(arrays.allocate(*device, largest));
+  std::unique_ptr<DeviceStream> stream;
+  DDPHOOK_RETURN_IF_ERROR(DeviceStream::open(*device, &stream));
+  Bench bench{*device, *stream, options, torch.get(), report};
+  for (int64_t n : {largest, large, small})
+    DDPHOOK_RETURN_IF_ERROR(benchElements(bench, arrays, n));
+  for (const BucketShape &shape : {squares(large, 1), squares(bucket, 1),
+                                   squares(bucket, 100), tall(bucket)})
+    DDPHOOK_RETURN_IF_ERROR(benchLowRank(bench, arrays, largest, shape));
   return Status::ok();
 }

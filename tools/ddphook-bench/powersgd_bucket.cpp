@@ -39,6 +39,10 @@ BucketShape bench::layers(int64_t elements) {
   return shape;
 }
 
+BucketShape bench::tall(int64_t elements) {
+  return {"a tall matrix", {{std::max<int64_t>(elements / 64, 1), 64}}};
+}
+
 BucketShape bench::squares(int64_t elements, int64_t count) {
   const auto side = static_cast<int64_t>(
       std::sqrt(static_cast<double>(elements) / static_cast<double>(count)));

@@ -31,6 +31,8 @@ struct BucketShape {
 
 /// Layers of weights and biases; the last one has the rows that remain.
 BucketShape layers(int64_t elements);
+/// One matrix of 64 columns.
+BucketShape tall(int64_t elements);
 /// `count` square matrices.
 BucketShape squares(int64_t elements, int64_t count);
 

@@ -66,11 +66,15 @@ void Report::print(const Section &section) const {
   const bool hasCopy =
       std::any_of(section.results.begin(), section.results.end(),
                   [](const Result &r) { return r.ofBestCopy > 0; });
+  const bool hasHost =
+      std::any_of(section.results.begin(), section.results.end(),
+                  [](const Result &r) { return r.hostSeconds > 0; });
   std::printf("\n== %s\n%-34s %-5s %9s %9s %9s %7s", section.title.c_str(), "",
               "cache", "median ms", "min", "max", "GB/s");
   for (const std::string &baseline : section.baselines)
     std::printf("  x %-8s", baseline.c_str());
-  std::printf("%s\n", hasCopy ? "  of best copy" : "");
+  std::printf("%s%s\n", hasHost ? "   host us" : "",
+              hasCopy ? "  of best copy" : "");
   for (const Result &result : section.results) {
     const double median = result.samples.median();
     std::printf("%-34s %-5s %9.3f %9.3f %9.3f %7.2f", result.name.c_str(),
@@ -86,6 +90,8 @@ void Report::print(const Section &section) const {
       else
         std::printf("  %10.2f", found->second);
     }
+    if (result.hostSeconds > 0)
+      std::printf(" %9.2f", result.hostSeconds * 1e6);
     if (result.ofBestCopy > 0)
       std::printf("  %12.2f", result.ofBestCopy);
     std::printf("\n");
@@ -122,6 +128,8 @@ Status Report::writeJson() const {
         entry["times_as_fast_as"][baseline] = speedup;
       if (result.ofBestCopy > 0)
         entry["of_best_copy"] = result.ofBestCopy;
+      if (result.hostSeconds > 0)
+        entry["host_us"] = result.hostSeconds * 1e6;
       list.push_back(std::move(entry));
     }
     root["sections"].push_back(

@@ -45,6 +45,8 @@ struct Result {
   std::vector<std::pair<std::string, double>> speedups;
   /// Time over the time of the best copy of as many bytes; 0: not compared.
   double ofBestCopy = 0;
+  /// Until a call returned, where the device goes on alone; 0: not measured.
+  double hostSeconds = 0;
 };
 
 struct Section {

@@ -4,7 +4,7 @@
 
 Run by ddphook-bench, as torch_hooks.py is and with the same protocol, in a
 group of one on one device (`--device=cuda` or `cpu`). As many calls are timed
-together as take two milliseconds.
+together as take two milliseconds, on a GPU by its own events.
 
 Jobs, each on the bucket that measure.h defines:
   copy        float32 to float32
@@ -12,6 +12,7 @@ Jobs, each on the bucket that measure.h defines:
   decompress  kind f16 | bf16: it to float32
   divide      by two
   hook        kind fp16 | bf16: the hook
+  elements    kind N: the bucket has N elements from now on
   powersgd    kind {"shapes": [[1024, 1024], …], "rank": 1}: the hook on a bucket
               of such tensors
 """
@@ -28,32 +29,46 @@ import torch.distributed as dist
 from torch_hooks import DTYPES, HOOKS, Bucket, PowerSgd, fingerprint, make_input
 
 SAMPLE_SECONDS = 2e-3
+# As ddphook-bench has it.
+MOST_CALLS = 200
 
 
 class Worker:
     def __init__(self, device, n):
         self.device = torch.device(device)
+        self.group = dist.group.WORLD
+        self.resize(n)
+
+    def resize(self, n):
+        self.input = self.bucket = self.wide = None
         self.input = make_input(n, 0).to(self.device)
         self.bucket = self.input.clone()
         self.wide = torch.empty_like(self.input)
-        self.group = dist.group.WORLD
-
-    def synchronize(self):
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
 
     def time(self, fn, calls):
-        self.synchronize()
+        if self.device.type == "cuda":
+            return self.time_by_events(fn, calls)
         begin = time.perf_counter()
         for _ in range(calls):
             fn()
-        self.synchronize()
         return (time.perf_counter() - begin) / calls
+
+    def time_by_events(self, fn, calls):
+        torch.cuda.synchronize(self.device)
+        first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        first.record()
+        for _ in range(calls):
+            fn()
+        last.record()
+        # Without a pause, as on the other side.
+        while not last.query():
+            pass
+        return 1e-3 * first.elapsed_time(last) / calls
 
     def sample(self, fn, count):
         self.time(fn, 1)
         once = max(self.time(fn, 1), 1e-7)
-        calls = min(max(round(SAMPLE_SECONDS / once), 1), 10000)
+        calls = min(max(round(SAMPLE_SECONDS / once), 1), MOST_CALLS)
         return [self.time(fn, calls) for _ in range(count)]
 
     def make(self, job, kind):
@@ -71,6 +86,9 @@ class Worker:
         return lambda: hook(self.group, bucket).wait()
 
     def run(self, job, kind, repetitions, **_):
+        if job == "elements":
+            self.resize(int(kind))
+            return {"seconds": [], "checksum": 0}
         if job == "powersgd":
             what = json.loads(kind)
             work = PowerSgd(self.group, what["shapes"], what["rank"], 0,

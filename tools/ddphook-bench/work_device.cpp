@@ -64,18 +64,19 @@ DeviceArray::~DeviceArray() {
     device.table().memory_free(device.get(), memory, bytes);
 }
 
-Status DeviceArray::write(const void *host, int64_t size) const {
+Status DeviceArray::write(const void *host, int64_t size,
+                          int64_t offset) const {
   ddphook_backend_error_t message = {};
   return fromBackendError(
-      device.table().memory_write(device.get(), memory, host,
+      device.table().memory_write(device.get(), as<char>() + offset, host,
                                   static_cast<uint64_t>(size), &message),
       message);
 }
 
-Status DeviceArray::read(void *host, int64_t size) const {
+Status DeviceArray::read(void *host, int64_t size, int64_t offset) const {
   ddphook_backend_error_t message = {};
   return fromBackendError(
-      device.table().memory_read(device.get(), host, memory,
+      device.table().memory_read(device.get(), host, as<char>() + offset,
                                  static_cast<uint64_t>(size), &message),
       message);
 }

@@ -56,8 +56,8 @@ public:
     return static_cast<T *>(memory);
   }
 
-  Status write(const void *host, int64_t size) const;
-  Status read(void *host, int64_t size) const;
+  Status write(const void *host, int64_t size, int64_t offset = 0) const;
+  Status read(void *host, int64_t size, int64_t offset = 0) const;
   Status fill(unsigned char byte) const;
 
 private:
