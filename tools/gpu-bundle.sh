@@ -6,11 +6,16 @@
 #
 # Packs what tools/gpu-test.sh needs on a machine with a GPU that has neither MLIR
 # nor a network: the sources of the runtime and of the tests, the modules of
-# test/gpu compiled for CUDA by BUILD/bin/ddphook-cc, the libraries that the
-# runtime is built with, as this machine's packages have them, and, for hooks in
-# PyTorch, the compiler as a library with LLVM inside. There:
+# test/gpu compiled for CUDA by BUILD/bin/ddphook-cc, the programs of BUILD that
+# need the GPU, with kernels for all kinds of GPUs that BUILD is for, the libraries
+# that the runtime is built with, as this machine's packages have them, and, for
+# hooks in PyTorch, the compiler as a library with LLVM inside. There:
 #
 #   tar xf OUT.tar.xz && ddphook-gpu/tools/gpu-test.sh
+#
+# The programs start where the C and C++ libraries are no older than here, and CUDA
+# has the same major version. Without a CUDA backend in BUILD none are packed, and
+# they are built there.
 #
 # The suffix of OUT decides how it is packed. Arguments of pytest's, such as -k,
 # choose the tests of test/gpu whose modules are packed.
@@ -71,6 +76,29 @@ rm -f "$bundle/modules/COMPILER"
 touch "$bundle/modules/COMPLETE"
 echo "modules $count" >>"$bundle/BUNDLE"
 
+say "programs"
+# Without what only a debugger wants.
+program() { # file directory
+  mkdir -p "$bundle/built/$2"
+  strip -o "$bundle/built/$2/$(basename "$1")" "$1"
+}
+if [[ -e $build/lib/libddphook_backend_cuda.so ]]; then
+  mkdir "$bundle/built"
+  ctest --test-dir "$build" -L gpu --show-only=json-v1 |
+    "$python" tools/gpu-report.py --tests >"$bundle/built/gpu-tests.txt"
+  cmake --build "$build" --target ddphook-bench-standalone >"$work/bench.log" ||
+    { cat "$work/bench.log"; exit 1; }
+  for name in $(cut -f2 "$bundle/built/gpu-tests.txt" | sort -u) ddphook-exec; do
+    program "$build/bin/$name" bin
+  done
+  program "$build/bin/ddphook-bench-standalone" bin
+  mv "$bundle/built/bin/ddphook-bench-standalone" "$bundle/built/bin/ddphook-bench"
+  program "$build/lib/libddphook_backend_cuda.so" lib
+  program "$build"/lib/libddphook_rt.so.?.? lib
+  mkdir -p "$bundle/built/share/ddphook/bench"
+  cp tools/ddphook-bench/torch_*.py "$bundle/built/share/ddphook/bench"
+fi
+
 say "libraries"
 deps=$bundle/deps
 mkdir "$deps" "$bundle/compiler"
@@ -115,7 +143,8 @@ done | sort -u | while IFS= read -r library; do
 done
 
 say "packing"
-XZ_OPT="-6 -T0" tar caf "$out" -C "$work" ddphook-gpu
+# Programs have the same kernels in them: one dictionary holds them all.
+XZ_OPT="-9 -T1" tar caf "$out" --sort=name -C "$work" ddphook-gpu
 say "$out: $(du -h "$out" | cut -f1), $count modules, $(
   [[ $compiler ]] && du -h "$bundle"/compiler/*.so.* | cut -f1 || echo no
 ) of a compiler before packing"

@@ -1,24 +1,46 @@
 # Part of the ddphook project, under the Apache License v2.0 with LLVM
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Writes report.txt and report.json from what gpu-test.sh left in a directory.
+"""Writes report.txt and report.json from what gpu-test.sh left in a directory, at
+any time while it runs.
 
-usage: gpu-report.py DIRECTORY
+usage: gpu-report.py DIRECTORY OUT
+       gpu-report.py --tests <JSON    the tests that ctest --show-only=json-v1 lists,
+                                      one a line: name, program, arguments
 """
 
 import datetime
 import json
+import os
 import pathlib
 import re
 import sys
+import time
 import xml.etree.ElementTree as xml
 
 LEFT_OUT = "left out"
+# Of the step that ran when the report was written; the last one that is written.
+CUT_OFF = "cut off"
 # Of steps that did not fail.
 GOOD = ("pass", LEFT_OUT)
 
 
 def read(path):
     return path.read_text(errors="replace") if path.exists() else ""
+
+
+def write(path, text):
+    """A whole file, or the one before: the report is read when all else is lost."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    partial.write_text(text)
+    partial.rename(path)
+
+
+def list_tests(source):
+    for test in json.load(source)["tests"]:
+        if "command" in test:
+            program, *arguments = test["command"]
+            name = pathlib.Path(program).name
+            print(test["name"], name, " ".join(arguments), sep="\t")
 
 
 def count_ctest(text):
@@ -31,8 +53,19 @@ def count_ctest(text):
     return {"passed": total - failed - skipped, "failed": failed, "skipped": skipped}
 
 
+def count_programs(text):
+    """The same of each_test in gpu-test.sh, whose log may end anywhere."""
+    results = re.findall(r"^TEST \S+: (.*)", text, re.MULTILINE)
+    if not results:
+        return None
+    passed = sum(result == "passed" for result in results)
+    skipped = sum(result.startswith("skipped") for result in results)
+    failed = len(results) - passed - skipped
+    return {"passed": passed, "failed": failed, "skipped": skipped}
+
+
 def count_pytest(path):
-    if not path.exists():
+    if not path.exists() or not path.stat().st_size:
         return None
     suites = xml.parse(path).getroot().iter("testsuite")
     totals = {"tests": 0, "failures": 0, "errors": 0, "skipped": 0}
@@ -44,38 +77,49 @@ def count_pytest(path):
     return {"passed": passed, "failed": failed, "skipped": totals["skipped"]}
 
 
-def count_sanitizer(text):
-    programs = re.findall(r"ERROR SUMMARY: (\d+) error", text)
-    programs += re.findall(r"RACECHECK SUMMARY: (\d+) hazard", text)
-    if not programs:
-        return None
-    failed = sum(1 for count in programs if int(count) > 0)
-    return {"passed": len(programs) - failed, "failed": failed, "skipped": 0}
-
-
 def describe(name, logs):
     """What a step's log says beside its exit status."""
     text = read(logs / f"{name}.log")
-    if name in ("gpu-tests", "host-tests"):
+    if name == "host-tests":
         return count_ctest(text)
-    if name in ("parity", "torch"):
+    if name in ("parity", "torch", "two-ranks"):
         return count_pytest(logs / f"{name}.xml")
-    if name.endswith("check"):
-        return count_sanitizer(text)
-    return None
+    return count_programs(text)
 
 
-def main(directory):
-    directory = pathlib.Path(directory)
-    logs = directory / "logs"
+def figures_of(text):
+    """What the benchmark wrote so far."""
+    try:
+        return json.loads(text) if text else None
+    except ValueError:
+        return None
+
+
+def steps_of(work):
     steps = []
-    for line in read(directory / "steps.tsv").splitlines():
+    for line in read(work / "steps.tsv").splitlines():
         name, result, status, seconds = line.split("\t")
-        step = {"name": name, "result": result, "status": int(status)}
-        step["seconds"] = int(seconds)
-        step["counts"] = describe(name, logs)
-        steps.append(step)
-    figures = read(logs / "bench.json")
+        steps.append((name, result, int(status), int(seconds)))
+    running = read(work / "running").split()
+    if len(running) == 2:
+        seconds = max(0, round(time.time() - int(running[1])))
+        steps.append((running[0], CUT_OFF, -1, seconds))
+    return [
+        {
+            "name": name,
+            "result": result,
+            "status": status,
+            "seconds": seconds,
+            "counts": describe(name, work / "logs"),
+        }
+        for name, result, status, seconds in steps
+    ]
+
+
+def main(work, out):
+    work, out = pathlib.Path(work), pathlib.Path(out)
+    logs = work / "logs"
+    steps = steps_of(work)
     report = {
         "date": datetime.datetime.now(datetime.timezone.utc).isoformat("T", "minutes"),
         "versions": read(logs / "versions.log").splitlines(),
@@ -84,9 +128,9 @@ def main(directory):
         "deviations": re.findall(
             r"^PowerSGD, .*", read(logs / "parity.log"), re.MULTILINE
         ),
-        "bench": json.loads(figures) if figures else None,
+        "bench": figures_of(read(logs / "bench.json")),
     }
-    (directory / "report.json").write_text(json.dumps(report, indent=2) + "\n")
+    write(out / "report.json", json.dumps(report, indent=2) + "\n")
 
     lines = [f"ddphook on a GPU, {report['date']}", "", *report["versions"], ""]
     lines.append(f"{'step':<14}{'result':<10}{'seconds':>8}   tests")
@@ -109,10 +153,11 @@ def main(directory):
         if step["result"] not in GOOD:
             tail = read(logs / f"{step['name']}.log").splitlines()[-40:]
             lines += ["", f"-- {step['name']}: {step['result']} --", *tail]
-    text = "\n".join(lines) + "\n"
-    (directory / "report.txt").write_text(text)
-    print(text)
+    write(out / "report.txt", "\n".join(lines) + "\n")
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    if sys.argv[1:] == ["--tests"]:
+        list_tests(sys.stdin)
+    else:
+        main(*sys.argv[1:])

@@ -2,65 +2,142 @@
 # Part of the ddphook project, under the Apache License v2.0 with LLVM
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #
-# usage: gpu-test.sh [--out DIR] [--modules DIR] [--only STEP,STEP…] [--device NAME]
+# usage: gpu-test.sh [--part 1|2] [--out DIR] [--work DIR] [--modules DIR] [--only STEP,STEP…] [--device NAME] [--build]
 #
-# Builds the runtime with its CUDA backend and runs everything that needs a GPU, in
-# ten minutes: from a bundle of gpu-bundle.sh, or from a checkout with modules that
-# were compiled before. Needs nvcc, a C++17 compiler, CMake, and Python with
-# PyTorch, numpy, safetensors and pytest; no network and no MLIR. Leaves
-# DIR/report.txt and DIR/report.json (default: gpu-report). Every step runs whatever
-# happened before; the exit status is 0 when all passed. Hooks in PyTorch need the
-# compiler of the bundle: without it that step is left out, and fails if the bundle
-# was packed with one. With --device=cuda_emulated the steps parity and torch are
-# rehearsed on a machine without a GPU.
+# Runs everything that needs a GPU: from a bundle of gpu-bundle.sh, or from a
+# checkout with modules that were compiled before. Needs Python with PyTorch, numpy,
+# safetensors and pytest, whose CUDA libraries are the ones that are used; no network
+# and no MLIR. Programs come from the bundle; where these do not start, with --build,
+# and for the tests of the host, it takes CMake and a C++17 compiler, in the first
+# two cases nvcc as well.
 #
-# Environment: DDPHOOK_TEST_PYTHON (default python3), DDPHOOK_GPU_BUDGET_S (570).
+# Part 1 is what matters most, part 2 the rest; each takes less than eight minutes by
+# itself, and part 2 goes on in the working directory (default: build-gpu, beside
+# tools) with what part 1 left there. Without --part both run.
+#
+# Leaves DIR/report.txt, DIR/report.json and DIR/logs.tar.gz (default: gpu-report),
+# and writes them anew while it runs: whatever ends it, what was found is there.
+# Every step runs whatever happened before; the exit status is 0 when all passed.
+# Hooks in PyTorch need the compiler of the bundle: without it that step is left out,
+# and fails if the bundle was packed with one. With --device=cuda_emulated the steps
+# parity, two-ranks and torch are rehearsed on a machine without a GPU.
+#
+# Environment: DDPHOOK_TEST_PYTHON (default python3), DDPHOOK_GPU_BUDGET_S (of this
+# run; default 465, without --part 570), DDPHOOK_GPU_KEEP_S (between two reports
+# during a step, 20), DDPHOOK_NCCL_ROOT.
 set -uo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-out=$PWD/gpu-report modules=$root/modules only='' device=cuda
+out=$PWD/gpu-report modules=$root/modules work=$root/build-gpu
+only='' device=cuda part='' must_build=
 while [[ $# -gt 0 ]]; do
   case $1 in
-  --out) out=$(realpath -m "$2") && shift 2 ;;
-  --modules) modules=$(realpath -m "$2") && shift 2 ;;
-  --only) only=,$2, && shift 2 ;;
-  --device) device=$2 && shift 2 ;;
+  --build) must_build=1 && shift && continue ;;
+  --part | --out | --work | --modules | --only | --device)
+    [[ $# -ge 2 ]] || { echo "error: expected a value behind $1" >&2 && exit 2; } ;;
   *) sed -n '5p' "$0" | cut -c3- >&2 && exit 2 ;;
   esac
+  case $1 in
+  --part) part=$2 ;;
+  --out) out=$(realpath -m "$2") ;;
+  --work) work=$(realpath -m "$2") ;;
+  --modules) modules=$(realpath -m "$2") ;;
+  --only) only=,$2, ;;
+  --device) device=$2 ;;
+  esac
+  shift 2
 done
-budget=${DDPHOOK_GPU_BUDGET_S:-570}
+if [[ $part != '' && $part != 1 && $part != 2 ]]; then
+  echo "error: expected --part 1 or --part 2, but got '$part'" >&2
+  exit 2
+fi
+budget=${DDPHOOK_GPU_BUDGET_S:-$([[ $part ]] && echo 465 || echo 570)}
 python=${DDPHOOK_TEST_PYTHON:-python3}
-build=$out/build logs=$out/logs
-mkdir -p "$logs"
-rm -f "$logs"/* "$out"/report.* "$out/steps.tsv"
+logs=$work/logs steps=$work/steps.tsv
+mkdir -p "$out" "$logs"
+# Part 2 goes on with the report of part 1.
+[[ $part == 2 ]] || rm -rf "${logs:?}"/* "$steps" "$work/running"
+[[ $part == 2 || $only ]] || rm -f "$work/binaries"
+rm -f "$out"/report.* "$out/logs.tar.gz"
 cd "$root" || exit
 
-deps=$root/deps/usr
-if [[ -d $deps ]]; then
-  for directory in "$deps/lib" "$deps"/lib/*-linux-gnu "$deps/lib/needed"; do
-    LD_LIBRARY_PATH=$directory${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
-  done
-fi
-# The backend lies beside the runtime's library.
-export LD_LIBRARY_PATH=$build/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
-export DDPHOOK_REQUIRE_GPU=1 DDPHOOK_TEST_PYTHON PYTHONDONTWRITEBYTECODE=1
+export PYTHONDONTWRITEBYTECODE=1 DDPHOOK_TEST_PYTHON
 DDPHOOK_TEST_PYTHON=$(command -v "$python")
+[[ $device == cuda ]] && export DDPHOOK_REQUIRE_GPU=1
 for candidate in "$(dirname "$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)")" \
-  /usr/local/cuda/bin; do
+  "${DDPHOOK_CUDA_ROOT:-/usr/local/cuda}/bin" /usr/local/cuda/bin; do
   if [[ -x $candidate/nvcc ]]; then
     export PATH=$PATH:$candidate
     break
   fi
 done
 
+# Where NVIDIA's packages of this Python are, one directory a line: PyTorch loads
+# its CUDA and its NCCL from there, and a process is to have one of each.
+packages=$("$DDPHOOK_TEST_PYTHON" - <<'PYTHON' 2>/dev/null
+import glob, importlib.util
+spec = importlib.util.find_spec("nvidia")
+for path in spec.submodule_search_locations if spec else ():
+    for name in ("nccl", "cu1[0-9]", "cublas", "cuda_runtime"):
+        print(*glob.glob(f"{path}/{name}"), sep="\n")
+PYTHON
+)
+toolkit=$(nvcc=$(command -v nvcc) && dirname "$(dirname "$(readlink -f "$nvcc")")")
+export DDPHOOK_NCCL_ROOT=${DDPHOOK_NCCL_ROOT:-}
+
+# The binaries of a build, those of the bundle or of this machine.
+use() { # directory with bin and lib
+  build=$1
+  local directory path=$build/lib
+  [[ $DDPHOOK_NCCL_ROOT ]] && path+=:$DDPHOOK_NCCL_ROOT/lib
+  for directory in $packages; do path+=:$directory/lib; done
+  [[ $toolkit ]] && path+=:$toolkit/lib64:$toolkit/lib:$toolkit/../nccl/lib
+  for directory in "$deps/lib" "$deps"/lib/*-linux-gnu "$deps/lib/needed"; do
+    [[ -d $directory ]] && path+=:$directory
+  done
+  export LD_LIBRARY_PATH=$path${inherited:+:$inherited}
+}
+deps=$root/deps/usr
+inherited=${LD_LIBRARY_PATH:-}
+if [[ -f $work/binaries ]]; then
+  use "$(cat "$work/binaries")"
+elif [[ -d $root/built && ! $must_build ]]; then
+  use "$root/built"
+else
+  use "$work/build"
+fi
+
+# Writes the report and packs the logs, whole files only. Nothing that a step left
+# half written may end it.
+keep() {
+  local packed
+  "$DDPHOOK_TEST_PYTHON" tools/gpu-report.py "$work" "$out" >"$work/report.log" 2>&1 ||
+    { echo "error: no report was written: $(tail -n 1 "$work/report.log")" >&2 && return 1; }
+  packed=$(mktemp "$out/.logs.XXXXXX") &&
+    tar czf "$packed" -C "$work" --exclude=build logs steps.tsv 2>/dev/null
+  mv "$packed" "$out/logs.tar.gz"
+}
+
+# Ends with what there is when this script is told to end.
+cut_off() {
+  trap '' TERM INT HUP
+  [[ $keeper ]] && kill "$keeper" 2>/dev/null
+  [[ $child ]] && kill -- "-$child" 2>/dev/null
+  keep
+  exit 1
+}
+trap cut_off TERM INT HUP
+
 # Runs a command as a step of the report: at most LIMIT seconds, and no longer than
 # there is time left. A step that there is nothing for ends with the status LEFT_OUT.
-failures=0
+failures=0 child='' keeper=''
+period=${DDPHOOK_GPU_KEEP_S:-20}
 export LEFT_OUT=77
 step() { # name limit command…
   local name=$1 limit=$2 begin=$SECONDS left status result=pass
   shift 2
   if [[ -n $only && $only != *,$name,* ]]; then return 0; fi
+  printf '%s\t%d\n' "$name" "$(date +%s)" >"$work/running"
   left=$((budget - SECONDS))
   if ((left < 5)); then
     echo "there was no time left for it" >"$logs/$name.log"
@@ -68,8 +145,15 @@ step() { # name limit command…
   else
     ((limit > left)) && limit=$left
     # Functions of this script, in a shell of their own that timeout can end.
-    timeout --kill-after=10 "$limit" bash -c '"$@"' step "$@" >"$logs/$name.log" 2>&1
+    timeout --kill-after=10 "$limit" bash -c '"$@"' step "$@" >"$logs/$name.log" 2>&1 &
+    child=$!
+    while sleep "$period" && kill -0 "$child"; do keep; done >/dev/null 2>&1 &
+    keeper=$!
+    wait "$child"
     status=$?
+    kill "$keeper" 2>/dev/null
+    wait "$keeper" 2>/dev/null
+    child='' keeper=''
   fi
   if ((status == 124 || status == 137)); then
     result=timeout
@@ -79,108 +163,200 @@ step() { # name limit command…
     result=fail
   fi
   [[ $result == pass || $result == 'left out' ]] || failures=$((failures + 1))
-  printf '%s\t%s\t%d\t%d\n' "$name" "$result" "$status" "$((SECONDS - begin))" >>"$out/steps.tsv"
+  printf '%s\t%s\t%d\t%d\n' "$name" "$result" "$status" "$((SECONDS - begin))" >>"$steps"
+  rm -f "$work/running"
   printf '== [%4ds] %-24s %s\n' "$SECONDS" "$name" "$result"
   [[ $result == pass ]] || tail -n 15 "$logs/$name.log"
+  keep
 }
 
 versions() {
   cat BUNDLE 2>/dev/null || git rev-parse HEAD
-  nvidia-smi --query-gpu=name,driver_version,memory.total,compute_cap --format=csv,noheader &&
-    nvcc --version | tail -n 2 && cmake --version | head -n 1 && c++ --version | head -n 1 &&
-    "$DDPHOOK_TEST_PYTHON" - <<'PYTHON'
-import sys
+  uname -sr && ldd --version | head -n 1 && nproc
+  nvidia-smi --query-gpu=name,driver_version,memory.total,compute_cap --format=csv,noheader
+  (nvcc --version | tail -n 2 && cmake --version | head -n 1 && c++ --version | head -n 1) ||
+    echo "something that builds is missing"
+  "$DDPHOOK_TEST_PYTHON" - "$build/lib/libddphook_backend_cuda.so" <<'PYTHON'
+import ctypes, sys, time
 import numpy, pytest, safetensors, torch
 print("Python", sys.version.split()[0], "numpy", numpy.__version__)
 print("torch", torch.__version__, "CUDA", torch.version.cuda)
 print("NCCL of torch", ".".join(map(str, torch.cuda.nccl.version())))
 print("device", torch.cuda.get_device_name(0), torch.cuda.device_count())
+properties = torch.cuda.get_device_properties(0)
+print("multiprocessors", properties.multi_processor_count,
+      "L2", getattr(properties, "L2_cache_size", 0) >> 20, "MiB")
+# A copy that no cache holds: the roofline of all that moves data.
+n = min(1 << 28, properties.total_memory // 32)
+a, b = (torch.empty(n, device="cuda") for _ in range(2))
+times = []
+for _ in range(20):
+    first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    first.record()
+    b.copy_(a)
+    last.record()
+    last.synchronize()
+    times.append(first.elapsed_time(last) * 1e-3)
+print(f"copy of {n >> 18} MiB: {8e-9 * n / sorted(times)[10]:.0f} GB/s read and written")
+library = ctypes.CDLL(sys.argv[1])
+loaded = {line.split()[-1] for line in open("/proc/self/maps")
+          if any(f"/lib{name}.so" in line for name in ("nccl", "cudart", "cublas"))}
+print("beside torch the backend uses", *sorted(loaded), sep="\n  ")
+for name in ("nccl", "cudart", "cublas"):
+    found = sum(f"/lib{name}.so" in path for path in loaded)
+    if found != 1:
+        sys.exit(f"error: expected one lib{name} in a process, but found {found}")
 PYTHON
 }
 
-# Beside the toolkit, or in a package of the Python.
+# Whether the bundle's programs start here.
+carried() {
+  local missing
+  if [[ $must_build || ! -d $root/built ]]; then
+    echo "nothing is carried, or --build was given: built here"
+    return "$LEFT_OUT"
+  fi
+  missing=$(ldd "$root"/built/bin/* "$root"/built/lib/*.so* 2>&1 |
+    grep -E 'not found|^ldd:' | sort -u)
+  if [[ $missing ]]; then
+    printf '%s\n' "$missing"
+    return 1
+  fi
+  "$root/built/bin/ddphook-exec" --version
+}
+
+# Beside PyTorch's, else this machine's.
 nccl_root() {
-  for directory in "${DDPHOOK_NCCL_ROOT:-}" /usr/local/cuda /usr /usr/local; do
+  local directory
+  for directory in "$DDPHOOK_NCCL_ROOT" $packages /usr/local/cuda /usr /usr/local; do
     if [[ -n $directory && -f $directory/include/nccl.h ]]; then
       echo "$directory"
       return
     fi
   done
-  "$DDPHOOK_TEST_PYTHON" -c 'import nvidia.nccl as n; print(list(n.__path__)[0])' 2>/dev/null
 }
 
-configure() {
-  local capability generator=() packages=() nccl
-  capability=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null |
-    head -n 1 | tr -d '. ')
+configure() { # directory arguments of CMake's…
+  local generator=() found=()
   command -v ninja >/dev/null && generator=(-G Ninja)
   # The names of directories are Debian's, whatever this machine is.
-  [[ -d $deps ]] && packages=("-DCMAKE_PREFIX_PATH=$deps"
+  [[ -d $deps ]] && found=("-DCMAKE_PREFIX_PATH=$deps"
     -DCMAKE_LIBRARY_ARCHITECTURE=x86_64-linux-gnu)
-  nccl=$(nccl_root)
   # Warnings of other compilers are no failures here.
-  cmake "${generator[@]}" -S runtime -B "$build" -DCMAKE_BUILD_TYPE=Release \
-    -DDDPHOOK_CUDA=ON -DCMAKE_CUDA_ARCHITECTURES="${capability:-90}" \
-    -DDDPHOOK_WARNINGS_AS_ERRORS=OFF ${nccl:+-DDDPHOOK_NCCL_ROOT=$nccl} \
-    "${packages[@]}"
+  cmake "${generator[@]}" -S runtime -B "$1" -DCMAKE_BUILD_TYPE=Release \
+    -DDDPHOOK_WARNINGS_AS_ERRORS=OFF "${found[@]}" "${@:2}"
+}
+
+configure_cuda() {
+  local capability nccl directory cublas=()
+  capability=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null |
+    head -n 1 | tr -d '. ')
+  nccl=$(nccl_root)
+  if [[ ! -f $toolkit/include/cublas_v2.h ]]; then
+    for directory in $packages; do
+      if [[ -f $directory/include/cublas_v2.h ]]; then
+        cublas=("-DDDPHOOK_CUBLAS_INCLUDE=$directory/include"
+          "-DDDPHOOK_CUBLAS_LIBRARY=$(ls "$directory"/lib/libcublas.so.1? | head -n 1)")
+      fi
+    done
+  fi
+  configure "$work/build" -DDDPHOOK_CUDA=ON \
+    -DCMAKE_CUDA_ARCHITECTURES="${capability:-90}" \
+    ${nccl:+-DDDPHOOK_NCCL_ROOT=$nccl} "${cublas[@]}"
 }
 
 # Goes on after errors: what is missing fails on its own.
-compile() {
-  local go_on=-k
-  [[ -f $build/build.ninja ]] && go_on=-k0
-  cmake --build "$build" --parallel "$(nproc)" -- "$go_on"
+compile() { # directory targets…
+  local go_on=-k targets=()
+  [[ -f $1/build.ninja ]] && go_on=-k0
+  [[ $# -gt 1 ]] && targets=(--target "${@:2}")
+  cmake --build "$1" --parallel "$(nproc)" "${targets[@]}" -- "$go_on"
 }
 
-# ctest calls it a success when a label has no tests.
+# What needs the GPU, and nothing else. Then the list of tests, as in a bundle.
+compile_cuda() {
+  local result=0 tests
+  local kinds='gpu_cuda|cuda_backend_gpu|backend_(conf|coll|enc|exch|sparse)'
+  mapfile -t tests < <(cmake --build "$work/build" --target help |
+    grep -oE "ddphook-($kinds)[a-z_]*_test\b" | sort -u)
+  compile "$work/build" ddphook_rt ddphook_backend_cuda ddphook-exec ddphook-bench \
+    "${tests[@]}" || result=1
+  ctest --test-dir "$work/build" -L gpu --show-only=json-v1 |
+    "$DDPHOOK_TEST_PYTHON" tools/gpu-report.py --tests >"$work/build/gpu-tests.txt" &&
+    return "$result"
+}
+
+# Runs every test for a GPU, those of the kernels first, behind other commands: a
+# line "TEST name: result" for each. The status is LEFT_OUT when all were.
+each_test() { # seconds pattern command…
+  local name program arguments status all=0 good=0 skipped=0 log=$work/test.log
+  local result
+  while IFS=$'\t' read -r name program arguments; do
+    [[ $name =~ $2 ]] || continue
+    all=$((all + 1))
+    echo "== $name"
+    # shellcheck disable=SC2086
+    timeout --kill-after=5 "$1" "${@:3}" "$build/bin/$program" $arguments \
+      --gtest_brief=1 >"$log" 2>&1 </dev/null
+    status=$? result=failed
+    cat "$log"
+    if grep -qiE 'device not supported' "$log"; then
+      result='skipped, the tool refuses this device' skipped=$((skipped + 1))
+    elif ((status == 124 || status == 137)); then
+      result='out of time'
+    elif ((status == 0)) && grep -q '^\[  SKIPPED \]' "$log" &&
+      ! grep -qE '^\[  PASSED  \] [1-9]' "$log"; then
+      result=skipped skipped=$((skipped + 1))
+    elif ((status == 0)); then
+      result=passed good=$((good + 1))
+    fi
+    echo "TEST $name: $result"
+  done <"$build/gpu-tests.txt"
+  ((all > 0)) || { echo "error: expected tests in $build/gpu-tests.txt" && return 1; }
+  ((skipped == all)) && return "$LEFT_OUT"
+  ((good + skipped == all))
+}
+
 gpu_tests() {
-  local found
-  found=$(ctest --test-dir "$build" -L gpu -N | sed -n 's/^Total Tests: //p')
-  echo "${found:-0} tests"
-  ((${found:-0} > 0)) &&
-    ctest --test-dir "$build" -L gpu --output-on-failure --timeout 240
+  each_test 60 .
+}
+
+# Errors of calls that the runtime asks for and expects are none of memory.
+sanitize() { # tool, seconds for a program
+  local options=()
+  [[ $1 == memcheck ]] && options=(--report-api-errors no)
+  each_test "$2" '^runtime-(gpu_cuda|cuda_backend|backend_(conf|enc|exch|sparse))' \
+    compute-sanitizer --tool "$1" "${options[@]}" --error-exitcode 9
 }
 
 host_tests() {
-  ctest --test-dir "$build" -LE gpu --output-on-failure --timeout 240 \
-    --parallel "$(nproc)"
-}
-
-# The tests for a GPU that are one process each, one command a line.
-gpu_commands() {
-  ctest --test-dir "$build" -L gpu --show-only=json-v1 | "$DDPHOOK_TEST_PYTHON" -c '
-import json, sys
-for test in json.load(sys.stdin)["tests"]:
-    if "collectives" not in test["name"] and "command" in test:
-        print(*test["command"])'
-}
-
-sanitize() { # tool
-  local command result=0 any=0
-  while IFS= read -r command; do
-    any=1
-    echo "== $1: $command"
-    # shellcheck disable=SC2086
-    compute-sanitizer --tool "$1" --error-exitcode 9 $command --gtest_brief=1 || result=1
-  done < <(gpu_commands)
-  ((any && result == 0))
+  configure "$work/build-host" -DDDPHOOK_CUDA=OFF && compile "$work/build-host" &&
+    ctest --test-dir "$work/build-host" --output-on-failure --timeout 120 \
+      --parallel "$(nproc)"
 }
 
 device_tests() { # name arguments of pytest's…
   local parallel=()
-  "$DDPHOOK_TEST_PYTHON" -c 'import xdist' 2>/dev/null && parallel=(-n 4)
+  "$DDPHOOK_TEST_PYTHON" -c 'import xdist' 2>/dev/null && parallel=(-n "${processes:-4}")
   DDPHOOK_EXEC=$build/bin/ddphook-exec "$DDPHOOK_TEST_PYTHON" -m pytest \
     -p no:cacheprovider -q -rs "${parallel[@]}" --device="$device" \
     --modules="$modules" --junitxml="$logs/$1.xml" "${@:2}"
+}
+
+# On one GPU, which NCCL allows ranks of different hosts: NCCL_HOSTID names one. All
+# processes take turns on it, while those that wait for a peer keep it busy.
+two_ranks() {
+  processes=2 device_tests two-ranks test/gpu/test_device_hooks.py \
+    test/gpu/test_device_powersgd.py --worlds=2
 }
 
 parity() {
   device_tests parity test/gpu --ignore=test/gpu/test_torch_cuda.py
 }
 
-# The package finds the compiler beside the runtime that was built here.
+# The package finds the compiler beside the runtime.
 torch() {
-  local libraries=$out/libraries compiler=$root/compiler
+  local libraries=$work/libraries compiler=$root/compiler
   [[ -d $compiler ]] || compiler=$root/build/lib/standalone
   if [[ -e $compiler/LEFT_OUT ]]; then
     echo "test_torch_cuda.py is left out: the bundle was packed --without-compiler"
@@ -196,24 +372,43 @@ torch() {
 }
 
 bench() {
-  "$build/bin/ddphook-bench" device --device=cuda --json="$logs/bench.json" --rounds=2
+  "$build/bin/ddphook-bench" device --device="$device" --json="$logs/bench.json" --rounds=2
 }
 
-export root out build logs modules deps device
-export -f versions nccl_root configure compile gpu_commands gpu_tests host_tests sanitize \
-  device_tests parity torch bench
+export root work build logs modules deps device toolkit packages must_build
+export -f versions carried nccl_root configure configure_cuda compile compile_cuda \
+  each_test gpu_tests host_tests sanitize device_tests two_ranks parity torch bench
 
-step versions 60 versions
-step configure 60 configure
-step build 300 compile
-step gpu-tests 240 gpu_tests
-step parity 240 parity
-step torch 240 torch
-step bench 120 bench
-step memcheck 150 sanitize memcheck
-step racecheck 120 sanitize racecheck
-step synccheck 90 sanitize synccheck
-step host-tests 120 host_tests
-"$DDPHOOK_TEST_PYTHON" tools/gpu-report.py "$out" || failures=$((failures + 1))
+# The bundle's programs, else those that this machine builds.
+prepare() {
+  step carried 30 carried
+  if grep -q $'^carried\tpass\t' "$steps" 2>/dev/null; then
+    use "$root/built"
+  elif [[ ! $only || $only == *,configure,* || $only == *,build,* ]]; then
+    use "$work/build"
+    step configure 60 configure_cuda
+    step build 300 compile_cuda
+  fi
+  echo "$build" >"$work/binaries"
+}
+
+[[ $part == 2 && -f $build/gpu-tests.txt ]] || prepare
+if [[ $part != 2 ]]; then
+  step versions 60 versions
+  step gpu-tests 150 gpu_tests
+  step memcheck 90 sanitize memcheck 30
+  step two-ranks 90 two_ranks
+  step torch 150 torch
+fi
+if [[ $part != 1 ]]; then
+  step parity 150 parity
+  step bench 150 bench
+  step racecheck 45 sanitize racecheck 20
+  step synccheck 30 sanitize synccheck 15
+  step host-tests 150 host_tests
+fi
+rm -f "$out"/.logs.*
+keep || failures=$((failures + 1))
+cat "$out/report.txt"
 echo "$out/report.txt"
 exit $((failures > 0))

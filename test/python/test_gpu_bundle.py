@@ -3,16 +3,19 @@
 """tools/gpu-bundle.sh and tools/gpu-test.sh, rehearsed with the emulated device.
 
 Neither the checkout nor LLVM's directory can be seen by what is tested here, where
-the kernel lets this user mount. The runtime comes from the build tree: a machine
-with a GPU builds it, which would take minutes here.
+the kernel lets this user mount. Programs are those of the bundle: what a machine
+builds where these do not start would take minutes here.
 """
 
 import json
 import os
 import pathlib
 import shutil
+import signal
 import subprocess
 import sys
+import tarfile
+import time
 
 import pytest
 
@@ -22,6 +25,9 @@ from conftest import ROOT
 RECORDED = "test_every_16_bit_value"
 CHOSEN = f"{RECORDED} or test_powersgd or test_a_lost_peer_is"
 HIDDEN = [ROOT, pathlib.Path("/usr/lib/llvm-22")]
+TOOLKIT = subprocess.run(
+    [ROOT / "tools" / "cuda-toolkit.sh"], check=True, capture_output=True, text=True
+).stdout.strip()
 
 
 @pytest.fixture(scope="module")
@@ -35,14 +41,11 @@ def bundle(tmp_path_factory):
     subprocess.run(command, check=True, env=environment)
     subprocess.run(["tar", "xf", packed, "-C", place], check=True)
     packed.unlink()
-    for built in (
-        "bin/ddphook-exec",
-        "lib/libddphook_rt.so.0.1",
-        "lib/libddphook_backend_cuda_emulated.so",
-    ):
-        copy = place / "report" / "build" / built
-        copy.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(build / built, copy)
+    emulated = build / "lib" / "libddphook_backend_cuda_emulated.so"
+    carried = place / "ddphook-gpu" / "built" / "lib"
+    if not carried.exists():
+        pytest.skip("this build has no CUDA backend, and no programs to carry")
+    shutil.copy(emulated, carried)
     return place
 
 
@@ -61,30 +64,123 @@ def hiding(place):
     return []
 
 
-def run(place, steps):
+def start(place, *arguments, **variables):
     kept = {"HOME", "PATH", "TMPDIR", "LANG"}
     environment = {name: os.environ[name] for name in kept & os.environ.keys()}
     environment["DDPHOOK_TEST_PYTHON"] = sys.executable
+    environment["DDPHOOK_CUDA_ROOT"] = TOOLKIT
     environment["PYTEST_ADDOPTS"] = f"-k '{CHOSEN}' --basetemp={place / 'tests'}"
     script = place / "ddphook-gpu" / "tools" / "gpu-test.sh"
-    command = [*hiding(place), script, "--out", place / "report", "--only", steps]
-    command += ["--device", "cuda_emulated"]
-    done = subprocess.run(
-        command, cwd=place, env=environment, capture_output=True, text=True
+    command = [*hiding(place), script, "--out", place / "report"]
+    command += ["--device", "cuda_emulated", *arguments]
+    return subprocess.Popen(
+        command,
+        cwd=place,
+        env={**environment, **variables},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
     )
-    report = json.loads((place / "report" / "report.json").read_text())
-    return done, {step["name"]: step for step in report["steps"]}
 
 
-def test_hooks_and_recorded_modules_without_llvm(bundle):
-    done, steps = run(bundle, "parity,torch")
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert {name: step["result"] for name, step in steps.items()} == {
-        "parity": "pass",
-        "torch": "pass",
-    }
-    assert steps["torch"]["counts"] == {"passed": 2, "failed": 0, "skipped": 0}
-    assert steps["parity"]["counts"]["passed"] > 0
+def read_report(place):
+    """The steps of the report, which is three files, all of them whole."""
+    report = place / "report"
+    files = {path.name for path in report.iterdir() if not path.name.startswith(".")}
+    assert files == {"report.txt", "report.json", "logs.tar.gz"}
+    steps = json.loads((report / "report.json").read_text())["steps"]
+    text = (report / "report.txt").read_text()
+    with tarfile.open(report / "logs.tar.gz") as archive:
+        names = archive.getnames()
+    for step in steps:
+        assert step["name"] in text and f"logs/{step['name']}.log" in names
+    return {step["name"]: step for step in steps}
+
+
+def run(place, *arguments, **variables):
+    process = start(place, *arguments, **variables)
+    output, _ = process.communicate()
+    return process.returncode, output, read_report(place)
+
+
+def results(steps):
+    return {name: step["result"] for name, step in steps.items()}
+
+
+def test_parts(bundle):
+    """The programs start, and the second part goes on with the first one's report."""
+    code, output, steps = run(bundle, "--part", "1", "--only", "carried,gpu-tests,torch")
+    assert code == 0, output
+    # There is no GPU, or another test is the one that uses it.
+    assert steps["gpu-tests"]["result"] in ("left out", "pass"), output
+    assert sum(steps["gpu-tests"]["counts"].values()) == 11
+    code, output, both = run(bundle, "--part", "2", "--only", "parity")
+    assert code == 0, output
+    assert {**results(steps), "parity": "pass"} == results(both)
+    assert both["torch"]["counts"] == {"passed": 2, "failed": 0, "skipped": 0}
+    assert both["parity"]["counts"]["passed"] > 0
+
+
+@pytest.fixture
+def endless(bundle):
+    """A Python whose pytest never ends, and the file with that one's process."""
+    python, mark = bundle / "python", bundle / "process"
+    mark.unlink(missing_ok=True)
+    python.write_text(
+        "#!/bin/sh\n"
+        f'case "$*" in *"-m pytest"*) echo $$ >"{mark}"; exec sleep 600;; esac\n'
+        f'exec "{sys.executable}" "$@"\n'
+    )
+    python.chmod(0o755)
+    yield python, mark
+    if mark.exists():
+        try:
+            os.kill(int(mark.read_text()), signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+
+
+def wait_for(condition):
+    while not condition():
+        time.sleep(0.05)
+
+
+def test_no_time_left(bundle, endless):
+    python, _ = endless
+    code, output, steps = run(
+        bundle,
+        "--only",
+        "parity,racecheck",
+        DDPHOOK_TEST_PYTHON=str(python),
+        DDPHOOK_GPU_BUDGET_S="6",
+    )
+    assert code == 1, output
+    assert results(steps) == {"parity": "timeout", "racecheck": "timeout"}
+    assert "there was no time left for it" in output
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
+def test_cut_off(bundle, endless, how):
+    """The report is there when the script is asked to end, and when it just ends."""
+    python, mark = endless
+    report = bundle / "report" / "report.json"
+    shutil.rmtree(bundle / "report", ignore_errors=True)
+    process = start(
+        bundle,
+        "--only",
+        "parity",
+        DDPHOOK_TEST_PYTHON=str(python),
+        DDPHOOK_GPU_KEEP_S="0.2" if how == signal.SIGKILL else "600",
+    )
+    wait_for(lambda: mark.exists() and mark.read_text().endswith("\n"))
+    if how == signal.SIGKILL:
+        wait_for(report.exists)
+        wait_for((bundle / "report" / "logs.tar.gz").exists)
+    os.killpg(process.pid, how)
+    output, _ = process.communicate()
+    assert process.returncode != 0, output
+    assert results(read_report(bundle)) == {"parity": "cut off"}
 
 
 def test_a_missing_compiler(bundle):
@@ -92,13 +188,13 @@ def test_a_missing_compiler(bundle):
     (library,) = compiler.glob("libDDPHookCAPI.so.*")
     aside = library.rename(bundle / library.name)
     try:
-        done, steps = run(bundle, "torch")
-        assert done.returncode == 1 and steps["torch"]["result"] == "fail"
-        assert "expected libDDPHookCAPI.so in" in done.stdout
+        code, output, steps = run(bundle, "--only", "torch")
+        assert code == 1 and results(steps) == {"torch": "fail"}
+        assert "expected libDDPHookCAPI.so in" in output
         (compiler / "LEFT_OUT").touch()
-        done, steps = run(bundle, "torch")
-        assert done.returncode == 0 and steps["torch"]["result"] == "left out"
-        assert "packed --without-compiler" in done.stdout
+        code, output, steps = run(bundle, "--only", "torch")
+        assert code == 0 and results(steps) == {"torch": "left out"}
+        assert "packed --without-compiler" in output
     finally:
         (compiler / "LEFT_OUT").unlink(missing_ok=True)
         aside.rename(library)
