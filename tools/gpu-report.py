@@ -20,6 +20,11 @@ import xml.etree.ElementTree as xml
 LEFT_OUT = "left out"
 # Of the step that ran when the report was written; the last one that is written.
 CUT_OFF = "cut off"
+# Steps whose logs are tables.
+FIGURES = {
+    "sweep": "All-reduces of two ranks, on one GPU if there is one alone",
+    "bench": "Benchmarks, with their baselines",
+}
 # Of steps that did not fail.
 GOOD = ("pass", LEFT_OUT)
 
@@ -64,10 +69,18 @@ def count_programs(text):
     return {"passed": passed, "failed": failed, "skipped": skipped}
 
 
-def count_pytest(path):
-    if not path.exists() or not path.stat().st_size:
-        return None
-    suites = xml.parse(path).getroot().iter("testsuite")
+def count_pytest(path, log):
+    """From pytest's file, or from its log, where it was ended before it wrote one."""
+    try:
+        suites = list(xml.parse(path).getroot().iter("testsuite"))
+    except (OSError, xml.ParseError):
+        results = re.findall(r"(?:^| )(PASSED|FAILED|ERROR|SKIPPED)(?: |$)", log, re.M)
+        counts = {
+            "passed": results.count("PASSED"),
+            "failed": results.count("FAILED") + results.count("ERROR"),
+            "skipped": results.count("SKIPPED"),
+        }
+        return counts if results else None
     totals = {"tests": 0, "failures": 0, "errors": 0, "skipped": 0}
     for suite in suites:
         for name in totals:
@@ -83,7 +96,7 @@ def describe(name, logs):
     if name == "host-tests":
         return count_ctest(text)
     if name in ("parity", "torch", "two-ranks"):
-        return count_pytest(logs / f"{name}.xml")
+        return count_pytest(logs / f"{name}.xml", text)
     return count_programs(text)
 
 
@@ -143,12 +156,14 @@ def main(work, out):
     lines += ["", "all passed" if report["passed"] else "NOT all passed"]
     for step in steps:
         if step["result"] == LEFT_OUT:
-            lines.append(read(logs / f"{step['name']}.log").strip())
+            tail = read(logs / f"{step['name']}.log").strip().splitlines()[-5:]
+            lines += [f"{step['name']}: {line}" for line in tail]
     if report["deviations"]:
         lines += ["", *report["deviations"]]
-    bench = read(logs / "bench.log").rstrip()
-    if bench:
-        lines += ["", "Benchmarks, with their baselines:", "", bench]
+    for name, title in FIGURES.items():
+        figures = read(logs / f"{name}.log").rstrip()
+        if figures:
+            lines += ["", f"{title}:", "", figures]
     for step in steps:
         if step["result"] not in GOOD:
             tail = read(logs / f"{step['name']}.log").splitlines()[-40:]

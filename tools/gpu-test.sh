@@ -20,7 +20,7 @@
 # Every step runs whatever happened before; the exit status is 0 when all passed.
 # Hooks in PyTorch need the compiler of the bundle: without it that step is left out,
 # and fails if the bundle was packed with one. With --device=cuda_emulated the steps
-# parity, two-ranks and torch are rehearsed on a machine without a GPU.
+# parity, sweep, two-ranks and torch are rehearsed on a machine without a GPU.
 #
 # Environment: DDPHOOK_TEST_PYTHON (default python3), DDPHOOK_GPU_BUDGET_S (of this
 # run; default 465, without --part 570), DDPHOOK_GPU_KEEP_S (between two reports
@@ -55,7 +55,11 @@ budget=${DDPHOOK_GPU_BUDGET_S:-$([[ $part ]] && echo 465 || echo 570)}
 python=${DDPHOOK_TEST_PYTHON:-python3}
 logs=$work/logs steps=$work/steps.tsv
 mkdir -p "$out" "$logs"
-# Part 2 goes on with the report of part 1.
+# Part 2 goes on with the report of part 1, whatever ended that.
+if [[ $part == 2 && -f $work/running ]]; then
+  read -r name _ <"$work/running" && printf '%s\tcut off\t137\t0\n' "$name" >>"$steps"
+  rm "$work/running"
+fi
 [[ $part == 2 ]] || rm -rf "${logs:?}"/* "$steps" "$work/running"
 [[ $part == 2 || $only ]] || rm -f "$work/binaries"
 rm -f "$out"/report.* "$out/logs.tar.gz"
@@ -99,7 +103,7 @@ use() { # directory with bin and lib
 }
 deps=$root/deps/usr
 inherited=${LD_LIBRARY_PATH:-}
-if [[ -f $work/binaries ]]; then
+if [[ -f $work/binaries && ! $must_build ]]; then
   use "$(cat "$work/binaries")"
 elif [[ -d $root/built && ! $must_build ]]; then
   use "$root/built"
@@ -114,19 +118,32 @@ keep() {
   "$DDPHOOK_TEST_PYTHON" tools/gpu-report.py "$work" "$out" >"$work/report.log" 2>&1 ||
     { echo "error: no report was written: $(tail -n 1 "$work/report.log")" >&2 && return 1; }
   packed=$(mktemp "$out/.logs.XXXXXX") &&
-    tar czf "$packed" -C "$work" --exclude=build logs steps.tsv 2>/dev/null
-  mv "$packed" "$out/logs.tar.gz"
+    tar czf "$packed" -C "$work" logs 2>/dev/null
+  chmod 644 "$packed" && mv "$packed" "$out/logs.tar.gz"
 }
 
-# Ends with what there is when this script is told to end.
+# Ends with what there is when this script is told to end, and then with what the
+# step said at its end.
 cut_off() {
   trap '' TERM INT HUP
   [[ $keeper ]] && kill "$keeper" 2>/dev/null
   [[ $child ]] && kill -- "-$child" 2>/dev/null
   keep
+  if [[ $child ]]; then
+    timeout 5 tail --pid="$child" -f /dev/null
+    keep
+  fi
   exit 1
 }
 trap cut_off TERM INT HUP
+
+# A log that is too long for an archive loses its middle.
+most=$((4 << 20))
+shorten() { # log
+  (($(stat -c %s "$1") <= most)) && return
+  { head -c $((most / 2)) "$1" && printf '\n… left out …\n' &&
+    tail -c $((most / 2)) "$1"; } >"$work/short.log" && mv "$work/short.log" "$1"
+}
 
 # Runs a command as a step of the report: at most LIMIT seconds, and no longer than
 # there is time left. A step that there is nothing for ends with the status LEFT_OUT.
@@ -137,6 +154,8 @@ step() { # name limit command…
   local name=$1 limit=$2 begin=$SECONDS left status result=pass
   shift 2
   if [[ -n $only && $only != *,$name,* ]]; then return 0; fi
+  rm -f "$logs/$name".*
+  touch "$steps" && sed -i "/^$name\t/d" "$steps"
   printf '%s\t%d\n' "$name" "$(date +%s)" >"$work/running"
   left=$((budget - SECONDS))
   if ((left < 5)); then
@@ -144,8 +163,11 @@ step() { # name limit command…
     status=124
   else
     ((limit > left)) && limit=$left
-    # Functions of this script, in a shell of their own that timeout can end.
-    timeout --kill-after=10 "$limit" bash -c '"$@"' step "$@" >"$logs/$name.log" 2>&1 &
+    export step_limit=$limit
+    # Functions of this script, in a shell of their own that timeout can end, once
+    # what it runs has said its last words.
+    timeout --kill-after=10 "$limit" bash -c 'trap "exit 143" TERM; "$@"' step "$@" \
+      >"$logs/$name.log" 2>&1 &
     child=$!
     while sleep "$period" && kill -0 "$child"; do keep; done >/dev/null 2>&1 &
     keeper=$!
@@ -154,6 +176,7 @@ step() { # name limit command…
     kill "$keeper" 2>/dev/null
     wait "$keeper" 2>/dev/null
     child='' keeper=''
+    shorten "$logs/$name.log"
   fi
   if ((status == 124 || status == 137)); then
     result=timeout
@@ -209,20 +232,19 @@ for name in ("nccl", "cudart", "cublas"):
 PYTHON
 }
 
-# Whether the bundle's programs start here.
+# Whether the bundle's programs start here. Where they do not, this machine builds
+# others, and nothing has failed.
 carried() {
   local missing
   if [[ $must_build || ! -d $root/built ]]; then
-    echo "nothing is carried, or --build was given: built here"
+    echo "built here: nothing is carried, or --build was given"
     return "$LEFT_OUT"
   fi
   missing=$(ldd "$root"/built/bin/* "$root"/built/lib/*.so* 2>&1 |
     grep -E 'not found|^ldd:' | sort -u)
-  if [[ $missing ]]; then
-    printf '%s\n' "$missing"
-    return 1
-  fi
-  "$root/built/bin/ddphook-exec" --version
+  if [[ ! $missing ]] && "$root/built/bin/ddphook-exec" --version; then return; fi
+  printf 'built here: %s\n' "${missing:-ddphook-exec does not start}"
+  return "$LEFT_OUT"
 }
 
 # Beside PyTorch's, else this machine's.
@@ -256,7 +278,7 @@ configure_cuda() {
     for directory in $packages; do
       if [[ -f $directory/include/cublas_v2.h ]]; then
         cublas=("-DDDPHOOK_CUBLAS_INCLUDE=$directory/include"
-          "-DDDPHOOK_CUBLAS_LIBRARY=$(ls "$directory"/lib/libcublas.so.1? | head -n 1)")
+          "-DDDPHOOK_CUBLAS_LIBRARY=$(echo "$directory"/lib/libcublas.so.1?)")
       fi
     done
   fi
@@ -287,18 +309,24 @@ compile_cuda() {
 }
 
 # Runs every test for a GPU, those of the kernels first, behind other commands: a
-# line "TEST name: result" for each. The status is LEFT_OUT when all were.
+# line "TEST name: result" for each. The status is LEFT_OUT when all were. It ends by
+# itself before the step's limit, which would not reach what timeout started here.
 each_test() { # seconds pattern command…
   local name program arguments status all=0 good=0 skipped=0 log=$work/test.log
-  local result
+  local result left
   while IFS=$'\t' read -r name program arguments; do
     [[ $name =~ $2 ]] || continue
     all=$((all + 1))
     echo "== $name"
-    # shellcheck disable=SC2086
-    timeout --kill-after=5 "$1" "${@:3}" "$build/bin/$program" $arguments \
-      --gtest_brief=1 >"$log" 2>&1 </dev/null
-    status=$? result=failed
+    left=$((step_limit - SECONDS - 5)) status=124 result=failed
+    if ((left > 0)); then
+      # shellcheck disable=SC2086
+      timeout --kill-after=3 $((left < $1 ? left : $1)) "${@:3}" \
+        "$build/bin/$program" $arguments --gtest_brief=1 >"$log" 2>&1 </dev/null
+      status=$?
+    else
+      : >"$log"
+    fi
     cat "$log"
     if grep -qiE 'device not supported' "$log"; then
       result='skipped, the tool refuses this device' skipped=$((skipped + 1))
@@ -339,12 +367,26 @@ device_tests() { # name arguments of pytest's…
   local parallel=()
   "$DDPHOOK_TEST_PYTHON" -c 'import xdist' 2>/dev/null && parallel=(-n "${processes:-4}")
   DDPHOOK_EXEC=$build/bin/ddphook-exec "$DDPHOOK_TEST_PYTHON" -m pytest \
-    -p no:cacheprovider -q -rs "${parallel[@]}" --device="$device" \
+    -p no:cacheprovider -v -rs "${parallel[@]}" --device="$device" \
     --modules="$modules" --junitxml="$logs/$1.xml" "${@:2}"
 }
 
-# On one GPU, which NCCL allows ranks of different hosts: NCCL_HOSTID names one. All
-# processes take turns on it, while those that wait for a peer keep it busy.
+# Two ranks on one GPU, which NCCL allows ranks of different hosts: NCCL_HOSTID names
+# one. They find each other over TCP, and every element is compared.
+sweep() {
+  local largest=64M port
+  [[ $device == cuda ]] || largest=256K
+  port=$("$DDPHOOK_TEST_PYTHON" -c '
+import socket
+with socket.socket() as s: s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
+  DDPHOOK_BACKEND=$device NCCL_SOCKET_IFNAME=lo "$DDPHOOK_TEST_PYTHON" \
+    test/gpu/launch_ranks.py "$port" '{"NCCL_HOSTID": "a"}' '{"NCCL_HOSTID": "b"}' -- \
+    "$build/bin/ddphook-bench" sweep -b 64K -e "$largest" -f 4 -n 5 -w 2 --hook=all \
+    --op=mean --json="$logs/sweep.json"
+}
+
+# Beside PyTorch, in the same way. All processes take turns on the GPU, while those
+# that wait for a peer keep it busy.
 two_ranks() {
   processes=2 device_tests two-ranks test/gpu/test_device_hooks.py \
     test/gpu/test_device_powersgd.py --worlds=2
@@ -377,7 +419,7 @@ bench() {
 
 export root work build logs modules deps device toolkit packages must_build
 export -f versions carried nccl_root configure configure_cuda compile compile_cuda \
-  each_test gpu_tests host_tests sanitize device_tests two_ranks parity torch bench
+  each_test gpu_tests host_tests sanitize device_tests sweep two_ranks parity torch bench
 
 # The bundle's programs, else those that this machine builds.
 prepare() {
@@ -397,6 +439,7 @@ if [[ $part != 2 ]]; then
   step versions 60 versions
   step gpu-tests 150 gpu_tests
   step memcheck 90 sanitize memcheck 30
+  step sweep 40 sweep
   step two-ranks 90 two_ranks
   step torch 150 torch
 fi

@@ -14,6 +14,7 @@ import importlib.metadata
 import os
 import pathlib
 import re
+import signal
 import sys
 
 import pytest
@@ -36,6 +37,12 @@ def pytest_addoption(parser):
     parser.addoption("--modules")
     parser.addoption("--record")
     parser.addoption("--worlds", help="numbers of ranks, as 1,2")
+
+
+def pytest_configure(config):
+    """Who is told to end, by a limit of time, still says what failed."""
+    if not hasattr(config, "workerinput"):
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
 def pytest_report_header(config):

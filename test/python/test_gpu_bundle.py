@@ -110,8 +110,11 @@ def results(steps):
 
 def test_parts(bundle):
     """The programs start, and the second part goes on with the first one's report."""
-    code, output, steps = run(bundle, "--part", "1", "--only", "carried,gpu-tests,torch")
+    chosen = "carried,gpu-tests,sweep,torch"
+    code, output, steps = run(bundle, "--part", "1", "--only", chosen)
     assert code == 0, output
+    assert steps["carried"]["result"] == steps["sweep"]["result"] == "pass", output
+    assert "# wrong elements: 0" in (bundle / "report" / "report.txt").read_text()
     # There is no GPU, or another test is the one that uses it.
     assert steps["gpu-tests"]["result"] in ("left out", "pass"), output
     assert sum(steps["gpu-tests"]["counts"].values()) == 11
@@ -120,6 +123,36 @@ def test_parts(bundle):
     assert {**results(steps), "parity": "pass"} == results(both)
     assert both["torch"]["counts"] == {"passed": 2, "failed": 0, "skipped": 0}
     assert both["parity"]["counts"]["passed"] > 0
+
+
+@pytest.mark.parametrize(
+    ("says", "status", "result"),
+    [
+        ("========= Error: Device not supported", 1, "left out"),
+        ("========= ERROR SUMMARY: 1 error", 9, "fail"),
+        ("[  PASSED  ] 3 tests.", 0, "pass"),
+    ],
+)
+def test_sanitizers(bundle, says, status, result):
+    """A tool that refuses the device says nothing about the programs."""
+    tools = bundle / "tools"
+    tools.mkdir(exist_ok=True)
+    tool = tools / "compute-sanitizer"
+    tool.write_text(f'#!/bin/sh\necho "$@"\necho "{says}"\nexit {status}\n')
+    tool.chmod(0o755)
+    path = f"{tools}:{os.environ['PATH']}"
+    code, output, steps = run(bundle, "--only", "memcheck,synccheck", PATH=path)
+    assert results(steps) == {"memcheck": result, "synccheck": result}, output
+    assert (code == 0) == (result != "fail")
+    with tarfile.open(bundle / "report" / "logs.tar.gz") as archive:
+        memcheck, synccheck = (
+            archive.extractfile(f"logs/{name}.log").read().decode()
+            for name in ("memcheck", "synccheck")
+        )
+    assert "--tool memcheck --report-api-errors no --error-exitcode 9" in memcheck
+    assert "--tool synccheck --error-exitcode 9" in synccheck
+    # All but the collectives, which several processes of a job run.
+    assert sum(steps["memcheck"]["counts"].values()) == 10
 
 
 @pytest.fixture
@@ -181,6 +214,11 @@ def test_cut_off(bundle, endless, how):
     output, _ = process.communicate()
     assert process.returncode != 0, output
     assert results(read_report(bundle)) == {"parity": "cut off"}
+    # There is no time for anything in the second part, which keeps that.
+    _, output, steps = run(
+        bundle, "--part", "2", "--only", "racecheck", DDPHOOK_GPU_BUDGET_S="1"
+    )
+    assert results(steps) == {"parity": "cut off", "racecheck": "timeout"}, output
 
 
 def test_a_missing_compiler(bundle):
