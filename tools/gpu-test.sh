@@ -87,13 +87,15 @@ for path in spec.submodule_search_locations if spec else ():
 PYTHON
 )
 toolkit=$(nvcc=$(command -v nvcc) && dirname "$(dirname "$(readlink -f "$nvcc")")")
-export DDPHOOK_NCCL_ROOT=${DDPHOOK_NCCL_ROOT:-}
+# The runtime knows no variables of this script, and says so where it sees one.
+nccl=${DDPHOOK_NCCL_ROOT:-} period=${DDPHOOK_GPU_KEEP_S:-20}
+unset DDPHOOK_NCCL_ROOT DDPHOOK_GPU_KEEP_S DDPHOOK_GPU_BUDGET_S DDPHOOK_CUDA_ROOT
 
 # The binaries of a build, those of the bundle or of this machine.
 use() { # directory with bin and lib
   build=$1
   local directory path=$build/lib
-  [[ $DDPHOOK_NCCL_ROOT ]] && path+=:$DDPHOOK_NCCL_ROOT/lib
+  [[ $nccl ]] && path+=:$nccl/lib
   for directory in $packages; do path+=:$directory/lib; done
   [[ $toolkit ]] && path+=:$toolkit/lib64:$toolkit/lib:$toolkit/../nccl/lib
   for directory in "$deps/lib" "$deps"/lib/*-linux-gnu "$deps/lib/needed"; do
@@ -148,7 +150,6 @@ shorten() { # log
 # Runs a command as a step of the report: at most LIMIT seconds, and no longer than
 # there is time left. A step that there is nothing for ends with the status LEFT_OUT.
 failures=0 child='' keeper=''
-period=${DDPHOOK_GPU_KEEP_S:-20}
 export LEFT_OUT=77
 step() { # name limit command…
   local name=$1 limit=$2 begin=$SECONDS left status result=pass
@@ -250,7 +251,7 @@ carried() {
 # Beside PyTorch's, else this machine's.
 nccl_root() {
   local directory
-  for directory in "$DDPHOOK_NCCL_ROOT" $packages /usr/local/cuda /usr /usr/local; do
+  for directory in "$nccl" $packages /usr/local/cuda /usr /usr/local; do
     if [[ -n $directory && -f $directory/include/nccl.h ]]; then
       echo "$directory"
       return
@@ -270,10 +271,10 @@ configure() { # directory arguments of CMake's…
 }
 
 configure_cuda() {
-  local capability nccl directory cublas=()
+  local capability found directory cublas=()
   capability=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null |
     head -n 1 | tr -d '. ')
-  nccl=$(nccl_root)
+  found=$(nccl_root)
   if [[ ! -f $toolkit/include/cublas_v2.h ]]; then
     for directory in $packages; do
       if [[ -f $directory/include/cublas_v2.h ]]; then
@@ -284,7 +285,7 @@ configure_cuda() {
   fi
   configure "$work/build" -DDDPHOOK_CUDA=ON \
     -DCMAKE_CUDA_ARCHITECTURES="${capability:-90}" \
-    ${nccl:+-DDDPHOOK_NCCL_ROOT=$nccl} "${cublas[@]}"
+    ${found:+-DDDPHOOK_NCCL_ROOT=$found} "${cublas[@]}"
 }
 
 # Goes on after errors: what is missing fails on its own.
@@ -417,7 +418,7 @@ bench() {
   "$build/bin/ddphook-bench" device --device="$device" --json="$logs/bench.json" --rounds=2
 }
 
-export root work build logs modules deps device toolkit packages must_build
+export root work build logs modules deps device toolkit packages must_build nccl
 export -f versions carried nccl_root configure configure_cuda compile compile_cuda \
   each_test gpu_tests host_tests sanitize device_tests sweep two_ranks parity torch bench
 
