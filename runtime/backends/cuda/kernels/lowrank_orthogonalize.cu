@@ -5,9 +5,9 @@
 //
 // Modified Gram-Schmidt and Householder QR, as the host backend's lowrank.h
 // defines them, one block a factor. The columns, each contiguous, are in shared
-// memory if they fit and else in scratch memory. Element i of every column
-// belongs to thread i mod threads, so that only sums, and what is read of other
-// threads' elements, need barriers.
+// memory if they fit and else in scratch memory. Row i of the factor belongs to
+// thread i mod threads, which loads it, works on it and stores it, so that only
+// sums, and what is read of other threads' elements, need barriers.
 //
 //===----------------------------------------------------------------------===//
 #include "lowrank_device.h"
@@ -22,8 +22,10 @@ namespace {
 constexpr int kDots = 8;
 constexpr int kMostThreads = 512;
 
-/// Shared memory beside the factor, in numbers, and in indices.
-constexpr int kRoom = blockSumRoom(kDots);
+/// Shared memory beside the factor, in numbers, and in indices: that of the
+/// sums, then that of the largest and the least number.
+constexpr int kSumsRoom = BlockSums<float, kDots, kMostThreads>::kRoom;
+constexpr int kRoom = kSumsRoom + blockSumRoom(1);
 constexpr int kIndexRoom = 32;
 
 template <class Element>
@@ -46,36 +48,47 @@ struct Columns {
   using T = ComputeOf<Element>;
 
   __device__ T *column(int64_t k) const { return columns + k * stride; }
-  /// The first element from `begin` on that is the calling thread's.
+  /// The first element from `begin` on that is the calling thread's. The
+  /// number of threads is a power of two.
   __device__ int64_t mine(int64_t begin) const {
-    const int64_t i = begin - begin % blockDim.x + threadIdx.x;
-    return i < begin ? i + blockDim.x : i;
+    const int64_t threads = blockDim.x;
+    const int64_t i = (begin & -threads) + threadIdx.x;
+    return i < begin ? i + threads : i;
   }
 
   /// Calls fn(i) for the thread's elements of begin … rows - 1.
-  template <class Fn>
+  template <int kUnroll = 4, class Fn>
   __device__ __forceinline__ void forMine(int64_t begin, const Fn &fn) const {
-#pragma unroll 1
+#pragma unroll kUnroll
     for (int64_t i = mine(begin); i < rows; i += blockDim.x)
       fn(i);
   }
 
-  /// The sum of squares from element `begin` on.
-  __device__ T squares(const T *column, int64_t begin) const {
+  /// The sum of the thread's squares from element `begin` on.
+  __device__ T mySquares(const T *column, int64_t begin) const {
     T sum = 0;
     forMine(begin,
             [&](int64_t i) { sum = multiplyAdd(column[i], column[i], sum); });
-    return sumOverBlock(sum, room);
+    return sum;
+  }
+  __device__ T norm(const T *column) {
+    T values[1] = {mySquares(column, 0)};
+    sums.add(values);
+    return std::sqrt(values[0]);
   }
 
-  __device__ void gramSchmidt(double epsilon, bool unitColumns) const;
-  __device__ void makeUnitColumn(int64_t k) const;
-  __device__ void householder() const;
-  __device__ T makeReflector(T *column, int64_t k) const;
-  __device__ void reflectLater(int64_t k, T tau) const;
+  __device__ void load(const ElemOf<Element> *in, int64_t rank) const;
+  __device__ void store(ElemOf<Element> *out, int64_t rank) const;
+  __device__ void gramSchmidt(double epsilon, bool unitColumns);
+  __device__ void makeUnitColumn(int64_t k);
+  __device__ void subtractProjections(int64_t k);
+  __device__ void householder();
+  __device__ void splitAtPivot(const T *column, int64_t k, T &pivot, T &below);
+  __device__ T makeReflector(T *column, int64_t k);
+  __device__ void reflectLater(int64_t k, T tau);
   template <int kCount>
   __device__ void reflect(T *first, const T *reflector, int64_t k, T tau,
-                          int count) const;
+                          int count);
 
   T *columns;
   /// `count` scalars, written by the first thread.
@@ -83,14 +96,59 @@ struct Columns {
   int64_t stride;
   int64_t rows;
   int64_t count;
+  BlockSums<T, kDots, kMostThreads> sums;
+  /// For the largest and the least number.
   T *room;
   int64_t *indexRoom;
 };
 
+/// Numbers of a row that are loaded before the first is used.
+template <class Element>
+constexpr int kTogether = sizeof(ElemOf<Element>) == 8 ? 2 : 4;
+
+template <class Element>
+__device__ void Columns<Element>::load(const ElemOf<Element> *in,
+                                       int64_t rank) const {
+  constexpr int kLength = kTogether<Element>;
+  const bool isAligned = rank % kLength == 0 && isAlignedForPacks<kLength>(in);
+#pragma unroll 1
+  for (int64_t i = threadIdx.x; i < rows; i += blockDim.x) {
+#pragma unroll 1
+    for (int64_t k = 0; k < count; k += kLength) {
+      const auto part =
+          loadRow<kLength>(in + i * rank + k, count - k, isAligned);
+#pragma unroll
+      for (int c = 0; c < kLength; ++c)
+        if (k + c < count)
+          column(k + c)[i] = Element::widen(part.elements[c]);
+    }
+  }
+}
+
+/// Columns beyond the number of rows become zero.
+template <class Element>
+__device__ void Columns<Element>::store(ElemOf<Element> *out,
+                                        int64_t rank) const {
+  constexpr int kLength = kTogether<Element>;
+  const bool isAligned = rank % kLength == 0 && isAlignedForPacks<kLength>(out);
+#pragma unroll 1
+  for (int64_t i = threadIdx.x; i < rows; i += blockDim.x) {
+#pragma unroll 1
+    for (int64_t k = 0; k < rank; k += kLength) {
+      Pack<ElemOf<Element>, kLength> part;
+#pragma unroll
+      for (int c = 0; c < kLength; ++c)
+        part.elements[c] =
+            Element::narrow(k + c < count ? column(k + c)[i] : T(0));
+      storeRow(out + i * rank + k, part, rank - k, isAligned);
+    }
+  }
+}
+
 /// Replaces column k by a unit vector without its projection on the columns
 /// before it, which are orthonormal; the one of which most is left.
 template <class Element>
-__device__ void Columns<Element>::makeUnitColumn(int64_t k) const {
+__device__ void Columns<Element>::makeUnitColumn(int64_t k) {
   T least = static_cast<T>(INFINITY);
   int64_t best = 0;
   forMine(0, [&](int64_t i) {
@@ -110,65 +168,87 @@ __device__ void Columns<Element>::makeUnitColumn(int64_t k) const {
       value = multiplyAdd(-column(l)[best], column(l)[i], value);
     target[i] = value;
   });
-  const T norm = std::sqrt(squares(target, 0));
+  const T length = norm(target);
   forMine(0,
-          [&](int64_t i) { target[i] = roundTo<Element>(target[i] / norm); });
+          [&](int64_t i) { target[i] = roundTo<Element>(target[i] / length); });
+}
+
+/// Takes the projection on column k from the columns after it.
+template <class Element>
+__device__ void Columns<Element>::subtractProjections(int64_t k) {
+  const T *current = column(k);
+#pragma unroll 1
+  for (int64_t l = k + 1; l < count; l += kDots) {
+    const int together =
+        static_cast<int>(count - l < kDots ? count - l : kDots);
+    T *later = column(l);
+    T factors[kDots] = {};
+    forMine<2>(0, [&](int64_t i) {
+      const T x = current[i];
+#pragma unroll
+      for (int c = 0; c < kDots; ++c)
+        if (c < together)
+          factors[c] += roundTo<Element>(x * later[c * stride + i]);
+    });
+    sums.add(factors);
+#pragma unroll
+    for (int c = 0; c < kDots; ++c)
+      factors[c] = roundTo<Element>(factors[c]);
+    forMine<2>(0, [&](int64_t i) {
+      const T x = current[i];
+#pragma unroll
+      for (int c = 0; c < kDots; ++c)
+        if (c < together)
+          later[c * stride + i] = roundTo<Element>(
+              later[c * stride + i] - roundTo<Element>(factors[c] * x));
+    });
+  }
 }
 
 template <class Element>
 __device__ void Columns<Element>::gramSchmidt(double epsilon,
-                                              bool unitColumns) const {
+                                              bool unitColumns) {
 #pragma unroll 1
   for (int64_t k = 0; k < count; ++k) {
     T *current = column(k);
-    T norm = roundTo<Element>(std::sqrt(squares(current, 0)));
-    if (unitColumns && norm == 0) {
+    T length = roundTo<Element>(norm(current));
+    if (unitColumns && length == 0) {
       makeUnitColumn(k);
     } else {
       if (epsilon != 0)
-        norm = roundTo<Element>(norm + static_cast<T>(epsilon));
+        length = roundTo<Element>(length + static_cast<T>(epsilon));
       forMine(0, [&](int64_t i) {
-        current[i] = roundTo<Element>(current[i] / norm);
+        current[i] = roundTo<Element>(current[i] / length);
       });
     }
-#pragma unroll 1
-    for (int64_t l = k + 1; l < count; l += kDots) {
-      const int together =
-          static_cast<int>(count - l < kDots ? count - l : kDots);
-      T factors[kDots] = {};
-      forMine(0, [&](int64_t i) {
-#pragma unroll
-        for (int c = 0; c < kDots; ++c)
-          if (c < together)
-            factors[c] += roundTo<Element>(current[i] * column(l + c)[i]);
-      });
-      sumOverBlock<kDots>(factors, room);
-#pragma unroll
-      for (int c = 0; c < kDots; ++c) {
-        if (c >= together)
-          continue;
-        const T factor = roundTo<Element>(factors[c]);
-        T *later = column(l + c);
-        forMine(0, [&](int64_t i) {
-          later[i] = roundTo<Element>(later[i] -
-                                      roundTo<Element>(factor * current[i]));
-        });
-      }
-    }
+    subtractProjections(k);
   }
+}
+
+/// Element k of a column, for all threads, and the sum of squares below it.
+template <class Element>
+__device__ void Columns<Element>::splitAtPivot(const T *column, int64_t k,
+                                               T &pivot, T &below) {
+  // Negative zeros add nothing, not even to a negative zero. So the sum gives
+  // the pivot to all threads, and its thread may overwrite it at once.
+  T values[2] = {mySquares(column, k + 1),
+                 mine(k) == k ? column[k] : static_cast<T>(-0.0)};
+  sums.add(values);
+  below = values[0];
+  pivot = values[1];
 }
 
 /// Makes the reflector of a column with its pivot at `k`, as LAPACK's larfg:
 /// H = I - tau·v·vᵀ. v replaces the column from its pivot, which is 1, on.
 template <class Element>
 __device__ typename Columns<Element>::T
-Columns<Element>::makeReflector(T *column, int64_t k) const {
+Columns<Element>::makeReflector(T *column, int64_t k) {
   // Between these bounds squares have lost nothing that matters.
   constexpr bool isFloat = sizeof(T) == 4;
   constexpr T tiny = static_cast<T>(isFloat ? 1e-30 : 1e-280);
   constexpr T huge = static_cast<T>(isFloat ? 1e+30 : 1e+280);
-  T below = squares(column, k + 1);
-  T pivot = column[k];
+  T below, pivot;
+  splitAtPivot(column, k, pivot, below);
   bool isZero = false;
   if (!(below >= tiny && below <= huge && pivot * pivot <= huge)) {
     T nonZeros = 0, largest = 0;
@@ -177,7 +257,9 @@ Columns<Element>::makeReflector(T *column, int64_t k) const {
       nonZeros += i > k && column[i] != 0 ? T(1) : T(0);
       largest = magnitude > largest ? magnitude : largest;
     });
-    isZero = sumOverBlock(nonZeros, room) == 0;
+    T found[1] = {nonZeros};
+    sums.add(found);
+    isZero = found[0] == 0;
     largest = maxOverBlock(largest, room);
     if (!isZero && largest > 0 && std::isfinite(largest)) {
       // A power of two, so that squares neither overflow nor vanish; the
@@ -185,12 +267,10 @@ Columns<Element>::makeReflector(T *column, int64_t k) const {
       const int exponent = std::ilogb(largest);
       forMine(k,
               [&](int64_t i) { column[i] = std::ldexp(column[i], -exponent); });
-      below = squares(column, k + 1);
-      pivot = column[k];
+      splitAtPivot(column, k, pivot, below);
     }
   }
   T tau = 0;
-  __syncthreads();
   if (!isZero) {
     const Reflector<T> scalars = ddphook::cuda::makeReflector(pivot, below);
     tau = scalars.tau;
@@ -205,17 +285,17 @@ Columns<Element>::makeReflector(T *column, int64_t k) const {
 template <class Element>
 template <int kCount>
 __device__ void Columns<Element>::reflect(T *first, const T *reflector,
-                                          int64_t k, T tau, int count) const {
+                                          int64_t k, T tau, int count) {
   T dots[kCount] = {};
-  forMine(k, [&](int64_t i) {
+  forMine<2>(k, [&](int64_t i) {
     const T v = reflector[i];
 #pragma unroll
     for (int c = 0; c < kCount; ++c)
       if (c < count)
         dots[c] = multiplyAdd(first[c * stride + i], v, dots[c]);
   });
-  sumOverBlock<kCount>(dots, room);
-  forMine(k, [&](int64_t i) {
+  sums.add(dots);
+  forMine<2>(k, [&](int64_t i) {
     const T v = reflector[i];
 #pragma unroll
     for (int c = 0; c < kCount; ++c)
@@ -227,7 +307,7 @@ __device__ void Columns<Element>::reflect(T *first, const T *reflector,
 
 /// Applies reflector k to the columns after it.
 template <class Element>
-__device__ void Columns<Element>::reflectLater(int64_t k, T tau) const {
+__device__ void Columns<Element>::reflectLater(int64_t k, T tau) {
 #pragma unroll 1
   for (int64_t l = k + 1; l < count; l += kDots) {
     const int64_t left = count - l;
@@ -241,7 +321,7 @@ __device__ void Columns<Element>::reflectLater(int64_t k, T tau) const {
 
 /// LAPACK's geqr2 and org2r.
 template <class Element>
-__device__ void Columns<Element>::householder() const {
+__device__ void Columns<Element>::householder() {
 #pragma unroll 1
   for (int64_t k = 0; k < count; ++k) {
     const T scalar = makeReflector(column(k), k);
@@ -268,37 +348,33 @@ template <class Element, bool kIsReflected>
 __global__ void __launch_bounds__(kMostThreads, 1)
     orthogonalizeFactors(OrthogonalizeArguments<Element> a) {
   using T = ComputeOf<Element>;
-  const MatrixEntry matrix = a.matrices[blockIdx.x];
+  const MatrixEntry matrix =
+      a.matrices[a.matrices[blockIdx.x].factorInTurn[a.isP]];
   const int64_t rows = a.isP ? matrix.rows : matrix.columns;
   const int64_t offset = a.isP ? matrix.pOffset : matrix.qOffset;
-  const int64_t rank = matrix.rank, size = rows * rank;
-  if (size == 0)
+  const int64_t rank = matrix.rank;
+  if (rows == 0 || rank == 0)
     return;
   Columns<Element> work;
   int64_t *shared = dynamicShared<int64_t>();
   work.indexRoom = shared;
-  work.room = reinterpret_cast<T *>(shared + kIndexRoom);
+  work.sums.room = reinterpret_cast<T *>(shared + kIndexRoom);
+  work.room = work.sums.room + kSumsRoom;
   // Odd: elements of one row lie in different banks.
   work.stride = rows | 1;
   work.rows = rows;
   // No direction is left for columns beyond the number of rows.
   work.count = rows < rank ? rows : rank;
   const bool isShared = (work.stride + 1) * work.count <= a.sharedNumbers;
-  work.columns = isShared ? work.room + kRoom : a.work + matrix.workOffset;
+  work.columns = isShared ? work.sums.room + kRoom : a.work + matrix.workOffset;
   work.tau = work.columns + work.stride * work.count;
 
-  for (int64_t i = threadIdx.x; i < size; i += blockDim.x)
-    if (i % rank < work.count)
-      work.column(i % rank)[i / rank] = Element::widen(a.in[offset + i]);
-  __syncthreads();
+  work.load(a.in + offset, rank);
   if (kIsReflected && rank > 2)
     work.householder();
   else
     work.gramSchmidt(a.epsilon, a.unitColumns);
-  __syncthreads();
-  for (int64_t i = threadIdx.x; i < size; i += blockDim.x)
-    a.out[offset + i] = Element::narrow(
-        i % rank < work.count ? work.column(i % rank)[i / rank] : T(0));
+  work.store(a.out + offset, rank);
 }
 
 /// Calls fn(kernel) with the kernel of a type.

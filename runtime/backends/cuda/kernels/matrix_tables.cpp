@@ -19,6 +19,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <numeric>
 
 using namespace ddphook;
 using namespace ddphook::cuda;
@@ -215,6 +216,28 @@ void TableMaker::addPiece(StageTiles &stage, int64_t number) {
                            static_cast<int32_t>(-1 - number), 0});
 }
 
+/// Orders the blocks of orthogonalize by their work. A device has room for as
+/// many as it has multiprocessors, so a large factor that begins last would run
+/// alone.
+static void setFactorsInTurn(std::vector<MatrixEntry> &matrices) {
+  std::vector<int32_t> order(matrices.size());
+  for (int isP : {0, 1}) {
+    auto work = [&](int32_t number) {
+      const MatrixEntry &matrix = matrices[static_cast<size_t>(number)];
+      const int64_t rows = isP ? matrix.rows : matrix.columns;
+      const auto columns = static_cast<double>(std::min(rows, matrix.rank));
+      return static_cast<double>(rows) * columns * columns;
+    };
+    std::iota(order.begin(), order.end(), 0);
+    std::sort(order.begin(), order.end(), [&](int32_t a, int32_t b) {
+      const double first = work(a), second = work(b);
+      return first != second ? first > second : a < b;
+    });
+    for (size_t i = 0; i < order.size(); ++i)
+      matrices[i].factorInTurn[isP] = order[i];
+  }
+}
+
 std::optional<MatrixTables> TableMaker::make() {
   for (int64_t i = 0; i < list.matrix_count; ++i) {
     if (!fits(list.matrices[i]))
@@ -224,6 +247,7 @@ std::optional<MatrixTables> TableMaker::make() {
   if (isTooLarge || tables.partials > int64_t(1) << 59 ||
       tables.work > int64_t(1) << 59)
     return std::nullopt;
+  setFactorsInTurn(tables.matrices);
   // The pass before left the last rows in the cache.
   std::reverse(tables.transposed.tiles.begin(), tables.transposed.tiles.end());
   tables.pieces.insert(tables.pieces.begin(), list.pieces,

@@ -73,6 +73,9 @@ struct MatrixEntry {
   int64_t partialOffset;
   /// Offset of orthogonalize's working copy, if it is not in shared memory.
   int64_t workOffset;
+  /// Of which matrix the block with this entry's number orthogonalizes Q, and
+  /// P: the factors that take longest begin first.
+  int32_t factorInTurn[2];
 };
 
 /// A matrix whose products are cuBLAS's is a piece that is not in the rest.

@@ -86,12 +86,41 @@ __device__ void sumOverBlock(T (&values)[kCount], T *room) {
     values[i] = totals[i];
 }
 
-template <class T>
-__device__ T sumOverBlock(T value, T *room) {
-  T values[1] = {value};
-  sumOverBlock<1>(values, room);
-  return values[0];
-}
+/// Sums like sumOverBlock(), with the same bits, for kernels that need one
+/// after the other: each takes one barrier. Every warp adds the warps' sums for
+/// itself, and two rooms take turns, so that a sum is not written over while a
+/// slow warp still reads that of the call before.
+template <class T, int kMost, int kThreads>
+struct BlockSums {
+  static constexpr int kTurn = kThreads / 32 * kMost;
+  /// In numbers.
+  static constexpr int kRoom = 2 * kTurn;
+
+  /// All threads of the block call it and get the totals.
+  template <int kCount>
+  __device__ __forceinline__ void add(T (&values)[kCount]) {
+    static_assert(kCount <= kMost, "expected room for the warps' sums");
+    T *parts = room + turn * kTurn;
+    turn ^= 1;
+    const int warp = static_cast<int>(threadIdx.x / 32);
+    const int first = sumOverLanes<kCount>(values);
+    if (isWriterOfSums<kCount>())
+      parts[warp * kCount + first] = values[0];
+    __syncthreads();
+    const int warps = static_cast<int>(blockDim.x / 32);
+    const T *part = parts + threadIdx.x % kCount;
+    T total = part[0];
+#pragma unroll 4
+    for (int w = 1; w < warps; ++w)
+      total += part[w * kCount];
+#pragma unroll
+    for (int i = 0; i < kCount; ++i)
+      values[i] = kCount == 1 ? total : __shfl_sync(kAllLanes, total, i);
+  }
+
+  T *room;
+  int turn = 0;
+};
 
 /// The largest of the threads' numbers, NaNs aside.
 template <class T>
