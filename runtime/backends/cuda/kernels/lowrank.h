@@ -10,15 +10,15 @@
 // - They launch kernels on `stream`, as few as they can whatever the number of
 //   matrices, and return without waiting; the result is the first launch's
 //   error. Nothing is allocated.
-// - f32 and f64 are accumulated in their own type, without TF32; 16-bit types
-//   in f32, rounded once per element of a product. Sums have a fixed order: the
-//   same input gives the same bits, on every device of a kind.
+// - f32 and f64 are accumulated in their own type, without TF32, and the Gram
+//   matrices of tall factors of f32 in f64; 16-bit types in f32, rounded once
+//   per element of a product. Sums have a fixed order: the same input gives the
+//   same bits, on every device of a kind.
 // - Fused passes give the bits of the calls that they stand for. A row of Pᵢ
 //   depends on that row of Mᵢ alone.
 // - Products of a rank above 32 are cuBLAS's, a call a matrix. Their bits are
-// the
-//   same for the same arrays on the same device and library; unlike those of
-//   our kernels they may depend on how arrays are aligned.
+//   the same for the same arrays on the same device and library; unlike those
+//   of our kernels they may depend on how arrays are aligned.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_BACKENDS_CUDA_KERNELS_LOWRANK_H

@@ -38,6 +38,8 @@ struct OrthogonalizeArguments {
   /// Numbers of shared memory for the factor.
   int64_t sharedNumbers;
   double epsilon;
+  /// What launchTallOrthogonalize() has left.
+  const double *grams;
   bool isP;
   bool unitColumns;
 };
@@ -353,7 +355,8 @@ __global__ void __launch_bounds__(kMostThreads, 1)
   const int64_t rows = a.isP ? matrix.rows : matrix.columns;
   const int64_t offset = a.isP ? matrix.pOffset : matrix.qOffset;
   const int64_t rank = matrix.rank;
-  if (rows == 0 || rank == 0)
+  const int64_t gram = a.isP ? matrix.gramOffset[1] : matrix.gramOffset[0];
+  if (rows == 0 || rank == 0 || (gram != kNotTall && a.grams[gram] != 0))
     return;
   Columns<Element> work;
   int64_t *shared = dynamicShared<int64_t>();
@@ -415,6 +418,7 @@ cudaError_t ddphook::cuda::launchOrthogonalize(const StageLaunch &stage,
         static_cast<T *>(arguments.work),
         arguments.sharedBytes / int64_t(sizeof(T)),
         arguments.epsilon,
+        arguments.grams,
         arguments.isP,
         arguments.unitColumns};
     return launch(stage.stream, stage.blocks, arguments.threads,

@@ -71,7 +71,13 @@ struct Orthogonalize {
   void *work;
   int64_t sharedBytes;
   int threads;
+  /// Working memory of tall factors.
+  double *grams;
 };
+/// The tall factors, of which the stage has the tiles; those that it refuses
+/// are left to launchOrthogonalize(), which does all that are not done.
+cudaError_t launchTallOrthogonalize(const StageLaunch &stage,
+                                    const Orthogonalize &arguments);
 cudaError_t launchOrthogonalize(const StageLaunch &stage,
                                 const Orthogonalize &arguments);
 

@@ -62,9 +62,11 @@ private:
   const MatrixEntry *matrices = nullptr;
   const ddphook_piece_t *pieces = nullptr;
   Stage projectStage, transposedStage, sumStage, reconstructStage;
+  Stage gramStages[2];
   std::unique_ptr<WideProducts> wide;
   void *partials = nullptr;
   void *work = nullptr;
+  double *grams = nullptr;
   int64_t matrixCount = 0;
   /// Shared memory for the factors P and Q in orthogonalize, and its threads.
   int64_t sharedBytes[2] = {0, 0};
@@ -159,17 +161,23 @@ Status DeviceMatrixList::upload() {
   Packer packer;
   const int64_t matricesAt = packer.add(tables.matrices);
   const int64_t piecesAt = packer.add(tables.pieces);
-  const StageTiles *from[] = {&tables.project, &tables.transposed, &tables.sum,
-                              &tables.reconstruct};
-  Stage *to[] = {&projectStage, &transposedStage, &sumStage, &reconstructStage};
-  int64_t tilesAt[4];
-  for (int i = 0; i < 4; ++i)
+  constexpr int kStages = 6;
+  const StageTiles *from[kStages] = {&tables.project,     &tables.transposed,
+                                     &tables.sum,         &tables.reconstruct,
+                                     &tables.gram[false], &tables.gram[true]};
+  Stage *to[kStages] = {&projectStage,      &transposedStage,
+                        &sumStage,          &reconstructStage,
+                        &gramStages[false], &gramStages[true]};
+  int64_t tilesAt[kStages];
+  for (int i = 0; i < kStages; ++i)
     tilesAt[i] = packer.add(from[i]->tiles);
   const auto size = static_cast<uint64_t>(computeSize(type));
   const int64_t partialsAt =
       packer.reserve(static_cast<uint64_t>(tables.partials) * size);
   const int64_t workAt =
       packer.reserve(static_cast<uint64_t>(tables.work) * size);
+  const int64_t gramsAt =
+      packer.reserve(static_cast<uint64_t>(tables.grams) * sizeof(double));
   if (packer.size() == 0)
     return Status::ok();
   if (!tables.wide.empty())
@@ -186,12 +194,13 @@ Status DeviceMatrixList::upload() {
       return cudaFailure(code, "copying a matrix list to the device");
   matrices = reinterpret_cast<const MatrixEntry *>(memory + matricesAt);
   pieces = reinterpret_cast<const ddphook_piece_t *>(memory + piecesAt);
-  for (int i = 0; i < 4; ++i)
+  for (int i = 0; i < kStages; ++i)
     *to[i] = {reinterpret_cast<const Tile *>(memory + tilesAt[i]),
               from[i]->matrixTiles, from[i]->listTiles,
               static_cast<int64_t>(from[i]->tiles.size())};
   partials = memory + partialsAt;
   work = memory + workAt;
+  grams = reinterpret_cast<double *>(memory + gramsAt);
   tables = MatrixTables();
   return Status::ok();
 }
@@ -245,9 +254,14 @@ cudaError_t DeviceMatrixList::orthogonalize(cudaStream_t stream,
                                             const void *in, void *out,
                                             double epsilon, bool unitColumns) {
   const bool isP = factor == DDPHOOK_FACTOR_P;
-  return launchOrthogonalize(
-      launchOf(stream, Stage(), matrixCount),
-      {isP, unitColumns, epsilon, in, out, work, sharedBytes[isP], threads});
+  const Orthogonalize arguments = {isP,  unitColumns,      epsilon, in,   out,
+                                   work, sharedBytes[isP], threads, grams};
+  const Stage &tall = gramStages[isP];
+  if (cudaError_t code = launchTallOrthogonalize(
+          launchOf(stream, tall, static_cast<int64_t>(tall.allTiles)),
+          arguments))
+    return code;
+  return launchOrthogonalize(launchOf(stream, Stage(), matrixCount), arguments);
 }
 
 cudaError_t DeviceMatrixList::project(cudaStream_t stream, const void *g,

@@ -50,6 +50,13 @@ std::optional<int64_t> ddphook::cuda::orthogonalizeWork(int64_t rows,
   return numbers;
 }
 
+bool ddphook::cuda::isTall(Dtype type, int64_t rows, int64_t rank) {
+  // Below, one block may take no longer than two launches more: reckoned, not
+  // measured.
+  return type == Dtype::F32 && rank > 2 && rank <= kMaxBucket && rows >= 512 &&
+         rows >= (int64_t(1) << 17) / (rank * rank);
+}
+
 /// Whether the products are cuBLAS's.
 static bool isWide(const ddphook_matrix_t &matrix) {
   return matrix.rank > kMaxBucket;
@@ -68,9 +75,11 @@ private:
   void addProducts(MatrixEntry &entry, int32_t number);
   void addMatrix(const ddphook_matrix_t &matrix);
   void addPiece(StageTiles &stage, int64_t number);
+  void addGram(MatrixEntry &entry, int32_t number, bool isP);
   int32_t warpsPerRow(const MatrixEntry &matrix) const;
 
   const ddphook_matrix_list_t &list;
+  const Dtype type;
   const int computeBytes;
   const int64_t sharedBytes;
   int64_t elements = 0, rows = 0;
@@ -82,7 +91,8 @@ private:
 
 TableMaker::TableMaker(const ddphook_matrix_list_t &list, Dtype type,
                        int64_t sharedBytes)
-    : list(list), computeBytes(computeSize(type)), sharedBytes(sharedBytes) {
+    : list(list), type(type), computeBytes(computeSize(type)),
+      sharedBytes(sharedBytes) {
   for (int64_t i = 0; i < list.matrix_count; ++i) {
     const ddphook_matrix_t &matrix = list.matrices[i];
     if (isWide(matrix))
@@ -147,7 +157,26 @@ void TableMaker::addMatrix(const ddphook_matrix_t &matrix) {
       isTooLarge |= __builtin_add_overflow(tables.work, work, &tables.work);
     }
   }
+  for (bool isP : {false, true})
+    addGram(entry, number, isP);
   tables.matrices.push_back(entry);
+}
+
+/// The tiles of a factor that is tall.
+void TableMaker::addGram(MatrixEntry &entry, int32_t number, bool isP) {
+  const int64_t rows = isP ? entry.rows : entry.columns;
+  entry.gramOffset[isP] = kNotTall;
+  if (!isTall(type, rows, entry.rank))
+    return;
+  const int64_t tileRows = gramTileRows(rows);
+  for (int64_t tile = 0; tile < gramTiles(rows); ++tile)
+    tables.gram[isP].tiles.push_back({tile * tileRows,
+                                      std::min((tile + 1) * tileRows, rows), 0,
+                                      number, static_cast<int32_t>(tile)});
+  // Whether it is done, its first rows, and the tiles' sums.
+  entry.gramOffset[isP] = tables.grams;
+  tables.grams += 1 + entry.rank * entry.rank +
+                  gramTiles(rows) * pairsOf(static_cast<int>(entry.rank));
 }
 
 /// The tiles of a matrix's products.

@@ -16,6 +16,7 @@
 
 #include "base/dtype.h"
 #include "ddphook/runtime/backend.h"
+#include "elements.h"
 
 #include <cstdint>
 #include <optional>
@@ -58,6 +59,23 @@ constexpr int kTransposedRows = 64;
 // M = P·Qᵀ. A block's warps work on kReconstructRows rows each.
 constexpr int kReconstructRows = 4;
 
+// Orthonormal columns of tall factors, which are those of f32, of a rank that
+// Householder's method is for, with enough work for many blocks.
+bool isTall(Dtype type, int64_t rows, int64_t rank);
+constexpr int64_t kNotTall = -1;
+/// Rows of a tile of a factor: as many as make at most 64 tiles of it, because
+/// every block reads what all of them have added up.
+DDPHOOK_HOST_DEVICE constexpr int64_t gramTileRows(int64_t rows) {
+  return rows <= 64 * 256 ? 256 : (rows + 63) / 64;
+}
+DDPHOOK_HOST_DEVICE constexpr int64_t gramTiles(int64_t rows) {
+  return (rows + gramTileRows(rows) - 1) / gramTileRows(rows);
+}
+/// Elements of half a Gram matrix with its diagonal.
+DDPHOOK_HOST_DEVICE constexpr int pairsOf(int rank) {
+  return rank * (rank + 1) / 2;
+}
+
 /// A matrix, with offsets in elements.
 struct MatrixEntry {
   int64_t offset;
@@ -73,6 +91,9 @@ struct MatrixEntry {
   int64_t partialOffset;
   /// Offset of orthogonalize's working copy, if it is not in shared memory.
   int64_t workOffset;
+  /// Offsets in scratch memory of what belongs to Q, and to P, as a tall
+  /// factor; kNotTall if it is none.
+  int64_t gramOffset[2];
   /// Of which matrix the block with this entry's number orthogonalizes Q, and
   /// P: the factors that take longest begin first.
   int32_t factorInTurn[2];
@@ -107,6 +128,8 @@ struct MatrixTables {
   /// The rest's, then the wide matrices.
   std::vector<ddphook_piece_t> pieces;
   StageTiles project, transposed, sum, reconstruct;
+  /// Of the tall factors Q, and P.
+  StageTiles gram[2];
   /// Without the wide matrices.
   int bucket = 1;
   int64_t largestRank = 0;
@@ -115,6 +138,8 @@ struct MatrixTables {
   /// Working memory of each kind, in numbers of the type that is computed in.
   int64_t partials = 0;
   int64_t work = 0;
+  /// In f64.
+  int64_t grams = 0;
 };
 
 /// The numbers that orthogonalize works with for a factor of that shape: its

@@ -6,11 +6,12 @@
 // The factors of whole lists on a device against the host backend's kernel,
 // which is tested against textbook loops: Gram-Schmidt, Householder QR, their
 // roundings, zero columns, extreme and non-finite values, factors that fit into
-// shared memory and those that do not.
+// shared memory and those that do not. Tall factors against the host's in f64.
 //
 //===----------------------------------------------------------------------===//
 #include "backends/cuda/cuda_kernels_lowrank_test_util.h"
 
+#include "../../../backends/cuda/kernels/matrix_tables.h"
 #include "../../../backends/host/kernels/lowrank.h"
 
 #include <algorithm>
@@ -123,6 +124,28 @@ protected:
               << ": expected " << y << ", but got " << x;
       }
     }
+  }
+
+  /// Factors of f32 near what Householder's method makes of them in f64.
+  void expectNearModel(const std::vector<Shape> &shapes, bool isP,
+                       const HostArray &in, double limit) {
+    const TestList test(Dtype::F32, shapes, 2), model(Dtype::F64, shapes, 2);
+    const HostArray wide = toArray(Dtype::F64, toDoubles(in));
+    const std::vector<double> want =
+        toDoubles(onHost(model, isP, wide, Settings()));
+    const std::vector<double> got =
+        toDoubles(onDevice(test, isP, in, Settings()));
+    double worst = 0;
+    for (const ddphook_matrix_t &m : test.matrices) {
+      const int64_t begin = isP ? m.p_offset : m.q_offset;
+      const int64_t count = (isP ? m.rows : m.columns) * m.rank;
+      for (int64_t i = begin; i < begin + count; ++i) {
+        const auto at = static_cast<size_t>(i);
+        ASSERT_FALSE(std::isnan(got[at])) << "element " << i;
+        worst = std::max(worst, std::abs(got[at] - want[at]));
+      }
+    }
+    EXPECT_LE(worst, limit);
   }
 
   /// One factor of a list of its own; gives its elements.
@@ -316,6 +339,127 @@ TEST_F(CudaOrthogonalize, valuesThatAreNotFinite) {
         EXPECT_TRUE(std::any_of(got.begin(), got.end(),
                                 [](double x) { return std::isnan(x); }));
       }
+}
+
+/// The least number of rows of a factor that many blocks work on.
+int64_t tallRows(int64_t rank) {
+  int64_t rows = 1;
+  while (!isTall(Dtype::F32, rows, rank))
+    ++rows;
+  return rows;
+}
+
+/// Half a unit in the last place of 1: elements of tall factors are less, and
+/// are rounded once.
+constexpr double kRounded = 0x1p-24;
+
+TEST_F(CudaOrthogonalize, tallFactorsAreTheModels) {
+  for (int64_t rank : {3, 4, 5, 8, 16, 22, 23, 32}) {
+    SCOPED_TRACE("rank " + std::to_string(rank));
+    const int64_t rows = tallRows(rank);
+    const std::vector<Shape> shapes = {
+        {rows, 3, rank}, {rows + 77, 2, rank}, {2 * rows + 1, 0, rank}};
+    const std::vector<Shape> others = {{3, rows, rank}, {2, rows + 77, rank}};
+    const int64_t numbers = (4 * rows + 100) * rank + 10;
+    const HostArray in = normal(Dtype::F32, numbers);
+    expectNearModel(others, false, in, kRounded);
+    expectNearModel({shapes[0], shapes[1], shapes[2]}, true, in, kRounded);
+  }
+}
+
+/// Beside factors that one block works on, of which some have fewer rows than
+/// columns.
+TEST_F(CudaOrthogonalize, tallFactorsBesideOthers) {
+  const TestList test(Dtype::F32,
+                      {{1, 2, 4},
+                       {5000, 1, 4},
+                       {3, 5, 4},
+                       {70, 1, 2},
+                       {9000, 3, 3},
+                       {6000, 2, 1},
+                       {800, 2, 40},
+                       {0, 3, 4}},
+                      3);
+  expectNearHost(test, true, normal(Dtype::F32, test.p), Settings(),
+                 [&](int64_t rows, int64_t rank) {
+                   return limitOf(Dtype::F32, rows, rank);
+                 });
+}
+
+TEST_F(CudaOrthogonalize, hundredThousandRows) {
+  const std::vector<Shape> shapes = {{100000, 1, 4}};
+  expectNearModel(shapes, true, normal(Dtype::F32, 400000), kRounded);
+}
+
+TEST_F(CudaOrthogonalize, tallColumnsOfAnyMagnitude) {
+  const int64_t rank = 6, rows = tallRows(rank) + 5;
+  for (int turn = 0; turn < 3; ++turn) {
+    std::vector<double> a = toDoubles(normal(Dtype::F32, rows * rank));
+    const int exponents[] = {-140, -100, 0, 60, 100, 124};
+    for (size_t i = 0; i < a.size(); ++i)
+      a[i] = std::ldexp(a[i], exponents[(i + static_cast<size_t>(turn)) % 6]);
+    expectNearModel({{rows, 1, rank}}, true, toArray(Dtype::F32, a), kRounded);
+  }
+}
+
+/// From columns that are almost orthogonal to such that f32 hardly tells apart.
+TEST_F(CudaOrthogonalize, tallColumnsThatAreNearlyDependent) {
+  const int64_t rank = 4, rows = tallRows(rank) + 1;
+  for (int digits : {1, 2, 3, 4, 5, 6}) {
+    SCOPED_TRACE("digits " + std::to_string(digits));
+    const double apart = std::pow(10, -digits);
+    std::vector<double> a = toDoubles(normal(Dtype::F32, rows * rank));
+    for (size_t i = 0; i < a.size(); i += 4)
+      a[i + 2] = a[i] - a[i + 1] + apart * a[i + 2];
+    const HostArray in = toArray(Dtype::F32, a);
+    const std::vector<double> got =
+        single(Dtype::F32, rows, rank, toDoubles(in), Settings());
+    EXPECT_LE(deviation(got, 0, rows, rank, rank), 1e-5);
+    // One block's arithmetic is f32's.
+    const double limit = digits <= 2 ? kRounded : 1e-6 / apart;
+    expectNearModel({{rows, 1, rank}}, true, in, limit);
+  }
+}
+
+TEST_F(CudaOrthogonalize, tallColumnsThatAreDependentOrZero) {
+  for (int64_t rows : {tallRows(5), int64_t(20000)})
+    for (bool isZero : {false, true}) {
+      const int64_t rank = 5;
+      std::vector<double> a = toDoubles(normal(Dtype::F32, rows * rank));
+      for (size_t i = 0; i < a.size(); i += 5)
+        a[i + 3] = isZero ? 0 : 2 * a[i + 1];
+      const std::vector<double> q = single(Dtype::F32, rows, rank, a, {});
+      EXPECT_LE(deviation(q, 0, rows, rank, rank), 1e-5);
+      // Its columns still span those of the factor.
+      for (int64_t k = 0; k < rank; ++k) {
+        std::vector<double> dots(5);
+        for (size_t i = 0; i < a.size(); ++i)
+          dots[i % 5] += q[i] * a[i / 5 * 5 + static_cast<size_t>(k)];
+        for (size_t i = 0; i < a.size(); i += 5) {
+          double rest = a[i + static_cast<size_t>(k)];
+          for (size_t l = 0; l < 5; ++l)
+            rest -= dots[l] * q[i + l];
+          ASSERT_LE(std::abs(rest), 1e-3) << "row " << i / 5;
+        }
+      }
+    }
+  // Nothing to reflect: the columns of the identity.
+  const int64_t rows = tallRows(4);
+  const std::vector<double> zeros(static_cast<size_t>(rows * 4));
+  const std::vector<double> got = single(Dtype::F32, rows, 4, zeros, {});
+  for (size_t i = 0; i < got.size(); ++i)
+    ASSERT_EQ(got[i], i / 4 == i % 4 ? 1 : 0);
+}
+
+TEST_F(CudaOrthogonalize, tallFactorsThatAreNotFinite) {
+  const int64_t rows = tallRows(4);
+  for (double bad : {kNaN, kInfinity}) {
+    std::vector<double> a = toDoubles(normal(Dtype::F32, rows * 4));
+    a[static_cast<size_t>(rows * 2 + 1)] = bad;
+    const std::vector<double> got = single(Dtype::F32, rows, 4, a, {});
+    EXPECT_TRUE(std::any_of(got.begin(), got.end(),
+                            [](double x) { return std::isnan(x); }));
+  }
 }
 
 } // namespace
