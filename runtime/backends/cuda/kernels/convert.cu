@@ -3,8 +3,9 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Two kernels for each pair of types: one that converts, and counts if it is
-// given a counter; and one that divides what it has converted.
+// Three kernels for each pair of types: one that converts, and counts if it is
+// given a counter; one that divides what it has converted; and one that
+// multiplies it, for divisors that are powers of two.
 //
 //===----------------------------------------------------------------------===//
 #include "kernels.h"
@@ -51,6 +52,29 @@ struct ConvertAndDivide {
   ComputeOf<Out> divisor;
 };
 
+/// The same for a divisor that has an exact inverse.
+template <class In, class Out>
+struct ConvertAndScale {
+  static constexpr bool kHasResult = true;
+
+  __device__ __forceinline__ ElemOf<Out> operator()(ElemOf<In> x) const {
+    return scaleElement<Out>(convertElement<In, Out>(x), factor);
+  }
+  __device__ __forceinline__ void finish() const {}
+
+  ComputeOf<Out> factor;
+};
+
+/// The inverse of a divisor if it can stand for it: of a power of two, which
+/// has one without rounding, so that quotient and product are the same number
+/// and are rounded in the same way. Else 0. A division takes a device some ten
+/// instructions.
+template <class T>
+T exactInverse(int64_t divisor) {
+  const bool isPower = divisor > 0 && (divisor & (divisor - 1)) == 0;
+  return isPower ? 1 / static_cast<T>(divisor) : T(0);
+}
+
 /// Calls fn(In(), Out()) with the classes of two types.
 template <class Fn>
 cudaError_t withElements(Dtype in, Dtype out, const Fn &fn) {
@@ -89,9 +113,13 @@ cudaError_t ddphook::cuda::compressArray(cudaStream_t stream, const void *in,
   return withElements(inType, wireType, [&](auto from, auto to) {
     using In = decltype(from);
     using Out = decltype(to);
-    const ConvertAndDivide<In, Out> function = {
-        static_cast<ComputeOf<Out>>(divisor)};
-    return launchMap<ElemOf<In>, ElemOf<Out>>(stream, in, wire, n, function);
+    using T = ComputeOf<Out>;
+    auto run = [&](auto function) {
+      return launchMap<ElemOf<In>, ElemOf<Out>>(stream, in, wire, n, function);
+    };
+    if (const T inverse = exactInverse<T>(divisor))
+      return run(ConvertAndScale<In, Out>{inverse});
+    return run(ConvertAndDivide<In, Out>{static_cast<T>(divisor)});
   });
 }
 

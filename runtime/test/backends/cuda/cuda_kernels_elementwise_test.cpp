@@ -116,8 +116,8 @@ TEST_F(CudaElementwise, castsAndDividesTies) {
       in.setBits(i++, sign | (magnitude + static_cast<uint64_t>(delta)));
   }
   DeviceArray x(in);
-  for (Dtype to : {Dtype::F16, Dtype::BF16})
-    for (int64_t divisor : {1, 2, 3, 14}) {
+  for (Dtype to : kTypes)
+    for (int64_t divisor : {1, 2, 3, 14, 64}) {
       HostArray want(to, in.size());
       host::compressArray(in.data(), Dtype::F32, want.data(), to, in.size(),
                           divisor);
@@ -134,7 +134,7 @@ TEST_F(CudaElementwise, dividesEveryHalf) {
     HostArray in(type, 0x10000), want(type, 0x10000);
     for (int64_t i = 0; i < in.size(); ++i)
       in.setBits(i, static_cast<uint64_t>(i));
-    for (int64_t divisor : {1, 2, 3, 5, 6, 7, 12, 14, 48, 100, 1000}) {
+    for (int64_t divisor : {1, 2, 3, 5, 6, 7, 12, 14, 48, 100, 1000, 4096}) {
       host::divideArray(in.data(), want.data(), type, in.size(), divisor);
       DeviceArray x(in);
       ASSERT_EQ(
