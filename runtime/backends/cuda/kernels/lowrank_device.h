@@ -35,19 +35,49 @@ cudaError_t withBucket(int bucket, const Fn &fn) {
   return cudaErrorInvalidValue;
 }
 
+/// Where the calling thread's numbers of a factor are when a block's threads
+/// take them in turn, row by row. It takes two divisions: to be made once.
+struct RowMajorTurns {
+  __device__ explicit RowMajorTurns(int rank) : rank(rank) {
+    const int columns = rank > 0 ? rank : 1;
+    const int thread = static_cast<int>(threadIdx.x);
+    row = thread / columns;
+    column = thread - row * columns;
+    rowStep = kThreads / columns;
+    columnStep = kThreads - rowStep * columns;
+  }
+
+  int rank;
+  /// Of the first number.
+  int row;
+  int column;
+  /// To the next; a row more when that is beyond the last column.
+  int rowStep;
+  int columnStep;
+};
+
 /// Copies `count` rows of a factor (rows x rank, row-major) from `first` on
 /// into shared memory, column by column, zeros where there are none. Columns
 /// are `stride` numbers apart.
 template <class Element>
 __device__ __forceinline__ void
-stageColumns(const ElemOf<Element> *factor, int64_t rows, int rank,
-             int64_t first, int count, int stride, ComputeOf<Element> *staged) {
+stageColumns(const ElemOf<Element> *factor, int64_t rows,
+             const RowMajorTurns &turns, int64_t first, int count, int stride,
+             ComputeOf<Element> *staged) {
+  const int rank = turns.rank;
+  const int present =
+      static_cast<int>(rows - first < count ? rows - first : count) * rank;
+  const ElemOf<Element> *source = factor + first * rank;
+  int j = turns.row, k = turns.column;
   for (int i = static_cast<int>(threadIdx.x); i < count * rank; i += kThreads) {
-    const int j = i / rank, k = i % rank;
-    ComputeOf<Element> value = 0;
-    if (first + j < rows)
-      value = Element::widen(factor[(first + j) * rank + k]);
-    staged[k * stride + j] = value;
+    staged[k * stride + j] =
+        i < present ? Element::widen(source[i]) : ComputeOf<Element>(0);
+    j += turns.rowStep;
+    k += turns.columnStep;
+    if (k >= rank) {
+      k -= rank;
+      ++j;
+    }
   }
 }
 

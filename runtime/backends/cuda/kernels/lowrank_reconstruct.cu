@@ -140,6 +140,7 @@ __global__ void __launch_bounds__(kThreads, 2)
     return scatterPiece<Element>(a, tile);
   const MatrixEntry matrix = a.matrices[tile.matrix];
   const int rank = static_cast<int>(matrix.rank);
+  const RowMajorTurns turns(rank);
   const Elem *p = a.p + matrix.pOffset, *q = a.q + matrix.qOffset;
   T *panel = dynamicShared<T>();
   T *rows = panel + most * Shape::kPanelStride;
@@ -169,9 +170,9 @@ __global__ void __launch_bounds__(kThreads, 2)
     }
     __syncthreads();
     if (first == tile.begin)
-      stageColumns<Element>(q, matrix.columns, rank, tile.column, Shape::kPanel,
-                            Shape::kPanelStride, panel);
-    stageColumns<Element>(p, tile.end, rank, first, Shape::kRows,
+      stageColumns<Element>(q, matrix.columns, turns, tile.column,
+                            Shape::kPanel, Shape::kPanelStride, panel);
+    stageColumns<Element>(p, tile.end, turns, first, Shape::kRows,
                           Shape::kRowStride, rows);
     __syncthreads();
     T products[kRows][kLength];
