@@ -26,6 +26,10 @@ static constexpr char failed = '-';
 /// Ranks that one process can greet in good time.
 static constexpr int ranksPerRoot = 128;
 
+/// The first version that has all that is asked of it: the build wants no less
+/// (DDPHOOK_LEAST_NCCL), but the library that is loaded may be another one.
+static constexpr int leastVersion = NCCL_VERSION(2, 28, 0);
+
 /// From this version on NCCL lets ranks share a GPU when it is asked to.
 static constexpr int sharingVersion = 23003;
 
@@ -57,6 +61,11 @@ Status cuda::checkIdentities(const std::vector<RankIdentity> &ranks,
   std::map<std::string, size_t> ownerOf;
   for (size_t i = 0; i < ranks.size(); ++i) {
     const RankIdentity &rank = ranks[i];
+    if (rank.ncclVersion < leastVersion)
+      return error(DDPHOOK_UNSUPPORTED,
+                   "expected NCCL %s or later, but rank %d has loaded %s",
+                   ncclVersionText(leastVersion).c_str(), worldRanks[i],
+                   ncclVersionText(rank.ncclVersion).c_str());
     if (rank.ncclVersion != ranks[0].ncclVersion)
       return error(DDPHOOK_UNSUPPORTED,
                    "expected the same NCCL on all ranks, but rank %d has %s "

@@ -32,10 +32,10 @@ struct RankIdentity {
   std::string hostId = {};
 };
 
-/// UNSUPPORTED where these ranks cannot form a group: different versions of
-/// NCCL, different compute capabilities (they could give different bits), two
-/// ranks on one GPU unless `canShareGpu` or the host ids differ. `worldRanks`
-/// are for the message.
+/// UNSUPPORTED where these ranks cannot form a group: an old NCCL, different
+/// versions of it, different compute capabilities (they could give different
+/// bits), two ranks on one GPU unless `canShareGpu` or the host ids differ.
+/// `worldRanks` are for the message.
 Status checkIdentities(const std::vector<RankIdentity> &ranks,
                        const int32_t *worldRanks, bool canShareGpu);
 

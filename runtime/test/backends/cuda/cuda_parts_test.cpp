@@ -103,6 +103,8 @@ TEST(Identities, Refusals) {
   EXPECT_EQ(check({{"a", 90, 22809}, {"b", 90, 22809}, {"c", 90, 23007}}),
             "expected the same NCCL on all ranks, but rank 4 has 2.28.9 and "
             "rank 8 has 2.30.7");
+  EXPECT_EQ(check({{"a", 90, 22809}, {"b", 90, 22707}, {"c", 90, 22809}}),
+            "expected NCCL 2.28.0 or later, but rank 6 has loaded 2.27.7");
   EXPECT_EQ(check({{"a", 90, 22809}, {"b", 100, 22809}, {"c", 90, 22809}}),
             "expected GPUs of one kind, but rank 4 has compute capability 9.0 "
             "and rank 6 has 10.0");
