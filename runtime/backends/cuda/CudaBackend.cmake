@@ -28,6 +28,7 @@ function(ddphook_add_cuda_backend name kernels device)
   add_library(${name} MODULE
     ${dir}/cuda_backend.cpp
     ${runtime}/src/backend/backend_store.cpp
+    ${runtime}/src/base/log.cpp
     ${runtime}/src/base/status.cpp)
   target_link_libraries(${name} PRIVATE ${name}_core)
   target_link_options(${name} PRIVATE

@@ -19,6 +19,8 @@
 #include "kernels/lowrank.h"
 
 #include <initializer_list>
+#include <mutex>
+#include <vector>
 
 using namespace ddphook;
 using namespace ddphook::cuda;
@@ -337,11 +339,23 @@ static ddphook_status_t createMatrices(ddphook_device_t *device,
   });
 }
 
-/// What kernels may still be using is gone only when they have ended.
+/// Keeps what is not destroyed where a search for leaks finds it.
+static void keepForever(void *object) {
+  static std::mutex mutex;
+  static auto *kept = new std::vector<void *>();
+  std::lock_guard<std::mutex> lock(mutex);
+  kept->push_back(object);
+}
+
+/// What kernels may still be using is gone only when they have ended. Where
+/// they do not end it stays: CUDA would wait for them.
 template <typename Object>
 static void destroyUsed(ddphook_device_t *device, Object *object) {
   synchronize(device, nullptr);
-  destroy(device, object);
+  if (device->impl->isStuck())
+    keepForever(object);
+  else
+    destroy(device, object);
 }
 
 static ddphook_status_t matmul(ddphook_device_t *device,

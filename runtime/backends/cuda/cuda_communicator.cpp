@@ -24,7 +24,7 @@ using namespace ddphook::cuda;
 
 /// How long leaving a group in good order may take. Ranks leave together, but
 /// need not; NCCL then waits for the others of this machine.
-static constexpr double leaveSeconds = 5;
+static constexpr double leaveSeconds = 3;
 
 /// What NCCL's windows and our loads want.
 static constexpr uint64_t stagingAlignment = 4096;
@@ -81,9 +81,8 @@ CudaCommunicator::~CudaCommunicator() {
   if (nccl) {
     // After a failure the watchdog aborts the communicator.
     if (device.synchronize().isOk())
-      nccl->finalize(
-              Deadline::after(std::min(leaveSeconds, device.timeoutSeconds())))
-          .ignore();
+      nccl->leave(
+          Deadline::after(std::min(leaveSeconds, device.timeoutSeconds())));
     device.removeCommunicator(nccl.get());
     nccl.reset();
   }
@@ -179,6 +178,8 @@ Status CudaCommunicator::start(const ddphook_collective_t &operation,
   DDPHOOK_RETURN_IF_ERROR(device.isCapturing(&isCapturing));
   Collective *collective = nullptr;
   DDPHOOK_RETURN_IF_ERROR(take(isCapturing, &collective));
+  if (isCapturing)
+    nccl->noteCapture();
   collective->operation = operation;
   collective->group = name;
   cudaStream_t comm = device.commStream();

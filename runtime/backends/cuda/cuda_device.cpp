@@ -9,18 +9,20 @@
 //===----------------------------------------------------------------------===//
 #include "cuda_device.h"
 
+#include "base/log.h"
 #include "cuda_error.h"
 #include "kernels/affine.h"
 #include "kernels/kernels.h"
 
 #include <algorithm>
+#include <utility>
 
 using namespace ddphook;
 using namespace ddphook::cuda;
 
 /// How long, after a failure, streams may take to drain. NCCL's kernels end
 /// within milliseconds of an abort; what does not is stuck.
-static constexpr double drainSeconds = 5;
+static constexpr double drainSeconds = 3;
 static constexpr int defaultWatchdogMs = 5;
 /// A collective that is late says more than that something is: it gets to speak
 /// first.
@@ -116,8 +118,10 @@ Status CudaDevice::createStreams() {
 
 CudaDevice::~CudaDevice() {
   CurrentDevice current(chosen.number);
-  if (latch.isSet() && !drain())
+  if (isStuck())
     return; // What is stuck may still use all of this.
+  if (latch.isSet())
+    watchdog.waitForAbortsEnd(Deadline::after(abortSeconds));
   releaseDeferred();
   for (int32_t *flag : {hostFlag, badPlaces})
     if (flag)
@@ -357,12 +361,18 @@ Status CudaDevice::abort(const Status &status) {
 bool CudaDevice::drain() {
   if (!latch.isSet())
     return false;
-  Deadline deadline = Deadline::after(drainSeconds);
-  watchdog.waitForAbort(deadline);
+  if (!drained)
+    drained = Deadline::after(drainSeconds);
+  watchdog.waitForAbort(*drained);
   Backoff backoff;
   while (queryStreams(/*withComm=*/true) == cudaErrorNotReady) {
-    if (deadline.expired())
+    if (drained->expired()) {
+      if (!std::exchange(hasToldStuck, true))
+        log(LogLevel::Warn, "after a failure the work of GPU " +
+                                std::to_string(chosen.number) +
+                                " does not end: what it may use is not freed");
       return false;
+    }
     backoff.pause();
   }
   // A device that failed runs nothing any more.

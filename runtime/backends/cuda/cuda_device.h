@@ -22,6 +22,7 @@
 #include "watchdog.h"
 
 #include <memory>
+#include <optional>
 #include <set>
 
 namespace ddphook::cuda {
@@ -77,9 +78,11 @@ public:
   /// The failure that was kept.
   Status failure() const { return latch.get(); }
   const FailureLatch &failureLatch() const { return latch; }
-  /// After a failure: waits until streams are idle, for a while. Tells whether
-  /// they are.
+  /// After a failure: waits until streams are idle, for a while that begins
+  /// with the first call. Tells whether they are.
   bool drain();
+  /// After a failure: whether the GPU may still use what it was given.
+  bool isStuck() { return latch.isSet() && !drain(); }
 
   void addCommunicator(NcclCommunicator *communicator);
   void removeCommunicator(NcclCommunicator *communicator);
@@ -121,6 +124,9 @@ private:
   std::vector<void *> deferred;
   std::set<NcclCommunicator *> communicators;
   FailureLatch latch;
+  /// Of all calls of drain().
+  std::optional<Deadline> drained;
+  bool hasToldStuck = false;
   InFlight collectives;
   Watchdog watchdog{latch, collectives};
 };

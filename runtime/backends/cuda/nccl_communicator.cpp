@@ -9,7 +9,11 @@
 //===----------------------------------------------------------------------===//
 #include "nccl_communicator.h"
 
+#include "base/log.h"
 #include "cuda_error.h"
+#include "detached_call.h"
+
+#include <utility>
 
 using namespace ddphook;
 using namespace ddphook::cuda;
@@ -32,7 +36,47 @@ static ncclDataType_t ncclTypeOf(Dtype dtype) {
   return ncclNumTypes;
 }
 
-NcclCommunicator::~NcclCommunicator() { abort(); }
+/// A new thread is to use this GPU, whatever a capture elsewhere forbids: to
+/// ask for another GPU would make a context there.
+static void enterDevice(int device) {
+  (void)cudaSetDevice(device);
+  cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+  (void)cudaThreadExchangeStreamCaptureMode(&mode);
+}
+
+NcclAbort cuda::abortTogether(std::vector<NcclHandle> handles, int device) {
+  auto requested = std::make_shared<std::promise<void>>();
+  NcclAbort abort;
+  abort.requested = requested->get_future();
+  abort.ended = callDetached("ddphook-abort",
+                             [handles = std::move(handles), device, requested] {
+                               enterDevice(device);
+                               (void)ncclGroupStart();
+                               for (const NcclHandle &handle : handles)
+                                 (void)ncclCommAbort(handle.communicator);
+                               requested->set_value();
+                               (void)ncclGroupEnd();
+                             });
+  return abort;
+}
+
+void cuda::logUnended(const std::string &what, bool isCaptured) {
+  log(LogLevel::Warn,
+      what + ": NCCL has not come to an end, and is left to itself; " +
+          (isCaptured ? "expected CUDA graphs with collectives to be destroyed "
+                        "before"
+                      : "other ranks may not have left, or the GPU may be "
+                        "busy with other work"));
+}
+
+NcclCommunicator::~NcclCommunicator() {
+  NcclHandle last = release();
+  if (!last.communicator)
+    return;
+  NcclAbort abort = abortTogether({last}, device);
+  if (!hasEnded(abort.ended, Deadline::after(abortSeconds)))
+    logUnended("aborting " + name, captured);
+}
 
 Status NcclCommunicator::goneStatus() const {
   Status reason = failure.get();
@@ -81,6 +125,8 @@ Status NcclCommunicator::create(const std::vector<ncclUniqueId> &ids, int size,
                                 std::unique_ptr<NcclCommunicator> *result) {
   std::unique_ptr<NcclCommunicator> created(
       new NcclCommunicator(name, failure));
+  DDPHOOK_RETURN_IF_ERROR(
+      toStatus(cudaGetDevice(&created->device), "asking for the current GPU"));
   ncclConfig_t config = options.ncclConfig(created->name);
   std::vector<ncclUniqueId> roots = ids;
   ncclResult_t begun =
@@ -188,31 +234,30 @@ Status NcclCommunicator::asyncError() {
   return Status::ok();
 }
 
-void NcclCommunicator::abort() {
+NcclHandle NcclCommunicator::release() {
   std::lock_guard<std::mutex> lock(mutex);
-  if (handle)
-    (void)ncclCommAbort(handle);
-  handle = nullptr;
+  return {std::exchange(handle, nullptr), sharedName};
 }
 
-Status NcclCommunicator::finalize(const Deadline &deadline) {
-  const char *what = "leaving a process group";
+void NcclCommunicator::leave(const Deadline &deadline) {
   {
     std::lock_guard<std::mutex> lock(mutex);
-    if (!handle)
-      return Status::ok();
-    for (const auto &[memory, registration] : registered)
-      (void)ncclCommDeregister(handle, registration);
+    if (handle)
+      for (const auto &[memory, registration] : registered)
+        (void)ncclCommDeregister(handle, registration);
     registered.clear();
-    ncclResult_t begun = ncclCommFinalize(handle);
-    if (isFailure(begun))
-      return toStatus(begun, handle, what);
   }
-  DDPHOOK_RETURN_IF_ERROR(poll(deadline, what));
-  std::lock_guard<std::mutex> lock(mutex);
-  ncclComm_t last = handle;
-  handle = nullptr;
-  return last ? toStatus(ncclCommDestroy(last), nullptr, what) : Status::ok();
+  NcclHandle last = release();
+  if (!last.communicator)
+    return;
+  // It finalizes first. Ranks of this machine wait for each other in it.
+  std::future<void> left =
+      callDetached("ddphook-leave", [last, device = device] {
+        enterDevice(device);
+        (void)ncclCommDestroy(last.communicator);
+      });
+  if (!hasEnded(left, deadline))
+    logUnended("leaving " + name, captured);
 }
 
 Status NcclCommunicator::registerMemory(void *memory, size_t bytes) {

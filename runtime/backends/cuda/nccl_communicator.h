@@ -4,7 +4,8 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // A non-blocking communicator: no call waits for a peer inside NCCL, so that
-// every wait ends at our deadline or when the job fails elsewhere.
+// every wait ends at our deadline or when the job fails elsewhere. What ends a
+// communicator has no such variant, and runs on a thread of its own.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_BACKENDS_CUDA_NCCL_COMMUNICATOR_H
@@ -19,6 +20,8 @@
 
 #include <nccl.h>
 
+#include <atomic>
+#include <future>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -26,6 +29,30 @@
 #include <vector>
 
 namespace ddphook::cuda {
+
+/// How long an abort may take that waits for nothing but NCCL.
+inline constexpr double abortSeconds = 1;
+
+/// A communicator, and its name, to which NCCL keeps a pointer.
+struct NcclHandle {
+  ncclComm_t communicator = nullptr;
+  std::shared_ptr<const std::string> name;
+};
+
+/// An abort of communicators under way.
+struct NcclAbort {
+  /// Ready when NCCL has told the device's work to end.
+  std::future<void> requested;
+  /// Ready when NCCL has freed all of them.
+  std::future<void> ended;
+};
+
+/// Aborts communicators of one GPU together: NCCL frees one when the device has
+/// done all that it was given, which may be behind a collective of another one.
+NcclAbort abortTogether(std::vector<NcclHandle> handles, int device);
+
+/// One line: NCCL has not ended `what`, and is left alone with it.
+void logUnended(const std::string &what, bool isCaptured);
 
 class NcclCommunicator {
 public:
@@ -54,11 +81,18 @@ public:
   /// What NCCL found out meanwhile. Any thread.
   Status asyncError();
 
-  /// Ends what is under way on the device, and this communicator. Any thread.
-  void abort();
+  /// Gives NCCL's communicator away, to be ended; null when there is none any
+  /// more. Later calls fail. Any thread.
+  NcclHandle release();
 
-  /// Leaves in good order, when nothing is under way.
-  Status finalize(const Deadline &deadline);
+  /// Leaves in good order, when nothing is under way. Where NCCL does not come
+  /// to an end by `deadline` it goes on alone.
+  void leave(const Deadline &deadline);
+
+  /// A graph is capturing a collective, and NCCL ends no communicator before
+  /// such graphs are destroyed.
+  void noteCapture() { captured = true; }
+  bool isCaptured() const { return captured; }
 
   /// Tells NCCL of memory that collectives work on, until it is forgotten.
   Status registerMemory(void *memory, size_t bytes);
@@ -66,7 +100,8 @@ public:
 
 private:
   NcclCommunicator(const std::string &name, const FailureLatch &failure)
-      : name(name), failure(failure) {}
+      : sharedName(std::make_shared<const std::string>(name)),
+        name(*sharedName), failure(failure) {}
   Status poll(const Deadline &deadline, const char *what);
   template <typename Function>
   Status launch(CollectiveKind kind, const Deadline &deadline,
@@ -74,13 +109,15 @@ private:
   Status goneStatus() const;
   Status inGroup(Status status) const;
 
-  /// NCCL keeps a pointer to it.
-  const std::string name;
+  const std::shared_ptr<const std::string> sharedName;
+  const std::string &name;
   const FailureLatch &failure;
   /// Held during calls of NCCL, never while waiting: the thread that aborts
   /// gets its turn.
   std::mutex mutex;
   ncclComm_t handle = nullptr;
+  int device = 0;
+  std::atomic<bool> captured{false};
   std::map<void *, void *> registered;
 };
 

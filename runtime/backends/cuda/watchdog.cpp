@@ -9,6 +9,7 @@
 #include "watchdog.h"
 
 #include "base/threads.h"
+#include "detached_call.h"
 
 using namespace ddphook;
 using namespace ddphook::cuda;
@@ -62,10 +63,30 @@ void Watchdog::waitForAbort(const Deadline &deadline) {
   changed.wait_until(lock, deadline.time(), [&] { return hasAborted; });
 }
 
-void Watchdog::abortAll() {
-  std::lock_guard<std::mutex> lock(communicatorMutex);
-  for (NcclCommunicator *communicator : communicators)
-    communicator->abort();
+void Watchdog::waitForAbortsEnd(const Deadline &deadline) {
+  {
+    std::lock_guard<std::mutex> lock(mutex);
+    if (!hasAborted || !aborted)
+      return;
+  }
+  if (!hasEnded(aborted->ended, deadline))
+    logUnended("aborting communicators", isCaptured);
+}
+
+void Watchdog::abortAll(int device) {
+  std::vector<NcclHandle> handles;
+  {
+    std::lock_guard<std::mutex> lock(communicatorMutex);
+    for (NcclCommunicator *communicator : communicators) {
+      isCaptured = isCaptured || communicator->isCaptured();
+      if (NcclHandle handle = communicator->release(); handle.communicator)
+        handles.push_back(std::move(handle));
+    }
+  }
+  if (handles.empty())
+    return;
+  aborted = abortTogether(std::move(handles), device);
+  (void)hasEnded(aborted->requested, Deadline::after(abortSeconds));
 }
 
 void Watchdog::look() {
@@ -90,7 +111,7 @@ void Watchdog::loop(int device) {
   while (!isEnding) {
     if (failure.isSet() && !hasAborted) {
       lock.unlock();
-      abortAll();
+      abortAll(device);
       lock.lock();
       hasAborted = true;
       changed.notify_all();

@@ -18,6 +18,7 @@
 
 #include <condition_variable>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <thread>
 
@@ -57,13 +58,15 @@ public:
     Watchdog &watchdog;
   };
 
-  /// Waits until all communicators were aborted, after a failure.
+  /// Waits, after a failure, until NCCL was told to abort all communicators.
   void waitForAbort(const Deadline &deadline);
+  /// Waits until NCCL has done that; a line tells where it has not.
+  void waitForAbortsEnd(const Deadline &deadline);
 
 private:
   void loop(int device);
   void look();
-  void abortAll();
+  void abortAll(int device);
   void changeWatches(int change);
 
   FailureLatch &failure;
@@ -79,6 +82,9 @@ private:
   std::condition_variable changed;
   bool isEnding = false;
   bool hasAborted = false;
+  /// Nothing where there was no communicator. Written before `hasAborted` is.
+  std::optional<NcclAbort> aborted;
+  bool isCaptured = false;
   bool hasWork = false;
   int watches = 0;
 };

@@ -9,7 +9,9 @@
 //===----------------------------------------------------------------------===//
 #include "nccl_test_util.h"
 
+#include <atomic>
 #include <csignal>
+#include <thread>
 
 using namespace emulated_cuda_test;
 
@@ -30,6 +32,68 @@ public:
 private:
   Rank &rank;
   DeviceBytes data;
+};
+
+/// A call on a thread of its own.
+class Background {
+public:
+  explicit Background(const std::function<ncclResult_t()> &call)
+      : thread([this, call] {
+          result = call();
+          hasEnded = true;
+        }) {}
+  ~Background() {
+    if (thread.joinable())
+      thread.join();
+  }
+  /// Whether it has not come back after a while.
+  bool hangs() const {
+    usleep(hangMs * 1000);
+    return !hasEnded;
+  }
+  ncclResult_t join() {
+    thread.join();
+    return result;
+  }
+
+private:
+  ncclResult_t result = ncclSuccess;
+  std::atomic<bool> hasEnded{false};
+  std::thread thread;
+};
+
+/// A collective that was captured and can be launched.
+class CapturedReduction {
+public:
+  std::string capture(Rank &rank) {
+    REQUIRE_CUDA(cudaStreamBeginCapture(rank.stream(),
+                                        cudaStreamCaptureModeThreadLocal));
+    REQUIRE_NCCL(ncclAllReduce(data.data(), out.data(), 16, ncclFloat32,
+                               ncclSum, rank.communicator(), rank.stream()));
+    REQUIRE_CUDA(cudaStreamEndCapture(rank.stream(), &graph));
+    REQUIRE_CUDA(cudaGraphInstantiate(&exec, graph, 0));
+    return "";
+  }
+  std::string launch(Rank &rank) {
+    REQUIRE_CUDA(cudaGraphLaunch(exec, rank.stream()));
+    REQUIRE_CUDA(cudaStreamSynchronize(rank.stream()));
+    return "";
+  }
+  bool hasRun() const { return out.read() != std::vector<char>(64, 2); }
+  std::string destroyGraph() {
+    REQUIRE_CUDA(cudaGraphDestroy(graph));
+    return "";
+  }
+  std::string destroyExecutable() {
+    REQUIRE_CUDA(cudaGraphExecDestroy(exec));
+    return "";
+  }
+
+private:
+  DeviceBytes data = DeviceBytes(std::vector<char>(64, 1));
+  DeviceBytes out = DeviceBytes(std::vector<char>(64, 2));
+  cudaGraph_t graph = nullptr;
+  cudaGraphExec_t exec = nullptr;
 };
 
 /// The stream still runs after a while, and `expected` is the communicator's
@@ -167,30 +231,124 @@ TEST(NcclFailure, ACorruptedResultIsWrong) {
   });
 }
 
+/// Two communicators whose collectives are in one stream, the first of which
+/// never ends.
+TEST(NcclFailure, AnAbortWaitsForWhatOthersDoBefore) {
+  SharedId id;
+  runAll(1, id, [](int) -> std::string {
+    setenv("EMULATED_CUDA_FAULT", "nccl_stall", 1);
+    Rank first(0, 1, true), second(0, 1, true);
+    REQUIRE_NCCL(first.join());
+    REQUIRE_NCCL(second.join());
+    DeviceBytes data(std::vector<char>(64, 1));
+    for (Rank *rank : {&first, &second})
+      REQUIRE_NCCL(ncclAllReduce(data.data(), data.data(), 16, ncclFloat32,
+                                 ncclSum, rank->communicator(),
+                                 first.stream()));
+    Background abort([&] { return ncclCommAbort(second.release()); });
+    const bool hung = abort.hangs();
+    REQUIRE_NCCL(ncclCommAbort(first.release()));
+    EXPECT_TEXT(abort.join(), ncclSuccess);
+    EXPECT_TEXT(hung, true);
+    return "";
+  });
+}
+
+TEST(NcclFailure, AbortsOfOneGroupActTogether) {
+  SharedId id;
+  runAll(1, id, [](int) -> std::string {
+    setenv("EMULATED_CUDA_FAULT", "nccl_stall", 1);
+    Rank first(0, 1, true), second(0, 1, true);
+    REQUIRE_NCCL(first.join());
+    REQUIRE_NCCL(second.join());
+    DeviceBytes data(std::vector<char>(64, 1));
+    for (Rank *rank : {&first, &second})
+      REQUIRE_NCCL(ncclAllReduce(data.data(), data.data(), 16, ncclFloat32,
+                                 ncclSum, rank->communicator(),
+                                 first.stream()));
+    REQUIRE_NCCL(ncclGroupStart());
+    REQUIRE_NCCL(ncclCommAbort(second.release()));
+    REQUIRE_NCCL(ncclCommAbort(first.release()));
+    REQUIRE_NCCL(ncclGroupEnd());
+    REQUIRE_CUDA(cudaStreamSynchronize(first.stream()));
+    return "";
+  });
+}
+
 TEST(NcclFailure, ACollectiveAfterTheAbortDoesNothing) {
   SharedId id;
   runAll(1, id, [](int) -> std::string {
     Rank self(0, 1, true);
     REQUIRE_NCCL(self.join());
-    DeviceBytes data(std::vector<char>(64, 1));
-    DeviceBytes out(std::vector<char>(64, 2));
-    cudaGraph_t graph;
-    cudaGraphExec_t exec;
-    REQUIRE_CUDA(cudaStreamBeginCapture(self.stream(),
-                                        cudaStreamCaptureModeThreadLocal));
-    REQUIRE_NCCL(ncclAllReduce(data.data(), out.data(), 16, ncclFloat32,
-                               ncclSum, self.communicator(), self.stream()));
-    REQUIRE_CUDA(cudaStreamEndCapture(self.stream(), &graph));
-    REQUIRE_CUDA(cudaGraphInstantiate(&exec, graph, 0));
-    REQUIRE_NCCL(ncclCommAbort(self.release()));
-    REQUIRE_CUDA(cudaGraphLaunch(exec, self.stream()));
-    REQUIRE_CUDA(cudaStreamSynchronize(self.stream()));
-    if (out.read() != std::vector<char>(64, 2))
-      return "the aborted collective ran";
-    REQUIRE_CUDA(cudaGraphExecDestroy(exec));
-    REQUIRE_CUDA(cudaGraphDestroy(graph));
+    CapturedReduction captured;
+    EXPECT_TEXT(captured.capture(self), "");
+    Background abort([&] { return ncclCommAbort(self.release()); });
+    // Only when the graphs are gone does the abort end.
+    std::string text = abort.hangs() ? "" : "the abort did not wait";
+    if (text.empty())
+      text = captured.launch(self);
+    if (text.empty() && captured.hasRun())
+      text = "the aborted collective ran";
+    EXPECT_TEXT(captured.destroyGraph(), "");
+    if (text.empty() && !abort.hangs())
+      text = "the abort did not wait for the executable graph";
+    EXPECT_TEXT(captured.destroyExecutable(), "");
+    EXPECT_TEXT(abort.join(), ncclSuccess);
+    return text;
+  });
+}
+
+TEST(NcclFailure, AGraphHoldsItsCommunicator) {
+  SharedId id;
+  runAll(1, id, [](int) -> std::string {
+    Rank self(0, 1, true);
+    REQUIRE_NCCL(self.join());
+    CapturedReduction captured;
+    EXPECT_TEXT(captured.capture(self), "");
+    Background destruction([&] { return ncclCommDestroy(self.release()); });
+    std::string text =
+        destruction.hangs() ? "" : "the destruction did not wait";
+    EXPECT_TEXT(captured.destroyGraph(), "");
+    EXPECT_TEXT(captured.destroyExecutable(), "");
+    EXPECT_TEXT(destruction.join(), ncclSuccess);
+    return text;
+  });
+}
+
+TEST(NcclFailure, WhoLeavesWaitsForTheOthers) {
+  SharedId id;
+  runAll(3, id, [&](int rank) -> std::string {
+    Rank self(rank, 3, false);
+    REQUIRE_NCCL(self.join());
+    if (rank == 2) {
+      id.meet(3);
+      return self.leave();
+    }
+    Background destruction([&] { return ncclCommDestroy(self.release()); });
+    const bool hung = destruction.hangs();
+    id.meet(3);
+    EXPECT_TEXT(destruction.join(), ncclSuccess);
+    EXPECT_TEXT(hung, true);
     return "";
   });
+}
+
+TEST(NcclFailure, WhoLeavesDoesNotWaitForAnAbortedOrDeadRank) {
+  for (bool dies : {false, true}) {
+    SharedId id;
+    auto run = [&](int rank) -> std::string {
+      Rank self(rank, 2, false);
+      REQUIRE_NCCL(self.join());
+      if (rank == 0)
+        return self.leave();
+      usleep(hangMs * 1000);
+      if (dies)
+        kill(getpid(), SIGKILL);
+      REQUIRE_NCCL(ncclCommAbort(self.release()));
+      return "";
+    };
+    runAll(2, id, run, {0, dies ? SIGKILL : 0});
+  }
 }
 
 } // namespace

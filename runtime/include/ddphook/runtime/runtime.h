@@ -137,8 +137,9 @@ DDPHOOK_API ddphook_status_t ddphook_memory_read(ddphook_context_t *context,
 
 /* From now on entry points run on the caller's `stream` (CUDA: a cudaStream_t),
  * in order with other work on it, and return before their work is done. They
- * can then be captured in a CUDA graph. The stream must exist until the context
- * is destroyed or this function is called again. With a null `stream`, which is
+ * can then be captured in a CUDA graph, which is to be destroyed before the
+ * module and the context are. The stream must exist until the context is
+ * destroyed or this function is called again. With a null `stream`, which is
  * the initial setting, entry points return when their work is done. UNSUPPORTED
  * on the host backend, unless `stream` is null. */
 DDPHOOK_API ddphook_status_t

@@ -13,8 +13,12 @@
 #include <cuda_runtime_api.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstring>
+#include <functional>
+#include <memory>
 #include <mutex>
+#include <thread>
 
 extern "C" const ddphook_backend_t *ddphook_backend_get(void);
 
@@ -24,6 +28,9 @@ using namespace ddphook::test;
 namespace {
 
 class CudaBackend : public BackendTest {
+public:
+  using BackendTest::runGroup;
+
 protected:
   Status load() override {
     backend = ddphook_backend_get();
@@ -330,6 +337,108 @@ TEST_P(CudaBackend, CapturedSteps) {
     if (!hasRun)
       GTEST_SKIP() << "no " << ranks << " GPUs; passed with one";
   }
+}
+
+/// A captured graph that outlives what it needs: `end` is called with the graph
+/// alive, and must come back.
+static bool keepGraph(CudaBackend &test, const ddphook_backend_t &backend,
+                      const std::function<void(Rank &)> &end) {
+  std::atomic<int> launched{0};
+  std::atomic<int> through{0};
+  return test.runGroup(2, [&](Rank &rank) {
+    DeviceArray in(rank, filled(kCount, 1)), out(rank, filled(kCount, 0));
+    DeviceArray sum(rank, filled(kCount, 0)), scaled(rank, filled(kCount, 0));
+    ASSERT_EQ(cudaSetDevice(rank.index), cudaSuccess);
+    Stream stream;
+    ASSERT_EQ(
+        rank.show(backend.stream_set(rank.device, stream.get(), &rank.error)),
+        "OK");
+    runStep(rank, in, out, sum, scaled);
+    ASSERT_EQ(rank.show(backend.synchronize(rank.device, &rank.error)), "OK");
+    auto graph = std::make_unique<Graph>(stream.get());
+    runStep(rank, in, out, sum, scaled);
+    graph->end();
+    graph->launch();
+    ASSERT_EQ(rank.show(backend.synchronize(rank.device, &rank.error)), "OK");
+    for (++launched; launched < 2;)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    // Where it does not come back the graph goes after all.
+    std::thread patience([&] {
+      for (int i = 0; i < 6000 && through < 2; ++i)
+        std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      EXPECT_EQ(through, 2) << "waiting for a graph";
+      graph.reset();
+    });
+    end(rank);
+    backend.communicator_destroy(rank.device, rank.communicator);
+    rank.communicator = nullptr;
+    ++through;
+    patience.join();
+    // The caller's stream goes before the device does.
+    backend.stream_set(rank.device, nullptr, &rank.error);
+  });
+}
+
+TEST_P(CudaBackend, LeavingWithAGraph) {
+  if (!keepGraph(*this, *backend, [](Rank &) {}))
+    GTEST_SKIP() << "no two GPUs";
+}
+
+TEST_P(CudaBackend, AFailureWithAGraph) {
+  if (!keepGraph(*this, *backend, [&](Rank &rank) {
+        backend->abort(rank.device, DDPHOOK_PEER_LOST, "rank 7 was lost");
+        EXPECT_EQ(rank.show(backend->synchronize(rank.device, &rank.error)),
+                  "PEER_LOST: rank 7 was lost");
+      }))
+    GTEST_SKIP() << "no two GPUs";
+}
+
+/// The caller's own work never ends. All that is taken down meanwhile comes
+/// back, and what the GPU may still use stays.
+TEST_P(CudaBackend, TeardownBesideWorkThatDoesNotEnd) {
+  GroupOptions options;
+  options.timeout = 0.5;
+  std::atomic<bool> mayEnd{false};
+  std::atomic<bool> isThrough{false};
+  bool wasForced = false;
+  std::thread patience([&] {
+    for (int i = 0; i < 6000 && !isThrough; ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    wasForced = !isThrough;
+    mayEnd = true;
+  });
+  ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
+  Stream stream;
+  runAlone(
+      [&](Rank &rank) {
+        DeviceArray array(rank, 64);
+        const ddphook_matrix_t matrix = {0, 0, 0, 4, 4, 2};
+        ddphook_matrix_list_t list = {};
+        list.struct_size = sizeof(list);
+        list.end = 16;
+        list.matrices = &matrix;
+        list.matrix_count = 1;
+        ddphook_matrices_t *matrices = nullptr;
+        ASSERT_EQ(rank.show(backend->matrices_create(
+                      rank.device, &list, DDPHOOK_F32, &matrices, &rank.error)),
+                  "OK");
+        ASSERT_EQ(rank.show(backend->stream_set(rank.device, stream.get(),
+                                                &rank.error)),
+                  "OK");
+        auto wait = [](void *flag) {
+          while (!*static_cast<std::atomic<bool> *>(flag))
+            std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        };
+        ASSERT_EQ(cudaLaunchHostFunc(stream.get(), wait, &mayEnd), cudaSuccess);
+        EXPECT_EQ(backend->synchronize(rank.device, &rank.error),
+                  DDPHOOK_DEADLINE_EXCEEDED);
+        backend->matrices_destroy(rank.device, matrices);
+      },
+      options);
+  isThrough = true;
+  patience.join();
+  EXPECT_FALSE(wasForced) << "something waited for the caller's work";
+  EXPECT_EQ(cudaStreamSynchronize(stream.get()), cudaSuccess);
 }
 
 TEST_P(CudaBackend, WhatCannotBeCaptured) {

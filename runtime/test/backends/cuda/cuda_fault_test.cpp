@@ -10,8 +10,11 @@
 //===----------------------------------------------------------------------===//
 #include "job/job_test_ranks.h"
 
+#include <atomic>
 #include <cstdlib>
+#include <new>
 #include <signal.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 using namespace ddphook;
@@ -34,14 +37,22 @@ struct Job {
   std::string kind = "all_reduce";
   /// Called by a rank before its second step.
   std::function<void(int)> beforeSecond = {};
+  /// Process groups of all ranks, each with a collective of every step.
+  int groups = 1;
+  /// Called by a rank that is through with its steps, before it leaves.
+  std::function<void(int)> beforeLeaving = {};
+  /// Called by a rank that has left.
+  std::function<void(int)> afterLeaving = {};
 };
 
-/// One step: a collective of an array in the device's memory.
-std::string deviceStep(TestModule &module, void *data, void *result) {
+/// One step: collectives of an array in the device's memory.
+std::string deviceStep(const Job &job, TestModule &module, void *data,
+                       void *result) {
   ddphook_status_t status = ddphook_rt_enter(module.handle, 0);
   if (status != DDPHOOK_OK)
     return show(status);
-  ddphook_rt_collective(module.handle, 0, data, result);
+  for (int i = 0; i < job.groups; ++i)
+    ddphook_rt_collective(module.handle, i, data, result);
   return show(ddphook_rt_leave(module.handle));
 }
 
@@ -58,12 +69,12 @@ std::string runSteps(const Job &job, int rank, ddphook_context_t *context,
   for (int i = 0; i < 3 && (result.empty() || result == "OK"); ++i) {
     if (i == 1 && job.beforeSecond)
       job.beforeSecond(rank);
-    result = deviceStep(module, data, other);
+    result = deviceStep(job, module, data, other);
   }
   if (result != "OK") {
     // It stays, and comes at once.
     auto begin = std::chrono::steady_clock::now();
-    std::string again = deviceStep(module, data, other);
+    std::string again = deviceStep(job, module, data, other);
     if (again != result)
       result = "first " + result + ", then " + again;
     if (std::chrono::steady_clock::now() - begin >
@@ -72,7 +83,22 @@ std::string runSteps(const Job &job, int rank, ddphook_context_t *context,
   }
   ddphook_memory_free(context, data, bytes);
   ddphook_memory_free(context, other, bytes);
+  if (job.beforeLeaving)
+    job.beforeLeaving(rank);
   return result;
+}
+
+/// A list of `groups` process groups of all ranks.
+std::string groupsOf(const Job &job) {
+  std::string list;
+  for (int i = 0; i < job.groups; ++i) {
+    std::string one = groupOf(job.ranks);
+    one = one.substr(1, one.size() - 2);
+    if (i > 0)
+      one.replace(one.find("dp"), 2, "dp" + std::to_string(i));
+    list += (i > 0 ? "," : "") + one;
+  }
+  return "[" + list + "]";
 }
 
 std::vector<RankResult> run(const Job &job) {
@@ -91,7 +117,10 @@ std::vector<RankResult> run(const Job &job) {
     const TestCollective collective =
         isAllReduce ? TestCollective{kCount, "f32", "f16", true}
                     : TestCollective{kCount}.as(job.kind, /*from=*/0);
-    TestModule module(Collectives{collective}, 0, groupOf(job.ranks));
+    Collectives collectives(static_cast<size_t>(job.groups), collective);
+    for (int i = 0; i < job.groups; ++i)
+      collectives[static_cast<size_t>(i)].group = i;
+    TestModule module(collectives, 0, groupsOf(job));
     std::string plan = module.plan;
     const std::string memory = R"("memory":"host")";
     module.setPlan(
@@ -99,9 +128,13 @@ std::vector<RankResult> run(const Job &job) {
     ddphook_options_t options =
         jobOptions(rank, job.ranks, port, "auto", job.timeout);
     options.backend = "cuda_emulated";
-    return withModule(options, module, [&](ddphook_context_t *context) {
-      return runSteps(job, rank, context, module);
-    });
+    std::string text =
+        withModule(options, module, [&](ddphook_context_t *context) {
+          return runSteps(job, rank, context, module);
+        });
+    if (job.afterLeaving)
+      job.afterLeaving(rank);
+    return text;
   });
 }
 
@@ -200,6 +233,15 @@ TEST(CudaFaults, RanksOfTwoHostsShareAGpu) {
     job.sharesGpu = job.namesHosts = true;
     expectAll(run(job), "OK");
   }
+}
+
+TEST(CudaFaults, NcclIsOld) {
+  Job job;
+  job.environment = {{"EMULATED_NCCL_VERSION", "22707"}};
+  for (const RankResult &result : run(job))
+    expectContains(result.text,
+                   "expected NCCL 2.28.0 or later, but rank 0 has loaded "
+                   "2.27.7");
 }
 
 TEST(CudaFaults, SharedGpuIsAllowed) {
@@ -312,6 +354,51 @@ TEST(CudaFaults, OtherCollectives) {
     EXPECT_GE(expired, 1) << kind;
     EXPECT_LT(longest(results), 20);
   }
+}
+
+/// Behind the collective that stalls, in the same stream, are those of other
+/// groups: NCCL ends no communicator whose work is behind that of one that goes
+/// on.
+TEST(CudaFaults, ACollectiveStallsBeforeThoseOfOtherGroups) {
+  for (int stalled : {4, 5, 6}) {
+    Job job;
+    job.groups = 3;
+    job.timeout = 1.5;
+    job.fault = "nccl_stall@1:" + std::to_string(stalled);
+    auto results = run(job);
+    for (const RankResult &result : results) {
+      EXPECT_FALSE(result.isHung) << stalled;
+      expectContains(result.text, "did not end within 1.5 s");
+    }
+    EXPECT_LT(longest(results), 20);
+  }
+}
+
+/// A rank leaves, although another one stays until it has seen that.
+TEST(CudaFaults, ARankStaysLonger) {
+  struct Seen {
+    std::atomic<bool> hasLeft;
+    std::atomic<bool> isSeen;
+  };
+  void *page = mmap(nullptr, sizeof(Seen), PROT_READ | PROT_WRITE,
+                    MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(page, MAP_FAILED);
+  auto *seen = new (page) Seen();
+  Job job;
+  job.timeout = 1.5;
+  job.beforeLeaving = [&](int rank) {
+    for (int i = 0; rank == 1 && i < 6000 && !seen->hasLeft; ++i)
+      sleepMs(10);
+    if (rank == 1)
+      seen->isSeen = seen->hasLeft.load();
+  };
+  job.afterLeaving = [&](int rank) {
+    if (rank == 0)
+      seen->hasLeft = true;
+  };
+  expectAll(run(job), "OK");
+  EXPECT_TRUE(seen->isSeen);
+  munmap(page, sizeof(Seen));
 }
 
 TEST(CudaFaults, PeerIsLate) {

@@ -15,6 +15,16 @@
 //   - a rank that is missing, or a peer that dies, is not noticed: the
 //     initialization, or the operation in the stream, hangs until
 //     ncclCommAbort().
+//   - an abort lets the communicator's own operations end, and then waits for
+//     all that the device has been given: where that is behind an operation of
+//     another communicator, it hangs until that one is aborted as well. Aborts
+//     of one group let the operations of all of them end first.
+//   - a graph that has captured an operation holds the communicator:
+//   finalizing,
+//     destroying and aborting wait until the graph, and what was instantiated
+//     from it, are destroyed.
+//   - ncclCommDestroy(), of the last rank in a process, waits until the ranks
+//     of the machine have called it or ncclCommAbort().
 //   - two ranks on one GPU are ncclInvalidUsage, unless NCCL_HOSTID differs or
 //     NCCL_MULTI_RANK_GPU_ENABLE is 1 (which NCCL has from 2.30.3 on).
 // Stricter: buffers have to be device memory, or pinned, from end to end; what

@@ -36,6 +36,7 @@ struct Group {
   ncclResult_t failure = ncclSuccess;
   std::vector<Pending> pending;
   std::vector<Exchange> exchanges;
+  std::vector<ncclComm_t> aborted;
 };
 } // namespace
 
@@ -315,18 +316,26 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm) {
   if (comm->impl->state() == ncclInProgress)
     return recordNccl(ncclInvalidArgument,
                       "the communicator's previous operation has not ended");
-  comm->impl->finalize();
+  comm->impl->destroy();
   race_detector::Hide hide;
   delete comm;
   return ncclSuccess;
 }
 
+static void finishAbort(ncclComm_t comm) {
+  comm->impl->finishAbort();
+  race_detector::Hide hide;
+  delete comm;
+}
+
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
   if (!comm)
     return ncclSuccess;
-  comm->impl->abort();
-  race_detector::Hide hide;
-  delete comm;
+  comm->impl->requestAbort();
+  if (group.depth > 0)
+    group.aborted.push_back(comm);
+  else
+    finishAbort(comm);
   return ncclSuccess;
 }
 
@@ -410,8 +419,11 @@ ncclResult_t ncclGroupEnd(void) {
   group.pending.clear();
   std::vector<Exchange> exchanges = std::move(group.exchanges);
   group.exchanges.clear();
+  std::vector<ncclComm_t> aborted = std::exchange(group.aborted, {});
   if (failure != ncclSuccess)
     return failure;
+  for (ncclComm_t comm : aborted)
+    finishAbort(comm);
   for (const Exchange &exchange : exchanges) {
     const auto size = static_cast<size_t>(exchange.communicator->size);
     const Collective &operation = exchange.operation;

@@ -17,6 +17,8 @@
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
+#include <map>
+#include <thread>
 #include <unistd.h>
 
 using namespace ddphook;
@@ -24,6 +26,23 @@ using namespace emulated_cuda;
 
 /// In seconds; nobody lives to see it pass.
 static constexpr double forever = 1e7;
+
+namespace {
+/// What a recorded collective holds, and each executable graph made of it.
+class GraphReference {
+public:
+  explicit GraphReference(std::shared_ptr<Communicator> communicator)
+      : communicator(std::move(communicator)) {
+    this->communicator->holdForGraph();
+  }
+  ~GraphReference() { communicator->dropForGraph(); }
+  GraphReference(const GraphReference &) = delete;
+  GraphReference &operator=(const GraphReference &) = delete;
+
+private:
+  const std::shared_ptr<Communicator> communicator;
+};
+} // namespace
 
 Communicator::~Communicator() {
   if (worker)
@@ -112,6 +131,19 @@ ncclResult_t Communicator::join(const ncclUniqueId &id) {
                     status.message());
 }
 
+namespace {
+/// Ranks of this process that have not left, by their communicator's id.
+struct LocalRanks {
+  std::mutex mutex;
+  std::map<std::string, int> counts;
+};
+} // namespace
+
+static LocalRanks &localRanks() {
+  static auto *ranks = new LocalRanks();
+  return *ranks;
+}
+
 Status Communicator::exchange(const ncclUniqueId &id) {
   std::unique_ptr<Bootstrap> bootstrap;
   DDPHOOK_RETURN_IF_ERROR(Bootstrap::connect(id, rank, isAborted, &bootstrap));
@@ -122,13 +154,22 @@ Status Communicator::exchange(const ncclUniqueId &id) {
     return gpus;
   }
   if (size > 1) {
-    std::unique_ptr<host::ShmGroup> made;
+    std::unique_ptr<host::ShmGroup> made, madeForEnd;
     DDPHOOK_RETURN_IF_ERROR(host::ShmGroup::create(
-        *bootstrap, "group", {rank, size}, forever, &made));
+        *bootstrap, "group", {rank, size}, forever, &made, &isAborted));
+    DDPHOOK_RETURN_IF_ERROR(host::ShmGroup::create(*bootstrap, "departure",
+                                                   {rank, size}, forever,
+                                                   &madeForEnd, &isAborted));
     std::lock_guard<std::mutex> lock(mutex);
     group = std::move(made);
-    if (isAborted)
+    departure = std::move(madeForEnd);
+    key.assign(id.internal, sizeof(id.internal));
+    std::lock_guard<std::mutex> localLock(localRanks().mutex);
+    ++localRanks().counts[key];
+    if (isAborted) {
       group->abort();
+      departure->abort();
+    }
   }
   return bootstrap->finish(size);
 }
@@ -160,17 +201,22 @@ ncclResult_t Communicator::submit(const Collective &operation) {
   if (isFaultDue("nccl_launch"))
     return recordNccl(ncclInternalError, "injected: launch failed");
   // A communicator's collectives run one after the other, in whatever streams.
-  if (operation.stream != lastStream && lastCollective.queue) {
-    cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-    cudaStreamIsCapturing(operation.stream, &status);
-    if (status == cudaStreamCaptureStatusNone)
-      emulated_cuda::submit(operation.stream,
-                            [last = lastCollective] { last.wait(); });
-  }
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  cudaStreamIsCapturing(operation.stream, &status);
+  const bool isCaptured = status != cudaStreamCaptureStatusNone;
+  if (operation.stream != lastStream && lastCollective.queue && !isCaptured)
+    emulated_cuda::submit(operation.stream,
+                          [last = lastCollective] { last.wait(); });
+  auto reference = isCaptured
+                       ? std::make_shared<GraphReference>(shared_from_this())
+                       : nullptr;
   Mark mark;
   cudaError_t error = emulated_cuda::submit(
       operation.stream,
-      [self = shared_from_this(), operation] { self->run(operation); }, &mark);
+      [self = shared_from_this(), reference, operation] {
+        self->run(operation);
+      },
+      &mark);
   if (error)
     return recordNccl(ncclUnhandledCudaError, cudaGetErrorString(error));
   if (mark.queue) {
@@ -252,20 +298,81 @@ void Communicator::run(const Collective &operation) {
   changed.notify_all();
 }
 
+void Communicator::holdForGraph() {
+  race_detector::Hide hide;
+  std::lock_guard<std::mutex> lock(mutex);
+  ++graphCount;
+}
+
+void Communicator::dropForGraph() {
+  race_detector::Hide hide;
+  std::lock_guard<std::mutex> lock(mutex);
+  --graphCount;
+  changed.notify_all();
+}
+
+/// NCCL waits for its streams and for graphs, and then frees memory, which
+/// waits for whatever else the device is doing.
+void Communicator::waitUntilUnused() {
+  waitForDevice(device);
+  std::unique_lock<std::mutex> lock(mutex);
+  changed.wait(lock, [&] { return graphCount == 0; });
+}
+
 ncclResult_t Communicator::finalize() {
-  Mark last = lastCollective;
-  if (last.queue)
-    last.wait();
+  waitUntilUnused();
   return ncclSuccess;
 }
 
-void Communicator::abort() {
-  std::unique_lock<std::mutex> lock(mutex);
+bool Communicator::isLastOfProcess() {
+  std::lock_guard<std::mutex> lock(localRanks().mutex);
+  auto found = localRanks().counts.find(key);
+  if (--found->second > 0)
+    return false;
+  localRanks().counts.erase(found);
+  return true;
+}
+
+void Communicator::destroy() {
+  waitUntilUnused();
+  std::shared_ptr<host::ShmGroup> others;
+  {
+    std::lock_guard<std::mutex> lock(mutex);
+    others = departure;
+  }
+  if (!others)
+    return;
+  auto meet = [self = shared_from_this(), others] {
+    host::CollectiveDesc desc;
+    desc.count = 1;
+    desc.dtype = Dtype::F32;
+    float word = 0;
+    // It fails where another rank has died or aborts: nobody waits for those.
+    others->run(desc, &word, &word).ignore();
+  };
+  if (isLastOfProcess())
+    meet();
+  else
+    std::thread(meet).detach();
+}
+
+void Communicator::requestAbort() {
+  std::lock_guard<std::mutex> lock(mutex);
   isAborted = true;
-  if (group)
-    group->abort();
+  if (departure)
+    isLastOfProcess();
+  for (const auto &each : {group, departure})
+    if (each)
+      each->abort();
   changed.notify_all();
-  changed.wait(lock, [&] {
-    return runningCount == 0 && (result != ncclInProgress || !worker);
-  });
+}
+
+void Communicator::finishAbort() {
+  {
+    std::unique_lock<std::mutex> lock(mutex);
+    changed.wait(lock, [&] {
+      return runningCount == 0 && (result != ncclInProgress || !worker);
+    });
+  }
+  waitUntilUnused();
 }

@@ -63,8 +63,17 @@ public:
   /// What keeps a call from being made now; or ncclSuccess.
   ncclResult_t notReady();
 
-  /// Ends what waits for a peer, and waits until it has ended.
-  void abort();
+  /// Ends what waits for a peer; does not wait for that.
+  void requestAbort();
+  /// The rest of an abort: waits until nothing can use the communicator.
+  void finishAbort();
+  /// Leaves: waits for that as well, and, as the last rank of its process, for
+  /// the other ranks to leave.
+  void destroy();
+
+  /// A graph refers to the communicator from now on; and does no longer.
+  void holdForGraph();
+  void dropForGraph();
 
 private:
   ddphook::Status exchange(const ncclUniqueId &id);
@@ -72,6 +81,8 @@ private:
   void run(const Collective &operation);
   ddphook::Status move(ddphook::host::ShmGroup *group,
                        const Collective &operation);
+  void waitUntilUnused();
+  bool isLastOfProcess();
   void stall();
   void fail(ncclResult_t result);
 
@@ -79,10 +90,14 @@ private:
   std::condition_variable changed;
   ncclResult_t result = ncclSuccess;
   int runningCount = 0;
+  int graphCount = 0;
   std::atomic<bool> isAborted{false};
   bool isDuplicate = false;
   /// Null in a communicator of one rank.
   std::shared_ptr<ddphook::host::ShmGroup> group;
+  /// Where ranks that leave meet, and what ranks of one process have in common.
+  std::shared_ptr<ddphook::host::ShmGroup> departure;
+  std::string key;
   std::shared_ptr<Queue> worker;
   /// The last collective in a stream, and that stream.
   Mark lastCollective;
