@@ -111,7 +111,7 @@ std::string hangUntilAborted(Rank &rank, ncclResult_t expected) {
 
 TEST(NcclFailure, ADeadPeerIsNotNoticed) {
   SharedId id;
-  auto run = [](int rank) -> std::string {
+  auto run = [&](int rank) -> std::string {
     if (rank == 1)
       setenv("EMULATED_CUDA_FAULT", "exit:2", 1);
     Rank self(rank, 3, false);
@@ -119,6 +119,8 @@ TEST(NcclFailure, ADeadPeerIsNotNoticed) {
     Reducer reduce(self);
     REQUIRE_NCCL(reduce());
     REQUIRE_CUDA(cudaStreamSynchronize(self.stream()));
+    // Nobody dies while another one is in the first collective still.
+    id.meet(3);
     REQUIRE_NCCL(reduce());
     return hangUntilAborted(self, ncclSuccess);
   };
