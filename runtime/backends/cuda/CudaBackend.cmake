@@ -18,6 +18,7 @@ function(ddphook_add_cuda_backend name kernels device)
     ${dir}/in_flight.cpp
     ${dir}/kernel_library.cpp
     ${dir}/nccl_communicator.cpp
+    ${dir}/thread_state.cpp
     ${dir}/watchdog.cpp)
   target_include_directories(${name}_core PUBLIC
     ${dir} ${runtime}/src ${runtime}/include)

@@ -81,6 +81,7 @@ template <typename Object>
 static void destroy(ddphook_device_t *device, Object *object) {
   withoutExceptions([&] {
     CurrentDevice current(device->impl->choice().number);
+    RelaxedCapture relaxed;
     delete object;
     return Status::ok();
   }).ignore();
@@ -102,7 +103,10 @@ static ddphook_status_t createDevice(const ddphook_device_config_t *config,
                         error);
 }
 
-static void destroyDevice(ddphook_device_t *device) { delete device; }
+static void destroyDevice(ddphook_device_t *device) {
+  CurrentDevice current(device->impl->choice().number);
+  delete device;
+}
 
 static ddphook_status_t allocate(ddphook_device_t *device, uint64_t bytes,
                                  uint64_t alignment, void **memory,
@@ -331,6 +335,7 @@ static ddphook_status_t createMatrices(ddphook_device_t *device,
                                        ddphook_backend_error_t *error) {
   return run(device, error, [&](CudaDevice &impl) {
     DDPHOOK_RETURN_IF_ERROR(impl.refuseCapture("preparing matrices"));
+    RelaxedCapture relaxed;
     auto result = std::make_unique<ddphook_matrices>();
     DDPHOOK_RETURN_IF_ERROR(
         MatrixList::create(*list, toDtype(dtype), &result->impl));
@@ -454,6 +459,7 @@ static ddphook_status_t loadKernels(ddphook_device_t *device, const void *code,
                                     ddphook_backend_error_t *error) {
   return run(device, error, [&](CudaDevice &impl) {
     DDPHOOK_RETURN_IF_ERROR(impl.refuseCapture("loading kernels"));
+    RelaxedCapture relaxed;
     auto result = std::make_unique<ddphook_kernels>();
     DDPHOOK_RETURN_IF_ERROR(
         KernelLibrary::load(code, size, names, count, &result->impl));

@@ -28,23 +28,6 @@ static constexpr int defaultWatchdogMs = 5;
 /// first.
 static constexpr double marginSeconds = 0.25;
 
-namespace {
-
-/// Lets the calling thread do what a capture elsewhere in the process would
-/// forbid, while it lives.
-class RelaxedCapture {
-public:
-  RelaxedCapture() { (void)cudaThreadExchangeStreamCaptureMode(&mode); }
-  ~RelaxedCapture() { (void)cudaThreadExchangeStreamCaptureMode(&mode); }
-  RelaxedCapture(const RelaxedCapture &) = delete;
-  RelaxedCapture &operator=(const RelaxedCapture &) = delete;
-
-private:
-  cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
-};
-
-} // namespace
-
 Status CudaDevice::create(const ddphook_device_config_t &config,
                           std::unique_ptr<CudaDevice> *result) {
   std::unique_ptr<CudaDevice> device(new CudaDevice());
@@ -59,12 +42,16 @@ Status CudaDevice::create(const ddphook_device_config_t &config,
   DDPHOOK_RETURN_IF_ERROR(chooseDevice(
       config.local_rank, device->parsedOptions.device, &device->chosen));
   CurrentDevice current(device->chosen.number);
-  DDPHOOK_RETURN_IF_ERROR(device->open(config));
-  *result = std::move(device);
-  return Status::ok();
+  Status status = device->open(config);
+  if (status.isOk())
+    *result = std::move(device);
+  else
+    device.reset(); // While its GPU is the current device.
+  return status;
 }
 
 Status CudaDevice::open(const ddphook_device_config_t &config) {
+  RelaxedCapture relaxed;
   timeout = config.timeout_s;
   parsedOptions.exportEnvironment();
   allocations = std::make_unique<DeviceAllocations>(
@@ -117,7 +104,10 @@ Status CudaDevice::createStreams() {
 }
 
 CudaDevice::~CudaDevice() {
+  if (!allocations)
+    return; // It was refused before it used a GPU.
   CurrentDevice current(chosen.number);
+  RelaxedCapture relaxed;
   if (isStuck())
     return; // What is stuck may still use all of this.
   if (latch.isSet())
@@ -186,6 +176,7 @@ Status CudaDevice::setStream(cudaStream_t stream) {
 Status CudaDevice::allocate(uint64_t bytes, uint64_t alignment, void **memory) {
   DDPHOOK_RETURN_IF_ERROR(refuseCapture("allocating memory"));
   releaseDeferred();
+  RelaxedCapture relaxed;
   DDPHOOK_RETURN_IF_ERROR(
       allocations->allocate(bytes, alignment, compute, memory));
   if (!parsedOptions.registerMemory.value_or(0))
@@ -249,8 +240,8 @@ void CudaDevice::removeCommunicator(NcclCommunicator *communicator) {
 
 cudaError_t CudaDevice::queryStreams(bool withComm) const {
   RelaxedCapture relaxed;
-  cudaError_t state = cudaStreamQuery(compute);
-  return state == cudaSuccess && withComm ? cudaStreamQuery(comm) : state;
+  cudaError_t state = queryStream(compute);
+  return state == cudaSuccess && withComm ? queryStream(comm) : state;
 }
 
 Status CudaDevice::waitForStreams(bool withComm, const char *what) {
@@ -375,7 +366,5 @@ bool CudaDevice::drain() {
     }
     backoff.pause();
   }
-  // A device that failed runs nothing any more.
-  (void)cudaGetLastError();
-  return true;
+  return true; // A device that failed runs nothing any more.
 }

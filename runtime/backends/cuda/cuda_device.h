@@ -19,6 +19,7 @@
 #include "failure_latch.h"
 #include "in_flight.h"
 #include "kernels/sparse.h"
+#include "thread_state.h"
 #include "watchdog.h"
 
 #include <memory>

@@ -53,8 +53,7 @@ static void freeBase(bool useNccl, void *base) {
   if (useNccl)
     (void)ncclMemFree(base);
   else
-    (void)cudaFree(base);
-  (void)cudaGetLastError();
+    toStatus(cudaFree(base), "freeing device memory").ignore();
 }
 
 Status DeviceAllocations::allocate(uint64_t bytes, uint64_t alignment,

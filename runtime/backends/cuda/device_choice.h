@@ -33,29 +33,6 @@ struct DeviceChoice {
 Status chooseDevice(int localRank, std::optional<int> wanted,
                     DeviceChoice *choice);
 
-/// Makes a device the calling thread's current one while it lives: callers may
-/// have made another current, and find that one again.
-class CurrentDevice {
-public:
-  explicit CurrentDevice(int number) {
-    if (cudaGetDevice(&previous) != cudaSuccess)
-      previous = number;
-    if (previous != number)
-      (void)cudaSetDevice(number);
-    mine = number;
-  }
-  ~CurrentDevice() {
-    if (previous != mine)
-      (void)cudaSetDevice(previous);
-  }
-  CurrentDevice(const CurrentDevice &) = delete;
-  CurrentDevice &operator=(const CurrentDevice &) = delete;
-
-private:
-  int previous = 0;
-  int mine = 0;
-};
-
 } // namespace ddphook::cuda
 
 #endif // DDPHOOK_RUNTIME_BACKENDS_CUDA_DEVICE_CHOICE_H

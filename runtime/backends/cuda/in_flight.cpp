@@ -12,6 +12,7 @@
 #include "base/collective.h"
 #include "base/dtype.h"
 #include "cuda_error.h"
+#include "thread_state.h"
 
 using namespace ddphook;
 using namespace ddphook::cuda;
@@ -128,7 +129,7 @@ Status InFlight::poll(double timeoutSeconds) {
   std::lock_guard<std::mutex> lock(mutex);
   while (!pending.empty()) {
     Collective *oldest = pending.front();
-    cudaError_t state = cudaEventQuery(oldest->end);
+    cudaError_t state = queryEvent(oldest->end);
     if (state == cudaSuccess) {
       pending.pop_front();
       unused.push_back(oldest);
@@ -139,7 +140,7 @@ Status InFlight::poll(double timeoutSeconds) {
       return toStatus(state, describe(*oldest).c_str());
     // A collective that waits for the caller's kernels is not late: its peers
     // may be waiting in the same way.
-    if (!oldest->deadline && cudaEventQuery(oldest->begin) == cudaSuccess)
+    if (!oldest->deadline && queryEvent(oldest->begin) == cudaSuccess)
       oldest->deadline = Deadline::after(timeoutSeconds);
     if (oldest->deadline && oldest->deadline->expired())
       return error(DDPHOOK_DEADLINE_EXCEEDED, "%s did not end within %g s",

@@ -7,12 +7,14 @@
 // reads its environment once.
 //
 //===----------------------------------------------------------------------===//
+#include "cuda.h"
 #include "cuda_runtime.h"
 #include "nccl_test_util.h"
 
 #include <csignal>
 #include <cstring>
 #include <set>
+#include <thread>
 
 using namespace emulated_cuda_test;
 
@@ -106,6 +108,43 @@ TEST(Device, SeveralAreToldApart) {
     REQUIRE_CUDA(cudaStreamSynchronize(stream));
     REQUIRE_CUDA(cudaFree(memory));
     REQUIRE_CUDA(cudaStreamDestroy(stream));
+    return "";
+  });
+}
+
+TEST(Device, ACallThatNeedsAContextMakesOne) {
+  runWith({{"EMULATED_CUDA_DEVICES", "3"}}, []() -> std::string {
+    void *function = nullptr;
+    REQUIRE_CUDA(cudaGetDriverEntryPointByVersion(
+        "cuDevicePrimaryCtxGetState", &function, 7000, cudaEnableDefault));
+    auto contexts = [&] {
+      std::string text;
+      for (int i = 0; i < 3; ++i) {
+        unsigned flags;
+        int isActive;
+        reinterpret_cast<decltype(&cuDevicePrimaryCtxGetState)>(function)(
+            i, &flags, &isActive);
+        text += isActive ? '1' : '0';
+      }
+      return text;
+    };
+    int count, current;
+    cudaDeviceProp prop;
+    REQUIRE_CUDA(cudaGetDeviceCount(&count));
+    REQUIRE_CUDA(cudaGetDevice(&current));
+    REQUIRE_CUDA(cudaGetDeviceProperties(&prop, 1));
+    EXPECT_TEXT(contexts(), "000");
+    REQUIRE_CUDA(cudaSetDevice(1));
+    EXPECT_TEXT(contexts(), "010");
+    cudaEvent_t event;
+    REQUIRE_CUDA(cudaEventCreate(&event));
+    std::string other;
+    std::thread([&] {
+      // A thread that has chosen nothing has device 0.
+      cudaEventQuery(event);
+      other = contexts();
+    }).join();
+    EXPECT_TEXT(other, "110");
     return "";
   });
 }

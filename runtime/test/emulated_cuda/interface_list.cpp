@@ -3,13 +3,14 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Everything that the emulated headers repeat of NCCL and cuBLAS.
+// Everything that the emulated headers repeat of the driver, NCCL and cuBLAS.
 // A name that one of the sets lacks does not compile.
 //
 //===----------------------------------------------------------------------===//
 #include "interface_list.h"
 
 #include <cublas_v2.h>
+#include <cuda.h>
 #include <nccl.h>
 
 #include <cstddef>
@@ -36,6 +37,10 @@
 // clang-format off
 Interface INTERFACE_NAME() {
   return {
+      CONSTANT(CUDA_SUCCESS)
+      CONSTANT(CUDA_ERROR_INVALID_VALUE)
+      CONSTANT(CUDA_ERROR_INVALID_DEVICE)
+      FUNCTION(cuDevicePrimaryCtxGetState)
       CONSTANT(ncclSuccess)
       CONSTANT(ncclUnhandledCudaError)
       CONSTANT(ncclSystemError)

@@ -63,6 +63,11 @@ cudaError_t cudaDeviceGetStreamPriorityRange(int *leastPriority,
 cudaError_t cudaDeviceSynchronize(void);
 cudaError_t cudaDriverGetVersion(int *driverVersion);
 cudaError_t cudaRuntimeGetVersion(int *runtimeVersion);
+cudaError_t cudaGetDriverEntryPointByVersion(
+    const char *symbol, void **funcPtr, unsigned int cudaVersion,
+    unsigned long long flags,
+    enum cudaDriverEntryPointQueryResult *driverStatus
+        EMULATED_CUDA_DEFAULT(NULL));
 
 // Errors.
 cudaError_t cudaGetLastError(void);

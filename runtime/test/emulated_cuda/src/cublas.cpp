@@ -202,7 +202,7 @@ cublasStatus_t cublasCreate(cublasHandle_t *handle) {
   Device *device;
   if (!handle)
     return CUBLAS_STATUS_INVALID_VALUE;
-  if (currentDevice(&device) || device->failure != cudaSuccess)
+  if (currentContext(&device) || device->failure != cudaSuccess)
     return CUBLAS_STATUS_NOT_INITIALIZED;
   *handle = new cublasContext();
   (*handle)->device = device;

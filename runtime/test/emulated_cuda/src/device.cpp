@@ -9,6 +9,8 @@
 //===----------------------------------------------------------------------===//
 #include "device.h"
 
+#include "cuda.h"
+
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
@@ -103,6 +105,13 @@ cudaError_t emulated_cuda::currentDevice(Device **device) {
   return cudaSuccess;
 }
 
+cudaError_t emulated_cuda::currentContext(Device **device) {
+  if (cudaError_t error = currentDevice(device))
+    return error;
+  (*device)->hasContext = true;
+  return cudaSuccess;
+}
+
 cudaError_t emulated_cuda::record(cudaError_t error) {
   if (error != cudaSuccess)
     lastError = error;
@@ -162,6 +171,7 @@ cudaError_t cudaSetDevice(int number) {
   if (!device)
     return record(cudaErrorInvalidDevice);
   currentNumber = number;
+  device->hasContext = true;
   return recordUnlessFailed(*device, cudaSuccess);
 }
 
@@ -170,6 +180,36 @@ cudaError_t cudaGetDevice(int *number) {
   if (cudaError_t error = currentDevice(&device))
     return record(error);
   *number = device->number;
+  return cudaSuccess;
+}
+
+CUresult cuDevicePrimaryCtxGetState(CUdevice number, unsigned *flags,
+                                    int *active) {
+  const Device *device = findDevice(number);
+  if (!device)
+    return CUDA_ERROR_INVALID_DEVICE;
+  if (!flags || !active)
+    return CUDA_ERROR_INVALID_VALUE;
+  *flags = 0;
+  *active = device->hasContext;
+  return CUDA_SUCCESS;
+}
+
+cudaError_t
+cudaGetDriverEntryPointByVersion(const char *symbol, void **function,
+                                 unsigned version, unsigned long long flags,
+                                 cudaDriverEntryPointQueryResult *status) {
+  if (cudaError_t error = noDeviceError())
+    return record(error);
+  if (!symbol || !function || flags != cudaEnableDefault ||
+      version > static_cast<unsigned>(settings().driverVersion))
+    return record(cudaErrorInvalidValue);
+  const bool isKnown = std::strcmp(symbol, "cuDevicePrimaryCtxGetState") == 0;
+  *function =
+      isKnown ? reinterpret_cast<void *>(&cuDevicePrimaryCtxGetState) : nullptr;
+  if (status)
+    *status = isKnown ? cudaDriverEntryPointSuccess
+                      : cudaDriverEntryPointSymbolNotFound;
   return cudaSuccess;
 }
 
@@ -185,7 +225,7 @@ cudaError_t cudaRuntimeGetVersion(int *version) {
 
 cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest) {
   Device *device;
-  if (cudaError_t error = currentDevice(&device))
+  if (cudaError_t error = currentContext(&device))
     return record(error);
   if (least)
     *least = 0;

@@ -25,6 +25,8 @@ struct Device {
   size_t memoryBytes = 0;
   int capability = 0;
 
+  /// Whether its primary context exists; it then stays.
+  std::atomic<bool> hasContext{false};
   std::atomic<size_t> usedBytes{0};
   /// The error after which nothing runs any more; or cudaSuccess.
   std::atomic<cudaError_t> failure{cudaSuccess};
@@ -53,6 +55,10 @@ Device *findDevice(int number);
 
 /// The device of the calling thread; an error when there is none.
 cudaError_t currentDevice(Device **device);
+
+/// The same for a call that needs the device's context, and makes it where
+/// there is none: all but those that only ask about devices and errors.
+cudaError_t currentContext(Device **device);
 
 /// Remembers an error for cudaGetLastError() and gives it back.
 cudaError_t record(cudaError_t error);

@@ -45,6 +45,8 @@ static cudaError_t check(cudaEvent_t event) {
 /// The last recording of an event that a host thread asks about.
 static cudaError_t recordingOf(cudaEvent_t event, Device **device,
                                std::shared_ptr<Recording> *recording) {
+  if (cudaError_t error = currentContext(device))
+    return error;
   std::lock_guard<std::mutex> lock(hostMutex());
   if (cudaError_t error = check(event))
     return error;
@@ -87,7 +89,7 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags) {
   if (!event || (flags & ~(cudaEventBlockingSync | cudaEventDisableTiming)))
     return record(cudaErrorInvalidValue);
   Device *device;
-  if (cudaError_t error = currentDevice(&device))
+  if (cudaError_t error = currentContext(&device))
     return record(error);
   if (device->failure != cudaSuccess)
     return recordUnlessFailed(*device, cudaSuccess);
@@ -104,6 +106,9 @@ cudaError_t cudaEventCreate(cudaEvent_t *event) {
 }
 
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
+  Device *device;
+  if (cudaError_t error = currentContext(&device))
+    return record(error);
   std::lock_guard<std::mutex> lock(hostMutex());
   if (cudaError_t error = check(event))
     return record(error);

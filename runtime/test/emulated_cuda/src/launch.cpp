@@ -64,7 +64,7 @@ cudaError_t emulated_cuda::launch(const cudaLaunchConfig_t &config,
   if (!kernel.function)
     return record(cudaErrorInvalidDeviceFunction);
   Device *current;
-  if (cudaError_t error = currentDevice(&current))
+  if (cudaError_t error = currentContext(&current))
     return record(error);
   if (cudaError_t error = checkShape(config, kernel.function))
     return record(error);
@@ -115,7 +115,7 @@ cudaError_t cudaFuncSetAttribute(const void *function,
 cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *attributes,
                                   const void *function) {
   Device *device;
-  if (cudaError_t error = currentDevice(&device))
+  if (cudaError_t error = currentContext(&device))
     return record(error);
   if (!attributes || !function)
     return record(function ? cudaErrorInvalidValue
@@ -134,7 +134,7 @@ cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks,
                                                           int blockSize,
                                                           size_t dynamicBytes) {
   Device *device;
-  if (cudaError_t error = currentDevice(&device))
+  if (cudaError_t error = currentContext(&device))
     return record(error);
   if (!blocks || !function || blockSize < 1 || blockSize > 1024)
     return record(cudaErrorInvalidValue);

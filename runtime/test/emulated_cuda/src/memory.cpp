@@ -57,7 +57,7 @@ static cudaError_t allocate(void **result, size_t bytes, cudaMemoryType type) {
   if (!result)
     return cudaErrorInvalidValue;
   Device *device;
-  if (cudaError_t error = currentDevice(&device))
+  if (cudaError_t error = currentContext(&device))
     return error;
   if (cudaError_t error = refuseDuringCapture())
     return error;
@@ -89,6 +89,9 @@ static cudaError_t allocate(void **result, size_t bytes, cudaMemoryType type) {
 static cudaError_t release(void *memory, cudaMemoryType type) {
   if (!memory)
     return cudaSuccess;
+  Device *device;
+  if (cudaError_t error = currentContext(&device))
+    return error;
   if (cudaError_t error = refuseDuringCapture())
     return error;
   Allocation allocation;
@@ -143,7 +146,7 @@ cudaError_t cudaHostGetDevicePointer(void **device, void *host,
 
 cudaError_t cudaMemGetInfo(size_t *free, size_t *total) {
   Device *device;
-  if (cudaError_t error = currentDevice(&device))
+  if (cudaError_t error = currentContext(&device))
     return record(error);
   if (free)
     *free = device->memoryBytes - device->usedBytes;
@@ -155,7 +158,7 @@ cudaError_t cudaMemGetInfo(size_t *free, size_t *total) {
 cudaError_t cudaPointerGetAttributes(cudaPointerAttributes *attributes,
                                      const void *address) {
   Device *device;
-  if (cudaError_t error = currentDevice(&device))
+  if (cudaError_t error = currentContext(&device))
     return record(error);
   if (!attributes || !address)
     return record(cudaErrorInvalidValue);

@@ -274,7 +274,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int nranks,
       config->blocking != 0 && config->blocking != 1)
     return invalid("expected blocking to be 0 or 1");
   Device *device;
-  if (cudaError_t error = currentDevice(&device))
+  if (cudaError_t error = currentContext(&device))
     return recordNccl(ncclUnhandledCudaError, cudaGetErrorString(error));
   bool isBlocking = !config || config->blocking != 0;
   auto communicator =

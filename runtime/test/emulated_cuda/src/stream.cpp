@@ -24,7 +24,7 @@ static cudaStream_t makeStream(Device *device, unsigned flags, int priority) {
 cudaError_t emulated_cuda::findStream(cudaStream_t handle,
                                       cudaStream_t *stream) {
   Device *device;
-  if (cudaError_t error = currentDevice(&device))
+  if (cudaError_t error = currentContext(&device))
     return error;
   if (!handle || handle == cudaStreamLegacy) {
     if (!device->legacy)
@@ -129,7 +129,7 @@ cudaError_t cudaStreamCreateWithPriority(cudaStream_t *stream, unsigned flags,
   if (!stream || (flags & ~cudaStreamNonBlocking))
     return record(cudaErrorInvalidValue);
   Device *device;
-  if (cudaError_t error = currentDevice(&device))
+  if (cudaError_t error = currentContext(&device))
     return record(error);
   if (device->failure != cudaSuccess)
     return recordUnlessFailed(*device, cudaSuccess);
@@ -215,7 +215,7 @@ cudaError_t cudaStreamQuery(cudaStream_t handle) {
 
 cudaError_t cudaDeviceSynchronize(void) {
   Device *device;
-  if (cudaError_t error = currentDevice(&device))
+  if (cudaError_t error = currentContext(&device))
     return record(error);
   if (cudaError_t error = refuseDuringCapture())
     return record(error);

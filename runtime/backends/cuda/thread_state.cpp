@@ -1,0 +1,88 @@
+//===- thread_state.cpp - what CUDA knows of a thread ---------------------===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Since CUDA 12, cudaSetDevice() makes the device's primary context. Only the
+// driver tells whether there is one, and this library does not link the driver,
+// so that it can be loaded where there is none.
+//
+//===----------------------------------------------------------------------===//
+#include "thread_state.h"
+
+#include "base/threads.h"
+
+#include <cuda.h>
+
+using namespace ddphook;
+using namespace ddphook::cuda;
+
+/// The driver's function; null where there is no driver that has it.
+static decltype(&cuDevicePrimaryCtxGetState) findGetState() {
+  void *function = nullptr;
+  // The version of CUDA that brought the function.
+  if (cudaGetDriverEntryPointByVersion("cuDevicePrimaryCtxGetState", &function,
+                                       7000, cudaEnableDefault,
+                                       nullptr) != cudaSuccess) {
+    (void)cudaGetLastError();
+    return nullptr;
+  }
+  return reinterpret_cast<decltype(&cuDevicePrimaryCtxGetState)>(function);
+}
+
+static bool hasContext(int device) {
+  static const auto getState = findGetState();
+  unsigned flags = 0;
+  int isActive = 0;
+  return getState && getState(device, &flags, &isActive) == CUDA_SUCCESS &&
+         isActive;
+}
+
+CurrentDevice::CurrentDevice(int number) : mine(number) {
+  if (cudaGetDevice(&previous) != cudaSuccess)
+    previous = mine;
+  if (previous != mine)
+    (void)cudaSetDevice(mine);
+}
+
+CurrentDevice::~CurrentDevice() {
+  if (previous != mine && hasContext(previous))
+    (void)cudaSetDevice(previous);
+}
+
+/// Asks, and takes back what CUDA remembers of the answer.
+template <typename Handle>
+static cudaError_t ask(cudaError_t (*query)(Handle), Handle handle) {
+  const cudaError_t state = query(handle);
+  if (state != cudaSuccess)
+    (void)cudaGetLastError();
+  return state;
+}
+
+/// The same where the thread remembers an error that the caller has not looked
+/// at yet. Nothing could put it back, so another thread asks.
+template <typename Handle>
+static cudaError_t askElsewhere(cudaError_t (*query)(Handle), Handle handle) {
+  int device = 0;
+  (void)cudaGetDevice(&device);
+  cudaError_t state = cudaErrorUnknown;
+  startThread("ddphook-query", [&] {
+    (void)cudaSetDevice(device);
+    RelaxedCapture relaxed;
+    state = query(handle);
+  }).join();
+  return state;
+}
+
+cudaError_t cuda::queryStream(cudaStream_t stream) {
+  // In another thread cudaStreamPerThread is another stream.
+  return cudaPeekAtLastError() == cudaSuccess || stream == cudaStreamPerThread
+             ? ask(cudaStreamQuery, stream)
+             : askElsewhere(cudaStreamQuery, stream);
+}
+
+cudaError_t cuda::queryEvent(cudaEvent_t event) {
+  return cudaPeekAtLastError() == cudaSuccess
+             ? ask(cudaEventQuery, event)
+             : askElsewhere(cudaEventQuery, event);
+}

@@ -1,0 +1,284 @@
+//===- cuda_caller_test.cpp - what is the caller's stays the caller's -----===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// The backend runs on threads that use CUDA themselves: their current device,
+// their last error and their captures are not its own to change, and it works
+// behind what they put into their streams. Linked with the backend, as
+// cuda_backend_test.cpp is.
+//
+//===----------------------------------------------------------------------===//
+#include "backend/backend_test_util.h"
+
+#include <cuda.h>
+#include <cuda_runtime_api.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <thread>
+
+extern "C" const ddphook_backend_t *ddphook_backend_get(void);
+
+using namespace ddphook;
+using namespace ddphook::test;
+
+namespace {
+
+/// Come first: they need a process that has not used CUDA yet.
+class CudaContexts : public BackendTest {
+protected:
+  Status load() override {
+    backend = ddphook_backend_get();
+    return Status::ok();
+  }
+  void SetUp() override {
+    if (cudaGetDeviceCount(&devices) == cudaSuccess && devices > 1)
+      return load().ignore();
+    (void)cudaGetLastError();
+    BackendTest::SetUp();
+    if (!IsSkipped())
+      GTEST_SKIP() << "there is one GPU";
+  }
+
+  /// "0100" where GPU 1 of four has a context in this process.
+  std::string contexts() const {
+    void *function = nullptr;
+    EXPECT_EQ(cudaGetDriverEntryPointByVersion("cuDevicePrimaryCtxGetState",
+                                               &function, 7000,
+                                               cudaEnableDefault, nullptr),
+              cudaSuccess);
+    auto getState =
+        reinterpret_cast<decltype(&cuDevicePrimaryCtxGetState)>(function);
+    std::string text;
+    for (int device = 0; device < devices; ++device) {
+      unsigned flags = 0;
+      int isActive = 0;
+      EXPECT_EQ(getState(device, &flags, &isActive), CUDA_SUCCESS);
+      text += isActive ? '1' : '0';
+    }
+    return text;
+  }
+
+  int devices = 0;
+};
+INSTANTIATE_TEST_SUITE_P(, CudaContexts,
+                         testing::Values(DDPHOOK_TEST_CUDA_BACKEND),
+                         [](const auto &info) { return info.param; });
+
+class CudaCaller : public BackendTest {
+protected:
+  Status load() override {
+    backend = ddphook_backend_get();
+    return Status::ok();
+  }
+  void set(Rank &rank, cudaStream_t stream) {
+    ASSERT_EQ(rank.show(backend->stream_set(rank.device, stream, &rank.error)),
+              "OK");
+  }
+  void scale(Rank &rank, DeviceArray &array, double factor) {
+    EXPECT_EQ(
+        rank.show(backend->scale(rank.device, factor, array.get(), array.get(),
+                                 kCount, DDPHOOK_F32, &rank.error)),
+        "OK");
+  }
+  void synchronize(Rank &rank) {
+    EXPECT_EQ(rank.show(backend->synchronize(rank.device, &rank.error)), "OK");
+  }
+
+  static constexpr int64_t kCount = 1000;
+};
+INSTANTIATE_TEST_SUITE_P(, CudaCaller,
+                         testing::Values(DDPHOOK_TEST_CUDA_BACKEND),
+                         [](const auto &info) { return info.param; });
+
+class Stream {
+public:
+  Stream() {
+    EXPECT_EQ(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking),
+              cudaSuccess);
+  }
+  ~Stream() { EXPECT_EQ(cudaStreamDestroy(stream), cudaSuccess); }
+  Stream(const Stream &) = delete;
+  Stream &operator=(const Stream &) = delete;
+  cudaStream_t get() const { return stream; }
+
+private:
+  cudaStream_t stream = nullptr;
+};
+
+/// Holds up a stream until it is opened; outlives what is in the stream.
+class Gate {
+public:
+  explicit Gate(cudaStream_t stream) {
+    EXPECT_EQ(cudaLaunchHostFunc(stream, wait, this), cudaSuccess);
+  }
+  void open() { isOpen = true; }
+  void openSoon() {
+    opener = std::thread([this] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(30));
+      open();
+    });
+  }
+  ~Gate() {
+    if (opener.joinable())
+      opener.join();
+  }
+
+private:
+  static void wait(void *self) {
+    while (!static_cast<Gate *>(self)->isOpen)
+      std::this_thread::sleep_for(std::chrono::microseconds(100));
+  }
+  std::atomic<bool> isOpen{false};
+  std::thread opener;
+};
+
+std::vector<char> filled(int64_t count, float value) {
+  std::vector<float> values(static_cast<size_t>(count), value);
+  std::vector<char> bytes(values.size() * sizeof(float));
+  std::memcpy(bytes.data(), values.data(), bytes.size());
+  return bytes;
+}
+
+/// One matrix of 2 x 3, of rank 1.
+struct SmallList {
+  SmallList() {
+    list.struct_size = sizeof(list);
+    list.end = 6;
+    list.matrices = &matrix;
+    list.matrix_count = 1;
+  }
+  ddphook_matrix_t matrix = {0, 0, 0, 2, 3, 1};
+  ddphook_matrix_list_t list = {};
+};
+
+} // namespace
+
+TEST_P(CudaContexts, OnlyOfTheRanksGpu) {
+  const std::string before(static_cast<size_t>(devices), '0');
+  std::string expected = before;
+  expected[1] = '1';
+  ASSERT_EQ(contexts(), before) << "expected a process without contexts";
+  Rank rank;
+  rank.index = 1;
+  ASSERT_EQ(open(rank, {}), "OK");
+  EXPECT_EQ(contexts(), expected) << "opening the device";
+  auto use = [&] {
+    DeviceArray array(rank, std::vector<char>(64, 1));
+    EXPECT_EQ(rank.show(backend->scale(rank.device, 2, array.get(), array.get(),
+                                       16, DDPHOOK_F32, &rank.error)),
+              "OK");
+    EXPECT_EQ(rank.show(backend->synchronize(rank.device, &rank.error)), "OK");
+  };
+  use();
+  // A thread that has never used CUDA.
+  std::thread(use).join();
+  EXPECT_EQ(contexts(), expected) << "using the device";
+  Rank refused;
+  refused.index = 1;
+  GroupOptions options;
+  options.transport = "pigeon";
+  EXPECT_NE(open(refused, options), "OK");
+  EXPECT_EQ(contexts(), expected) << "refusing a device";
+  backend->device_destroy(rank.device);
+  EXPECT_EQ(contexts(), expected) << "closing the device";
+}
+
+TEST_P(CudaContexts, TheCallersDeviceComesBack) {
+  Rank rank;
+  rank.index = 1;
+  ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
+  auto current = [] {
+    int number = -1;
+    EXPECT_EQ(cudaGetDevice(&number), cudaSuccess);
+    return number;
+  };
+  ASSERT_EQ(open(rank, {}), "OK");
+  EXPECT_EQ(current(), 0);
+  {
+    DeviceArray array(rank, 64);
+    EXPECT_EQ(current(), 0);
+  }
+  backend->device_destroy(rank.device);
+  EXPECT_EQ(current(), 0);
+}
+
+TEST_P(CudaCaller, WaitingLeavesNoError) {
+  runAlone([&](Rank &rank) {
+    Stream stream;
+    set(rank, stream.get());
+    DeviceArray array(rank, filled(kCount, 1));
+    Gate gate(stream.get());
+    scale(rank, array, 3);
+    gate.openSoon();
+    synchronize(rank);
+    EXPECT_EQ(cudaPeekAtLastError(), cudaSuccess);
+    set(rank, nullptr);
+  });
+}
+
+TEST_P(CudaCaller, AnErrorOfTheCallersStays) {
+  for (bool isLegacy : {false, true}) {
+    runAlone([&](Rank &rank) {
+      Stream own;
+      const cudaStream_t stream = isLegacy ? cudaStreamLegacy : own.get();
+      set(rank, stream);
+      // That of a launch, say, which the caller has not looked at yet.
+      ASSERT_EQ(cudaSetDevice(9999), cudaErrorInvalidDevice);
+      {
+        DeviceArray array(rank, filled(kCount, 1));
+        Gate gate(stream);
+        scale(rank, array, 3);
+        gate.openSoon();
+        synchronize(rank);
+        EXPECT_EQ(array.read(), filled(kCount, 3));
+      }
+      set(rank, nullptr);
+      EXPECT_EQ(cudaGetLastError(), cudaErrorInvalidDevice);
+      EXPECT_EQ(cudaGetLastError(), cudaSuccess);
+    });
+  }
+}
+
+TEST_P(CudaCaller, CapturesElsewhereGoOn) {
+  runAlone([&](Rank &rank) {
+    Stream stream;
+    void *pinned = nullptr;
+    ASSERT_EQ(cudaMallocHost(&pinned, kCount), cudaSuccess);
+    auto use = [&] {
+      const SmallList small;
+      DeviceArray array(rank, filled(kCount, 1));
+      ddphook_matrices_t *matrices = nullptr;
+      EXPECT_EQ(rank.show(backend->matrices_create(rank.device, &small.list,
+                                                   DDPHOOK_F32, &matrices,
+                                                   &rank.error)),
+                "OK");
+      if (matrices)
+        backend->matrices_destroy(rank.device, matrices);
+      scale(rank, array, 2);
+      EXPECT_EQ(array.read(), filled(kCount, 2));
+      Rank another;
+      EXPECT_EQ(open(another, {}), "OK");
+      if (another.device)
+        backend->device_destroy(another.device);
+    };
+    auto capture = [&](const std::function<void()> &body) {
+      cudaGraph_t graph = nullptr;
+      ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
+      ASSERT_EQ(
+          cudaStreamBeginCapture(stream.get(), cudaStreamCaptureModeGlobal),
+          cudaSuccess);
+      EXPECT_EQ(cudaMemsetAsync(pinned, 1, kCount, stream.get()), cudaSuccess);
+      body();
+      EXPECT_EQ(cudaStreamEndCapture(stream.get(), &graph), cudaSuccess);
+      if (graph) {
+        EXPECT_EQ(cudaGraphDestroy(graph), cudaSuccess);
+      }
+    };
+    capture(use);
+    capture([&] { std::thread(use).join(); });
+    EXPECT_EQ(cudaFreeHost(pinned), cudaSuccess);
+  });
+}

@@ -1,0 +1,32 @@
+//===- cuda.h - an emulated CUDA driver -------------------------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// What the backend asks the driver itself, by way of
+// cudaGetDriverEntryPointByVersion(): nothing links a driver.
+//
+//===----------------------------------------------------------------------===//
+#ifndef EMULATED_CUDA_CUDA_H
+#define EMULATED_CUDA_CUDA_H
+
+typedef int CUdevice;
+
+typedef enum cudaError_enum {
+  CUDA_SUCCESS = 0,
+  CUDA_ERROR_INVALID_VALUE = 1,
+  CUDA_ERROR_INVALID_DEVICE = 101
+} CUresult;
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+CUresult cuDevicePrimaryCtxGetState(CUdevice dev, unsigned int *flags,
+                                    int *active);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif // EMULATED_CUDA_CUDA_H
