@@ -45,14 +45,24 @@ Status KernelLibrary::load(const void *code, uint64_t bytes,
     Kernel kernel;
     kernel.name = names[i];
     kernel.sharedBytes = defaultSharedBytes;
-    if (cudaError_t failed =
-            cudaLibraryGetKernel(&kernel.handle, loaded->library, names[i])) {
+    cudaError_t failed =
+        cudaLibraryGetKernel(&kernel.handle, loaded->library, names[i]);
+    if (failed == cudaErrorSymbolNotFound) {
       (void)cudaGetLastError();
       return error(DDPHOOK_DATA_LOSS,
                    "expected a kernel '%s' in the module's code, but there is "
                    "none (%s)",
                    names[i], cudaGetErrorName(failed));
     }
+    // The driver compiles a kernel when it is first asked for something of it:
+    // now, not in the middle of a step.
+    cudaFuncAttributes attributes;
+    if (!failed)
+      failed = cudaFuncGetAttributes(
+          &attributes, reinterpret_cast<const void *>(kernel.handle));
+    if (failed)
+      return withContext(describeLoading(failed),
+                         "kernel '" + kernel.name + "'");
     loaded->kernels.push_back(std::move(kernel));
   }
   *result = std::move(loaded);

@@ -324,20 +324,29 @@ TEST_P(Conformance, KernelsOfModules) {
     EXPECT_EQ(backend->launch, nullptr);
     return;
   }
-  runAlone([&](Rank &rank) {
-    const char *names[] = {"nothing"};
-    ddphook_kernels_t *kernels = nullptr;
-    EXPECT_EQ(backend->kernels_load(rank.device, nullptr, 0, names, 1, &kernels,
-                                    &rank.error),
-              DDPHOOK_DATA_LOSS)
-        << rank.error.message;
-    // What the emulated device cannot run, and what no driver takes for PTX.
-    const char text[] = "not PTX";
-    EXPECT_NE(backend->kernels_load(rank.device, text, sizeof(text) - 1, names,
-                                    1, &kernels, &rank.error),
-              DDPHOOK_OK);
-    EXPECT_NE(std::string(rank.error.message).find("kernels"),
-              std::string::npos)
-        << rank.error.message;
-  });
+  // A device each: such a failure is final.
+  auto load = [&](const char *code) {
+    std::string text;
+    runAlone([&](Rank &rank) {
+      const char *names[] = {"nothing"};
+      ddphook_kernels_t *kernels = nullptr;
+      text = rank.show(backend->kernels_load(rank.device, code,
+                                             code ? std::strlen(code) + 1 : 0,
+                                             names, 1, &kernels, &rank.error));
+      if (kernels)
+        backend->kernels_unload(rank.device, kernels);
+    });
+    return text;
+  };
+  EXPECT_EQ(load(nullptr), "DATA_LOSS: expected the code of 1 kernels, but the "
+                           "module has none");
+  // No driver takes the first for PTX, and none compiles the second: that is
+  // said when the module is loaded, not at the first launch.
+  for (const char *code :
+       {"not PTX", ".version 8.0\n.target sm_80\n.address_size 64\n"
+                   ".visible .entry nothing() { this is nothing; }\n"}) {
+    const std::string text = load(code);
+    EXPECT_NE(text, "OK") << code;
+    EXPECT_NE(text.find("kernel"), std::string::npos) << text;
+  }
 }

@@ -148,7 +148,7 @@ cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *attr,
 cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(
     int *numBlocks, const void *func, int blockSize, size_t dynamicSMemSize);
 
-// Loaded kernels: cudaErrorNotSupported.
+// Loaded kernels: cudaErrorNotSupported when one is first used, not before.
 cudaError_t cudaLibraryLoadData(cudaLibrary_t *library, const void *code,
                                 enum cudaJitOption *jitOptions,
                                 void **jitOptionsValues,

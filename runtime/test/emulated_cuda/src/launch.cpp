@@ -14,16 +14,49 @@
 
 #include <algorithm>
 #include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
 
 using namespace emulated_cuda;
 
 static constexpr size_t defaultDynamicBytes = 48 << 10;
 static constexpr size_t maxDynamicBytes = 227 << 10;
 
+struct CUkern_st {
+  cudaLibrary_t library;
+};
+
+/// A module's code. It is looked at when one of its kernels is first used, not
+/// before. PTX then cannot be run here, and nothing else is known.
+struct CUlib_st {
+  std::string code;
+  std::vector<std::unique_ptr<CUkern_st>> kernels;
+
+  bool isPtx() const { return code.find(".version") != std::string::npos; }
+  bool has(const std::string &kernel) const {
+    return code.find(".entry " + kernel) != std::string::npos;
+  }
+};
+
 namespace {
 struct Limits {
   std::mutex mutex;
   std::map<const void *, size_t> dynamicBytes;
+  /// Kernels of modules.
+  std::set<const void *> loaded;
+
+  /// What the first use of a module's kernel gives; cudaSuccess for a function
+  /// of the program's own.
+  cudaError_t use(const void *function) {
+    std::lock_guard<std::mutex> lock(mutex);
+    if (!loaded.count(function))
+      return cudaSuccess;
+    return static_cast<const CUkern_st *>(function)->library->isPtx()
+               ? cudaErrorNotSupported
+               : cudaErrorInvalidKernelImage;
+  }
 
   size_t of(const void *function) {
     std::lock_guard<std::mutex> lock(mutex);
@@ -97,6 +130,8 @@ cudaError_t cudaFuncSetAttribute(const void *function,
                                  cudaFuncAttribute attribute, int value) {
   if (!function)
     return record(cudaErrorInvalidDeviceFunction);
+  if (cudaError_t error = limits().use(function))
+    return record(error);
   switch (attribute) {
   case cudaFuncAttributeMaxDynamicSharedMemorySize: {
     if (value < 0 || static_cast<size_t>(value) > maxDynamicBytes)
@@ -120,6 +155,8 @@ cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *attributes,
   if (!attributes || !function)
     return record(function ? cudaErrorInvalidValue
                            : cudaErrorInvalidDeviceFunction);
+  if (cudaError_t error = limits().use(function))
+    return record(error);
   *attributes = {};
   attributes->maxThreadsPerBlock = 1024;
   attributes->ptxVersion = attributes->binaryVersion = device->capability;
@@ -145,25 +182,47 @@ cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks,
   return cudaSuccess;
 }
 
-// There is nothing here that could run PTX: modules' own kernels need a device.
-
-cudaError_t cudaLibraryLoadData(cudaLibrary_t *, const void *, cudaJitOption *,
-                                void **, unsigned int, cudaLibraryOption *,
-                                void **, unsigned int) {
-  return record(cudaErrorNotSupported);
+cudaError_t cudaLibraryLoadData(cudaLibrary_t *library, const void *code,
+                                cudaJitOption *, void **, unsigned int,
+                                cudaLibraryOption *, void **, unsigned int) {
+  Device *device;
+  if (cudaError_t error = currentContext(&device))
+    return record(error);
+  if (!library || !code)
+    return record(cudaErrorInvalidValue);
+  if (cudaError_t error = refuseDuringCapture())
+    return record(error);
+  *library = new CUlib_st{static_cast<const char *>(code), {}};
+  return cudaSuccess;
 }
 
-cudaError_t cudaLibraryUnload(cudaLibrary_t) {
-  return record(cudaErrorInvalidResourceHandle);
+cudaError_t cudaLibraryUnload(cudaLibrary_t library) {
+  if (!library)
+    return record(cudaErrorInvalidResourceHandle);
+  std::lock_guard<std::mutex> lock(limits().mutex);
+  for (const auto &kernel : library->kernels)
+    limits().loaded.erase(kernel.get());
+  delete library;
+  return cudaSuccess;
 }
 
-cudaError_t cudaLibraryGetKernel(cudaKernel_t *, cudaLibrary_t, const char *) {
-  return record(cudaErrorInvalidResourceHandle);
+cudaError_t cudaLibraryGetKernel(cudaKernel_t *kernel, cudaLibrary_t library,
+                                 const char *name) {
+  if (!kernel || !library || !name)
+    return record(cudaErrorInvalidValue);
+  if (library->isPtx() && !library->has(name))
+    return record(cudaErrorSymbolNotFound);
+  std::lock_guard<std::mutex> lock(limits().mutex);
+  library->kernels.push_back(std::make_unique<CUkern_st>(CUkern_st{library}));
+  *kernel = library->kernels.back().get();
+  limits().loaded.insert(*kernel);
+  return cudaSuccess;
 }
 
-cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t *, const void *,
-                                void **) {
-  return record(cudaErrorInvalidDeviceFunction);
+cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t *,
+                                const void *function, void **) {
+  cudaError_t error = limits().use(function);
+  return record(error ? error : cudaErrorInvalidDeviceFunction);
 }
 
 } // extern "C"
