@@ -60,16 +60,16 @@ Status CudaDevice::open(const ddphook_device_config_t &config) {
   DDPHOOK_RETURN_IF_ERROR(collectives.create());
   void *flag = nullptr;
   DDPHOOK_RETURN_IF_ERROR(allocations->allocate(
-      sizeof(*deviceFlag), alignof(int32_t), compute, &flag));
+      sizeof(*deviceFlag), alignof(int32_t), setup, &flag));
   deviceFlag = static_cast<int32_t *>(flag);
   // Their functions want an address that 16 divides.
   DDPHOOK_RETURN_IF_ERROR(allocations->allocate(
-      kAffineScratchBytes, /*alignment=*/256, compute, &scratch));
+      kAffineScratchBytes, /*alignment=*/256, setup, &scratch));
   DDPHOOK_RETURN_IF_ERROR(toStatus(cudaMallocHost(&flag, sizeof(*hostFlag)),
                                    "allocating pinned memory"));
   hostFlag = static_cast<int32_t *>(flag);
   DDPHOOK_RETURN_IF_ERROR(allocations->allocate(
-      sizeof(*sparse), alignof(SparseScratch), compute, &flag));
+      sizeof(*sparse), alignof(SparseScratch), setup, &flag));
   sparse = static_cast<SparseScratch *>(flag);
   DDPHOOK_RETURN_IF_ERROR(toStatus(cudaMallocHost(&flag, sizeof(*badPlaces)),
                                    "allocating pinned memory"));
@@ -96,6 +96,7 @@ Status CudaDevice::createStreams() {
   DDPHOOK_RETURN_IF_ERROR(make(parsedOptions.computePriority, least, &own));
   // Collectives first: other ranks wait for them.
   DDPHOOK_RETURN_IF_ERROR(make(parsedOptions.commPriority, greatest, &comm));
+  DDPHOOK_RETURN_IF_ERROR(make(std::nullopt, least, &setup));
   DDPHOOK_RETURN_IF_ERROR(
       toStatus(cudaEventCreateWithFlags(&switched, cudaEventDisableTiming),
                "creating an event"));
@@ -122,7 +123,7 @@ CudaDevice::~CudaDevice() {
       allocations->release(memory);
   if (switched)
     (void)cudaEventDestroy(switched);
-  for (cudaStream_t stream : {comm, own})
+  for (cudaStream_t stream : {comm, own, setup})
     if (stream)
       (void)cudaStreamDestroy(stream);
 }
@@ -178,7 +179,7 @@ Status CudaDevice::allocate(uint64_t bytes, uint64_t alignment, void **memory) {
   releaseDeferred();
   RelaxedCapture relaxed;
   DDPHOOK_RETURN_IF_ERROR(
-      allocations->allocate(bytes, alignment, compute, memory));
+      allocations->allocate(bytes, alignment, setup, memory));
   if (!parsedOptions.registerMemory.value_or(0))
     return Status::ok();
   const DeviceAllocations::Block *block = allocations->find(*memory);

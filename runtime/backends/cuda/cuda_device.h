@@ -110,6 +110,8 @@ private:
   cudaStream_t own = nullptr;
   cudaStream_t compute = nullptr;
   cudaStream_t comm = nullptr;
+  /// Fills new memory, behind nothing else.
+  cudaStream_t setup = nullptr;
   /// Orders one compute stream after another.
   cudaEvent_t switched = nullptr;
   /// For isFinite(): on the device, and on the host, pinned.

@@ -67,6 +67,8 @@ Status DeviceAllocations::allocate(uint64_t bytes, uint64_t alignment,
   Status zeroed =
       toStatus(cudaMemsetAsync(block.base, 0, block.baseBytes, stream),
                "clearing device memory");
+  if (zeroed.isOk())
+    zeroed = toStatus(cudaStreamSynchronize(stream), "clearing device memory");
   if (!zeroed.isOk()) {
     freeBase(useNccl, block.base);
     return zeroed;

@@ -33,7 +33,9 @@ public:
   DeviceAllocations(int device, bool useNccl)
       : device(device), useNccl(useNccl) {}
 
-  /// Zeroed on `stream`. RESOURCE_EXHAUSTED says how much is free.
+  /// Zeroed when it returns, on `stream`, which has nothing else to do: whoever
+  /// is given the memory may use it on any stream. RESOURCE_EXHAUSTED says how
+  /// much is free.
   Status allocate(uint64_t bytes, uint64_t alignment, cudaStream_t stream,
                   void **memory);
   /// Null where nothing was allocated at that address.

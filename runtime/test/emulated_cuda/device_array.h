@@ -35,6 +35,8 @@ public:
     EXPECT_EQ(cudaMemcpy(memory, values.data(), count * sizeof(T),
                          cudaMemcpyHostToDevice),
               cudaSuccess);
+    // The copy may still be under way, and other streams do not wait for it.
+    EXPECT_EQ(cudaStreamSynchronize(nullptr), cudaSuccess);
   }
   /// After everything that the blocking streams were given.
   std::vector<T> read() const {

@@ -129,6 +129,26 @@ TEST(Memory, CopiesFromMemoryThatIsNotPinnedReadItAtOnce) {
   EXPECT_EQ(cudaStreamDestroy(stream), cudaSuccess);
 }
 
+TEST(Memory, CopiesFromMemoryThatIsNotPinnedEndWithTheLegacyStream) {
+  char *device;
+  ASSERT_EQ(cudaMalloc(&device, 16), cudaSuccess);
+  std::vector<char> values(16, 5), back(16);
+  ASSERT_EQ(cudaMemcpy(device, values.data(), 16, cudaMemcpyHostToDevice),
+            cudaSuccess);
+  // It was read, but may not have arrived.
+  std::fill(values.begin(), values.end(), 6);
+  ASSERT_EQ(cudaStreamSynchronize(nullptr), cudaSuccess);
+  cudaStream_t stream;
+  ASSERT_EQ(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking),
+            cudaSuccess);
+  ASSERT_EQ(
+      cudaMemcpyAsync(back.data(), device, 16, cudaMemcpyDeviceToHost, stream),
+      cudaSuccess);
+  EXPECT_EQ(back, std::vector<char>(16, 5));
+  EXPECT_EQ(cudaStreamDestroy(stream), cudaSuccess);
+  EXPECT_EQ(cudaFree(device), cudaSuccess);
+}
+
 TEST(Memory, FreeWaitsForWhatRuns) {
   cudaStream_t stream;
   ASSERT_EQ(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking),

@@ -106,7 +106,9 @@ std::string Rank::leave() {
 DeviceBytes::DeviceBytes(const std::vector<char> &bytes) : count(bytes.size()) {
   if (count > 0 &&
       (cudaMalloc(&memory, count) ||
-       cudaMemcpy(memory, bytes.data(), count, cudaMemcpyHostToDevice)))
+       cudaMemcpy(memory, bytes.data(), count, cudaMemcpyHostToDevice) ||
+       // Ranks' streams do not wait for what is still on its way.
+       cudaStreamSynchronize(nullptr)))
     std::abort();
 }
 

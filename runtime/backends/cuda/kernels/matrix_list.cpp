@@ -101,6 +101,22 @@ private:
   int64_t end = 0;
 };
 
+/// Copies from pageable memory of the host, and returns when all of it is on
+/// the device. After cudaMemcpy() some may be on its way, which streams like
+/// the backend's do not wait for.
+cudaError_t uploadAndWait(void *to, const std::vector<char> &from) {
+  cudaStream_t stream = nullptr;
+  cudaError_t code = cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+  if (code)
+    return code;
+  code = cudaMemcpyAsync(to, from.data(), from.size(), cudaMemcpyHostToDevice,
+                         stream);
+  if (!code)
+    code = cudaStreamSynchronize(stream);
+  (void)cudaStreamDestroy(stream);
+  return code;
+}
+
 /// The largest shared memory of a block on the current device.
 cudaError_t largestSharedBytes(int *bytes) {
   int device = 0;
@@ -188,9 +204,7 @@ Status DeviceMatrixList::upload() {
     return cudaFailure(code, "allocating device memory for a matrix list");
   }
   if (!packer.tables().empty())
-    if (cudaError_t code =
-            cudaMemcpy(memory, packer.tables().data(), packer.tables().size(),
-                       cudaMemcpyHostToDevice))
+    if (cudaError_t code = uploadAndWait(memory, packer.tables()))
       return cudaFailure(code, "copying a matrix list to the device");
   matrices = reinterpret_cast<const MatrixEntry *>(memory + matricesAt);
   pieces = reinterpret_cast<const ddphook_piece_t *>(memory + piecesAt);

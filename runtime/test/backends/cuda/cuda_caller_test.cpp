@@ -242,6 +242,43 @@ TEST_P(CudaCaller, AnErrorOfTheCallersStays) {
   }
 }
 
+TEST_P(CudaCaller, MemoryIsZeroWhenItIsGiven) {
+  runAlone([&](Rank &rank) {
+    Stream held, other;
+    set(rank, held.get());
+    Gate gate(held.get());
+    {
+      DeviceArray array(rank, kCount);
+      // A stream of which the backend does not know.
+      ASSERT_EQ(cudaMemsetAsync(array.get(), 7, kCount, other.get()),
+                cudaSuccess);
+      ASSERT_EQ(cudaStreamSynchronize(other.get()), cudaSuccess);
+      gate.open();
+      EXPECT_EQ(array.read(), std::vector<char>(kCount, 7));
+    }
+    set(rank, nullptr);
+  });
+}
+
+TEST_P(CudaCaller, MatricesAreThereWhenTheyAreMade) {
+  runAlone([&](Rank &rank) {
+    const SmallList small;
+    DeviceArray p(rank, filled(2, 2)), q(rank, filled(3, 5));
+    DeviceArray m(rank, filled(6, -1));
+    ddphook_matrices_t *matrices = nullptr;
+    ASSERT_EQ(rank.show(backend->matrices_create(rank.device, &small.list,
+                                                 DDPHOOK_F32, &matrices,
+                                                 &rank.error)),
+              "OK");
+    EXPECT_EQ(
+        rank.show(backend->matmul(rank.device, matrices, DDPHOOK_MATMUL_M,
+                                  m.get(), p.get(), q.get(), &rank.error)),
+        "OK");
+    EXPECT_EQ(m.read(), filled(6, 10));
+    backend->matrices_destroy(rank.device, matrices);
+  });
+}
+
 TEST_P(CudaCaller, CapturesElsewhereGoOn) {
   runAlone([&](Rank &rank) {
     Stream stream;

@@ -140,6 +140,8 @@ public:
       EXPECT_EQ(
           cudaMemcpy(data(), values.data(), bytes(), cudaMemcpyHostToDevice),
           cudaSuccess);
+    // A graph's stream does not wait for what is still on its way.
+    EXPECT_EQ(cudaStreamSynchronize(nullptr), cudaSuccess);
   }
   /// Waits for all kernels, checks the bytes around and gives the elements.
   HostArray read() { return readAs(type); }

@@ -23,6 +23,9 @@
 //     is a race, in shared memory as in the device's.
 //   - copies check that both ranges lie in one allocation each and that the
 //     memory is of the kind that was said.
+//   - every call makes the context of the thread's device, unless it only asks
+//     about devices and errors; a device may make do without for some of them.
+//   - bytes that cudaMemcpy() has read from pageable memory are always late.
 // Where it is laxer: host code that reads device memory is not caught, and
 // neither is a race between two blocks of a launch.
 //

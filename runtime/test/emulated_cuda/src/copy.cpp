@@ -5,14 +5,18 @@
 //
 // As on a device, memory that is not pinned makes an asynchronous copy partly
 // synchronous: such a source is read before the call returns, and a copy to
-// such a destination has ended then.
+// such a destination has ended then. And it makes cudaMemcpy() to the device
+// partly asynchronous: when that returns, the source was read, and the bytes
+// are on their way, which only the legacy stream waits for.
 //
 //===----------------------------------------------------------------------===//
 #include "fault.h"
 #include "memory.h"
 #include "stream.h"
 
+#include <chrono>
 #include <cstring>
+#include <thread>
 
 using namespace emulated_cuda;
 
@@ -57,10 +61,13 @@ static cudaError_t check(const Range &to, const Range &from,
   return cudaErrorInvalidMemcpyDirection;
 }
 
-extern "C" {
+/// How long bytes that nobody waits for are on their way: long enough for what
+/// does not wait to come first.
+static constexpr auto transferTime = std::chrono::microseconds(500);
 
-cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes,
-                            cudaMemcpyKind kind, cudaStream_t handle) {
+static cudaError_t copy(void *to, const void *from, size_t bytes,
+                        cudaMemcpyKind kind, cudaStream_t handle,
+                        std::chrono::microseconds delay) {
   if (bytes == 0)
     return cudaSuccess;
   if (!to || !from)
@@ -83,13 +90,15 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes,
       staged = std::make_shared<std::vector<char>>(begin, begin + bytes);
     }
     // The operation alone holds the staged bytes, and gives them back.
-    auto copy = [=, staged = std::move(staged)] {
+    auto transfer = [=, staged = std::move(staged)] {
       if (isFaultDue("memcpy"))
         device->failure = cudaErrorIllegalAddress;
-      else
+      else {
+        std::this_thread::sleep_for(delay);
         std::memcpy(to, staged ? staged->data() : from, bytes);
+      }
     };
-    if (cudaError_t error = submitLocked(stream, std::move(copy), &mark))
+    if (cudaError_t error = submitLocked(stream, std::move(transfer), &mark))
       return record(error);
   }
   if (target.type == cudaMemoryTypeUnregistered && mark.queue)
@@ -97,14 +106,28 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes,
   return recordUnlessFailed(*device, cudaSuccess);
 }
 
+extern "C" {
+
+cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes,
+                            cudaMemcpyKind kind, cudaStream_t stream) {
+  return copy(to, from, bytes, kind, stream, {});
+}
+
 cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes,
                        cudaMemcpyKind kind) {
   if (cudaError_t error = refuseDuringCapture())
     return record(error);
-  if (cudaError_t error = cudaMemcpyAsync(to, from, bytes, kind, nullptr))
+  const bool isToDevice = isDeviceRange(to, bytes);
+  // From memory that is not pinned, to the device.
+  if (isToDevice && classify(from, bytes).type == cudaMemoryTypeUnregistered) {
+    if (cudaError_t error = cudaStreamSynchronize(nullptr))
+      return error;
+    return copy(to, from, bytes, kind, nullptr, transferTime);
+  }
+  if (cudaError_t error = copy(to, from, bytes, kind, nullptr, {}))
     return error;
   // Between two places on the device the host is not made to wait.
-  if (isDeviceRange(to, bytes) && isDeviceRange(from, bytes))
+  if (isToDevice && isDeviceRange(from, bytes))
     return cudaSuccess;
   return cudaStreamSynchronize(nullptr);
 }
