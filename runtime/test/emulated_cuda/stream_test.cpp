@@ -166,6 +166,24 @@ TEST(Stream, BlockingStreamsWaitForTheLegacyStream) {
   EXPECT_EQ(cudaStreamSynchronize(blocking), cudaSuccess);
 }
 
+TEST(Stream, EveryThreadHasOneOfItsOwn) {
+  DeviceArray<int> list(std::vector<int>(3, 0));
+  Gate gate(cudaStreamPerThread);
+  ASSERT_EQ(appendOn(cudaStreamPerThread, list, 1), cudaSuccess);
+  std::thread([&] {
+    ASSERT_EQ(appendOn(cudaStreamPerThread, list, 2), cudaSuccess);
+    EXPECT_EQ(cudaStreamSynchronize(cudaStreamPerThread), cudaSuccess);
+    EXPECT_EQ(cudaStreamDestroy(cudaStreamPerThread),
+              cudaErrorInvalidResourceHandle);
+  }).join();
+  EXPECT_EQ(cudaStreamQuery(cudaStreamPerThread), cudaErrorNotReady);
+  // The legacy stream waits for those of all threads.
+  EXPECT_EQ(cudaStreamQuery(nullptr), cudaErrorNotReady);
+  gate.open();
+  EXPECT_EQ(cudaStreamSynchronize(cudaStreamPerThread), cudaSuccess);
+  EXPECT_EQ(list.read(), (std::vector<int>{2, 2, 1}));
+}
+
 TEST(Stream, MayBeDestroyedWhileItRuns) {
   cudaStream_t stream;
   ASSERT_EQ(cudaStreamCreate(&stream), cudaSuccess);

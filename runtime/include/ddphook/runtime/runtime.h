@@ -140,8 +140,12 @@ DDPHOOK_API ddphook_status_t ddphook_memory_read(ddphook_context_t *context,
  * can then be captured in a CUDA graph, which is to be destroyed before the
  * module and the context are. The stream must exist until the context is
  * destroyed or this function is called again. With a null `stream`, which is
- * the initial setting, entry points return when their work is done. UNSUPPORTED
- * on the host backend, unless `stream` is null. */
+ * the initial setting, entry points run on a stream of the context's own, in no
+ * order with the caller's streams, and return when their work is done. So the
+ * default stream of CUDA, and of PyTorch, which calls it 0, has to be given as
+ * cudaStreamLegacy, whose value is 1. cudaStreamPerThread (2) is another stream
+ * in every thread: with it, all calls have to come from one. UNSUPPORTED on the
+ * host backend, unless `stream` is null. */
 DDPHOOK_API ddphook_status_t
 ddphook_context_set_stream(ddphook_context_t *context, void *stream);
 

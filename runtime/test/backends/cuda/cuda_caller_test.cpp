@@ -319,3 +319,48 @@ TEST_P(CudaCaller, CapturesElsewhereGoOn) {
     EXPECT_EQ(cudaFreeHost(pinned), cudaSuccess);
   });
 }
+
+TEST_P(CudaCaller, NullIsTheBackendsOwnStream) {
+  runAlone([&](Rank &rank) {
+    set(rank, nullptr);
+    DeviceArray array(rank, filled(kCount, 1));
+    scale(rank, array, 3);
+    synchronize(rank);
+    // What CUDA means by a null stream does not hold it up.
+    Gate gate(nullptr);
+    scale(rank, array, 3);
+    EXPECT_EQ(array.read(), filled(kCount, 9));
+    gate.open();
+    EXPECT_EQ(cudaStreamSynchronize(nullptr), cudaSuccess);
+  });
+}
+
+TEST_P(CudaCaller, DefaultStreamsAreGivenByName) {
+  runAlone([&](Rank &rank) {
+    const size_t bytes = kCount * sizeof(float);
+    void *values = nullptr, *result = nullptr;
+    ASSERT_EQ(cudaMallocHost(&values, bytes), cudaSuccess);
+    ASSERT_EQ(cudaMallocHost(&result, bytes), cudaSuccess);
+    std::memcpy(values, filled(kCount, 4).data(), bytes);
+    for (cudaStream_t stream : {cudaStreamLegacy, cudaStreamPerThread}) {
+      DeviceArray array(rank, filled(kCount, 1));
+      std::memset(result, 0xff, bytes);
+      set(rank, stream);
+      Gate gate(stream);
+      // The caller's work before and after the backend's.
+      EXPECT_EQ(cudaMemcpyAsync(array.get(), values, bytes,
+                                cudaMemcpyHostToDevice, stream),
+                cudaSuccess);
+      scale(rank, array, 3);
+      EXPECT_EQ(cudaMemcpyAsync(result, array.get(), bytes,
+                                cudaMemcpyDeviceToHost, stream),
+                cudaSuccess);
+      gate.open();
+      EXPECT_EQ(cudaStreamSynchronize(stream), cudaSuccess);
+      EXPECT_EQ(std::memcmp(result, filled(kCount, 12).data(), bytes), 0);
+      set(rank, nullptr);
+    }
+    EXPECT_EQ(cudaFreeHost(values), cudaSuccess);
+    EXPECT_EQ(cudaFreeHost(result), cudaSuccess);
+  });
+}

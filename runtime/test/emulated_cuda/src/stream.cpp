@@ -21,6 +21,35 @@ static cudaStream_t makeStream(Device *device, unsigned flags, int priority) {
   return stream;
 }
 
+namespace {
+/// What cudaStreamPerThread means in one host thread: a blocking stream on each
+/// device. Its work goes on when the thread has ended.
+struct ThreadStreams {
+  std::map<Device *, cudaStream_t> byDevice;
+
+  ~ThreadStreams() {
+    std::lock_guard<std::mutex> lock(hostMutex());
+    for (auto [device, stream] : byDevice) {
+      leaveCapture(stream);
+      device->streams.erase(stream);
+      stream->queue->close();
+      delete stream;
+    }
+  }
+};
+} // namespace
+
+/// With hostMutex() held.
+static cudaStream_t threadStream(Device *device) {
+  static thread_local ThreadStreams streams;
+  cudaStream_t &stream = streams.byDevice[device];
+  if (!stream) {
+    stream = makeStream(device, cudaStreamDefault, 0);
+    device->streams.insert(stream);
+  }
+  return stream;
+}
+
 cudaError_t emulated_cuda::findStream(cudaStream_t handle,
                                       cudaStream_t *stream) {
   Device *device;
@@ -30,6 +59,10 @@ cudaError_t emulated_cuda::findStream(cudaStream_t handle,
     if (!device->legacy)
       device->legacy = makeStream(device, cudaStreamDefault, 0);
     *stream = device->legacy;
+    return cudaSuccess;
+  }
+  if (handle == cudaStreamPerThread) {
+    *stream = threadStream(device);
     return cudaSuccess;
   }
   for (int i = 0; (device = findDevice(i)); ++i) {
@@ -154,7 +187,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t handle) {
   cudaStream_t stream;
   if (cudaError_t error = findStream(handle, &stream))
     return record(error);
-  if (stream->isLegacy())
+  if (stream->isLegacy() || handle == cudaStreamPerThread)
     return record(cudaErrorInvalidResourceHandle);
   leaveCapture(stream);
   stream->device->streams.erase(stream);

@@ -62,7 +62,8 @@ struct CUstream_st {
 namespace emulated_cuda {
 
 /// The stream of a handle, of any device; null and cudaStreamLegacy: the legacy
-/// stream of the calling thread's device. With hostMutex() held.
+/// stream of the calling thread's device; cudaStreamPerThread: the thread's own
+/// one there. With hostMutex() held.
 cudaError_t findStream(cudaStream_t handle, cudaStream_t *stream);
 
 /// What the next operation of the stream has to wait for because of the legacy

@@ -198,7 +198,11 @@ class Context:
         return self._handle
 
     def set_stream(self, stream: int) -> None:
-        """Lets modules run on a stream of the device: ``ddphook_context_set_stream``."""
+        """Lets modules run on a stream of the device: ``ddphook_context_set_stream``.
+
+        0 is the context's own stream; PyTorch's default stream, which calls itself 0
+        too, is 1.
+        """
         check(library().ddphook_context_set_stream(self._handle, stream))
 
     def synchronize(self) -> None:
