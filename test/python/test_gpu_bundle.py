@@ -126,7 +126,7 @@ def test_parts(bundle):
     assert "unknown environment variable" not in text
     # There is no GPU, or another test is the one that uses it.
     assert steps["gpu-tests"]["result"] in ("left out", "pass"), output
-    assert sum(steps["gpu-tests"]["counts"].values()) == 11
+    assert sum(steps["gpu-tests"]["counts"].values()) > 0
     code, output, both = run(bundle, "--part", "2", "--only", "parity")
     assert code == 0, output
     assert {**results(steps), "parity": "pass"} == results(both)
