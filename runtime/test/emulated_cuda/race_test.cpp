@@ -8,6 +8,7 @@
 // with one they are not; and so are the threads of a block and their barriers.
 //
 //===----------------------------------------------------------------------===//
+#include "cuda_pipeline_primitives.h"
 #include "cuda_runtime.h"
 
 #include <gtest/gtest.h>
@@ -103,6 +104,16 @@ __global__ void reverseWarp(int *data, bool hasBarrier) {
   data[threadIdx.x] = copy[threadIdx.x ^ 31];
 }
 
+__global__ void reverseCopies(int *data, bool hasBarrier) {
+  int *copy = static_cast<int *>(emulatedDynamicShared());
+  __pipeline_memcpy_async(copy + threadIdx.x, data + threadIdx.x, sizeof(int));
+  __pipeline_commit();
+  __pipeline_wait_prior(0);
+  if (hasBarrier)
+    __syncthreads();
+  data[threadIdx.x] = copy[63 - threadIdx.x];
+}
+
 __global__ void addUp(int *data, bool isAtomic) {
   if (isAtomic)
     atomicAdd(data, 1);
@@ -124,6 +135,7 @@ TEST(Race, AnEventPreventsIt) { useOnTwoStreams(true); }
 TEST(Race, AnEdgePreventsIt) { useInAGraph(true); }
 TEST(Race, ABarrierPreventsIt) { launch(reverse, true); }
 TEST(Race, AWarpsBarrierPreventsIt) { launch(reverseWarp, true); }
+TEST(Race, ABarrierBehindTheWaitPreventsIt) { launch(reverseCopies, true); }
 TEST(Race, AnAtomicPreventsIt) { launch(addUp, true); }
 
 #if defined(__SANITIZE_THREAD__)
@@ -149,6 +161,7 @@ TEST(RaceDeathTest, IsReportedWithout) {
   EXPECT_RACE(useInAGraph(false));
   EXPECT_RACE(launch(reverse, false));
   EXPECT_RACE(launch(reverseWarp, false));
+  EXPECT_RACE(launch(reverseCopies, false));
   EXPECT_RACE(launch(addUp, false));
 }
 #else

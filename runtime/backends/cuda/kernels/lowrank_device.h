@@ -10,6 +10,7 @@
 #ifndef DDPHOOK_RUNTIME_BACKENDS_CUDA_KERNELS_LOWRANK_DEVICE_H
 #define DDPHOOK_RUNTIME_BACKENDS_CUDA_KERNELS_LOWRANK_DEVICE_H
 
+#include "global_memory.h"
 #include "launch.h"
 #include "lowrank_stages.h"
 
@@ -47,6 +48,16 @@ struct RowMajorTurns {
     columnStep = kThreads - rowStep * columns;
   }
 
+  /// From one number's row and column to the next one's.
+  __device__ __forceinline__ void next(int &j, int &k) const {
+    j += rowStep;
+    k += columnStep;
+    if (k >= rank) {
+      k -= rank;
+      ++j;
+    }
+  }
+
   int rank;
   /// Of the first number.
   int row;
@@ -56,49 +67,34 @@ struct RowMajorTurns {
   int columnStep;
 };
 
-/// Copies `count` rows of a factor (rows x rank, row-major) from `first` on
-/// into shared memory, column by column, zeros where there are none. Columns
-/// are `stride` numbers apart.
-template <class Element>
-__device__ __forceinline__ void
-stageColumns(const ElemOf<Element> *factor, int64_t rows,
-             const RowMajorTurns &turns, int64_t first, int count, int stride,
-             ComputeOf<Element> *staged) {
-  const int rank = turns.rank;
-  const int present =
-      static_cast<int>(rows - first < count ? rows - first : count) * rank;
-  const ElemOf<Element> *source = factor + first * rank;
-  int j = turns.row, k = turns.column;
-  for (int i = static_cast<int>(threadIdx.x); i < count * rank; i += kThreads) {
-    staged[k * stride + j] =
-        i < present ? Element::widen(source[i]) : ComputeOf<Element>(0);
-    j += turns.rowStep;
-    k += turns.columnStep;
-    if (k >= rank) {
-      k -= rank;
-      ++j;
-    }
-  }
+/// Copies a number of a factor to shared memory, asynchronously where the
+/// device can.
+template <class T>
+__device__ __forceinline__ void copyNumber(T *shared, const T *global) {
+  if constexpr (sizeof(T) >= 4)
+    copyToShared<sizeof(T)>(shared, global);
+  else
+    *shared = loadElement<Cache::Keep>(global);
 }
 
-/// The same of as many rows, and with zeros for columns up to kColumns.
-template <class Element, int kRows, int kColumns, int kStride>
-__device__ __forceinline__ void
-stageAllColumns(const ElemOf<Element> *factor, int64_t rows, int64_t rank,
-                int64_t first, ComputeOf<Element> *staged) {
-#pragma unroll 4
-  for (int i = static_cast<int>(threadIdx.x); i < kRows * kColumns;
-       i += kThreads) {
-    const int j = i / kColumns, k = i % kColumns;
-    ComputeOf<Element> value = 0;
-    if (first + j < rows && k < rank)
-      value = Element::widen(factor[(first + j) * rank + k]);
-    staged[k * kStride + j] = value;
-  }
-}
+/// A lane's kLength columns from `column` on, of which begin … end - 1 are the
+/// matrix's: panels may begin before its first column.
+template <int kLength>
+struct LaneColumns {
+  __device__ LaneColumns(int64_t column, int64_t columns)
+      : column(column), begin(static_cast<int>(column < 0 ? -column : 0)),
+        end(static_cast<int>(columns - column < kLength ? columns - column
+                                                        : kLength)),
+        isWhole(begin == 0 && end == kLength) {}
 
-/// Elements of a row of M, as many as a lane has; zeros from `count` on. With
-/// `isAligned` there are all or none.
+  int64_t column;
+  int begin;
+  int end;
+  bool isWhole;
+};
+
+/// Elements of a row of a factor, as many as a thread has; zeros from `count`
+/// on. With `isAligned` there are all or none.
 template <int kLength, class T>
 __device__ __forceinline__ Pack<T, kLength> loadRow(const T *p, int64_t count,
                                                     bool isAligned) {

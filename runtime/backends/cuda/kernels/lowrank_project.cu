@@ -4,15 +4,25 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // A warp has a few rows of M and goes along them in steps, each lane with 16
-// bytes of numbers of each row; Q is in shared memory, column by column, a
-// chunk of steps at a time, and what a lane loads of it is used for all its
-// rows. Long rows of small matrices are shared by several warps, which take
-// turns at steps.
+// bytes of numbers of each row; Q is in shared memory, a chunk of steps at a
+// time, and what a lane loads of it is used for all its rows. Long rows of
+// small matrices are shared by several warps, which take turns at steps.
+//
+// Chunks are copied asynchronously and take turns in two places, so that one
+// barrier a chunk suffices, and one in all where Q is a single chunk. The rows
+// of M that a warp needs behind the barrier are on their way before it.
 //
 // The order of additions of an element of P: each lane over its columns in
-// turn, then the lanes by halves, then the warps of the row.
+// turn, then the lanes by halves, then the warps of the row. So which lane has
+// a column does not depend on where rows begin: where they begin in the middle
+// of 16 bytes, lanes load and store whole packs that lie a few columns further
+// on, and pass the sums on to the lanes whose columns they are.
+//
+// In the L2 cache: M stays, since it is read twice more. G is not needed again,
+// unless it is M.
 //
 //===----------------------------------------------------------------------===//
+#include "global_memory.h"
 #include "lowrank_device.h"
 #include "reductions.h"
 
@@ -38,85 +48,201 @@ struct ProjectArguments {
 template <class Element, int kBucket>
 struct ProjectShape {
   using T = ComputeOf<Element>;
+  using Elem = ElemOf<Element>;
   static constexpr int kLength = laneColumns(sizeof(T));
   static constexpr int kStep = 32 * kLength;
   static constexpr int kSteps = projectSteps(kBucket);
   static constexpr int kColumns = kSteps * kStep;
-  // The padding lets columns of the chunk begin in different banks.
-  static constexpr int kStride = kColumns + kLength;
   static constexpr int kRows = projectRows(sizeof(T), kBucket);
   static constexpr int kValues = kRows * kBucket;
+  // A lane's numbers of Q in a step are adjacent in memory. They are copied in
+  // granules of up to 16 bytes; in shared memory those with the same place in
+  // their lane lie side by side, so that a warp's loads meet no bank twice. One
+  // more between them does that for the copies.
+  static constexpr int kNumbers = kLength * kBucket;
+  static constexpr int kGranule =
+      kNumbers < kPackLength<Elem> ? kNumbers : kPackLength<Elem>;
+  static constexpr int kGranules = kNumbers / kGranule;
+  static constexpr int kStride = kColumns / kLength + 1;
+  static constexpr int kBuffer = kGranules * kStride * kGranule;
   // Blocks of a multiprocessor at least, which bounds the registers.
-  static constexpr int kBlocks = kValues * sizeof(T) <= 128 ? 2 : 1;
+  static constexpr int kBlocks = kValues <= (sizeof(T) == 8 ? 8 : 32) ? 2 : 1;
+  static constexpr int64_t kBufferBytes =
+      (2 * kBuffer * int64_t(sizeof(Elem)) + 15) / 16 * 16;
   static constexpr int64_t kSharedBytes =
-      int64_t(kBucket * kStride + kWarps * kValues) * int64_t(sizeof(T));
+      kBufferBytes + kWarps * kValues * int64_t(sizeof(T));
 };
 
-/// The source of the elements of M; with `e`, the sum is computed and stored.
-template <class Element, int kLength>
-struct RowsOfM {
+/// Chunks of Q in shared memory.
+template <class Element, int kBucket>
+struct ChunksOfQ {
+  using Shape = ProjectShape<Element, kBucket>;
   using Elem = ElemOf<Element>;
+  static constexpr int kLength = Shape::kLength, kGranule = Shape::kGranule;
 
-  __device__ RowsOfM(const Elem *g, const Elem *e, Elem *m, int64_t rowLength)
-      : g(g), e(e), m(m),
-        isAligned(rowLength % kLength == 0 && isAlignedForPacks<kLength>(g) &&
-                  (!e || (isAlignedForPacks<kLength>(e) &&
-                          isAlignedForPacks<kLength>(m)))) {}
+  __device__ ChunksOfQ(const Elem *allOfQ, const MatrixEntry *matrices,
+                       int number)
+      : allOfQ(allOfQ), matrices(matrices), number(number) {}
 
-  /// For kRows rows from element i on, of which there are `rows`; `count`
-  /// columns are left.
-  template <int kRows, class T>
-  __device__ __forceinline__ void load(int64_t i, int64_t rowLength, int rows,
-                                       int64_t count,
-                                       T (&x)[kRows][kLength]) const {
-    if (isAligned) {
-      loadAligned(i, rowLength, count > 0 ? rows : 0, x);
-      return;
-    }
-#pragma unroll
-    for (int b = 0; b < kRows; ++b) {
-#pragma unroll
-      for (int v = 0; v < kLength; ++v) {
-        Elem sum = 0;
-        if (b < rows && v < count) {
-          const int64_t j = i + b * rowLength + v;
-          sum = g[j];
-          if (e)
-            m[j] = sum = addElements<Element>(e[j], sum);
-        }
-        x[b][v] = Element::widen(sum);
-      }
+  __device__ __forceinline__ Elem *bufferOf(int turn) const {
+    return dynamicShared<Elem>() + (turn & 1) * Shape::kBuffer;
+  }
+
+  /// Begins to copy the columns from `first` on; zeros up to a whole step.
+  __device__ __forceinline__ void stage(int64_t first, int turn) const {
+    // Loaded each time: kept meanwhile, it would take registers of the sums.
+    const MatrixEntry &matrix = matrices[opaque(number)];
+    const int rank = static_cast<int>(matrix.rank);
+    const int64_t left = matrix.columns - first;
+    const int count =
+        static_cast<int>(left < Shape::kColumns ? left : Shape::kColumns);
+    const Elem *from = allOfQ + matrix.qOffset + first * rank;
+    Elem *to = bufferOf(turn);
+    const bool isWhole = rank == kBucket && isAlignedForPacks<kGranule>(from);
+    const int copied = isWhole ? stageGranules(from, count, to) : 0;
+    if (copied < count)
+      stageNumbers(from, rank, copied, count, to);
+    const int end = (count + Shape::kStep - 1) / Shape::kStep * Shape::kStep;
+#pragma unroll 1
+    for (int i = count * kBucket + static_cast<int>(threadIdx.x);
+         i < end * kBucket; i += kThreads)
+      to[placeOf(i / kBucket, i % kBucket)] = Elem(0);
+    commitCopies();
+  }
+
+  /// Granule `i` of a lane's numbers in a step.
+  __device__ __forceinline__ Pack<Elem, kGranule> load(int turn, int lane,
+                                                       int i) const {
+    return loadPack<kGranule>(
+        bufferOf(turn) + (i * Shape::kStride + lane) * kGranule, true);
+  }
+
+private:
+  /// Of a number, in a buffer.
+  static __device__ __forceinline__ int placeOf(int column, int k) {
+    const int number = column % kLength * kBucket + k;
+    return (number / kGranule * Shape::kStride + column / kLength) * kGranule +
+           number % kGranule;
+  }
+
+  /// As many as are whole lanes'; gives their columns.
+  static __device__ __forceinline__ int stageGranules(const Elem *from,
+                                                      int count, Elem *to) {
+    const int lanes = count / kLength;
+#pragma unroll 1
+    for (int i = static_cast<int>(threadIdx.x); i < lanes * Shape::kGranules;
+         i += kThreads)
+      copyToShared<kGranule * sizeof(Elem)>(
+          to + (i % Shape::kGranules * Shape::kStride + i / Shape::kGranules) *
+                   kGranule,
+          from + i * kGranule);
+    return lanes * kLength;
+  }
+
+  /// The numbers of columns begin … end - 1, one by one.
+  static __device__ __forceinline__ void
+  stageNumbers(const Elem *from, int rank, int begin, int end, Elem *to) {
+#pragma unroll 1
+    for (int column = begin + static_cast<int>(threadIdx.x); column < end;
+         column += kThreads) {
+#pragma unroll 1
+      for (int k = 0; k < rank; ++k)
+        copyNumber(to + placeOf(column, k), from + column * rank + k);
     }
   }
 
-  /// Whole packs, all of which are loaded before the first is used.
-  template <int kRows, class T>
-  __device__ __forceinline__ void loadAligned(int64_t i, int64_t rowLength,
-                                              int rows,
-                                              T (&x)[kRows][kLength]) const {
-    Pack<Elem, kLength> sums[kRows];
-#pragma unroll
-    for (int b = 0; b < kRows; ++b) {
-      sums[b] = {};
-      if (b < rows)
-        sums[b] = loadPack<kLength>(g + i + b * rowLength, true);
+  const Elem *allOfQ;
+  const MatrixEntry *matrices;
+  /// Of the matrix.
+  int number;
+};
+
+/// The rows of M that a warp works on; with `e`, their sum is computed and
+/// stored.
+template <class Element, int kRows, int kLength>
+struct RowsOfM {
+  using Elem = ElemOf<Element>;
+  using T = ComputeOf<Element>;
+
+  /// What a lane has of a step: element v of its pack is element v of the row
+  /// from `offset` on; but from `shift` on, as many as `back` before that.
+  struct Place {
+    int64_t offset;
+    int count;
+    int back;
+    bool isWhole;
+  };
+
+  /// Rows of `columns` elements of the three arrays, from `offset` on.
+  __device__ RowsOfM(const Elem *g, const Elem *e, Elem *m, int64_t offset,
+                     int64_t columns)
+      : g(g), e(e), m(m), columns(columns), shift(shiftOf(g + offset)) {
+    if (columns % kLength != 0 ||
+        (e && (shiftOf(e + offset) != shift || shiftOf(m + offset) != shift)))
+      shift = -1;
+  }
+
+  /// In the step from `column` on of the row that begins with element `start`.
+  __device__ __forceinline__ Place placeOf(int64_t start,
+                                           int64_t column) const {
+    const int64_t left = columns - column;
+    start += column;
+    const int lane = static_cast<int>(threadIdx.x % 32);
+    const int offset = lane * kLength;
+    const int end = static_cast<int>(left < 32 * kLength ? left : 32 * kLength);
+    if (shift <= 0) {
+      const int count = end - offset < kLength ? end - offset : kLength;
+      return {start + offset, count, 0, shift == 0 && count > 0};
     }
+    const int count = offset < end ? kLength : 0;
+    return {start + offset + kLength - shift, count, end,
+            offset + kLength < end};
+  }
+
+  /// Begins to bring a step of `rows` rows, or of kRows if that is less, to the
+  /// L2 cache. That takes no registers, which loads would.
+  __device__ __forceinline__ void prefetch(int64_t start, int64_t column,
+                                           int rows) const {
+    column += static_cast<int>(threadIdx.x % 32) * kLength;
+    if (column >= columns)
+      return;
+#pragma unroll 1
+    for (int b = 0; b < kRows && b < rows; ++b) {
+      const int64_t i = start + b * columns + column;
+      prefetchGlobal(g + i);
+      if (e)
+        prefetchGlobal(e + i);
+    }
+  }
+
+  /// Begins to load such a step.
+  __device__ __forceinline__ void fetch(int64_t start, int64_t column,
+                                        int rows) {
+    const Place place = placeOf(start, column);
+    withBool(place.isWhole, [&](auto isWhole) {
+      if (e) {
+        load<Cache::Stream>(g, place, rows, isWhole, sums);
+        load<Cache::Keep>(e, place, rows, isWhole, errors);
+      } else {
+        load<Cache::Keep>(g, place, rows, isWhole, sums);
+      }
+    });
+  }
+
+  /// What was fetched, as each lane's own columns; zeros where there is none.
+  __device__ __forceinline__ void take(int64_t start, int64_t column, int rows,
+                                       T (&x)[kRows][kLength]) {
+    const Place place = placeOf(start, column);
     if (e) {
-      Pack<Elem, kLength> others[kRows];
-#pragma unroll
-      for (int b = 0; b < kRows; ++b)
-        if (b < rows)
-          others[b] = loadPack<kLength>(e + i + b * rowLength, true);
 #pragma unroll
       for (int b = 0; b < kRows; ++b) {
-        if (b >= rows)
-          continue;
 #pragma unroll
         for (int v = 0; v < kLength; ++v)
           sums[b].elements[v] =
-              addElements<Element>(others[b].elements[v], sums[b].elements[v]);
-        storePack(m + i + b * rowLength, sums[b], true);
+              addElements<Element>(errors[b].elements[v], sums[b].elements[v]);
       }
+      withBool(place.isWhole,
+               [&](auto isWhole) { store(place, rows, isWhole); });
     }
 #pragma unroll
     for (int b = 0; b < kRows; ++b) {
@@ -124,12 +250,98 @@ struct RowsOfM {
       for (int v = 0; v < kLength; ++v)
         x[b][v] = Element::widen(sums[b].elements[v]);
     }
+    if (shift > 0) {
+#pragma unroll
+      for (int b = 0; b < kRows; ++b)
+        turnBack(place, x[b]);
+    }
+  }
+
+private:
+  /// How many elements behind a multiple of a pack's bytes it is.
+  static __device__ __forceinline__ int shiftOf(const Elem *p) {
+    return static_cast<int>(reinterpret_cast<uintptr_t>(p) / sizeof(Elem) %
+                            kLength);
+  }
+
+  /// Element v of a pack is that many elements from where the pack begins.
+  __device__ __forceinline__ int elementOf(const Place &place, int v) const {
+    return v - (v >= shift ? place.back : 0);
+  }
+
+  template <Cache kCache, class Bool>
+  __device__ __forceinline__ void load(const Elem *from, const Place &place,
+                                       int rows, Bool,
+                                       Pack<Elem, kLength> (&packs)[kRows]) {
+#pragma unroll
+    for (int b = 0; b < kRows; ++b) {
+      packs[b] = {};
+      if (b >= rows)
+        continue;
+      const Elem *row = from + opaque(place.offset + b * columns);
+      if constexpr (Bool::value) {
+        packs[b] = loadGlobal<kCache, kLength>(row);
+      } else {
+#pragma unroll
+        for (int v = 0; v < kLength; ++v)
+          if (v < place.count)
+            packs[b].elements[v] =
+                loadElement<kCache>(row + elementOf(place, v));
+      }
+    }
+  }
+
+  template <class Bool>
+  __device__ __forceinline__ void store(const Place &place, int rows, Bool) {
+#pragma unroll
+    for (int b = 0; b < kRows; ++b) {
+      if (b >= rows)
+        continue;
+      Elem *row = m + opaque(place.offset + b * columns);
+      if constexpr (Bool::value) {
+        storeGlobal<Cache::Keep>(row, sums[b]);
+      } else {
+#pragma unroll
+        for (int v = 0; v < kLength; ++v)
+          if (v < place.count)
+            storeElement<Cache::Keep>(row + elementOf(place, v),
+                                      sums[b].elements[v]);
+      }
+    }
+  }
+
+  /// From packs that lie kLength - shift columns further on to a lane's own.
+  __device__ __forceinline__ void turnBack(const Place &place,
+                                           T (&x)[kLength]) const {
+    // From `shift` on a pack has columns of the lane before, or, in the first
+    // lane, of the last one's pack.
+    const int lane = static_cast<int>(threadIdx.x % 32);
+    const int next = lane > 0 ? lane - 1 : place.back / kLength - 1;
+#pragma unroll
+    for (int v = 0; v < kLength; ++v) {
+      const T other = __shfl_sync(kAllLanes, x[v], next);
+      x[v] = v >= shift ? other : x[v];
+    }
+    // By as many elements to the left.
+#pragma unroll
+    for (int step = 1; step < kLength; step *= 2) {
+      T turned[kLength];
+#pragma unroll
+      for (int v = 0; v < kLength; ++v)
+        turned[v] = shift & step ? x[(v + step) % kLength] : x[v];
+#pragma unroll
+      for (int v = 0; v < kLength; ++v)
+        x[v] = turned[v];
+    }
   }
 
   const Elem *g;
   const Elem *e;
   Elem *m;
-  bool isAligned;
+  int64_t columns;
+  /// shiftOf() of the rows of all arrays; -1: they differ in that.
+  int shift;
+  Pack<Elem, kLength> sums[kRows], errors[kRows];
 };
 
 template <class Element>
@@ -147,76 +359,81 @@ __device__ void gatherPiece(const ProjectArguments<ElemOf<Element>> &a,
       (!e || (isAlignedForPacks<kLength>(e) && isAlignedForPacks<kLength>(m)));
   for (int64_t i = tile.begin + int64_t(threadIdx.x) * kLength; i < tile.end;
        i += kThreads * kLength) {
-    const int64_t count = tile.end - i;
-    const bool isWhole = isAligned && count >= kLength;
-    Pack<Elem, kLength> x = loadRow<kLength>(g + i, count, isWhole);
+    const int end =
+        static_cast<int>(tile.end - i < kLength ? tile.end - i : kLength);
+    const bool isWhole = isAligned && end == kLength;
+    Pack<Elem, kLength> x;
     if (e) {
-      const Pack<Elem, kLength> y = loadRow<kLength>(e + i, count, isWhole);
+      x = loadPart<Cache::Stream, kLength>(g + i, 0, end, isWhole);
+      const Pack<Elem, kLength> y =
+          loadPart<Cache::Keep, kLength>(e + i, 0, end, isWhole);
 #pragma unroll
       for (int v = 0; v < kLength; ++v)
         x.elements[v] = addElements<Element>(y.elements[v], x.elements[v]);
-      storeRow(m + i, x, count, isWhole);
+      storePart<Cache::Keep>(m + i, x, 0, end, isWhole);
+    } else {
+      x = loadPart<Cache::Keep, kLength>(g + i, 0, end, isWhole);
     }
     if (rest)
-      storeRow(rest + i, x, count, isWhole);
+      storePart<Cache::Keep>(rest + i, x, 0, end, isWhole);
   }
 }
 
-/// Rows begin … end - 1 of P, at most as many as the block's warps work on.
-template <class Element, int kBucket>
-__device__ __forceinline__ void projectPass(
-    const RowsOfM<Element, ProjectShape<Element, kBucket>::kLength> &source,
-    const ElemOf<Element> *q, ElemOf<Element> *p, const MatrixEntry &matrix,
-    int64_t begin, int64_t end) {
+/// values[b][k] += Σ x[b][v]·Q[v][k], v over a lane's columns in turn.
+template <class Element, int kBucket, class Chunks, class T, int kRows,
+          int kLength>
+__device__ __forceinline__ void multiplyStep(const Chunks &chunks, int turn,
+                                             int step, T (&x)[kRows][kLength],
+                                             T *values) {
   using Shape = ProjectShape<Element, kBucket>;
-  using T = typename Shape::T;
-  constexpr int kLength = Shape::kLength, kRows = Shape::kRows;
-  T *chunk = dynamicShared<T>();
-  T *sums = chunk + kBucket * Shape::kStride;
-  const int warp = static_cast<int>(threadIdx.x / 32);
-  const int lane = static_cast<int>(threadIdx.x % 32);
-  const int sharing = matrix.warpsPerRow;
-  const int64_t row = begin + warp / sharing * kRows;
-  const int rows = static_cast<int>(
-      end - row < 0 ? 0 : (end - row < kRows ? end - row : kRows));
-
-  T values[Shape::kValues];
+  const int lane = step * 32 + static_cast<int>(threadIdx.x % 32);
 #pragma unroll
-  for (int i = 0; i < Shape::kValues; ++i)
-    values[i] = 0;
-#pragma unroll 1
-  for (int64_t first = 0; first < matrix.columns; first += Shape::kColumns) {
-    __syncthreads();
-    stageAllColumns<Element, Shape::kColumns, kBucket, Shape::kStride>(
-        q, matrix.columns, matrix.rank, first, chunk);
-    __syncthreads();
-#pragma unroll 1
-    for (int s = warp % sharing; s < Shape::kSteps; s += sharing) {
-      if (first + s * Shape::kStep >= matrix.columns)
-        break;
-      const int j = s * Shape::kStep + lane * kLength;
-      T x[kRows][kLength];
-      source.load(opaque(row * matrix.columns + first + j), matrix.columns,
-                  rows, matrix.columns - first - j, x);
+  for (int i = 0; i < Shape::kGranules; ++i) {
+    const auto numbers = chunks.load(turn, lane, i);
 #pragma unroll
-      for (int k = 0; k < kBucket; ++k) {
-        const Pack<T, kLength> column =
-            loadPack<kLength>(chunk + k * Shape::kStride + j, true);
+    for (int n = 0; n < Shape::kGranule; ++n) {
+      const int number = i * Shape::kGranule + n;
+      const int v = number / kBucket, k = number % kBucket;
+      const T factor = Element::widen(numbers.elements[n]);
 #pragma unroll
-        for (int b = 0; b < kRows; ++b) {
-#pragma unroll
-          for (int v = 0; v < kLength; ++v)
-            values[b * kBucket + k] = multiplyAdd(x[b][v], column.elements[v],
-                                                  values[b * kBucket + k]);
-        }
-      }
+      for (int b = 0; b < kRows; ++b)
+        values[b * kBucket + k] =
+            multiplyAdd(x[b][v], factor, values[b * kBucket + k]);
     }
   }
+}
 
+/// Writes what the lanes' sums add up to: rows begin … end - 1 of P.
+template <class Element, int kBucket, class T>
+__device__ __forceinline__ void writeRows(T *values, ElemOf<Element> *p,
+                                          const MatrixEntry &matrix,
+                                          int64_t begin, int64_t end) {
+  using Shape = ProjectShape<Element, kBucket>;
   constexpr int kLeft = Shape::kValues >= 32 ? Shape::kValues / 32 : 1;
+  const int warp = static_cast<int>(threadIdx.x / 32);
+  const int sharing = matrix.warpsPerRow;
   const int firstSum = sumOverLanes<Shape::kValues>(values);
+  const bool isWriter = isWriterOfSums<Shape::kValues>();
+  auto write = [&](int group, int value, T sum) {
+    const int64_t row = begin + group * Shape::kRows + value / kBucket;
+    const int64_t k = value % kBucket;
+    if (row < end && k < matrix.rank)
+      storeElement<Cache::Keep>(p + row * matrix.rank + k,
+                                Element::narrow(sum));
+  };
+  if (sharing == 1) {
+    if (isWriter) {
+#pragma unroll
+      for (int i = 0; i < kLeft; ++i)
+        write(warp, firstSum + i, values[i]);
+    }
+    return;
+  }
+  T *sums = reinterpret_cast<T *>(dynamicShared<unsigned char>() +
+                                  Shape::kBufferBytes);
+  // Others may still read those of the rows before.
   __syncthreads();
-  if (isWriterOfSums<Shape::kValues>()) {
+  if (isWriter) {
 #pragma unroll
     for (int i = 0; i < kLeft; ++i)
       sums[warp * Shape::kValues + firstSum + i] = values[i];
@@ -225,15 +442,11 @@ __device__ __forceinline__ void projectPass(
   for (int i = static_cast<int>(threadIdx.x);
        i < kWarps / sharing * Shape::kValues; i += kThreads) {
     const int group = i / Shape::kValues, value = i % Shape::kValues;
-    const int64_t k = value % kBucket;
-    const int64_t target = begin + group * kRows + value / kBucket;
-    if (target >= end || k >= matrix.rank)
-      continue;
     const T *part = sums + group * sharing * Shape::kValues + value;
     T sum = part[0];
     for (int w = 1; w < sharing; ++w)
       sum += part[w * Shape::kValues];
-    p[target * matrix.rank + k] = Element::narrow(sum);
+    write(group, value, sum);
   }
 }
 
@@ -241,25 +454,76 @@ template <class Element, int kBucket>
 __global__ void __launch_bounds__(kThreads,
                                   ProjectShape<Element, kBucket>::kBlocks)
     projectTiles(ProjectArguments<ElemOf<Element>> a) {
-  using Elem = ElemOf<Element>;
   using Shape = ProjectShape<Element, kBucket>;
+  using T = typename Shape::T;
+  constexpr int kLength = Shape::kLength, kRows = Shape::kRows;
   const Tile tile = a.tiles[blockIdx.x];
   if (tile.matrix < 0)
     return gatherPiece<Element>(a, tile);
-  const MatrixEntry matrix = a.matrices[tile.matrix];
-  const Elem *g = a.g + matrix.offset;
-  const Elem *e = a.e ? a.e + matrix.offset : nullptr;
-  Elem *m = a.m ? a.m + matrix.offset : nullptr;
-  const RowsOfM<Element, Shape::kLength> source(g, e, m, matrix.columns);
-  const int64_t passRows = int64_t(kWarps / matrix.warpsPerRow) * Shape::kRows;
-  for (int64_t row = tile.begin; row < tile.end; row += passRows) {
-    const int64_t end = row + passRows < tile.end ? row + passRows : tile.end;
-    projectPass<Element, kBucket>(source, a.q + matrix.qOffset,
-                                  a.p + matrix.pOffset, matrix, row, end);
+  const MatrixEntry &matrix = a.matrices[tile.matrix];
+  const int64_t columns = matrix.columns;
+  const int warp = static_cast<int>(threadIdx.x / 32);
+  const int sharing = matrix.warpsPerRow;
+  const int passRows = kWarps / sharing * kRows;
+  const int tileRows = static_cast<int>(tile.end - tile.begin);
+  const bool isOneChunk = columns <= Shape::kColumns;
+  RowsOfM<Element, kRows, kLength> source(a.g, a.e, a.m, matrix.offset,
+                                          columns);
+  const ChunksOfQ<Element, kBucket> chunks(a.q, a.matrices, tile.matrix);
+
+  int turn = 0;
+  chunks.stage(0, turn);
+#pragma unroll 1
+  for (int begin = 0; begin < tileRows; begin += passRows) {
+    const int row = begin + warp / sharing * kRows;
+    const int rows = tileRows - row;
+    const int64_t start = matrix.offset + (tile.begin + row) * columns;
+    T values[Shape::kValues];
+#pragma unroll
+    for (int i = 0; i < Shape::kValues; ++i)
+      values[i] = 0;
+#pragma unroll 1
+    for (int64_t first = 0; first < columns; first += Shape::kColumns) {
+      int step = warp % sharing;
+      source.prefetch(start, first + step * Shape::kStep, rows);
+      if (!isOneChunk || begin == 0) {
+        waitForCopies<0>();
+        // All have done with the chunk before, whose place the next one takes.
+        __syncthreads();
+      }
+#pragma unroll 1
+      for (; step < Shape::kSteps && first + step * Shape::kStep < columns;
+           step += sharing) {
+        source.fetch(start, first + step * Shape::kStep, rows);
+        T x[kRows][kLength];
+        source.take(start, first + step * Shape::kStep, rows, x);
+        multiplyStep<Element, kBucket>(chunks, turn, step, x, values);
+      }
+      // It comes from the L2 cache, sooner than the rows of M that are next.
+      const bool isLast = first + Shape::kColumns >= columns;
+      if (!isOneChunk && (!isLast || begin + passRows < tileRows))
+        chunks.stage(isLast ? 0 : first + Shape::kColumns, turn + 1);
+      turn += !isOneChunk;
+    }
+    writeRows<Element, kBucket>(values, a.p + matrix.pOffset, matrix,
+                                tile.begin + begin, tile.end);
   }
 }
 
 } // namespace
+
+cudaError_t ddphook::cuda::allowProjectShared(Dtype type, int bucket) {
+  return withElement(type, [&](auto element) {
+    return withBucket(bucket, [&](auto width) {
+      using Element = decltype(element);
+      constexpr int kBucket = decltype(width)::value;
+      return cudaFuncSetAttribute(
+          projectTiles<Element, kBucket>,
+          cudaFuncAttributeMaxDynamicSharedMemorySize,
+          static_cast<int>(ProjectShape<Element, kBucket>::kSharedBytes));
+    });
+  });
+}
 
 cudaError_t ddphook::cuda::launchProject(const StageLaunch &stage,
                                          const StepArrays &arrays) {

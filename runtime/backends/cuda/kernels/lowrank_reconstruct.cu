@@ -4,13 +4,22 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // A block has a panel of columns, as wide as a warp's load, and a range of
-// rows, of which each warp takes four at a time. The panel's part of Q and the
-// rows' of P are in shared memory, column by column, so that one load of each
-// serves sixteen products. One kernel for all ranks up to 32.
+// rows, of which each warp takes four at a time. The panel's part of Q is in
+// shared memory, column by column, so that one load serves sixteen products.
+// The rows of P are the warp's own there: the next four are copied while these
+// are used, and no barrier but the first concerns the block. One kernel for all
+// ranks up to 32.
 //
-// The order of additions: from the first column of the factors to the last.
+// The order of additions: from the first column of the factors to the last. It
+// does not depend on which lane has an element, so panels begin where 16 bytes
+// do.
+//
+// In the L2 cache: M is read for the last time, and nobody reads out or err
+// before the next step or another kernel of the caller's; all three are
+// streamed.
 //
 //===----------------------------------------------------------------------===//
+#include "global_memory.h"
 #include "lowrank_device.h"
 
 #include <algorithm>
@@ -43,17 +52,26 @@ struct ReconstructArguments {
   }
 };
 
-template <class T>
+template <class Element>
 struct ReconstructShape {
+  using T = ComputeOf<Element>;
+  using Elem = ElemOf<Element>;
   static constexpr int kLength = laneColumns(sizeof(T));
   static constexpr int kPanel = 32 * kLength;
   static constexpr int kRows = kWarps * kReconstructRows;
   // The padding lets columns begin in different banks, and keeps packs aligned.
-  static constexpr int kPanelStride = kPanel + kLength;
-  static constexpr int kRowStride = kRows + kReconstructRows;
+  static constexpr int kStride = kPanel + kLength;
+  /// What is copied of a warp's rows of P at once: up to 16 bytes.
+  static constexpr int kGranule = kReconstructRows < kPackLength<Elem>
+                                      ? kReconstructRows
+                                      : kPackLength<Elem>;
 
-  static constexpr int64_t sharedBytes(int64_t columns) {
-    return columns * (kPanelStride + kRowStride) * int64_t(sizeof(T));
+  static DDPHOOK_HOST_DEVICE constexpr int64_t panelBytes(int64_t rank) {
+    return rank * kStride * int64_t(sizeof(T));
+  }
+  /// With two times the rows of P for every warp.
+  static constexpr int64_t sharedBytes(int64_t rank) {
+    return panelBytes(rank) + 2 * kRows * rank * int64_t(sizeof(Elem));
   }
 };
 
@@ -74,28 +92,71 @@ __device__ void scatterPiece(const ReconstructArguments<Element> &a,
        (isAlignedForPacks<kLength>(m) && isAlignedForPacks<kLength>(err)));
   for (int64_t i = tile.begin + int64_t(threadIdx.x) * kLength; i < tile.end;
        i += kThreads * kLength) {
-    const int64_t count = tile.end - i;
-    const bool isWhole = isAligned && count >= kLength;
-    const Pack<Elem, kLength> x = loadRow<kLength>(rest + i, count, isWhole);
+    const int end =
+        static_cast<int>(tile.end - i < kLength ? tile.end - i : kLength);
+    const bool isWhole = isAligned && end == kLength;
+    const Pack<Elem, kLength> x =
+        loadPart<Cache::Stream, kLength>(rest + i, 0, end, isWhole);
     if (err) {
-      Pack<Elem, kLength> y = loadRow<kLength>(m + i, count, isWhole);
+      Pack<Elem, kLength> y =
+          loadPart<Cache::Stream, kLength>(m + i, 0, end, isWhole);
 #pragma unroll
       for (int v = 0; v < kLength; ++v)
         y.elements[v] = a.error(y.elements[v], x.elements[v]);
-      storeRow(err + i, y, count, isWhole);
+      storePart<Cache::Stream>(err + i, y, 0, end, isWhole);
     }
     if (isInRest)
-      storeRow(out + i, x, count, isWhole);
+      storePart<Cache::Stream>(out + i, x, 0, end, isWhole);
   }
 }
 
-/// Four rows of P, whose columns are kRowStride apart, times a lane's columns
-/// of Qᵀ, which are kPanelStride apart.
-template <class T>
+/// Copies the rows of Q of a panel's columns from `first` on into shared
+/// memory, widened and column by column; zeros where there are none.
+template <class Element>
 __device__ __forceinline__ void
-multiplyFactors(const T *rows, const T *panel, int rank,
+stagePanel(const ElemOf<Element> *q, const MatrixEntry &matrix, int64_t first,
+           ComputeOf<Element> *panel) {
+  using Shape = ReconstructShape<Element>;
+  const RowMajorTurns turns(static_cast<int>(matrix.rank));
+  int j = turns.row, k = turns.column;
+  while (j < Shape::kPanel && turns.rank > 0) {
+    const int64_t row = first + j;
+    ComputeOf<Element> value = 0;
+    if (row >= 0 && row < matrix.columns)
+      value =
+          Element::widen(loadElement<Cache::Keep>(q + row * turns.rank + k));
+    panel[k * Shape::kStride + j] = value;
+    turns.next(j, k);
+  }
+}
+
+/// Begins to copy `rows` rows of P, at most a warp's, for the calling warp.
+template <class Element>
+__device__ __forceinline__ void stageWarpRows(const ElemOf<Element> *p,
+                                              int rank, int rows,
+                                              ElemOf<Element> *staged) {
+  constexpr int kGranule = ReconstructShape<Element>::kGranule;
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  const int numbers = rows < 0 ? 0 : rows * rank;
+  int begin = 0;
+  if (isAlignedForPacks<kGranule>(p)) {
+    const int granules = numbers / kGranule;
+    for (int i = lane; i < granules; i += 32)
+      copyToShared<kGranule * sizeof(ElemOf<Element>)>(staged + i * kGranule,
+                                                       p + i * kGranule);
+    begin = granules * kGranule;
+  }
+  for (int i = begin + lane; i < numbers; i += 32)
+    copyNumber(staged + i, p + i);
+  commitCopies();
+}
+
+/// Four rows of P times a lane's columns of Qᵀ, which are kStride apart.
+template <class Element, class T>
+__device__ __forceinline__ void
+multiplyFactors(const ElemOf<Element> *rows, const T *panel, int rank,
                 T (&products)[kReconstructRows][laneColumns(sizeof(T))]) {
-  using Shape = ReconstructShape<T>;
+  using Shape = ReconstructShape<Element>;
   constexpr int kLength = Shape::kLength, kRows = kReconstructRows;
   // Added to the first product, a negative zero keeps its sign.
   const T none = rank > 0 ? T(-0.0) : T(0);
@@ -107,22 +168,14 @@ multiplyFactors(const T *rows, const T *panel, int rank,
   }
 #pragma unroll 2
   for (int k = 0; k < rank; ++k) {
-    T x[kRows];
-#pragma unroll
-    for (int b = 0; b < kRows; b += kPackLength<T>) {
-      const Pack<T, kPackLength<T>> part =
-          loadPack<kPackLength<T>>(rows + k * Shape::kRowStride + b, true);
-#pragma unroll
-      for (int i = 0; i < kPackLength<T>; ++i)
-        x[b + i] = part.elements[i];
-    }
     const Pack<T, kLength> y =
-        loadPack<kLength>(panel + k * Shape::kPanelStride, true);
+        loadPack<kLength>(panel + k * Shape::kStride, true);
 #pragma unroll
     for (int b = 0; b < kRows; ++b) {
+      const T x = Element::widen(rows[b * rank + k]);
 #pragma unroll
       for (int v = 0; v < kLength; ++v)
-        products[b][v] = multiplyAdd(x[b], y.elements[v], products[b][v]);
+        products[b][v] = multiplyAdd(x, y.elements[v], products[b][v]);
     }
   }
 }
@@ -131,70 +184,92 @@ multiplyFactors(const T *rows, const T *panel, int rank,
 template <class Element>
 __global__ void __launch_bounds__(kThreads, 2)
     reconstructTiles(ReconstructArguments<Element> a, int most) {
-  using T = ComputeOf<Element>;
+  using Shape = ReconstructShape<Element>;
+  using T = typename Shape::T;
   using Elem = ElemOf<Element>;
-  using Shape = ReconstructShape<T>;
   constexpr int kLength = Shape::kLength, kRows = kReconstructRows;
   const Tile tile = a.tiles[blockIdx.x];
   if (tile.matrix < 0)
     return scatterPiece<Element>(a, tile);
   const MatrixEntry matrix = a.matrices[tile.matrix];
   const int rank = static_cast<int>(matrix.rank);
-  const RowMajorTurns turns(rank);
-  const Elem *p = a.p + matrix.pOffset, *q = a.q + matrix.qOffset;
-  T *panel = dynamicShared<T>();
-  T *rows = panel + most * Shape::kPanelStride;
   const int warp = static_cast<int>(threadIdx.x / 32);
   const int lane = static_cast<int>(threadIdx.x % 32);
-  const int64_t column = tile.column + lane * kLength;
-  const int64_t count = matrix.columns - column;
-  const Elem *m = a.err ? a.m + matrix.offset : nullptr;
-  Elem *err = a.err ? a.err + matrix.offset : nullptr;
-  Elem *out = a.out + matrix.offset;
-  const bool isAligned =
-      matrix.columns % kLength == 0 && isAlignedForPacks<kLength>(out) &&
-      (!err ||
-       (isAlignedForPacks<kLength>(m) && isAlignedForPacks<kLength>(err)));
+  T *panel = dynamicShared<T>();
+  Elem *staged = reinterpret_cast<Elem *>(dynamicShared<unsigned char>() +
+                                          Shape::panelBytes(most)) +
+                 2 * warp * kRows * rank;
+  const LaneColumns<kLength> own(tile.column + lane * kLength, matrix.columns);
+  const Elem *m = a.err ? a.m + matrix.offset + own.column : nullptr;
+  Elem *err = a.err ? a.err + matrix.offset + own.column : nullptr;
+  Elem *out = a.out + matrix.offset + own.column;
+  const bool isWhole = own.isWhole && matrix.columns % kLength == 0 &&
+                       isAlignedForPacks<kLength>(out) &&
+                       (!err || (isAlignedForPacks<kLength>(m) &&
+                                 isAlignedForPacks<kLength>(err)));
+  auto stage = [&](int64_t row, int turn) {
+    const int64_t left = tile.end - row;
+    stageWarpRows<Element>(a.p + matrix.pOffset + row * rank, rank,
+                           static_cast<int>(left < kRows ? left : kRows),
+                           staged + turn * kRows * rank);
+  };
 
+  int turn = 0;
+  stage(tile.begin + warp * kRows, turn);
 #pragma unroll 1
   for (int64_t first = tile.begin; first < tile.end; first += Shape::kRows) {
     const int64_t row = first + warp * kRows;
-    const int64_t start = opaque(row * matrix.columns + column);
+    const int64_t start = opaque(row * matrix.columns);
+    auto isThere = [&](int b) {
+      return row + b < tile.end && own.end > own.begin;
+    };
     // These loads are in flight while the products are computed.
     Pack<Elem, kLength> errors[kRows];
-    if (err) {
+    if (err)
+      withBool(isWhole, [&](auto whole) {
 #pragma unroll
-      for (int b = 0; b < kRows; ++b)
-        errors[b] = loadRow<kLength>(m + start + b * matrix.columns,
-                                     row + b < tile.end ? count : 0, isAligned);
+        for (int b = 0; b < kRows; ++b)
+          if (isThere(b))
+            errors[b] = loadPart<Cache::Stream, kLength>(
+                m + start + b * matrix.columns, own.begin, own.end,
+                decltype(whole)::value);
+      });
+    if (first == tile.begin) {
+      stagePanel<Element>(a.q + matrix.qOffset, matrix, tile.column, panel);
+      __syncthreads();
     }
-    __syncthreads();
-    if (first == tile.begin)
-      stageColumns<Element>(q, matrix.columns, turns, tile.column,
-                            Shape::kPanel, Shape::kPanelStride, panel);
-    stageColumns<Element>(p, tile.end, turns, first, Shape::kRows,
-                          Shape::kRowStride, rows);
-    __syncthreads();
+    // All lanes have done with the rows before, whose place the next ones take.
+    __syncwarp();
+    stage(row + Shape::kRows, turn ^ 1);
+    waitForCopies<1>();
+    __syncwarp();
     T products[kRows][kLength];
-    multiplyFactors(rows + warp * kRows, panel + lane * kLength, rank,
-                    products);
+    multiplyFactors<Element>(staged + turn * kRows * rank,
+                             panel + lane * kLength, rank, products);
+    turn ^= 1;
 
+    withBool(isWhole, [&](auto whole) {
 #pragma unroll
-    for (int b = 0; b < kRows; ++b) {
-      const int64_t here = row + b < tile.end ? count : 0;
-      Pack<Elem, kLength> product;
-#pragma unroll
-      for (int v = 0; v < kLength; ++v)
-        product.elements[v] = Element::narrow(products[b][v]);
-      if (err) {
+      for (int b = 0; b < kRows; ++b) {
+        if (!isThere(b))
+          continue;
+        Pack<Elem, kLength> product;
 #pragma unroll
         for (int v = 0; v < kLength; ++v)
-          errors[b].elements[v] =
-              a.error(errors[b].elements[v], product.elements[v]);
-        storeRow(err + start + b * matrix.columns, errors[b], here, isAligned);
+          product.elements[v] = Element::narrow(products[b][v]);
+        const int64_t i = start + b * matrix.columns;
+        if (err) {
+#pragma unroll
+          for (int v = 0; v < kLength; ++v)
+            errors[b].elements[v] =
+                a.error(errors[b].elements[v], product.elements[v]);
+          storePart<Cache::Stream>(err + i, errors[b], own.begin, own.end,
+                                   decltype(whole)::value);
+        }
+        storePart<Cache::Stream>(out + i, product, own.begin, own.end,
+                                 decltype(whole)::value);
       }
-      storeRow(out + start + b * matrix.columns, product, here, isAligned);
-    }
+    });
   }
 }
 
@@ -208,7 +283,6 @@ cudaError_t ddphook::cuda::launchReconstruct(const StageLaunch &stage,
   return withElement(stage.type, [&](auto element) {
     using Element = decltype(element);
     using Elem = ElemOf<Element>;
-    using T = ComputeOf<Element>;
     const ReconstructArguments<Element> arguments = {
         stage.matrices,
         stage.pieces,
@@ -219,11 +293,11 @@ cudaError_t ddphook::cuda::launchReconstruct(const StageLaunch &stage,
         static_cast<const Elem *>(arrays.g),
         static_cast<Elem *>(arrays.out),
         static_cast<Elem *>(arrays.err),
-        static_cast<T>(divisor),
+        static_cast<ComputeOf<Element>>(divisor),
         divisor != 1};
     const int most = static_cast<int>(std::max<int64_t>(stage.largestRank, 1));
     return launch(stage.stream, stage.blocks, kThreads,
-                  ReconstructShape<T>::sharedBytes(most),
+                  ReconstructShape<Element>::sharedBytes(most),
                   reconstructTiles<Element>, arguments, most);
   });
 }

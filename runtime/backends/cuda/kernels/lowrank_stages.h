@@ -47,6 +47,8 @@ struct StepArrays {
 
 /// m = g + e, P = M·Q and the gathered rest: g, e, q, m, pOut, restOut.
 cudaError_t launchProject(const StageLaunch &stage, const StepArrays &arrays);
+/// Lets it use the shared memory that it needs, on the current device.
+cudaError_t allowProjectShared(Dtype type, int bucket);
 
 /// Q = Mᵀ·P: g, pIn, qOut. Where the rows of a matrix are split, writes partial
 /// sums to `partials`; launchSum() then adds them up.

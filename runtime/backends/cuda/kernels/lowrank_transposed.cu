@@ -5,14 +5,21 @@
 //
 // A block has a panel of columns, as wide as a warp's load, and a range of
 // rows; its warps take turns at the rows. A row of P is the same for all lanes
-// and comes from shared memory; sums stay in registers until the warps' are
-// added. Where a matrix has several ranges of rows, the blocks' sums go to
-// scratch memory and a second kernel adds them.
+// and comes from shared memory, where a chunk is copied while the one before is
+// used; a warp's first loads of M are in flight when it waits for a chunk. Sums
+// stay in registers until the warps' are added. Where a matrix has several
+// ranges of rows, the blocks' sums go to scratch memory and a second kernel
+// adds them.
 //
 // The order of additions of an element of Q: each warp over its rows in turn,
-// then the warps from the first to the last, then the ranges likewise.
+// then the warps from the first to the last, then the ranges likewise. It does
+// not depend on which lane has a column, so panels begin where 16 bytes do.
+//
+// In the L2 cache: M stays for the last stage; the sums of ranges are streamed
+// when they are added.
 //
 //===----------------------------------------------------------------------===//
+#include "global_memory.h"
 #include "lowrank_device.h"
 
 using namespace ddphook;
@@ -46,25 +53,48 @@ struct TransposedShape {
   static constexpr int kSlice = kBucket < 4 ? kBucket : 4;
   static constexpr int kBlocks = kLength * kBucket * sizeof(T) <= 128 ? 2 : 1;
   static constexpr int kStaged = kChunk * kBucket;
-  static constexpr int kSums = kWarps * kPanel * kSlice;
+  static constexpr int64_t kStagedBytes =
+      2 * kStaged * int64_t(sizeof(ElemOf<Element>));
+  static constexpr int64_t kSumBytes =
+      kWarps * kPanel * kSlice * int64_t(sizeof(T));
   static constexpr int64_t kSharedBytes =
-      int64_t(kStaged > kSums ? kStaged : kSums) * int64_t(sizeof(T));
+      kStagedBytes > kSumBytes ? kStagedBytes : kSumBytes;
 };
 
-/// Rows first … end - 1 of P, at most a chunk; zeros where there is nothing.
+/// Begins to copy rows first … end - 1 of P, at most a chunk; zeros for as many
+/// more as a warp takes at once.
 template <class Element, int kBucket>
-__device__ __forceinline__ void stageRows(const ElemOf<Element> *p, int64_t end,
-                                          int64_t rank, int64_t first,
-                                          ComputeOf<Element> *staged) {
-#pragma unroll 4
-  for (int i = static_cast<int>(threadIdx.x);
-       i < TransposedShape<Element, kBucket>::kStaged; i += kThreads) {
-    const int64_t row = first + i / kBucket, k = i % kBucket;
-    ComputeOf<Element> value = 0;
-    if (row < end && k < rank)
-      value = Element::widen(p[row * rank + k]);
-    staged[i] = value;
+__device__ __forceinline__ void stageRows(const ElemOf<Element> *p, int rank,
+                                          int64_t first, int64_t end,
+                                          ElemOf<Element> *staged) {
+  using Shape = TransposedShape<Element, kBucket>;
+  using Elem = ElemOf<Element>;
+  constexpr int kGranule = kPackLength<Elem>;
+  const int count = static_cast<int>(
+      end - first < Shape::kChunk ? end - first : Shape::kChunk);
+  const Elem *from = p + first * rank;
+  int copied = 0;
+  if (rank == kBucket && isAlignedForPacks<kGranule>(from)) {
+    const int granules = count * kBucket / kGranule;
+    for (int i = static_cast<int>(threadIdx.x); i < granules; i += kThreads)
+      copyToShared<16>(staged + i * kGranule, from + i * kGranule);
+    copied = granules * kGranule;
   }
+  if (copied < count * rank) {
+    const RowMajorTurns turns(rank);
+    int row = turns.row, k = turns.column;
+    for (int i = static_cast<int>(threadIdx.x); i < count * rank;
+         i += kThreads) {
+      if (i >= copied)
+        copyNumber(staged + row * kBucket + k, from + i);
+      turns.next(row, k);
+    }
+  }
+  const int padded = (count + Shape::kRows - 1) / Shape::kRows * Shape::kRows;
+  for (int i = count * kBucket + static_cast<int>(threadIdx.x);
+       i < padded * kBucket; i += kThreads)
+    staged[i] = Elem(0);
+  commitCopies();
 }
 
 template <class Element, int kBucket>
@@ -77,15 +107,16 @@ __global__ void __launch_bounds__(kThreads,
   constexpr int kLength = Shape::kLength, kRows = Shape::kRows;
   const Tile tile = a.tiles[blockIdx.x];
   const MatrixEntry matrix = a.matrices[tile.matrix];
-  const Elem *m = a.matrix + matrix.offset;
+  const int rank = static_cast<int>(matrix.rank);
   const Elem *p = a.p + matrix.pOffset;
   const int warp = static_cast<int>(threadIdx.x / 32);
   const int lane = static_cast<int>(threadIdx.x % 32);
-  const int64_t column = tile.column + lane * kLength;
-  const int64_t count = matrix.columns - column;
-  const bool isAligned =
-      matrix.columns % kLength == 0 && isAlignedForPacks<kLength>(m);
+  const LaneColumns<kLength> own(tile.column + lane * kLength, matrix.columns);
+  const Elem *m = a.matrix + matrix.offset;
+  const bool isWhole = own.isWhole && matrix.columns % kLength == 0 &&
+                       isAlignedForPacks<kLength>(m + own.column);
   T *shared = dynamicShared<T>();
+  Elem *staged = dynamicShared<Elem>();
 
   T sums[kLength][kBucket];
 #pragma unroll
@@ -94,37 +125,59 @@ __global__ void __launch_bounds__(kThreads,
     for (int k = 0; k < kBucket; ++k)
       sums[v][k] = 0;
   }
+  Pack<Elem, kLength> x[kRows];
+  auto fetch = [&](int64_t row) {
+    const int64_t start = opaque(row * matrix.columns + own.column);
+    withBool(isWhole, [&](auto whole) {
+#pragma unroll
+      for (int b = 0; b < kRows; ++b) {
+        x[b] = {};
+        if (row + b < tile.end && own.end > own.begin)
+          x[b] = loadPart<Cache::Keep, kLength>(m + start + b * matrix.columns,
+                                                own.begin, own.end,
+                                                decltype(whole)::value);
+      }
+    });
+  };
+  if (tile.begin < tile.end)
+    stageRows<Element, kBucket>(p, rank, tile.begin, tile.end, staged);
+  int turn = 0;
 #pragma unroll 1
   for (int64_t first = tile.begin; first < tile.end; first += Shape::kChunk) {
+    int i = warp * kRows;
+    bool isThere = first + i < tile.end;
+    if (isThere)
+      fetch(first + i);
+    waitForCopies<0>();
+    // All have done with the chunk before, whose place the next one takes.
     __syncthreads();
-    stageRows<Element, kBucket>(p, tile.end, matrix.rank, first, shared);
-    __syncthreads();
+    const Elem *chunk = staged + turn * Shape::kStaged;
+    turn ^= 1;
+    if (first + Shape::kChunk < tile.end)
+      stageRows<Element, kBucket>(p, rank, first + Shape::kChunk, tile.end,
+                                  staged + turn * Shape::kStaged);
 #pragma unroll 1
-    for (int i = warp * kRows; i < Shape::kChunk; i += kWarps * kRows) {
-      if (first + i >= tile.end)
-        break;
-      Pack<Elem, kLength> x[kRows];
-      const int64_t start = opaque((first + i) * matrix.columns + column);
-#pragma unroll
-      for (int b = 0; b < kRows; ++b)
-        x[b] =
-            loadRow<kLength>(m + start + b * matrix.columns,
-                             first + i + b < tile.end ? count : 0, isAligned);
+    while (isThere) {
 #pragma unroll
       for (int b = 0; b < kRows; ++b) {
 #pragma unroll
         for (int k = 0; k < kBucket; k += Shape::kTogether) {
-          const Pack<T, Shape::kTogether> factors =
-              loadPack<Shape::kTogether>(shared + (i + b) * kBucket + k, true);
+          const Pack<Elem, Shape::kTogether> factors =
+              loadPack<Shape::kTogether>(chunk + (i + b) * kBucket + k, true);
 #pragma unroll
           for (int t = 0; t < Shape::kTogether; ++t) {
+            const T factor = Element::widen(factors.elements[t]);
 #pragma unroll
             for (int v = 0; v < kLength; ++v)
               sums[v][k + t] = multiplyAdd(Element::widen(x[b].elements[v]),
-                                           factors.elements[t], sums[v][k + t]);
+                                           factor, sums[v][k + t]);
           }
         }
       }
+      i += kWarps * kRows;
+      isThere = i < Shape::kChunk && first + i < tile.end;
+      if (isThere)
+        fetch(first + i);
     }
   }
 
@@ -143,16 +196,19 @@ __global__ void __launch_bounds__(kThreads,
     for (int i = static_cast<int>(threadIdx.x); i < kOfWarp; i += kThreads) {
       const int64_t j = tile.column + i / Shape::kSlice;
       const int64_t k = slice + i % Shape::kSlice;
-      if (j >= matrix.columns || k >= matrix.rank)
+      if (j < 0 || j >= matrix.columns || k >= matrix.rank)
         continue;
       T sum = shared[i];
       for (int w = 1; w < kWarps; ++w)
         sum += shared[w * kOfWarp + i];
       if (matrix.splits == 1)
-        a.q[matrix.qOffset + j * matrix.rank + k] = Element::narrow(sum);
+        storeElement<Cache::Keep>(a.q + matrix.qOffset + j * matrix.rank + k,
+                                  Element::narrow(sum));
       else
-        a.partials[matrix.partialOffset +
-                   (tile.split * matrix.columns + j) * matrix.rank + k] = sum;
+        storeElement<Cache::Keep>(
+            a.partials + matrix.partialOffset +
+                (tile.split * matrix.columns + j) * matrix.rank + k,
+            sum);
     }
   }
 }
@@ -167,11 +223,11 @@ __global__ void __launch_bounds__(kThreads)
   const int64_t size = matrix.columns * matrix.rank;
   for (int64_t i = tile.begin + threadIdx.x; i < tile.end; i += kThreads) {
     const ComputeOf<Element> *part = partials + matrix.partialOffset + i;
-    ComputeOf<Element> sum = part[0];
-#pragma unroll 8
+    ComputeOf<Element> sum = loadElement<Cache::Stream>(part);
+#pragma unroll 16
     for (int split = 1; split < matrix.splits; ++split)
-      sum += part[split * size];
-    q[matrix.qOffset + i] = Element::narrow(sum);
+      sum += loadElement<Cache::Stream>(part + split * size);
+    storeElement<Cache::Keep>(q + matrix.qOffset + i, Element::narrow(sum));
   }
 }
 

@@ -149,7 +149,10 @@ Status MatrixList::create(const ddphook_matrix_list_t &list, Dtype type,
                  "expected memory for the factors of %lld matrices, but they "
                  "are too large",
                  static_cast<long long>(list.matrix_count));
-  if (cudaError_t code = allowOrthogonalizeShared(type, limit))
+  cudaError_t code = allowOrthogonalizeShared(type, limit);
+  if (!code)
+    code = allowProjectShared(type, tables->bucket);
+  if (code)
     return cudaFailure(code, "setting a kernel's shared memory");
   auto created = std::make_unique<DeviceMatrixList>(type, std::move(*tables));
   for (int isP : {0, 1})

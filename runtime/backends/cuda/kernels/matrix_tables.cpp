@@ -9,10 +9,10 @@
 // blocks each; they are the same on every device, because the order of
 // additions follows from them.
 //
-// M is read three times. A list of at most about 40 MB leaves it in the L2
-// cache (60 MB) from one pass to the next: the second pass begins with the rows
-// that the first has read last. Larger buckets are cut into several lists by
-// the compiler (`group-mb`).
+// M is read three times. A list of up to about half of the L2 cache (50 MB)
+// leaves it there from one pass to the next, since all else is streamed; beyond
+// that the second pass begins with the rows that the first has read last.
+// Larger buckets may be cut into several lists by the compiler (`group-mb`).
 //
 //===----------------------------------------------------------------------===//
 #include "matrix_tables.h"
@@ -26,6 +26,13 @@ using namespace ddphook::cuda;
 
 /// Tiles that a list is cut into at least, if it is large enough.
 static constexpr int64_t kTargetTiles = 512;
+/// Tiles of P = M·Q from which on they get more rows: then the 264 places
+/// for blocks of an H200 get about six each, and idle little at the end.
+static constexpr int64_t kProjectTiles = 1536;
+/// Ranges of rows in Q = Mᵀ·P at most. A tall matrix of one panel has no other
+/// blocks than those, about one for each multiprocessor; more would take longer
+/// to add up than they save.
+static constexpr int64_t kMostSplits = 128;
 /// Tiles of a matrix or a piece at most, for the table's sake.
 static constexpr int64_t kMostTiles = int64_t(1) << 16;
 /// Elements of a piece's tile at least.
@@ -179,21 +186,32 @@ void TableMaker::addGram(MatrixEntry &entry, int32_t number, bool isP) {
                   gramTiles(rows) * pairsOf(static_cast<int>(entry.rank));
 }
 
+/// Columns that panels begin before the first of a matrix, so that each lane's
+/// `lane` columns begin at a multiple of them in the bucket. Rows that are not
+/// whole packs begin in different places; for those it is none.
+static int64_t leadOf(const MatrixEntry &matrix, int lane) {
+  return matrix.columns % lane == 0 ? matrix.offset % lane : 0;
+}
+
 /// The tiles of a matrix's products.
 void TableMaker::addProducts(MatrixEntry &matrix, int32_t number) {
   matrix.warpsPerRow = warpsPerRow(matrix);
   const int64_t groups = kWarps / matrix.warpsPerRow;
   const int64_t passRows = groups * projectRows(computeBytes, tables.bucket);
+  // Several passes share what a block stages of Q, if there are enough tiles.
   const int64_t projectTile =
-      std::max(passRows, roundUp(divideUp(matrix.rows, kMostTiles), passRows));
+      std::max({passRows, rows / kProjectTiles / passRows * passRows,
+                roundUp(divideUp(matrix.rows, kMostTiles), passRows)});
   for (int64_t row = 0; row < matrix.rows; row += projectTile)
     tables.project.tiles.push_back(
         {row, std::min(row + projectTile, matrix.rows), 0, number, 0});
 
   // Panels of Q; of one of no rows at least one tile, which writes zeros.
-  const int64_t panel = 32 * transposedColumns(computeBytes, tables.bucket);
+  const int lane = transposedColumns(computeBytes, tables.bucket);
+  const int64_t panel = 32 * lane;
   const int64_t mostSplits = std::clamp<int64_t>(
-      kMostTiles * panel / std::max<int64_t>(matrix.columns, 1), 1, 64);
+      kMostTiles * panel / std::max<int64_t>(matrix.columns, 1), 1,
+      kMostSplits);
   const int64_t splitRows = std::max<int64_t>(
       {kTransposedRows,
        roundUp(divideUp(elements, kTargetTiles * panel), kTransposedRows),
@@ -202,7 +220,8 @@ void TableMaker::addProducts(MatrixEntry &matrix, int32_t number) {
     matrix.splits = static_cast<int32_t>(
         std::max<int64_t>(1, divideUp(matrix.rows, splitRows)));
     for (int32_t split = 0; split < matrix.splits; ++split)
-      for (int64_t column = 0; column < matrix.columns; column += panel)
+      for (int64_t column = -leadOf(matrix, lane); column < matrix.columns;
+           column += panel)
         tables.transposed.tiles.push_back(
             {split * splitRows, std::min((split + 1) * splitRows, matrix.rows),
              column, number, split});
@@ -229,7 +248,8 @@ void TableMaker::addProducts(MatrixEntry &matrix, int32_t number) {
       roundUp(divideUp(matrix.rows * std::max<int64_t>(panels, 1), kMostTiles),
               passes));
   for (int64_t row = 0; row < matrix.rows; row += reconstructTile)
-    for (int64_t column = 0; column < matrix.columns; column += width)
+    for (int64_t column = -leadOf(matrix, laneColumns(computeBytes));
+         column < matrix.columns; column += width)
       tables.reconstruct.tiles.push_back(
           {row, std::min(row + reconstructTile, matrix.rows), column, number,
            0});

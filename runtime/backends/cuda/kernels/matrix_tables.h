@@ -103,7 +103,8 @@ struct MatrixEntry {
 constexpr int64_t kNotInRest = -1;
 
 /// A part of matrix number `matrix`: rows begin … end - 1 of a panel of columns
-/// that begins with `column`. If `matrix` is negative, a part of piece number
+/// that begins with `column`, which is negative where the panel begins before
+/// the matrix. If `matrix` is negative, a part of piece number
 /// -1 - matrix: elements begin … end - 1.
 struct Tile {
   int64_t begin;

@@ -182,7 +182,8 @@ TEST_F(CudaLowRank, oneRoundingPerElement) {
   forAll({1, 3, 8}, [&](const TestList &test) { checkProducts(test, true); });
 }
 
-/// Many warps a row, several ranges of rows, and panels that end in the middle.
+/// Many warps a row, several ranges of rows up to as many as there may be, and
+/// panels that end in the middle.
 TEST_F(CudaLowRank, largerMatrices) {
   for (Dtype type : kTypes)
     for (int64_t rank : {1, 4, 16, 32}) {
@@ -191,6 +192,7 @@ TEST_F(CudaLowRank, largerMatrices) {
       checkProducts(TestList(type, {{520, 260, rank}, {4, 5000, rank}}, 16),
                     false);
       checkProducts(TestList(type, {{2000, 67, rank}}, 1), false);
+      checkProducts(TestList(type, {{9000, 8, rank}}, 1), false);
     }
 }
 

@@ -11,10 +11,13 @@
 //===----------------------------------------------------------------------===//
 #include "block_runner.h"
 
+#include "cuda_pipeline_primitives.h"
 #include "module_shared.h"
 #include "race_detector.h"
 
+#include <algorithm>
 #include <cstdarg>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -57,13 +60,14 @@ void BlockRunner::run(const Kernel &launched, dim3 grid, dim3 block,
   if (dynamicBytes > 0 && posix_memalign(&memory, 128, dynamicBytes) != 0)
     fail("no memory for %zu bytes of shared memory", dynamicBytes);
   shared.reset(memory);
+  sharedBytes = dynamicBytes;
   const size_t blocks = static_cast<size_t>(grid.x) * grid.y * grid.z;
   for (size_t i = 0; i < blocks; ++i) {
     size_t number = reverse ? blocks - 1 - i : i;
     blockIdx = {static_cast<unsigned>(number % grid.x),
                 static_cast<unsigned>(number / grid.x % grid.y),
                 static_cast<unsigned>(number / grid.x / grid.y)};
-    poisonShared(launched, dynamicBytes);
+    poisonShared(launched);
     race_detector::release(&blockBegin);
     runBlock();
     race_detector::acquire(&blockEnd);
@@ -72,10 +76,10 @@ void BlockRunner::run(const Kernel &launched, dim3 grid, dim3 block,
   shared.reset();
 }
 
-void BlockRunner::poisonShared(const Kernel &launched, size_t dynamicBytes) {
+void BlockRunner::poisonShared(const Kernel &launched) {
   poisonModuleShared(launched.sharedBegin, launched.sharedEnd);
   if (shared)
-    std::memset(shared.get(), 0xff, dynamicBytes);
+    std::memset(shared.get(), 0xff, sharedBytes);
 }
 
 void BlockRunner::runBlock() {
@@ -159,6 +163,11 @@ void BlockRunner::makeReady(Worker *worker) {
 }
 
 void BlockRunner::endThread() {
+  if (!current->copies.empty())
+    fail("thread %u ends, but has not waited for %zu of its asynchronous "
+         "copies",
+         current->index, current->copies.size());
+  current->groups = 0;
   --living;
   Warp &warp = warps[current->index / 32];
   warp.living &= ~(1u << current->index % 32);
@@ -285,6 +294,53 @@ void BlockRunner::completeIfAllCame(Warp &warp, Meeting &meeting) {
   meeting.waiting.clear();
 }
 
+void BlockRunner::copyAsync(void *to, const void *from, size_t size,
+                            size_t zeros) {
+  {
+    race_detector::Ignore ignore;
+    const auto begin = reinterpret_cast<uintptr_t>(shared.get());
+    const auto target = reinterpret_cast<uintptr_t>(to);
+    if (!kernel || target < begin || target + size > begin + sharedBytes)
+      fail("expected the target %p of an asynchronous copy in dynamic shared "
+           "memory",
+           to);
+    if ((size != 4 && size != 8 && size != 16) || zeros > size ||
+        target % size != 0 || reinterpret_cast<uintptr_t>(from) % size != 0)
+      fail("expected an asynchronous copy of 4, 8 or 16 bytes between "
+           "multiples of that, but got %zu bytes from %p to %p",
+           size, from, to);
+    current->copies.push_back({to, from, size, zeros, current->groups});
+    if (runningTraffic)
+      runningTraffic->loads.add(size - zeros);
+  }
+  std::memset(to, 0xff, size);
+}
+
+void BlockRunner::commitCopies() {
+  race_detector::Ignore ignore;
+  ++current->groups;
+}
+
+void BlockRunner::waitForCopies(size_t prior) {
+  std::vector<Copy> arriving;
+  {
+    race_detector::Ignore ignore;
+    const size_t groups = current->groups;
+    auto isLater = [&](const Copy &copy) {
+      return copy.group + prior >= groups;
+    };
+    std::vector<Copy> &copies = current->copies;
+    auto end = std::find_if(copies.begin(), copies.end(), isLater);
+    arriving.assign(copies.begin(), end);
+    copies.erase(copies.begin(), end);
+  }
+  for (const Copy &copy : arriving) {
+    std::memcpy(copy.to, copy.from, copy.size - copy.zeros);
+    std::memset(static_cast<char *>(copy.to) + copy.size - copy.zeros, 0,
+                copy.zeros);
+  }
+}
+
 void BlockRunner::failDeadlock() {
   std::fprintf(stderr,
                "emulated CUDA: deadlock in block (%u, %u, %u) of (%u, %u, "
@@ -319,6 +375,19 @@ const WarpValues &emulated_cuda::waitForWarp(unsigned mask,
                                              unsigned long long value,
                                              const Place &place) {
   return BlockRunner::ofThisThread().waitForWarp(mask, value, place);
+}
+
+void emulated_cuda::copyAsync(void *shared, const void *global, size_t size,
+                              size_t zeros) {
+  BlockRunner::ofThisThread().copyAsync(shared, global, size, zeros);
+}
+
+void emulated_cuda::commitCopies() {
+  BlockRunner::ofThisThread().commitCopies();
+}
+
+void emulated_cuda::waitForCopies(size_t prior) {
+  BlockRunner::ofThisThread().waitForCopies(prior);
 }
 
 unsigned emulated_cuda::laneId() {

@@ -40,8 +40,20 @@ public:
                                 const Place &place);
   unsigned laneId() const { return current->index % 32; }
   void *dynamicShared() const { return shared.get(); }
+  void copyAsync(void *to, const void *from, size_t size, size_t zeros);
+  void commitCopies();
+  void waitForCopies(size_t prior);
 
 private:
+  /// From global to shared memory.
+  struct Copy {
+    void *to;
+    const void *from;
+    size_t size;
+    size_t zeros;
+    /// Groups that its thread had committed before.
+    size_t group;
+  };
   /// A fiber with the thread that it is running.
   struct Worker {
     std::unique_ptr<Fiber> fiber;
@@ -50,6 +62,9 @@ private:
     /// Where the thread waits; line 0: it does not.
     Place place = {};
     bool isInBarrier = false;
+    /// The thread's copies that have not arrived, and its groups of them.
+    std::vector<Copy> copies;
+    size_t groups = 0;
   };
   /// Lanes that meet under one mask.
   struct Meeting {
@@ -77,7 +92,7 @@ private:
   [[noreturn]] void failDeadlock();
   [[noreturn]] void fail(const char *format, ...)
       __attribute__((format(printf, 2, 3)));
-  void poisonShared(const Kernel &kernel, size_t dynamicBytes);
+  void poisonShared(const Kernel &kernel);
   uint3 positionOf(unsigned index) const;
 
   std::vector<std::unique_ptr<Worker>> workers;
@@ -107,6 +122,7 @@ private:
     void operator()(void *memory) const { std::free(memory); }
   };
   std::unique_ptr<void, Free> shared;
+  size_t sharedBytes = 0;
 };
 
 } // namespace emulated_cuda

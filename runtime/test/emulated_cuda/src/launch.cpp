@@ -11,6 +11,7 @@
 #include "cuda_runtime.h"
 #include "fault.h"
 #include "stream.h"
+#include "traffic.h"
 
 #include <algorithm>
 #include <map>
@@ -116,6 +117,7 @@ cudaError_t emulated_cuda::launch(const cudaLaunchConfig_t &config,
       device->failure = cudaErrorIllegalAddress;
       return;
     }
+    TrafficOfLaunch traffic;
     BlockRunner::ofThisThread().run(kernel, grid, block, bytes,
                                     settings().isReversed);
   };

@@ -14,9 +14,13 @@
 #ifndef EMULATED_CUDA_INTRINSICS_H
 #define EMULATED_CUDA_INTRINSICS_H
 
+#include "emulated_cuda/traffic.h"
 #include "emulated_cuda/vector_types.h"
 
 #include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 
 namespace emulated_cuda {
@@ -95,35 +99,61 @@ inline int __clz(int a) {
 }
 inline int __ffs(int a) { return __builtin_ffs(a); }
 
-// Loads and stores with a cache policy; policies have no meaning here.
+namespace emulated_cuda {
+
+/// A load or a store of one instruction: its address is a multiple of its size.
 template <typename T>
-T __ldg(const T *address) {
-  return *address;
+void checkAlignment(const void *address) {
+  if (reinterpret_cast<uintptr_t>(address) % sizeof(T) == 0)
+    return;
+  std::fprintf(stderr,
+               "emulated CUDA: misaligned address %p of a load or store of %zu "
+               "bytes\n",
+               address, sizeof(T));
+  std::abort();
+}
+
+template <typename T>
+T load(const T *address, Accesses Traffic::*kind) {
+  checkAlignment<T>(address);
+  if (runningTraffic)
+    (runningTraffic->*kind).add(sizeof(T));
+  T value;
+  std::memcpy(&value, address, sizeof(T));
+  return value;
 }
 template <typename T>
-T __ldcs(const T *address) {
-  return *address;
+void store(T *address, T value, Accesses Traffic::*kind) {
+  checkAlignment<T>(address);
+  if (runningTraffic)
+    (runningTraffic->*kind).add(sizeof(T));
+  std::memcpy(static_cast<void *>(address), &value, sizeof(T));
 }
-template <typename T>
-T __ldcg(const T *address) {
-  return *address;
-}
-template <typename T>
-T __ldca(const T *address) {
-  return *address;
-}
-template <typename T>
-void __stcs(T *address, T value) {
-  *address = value;
-}
-template <typename T>
-void __stcg(T *address, T value) {
-  *address = value;
-}
-template <typename T>
-void __stwt(T *address, T value) {
-  *address = value;
-}
+
+} // namespace emulated_cuda
+
+// Loads and stores with a cache policy. A policy changes nothing but what is
+// counted.
+#define EMULATED_CUDA_LOAD(name, kind)                                         \
+  template <typename T>                                                        \
+  T name(const T *address) {                                                   \
+    return emulated_cuda::load(address, &emulated_cuda::Traffic::kind);        \
+  }
+#define EMULATED_CUDA_STORE(name, kind)                                        \
+  template <typename T>                                                        \
+  void name(T *address, T value) {                                             \
+    emulated_cuda::store(address, value, &emulated_cuda::Traffic::kind);       \
+  }
+EMULATED_CUDA_LOAD(__ldg, loads)
+EMULATED_CUDA_LOAD(__ldca, loads)
+EMULATED_CUDA_LOAD(__ldcg, loads)
+EMULATED_CUDA_LOAD(__ldcs, streamedLoads)
+EMULATED_CUDA_STORE(__stwb, stores)
+EMULATED_CUDA_STORE(__stcg, stores)
+EMULATED_CUDA_STORE(__stwt, stores)
+EMULATED_CUDA_STORE(__stcs, streamedStores)
+#undef EMULATED_CUDA_LOAD
+#undef EMULATED_CUDA_STORE
 
 inline void __threadfence() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 inline void __threadfence_block() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }

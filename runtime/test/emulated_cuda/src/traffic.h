@@ -1,0 +1,31 @@
+//===- traffic.h - what a launch reads and writes ---------------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// The side of emulated_cuda/traffic.h that whoever runs a launch needs.
+//
+//===----------------------------------------------------------------------===//
+#ifndef EMULATED_CUDA_SRC_TRAFFIC_H
+#define EMULATED_CUDA_SRC_TRAFFIC_H
+
+#include "emulated_cuda/traffic.h"
+
+namespace emulated_cuda {
+
+/// While it lives, a launch runs on this thread and is counted, if launches are
+/// recorded.
+class TrafficOfLaunch {
+public:
+  TrafficOfLaunch();
+  ~TrafficOfLaunch();
+  TrafficOfLaunch(const TrafficOfLaunch &) = delete;
+  TrafficOfLaunch &operator=(const TrafficOfLaunch &) = delete;
+
+private:
+  Traffic traffic;
+};
+
+} // namespace emulated_cuda
+
+#endif // EMULATED_CUDA_SRC_TRAFFIC_H
