@@ -15,20 +15,20 @@
 // for f32: N elements of matrices, p = r·Σ rows and q = r·Σ columns elements of
 // factors. Together that is 28N and a little more; where M stays in the L2
 // cache between stages, 16N of it reach the memory: what is streamed, and E.
-// The kernels load factors once for each block, and store the sums of ranges of
-// rows: the test holds these to a share of the ideal. It does not know what
-// caches do, nor how long anything takes.
 //
-// docs/cuda.md has the counts of full sizes: TrafficOfFullSizes, which prints
-// them, is run by hand.
+// Beyond that, every block loads the parts of factors that it needs, and ranges
+// of rows have sums that are stored and added. How much that is follows from a
+// list's tables: small lists are run and must count just that, and for the
+// sizes of docs/cuda.md, which take long, it is held to a share of the ideal.
+// The test does not know what caches do, nor how long anything takes.
 //
 //===----------------------------------------------------------------------===//
 #include "backends/cuda/cuda_kernels_lowrank_test_util.h"
 
+#include "../../../backends/cuda/kernels/matrix_tables.h"
 #include "emulated_cuda/traffic.h"
 
-#include <cstdlib>
-#include <numeric>
+#include <algorithm>
 
 using namespace ddphook;
 using namespace ddphook::cuda;
@@ -148,121 +148,137 @@ protected:
     }
     return stage;
   }
-
-  /// The least bytes of the table above.
-  static Step idealOf(const DenseList &test) {
-    Step ideal;
-    auto set = [](Accesses &accesses, int64_t elements) {
-      accesses.bytes = static_cast<uint64_t>(elements * kBytes);
-    };
-    const int64_t n = test.elements, p = test.p, q = test.q;
-    set(ideal.project.traffic.streamedLoads, n);
-    set(ideal.project.traffic.loads, n + q);
-    set(ideal.project.traffic.stores, n + p);
-    set(ideal.transposed.traffic.loads, n + p);
-    set(ideal.transposed.traffic.stores, q);
-    set(ideal.reconstruct.traffic.streamedLoads, n);
-    set(ideal.reconstruct.traffic.loads, p + q);
-    set(ideal.reconstruct.traffic.streamedStores, 2 * n);
-    return ideal;
-  }
 };
 
-void expectEqual(const Accesses &got, const Accesses &want) {
-  EXPECT_EQ(got.bytes, want.bytes);
+void addBytes(Accesses &accesses, int64_t elements) {
+  accesses.bytes += static_cast<uint64_t>(elements * kBytes);
 }
 
-/// All that is counted is at least the ideal; what is streamed, and what
-/// belongs to the matrices alone, is just that.
-void expectNear(const Step &got, const Step &ideal, double bound) {
-  {
-    SCOPED_TRACE("M = G + E, P = M·Q");
-    const Traffic &one = got.project.traffic, &other = ideal.project.traffic;
-    EXPECT_EQ(got.project.launches, 1);
-    expectEqual(one.streamedLoads, other.streamedLoads);
-    expectEqual(one.stores, other.stores);
-    expectEqual(one.streamedStores, Accesses());
-    EXPECT_GE(one.loads.bytes, other.loads.bytes);
-  }
-  {
-    SCOPED_TRACE("Q = Mᵀ·P");
-    const Traffic &one = got.transposed.traffic,
-                  &other = ideal.transposed.traffic;
-    EXPECT_LE(got.transposed.launches, 2);
-    // The sums of ranges are stored, loaded and added.
-    const uint64_t sums = one.stores.bytes - other.stores.bytes;
-    EXPECT_EQ(one.streamedLoads.bytes, sums);
-    EXPECT_EQ(sums > 0, got.transposed.launches == 2);
-    expectEqual(one.streamedStores, Accesses());
-    EXPECT_GE(one.loads.bytes, other.loads.bytes);
-  }
-  {
-    SCOPED_TRACE("out = P·Qᵀ, err");
-    const Traffic &one = got.reconstruct.traffic,
-                  &other = ideal.reconstruct.traffic;
-    EXPECT_EQ(got.reconstruct.launches, 1);
-    expectEqual(one.streamedLoads, other.streamedLoads);
-    expectEqual(one.stores, Accesses());
-    expectEqual(one.streamedStores, other.streamedStores);
-    EXPECT_GE(one.loads.bytes, other.loads.bytes);
-  }
-  EXPECT_LE(static_cast<double>(got.bytes()),
-            bound * static_cast<double>(ideal.bytes()));
+/// What the table above says.
+Step idealOf(const DenseList &test) {
+  Step ideal;
+  const int64_t n = test.elements, p = test.p, q = test.q;
+  addBytes(ideal.project.traffic.streamedLoads, n);
+  addBytes(ideal.project.traffic.loads, n + q);
+  addBytes(ideal.project.traffic.stores, n + p);
+  addBytes(ideal.transposed.traffic.loads, n + p);
+  addBytes(ideal.transposed.traffic.stores, q);
+  addBytes(ideal.reconstruct.traffic.streamedLoads, n);
+  addBytes(ideal.reconstruct.traffic.loads, p + q);
+  addBytes(ideal.reconstruct.traffic.streamedStores, 2 * n);
+  ideal.project.launches = ideal.reconstruct.launches = 1;
+  ideal.transposed.launches = 1;
+  return ideal;
 }
 
-/// Wide matrices are 4096² and 2560² at a quarter of their width, for the
-/// emulation's sake: the share of what blocks load of a factor depends on a
-/// block's rows alone.
-std::vector<Shape> shapesOf(int number, int64_t rank, bool isFull) {
-  switch (number) {
-  case 0:
-    return {{isFull ? 4096 : 1024, isFull ? 4096 : 1024, rank}};
-  case 1:
-    return {{isFull ? 2560 : 640, isFull ? 2560 : 640, rank}};
-  case 2:
-    return std::vector<Shape>(isFull ? 100 : 10, Shape{256, 256, rank});
-  default:
-    return {{isFull ? 102400 : 10240, 64, rank}};
+/// What follows from the tables.
+Step expectedOf(const DenseList &test) {
+  const std::optional<MatrixTables> tables =
+      makeMatrixTables(test.list, Dtype::F32, 0);
+  Step step = idealOf(test);
+  Accesses &q = step.project.traffic.loads, &p = step.transposed.traffic.loads,
+           &both = step.reconstruct.traffic.loads;
+  q.bytes = p.bytes = both.bytes = 0;
+  addBytes(q, test.elements);
+  addBytes(p, test.elements);
+  const int bucket = tables->bucket;
+  const int64_t panel = 32 * laneColumns(kBytes);
+  const int64_t chunk = projectSteps(bucket) * panel;
+  for (const Tile &tile : tables->project.tiles) {
+    const MatrixEntry &m = tables->matrices[static_cast<size_t>(tile.matrix)];
+    const int64_t rows = kWarps / m.warpsPerRow * projectRows(kBytes, bucket);
+    // A Q of one chunk stays where it is.
+    const int64_t passes =
+        m.columns <= chunk ? 1 : (tile.end - tile.begin + rows - 1) / rows;
+    addBytes(q, passes * m.columns * m.rank);
   }
+  for (const Tile &tile : tables->transposed.tiles)
+    addBytes(p, (tile.end - tile.begin) *
+                    tables->matrices[static_cast<size_t>(tile.matrix)].rank);
+  for (const MatrixEntry &m : tables->matrices)
+    if (m.splits > 1) {
+      const int64_t sums = m.splits * m.columns * m.rank;
+      addBytes(step.transposed.traffic.stores, sums);
+      addBytes(step.transposed.traffic.streamedLoads, sums);
+      step.transposed.launches = 2;
+    }
+  for (const Tile &tile : tables->reconstruct.tiles) {
+    const MatrixEntry &m = tables->matrices[static_cast<size_t>(tile.matrix)];
+    const int64_t columns = std::min(tile.column + panel, m.columns) -
+                            std::max<int64_t>(tile.column, 0);
+    addBytes(both, (tile.end - tile.begin + columns) * m.rank);
+  }
+  return step;
 }
 
-TEST_F(CudaTraffic, IsNearTheIdeal) {
-  for (int number = 0; number < 4; ++number)
-    for (int64_t rank : {1, 2, 4, 8}) {
-      SCOPED_TRACE("shapes " + std::to_string(number) + ", rank " +
+void expectEqual(const char *name, const Stage &got, const Stage &want) {
+  SCOPED_TRACE(name);
+  EXPECT_EQ(got.launches, want.launches);
+  EXPECT_EQ(got.traffic.loads.bytes, want.traffic.loads.bytes);
+  EXPECT_EQ(got.traffic.streamedLoads.bytes, want.traffic.streamedLoads.bytes);
+  EXPECT_EQ(got.traffic.stores.bytes, want.traffic.stores.bytes);
+  EXPECT_EQ(got.traffic.streamedStores.bytes,
+            want.traffic.streamedStores.bytes);
+}
+
+void expectEqual(const Step &got, const Step &want) {
+  expectEqual("M = G + E, P = M·Q", got.project, want.project);
+  expectEqual("Q = Mᵀ·P", got.transposed, want.transposed);
+  expectEqual("out = P·Qᵀ, err", got.reconstruct, want.reconstruct);
+}
+
+/// Small lists that are cut in every way: one warp a row and eight, one chunk
+/// of Q and several, one range of rows and as many as there may be, ranks below
+/// the kernel's width.
+TEST_F(CudaTraffic, IsWhatFollowsFromTheTables) {
+  for (int64_t rank : {1, 2, 3, 4, 8})
+    for (const std::vector<Shape> &shapes : std::vector<std::vector<Shape>>{
+             {{300, 1024, rank}},
+             {{64, 2560, rank}, {48, 128, rank}},
+             std::vector<Shape>(12, Shape{256, 256, rank}),
+             {{12000, 64, rank}},
+             {{9000, 4, rank}}}) {
+      SCOPED_TRACE(std::to_string(shapes.size()) + " matrices of " +
+                   std::to_string(shapes[0].rows) + " rows, rank " +
                    std::to_string(rank));
-      const DenseList test(shapesOf(number, rank, false), 0);
-      expectNear(run(test), idealOf(test), 1.5);
+      const DenseList test(shapes, 0);
+      expectEqual(run(test), expectedOf(test));
     }
 }
 
-TEST_F(CudaTraffic, TrafficOfFullSizes) {
-  if (!std::getenv("DDPHOOK_FULL_TRAFFIC"))
-    GTEST_SKIP() << "takes long: set DDPHOOK_FULL_TRAFFIC";
-  for (int number = 0; number < 4; ++number)
-    for (int64_t rank : {1, 2, 4, 8}) {
-      const DenseList test(shapesOf(number, rank, true), 0);
-      const Step got = run(test), ideal = idealOf(test);
-      expectNear(got, ideal, 1.25);
-      auto print = [](const char *name, const Stage &one, const Stage &other) {
-        std::printf("  %-12s %9.3f MB, %5.3f of the ideal, %lld launches\n",
-                    name, static_cast<double>(one.bytes()) * 1e-6,
-                    static_cast<double>(one.bytes()) /
-                        static_cast<double>(other.bytes()),
-                    static_cast<long long>(one.launches));
+/// Of the sizes that docs/cuda.md speaks of.
+TEST_F(CudaTraffic, IsNearTheIdeal) {
+  for (int64_t rank : {1, 2, 4, 8})
+    for (const std::vector<Shape> &shapes : std::vector<std::vector<Shape>>{
+             {{4096, 4096, rank}},
+             {{2560, 2560, rank}},
+             std::vector<Shape>(100, Shape{256, 256, rank}),
+             {{102400, 64, rank}}}) {
+      const DenseList test(shapes, 0);
+      const Step expected = expectedOf(test), ideal = idealOf(test);
+      const std::string name = std::to_string(shapes.size()) + " x " +
+                               std::to_string(shapes[0].rows) + " x " +
+                               std::to_string(shapes[0].columns) + ", rank " +
+                               std::to_string(rank);
+      SCOPED_TRACE(name);
+      auto ratio = [](auto bytes, auto least) {
+        return static_cast<double>(bytes) / static_cast<double>(least);
       };
-      std::printf("%zu matrices of %lld x %lld, rank %lld\n",
-                  test.matrices.size(),
-                  static_cast<long long>(test.matrices[0].rows),
-                  static_cast<long long>(test.matrices[0].columns),
-                  static_cast<long long>(rank));
-      print("project", got.project, ideal.project);
-      print("transposed", got.transposed, ideal.transposed);
-      print("reconstruct", got.reconstruct, ideal.reconstruct);
-      std::printf("  %.3f MB in all, %.3f of the ideal\n",
-                  static_cast<double>(got.bytes()) * 1e-6,
-                  static_cast<double>(got.bytes()) /
-                      static_cast<double>(ideal.bytes()));
+      const double project =
+                       ratio(expected.project.bytes(), ideal.project.bytes()),
+                   transposed = ratio(expected.transposed.bytes(),
+                                      ideal.transposed.bytes()),
+                   reconstruct = ratio(expected.reconstruct.bytes(),
+                                       ideal.reconstruct.bytes()),
+                   all = ratio(expected.bytes(), ideal.bytes());
+      std::printf("%-28s %.1f MB: %.3f of the ideal (%.3f, %.3f, %.3f)\n",
+                  name.c_str(), static_cast<double>(expected.bytes()) * 1e-6,
+                  all, project, transposed, reconstruct);
+      // Q is read for every eight rows of 2560 columns, and so on.
+      EXPECT_LE(project, 1.35);
+      EXPECT_LE(transposed, 1.2);
+      EXPECT_LE(reconstruct, 1.1);
+      EXPECT_LE(all, 1.2);
     }
 }
 
@@ -270,13 +286,12 @@ TEST_F(CudaTraffic, TrafficOfFullSizes) {
 /// loads and stores.
 TEST_F(CudaTraffic, IsAsWideWhereMatricesBeginAtOddPlaces) {
   const std::vector<Shape> shapes = {{320, 512, 4}, {128, 256, 4}};
-  const DenseList aligned(shapes, 0);
-  const Step want = run(aligned);
+  const Step want = run(DenseList(shapes, 0));
   for (int64_t lead : {1, 2, 3}) {
     SCOPED_TRACE("behind " + std::to_string(lead));
     const DenseList test(shapes, lead);
     const Step got = run(test);
-    expectNear(got, idealOf(test), 1.5);
+    expectEqual(got, expectedOf(test));
     auto expectWide = [](const char *name, const Stage &one,
                          const Stage &other) {
       SCOPED_TRACE(name);
