@@ -10,6 +10,8 @@ import powersgd_cases
 import powersgd_runner
 import pytest
 import test_powersgd
+from powersgd_cases import Case
+from powersgd_model import Config
 from tensors import difference
 
 
@@ -39,6 +41,41 @@ def test_step_by_step(device, worlds_of, request, tmp_path, case, number):
         path = tmp_path / str(case.world)
         path.mkdir()
         test_powersgd.check(path, case, reference, pack)
+
+
+def tall(name, shapes, rank, values="gaussian", **options):
+    config = Config(matrix_approximation_rank=rank, **options)
+    return Case(f"tall-{name}", shapes, "f32", config, 1, values=values)
+
+
+# Factors that a GPU orthogonalizes on many blocks: P and Q, beside small ones.
+TALL = [
+    tall("r1", ((94000, 3), (3, 94000), (50, 40)), 1),
+    tall("r2", ((35000, 6), (40, 30), (7, 35001)), 2, orthogonalization_epsilon=1e-8),
+    tall("r3", ((12400, 9), (64, 48)), 3, warm_start=False),
+    tall("r4", ((9000, 12), (12, 9001), (50,), (48, 64)), 4),
+    tall("r8", ((2447, 20), (60, 2600), (9,)), 8, use_error_feedback=False),
+    tall("zeros", ((9000, 12), (9001, 12)), 4, values="zeros"),
+]
+
+
+@pytest.mark.parametrize("case, number", ids(TALL))
+def test_tall_matrices_step_by_step(
+    device, worlds_of, request, tmp_path, case, number
+):
+    """Each step from PyTorch's state. At ranks 1 and 2 from the model's: PyTorch adds
+    the squares of a column one after the other in f32, and of so many it loses more
+    than the limits allow."""
+    device.modules.require(case.module.text(), case.pipeline(option(True)))
+    if device.name == "guarded":
+        pytest.skip("the host's kernels know no tall factors")
+    reference = test_powersgd.numpy_reference
+    if case.config.matrix_approximation_rank > 2:
+        reference = test_powersgd.torch_reference(request.getfixturevalue("pool"))
+    for case in worlds_of(case, number + 1):
+        path = tmp_path / str(case.world)
+        path.mkdir()
+        test_powersgd.check(path, case, reference, True)
 
 
 KINDS = [

@@ -208,7 +208,8 @@ DDPHOOK_HOST_DEVICE double multiplyAdd(double a, double b, double c) {
 
 /// The scalars of LAPACK's larfg: H = I - tau·v·vᵀ with v = (1, factor·x) maps
 /// (pivot, x) to a multiple of the first unit vector whose sign the pivot does
-/// not have. `below` is the sum of squares of x, and not 0.
+/// not have. A zero has no sign: nobody promises that of a zero in a product.
+/// `below` is the sum of squares of x, and not 0.
 template <class T>
 struct Reflector {
   T tau;
@@ -218,7 +219,7 @@ template <class T>
 DDPHOOK_HOST_DEVICE Reflector<T> makeReflector(T pivot, T below) {
   const double wide = pivot;
   const double norm = std::sqrt(wide * wide + static_cast<double>(below));
-  const double beta = -std::copysign(norm, wide);
+  const double beta = wide < 0 ? norm : -norm;
   return {static_cast<T>((beta - wide) / beta),
           static_cast<T>(1 / (wide - beta))};
 }

@@ -5,8 +5,10 @@
 //
 // What lowrank_orthogonalize.cu does with one block a factor, for tall factors
 // of f32 on many: the Gram matrix G = AᵀA, a partial sum a tile of rows; then,
-// in every block again rather than in a launch of its own, its Cholesky factor
-// R and Q = A·R⁻¹·S, where the signs S make it the Q of Householder's method.
+// in every block again rather than in a launch of its own, a small matrix X and
+// Q = A·X. Of three columns and more X is R⁻¹·S, where R is G's Cholesky factor
+// and the signs S make it the Q of Householder's method; of one or two it is
+// what Gram-Schmidt does, epsilon included.
 //
 // Accuracy. G and all that follows are computed in f64, in which a product of
 // two f32 is exact, and Q is rounded once. With d the norms of A's columns, an
@@ -22,10 +24,21 @@
 // one block. All ranks have the same factor, add in the same order, and decide
 // alike.
 //
+// Gram-Schmidt's order of additions is not promised to anybody, only what it
+// does with columns of zeros and how it adds epsilon. Where the squares of f32
+// vanish or overflow, its norms are 0 or infinite, and so are PyTorch's: such
+// factors are one block's as well.
+//
+// f64 is one block's. There γ·spread is a rounding only where columns are
+// orthogonal already, so every factor would take the second pass, which is
+// twice the launches and reads; and hardly a model has gradients of f64.
+//
 // Signs. Householder's reflector k maps its column to -sign(α)·norm, where α is
 // the column's element k after the reflectors before. The first rows of A·R⁻¹
 // have the same α up to a positive factor, and because its columns are
-// orthonormal, its reflectors act on those rows as the elimination below.
+// orthonormal, its reflectors act on those rows as the elimination below. A
+// column with nothing below α is not reflected and keeps α's sign; G does not
+// tell nothing from little, so columns that consist of α are one block's.
 //
 //===----------------------------------------------------------------------===//
 #include "lowrank_device.h"
@@ -37,6 +50,12 @@ using namespace ddphook::cuda;
 namespace {
 
 constexpr double kMostSpread = 1 << 18;
+/// The largest |α| of a column of norm 1, which leaves 0.005 below it. The bound
+/// above is that of α's error as well.
+constexpr double kMostPivot = 1 - 0x1p-16;
+/// Squares of norms that Gram-Schmidt has in f32 without loss.
+constexpr double kLeastSquare = 1e-30;
+constexpr double kMostSquare = 1e+30;
 
 /// Numbers of a factor that are in shared memory at a time: a chunk of rows.
 constexpr int kChunk = 4096;
@@ -51,6 +70,7 @@ struct GramArguments {
   const float *in;
   float *out;
   double *grams;
+  double epsilon;
   bool isP;
 };
 
@@ -204,12 +224,14 @@ struct SmallMatrices {
   }
 
   /// Gives the columns of x the signs that follow from the first rows of A·x,
-  /// which `r` has.
-  __device__ void setSigns(int lane) const {
+  /// which `r` has. Gives whether all columns are reflected for certain.
+  __device__ bool setSigns(int lane) const {
+    bool isReflected = true;
     double mine = 1;
     for (int k = 0; k < rank; ++k) {
       const double pivot = r[k * kRow + k];
-      const double sign = -std::copysign(1.0, pivot);
+      const double sign = pivot < 0 ? 1 : -1;
+      isReflected = isReflected && std::fabs(pivot) <= kMostPivot;
       if (lane == k)
         mine = sign;
       if (lane > k && lane < rank) {
@@ -222,6 +244,28 @@ struct SmallMatrices {
     }
     for (int i = 0; i <= lane && lane < rank; ++i)
       x[i * kRow + lane] *= mine;
+    return isReflected;
+  }
+
+  /// x is what Gram-Schmidt does with one or two columns, of which `r` has G.
+  /// Gives whether it can. For one thread.
+  __device__ bool makeGramSchmidt(double epsilon) const {
+    const double square = r[0];
+    const double first = 1 / (std::sqrt(square) + epsilon);
+    x[0] = first;
+    bool isSound = square >= kLeastSquare && square <= kMostSquare;
+    if (rank == 2) {
+      // Of the second column, on the first, which epsilon makes shorter than 1.
+      const double dot = r[1] * first;
+      const double ofSecond = r[kRow + 1];
+      const double left = ofSecond - dot * dot * (2 - square * first * first);
+      const double second = 1 / (std::sqrt(left) + epsilon);
+      x[1] = -dot * first * second;
+      x[kRow + 1] = second;
+      isSound = isSound && left >= kLeastSquare && ofSecond <= kMostSquare &&
+                ofSecond <= kMostSpread * left;
+    }
+    return isSound;
   }
 
   int rank;
@@ -232,8 +276,9 @@ struct SmallMatrices {
 /// Numbers of shared memory before the chunk: two matrices, and a flag.
 constexpr int kSmallRoom = 2 * kMaxBucket * kRow + 1;
 
-/// x = R⁻¹·S, and whether the factor is sound enough.
-__device__ bool makeTransform(const TallFactor &factor, double *shared) {
+/// X, and whether the factor is sound enough.
+__device__ bool makeTransform(const TallFactor &factor, double epsilon,
+                              double *shared) {
   const int rank = factor.rank;
   const SmallMatrices small = {rank, shared, shared + kMaxBucket * kRow};
   double *isSound = shared + 2 * kMaxBucket * kRow;
@@ -247,6 +292,12 @@ __device__ bool makeTransform(const TallFactor &factor, double *shared) {
     small.r[pair.row * kRow + pair.column] = sum;
   }
   __syncthreads();
+  if (rank <= 2) {
+    if (thread == 0)
+      *isSound = small.makeGramSchmidt(epsilon) ? 1 : 0;
+    __syncthreads();
+    return *isSound != 0;
+  }
   if (thread < 32) {
     const double square = thread < rank ? small.r[thread * kRow + thread] : 0;
     const bool isPositive = small.factorize(thread);
@@ -266,10 +317,13 @@ __device__ bool makeTransform(const TallFactor &factor, double *shared) {
     small.r[row * kRow + column] = sum;
   }
   __syncthreads();
-  if (thread < 32)
-    small.setSigns(thread);
+  if (thread < 32) {
+    const bool isReflected = small.setSigns(thread);
+    if (thread == 0)
+      *isSound = isReflected ? 1 : 0;
+  }
   __syncthreads();
-  return true;
+  return *isSound != 0;
 }
 
 /// The rows of a tile of Q.
@@ -277,7 +331,7 @@ __global__ void __launch_bounds__(kThreads) applyTransforms(GramArguments a) {
   const Tile tile = a.tiles[blockIdx.x];
   const TallFactor factor(a, a.matrices[tile.matrix]);
   double *shared = dynamicShared<double>();
-  const bool isSound = makeTransform(factor, shared);
+  const bool isSound = makeTransform(factor, a.epsilon, shared);
   const int thread = static_cast<int>(threadIdx.x);
   if (tile.split == 0 && thread == 0)
     *factor.isDone = isSound ? 1 : 0;
@@ -315,6 +369,7 @@ ddphook::cuda::launchTallOrthogonalize(const StageLaunch &stage,
                                 static_cast<const float *>(arguments.in),
                                 static_cast<float *>(arguments.out),
                                 arguments.grams,
+                                arguments.epsilon,
                                 arguments.isP};
   constexpr int64_t chunkBytes = int64_t(kChunk) * sizeof(float);
   if (cudaError_t code =

@@ -57,11 +57,16 @@ std::optional<int64_t> ddphook::cuda::orthogonalizeWork(int64_t rows,
   return numbers;
 }
 
+/// Numbers that one block reads and writes for a row of a factor.
+static int64_t numbersOfOneBlock(int64_t rank) {
+  return rank <= 2 ? 12 * rank - 5 : 3 * rank * rank + 10 * rank - 4;
+}
+
 bool ddphook::cuda::isTall(Dtype type, int64_t rows, int64_t rank) {
   // Below, one block may take no longer than two launches more: reckoned, not
   // measured.
-  return type == Dtype::F32 && rank > 2 && rank <= kMaxBucket && rows >= 512 &&
-         rows >= (int64_t(1) << 17) / (rank * rank);
+  return type == Dtype::F32 && rank > 0 && rank <= kMaxBucket && rows >= 512 &&
+         rows >= divideUp(5 << 17, numbersOfOneBlock(rank));
 }
 
 /// Whether the products are cuBLAS's.

@@ -59,8 +59,8 @@ constexpr int kTransposedRows = 64;
 // M = P·Qᵀ. A block's warps work on kReconstructRows rows each.
 constexpr int kReconstructRows = 4;
 
-// Orthonormal columns of tall factors, which are those of f32, of a rank that
-// Householder's method is for, with enough work for many blocks.
+// Orthonormal columns of tall factors, which are those of f32 with enough work
+// for many blocks.
 bool isTall(Dtype type, int64_t rows, int64_t rank);
 constexpr int64_t kNotTall = -1;
 /// Rows of a tile of a factor: as many as make at most 64 tiles of it, because

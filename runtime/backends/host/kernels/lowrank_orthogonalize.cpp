@@ -202,7 +202,8 @@ T makeReflector(T *column, size_t k, size_t rows) {
   if (!isZero) {
     const double pivot = column[k];
     const double norm = std::sqrt(pivot * pivot + static_cast<double>(squares));
-    const double beta = -std::copysign(norm, pivot);
+    // A zero has no sign: nobody promises that of a zero in a product.
+    const double beta = pivot < 0 ? norm : -norm;
     tau = static_cast<T>((beta - pivot) / beta);
     scale(column + begin, static_cast<T>(1 / (pivot - beta)), rows - begin);
   }

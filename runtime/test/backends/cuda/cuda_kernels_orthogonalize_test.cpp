@@ -118,7 +118,7 @@ protected:
         const double y = want[static_cast<size_t>(offset + i)];
         if (std::isnan(y))
           ASSERT_TRUE(std::isnan(x));
-        else
+        else if (x != y)
           ASSERT_LE(std::abs(x - y), limit(rows, m.rank))
               << "element " << i << " of " << rows << " x " << m.rank
               << ": expected " << y << ", but got " << x;
@@ -126,15 +126,16 @@ protected:
     }
   }
 
-  /// Factors of f32 near what Householder's method makes of them in f64.
+  /// Factors of f32 near what the host makes of them in f64.
   void expectNearModel(const std::vector<Shape> &shapes, bool isP,
-                       const HostArray &in, double limit) {
+                       const HostArray &in, double limit,
+                       const Settings &settings = {}) {
     const TestList test(Dtype::F32, shapes, 2), model(Dtype::F64, shapes, 2);
     const HostArray wide = toArray(Dtype::F64, toDoubles(in));
     const std::vector<double> want =
-        toDoubles(onHost(model, isP, wide, Settings()));
+        toDoubles(onHost(model, isP, wide, settings));
     const std::vector<double> got =
-        toDoubles(onDevice(test, isP, in, Settings()));
+        toDoubles(onDevice(test, isP, in, settings));
     double worst = 0;
     for (const ddphook_matrix_t &m : test.matrices) {
       const int64_t begin = isP ? m.p_offset : m.q_offset;
@@ -459,6 +460,115 @@ TEST_F(CudaOrthogonalize, tallFactorsThatAreNotFinite) {
     const std::vector<double> got = single(Dtype::F32, rows, 4, a, {});
     EXPECT_TRUE(std::any_of(got.begin(), got.end(),
                             [](double x) { return std::isnan(x); }));
+  }
+}
+
+/// With one or two columns, and an epsilon that is small or large beside them.
+TEST_F(CudaOrthogonalize, tallGramSchmidt) {
+  for (int64_t rank : {1, 2})
+    for (int64_t more : {-1, 0, 1, 300}) {
+      const int64_t rows = tallRows(rank) + more;
+      const HostArray in = normal(Dtype::F32, rows * rank);
+      for (double epsilon : {0.0, 1e-3, 100.0}) {
+        SCOPED_TRACE(std::to_string(rows) + " x " + std::to_string(rank));
+        expectNearModel({{rows, 1, rank}}, true, in, more < 0 ? 1e-6 : kRounded,
+                        {epsilon, false});
+      }
+    }
+}
+
+/// Where squares of f32 vanish or overflow, columns are nearly dependent, zero
+/// or not finite, many blocks leave Gram-Schmidt to one: its NaNs, zeros and
+/// unit vectors are the host's.
+TEST_F(CudaOrthogonalize, tallGramSchmidtOfHardColumns) {
+  for (int64_t rank : {1, 2}) {
+    const int64_t rows = tallRows(rank) + 9;
+    const std::vector<double> a = toDoubles(normal(Dtype::F32, rows * rank));
+    const auto last = static_cast<size_t>(rank - 1);
+    for (double factor : {1e-42, 1e-22, 1e-12, 1e12, 1e22, 0.0, kNaN}) {
+      std::vector<double> changed = a;
+      for (size_t i = last; i < a.size(); i += static_cast<size_t>(rank))
+        changed[i] *= factor;
+      const HostArray in = toArray(Dtype::F32, changed);
+      const TestList test(Dtype::F32, {{rows, 1, rank}}, 0);
+      for (const Settings &settings :
+           {Settings{}, Settings{1e-3, false}, Settings{0, true}}) {
+        SCOPED_TRACE("factor " + std::to_string(factor));
+        expectNearHost(test, true, in, settings,
+                       [](int64_t, int64_t) { return 1e-5; });
+      }
+    }
+  }
+  const int64_t rows = tallRows(2);
+  std::vector<double> a = toDoubles(normal(Dtype::F32, rows * 2));
+  for (int digits : {1, 2, 3, 4}) {
+    for (size_t i = 0; i < a.size(); i += 2)
+      a[i + 1] = a[i] + std::pow(10, -digits) * a[i + 1];
+    const double limit = digits <= 2 ? kRounded : 1e-5 * std::pow(10, digits);
+    expectNearModel({{rows, 1, 2}}, true, toArray(Dtype::F32, a), limit);
+    a = toDoubles(normal(Dtype::F32, rows * 2));
+  }
+}
+
+/// Columns with nothing below their pivot are not reflected, and keep its sign.
+TEST_F(CudaOrthogonalize, tallColumnsThatAreNotReflected) {
+  for (int64_t rank : {3, 8, 32})
+    for (double sign : {1, -1}) {
+      const int64_t rows = tallRows(rank) + 3;
+      std::vector<double> a(static_cast<size_t>(rows * rank));
+      for (int64_t i = 0; i < rank; ++i)
+        for (int64_t k = i; k < rank; ++k)
+          a[static_cast<size_t>(i * rank + k)] =
+              i == k ? sign * static_cast<double>(i + 1) : 0.5;
+      const std::vector<double> got = single(Dtype::F32, rows, rank, a, {});
+      for (size_t i = 0; i < got.size(); ++i) {
+        const auto columns = static_cast<size_t>(rank);
+        ASSERT_EQ(got[i], i / columns == i % columns ? 1 : 0);
+      }
+      // One that is, and others that are not.
+      for (int64_t i = 0; i < rows; ++i)
+        a[static_cast<size_t>(i * rank)] = i < rank ? 1 : 1e-2;
+      expectNearModel({{rows, 1, rank}}, true, toArray(Dtype::F32, a), 1e-6);
+    }
+}
+
+/// What product a zero comes from is nobody's promise, so its sign decides
+/// nothing.
+TEST_F(CudaOrthogonalize, pivotsThatAreZero) {
+  for (int64_t rank : {3, 8})
+    for (int64_t rows : {int64_t(40), tallRows(rank)})
+      for (int64_t zeros : {1, 2, 3}) {
+        std::vector<double> a = toDoubles(normal(Dtype::F32, rows * rank));
+        std::fill_n(a.begin(), zeros * rank, 0.0);
+        const std::vector<double> want = single(Dtype::F32, rows, rank, a, {});
+        std::fill_n(a.begin(), zeros * rank, -0.0);
+        EXPECT_EQ(single(Dtype::F32, rows, rank, a, {}), want);
+      }
+}
+
+/// Nothing of a call is left for the next: factors in turn sound and not.
+TEST_F(CudaOrthogonalize, tallFactorsAgainAndAgain) {
+  const std::vector<Shape> shapes = {
+      {tallRows(4), 2, 4}, {300, 2, 4}, {tallRows(8) + 70, 1, 8}};
+  const TestList test(Dtype::F32, shapes, 2);
+  std::unique_ptr<MatrixList> list = test.create();
+  for (int turn = 0; turn < 6; ++turn) {
+    HostArray in = normal(Dtype::F32, test.p);
+    for (size_t m = 0; m < shapes.size(); ++m)
+      if ((turn >> m) % 2) {
+        const ddphook_matrix_t &matrix = test.matrices[m];
+        for (int64_t i = 0; i < matrix.rows; ++i)
+          in.setBits(matrix.p_offset + i * matrix.rank + 1, 0);
+      }
+    DeviceArray x(in);
+    EXPECT_EQ(list->orthogonalize(stream, DDPHOOK_FACTOR_P, x.data(), x.data(),
+                                  0, false),
+              cudaSuccess);
+    const HostArray got = x.read(), alone = onDevice(test, true, in, {});
+    for (const ddphook_matrix_t &m : test.matrices)
+      for (int64_t i = 0; i < m.rows * m.rank; ++i)
+        ASSERT_EQ(got.bits(m.p_offset + i), alone.bits(m.p_offset + i))
+            << "turn " << turn << ", element " << i << " of " << m.rows;
   }
 }
 

@@ -332,6 +332,22 @@ TEST_P(Orthogonalize, extremeMagnitudes) {
     }
 }
 
+/// What product a zero comes from is nobody's promise, so its sign decides
+/// nothing.
+TEST_P(Orthogonalize, pivotsThatAreZero) {
+  for (Dtype type : {Dtype::F32, Dtype::F64})
+    for (int64_t rank : {3, 8})
+      for (int64_t zeros : {1, 2, 3}) {
+        Factor a = randomFactor(40, rank, random);
+        for (double &value : a.values)
+          value = roundTo(type, value);
+        std::fill_n(a.values.begin(), zeros * rank, 0.0);
+        const Factor want = orthogonalized(type, a, 0);
+        std::fill_n(a.values.begin(), zeros * rank, -0.0);
+        EXPECT_EQ(orthogonalized(type, a, 0).values, want.values);
+      }
+}
+
 TEST_P(Orthogonalize, valuesThatAreNotFinite) {
   for (Dtype type : kTypes)
     for (int64_t rank : {1, 2, 4})
