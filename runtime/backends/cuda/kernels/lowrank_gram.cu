@@ -50,8 +50,8 @@ using namespace ddphook::cuda;
 namespace {
 
 constexpr double kMostSpread = 1 << 18;
-/// The largest |α| of a column of norm 1, which leaves 0.005 below it. The bound
-/// above is that of α's error as well.
+/// The largest |α| of a column of norm 1, which leaves 0.005 below it. The
+/// bound above is that of α's error as well.
 constexpr double kMostPivot = 1 - 0x1p-16;
 /// Squares of norms that Gram-Schmidt has in f32 without loss.
 constexpr double kLeastSquare = 1e-30;
@@ -226,45 +226,45 @@ struct SmallMatrices {
   /// Gives the columns of x the signs that follow from the first rows of A·x,
   /// which `r` has. Gives whether all columns are reflected for certain.
   __device__ bool setSigns(int lane) const {
-    bool isReflected = true;
-    double mine = 1;
     for (int k = 0; k < rank; ++k) {
-      const double pivot = r[k * kRow + k];
-      const double sign = pivot < 0 ? 1 : -1;
-      isReflected = isReflected && std::fabs(pivot) <= kMostPivot;
-      if (lane == k)
-        mine = sign;
       if (lane > k && lane < rank) {
-        const double factor = r[k * kRow + lane] / (pivot - sign);
+        const double pivot = r[k * kRow + k];
+        const double factor = r[k * kRow + lane] / (pivot - signOf(pivot));
         for (int i = k + 1; i < rank; ++i)
           r[i * kRow + lane] =
               multiplyAdd(-r[i * kRow + k], factor, r[i * kRow + lane]);
       }
       __syncwarp();
     }
+    const double pivot = lane < rank ? r[lane * kRow + lane] : 0;
     for (int i = 0; i <= lane && lane < rank; ++i)
-      x[i * kRow + lane] *= mine;
-    return isReflected;
+      x[i * kRow + lane] *= signOf(pivot);
+    return __all_sync(kAllLanes, std::fabs(pivot) <= kMostPivot);
   }
+
+  /// Of what a reflector makes of a column with that pivot.
+  static __device__ double signOf(double pivot) { return pivot < 0 ? 1 : -1; }
 
   /// x is what Gram-Schmidt does with one or two columns, of which `r` has G.
   /// Gives whether it can. For one thread.
   __device__ bool makeGramSchmidt(double epsilon) const {
-    const double square = r[0];
-    const double first = 1 / (std::sqrt(square) + epsilon);
-    x[0] = first;
-    bool isSound = square >= kLeastSquare && square <= kMostSquare;
-    if (rank == 2) {
-      // Of the second column, on the first, which epsilon makes shorter than 1.
-      const double dot = r[1] * first;
-      const double ofSecond = r[kRow + 1];
-      const double left = ofSecond - dot * dot * (2 - square * first * first);
-      const double second = 1 / (std::sqrt(left) + epsilon);
-      x[1] = -dot * first * second;
-      x[kRow + 1] = second;
-      isSound = isSound && left >= kLeastSquare && ofSecond <= kMostSquare &&
-                ofSecond <= kMostSpread * left;
+    bool isSound = true;
+    double dot = 0;
+#pragma unroll 1
+    for (int k = 0; k < rank; ++k) {
+      const double square = r[k * kRow + k];
+      double left = square;
+      if (k > 0) {
+        // On the first column, which epsilon has made shorter than 1.
+        dot = r[1] * x[0];
+        left -= dot * dot * (2 - r[0] * x[0] * x[0]);
+      }
+      isSound = isSound && left >= kLeastSquare && square <= kMostSquare &&
+                square <= kMostSpread * left;
+      x[k * kRow + k] = 1 / (std::sqrt(left) + epsilon);
     }
+    if (rank == 2)
+      x[1] = -dot * x[0] * x[kRow + 1];
     return isSound;
   }
 

@@ -6,11 +6,17 @@
 // Kernels that apply a function to the elements of one or two arrays. Which
 // functions there are is in convert.cu and arithmetic.cu.
 //
-// They are bound by memory. A pack has 16 bytes in the array of the widest
-// elements and fewer in the others, so that each instruction of a warp reads or
-// writes one contiguous range; a thread has several packs, a block's threads
-// apart, in flight before it uses the first. The elements before the first
-// whole pack of the output, and after the last, are the first block's.
+// They are bound by memory. A pack has 16 bytes in the array of the narrowest
+// elements, and a multiple of that in the others, so that aligned arrays are
+// read and written 16 bytes at a time; a thread has several packs, a block's
+// threads apart, in flight before it uses the first. The packs of the output
+// are always aligned. Those of an input are read by the widest accesses that
+// its address allows, since the two may be shifted against each other: half a
+// sector that is written costs more than one that is read twice. The elements
+// before the first whole pack, and after the last, are the first block's.
+//
+// A block does the same work wherever it is, and the device starts the next one
+// when one has ended; a grid that stays would begin and end no earlier.
 //
 // Loads and stores keep the default cache policy: what a bucket's pass writes,
 // the next pass or a collective reads.
@@ -22,14 +28,30 @@
 #include "launch.h"
 
 #include <algorithm>
+#include <type_traits>
 
 namespace ddphook::cuda {
 
 constexpr int kMapThreads = 256;
-constexpr int kMapPacks = 4;
+/// Bytes of an array that a thread has in flight.
+constexpr size_t kMapBytes = 64;
+/// Bytes of the widest access.
+constexpr int kWidest = 16;
 
-/// How many elements a pack has when the largest element has `size` bytes.
+/// How many elements a pack has when the smallest element has `size` bytes.
 constexpr int packLength(size_t size) { return static_cast<int>(16 / size); }
+
+/// Packs of a thread when those of an input have kBytes.
+template <size_t kBytes>
+constexpr int kMapPacks = kBytes < kMapBytes ? kMapBytes / kBytes : 1;
+
+/// The widest access that an address allows.
+inline int accessBytes(const void *p) {
+  int bytes = kWidest;
+  while (reinterpret_cast<uintptr_t>(p) % static_cast<unsigned>(bytes))
+    bytes /= 2;
+  return bytes;
+}
 
 /// How arrays are divided into packs.
 struct MapLayout {
@@ -38,34 +60,108 @@ struct MapLayout {
   int head;
   int tail;
   int64_t packs;
-  /// Whether the packs of the first and the second input are aligned; those of
-  /// the output are.
-  bool isAligned[2];
+  /// Bytes of an access to the first and the second input; those to the output
+  /// are of the widest.
+  int access[2];
 
-  int64_t blocks() const {
-    constexpr int64_t perBlock = kMapThreads * kMapPacks;
+  int64_t blocks(int packsOfThread) const {
+    const int64_t perBlock = int64_t(kMapThreads) * packsOfThread;
     return std::max<int64_t>(1, (packs + perBlock - 1) / perBlock);
   }
 };
 
-/// A layout in which the packs of `lead` are aligned. `n` is not 0.
-template <int kLength, class Lead, class A, class B>
-MapLayout makeMapLayout(const Lead *lead, const A *a, const B *b, int64_t n) {
-  MapLayout layout = {};
-  layout.n = n;
-  while (layout.head < n && !isAlignedForPacks<kLength>(lead + layout.head))
-    ++layout.head;
-  layout.packs = (n - layout.head) / kLength;
-  layout.tail = static_cast<int>((n - layout.head) % kLength);
-  layout.isAligned[0] = isAlignedForPacks<kLength>(a + layout.head);
-  layout.isAligned[1] = isAlignedForPacks<kLength>(b + layout.head);
-  return layout;
+/// A layout in which the packs of `lead` are aligned, and of those the one that
+/// takes the fewest accesses to the inputs. `n` is not 0.
+template <int kLength, class Lead, class In>
+MapLayout makeMapLayout(const Lead *lead, const In *a, const In *b, int64_t n) {
+  MapLayout best = {};
+  int leastAccesses = 0;
+  for (int head = 0; head < kLength; ++head) {
+    if (accessBytes(lead + head) != kWidest)
+      continue;
+    const int ofA = accessBytes(a + head), ofB = accessBytes(b + head);
+    const int accesses = kWidest / ofA + kWidest / ofB;
+    if (leastAccesses != 0 && accesses >= leastAccesses)
+      continue;
+    leastAccesses = accesses;
+    best.head = static_cast<int>(std::min<int64_t>(head, n));
+    best.access[0] = ofA;
+    best.access[1] = ofB;
+  }
+  best.n = n;
+  best.packs = (n - best.head) / kLength;
+  best.tail = static_cast<int>((n - best.head) % kLength);
+  return best;
 }
 
-/// The calling thread's pack number `turn`; may be beyond the last.
-__device__ __forceinline__ int64_t packOfThread(int turn) {
-  return int64_t(blockIdx.x) * (kMapThreads * kMapPacks) + turn * kMapThreads +
-         threadIdx.x;
+/// The type of one access.
+template <int kBytes>
+struct Access {
+  using Type = typename Word<kBytes>::Type;
+};
+template <>
+struct Access<2> {
+  using Type = unsigned short;
+};
+
+/// A pack, by accesses of kBytes.
+template <int kBytes, int kLength, class T>
+__device__ __forceinline__ Pack<T, kLength> loadBy(const T *p) {
+  using Type = typename Access<kBytes>::Type;
+  constexpr int kCount = static_cast<int>(kLength * sizeof(T) / kBytes);
+  Type words[kCount];
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) {
+    const Type *from = reinterpret_cast<const Type *>(p) + i;
+#ifdef __CUDA_ARCH__
+    words[i] = *from;
+#else
+    words[i] = __ldca(from);
+#endif
+  }
+  Pack<T, kLength> pack;
+  memcpy(&pack, words, sizeof(pack));
+  return pack;
+}
+
+/// A pack, by accesses of as many bytes.
+template <int kLength, class T>
+__device__ __forceinline__ Pack<T, kLength> loadBy(int bytes, const T *p) {
+  if (bytes == 16)
+    return loadBy<16, kLength>(p);
+  if constexpr (sizeof(T) <= 4)
+    if (bytes == 8)
+      return loadBy<8, kLength>(p);
+  if constexpr (sizeof(T) <= 2)
+    if (bytes == 4)
+      return loadBy<4, kLength>(p);
+  return loadBy<static_cast<int>(sizeof(T)), kLength>(p);
+}
+
+/// Stores a pack by the widest accesses.
+template <int kLength, class T>
+__device__ __forceinline__ void storeWidest(T *p,
+                                            const Pack<T, kLength> &pack) {
+  using Type = typename Access<kWidest>::Type;
+  constexpr int kCount = static_cast<int>(kLength * sizeof(T) / kWidest);
+  Type words[kCount];
+  memcpy(words, &pack, sizeof(pack));
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) {
+    Type *to = reinterpret_cast<Type *>(p) + i;
+#ifdef __CUDA_ARCH__
+    // A plain store may be taken apart again.
+    __stwb(to, words[i]);
+#else
+    __stcg(to, words[i]);
+#endif
+  }
+}
+
+/// The calling thread's first pack; the next is a block's threads later.
+template <int kPacks>
+__device__ __forceinline__ int64_t firstPackOfThread() {
+  return int64_t(blockIdx.x) * (kMapThreads * kPacks) + threadIdx.x;
 }
 
 /// The element of the head or the tail that the calling thread has to do with;
@@ -82,25 +178,36 @@ __device__ __forceinline__ int64_t edgeOfThread(const MapLayout &layout) {
 template <int kLength, class In, class Out, class Function>
 __global__ void __launch_bounds__(kMapThreads)
     mapArray(const In *in, Out *out, MapLayout layout, Function function) {
+  constexpr int kPacks = kMapPacks<kLength * sizeof(In)>;
+  const int64_t first = firstPackOfThread<kPacks>();
   const In *packed = in + layout.head;
-  Pack<In, kLength> x[kMapPacks];
-#pragma unroll
-  for (int t = 0; t < kMapPacks; ++t) {
-    const int64_t pack = packOfThread(t);
-    if (pack < layout.packs)
-      x[t] = loadPack<kLength>(packed + pack * kLength, layout.isAligned[0]);
-  }
-#pragma unroll
-  for (int t = 0; t < kMapPacks; ++t) {
-    const int64_t pack = packOfThread(t);
-    if (pack >= layout.packs)
-      continue;
+  auto finishPack = [&](int64_t pack, const Pack<In, kLength> &x) {
     Pack<Out, kLength> y;
 #pragma unroll
     for (int v = 0; v < kLength; ++v)
-      y.elements[v] = function(x[t].elements[v]);
+      y.elements[v] = function(x.elements[v]);
     if (Function::kHasResult)
-      storePack(out + layout.head + pack * kLength, y, true);
+      storeWidest(out + layout.head + pack * kLength, y);
+  };
+  if (layout.access[0] == kWidest) {
+    Pack<In, kLength> x[kPacks];
+#pragma unroll
+    for (int t = 0; t < kPacks; ++t)
+      if (first + t * kMapThreads < layout.packs)
+        x[t] = loadBy<kWidest, kLength>(packed +
+                                        (first + t * kMapThreads) * kLength);
+#pragma unroll
+    for (int t = 0; t < kPacks; ++t)
+      if (first + t * kMapThreads < layout.packs)
+        finishPack(first + t * kMapThreads, x[t]);
+  } else {
+#pragma unroll 1
+    for (int t = 0; t < kPacks; ++t) {
+      const int64_t pack = first + t * kMapThreads;
+      if (pack < layout.packs)
+        finishPack(pack,
+                   loadBy<kLength>(layout.access[0], packed + pack * kLength));
+    }
   }
   const int64_t edge = edgeOfThread(layout);
   if (edge >= 0) {
@@ -116,26 +223,43 @@ template <int kLength, class T, class Function>
 __global__ void __launch_bounds__(kMapThreads)
     mapArrays(const T *a, const T *b, T *out, MapLayout layout,
               Function function) {
-  Pack<T, kLength> x[kMapPacks], y[kMapPacks];
-#pragma unroll
-  for (int t = 0; t < kMapPacks; ++t) {
-    const int64_t pack = packOfThread(t);
-    const int64_t i = layout.head + pack * kLength;
-    if (pack < layout.packs) {
-      x[t] = loadPack<kLength>(a + i, layout.isAligned[0]);
-      y[t] = loadPack<kLength>(b + i, layout.isAligned[1]);
-    }
-  }
-#pragma unroll
-  for (int t = 0; t < kMapPacks; ++t) {
-    const int64_t pack = packOfThread(t);
-    if (pack >= layout.packs)
-      continue;
+  constexpr int kPacks = kMapPacks<kLength * sizeof(T)>;
+  const int64_t first = firstPackOfThread<kPacks>();
+  auto finishPack = [&](int64_t place, const Pack<T, kLength> &x,
+                        const Pack<T, kLength> &y) {
     Pack<T, kLength> z;
 #pragma unroll
     for (int v = 0; v < kLength; ++v)
-      z.elements[v] = function(x[t].elements[v], y[t].elements[v]);
-    storePack(out + layout.head + pack * kLength, z, true);
+      z.elements[v] = function(x.elements[v], y.elements[v]);
+    storeWidest(out + place, z);
+  };
+  if (layout.access[0] == kWidest && layout.access[1] == kWidest) {
+    Pack<T, kLength> x[kPacks], y[kPacks];
+#pragma unroll
+    for (int t = 0; t < kPacks; ++t) {
+      const int64_t pack = first + t * kMapThreads;
+      if (pack >= layout.packs)
+        continue;
+      x[t] = loadBy<kWidest, kLength>(a + layout.head + pack * kLength);
+      y[t] = loadBy<kWidest, kLength>(b + layout.head + pack * kLength);
+    }
+#pragma unroll
+    for (int t = 0; t < kPacks; ++t) {
+      const int64_t pack = first + t * kMapThreads;
+      if (pack < layout.packs)
+        finishPack(layout.head + pack * kLength, x[t], y[t]);
+    }
+  } else {
+#pragma unroll 1
+    for (int t = 0; t < kPacks; ++t) {
+      const int64_t pack = first + t * kMapThreads;
+      if (pack >= layout.packs)
+        continue;
+      const int64_t place = layout.head + pack * kLength;
+      const auto x = loadBy<kLength>(layout.access[0], a + place);
+      const auto y = loadBy<kLength>(layout.access[1], b + place);
+      finishPack(place, x, y);
+    }
   }
   const int64_t edge = edgeOfThread(layout);
   if (edge >= 0)
@@ -147,15 +271,15 @@ cudaError_t launchMap(cudaStream_t stream, const void *in, void *out, int64_t n,
                       const Function &function) {
   if (n == 0)
     return cudaSuccess;
-  constexpr int kLength = packLength(std::max(sizeof(In), sizeof(Out)));
+  constexpr int kLength = packLength(std::min(sizeof(In), sizeof(Out)));
   const In *from = static_cast<const In *>(in);
   Out *to = static_cast<Out *>(out);
   const MapLayout layout = Function::kHasResult
                                ? makeMapLayout<kLength>(to, from, from, n)
                                : makeMapLayout<kLength>(from, from, from, n);
-  return launch(stream, layout.blocks(), kMapThreads, 0,
-                mapArray<kLength, In, Out, Function>, from, to, layout,
-                function);
+  return launch(stream, layout.blocks(kMapPacks<kLength * sizeof(In)>),
+                kMapThreads, 0, mapArray<kLength, In, Out, Function>, from, to,
+                layout, function);
 }
 
 template <class T, class Function>
@@ -167,8 +291,9 @@ cudaError_t launchMap2(cudaStream_t stream, const void *a, const void *b,
   const T *x = static_cast<const T *>(a), *y = static_cast<const T *>(b);
   T *to = static_cast<T *>(out);
   const MapLayout layout = makeMapLayout<kLength>(to, x, y, n);
-  return launch(stream, layout.blocks(), kMapThreads, 0,
-                mapArrays<kLength, T, Function>, x, y, to, layout, function);
+  return launch(stream, layout.blocks(kMapPacks<kLength * sizeof(T)>),
+                kMapThreads, 0, mapArrays<kLength, T, Function>, x, y, to,
+                layout, function);
 }
 
 } // namespace ddphook::cuda

@@ -83,21 +83,75 @@ TEST_F(CudaElementwise, castsEveryPairOfTypes) {
     }
 }
 
+/// With the arrays shifted against each other by every number of elements.
 TEST_F(CudaElementwise, castsEveryHalf) {
   for (Dtype from : {Dtype::F16, Dtype::BF16}) {
     HostArray in(from, 0x10000);
     for (int64_t i = 0; i < in.size(); ++i)
       in.setBits(i, static_cast<uint64_t>(i));
-    DeviceArray x(in);
     for (Dtype to : kTypes) {
       HostArray want(to, in.size());
       host::castArray(in.data(), from, want.data(), to, in.size());
-      DeviceArray out(to, in.size());
-      ASSERT_EQ(castArray(stream, x.data(), from, out.data(), to, in.size()),
-                cudaSuccess);
-      expectSame(out.read(), want);
+      for (int64_t shift = 0; shift < 8; ++shift) {
+        DeviceArray x(in, shift), out(to, in.size(), shift % 3);
+        ASSERT_EQ(castArray(stream, x.data(), from, out.data(), to, in.size()),
+                  cudaSuccess);
+        expectSame(out.read(), want);
+      }
     }
   }
+}
+
+/// Elements between two addresses that are multiples of 16.
+int64_t shiftsOf(Dtype type) { return 16 / dtypeSize(type); }
+
+/// Every address that both arrays may have, and lengths around those of packs
+/// and threads; a pair of types for each pair of sizes, and both 16-bit types.
+TEST_F(CudaElementwise, castsFromAndToEveryAddress) {
+  std::vector<int64_t> counts = {127, 251, 509, 1021, 4099};
+  for (int64_t n = 0; n <= 100; ++n)
+    counts.push_back(n);
+  for (Dtype from : kTypes)
+    for (Dtype to : kTypes) {
+      if (from == Dtype::BF16 && to != Dtype::F16)
+        continue;
+      SCOPED_TRACE(std::string(dtypeName(from)) + " to " + dtypeName(to));
+      const HostArray in = randomArray(from, 4099);
+      for (int64_t shift = 0; shift < shiftsOf(from); ++shift)
+        for (int64_t outShift = 0; outShift < shiftsOf(to); ++outShift) {
+          DeviceArray x(in, shift);
+          for (int64_t n : counts) {
+            HostArray want(to, n);
+            host::castArray(in.data(), from, want.data(), to, n);
+            DeviceArray out(to, n, outShift);
+            ASSERT_EQ(castArray(stream, x.data(), from, out.data(), to, n),
+                      cudaSuccess);
+            ASSERT_EQ(out.read().firstDifference(want), "")
+                << "shifted by " << shift << " and " << outShift;
+          }
+          expectSame(x.read(), in);
+        }
+    }
+}
+
+TEST_F(CudaElementwise, subtractsAtEveryAddress) {
+  for (Dtype type : kTypes)
+    for (int64_t n : {3, 37, 2053}) {
+      const HostArray a = randomArray(type, n), b = randomArray(type, n);
+      HostArray want(type, n);
+      host::subtractArrays(want.data(), a.data(), b.data(), type, n);
+      for (int64_t ofA = 0; ofA < shiftsOf(type); ++ofA)
+        for (int64_t ofB = 0; ofB < shiftsOf(type); ++ofB) {
+          const int64_t ofOut = (ofA + 3 * ofB) % shiftsOf(type);
+          DeviceArray x(a, ofA), y(b, ofB), out(type, n, ofOut);
+          for (void *to : {out.data(), x.data()})
+            ASSERT_EQ(subtractArrays(stream, to, x.data(), y.data(), type, n),
+                      cudaSuccess);
+          expectSame(out.read(), want);
+          expectSame(x.read(), want);
+          expectSame(y.read(), b);
+        }
+    }
 }
 
 /// Floats at and next to every tie of both 16-bit types: on a GPU this compares
