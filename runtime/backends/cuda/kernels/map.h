@@ -25,10 +25,9 @@
 #ifndef DDPHOOK_RUNTIME_BACKENDS_CUDA_KERNELS_MAP_H
 #define DDPHOOK_RUNTIME_BACKENDS_CUDA_KERNELS_MAP_H
 
-#include "launch.h"
+#include "global_memory.h"
 
 #include <algorithm>
-#include <type_traits>
 
 namespace ddphook::cuda {
 
@@ -94,33 +93,18 @@ MapLayout makeMapLayout(const Lead *lead, const In *a, const In *b, int64_t n) {
   return best;
 }
 
-/// The type of one access.
-template <int kBytes>
-struct Access {
-  using Type = typename Word<kBytes>::Type;
-};
-template <>
-struct Access<2> {
-  using Type = unsigned short;
-};
-
 /// A pack, by accesses of kBytes.
 template <int kBytes, int kLength, class T>
 __device__ __forceinline__ Pack<T, kLength> loadBy(const T *p) {
-  using Type = typename Access<kBytes>::Type;
-  constexpr int kCount = static_cast<int>(kLength * sizeof(T) / kBytes);
-  Type words[kCount];
-#pragma unroll
-  for (int i = 0; i < kCount; ++i) {
-    const Type *from = reinterpret_cast<const Type *>(p) + i;
-#ifdef __CUDA_ARCH__
-    words[i] = *from;
-#else
-    words[i] = __ldca(from);
-#endif
-  }
+  constexpr int kCount = kBytes / static_cast<int>(sizeof(T));
   Pack<T, kLength> pack;
-  memcpy(&pack, words, sizeof(pack));
+#pragma unroll
+  for (int i = 0; i < kLength; i += kCount) {
+    const Pack<T, kCount> part = loadGlobal<Cache::Keep, kCount>(p + i);
+#pragma unroll
+    for (int v = 0; v < kCount; ++v)
+      pack.elements[i + v] = part.elements[v];
+  }
   return pack;
 }
 
@@ -142,19 +126,14 @@ __device__ __forceinline__ Pack<T, kLength> loadBy(int bytes, const T *p) {
 template <int kLength, class T>
 __device__ __forceinline__ void storeWidest(T *p,
                                             const Pack<T, kLength> &pack) {
-  using Type = typename Access<kWidest>::Type;
-  constexpr int kCount = static_cast<int>(kLength * sizeof(T) / kWidest);
-  Type words[kCount];
-  memcpy(words, &pack, sizeof(pack));
+  constexpr int kCount = kWidest / static_cast<int>(sizeof(T));
 #pragma unroll
-  for (int i = 0; i < kCount; ++i) {
-    Type *to = reinterpret_cast<Type *>(p) + i;
-#ifdef __CUDA_ARCH__
-    // A plain store may be taken apart again.
-    __stwb(to, words[i]);
-#else
-    __stcg(to, words[i]);
-#endif
+  for (int i = 0; i < kLength; i += kCount) {
+    Pack<T, kCount> part;
+#pragma unroll
+    for (int v = 0; v < kCount; ++v)
+      part.elements[v] = pack.elements[i + v];
+    storeGlobal<Cache::Keep>(p + i, part);
   }
 }
 
@@ -211,9 +190,9 @@ __global__ void __launch_bounds__(kMapThreads)
   }
   const int64_t edge = edgeOfThread(layout);
   if (edge >= 0) {
-    const Out y = function(in[edge]);
+    const Out y = function(loadElement<Cache::Keep>(in + edge));
     if (Function::kHasResult)
-      out[edge] = y;
+      storeElement<Cache::Keep>(out + edge, y);
   }
   function.finish();
 }
@@ -263,7 +242,9 @@ __global__ void __launch_bounds__(kMapThreads)
   }
   const int64_t edge = edgeOfThread(layout);
   if (edge >= 0)
-    out[edge] = function(a[edge], b[edge]);
+    storeElement<Cache::Keep>(out + edge,
+                              function(loadElement<Cache::Keep>(a + edge),
+                                       loadElement<Cache::Keep>(b + edge)));
 }
 
 template <class In, class Out, class Function>

@@ -6,7 +6,7 @@ function(ddphook_add_cuda_kernels_tests prefix kernels)
   set(areas affine elementwise encode lowrank orthogonalize)
   if(prefix STREQUAL "emulated_")
     # What is counted there is no business of a device.
-    list(APPEND areas traffic)
+    list(APPEND areas accesses traffic)
   endif()
   foreach(area IN LISTS areas)
     set(name cuda_kernels_${area}_test)
