@@ -17,6 +17,7 @@ function(ddphook_add_cuda_backend name kernels device)
     ${dir}/group_bootstrap.cpp
     ${dir}/in_flight.cpp
     ${dir}/kernel_library.cpp
+    ${dir}/memory_sources.cpp
     ${dir}/nccl_communicator.cpp
     ${dir}/thread_state.cpp
     ${dir}/watchdog.cpp)

@@ -19,8 +19,6 @@
 #include "kernels/lowrank.h"
 
 #include <initializer_list>
-#include <mutex>
-#include <vector>
 
 using namespace ddphook;
 using namespace ddphook::cuda;
@@ -337,28 +335,26 @@ static ddphook_status_t createMatrices(ddphook_device_t *device,
     DDPHOOK_RETURN_IF_ERROR(impl.refuseCapture("preparing matrices"));
     RelaxedCapture relaxed;
     auto result = std::make_unique<ddphook_matrices>();
-    DDPHOOK_RETURN_IF_ERROR(
-        MatrixList::create(*list, toDtype(dtype), &result->impl));
+    DDPHOOK_RETURN_IF_ERROR(MatrixList::create(
+        *list, toDtype(dtype), impl.plainMemory(), &result->impl));
     *matrices = result.release();
     return Status::ok();
   });
-}
-
-/// Keeps what is not destroyed where a search for leaks finds it.
-static void keepForever(void *object) {
-  static std::mutex mutex;
-  static auto *kept = new std::vector<void *>();
-  std::lock_guard<std::mutex> lock(mutex);
-  kept->push_back(object);
 }
 
 /// What kernels may still be using is gone only when they have ended. Where
 /// they do not end it stays: CUDA would wait for them.
 template <typename Object>
 static void destroyUsed(ddphook_device_t *device, Object *object) {
+  CudaDevice &impl = *device->impl;
+  bool isCapturing = false;
+  if (impl.isCapturing(&isCapturing).isOk() && isCapturing) {
+    impl.keepWhileCapturing(std::shared_ptr<Object>(object));
+    return;
+  }
   synchronize(device, nullptr);
-  if (device->impl->isStuck())
-    keepForever(object);
+  if (impl.isStuck())
+    keepForever(std::shared_ptr<Object>(object));
   else
     destroy(device, object);
 }

@@ -15,6 +15,7 @@
 #include "kernels/kernels.h"
 
 #include <algorithm>
+#include <mutex>
 #include <utility>
 
 using namespace ddphook;
@@ -33,6 +34,11 @@ Status CudaDevice::create(const ddphook_device_config_t &config,
   std::unique_ptr<CudaDevice> device(new CudaDevice());
   DDPHOOK_RETURN_IF_ERROR(CudaOptions::parse(
       config.options ? config.options : "", &device->parsedOptions));
+  if (config.allocator && device->parsedOptions.registerMemory.value_or(0))
+    return error(DDPHOOK_INVALID_ARGUMENT,
+                 "option register: expected no allocator of the caller's "
+                 "beside register=1, for which memory comes from NCCL; leave "
+                 "one of them out");
   // NCCL chooses its transports itself.
   std::string transport = config.transport ? config.transport : "auto";
   if (transport != "auto" && transport != "nccl")
@@ -54,9 +60,8 @@ Status CudaDevice::open(const ddphook_device_config_t &config) {
   RelaxedCapture relaxed;
   timeout = config.timeout_s;
   parsedOptions.exportEnvironment();
-  allocations = std::make_unique<DeviceAllocations>(
-      chosen.number, parsedOptions.registerMemory.value_or(0) != 0);
   DDPHOOK_RETURN_IF_ERROR(createStreams());
+  chooseMemory(config.allocator);
   DDPHOOK_RETURN_IF_ERROR(collectives.create());
   void *flag = nullptr;
   DDPHOOK_RETURN_IF_ERROR(allocations->allocate(
@@ -79,6 +84,14 @@ Status CudaDevice::open(const ddphook_device_config_t &config) {
                  std::chrono::milliseconds(
                      parsedOptions.watchdogMs.value_or(defaultWatchdogMs)));
   return Status::ok();
+}
+
+void CudaDevice::chooseMemory(const ddphook_allocator_t *allocator) {
+  if (allocator)
+    callers = std::make_unique<CallersMemory>(*allocator, chosen.number, setup);
+  MemorySource &source =
+      parsedOptions.registerMemory.value_or(0) ? ncclMemory : plainMemory();
+  allocations = std::make_unique<DeviceAllocations>(chosen.number, source);
 }
 
 Status CudaDevice::createStreams() {
@@ -105,12 +118,16 @@ Status CudaDevice::createStreams() {
 }
 
 CudaDevice::~CudaDevice() {
-  if (!allocations)
+  if (!own)
     return; // It was refused before it used a GPU.
   CurrentDevice current(chosen.number);
   RelaxedCapture relaxed;
-  if (isStuck())
-    return; // What is stuck may still use all of this.
+  if (allocations && !isIdleAtEnd()) {
+    // What has not ended may still use all of this.
+    for (std::shared_ptr<void> &object : deferredObjects)
+      keepForever(std::move(object));
+    return;
+  }
   if (latch.isSet())
     watchdog.waitForAbortsEnd(Deadline::after(abortSeconds));
   releaseDeferred();
@@ -126,6 +143,17 @@ CudaDevice::~CudaDevice() {
   for (cudaStream_t stream : {comm, own, setup})
     if (stream)
       (void)cudaStreamDestroy(stream);
+}
+
+bool CudaDevice::isIdleAtEnd() {
+  bool is = false;
+  if (isCapturing(&is).isOk() && is) {
+    log(LogLevel::Warn, "GPU " + std::to_string(chosen.number) +
+                            " is closed while a graph is captured from its "
+                            "stream: what its work may use is not freed");
+    return false;
+  }
+  return isDone("closing the GPU");
 }
 
 Status CudaDevice::isCapturing(bool *result) const {
@@ -201,23 +229,47 @@ void CudaDevice::release(void *memory) {
   releaseNow(memory);
 }
 
+void CudaDevice::keepWhileCapturing(std::shared_ptr<void> object) {
+  deferredObjects.push_back(std::move(object));
+}
+
 void CudaDevice::releaseDeferred() {
   for (void *memory : deferred)
     releaseNow(memory);
   deferred.clear();
+  if (deferredObjects.empty())
+    return;
+  const bool isFree = isDone("freeing what was captured");
+  RelaxedCapture relaxed;
+  for (std::shared_ptr<void> &object : deferredObjects)
+    if (!isFree)
+      keepForever(std::move(object));
+  deferredObjects.clear();
+}
+
+bool CudaDevice::isDone(const char *what) {
+  return waitForStreams(/*withComm=*/true, what).isOk() || drain();
 }
 
 void CudaDevice::releaseNow(void *memory) {
   const DeviceAllocations::Block *block = allocations->find(memory);
   if (!block)
     return;
-  // Freeing waits for the device, without a deadline.
-  if (!waitForStreams(/*withComm=*/true, "freeing memory").isOk() && !drain())
+  // CUDA itself would wait for the device, without a deadline, and a caller's
+  // allocator for nothing.
+  if (!isDone("freeing memory"))
     return allocations->abandon(memory);
   for (NcclCommunicator *communicator : communicators)
     communicator->forgetMemory(block->base);
   RelaxedCapture relaxed;
   allocations->release(memory);
+}
+
+void cuda::keepForever(std::shared_ptr<void> object) {
+  static std::mutex mutex;
+  static auto *kept = new std::vector<std::shared_ptr<void>>();
+  std::lock_guard<std::mutex> lock(mutex);
+  kept->push_back(std::move(object));
 }
 
 Status CudaDevice::registerAll(NcclCommunicator *communicator) {
@@ -323,7 +375,8 @@ Status CudaDevice::densify(const void *entries, int64_t parts, int64_t keep,
 }
 
 Status CudaDevice::placesFailure() {
-  if (__atomic_load_n(badPlaces, __ATOMIC_RELAXED) == 0)
+  // None where the device did not open.
+  if (!badPlaces || __atomic_load_n(badPlaces, __ATOMIC_RELAXED) == 0)
     return latch.get();
   return fail(error(DDPHOOK_DATA_LOSS,
                     "expected ascending places of a rank's largest elements, "

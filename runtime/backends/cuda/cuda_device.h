@@ -19,6 +19,7 @@
 #include "failure_latch.h"
 #include "in_flight.h"
 #include "kernels/sparse.h"
+#include "memory_sources.h"
 #include "thread_state.h"
 #include "watchdog.h"
 
@@ -52,6 +53,12 @@ public:
 
   Status allocate(uint64_t bytes, uint64_t alignment, void **memory);
   void release(void *memory);
+  /// Where memory comes from that collectives never see, and so NCCL need not
+  /// know. What is taken there is given back before the device goes.
+  MemorySource &plainMemory() { return callers ? *callers : cudaMemory(); }
+  /// Keeps an object until no graph is captured any more and the GPU has done
+  /// all that it was given until then.
+  void keepWhileCapturing(std::shared_ptr<void> object);
   Status checkAddress(const void *address, const char *argument) const {
     return allocations->check(address, argument);
   }
@@ -96,11 +103,16 @@ public:
 private:
   CudaDevice() = default;
   Status open(const ddphook_device_config_t &config);
+  void chooseMemory(const ddphook_allocator_t *allocator);
   Status createStreams();
   Status waitForStreams(bool withComm, const char *what);
   cudaError_t queryStreams(bool withComm) const;
   /// DATA_LOSS where a densify() that has ended met places that cannot be.
   Status placesFailure();
+  /// Whether the GPU is done with what is to be given back, for which it waits.
+  bool isDone(const char *what);
+  /// The same for the destructor; a capture may still be under way there.
+  bool isIdleAtEnd();
   void releaseNow(void *memory);
   void releaseDeferred();
 
@@ -122,9 +134,12 @@ private:
   SparseScratch *sparse = nullptr;
   int32_t *badPlaces = nullptr;
   void *scratch = nullptr;
+  std::unique_ptr<CallersMemory> callers;
+  NcclMemory ncclMemory;
   std::unique_ptr<DeviceAllocations> allocations;
   /// Given back while a graph was captured, when nothing can be freed.
   std::vector<void *> deferred;
+  std::vector<std::shared_ptr<void>> deferredObjects;
   std::set<NcclCommunicator *> communicators;
   FailureLatch latch;
   /// Of all calls of drain().
@@ -133,6 +148,9 @@ private:
   InFlight collectives;
   Watchdog watchdog{latch, collectives};
 };
+
+/// Keeps what is not destroyed where a search for leaks finds it.
+void keepForever(std::shared_ptr<void> object);
 
 } // namespace ddphook::cuda
 

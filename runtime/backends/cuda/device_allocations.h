@@ -11,6 +11,7 @@
 #define DDPHOOK_RUNTIME_BACKENDS_CUDA_DEVICE_ALLOCATIONS_H
 
 #include "base/status.h"
+#include "kernels/memory_source.h"
 
 #include <cuda_runtime_api.h>
 
@@ -22,16 +23,16 @@ namespace ddphook::cuda {
 class DeviceAllocations {
 public:
   struct Block {
-    /// What CUDA or NCCL gave; begins before the memory where that has to be
+    /// What the source gave; begins before the memory where that has to be
     /// aligned further.
     void *base;
     uint64_t baseBytes;
     uint64_t bytes;
   };
 
-  /// `useNccl`: memory that NCCL can register on all kinds of links.
-  DeviceAllocations(int device, bool useNccl)
-      : device(device), useNccl(useNccl) {}
+  /// `source` outlives it.
+  DeviceAllocations(int device, MemorySource &source)
+      : device(device), source(source) {}
 
   /// Zeroed when it returns, on `stream`, which has nothing else to do: whoever
   /// is given the memory may use it on any stream. RESOURCE_EXHAUSTED says how
@@ -40,7 +41,7 @@ public:
                   void **memory);
   /// Null where nothing was allocated at that address.
   const Block *find(const void *memory) const;
-  /// Frees the memory; waits for the whole device.
+  /// Gives the memory back; nothing on the device uses it any more.
   void release(void *memory);
   /// Forgets the memory without freeing it: the device may still write to it.
   void abandon(void *memory) { blocks.erase(memory); }
@@ -55,7 +56,7 @@ private:
   bool owns(const void *address) const;
 
   const int device;
-  const bool useNccl;
+  MemorySource &source;
   std::map<const void *, Block> blocks;
 };
 

@@ -83,6 +83,10 @@ static Status createDeviceImpl(const ddphook_device_config_t &config,
                  "this one lacks; build it with "
                  "-DDDPHOOK_INSTRUCTION_SETS=ALL",
                  set);
+  if (config.allocator)
+    return error(DDPHOOK_UNSUPPORTED,
+                 "the host backend cannot use options.allocator, which is for "
+                 "memory of a device; leave it null");
   auto result = std::make_unique<ddphook_device>();
   DDPHOOK_RETURN_IF_ERROR(parseTransport(config.transport, &result->transport));
   DDPHOOK_RETURN_IF_ERROR(HostOptions::parse(

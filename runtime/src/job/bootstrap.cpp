@@ -266,6 +266,20 @@ static Status checkHostStore(const ddphook_options_t &options) {
   return Status::ok();
 }
 
+static Status checkAllocator(const ddphook_allocator_t &allocator) {
+  if (allocator.struct_size < sizeof(allocator))
+    return error(DDPHOOK_INVALID_ARGUMENT,
+                 "expected options.allocator->struct_size to be at least %zu, "
+                 "but got %zu",
+                 sizeof(allocator), allocator.struct_size);
+  if (!allocator.alloc || !allocator.free)
+    return error(DDPHOOK_INVALID_ARGUMENT,
+                 "expected options.allocator to have both functions, but %s is "
+                 "null",
+                 allocator.alloc ? "free" : "alloc");
+  return Status::ok();
+}
+
 /// Finds the address at which the store listens, for a job of several ranks.
 static Status findMaster(const ddphook_options_t &options,
                          VariableReader &reader, bool isOneMachine,
@@ -427,6 +441,10 @@ Status ddphook::findPlace(const ddphook_options_t *givenOptions,
     DDPHOOK_RETURN_IF_ERROR(checkOptions(options));
     if (options.store)
       DDPHOOK_RETURN_IF_ERROR(checkHostStore(options));
+    if (options.allocator) {
+      DDPHOOK_RETURN_IF_ERROR(checkAllocator(*options.allocator));
+      result->allocator = *options.allocator;
+    }
   }
   VariableReader reader(environment);
   chooseText(options.backend, "DDPHOOK_BACKEND", reader, &result->backend);

@@ -51,6 +51,8 @@ struct Bootstrap {
   std::string backend = "host";
   std::string transport = "auto";
   std::string backendOptions;
+  /// The host program's memory of the device.
+  std::optional<ddphook_allocator_t> allocator;
   double timeoutSeconds = 300;
   /// What is to be recorded.
   trace::Observation observation;

@@ -184,6 +184,7 @@ Status Context::openBackend() {
   config.timeout_s = place.timeoutSeconds;
   config.threads = threads;
   config.options = place.backendOptions.c_str();
+  config.allocator = place.allocator ? &*place.allocator : nullptr;
   ddphook_backend_error_t message = {};
   DDPHOOK_RETURN_IF_ERROR(fromBackendError(
       backendTable->device_create(&config, &openDevice, &message), message));

@@ -99,6 +99,7 @@ std::string BackendTest::open(Rank &rank, const GroupOptions &options) {
   config.timeout_s = options.timeout;
   config.threads = 3;
   config.options = options.options;
+  config.allocator = options.allocator;
   return rank.show(
       rank.backend->device_create(&config, &rank.device, &rank.error));
 }

@@ -45,6 +45,8 @@ struct GroupOptions {
   uint64_t maxWireBytes = uint64_t(64) << 20;
   uint64_t maxEncodedBytes = 0;
   uint64_t maxGatheredBytes = 0;
+  /// Of all ranks; null: none.
+  const ddphook_allocator_t *allocator = nullptr;
   /// Takes what a rank was told that could not join; else that is a failure.
   std::function<void(int, const std::string &)> onRefusal = {};
 };

@@ -294,6 +294,44 @@ TEST(Bootstrap, InvalidOptions) {
   expectInvalid([](Options &o) { o.timeout_s = NAN; }, "options.timeout_s");
 }
 
+TEST(Bootstrap, Allocator) {
+  ddphook_allocator_t allocator = {};
+  allocator.struct_size = sizeof(allocator);
+  allocator.alloc = [](void *, size_t, int32_t, void *) -> void * {
+    return nullptr;
+  };
+  allocator.free = [](void *, void *, size_t, int32_t, void *) {};
+  ddphook_options_t options = {};
+  options.struct_size = sizeof(options);
+  options.allocator = &allocator;
+  Bootstrap place, none, old;
+  ASSERT_TRUE(find({}, &place, &options).isOk());
+  EXPECT_EQ(place.allocator->alloc, allocator.alloc);
+  ASSERT_TRUE(find({}, &none).isOk());
+  EXPECT_FALSE(none.allocator);
+  // Programs from before it was there do not have it.
+  options.struct_size = offsetof(ddphook_options_t, allocator);
+  ASSERT_TRUE(find({}, &old, &options).isOk());
+  EXPECT_FALSE(old.allocator);
+  options.struct_size = sizeof(options);
+  ddphook_allocator_t bad = allocator;
+  options.allocator = &bad;
+  bad.free = nullptr;
+  EXPECT_EQ(placeOf({}, &options),
+            "INVALID_ARGUMENT: expected options.allocator to have both "
+            "functions, but free is null");
+  bad.alloc = nullptr;
+  EXPECT_EQ(placeOf({}, &options),
+            "INVALID_ARGUMENT: expected options.allocator to have both "
+            "functions, but alloc is null");
+  bad = allocator;
+  bad.struct_size = 8;
+  EXPECT_EQ(placeOf({}, &options),
+            "INVALID_ARGUMENT: expected options.allocator->struct_size to be "
+            "at least " +
+                std::to_string(sizeof(bad)) + ", but got 8");
+}
+
 TEST(Bootstrap, ProcessEnvironment) {
   ::setenv("DDPHOOK_TEST_VARIABLE", "set", 1);
   Environment environment = processEnvironment();

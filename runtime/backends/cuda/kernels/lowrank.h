@@ -27,6 +27,7 @@
 #include "base/dtype.h"
 #include "base/status.h"
 #include "ddphook/runtime/backend.h"
+#include "memory_source.h"
 
 #include <cuda_runtime.h>
 
@@ -38,9 +39,10 @@ namespace ddphook::cuda {
 /// memory live there.
 class MatrixList {
 public:
-  /// Uploads the tables and allocates the scratch; waits for that.
-  /// RESOURCE_EXHAUSTED: no memory.
+  /// Uploads the tables and allocates the scratch, from `memory`, which
+  /// outlives the list; waits for that. RESOURCE_EXHAUSTED: no memory.
   static Status create(const ddphook_matrix_list_t &list, Dtype dtype,
+                       MemorySource &memory,
                        std::unique_ptr<MatrixList> *result);
   virtual ~MatrixList() = default;
 

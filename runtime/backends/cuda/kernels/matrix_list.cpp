@@ -25,9 +25,8 @@ public:
   DeviceMatrixList(Dtype type, MatrixTables tables)
       : type(type), bucket(tables.bucket), largestRank(tables.largestRank),
         tables(std::move(tables)) {}
-  ~DeviceMatrixList() override { (void)cudaFree(memory); }
 
-  Status upload();
+  Status upload(MemorySource &source);
 
   cudaError_t matmul(cudaStream_t stream, ddphook_matmul_kind_t kind,
                      void *matrix, void *p, void *q) override;
@@ -58,7 +57,7 @@ private:
   const int64_t largestRank;
   /// Empty after upload().
   MatrixTables tables;
-  char *memory = nullptr;
+  DeviceBuffer buffer;
   const MatrixEntry *matrices = nullptr;
   const ddphook_piece_t *pieces = nullptr;
   Stage projectStage, transposedStage, sumStage, reconstructStage;
@@ -138,6 +137,7 @@ Status cudaFailure(cudaError_t code, const char *what) {
 } // namespace
 
 Status MatrixList::create(const ddphook_matrix_list_t &list, Dtype type,
+                          MemorySource &memory,
                           std::unique_ptr<MatrixList> *result) {
   int limit = 0;
   if (cudaError_t code = largestSharedBytes(&limit))
@@ -161,7 +161,7 @@ Status MatrixList::create(const ddphook_matrix_list_t &list, Dtype type,
       if (bytes <= shared)
         created->sharedBytes[isP] = std::max(created->sharedBytes[isP], bytes);
     }
-  DDPHOOK_RETURN_IF_ERROR(created->upload());
+  DDPHOOK_RETURN_IF_ERROR(created->upload(memory));
   *result = std::move(created);
   return Status::ok();
 }
@@ -171,7 +171,7 @@ int64_t DeviceMatrixList::workOf(bool isP, const MatrixEntry &matrix) const {
       .value_or(0);
 }
 
-Status DeviceMatrixList::upload() {
+Status DeviceMatrixList::upload(MemorySource &source) {
   matrixCount = static_cast<int64_t>(tables.matrices.size());
   // Four rows of a factor a thread, if there are as many threads.
   threads = 64;
@@ -200,12 +200,11 @@ Status DeviceMatrixList::upload() {
   if (packer.size() == 0)
     return Status::ok();
   if (!tables.wide.empty())
-    DDPHOOK_RETURN_IF_ERROR(WideProducts::create(type, tables.wide, &wide));
-  if (cudaError_t code = cudaMalloc(reinterpret_cast<void **>(&memory),
-                                    static_cast<size_t>(packer.size()))) {
-    memory = nullptr;
-    return cudaFailure(code, "allocating device memory for a matrix list");
-  }
+    DDPHOOK_RETURN_IF_ERROR(
+        WideProducts::create(type, tables.wide, source, &wide));
+  DDPHOOK_RETURN_IF_ERROR(
+      buffer.allocate(source, static_cast<uint64_t>(packer.size())));
+  char *memory = buffer.get();
   if (!packer.tables().empty())
     if (cudaError_t code = uploadAndWait(memory, packer.tables()))
       return cudaFailure(code, "copying a matrix list to the device");

@@ -41,7 +41,6 @@ class CublasProducts final : public WideProducts {
 public:
   CublasProducts(Dtype type, std::vector<MatrixEntry> matrices)
       : type(type), matrices(std::move(matrices)) {}
-  ~CublasProducts() override { (void)cudaFree(workspace); }
 
   cudaError_t multiply(cudaStream_t stream, ddphook_matmul_kind_t kind,
                        const void *matrixIn, void *matrixOut, const void *pIn,
@@ -50,7 +49,7 @@ public:
   const Dtype type;
   const std::vector<MatrixEntry> matrices;
   std::shared_ptr<Cublas> cublas;
-  void *workspace = nullptr;
+  DeviceBuffer workspace;
 
 private:
   /// C = op(A)·op(B), column by column: m x n, the inner dimension k.
@@ -165,16 +164,11 @@ Status sharedCublas(std::shared_ptr<Cublas> *result) {
 
 Status WideProducts::create(Dtype type,
                             const std::vector<MatrixEntry> &matrices,
+                            MemorySource &memory,
                             std::unique_ptr<WideProducts> *result) {
   auto created = std::make_unique<CublasProducts>(type, matrices);
   DDPHOOK_RETURN_IF_ERROR(sharedCublas(&created->cublas));
-  if (cudaError_t code = cudaMalloc(&created->workspace, kWorkspaceBytes)) {
-    (void)cudaGetLastError();
-    created->workspace = nullptr;
-    return error(DDPHOOK_RESOURCE_EXHAUSTED,
-                 "expected device memory for cuBLAS, but got %s",
-                 cudaGetErrorName(code));
-  }
+  DDPHOOK_RETURN_IF_ERROR(created->workspace.allocate(memory, kWorkspaceBytes));
   *result = std::move(created);
   return Status::ok();
 }
@@ -208,9 +202,10 @@ cudaError_t CublasProducts::multiply(cudaStream_t stream,
                                      const void *pIn, void *pOut,
                                      const void *qIn, void *qOut) {
   const std::lock_guard<std::mutex> lock(cublas->mutex);
-  if (cublasStatus_t status = firstOf(
-          {cublasSetStream(cublas->handle, stream),
-           cublasSetWorkspace(cublas->handle, workspace, kWorkspaceBytes)}))
+  if (cublasStatus_t status =
+          firstOf({cublasSetStream(cublas->handle, stream),
+                   cublasSetWorkspace(cublas->handle, workspace.get(),
+                                      kWorkspaceBytes)}))
     return toCudaError(status);
   for (const MatrixEntry &x : matrices) {
     Product product = {};

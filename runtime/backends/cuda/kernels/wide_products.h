@@ -14,6 +14,7 @@
 
 #include "base/status.h"
 #include "matrix_tables.h"
+#include "memory_source.h"
 
 #include <cuda_runtime.h>
 
@@ -24,9 +25,11 @@ namespace ddphook::cuda {
 
 class WideProducts {
 public:
-  /// For the current device. RESOURCE_EXHAUSTED: no memory; UNSUPPORTED: cuBLAS
+  /// For the current device, with a workspace from `memory`, which outlives the
+  /// products. RESOURCE_EXHAUSTED: no memory; UNSUPPORTED: cuBLAS
   /// does not work here.
   static Status create(Dtype type, const std::vector<MatrixEntry> &matrices,
+                       MemorySource &memory,
                        std::unique_ptr<WideProducts> *result);
   virtual ~WideProducts() = default;
 

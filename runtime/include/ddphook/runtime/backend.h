@@ -27,6 +27,7 @@
 #ifndef DDPHOOK_RUNTIME_BACKEND_H
 #define DDPHOOK_RUNTIME_BACKEND_H
 
+#include "ddphook/runtime/allocator.h"
 #include "ddphook/runtime/compiled.h"
 #include "ddphook/runtime/status.h"
 
@@ -41,7 +42,7 @@ extern "C" {
  * and a runtime of different versions, or with tables of different sizes, do
  * not work together; a function more in functions.inc therefore raises nothing.
  */
-#define DDPHOOK_BACKEND_ABI_VERSION 14
+#define DDPHOOK_BACKEND_ABI_VERSION 15
 
 /* A process's use of one device; made by the backend. */
 typedef struct ddphook_device ddphook_device_t;
@@ -93,6 +94,10 @@ typedef struct ddphook_device_config {
   /* "name=value,name=value": what only this backend knows; may be empty. An
    * unknown name is INVALID_ARGUMENT. */
   const char *options;
+  /* Where all memory of the device comes from, or null: allocator.h. Valid
+   * until the device is destroyed. A backend that cannot use it gives
+   * UNSUPPORTED. */
+  const ddphook_allocator_t *allocator;
 } ddphook_device_config_t;
 
 typedef struct ddphook_communicator_config {

@@ -18,6 +18,7 @@
 #ifndef DDPHOOK_RUNTIME_RUNTIME_H
 #define DDPHOOK_RUNTIME_RUNTIME_H
 
+#include "ddphook/runtime/allocator.h"
 #include "ddphook/runtime/compiled.h"
 #include "ddphook/runtime/status.h"
 
@@ -81,6 +82,12 @@ typedef struct ddphook_options {
    * (DDPHOOK_TRACE): docs/tracing.md. Meanwhile each rank has a file beside it,
    * so all ranks pass a name. */
   const char *trace;
+  /* Where this rank's memory of the device comes from; null: from the device's
+   * own functions. The struct is copied; what it points to has to outlive the
+   * context. UNSUPPORTED on backends whose memory is the host's;
+   * INVALID_ARGUMENT together with an option of the backend that asks for
+   * memory of a kind of its own (CUDA: register=1). */
+  const ddphook_allocator_t *allocator;
 } ddphook_options_t;
 
 /* Joins the job: determines rank and world size, connects to the store of rank

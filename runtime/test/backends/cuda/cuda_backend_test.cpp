@@ -41,31 +41,6 @@ INSTANTIATE_TEST_SUITE_P(, CudaBackend,
                          testing::Values(DDPHOOK_TEST_CUDA_BACKEND),
                          [](const auto &info) { return info.param; });
 
-/// A step that was captured from a stream.
-class Graph {
-public:
-  explicit Graph(cudaStream_t stream) : stream(stream) {
-    EXPECT_EQ(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal),
-              cudaSuccess);
-  }
-  void end() {
-    cudaGraph_t graph = nullptr;
-    ASSERT_EQ(cudaStreamEndCapture(stream, &graph), cudaSuccess);
-    ASSERT_EQ(cudaGraphInstantiate(&executable, graph, 0), cudaSuccess);
-    EXPECT_EQ(cudaGraphDestroy(graph), cudaSuccess);
-  }
-  void launch() { EXPECT_EQ(cudaGraphLaunch(executable, stream), cudaSuccess); }
-  ~Graph() {
-    if (executable) {
-      EXPECT_EQ(cudaGraphExecDestroy(executable), cudaSuccess);
-    }
-  }
-
-private:
-  cudaStream_t stream;
-  cudaGraphExec_t executable = nullptr;
-};
-
 constexpr int64_t kCount = 5000;
 
 /// A step with a bit of everything that can be captured: out = the mean of
@@ -113,7 +88,7 @@ TEST_P(CudaBackend, HostMemoryIsRefused) {
     ddphook_collective_t sum = plainSum(16, DDPHOOK_F32);
     auto expect = [&](ddphook_status_t status, const char *argument) {
       EXPECT_EQ(rank.show(status), std::string("INVALID_ARGUMENT: expected "
-                                               "device memory, but got host "
+                                               "memory of GPU 0, but got host "
                                                "memory (argument '") +
                                        argument + "')");
     };

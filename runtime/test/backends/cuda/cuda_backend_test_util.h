@@ -1,20 +1,25 @@
-//===- cuda_backend_test_util.h - a caller's streams and data ---*- C++ -*-===//
+//===- cuda_backend_test_util.h - what a caller has -------------*- C++ -*-===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// What tests of the CUDA backend give it.
+// What tests of the CUDA backend give it: streams, graphs, data.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_TEST_BACKENDS_CUDA_CUDA_BACKEND_TEST_UTIL_H
 #define DDPHOOK_RUNTIME_TEST_BACKENDS_CUDA_CUDA_BACKEND_TEST_UTIL_H
 
+#include "ddphook/runtime/backend.h"
+
 #include <gtest/gtest.h>
 
 #include <cuda_runtime_api.h>
 
+#include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <cstring>
+#include <thread>
 #include <vector>
 
 namespace ddphook::test {
@@ -33,6 +38,70 @@ public:
 
 private:
   cudaStream_t stream = nullptr;
+};
+
+/// Holds up a stream until it is opened; outlives what is in the stream.
+class Gate {
+public:
+  explicit Gate(cudaStream_t stream) {
+    EXPECT_EQ(cudaLaunchHostFunc(stream, wait, this), cudaSuccess);
+  }
+  void open() { isOpen = true; }
+  void openSoon() {
+    opener = std::thread([this] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(30));
+      open();
+    });
+  }
+  ~Gate() {
+    if (opener.joinable())
+      opener.join();
+  }
+
+private:
+  static void wait(void *self) {
+    while (!static_cast<Gate *>(self)->isOpen)
+      std::this_thread::sleep_for(std::chrono::microseconds(100));
+  }
+  std::atomic<bool> isOpen{false};
+  std::thread opener;
+};
+
+/// A step that was captured from a stream.
+class Graph {
+public:
+  explicit Graph(cudaStream_t stream) : stream(stream) {
+    EXPECT_EQ(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal),
+              cudaSuccess);
+  }
+  void end() {
+    cudaGraph_t graph = nullptr;
+    ASSERT_EQ(cudaStreamEndCapture(stream, &graph), cudaSuccess);
+    ASSERT_EQ(cudaGraphInstantiate(&executable, graph, 0), cudaSuccess);
+    EXPECT_EQ(cudaGraphDestroy(graph), cudaSuccess);
+  }
+  void launch() { EXPECT_EQ(cudaGraphLaunch(executable, stream), cudaSuccess); }
+  ~Graph() {
+    if (executable) {
+      EXPECT_EQ(cudaGraphExecDestroy(executable), cudaSuccess);
+    }
+  }
+
+private:
+  cudaStream_t stream;
+  cudaGraphExec_t executable = nullptr;
+};
+
+/// One matrix of 2 x 3, of rank 1.
+struct SmallList {
+  SmallList() {
+    list.struct_size = sizeof(list);
+    list.end = 6;
+    list.matrices = &matrix;
+    list.matrix_count = 1;
+  }
+  ddphook_matrix_t matrix = {0, 0, 0, 2, 3, 1};
+  ddphook_matrix_list_t list = {};
 };
 
 inline std::vector<char> toBytes(const std::vector<float> &values) {

@@ -94,45 +94,6 @@ INSTANTIATE_TEST_SUITE_P(, CudaCaller,
                          testing::Values(DDPHOOK_TEST_CUDA_BACKEND),
                          [](const auto &info) { return info.param; });
 
-/// Holds up a stream until it is opened; outlives what is in the stream.
-class Gate {
-public:
-  explicit Gate(cudaStream_t stream) {
-    EXPECT_EQ(cudaLaunchHostFunc(stream, wait, this), cudaSuccess);
-  }
-  void open() { isOpen = true; }
-  void openSoon() {
-    opener = std::thread([this] {
-      std::this_thread::sleep_for(std::chrono::milliseconds(30));
-      open();
-    });
-  }
-  ~Gate() {
-    if (opener.joinable())
-      opener.join();
-  }
-
-private:
-  static void wait(void *self) {
-    while (!static_cast<Gate *>(self)->isOpen)
-      std::this_thread::sleep_for(std::chrono::microseconds(100));
-  }
-  std::atomic<bool> isOpen{false};
-  std::thread opener;
-};
-
-/// One matrix of 2 x 3, of rank 1.
-struct SmallList {
-  SmallList() {
-    list.struct_size = sizeof(list);
-    list.end = 6;
-    list.matrices = &matrix;
-    list.matrix_count = 1;
-  }
-  ddphook_matrix_t matrix = {0, 0, 0, 2, 3, 1};
-  ddphook_matrix_list_t list = {};
-};
-
 } // namespace
 
 TEST_P(CudaContexts, OnlyOfTheRanksGpu) {

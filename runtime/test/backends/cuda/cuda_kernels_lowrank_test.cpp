@@ -440,7 +440,7 @@ TEST_F(CudaLowRank, emptyLists) {
   ddphook_matrix_list_t none = {};
   none.struct_size = sizeof(none);
   std::unique_ptr<MatrixList> list;
-  ASSERT_TRUE(MatrixList::create(none, Dtype::F32, &list).isOk());
+  ASSERT_TRUE(MatrixList::create(none, Dtype::F32, cudaMemory(), &list).isOk());
   EXPECT_EQ(list->matmul(stream, DDPHOOK_MATMUL_Q, nullptr, nullptr, nullptr),
             cudaSuccess);
   EXPECT_EQ(
@@ -464,7 +464,8 @@ TEST_F(CudaLowRank, refusesWhatDoesNotFit) {
   for (int64_t rank : {int64_t(1), int64_t(1) << 40}) {
     matrix.rank = rank;
     std::unique_ptr<MatrixList> list;
-    const Status status = MatrixList::create(huge, Dtype::F32, &list);
+    const Status status =
+        MatrixList::create(huge, Dtype::F32, cudaMemory(), &list);
     EXPECT_EQ(status.code(), DDPHOOK_RESOURCE_EXHAUSTED) << status.message();
     EXPECT_FALSE(list);
   }

@@ -105,7 +105,7 @@ struct TestList {
 
   std::unique_ptr<MatrixList> create() const {
     std::unique_ptr<MatrixList> result;
-    const Status status = MatrixList::create(list, type, &result);
+    const Status status = MatrixList::create(list, type, cudaMemory(), &result);
     EXPECT_TRUE(status.isOk()) << status.message();
     return result;
   }

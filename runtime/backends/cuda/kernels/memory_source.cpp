@@ -1,0 +1,61 @@
+//===- memory_source.cpp - memory from CUDA -------------------------------===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// cudaMalloc() and cudaFree() as a source.
+//
+//===----------------------------------------------------------------------===//
+#include "memory_source.h"
+
+#include <cuda_runtime_api.h>
+
+#include <cinttypes>
+
+using namespace ddphook;
+using namespace ddphook::cuda;
+
+Status cuda::describeExhaustion(uint64_t bytes) {
+  size_t free = 0, total = 0;
+  (void)cudaGetLastError();
+  if (cudaMemGetInfo(&free, &total) != cudaSuccess) {
+    (void)cudaGetLastError();
+    return error(DDPHOOK_RESOURCE_EXHAUSTED,
+                 "expected %" PRIu64 " bytes of device memory, but there are "
+                 "not as many",
+                 bytes);
+  }
+  return error(DDPHOOK_RESOURCE_EXHAUSTED,
+               "expected %" PRIu64 " bytes of device memory, but %zu of %zu "
+               "are free",
+               bytes, free, total);
+}
+
+namespace {
+
+class CudaMemory final : public MemorySource {
+public:
+  Status take(uint64_t bytes, void **memory) override {
+    cudaError_t code = cudaMalloc(memory, bytes);
+    if (code == cudaSuccess)
+      return Status::ok();
+    *memory = nullptr;
+    if (code == cudaErrorMemoryAllocation)
+      return describeExhaustion(bytes);
+    // Later launches are not to find it.
+    (void)cudaGetLastError();
+    return error(DDPHOOK_INTERNAL, "allocating device memory: %s (%s)",
+                 cudaGetErrorString(code), cudaGetErrorName(code));
+  }
+  void giveBack(void *memory, uint64_t) override {
+    if (cudaFree(memory) != cudaSuccess)
+      (void)cudaGetLastError();
+  }
+};
+
+} // namespace
+
+MemorySource &cuda::cudaMemory() {
+  static CudaMemory memory;
+  return memory;
+}

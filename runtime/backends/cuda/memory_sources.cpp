@@ -1,0 +1,109 @@
+//===- memory_sources.cpp - memory from NCCL and from the caller ----------===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Asks, and looks at what comes.
+//
+//===----------------------------------------------------------------------===//
+#include "memory_sources.h"
+
+#include "cuda_error.h"
+
+#include <cinttypes>
+
+using namespace ddphook;
+using namespace ddphook::cuda;
+
+Status cuda::describeForeign(const void *address, int device,
+                             std::string *what) {
+  cudaPointerAttributes attributes = {};
+  DDPHOOK_RETURN_IF_ERROR(toStatus(
+      cudaPointerGetAttributes(&attributes, address), "looking at an address"));
+  what->clear();
+  switch (attributes.type) {
+  case cudaMemoryTypeManaged:
+    break;
+  case cudaMemoryTypeDevice:
+    if (attributes.device != device)
+      *what = "memory of GPU " + std::to_string(attributes.device);
+    break;
+  case cudaMemoryTypeUnregistered:
+  case cudaMemoryTypeHost:
+    *what = "host memory";
+    break;
+  }
+  return Status::ok();
+}
+
+Status NcclMemory::take(uint64_t bytes, void **memory) {
+  const ncclResult_t result = ncclMemAlloc(memory, bytes);
+  // NCCL does not say whether it was memory that CUDA lacked.
+  if (result == ncclUnhandledCudaError)
+    return describeExhaustion(bytes);
+  return toStatus(result, nullptr, "allocating device memory");
+}
+
+void NcclMemory::giveBack(void *memory, uint64_t) { (void)ncclMemFree(memory); }
+
+bool CallersMemory::isInUse(void *memory, uint64_t bytes) const {
+  char *begin = static_cast<char *>(memory), *end = begin + bytes;
+  // Blocks do not overlap: the last one that begins before `end` ends last.
+  auto next = inUse.lower_bound(end);
+  if (next == inUse.begin())
+    return false;
+  --next;
+  return next->first + next->second > begin;
+}
+
+/// Whether the backend can use what the allocator gave.
+Status CallersMemory::check(void *memory, uint64_t bytes) const {
+  if (reinterpret_cast<uintptr_t>(memory) % kMemoryAlignment != 0)
+    return error(DDPHOOK_INVALID_ARGUMENT,
+                 "expected the caller's allocator to give an address that "
+                 "%" PRIu64 " divides, but got %p",
+                 kMemoryAlignment, memory);
+  // Both ends: a block may be shorter than what was asked for.
+  const char *begin = static_cast<const char *>(memory);
+  std::string foreign;
+  for (const char *end : {begin, begin + bytes - 1}) {
+    DDPHOOK_RETURN_IF_ERROR(describeForeign(end, device, &foreign));
+    if (!foreign.empty())
+      return error(DDPHOOK_INVALID_ARGUMENT,
+                   "expected the caller's allocator to give %" PRIu64
+                   " bytes of memory of GPU %d, but got %s",
+                   bytes, device, foreign.c_str());
+  }
+  // The allocator's own work on the stream, if it has any.
+  return toStatus(cudaStreamSynchronize(stream),
+                  "waiting for memory of the caller's allocator");
+}
+
+Status CallersMemory::take(uint64_t bytes, void **memory) {
+  *memory = nullptr;
+  void *given = allocator.alloc(allocator.user, bytes, device, stream);
+  if (!given)
+    return error(DDPHOOK_RESOURCE_EXHAUSTED,
+                 "expected the caller's allocator to give %" PRIu64
+                 " bytes of memory of GPU %d, but it gave none",
+                 bytes, device);
+  // Not given back: that would free what is in use.
+  if (isInUse(given, bytes))
+    return error(DDPHOOK_INVALID_ARGUMENT,
+                 "expected the caller's allocator to give memory that is free, "
+                 "but got memory at %p that it had given before",
+                 given);
+  Status status = check(given, bytes);
+  if (!status.isOk()) {
+    allocator.free(allocator.user, given, bytes, device, stream);
+    return status;
+  }
+  inUse[static_cast<char *>(given)] = bytes;
+  *memory = given;
+  return Status::ok();
+}
+
+void CallersMemory::giveBack(void *memory, uint64_t bytes) {
+  inUse.erase(static_cast<char *>(memory));
+  allocator.free(allocator.user, memory, bytes, device, stream);
+}

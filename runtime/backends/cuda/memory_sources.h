@@ -1,0 +1,58 @@
+//===- memory_sources.h - memory from NCCL and from the caller --*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// The sources beside CUDA itself. The device is the current one in all calls.
+//
+//===----------------------------------------------------------------------===//
+#ifndef DDPHOOK_RUNTIME_BACKENDS_CUDA_MEMORY_SOURCES_H
+#define DDPHOOK_RUNTIME_BACKENDS_CUDA_MEMORY_SOURCES_H
+
+#include "ddphook/runtime/allocator.h"
+#include "kernels/memory_source.h"
+
+#include <cuda_runtime_api.h>
+
+#include <map>
+#include <string>
+
+namespace ddphook::cuda {
+
+/// What is at `address` if that is no memory which GPU `device` can use, as
+/// "host memory" or "memory of GPU 1"; else empty.
+Status describeForeign(const void *address, int device, std::string *what);
+
+/// Memory that NCCL can register on all kinds of links.
+class NcclMemory final : public MemorySource {
+public:
+  Status take(uint64_t bytes, void **memory) override;
+  void giveBack(void *memory, uint64_t bytes) override;
+};
+
+/// The caller's allocator, whose contract is in allocator.h. Trusts nothing
+/// that it gives.
+class CallersMemory final : public MemorySource {
+public:
+  /// `stream` belongs to the memory, and has no other work.
+  CallersMemory(const ddphook_allocator_t &allocator, int device,
+                cudaStream_t stream)
+      : allocator(allocator), device(device), stream(stream) {}
+
+  Status take(uint64_t bytes, void **memory) override;
+  void giveBack(void *memory, uint64_t bytes) override;
+
+private:
+  Status check(void *memory, uint64_t bytes) const;
+  bool isInUse(void *memory, uint64_t bytes) const;
+
+  const ddphook_allocator_t allocator;
+  const int device;
+  const cudaStream_t stream;
+  /// The bytes at every address that has not been given back.
+  std::map<char *, uint64_t> inUse;
+};
+
+} // namespace ddphook::cuda
+
+#endif // DDPHOOK_RUNTIME_BACKENDS_CUDA_MEMORY_SOURCES_H
