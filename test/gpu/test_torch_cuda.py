@@ -235,6 +235,42 @@ def test_another_stream(run, streams):
     run(_streams)
 
 
+@contextlib.contextmanager
+def _counted(rank, place):
+    """How many bytes PyTorch's allocator has given, itself or its stand-in."""
+    if place.type == "cuda":
+        yield lambda: torch.cuda.memory_allocated(place)
+        return
+    import staged
+
+    with staged.lent(rank) as lender:
+        yield lambda: lender.allocated
+
+
+def _allocator(rank, place, group):
+    import ddphook.torch
+
+    with _counted(rank, place) as allocated:
+        model = make("mlp", place, group)
+        models.train(model, rank, 1)  # Gradients have their memory now.
+        before = allocated()
+        with ddphook.torch.register(model, "powersgd", **POWERSGD) as handle:
+            models.train(model, rank, STEPS)
+            size = sum(
+                value.nbytes
+                for values in handle.state_dict()["states"].values()
+                for value in values.values()
+                if value.is_floating_point()
+            )
+            assert size > 0
+            assert allocated() >= before + size
+        assert allocated() <= before
+
+
+def test_memory_is_pytorchs(run):
+    run(_allocator)
+
+
 def _refusals(rank, place, group):
     import ddphook.torch
 

@@ -26,6 +26,7 @@ class Staged:
     memory = torch.device("cpu")
     target = "cuda"
     backend = "cuda_emulated"
+    allocator = None
 
     def __init__(self, number):
         os.environ["EMULATED_CUDA_DEVICES"] = str(DEVICES)
@@ -106,6 +107,63 @@ class Late(Staged):
         self.waited += 1
         for address, copy in end:
             ctypes.memmove(address, copy, len(copy))
+
+
+class Lender:
+    """In place of PyTorch's caching allocator: poisoned memory of a second context on
+    the emulated device."""
+
+    def __init__(self, number):
+        self.number = number
+        self.sizes = {}
+        self.allocations = 0
+        self.fail_at = 0  # The number of the allocation, from 1; 0: none.
+        os.environ["EMULATED_CUDA_DEVICES"] = str(DEVICES)
+        self.context = _runtime.Context(
+            0, 1, None, 60.0, Staged.backend, f"device={number}"
+        )
+
+    @property
+    def allocated(self):
+        return sum(self.sizes.values())
+
+    def alloc(self, size, device, stream):
+        assert size > 0
+        assert device == self.number
+        assert stream > 0
+        self.allocations += 1
+        if self.allocations == self.fail_at:
+            raise torch.OutOfMemoryError(f"no {size} bytes")
+        memory = ctypes.c_void_p()
+        rt, handle = _runtime.library(), self.context.handle
+        length = ctypes.c_size_t(size)
+        _runtime.check(rt.ddphook_memory_alloc(handle, length, ctypes.byref(memory)))
+        poison = (ctypes.c_char * size).from_buffer_copy(b"\x7f" * size)
+        self.context.write_memory(memory.value, poison)
+        self.sizes[memory.value] = size
+        return memory.value
+
+    def delete(self, address):
+        size = ctypes.c_size_t(self.sizes.pop(address))
+        rt, memory = _runtime.library(), ctypes.c_void_p(address)
+        rt.ddphook_memory_free(self.context.handle, memory, size)
+
+
+@contextlib.contextmanager
+def lent(number):
+    """Devices with this number have the memory of a lender, to which all comes back."""
+    lender = Lender(number)
+    functions = {
+        "caching_allocator_alloc": lender.alloc,
+        "caching_allocator_delete": lender.delete,
+    }
+    with (
+        mock.patch.multiple(torch.cuda, **functions),
+        mock.patch.object(Staged, "allocator", _device.CachingAllocator()),
+    ):
+        yield lender
+    assert lender.sizes == {}
+    lender.context.destroy()
 
 
 def bytes_of(tensor):

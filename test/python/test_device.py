@@ -40,6 +40,12 @@ HOOKS = [
     ("topk", {"density": 0.1}),
     ("powersgd", {"start_powerSGD_iter": 2, "exempt": "bias"}),
 ]
+# Those that have kinds of memory that the others have not.
+LENT_HOOKS = [
+    ("powersgd", {"start_powerSGD_iter": 2}),
+    ("int8", {}),
+    ("topk", {"density": 0.1}),
+]
 
 
 def _every_hook(rank, name, hooks, ddp_options):
@@ -93,6 +99,71 @@ def test_every_hook(world):
 def test_other_parameters(name):
     hooks = [("fp16", {}), ("int8", {}), ("powersgd", {"start_powerSGD_iter": 2})]
     ranks.run(2, _every_hook, name, hooks, BUCKETS)
+
+
+def _lent_memory(rank):
+    """States are PyTorch's allocator's, as the rest of what modules have there."""
+    import ddphook.torch
+    import staged
+
+    for hook, options in LENT_HOOKS:
+        host = models.make("mlp", rank, **BUCKETS)
+        with ddphook.torch.register(host, hook, **options):
+            expected = models.train(host, rank, STEPS)
+        ours = models.make("mlp", rank, **BUCKETS)
+        with staged.lent(rank) as lender:
+            with staged.registered(ours, rank, hook, **options) as handle:
+                assert lender.allocated > 0, "the device's own memory"
+                before = lender.allocated
+                got = models.train(ours, rank, STEPS)
+                states = handle.state_dict()["states"]
+                size = sum(
+                    value.nbytes
+                    for values in states.values()
+                    for value in values.values()
+                    if value.is_floating_point()
+                )
+                assert lender.allocated >= before + size, hook
+            assert lender.allocated == 0, hook
+        _check_parameters(got, expected, f"{hook}, {options}")
+
+
+@pytest.mark.parametrize("world", [1, 2])
+def test_memory_is_pytorchs(world):
+    ranks.run(world, _lent_memory)
+
+
+def _no_memory(rank):
+    """Whichever allocation fails, what PyTorch raised is the cause of an error."""
+    import ddphook
+    import staged
+
+    failures = 0
+    for number in range(1, 50):
+        model = models.make("mlp", rank)
+        with staged.lent(rank) as lender:
+            lender.fail_at = number
+            try:
+                with staged.registered(model, rank, "powersgd", start_powerSGD_iter=2):
+                    models.train(model, rank, 3)
+            except ddphook.ResourceExhaustedError as error:
+                # When the job is joined.
+                assert "the caller's allocator to give" in str(error)
+                assert isinstance(error.__cause__, torch.OutOfMemoryError)
+            except RuntimeError as error:
+                # In backward(), which knows no other kind.
+                assert "ResourceExhaustedError" in str(error), error
+                assert "the caller's allocator to give" in str(error)
+            else:
+                assert lender.allocations < number
+                assert failures > 5
+                return
+            failures += 1
+    raise AssertionError("expected that all memory was given at last")
+
+
+def test_memory_that_pytorch_lacks():
+    ranks.run(1, _no_memory)
 
 
 def _resumes(rank):
@@ -237,6 +308,12 @@ def test_what_is_called_of_a_gpu(monkeypatch):
         begun = device.begin([array])
         device.run(calls.module, [array], begun)
         device.finish(calls.future, array)
+        device.allocator.alloc(100, 1, 5)
+        device.allocator.free(8192, 100, 1, 5)
+        monkeypatch.setenv("DDPHOOK_BACKEND_OPTIONS", "roots=2,register=0")
+        assert _device.Cuda(memory).allocator is not None
+        monkeypatch.setenv("DDPHOOK_BACKEND_OPTIONS", "register=1,roots=2")
+        assert _device.Cuda(memory).allocator is None, "NCCL allocates it"
     assert device.backend_options == "roots=2,device=1"
     assert (device.backend, device.target, device.memory) == ("cuda", "cuda", memory)
     assert calls.mock_calls == [
@@ -253,4 +330,8 @@ def test_what_is_called_of_a_gpu(monkeypatch):
         mock.call.cuda.stream().__enter__(),
         mock.call.future.set_result(array),
         mock.call.cuda.stream().__exit__(None, None, None),
+        mock.call.cuda.caching_allocator_alloc(100, 1, 5),
+        mock.call.cuda.caching_allocator_delete(8192),
+        mock.call.cuda.Stream(memory),
+        mock.call.cuda.Stream(memory),
     ]

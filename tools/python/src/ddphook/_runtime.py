@@ -12,6 +12,7 @@ import contextlib
 import ctypes
 import functools
 import json
+import logging
 import os
 import tempfile
 from collections.abc import Iterator
@@ -20,7 +21,9 @@ from ctypes import c_void_p
 from typing import Any, Protocol
 
 from ddphook import _libraries
-from ddphook._errors import DataLossError, InternalError, from_status
+from ddphook._errors import DataLossError, Error, InternalError, from_status
+
+_log = logging.getLogger("ddphook")
 
 ABI_VERSION = 5
 
@@ -55,6 +58,34 @@ class Store(Protocol):
         """Waits for a value; none if it does not come in time."""
 
 
+_Alloc = ctypes.CFUNCTYPE(c_void_p, c_void_p, c_size_t, c_int32, c_void_p)
+_Free = ctypes.CFUNCTYPE(None, c_void_p, c_void_p, c_size_t, c_int32, c_void_p)
+
+
+class _Allocator(ctypes.Structure):
+    """``ddphook_allocator_t``."""
+
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("user", c_void_p),
+        ("alloc", _Alloc),
+        ("free", _Free),
+    ]
+
+
+class Allocator(Protocol):
+    """Where memory of a device comes from: ``ddphook/runtime/allocator.h``.
+
+    Called by the thread that has the context.
+    """
+
+    def alloc(self, size: int, device: int, stream: int) -> int:
+        """The address of some memory; 0, or an exception, if there is none."""
+
+    def free(self, address: int, size: int, device: int, stream: int) -> None:
+        """Takes memory back."""
+
+
 class Options(ctypes.Structure):
     """``ddphook_options_t``."""
 
@@ -70,6 +101,8 @@ class Options(ctypes.Structure):
         ("master_port", c_int32),
         ("backend_options", c_char_p),
         ("store", POINTER(_Store)),
+        ("trace", c_char_p),
+        ("allocator", POINTER(_Allocator)),
     ]
 
 
@@ -160,6 +193,8 @@ class Context:
         Deadline of every operation that waits for a peer, in seconds.
     backend, backend_options
         As ``ddphook_options_t`` has them; empty for those of the environment.
+    allocator
+        Of the device's memory; by default the device's own.
 
     Raises
     ------
@@ -175,6 +210,7 @@ class Context:
         timeout_s: float,
         backend: str = "",
         backend_options: str = "",
+        allocator: Allocator | None = None,
     ) -> None:
         options = Options()
         options.struct_size = ctypes.sizeof(Options)
@@ -185,13 +221,25 @@ class Context:
         options.backend_options = backend_options.encode() or None
         table, failures = _table_of(store)
         options.store = ctypes.pointer(table)
+        # The runtime calls it until the context is gone.
+        self._lender = None if allocator is None else _Lender(allocator)
+        if self._lender is not None:
+            options.allocator = ctypes.pointer(self._lender.table)
         self._handle = c_void_p()
         status = library().ddphook_context_create(
             ctypes.byref(options), ctypes.byref(self._handle)
         )
         if status and failures:
             raise failures[0]
-        check(status)
+        self.check(status)
+
+    def check(self, status: int) -> None:
+        """As ``check``; what the allocator raised meanwhile is the cause."""
+        cause = None if self._lender is None else self._lender.take_failure()
+        try:
+            check(status)
+        except Error as error:
+            raise error from cause
 
     @property
     def handle(self) -> c_void_p:
@@ -224,6 +272,35 @@ class Context:
         handle, self._handle = self._handle, c_void_p()
         if handle:
             library().ddphook_context_destroy(handle)
+
+
+class _Lender:
+    """An allocator as the runtime takes it."""
+
+    def __init__(self, allocator: Allocator) -> None:
+        self._failure: BaseException | None = None
+
+        @_Alloc
+        def alloc(_: int, size: int, device: int, stream: int | None) -> int:
+            try:
+                return allocator.alloc(size, device, stream or 0)
+            except BaseException as error:  # noqa: BLE001 - told by Context.check.
+                self._failure = error
+                return 0
+
+        @_Free
+        def free(_: int, address: int, size: int, device: int, stream: int) -> None:
+            try:
+                allocator.free(address, size, device, stream or 0)
+            except BaseException:  # noqa: BLE001 - nobody else is told.
+                _log.exception("memory of GPU %d was not given back", device)
+
+        self.table = _Allocator(ctypes.sizeof(_Allocator), None, alloc, free)
+
+    def take_failure(self) -> BaseException | None:
+        """What ``alloc`` has raised since the last call."""
+        failure, self._failure = self._failure, None
+        return failure
 
 
 def _table_of(store: Store) -> tuple[_Store, list[BaseException]]:
@@ -343,7 +420,7 @@ class Module:
         module = self._object.module
         self._address = ctypes.addressof(module)
         try:
-            check(library().ddphook_module_load(context.handle, self._address))
+            context.check(library().ddphook_module_load(context.handle, self._address))
         except Exception:
             self._object.close()
             raise

@@ -36,12 +36,15 @@ class Device(Protocol):
         What modules are compiled for, as the compiler calls it; empty for the host.
     backend, backend_options
         Of the runtime; empty for those of the environment.
+    allocator
+        Of the memory that modules have there; none for the runtime's own.
     """
 
     memory: torch.device
     target: str
     backend: str
     backend_options: str
+    allocator: _runtime.Allocator | None
 
     def attach(self, context: _runtime.Context) -> None:
         """Called once, when the job has been joined."""
@@ -89,6 +92,7 @@ class Host:
 
     memory = torch.device("cpu")
     target = backend = backend_options = ""
+    allocator = None
 
     def __init__(self) -> None:
         self._flat = FlatMemory()
@@ -133,6 +137,30 @@ class Host:
         pass
 
 
+class CachingAllocator:
+    """PyTorch's memory of GPUs, which its statistics and limits count.
+
+    A block belongs to the stream that it was allocated for: others never get it
+    before that stream has come to it.
+    """
+
+    def alloc(self, size: int, device: int, stream: int) -> int:
+        address: int = torch.cuda.caching_allocator_alloc(size, device, stream)
+        return address
+
+    def free(self, address: int, size: int, device: int, stream: int) -> None:
+        torch.cuda.caching_allocator_delete(address)
+
+
+def _asks_for_registered_memory(options: str) -> bool:
+    """Whether NCCL is to allocate the memory, which no other allocator can."""
+    entries = (entry.partition("=") for entry in options.split(","))
+    return any(
+        name.strip() == "register" and value.strip() != "0"
+        for name, _, value in entries
+    )
+
+
 class Cuda:
     """A GPU. Modules run on a stream of their own, beside the backward pass.
 
@@ -153,6 +181,11 @@ class Cuda:
         # The number is that of the GPUs that this process sees, as PyTorch counts.
         options = [given] if given else []
         self.backend_options = ",".join([*options, f"device={memory.index}"])
+        self.allocator = (
+            None
+            if _asks_for_registered_memory(self.backend_options)
+            else CachingAllocator()
+        )
         self._stream: Any = torch.cuda.Stream(memory)
 
     def attach(self, context: _runtime.Context) -> None:
@@ -256,7 +289,7 @@ def device_at(memory: torch.device) -> Device:
 
 def join(meeting: Meeting, device: Device) -> _runtime.Context:
     """The context of a job on a device, by its own thread; collective."""
-    context = meeting.join(device.backend, device.backend_options)
+    context = meeting.join(device.backend, device.backend_options, device.allocator)
     try:
         device.attach(context)
     except BaseException:

@@ -135,7 +135,12 @@ class Meeting:
                     f"rank 0 has {name} '{texts[0]}', but rank {rank} has '{text}'"
                 )
 
-    def join(self, backend: str = "", backend_options: str = "") -> _runtime.Context:
+    def join(
+        self,
+        backend: str = "",
+        backend_options: str = "",
+        allocator: _runtime.Allocator | None = None,
+    ) -> _runtime.Context:
         """Creates the context; collective."""
         return _runtime.Context(
             self.rank,
@@ -144,4 +149,5 @@ class Meeting:
             self.timeout_s,
             backend,
             backend_options,
+            allocator,
         )
