@@ -299,7 +299,7 @@ compile() { # directory targets…
 # What needs the GPU, and nothing else. Then the list of tests, as in a bundle.
 compile_cuda() {
   local result=0 tests
-  local kinds='gpu_cuda|cuda_backend_gpu|backend_(conf|coll|enc|exch|sparse)'
+  local kinds='gpu_cuda|cuda_[a-z]+_gpu|backend_(conf|coll|enc|exch|sparse)'
   mapfile -t tests < <(cmake --build "$work/build" --target help |
     grep -oE "ddphook-($kinds)[a-z_]*_test\b" | sort -u)
   compile "$work/build" ddphook_rt ddphook_backend_cuda ddphook-exec ddphook-bench \

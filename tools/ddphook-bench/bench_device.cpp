@@ -3,11 +3,11 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// The kernels of a backend and the local work of hooks on its device, against
-// PyTorch on the same device and against a copy of as many bytes within its
-// memory, which is the roofline of everything here. Large arrays and all copies
-// are larger than a GPU's second-level cache, so caches need no flushing; small
-// ones show what a call costs the host.
+// The kernels of a backend and the local work of hooks on its device, call by
+// call and as graphs, against PyTorch on the same device and against a copy of
+// as many bytes within its memory, which is the roofline of everything here.
+// Large arrays and all copies are larger than a GPU's second-level cache, so
+// caches need no flushing; small ones show what a call costs the host.
 //
 //===----------------------------------------------------------------------===//
 #include "benches.h"
@@ -72,6 +72,34 @@ struct Bench {
   TorchProcess *torch; ///< none: no baseline
   Report &report;
 };
+
+/// Works, and the graphs that some of them launch.
+struct Works {
+  std::vector<Work> list;
+  std::vector<std::unique_ptr<DeviceGraph>> graphs;
+};
+
+/// Adds a work and, where the device has graphs, the same as a graph. `verify`
+/// compares what a body leaves behind, and is told how it is called.
+using Verify = std::function<Status(const Body &, const std::string &)>;
+Status addWork(Bench &bench, Work work, const Verify &verify, Works *works) {
+  const std::string name = work.name + ", as a graph";
+  const int64_t bytes = work.bytes;
+  const Body body = work.body;
+  if (verify)
+    DDPHOOK_RETURN_IF_ERROR(verify(body, work.name));
+  works->list.push_back(std::move(work));
+  std::unique_ptr<DeviceGraph> graph;
+  DDPHOOK_RETURN_IF_ERROR(bench.stream.capture(body, &graph));
+  if (!graph)
+    return Status::ok();
+  const Body replay = [graph = graph.get()] { return graph->launch(); };
+  works->graphs.push_back(std::move(graph));
+  if (verify)
+    DDPHOOK_RETURN_IF_ERROR(verify(replay, name));
+  works->list.push_back({name, bytes, replay, "", ""});
+  return Status::ok();
+}
 
 /// Measures works in turns with PyTorch. The first one is the copy.
 Status measure(Bench &bench, const std::vector<Work> &works, Section &section) {
@@ -140,6 +168,14 @@ public:
           this_->device.get(), a, b, out, n, DDPHOOK_F32, &this_->message));
     };
   }
+  Body encodingError(const void *in, void *out, int64_t n, int32_t encoding,
+                     int64_t block) {
+    return [=, this_ = this] {
+      return this_->check(this_->device.table().encoding_error(
+          this_->device.get(), in, out, n, DDPHOOK_F32, encoding, block,
+          &this_->message));
+    };
+  }
   Body allReduce(ddphook_communicator_t *group, Dtype wire, const void *in,
                  void *out, int64_t n) {
     return [=, this_ = this] {
@@ -196,25 +232,36 @@ private:
   ddphook_communicator_t *group = nullptr;
 };
 
-/// So many elements at the end of an array are compared.
-constexpr int64_t kMostCompared = 1 << 24;
+/// So many elements at the end of an array are compared. No block of a code
+/// begins before them and ends in them.
+constexpr int64_t kMostCompared = 1 << 22;
 
-/// Compares what a call left in `out` with scalar code.
+int64_t firstCompared(int64_t n) {
+  return std::max<int64_t>(n - kMostCompared, 0) / 4096 * 4096;
+}
+
+/// Compares what a call left in `out` with `expected`, of the last elements.
 Status verify(const DeviceArray &out, int64_t n, const Body &body,
-              const std::function<float(float)> &expected,
-              const std::string &what, Report &report) {
-  const int64_t count = std::min(n, kMostCompared), first = n - count;
-  std::vector<float> got(static_cast<size_t>(count));
+              const std::vector<float> &expected, const std::string &what,
+              Report &report) {
+  const auto count = static_cast<int64_t>(expected.size());
+  const int64_t first = n - count;
+  std::vector<float> got(expected.size());
   std::memset(got.data(), 0xff, static_cast<size_t>(4 * count));
   DDPHOOK_RETURN_IF_ERROR(out.write(got.data(), 4 * count, 4 * first));
   DDPHOOK_RETURN_IF_ERROR(body());
   DDPHOOK_RETURN_IF_ERROR(out.read(got.data(), 4 * count, 4 * first));
-  bool right = true;
-  for (int64_t i = 0; i < count; ++i)
-    right &=
-        got[static_cast<size_t>(i)] == expected(inputElement(first + i, 0));
-  report.verified(what, right);
+  report.verified(what, got == expected);
   return Status::ok();
+}
+
+/// What scalar code makes of the last elements of the input.
+std::vector<float> expectedOf(int64_t n,
+                              const std::function<float(float)> &function) {
+  std::vector<float> values;
+  for (int64_t i = firstCompared(n); i < n; ++i)
+    values.push_back(function(inputElement(i, 0)));
+  return values;
 }
 
 std::string sizeOf(int64_t elements) {
@@ -240,6 +287,30 @@ struct Arrays {
   }
 };
 
+/// What hooks encode with, as docs/quantization.md names it.
+struct NamedEncoding {
+  const char *name;
+  int32_t encoding;
+  int64_t block;
+};
+constexpr NamedEncoding kEncodings[] = {
+    {"int8", DDPHOOK_ENCODING_I8, 256},
+    {"int4", DDPHOOK_ENCODING_I4, 64},
+    {"fp8", DDPHOOK_ENCODING_F8E4M3FN, 256}};
+
+/// What the host's backend makes of the last elements: backends agree in every
+/// bit.
+Status lossOnHost(int64_t n, const NamedEncoding &encoding,
+                  std::vector<float> *expected) {
+  std::unique_ptr<WorkDevice> host;
+  DDPHOOK_RETURN_IF_ERROR(WorkDevice::open("host", /*threads=*/1, &host));
+  const std::vector<float> in = expectedOf(n, [](float v) { return v; });
+  expected->resize(in.size());
+  return Calls(*host).encodingError(in.data(), expected->data(),
+                                    static_cast<int64_t>(in.size()),
+                                    encoding.encoding, encoding.block)();
+}
+
 Status benchElements(Bench &bench, const Arrays &arrays, int64_t n) {
   Report &report = bench.report;
   GroupOfOne group(bench.device);
@@ -254,47 +325,67 @@ Status benchElements(Bench &bench, const Arrays &arrays, int64_t n) {
   void *const x = arrays.in->as<void>(), *const y = arrays.out->as<void>();
   void *const h = arrays.half->as<void>();
   const std::string size = sizeOf(n) + ", ";
-  std::vector<Work> works = {
-      {"copy", 8 * n, calls.copy(y, x, 4 * n), "copy", ""}};
+  Works works;
+  works.list.push_back({"copy", 8 * n, calls.copy(y, x, 4 * n), "copy", ""});
+  auto leaves = [&](std::vector<float> expected) -> Verify {
+    return [&, expected = std::move(expected)](const Body &body,
+                                               const std::string &name) {
+      return verify(*arrays.out, n, body, expected, size + name, report);
+    };
+  };
   for (auto [name, type] :
        {std::pair<const char *, Dtype>("f16", Dtype::F16),
         std::pair<const char *, Dtype>("bf16", Dtype::BF16)}) {
     const Body compress = calls.cast(x, Dtype::F32, h, type, n);
     const Body decompress = calls.cast(h, type, y, Dtype::F32, n);
-    auto rounded = [type = type](float v) { return roundScalar(v, type); };
-    DDPHOOK_RETURN_IF_ERROR(compress());
-    DDPHOOK_RETURN_IF_ERROR(verify(*arrays.out, n, decompress, rounded,
-                                   size + "cast to " + name + " and back",
-                                   report));
     const Body hook = calls.allReduce(group.get(), type, x, y, n);
     const std::string hookName = type == Dtype::F16 ? "fp16" : "bf16";
-    DDPHOOK_RETURN_IF_ERROR(verify(*arrays.out, n, hook, rounded,
-                                   size + hookName + " hook in a group of one",
-                                   report));
-    works.push_back(
-        {std::string("cast f32 to ") + name, 6 * n, compress, "cast", name});
-    works.push_back({std::string("cast ") + name + " to f32", 6 * n, decompress,
-                     "decompress", name});
-    works.push_back(
-        {hookName + " hook, local work", 12 * n, hook, "hook", hookName});
+    const Verify rounds = leaves(
+        expectedOf(n, [type = type](float v) { return roundScalar(v, type); }));
+    // A cast to 16 bits is right where the cast back gives what it has to.
+    const Verify castRounds = [&](const Body &body, const std::string &what) {
+      return rounds(
+          [&] {
+            DDPHOOK_RETURN_IF_ERROR(body());
+            return decompress();
+          },
+          what);
+    };
+    DDPHOOK_RETURN_IF_ERROR(addWork(
+        bench,
+        {std::string("cast f32 to ") + name, 6 * n, compress, "cast", name},
+        castRounds, &works));
+    DDPHOOK_RETURN_IF_ERROR(addWork(bench,
+                                    {std::string("cast ") + name + " to f32",
+                                     6 * n, decompress, "decompress", name},
+                                    rounds, &works));
+    DDPHOOK_RETURN_IF_ERROR(addWork(
+        bench, {hookName + " hook, local work", 12 * n, hook, "hook", hookName},
+        rounds, &works));
   }
-  const Body half2 = calls.divide(x, y, n, 2);
-  DDPHOOK_RETURN_IF_ERROR(verify(
-      *arrays.out, n, half2, [](float v) { return v / 2; }, size + "division",
-      report));
-  works.push_back({"divide f32", 8 * n, half2, "divide", ""});
-  const Body twice = calls.add(x, x, y, n);
-  DDPHOOK_RETURN_IF_ERROR(verify(
-      *arrays.out, n, twice, [](float v) { return v + v; }, size + "addition",
-      report));
+  for (const NamedEncoding &encoding : kEncodings) {
+    std::vector<float> expected;
+    DDPHOOK_RETURN_IF_ERROR(lossOnHost(n, encoding, &expected));
+    DDPHOOK_RETURN_IF_ERROR(addWork(
+        bench,
+        {std::string("what ") + encoding.name + " loses", 8 * n,
+         calls.encodingError(x, y, n, encoding.encoding, encoding.block), "",
+         ""},
+        leaves(std::move(expected)), &works));
+  }
+  DDPHOOK_RETURN_IF_ERROR(addWork(
+      bench, {"divide f32", 8 * n, calls.divide(x, y, n, 2), "divide", ""},
+      leaves(expectedOf(n, [](float v) { return v / 2; })), &works));
   // One array read twice moves once.
-  works.push_back({"add f32 to itself", 8 * n, twice, "", ""});
+  DDPHOOK_RETURN_IF_ERROR(addWork(
+      bench, {"add f32 to itself", 8 * n, calls.add(x, x, y, n), "", ""},
+      leaves(expectedOf(n, [](float v) { return v + v; })), &works));
 
   Section &section = report.addSection(
       "element-wise kernels on '" + bench.options.device + "', arrays of " +
           sizeOf(n) + "; GB/s of what has to move",
       {"PyTorch"});
-  return measure(bench, works, section);
+  return measure(bench, works.list, section);
 }
 
 /// Whether PowerSGD compresses the first tensor, a matrix, at that rank.
@@ -303,60 +394,70 @@ bool isCompressed(const BucketShape &shape, int64_t rank) {
   return 2 * rank * (matrix[0] + matrix[1]) < matrix[0] * matrix[1];
 }
 
+/// A bucket under PowerSGD: of a rank, and taken through the stages in groups
+/// of so many MiB, or of 0: as a whole.
+struct LowRankCase {
+  int64_t rank;
+  int64_t groupMb;
+};
+
 Status benchLowRank(Bench &bench, const Arrays &arrays, int64_t arrayElements,
-                    const BucketShape &shape) {
+                    const BucketShape &shape,
+                    const std::vector<LowRankCase> &cases) {
   const int64_t n = shape.elements();
+  const int64_t bytes = kPowerSgdBytesPerElement * n;
   Report &report = bench.report;
   Calls calls(bench.device);
-  std::vector<Work> works = {
-      {"copy of " + sizeOf(arrayElements), 8 * arrayElements,
-       calls.copy(arrays.out->as<void>(), arrays.in->as<void>(),
-                  4 * arrayElements),
-       "", ""}};
+  Works works;
+  works.list.push_back({"copy of " + sizeOf(arrayElements), 8 * arrayElements,
+                        calls.copy(arrays.out->as<void>(),
+                                   arrays.in->as<void>(), 4 * arrayElements),
+                        "", ""});
   std::vector<std::unique_ptr<PowerSgdBucket>> buckets;
-  std::vector<std::unique_ptr<DeviceGraph>> graphs;
-  for (int64_t rank : {1, 4, 8, 32}) {
-    if (!isCompressed(shape, rank))
+  for (const LowRankCase &each : cases) {
+    if (!isCompressed(shape, each.rank))
       continue;
-    const std::string name = "rank " + std::to_string(rank);
+    std::string name = "rank " + std::to_string(each.rank);
+    if (cases.front().rank == cases.back().rank)
+      name = "group-mb " + std::to_string(each.groupMb) + ", " + name;
     const std::string kind = nlohmann::json{
         {"shapes", shape.tensors},
-        {"rank", rank},
+        {"rank", each.rank},
         {"together", false}}.dump();
-    buckets.push_back(
-        std::make_unique<PowerSgdBucket>(bench.device, shape, rank, n));
+    // Of a bucket of 25 MiB a MiB has these.
+    const int64_t mib = bench.options.elements() / 25;
+    buckets.push_back(std::make_unique<PowerSgdBucket>(
+        bench.device, shape, each.rank,
+        each.groupMb == 0 ? n : std::max<int64_t>(each.groupMb * mib, 1)));
     PowerSgdBucket &bucket = *buckets.back();
     DDPHOOK_RETURN_IF_ERROR(bucket.prepare());
-    DDPHOOK_RETURN_IF_ERROR(bucket.step());
-    bool right = false;
-    DDPHOOK_RETURN_IF_ERROR(checkFirstStep(bucket, &right));
-    report.verified(shape.name + ", " + name + ": result and error", right);
-    if (bench.torch) {
-      TorchAnswer answer;
-      DDPHOOK_RETURN_IF_ERROR(
-          bench.torch->run("powersgd", kind, Caches::Warm, 0, &answer));
-      std::vector<double> ours;
-      DDPHOOK_RETURN_IF_ERROR(bucket.describe(&ours));
-      report.verified(shape.name + ", " + name + " against PyTorch",
-                      areNear(ours, answer.values));
-    }
-    const int64_t bytes = kPowerSgdBytesPerElement * n;
-    auto step = [&bucket] { return bucket.step(); };
-    works.push_back({name, bytes, step, "powersgd", kind});
-    std::unique_ptr<DeviceGraph> graph;
-    DDPHOOK_RETURN_IF_ERROR(bench.stream.capture(step, &graph));
-    if (!graph)
+    const Verify isFirstStep = [&](const Body &body, const std::string &how) {
+      bool right = false;
+      DDPHOOK_RETURN_IF_ERROR(bucket.reset());
+      DDPHOOK_RETURN_IF_ERROR(body());
+      DDPHOOK_RETURN_IF_ERROR(checkFirstStep(bucket, &right));
+      report.verified(shape.name + ", " + how, right);
+      return Status::ok();
+    };
+    DDPHOOK_RETURN_IF_ERROR(addWork(
+        bench,
+        {name, bytes, [&bucket] { return bucket.step(); }, "powersgd", kind},
+        isFirstStep, &works));
+    if (!bench.torch)
       continue;
-    graphs.push_back(std::move(graph));
-    works.push_back(
-        {name + ", as a graph", bytes,
-         [replay = graphs.back().get()] { return replay->launch(); }, "", ""});
+    TorchAnswer answer;
+    DDPHOOK_RETURN_IF_ERROR(
+        bench.torch->run("powersgd", kind, Caches::Warm, 0, &answer));
+    std::vector<double> ours;
+    DDPHOOK_RETURN_IF_ERROR(bucket.describe(&ours));
+    report.verified(shape.name + ", " + name + " against PyTorch",
+                    areNear(ours, answer.values));
   }
   Section &section = report.addSection(
       "PowerSGD's local work on '" + bench.options.device + "', " + shape.name +
           " of " + sizeOf(n) + "; GB/s of 28 bytes an element",
       {"PyTorch"});
-  return measure(bench, works, section);
+  return measure(bench, works.list, section);
 }
 
 } // namespace
@@ -382,10 +483,22 @@ Status bench::benchDevice(const Options &options, TorchProcess *,
   std::unique_ptr<DeviceStream> stream;
   DDPHOOK_RETURN_IF_ERROR(DeviceStream::open(*device, &stream));
   Bench bench{*device, *stream, options, torch.get(), report};
-  for (int64_t n : {largest, large, small})
+  std::vector<LowRankCase> ranks, groups;
+  for (int64_t rank : {1, 2, 4, 8, 16, 32})
+    ranks.push_back({rank, 0});
+  for (int64_t groupMb : {0, 8, 16, 32})
+    groups.push_back({4, groupMb});
+  // What matters most comes first: a run may be cut off.
+  DDPHOOK_RETURN_IF_ERROR(benchElements(bench, arrays, largest));
+  // 4096², 2560², 100 x 256² and 100 000 x 64.
+  for (const BucketShape &shape :
+       {squares(large, 1), squares(bucket, 1), squares(bucket, 100),
+        tall(bucket * 125 / 128)})
+    DDPHOOK_RETURN_IF_ERROR(benchLowRank(bench, arrays, largest, shape, ranks));
+  // 1024² each, beyond any cache together.
+  DDPHOOK_RETURN_IF_ERROR(
+      benchLowRank(bench, arrays, largest, squares(large, 16), groups));
+  for (int64_t n : {large, small})
     DDPHOOK_RETURN_IF_ERROR(benchElements(bench, arrays, n));
-  for (const BucketShape &shape : {squares(large, 1), squares(bucket, 1),
-                                   squares(bucket, 100), tall(bucket)})
-    DDPHOOK_RETURN_IF_ERROR(benchLowRank(bench, arrays, largest, shape));
   return Status::ok();
 }

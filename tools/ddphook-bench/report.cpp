@@ -74,7 +74,7 @@ void Report::print(const Section &section) const {
   for (const std::string &baseline : section.baselines)
     std::printf("  x %-8s", baseline.c_str());
   std::printf("%s%s\n", hasHost ? "   host us" : "",
-              hasCopy ? "  of best copy" : "");
+              hasCopy ? "  of best copy  % of roofline" : "");
   for (const Result &result : section.results) {
     const double median = result.samples.median();
     std::printf("%-34s %-5s %9.3f %9.3f %9.3f %7.2f", result.name.c_str(),
@@ -93,7 +93,8 @@ void Report::print(const Section &section) const {
     if (result.hostSeconds > 0)
       std::printf(" %9.2f", result.hostSeconds * 1e6);
     if (result.ofBestCopy > 0)
-      std::printf("  %12.2f", result.ofBestCopy);
+      std::printf("  %12.2f  %13.0f", result.ofBestCopy,
+                  100 / result.ofBestCopy);
     std::printf("\n");
   }
   std::fflush(stdout);
@@ -126,8 +127,10 @@ Status Report::writeJson() const {
       entry["max_ms"] = result.samples.max() * 1e3;
       for (const auto &[baseline, speedup] : result.speedups)
         entry["times_as_fast_as"][baseline] = speedup;
-      if (result.ofBestCopy > 0)
+      if (result.ofBestCopy > 0) {
         entry["of_best_copy"] = result.ofBestCopy;
+        entry["of_roofline"] = 1 / result.ofBestCopy;
+      }
       if (result.hostSeconds > 0)
         entry["host_us"] = result.hostSeconds * 1e6;
       list.push_back(std::move(entry));

@@ -91,7 +91,13 @@ ddphook_module_unload(const ddphook_compiled_module_t *compiled) {
     ddphook_module *module = moduleOf(compiled);
     if (!module)
       return notLoaded();
-    auto &modules = module->context.modules;
+    Context &context = module->context;
+    // A capture that is under way may have recorded steps that need it.
+    if (context.hasCallersStream() && !context.hasFailed())
+      if (Status waited = context.call(&ddphook_backend_t::synchronize);
+          waited.code() == DDPHOOK_FAILED_PRECONDITION)
+        return withContext(waited, "ddphook_module_unload");
+    auto &modules = context.modules;
     modules.erase(
         std::find_if(modules.begin(), modules.end(),
                      [&](const auto &entry) { return entry.get() == module; }));

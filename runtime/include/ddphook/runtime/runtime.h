@@ -171,7 +171,8 @@ DDPHOOK_API ddphook_status_t ddphook_module_load(
     ddphook_context_t *context, const ddphook_compiled_module_t *module);
 
 /* Undoes ddphook_module_load(): frees the module's memory and states, and
- * leaves its process groups. */
+ * leaves its process groups. FAILED_PRECONDITION while a graph is captured from
+ * the context's stream: the module stays as it is. */
 DDPHOOK_API ddphook_status_t
 ddphook_module_unload(const ddphook_compiled_module_t *module);
 

@@ -70,9 +70,10 @@ private:
 /// A step that was captured from a stream.
 class Graph {
 public:
-  explicit Graph(cudaStream_t stream) : stream(stream) {
-    EXPECT_EQ(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal),
-              cudaSuccess);
+  explicit Graph(cudaStream_t stream,
+                 cudaStreamCaptureMode mode = cudaStreamCaptureModeGlobal)
+      : stream(stream) {
+    EXPECT_EQ(cudaStreamBeginCapture(stream, mode), cudaSuccess);
   }
   void end() {
     cudaGraph_t graph = nullptr;
@@ -80,12 +81,19 @@ public:
     ASSERT_EQ(cudaGraphInstantiate(&executable, graph, 0), cudaSuccess);
     EXPECT_EQ(cudaGraphDestroy(graph), cudaSuccess);
   }
-  void launch() { EXPECT_EQ(cudaGraphLaunch(executable, stream), cudaSuccess); }
-  ~Graph() {
+  void launch() { launchOn(stream); }
+  void launchOn(cudaStream_t other) {
+    EXPECT_EQ(cudaGraphLaunch(executable, other), cudaSuccess);
+  }
+  void destroy() {
     if (executable) {
       EXPECT_EQ(cudaGraphExecDestroy(executable), cudaSuccess);
     }
+    executable = nullptr;
   }
+  ~Graph() { destroy(); }
+  Graph(const Graph &) = delete;
+  Graph &operator=(const Graph &) = delete;
 
 private:
   cudaStream_t stream;
