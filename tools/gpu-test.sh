@@ -446,7 +446,7 @@ if [[ $part != 2 ]]; then
 fi
 if [[ $part != 1 ]]; then
   step parity 150 parity
-  step bench 150 bench
+  step bench 180 bench
   step racecheck 45 sanitize racecheck 20
   step synccheck 30 sanitize synccheck 15
   step host-tests 150 host_tests

@@ -195,3 +195,37 @@ def test_interpreters_without_the_package(tmp_path, monkeypatch):
     ended = call([TOOL, "torch", "--python=/nowhere/python"])
     assert ended.returncode == 1
     assert "cannot run '/nowhere/python': No such file" in ended.stderr
+
+
+def test_what_is_measured_of_a_device(tmp_path):
+    """On the emulated device, which has no graphs for this program, in small sizes."""
+    path = tmp_path / "device.json"
+    words = ["device", "--device=cuda_emulated", "--mib=0.01", "--rounds=1"]
+    ended = call([TOOL, *words, f"--json={path}"])
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    report = json.loads(path.read_text())
+    assert all(check["right"] for check in report["checks"])
+    rows = {s["title"]: [r["name"] for r in s["results"]] for s in report["sections"]}
+    whole = " ".join(rows)
+    kernels = ["copy"]
+    for type_, hook in (("f16", "fp16"), ("bf16", "bf16")):
+        kernels += [f"cast f32 to {type_}", f"cast {type_} to f32"]
+        kernels += [f"{hook} hook, local work"]
+    kernels += [f"what {name} loses" for name in ("int8", "int4", "fp8")]
+    kernels += ["divide f32", "add f32 to itself"]
+    parts = [names for title, names in rows.items() if "element-wise" in title]
+    assert parts == 3 * [kernels], "as much as 1 GiB, 64 MiB and 64 KiB of 25 MiB"
+    for shape in ("one matrix", "100 matrices", "a tall matrix", "16 matrices"):
+        assert f", {shape} of " in whole
+    groups = [names for title, names in rows.items() if ", 16 matrices" in title]
+    assert groups[0][1:] == [f"group-mb {mb}, rank 4" for mb in (0, 8, 16, 32)]
+    largest = next(names for title, names in rows.items() if ", one matrix" in title)
+    assert largest[1:] == [f"rank {rank}" for rank in (1, 2, 4, 8, 16)]
+    # A fraction of what a copy of the same run reaches, in the table as well.
+    assert "% of roofline" in ended.stdout
+    for section in report["sections"]:
+        copy, *others = section["results"]
+        speed = copy["bytes"] / copy["median_ms"]
+        for row in others:
+            expected = row["bytes"] / row["median_ms"] / speed
+            assert row["of_roofline"] == pytest.approx(expected, rel=1e-6)

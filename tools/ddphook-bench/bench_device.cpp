@@ -439,11 +439,13 @@ Status benchLowRank(Bench &bench, const Arrays &arrays, int64_t arrayElements,
       report.verified(shape.name + ", " + how, right);
       return Status::ok();
     };
-    DDPHOOK_RETURN_IF_ERROR(addWork(
-        bench,
-        {name, bytes, [&bucket] { return bucket.step(); }, "powersgd", kind},
-        isFirstStep, &works));
-    if (!bench.torch)
+    DDPHOOK_RETURN_IF_ERROR(
+        addWork(bench,
+                {name, bytes, [&bucket] { return bucket.step(); },
+                 each.groupMb == 0 ? "powersgd" : "", kind},
+                isFirstStep, &works));
+    // PyTorch takes the bucket as a whole.
+    if (!bench.torch || each.groupMb != 0)
       continue;
     TorchAnswer answer;
     DDPHOOK_RETURN_IF_ERROR(

@@ -92,7 +92,7 @@ class Host:
 
     memory = torch.device("cpu")
     target = backend = backend_options = ""
-    allocator = None
+    allocator: _runtime.Allocator | None = None
 
     def __init__(self) -> None:
         self._flat = FlatMemory()
@@ -181,11 +181,9 @@ class Cuda:
         # The number is that of the GPUs that this process sees, as PyTorch counts.
         options = [given] if given else []
         self.backend_options = ",".join([*options, f"device={memory.index}"])
-        self.allocator = (
-            None
-            if _asks_for_registered_memory(self.backend_options)
-            else CachingAllocator()
-        )
+        self.allocator: _runtime.Allocator | None = None
+        if not _asks_for_registered_memory(self.backend_options):
+            self.allocator = CachingAllocator()
         self._stream: Any = torch.cuda.Stream(memory)
 
     def attach(self, context: _runtime.Context) -> None:
