@@ -188,6 +188,79 @@ TEST(NcclFailure, AStalledInitializationEndsWithTheAbort) {
   });
 }
 
+/// Aborts what the call on another thread is in. NCCL lets that call end first
+/// where the abort is in a group, and frees the communicator with its end.
+static std::string abortDuring(Background &call, ncclComm_t comm) {
+  REQUIRE_NCCL(ncclGroupStart());
+  REQUIRE_NCCL(ncclCommAbort(comm));
+  EXPECT_TEXT(call.join(), ncclInternalError);
+  REQUIRE_NCCL(ncclGroupEnd());
+  return "";
+}
+
+TEST(NcclFailure, ABlockingCallWaitsForItsPeers) {
+  SharedId id;
+  runAll(2, id, [&](int rank) -> std::string {
+    Rank self(rank, 2, true);
+    REQUIRE_NCCL(self.join());
+    Reducer reduce(self);
+    if (rank == 1)
+      id.meet(2);
+    Background call([&] { return reduce(); });
+    const bool hung = rank == 1 || call.hangs();
+    if (rank == 0)
+      id.meet(2);
+    EXPECT_TEXT(call.join(), ncclSuccess);
+    EXPECT_TEXT(hung, true);
+    REQUIRE_CUDA(cudaStreamSynchronize(self.stream()));
+    return self.leave();
+  });
+}
+
+TEST(NcclFailure, AnAbortEndsABlockingCall) {
+  SharedId id;
+  runAll(2, id, [&](int rank) -> std::string {
+    Rank self(rank, 2, true);
+    REQUIRE_NCCL(self.join());
+    if (rank == 0) {
+      Reducer reduce(self);
+      Background call([&] { return reduce(); });
+      EXPECT_TEXT(call.hangs(), true);
+      EXPECT_TEXT(abortDuring(call, self.communicator()), "");
+    }
+    id.meet(2);
+    return "";
+  });
+}
+
+TEST(NcclFailure, AnAbortEndsABlockingInitialization) {
+  SharedId id;
+  runAll(1, id, [&](int) -> std::string {
+    ncclUniqueId unique;
+    REQUIRE_NCCL(ncclGetUniqueId(&unique));
+    ncclComm_t comm = nullptr;
+    Background call([&] { return ncclCommInitRank(&comm, 2, unique, 0); });
+    EXPECT_TEXT(call.hangs(), true);
+    return abortDuring(call, __atomic_load_n(&comm, __ATOMIC_ACQUIRE));
+  });
+}
+
+TEST(NcclFailure, WhatIsInACallIsNotToBeFreed) {
+  SharedId id;
+  auto run = [&](int rank) -> std::string {
+    Rank self(rank, 2, true);
+    REQUIRE_NCCL(self.join());
+    id.meet(2);
+    if (rank == 1)
+      return "";
+    Reducer reduce(self);
+    Background call([&] { return reduce(); });
+    EXPECT_TEXT(call.hangs(), true);
+    return ncclCommAbort(self.communicator()) ? "failed" : "freed";
+  };
+  runAll(2, id, run, {SIGABRT, 0});
+}
+
 TEST(NcclFailure, AnInitializationFails) {
   SharedId id;
   runAll(1, id, [](int) -> std::string {

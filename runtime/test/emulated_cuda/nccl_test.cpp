@@ -9,12 +9,14 @@
 //===----------------------------------------------------------------------===//
 #include "cuda_bf16.h"
 #include "cuda_fp16.h"
+#include "emulated_cuda/nccl_counts.h"
 #include "nccl_test_util.h"
 #include "ring_order.h"
 
 #include <cstring>
 #include <random>
 
+using namespace emulated_cuda;
 using namespace emulated_cuda_test;
 
 namespace {
@@ -313,6 +315,37 @@ TEST(Nccl, GroupsBeginTogether) {
   });
 }
 
+TEST(Nccl, CallsOfNonBlockingCommunicatorsStartThreads) {
+  for (bool isBlocking : {false, true}) {
+    SharedId id;
+    runAll(2, id, [isBlocking](int rank) -> std::string {
+      // Says the contrary, and is what counts.
+      setenv("NCCL_COMM_BLOCKING", isBlocking ? "1" : "0", 1);
+      Rank self(rank, 2, !isBlocking);
+      REQUIRE_NCCL(self.join());
+      DeviceBytes data(std::vector<char>(64, 0));
+      auto reduce = [&] {
+        return self.finish(ncclAllReduce(data.data(), data.data(), 16,
+                                         ncclFloat32, ncclSum,
+                                         self.communicator(), self.stream()));
+      };
+      const NcclCounts before = ncclCounts();
+      for (int i = 0; i < 3; ++i)
+        REQUIRE_NCCL(reduce());
+      REQUIRE_NCCL(ncclGroupStart());
+      for (int i = 0; i < 4; ++i)
+        REQUIRE_NCCL(ncclAllReduce(data.data(), data.data(), 16, ncclFloat32,
+                                   ncclSum, self.communicator(),
+                                   self.stream()));
+      REQUIRE_NCCL(self.finish(ncclGroupEnd()));
+      const NcclCounts after = ncclCounts();
+      EXPECT_TEXT(after.launches - before.launches, 4);
+      EXPECT_TEXT(after.threads - before.threads, isBlocking ? 0 : 4);
+      return self.leave();
+    });
+  }
+}
+
 TEST(Nccl, OneProcessWithTwoDevicesJoinsInAGroup) {
   SharedId id;
   runAll(1, id, [](int) -> std::string {
@@ -433,6 +466,7 @@ TEST(Nccl, WrongArgumentsAreRefused) {
     ncclUniqueId unique = {};
     EXPECT_TEXT(ncclCommInitRank(&other, 2, unique, 2), ncclInvalidArgument);
     EXPECT_TEXT(ncclCommInitRank(&other, 1, unique, 0), ncclInvalidArgument);
+    REQUIRE_NCCL(ncclCommAbort(other));
     int version;
     EXPECT_TEXT(ncclGetVersion(&version), ncclSuccess);
     EXPECT_TEXT(version, 22809);

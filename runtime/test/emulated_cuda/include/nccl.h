@@ -9,9 +9,14 @@
 //
 // Kept from NCCL, because the backend has to live with it:
 //   - a communicator whose configuration says blocking = 0 answers
-//     ncclInProgress and goes on in a thread of its own. Until
+//     ncclInProgress and goes on in a thread that this call starts. Until
 //     ncclCommGetAsyncError() gives ncclSuccess nothing is in the stream yet,
 //     and every other call gives ncclInvalidArgument.
+//   - a communicator that is blocking works on the calling thread, and waits
+//     there for the other ranks until another thread calls ncclCommAbort() in a
+//     group. The group's end frees the communicator, and ends the process where
+//     a thread is in a call still. NCCL_COMM_BLOCKING overrides what the
+//     configuration says.
 //   - a rank that is missing, or a peer that dies, is not noticed: the
 //     initialization, or the operation in the stream, hangs until
 //     ncclCommAbort().
@@ -19,17 +24,18 @@
 //     all that the device has been given: where that is behind an operation of
 //     another communicator, it hangs until that one is aborted as well. Aborts
 //     of one group let the operations of all of them end first.
-//   - a graph that has captured an operation holds the communicator:
-//   finalizing,
-//     destroying and aborting wait until the graph, and what was instantiated
-//     from it, are destroyed.
+//   - a graph that has captured an operation holds the communicator: to
+//     finalize, destroy or abort it waits until the graph, and what was
+//     instantiated from it, are destroyed.
 //   - ncclCommDestroy(), of the last rank in a process, waits until the ranks
 //     of the machine have called it or ncclCommAbort().
 //   - two ranks on one GPU are ncclInvalidUsage, unless NCCL_HOSTID differs or
 //     NCCL_MULTI_RANK_GPU_ENABLE is 1 (which NCCL has from 2.30.3 on).
-// Stricter: buffers have to be device memory, or pinned, from end to end; what
-// is sent and received has to be a whole all-to-all in one group, with one send
-// and one receive of as many elements for each rank, in the order of the ranks.
+// Stricter: every collective of a blocking communicator waits for the other
+// ranks' calls, where NCCL does that when it has to connect; buffers have to be
+// device memory, or pinned, from end to end; what is sent and received has to
+// be a whole all-to-all in one group, with one send and one receive of as many
+// elements for each rank, in the order of the ranks.
 //
 // EMULATED_NCCL_VERSION=22809 is the version that ncclGetVersion() gives.
 //

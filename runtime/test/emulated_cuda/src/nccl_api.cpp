@@ -14,6 +14,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <thread>
 #include <vector>
 
 using namespace ddphook;
@@ -66,30 +67,41 @@ static ncclResult_t invalid(const std::string &message) {
 
 static ncclResult_t runPending(std::vector<Pending> pending) {
   // One piece of work for each communicator, with all that it has to do.
-  std::vector<std::shared_ptr<Communicator>> started;
+  std::vector<
+      std::pair<std::shared_ptr<Communicator>, std::function<ncclResult_t()>>>
+      all;
   for (const Pending &first : pending) {
-    if (std::count(started.begin(), started.end(), first.communicator))
+    if (std::any_of(all.begin(), all.end(), [&](const auto &other) {
+          return other.first == first.communicator;
+        }))
       continue;
     std::vector<std::function<ncclResult_t()>> works;
     for (const Pending &other : pending)
       if (other.communicator == first.communicator)
         works.push_back(other.work);
-    first.communicator->start([works] {
+    all.emplace_back(first.communicator, [works] {
       ncclResult_t result = ncclSuccess;
       for (const auto &work : works)
         if (result == ncclSuccess)
           result = work();
       return result;
     });
-    started.push_back(first.communicator);
   }
+  if (all.size() == 1)
+    return all.front().first->start(std::move(all.front().second));
+  // Blocking ones may wait for each other.
+  std::vector<ncclResult_t> results(all.size());
+  std::vector<std::thread> threads;
+  for (size_t i = 0; i < all.size(); ++i)
+    threads.emplace_back([&results, &all, i] {
+      results[i] = all[i].first->start(std::move(all[i].second));
+    });
+  for (std::thread &thread : threads)
+    thread.join();
   ncclResult_t result = ncclSuccess;
-  for (const std::shared_ptr<Communicator> &communicator : started) {
-    ncclResult_t own =
-        communicator->isBlocking ? communicator->waitForWork() : ncclInProgress;
+  for (ncclResult_t own : results)
     if (result == ncclSuccess || result == ncclInProgress)
       result = own == ncclSuccess ? result : own;
-  }
   return result;
 }
 
@@ -276,14 +288,16 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int nranks,
   Device *device;
   if (cudaError_t error = currentContext(&device))
     return recordNccl(ncclUnhandledCudaError, cudaGetErrorString(error));
-  bool isBlocking = !config || config->blocking != 0;
+  const bool isBlocking =
+      environmentNumber("NCCL_COMM_BLOCKING",
+                        !config || config->blocking != 0) != 0;
   auto communicator =
       std::make_shared<Communicator>(rank, nranks, device, isBlocking);
-  ncclResult_t result = begin(
-      communicator, [self = communicator.get(), id] { return self->join(id); });
-  if (result == ncclSuccess || result == ncclInProgress)
-    *comm = new ncclComm{communicator};
-  return result;
+  // Another thread may abort it while this one waits, and must do so where this
+  // one fails.
+  __atomic_store_n(comm, new ncclComm{communicator}, __ATOMIC_RELEASE);
+  return begin(communicator,
+               [self = communicator.get(), id] { return self->join(id); });
 }
 
 ncclResult_t ncclCommInitRank(ncclComm_t *comm, int nranks, ncclUniqueId id,
@@ -331,6 +345,8 @@ static void finishAbort(ncclComm_t comm) {
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
   if (!comm)
     return ncclSuccess;
+  if (group.depth == 0)
+    comm->impl->refuseCallers();
   comm->impl->requestAbort();
   if (group.depth > 0)
     group.aborted.push_back(comm);

@@ -10,11 +10,13 @@
 //===----------------------------------------------------------------------===//
 #include "nccl_communicator.h"
 
+#include "emulated_cuda/nccl_counts.h"
 #include "fault.h"
 #include "nccl_bootstrap.h"
 #include "race_detector.h"
 
 #include <csignal>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <map>
@@ -44,19 +46,21 @@ private:
 };
 } // namespace
 
-Communicator::~Communicator() {
-  if (worker)
-    worker->close();
-}
+static std::atomic<int64_t> launchCount{0};
+static std::atomic<int64_t> threadCount{0};
+
+NcclCounts emulated_cuda::ncclCounts() { return {launchCount, threadCount}; }
 
 ncclResult_t Communicator::start(std::function<ncclResult_t()> work) {
+  ++launchCount;
+  if (isBlocking)
+    return runHere(work);
+  ++threadCount;
   {
     std::lock_guard<std::mutex> lock(mutex);
     result = ncclInProgress;
-    if (!worker)
-      worker = Queue::create();
   }
-  worker->push({}, [self = shared_from_this(), work = std::move(work)] {
+  std::thread([self = shared_from_this(), work = std::move(work)] {
     // The caller may be capturing: this thread's calls are no part of that.
     cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
     cudaThreadExchangeStreamCaptureMode(&mode);
@@ -66,13 +70,27 @@ ncclResult_t Communicator::start(std::function<ncclResult_t()> work) {
     if (self->result == ncclInProgress)
       self->result = result;
     self->changed.notify_all();
-  });
+  }).detach();
   return ncclInProgress;
 }
 
-ncclResult_t Communicator::waitForWork() {
-  std::unique_lock<std::mutex> lock(mutex);
-  changed.wait(lock, [&] { return result != ncclInProgress; });
+/// NCCL allocates whatever the caller captures, and leaves its device alone.
+ncclResult_t Communicator::runHere(const std::function<ncclResult_t()> &work) {
+  const auto self = shared_from_this();
+  {
+    std::lock_guard<std::mutex> lock(mutex);
+    ++callerCount;
+  }
+  int callersDevice = 0;
+  cudaGetDevice(&callersDevice);
+  cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+  cudaThreadExchangeStreamCaptureMode(&mode);
+  cudaSetDevice(device->number);
+  const ncclResult_t result = work();
+  cudaSetDevice(callersDevice);
+  cudaThreadExchangeStreamCaptureMode(&mode);
+  std::lock_guard<std::mutex> lock(mutex);
+  --callerCount;
   return result;
 }
 
@@ -154,22 +172,25 @@ Status Communicator::exchange(const ncclUniqueId &id) {
     return gpus;
   }
   if (size > 1) {
-    std::unique_ptr<host::ShmGroup> made, madeForEnd;
+    std::unique_ptr<host::ShmGroup> made, madeForCalls, madeForEnd;
     DDPHOOK_RETURN_IF_ERROR(host::ShmGroup::create(
         *bootstrap, "group", {rank, size}, forever, &made, &isAborted));
+    if (isBlocking)
+      DDPHOOK_RETURN_IF_ERROR(
+          host::ShmGroup::create(*bootstrap, "connection", {rank, size},
+                                 forever, &madeForCalls, &isAborted));
     DDPHOOK_RETURN_IF_ERROR(host::ShmGroup::create(*bootstrap, "departure",
                                                    {rank, size}, forever,
                                                    &madeForEnd, &isAborted));
     std::lock_guard<std::mutex> lock(mutex);
     group = std::move(made);
+    connection = std::move(madeForCalls);
     departure = std::move(madeForEnd);
     key.assign(id.internal, sizeof(id.internal));
     std::lock_guard<std::mutex> localLock(localRanks().mutex);
     ++localRanks().counts[key];
-    if (isAborted) {
-      group->abort();
-      departure->abort();
-    }
+    if (isAborted)
+      abortGroups();
   }
   return bootstrap->finish(size);
 }
@@ -197,9 +218,35 @@ Status Communicator::checkGpus(Store &store) {
   return Status::ok();
 }
 
+/// Returns when all ranks have called it.
+static Status meet(host::ShmGroup &ranks) {
+  host::CollectiveDesc desc;
+  desc.count = 1;
+  desc.dtype = Dtype::F32;
+  float word = 0;
+  return ranks.run(desc, &word, &word);
+}
+
+/// NCCL connects ranks when they first need it, and has no rule that says when
+/// a call is free of that. False where the communicator is aborted meanwhile,
+/// which a peer's death does not bring about.
+bool Communicator::meetPeers() {
+  race_detector::Hide hide;
+  std::shared_ptr<host::ShmGroup> others;
+  {
+    std::lock_guard<std::mutex> lock(mutex);
+    others = connection;
+  }
+  if (others && !meet(*others).isOk())
+    stall();
+  return !isAborted;
+}
+
 ncclResult_t Communicator::submit(const Collective &operation) {
   if (isFaultDue("nccl_launch"))
     return recordNccl(ncclInternalError, "injected: launch failed");
+  if (isBlocking && !meetPeers())
+    return recordNccl(ncclInternalError, "aborted while waiting for peers");
   // A communicator's collectives run one after the other, in whatever streams.
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
   cudaStreamIsCapturing(operation.stream, &status);
@@ -334,6 +381,7 @@ bool Communicator::isLastOfProcess() {
 }
 
 void Communicator::destroy() {
+  refuseCallers();
   waitUntilUnused();
   std::shared_ptr<host::ShmGroup> others;
   {
@@ -342,18 +390,14 @@ void Communicator::destroy() {
   }
   if (!others)
     return;
-  auto meet = [self = shared_from_this(), others] {
-    host::CollectiveDesc desc;
-    desc.count = 1;
-    desc.dtype = Dtype::F32;
-    float word = 0;
+  auto depart = [self = shared_from_this(), others] {
     // It fails where another rank has died or aborts: nobody waits for those.
-    others->run(desc, &word, &word).ignore();
+    meet(*others).ignore();
   };
   if (isLastOfProcess())
-    meet();
+    depart();
   else
-    std::thread(meet).detach();
+    std::thread(depart).detach();
 }
 
 void Communicator::requestAbort() {
@@ -361,18 +405,33 @@ void Communicator::requestAbort() {
   isAborted = true;
   if (departure)
     isLastOfProcess();
-  for (const auto &each : {group, departure})
-    if (each)
-      each->abort();
+  abortGroups();
   changed.notify_all();
 }
 
+void Communicator::abortGroups() {
+  for (const auto &each : {group, connection, departure})
+    if (each)
+      each->abort();
+}
+
+/// To free a communicator NCCL joins its own threads, and knows nothing of
+/// others.
+void Communicator::refuseCallers() {
+  std::lock_guard<std::mutex> lock(mutex);
+  if (callerCount == 0)
+    return;
+  std::fprintf(stderr, "emulated NCCL: a communicator is freed during a call "
+                       "of another thread\n");
+  std::abort();
+}
+
 void Communicator::finishAbort() {
+  refuseCallers();
   {
     std::unique_lock<std::mutex> lock(mutex);
-    changed.wait(lock, [&] {
-      return runningCount == 0 && (result != ncclInProgress || !worker);
-    });
+    changed.wait(lock,
+                 [&] { return runningCount == 0 && result != ncclInProgress; });
   }
   waitUntilUnused();
 }

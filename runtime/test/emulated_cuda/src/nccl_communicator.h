@@ -39,19 +39,15 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
 public:
   Communicator(int rank, int size, Device *device, bool isBlocking)
       : rank(rank), size(size), device(device), isBlocking(isBlocking) {}
-  /// Ends the thread; nothing waits for it.
-  ~Communicator();
-
   const int rank;
   const int size;
   Device *const device;
   const bool isBlocking;
 
-  /// Runs `work` on the communicator's thread. A blocking communicator gives
-  /// its result, another one ncclInProgress.
+  /// Begins `work`. For a blocking communicator the calling thread does it, and
+  /// its result is given; another one starts a thread for it, and gives
+  /// ncclInProgress.
   ncclResult_t start(std::function<ncclResult_t()> work);
-  /// The result of start(), as soon as there is one.
-  ncclResult_t waitForWork();
 
   // What start() is given.
   ncclResult_t join(const ncclUniqueId &id);
@@ -65,6 +61,8 @@ public:
 
   /// Ends what waits for a peer; does not wait for that.
   void requestAbort();
+  /// Ends the process where a call of another thread's would use what is freed.
+  void refuseCallers();
   /// The rest of an abort: waits until nothing can use the communicator.
   void finishAbort();
   /// Leaves: waits for that as well, and, as the last rank of its process, for
@@ -78,10 +76,13 @@ public:
 private:
   ddphook::Status exchange(const ncclUniqueId &id);
   ddphook::Status checkGpus(ddphook::Store &store);
+  ncclResult_t runHere(const std::function<ncclResult_t()> &work);
+  bool meetPeers();
   void run(const Collective &operation);
   ddphook::Status move(ddphook::host::ShmGroup *group,
                        const Collective &operation);
   void waitUntilUnused();
+  void abortGroups();
   bool isLastOfProcess();
   void stall();
   void fail(ncclResult_t result);
@@ -90,15 +91,18 @@ private:
   std::condition_variable changed;
   ncclResult_t result = ncclSuccess;
   int runningCount = 0;
+  /// Calls of NCCL that have not returned, of a blocking communicator.
+  int callerCount = 0;
   int graphCount = 0;
   std::atomic<bool> isAborted{false};
   bool isDuplicate = false;
   /// Null in a communicator of one rank.
   std::shared_ptr<ddphook::host::ShmGroup> group;
+  /// Where blocking calls meet those of the other ranks.
+  std::shared_ptr<ddphook::host::ShmGroup> connection;
   /// Where ranks that leave meet, and what ranks of one process have in common.
   std::shared_ptr<ddphook::host::ShmGroup> departure;
   std::string key;
-  std::shared_ptr<Queue> worker;
   /// The last collective in a stream, and that stream.
   Mark lastCollective;
   cudaStream_t lastStream = nullptr;

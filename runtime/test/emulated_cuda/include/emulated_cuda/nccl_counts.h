@@ -1,0 +1,28 @@
+//===- nccl_counts.h - what NCCL's calls cost the host ----------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// For tests: counts, since the emulated device says nothing about times.
+//
+//===----------------------------------------------------------------------===//
+#ifndef EMULATED_CUDA_NCCL_COUNTS_H
+#define EMULATED_CUDA_NCCL_COUNTS_H
+
+#include <cstdint>
+
+namespace emulated_cuda {
+
+/// Of this process until now.
+struct NcclCounts {
+  /// Calls and groups of calls with something to do, for each communicator.
+  int64_t launches;
+  /// Threads that they started: one each, unless the communicator is blocking.
+  int64_t threads;
+};
+
+NcclCounts ncclCounts();
+
+} // namespace emulated_cuda
+
+#endif // EMULATED_CUDA_NCCL_COUNTS_H
