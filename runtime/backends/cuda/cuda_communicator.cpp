@@ -18,6 +18,7 @@
 
 #include <algorithm>
 #include <cinttypes>
+#include <optional>
 
 using namespace ddphook;
 using namespace ddphook::cuda;
@@ -180,6 +181,9 @@ Status CudaCommunicator::start(const ddphook_collective_t &operation,
   DDPHOOK_RETURN_IF_ERROR(take(isCapturing, &collective));
   if (isCapturing)
     nccl->noteCapture();
+  std::optional<Watchdog::Watch> watch;
+  if (nccl->isBlocking())
+    watch.emplace(device.ownWatchdog());
   collective->operation = operation;
   collective->group = name;
   cudaStream_t comm = device.commStream();

@@ -99,6 +99,7 @@ public:
   Status registerAll(NcclCommunicator *communicator);
   /// What started is to be watched.
   void wakeWatchdog() { watchdog.wake(); }
+  Watchdog &ownWatchdog() { return watchdog; }
 
 private:
   CudaDevice() = default;

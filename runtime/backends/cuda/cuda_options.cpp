@@ -38,6 +38,7 @@ static const NumberOption numberOptions[] = {
     {"compute_priority", &CudaOptions::computePriority, -100, 100},
     {"comm_priority", &CudaOptions::commPriority, -100, 100},
     {"register", &CudaOptions::registerMemory, 0, 1},
+    {"blocking", &CudaOptions::blocking, 0, 1},
     {"roots", &CudaOptions::roots, 1, INT_MAX},
     {"watchdog_ms", &CudaOptions::watchdogMs, 1, 60000},
     {"min_ctas", &CudaOptions::minCtas, 1, 1024},
@@ -122,13 +123,21 @@ Status CudaOptions::parse(const std::string &text, CudaOptions *options) {
   return Status::ok();
 }
 
+bool CudaOptions::isBlocking() const {
+  const char *environment = std::getenv("NCCL_COMM_BLOCKING");
+  const std::string value = environment ? environment : "";
+  if (value == "0" || value == "1")
+    return value == "1";
+  return blocking.value_or(0) != 0;
+}
+
 ncclConfig_t CudaOptions::ncclConfig(const std::string &name) const {
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   auto set = [](int &field, const std::optional<int> &value) {
     if (value)
       field = *value;
   };
-  config.blocking = 0;
+  config.blocking = isBlocking();
   config.commName = name.c_str();
   set(config.minCTAs, minCtas);
   set(config.maxCTAs, maxCtas);

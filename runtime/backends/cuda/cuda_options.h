@@ -28,6 +28,8 @@ struct CudaOptions {
   std::optional<int> commPriority;
   /// Memory of the device comes from NCCL and is registered with it.
   std::optional<int> registerMemory;
+  /// Collectives wait on the caller's thread, inside NCCL.
+  std::optional<int> blocking;
   /// Processes that give a unique id to a communicator; nothing: by its size.
   std::optional<int> roots;
   /// Milliseconds between two looks at what is under way.
@@ -54,8 +56,12 @@ struct CudaOptions {
   /// INVALID_ARGUMENT names the entry that is wrong, and what is known.
   static Status parse(const std::string &text, CudaOptions *options);
 
-  /// A non-blocking configuration with these values. `name` and this object
-  /// must outlive its use.
+  /// Whether communicators are blocking: NCCL lets its environment decide
+  /// before the configuration.
+  bool isBlocking() const;
+
+  /// A configuration with these values. `name` and this object must outlive
+  /// its use.
   ncclConfig_t ncclConfig(const std::string &name) const;
 
   /// Sets NCCL_ALGO and its like for this process, unless they are set. Only

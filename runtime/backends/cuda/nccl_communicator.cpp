@@ -3,8 +3,9 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Every call may return ncclInProgress; until that is over, NCCL allows nothing
-// on the communicator but asking for its state and aborting it.
+// A call of a non-blocking communicator may return ncclInProgress; until that
+// is over, NCCL allows nothing on it but asking for its state and aborting it.
+// The same holds for a blocking one while a thread is in a call.
 //
 //===----------------------------------------------------------------------===//
 #include "nccl_communicator.h"
@@ -55,6 +56,9 @@ NcclAbort cuda::abortTogether(std::vector<NcclHandle> handles, int device) {
                                for (const NcclHandle &handle : handles)
                                  (void)ncclCommAbort(handle.communicator);
                                requested->set_value();
+                               // The end of the group frees them.
+                               for (const NcclHandle &handle : handles)
+                                 handle.calls->waitForNone();
                                (void)ncclGroupEnd();
                              });
   return abort;
@@ -85,6 +89,12 @@ Status NcclCommunicator::goneStatus() const {
                        : reason;
 }
 
+Status NcclCommunicator::lateStatus(const std::string &what) const {
+  return error(DDPHOOK_DEADLINE_EXCEEDED,
+               "%s: NCCL did not get ready in time, %s", what.c_str(),
+               name.c_str());
+}
+
 /// The failure with the group's name.
 Status NcclCommunicator::inGroup(Status status) const {
   return status.isOk() ? status : withContext(std::move(status), name);
@@ -110,9 +120,7 @@ Status NcclCommunicator::poll(const Deadline &deadline, const char *what) {
     if (failure.isSet())
       return failure.get();
     if (deadline.expired())
-      return error(DDPHOOK_DEADLINE_EXCEEDED,
-                   "%s: NCCL did not get ready in time, %s", what,
-                   name.c_str());
+      return lateStatus(what);
     backoff.pause();
   }
 }
@@ -124,24 +132,79 @@ Status NcclCommunicator::create(const std::vector<ncclUniqueId> &ids, int size,
                                 const Deadline &deadline,
                                 std::unique_ptr<NcclCommunicator> *result) {
   std::unique_ptr<NcclCommunicator> created(
-      new NcclCommunicator(name, failure));
+      new NcclCommunicator(name, options.isBlocking(), failure));
   DDPHOOK_RETURN_IF_ERROR(
       toStatus(cudaGetDevice(&created->device), "asking for the current GPU"));
-  ncclConfig_t config = options.ncclConfig(created->name);
-  std::vector<ncclUniqueId> roots = ids;
-  ncclResult_t begun =
-      roots.size() > 1
-          ? ncclCommInitRankScalable(&created->handle, size, rank,
-                                     static_cast<int>(roots.size()),
-                                     roots.data(), &config)
-          : ncclCommInitRankConfig(&created->handle, size, roots.front(), rank,
-                                   &config);
-  const char *what = "joining a process group";
-  if (isFailure(begun))
-    return toStatus(begun, nullptr, what);
-  DDPHOOK_RETURN_IF_ERROR(created->poll(deadline, what));
+  DDPHOOK_RETURN_IF_ERROR(
+      created->blocking
+          ? created->joinElsewhere(ids, size, rank, options, deadline)
+          : created->join(ids, size, rank, options, deadline));
   *result = std::move(created);
   return Status::ok();
+}
+
+static const char *const joining = "joining a process group";
+
+static ncclResult_t initialize(ncclComm_t *communicator,
+                               std::vector<ncclUniqueId> ids, int size,
+                               int rank, ncclConfig_t config) {
+  return ids.size() > 1 ? ncclCommInitRankScalable(communicator, size, rank,
+                                                   static_cast<int>(ids.size()),
+                                                   ids.data(), &config)
+                        : ncclCommInitRankConfig(communicator, size,
+                                                 ids.front(), rank, &config);
+}
+
+Status NcclCommunicator::join(const std::vector<ncclUniqueId> &ids, int size,
+                              int rank, const CudaOptions &options,
+                              const Deadline &deadline) {
+  ncclResult_t begun =
+      initialize(&handle, ids, size, rank, options.ncclConfig(name));
+  if (isFailure(begun))
+    return toStatus(begun, nullptr, joining);
+  return poll(deadline, joining);
+}
+
+namespace {
+/// What a thread that joins uses, which may be left to itself.
+struct Joiner {
+  CudaOptions options;
+  NcclHandle handle;
+  Status status;
+};
+} // namespace
+
+/// NCCL waits for the other ranks. It gives the communicator before it does, so
+/// that another thread can abort it.
+Status NcclCommunicator::joinElsewhere(const std::vector<ncclUniqueId> &ids,
+                                       int size, int rank,
+                                       const CudaOptions &options,
+                                       const Deadline &deadline) {
+  auto joiner = std::make_shared<Joiner>();
+  joiner->options = options;
+  joiner->handle = {nullptr, sharedName, calls};
+  joiner->status =
+      error(DDPHOOK_RESOURCE_EXHAUSTED,
+            "%s: expected to start a thread, but could not", joining);
+  calls->begin();
+  std::future<void> joined =
+      callDetached("ddphook-join", [joiner, ids, size, rank, device = device] {
+        enterDevice(device);
+        joiner->status = toStatus(
+            initialize(&joiner->handle.communicator, ids, size, rank,
+                       joiner->options.ncclConfig(*joiner->handle.name)),
+            nullptr, joining);
+        joiner->handle.calls->end();
+      });
+  Status status;
+  while (status.isOk() && !hasEnded(joined, Deadline::after(1e-3)))
+    status = failure.isSet()      ? failure.get()
+             : deadline.expired() ? lateStatus(joining)
+                                  : Status::ok();
+  handle = __atomic_load_n(&joiner->handle.communicator, __ATOMIC_ACQUIRE);
+  if (!status.isOk() && !handle)
+    logUnended("joining " + name, /*isCaptured=*/false);
+  return status.isOk() ? joiner->status : status;
 }
 
 template <typename Function>
@@ -150,74 +213,110 @@ Status NcclCommunicator::launch(CollectiveKind kind, const Deadline &deadline,
   const std::string name = describeCollective(kind);
   const std::string what =
       std::string("starting a") + (name.front() == 'a' ? "n " : " ") + name;
+  return blocking ? call(what, deadline, function)
+                  : begin(what, deadline, function);
+}
+
+template <typename Function>
+Status NcclCommunicator::begin(const std::string &what,
+                               const Deadline &deadline,
+                               const Function &function) {
   {
     std::lock_guard<std::mutex> lock(mutex);
     if (!handle)
       return goneStatus();
-    ncclResult_t begun = function();
+    ncclResult_t begun = function(handle);
     if (begun != ncclInProgress)
       return inGroup(toStatus(begun, handle, what.c_str()));
   }
   return poll(deadline, what.c_str());
 }
 
+/// asyncError() tells when the deadline has passed. The call returns when that,
+/// or a failure elsewhere, has had the communicator aborted.
+template <typename Function>
+Status NcclCommunicator::call(const std::string &what, const Deadline &deadline,
+                              const Function &function) {
+  ncclComm_t communicator = nullptr;
+  {
+    std::lock_guard<std::mutex> lock(mutex);
+    if (!handle)
+      return goneStatus();
+    communicator = handle;
+    waiting = Waiting{what, deadline};
+    calls->begin();
+  }
+  Status status =
+      inGroup(toStatus(function(communicator), communicator, what.c_str()));
+  std::lock_guard<std::mutex> lock(mutex);
+  waiting.reset();
+  calls->end();
+  return handle ? status : goneStatus();
+}
+
 Status NcclCommunicator::allReduce(const void *in, void *out, int64_t count,
                                    Dtype dtype, cudaStream_t stream,
                                    const Deadline &deadline) {
-  return launch(CollectiveKind::AllReduce, deadline, [&] {
-    return ncclAllReduce(in, out, static_cast<size_t>(count), ncclTypeOf(dtype),
-                         ncclSum, handle, stream);
-  });
+  return launch(
+      CollectiveKind::AllReduce, deadline, [&](ncclComm_t communicator) {
+        return ncclAllReduce(in, out, static_cast<size_t>(count),
+                             ncclTypeOf(dtype), ncclSum, communicator, stream);
+      });
 }
 
 Status NcclCommunicator::reduceScatter(const void *in, void *out, int64_t part,
                                        Dtype dtype, cudaStream_t stream,
                                        const Deadline &deadline) {
-  return launch(CollectiveKind::ReduceScatter, deadline, [&] {
-    return ncclReduceScatter(in, out, static_cast<size_t>(part),
-                             ncclTypeOf(dtype), ncclSum, handle, stream);
-  });
+  return launch(CollectiveKind::ReduceScatter, deadline,
+                [&](ncclComm_t communicator) {
+                  return ncclReduceScatter(in, out, static_cast<size_t>(part),
+                                           ncclTypeOf(dtype), ncclSum,
+                                           communicator, stream);
+                });
 }
 
 Status NcclCommunicator::allGather(const void *in, void *out, int64_t part,
                                    Dtype dtype, cudaStream_t stream,
                                    const Deadline &deadline) {
-  return launch(CollectiveKind::AllGather, deadline, [&] {
-    return ncclAllGather(in, out, static_cast<size_t>(part), ncclTypeOf(dtype),
-                         handle, stream);
-  });
+  return launch(CollectiveKind::AllGather, deadline,
+                [&](ncclComm_t communicator) {
+                  return ncclAllGather(in, out, static_cast<size_t>(part),
+                                       ncclTypeOf(dtype), communicator, stream);
+                });
 }
 
 Status NcclCommunicator::allToAll(const void *in, void *out, int64_t part,
                                   int size, Dtype dtype, cudaStream_t stream,
                                   const Deadline &deadline) {
   const int64_t bytes = part * dtypeSize(dtype);
-  return launch(CollectiveKind::AllToAll, deadline, [&] {
-    const ncclDataType_t type = ncclTypeOf(dtype);
-    const auto count = static_cast<size_t>(part);
-    ncclResult_t begun = ncclGroupStart();
-    if (begun != ncclSuccess)
-      return begun;
-    for (int peer = 0; peer < size && !isFailure(begun); ++peer) {
-      begun = ncclSend(static_cast<const char *>(in) + peer * bytes, count,
-                       type, peer, handle, stream);
-      if (!isFailure(begun))
-        begun = ncclRecv(static_cast<char *>(out) + peer * bytes, count, type,
-                         peer, handle, stream);
-    }
-    // Always: the group is the thread's, not the communicator's.
-    const ncclResult_t ended = ncclGroupEnd();
-    return isFailure(begun) ? begun : ended;
-  });
+  return launch(
+      CollectiveKind::AllToAll, deadline, [&](ncclComm_t communicator) {
+        const ncclDataType_t type = ncclTypeOf(dtype);
+        const auto count = static_cast<size_t>(part);
+        ncclResult_t begun = ncclGroupStart();
+        if (begun != ncclSuccess)
+          return begun;
+        for (int peer = 0; peer < size && !isFailure(begun); ++peer) {
+          begun = ncclSend(static_cast<const char *>(in) + peer * bytes, count,
+                           type, peer, communicator, stream);
+          if (!isFailure(begun))
+            begun = ncclRecv(static_cast<char *>(out) + peer * bytes, count,
+                             type, peer, communicator, stream);
+        }
+        // Always: the group is the thread's, not the communicator's.
+        const ncclResult_t ended = ncclGroupEnd();
+        return isFailure(begun) ? begun : ended;
+      });
 }
 
 Status NcclCommunicator::broadcast(const void *in, void *out, int64_t count,
                                    int root, Dtype dtype, cudaStream_t stream,
                                    const Deadline &deadline) {
-  return launch(CollectiveKind::Broadcast, deadline, [&] {
-    return ncclBroadcast(in, out, static_cast<size_t>(count), ncclTypeOf(dtype),
-                         root, handle, stream);
-  });
+  return launch(
+      CollectiveKind::Broadcast, deadline, [&](ncclComm_t communicator) {
+        return ncclBroadcast(in, out, static_cast<size_t>(count),
+                             ncclTypeOf(dtype), root, communicator, stream);
+      });
 }
 
 Status NcclCommunicator::asyncError() {
@@ -225,6 +324,8 @@ Status NcclCommunicator::asyncError() {
   std::unique_lock<std::mutex> lock(mutex, std::try_to_lock);
   if (!lock.owns_lock() || !handle)
     return Status::ok();
+  if (waiting && waiting->deadline.expired())
+    return lateStatus(waiting->what);
   ncclResult_t state = ncclSuccess;
   ncclResult_t asked = ncclCommGetAsyncError(handle, &state);
   if (asked != ncclSuccess)
@@ -236,7 +337,7 @@ Status NcclCommunicator::asyncError() {
 
 NcclHandle NcclCommunicator::release() {
   std::lock_guard<std::mutex> lock(mutex);
-  return {std::exchange(handle, nullptr), sharedName};
+  return {std::exchange(handle, nullptr), sharedName, calls};
 }
 
 void NcclCommunicator::leave(const Deadline &deadline) {

@@ -3,9 +3,10 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// A non-blocking communicator: no call waits for a peer inside NCCL, so that
-// every wait ends at our deadline or when the job fails elsewhere. What ends a
-// communicator has no such variant, and runs on a thread of its own.
+// Every wait for a peer ends at our deadline or when the job fails elsewhere.
+// A non-blocking communicator waits for none inside NCCL. A blocking one does,
+// on the caller's thread, until NCCL is told to abort by another one; it joins
+// on a thread of its own, as do all communicators that are ended.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_BACKENDS_CUDA_NCCL_COMMUNICATOR_H
@@ -17,6 +18,7 @@
 #include "base/status.h"
 #include "cuda_options.h"
 #include "failure_latch.h"
+#include "nccl_calls.h"
 
 #include <nccl.h>
 
@@ -25,6 +27,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -33,10 +36,12 @@ namespace ddphook::cuda {
 /// How long an abort may take that waits for nothing but NCCL.
 inline constexpr double abortSeconds = 1;
 
-/// A communicator, and its name, to which NCCL keeps a pointer.
+/// A communicator, its name, to which NCCL keeps a pointer, and who is in a
+/// call of it.
 struct NcclHandle {
   ncclComm_t communicator = nullptr;
   std::shared_ptr<const std::string> name;
+  std::shared_ptr<NcclCalls> calls;
 };
 
 /// An abort of communicators under way.
@@ -78,8 +83,12 @@ public:
   Status broadcast(const void *in, void *out, int64_t count, int root,
                    Dtype dtype, cudaStream_t stream, const Deadline &deadline);
 
-  /// What NCCL found out meanwhile. Any thread.
+  /// What NCCL found out meanwhile, or that a call waits for too long. Any
+  /// thread.
   Status asyncError();
+
+  /// Its calls wait inside NCCL: somebody has to look for asyncError().
+  bool isBlocking() const { return blocking; }
 
   /// Gives NCCL's communicator away, to be ended; null when there is none any
   /// more. Later calls fail. Any thread.
@@ -99,23 +108,43 @@ public:
   void forgetMemory(void *memory);
 
 private:
-  NcclCommunicator(const std::string &name, const FailureLatch &failure)
+  NcclCommunicator(const std::string &name, bool isBlocking,
+                   const FailureLatch &failure)
       : sharedName(std::make_shared<const std::string>(name)),
-        name(*sharedName), failure(failure) {}
+        name(*sharedName), blocking(isBlocking), failure(failure) {}
+  Status join(const std::vector<ncclUniqueId> &ids, int size, int rank,
+              const CudaOptions &options, const Deadline &deadline);
+  Status joinElsewhere(const std::vector<ncclUniqueId> &ids, int size, int rank,
+                       const CudaOptions &options, const Deadline &deadline);
   Status poll(const Deadline &deadline, const char *what);
   template <typename Function>
   Status launch(CollectiveKind kind, const Deadline &deadline,
                 const Function &function);
+  template <typename Function>
+  Status begin(const std::string &what, const Deadline &deadline,
+               const Function &function);
+  template <typename Function>
+  Status call(const std::string &what, const Deadline &deadline,
+              const Function &function);
   Status goneStatus() const;
+  Status lateStatus(const std::string &what) const;
   Status inGroup(Status status) const;
 
   const std::shared_ptr<const std::string> sharedName;
   const std::string &name;
+  const bool blocking;
   const FailureLatch &failure;
+  const std::shared_ptr<NcclCalls> calls = std::make_shared<NcclCalls>();
   /// Held during calls of NCCL, never while waiting: the thread that aborts
   /// gets its turn.
   std::mutex mutex;
   ncclComm_t handle = nullptr;
+  /// The call of a blocking communicator that has not returned.
+  struct Waiting {
+    std::string what;
+    Deadline deadline;
+  };
+  std::optional<Waiting> waiting;
   int device = 0;
   std::atomic<bool> captured{false};
   std::map<void *, void *> registered;
