@@ -150,6 +150,19 @@ void expectCause(const std::vector<RankResult> &results, size_t rank,
   }
 }
 
+/// With communicators that are not blocking, and with blocking ones.
+class NcclFaults : public testing::TestWithParam<bool> {
+protected:
+  static std::vector<RankResult> run(Job job) {
+    job.environment["DDPHOOK_BACKEND_OPTIONS"] =
+        GetParam() ? "blocking=1" : "blocking=0";
+    return ::run(job);
+  }
+};
+INSTANTIATE_TEST_SUITE_P(, NcclFaults, testing::Bool(), [](const auto &info) {
+  return info.param ? "Blocking" : "NonBlocking";
+});
+
 double longest(const std::vector<RankResult> &results) {
   double seconds = 0;
   for (const RankResult &result : results)
@@ -159,7 +172,7 @@ double longest(const std::vector<RankResult> &results) {
 
 } // namespace
 
-TEST(CudaFaults, NothingFails) {
+TEST_P(NcclFaults, NothingFails) {
   for (int ranks : {1, 2, 4}) {
     Job job;
     job.ranks = ranks;
@@ -252,7 +265,7 @@ TEST(CudaFaults, SharedGpuIsAllowed) {
   expectAll(run(job), "OK");
 }
 
-TEST(CudaFaults, NcclDoesNotInitialize) {
+TEST_P(NcclFaults, NcclDoesNotInitialize) {
   Job job;
   job.fault = "nccl_init@1";
   auto results = run(job);
@@ -260,7 +273,7 @@ TEST(CudaFaults, NcclDoesNotInitialize) {
   EXPECT_LT(longest(results), 20);
 }
 
-TEST(CudaFaults, NcclInitializesForever) {
+TEST_P(NcclFaults, NcclInitializesForever) {
   Job job;
   job.timeout = 1.5;
   job.fault = "nccl_init_stall@1";
@@ -271,7 +284,7 @@ TEST(CudaFaults, NcclInitializesForever) {
   EXPECT_LT(longest(results), 20);
 }
 
-TEST(CudaFaults, LaunchFails) {
+TEST_P(NcclFaults, LaunchFails) {
   Job job;
   job.fault = "nccl_launch@1:2";
   // The call that started it finds the failure, or the watchdog does; they
@@ -279,7 +292,7 @@ TEST(CudaFaults, LaunchFails) {
   expectCause(run(job), 1, "NCCL: internal error: injected: launch failed");
 }
 
-TEST(CudaFaults, AsynchronousError) {
+TEST_P(NcclFaults, AsynchronousError) {
   Job job;
   job.ranks = 4;
   job.fault = "nccl_async@2:2";
@@ -291,7 +304,7 @@ TEST(CudaFaults, AsynchronousError) {
   EXPECT_LT(longest(results), 20);
 }
 
-TEST(CudaFaults, CollectiveStalls) {
+TEST_P(NcclFaults, CollectiveStalls) {
   Job job;
   job.ranks = 3;
   job.timeout = 1.5;
@@ -309,7 +322,7 @@ TEST(CudaFaults, CollectiveStalls) {
   EXPECT_LT(longest(results), 20);
 }
 
-TEST(CudaFaults, PeerIsKilledInACollective) {
+TEST_P(NcclFaults, PeerIsKilledInACollective) {
   Job job;
   job.ranks = 3;
   job.fault = "exit@1:2";
@@ -323,7 +336,7 @@ TEST(CudaFaults, PeerIsKilledInACollective) {
 }
 
 /// As for all-reduces; a broadcast's root may be through when others die.
-TEST(CudaFaults, OtherCollectives) {
+TEST_P(NcclFaults, OtherCollectives) {
   for (const char *kind : {"reduce_scatter", "all_gather", "all_to_all"}) {
     Job job;
     job.kind = kind;
@@ -359,7 +372,7 @@ TEST(CudaFaults, OtherCollectives) {
 /// Behind the collective that stalls, in the same stream, are those of other
 /// groups: NCCL ends no communicator whose work is behind that of one that goes
 /// on.
-TEST(CudaFaults, ACollectiveStallsBeforeThoseOfOtherGroups) {
+TEST_P(NcclFaults, ACollectiveStallsBeforeThoseOfOtherGroups) {
   for (int stalled : {4, 5, 6}) {
     Job job;
     job.groups = 3;
@@ -375,7 +388,7 @@ TEST(CudaFaults, ACollectiveStallsBeforeThoseOfOtherGroups) {
 }
 
 /// A rank leaves, although another one stays until it has seen that.
-TEST(CudaFaults, ARankStaysLonger) {
+TEST_P(NcclFaults, ARankStaysLonger) {
   struct Seen {
     std::atomic<bool> hasLeft;
     std::atomic<bool> isSeen;
@@ -401,7 +414,7 @@ TEST(CudaFaults, ARankStaysLonger) {
   munmap(page, sizeof(Seen));
 }
 
-TEST(CudaFaults, PeerIsLate) {
+TEST_P(NcclFaults, PeerIsLate) {
   Job job;
   job.timeout = 1.5;
   job.beforeSecond = [](int rank) {
@@ -413,7 +426,7 @@ TEST(CudaFaults, PeerIsLate) {
   expectContains(results[1].text, "ABORTED: rank 0 failed: ");
 }
 
-TEST(CudaFaults, KernelFails) {
+TEST_P(NcclFaults, KernelFails) {
   Job job;
   job.fault = "kernel@1:3";
   auto results = run(job);

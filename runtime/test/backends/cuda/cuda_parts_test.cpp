@@ -31,7 +31,7 @@ TEST(CudaOptions, Values) {
                                  "cta_policy=1,nvls_ctas=5,register=1,"
                                  "channels_per_net_peer=2,comm_priority=-5,"
                                  "nvlink_centric_sched=1,watchdog_ms=20,"
-                                 "roots=2,compute_priority=0",
+                                 "roots=2,compute_priority=0,blocking=1",
                                  &options)
                   .isOk());
   EXPECT_EQ(options.device, 3);
@@ -40,7 +40,7 @@ TEST(CudaOptions, Values) {
   EXPECT_EQ(options.registerMemory, 1);
   std::string name = "group";
   ncclConfig_t config = options.ncclConfig(name);
-  EXPECT_EQ(config.blocking, 0);
+  EXPECT_EQ(config.blocking, 1);
   EXPECT_STREQ(config.commName, "group");
   EXPECT_EQ(config.minCTAs, 2);
   EXPECT_EQ(config.maxCTAs, 16);
@@ -55,8 +55,24 @@ TEST(CudaOptions, Values) {
   EXPECT_EQ(config.nvlinkCentricSched, 1);
   // What is not given is NCCL's own.
   ncclConfig_t own = CudaOptions().ncclConfig(name);
+  EXPECT_EQ(own.blocking, 0);
   EXPECT_EQ(own.minCTAs, NCCL_CONFIG_UNDEF_INT);
   EXPECT_EQ(own.netName, nullptr);
+}
+
+TEST(CudaOptions, NcclsEnvironmentSaysWhatBlocks) {
+  CudaOptions options;
+  for (const char *given : {"blocking=0", "blocking=1"}) {
+    ASSERT_TRUE(CudaOptions::parse(given, &options).isOk());
+    const bool isGiven = options.blocking == 1;
+    for (const char *value : {"0", "1", "2", ""}) {
+      ::setenv("NCCL_COMM_BLOCKING", value, 1);
+      const bool isDecided = *value == '0' || *value == '1';
+      EXPECT_EQ(options.isBlocking(), isDecided ? *value == '1' : isGiven);
+    }
+    ::unsetenv("NCCL_COMM_BLOCKING");
+    EXPECT_EQ(options.isBlocking(), isGiven);
+  }
 }
 
 TEST(CudaOptions, Refusals) {
