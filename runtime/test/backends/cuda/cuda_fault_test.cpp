@@ -8,7 +8,7 @@
 // within the deadline. Every rank sees one GPU, its own.
 //
 //===----------------------------------------------------------------------===//
-#include "job/job_test_ranks.h"
+#include "cuda_job_test_util.h"
 
 #include <atomic>
 #include <cstdlib>
@@ -45,17 +45,6 @@ struct Job {
   std::function<void(int)> afterLeaving = {};
 };
 
-/// One step: collectives of an array in the device's memory.
-std::string deviceStep(const Job &job, TestModule &module, void *data,
-                       void *result) {
-  ddphook_status_t status = ddphook_rt_enter(module.handle, 0);
-  if (status != DDPHOOK_OK)
-    return show(status);
-  for (int i = 0; i < job.groups; ++i)
-    ddphook_rt_collective(module.handle, i, data, result);
-  return show(ddphook_rt_leave(module.handle));
-}
-
 std::string runSteps(const Job &job, int rank, ddphook_context_t *context,
                      TestModule &module) {
   void *data = nullptr, *other = nullptr;
@@ -69,12 +58,12 @@ std::string runSteps(const Job &job, int rank, ddphook_context_t *context,
   for (int i = 0; i < 3 && (result.empty() || result == "OK"); ++i) {
     if (i == 1 && job.beforeSecond)
       job.beforeSecond(rank);
-    result = deviceStep(job, module, data, other);
+    result = deviceStep(module, job.groups, data, other);
   }
   if (result != "OK") {
     // It stays, and comes at once.
     auto begin = std::chrono::steady_clock::now();
-    std::string again = deviceStep(job, module, data, other);
+    std::string again = deviceStep(module, job.groups, data, other);
     if (again != result)
       result = "first " + result + ", then " + again;
     if (std::chrono::steady_clock::now() - begin >
@@ -86,19 +75,6 @@ std::string runSteps(const Job &job, int rank, ddphook_context_t *context,
   if (job.beforeLeaving)
     job.beforeLeaving(rank);
   return result;
-}
-
-/// A list of `groups` process groups of all ranks.
-std::string groupsOf(const Job &job) {
-  std::string list;
-  for (int i = 0; i < job.groups; ++i) {
-    std::string one = groupOf(job.ranks);
-    one = one.substr(1, one.size() - 2);
-    if (i > 0)
-      one.replace(one.find("dp"), 2, "dp" + std::to_string(i));
-    list += (i > 0 ? "," : "") + one;
-  }
-  return "[" + list + "]";
 }
 
 std::vector<RankResult> run(const Job &job) {
@@ -117,20 +93,14 @@ std::vector<RankResult> run(const Job &job) {
     const TestCollective collective =
         isAllReduce ? TestCollective{kCount, "f32", "f16", true}
                     : TestCollective{kCount}.as(job.kind, /*from=*/0);
-    Collectives collectives(static_cast<size_t>(job.groups), collective);
-    for (int i = 0; i < job.groups; ++i)
-      collectives[static_cast<size_t>(i)].group = i;
-    TestModule module(collectives, 0, groupsOf(job));
-    std::string plan = module.plan;
-    const std::string memory = R"("memory":"host")";
-    module.setPlan(
-        plan.replace(plan.find(memory), memory.size(), R"("memory":"device")"));
+    const std::unique_ptr<TestModule> module =
+        deviceModule(job.ranks, job.groups, collective);
     ddphook_options_t options =
         jobOptions(rank, job.ranks, port, "auto", job.timeout);
     options.backend = "cuda_emulated";
     std::string text =
-        withModule(options, module, [&](ddphook_context_t *context) {
-          return runSteps(job, rank, context, module);
+        withModule(options, *module, [&](ddphook_context_t *context) {
+          return runSteps(job, rank, context, *module);
         });
     if (job.afterLeaving)
       job.afterLeaving(rank);
@@ -282,6 +252,19 @@ TEST_P(NcclFaults, NcclInitializesForever) {
     expectContains(result.text, "joining a process group: NCCL did not get "
                                 "ready in time");
   EXPECT_LT(longest(results), 20);
+}
+
+TEST_P(NcclFaults, PeerIsKilledWhileItJoins) {
+  Job job;
+  job.ranks = 3;
+  job.fault = "nccl_init_exit@1";
+  auto results = run(job);
+  EXPECT_EQ(results[1].signal, SIGKILL);
+  for (size_t rank : {0, 2}) {
+    EXPECT_EQ(results[rank].text,
+              "load PEER_LOST: rank 1 was lost: its connection closed");
+    EXPECT_LT(results[rank].seconds, results[1].seconds + 20);
+  }
 }
 
 TEST_P(NcclFaults, LaunchFails) {

@@ -15,7 +15,8 @@
 //                cudaErrorIllegalAddress, and no operation runs any more
 //   memcpy       as `kernel`, in an asynchronous copy
 //   nccl_init    the initialization of a communicator gives ncclSystemError
-//   nccl_init_stall   … never ends
+//   nccl_init_exit    the process dies by SIGKILL inside it
+//   nccl_init_stall   it never ends
 //   nccl_launch  ncclAllReduce gives ncclInternalError
 //   nccl_async   the collective stalls and ncclCommGetAsyncError gives
 //                ncclRemoteError

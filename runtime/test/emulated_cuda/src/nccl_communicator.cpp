@@ -140,6 +140,8 @@ static ncclResult_t toNccl(const Status &status) {
 ncclResult_t Communicator::join(const ncclUniqueId &id) {
   if (isFaultDue("nccl_init"))
     return recordNccl(ncclSystemError, "injected: initialization failed");
+  if (isFaultDue("nccl_init_exit"))
+    kill(getpid(), SIGKILL);
   if (isFaultDue("nccl_init_stall"))
     stall();
   Status status = exchange(id);
