@@ -470,6 +470,7 @@ Status bench::benchDevice(const Options &options, TorchProcess *,
   const int64_t bucket = options.elements();
   const int64_t small = std::max<int64_t>(bucket / 400, 1);
   const int64_t large = bucket * 64 / 25, largest = 16 * large;
+  DDPHOOK_RETURN_IF_ERROR(benchHostTime(options, report));
   std::unique_ptr<WorkDevice> device;
   DDPHOOK_RETURN_IF_ERROR(
       WorkDevice::open(options.device, /*threads=*/1, &device));

@@ -32,6 +32,9 @@ Status benchHooks(const Options &options, TorchProcess *torch, Report &report);
 /// The local work of PowerSGD.
 Status benchPowerSgd(const Options &options, TorchProcess *torch,
                      Report &report);
+/// What collectives cost the host where a device runs them. It forks ranks, so
+/// it comes before anything of this process that uses a device.
+Status benchHostTime(const Options &options, Report &report);
 /// Kernels and local work on the device of a backend.
 Status benchDevice(const Options &options, TorchProcess *torch, Report &report);
 /// The compiler's passes; needs no ranks and no PyTorch.

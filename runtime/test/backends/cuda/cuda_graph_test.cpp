@@ -25,14 +25,6 @@
 #include <random>
 #include <thread>
 
-extern "C" const ddphook_backend_t *ddphook_backend_get(void);
-
-/// For linked_backend.c.
-extern "C" __attribute__((visibility("default"))) const ddphook_backend_t *
-ddphook_test_linked_backend(void) {
-  return ddphook_backend_get();
-}
-
 using namespace ddphook;
 using namespace ddphook::test;
 
@@ -124,7 +116,7 @@ public:
     EXPECT_EQ(cudaSetDevice(rank), cudaSuccess);
     ddphook_options_t place = jobOptions(rank, ranks, port, "auto", 100);
     place.local_rank = rank;
-    place.backend = "linked";
+    place.backend = "program";
     EXPECT_EQ(show(ddphook_context_create(&place, &context)), "OK");
     stream = std::make_unique<Stream>();
     void *memory = nullptr;

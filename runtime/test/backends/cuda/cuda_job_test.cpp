@@ -75,9 +75,7 @@ public:
   }
 
   std::string step() { return deviceStep(*module, groups, in, out); }
-  std::string synchronize() {
-    return test::show(ddphook_synchronize(context));
-  }
+  std::string synchronize() { return test::show(ddphook_synchronize(context)); }
 
   /// A step whose result is looked at: every rank gives its multiple of
   /// `value`, and gets their mean.
@@ -221,9 +219,9 @@ Body until(Moment moment, const std::function<void()> &happen) {
       return self.synchronize();
     }
     const bool isDuringCapture = moment == Moment::Capture;
-    REQUIRE_OK(self.capture(
-        cudaStreamCaptureModeThreadLocal,
-        isDuringCapture ? std::function<void()>(here) : nullptr));
+    REQUIRE_OK(
+        self.capture(cudaStreamCaptureModeThreadLocal,
+                     isDuringCapture ? std::function<void()>(here) : nullptr));
     if (!isDuringCapture) {
       REQUIRE_OK(self.launchAndWait(2));
       here();
@@ -248,7 +246,8 @@ std::vector<Case> casesOf(bool isForReal) {
                              {true, Moment::Eager}};
   // A GPU is lent for minutes.
   if (!isForReal)
-    cases.insert(cases.end(), {{true, Moment::Capture}, {true, Moment::Replay}});
+    cases.insert(cases.end(),
+                 {{true, Moment::Capture}, {true, Moment::Replay}});
   return cases;
 }
 
@@ -439,20 +438,19 @@ TEST_P(CudaJobs, TwoContextsInOneProcess) {
     StreamRank first(rank, one), second(rank, one);
     const std::unique_ptr<TestModule> modules[] = {moduleOf(one),
                                                    moduleOf(one)};
-    return withModule(
-        optionsOf(one, rank, ports[0]), *modules[0],
-        [&](ddphook_context_t *outer) -> std::string {
-          REQUIRE_OK(first.open(outer, *modules[0]));
-          REQUIRE_OK(withModule(
-              optionsOf(one, rank, ports[1]), *modules[1],
-              [&](ddphook_context_t *inner) -> std::string {
-                REQUIRE_OK(second.open(inner, *modules[1]));
-                for (StreamRank *each : {&first, &second, &first})
-                  REQUIRE_OK(each->stepAndWait(5));
-                return "OK";
-              }));
-          return first.stepAndWait(9);
-        });
+    return withModule(optionsOf(one, rank, ports[0]), *modules[0],
+                      [&](ddphook_context_t *outer) -> std::string {
+                        REQUIRE_OK(first.open(outer, *modules[0]));
+                        REQUIRE_OK(withModule(
+                            optionsOf(one, rank, ports[1]), *modules[1],
+                            [&](ddphook_context_t *inner) -> std::string {
+                              REQUIRE_OK(second.open(inner, *modules[1]));
+                              for (StreamRank *each : {&first, &second, &first})
+                                REQUIRE_OK(each->stepAndWait(5));
+                              return "OK";
+                            }));
+                        return first.stepAndWait(9);
+                      });
   });
   for (const RankResult &result : results)
     EXPECT_EQ(toldTo(result), "OK");
