@@ -94,6 +94,7 @@ if [[ -e $build/lib/libddphook_backend_cuda.so ]]; then
   program "$build/bin/ddphook-bench-standalone" bin
   mv "$bundle/built/bin/ddphook-bench-standalone" "$bundle/built/bin/ddphook-bench"
   program "$build/lib/libddphook_backend_cuda.so" lib
+  program "$build/lib/libddphook_backend_program.so" lib
   program "$build"/lib/libddphook_rt.so.?.? lib
   mkdir -p "$bundle/built/share/ddphook/bench"
   cp tools/ddphook-bench/torch_*.py "$bundle/built/share/ddphook/bench"

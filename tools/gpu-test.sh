@@ -20,7 +20,7 @@
 # Every step runs whatever happened before; the exit status is 0 when all passed.
 # Hooks in PyTorch need the compiler of the bundle: without it that step is left out,
 # and fails if the bundle was packed with one. With --device=cuda_emulated the steps
-# parity, sweep, two-ranks and torch are rehearsed on a machine without a GPU.
+# parity, sweep, two-ranks, failures and torch are rehearsed on a machine without a GPU.
 #
 # Environment: DDPHOOK_TEST_PYTHON (default python3), DDPHOOK_GPU_BUDGET_S (of this
 # run; default 465, without --part 570), DDPHOOK_GPU_KEEP_S (between two reports
@@ -302,21 +302,25 @@ compile_cuda() {
   local kinds='gpu_cuda|cuda_[a-z]+_gpu|backend_(conf|coll|enc|exch|sparse)'
   mapfile -t tests < <(cmake --build "$work/build" --target help |
     grep -oE "ddphook-($kinds)[a-z_]*_test\b" | sort -u)
-  compile "$work/build" ddphook_rt ddphook_backend_cuda ddphook-exec ddphook-bench \
-    "${tests[@]}" || result=1
+  compile "$work/build" ddphook_rt ddphook_backend_{cuda,program} ddphook-exec \
+    ddphook-bench "${tests[@]}" || result=1
   ctest --test-dir "$work/build" -L gpu --show-only=json-v1 |
     "$DDPHOOK_TEST_PYTHON" tools/gpu-report.py --tests >"$work/build/gpu-tests.txt" &&
     return "$result"
 }
 
-# Runs every test for a GPU, those of the kernels first, behind other commands: a
-# line "TEST name: result" for each. The status is LEFT_OUT when all were. It ends by
+# Runs the tests for a GPU of that pattern, or with a "!" those of no such pattern, the
+# kernels' first, behind other commands: a line "TEST name: result" for each. The status is LEFT_OUT when all were. It ends by
 # itself before the step's limit, which would not reach what timeout started here.
 each_test() { # seconds pattern command…
   local name program arguments status all=0 good=0 skipped=0 log=$work/test.log
   local result left
   while IFS=$'\t' read -r name program arguments; do
-    [[ $name =~ $2 ]] || continue
+    if [[ $2 == !* ]]; then
+      [[ $name =~ ${2:1} ]] && continue
+    else
+      [[ $name =~ $2 ]] || continue
+    fi
     all=$((all + 1))
     echo "== $name"
     left=$((step_limit - SECONDS - 5)) status=124 result=failed
@@ -347,7 +351,18 @@ each_test() { # seconds pattern command…
 }
 
 gpu_tests() {
-  each_test 60 .
+  each_test 60 '!^runtime-cuda_job'
+}
+
+# Jobs of two ranks on one GPU in which one is killed, stops, or leaves: eagerly, in a
+# capture, in a graph, with blocking communicators.
+failing_jobs() {
+  local program=$build/bin/ddphook-cuda_job_test
+  if [[ $device == cuda ]]; then
+    each_test 110 '^runtime-cuda_job'
+  else
+    "$program" && echo "TEST $(basename "$program"): passed"
+  fi
 }
 
 # Errors of calls that the runtime asks for and expects are none of memory.
@@ -420,7 +435,8 @@ bench() {
 
 export root work build logs modules deps device toolkit packages must_build nccl
 export -f versions carried nccl_root configure configure_cuda compile compile_cuda \
-  each_test gpu_tests host_tests sanitize device_tests sweep two_ranks parity torch bench
+  each_test gpu_tests failing_jobs host_tests sanitize device_tests sweep two_ranks \
+  parity torch bench
 
 # The bundle's programs, else those that this machine builds.
 prepare() {
@@ -442,6 +458,7 @@ if [[ $part != 2 ]]; then
   step memcheck 90 sanitize memcheck 30
   step sweep 40 sweep
   step two-ranks 90 two_ranks
+  step failures 120 failing_jobs
   step torch 150 torch
 fi
 if [[ $part != 1 ]]; then

@@ -39,10 +39,10 @@ def bundle(tmp_path_factory):
     subprocess.run(command, check=True, env=environment)
     subprocess.run(["tar", "xf", packed, "-C", place], check=True)
     packed.unlink()
-    emulated = build / "lib" / "libddphook_backend_cuda_emulated.so"
-    carried = place / "ddphook-gpu" / "built" / "lib"
+    carried = place / "ddphook-gpu" / "built"
     assert carried.exists(), "expected a build with the CUDA backend, DDPHOOK_CUDA=ON"
-    shutil.copy(emulated, carried)
+    shutil.copy(build / "lib" / "libddphook_backend_cuda_emulated.so", carried / "lib")
+    shutil.copy(build / "bin" / "ddphook-cuda_job_test", carried / "bin")
     return place
 
 
@@ -131,6 +131,17 @@ def test_parts(bundle):
     assert {**results(steps), "parity": "pass"} == results(both)
     assert both["torch"]["counts"] == {"passed": 2, "failed": 0, "skipped": 0}
     assert both["parity"]["counts"]["passed"] > 0
+
+
+def test_failures(bundle):
+    """Processes that share a device find each other, and die, in a bundle as well."""
+    chosen = "*CapturedSteps*:*PeerIsKilled/NonBlocking*:*PeerStops/BlockingCapture"
+    code, output, steps = run(bundle, "--only", "failures", GTEST_FILTER=chosen)
+    assert code == 0, output
+    assert steps["failures"]["counts"] == {"passed": 1, "failed": 0, "skipped": 0}
+    with tarfile.open(bundle / "report" / "logs.tar.gz") as archive:
+        log = archive.extractfile("logs/failures.log").read().decode()
+    assert "[  PASSED  ] 6 tests." in log
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ namespace {
 constexpr int64_t kCount = 10000;
 constexpr bool isReal = std::string_view(DDPHOOK_TEST_CUDA_BACKEND) == "cuda";
 /// A deadline that passes, but not while ranks find each other.
-constexpr double kShort = isReal ? 6 : 2;
+constexpr double kShort = isReal ? 5 : 2;
 
 #define REQUIRE_OK(call)                                                       \
   do {                                                                         \
@@ -236,6 +236,9 @@ std::string toldTo(const RankResult &result) {
   return result.isHung ? "hung" : result.text.substr(0, result.text.find('\n'));
 }
 
+/// Why a real GPU does not wait for the deadlines of both kinds.
+constexpr char timeIsShort[] = "GPUs are lent for minutes";
+
 /// Whether communicators are blocking, and when it happens.
 using Case = std::pair<bool, Moment>;
 
@@ -244,7 +247,6 @@ std::vector<Case> casesOf(bool isForReal) {
                              {false, Moment::Capture},
                              {false, Moment::Replay},
                              {true, Moment::Eager}};
-  // A GPU is lent for minutes.
   if (!isForReal)
     cases.insert(cases.end(),
                  {{true, Moment::Capture}, {true, Moment::Replay}});
@@ -363,6 +365,9 @@ TEST_P(CudaJobFailures, PeerIsKilled) {
 }
 
 TEST_P(CudaJobFailures, PeerStops) {
+  if (isReal && moment() == Moment::Capture)
+    GTEST_SKIP()
+        << "its deadline passes in a graph's launch, as that of Replay";
   Job late = job();
   late.timeout = kShort;
   late.stoppedRank = 1;
@@ -375,6 +380,8 @@ TEST_P(CudaJobFailures, PeerStops) {
 /// In the communication stream other groups' collectives are behind the one
 /// that hangs.
 TEST_P(CudaJobs, PeerStopsBeforeCollectivesOfSeveralGroups) {
+  if (isReal && GetParam())
+    GTEST_SKIP() << timeIsShort;
   Job late = job();
   late.timeout = kShort;
   late.stoppedRank = 1;
@@ -386,6 +393,8 @@ TEST_P(CudaJobs, PeerStopsBeforeCollectivesOfSeveralGroups) {
 }
 
 TEST_P(CudaJobs, LeavingWithAGraphWhileThePeerStays) {
+  if (isReal && GetParam())
+    GTEST_SKIP() << timeIsShort;
   SharedSeen seen;
   Job leaving = job();
   leaving.timeout = kShort;
@@ -413,6 +422,8 @@ TEST_P(CudaJobs, LeavingWithAGraphWhileThePeerStays) {
 }
 
 TEST_P(CudaJobs, LeavingWithAGraphWhileThePeerIsStopped) {
+  if (isReal && GetParam())
+    GTEST_SKIP() << timeIsShort;
   Job leaving = job();
   leaving.timeout = kShort;
   leaving.stoppedRank = 1;
