@@ -30,7 +30,7 @@ namespace {
 constexpr int64_t kCount = 10000;
 constexpr bool isReal = std::string_view(DDPHOOK_TEST_CUDA_BACKEND) == "cuda";
 /// A deadline that passes, but not while ranks find each other.
-constexpr double kShort = isReal ? 5 : 2;
+constexpr double kShort = isReal ? 5 : 3;
 
 #define REQUIRE_OK(call)                                                       \
   do {                                                                         \
@@ -421,48 +421,82 @@ TEST_P(CudaJobs, LeavingWithAGraphWhileThePeerStays) {
                                   "collectives to be destroyed before");
 }
 
-TEST_P(CudaJobs, LeavingWithAGraphWhileThePeerIsStopped) {
+TEST_P(CudaJobs, LeavingWhileThePeerIsStopped) {
   if (isReal && GetParam())
     GTEST_SKIP() << timeIsShort;
-  Job leaving = job();
-  leaving.timeout = kShort;
-  leaving.stoppedRank = 1;
-  auto results = run(leaving, [&](StreamRank &self) -> std::string {
-    REQUIRE_OK(self.capture(cudaStreamCaptureModeThreadLocal));
-    REQUIRE_OK(self.launchAndWait(3));
-    if (self.rank == 1)
-      ::raise(SIGSTOP);
-    return "OK";
-  });
-  EXPECT_EQ(toldTo(results[0]), "OK");
-  expectContains(results[0].text, "NCCL has not come to an end, and is left to "
-                                  "itself");
-  EXPECT_LT(results[0].seconds, farDeadline);
+  for (bool hasGraph : {false, true}) {
+    Job leaving = job();
+    leaving.timeout = kShort;
+    leaving.stoppedRank = 1;
+    auto results = run(leaving, [&](StreamRank &self) -> std::string {
+      if (hasGraph) {
+        REQUIRE_OK(self.capture(cudaStreamCaptureModeThreadLocal));
+        REQUIRE_OK(self.launchAndWait(3));
+      }
+      if (self.rank == 1)
+        ::raise(SIGSTOP);
+      return "OK";
+    });
+    EXPECT_EQ(toldTo(results[0]), "OK");
+    expectContains(results[0].text,
+                   std::string("NCCL has not come to an end, "
+                               "and is left to itself; ") +
+                       (hasGraph ? "expected CUDA graphs" : "other ranks"));
+    EXPECT_LT(results[0].seconds, farDeadline);
+  }
 }
 
-/// Neither knows of the other one, nor fails with it.
-TEST_P(CudaJobs, TwoContextsInOneProcess) {
-  const Job one = job();
+/// Runs `body` in two jobs that each process is in.
+static std::vector<RankResult> runTwoJobs(
+    const Job &job,
+    const std::function<std::string(StreamRank &, StreamRank &)> &inBoth) {
   const int ports[] = {freePort(), freePort()};
-  auto results = runRanks(2, [&](int rank) -> std::string {
+  return runRanks(2, [&](int rank) -> std::string {
     setUpProcess(rank);
-    StreamRank first(rank, one), second(rank, one);
-    const std::unique_ptr<TestModule> modules[] = {moduleOf(one),
-                                                   moduleOf(one)};
-    return withModule(optionsOf(one, rank, ports[0]), *modules[0],
-                      [&](ddphook_context_t *outer) -> std::string {
-                        REQUIRE_OK(first.open(outer, *modules[0]));
-                        REQUIRE_OK(withModule(
-                            optionsOf(one, rank, ports[1]), *modules[1],
-                            [&](ddphook_context_t *inner) -> std::string {
-                              REQUIRE_OK(second.open(inner, *modules[1]));
-                              for (StreamRank *each : {&first, &second, &first})
-                                REQUIRE_OK(each->stepAndWait(5));
-                              return "OK";
-                            }));
-                        return first.stepAndWait(9);
-                      });
+    StreamRank first(rank, job), second(rank, job);
+    const std::unique_ptr<TestModule> modules[] = {moduleOf(job),
+                                                   moduleOf(job)};
+    auto inner = [&](ddphook_context_t *context) -> std::string {
+      REQUIRE_OK(second.open(context, *modules[1]));
+      return inBoth(first, second);
+    };
+    auto outer = [&](ddphook_context_t *context) -> std::string {
+      REQUIRE_OK(first.open(context, *modules[0]));
+      REQUIRE_OK(
+          withModule(optionsOf(job, rank, ports[1]), *modules[1], inner));
+      return first.stepAndWait(9);
+    };
+    return withModule(optionsOf(job, rank, ports[0]), *modules[0], outer);
   });
+}
+
+TEST_P(CudaJobs, TwoContextsInOneProcess) {
+  auto results = runTwoJobs(
+      job(), [](StreamRank &first, StreamRank &second) -> std::string {
+        for (StreamRank *each : {&first, &second, &first})
+          REQUIRE_OK(each->stepAndWait(5));
+        return "OK";
+      });
+  for (const RankResult &result : results)
+    EXPECT_EQ(toldTo(result), "OK");
+}
+
+/// What NCCL aborts is the job that fails, and none beside it.
+TEST_P(CudaJobs, AContextFailsBesideAnother) {
+  Job late = job();
+  late.timeout = kShort;
+  auto results = runTwoJobs(
+      late, [](StreamRank &first, StreamRank &second) -> std::string {
+        std::string text = second.rank == 0 ? second.step() : "OK";
+        for (int i = 0; i < 6000 && text == "OK"; ++i) {
+          text = second.synchronize();
+          sleepMs(5);
+        }
+        const bool isTold =
+            text.find(second.rank == 0 ? "DEADLINE_EXCEEDED: "
+                                       : "ABORTED: rank 0 failed: ") == 0;
+        return isTold ? first.stepAndWait(7) : "not told: " + text;
+      });
   for (const RankResult &result : results)
     EXPECT_EQ(toldTo(result), "OK");
 }
