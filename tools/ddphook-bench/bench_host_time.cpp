@@ -158,6 +158,7 @@ static Status runRank(const std::string &device, int rank, bool isBlocking,
                       Measured *measured) {
   ::setenv("NCCL_HOSTID", ("host " + std::to_string(rank)).c_str(), 1);
   ::setenv("NCCL_SOCKET_IFNAME", "lo", /*overwrite=*/0);
+  ::unsetenv("NCCL_COMM_BLOCKING");
   Bootstrap place;
   DDPHOOK_RETURN_IF_ERROR(findPlace(nullptr, processEnvironment(), &place));
   place.backend = device;

@@ -36,10 +36,13 @@ constexpr Call kCalls[] = {
     {"all-reduce", DDPHOOK_ALL_REDUCE, -1, 0, 1},
     {"all-reduce as f16", DDPHOOK_ALL_REDUCE, DDPHOOK_F16, 0, 1},
     {"all-reduce as int8", DDPHOOK_ALL_REDUCE, -1, DDPHOOK_ENCODING_I8, 2},
+    {"all-reduce as ui8", DDPHOOK_ALL_REDUCE, -1, DDPHOOK_ENCODING_UI8, 1},
     {"reduce-scatter", DDPHOOK_REDUCE_SCATTER, -1, 0, 1},
     {"reduce-scatter as int8", DDPHOOK_REDUCE_SCATTER, -1, DDPHOOK_ENCODING_I8,
      1},
+    {"reduce-scatter as bf16", DDPHOOK_REDUCE_SCATTER, DDPHOOK_BF16, 0, 1},
     {"all-gather", DDPHOOK_ALL_GATHER, -1, 0, 1},
+    {"all-gather as f16", DDPHOOK_ALL_GATHER, DDPHOOK_F16, 0, 1},
     {"all-to-all", DDPHOOK_ALL_TO_ALL, -1, 0, 1},
     {"broadcast", DDPHOOK_BROADCAST, -1, 0, 1},
 };
@@ -56,7 +59,8 @@ protected:
                                   int calls) {
     GroupOptions options;
     options.options = isBlocking ? "blocking=1" : "blocking=0";
-    options.maxWireBytes = options.maxEncodedBytes = 1 << 16;
+    options.maxWireBytes = 1 << 16;
+    options.maxEncodedBytes = options.maxGatheredBytes = 1 << 16;
     ddphook_collective_t operation = {};
     operation.kind = call.kind;
     // All-to-alls have equal parts.

@@ -438,10 +438,12 @@ TEST_P(CudaJobs, LeavingWhileThePeerIsStopped) {
       return "OK";
     });
     EXPECT_EQ(toldTo(results[0]), "OK");
-    expectContains(results[0].text,
-                   std::string("NCCL has not come to an end, "
-                               "and is left to itself; ") +
-                       (hasGraph ? "expected CUDA graphs" : "other ranks"));
+    // NCCL waits for ranks of the same machine alone.
+    if (hasGraph || !isReal)
+      expectContains(results[0].text,
+                     std::string("NCCL has not come to an end, and is left to "
+                                 "itself; ") +
+                         (hasGraph ? "expected CUDA graphs" : "other ranks"));
     EXPECT_LT(results[0].seconds, farDeadline);
   }
 }
