@@ -310,8 +310,9 @@ compile_cuda() {
 }
 
 # Runs the tests for a GPU of that pattern, or with a "!" those of no such pattern, the
-# kernels' first, behind other commands: a line "TEST name: result" for each. The status is LEFT_OUT when all were. It ends by
-# itself before the step's limit, which would not reach what timeout started here.
+# kernels' first, behind other commands: a line "TEST name: result" for each. The
+# status is LEFT_OUT when all were. It ends by itself before the step's limit, which
+# would not reach what timeout started here.
 each_test() { # seconds pattern command…
   local name program arguments status all=0 good=0 skipped=0 log=$work/test.log
   local result left

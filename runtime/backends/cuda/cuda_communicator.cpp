@@ -181,6 +181,7 @@ Status CudaCommunicator::start(const ddphook_collective_t &operation,
   DDPHOOK_RETURN_IF_ERROR(take(isCapturing, &collective));
   if (isCapturing)
     nccl->noteCapture();
+  // Nothing else would end a call that waits for a peer.
   std::optional<Watchdog::Watch> watch;
   if (nccl->isBlocking())
     watch.emplace(device.ownWatchdog());

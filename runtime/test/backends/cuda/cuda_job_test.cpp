@@ -173,7 +173,8 @@ class Log {
 public:
   Log() : file(::memfd_create("log", 0)) { ::dup2(file, STDERR_FILENO); }
   std::string read() const {
-    std::string text(65536, '\0');
+    // As much as a pipe takes with room to spare.
+    std::string text(16384, '\0');
     const ssize_t size = ::pread(file, text.data(), text.size(), 0);
     text.resize(static_cast<size_t>(std::max<ssize_t>(size, 0)));
     return text;
