@@ -293,8 +293,12 @@ void CudaDevice::removeCommunicator(NcclCommunicator *communicator) {
 
 cudaError_t CudaDevice::queryStreams(bool withComm) const {
   RelaxedCapture relaxed;
-  cudaError_t state = queryStream(compute);
-  return state == cudaSuccess && withComm ? queryStream(comm) : state;
+  const cudaError_t state = queryStream(compute);
+  if (!withComm || state == cudaErrorNotReady)
+    return state;
+  // Also where the caller's stream cannot be asked.
+  const cudaError_t others = queryStream(comm);
+  return others == cudaErrorNotReady || state == cudaSuccess ? others : state;
 }
 
 Status CudaDevice::waitForStreams(bool withComm, const char *what) {
@@ -324,7 +328,9 @@ Status CudaDevice::waitForStreams(bool withComm, const char *what) {
 }
 
 Status CudaDevice::synchronize() {
-  DDPHOOK_RETURN_IF_ERROR(refuseCapture("waiting"));
+  // A failure says more than that a capture goes on.
+  if (Status refused = refuseCapture("waiting"); !refused.isOk())
+    return latch.isSet() ? latch.get() : refused;
   Status status = waitForStreams(/*withComm=*/true, "waiting for the GPU");
   if (!status.isOk())
     drain();
@@ -406,19 +412,38 @@ Status CudaDevice::abort(const Status &status) {
 bool CudaDevice::drain() {
   if (!latch.isSet())
     return false;
+  if (isAnyCaptured()) {
+    tellStuck("is hidden by a capture");
+    return false;
+  }
   if (!drained)
     drained = Deadline::after(drainSeconds);
   watchdog.waitForAbort(*drained);
   Backoff backoff;
   while (queryStreams(/*withComm=*/true) == cudaErrorNotReady) {
     if (drained->expired()) {
-      if (!std::exchange(hasToldStuck, true))
-        log(LogLevel::Warn, "after a failure the work of GPU " +
-                                std::to_string(chosen.number) +
-                                " does not end: what it may use is not freed");
+      tellStuck("does not end");
       return false;
     }
     backoff.pause();
   }
   return true; // A device that failed runs nothing any more.
+}
+
+/// Such a stream does not tell what it was given before.
+bool CudaDevice::isAnyCaptured() const {
+  for (cudaStream_t stream : {compute, comm}) {
+    cudaStreamCaptureStatus state = cudaStreamCaptureStatusNone;
+    if (cudaStreamIsCapturing(stream, &state) == cudaSuccess &&
+        state != cudaStreamCaptureStatusNone)
+      return true;
+  }
+  return false;
+}
+
+void CudaDevice::tellStuck(const char *how) {
+  if (!std::exchange(hasToldStuck, true))
+    log(LogLevel::Warn, "after a failure the work of GPU " +
+                            std::to_string(chosen.number) + " " + how +
+                            ": what it may use is not freed");
 }

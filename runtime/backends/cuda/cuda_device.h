@@ -108,6 +108,9 @@ private:
   Status createStreams();
   Status waitForStreams(bool withComm, const char *what);
   cudaError_t queryStreams(bool withComm) const;
+  bool isAnyCaptured() const;
+  /// Once, in the log.
+  void tellStuck(const char *how);
   /// DATA_LOSS where a densify() that has ended met places that cannot be.
   Status placesFailure();
   /// Whether the GPU is done with what is to be given back, for which it waits.

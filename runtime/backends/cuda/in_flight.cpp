@@ -55,6 +55,7 @@ Collective *InFlight::take(bool isCapturing) {
   Collective *collective = unused.back();
   unused.pop_back();
   collective->deadline.reset();
+  collective->isWaited = false;
   return collective;
 }
 
@@ -82,13 +83,14 @@ void InFlight::releaseCaptured(int64_t ticket) {
   }
 }
 
-/// The last collective up to `ticket` that has not ended yet; null when all of
-/// them have.
+/// The last collective up to `ticket` that nobody has waited for and that has
+/// not ended yet; null when there is none. A capture may not wait again for
+/// what was begun before it.
 Collective *InFlight::find(int64_t ticket) {
   Collective *found = nullptr;
   for (const std::deque<Collective *> *list : {&pending, &captured})
     for (Collective *collective : *list)
-      if (collective->ticket <= ticket &&
+      if (collective->ticket <= ticket && !collective->isWaited &&
           (!found || collective->ticket > found->ticket))
         found = collective;
   return found;
@@ -101,13 +103,14 @@ Status InFlight::wait(int64_t ticket, cudaStream_t stream) {
                  "expected a ticket from 1 to %lld, but got %lld",
                  static_cast<long long>(started),
                  static_cast<long long>(ticket));
-  if (ticket <= waited)
-    return Status::ok();
-  if (Collective *collective = find(ticket))
-    DDPHOOK_RETURN_IF_ERROR(
-        toStatus(cudaStreamWaitEvent(stream, collective->end, 0),
-                 "waiting for a collective"));
-  waited = ticket;
+  if (Collective *last = find(ticket)) {
+    DDPHOOK_RETURN_IF_ERROR(toStatus(cudaStreamWaitEvent(stream, last->end, 0),
+                                     "waiting for a collective"));
+    const bool isCaptured =
+        !captured.empty() && last->ticket >= captured.front()->ticket;
+    for (Collective *each : isCaptured ? captured : pending)
+      each->isWaited = each->isWaited || each->ticket <= ticket;
+  }
   releaseCaptured(ticket);
   return Status::ok();
 }

@@ -37,6 +37,8 @@ struct Collective {
   std::shared_ptr<const std::string> group;
   /// Set when it was seen to have begun.
   std::optional<Deadline> deadline;
+  /// The compute stream waits for it, or does within the graph that it is in.
+  bool isWaited = false;
 };
 
 /// One thread takes, publishes and waits; any other may look.
@@ -81,7 +83,6 @@ private:
   std::deque<Collective *> pending;
   std::deque<Collective *> captured;
   int64_t started = 0;
-  int64_t waited = 0;
   int64_t ended = 0;
 };
 

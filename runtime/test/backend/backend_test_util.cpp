@@ -157,7 +157,8 @@ bool BackendTest::runGroup(int size, const std::function<void(Rank &)> &body,
       }
       if (rank.communicator)
         backend->communicator_destroy(rank.device, rank.communicator);
-      backend->device_destroy(rank.device);
+      if (rank.device)
+        backend->device_destroy(rank.device);
     });
   for (std::thread &thread : threads)
     thread.join();

@@ -291,8 +291,14 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int nranks,
   const bool isBlocking =
       environmentNumber("NCCL_COMM_BLOCKING",
                         !config || config->blocking != 0) != 0;
-  auto communicator =
-      std::make_shared<Communicator>(rank, nranks, device, isBlocking);
+  // The last one that holds it may be a graph, whose end TSan is told nothing
+  // of, either.
+  std::shared_ptr<Communicator> communicator(
+      new Communicator(rank, nranks, device, isBlocking),
+      [](Communicator *last) {
+        race_detector::Hide hide;
+        delete last;
+      });
   // Another thread may abort it while this one waits, and must do so where this
   // one fails.
   __atomic_store_n(comm, new ncclComm{communicator}, __ATOMIC_RELEASE);
