@@ -111,6 +111,11 @@ public:
   Status get(const std::string &name, std::string *value) {
     return store.get(key + name, deadline, value);
   }
+  /// Whether it is there now.
+  bool has(const std::string &name) {
+    std::string value;
+    return store.get(key + name, Deadline::after(0), &value).isOk();
+  }
   Status erase(const std::string &name) { return store.erase(key + name); }
   Status add(const std::string &name, int64_t *result) {
     return store.add(key + name, 1, result);
@@ -190,20 +195,36 @@ static Status collect(GroupStore &store,
                    "has another one",
                    worldRank);
     *ids += id;
-    DDPHOOK_RETURN_IF_ERROR(store.erase(std::to_string(rank)));
   }
+  // Until here they told others who had come.
+  for (int rank = 0; rank < config.size; ++rank)
+    DDPHOOK_RETURN_IF_ERROR(store.erase(std::to_string(rank)));
   return checkIdentities(ranks, config.world_ranks,
                          mayShareGpu(ranks[0].ncclVersion));
 }
 
+/// Whom rank 0 waits for, or who waits for nobody and has not decided.
+static int findLate(GroupStore &store,
+                    const ddphook_communicator_config_t &config) {
+  for (int rank = 0; rank < config.size; ++rank)
+    if (!store.has(std::to_string(rank)))
+      return config.world_ranks[rank];
+  return config.world_ranks[0];
+}
+
 /// Reads rank 0's decision. The last one to do so clears it away.
-static Status readVerdict(GroupStore &store, int size, std::string *ids) {
+static Status readVerdict(GroupStore &store,
+                          const ddphook_communicator_config_t &config,
+                          std::string *ids) {
   std::string verdict;
-  DDPHOOK_RETURN_IF_ERROR(
-      withContext(store.get("verdict", &verdict), "waiting for unique ids"));
+  Status read = store.get("verdict", &verdict);
+  if (read.code() == DDPHOOK_DEADLINE_EXCEEDED)
+    return withContext(read, "waiting for rank " +
+                                 std::to_string(findLate(store, config)));
+  DDPHOOK_RETURN_IF_ERROR(withContext(read, "waiting for unique ids"));
   int64_t readers = 0;
   DDPHOOK_RETURN_IF_ERROR(store.add("readers", &readers));
-  if (readers == size) {
+  if (readers == config.size) {
     DDPHOOK_RETURN_IF_ERROR(store.erase("verdict"));
     DDPHOOK_RETURN_IF_ERROR(store.erase("readers"));
   }
@@ -241,7 +262,7 @@ Status cuda::agreeOnIds(const ddphook_communicator_config_t &config,
                                        ' ' + collected.message()));
   }
   std::string all;
-  Status agreed = readVerdict(store, config.size, &all);
+  Status agreed = readVerdict(store, config, &all);
   DDPHOOK_RETURN_IF_ERROR(introduced);
   DDPHOOK_RETURN_IF_ERROR(agreed);
   if (all.size() != static_cast<size_t>(roots) * sizeof(ncclUniqueId))

@@ -6,13 +6,17 @@
 // Options, identities of ranks, errors: what needs no device.
 //
 //===----------------------------------------------------------------------===//
+#include "backend/backend_store.h"
+#include "base/status_test_util.h"
 #include "cuda_error.h"
 #include "cuda_options.h"
 #include "group_bootstrap.h"
+#include "store/store.h"
 
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <thread>
 
 using namespace ddphook;
 using namespace ddphook::cuda;
@@ -142,6 +146,44 @@ TEST(Identities, Refusals) {
             "expected every rank to have a GPU of its own, but ranks 6 and 8 "
             "share one; NCCL 2.30.3 refuses that unless each of them has an "
             "NCCL_HOSTID of its own, or NCCL_MULTI_RANK_GPU_ENABLE=1");
+}
+
+/// Whoever gives up first says who has not come, also a rank that waits for the
+/// decision of another one.
+TEST(Identities, ARankThatIsMissing) {
+  for (int missing : {0, 1, 2}) {
+    MemoryStore store;
+    const ddphook_backend_store_t table = toBackendStore(store);
+    const int32_t ranks[] = {5, 6, 7};
+    auto agree = [&](int rank, double seconds) {
+      ddphook_communicator_config_t config = {};
+      config.size = 3;
+      config.rank = rank;
+      config.world_ranks = ranks;
+      config.store = &table;
+      config.key = "group";
+      DeviceChoice device;
+      device.uuid = std::to_string(rank);
+      std::vector<ncclUniqueId> ids;
+      return agreeOnIds(config, CudaOptions(), device, Deadline::after(seconds),
+                        &ids);
+    };
+    std::thread first;
+    if (missing != 0) {
+      first = std::thread([&] { agree(0, 300).ignore(); });
+      std::string text;
+      EXPECT_TRUE(
+          store.get("group/nccl/0", Deadline::after(300), &text).isOk());
+    }
+    const std::string text = test::show(agree(missing == 1 ? 2 : 1, 0.05));
+    EXPECT_EQ(text.find("DEADLINE_EXCEEDED: waiting for rank " +
+                        std::to_string(ranks[missing]) + ": "),
+              0u)
+        << text;
+    store.fail(Status(DDPHOOK_ABORTED, "no more"));
+    if (first.joinable())
+      first.join();
+  }
 }
 
 TEST(CudaErrors, CodesAndTexts) {
