@@ -23,10 +23,6 @@
 using namespace ddphook;
 using namespace ddphook::cuda;
 
-/// How long leaving a group in good order may take. Ranks leave together, but
-/// need not; NCCL then waits for the others of this machine.
-static constexpr double leaveSeconds = 3;
-
 /// What NCCL's windows and our loads want.
 static constexpr uint64_t stagingAlignment = 4096;
 
@@ -82,8 +78,7 @@ CudaCommunicator::~CudaCommunicator() {
   if (nccl) {
     // After a failure the watchdog aborts the communicator.
     if (device.synchronize().isOk())
-      nccl->leave(
-          Deadline::after(std::min(leaveSeconds, device.timeoutSeconds())));
+      device.leave(nccl.get());
     device.removeCommunicator(nccl.get());
     nccl.reset();
   }

@@ -24,6 +24,11 @@ using namespace ddphook::cuda;
 /// How long, after a failure, streams may take to drain. NCCL's kernels end
 /// within milliseconds of an abort; what does not is stuck.
 static constexpr double drainSeconds = 3;
+/// How long leaving groups in good order may take. Ranks leave together, but
+/// need not; NCCL then waits for the others of this machine. After that every
+/// further group gets a moment, since its ranks may be others.
+static constexpr double leaveSeconds = 3;
+static constexpr double leaveAnotherSeconds = 0.1;
 static constexpr int defaultWatchdogMs = 5;
 /// A collective that is late says more than that something is: it gets to speak
 /// first.
@@ -289,6 +294,17 @@ void CudaDevice::addCommunicator(NcclCommunicator *communicator) {
 void CudaDevice::removeCommunicator(NcclCommunicator *communicator) {
   watchdog.remove(communicator);
   communicators.erase(communicator);
+}
+
+void CudaDevice::leave(NcclCommunicator *communicator) {
+  if (!leaving)
+    leaving = Deadline::after(std::min(leaveSeconds, timeout));
+  const bool isInTime =
+      communicator->leave(leaving->remaining() > leaveAnotherSeconds
+                              ? *leaving
+                              : Deadline::after(leaveAnotherSeconds));
+  if (isInTime)
+    leaving.reset();
 }
 
 cudaError_t CudaDevice::queryStreams(bool withComm) const {

@@ -94,6 +94,9 @@ public:
 
   void addCommunicator(NcclCommunicator *communicator);
   void removeCommunicator(NcclCommunicator *communicator);
+  /// Leaves in good order, waiting for a while that begins with the first
+  /// communicator of those that are left in vain.
+  void leave(NcclCommunicator *communicator);
   /// Registers what is allocated with a new communicator, where options ask for
   /// that.
   Status registerAll(NcclCommunicator *communicator);
@@ -149,6 +152,8 @@ private:
   /// Of all calls of drain().
   std::optional<Deadline> drained;
   bool hasToldStuck = false;
+  /// Of leave().
+  std::optional<Deadline> leaving;
   InFlight collectives;
   Watchdog watchdog{latch, collectives};
 };

@@ -340,7 +340,7 @@ NcclHandle NcclCommunicator::release() {
   return {std::exchange(handle, nullptr), sharedName, calls};
 }
 
-void NcclCommunicator::leave(const Deadline &deadline) {
+bool NcclCommunicator::leave(const Deadline &deadline) {
   {
     std::lock_guard<std::mutex> lock(mutex);
     if (handle)
@@ -350,15 +350,17 @@ void NcclCommunicator::leave(const Deadline &deadline) {
   }
   NcclHandle last = release();
   if (!last.communicator)
-    return;
+    return true;
   // It finalizes first. Ranks of this machine wait for each other in it.
   std::future<void> left =
       callDetached("ddphook-leave", [last, device = device] {
         enterDevice(device);
         (void)ncclCommDestroy(last.communicator);
       });
-  if (!hasEnded(left, deadline))
-    logUnended("leaving " + name, captured);
+  if (hasEnded(left, deadline))
+    return true;
+  logUnended("leaving " + name, captured);
+  return false;
 }
 
 Status NcclCommunicator::registerMemory(void *memory, size_t bytes) {

@@ -94,9 +94,9 @@ public:
   /// more. Later calls fail. Any thread.
   NcclHandle release();
 
-  /// Leaves in good order, when nothing is under way. Where NCCL does not come
-  /// to an end by `deadline` it goes on alone.
-  void leave(const Deadline &deadline);
+  /// Leaves in good order, when nothing is under way. False: NCCL has not come
+  /// to an end by `deadline`, and goes on alone.
+  bool leave(const Deadline &deadline);
 
   /// A graph is capturing a collective, and NCCL ends no communicator before
   /// such graphs are destroyed.

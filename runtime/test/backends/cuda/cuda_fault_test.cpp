@@ -370,7 +370,8 @@ TEST_P(NcclFaults, ACollectiveStallsBeforeThoseOfOtherGroups) {
   }
 }
 
-/// A rank leaves, although another one stays until it has seen that.
+/// A rank leaves its groups, although another one stays until it has seen that:
+/// a minute would not do for waiting for each of them.
 TEST_P(NcclFaults, ARankStaysLonger) {
   struct Seen {
     std::atomic<bool> hasLeft;
@@ -381,7 +382,8 @@ TEST_P(NcclFaults, ARankStaysLonger) {
   ASSERT_NE(page, MAP_FAILED);
   auto *seen = new (page) Seen();
   Job job;
-  job.timeout = 1.5;
+  job.timeout = 5;
+  job.groups = 30;
   job.beforeLeaving = [&](int rank) {
     for (int i = 0; rank == 1 && i < 6000 && !seen->hasLeft; ++i)
       sleepMs(10);
