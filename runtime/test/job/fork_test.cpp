@@ -7,18 +7,22 @@
 // live on, and nothing that is in its way.
 //
 //===----------------------------------------------------------------------===//
-#include "job/job_test_util.h"
+#include "job/job_test_ranks.h"
 #include "store/socket.h"
 
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <deque>
 #include <fcntl.h>
 #include <functional>
 #include <poll.h>
 #include <signal.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
+#include <thread>
 #include <unistd.h>
+#include <vector>
 
 using namespace ddphook;
 using namespace ddphook::test;
@@ -113,6 +117,16 @@ TEST(FileDescriptor, TheirNumbersStayTakenInAChild) {
   ::_exit(0);
 }
 
+static void expectLossOf(int victim, const std::vector<RankResult> &results) {
+  const std::string loss =
+      "PEER_LOST: rank " + std::to_string(victim) + " was lost";
+  for (int rank = 0; rank < 3; ++rank) {
+    const std::string &text = results[static_cast<size_t>(rank)].text;
+    if (rank != victim)
+      expectContains(text, loss);
+  }
+}
+
 /// Rank `victim` of three forks a process that survives it, and is killed.
 static void expectLoss(const char *transport, int victim) {
   const int port = freePort();
@@ -140,13 +154,7 @@ static void expectLoss(const char *transport, int victim) {
   });
   ::close(endings[0]);
   ::close(endings[1]);
-  const std::string loss =
-      "PEER_LOST: rank " + std::to_string(victim) + " was lost";
-  for (int rank = 0; rank < 3; ++rank) {
-    const std::string &text = results[static_cast<size_t>(rank)].text;
-    if (rank != victim)
-      EXPECT_EQ(text.substr(0, loss.size()), loss) << text;
-  }
+  expectLossOf(victim, results);
 }
 
 TEST(ForkedRanks, TheDeathOfARankWhoseChildLives) {
@@ -154,5 +162,99 @@ TEST(ForkedRanks, TheDeathOfARankWhoseChildLives) {
     for (int victim : {0, 2}) {
       SCOPED_TRACE(std::string(transport) + ", rank " + std::to_string(victim));
       expectLoss(transport, victim);
+    }
+}
+
+namespace {
+
+/// Two threads that fork all the time, processes that live for milliseconds.
+class ForkStorm {
+public:
+  ForkStorm() {
+    for (std::thread &thread : threads)
+      thread = std::thread([this] { blow(); });
+  }
+  ~ForkStorm() {
+    isOver = true;
+    for (std::thread &thread : threads)
+      thread.join();
+  }
+  int count() const { return forks; }
+
+private:
+  void blow() {
+    std::deque<pid_t> alive;
+    while (!isOver || !alive.empty()) {
+      if (isOver || alive.size() >= 4) {
+        ::waitpid(alive.front(), nullptr, 0);
+        alive.pop_front();
+        continue;
+      }
+      const int lifetime = forks++ % 7 * 1000;
+      const pid_t process = ::fork();
+      if (process == 0) {
+        ::usleep(static_cast<useconds_t>(lifetime));
+        ::_exit(0);
+      }
+      if (process > 0)
+        alive.push_back(process);
+    }
+  }
+
+  std::atomic<bool> isOver{false};
+  std::atomic<int> forks{0};
+  std::thread threads[2];
+};
+
+} // namespace
+
+/// Three ranks step, leave and join again while they fork; then `victim` is
+/// killed, and a child of its own lives on.
+static void expectSteps(const char *transport, int victim) {
+  const int ports[] = {freePort(), freePort()};
+  int endings[2];
+  ASSERT_EQ(::pipe(endings), 0);
+  const std::vector<RankResult> results = runRanks(3, [&](int rank) {
+    ForkStorm storm;
+    std::string text = "OK";
+    for (int round = 0; round < 2 && text == "OK"; ++round) {
+      const ddphook_options_t options =
+          jobOptions(rank, 3, ports[round], transport);
+      TestModule module(Collectives{{1000, "f32"}});
+      text = withModule(options, module, [&](ddphook_context_t *) {
+        std::string result = "OK";
+        for (int i = 0; i < 50 && result == "OK"; ++i) {
+          std::vector<float> data(1000, static_cast<float>(i + rank));
+          result = step(module, data);
+          if (result == "OK" &&
+              data != std::vector<float>(1000, static_cast<float>(3 * i + 3)))
+            result = "wrong sum in step " + std::to_string(i);
+        }
+        if (round == 1 && rank == victim && result == "OK") {
+          if (::fork() == 0)
+            outlive(endings[0]);
+          ::kill(::getpid(), SIGKILL);
+        }
+        while (round == 1 && result == "OK") {
+          std::vector<float> data(1000);
+          result = step(module, data);
+        }
+        return result;
+      });
+    }
+    if (storm.count() < 10)
+      text += ", and no storm";
+    return ::write(endings[1], "", 1) == 1 ? text : "the pipe is broken";
+  });
+  ::close(endings[0]);
+  ::close(endings[1]);
+  expectLossOf(victim, results);
+}
+
+TEST(ForkedRanks, AStormOfForks) {
+  for (const char *transport : {"shm", "gloo"})
+    for (int victim : {0, 2}) {
+      SCOPED_TRACE(std::string(transport) + ", rank " + std::to_string(victim));
+      expectSteps(transport, victim);
     }
 }
