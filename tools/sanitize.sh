@@ -5,14 +5,16 @@
 #             compiler's tools under lit, the runtime under ctest, and the fuzzers
 #             over their corpora
 #   thread    ThreadSanitizer: the runtime under ctest
-#   --short   what tools/test.sh runs: the runtime's core, its host backend and its
-#             readers, built alone, with nothing but their tests; of these, large
-#             arrays through shared memory, which take longest, are left out
+#   --short   what tools/test.sh runs: the runtime's core, its host backend, its CUDA
+#             backend on the emulated device and its readers, built alone, with
+#             nothing but their tests; of these, large arrays through shared memory
+#             and most of the kernels' tests, which take longest, are left out
 #
 # The presets "address" and "thread" build into build-address and build-thread, the
-# short forms into build-address-short and build-thread-short. CUDA is left out:
-# sanitizers do not know device code. The last line is "N passed, N failed, N
-# skipped"; logs lie in the build directory.
+# short forms into build-address-short and build-thread-short. The CUDA backend is
+# built for the emulated device, which needs no toolkit; sanitizers do not know
+# device code. The tests of every program under ctest are counted one by one. The
+# last line is "N passed, N failed, N skipped"; logs lie in the build directory.
 set -uo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -35,8 +37,9 @@ export UBSAN_OPTIONS=print_stacktrace=1
 # Tests fork while other threads run. Of libraries that are not instrumented, above
 # all Gloo and the C++ library, ThreadSanitizer takes note of what they lock and
 # wait for, but not of their accesses to memory: it cannot know by which of their
-# atomic variables these are ordered.
-export TSAN_OPTIONS=die_after_fork=0:ignore_noninstrumented_modules=1:$memory
+# atomic variables these are ordered. A race ends its process at once: of a rank that
+# a test has forked, nobody would look at the exit status.
+export TSAN_OPTIONS=die_after_fork=0:ignore_noninstrumented_modules=1:halt_on_error=1:$memory
 
 die() {
   echo "FAILED: $*"
@@ -61,6 +64,12 @@ run_ctest() { # arguments of ctest
   total=$(sed -nE 's/.* out of ([0-9]+)$/\1/p' "$log" | tail -1)
   bad=$(sed -nE 's/.* ([0-9]+) tests? failed out of .*/\1/p' "$log" | tail -1)
   left=$(grep -cE '\*\*\*(Skipped|Not Run)' "$log")
+  # What is in the programs.
+  awk '/^[0-9]+\/[0-9]+ Test: / { name = $3 }
+       /^\[  PASSED  \] / { print "  " name ": " $4 " passed" }
+       /^\[  (SKIPPED|FAILED )/ && /\] [0-9]+ tests?/ {
+         print "  " name ": " $4 " " tolower($2) }' \
+    "$build/Testing/Temporary/LastTest.log"
   count ctest $((${total:-0} - ${bad:-0} - left)) "${bad:-0}" "$left" $status "$log"
 }
 
@@ -77,9 +86,13 @@ run_lit() {
 
 if [[ $form == --short ]]; then
   tests=(bootstrap c_api checkpoint comm_thread host_backend host_memory host_threads
-    job kernels plan shm state store thread_pool)
+    job kernels plan shm state store thread_pool cuda_fault)
+  emulated=(cuda_backend cuda_caller cuda_capture cuda_parts cuda_random)
+  suites=(conformance collectives)
   targets=()
-  for name in "${tests[@]}"; do targets+=("ddphook-${name}_test"); done
+  for name in "${tests[@]}" "${emulated[@]}" "${suites[@]/#/backend_}"; do
+    targets+=("ddphook-${name}_test")
+  done
   fuzzers=OFF
   if [[ $kind == address ]]; then
     fuzzers=ON
@@ -95,8 +108,10 @@ if [[ $form == --short ]]; then
   rm -f /tmp/ddphook-sanitize.$$
   ninja -C "$build" "${targets[@]}" >"$build/build.log" 2>&1 ||
     { tail -60 "$build/build.log"; die "the build"; }
-  GTEST_FILTER='-*ShmBits.equalGlooMedium*:*ShmBigBits.*' \
-    run_ctest -R "^runtime-($(IFS='|'; echo "${tests[*]}"))_test$"
+  any() { (IFS='|'; echo "($*)"); }
+  names="$(any "${tests[@]}")_test|$(any "${emulated[@]}")_test-cuda_emulated"
+  names+="|backend_$(any "${suites[@]}")-cuda_emulated"
+  GTEST_FILTER='-*ShmBits.equalGlooMedium*:*ShmBigBits.*' run_ctest -R "^runtime-($names)$"
 else
   # A directory that is configured already may be one that someone works in.
   unity=()

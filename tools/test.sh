@@ -17,8 +17,8 @@
 #   tidy           clang-tidy finds nothing in the runtime
 #   fuzz           the libFuzzer targets over their corpora
 #   consumer       projects that use the package; install trees and Debian packages
-#   sanitize       the runtime's core and host backend under ASan and UBSan, and under
-#                  TSan (the short forms of tools/sanitize.sh)
+#   sanitize       the runtime's core, host backend and CUDA backend (emulated device)
+#                  under ASan and UBSan, and under TSan (tools/sanitize.sh --short)
 #
 # A suite that cannot run because something is missing is a failure. What only a
 # GPU can run is skipped where there is none, and counted; DDPHOOK_REQUIRE_GPU=1
@@ -204,7 +204,7 @@ for target in pipeline readers store; do count_one fuzz-$target; done
 count_lines consumer
 
 for kind in address thread; do
-  say "sanitize: the runtime's core and host backend, $kind (first time: minutes)"
+  say "sanitize: the runtime's core, host and CUDA backend, $kind (first time: minutes)"
   run sanitize-$kind tools/sanitize.sh $kind --short
   count_passed sanitize-$kind
 done
