@@ -49,6 +49,8 @@ struct Trouble {
   /// Who is told of a lost rank, or comes too late, and before which step.
   int told = -1, late = -1;
   size_t step = 0;
+  /// How much later than before that step the rank is told.
+  int microseconds = 0;
   double timeout = 300;
 };
 
@@ -87,6 +89,7 @@ Trouble makeTrouble(uint64_t seed, const RandomJob &job) {
     trouble.timeout = fault.timeout;
   } else if (kind == 6) {
     trouble.told = static_cast<int>(draw(static_cast<size_t>(job.ranks)));
+    trouble.microseconds = static_cast<int>(draw(3000));
     trouble.cause = "PEER_LOST: rank 9 was lost";
   } else if (kind == 7) {
     trouble.late = static_cast<int>(draw(static_cast<size_t>(job.ranks)));
@@ -115,10 +118,11 @@ public:
     if (device && !news.empty())
       ddphook_backend_get()->abort(device, DDPHOOK_ABORTED, news.c_str());
   }
-  /// Tells a rank of a loss, from another thread.
-  void tell(int rank, const std::string &text) {
+  /// Tells a rank of a loss, from another thread, soon.
+  void tell(int rank, const std::string &text, int microseconds) {
     std::lock_guard<std::mutex> lock(mutex);
-    messengers.emplace_back([this, rank, text] {
+    messengers.emplace_back([this, rank, text, microseconds] {
+      std::this_thread::sleep_for(std::chrono::microseconds(microseconds));
       std::lock_guard<std::mutex> lock(mutex);
       if (ddphook_device_t *device = devices[static_cast<size_t>(rank)])
         ddphook_backend_get()->abort(device, DDPHOOK_PEER_LOST, text.c_str());
@@ -459,7 +463,7 @@ std::string RandomRank::run() {
   for (size_t i = 0; isFine && i < job.steps.size(); ++i) {
     const RandomStep &step = job.steps[i];
     if (i == trouble.step && trouble.told == rank.index)
-      common.tell(rank.index, "rank 9 was lost");
+      common.tell(rank.index, "rank 9 was lost", trouble.microseconds);
     if (i == trouble.step && trouble.late == rank.index)
       std::this_thread::sleep_for(std::chrono::milliseconds(4000));
     if (step.ranks >> rank.index & 1)
@@ -493,7 +497,6 @@ static std::string openBeside(const RandomJob &job, std::atomic<bool> &isOver) {
     read.values.assign(static_cast<size_t>(job.ranks), Array(12, 6));
     alone.steps = {write, {Kind::Scale, ~0u}, read};
     Trouble none;
-    none.step = 1;
     Common common(job.ranks);
     std::string text = RandomRank(alone, none, common, i % job.ranks).run();
     if (text != "OK")
