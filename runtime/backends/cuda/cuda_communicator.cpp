@@ -61,9 +61,14 @@ Status CudaCommunicator::create(CudaDevice &device,
     std::vector<ncclUniqueId> ids;
     DDPHOOK_RETURN_IF_ERROR(
         agreeOnIds(config, device.options(), device.choice(), deadline, &ids));
-    DDPHOOK_RETURN_IF_ERROR(NcclCommunicator::create(
+    std::unique_ptr<NcclCommunicator> joined;
+    Status status = NcclCommunicator::create(
         ids, config.size, config.rank, *created->name, device.options(),
-        device.failureLatch(), deadline, &created->nccl));
+        device.failureLatch(), deadline, &joined);
+    // Before it is aborted: ranks that notice that will tell of it.
+    if (!status.isOk())
+      return device.fail(status);
+    created->nccl = std::move(joined);
     device.addCommunicator(created->nccl.get());
     // After a failure the watchdog aborts, once, those that it knows then.
     DDPHOOK_RETURN_IF_ERROR(device.failure());

@@ -131,16 +131,13 @@ Status NcclCommunicator::create(const std::vector<ncclUniqueId> &ids, int size,
                                 const FailureLatch &failure,
                                 const Deadline &deadline,
                                 std::unique_ptr<NcclCommunicator> *result) {
-  std::unique_ptr<NcclCommunicator> created(
-      new NcclCommunicator(name, options.isBlocking(), failure));
+  result->reset(new NcclCommunicator(name, options.isBlocking(), failure));
+  NcclCommunicator *const created = result->get();
   DDPHOOK_RETURN_IF_ERROR(
       toStatus(cudaGetDevice(&created->device), "asking for the current GPU"));
-  DDPHOOK_RETURN_IF_ERROR(
-      created->blocking
-          ? created->joinElsewhere(ids, size, rank, options, deadline)
-          : created->join(ids, size, rank, options, deadline));
-  *result = std::move(created);
-  return Status::ok();
+  return created->blocking
+             ? created->joinElsewhere(ids, size, rank, options, deadline)
+             : created->join(ids, size, rank, options, deadline);
 }
 
 static const char *const joining = "joining a process group";

@@ -62,7 +62,8 @@ void logUnended(const std::string &what, bool isCaptured);
 class NcclCommunicator {
 public:
   /// Collective, on the current device. `ids` are the same on all ranks;
-  /// waiting ends early when `failure` is set.
+  /// waiting ends early when `failure` is set. After a failure `result` is what
+  /// came into being, whose end other ranks notice.
   static Status create(const std::vector<ncclUniqueId> &ids, int size, int rank,
                        const std::string &name, const CudaOptions &options,
                        const FailureLatch &failure, const Deadline &deadline,

@@ -8,8 +8,11 @@
 // CUDA runtime: the emulated one, or a toolkit's on a GPU.
 //
 //===----------------------------------------------------------------------===//
+#include "backend/backend_store.h"
 #include "backend/backend_test_util.h"
 #include "cuda_backend_test_util.h"
+#include "group_bootstrap.h"
+#include "store/store.h"
 
 #include <cuda_runtime_api.h>
 
@@ -389,6 +392,65 @@ TEST_P(CudaBackend, TeardownBesideWorkThatDoesNotEnd) {
   patience.join();
   EXPECT_FALSE(wasForced) << "something waited for the caller's work";
   EXPECT_EQ(cudaStreamSynchronize(stream.get()), cudaSuccess);
+}
+
+/// A rank that gives up joining aborts, which others notice and tell it of: it
+/// says why it gave up all the same.
+TEST_P(CudaBackend, JoiningInVain) {
+  if (isReal())
+    GTEST_SKIP() << "each attempt would take NCCL a while";
+  for (int attempt = 0; attempt < 8; ++attempt) {
+    MemoryStore store;
+    const ddphook_backend_store_t table = toBackendStore(store);
+    const int32_t ranks[] = {0, 1, 2};
+    Rank members[2];
+    std::vector<std::string> texts(2);
+    auto configOf = [&](int rank) {
+      ddphook_communicator_config_t config = {};
+      config.struct_size = sizeof(config);
+      config.size = 3;
+      config.rank = rank;
+      config.world_ranks = ranks;
+      config.one_machine = 1;
+      config.store = &table;
+      config.key = "group";
+      return config;
+    };
+    for (int rank : {0, 1}) {
+      members[rank].index = rank;
+      GroupOptions options;
+      options.timeout = rank == 0 ? 0.3 : 60;
+      ASSERT_EQ(open(members[rank], options), "OK");
+    }
+    cudaDeviceProp properties = {};
+    ASSERT_EQ(cudaGetDeviceProperties(&properties, 0), cudaSuccess);
+    const int capability = properties.major * 10 + properties.minor;
+    auto join = [&](int rank) {
+      const ddphook_communicator_config_t config = configOf(rank);
+      Rank &member = members[rank];
+      texts[static_cast<size_t>(rank)] =
+          member.show(backend->communicator_create(
+              member.device, &config, &member.communicator, &member.error));
+      // As the runtime tells the others of a failure.
+      backend->abort(members[1 - rank].device, DDPHOOK_ABORTED, "told");
+      store.fail(Status(DDPHOOK_ABORTED, "told"));
+    };
+    std::thread first(join, 0), second(join, 1), third([&] {
+      // It agrees, and does not come.
+      cuda::DeviceChoice device;
+      device.uuid = "third";
+      device.capability = capability;
+      std::vector<ncclUniqueId> ids;
+      cuda::agreeOnIds(configOf(2), cuda::CudaOptions(), device,
+                       Deadline::after(60), &ids)
+          .ignore();
+    });
+    for (std::thread *thread : {&first, &second, &third})
+      thread->join();
+    EXPECT_EQ(texts[0].find("DEADLINE_EXCEEDED: "), 0u) << texts[0];
+    for (Rank &member : members)
+      backend->device_destroy(member.device);
+  }
 }
 
 TEST_P(CudaBackend, WhatCannotBeCaptured) {
