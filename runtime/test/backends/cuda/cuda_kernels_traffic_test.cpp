@@ -111,7 +111,8 @@ protected:
   /// A step whose error takes the place of E, as in compiled modules.
   Step run(const DenseList &test) {
     std::unique_ptr<MatrixList> list;
-    const Status status = MatrixList::create(test.list, Dtype::F32, &list);
+    const Status status =
+        MatrixList::create(test.list, Dtype::F32, cudaMemory(), &list);
     EXPECT_TRUE(status.isOk()) << status.message();
     // What the numbers are does not matter.
     DeviceArray g(HostArray(Dtype::F32, test.bucket)),
