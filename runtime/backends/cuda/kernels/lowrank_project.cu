@@ -118,14 +118,14 @@ struct ChunksOfQ {
   }
 
 private:
-  /// Of a number, in a buffer.
+  /// Where a buffer has a number.
   static __device__ __forceinline__ int placeOf(int column, int k) {
     const int number = column % kLength * kBucket + k;
     return (number / kGranule * Shape::kStride + column / kLength) * kGranule +
            number % kGranule;
   }
 
-  /// As many as are whole lanes'; gives their columns.
+  /// The columns of whole lanes, granule by granule; gives how many those are.
   static __device__ __forceinline__ int stageGranules(const Elem *from,
                                                       int count, Elem *to) {
     const int lanes = count / kLength;
@@ -499,7 +499,7 @@ __global__ void __launch_bounds__(kThreads,
         source.take(start, first + step * Shape::kStep, rows, x);
         multiplyStep<Element, kBucket>(chunks, turn, step, x, values);
       }
-      // It comes from the L2 cache, sooner than the rows of M that are next.
+      // The next chunk is in the L2 cache: it comes before the rows of M.
       const bool isLast = first + Shape::kColumns >= columns;
       if (!isOneChunk && (!isLast || begin + passRows < tileRows))
         chunks.stage(isLast ? 0 : first + Shape::kColumns, turn + 1);
