@@ -44,16 +44,17 @@ int test::freePort() {
 
 /// LeakSanitizer's, where the test is built with it: not zero where memory is
 /// lost, which it then describes.
-extern "C" int __lsan_do_recoverable_leak_check() __attribute__((weak));
+extern "C" int checkForLeaks() __asm__("__lsan_do_recoverable_leak_check")
+    __attribute__((weak));
 
 /// Whether this process has lost memory. LeakSanitizer looks for that at the
 /// end of a process that exits, which a rank does not. What a thread has that
 /// is just ending may seem lost for a moment.
 static bool hasLostMemory() {
-  if (!__lsan_do_recoverable_leak_check)
+  if (!checkForLeaks)
     return false;
   for (int i = 0; i < 50; ++i) {
-    if (__lsan_do_recoverable_leak_check() == 0)
+    if (checkForLeaks() == 0)
       return false;
     ::usleep(20000);
   }
