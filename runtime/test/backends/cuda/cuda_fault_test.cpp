@@ -371,7 +371,7 @@ TEST_P(NcclFaults, ACollectiveStallsBeforeThoseOfOtherGroups) {
 }
 
 /// A rank leaves its groups, although another one stays until it has seen that:
-/// a minute would not do for waiting for each of them.
+/// 80 s would not do for waiting for each of them.
 TEST_P(NcclFaults, ARankStaysLonger) {
   struct Seen {
     std::atomic<bool> hasLeft;
@@ -385,7 +385,7 @@ TEST_P(NcclFaults, ARankStaysLonger) {
   job.timeout = 5;
   job.groups = 30;
   job.beforeLeaving = [&](int rank) {
-    for (int i = 0; rank == 1 && i < 6000 && !seen->hasLeft; ++i)
+    for (int i = 0; rank == 1 && i < 8000 && !seen->hasLeft; ++i)
       sleepMs(10);
     if (rank == 1)
       seen->isSeen = seen->hasLeft.load();
