@@ -4,13 +4,15 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Moves operations on memory of a device into kernels of a gpu.module, with one
-// kernel for all operations that are equal up to the values of their operands,
-// and launches them. KernelBody.cpp emits the work of a thread; nothing here
-// depends on a kind of GPU.
+// kernel for all groups of operations that are equal up to the values of their
+// operands, and launches them. KernelGroups.cpp finds the groups,
+// KernelBody.cpp emits the work of a thread; nothing here depends on a kind of
+// GPU.
 //
 //===----------------------------------------------------------------------===//
 
 #include "KernelBody.h"
+#include "KernelGroups.h"
 
 #include "ddphook/CodeGen/Passes.h"
 #include "ddphook/Compiler/EntryPoints.h"
@@ -22,6 +24,7 @@
 #include "mlir/Transforms/RegionUtils.h"
 #include "llvm/ADT/SetVector.h"
 #include "llvm/ADT/StringMap.h"
+#include "llvm/ADT/StringSet.h"
 
 namespace mlir::ddp {
 #define GEN_PASS_DEF_DDPOUTLINEGPUKERNELSPASS
@@ -55,10 +58,10 @@ public:
   explicit KernelMaker(ModuleOp module)
       : module(module), b(module.getContext()) {}
 
-  LogicalResult make(linalg::LinalgOp op);
+  LogicalResult make(ArrayRef<linalg::LinalgOp> group);
 
 private:
-  /// What an operand of the operation is in the kernel: an argument, or a view
+  /// What an operand of the operations is in the kernel: an argument, or a view
   /// of two, where it begins somewhere in a larger array.
   struct Argument {
     Value operand;
@@ -66,8 +69,8 @@ private:
   };
   LogicalResult addArgument(linalg::LinalgOp op, Value operand,
                             SmallVector<Argument> &arguments);
-  FailureOr<Kernel> getKernel(linalg::LinalgOp op, ArrayRef<Argument> arguments,
-                              ArrayRef<Value> constants);
+  Kernel getKernel(ArrayRef<linalg::LinalgOp> group,
+                   ArrayRef<Argument> arguments, ArrayRef<Value> constants);
   void cloneConstant(Value value, IRMapping &mapping);
   gpu::GPUModuleOp getDeviceModule();
 
@@ -139,11 +142,11 @@ void KernelMaker::cloneConstant(Value value, IRMapping &mapping) {
   b.clone(*definition, mapping);
 }
 
-/// A kernel around a copy of `op`: the one that exists, or a new one.
-FailureOr<Kernel> KernelMaker::getKernel(linalg::LinalgOp op,
-                                         ArrayRef<Argument> arguments,
-                                         ArrayRef<Value> constants) {
-  Location loc = op.getLoc();
+/// A kernel around copies of the operations: the one that exists, or a new one.
+Kernel KernelMaker::getKernel(ArrayRef<linalg::LinalgOp> group,
+                              ArrayRef<Argument> arguments,
+                              ArrayRef<Value> constants) {
+  Location loc = group.front()->getLoc();
   SmallVector<Type> types;
   for (const Argument &argument : arguments)
     llvm::append_range(types, ValueRange(argument.passed).getTypes());
@@ -176,7 +179,9 @@ FailureOr<Kernel> KernelMaker::getKernel(linalg::LinalgOp op,
   }
   for (Value constant : constants)
     cloneConstant(constant, mapping);
-  auto inner = cast<linalg::LinalgOp>(b.clone(*op, mapping));
+  SmallVector<linalg::LinalgOp> inner;
+  for (linalg::LinalgOp op : group)
+    inner.push_back(cast<linalg::LinalgOp>(b.clone(*op, mapping)));
   gpu::ReturnOp::create(b, loc);
 
   std::string text;
@@ -196,41 +201,40 @@ FailureOr<Kernel> KernelMaker::getKernel(linalg::LinalgOp op,
   return kernel;
 }
 
-LogicalResult KernelMaker::make(linalg::LinalgOp op) {
-  if (failed(checkKernel(op)))
-    return failure();
-  if (llvm::is_contained(op.getStaticLoopRanges(), 0)) {
-    op.erase();
-    return success();
+LogicalResult KernelMaker::make(ArrayRef<linalg::LinalgOp> group) {
+  // Where the last one is, everything that they use is there.
+  linalg::LinalgOp last = group.back();
+  Location loc = last.getLoc();
+  llvm::SetVector<Value> captured;
+  for (linalg::LinalgOp op : group) {
+    captured.insert(op->operand_begin(), op->operand_end());
+    getUsedValuesDefinedAbove(op->getRegions(), captured);
   }
-  llvm::SetVector<Value> captured(op->operand_begin(), op->operand_end());
-  getUsedValuesDefinedAbove(op->getRegions(), captured);
   SmallVector<Argument> arguments;
   SmallVector<Value> constants;
   for (Value value : captured) {
     if (isConstant(value))
       constants.push_back(value);
-    else if (failed(addArgument(op, value, arguments)))
+    else if (failed(addArgument(last, value, arguments)))
       return failure();
   }
-  FailureOr<Kernel> kernel = getKernel(op, arguments, constants);
-  if (failed(kernel))
-    return failure();
-  b.setInsertionPoint(op);
+  Kernel kernel = getKernel(group, arguments, constants);
+  b.setInsertionPoint(last);
   auto getSizes = [&](const std::array<int64_t, 3> &sizes) {
     auto get = [&](int64_t size) -> Value {
-      return arith::ConstantIndexOp::create(b, op.getLoc(), size);
+      return arith::ConstantIndexOp::create(b, loc, size);
     };
     return gpu::KernelDim3{get(sizes[0]), get(sizes[1]), get(sizes[2])};
   };
   SmallVector<Value> passed;
   for (const Argument &argument : arguments)
     llvm::append_range(passed, argument.passed);
-  gpu::LaunchFuncOp::create(b, op.getLoc(), kernel->function,
-                            getSizes(kernel->shape.grid),
-                            getSizes(kernel->shape.block),
+  gpu::LaunchFuncOp::create(b, loc, kernel.function,
+                            getSizes(kernel.shape.grid),
+                            getSizes(kernel.shape.block),
                             /*dynamicSharedMemorySize=*/Value(), passed);
-  op.erase();
+  for (linalg::LinalgOp op : group)
+    op.erase();
   return success();
 }
 
@@ -242,19 +246,39 @@ public:
     if (!usesDeviceMemory(getOperation()))
       return;
     expandCopies();
-    SmallVector<linalg::LinalgOp> ops;
-    for (auto function : getOperation().getOps<func::FuncOp>())
-      function.walk([&](linalg::LinalgOp op) {
-        if (op.hasPureBufferSemantics())
-          ops.push_back(op);
-      });
+    if (failed(prepare()))
+      return signalPassFailure();
+    llvm::StringSet<> called;
+    getOperation().walk(
+        [&](func::CallOp call) { called.insert(call.getCallee()); });
     KernelMaker maker(getOperation());
-    for (linalg::LinalgOp op : ops)
-      if (failed(maker.make(op)))
-        signalPassFailure();
+    for (auto function : getOperation().getOps<func::FuncOp>()) {
+      bool isEntry =
+          function.isPublic() && !called.contains(function.getName());
+      for (const KernelGroup &group : groupForKernels(function, isEntry))
+        if (failed(maker.make(group)))
+          signalPassFailure();
+    }
   }
 
 private:
+  /// Leaves operations that can become kernels, and have something to do.
+  LogicalResult prepare() {
+    LogicalResult result = success();
+    for (auto function : getOperation().getOps<func::FuncOp>()) {
+      function.walk([&](linalg::LinalgOp op) {
+        if (!op.hasPureBufferSemantics())
+          return;
+        if (failed(checkKernel(op)))
+          result = failure();
+        else if (llvm::is_contained(op.getStaticLoopRanges(), 0))
+          op.erase();
+      });
+      absorbZeros(function);
+    }
+    return result;
+  }
+
   /// Those that the runtime does not do: with gaps, or of constants.
   void expandCopies() {
     SmallVector<memref::CopyOp> copies;

@@ -19,6 +19,7 @@
 #include "mlir/Conversion/MathToLLVM/MathToLLVM.h"
 #include "mlir/Conversion/ReconcileUnrealizedCasts/ReconcileUnrealizedCasts.h"
 #include "mlir/Conversion/SCFToControlFlow/SCFToControlFlow.h"
+#include "mlir/Conversion/VectorToLLVM/ConvertVectorToLLVMPass.h"
 #include "mlir/Dialect/Arith/Transforms/Passes.h"
 #include "mlir/Dialect/LLVMIR/NVVMDialect.h"
 #include "mlir/Dialect/Math/Transforms/Passes.h"
@@ -124,7 +125,7 @@ static OwningOpRef<ModuleOp> copyToFunctions(gpu::GPUModuleOp kernels) {
   return module;
 }
 
-/// The passes of LowerToLLVMPipeline.cpp, but for tiles and vectors.
+/// The passes of LowerToLLVMPipeline.cpp, but for tiles.
 static void addPasses(OpPassManager &pm) {
   pm.addPass(memref::createExpandStridedMetadataPass());
   pm.addPass(createLowerAffinePass());
@@ -142,6 +143,7 @@ static void addPasses(OpPassManager &pm) {
   ConvertFuncToLLVMPassOptions functionOptions;
   functionOptions.useBarePtrCallConv = true;
   pm.addPass(createConvertFuncToLLVMPass(functionOptions));
+  pm.addPass(createConvertVectorToLLVMPass());
   pm.addPass(createConvertToLLVMPass());
   pm.addPass(createReconcileUnrealizedCastsPass());
   pm.addPass(ddp::createDDPCheckLoweredPass());

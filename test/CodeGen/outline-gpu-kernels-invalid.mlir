@@ -27,6 +27,21 @@ func.func @dynamic_strides(%a: memref<4x4xf32, strided<[?, 1]>>) {
 
 module attributes {ddp.plan = #ddp.plan<abi = 9, memory = device>} {
 
+// Also behind an operation that it could share a launch with.
+func.func @no_strides(%a: memref<8xf32, affine_map<(i) -> (i floordiv 2)>>, %b: memref<8xf32>) {
+  linalg.exp ins(%b : memref<8xf32>) outs(%b : memref<8xf32>)
+  // expected-error @below {{cannot become a kernel: expected static shapes and strides, but got 'memref<8xf32, affine_map<(d0) -> (d0 floordiv 2)>>'}}
+  linalg.exp ins(%a : memref<8xf32, affine_map<(i) -> (i floordiv 2)>>)
+      outs(%b : memref<8xf32>)
+  return
+}
+
+}
+
+// -----
+
+module attributes {ddp.plan = #ddp.plan<abi = 9, memory = device>} {
+
 // Which of the columns would be the result?
 func.func @race(%a: memref<4x4xf32>, %b: memref<4xf32>) {
   // expected-error @below {{cannot become a kernel: expected one element of each result for every iteration of the parallel loops, but got affine_map<(d0, d1) -> (d0)>}}

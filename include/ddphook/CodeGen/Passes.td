@@ -99,14 +99,20 @@ def DDPOutlineGPUKernelsPass : Pass<"ddp-outline-gpu-kernels", "::mlir::ModuleOp
     In a module whose plan says that arrays are in a device's memory, moves every
     linalg op on memrefs, and every copy that the runtime does not make, into a
     kernel of the `gpu.module` `ddphook_kernels`, and launches it. Operations
-    that are equal up to the values of their operands share a kernel. Constants
-    and constant arrays move into the kernel; scalars become arguments.
+    that are equal up to the values of their operands share a kernel. Operations
+    that follow each other, with results of the same extents, share a launch if no
+    thread needs what another one computes: initial values, a product and an
+    activation, for example. Constants and constant arrays move into the kernel;
+    scalars become arguments.
 
-    A thread computes one element of the results with all of its reduction, in
-    the order of the plain loop nest. In contractions of 65536 elements or more
-    it computes 2x2 elements, from 2^20 on 4x4. Multiplication and addition are
-    rounded separately: the results have the bits of the plain loops, except for
-    functions of the math library (`ddp-expand-device-math`).
+    A thread computes every element with all of its reduction, in the order of the
+    plain loop nest. On contiguous arrays it computes as many elements as 16 bytes
+    hold, on transposed ones a square of up to 4x4, in contractions of 65536
+    elements or more a tile of 2x2, from 2^20 on of 4x4. It reads and writes vectors
+    where the arrays are aligned, which it finds out itself. Numbers of threads and
+    elements have 32 bits if they fit. Multiplication and addition are rounded
+    separately: the results have the bits of the plain loops, except for functions
+    of the math library (`ddp-expand-device-math`).
 
     In outline:
 
@@ -124,7 +130,8 @@ def DDPOutlineGPUKernelsPass : Pass<"ddp-outline-gpu-kernels", "::mlir::ModuleOp
   let dependentDialects = [
     "::mlir::affine::AffineDialect", "::mlir::arith::ArithDialect",
     "::mlir::gpu::GPUDialect", "::mlir::linalg::LinalgDialect",
-    "::mlir::memref::MemRefDialect", "::mlir::scf::SCFDialect"
+    "::mlir::memref::MemRefDialect", "::mlir::scf::SCFDialect",
+    "::mlir::vector::VectorDialect"
   ];
 }
 
