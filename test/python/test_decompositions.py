@@ -140,6 +140,8 @@ def cases():
     yield from _bounded_and_compared()
     for pads in ([-1, 2], [1, -2, -1, -1], [0, 0, 3, -3]):
         yield _aten.constant_pad_nd, (torch.randn(4, 5), pads, 0.5)
+    for view in (_aten.view, _aten._unsafe_view):
+        yield view, (torch.randn(0, 6), [-1, 2, 3])
 
 
 def test_operators_in_terms_of_others():

@@ -2,6 +2,7 @@
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Random numbers in whole steps, beside PyTorch's compiled step with the same seeds."""
 
+import functools
 import random
 from unittest import mock
 
@@ -10,6 +11,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 from torch.utils import _pytree
+from torch.utils.checkpoint import checkpoint
 
 import ranks
 import test_whole
@@ -17,7 +19,7 @@ import test_whole
 SEED = 20261128
 STEPS = 3
 # Results that are draws.
-DRAWS = 6
+DRAWS = 10
 # Inductor takes the lower half of a seed.
 SEEDS = [77, 1000077]
 
@@ -55,6 +57,8 @@ def make():
             for (name, value), gradient in zip(parameters.items(), averages)
         }
         ones = torch.ones_like(x)
+        # Nobody uses them, and they do not count.
+        F.dropout(torch.rand(5), 0.5)
         drawn = (
             F.dropout(ones, 0.5),
             # Inductor rounds products in these types less often.
@@ -63,6 +67,11 @@ def make():
             (F.dropout(ones.double(), 0.4) != 0).float(),
             torch.rand_like(x),
             torch.bernoulli(x.abs()),
+            # In the order in which they lie in memory.
+            F.dropout(ones.reshape(7, 3, 4).permute(2, 0, 1), 0.5),
+            torch.rand_like(x.t()),
+            torch.rand(0, 3).sum() + torch.rand(4),
+            F.dropout(ones, 1.0) + F.dropout(ones, 0.0),
         )
         return new, test_whole.reduced(loss.detach()), drawn
 
@@ -120,8 +129,9 @@ def test_inductors_bits(world, tmp_path):
             wanted = expected[rank][number]
             test_whole.check_close(results, wanted)
             for got, want in zip(results[-DRAWS:], wanted[-DRAWS:]):
-                assert torch.equal(got, torch.tensor(want))
-            draws.append(torch.cat([got.flatten() for got in results[-DRAWS:]]))
+                assert torch.equal(got.flatten(), torch.tensor(want).flatten())
+            # But for the last one, which is none.
+            draws.append(torch.cat([got.flatten() for got in results[-DRAWS:-1]]))
             arguments[rank], seeds[rank] = results[: len(parameters)], seed
     for i, first in enumerate(draws):
         for second in draws[:i]:
@@ -161,6 +171,78 @@ def test_seeds_of_64_bits():
         assert torch.equal(got.flatten(), expected), seed
 
 
+def drawn_by(step, x, seed):
+    """What a captured step returns, and the seed of the next one."""
+    from ddphook.torch import _whole
+
+    captured = _whole.capture(step, (x,))
+    run = torch.fx.Interpreter(torch.fx.GraphModule({}, captured.graph)).run
+    *results, seed = run(x, torch.tensor(seed))
+    return results, int(seed)
+
+
+def _again(rank):
+    """Dropout under a checkpoint, which computes it twice, and beside none; draws from
+    states that the step has kept."""
+    x = torch.rand(4, 6)
+
+    def part(value):
+        return torch.tanh(F.dropout(value @ weight_of(value), 0.5))
+
+    def weight_of(value):
+        return value.new_ones(6, 6) * 0.1 + value.mean()
+
+    def step(x, around):
+        x = x.detach().requires_grad_()
+        first = around(part, x)
+        last = F.dropout(around(part, first), 0.25)
+        (gradient,) = torch.autograd.grad((last + 1).square().sum(), [x])
+        return test_whole.reduced(gradient), last.detach()
+
+    def plain(x):
+        return step(x, lambda function, value: function(value))
+
+    def checkpointed(x):
+        return step(x, functools.partial(checkpoint, use_reentrant=False))
+
+    def anew(x):
+        around = functools.partial(
+            checkpoint, use_reentrant=False, preserve_rng_state=False
+        )
+        return step(x, around)
+
+    expected, seed = drawn_by(plain, x, SEED)
+    assert seed == SEED + 3
+    got, seed = drawn_by(checkpointed, x, SEED)
+    assert seed == SEED + 3
+    for mine, other in zip(got, expected, strict=True):
+        torch.testing.assert_close(mine, other)
+    # The program says that the second time is another draw.
+    got, seed = drawn_by(anew, x, SEED)
+    assert seed == SEED + 5
+    assert not torch.allclose(got[0], expected[0])
+
+    def kept(x):
+        state = torch.get_rng_state()
+        first = torch.rand(4, 6)
+        torch.set_rng_state(state)
+        second = torch.rand(4, 6)
+        with torch.random.fork_rng(devices=[]):
+            third = torch.rand(4, 6)
+        fourth = torch.rand(4, 6)
+        return test_whole.reduced(x), first, second, third, fourth
+
+    (_, first, second, third, fourth), seed = drawn_by(kept, x, SEED)
+    assert torch.equal(first, second) and torch.equal(third, fourth)
+    assert not torch.equal(first, third)
+    assert seed == SEED + 2
+    return True
+
+
+def test_draws_that_are_made_again():
+    assert ranks.run(1, _again) == [True]
+
+
 def _refused(rank, directory):
     import ddphook
     import ddphook.torch
@@ -178,6 +260,25 @@ def _refused(rank, directory):
             )
         line = step.__code__.co_firstlineno + 1
         assert f"({__file__}:{line})" in str(raised.value)
+
+    def seeded(x):
+        torch.manual_seed(5)
+        return test_whole.reduced(F.dropout(x))
+
+    def seeded_behind(x):
+        result = test_whole.reduced(F.dropout(x))
+        torch.manual_seed(5)
+        return result
+
+    for step in (seeded, seeded_behind):
+        # Also where the generator has that state already.
+        torch.manual_seed(5)
+        before = torch.get_rng_state()
+        with pytest.raises(ddphook.UnsupportedError, match="but it seeds it"):
+            ddphook.torch.export(
+                step, torch.ones(3), file=directory / "no.mlir", whole=True
+            )
+        assert torch.equal(torch.get_rng_state(), before)
 
 
 def test_other_random_numbers_are_refused(tmp_path):

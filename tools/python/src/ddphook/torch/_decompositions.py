@@ -28,6 +28,7 @@ def before_functionalization() -> dict[Any, Callable[..., Any]]:
 def for_linalg() -> dict[Any, Callable[..., Any]]:
     """What replaces torch-mlir's own decompositions."""
     return {
+        **{op: _view for op in (_aten.view.default, _aten._unsafe_view.default)},
         _aten.constant_pad_nd.default: _constant_pad_nd,
         _aten.convolution_backward.default: _convolution_backward,
         _aten.gelu.default: _gelu,
@@ -130,6 +131,13 @@ def _divided_down(self: torch.Tensor, other: torch.Tensor | float) -> Any:
     # Zeros keep the quotient's sign.
     down = torch.where(down == 0, quotient * 0, down)
     return torch.where(other == 0, quotient, down)
+
+
+def _view(self: torch.Tensor, size: list[int]) -> Any:
+    """Of what is empty: torch-mlir divides by its size, which ends the process."""
+    if self.numel() > 0:
+        return NotImplemented
+    return self.new_empty([0 if n == -1 else n for n in size])
 
 
 def _constant_pad_nd(

@@ -11,10 +11,15 @@ as easy as 1, 2, 3", 2011.
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from torch._prims_common import compute_elementwise_output_logical_to_physical_perm
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from ddphook._errors import UnsupportedError
 
 _ROUNDS = 10
 _MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
@@ -24,6 +29,16 @@ _WORD = (1 << 32) - 1
 _SCALE = 4.6566127342e-10
 # The key of a node's meta.
 _SEED = "ddphook_seed"
+
+# A draw of a trace: its number, and how many numbers it has.
+_library = torch.library.Library("ddphook", "FRAGMENT")
+_library.define("uniform(int draw, int[] size) -> Tensor")
+torch.library.register_fake(
+    "ddphook::uniform",
+    lambda draw, size: torch.empty(size, dtype=torch.float32),
+    lib=_library,
+)
+_UNIFORM = torch.ops.ddphook.uniform.default
 
 
 def uniform(seed: torch.Tensor, size: Sequence[int]) -> torch.Tensor:
@@ -67,22 +82,24 @@ def _high(value: torch.Tensor) -> torch.Tensor:
     return (value >> 32) & _WORD
 
 
-class Draws(torch.fx.Interpreter):
-    """Runs a graph whose random numbers come from a seed.
+class Draws(TorchDispatchMode):
+    """Notes the random numbers of a step that is traced: each draw becomes an operator
+    that says which number it has, which `seeded` replaces by `uniform`.
 
-    The numbers of the graph's k-th draw are those of the seed plus k. What draws in
-    another way than these operators runs as it is.
+    PyTorch's generator says which number that is: of each draw it has a state of its
+    own meanwhile. So a draw that is made again from a state that the program has kept,
+    as by ``torch.utils.checkpoint``, has the numbers that it had. What draws in another
+    way than these operators runs as it is.
 
     Attributes
     ----------
-    drawn
-        How many draws there were.
+    behind
+        The number of the draw that the step would make next, at its end.
     """
 
-    def __init__(self, module: torch.fx.GraphModule, seed: torch.Tensor) -> None:
-        super().__init__(module)
-        self._seed = seed
-        self.drawn = 0
+    def __init__(self) -> None:
+        super().__init__()
+        self.behind = 0
         aten = torch.ops.aten
         self._rules: dict[Any, Callable[..., Any]] = {
             aten.native_dropout.default: self._native_dropout,
@@ -93,12 +110,48 @@ class Draws(torch.fx.Interpreter):
             aten.rand_like.default: self._rand_like,
         }
 
-    def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
+    def __enter__(self) -> Draws:
+        # Nobody else seeds with these numbers.
+        self._first = random.SystemRandom().getrandbits(62)
+        self._made = 0
+        self._before = torch.default_generator.get_state()
+        torch.default_generator.manual_seed(self._first)
+        super().__enter__()
+        return self
+
+    def __exit__(self, kind: Any, *rest: Any) -> None:
+        super().__exit__(kind, *rest)
+        try:
+            if kind is None:
+                self.behind = self._next()
+        finally:
+            torch.default_generator.set_state(self._before)
+
+    def __torch_dispatch__(
+        self, target: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
         rule = self._rules.get(target)
-        result = NotImplemented if rule is None else rule(*args, **kwargs)
+        result = NotImplemented if rule is None else rule(*args, **(kwargs or {}))
         if result is NotImplemented:
-            return super().call_function(target, args, kwargs)
+            return target(*args, **(kwargs or {}))
         return result
+
+    def _next(self) -> int:
+        """The number of the draw that belongs to the generator's state."""
+        number = torch.default_generator.initial_seed() - self._first
+        if not 0 <= number <= self._made:
+            raise UnsupportedError(
+                "expected a step that draws from PyTorch's generator as it finds it, "
+                "but it seeds it, or sets another state than one of this step, which "
+                "would be lost: the module's seed is an argument; do so before the export"
+            )
+        return number
+
+    def _uniform(self, size: Sequence[int]) -> torch.Tensor:
+        number = self._next()
+        self._made = max(self._made, number + 1)
+        torch.default_generator.manual_seed(self._first + number + 1)
+        return torch.ops.ddphook.uniform(number, list(size))
 
     # They are as PyTorch decomposes them for Inductor. Where one has a generator of
     # its own, it is none of these rules.
@@ -107,22 +160,33 @@ class Draws(torch.fx.Interpreter):
         self, size: Sequence[int], dtype: torch.dtype | None = None, **_: Any
     ) -> torch.Tensor:
         """In a wide type, too, of 31 bits."""
-        numbers = uniform(self._seed + self.drawn, size)
-        self.drawn += 1
-        return numbers.to(dtype or torch.get_default_dtype())
+        return self._uniform(size).to(dtype or torch.get_default_dtype())
 
     def _rand_like(
-        self, like: torch.Tensor, dtype: torch.dtype | None = None, **_: Any
+        self,
+        like: torch.Tensor,
+        dtype: torch.dtype | None = None,
+        memory_format: torch.memory_format | None = None,
+        **_: Any,
     ) -> torch.Tensor:
-        return self._rand(like.shape, dtype or like.dtype)
+        """An element's place is that in memory, unless another order is asked for."""
+        dtype = dtype or like.dtype
+        if memory_format not in (None, torch.preserve_format):
+            return self._rand(like.shape, dtype)
+        order = compute_elementwise_output_logical_to_physical_perm(like)[0]
+        numbers = self._rand([like.shape[i] for i in order], dtype)
+        return numbers.permute([order.index(i) for i in range(like.dim())])
 
     def _native_dropout(self, x: torch.Tensor, p: float, train: bool | None) -> Any:
-        if train is False or not 0 < p < 1:
-            return NotImplemented
+        if train is False or p == 0:
+            return x.clone(), torch.ones_like(x, dtype=torch.bool)
+        if p == 1:
+            return torch.zeros_like(x), torch.zeros_like(x, dtype=torch.bool)
         # Inductor rounds p to a narrow type, and not the numbers.
         wide = torch.promote_types(x.dtype, torch.float32)
-        mask = self._rand(x.shape, wide) > x.new_full((), p).to(wide)
-        return mask * x * (1.0 / (1.0 - p)), mask
+        mask = self._rand_like(x, wide) > x.new_full((), p).to(wide)
+        # Where p is close to one, the factor may be too large for a narrow type.
+        return ((mask * x).to(wide) * (1.0 / (1.0 - p))).to(x.dtype), mask
 
     def _bernoulli(
         self, x: torch.Tensor, p: float | None = None, generator: Any = None
@@ -138,15 +202,36 @@ class Draws(torch.fx.Interpreter):
         return drawn if drawn is NotImplemented else x.copy_(drawn)
 
 
-def seeded(module: torch.fx.GraphModule) -> Callable[..., list[torch.Tensor]]:
+def seeded(
+    module: torch.fx.GraphModule, draws: Draws
+) -> Callable[..., list[torch.Tensor]]:
     """A graph whose last argument is a seed, and whose last result is the next step's
-    if it draws."""
+    if it draws.
+
+    The numbers of the graph's k-th draw are those of the seed plus k. Draws that nobody
+    uses do not count, as for Inductor.
+    """
+    used = [node.args for node in module.graph.nodes if node.target is _UNIFORM]
+    numbers = {draw: i for i, draw in enumerate(sorted({draw for draw, _ in used}))}
+    behind = sum(draw < draws.behind for draw in numbers)
+    has_drawn = any(0 not in size for _, size in used)
+
+    class Seeded(torch.fx.Interpreter):
+        seed: torch.Tensor
+
+        def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
+            if target is _UNIFORM:
+                draw, size = args
+                return uniform(self.seed + numbers[draw], size)
+            return super().call_function(target, args, kwargs)
 
     def run(*arguments: torch.Tensor) -> list[torch.Tensor]:
-        seed = arguments[-1]
-        draws = Draws(module, seed)
-        results = list(draws.run(*arguments[:-1]))
-        return [*results, seed + draws.drawn] if draws.drawn else results
+        interpreter = Seeded(module)
+        interpreter.seed = arguments[-1]
+        results = list(interpreter.run(*arguments[:-1]))
+        if has_drawn:
+            results.append(arguments[-1] + behind)
+        return results
 
     return run
 

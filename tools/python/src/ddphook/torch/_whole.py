@@ -112,12 +112,13 @@ def capture(step: Any, inputs: Sequence[Any], partitions: Sequence[Any] = ()) ->
     values = taken.tensors
     function, lines = _as_function(step)
     outputs: list[_Output] = []
+    draws = _random.Draws()
 
     def flat(*arguments: torch.Tensor) -> list[torch.Tensor]:
         kept = dict(zip(taken.kept_gradients(), arguments[len(taken.tensors) :]))
         own = arguments[: len(taken.tensors)]
         with taken.given(own, kept, dict(taken.modes), taken.left) as given:
-            with lines:
+            with lines, draws:
                 result = function(*given)
             states = taken.states()
         leaves = _pytree.tree_flatten_with_path(result)[0]
@@ -147,14 +148,14 @@ def capture(step: Any, inputs: Sequence[Any], partitions: Sequence[Any] = ()) ->
         # As under torch.compile, for which dropout is one operator.
         stack.enter_context(enable_python_dispatcher())
         traced = _trace(flat, values, table)
-        module = _functional(traced, values)
+        module = _functional(traced, values, draws)
         graph = module.graph
         _check_operators(graph)
         check_next(
             module,
             values,
             taken,
-            lambda more: _functional(_trace(flat, more, table), more),
+            lambda more: _functional(_trace(flat, more, table), more, draws),
         )
     if any(map(_random.is_seed, graph.nodes)):
         outputs.append(_Output("the seed of the next step", ""))
@@ -228,10 +229,14 @@ def _trace(function: Any, values: list[torch.Tensor], table: Any) -> Any:
         ) from error
 
 
-def _functional(traced: Any, values: list[torch.Tensor]) -> Any:
+def _functional(
+    traced: Any, values: list[torch.Tensor], draws: _random.Draws
+) -> Any:
     """The same without writes, in operators that torch-mlir knows."""
+    # What nobody uses draws nothing.
+    traced.graph.eliminate_dead_code(_is_needed)
     table = {**known_decompositions(), **_decompositions.for_linalg()}
-    run = torch.func.functionalize(_random.seeded(traced), remove="mutations")
+    run = torch.func.functionalize(_random.seeded(traced, draws), remove="mutations")
     seed = torch.zeros((), dtype=torch.int64)
     make = make_fx(run, decomposition_table=table, tracing_mode="fake")
     try:
