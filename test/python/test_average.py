@@ -116,4 +116,8 @@ def _refused(rank):
 
 
 def test_what_cannot_be_averaged():
+    import ddphook.torch
+
+    with pytest.raises(ddphook.FailedPreconditionError, match="init_process_group"):
+        ddphook.torch.PeriodicModelAverager(2)
     ranks.run(2, _refused)

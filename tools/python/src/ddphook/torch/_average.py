@@ -14,7 +14,7 @@ import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 from torch.distributed.algorithms.model_averaging import averagers, utils
 
-from ddphook._errors import UnsupportedError
+from ddphook._errors import FailedPreconditionError, UnsupportedError
 from ddphook.torch import _bucket, _session
 from ddphook.torch._hooks import resolve
 from ddphook.torch._rendezvous import timeout_seconds
@@ -46,6 +46,8 @@ class PeriodicModelAverager(averagers.PeriodicModelAverager):
         ``period`` is less than 1, or ``warmup_steps`` less than 0.
     InvalidArgumentError
         ``timeout`` is no time.
+    FailedPreconditionError
+        There are no process groups yet.
     """
 
     def __init__(
@@ -56,6 +58,10 @@ class PeriodicModelAverager(averagers.PeriodicModelAverager):
         *,
         timeout: timedelta | float | None = None,
     ) -> None:
+        if not dist.is_initialized():
+            raise FailedPreconditionError(
+                "expected torch.distributed.init_process_group() before an averager"
+            )
         super().__init__(period, warmup_steps, process_group)
         self._timeout_s = timeout_seconds(timeout)
         self._owner = f"averager {next(_numbers)}"

@@ -107,6 +107,10 @@ def module_text(
 
 def capture(step: Any, inputs: Sequence[Any], partitions: Sequence[Any] = ()) -> Step:
     """Traces a step with examples of its arguments."""
+    if not isinstance(partitions, Sequence):
+        raise InvalidArgumentError(
+            f"expected a list of partitions, but got {partitions!r}"
+        )
     lists = [_check_partition(partition) for partition in partitions]
     taken = Inputs(inputs, step)
     values = taken.tensors
@@ -213,20 +217,28 @@ def _trace(function: Any, values: list[torch.Tensor], table: Any) -> Any:
             tracing_mode="fake",
         )(*values)
     except (DataDependentOutputException, DynamicOutputShapeException) as error:
-        frames = traceback.extract_tb(error.__traceback__)
-        places = [(frame.filename, str(frame.lineno)) for frame in reversed(frames)]
-        place = innermost(p for p in places if Path(p[0]).parent != _HERE)
         raise UnsupportedError(
             "expected a step in which no size and no number of Python's depends on what "
-            f"tensors hold, but one does by '{error.func}' ({place})"
+            f"tensors hold, but one does by '{error.func}' ({_place_of(error)})"
         ) from error
     except AssertionError as error:
         if "FakeTensor" not in str(error):
             raise
+        # Its text has the tensor, which may be long.
+        found = re.search(r"Found in ([\w.]+)", str(error))
+        by = f" by '{found[1]}'" if found else ""
         raise UnsupportedError(
-            "expected a step that gets all its tensors as inputs, but it uses one "
-            f"of its own: {error}"
+            "expected a step that gets all its tensors as inputs, parameters of models "
+            f"too, but it uses one of its own{by} ({_place_of(error)}); give it to the "
+            "step, or the model that it is in"
         ) from error
+
+
+def _place_of(error: BaseException) -> str:
+    """The line of the program that raised an exception."""
+    frames = traceback.extract_tb(error.__traceback__)
+    places = [(frame.filename, str(frame.lineno)) for frame in reversed(frames)]
+    return innermost(p for p in places if Path(p[0]).parent != _HERE)
 
 
 def _functional(
