@@ -15,8 +15,9 @@
 // sector that is written costs more than one that is read twice. The elements
 // before the first whole pack, and after the last, are the first block's.
 //
-// A block does the same work wherever it is, and the device starts the next one
-// when one has ended; a grid that stays would begin and end no earlier.
+// Blocks are small and many: a multiprocessor gets the next when one has ended,
+// so that none waits long for the last. A grid that stays, one that is as large
+// as the device, would share the work out before it knows who is slow.
 //
 // Loads and stores keep the default cache policy: what a bucket's pass writes,
 // the next pass or a collective reads.
