@@ -101,8 +101,10 @@ private:
   void encode() {
     encodeArray(x.as<void>(), Dtype::F32, n, encoding, at(own, 0));
   }
+  /// As the transports decode a bucket of this size into another array.
   void decode(Buffer &codes) {
-    decodeArray(at(codes, 0), encoding, n, y.as<void>(), Dtype::F32);
+    decodeArray(at(codes, 0), encoding, n, y.as<void>(), Dtype::F32,
+                Stores::Streaming);
   }
   void add(int64_t begin, int64_t count) {
     const EncodedArray sources[kWorld] = {at(own, begin), at(peer, begin)};

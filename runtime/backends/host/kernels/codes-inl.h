@@ -83,20 +83,6 @@ struct Int8 {
   static HWY_INLINE V rounded(D d, V v) {
     return hn::Add(v, hn::Set(d, 0x1.8p23f));
   }
-
-  /// Four vectors, one behind the other.
-  template <class D, class V>
-  static HWY_INLINE auto narrowFour(D d, V v0, V v1, V v2, V v3) {
-    // Picking every other part of two vectors is cheaper than narrowing each.
-    const hn::Repartition<uint16_t, D> d16;
-    const hn::Repartition<uint8_t, D> d8;
-    auto lowerHalves = [&](V a, V b) HWY_ATTR {
-      return hn::BitCast(d8,
-                         hn::ConcatEven(d16, hn::BitCast(d16, rounded(d, b)),
-                                        hn::BitCast(d16, rounded(d, a))));
-    };
-    return hn::ConcatEven(d8, lowerHalves(v2, v3), lowerHalves(v0, v1));
-  }
 };
 
 /// Whole numbers from -7 to 7, two in a byte, the first one in its lower half.
@@ -131,26 +117,6 @@ struct Int4 {
   }
 };
 
-/// Stores four vectors, one behind the other.
-template <class Element, class D, class V>
-HWY_INLINE void storeFour(Element, D d, V v0, V v1, V v2, V v3,
-                          typename Element::Elem *p, size_t elems) {
-#if HWY_TARGET != HWY_SCALAR
-  if constexpr (std::is_same_v<D, hn::ScalableTag<float>> &&
-                HWY_MAX_BYTES > 16) {
-    const hn::Repartition<uint8_t, D> d8;
-    if constexpr (std::is_same_v<Element, Int8>)
-      return hn::StoreU(Int8::narrowFour(d, v0, v1, v2, v3), d8, p);
-    if constexpr (std::is_same_v<Element, Int4>)
-      return Int4::storePacked(d8, Int8::narrowFour(d, v0, v1, v2, v3), p);
-  }
-#endif
-  Element::template store<false>(d, v0, p);
-  Element::template store<false>(d, v1, p + elems);
-  Element::template store<false>(d, v2, p + 2 * elems);
-  Element::template store<false>(d, v3, p + 3 * elems);
-}
-
 // What follows knows of a code: its values in memory as an element class, how
 // many of them are in one of its `Elem`s, and the largest one.
 
@@ -166,27 +132,152 @@ struct CastF16 : CodeOf<F16> {
 struct CastBF16 : CodeOf<BF16> {
   static constexpr float largest = 0;
 };
-struct ScaledI8 : CodeOf<Int8> {
+
+// Scaled codes also know how they are decoded, to units of which `kUnit` is the
+// value, and which code is nearest to a quotient of an element that is not
+// above the largest code by half of the distance to the next one.
+
+/// Of codes that are whole numbers.
+struct WholeNumbers {
+  static constexpr bool kIsFloat = false;
+  static constexpr float kUnit = 1;
+
+  /// The code, in the lowest bits.
+  template <class D, class V>
+  static HWY_INLINE hn::Vec<Like<uint32_t, D>> nearest(D d, V quotient, V) {
+    return hn::BitCast(Like<uint32_t, D>(), Int8::rounded(d, quotient));
+  }
+  /// What it stands for.
+  template <class D, class V>
+  static HWY_INLINE V nearestValue(D d, V quotient, V) {
+    return hn::Sub(Int8::rounded(d, quotient), Int8::rounded(d, hn::Zero(d)));
+  }
+};
+
+/// Of codes that are floats.
+template <int kFraction, int kLeast>
+struct SmallFloats {
+  static constexpr bool kIsFloat = true;
+  static constexpr int kLeastExponent = kLeast, kFractionBits = kFraction;
+
+  /// The code, in the lowest bits. The sign is that of `element`.
+  template <class D, class V>
+  static HWY_INLINE hn::Vec<Like<uint32_t, D>> nearest(D d, V quotient,
+                                                       V element) {
+    const Like<uint32_t, D> du;
+    const auto exponent = exponentOf(d, quotient);
+    const auto sum = hn::Add(hn::Abs(quotient), unitOf(d, exponent));
+    const auto code =
+        hn::Add(hn::BitCast(du, sum), hn::ShiftRight<kShift>(exponent));
+    const auto sign = hn::ShiftRight<24>(hn::BitCast(du, element));
+    return hn::Or(hn::And(sign, hn::Set(du, 0x80u)), code);
+  }
+  /// What it stands for.
+  template <class D, class V>
+  static HWY_INLINE V nearestValue(D d, V quotient, V element) {
+    const auto unit = unitOf(d, exponentOf(d, quotient));
+    return hn::CopySign(hn::Sub(hn::Add(hn::Abs(quotient), unit), unit),
+                        element);
+  }
+
+private:
+  static constexpr int kShift = 23 - kFraction;
+  static constexpr uint32_t kLeastBits = uint32_t(127 + kLeast) << 23;
+
+  /// The exponent's bits of the codes next to a quotient.
+  template <class D, class V>
+  static HWY_INLINE hn::Vec<Like<uint32_t, D>> exponentOf(D, V quotient) {
+    const Like<uint32_t, D> du;
+    return hn::Max(hn::And(hn::BitCast(du, quotient), hn::Set(du, 0x7f800000u)),
+                   hn::Set(du, kLeastBits));
+  }
+  /// What to add for a sum whose last place is the distance of these codes, so
+  /// that it is rounded to them. The lowest bits of the sum count the codes
+  /// with this exponent, from a number on that makes them codes, together with
+  /// kShift bits of the exponent; it is even, which leaves ties as they are.
+  template <class D, class VU>
+  static HWY_INLINE hn::Vec<D> unitOf(D d, VU exponent) {
+    const Like<uint32_t, D> du;
+    constexpr uint32_t kFirst = -(kLeastBits >> kShift) & 0xff;
+    static_assert(kFirst % 2 == 0);
+    return hn::BitCast(
+        d, hn::Add(exponent, hn::Set(du, (uint32_t(kShift) << 23) + kFirst)));
+  }
+};
+
+struct ScaledI8 : CodeOf<Int8>, WholeNumbers {
   static constexpr float largest = 127;
-  static constexpr bool kIsFloat = false;
+
+  template <class D>
+  static HWY_INLINE hn::Vec<D> loadUnits(D d, const uint8_t *p) {
+    return Int8::load(d, p);
+  }
 };
-struct ScaledF8E4M3FN : CodeOf<F8E4M3FN> {
-  static constexpr float largest = 448;
-  static constexpr bool kIsFloat = true;
-  static constexpr int kLeastExponent = -6, kFractionBits = 3;
-};
-struct ScaledF8E5M2 : CodeOf<F8E5M2> {
-  static constexpr float largest = 57344;
-  static constexpr bool kIsFloat = true;
-  static constexpr int kLeastExponent = -14, kFractionBits = 2;
-};
-struct ScaledI4 : CodeOf<Int4, 2> {
+struct ScaledI4 : CodeOf<Int4, 2>, WholeNumbers {
   static constexpr float largest = 7;
-  static constexpr bool kIsFloat = false;
+
+  template <class D>
+  static HWY_INLINE hn::Vec<D> loadUnits(D d, const uint8_t *p) {
+    return Int4::load(d, p);
+  }
+};
+struct ScaledF8E4M3FN : CodeOf<F8E4M3FN>, SmallFloats<3, -6> {
+  static constexpr float largest = 448;
+#if DDPHOOK_NATIVE_F16
+  static constexpr float kUnit = 256;
+
+  /// As halves, whose exponents are biased by 8 more.
+  template <class D>
+  static HWY_INLINE hn::Vec<D> loadUnits(D d, const uint8_t *p) {
+    const Like<int16_t, D> d16;
+    const auto wide = hn::PromoteTo(
+        d16, hn::BitCast(Like<int8_t, D>(), hn::LoadU(Like<uint8_t, D>(), p)));
+    const auto half =
+        hn::And(hn::ShiftLeft<7>(wide), hn::Set(d16, int16_t(0xbf80)));
+    // Only where all bits of the magnitude are set one carries into the
+    // exponent's highest one: that makes it a NaN.
+    const auto isNaN = hn::And(hn::Add(half, hn::Set(d16, int16_t{0x80})),
+                               hn::Set(d16, int16_t{0x4000}));
+    return hn::PromoteTo(
+        d, hn::BitCast(Like<hwy::float16_t, D>(), hn::Or(half, isNaN)));
+  }
+#else
+  static constexpr float kUnit = 1;
+
+  template <class D>
+  static HWY_INLINE hn::Vec<D> loadUnits(D d, const uint8_t *p) {
+    return F8E4M3FN::load(d, p);
+  }
+#endif
+};
+struct ScaledF8E5M2 : CodeOf<F8E5M2>, SmallFloats<2, -14> {
+  static constexpr float largest = 57344;
+  static constexpr float kUnit = 1;
+
+  template <class D>
+  static HWY_INLINE hn::Vec<D> loadUnits(D d, const uint8_t *p) {
+#if DDPHOOK_NATIVE_F16
+    const Like<uint16_t, D> d16;
+    const auto wide = hn::PromoteTo(d16, hn::LoadU(Like<uint8_t, D>(), p));
+    return hn::PromoteTo(
+        d, hn::BitCast(Like<hwy::float16_t, D>(), hn::ShiftLeft<8>(wide)));
+#else
+    return F8E5M2::load(d, p);
+#endif
+  }
 };
 
 template <class CodeT>
 constexpr bool isScaled = CodeT::largest > 0;
+
+/// The value of what CodeT::loadUnits() counts; of casts that is arbitrary.
+template <class CodeT>
+constexpr float unitOf() {
+  if constexpr (isScaled<CodeT>)
+    return CodeT::kUnit;
+  else
+    return 1;
+}
 
 template <class Fn>
 HWY_INLINE void withCode(Code code, const Fn &fn) {
@@ -215,18 +306,81 @@ HWY_INLINE Elem *codeAt(Elem *codes, size_t i) {
   return codes + i / CodeT::kInElem;
 }
 
-/// `count` codes as floats, and zeros.
+/// What the codes of a block decode to. Casts have no scale.
 template <class CodeT, class D>
-HWY_INLINE hn::Vec<D> loadCodes(D d, const typename CodeT::Elem *codes,
-                                size_t count) {
-  using Element = typename CodeT::Element;
-  if (HWY_LIKELY(count == hn::Lanes(d)))
-    return Element::load(d, codes);
-  HWY_ALIGN typename CodeT::Elem buffer[hn::MaxLanes(D())] = {};
-  std::memcpy(buffer, codes,
-              hwy::DivCeil(count, CodeT::kInElem) * sizeof(*codes));
-  return hn::IfThenElseZero(hn::FirstN(d, count), Element::load(d, buffer));
-}
+struct Decoder {
+  using Elem = typename CodeT::Elem;
+  using V = hn::Vec<D>;
+
+  HWY_INLINE Decoder(D d, float scale)
+      : factor(hn::Set(d, scale * unitOf<CodeT>())) {}
+
+  /// A vector of elements.
+  HWY_INLINE V load(D d, const Elem *codes) const {
+    if constexpr (isScaled<CodeT>)
+      return hn::Mul(CodeT::loadUnits(d, codes), factor);
+    else
+      return CodeT::Element::load(d, codes);
+  }
+  /// The first `count` of them, and zeros.
+  HWY_INLINE V loadSome(D d, const Elem *codes, size_t count) const {
+    if (HWY_LIKELY(count == hn::Lanes(d)))
+      return load(d, codes);
+    HWY_ALIGN Elem buffer[hn::MaxLanes(D())] = {};
+    std::memcpy(buffer, codes,
+                hwy::DivCeil(count, CodeT::kInElem) * sizeof(*codes));
+    return hn::IfThenElseZero(hn::FirstN(d, count), load(d, buffer));
+  }
+  /// The sum of them and `addend`, if the scale is usual: then no product needs
+  /// rounding.
+  HWY_INLINE V loadAndAdd(D d, const Elem *codes, V addend) const {
+    return hn::MulAdd(CodeT::loadUnits(d, codes), factor, addend);
+  }
+
+  V factor;
+};
+
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
+/// A vector has room for all elements that a code can stand for.
+template <>
+struct Decoder<ScaledI4, hn::ScalableTag<float>> {
+  using D = hn::ScalableTag<float>;
+  using V = hn::Vec<D>;
+
+  HWY_INLINE Decoder(D d, float scale) {
+    HWY_ALIGN static constexpr float values[16] = {
+        0, 1, 2, 3, 4, 5, 6, 7, -8, -7, -6, -5, -4, -3, -2, -1};
+    elements = hn::Mul(hn::Load(d, values), hn::Set(d, scale));
+  }
+
+  HWY_INLINE V load(D d, const uint8_t *codes) const {
+    const Like<uint32_t, D> du;
+    const Like<int32_t, D> di;
+    HWY_ALIGN static constexpr uint32_t places[16] = {
+        0, 4, 8, 12, 16, 20, 24, 28, 0, 4, 8, 12, 16, 20, 24, 28};
+    uint32_t halves[2];
+    std::memcpy(halves, codes, sizeof(halves));
+    const auto words = hn::ConcatUpperLower(du, hn::Set(du, halves[1]),
+                                            hn::Set(du, halves[0]));
+    const auto lowest =
+        hn::And(hn::Shr(words, hn::Load(du, places)), hn::Set(du, 15u));
+    return hn::TableLookupLanes(elements,
+                                hn::IndicesFromVec(d, hn::BitCast(di, lowest)));
+  }
+  HWY_INLINE V loadSome(D d, const uint8_t *codes, size_t count) const {
+    if (HWY_LIKELY(count == hn::Lanes(d)))
+      return load(d, codes);
+    uint8_t buffer[8] = {};
+    std::memcpy(buffer, codes, hwy::DivCeil(count, size_t{2}));
+    return hn::IfThenElseZero(hn::FirstN(d, count), load(d, buffer));
+  }
+  HWY_INLINE V loadAndAdd(D d, const uint8_t *codes, V addend) const {
+    return hn::Add(load(d, codes), addend);
+  }
+
+  V elements;
+};
+#endif
 
 /// Stores the first `count` codes; beside an odd last one is what follows it.
 template <class CodeT, class D, class V>
@@ -239,6 +393,51 @@ HWY_INLINE void storeCodes(D d, V v, typename CodeT::Elem *codes,
   Element::template store<false>(d, v, buffer);
   std::memcpy(codes, buffer,
               hwy::DivCeil(count, CodeT::kInElem) * sizeof(*codes));
+}
+
+/// Stores the lowest bits of `count` lanes as codes.
+template <class CodeT, class D, class VU>
+HWY_INLINE void storeLowest(D, VU bits, uint8_t *codes, size_t count) {
+  const Like<uint8_t, D> d8;
+  const auto bytes = hn::TruncateTo(d8, bits);
+  HWY_ALIGN uint8_t buffer[hn::MaxLanes(D())];
+  uint8_t *to = HWY_LIKELY(count == hn::Lanes(d8)) ? codes : buffer;
+  if constexpr (std::is_same_v<CodeT, ScaledI4>)
+    Int4::storePacked(d8, bytes, to);
+  else
+    hn::StoreU(bytes, d8, to);
+  if (HWY_UNLIKELY(to == buffer))
+    std::memcpy(codes, buffer, hwy::DivCeil(count, CodeT::kInElem));
+}
+
+/// Stores the lowest bits of four vectors, one behind the other.
+template <class CodeT, class D, class VU>
+HWY_INLINE void storeFour(D d, VU v0, VU v1, VU v2, VU v3, uint8_t *codes) {
+  const size_t lanes = hn::Lanes(d);
+#if HWY_TARGET != HWY_SCALAR
+  if constexpr (std::is_same_v<D, hn::ScalableTag<float>> &&
+                HWY_MAX_BYTES > 16 &&
+                (HWY_MAX_BYTES < 64 || CodeT::kInElem > 1)) {
+    // Picking every other part of two vectors is cheaper than narrowing each,
+    // where that takes more than an instruction.
+    const hn::Repartition<uint16_t, D> d16;
+    const hn::Repartition<uint8_t, D> d8;
+    auto lowerHalves = [&](VU a, VU b) HWY_ATTR {
+      return hn::BitCast(
+          d8, hn::ConcatEven(d16, hn::BitCast(d16, b), hn::BitCast(d16, a)));
+    };
+    const auto bytes =
+        hn::ConcatEven(d8, lowerHalves(v2, v3), lowerHalves(v0, v1));
+    if constexpr (std::is_same_v<CodeT, ScaledI4>)
+      return Int4::storePacked(d8, bytes, codes);
+    else
+      return hn::StoreU(bytes, d8, codes);
+  }
+#endif
+  storeLowest<CodeT>(d, v0, codes, lanes);
+  storeLowest<CodeT>(d, v1, codeAt<CodeT>(codes, lanes), lanes);
+  storeLowest<CodeT>(d, v2, codeAt<CodeT>(codes, 2 * lanes), lanes);
+  storeLowest<CodeT>(d, v3, codeAt<CodeT>(codes, 3 * lanes), lanes);
 }
 
 } // namespace ddphook::host::HWY_NAMESPACE

@@ -3,9 +3,7 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// The loops over blocks, compiled once per instruction set. A block is read
-// twice, for its largest element and, some blocks later, for its codes; the
-// second time it comes from the first-level cache.
+// The loops over blocks, compiled once per instruction set.
 //
 //===----------------------------------------------------------------------===//
 #include "encode.h"
@@ -19,9 +17,8 @@
 #include "hwy/cache_control.h"
 #include "hwy/highway.h"
 
-#include "codes-inl.h"
-#include "random-inl.h"
-#include "scales-inl.h"
+#include "block-codes-inl.h"
+#include "sums-inl.h"
 
 #include <algorithm>
 #include <cstring>
@@ -41,171 +38,47 @@ inline size_t blockOf(const Encoding &encoding) {
 HWY_BEFORE_NAMESPACE();
 namespace ddphook::host::HWY_NAMESPACE {
 
-/// One of the two codes next to each magnitude, by the random words from
-/// `words` on; the upper one as often as the magnitude is nearer to it.
-template <class CodeT, class D, class V>
-HWY_INLINE V roundStochastically(D d, V v, const uint32_t *words) {
-  const Like<uint32_t, D> du;
-  const Like<int32_t, D> di;
-  auto steps = hn::Abs(v);
-  auto step = hn::Set(d, 1.0f);
-  if constexpr (CodeT::kIsFloat) {
-    // The distance of codes: a power of two, as is its inverse.
-    const auto least = hn::Set(di, (127 + CodeT::kLeastExponent) << 23);
-    const auto exponent = hn::Max(
-        hn::And(hn::BitCast(di, steps), hn::Set(di, 0x7f800000)), least);
-    const auto fraction = hn::Set(di, CodeT::kFractionBits << 23);
-    const auto power = hn::Sub(exponent, fraction);
-    step = hn::BitCast(d, power);
-    steps =
-        hn::Mul(steps, hn::BitCast(d, hn::Sub(hn::Set(di, 254 << 23), power)));
+/// The elements of a block, for encodeAndFind().
+template <class From>
+struct Elements {
+  template <size_t kVectors>
+  HWY_INLINE void load(size_t i, hn::Vec<Floats<From>> *vectors) const {
+    const Floats<From> d;
+    HWY_UNROLL(kVectors)
+    for (size_t k = 0; k < kVectors; ++k) {
+      prefetchAhead(x + i + k * hn::Lanes(d));
+      vectors[k] = From::load(d, x + i + k * hn::Lanes(d));
+    }
   }
-  const auto whole = hn::Floor(steps);
-  // 24 bits: every multiple of 2^-24 below 1 is a float.
-  const auto random =
-      hn::Mul(hn::ConvertTo(
-                  d, hn::BitCast(di, hn::ShiftRight<8>(hn::LoadU(du, words)))),
-              hn::Set(d, 0x1p-24f));
-  const auto isUpper = hn::Lt(random, hn::Sub(steps, whole));
-  const auto rounded =
-      hn::Add(whole, hn::IfThenElseZero(isUpper, hn::Set(d, 1.0f)));
-  return hn::CopySign(hn::Mul(rounded, step), v);
-}
 
-/// Random words for the elements of a block.
-struct BlockWords {
-  HWY_ALIGN uint32_t words[Encoding::kMostBlock + kRandomWords];
+  const typename From::Elem *const x;
 };
 
-/// Magnitudes of one block of `n` elements, the largest one among them, for
-/// codes with scales.
+/// What encoding is to forBlocksAhead().
 template <class CodeT, class From>
-HWY_INLINE auto findMost(From from, const typename From::Elem *in, size_t n) {
-  const Floats<From> d;
-  auto most = hn::Zero(Like<int32_t, decltype(d)>());
-  if constexpr (isScaled<CodeT>)
-    forVectors(n, hn::Lanes(d), [&](size_t i, size_t count) HWY_ATTR {
-      prefetchAhead(in + i);
-      most = hn::Max(most, magnitude(d, loadSome(from, d, in + i, count)));
-    });
-  return most;
-}
-
-/// The nearest codes of one block with a usual scale. That was rounded by at
-/// most 2^-8 of it, so that the largest quotient is less than half a code above
-/// the largest code, and rounded to it: nothing has to be clamped.
-template <class CodeT, class From>
-HWY_INLINE void encodeNearest(From from, const typename From::Elem *in,
-                              size_t n, typename CodeT::Elem *codes,
-                              const Quotients<CodeT, Floats<From>> &quotients) {
-  using Element = typename CodeT::Element;
-  const Floats<From> d;
-  const size_t lanes = hn::Lanes(d);
-  size_t i = 0;
-  auto next = [&](size_t k) HWY_ATTR {
-    return quotients.of(From::load(d, in + i + k * lanes));
-  };
-  for (; i + 4 * lanes <= n; i += 4 * lanes)
-    storeFour(Element(), d, next(0), next(1), next(2), next(3),
-              codeAt<CodeT>(codes, i), lanes / CodeT::kInElem);
-  forVectors(n - i, lanes, [&](size_t k, size_t count) HWY_ATTR {
-    storeCodes<CodeT>(d, quotients.of(loadSome(from, d, in + i + k, count)),
-                      codeAt<CodeT>(codes, i + k), count);
-  });
-}
-
-/// The codes of one block with that scale, with random words or with null.
-template <class CodeT, class From>
-HWY_INLINE void encodeBlock(From from, const typename From::Elem *in, size_t n,
-                            typename CodeT::Elem *codes,
-                            const BlockScale &scale, const uint32_t *words) {
-  const Floats<From> d;
-  const size_t lanes = hn::Lanes(d);
-  if constexpr (!isScaled<CodeT>) {
-    (void)scale;
-    (void)words;
-    forVectors(n, lanes, [&](size_t i, size_t count) HWY_ATTR {
-      storeCodes<CodeT>(d, loadSome(from, d, in + i, count), codes + i, count);
-    });
-  } else {
-    if (HWY_LIKELY(!words && isUsual(scale.value)))
-      return encodeNearest<CodeT>(from, in, n, codes, {d, scale});
-    if (!(scale.value > 0)) { // zero or NaN
-      std::memset(codes, 0, hwy::DivCeil(n, CodeT::kInElem));
-      return;
-    }
-    const auto divisor = hn::Set(d, scale.value);
-    const auto largest = hn::Set(d, CodeT::largest);
-    const auto least = hn::Set(d, -CodeT::largest);
-    // The scale was rounded.
-    auto quotient = [&](size_t i, size_t count) HWY_ATTR {
-      const auto v = hn::Div(loadSome(from, d, in + i, count), divisor);
-      return hn::Min(hn::Max(v, least), largest);
-    };
-    if (words) {
-      forVectors(n, lanes, [&](size_t i, size_t count) HWY_ATTR {
-        const auto v =
-            roundStochastically<CodeT>(d, quotient(i, count), words + i);
-        storeCodes<CodeT>(d, v, codeAt<CodeT>(codes, i), count);
-      });
-      return;
-    }
-    forVectors(n, lanes, [&](size_t i, size_t count) HWY_ATTR {
-      storeCodes<CodeT>(d, quotient(i, count), codeAt<CodeT>(codes, i), count);
-    });
+struct EncodeWork {
+  HWY_INLINE auto most(size_t index, size_t count, size_t) const {
+    return findMost<CodeT>(From(), x + index * block, count);
   }
-}
+  HWY_INLINE void encode(size_t index, size_t count, size_t,
+                         const BlockScale &scale) const {
+    encodeInto<CodeT>(out, From(), x + index * block, index * block, count,
+                      scale, rounding);
+  }
+  HWY_INLINE bool canDoBoth(size_t, size_t) const { return !rounding; }
+  HWY_INLINE auto both(size_t before, size_t index, size_t,
+                       const BlockScale &scale) const {
+    const size_t begin = before * block;
+    const NearestCodes<CodeT, From> nearest(
+        x + begin, codesFrom<CodeT>(out, begin), scale);
+    return encodeAndFind(nearest, block, Elements<From>{x + index * block});
+  }
 
-/// What encodeBlock() takes for a block of `n` elements that begins with
-/// element `begin` of the array.
-template <class CodeT>
-HWY_INLINE const uint32_t *randomWords(const std::optional<Rounding> &rounding,
-                                       size_t begin, size_t n,
-                                       BlockWords &room) {
-  if (!isScaled<CodeT> || HWY_LIKELY(!rounding))
-    return nullptr;
-  fillRandom(*from(rounding, static_cast<int64_t>(begin)), n, room.words);
-  return room.words;
-}
-
-/// The scales of an array from the block of element `begin` on.
-HWY_INLINE uint16_t *scalesFrom(const EncodedArray &array,
-                                const Encoding &encoding, size_t begin) {
-  return static_cast<uint16_t *>(array.scales) + begin / blockOf(encoding);
-}
-
-/// The scale of the block that begins with element `begin`; casts have none.
-template <class CodeT>
-HWY_INLINE float scaleAt(const EncodedArray &array, const Encoding &encoding,
-                         size_t begin) {
-  return isScaled<CodeT> ? fromBFloat16(*scalesFrom(array, encoding, begin))
-                         : 1.0f;
-}
-
-/// Calls fn(begin, count, vector) with the elements of a block's codes.
-template <class CodeT, class D, class Fn>
-HWY_INLINE void forDecoded(D d, const typename CodeT::Elem *codes, float scale,
-                           size_t n, const Fn &fn) {
-  const auto factor = hn::Set(d, scale);
-  forVectors(n, hn::Lanes(d), [&](size_t i, size_t count) HWY_ATTR {
-    auto v = loadCodes<CodeT>(d, codeAt<CodeT>(codes, i), count);
-    if constexpr (isScaled<CodeT>)
-      v = hn::Mul(v, factor);
-    fn(i, count, v);
-  });
-}
-
-/// Encodes one block, which begins with element `begin` of an array.
-template <class CodeT, class From>
-HWY_INLINE void encodeInto(EncodedArray out, From from,
-                           const typename From::Elem *in, size_t begin,
-                           size_t n, const BlockScale &scale,
-                           const std::optional<Rounding> &rounding) {
-  auto *codes = static_cast<typename CodeT::Elem *>(out.codes);
-  BlockWords room;
-  const uint32_t *words = randomWords<CodeT>(rounding, begin, n, room);
-  encodeBlock<CodeT>(from, in, n, codeAt<CodeT>(codes, begin), scale, words);
-}
+  const typename From::Elem *const x;
+  const size_t block;
+  const EncodedArray out;
+  const std::optional<Rounding> &rounding;
+};
 
 void encodeKernel(const void *in, Dtype inType, size_t n,
                   const Encoding &encoding, EncodedArray out,
@@ -214,25 +87,13 @@ void encodeKernel(const void *in, Dtype inType, size_t n,
     using From = decltype(from);
     withCode(encoding.code, [&](auto code) HWY_ATTR {
       using CodeT = decltype(code);
-      const auto *x = static_cast<const typename From::Elem *>(in);
+      const size_t block = blockOf(encoding);
       forBlocksAhead<CodeT>(
-          n, blockOf(encoding), scalesFrom(out, encoding, 0),
-          [&](size_t i, size_t count, size_t)
-              HWY_ATTR { return findMost<CodeT>(from, x + i, count); },
-          [&](size_t i, size_t count, size_t, const BlockScale &scale)
-              HWY_ATTR {
-                encodeInto<CodeT>(out, from, x + i, i, count, scale, rounding);
-              });
+          Floats<From>(), n, block, scalesOf(out),
+          EncodeWork<CodeT, From>{static_cast<const typename From::Elem *>(in),
+                                  block, out, rounding});
     });
   });
-}
-
-/// The codes of an array from element `begin` on, which begins a block.
-template <class CodeT>
-HWY_INLINE const typename CodeT::Elem *codesFrom(const EncodedArray &array,
-                                                 size_t begin) {
-  return codeAt<CodeT>(static_cast<const typename CodeT::Elem *>(array.codes),
-                       begin);
 }
 
 /// Decodes all blocks of an array.
@@ -241,12 +102,12 @@ HWY_INLINE void decodeBlocks(To to, EncodedArray in, const Encoding &encoding,
                              size_t n, typename To::Elem *out) {
   const Floats<To> d;
   const size_t block = blockOf(encoding), lanes = hn::Lanes(d);
-  for (size_t begin = 0; begin < n; begin += block) {
+  for (size_t begin = 0, index = 0; begin < n; begin += block, ++index) {
     const size_t size = std::min(block, n - begin);
     auto *y = out + begin;
-    forDecoded<CodeT>(d, codesFrom<CodeT>(in, begin),
-                      scaleAt<CodeT>(in, encoding, begin), size,
-                      [&](size_t i, size_t count, auto v) HWY_ATTR {
+    forDecoded<CodeT>(d, codesFrom<CodeT>(in, begin), scaleAt<CodeT>(in, index),
+                      size, [&](size_t i, size_t count, auto v) HWY_ATTR {
+                        prefetchAhead(codesFrom<CodeT>(in, begin + i));
                         if (HWY_LIKELY(count == lanes))
                           To::template store<kStream>(d, v, y + i);
                         else
@@ -276,109 +137,15 @@ void decodeKernel(EncodedArray in, const Encoding &encoding, size_t n,
   });
 }
 
-/// Adds what sources have of a block, and divides.
-template <class CodeT>
-class BlockSum {
-public:
-  BlockSum(const EncodedArray *sources, int count, const Encoding &encoding,
-           int64_t divisor)
-      : sources(sources), count(count), encoding(encoding),
-        divisor(static_cast<float>(divisor)),
-        inverse(1.0f / static_cast<float>(divisor)),
-        isPower((divisor & (divisor - 1)) == 0) {}
-
-  /// Of `size` elements from `begin` on. Whole vectors are written: blocks end
-  /// with zeros. Returns magnitudes, the largest one among them.
-  HWY_INLINE auto operator()(size_t begin, size_t size, float *sums) const {
-    if constexpr (isScaled<CodeT>) {
-      if (HWY_LIKELY(count == 2 && isPower && isUsual(scale(0, begin)) &&
-                     isUsual(scale(1, begin))))
-        return addTwo(begin, size, sums);
-    }
-    using Yes = std::true_type;
-    using No = std::false_type;
-    if (count == 1)
-      return addSource(Yes(), Yes(), 0, begin, size, sums);
-    addSource(Yes(), No(), 0, begin, size, sums);
-    for (int number = 1; number < count - 1; ++number)
-      addSource(No(), No(), number, begin, size, sums);
-    return addSource(No(), Yes(), count - 1, begin, size, sums);
-  }
-
-private:
-  using D = hn::ScalableTag<float>;
-  using Magnitudes = hn::Vec<Like<int32_t, D>>;
-
-  HWY_INLINE float scale(int number, size_t begin) const {
-    return scaleAt<CodeT>(sources[number], encoding, begin);
-  }
-
-  /// Adds one more source, and divides when that is the last one.
-  template <class IsFirst, class IsLast>
-  HWY_INLINE Magnitudes addSource(IsFirst, IsLast, int number, size_t begin,
-                                  size_t size, float *sums) const {
-    const D d;
-    const auto factor = hn::Set(d, inverse), divisors = hn::Set(d, divisor);
-    auto most = hn::Zero(Like<int32_t, D>());
-    forDecoded<CodeT>(
-        d, codesFrom<CodeT>(sources[number], begin), scale(number, begin), size,
-        [&](size_t i, size_t, auto v) HWY_ATTR {
-          if constexpr (!IsFirst::value)
-            v = hn::Add(hn::Load(d, sums + i), v);
-          if constexpr (IsLast::value) {
-            // By a power of two, that is a product with the same bits.
-            v = isPower ? hn::Mul(v, factor) : hn::Div(v, divisors);
-            most = hn::Max(most, magnitude(d, v));
-          }
-          hn::Store(v, d, sums + i);
-        });
-    return most;
-  }
-
-  /// The same of two sources with usual scales and a divisor that is a power of
-  /// two: scales can be divided instead of sums, and products are exact, so
-  /// that one of them needs no rounding before it is added.
-  HWY_INLINE Magnitudes addTwo(size_t begin, size_t size, float *sums) const {
-    const D d;
-    const auto *first = codesFrom<CodeT>(sources[0], begin);
-    const auto *second = codesFrom<CodeT>(sources[1], begin);
-    const auto factor0 = hn::Set(d, scale(0, begin) * inverse);
-    const auto factor1 = hn::Set(d, scale(1, begin) * inverse);
-    auto most = hn::Zero(Like<int32_t, D>());
-    forVectors(size, hn::Lanes(d), [&](size_t i, size_t some) HWY_ATTR {
-      const auto v = hn::MulAdd(
-          loadCodes<CodeT>(d, codeAt<CodeT>(second, i), some), factor1,
-          hn::Mul(loadCodes<CodeT>(d, codeAt<CodeT>(first, i), some), factor0));
-      most = hn::Max(most, magnitude(d, v));
-      hn::Store(v, d, sums + i);
-    });
-    return most;
-  }
-
-  const EncodedArray *const sources;
-  const int count;
-  const Encoding &encoding;
-  const float divisor, inverse;
-  const bool isPower;
-};
-
 void sumKernel(const EncodedArray *sources, int count, const Encoding &encoding,
                size_t n, int64_t divisor, EncodedArray out,
                const std::optional<Rounding> &rounding) {
   withCode(encoding.code, [&](auto code) HWY_ATTR {
     using CodeT = decltype(code);
-    HWY_ALIGN float sums[Encoding::kMostBlock];
-    const size_t block = blockOf(encoding);
-    const BlockSum<CodeT> add(sources, count, encoding, divisor);
-    forBlocksAhead<CodeT>(
-        n, block, scalesFrom(out, encoding, 0),
-        [&](size_t i, size_t size, size_t number)
-            HWY_ATTR { return add(i, size, sums + number * block); },
-        [&](size_t i, size_t size, size_t number, const BlockScale &scale)
-            HWY_ATTR {
-              encodeInto<CodeT>(out, F32(), sums + number * block, i, size,
-                                scale, rounding);
-            });
+    const Addends<CodeT> addends(sources, count, blockOf(encoding), divisor);
+    SumWork<CodeT> work(addends, out, rounding);
+    forBlocksAhead<CodeT>(hn::ScalableTag<float>(), n, addends.block,
+                          scalesOf(out), work);
   });
 }
 
@@ -405,6 +172,65 @@ HWY_INLINE void loseBlock(Element element, const typename Element::Elem *x,
       });
 }
 
+/// y[i] = x[i] less what its nearest code decodes to, of one block with a usual
+/// scale.
+template <class CodeT, class Element>
+HWY_INLINE void loseNearest(Element element, const typename Element::Elem *x,
+                            const BlockScale &scale, size_t n,
+                            typename Element::Elem *y) {
+  const Floats<Element> d;
+  const Quotients<decltype(d)> quotients(d, scale);
+  const auto factor = hn::Set(d, scale.value);
+  forVectors(n, hn::Lanes(d), [&](size_t i, size_t count) HWY_ATTR {
+    const auto v = loadSome(element, d, x + i, count);
+    const auto kept =
+        hn::Mul(CodeT::nearestValue(d, quotients.of(v), v), factor);
+    if constexpr (std::is_same_v<Element, F64>) {
+      const Like<double, decltype(d)> dd;
+      const auto lost =
+          hn::Sub(loadSome(element, dd, x + i, count), hn::PromoteTo(dd, kept));
+      storeSome(element, dd, lost, y + i, count);
+    } else {
+      storeSome(element, d, hn::Sub(v, kept), y + i, count);
+    }
+  });
+}
+
+/// What finding the error is to forBlocksAhead().
+template <class CodeT, class Element>
+struct ErrorWork {
+  using Elem = typename Element::Elem;
+
+  HWY_INLINE auto most(size_t index, size_t count, size_t) const {
+    return findMost<CodeT>(Element(), x + index * block, count);
+  }
+  HWY_INLINE void encode(size_t index, size_t count, size_t,
+                         const BlockScale &scale) const {
+    const size_t begin = index * block;
+    if constexpr (isScaled<CodeT>) {
+      if (HWY_LIKELY(!rounding && isUsual(scale.value)))
+        return loseNearest<CodeT>(Element(), x + begin, scale, count,
+                                  y + begin);
+    }
+    // A code needs no packing to be decoded again.
+    HWY_ALIGN typename CodeT::Elem codes[Encoding::kMostBlock];
+    BlockWords room;
+    encodeBlock<CodeT>(Element(), x + begin, count, codes, scale,
+                       randomWords<CodeT>(rounding, begin, count, room));
+    loseBlock<CodeT>(Element(), x + begin, codes, scale.value, count,
+                     y + begin);
+  }
+  HWY_INLINE bool canDoBoth(size_t, size_t) const { return false; }
+  HWY_INLINE auto both(size_t, size_t index, size_t, const BlockScale &) const {
+    return most(index, 0, 0);
+  }
+
+  const Elem *const x;
+  Elem *const y;
+  const size_t block;
+  const std::optional<Rounding> &rounding;
+};
+
 void errorKernel(const void *in, void *out, Dtype type, size_t n,
                  const Encoding &encoding,
                  const std::optional<Rounding> &rounding) {
@@ -412,21 +238,12 @@ void errorKernel(const void *in, void *out, Dtype type, size_t n,
     using Element = decltype(element);
     withCode(encoding.code, [&](auto code) HWY_ATTR {
       using CodeT = decltype(code);
-      const auto *x = static_cast<const typename Element::Elem *>(in);
-      auto *y = static_cast<typename Element::Elem *>(out);
-      // A code needs no packing to be decoded again.
-      HWY_ALIGN typename CodeT::Elem codes[Encoding::kMostBlock];
-      forBlocksAhead<CodeT>(
-          n, blockOf(encoding), /*scales=*/nullptr,
-          [&](size_t i, size_t count, size_t)
-              HWY_ATTR { return findMost<CodeT>(element, x + i, count); },
-          [&](size_t i, size_t count, size_t,
-              const BlockScale &scale) HWY_ATTR {
-            BlockWords room;
-            encodeBlock<CodeT>(element, x + i, count, codes, scale,
-                               randomWords<CodeT>(rounding, i, count, room));
-            loseBlock<CodeT>(element, x + i, codes, scale.value, count, y + i);
-          });
+      forBlocksAhead<CodeT>(Floats<Element>(), n, blockOf(encoding),
+                            /*scales=*/nullptr,
+                            ErrorWork<CodeT, Element>{
+                                static_cast<const typename Element::Elem *>(in),
+                                static_cast<typename Element::Elem *>(out),
+                                blockOf(encoding), rounding});
     });
   });
 }

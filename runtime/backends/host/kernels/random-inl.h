@@ -63,6 +63,7 @@ HWY_INLINE void fillRandom(const Rounding &rounding, size_t n, uint32_t *out) {
     auto x3 = hn::Set(d, rounding.lane);
     auto key0 = static_cast<uint32_t>(rounding.stream);
     auto key1 = static_cast<uint32_t>(rounding.stream >> 32);
+    HWY_UNROLL(10)
     for (int round = 0; round < 10; ++round) {
       decltype(x0) high0, low0, high2, low2;
       multiply(d, x0, 0xd2511f53u, high0, low0);

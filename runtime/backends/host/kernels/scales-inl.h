@@ -40,15 +40,41 @@ HWY_INLINE hn::Vec<Like<int32_t, D>> magnitude(D, V v) {
 /// Scales between these are far from what f32 cannot hold, and so are products
 /// of codes with them and quotients by them.
 constexpr float kLeastUsual = 0x1p-64f, kMostUsual = 0x1p64f;
+constexpr uint16_t kLeastUsualBits = (127 - 64) << 7, kUsualRange = 128 << 7;
 HWY_INLINE bool isUsual(float scale) {
   return scale >= kLeastUsual && scale <= kMostUsual;
 }
 
+/// The same of a scale's bits as a bfloat16.
+HWY_INLINE bool isUsual(uint16_t bits) {
+  return static_cast<uint16_t>(bits - kLeastUsualBits) <= kUsualRange;
+}
+
+/// Whether all of these scales are usual.
+HWY_INLINE bool areUsual(const uint16_t *scales, size_t count) {
+  const hn::CappedTag<uint16_t, 8> d;
+  auto farthest = hn::Zero(d);
+  size_t i = 0;
+  for (; i + hn::Lanes(d) <= count; i += hn::Lanes(d))
+    farthest = hn::Max(farthest, hn::Sub(hn::LoadU(d, scales + i),
+                                         hn::Set(d, kLeastUsualBits)));
+  bool all = hn::AllFalse(d, hn::Gt(farthest, hn::Set(d, kUsualRange)));
+  for (; i < count; ++i)
+    all &= isUsual(scales[i]);
+  return all;
+}
+
 /// A scale takes longer to come out of a block's largest element than the block
-/// takes to be encoded: those of some blocks are computed together.
-constexpr size_t kMostTogether = 8;
+/// takes to be encoded. So blocks are taken in groups, which stay in the
+/// first-level cache: a group is encoded while the largest elements of the next
+/// one are found, and as soon as half of these are known, their scales are
+/// computed together.
+constexpr size_t kGroupElements = Encoding::kMostBlock, kMostTogether = 8;
 HWY_INLINE size_t blocksTogether(size_t block) {
-  return std::clamp<size_t>(Encoding::kMostBlock / block, 1, kMostTogether);
+  return std::clamp<size_t>(kGroupElements / 2 / block, 1, kMostTogether);
+}
+HWY_INLINE size_t blocksInGroup(size_t block) {
+  return block > kGroupElements / 2 ? 1 : 2 * blocksTogether(block);
 }
 
 /// The scale of a block, and what f32 has of its inverse.
@@ -56,26 +82,55 @@ struct BlockScale {
   float value, inverse;
 };
 
-/// The scales of blocks that are computed together.
-template <class CodeT>
+#if HWY_TARGET != HWY_SCALAR
+/// The largest of all parts of 16 bytes, lane by lane.
+template <class DI, class VI>
+HWY_INLINE auto largestPart([[maybe_unused]] DI di, VI v) {
+  if constexpr (hn::MaxLanes(DI()) > 4) {
+    const hn::Half<DI> half;
+    return largestPart(half,
+                       hn::Max(hn::LowerHalf(half, v), hn::UpperHalf(half, v)));
+  } else {
+    return v;
+  }
+}
+
+/// The largest lanes of four vectors of at least 16 bytes.
+template <class DI, class VI>
+HWY_INLINE auto largestOfFour(DI di, VI a, VI b, VI c, VI d) {
+  const hn::Repartition<uint64_t, DI> pairs;
+  auto ofTwo = [&](VI v, VI w) HWY_ATTR {
+    return hn::BitCast(pairs, hn::Max(hn::InterleaveLower(di, v, w),
+                                      hn::InterleaveUpper(di, v, w)));
+  };
+  const auto ab = ofTwo(a, b), cd = ofTwo(c, d);
+  return largestPart(
+      di, hn::Max(hn::BitCast(di, hn::InterleaveLower(pairs, ab, cd)),
+                  hn::BitCast(di, hn::InterleaveUpper(pairs, ab, cd))));
+}
+#endif
+
+/// The scales of a group of blocks, whose elements come as vectors of D.
+template <class CodeT, class D>
 class BlockScales {
+  using DI = Like<int32_t, D>;
+  static constexpr size_t kLanes = hn::MaxLanes(DI());
+
 public:
   /// Block `number` has one of these magnitudes, and no larger one.
-  template <class V>
-  HWY_INLINE void setMost(size_t number, V magnitudes) {
-    const hn::DFromV<V> di;
-    most[number] = hn::GetLane(hn::MaxOfLanes(di, magnitudes));
+  HWY_INLINE void setMost(size_t number, hn::Vec<DI> magnitudes) {
+    hn::Store(magnitudes, DI(), most + number * kLanes);
   }
 
-  /// Computes the first `blocks` scales and writes them to `out`, unless that
-  /// is null.
-  HWY_INLINE void compute(size_t blocks, uint16_t *out) {
+  /// Computes the scales of up to kMostTogether blocks from `first` on, and
+  /// writes them to `out`, unless that is null.
+  HWY_INLINE void compute(size_t first, size_t blocks, uint16_t *out) {
     const hn::CappedTag<float, kMostTogether> d;
     const Like<int32_t, decltype(d)> di;
     const Like<uint16_t, decltype(d)> d16;
     HWY_ALIGN uint16_t narrow[kMostTogether];
     for (size_t i = 0; i < kMostTogether; i += hn::Lanes(d)) {
-      const auto bits = hn::Load(di, most + i);
+      const auto bits = findLargest(di, first + i);
       const auto rounded = BF16::round(
           d, hn::Div(hn::BitCast(d, bits), hn::Set(d, CodeT::largest)));
       // All elements of a block with an infinity or a NaN are NaN.
@@ -83,48 +138,97 @@ public:
       const auto scale =
           hn::IfThenElse(hn::RebindMask(d, isFinite), rounded,
                          hn::BitCast(d, hn::Set(di, 0x7fc00000)));
-      hn::Store(scale, d, values + i);
-      hn::Store(hn::Div(hn::Set(d, 1.0f), scale), d, inverses + i);
+      hn::StoreU(scale, d, values + first + i);
+      hn::StoreU(hn::Div(hn::Set(d, 1.0f), scale), d, inverses + first + i);
       hn::Store(BF16::bits(d, scale), d16, narrow + i);
     }
-    if (out)
+    usual = areUsual(narrow, blocks) && (usual || first == 0);
+    if (!out)
+      return;
+    if (HWY_LIKELY(blocks == kMostTogether))
+      std::memcpy(out, narrow, sizeof(narrow));
+    else
       std::memcpy(out, narrow, blocks * sizeof(*out));
   }
 
   HWY_INLINE BlockScale operator[](size_t number) const {
     return {values[number], inverses[number]};
   }
+  /// Whether those of a whole group are usual.
+  HWY_INLINE bool allUsual() const { return usual; }
 
 private:
-  HWY_ALIGN int32_t most[kMostTogether] = {};
-  HWY_ALIGN float values[kMostTogether] = {}, inverses[kMostTogether] = {};
+  /// The largest magnitudes of as many blocks as there are lanes.
+  template <class DL>
+  HWY_INLINE hn::Vec<DL> findLargest(DL dl, size_t first) const {
+    const DI di;
+    auto at = [&](size_t i) HWY_ATTR {
+      return hn::Load(di, most + (first + i) * kLanes);
+    };
+#if HWY_TARGET != HWY_SCALAR
+    if constexpr (kLanes >= 4 && hn::MaxLanes(DL()) == 4)
+      return largestOfFour(di, at(0), at(1), at(2), at(3));
+    if constexpr (kLanes >= 4 && hn::MaxLanes(DL()) > 4) {
+      const hn::Half<DL> half;
+      return hn::Combine(dl, findLargest(half, first + hn::Lanes(half)),
+                         findLargest(half, first));
+    }
+#endif
+    HWY_ALIGN int32_t largest[hn::MaxLanes(DL())];
+    for (size_t i = 0; i < hn::Lanes(dl); ++i)
+      largest[i] = hn::GetLane(hn::MaxOfLanes(di, at(i)));
+    return hn::Load(dl, largest);
+  }
+
+  static constexpr size_t kRoom = 2 * kMostTogether;
+  HWY_ALIGN int32_t most[kRoom * kLanes] = {};
+  HWY_ALIGN float values[kRoom] = {}, inverses[kRoom] = {};
+  bool usual = false;
 };
 
-/// Calls most(begin, count, number), which gives a vector of magnitudes with
-/// the largest one of a block, for all blocks of `n` elements, and for each of
-/// them afterwards encode(begin, count, number, scale). Between these two no
-/// other block has its number, which is below blocksTogether(). Casts have no
-/// scales.
-template <class CodeT, class Most, class Encode>
-HWY_INLINE void forBlocksAhead(size_t n, size_t block, uint16_t *scales,
-                               const Most &most, const Encode &encode) {
-  BlockScales<CodeT> found;
-  const size_t together = blocksTogether(block), lead = together * block;
-  for (size_t first = 0; first < n + lead; first += lead) {
-    for (size_t number = 0; number < together; ++number) {
-      const size_t i = first + number * block;
-      if (i >= lead && i - lead < n)
-        encode(i - lead, std::min(block, n - (i - lead)), number,
-               found[number]);
-      if (i < n)
-        found.setMost(number, most(i, std::min(block, n - i), number));
-    }
-    if constexpr (isScaled<CodeT>) {
-      if (first >= n)
-        return;
-      const size_t blocks = std::min(together, (n - first + block - 1) / block);
-      found.compute(blocks, scales);
-      scales = scales ? scales + blocks : nullptr;
+/// Goes over the blocks of `n` elements as described above. `work` has
+///
+///     most(index, count, number), which gives a vector of magnitudes with the
+///         largest one of a block,
+///     encode(index, count, number, scale), for each block afterwards,
+///     canDoBoth(index, blocks), whether both(before, index, number, scale) may
+///         stand for encode(before, ...) and most(index, ...) of blocks from
+///         `index` on, where all blocks are whole and all scales usual.
+///
+/// `both` is faster: one of them computes while the other waits for memory.
+/// Between most() and encode() no other block has its number, which is below
+/// blocksInGroup(). Casts have no scales.
+template <class CodeT, class D, class Work>
+HWY_INLINE void forBlocksAhead(D, size_t n, size_t block, uint16_t *scales,
+                               Work &&work) {
+  BlockScales<CodeT, D> found;
+  const size_t blocks = hwy::DivCeil(n, block);
+  const size_t group = blocksInGroup(block), half = blocksTogether(block);
+  auto sizeOf = [&](size_t index)
+                    HWY_ATTR { return std::min(block, n - index * block); };
+  for (size_t first = 0; first < blocks + group; first += group) {
+    const bool doBoth = isScaled<CodeT> && first >= group &&
+                        (first + group) * block <= n && found.allUsual() &&
+                        work.canDoBoth(first, group);
+    for (size_t begin = 0; begin < group; begin += half) {
+      for (size_t number = begin; number < begin + half; ++number) {
+        const size_t index = first + number, before = index - group;
+        if constexpr (isScaled<CodeT>) {
+          if (HWY_LIKELY(doBoth)) {
+            found.setMost(number,
+                          work.both(before, index, number, found[number]));
+            continue;
+          }
+        }
+        if (index >= group && before < blocks)
+          work.encode(before, sizeOf(before), number, found[number]);
+        if (index < blocks)
+          found.setMost(number, work.most(index, sizeOf(index), number));
+      }
+      const size_t index = first + begin;
+      if (isScaled<CodeT> && index < blocks)
+        found.compute(begin, std::min(half, blocks - index),
+                      scales ? scales + index : nullptr);
     }
   }
 }
@@ -138,7 +242,7 @@ HWY_INLINE void forBlocksAhead(size_t n, size_t block, uint16_t *scales,
 /// quotient. No quotient by such a divisor is closer than 2^-9 units to the
 /// middle of two floats, from where it would be rounded to the other one. Of
 /// quotients below 2^-40, which are codes of zero, more may be lost.
-template <class CodeT, class D>
+template <class D>
 struct Quotients {
   using V = hn::Vec<D>;
 
@@ -150,11 +254,8 @@ struct Quotients {
             hn::NegMulAdd(upper, hn::Set(d, scale.value), hn::Set(d, 1.0f)),
             upper)) {}
 
-  HWY_INLINE V of(V x) const {
-    const V quotient = hn::MulAdd(x, upper, hn::Mul(x, lower));
-    // The sum of two zeros is positive.
-    return CodeT::kIsFloat ? hn::CopySign(quotient, x) : quotient;
-  }
+  /// A quotient of -0 may be +0.
+  HWY_INLINE V of(V x) const { return hn::MulAdd(x, upper, hn::Mul(x, lower)); }
 
   V upper, lower;
 #else

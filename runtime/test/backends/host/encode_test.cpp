@@ -335,6 +335,58 @@ TEST_P(Codes, AreAddedInOrder) {
       }
 }
 
+/// Elements of long arrays, whose whole blocks kernels take together, but for
+/// some: of zeros, of unusual scales, or of infinities.
+void fillBlocks(Array &array, int64_t n, int64_t block,
+                std::mt19937_64 &random) {
+  const double infinity = std::numeric_limits<double>::infinity();
+  const double factors[] = {0,        0x1p-80,  0x1p+100,
+                            0x1p-140, infinity, -infinity};
+  for (int64_t begin = 0; begin < n; begin += block) {
+    const auto kind = random() % 64;
+    for (int64_t i = begin; i < std::min(n, begin + block); ++i) {
+      const double value = std::ldexp(static_cast<double>(random() >> 11), -52);
+      array.set(i, (kind < 5 ? factors[kind] : 1) * (value - 1));
+    }
+  }
+}
+
+TEST_P(Codes, OfManyBlocksAreThoseOfEach) {
+  unsigned seed = 20261127;
+  for (const Encoding &encoding : kEncodings)
+    for (int64_t n : {8192, 20001}) {
+      SCOPED_TRACE(encoding.describe() + ", seed " + std::to_string(seed));
+      std::mt19937_64 random(seed++);
+      Encoded first(encoding, n), second(encoding, n), third(encoding, n);
+      const EncodedArray sources[] = {first.get(), second.get(), third.get()};
+      std::vector<float> total(static_cast<size_t>(n));
+      Array in(Dtype::F32, n), out(Dtype::F32, n);
+      for (int ranks = 1; ranks <= 3; ++ranks) {
+        fillBlocks(in, n, std::max<int64_t>(encoding.block, 32), random);
+        encodeArray(in.data(), Dtype::F32, n, encoding, sources[ranks - 1]);
+        std::vector<double> want = model(toFloats(in, n), encoding);
+        auto at = [&](int64_t i) { return want[static_cast<size_t>(i)]; };
+        decodeArray(sources[ranks - 1], encoding, n, out.data(), Dtype::F32);
+        out.expect(at);
+        encodingError(in.data(), out.data(), Dtype::F32, n, encoding);
+        out.expect([&](int64_t i) {
+          return std::isfinite(at(i)) ? computed(Dtype::F32, in[i] - at(i)) : 0;
+        });
+        std::vector<float> mean;
+        for (size_t i = 0; i < total.size(); ++i) {
+          total[i] =
+              static_cast<float>(ranks == 1 ? want[i] : total[i] + want[i]);
+          mean.push_back(total[i] / static_cast<float>(ranks));
+        }
+        want = model(mean, encoding);
+        Encoded sum(encoding, n);
+        sumEncoded(sources, ranks, encoding, n, ranks, sum.get());
+        decodeArray(sum.get(), encoding, n, out.data(), Dtype::F32);
+        out.expect(at);
+      }
+    }
+}
+
 /// Known answers of the generator's authors (kat_vectors of Random123).
 TEST(Philox, GivesTheKnownAnswers) {
   EXPECT_EQ(philox({0, 0, 0, 0}, 0),

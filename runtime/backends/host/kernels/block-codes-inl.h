@@ -1,0 +1,263 @@
+//===- block-codes-inl.h - codes of one block -------------------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// A block is read twice, for its largest element and, some blocks later, for
+// its codes; the second time it comes from the first-level cache.
+//
+// Included once per instruction set by Highway's foreach_target.h; everything
+// is in HWY_NAMESPACE.
+//
+//===----------------------------------------------------------------------===//
+#if defined(DDPHOOK_KERNELS_BLOCK_CODES_INL_H) == defined(HWY_TARGET_TOGGLE)
+#ifdef DDPHOOK_KERNELS_BLOCK_CODES_INL_H
+#undef DDPHOOK_KERNELS_BLOCK_CODES_INL_H
+#else
+#define DDPHOOK_KERNELS_BLOCK_CODES_INL_H
+#endif
+
+#include "codes-inl.h"
+#include "encode.h"
+#include "random-inl.h"
+#include "scales-inl.h"
+
+#include <cstring>
+#include <optional>
+
+HWY_BEFORE_NAMESPACE();
+namespace ddphook::host::HWY_NAMESPACE {
+
+/// One of the two codes next to each magnitude, by the random words from
+/// `words` on; the upper one as often as the magnitude is nearer to it.
+template <class CodeT, class D, class V>
+HWY_INLINE V roundStochastically(D d, V v, const uint32_t *words) {
+  const Like<uint32_t, D> du;
+  const Like<int32_t, D> di;
+  auto steps = hn::Abs(v);
+  auto step = hn::Set(d, 1.0f);
+  if constexpr (CodeT::kIsFloat) {
+    // The distance of codes: a power of two, as is its inverse.
+    const auto least = hn::Set(di, (127 + CodeT::kLeastExponent) << 23);
+    const auto exponent = hn::Max(
+        hn::And(hn::BitCast(di, steps), hn::Set(di, 0x7f800000)), least);
+    const auto fraction = hn::Set(di, CodeT::kFractionBits << 23);
+    const auto power = hn::Sub(exponent, fraction);
+    step = hn::BitCast(d, power);
+    steps =
+        hn::Mul(steps, hn::BitCast(d, hn::Sub(hn::Set(di, 254 << 23), power)));
+  }
+  const auto whole = hn::Floor(steps);
+  // 24 bits: every multiple of 2^-24 below 1 is a float.
+  const auto random =
+      hn::Mul(hn::ConvertTo(
+                  d, hn::BitCast(di, hn::ShiftRight<8>(hn::LoadU(du, words)))),
+              hn::Set(d, 0x1p-24f));
+  const auto isUpper = hn::Lt(random, hn::Sub(steps, whole));
+  const auto rounded =
+      hn::Add(whole, hn::IfThenElseZero(isUpper, hn::Set(d, 1.0f)));
+  return hn::CopySign(hn::Mul(rounded, step), v);
+}
+
+/// Random words for the elements of a block.
+struct BlockWords {
+  HWY_ALIGN uint32_t words[Encoding::kMostBlock + kRandomWords];
+};
+
+/// Magnitudes of one block of `n` elements, the largest one among them, for
+/// codes with scales.
+template <class CodeT, class From>
+HWY_INLINE auto findMost(From from, const typename From::Elem *in, size_t n) {
+  const Floats<From> d;
+  auto most = hn::Zero(Like<int32_t, decltype(d)>());
+  if constexpr (isScaled<CodeT>)
+    forVectors(n, hn::Lanes(d), [&](size_t i, size_t count) HWY_ATTR {
+      prefetchAhead(in + i);
+      most = hn::Max(most, magnitude(d, loadSome(from, d, in + i, count)));
+    });
+  return most;
+}
+
+/// The nearest codes of one block with a usual scale. That was rounded by at
+/// most 2^-8 of it, so that the largest quotient is less than half a code above
+/// the largest code, and rounded to it: nothing has to be clamped.
+template <class CodeT, class From>
+class NearestCodes {
+  using D = Floats<From>;
+  using Elem = typename From::Elem;
+
+public:
+  HWY_INLINE NearestCodes(const Elem *in, uint8_t *codes,
+                          const BlockScale &scale)
+      : in(in), codes(codes), quotients(D(), scale) {}
+
+  /// Stores those of `kVectors` vectors from element `i` on.
+  template <size_t kVectors>
+  HWY_INLINE void storeAt(size_t i) const {
+    const D d;
+    const size_t lanes = hn::Lanes(d);
+    auto *place = codeAt<CodeT>(codes, i);
+    if constexpr (kVectors == 4) {
+      storeFour<CodeT>(d, at(i), at(i + lanes), at(i + 2 * lanes),
+                       at(i + 3 * lanes), place);
+    } else {
+      HWY_UNROLL(kVectors)
+      for (size_t k = 0; k < kVectors; ++k)
+        storeLowest<CodeT>(d, at(i + k * lanes),
+                           codeAt<CodeT>(place, k * lanes), lanes);
+    }
+  }
+  /// Stores all `n`.
+  HWY_INLINE void storeAll(From from, size_t n) const {
+    const D d;
+    const size_t lanes = hn::Lanes(d);
+    size_t i = 0;
+    for (; i + 4 * lanes <= n; i += 4 * lanes)
+      storeAt<4>(i);
+    forVectors(n - i, lanes, [&](size_t k, size_t count) HWY_ATTR {
+      storeLowest<CodeT>(d, of(loadSome(from, d, in + i + k, count)),
+                         codeAt<CodeT>(codes, i + k), count);
+    });
+  }
+
+private:
+  HWY_INLINE auto of(hn::Vec<D> v) const {
+    return CodeT::nearest(D(), quotients.of(v), v);
+  }
+  HWY_INLINE auto at(size_t i) const { return of(From::load(D(), in + i)); }
+
+  const Elem *const in;
+  uint8_t *const codes;
+  const Quotients<D> quotients;
+};
+
+/// Encodes a block of `n` elements, and meanwhile returns magnitudes of
+/// another one, the largest one among them. next.load(i, vectors) gives
+/// `kVectors` vectors of that one.
+template <size_t kVectors, class CodeT, class From, class Next>
+HWY_INLINE auto encodeAndFindBy(const NearestCodes<CodeT, From> &nearest,
+                                size_t n, const Next &next) {
+  const Floats<From> d;
+  const size_t lanes = hn::Lanes(d);
+  auto even = hn::Zero(Like<int32_t, decltype(d)>()), odd = even;
+  for (size_t i = 0; i < n; i += kVectors * lanes) {
+    nearest.template storeAt<kVectors>(i);
+    hn::Vec<decltype(d)> vectors[kVectors];
+    next.template load<kVectors>(i, vectors);
+    HWY_UNROLL(kVectors / 2)
+    for (size_t k = 0; k < kVectors; k += 2) {
+      even = hn::Max(even, magnitude(d, vectors[k]));
+      odd = hn::Max(odd, magnitude(d, vectors[k + 1]));
+    }
+  }
+  return hn::Max(even, odd);
+}
+
+template <class CodeT, class From, class Next>
+HWY_INLINE auto encodeAndFind(const NearestCodes<CodeT, From> &nearest,
+                              size_t n, const Next &next) {
+  constexpr size_t kLanes = hn::MaxLanes(Floats<From>());
+  static_assert(Encoding::kLeastBlock % (2 * kLanes) == 0);
+  if constexpr (Encoding::kLeastBlock % (4 * kLanes) != 0) {
+    if (n % (4 * kLanes) != 0)
+      return encodeAndFindBy<2>(nearest, n, next);
+  }
+  return encodeAndFindBy<4>(nearest, n, next);
+}
+
+/// The codes of one block with that scale, with random words or with null.
+template <class CodeT, class From>
+HWY_INLINE void encodeBlock(From from, const typename From::Elem *in, size_t n,
+                            typename CodeT::Elem *codes,
+                            const BlockScale &scale, const uint32_t *words) {
+  const Floats<From> d;
+  const size_t lanes = hn::Lanes(d);
+  if constexpr (!isScaled<CodeT>) {
+    (void)scale;
+    (void)words;
+    forVectors(n, lanes, [&](size_t i, size_t count) HWY_ATTR {
+      storeCodes<CodeT>(d, loadSome(from, d, in + i, count), codes + i, count);
+    });
+  } else {
+    if (HWY_LIKELY(!words && isUsual(scale.value)))
+      return NearestCodes<CodeT, From>(in, codes, scale).storeAll(from, n);
+    if (!(scale.value > 0)) { // zero or NaN
+      std::memset(codes, 0, hwy::DivCeil(n, CodeT::kInElem));
+      return;
+    }
+    const auto divisor = hn::Set(d, scale.value);
+    const auto largest = hn::Set(d, CodeT::largest);
+    const auto least = hn::Set(d, -CodeT::largest);
+    // The scale was rounded.
+    auto quotient = [&](size_t i, size_t count) HWY_ATTR {
+      const auto v = hn::Div(loadSome(from, d, in + i, count), divisor);
+      return hn::Min(hn::Max(v, least), largest);
+    };
+    if (words) {
+      forVectors(n, lanes, [&](size_t i, size_t count) HWY_ATTR {
+        const auto v =
+            roundStochastically<CodeT>(d, quotient(i, count), words + i);
+        storeCodes<CodeT>(d, v, codeAt<CodeT>(codes, i), count);
+      });
+      return;
+    }
+    forVectors(n, lanes, [&](size_t i, size_t count) HWY_ATTR {
+      storeCodes<CodeT>(d, quotient(i, count), codeAt<CodeT>(codes, i), count);
+    });
+  }
+}
+
+/// What encodeBlock() takes for a block of `n` elements that begins with
+/// element `begin` of the array.
+template <class CodeT>
+HWY_INLINE const uint32_t *randomWords(const std::optional<Rounding> &rounding,
+                                       size_t begin, size_t n,
+                                       BlockWords &room) {
+  if (!isScaled<CodeT> || HWY_LIKELY(!rounding))
+    return nullptr;
+  fillRandom(*from(rounding, static_cast<int64_t>(begin)), n, room.words);
+  return room.words;
+}
+
+HWY_INLINE uint16_t *scalesOf(const EncodedArray &array) {
+  return static_cast<uint16_t *>(array.scales);
+}
+
+/// The scale of a block; casts have none.
+template <class CodeT>
+HWY_INLINE float scaleAt(const EncodedArray &array, size_t index) {
+  return isScaled<CodeT> ? fromBFloat16(scalesOf(array)[index]) : 1.0f;
+}
+
+/// The codes of an array from element `begin` on, which begins a block.
+template <class CodeT>
+HWY_INLINE typename CodeT::Elem *codesFrom(const EncodedArray &array,
+                                           size_t begin) {
+  return codeAt<CodeT>(static_cast<typename CodeT::Elem *>(array.codes), begin);
+}
+
+/// Calls fn(begin, count, vector) with the elements of a block's codes.
+template <class CodeT, class D, class Fn>
+HWY_INLINE void forDecoded(D d, const typename CodeT::Elem *codes, float scale,
+                           size_t n, const Fn &fn) {
+  const Decoder<CodeT, D> decoder(d, scale);
+  forVectors(n, hn::Lanes(d), [&](size_t i, size_t count) HWY_ATTR {
+    fn(i, count, decoder.loadSome(d, codeAt<CodeT>(codes, i), count));
+  });
+}
+
+/// Encodes one block, which begins with element `begin` of an array.
+template <class CodeT, class From>
+HWY_INLINE void encodeInto(EncodedArray out, From from,
+                           const typename From::Elem *in, size_t begin,
+                           size_t n, const BlockScale &scale,
+                           const std::optional<Rounding> &rounding) {
+  BlockWords room;
+  const uint32_t *words = randomWords<CodeT>(rounding, begin, n, room);
+  encodeBlock<CodeT>(from, in, n, codesFrom<CodeT>(out, begin), scale, words);
+}
+
+} // namespace ddphook::host::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif // include guard, toggled for every instruction set
