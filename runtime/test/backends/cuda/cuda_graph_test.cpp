@@ -7,7 +7,8 @@
 // of the same steps without graphs, and the rules of docs/cuda.md about what
 // may happen between a capture and the last replay hold. Modules are made by
 // hand; their steps call what ddp-pipeline would let them call. Ranks are
-// threads.
+// threads, each with a GPU of its own: where there are fewer GPUs there are
+// fewer ranks, and where there is none the tests are skipped.
 //
 //===----------------------------------------------------------------------===//
 #include "cuda_backend_test_util.h"
@@ -17,12 +18,14 @@
 
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
 #include <functional>
 #include <memory>
 #include <random>
+#include <string_view>
 #include <thread>
 
 using namespace ddphook;
@@ -184,6 +187,14 @@ public:
   TestModule module{kCollectives, kArenaBytes};
 };
 
+int gpuCount() {
+  int count = 0;
+  return cudaGetDeviceCount(&count) == cudaSuccess ? count : 0;
+}
+
+/// As many ranks, or as many as there are GPUs.
+int upTo(int ranks) { return std::min(ranks, gpuCount()); }
+
 /// Runs `body` as every rank of a job.
 void runJob(int ranks, const std::function<void(Member &)> &body) {
   const int port = freePort();
@@ -247,8 +258,25 @@ void expectSame(const History &got, const History &expected, size_t first,
         << what << ", step " << first + i << ", seed " << kSeed;
 }
 
+void needGpu() {
+  constexpr bool isReal = std::string_view(DDPHOOK_TEST_CUDA_BACKEND) == "cuda";
+  if (gpuCount() >= (isReal ? 1 : 3))
+    return;
+  const char *required = std::getenv("DDPHOOK_REQUIRE_GPU");
+  ASSERT_TRUE(isReal && !(required && std::string_view(required) == "1"))
+      << "there are " << gpuCount() << " GPUs";
+  // ctest knows the words.
+  GTEST_SKIP() << "no GPU to run on";
+}
+
+class Capture : public testing::Test {
+protected:
+  void SetUp() override { needGpu(); }
+};
+
 class Graphs : public testing::TestWithParam<std::pair<const char *, Calls>> {
 protected:
+  void SetUp() override { needGpu(); }
   Calls calls() const { return GetParam().second; }
 };
 INSTANTIATE_TEST_SUITE_P(
@@ -280,7 +308,7 @@ private:
 } // namespace
 
 TEST_P(Graphs, ReplaysHaveTheBitsOfTheSteps) {
-  for (int ranks : {1, 2, 3}) {
+  for (int ranks = 1; ranks <= upTo(3); ++ranks) {
     const std::vector<History> expected = expectedOf(ranks, calls());
     // What is compared changes from step to step.
     EXPECT_FALSE(sameBits(expected[0][1], expected[0][2]));
@@ -300,9 +328,9 @@ TEST_P(Graphs, ReplaysHaveTheBitsOfTheSteps) {
 
 /// States are loaded where they lie: a graph goes on with what was loaded.
 TEST_P(Graphs, StatesMayBeSavedAndLoadedBetweenReplays) {
-  const std::vector<History> expected = expectedOf(2, calls());
+  const std::vector<History> expected = expectedOf(upTo(2), calls());
   Checkpoint checkpoint;
-  runJob(2, [&](Member &member) {
+  runJob(upTo(2), [&](Member &member) {
     const History &mine = expected[static_cast<size_t>(member.rank)];
     eagerly(member, calls(), 0, 1);
     std::unique_ptr<Graph> graph = member.capture(calls());
@@ -325,8 +353,8 @@ TEST_P(Graphs, StatesMayBeSavedAndLoadedBetweenReplays) {
 /// Once it is captured, a graph runs on any stream, behind what the caller puts
 /// it behind; and the context's stream may change.
 TEST_P(Graphs, StreamsMayChange) {
-  const std::vector<History> expected = expectedOf(2, calls());
-  runJob(2, [&](Member &member) {
+  const std::vector<History> expected = expectedOf(upTo(2), calls());
+  runJob(upTo(2), [&](Member &member) {
     const History &mine = expected[static_cast<size_t>(member.rank)];
     eagerly(member, calls(), 0, 1);
     std::unique_ptr<Graph> graph = member.capture(calls());
@@ -350,8 +378,8 @@ TEST_P(Graphs, StreamsMayChange) {
 /// What another module does in between, loading and unloading included, is not
 /// seen by a graph; and one graph may hold steps of both.
 TEST_P(Graphs, OtherModulesMayComeAndGo) {
-  const std::vector<History> expected = expectedOf(2, calls());
-  runJob(2, [&](Member &member) {
+  const std::vector<History> expected = expectedOf(upTo(2), calls());
+  runJob(upTo(2), [&](Member &member) {
     const History &mine = expected[static_cast<size_t>(member.rank)];
     eagerly(member, calls(), 0, 1);
     std::unique_ptr<Graph> graph = member.capture(calls());
@@ -380,7 +408,7 @@ TEST_P(Graphs, OtherModulesMayComeAndGo) {
 
 /// What allocates, waits or connects is no part of a graph, and what a graph
 /// may need does not go. The capture goes on.
-TEST(Capture, RefusesToLoadAndToUnload) {
+TEST_F(Capture, RefusesToLoadAndToUnload) {
   runJob(1, [](Member &member) {
     eagerly(member, quantized, 0, 1);
     Checkpoint checkpoint;
@@ -414,8 +442,8 @@ TEST(Capture, RefusesToLoadAndToUnload) {
 }
 
 /// The host decides and counts while it captures, and not when it replays.
-TEST(Capture, KeepsWhatTheHostHasDecided) {
-  runJob(2, [](Member &member) {
+TEST_F(Capture, KeepsWhatTheHostHasDecided) {
+  runJob(upTo(2), [](Member &member) {
     auto step = [&]() -> int64_t & {
       return *static_cast<int64_t *>(member.stateOf(member.module, 0));
     };
@@ -441,8 +469,8 @@ TEST(Capture, KeepsWhatTheHostHasDecided) {
 }
 
 /// Statistics count the step that was captured, and no replay.
-TEST(Capture, IsWhatStatisticsCount) {
-  runJob(2, [](Member &member) {
+TEST_F(Capture, IsWhatStatisticsCount) {
+  runJob(upTo(2), [](Member &member) {
     auto statistics = [&] {
       ddphook_stats_t stats = {};
       stats.struct_size = sizeof(stats);
@@ -466,7 +494,7 @@ TEST(Capture, IsWhatStatisticsCount) {
 
 /// A graph that is not launched any more may be destroyed after its module and
 /// its context.
-TEST(Capture, MayOutliveItsContextWithoutALaunch) {
+TEST_F(Capture, MayOutliveItsContextWithoutALaunch) {
   std::unique_ptr<Graph> graph;
   std::unique_ptr<Stream> stream;
   runJob(1, [&](Member &member) {
