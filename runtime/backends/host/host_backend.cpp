@@ -8,6 +8,7 @@
 //===----------------------------------------------------------------------===//
 #include "host_backend.h"
 
+#include "array_ranges.h"
 #include "backend/backend_store.h"
 #include "base/collective_check.h"
 #include "base/floating_point.h"
@@ -208,42 +209,12 @@ static void destroyCommunicator(ddphook_device_t *device,
 /// The type of that number; callers checked it.
 static Dtype toDtype(int32_t value) { return static_cast<Dtype>(value); }
 
-/// Calls fn(first element, count) for ranges of an array, on several threads
-/// when it is large. `bytes` are read and written for each element.
-template <class Fn>
-static void forRanges(ddphook_device_t *device, int64_t count, int64_t bytes,
-                      const Fn &fn) {
-  // Below this a thread takes longer to wake than to help.
-  constexpr int64_t leastBytes = 256 << 10;
-  constexpr int64_t partsPerThread = 4, unit = 1024;
-  const int threads = device->pool->threads();
-  const int64_t parts =
-      std::min(threads * partsPerThread, count / (leastBytes / bytes));
-  if (threads == 1 || parts < 2)
-    return fn(0, count);
-  const int64_t step = (count / parts + unit) / unit * unit;
-  device->pool->run((count + step - 1) / step, [&](int64_t part, int) {
-    const int64_t begin = part * step;
-    fn(begin, std::min(step, count - begin));
-  });
-}
-
-/// The address of an element.
-template <class Type>
-static const void *at(const void *array, Type type, int64_t index) {
-  return static_cast<const char *>(array) + index * dtypeSize(type);
-}
-template <class Type>
-static void *at(void *array, Type type, int64_t index) {
-  return static_cast<char *>(array) + index * dtypeSize(type);
-}
-
 // The functions of functions.inc, under their names there.
 
 static ddphook_status_t copy(ddphook_device_t *device, const void *in,
                              void *out, int64_t bytes,
                              ddphook_backend_error_t *) {
-  forRanges(device, bytes, 2, [&](int64_t begin, int64_t n) {
+  forRanges(*device->pool, bytes, 2, [&](int64_t begin, int64_t n) {
     copyBytes(static_cast<char *>(out) + begin,
               static_cast<const char *>(in) + begin, n);
   });
@@ -252,7 +223,7 @@ static ddphook_status_t copy(ddphook_device_t *device, const void *in,
 
 static ddphook_status_t zero(ddphook_device_t *device, void *out, int64_t bytes,
                              ddphook_backend_error_t *) {
-  forRanges(device, bytes, 1, [&](int64_t begin, int64_t n) {
+  forRanges(*device->pool, bytes, 1, [&](int64_t begin, int64_t n) {
     if (n > 0) // memset() forbids null pointers even then
       std::memset(static_cast<char *>(out) + begin, 0, static_cast<size_t>(n));
   });
@@ -264,7 +235,7 @@ static ddphook_status_t cast(ddphook_device_t *device, const void *in,
                              int64_t count, ddphook_backend_error_t *) {
   const auto from = static_cast<CastDtype>(inDtype);
   const auto to = static_cast<CastDtype>(outDtype);
-  forRanges(device, count, dtypeSize(from) + dtypeSize(to),
+  forRanges(*device->pool, count, dtypeSize(from) + dtypeSize(to),
             [&](int64_t begin, int64_t n) {
               castArray(at(in, from, begin), from, at(out, to, begin), to, n);
             });
@@ -277,9 +248,10 @@ static ddphook_status_t divide_by_group_size(ddphook_device_t *device,
                                              int32_t dtype,
                                              ddphook_backend_error_t *) {
   const Dtype type = toDtype(dtype);
-  forRanges(device, count, 2 * dtypeSize(type), [&](int64_t begin, int64_t n) {
-    divideArray(at(in, type, begin), at(out, type, begin), type, n, size);
-  });
+  forRanges(
+      *device->pool, count, 2 * dtypeSize(type), [&](int64_t begin, int64_t n) {
+        divideArray(at(in, type, begin), at(out, type, begin), type, n, size);
+      });
   return DDPHOOK_OK;
 }
 
@@ -287,9 +259,10 @@ static ddphook_status_t scale(ddphook_device_t *device, double factor,
                               const void *in, void *out, int64_t count,
                               int32_t dtype, ddphook_backend_error_t *) {
   const Dtype type = toDtype(dtype);
-  forRanges(device, count, 2 * dtypeSize(type), [&](int64_t begin, int64_t n) {
-    scaleArray(at(in, type, begin), at(out, type, begin), type, n, factor);
-  });
+  forRanges(
+      *device->pool, count, 2 * dtypeSize(type), [&](int64_t begin, int64_t n) {
+        scaleArray(at(in, type, begin), at(out, type, begin), type, n, factor);
+      });
   return DDPHOOK_OK;
 }
 
@@ -297,10 +270,11 @@ static ddphook_status_t add(ddphook_device_t *device, const void *a,
                             const void *b, void *out, int64_t count,
                             int32_t dtype, ddphook_backend_error_t *) {
   const Dtype type = toDtype(dtype);
-  forRanges(device, count, 3 * dtypeSize(type), [&](int64_t begin, int64_t n) {
-    addArrays(at(out, type, begin), at(a, type, begin), at(b, type, begin),
-              type, n);
-  });
+  forRanges(*device->pool, count, 3 * dtypeSize(type),
+            [&](int64_t begin, int64_t n) {
+              addArrays(at(out, type, begin), at(a, type, begin),
+                        at(b, type, begin), type, n);
+            });
   return DDPHOOK_OK;
 }
 
@@ -308,10 +282,11 @@ static ddphook_status_t subtract(ddphook_device_t *device, const void *a,
                                  const void *b, void *out, int64_t count,
                                  int32_t dtype, ddphook_backend_error_t *) {
   const Dtype type = toDtype(dtype);
-  forRanges(device, count, 3 * dtypeSize(type), [&](int64_t begin, int64_t n) {
-    subtractArrays(at(out, type, begin), at(a, type, begin), at(b, type, begin),
-                   type, n);
-  });
+  forRanges(*device->pool, count, 3 * dtypeSize(type),
+            [&](int64_t begin, int64_t n) {
+              subtractArrays(at(out, type, begin), at(a, type, begin),
+                             at(b, type, begin), type, n);
+            });
   return DDPHOOK_OK;
 }
 
@@ -325,8 +300,8 @@ static void findEncodingError(ddphook_device_t *device, const void *in,
   // Ranges begin with blocks, of which a single one may be everything.
   const bool isOneBlock = codes.isAffine() && codes.block == 0;
   const int64_t unit = std::max<int64_t>(isOneBlock ? count : codes.block, 1);
-  forRanges(device, (count + unit - 1) / unit, 2 * dtypeSize(type) * unit,
-            [&](int64_t begin, int64_t n) {
+  forRanges(*device->pool, (count + unit - 1) / unit,
+            2 * dtypeSize(type) * unit, [&](int64_t begin, int64_t n) {
               const int64_t first = begin * unit;
               encodingError(at(in, type, first), at(out, type, first), type,
                             std::min(n * unit, count - first), codes,
@@ -384,10 +359,11 @@ static ddphook_status_t isFinite(ddphook_device_t *device, const void *in,
                                  ddphook_backend_error_t *) {
   const Dtype type = toDtype(dtype);
   std::atomic<bool> allFinite{true};
-  forRanges(device, count, dtypeSize(type), [&](int64_t begin, int64_t n) {
-    if (allFinite && !isFiniteArray(at(in, type, begin), type, n))
-      allFinite = false;
-  });
+  forRanges(*device->pool, count, dtypeSize(type),
+            [&](int64_t begin, int64_t n) {
+              if (allFinite && !isFiniteArray(at(in, type, begin), type, n))
+                allFinite = false;
+            });
   *result = allFinite;
   return DDPHOOK_OK;
 }

@@ -165,6 +165,30 @@ TEST_P(HostThreads, casts) {
   }
 }
 
+/// What codes lose: of blocks of many sizes, one of them the whole array.
+TEST_P(HostThreads, encodingErrors) {
+  const Dtype type = GetParam();
+  const std::pair<int32_t, int64_t> encodings[] = {
+      {DDPHOOK_ENCODING_I8, 256},   {DDPHOOK_ENCODING_I4, 64},
+      {DDPHOOK_ENCODING_UI1, 1024}, {DDPHOOK_ENCODING_UI1, 0},
+      {DDPHOOK_ENCODING_UI8, 512},  {DDPHOOK_ENCODING_UI8, 0}};
+  for (int64_t count : kCounts) {
+    SCOPED_TRACE(std::to_string(count) + " elements");
+    Array a = Array::random(type, count, 4);
+    expectSameBits([&](Device &on) {
+      std::vector<Bytes> results;
+      for (auto [encoding, block] : encodings) {
+        Array lost(type, count);
+        on.check(backend.encoding_error(on.device, a.data(), lost.data(), count,
+                                        static_cast<int32_t>(type), encoding,
+                                        block, &on.error));
+        results.push_back(lost.bytes);
+      }
+      return results;
+    });
+  }
+}
+
 /// The one element that is not finite is found wherever it is.
 TEST_P(HostThreads, isFinite) {
   const Dtype type = GetParam();

@@ -1,0 +1,51 @@
+//===- array_ranges.h - arrays divided among threads ------------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// For kernels that treat every element, or block of elements, by itself.
+//
+//===----------------------------------------------------------------------===//
+#ifndef DDPHOOK_RUNTIME_BACKENDS_HOST_ARRAY_RANGES_H
+#define DDPHOOK_RUNTIME_BACKENDS_HOST_ARRAY_RANGES_H
+
+#include "base/dtype.h"
+#include "thread_pool.h"
+
+#include <algorithm>
+#include <cstdint>
+
+namespace ddphook::host {
+
+/// Calls fn(first element, count) for ranges of an array, on several threads
+/// when it is large. `bytes` are read and written for each element.
+template <class Fn>
+void forRanges(ThreadPool &pool, int64_t count, int64_t bytes, const Fn &fn) {
+  // Below this a thread takes longer to wake than to help.
+  constexpr int64_t leastBytes = 256 << 10;
+  constexpr int64_t partsPerThread = 4, unit = 1024;
+  const int threads = pool.threads();
+  const int64_t parts =
+      std::min(threads * partsPerThread, count * bytes / leastBytes);
+  if (threads == 1 || parts < 2)
+    return fn(0, count);
+  const int64_t step = (count / parts + unit) / unit * unit;
+  pool.run((count + step - 1) / step, [&](int64_t part, int) {
+    const int64_t begin = part * step;
+    fn(begin, std::min(step, count - begin));
+  });
+}
+
+/// The address of an element.
+template <class Type>
+const void *at(const void *array, Type type, int64_t index) {
+  return static_cast<const char *>(array) + index * dtypeSize(type);
+}
+template <class Type>
+void *at(void *array, Type type, int64_t index) {
+  return static_cast<char *>(array) + index * dtypeSize(type);
+}
+
+} // namespace ddphook::host
+
+#endif // DDPHOOK_RUNTIME_BACKENDS_HOST_ARRAY_RANGES_H
