@@ -221,9 +221,12 @@ def test_what_is_measured_of_a_device(tmp_path):
     assert groups[0][1:] == [f"group-mb {mb}, rank 4" for mb in (0, 8, 16, 32)]
     largest = next(names for title, names in rows.items() if ", one matrix" in title)
     assert largest[1:] == [f"rank {rank}" for rank in (1, 2, 4, 8, 16)]
+    host_time, *work = report["sections"]
+    assert host_time["title"].startswith("host time of starting an all-reduce")
+    assert [row["name"] for row in host_time["results"]] == ["not blocking", "blocking"]
     # A fraction of what a copy of the same run reaches, in the table as well.
     assert "% of roofline" in ended.stdout
-    for section in report["sections"]:
+    for section in work:
         copy, *others = section["results"]
         speed = copy["bytes"] / copy["median_ms"]
         for row in others:
