@@ -314,13 +314,15 @@ private:
   __device__ __forceinline__ void turnBack(const Place &place,
                                            T (&x)[kLength]) const {
     // From `shift` on a pack has columns of the lane before, or, in the first
-    // lane, of the last one's pack.
+    // lane, of the last one's pack. A lane behind the last one has no columns:
+    // an infinity there would make a NaN of the sum, times a zero of Q.
     const int lane = static_cast<int>(threadIdx.x % 32);
     const int next = lane > 0 ? lane - 1 : place.back / kLength - 1;
 #pragma unroll
     for (int v = 0; v < kLength; ++v) {
       const T other = __shfl_sync(kAllLanes, x[v], next);
-      x[v] = v >= shift ? other : x[v];
+      if (v >= shift)
+        x[v] = place.count > 0 ? other : T(0);
     }
     // By as many elements to the left.
 #pragma unroll

@@ -18,6 +18,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <limits>
 
 using namespace ddphook;
 using namespace ddphook::cuda;
@@ -371,6 +372,37 @@ TEST_F(CudaLowRank, rowsOfPDependOnTheirRowsAlone) {
             ASSERT_EQ(after.bits(matrix.p_offset + i),
                       before.bits(matrix.p_offset + i));
     }
+}
+
+/// An infinity of M is one of P wherever rows begin, also where most lanes of a
+/// warp have no columns.
+TEST_F(CudaLowRank, infinitiesOfMAreInfinitiesOfP) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  for (Dtype type : kTypes)
+    for (int64_t rank : {1, 4})
+      for (int64_t columns : {8, 136})
+        for (int64_t gap : {0, 1, 2, 3}) {
+          SCOPED_TRACE(std::string(dtypeName(type)) + ", rank " +
+                       std::to_string(rank) + ", " + std::to_string(columns) +
+                       " columns, gaps of " + std::to_string(gap));
+          const TestList test(type, {{20, columns, rank}}, gap);
+          std::unique_ptr<MatrixList> list = test.create();
+          ASSERT_TRUE(list);
+          const ddphook_matrix_t &matrix = test.matrices.front();
+          Values values(static_cast<size_t>(test.bucket), 1);
+          for (int64_t row = 0; row < matrix.rows; ++row)
+            values[static_cast<size_t>(matrix.offset + row * columns +
+                                       row * 7 % columns)] = kInfinity;
+          DeviceArray m(toArray(type, values)), p(type, test.p),
+              q(toArray(type, Values(static_cast<size_t>(test.q), 1)));
+          ASSERT_EQ(list->matmul(stream, DDPHOOK_MATMUL_P, m.data(), p.data(),
+                                 q.data()),
+                    cudaSuccess);
+          const Values got = toDoubles(p.read());
+          for (int64_t i = 0; i < matrix.rows * rank; ++i)
+            ASSERT_EQ(got[static_cast<size_t>(matrix.p_offset + i)], kInfinity)
+                << "element " << i;
+        }
 }
 
 /// A step in a graph, launched twice, does what the calls do; nothing of the
