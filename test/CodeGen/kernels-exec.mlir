@@ -1,6 +1,7 @@
 // What a kernel's threads compute, executed without a GPU: kernels become
-// functions of the host, launches loops over blocks and threads, last first.
-// Every result must have the bits of the code for the host.
+// functions of the host, launches loops over blocks and threads, last first and
+// then first first: where a thread needs what another one writes, one of the
+// two is wrong. Every result must have the bits of the code for the host.
 
 // RUN: rm -rf %t && mkdir %t
 // RUN: ddphook-cc %s -o %t/host.so --shared
@@ -12,6 +13,10 @@
 // RUN: cmp %t/host.0 %t/emulated.0
 // RUN: cmp %t/host.2 %t/emulated.2
 // RUN: not cmp %t/host.0 %t/host.2
+// RUN: ddphook-test-opt %s --pass-pipeline='builtin.module(ddp-pipeline{memory=device all-functions=true},ddp-outline-gpu-kernels,test-emulate-kernels{forwards=true})' -o %t/forwards.mlir
+// RUN: ddphook-cc %t/forwards.mlir -o %t/forwards.so --shared
+// RUN: ddphook-exec %t/forwards.so --entry=step --steps=3 --inputs=random:5 "--outputs=%t/forwards.{step}"
+// RUN: cmp %t/host.2 %t/forwards.2
 
 // CHECK-NOT: linalg.
 // CHECK-NOT: gpu.

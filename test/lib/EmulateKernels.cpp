@@ -35,6 +35,9 @@ class EmulateKernelsPass
 public:
   MLIR_DEFINE_EXPLICIT_INTERNAL_INLINE_TYPE_ID(EmulateKernelsPass)
 
+  EmulateKernelsPass() = default;
+  EmulateKernelsPass(const EmulateKernelsPass &other) : PassWrapper(other) {}
+
   StringRef getArgument() const override { return "test-emulate-kernels"; }
   StringRef getDescription() const override {
     return "make host functions of kernels, and loops of their launches";
@@ -51,7 +54,7 @@ public:
         if (auto kernel = dyn_cast<gpu::GPUFuncOp>(op);
             kernel && failed(makeFunction(kernel)))
           return signalPassFailure();
-    getOperation().walk(emulate);
+    getOperation().walk([&](gpu::LaunchFuncOp launch) { emulate(launch); });
     for (gpu::GPUModuleOp module : modules)
       module.erase();
     getOperation()->removeAttr(gpu::GPUDialect::getContainerModuleAttrName());
@@ -93,8 +96,9 @@ private:
     return result;
   }
 
-  /// Blocks and threads run backwards: their order must not matter.
-  static void emulate(gpu::LaunchFuncOp launch) {
+  /// Blocks and threads run backwards unless told otherwise. Where one of them
+  /// needs what another one writes, one of the two orders shows it.
+  void emulate(gpu::LaunchFuncOp launch) {
     OpBuilder b(launch);
     Location loc = launch.getLoc();
     gpu::KernelDim3 grid = launch.getGridSizeOperandValues();
@@ -105,14 +109,20 @@ private:
     for (Value size : {grid.x, grid.y, grid.z, block.x, block.y, block.z}) {
       auto loop = scf::ForOp::create(b, loc, zero, size, one);
       b.setInsertionPointToStart(loop.getBody());
-      Value last = arith::SubIOp::create(b, loc, size, one);
-      operands.push_back(
-          arith::SubIOp::create(b, loc, last, loop.getInductionVar()));
+      Value number = loop.getInductionVar();
+      if (!forwards) {
+        Value last = arith::SubIOp::create(b, loc, size, one);
+        number = arith::SubIOp::create(b, loc, last, number);
+      }
+      operands.push_back(number);
     }
     func::CallOp::create(b, loc, launch.getKernelName().getValue(), TypeRange(),
                          operands);
     launch.erase();
   }
+
+  Option<bool> forwards{*this, "forwards",
+                        llvm::cl::desc("run the first thread first")};
 
   void moveArraysToHost() {
     if (ddp::PlanAttr plan = ddp::getPlan(getOperation()))
