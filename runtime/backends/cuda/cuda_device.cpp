@@ -139,10 +139,8 @@ CudaDevice::~CudaDevice() {
   for (int32_t *flag : {hostFlag, badPlaces})
     if (flag)
       (void)cudaFreeHost(flag);
-  for (void *memory :
-       {static_cast<void *>(deviceFlag), static_cast<void *>(sparse), scratch})
-    if (memory)
-      allocations->release(memory);
+  if (allocations)
+    allocations->releaseAll();
   if (switched)
     (void)cudaEventDestroy(switched);
   for (cudaStream_t stream : {comm, own, setup})

@@ -55,6 +55,12 @@ void DeviceAllocations::release(void *memory) {
   blocks.erase(found);
 }
 
+void DeviceAllocations::releaseAll() {
+  for (const auto &[memory, block] : blocks)
+    source.giveBack(block.base, block.baseBytes);
+  blocks.clear();
+}
+
 bool DeviceAllocations::owns(const void *address) const {
   auto next = blocks.upper_bound(address);
   if (next == blocks.begin())

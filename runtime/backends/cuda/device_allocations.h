@@ -43,6 +43,8 @@ public:
   const Block *find(const void *memory) const;
   /// Gives the memory back; nothing on the device uses it any more.
   void release(void *memory);
+  /// The same with all memory, also that which nobody has released.
+  void releaseAll();
   /// Forgets the memory without freeing it: the device may still write to it.
   void abandon(void *memory) { blocks.erase(memory); }
 

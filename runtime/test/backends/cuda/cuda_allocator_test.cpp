@@ -244,6 +244,20 @@ TEST_P(CudaAllocator, ServesAllMemoryAndGetsItBack) {
   }
 }
 
+TEST_P(CudaAllocator, GetsBackWhatTheCallerNeverFreed) {
+  Allocator allocator;
+  Rank rank;
+  ASSERT_EQ(open(rank, lentBy(allocator)), "OK");
+  for (uint64_t alignment : {256, 4096}) {
+    void *memory = nullptr;
+    EXPECT_EQ(rank.show(backend->memory_alloc(rank.device, 64, alignment,
+                                              &memory, &rank.error)),
+              "OK");
+  }
+  backend->device_destroy(rank.device);
+  EXPECT_EQ(allocator.countOut(), 0u);
+}
+
 TEST_P(CudaAllocator, MayFailAtAnyCall) {
   const std::string begin =
       "RESOURCE_EXHAUSTED: expected the caller's allocator to give ";
