@@ -6,8 +6,10 @@ The oracle is the same model with the same hook on the host: a hook has the same
 bits on all backends. test/gpu/test_torch_cuda.py has the real GPU.
 """
 
+import gc
 import os
 import time
+import weakref
 from unittest import mock
 
 import pytest
@@ -164,6 +166,42 @@ def _no_memory(rank):
 
 def test_memory_that_pytorch_lacks():
     ranks.run(1, _no_memory)
+
+
+class _Strange:
+    """An allocator that gives what is no address."""
+
+    given = None
+
+    def alloc(self, size, device, stream):
+        return self.given
+
+
+@pytest.mark.parametrize("given", [None, "memory", 256.0, b"memory"])
+def test_what_is_no_address(given):
+    from ddphook import _runtime
+
+    allocator = _Strange()
+    allocator.given = given
+    lender = _runtime._Lender(allocator)
+    for _ in range(2):
+        assert not lender.table.alloc(None, 64, 0, None)
+    assert isinstance(lender.take_failure(), TypeError)
+    assert lender.take_failure() is None
+
+
+def test_allocators_go_with_their_contexts():
+    from ddphook import _runtime
+
+    allocator = _Strange()
+    gone = weakref.ref(allocator)
+    lender = _runtime._Lender(allocator)
+    gc.disable()
+    try:
+        del allocator, lender
+        assert gone() is None
+    finally:
+        gc.enable()
 
 
 def _resumes(rank):

@@ -8,11 +8,13 @@ contracts. A context and its modules belong to one thread at a time.
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import ctypes
 import functools
 import json
 import logging
+import operator
 import os
 import tempfile
 from collections.abc import Iterator
@@ -278,14 +280,17 @@ class _Lender:
     """An allocator as the runtime takes it."""
 
     def __init__(self, allocator: Allocator) -> None:
-        self._failure: BaseException | None = None
+        # The functions do not refer to this object, which has them: the allocator
+        # is free as soon as the context is.
+        failures = self._failures = collections.deque[BaseException](maxlen=1)
 
         @_Alloc
         def alloc(_: int, size: int, device: int, stream: int | None) -> int:
             try:
-                return allocator.alloc(size, device, stream or 0)
+                # Of what is no number ctypes would make any address.
+                return operator.index(allocator.alloc(size, device, stream or 0))
             except BaseException as error:  # noqa: BLE001 - told by Context.check.
-                self._failure = error
+                failures.append(error)
                 return 0
 
         @_Free
@@ -299,8 +304,7 @@ class _Lender:
 
     def take_failure(self) -> BaseException | None:
         """What ``alloc`` has raised since the last call."""
-        failure, self._failure = self._failure, None
-        return failure
+        return self._failures.pop() if self._failures else None
 
 
 def _table_of(store: Store) -> tuple[_Store, list[BaseException]]:
