@@ -74,7 +74,7 @@ public:
   HostTimeRank &operator=(const HostTimeRank &) = delete;
 
   Status prepare();
-  Status measure(Measured *measured);
+  Status measure(Measured *measured, RankReport &progress);
 
 private:
   Status start(int64_t *ticket);
@@ -130,7 +130,7 @@ Status HostTimeRank::start(int64_t *ticket) {
                       static_cast<const void *>(in), out, ticket);
 }
 
-Status HostTimeRank::measure(Measured *measured) {
+Status HostTimeRank::measure(Measured *measured, RankReport &progress) {
   int64_t ticket = 0;
   DDPHOOK_RETURN_IF_ERROR(start(&ticket));
   DDPHOOK_RETURN_IF_ERROR(wait(ticket));
@@ -141,6 +141,7 @@ Status HostTimeRank::measure(Measured *measured) {
   measured->right = std::all_of(sums.begin(), sums.end(),
                                 [](float sum) { return sum == 3.0f; });
   for (double &seconds : measured->seconds) {
+    progress.progress(&seconds - measured->seconds);
     DDPHOOK_RETURN_IF_ERROR(context.barrier());
     const double begin = now();
     for (int i = 0; i < kCalls; ++i)
@@ -155,7 +156,7 @@ Status HostTimeRank::measure(Measured *measured) {
 /// NCCL takes ranks with names of their own for those of two machines, which
 /// may have one GPU.
 static Status runRank(const std::string &device, int rank, bool isBlocking,
-                      Measured *measured) {
+                      Measured *measured, RankReport &progress) {
   ::setenv("NCCL_HOSTID", ("host " + std::to_string(rank)).c_str(), 1);
   ::setenv("NCCL_SOCKET_IFNAME", "lo", /*overwrite=*/0);
   ::unsetenv("NCCL_COMM_BLOCKING");
@@ -170,7 +171,7 @@ static Status runRank(const std::string &device, int rank, bool isBlocking,
   Status status = self.prepare();
   Measured own;
   if (status.isOk())
-    status = self.measure(rank == 0 ? measured : &own);
+    status = self.measure(rank == 0 ? measured : &own, progress);
   return status.isOk() ? status : context->fail(std::move(status));
 }
 
@@ -181,9 +182,9 @@ static Status runRanks(const std::string &device, bool isBlocking,
   RankGroupOptions group;
   group.ranks = kRanks;
   group.stallSeconds = kStallSeconds;
-  group.body = [&](int32_t rank, RankReport &) {
+  group.body = [&](int32_t rank, RankReport &progress) {
     job.enter(rank);
-    return runRank(device, rank, isBlocking, measured);
+    return runRank(device, rank, isBlocking, measured, progress);
   };
   return runRankGroup(group).status;
 }
