@@ -109,6 +109,29 @@ void stochastic(TestModule &module, float *gradient) {
   ++*step;
 }
 
+constexpr int64_t kKept = 40;
+
+/// What densify() adds lies here.
+void *entriesOf(TestModule &module) { return ddphook_rt_arena(module.handle); }
+
+void addLargest(TestModule &module, float *gradient) {
+  ddphook_rt_densify(module.handle, entriesOf(module), /*parts=*/1, kKept,
+                     gradient, kCount);
+}
+
+void largest(TestModule &module, float *gradient) {
+  ddphook_module_t *handle = module.handle;
+  void *error = ddphook_rt_state(handle, 2);
+  ddphook_rt_add(handle, gradient, error, gradient, kCount, DDPHOOK_F32);
+  ddphook_rt_sparsify(handle, kKept, gradient, kCount, entriesOf(module),
+                      error);
+  addLargest(module, gradient);
+  ddphook_rt_all_reduce(handle, 3, gradient, gradient);
+}
+
+/// Of all devices.
+const char *backendOptions = "";
+
 /// A step that averages a gradient, in place.
 using Calls = void (*)(TestModule &, float *);
 
@@ -120,6 +143,7 @@ public:
     ddphook_options_t place = jobOptions(rank, ranks, port, "auto", 100);
     place.local_rank = rank;
     place.backend = "program";
+    place.backend_options = backendOptions;
     EXPECT_EQ(show(ddphook_context_create(&place, &context)), "OK");
     stream = std::make_unique<Stream>();
     void *memory = nullptr;
@@ -274,16 +298,28 @@ protected:
   void SetUp() override { needGpu(); }
 };
 
-class Graphs : public testing::TestWithParam<std::pair<const char *, Calls>> {
+struct NamedCalls {
+  const char *name;
+  Calls calls;
+  const char *options;
+};
+
+class Graphs : public testing::TestWithParam<NamedCalls> {
 protected:
-  void SetUp() override { needGpu(); }
-  Calls calls() const { return GetParam().second; }
+  void SetUp() override {
+    needGpu();
+    backendOptions = GetParam().options;
+  }
+  void TearDown() override { backendOptions = ""; }
+  Calls calls() const { return GetParam().calls; }
 };
 INSTANTIATE_TEST_SUITE_P(
     , Graphs,
-    testing::Values(std::pair<const char *, Calls>("powersgd", powerSgd),
-                    std::pair<const char *, Calls>("int8", quantized)),
-    [](const auto &info) { return info.param.first; });
+    testing::Values(NamedCalls{"powersgd", powerSgd, ""},
+                    NamedCalls{"powersgdBlocking", powerSgd, "blocking=1"},
+                    NamedCalls{"int8", quantized, ""},
+                    NamedCalls{"topk", largest, "blocking=1"}),
+    [](const auto &info) { return info.param.name; });
 
 /// A file's pattern in a directory that goes away.
 class Checkpoint {
@@ -438,6 +474,30 @@ TEST_F(Capture, RefusesToLoadAndToUnload) {
     expectSame(replayed(member, graph, 1, 1), expected[0], 1, "captured");
     EXPECT_EQ(show(ddphook_module_unload(&second.compiled)), "OK");
     graph.destroy();
+  });
+}
+
+/// What a kernel of a graph finds wrong is told by the next wait, and the graph
+/// refers to where it was found until the context is gone.
+TEST_F(Capture, TellsOfWhatAReplayFinds) {
+  runJob(1, [](Member &member) {
+    eagerly(member, largest, 0, 1);
+    std::unique_ptr<Graph> graph = member.capture(addLargest);
+    graph->launch();
+    ASSERT_EQ(show(ddphook_synchronize(member.context)), "OK");
+    // Two equal places.
+    const std::vector<int32_t> places(kKept, 7);
+    char *entries = static_cast<char *>(entriesOf(member.module));
+    ASSERT_EQ(show(ddphook_memory_write(
+                  member.context, entries + kKept * sizeof(float),
+                  places.data(), kKept * sizeof(int32_t))),
+              "OK");
+    graph->launch();
+    for (int i = 0; i < 2; ++i)
+      EXPECT_EQ(show(ddphook_synchronize(member.context)),
+                "DATA_LOSS: expected ascending places of a rank's largest "
+                "elements, but got others");
+    graph.reset();
   });
 }
 
