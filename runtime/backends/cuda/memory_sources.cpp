@@ -9,6 +9,7 @@
 #include "memory_sources.h"
 
 #include "cuda_error.h"
+#include "thread_state.h"
 
 #include <cinttypes>
 
@@ -82,11 +83,17 @@ Status CallersMemory::check(void *memory, uint64_t bytes) const {
 Status CallersMemory::take(uint64_t bytes, void **memory) {
   *memory = nullptr;
   void *given = allocator.alloc(allocator.user, bytes, device, stream);
-  if (!given)
+  if (!given) {
+    // A GPU that has failed has no memory for anybody.
+    if (const cudaError_t state = queryStream(stream);
+        state != cudaErrorNotReady)
+      DDPHOOK_RETURN_IF_ERROR(
+          toStatus(state, "asking the caller's allocator for memory"));
     return error(DDPHOOK_RESOURCE_EXHAUSTED,
                  "expected the caller's allocator to give %" PRIu64
                  " bytes of memory of GPU %d, but it gave none",
                  bytes, device);
+  }
   // Not given back: that would free what is in use.
   if (isInUse(given, bytes))
     return error(DDPHOOK_INVALID_ARGUMENT,

@@ -302,6 +302,12 @@ void Maker::addStep() {
     return isOnce(2) ? addCapture() : addReplay();
   case 4:
     step.kind = Kind::Error;
+    if (isOnce(2))
+      return add(step);
+    step.kind = Kind::Allocate;
+    step.ranks = 1u << draw(job.ranks);
+    step.a = draw(RandomJob::arrayCount);
+    waitFor(step.ranks, {step.a});
     return add(step);
   case 5:
     if (!isOnce(4))

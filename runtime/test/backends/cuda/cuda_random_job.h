@@ -35,8 +35,9 @@ struct RandomStep {
     EndCapture,
     Replay, // `graph`
     DropGraph,
-    Leave, // `group`, and join it again
-    Error  // the caller leaves an error unread until the next such step
+    Leave,    // `group`, and join it again
+    Allocate, // an array, which becomes 2 a, and is given back
+    Error     // the caller leaves an error unread until the next such step
   };
   Kind kind;
   /// Who takes it, as bits.

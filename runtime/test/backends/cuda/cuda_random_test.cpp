@@ -5,9 +5,10 @@
 //
 // Every job is a process of its own with a rank per thread: callers that change
 // streams, capture graphs and keep them, leave and join groups, forget errors,
-// while other threads open further devices. Most jobs have a fault of the
-// device's, a rank that is told of a failure, or one that comes too late: then
-// each rank has to get a status that names the cause, and to come to its end.
+// while other threads open further devices. Communicators of some are blocking,
+// and memory of some is an allocator's. Most jobs have a fault of the device's,
+// a rank that is told of a failure, or one that comes too late: then each rank
+// has to get a status that names the cause, and to come to its end.
 //
 // DDPHOOK_TEST_JOBS=FIRST:COUNT runs other jobs than those of ctest; a job that
 // fails is named by its seed.
@@ -15,7 +16,9 @@
 //===----------------------------------------------------------------------===//
 #include "backend/backend_store.h"
 #include "backend/backend_test_util.h"
+#include "backends/cuda/cuda_random_allocator.h"
 #include "backends/cuda/cuda_random_job.h"
+#include "backends/cuda/cuda_random_trouble.h"
 #include "job/job_test_util.h"
 #include "store/store.h"
 
@@ -26,7 +29,6 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
-#include <iterator>
 #include <mutex>
 #include <random>
 #include <thread>
@@ -40,76 +42,20 @@ using Kind = RandomStep::Kind;
 
 namespace {
 
-/// What goes wrong in a job.
-struct Trouble {
-  /// EMULATED_CUDA_FAULT.
-  std::string fault;
-  /// A text in the status of the rank that finds it; empty: nothing may fail.
-  std::string cause;
-  /// Who is told of a lost rank, or comes too late, and before which step.
-  int told = -1, late = -1;
-  size_t step = 0;
-  /// How much later than before that step the rank is told.
-  int microseconds = 0;
-  double timeout = 300;
-};
-
-struct Fault {
-  const char *name;
-  int most;
-  const char *cause;
-  double timeout;
-};
-const Fault faults[] = {
-    {"malloc", 20, "bytes of device memory", 300},
-    {"host_malloc", 8, "pinned memory", 300},
-    {"launch", 40, "cudaErrorLaunchOutOfResources", 300},
-    {"kernel", 40, "illegal memory access", 300},
-    {"memcpy", 40, "illegal memory access", 300},
-    {"nccl_init", 12, "injected: initialization failed", 300},
-    {"nccl_init_stall", 12, "DEADLINE_EXCEEDED", 2},
-    {"nccl_launch", 40, "injected: launch failed", 300},
-    {"nccl_async", 40, "PEER_LOST", 300},
-    {"nccl_stall", 40, "DEADLINE_EXCEEDED", 2},
-};
-
-Trouble makeTrouble(uint64_t seed, const RandomJob &job) {
-  std::mt19937_64 random(seed);
-  auto draw = [&](size_t below) {
-    return static_cast<size_t>(random() % below);
-  };
-  Trouble trouble;
-  const size_t kind = draw(10);
-  trouble.step = draw(job.steps.size());
-  if (kind < 6) {
-    const Fault &fault = faults[draw(std::size(faults))];
-    trouble.fault = std::string(fault.name) + ":" +
-                    std::to_string(1 + draw(static_cast<size_t>(fault.most)));
-    trouble.cause = fault.cause;
-    trouble.timeout = fault.timeout;
-  } else if (kind == 6) {
-    trouble.told = static_cast<int>(draw(static_cast<size_t>(job.ranks)));
-    trouble.microseconds = static_cast<int>(draw(3000));
-    trouble.cause = "PEER_LOST: rank 9 was lost";
-  } else if (kind == 7) {
-    trouble.late = static_cast<int>(draw(static_cast<size_t>(job.ranks)));
-    trouble.cause = "DEADLINE_EXCEEDED";
-    trouble.timeout = 2;
-  }
-  return trouble;
-}
-
 /// What the ranks of a job have in common: their store, and the news of a
 /// failure, which comes to the others as the runtime would bring it.
 class Common {
 public:
-  explicit Common(int ranks) : devices(static_cast<size_t>(ranks)) {}
+  Common(int ranks, const ddphook_allocator_t *allocator)
+      : allocator(allocator), devices(static_cast<size_t>(ranks)) {}
   ~Common() {
     for (std::thread &thread : messengers)
       thread.join();
   }
 
   MemoryStore store;
+  /// Of all devices' memory; null: CUDA's own.
+  const ddphook_allocator_t *const allocator;
 
   /// The device of a rank, until it is null.
   void setDevice(int rank, ddphook_device_t *device) {
@@ -175,6 +121,7 @@ private:
   bool takeCollective(const RandomStep &step);
   bool takeStream(const RandomStep &step);
   bool takeError();
+  bool takeAllocation(const RandomStep &step);
   bool read(const RandomStep &step);
   bool isSettled();
   void close();
@@ -239,7 +186,8 @@ bool RandomRank::open() {
   config.local_address = "127.0.0.1";
   config.timeout_s = trouble.timeout;
   config.threads = 1;
-  config.options = "";
+  config.options = trouble.options;
+  config.allocator = common.allocator;
   if (!check(rank.backend->device_create(&config, &rank.device, &rank.error)))
     return false;
   common.setDevice(rank.index, rank.device);
@@ -386,6 +334,19 @@ bool RandomRank::takeError() {
   return true;
 }
 
+/// The memory goes back while the device works on it.
+bool RandomRank::takeAllocation(const RandomStep &step) {
+  void *fresh = nullptr;
+  if (!check(rank.backend->memory_alloc(rank.device, bytes(), 256, &fresh,
+                                        &rank.error)))
+    return false;
+  const bool isFine =
+      check(rank.backend->scale(rank.device, 2, array(step.a), fresh, job.count,
+                                DDPHOOK_F32, &rank.error));
+  rank.backend->memory_free(rank.device, fresh, bytes());
+  return isFine;
+}
+
 bool RandomRank::read(const RandomStep &step) {
   Array got(static_cast<size_t>(job.count), -77);
   if (!check(rank.backend->memory_read(rank.device, got.data(), array(step.a),
@@ -408,6 +369,8 @@ bool RandomRank::take(const RandomStep &step) {
     return check(rank.backend->synchronize(rank.device, &rank.error));
   case Kind::Error:
     return takeError();
+  case Kind::Allocate:
+    return takeAllocation(step);
   case Kind::Leave:
     rank.backend->communicator_destroy(
         rank.device,
@@ -485,7 +448,9 @@ std::string RandomRank::run() {
 }
 
 /// Opens devices beside a job's ranks, on their GPUs.
-static std::string openBeside(const RandomJob &job, std::atomic<bool> &isOver) {
+static std::string openBeside(const RandomJob &job, const Trouble &trouble,
+                              const ddphook_allocator_t *allocator,
+                              std::atomic<bool> &isOver) {
   for (int i = 0; i < 20 && !isOver; ++i) {
     RandomJob alone;
     alone.count = 12;
@@ -497,7 +462,8 @@ static std::string openBeside(const RandomJob &job, std::atomic<bool> &isOver) {
     read.values.assign(static_cast<size_t>(job.ranks), Array(12, 6));
     alone.steps = {write, {Kind::Scale, ~0u}, read};
     Trouble none;
-    Common common(job.ranks);
+    none.options = trouble.options;
+    Common common(job.ranks, allocator);
     std::string text = RandomRank(alone, none, common, i % job.ranks).run();
     if (text != "OK")
       return text;
@@ -512,8 +478,10 @@ static std::string runJob(uint64_t seed) {
   ::setenv("EMULATED_CUDA_FAULT", trouble.fault.c_str(), 1);
   std::vector<std::string> results(static_cast<size_t>(job.ranks));
   std::string beside = "OK";
+  RandomAllocator allocator(seed, trouble.failAt);
+  const ddphook_allocator_t *lent = trouble.isLent ? allocator.get() : nullptr;
   {
-    Common common(job.ranks);
+    Common common(job.ranks, lent);
     std::atomic<bool> isOver{false};
     std::vector<std::thread> threads;
     for (int rank = 0; rank < job.ranks; ++rank)
@@ -523,14 +491,15 @@ static std::string runJob(uint64_t seed) {
       });
     std::thread another([&] {
       if (seed % 3 == 0)
-        beside = openBeside(job, isOver);
+        beside = openBeside(job, trouble, lent, isOver);
     });
     for (std::thread &thread : threads)
       thread.join();
     isOver = true;
     another.join();
   }
-  std::string all = trouble.fault;
+  std::string all =
+      trouble.fault + (trouble.isLent ? ", lent, " : ", ") + trouble.options;
   bool isNamed = false, hasFailed = false, isWrong = false;
   for (const std::string &text : results) {
     all += "\n    " + text;
@@ -549,6 +518,11 @@ static std::string runJob(uint64_t seed) {
   }
   if (hasFailed && (!isNamed || trouble.cause.empty()))
     isWrong = true;
+  if (std::string text = allocator.complaint(!hasFailed && beside == "OK");
+      !text.empty()) {
+    all += "\n    " + text;
+    isWrong = true;
+  }
   return (isWrong ? "wrong: " : "fine: ") + all;
 }
 
@@ -575,4 +549,42 @@ TEST(CudaRandomJobs, EndAsTheModelSays) {
       std::fprintf(stderr, "seed %lu, %.1f s: %s\n", seed, result.seconds,
                    result.text.c_str());
   }
+}
+
+/// An allocator has no memory of a GPU that has failed; that is not the cause.
+static std::string allocateAfterAFailure() {
+  ::setenv("EMULATED_CUDA_FAULT", "kernel:1", 1);
+  RandomAllocator allocator(/*seed=*/1, /*failAt=*/0);
+  Rank rank;
+  rank.backend = ddphook_backend_get();
+  ddphook_device_config_t config = {};
+  config.struct_size = sizeof(config);
+  config.timeout_s = 300;
+  config.allocator = allocator.get();
+  std::string text = rank.show(
+      rank.backend->device_create(&config, &rank.device, &rank.error));
+  void *first = nullptr, *second = nullptr;
+  if (text == "OK")
+    text = rank.show(
+        rank.backend->memory_alloc(rank.device, 64, 256, &first, &rank.error));
+  if (text == "OK")
+    text = rank.show(rank.backend->scale(rank.device, 2, first, first, 16,
+                                         DDPHOOK_F32, &rank.error));
+  // The failure has come, and the backend has not heard of it.
+  while (text == "OK" && cudaDeviceSynchronize() == cudaSuccess)
+    std::this_thread::yield();
+  if (text == "OK")
+    text = rank.show(
+        rank.backend->memory_alloc(rank.device, 64, 256, &second, &rank.error));
+  rank.backend->device_destroy(rank.device);
+  return text + allocator.complaint(/*isAll=*/true);
+}
+
+TEST(CudaRandomJobs, AnAllocatorIsNotBlamedForAFailedGpu) {
+  const RankResult result =
+      runRanks(1, [](int) { return allocateAfterAFailure(); })[0];
+  EXPECT_EQ(result.text.find("INTERNAL: "), 0u) << result.text;
+  EXPECT_NE(result.text.find("illegal memory access"), std::string::npos)
+      << result.text;
+  EXPECT_EQ(result.text.find("allocator: "), std::string::npos) << result.text;
 }
