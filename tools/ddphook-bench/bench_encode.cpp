@@ -204,6 +204,7 @@ Status run(const Options &options, TorchProcess *torch, Report &report) {
   const int64_t n = options.elements();
   // What moves most is a hook's local work, 12 bytes for each element.
   Buffer from(6 * n), to(6 * n);
+  fillInput(from.as<float>(), 6 * n / 4, 0);
   std::deque<EncodeBench> benches;
   std::vector<Work> works;
   for (const Codec &codec : kCodecs) {

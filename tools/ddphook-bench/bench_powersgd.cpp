@@ -72,6 +72,7 @@ Status measure(std::vector<Work> &works, const Options &options,
   }
   const int64_t n = works.front().bucket->elements();
   Buffer from(4 * n), to(4 * n);
+  fillInput(from.as<float>(), n, 0);
   auto copy = [&] {
     for (int i = 0; i < 3; ++i)
       copyBytes(to.as<void>(), from.as<void>(), 4 * n, Stores::Streaming);

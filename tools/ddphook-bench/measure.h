@@ -40,7 +40,9 @@ private:
   std::vector<char> other;
 };
 
-/// Resident memory on huge pages where there are some.
+/// Resident memory on huge pages where there are some. It holds zeros, which
+/// some processors write around the caches faster than other values: what
+/// copies are measured with has to be filled.
 class Buffer {
 public:
   explicit Buffer(int64_t bytes);
