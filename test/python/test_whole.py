@@ -218,24 +218,23 @@ def _pairs(rank, directory):
     save(arguments, directory / f"in.{rank}")
     file = directory / "step.mlir"
     if rank == 0:
+
+        def export(partitions, whole=True):
+            ddphook.torch.export(
+                step, *arguments, file=file, whole=whole, partitions=partitions
+            )
+
         for wrong in ([[0, 2], [1]], [[0, 2], [1, 2]], [0, 1, 2, 3], [[0, 2], [1, 4]]):
             with pytest.raises(ddphook.InvalidArgumentError, match="each of the 4 ranks"):
-                ddphook.torch.export(
-                    step, *arguments, file=file, whole=True, partitions=[wrong]
-                )
+                export([wrong])
         with pytest.raises(ddphook.InvalidArgumentError, match="a list of part.* got 3"):
-            ddphook.torch.export(step, *arguments, file=file, whole=True, partitions=3)
+            export(3)
         with pytest.raises(ddphook.UnsupportedError, match=r"over the ranks \[0, 2\]"):
-            ddphook.torch.export(
-                step, *arguments, file=file, whole=True, partitions=[[[0, 1], [2, 3]]]
-            )
+            export([[[0, 1], [2, 3]]])
         with pytest.raises(ddphook.InvalidArgumentError, match="whole step only"):
-            ddphook.torch.export(step, *arguments, file=file, partitions=[[[0, 1]]])
+            export([[[0, 1]]], whole=False)
         assert not file.exists()
-        pairs = [[2, 0], [1, 3]]
-        ddphook.torch.export(
-            step, *arguments, file=file, whole=True, partitions=[[[0], [1], [2], [3]], pairs]
-        )
+        export([[[0], [1], [2], [3]], [[2, 0], [1, 3]]])
     return [value.tolist() for value in step(*arguments)]
 
 
