@@ -20,8 +20,6 @@
 #include <set>
 #include <thread>
 
-extern "C" const ddphook_backend_t *ddphook_backend_get(void);
-
 using namespace ddphook;
 using namespace ddphook::test;
 
@@ -135,25 +133,17 @@ private:
   std::atomic<int64_t> allocations{0}, frees{0};
 };
 
-class CudaAllocator : public BackendTest {
+class CudaAllocator : public LinkedBackendTest {
 public:
   using BackendTest::open;
 
 protected:
-  Status load() override {
-    backend = ddphook_backend_get();
-    return Status::ok();
-  }
   GroupOptions lentBy(const Allocator &allocator) const {
     GroupOptions options;
     options.maxWireBytes = 1 << 16;
     options.maxEncodedBytes = 1 << 12;
     options.allocator = allocator.get();
     return options;
-  }
-  void set(Rank &rank, cudaStream_t stream) {
-    ASSERT_EQ(rank.show(backend->stream_set(rank.device, stream, &rank.error)),
-              "OK");
   }
   void scale(Rank &rank, DeviceArray &array) {
     EXPECT_EQ(rank.show(backend->scale(rank.device, 3, array.get(), array.get(),

@@ -23,22 +23,14 @@
 #include <mutex>
 #include <thread>
 
-extern "C" const ddphook_backend_t *ddphook_backend_get(void);
-
 using namespace ddphook;
 using namespace ddphook::test;
 
 namespace {
 
-class CudaBackend : public BackendTest {
+class CudaBackend : public LinkedBackendTest {
 public:
   using BackendTest::runGroup;
-
-protected:
-  Status load() override {
-    backend = ddphook_backend_get();
-    return Status::ok();
-  }
 };
 INSTANTIATE_TEST_SUITE_P(, CudaBackend,
                          testing::Values(DDPHOOK_TEST_CUDA_BACKEND),

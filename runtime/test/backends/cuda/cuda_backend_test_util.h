@@ -3,12 +3,14 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// What tests of the CUDA backend give it: streams, graphs, data.
+// What tests of the CUDA backend give it: streams, graphs, data. And the
+// backend with which such a test is linked.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_TEST_BACKENDS_CUDA_CUDA_BACKEND_TEST_UTIL_H
 #define DDPHOOK_RUNTIME_TEST_BACKENDS_CUDA_CUDA_BACKEND_TEST_UTIL_H
 
+#include "backend/backend_test_util.h"
 #include "ddphook/runtime/backend.h"
 
 #include <gtest/gtest.h>
@@ -22,7 +24,23 @@
 #include <thread>
 #include <vector>
 
+extern "C" const ddphook_backend_t *ddphook_backend_get(void);
+
 namespace ddphook::test {
+
+/// Runs on the backend that the test is linked with: both have one CUDA
+/// runtime.
+class LinkedBackendTest : public BackendTest {
+protected:
+  Status load() override {
+    backend = ddphook_backend_get();
+    return Status::ok();
+  }
+  void set(Rank &rank, cudaStream_t stream) {
+    ASSERT_EQ(rank.show(backend->stream_set(rank.device, stream, &rank.error)),
+              "OK");
+  }
+};
 
 /// A stream of the caller's, which no other one waits for.
 class Stream {

@@ -20,20 +20,14 @@
 #include <cstring>
 #include <thread>
 
-extern "C" const ddphook_backend_t *ddphook_backend_get(void);
-
 using namespace ddphook;
 using namespace ddphook::test;
 
 namespace {
 
 /// Come first: they need a process that has not used CUDA yet.
-class CudaContexts : public BackendTest {
+class CudaContexts : public LinkedBackendTest {
 protected:
-  Status load() override {
-    backend = ddphook_backend_get();
-    return Status::ok();
-  }
   void SetUp() override {
     if (cudaGetDeviceCount(&devices) == cudaSuccess && devices > 1)
       return load().ignore();
@@ -68,16 +62,8 @@ INSTANTIATE_TEST_SUITE_P(, CudaContexts,
                          testing::Values(DDPHOOK_TEST_CUDA_BACKEND),
                          [](const auto &info) { return info.param; });
 
-class CudaCaller : public BackendTest {
+class CudaCaller : public LinkedBackendTest {
 protected:
-  Status load() override {
-    backend = ddphook_backend_get();
-    return Status::ok();
-  }
-  void set(Rank &rank, cudaStream_t stream) {
-    ASSERT_EQ(rank.show(backend->stream_set(rank.device, stream, &rank.error)),
-              "OK");
-  }
   void scale(Rank &rank, DeviceArray &array, double factor) {
     EXPECT_EQ(
         rank.show(backend->scale(rank.device, factor, array.get(), array.get(),

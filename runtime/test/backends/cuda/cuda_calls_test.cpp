@@ -12,8 +12,6 @@
 #include "cuda_backend_test_util.h"
 #include "emulated_cuda/nccl_counts.h"
 
-extern "C" const ddphook_backend_t *ddphook_backend_get(void);
-
 using namespace ddphook;
 using namespace ddphook::test;
 
@@ -47,13 +45,8 @@ constexpr Call kCalls[] = {
     {"broadcast", DDPHOOK_BROADCAST, -1, 0, 1},
 };
 
-class CudaCalls : public BackendTest {
+class CudaCalls : public LinkedBackendTest {
 protected:
-  Status load() override {
-    backend = ddphook_backend_get();
-    return Status::ok();
-  }
-
   /// What `calls` collectives of each rank take, with all that is around them.
   emulated_cuda::NcclCounts count(const Call &call, bool isBlocking,
                                   int calls) {

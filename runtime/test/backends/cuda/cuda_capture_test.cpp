@@ -16,23 +16,13 @@
 #include <chrono>
 #include <thread>
 
-extern "C" const ddphook_backend_t *ddphook_backend_get(void);
-
 using namespace ddphook;
 using namespace ddphook::test;
 
 namespace {
 
-class CudaCapture : public BackendTest {
+class CudaCapture : public LinkedBackendTest {
 protected:
-  Status load() override {
-    backend = ddphook_backend_get();
-    return Status::ok();
-  }
-  void set(Rank &rank, cudaStream_t stream) {
-    ASSERT_EQ(rank.show(backend->stream_set(rank.device, stream, &rank.error)),
-              "OK");
-  }
   /// The ticket of a sum over `group`.
   int64_t start(Rank &rank, ddphook_communicator_t *group, DeviceArray &in,
                 DeviceArray &out) {
