@@ -8,6 +8,7 @@
 // others. What the GPU does meanwhile is not looked at: it takes turns.
 //
 //===----------------------------------------------------------------------===//
+#include "all_ranks.h"
 #include "benches.h"
 
 #include "job/context.h"
@@ -100,23 +101,8 @@ Status HostTimeRank::prepare() {
   DDPHOOK_RETURN_IF_ERROR(context.call(&ddphook_backend_t::memory_write, in,
                                        static_cast<const void *>(input.data()),
                                        static_cast<uint64_t>(kBytes)));
-  const std::string key = "host-time";
-  const std::string proofKey = context.proofKey(key);
-  const int32_t ranks[kRanks] = {0, 1};
-  ddphook_communicator_config_t config = {};
-  config.struct_size = sizeof(config);
-  config.size = kRanks;
-  config.rank = context.rank();
-  config.world_ranks = ranks;
-  config.one_machine = 1;
-  config.max_wire_bytes = static_cast<uint64_t>(kBytes);
-  config.store = &context.storeTable();
-  config.key = key.c_str();
-  config.proof_key = reinterpret_cast<const unsigned char *>(proofKey.data());
-  config.proof_key_size = proofKey.size();
-  return context.call(
-      &ddphook_backend_t::communicator_create,
-      static_cast<const ddphook_communicator_config_t *>(&config), &group);
+  return joinAllRanks(context, "host-time", /*isOneMachine=*/true, kBytes,
+                      &group);
 }
 
 Status HostTimeRank::start(int64_t *ticket) {

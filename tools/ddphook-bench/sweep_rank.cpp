@@ -8,12 +8,12 @@
 //===----------------------------------------------------------------------===//
 #include "sweep_rank.h"
 
+#include "all_ranks.h"
 #include "job/context.h"
 #include "sweep_values.h"
 
 #include <algorithm>
 #include <cstring>
-#include <numeric>
 #include <set>
 
 using namespace ddphook;
@@ -107,26 +107,9 @@ Status SweepRank::compareOptions() {
 }
 
 Status SweepRank::connect(bool isOneMachine) {
-  const std::string key = "sweep";
-  const std::string proofKey = context.proofKey(key);
-  std::vector<int32_t> ranks(static_cast<size_t>(context.worldSize()));
-  std::iota(ranks.begin(), ranks.end(), 0);
-  ddphook_communicator_config_t config = {};
-  config.struct_size = sizeof(config);
-  config.size = context.worldSize();
-  config.rank = context.rank();
-  config.world_ranks = ranks.data();
-  config.one_machine = isOneMachine;
   // The barrier's word is a collective, too.
-  config.max_wire_bytes =
-      static_cast<uint64_t>(std::max<int64_t>(options.maxBytes, 8));
-  config.store = &context.storeTable();
-  config.key = key.c_str();
-  config.proof_key = reinterpret_cast<const unsigned char *>(proofKey.data());
-  config.proof_key_size = proofKey.size();
-  return context.call(
-      &ddphook_backend_t::communicator_create,
-      static_cast<const ddphook_communicator_config_t *>(&config), &group);
+  return joinAllRanks(context, "sweep", isOneMachine,
+                      std::max<int64_t>(options.maxBytes, 8), &group);
 }
 
 Status SweepRank::prepare(SweepResult *result) {
