@@ -9,17 +9,18 @@
 #include "store/socket.h"
 
 #include "base/wait_scope.h"
+#include "store/silence.h"
 
 #include <arpa/inet.h>
 #include <cerrno>
 #include <cstring>
 #include <fcntl.h>
 #include <ifaddrs.h>
+#include <linux/tcp.h>
 #include <memory>
 #include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -206,17 +207,20 @@ Status ddphook::listenOn(const std::string &address, int port,
 /// Waits until `events` are possible.
 static Status waitFor(int socket, short events, const Deadline &deadline,
                       const Interrupt *interrupt) {
+  Silence silence(controlSilenceSeconds);
   for (;;) {
     pollfd entries[2] = {{socket, events, 0},
                          {interrupt ? interrupt->fd() : -1, POLLIN, 0}};
-    int ready =
-        ::poll(entries, 2, WaitScope::patienceMs(deadline.remainingMs()));
+    int ready = ::poll(entries, 2,
+                       WaitScope::patienceMs(
+                           std::min(deadline.remainingMs(), Silence::lookMs)));
     if (ready > 0 && entries[1].revents)
       return error(DDPHOOK_ABORTED, "interrupted");
     if (ready > 0)
       return Status::ok();
     if (deadline.expired())
       return error(DDPHOOK_DEADLINE_EXCEEDED, "no answer in time");
+    DDPHOOK_RETURN_IF_ERROR(silence.look(socket));
     WaitScope::poll();
   }
 }

@@ -68,8 +68,9 @@ Status connectTo(const sockaddr *address, socklen_t size,
                  const Deadline &deadline, const Interrupt *interrupt,
                  FileDescriptor *socket);
 
-/// Options of every control connection: no delay, and probes that notice within
-/// some 15 s that a peer's machine is gone.
+/// Options of every connection between ranks: no delay, and probes after five
+/// seconds, which silence.h needs on both ends. Where nobody waits, and so
+/// nobody looks, they end the connection to a machine that is gone after 15 s.
 void setControlOptions(int socket);
 
 /// Sends all of `data`; DEADLINE_EXCEEDED may leave a part of it sent.

@@ -12,6 +12,7 @@
 #include "base/threads.h"
 #include "ddphook/runtime/compiled.h"
 #include "store/admission.h"
+#include "store/silence.h"
 #include "store/store.h"
 #include "store/store_protocol.h"
 
@@ -49,6 +50,7 @@ struct Connection {
   /// -1 when it was rejected; `patience` is then its time to read why.
   int rank = -1;
   Deadline patience = Deadline::after(0);
+  Silence silence{controlSilenceSeconds};
   bool isRejected = false;
   bool hasLeft = false;
   /// Set when it is over; the loop then removes it.
@@ -201,6 +203,8 @@ void StoreServer::Loop::run() {
     size_t firstStranger = entries.size();
     admission->watch(&entries);
     int patience = hasRejected ? 100 : admission->patienceMs();
+    if (!connections.empty() && (patience < 0 || patience > Silence::lookMs))
+      patience = Silence::lookMs;
     if (::poll(entries.data(), entries.size(), patience) < 0 && errno != EINTR)
       break;
     if (entries[0].revents) {
@@ -215,6 +219,9 @@ void StoreServer::Loop::run() {
       short events = entries[index++].revents;
       if (events & (POLLIN | POLLHUP | POLLERR))
         readFrom(connection);
+      const Status heard = connection.silence.look(connection.socket.get());
+      if (!heard.isOk())
+        onEnd(connection, heard.message());
       if (connection.isRejected && connection.patience.expired())
         connection.isClosed = true;
     }

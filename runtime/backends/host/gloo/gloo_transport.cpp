@@ -17,6 +17,7 @@
 
 #include <cerrno>
 #include <cinttypes>
+#include <cstring>
 #include <optional>
 #include <poll.h>
 #include <sys/eventfd.h>
@@ -149,9 +150,33 @@ void GlooTransport::fail(Status status) {
   throw TransportFailure(failure);
 }
 
-void GlooTransport::failClosed(int rank) {
+void GlooTransport::failConnection(int rank, int reason) {
+  if (reason != 0 && reason != ECONNRESET && reason != EPIPE)
+    failConnection(rank, std::strerror(reason));
+  // The peer's process has ended, or has failed; somebody else knows why.
   fail(error(DDPHOOK_PEER_LOST, "%s closed its connection",
              place.nameOf(rank).c_str()));
+}
+
+/// Both ranks may be alive, and nobody but them knows this: not PEER_LOST, for
+/// which a rank asks what the others know.
+void GlooTransport::failConnection(int rank, const std::string &reason) {
+  fail(error(DDPHOOK_IO_ERROR, "the connection between %s and %s broke: %s",
+             place.nameOf(place.rank).c_str(), place.nameOf(rank).c_str(),
+             reason.c_str()));
+}
+
+/// Fails if a peer that this rank waits for is silent for too long.
+void GlooTransport::lookForSilence() {
+  const auto now = Silence::Clock::now();
+  for (int rank = 0; rank < size; ++rank) {
+    Peer &peer = peers[static_cast<size_t>(rank)];
+    if (peer.events() == 0)
+      continue;
+    const Status heard = peer.silence.look(peer.socket.get(), now);
+    if (!heard.isOk())
+      failConnection(rank, heard.message());
+  }
 }
 
 GlooTransport::Peer &GlooTransport::peerOf(int rank) {
@@ -190,7 +215,7 @@ void GlooTransport::await(const size_t &completions, double seconds) {
 void GlooTransport::checkConnected(int rank) {
   pollfd entry = {peerOf(rank).socket.get(), POLLRDHUP, 0};
   if (::poll(&entry, 1, /*timeout=*/0) > 0 && entry.revents)
-    failClosed(rank);
+    failConnection(rank, 0);
 }
 
 void GlooTransport::moveUntil(const std::function<bool()> &happened,
@@ -210,7 +235,7 @@ void GlooTransport::blockBesideEvent(int event) {
   for (const Peer &peer : peers)
     if (const short events = peer.events())
       entries.push_back({peer.socket.get(), events, 0});
-  const int ready = ::poll(entries.data(), entries.size(), /*timeout=*/-1);
+  const int ready = ::poll(entries.data(), entries.size(), Silence::lookMs);
   if (ready < 0 && errno != EINTR)
     fail(systemError(errno, "cannot wait for a peer"));
   if (ready > 0 && entries[0].revents)
@@ -219,6 +244,7 @@ void GlooTransport::blockBesideEvent(int event) {
     eventfd_t count;
     ::eventfd_read(event, &count);
   }
+  lookForSilence();
 }
 
 /// Moves what can be moved now; false when nothing could.
@@ -257,7 +283,7 @@ bool GlooTransport::sendSome(int rank) {
     if (sent < 0 && errno == EAGAIN)
       break;
     if (sent < 0)
-      failClosed(rank);
+      failConnection(rank, errno);
     hasMoved = true;
     message.moved += static_cast<size_t>(sent);
     if (message.moved < message.size())
@@ -285,7 +311,7 @@ bool GlooTransport::receiveSome(int rank) {
     if (received < 0 && errno == EAGAIN)
       break;
     if (received <= 0)
-      failClosed(rank);
+      failConnection(rank, received == 0 ? 0 : errno);
     hasMoved = true;
     message.moved += static_cast<size_t>(received);
     if (message.moved == sizeof(Header) &&
@@ -332,7 +358,10 @@ void GlooTransport::block(const Deadline &deadline, double seconds) {
   do {
     WaitScope::poll();
     ready = ::poll(entries.data(), entries.size(),
-                   WaitScope::patienceMs(deadline.remainingMs()));
+                   WaitScope::patienceMs(
+                       std::min(deadline.remainingMs(), Silence::lookMs)));
+    if (ready >= 0)
+      lookForSilence();
   } while (ready == 0 && !deadline.expired());
   if (ready < 0 && errno != EINTR)
     fail(systemError(errno, "cannot wait for a peer"));

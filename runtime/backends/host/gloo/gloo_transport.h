@@ -15,6 +15,7 @@
 #define DDPHOOK_RUNTIME_BACKENDS_HOST_GLOO_GLOO_TRANSPORT_H
 
 #include "../group_place.h"
+#include "store/silence.h"
 #include "store/socket.h"
 
 #include <gloo/context.h>
@@ -92,6 +93,7 @@ private:
     FileDescriptor socket;
     std::deque<Message> outgoing;
     std::deque<Message> incoming;
+    Silence silence{dataSilenceSeconds};
 
     /// What poll() is to wait for; 0: nothing.
     short events() const;
@@ -106,8 +108,11 @@ private:
   bool receiveSome(int rank);
   void block(const Deadline &deadline, double seconds);
   void blockBesideEvent(int event);
+  void lookForSilence();
   Peer &peerOf(int rank);
-  [[noreturn]] void failClosed(int rank);
+  /// `reason` is an errno, or 0 for the end of the stream.
+  [[noreturn]] void failConnection(int rank, int reason);
+  [[noreturn]] void failConnection(int rank, const std::string &reason);
   [[noreturn]] void fail(Status status);
 
   const GroupPlace place;
