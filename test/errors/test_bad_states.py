@@ -8,7 +8,6 @@ what a test put there.
 
 import os
 import resource
-import signal
 import subprocess
 
 import numpy as np
@@ -313,7 +312,6 @@ def test_disk_full_while_saving(saved):
     room = max(len(data) for data in before.values()) - 1
 
     def limit():
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (room, room))
 
     arguments = saved.arguments("step", WORLD, STEPS, PIPELINE)

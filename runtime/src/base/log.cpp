@@ -8,6 +8,8 @@
 //===----------------------------------------------------------------------===//
 #include "base/log.h"
 
+#include "base/file_size_signal.h"
+
 #include <cstdio>
 #include <cstdlib>
 
@@ -32,6 +34,7 @@ bool ddphook::isLogged(LogLevel level) {
 }
 
 void ddphook::log(LogLevel level, const std::string &text) {
+  const NoFileSizeSignal noSignal;
   if (isLogged(level))
     std::fprintf(stderr, "ddphook: %s\n", text.c_str());
 }

@@ -15,10 +15,12 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <dirent.h>
 #include <fcntl.h>
+#include <memory>
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -30,6 +32,9 @@ static constexpr char rankWord[] = "{rank}";
 static constexpr char pendingSuffix[] = ".pending-";
 static constexpr char manifestFormat[] = "ddphook checkpoint";
 static constexpr int formatVersion = 2;
+/// Begins the comment at the end of a manifest that is still pending. The JSON
+/// has no such line.
+static constexpr char ownerPrefix[] = "\n# saved by ";
 /// A manifest has a few hundred bytes.
 static constexpr off_t maxManifestBytes = 1 << 16;
 
@@ -57,25 +62,30 @@ std::string ddphook::pendingFile(const std::string &file, uint64_t generation) {
   return file + pendingSuffix + printHash(generation);
 }
 
-void ddphook::removeLeftovers(const std::string &file) {
-  const size_t slash = file.rfind('/');
-  const std::string directory =
-      slash == std::string::npos ? "./" : file.substr(0, slash + 1);
-  const std::string name =
-      slash == std::string::npos ? file : file.substr(slash + 1);
-  DIR *list = ::opendir(directory.c_str());
-  if (!list)
-    return;
-  std::vector<std::string> found;
-  while (const dirent *entry = ::readdir(list)) {
-    const std::string other = entry->d_name;
-    if (other.rfind(name + pendingSuffix, 0) == 0 ||
-        other.rfind(name + partialSuffix, 0) == 0)
-      found.push_back(directory + other);
+Status ddphook::listPending(const std::string &file,
+                            std::vector<PendingFile> *found) {
+  const size_t slash = file.rfind('/') + 1; // 0 if there is none
+  const std::string directory = file.substr(0, slash);
+  const std::string prefix = file.substr(slash) + pendingSuffix;
+  constexpr size_t digits = 16;
+  const std::unique_ptr<DIR, int (*)(DIR *)> list(
+      ::opendir(directory.empty() ? "." : directory.c_str()), ::closedir);
+  errno = list ? 0 : errno;
+  while (const dirent *entry = list ? ::readdir(list.get()) : nullptr) {
+    const std::string name = entry->d_name;
+    PendingFile pending;
+    if (name.compare(0, prefix.size(), prefix) == 0 &&
+        parseHash(name.substr(prefix.size(), digits), &pending.generation) &&
+        (name.size() == prefix.size() + digits ||
+         name.find(partialSuffix) == prefix.size() + digits)) {
+      pending.path = directory + name;
+      found->push_back(pending);
+    }
+    errno = 0;
   }
-  ::closedir(list);
-  for (const std::string &path : found)
-    ::unlink(path.c_str());
+  return errno == 0 ? Status::ok()
+                    : systemError(errno, "cannot list the directory of '%s'",
+                                  file.c_str());
 }
 
 std::string ddphook::manifestFile(const std::string &pattern) {
@@ -99,7 +109,7 @@ std::string ddphook::printHash(uint64_t hash) {
   return text;
 }
 
-static bool parseHash(std::string_view text, uint64_t *hash) {
+bool ddphook::parseHash(std::string_view text, uint64_t *hash) {
   if (text.size() != 16)
     return false;
   auto [end, code] =
@@ -109,6 +119,22 @@ static bool parseHash(std::string_view text, uint64_t *hash) {
 
 uint64_t ddphook::hashText(std::string_view text) {
   return XXH3_64bits(text.data(), text.size());
+}
+
+std::string ddphook::printOwner(const std::string &owner) {
+  std::string line = ownerPrefix + owner;
+  std::replace_if(
+      line.begin() + 1, line.end(), [](unsigned char c) { return c < ' '; },
+      '?');
+  return line.substr(1) + "\n";
+}
+
+std::string ddphook::ownerOf(const std::string &text) {
+  const size_t begin = text.find(ownerPrefix);
+  if (begin == std::string::npos)
+    return "another process";
+  const size_t name = begin + sizeof(ownerPrefix) - 1;
+  return text.substr(name, text.find('\n', name) - name);
 }
 
 /// The checksum of a manifest, computed over everything before the checksum.
@@ -135,7 +161,9 @@ Status ddphook::parseManifest(const std::string &text, const std::string &path,
   // The parser takes a zero byte for the end of the text.
   if (text.find('\0') != std::string::npos)
     return malformed("is not the manifest of a checkpoint");
-  Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  // A power failure may bring back the comment that ended it before.
+  Json json = Json::parse(text.substr(0, text.find(ownerPrefix)), nullptr,
+                          /*allow_exceptions=*/false);
   if (!json.is_object() || !json.contains("format") ||
       json["format"] != manifestFormat)
     return malformed("is not the manifest of a checkpoint");

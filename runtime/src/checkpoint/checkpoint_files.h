@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <vector>
 
 namespace ddphook {
 
@@ -25,14 +26,22 @@ Status drawGeneration(uint64_t *generation);
 
 /// `pattern` with every {rank} replaced.
 std::string rankFile(const std::string &pattern, int rank);
-/// The path of a rank's file of a save until that save is committed.
+/// The path of a rank's file, or of the manifest, until its save is committed.
+/// No other save has files of that name.
 std::string pendingFile(const std::string &file, uint64_t generation);
-/// Removes what saves that were interrupted left beside `file`.
-void removeLeftovers(const std::string &file);
 std::string manifestFile(const std::string &pattern);
+
+/// A file of a save that goes on, or was interrupted.
+struct PendingFile {
+  std::string path;
+  uint64_t generation;
+};
+/// Finds those of `file`, also unfinished ones.
+Status listPending(const std::string &file, std::vector<PendingFile> *found);
 
 /// Sixteen hexadecimal digits.
 std::string printHash(uint64_t hash);
+bool parseHash(std::string_view text, uint64_t *hash);
 
 /// The manifest is written last: the checkpoint exists from then on.
 struct Manifest {
@@ -51,6 +60,16 @@ Status parseManifest(const std::string &text, const std::string &path,
                      Manifest *manifest);
 /// `text` is empty when there is no such file.
 Status readManifestText(const std::string &path, std::string *text);
+/// Whether either failed since the file is not a manifest that this version can
+/// read.
+inline bool isForeign(const Status &status) {
+  return status.code() == DDPHOOK_DATA_LOSS ||
+         status.code() == DDPHOOK_UNSUPPORTED;
+}
+
+/// The end of a pending manifest, which says who saves it, and what it says.
+std::string printOwner(const std::string &owner);
+std::string ownerOf(const std::string &text);
 
 /// How tensors of states are described in files: one tensor a state, of its
 /// shape where it has exactly one, else flat.

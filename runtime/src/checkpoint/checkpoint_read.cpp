@@ -23,13 +23,14 @@ using namespace ddphook;
 /// Files are read in parts that stay in the processor's cache for the checksum.
 static constexpr int64_t partBytes = int64_t(1) << 20;
 
-/// The file of `rank`, which may not have its final name yet.
+/// Opens the file of `rank`, which may not have its final name yet, or may get
+/// it meanwhile from a rank of an earlier life of the job.
 Status CheckpointReader::openRankFile(
     const std::string &path, int rank,
     std::unique_ptr<SafetensorsReader> *reader) const {
   Status status;
   for (const std::string &name :
-       {path, pendingFile(path, manifest.generation)}) {
+       {path, pendingFile(path, manifest.generation), path}) {
     *reader = std::make_unique<SafetensorsReader>();
     Status opened = (*reader)->open(name);
     if (opened.isOk() &&

@@ -10,9 +10,8 @@
 //
 //===----------------------------------------------------------------------===//
 #include "checkpoint/checkpoint.h"
-#include "checkpoint/checkpoint_files.h"
+#include "checkpoint/checkpoint_claim.h"
 #include "checkpoint/checkpoint_states.h"
-#include "files/atomic_file.h"
 #include "job/agreement.h"
 #include "job/context.h"
 #include "module/state_init.h"
@@ -87,22 +86,32 @@ static Status writeRankFile(const ddphook_module &module,
   return file.commit();
 }
 
-/// A checkpoint of another program, or a file that is something else, is not to
-/// be replaced by mistake.
-static Status checkReplaced(const std::string &path, uint64_t programHash) {
+/// A checkpoint of another program or job, or a file that is something else, is
+/// not to be replaced by mistake. `text` is what is there.
+static Status checkReplaced(const ddphook_module &module,
+                            const std::string &path, uint64_t programHash,
+                            uint32_t flags, std::string *text) {
   static const char advice[] = "remove it, or save with DDPHOOK_STATE_REPLACE";
-  std::string text;
-  DDPHOOK_RETURN_IF_ERROR(readManifestText(path, &text));
-  if (text.empty())
-    return Status::ok();
+  Status status = readManifestText(path, text);
+  if (flags & DDPHOOK_STATE_REPLACE)
+    return isForeign(status) ? Status::ok() : status;
   Manifest old;
-  Status status = parseManifest(text, path, &old);
-  if (!status.isOk())
+  if (status.isOk() && !text->empty())
+    status = parseManifest(*text, path, &old);
+  if (isForeign(status))
     return Status(status.code(), status.message() + "; " + advice);
+  if (!status.isOk() || text->empty())
+    return status;
   if (old.programHash != programHash)
     return error(DDPHOOK_FAILED_PRECONDITION,
                  "'%s' belongs to a checkpoint of another program; %s",
                  path.c_str(), advice);
+  auto last = module.checkpoints.find(path);
+  if (last != module.checkpoints.end() && last->second != old.generation)
+    return error(DDPHOOK_FAILED_PRECONDITION,
+                 "another job has replaced '%s' since this one saved it: save "
+                 "to another pattern, or with DDPHOOK_STATE_REPLACE",
+                 path.c_str());
   return Status::ok();
 }
 
@@ -139,7 +148,7 @@ static Status checkPlace(const std::string &path) {
 
 static Status checkSave(const ddphook_module &module,
                         const std::string &pattern, const std::string &path,
-                        const Manifest &manifest, uint32_t flags) {
+                        uint32_t flags) {
   if (flags & ~uint32_t(DDPHOOK_STATE_REPLACE))
     return error(DDPHOOK_INVALID_ARGUMENT,
                  "expected no flags but DDPHOOK_STATE_REPLACE, but got %u",
@@ -156,27 +165,73 @@ static Status checkSave(const ddphook_module &module,
   if (module.isRunning())
     return error(DDPHOOK_FAILED_PRECONDITION, "an entry point is running");
   DDPHOOK_RETURN_IF_ERROR(checkPlace(rankFile(pattern, module.context.rank())));
-  DDPHOOK_RETURN_IF_ERROR(checkOthers(module, path));
-  if (module.context.rank() == 0 && !(flags & DDPHOOK_STATE_REPLACE))
-    return checkReplaced(path, manifest.programHash);
+  return checkOthers(module, path);
+}
+
+/// What rank 0 does first: decides about the generation of this save, and
+/// claims the manifest.
+static Status beginSave(const ddphook_module &module, const std::string &path,
+                        uint32_t flags, Manifest *manifest,
+                        CheckpointClaim *claim) {
+  std::string old;
+  DDPHOOK_RETURN_IF_ERROR(checkPlace(path));
+  DDPHOOK_RETURN_IF_ERROR(
+      checkReplaced(module, path, manifest->programHash, flags, &old));
+  DDPHOOK_RETURN_IF_ERROR(drawGeneration(&manifest->generation));
+  return claim->take(*manifest, std::move(old));
+}
+
+/// A list of generations as ranks exchange it. Each has a comma before it.
+static void appendGeneration(std::string *list, uint64_t generation) {
+  *list += ',' + printHash(generation);
+}
+
+/// Writes this rank's file, and lists the files that other saves left beside
+/// it.
+static Status writeFiles(const ddphook_module &module, const Manifest &manifest,
+                         const std::string &description,
+                         const std::string &file,
+                         std::vector<PendingFile> *leftovers,
+                         std::string *generations) {
+  DDPHOOK_RETURN_IF_ERROR(writeRankFile(
+      module, manifest, description, pendingFile(file, manifest.generation)));
+  DDPHOOK_RETURN_IF_ERROR(listPending(file, leftovers));
+  for (const PendingFile &leftover : *leftovers)
+    if (leftover.generation != manifest.generation)
+      appendGeneration(generations, leftover.generation);
   return Status::ok();
 }
 
-/// Replaces the manifest. `isCommitted`: the new one is in place, which may be
-/// so even when it is not certain to survive a power failure.
-static Status commit(const std::string &path, const Manifest &manifest,
-                     bool *isCommitted) {
-  const std::string text = printManifest(manifest);
-  AtomicFile file(path);
-  Status status = file.open();
-  if (status.isOk())
-    status = file.write(text.data(), text.size());
-  if (status.isOk())
-    status = file.commit();
-  std::string found;
-  *isCommitted =
-      status.isOk() || (readManifestText(path, &found).isOk() && found == text);
-  return status;
+/// Those of all ranks' lists of leftovers that may be removed.
+static std::string findDead(const CheckpointClaim &claim,
+                            const std::vector<std::string> &lists) {
+  std::string dead;
+  for (const std::string &list : lists)
+    for (size_t at = 1; at < list.size(); at += 17) {
+      uint64_t generation;
+      if (parseHash(std::string_view(list).substr(at, 16), &generation) &&
+          claim.isDead(generation))
+        appendGeneration(&dead, generation);
+    }
+  return dead;
+}
+
+/// Gives a rank's file its final name. Before that it removes the leftovers
+/// that are `dead`: a rank of an earlier life, which is late to rename one of
+/// them, must not find it.
+static Status moveIntoPlace(const std::string &file, uint64_t generation,
+                            const std::vector<PendingFile> &leftovers,
+                            const std::string &dead) {
+  for (const PendingFile &leftover : leftovers)
+    if (dead.find(printHash(leftover.generation)) != std::string::npos &&
+        ::unlink(leftover.path.c_str()) != 0 && errno != ENOENT)
+      return systemError(errno, "cannot remove '%s'", leftover.path.c_str());
+  const std::string pending = pendingFile(file, generation);
+  if (::rename(pending.c_str(), file.c_str()) == 0)
+    return Status::ok();
+  return systemError(errno, "cannot rename '%s' to '%s'%s", pending.c_str(),
+                     file.c_str(),
+                     errno == ENOENT ? " (does another job save there?)" : "");
 }
 
 /// Removes this rank's file after a failure that all ranks know of. When ranks
@@ -199,16 +254,17 @@ Status ddphook::saveStates(ddphook_module &module, const std::string &pattern,
   manifest.programHash = hashProgram(module.plan.states);
   manifest.statesHash = hashText(description);
   manifest.worldSize = context.worldSize();
+  CheckpointClaim claim(context, manifestPath);
 
-  // Rank 0 decides about the generation of this save.
-  Status status = withoutExceptions([&] {
-    return checkSave(module, pattern, manifestPath, manifest, flags);
-  });
+  Status status = withoutExceptions(
+      [&] { return checkSave(module, pattern, manifestPath, flags); });
   // A step that failed on the device leaves nothing worth saving.
   if (status.isOk())
     status = context.synchronize();
   if (status.isOk() && context.rank() == 0)
-    status = drawGeneration(&manifest.generation);
+    status = withoutExceptions([&] {
+      return beginSave(module, manifestPath, flags, &manifest, &claim);
+    });
   const std::string plan = printHash(module.compiled->plan_hash);
   std::vector<std::string> all;
   DDPHOOK_RETURN_IF_ERROR(agree(context, "ddphook_state_save", saveTask, status,
@@ -222,33 +278,45 @@ Status ddphook::saveStates(ddphook_module &module, const std::string &pattern,
                    rank);
   manifest.generation =
       std::strtoull(all[0].c_str() + plan.size(), nullptr, 10);
+  claim.touch();
 
   const std::string file = rankFile(pattern, context.rank());
   const std::string pending = pendingFile(file, manifest.generation);
-  status = withoutExceptions(
-      [&] { return writeRankFile(module, manifest, description, pending); });
-  status = agree(context, "ddphook_state_save (written)", saveTask, status, "",
-                 &all);
+  std::vector<PendingFile> leftovers;
+  std::string generations;
+  status = withoutExceptions([&] {
+    return writeFiles(module, manifest, description, file, &leftovers,
+                      &generations);
+  });
+  status = agree(context, "ddphook_state_save (written)", saveTask, status,
+                 generations, &all);
   if (!status.isOk())
     return discard(module, pending, std::move(status));
 
-  bool isCommitted = true;
+  // Rank 0 tells the others what to remove. If the manifest might be lost in a
+  // power failure, nothing changes: the old files would be needed.
   Status committed;
-  if (context.rank() == 0)
-    committed = commit(manifestPath, manifest, &isCommitted);
+  std::string verdict;
+  if (context.rank() == 0) {
+    committed = withoutExceptions([&] {
+      DDPHOOK_RETURN_IF_ERROR(claim.commit());
+      verdict = "durable" + findDead(claim, all);
+      return Status::ok();
+    });
+    if (claim.isUncertain())
+      return context.fail(std::move(committed));
+  }
+  const bool isReplaced = context.rank() != 0 || claim.hasReplaced();
   status = agree(context, "ddphook_state_save (manifest)", saveTask,
-                 isCommitted ? Status::ok() : committed, "", &all);
+                 isReplaced ? Status::ok() : committed, verdict, &all);
   if (!status.isOk())
     return discard(module, pending, std::move(status));
 
-  module.checkpoints.insert(manifestPath);
+  module.checkpoints[manifestPath] = manifest.generation;
   status = committed;
-  if (context.rank() == 0)
-    removeLeftovers(manifestPath);
-  if (::rename(pending.c_str(), file.c_str()) == 0)
-    removeLeftovers(file);
-  else if (status.isOk())
-    status = systemError(errno, "cannot rename '%s' to '%s'", pending.c_str(),
-                         file.c_str());
+  if (!all[0].empty())
+    status = withoutExceptions([&] {
+      return moveIntoPlace(file, manifest.generation, leftovers, all[0]);
+    });
   return agree(context, "ddphook_state_save (end)", saveTask, status, "", &all);
 }

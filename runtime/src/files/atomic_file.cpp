@@ -8,6 +8,8 @@
 //===----------------------------------------------------------------------===//
 #include "files/atomic_file.h"
 
+#include "base/file_size_signal.h"
+
 #include <cerrno>
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -67,20 +69,13 @@ Status AtomicFile::open(bool avoidNameless) {
 }
 
 Status AtomicFile::write(const void *data, uint64_t size) {
-  const char *in = static_cast<const char *>(data);
-  while (size > 0) {
-    ssize_t put = ::write(file, in, size);
-    if (put < 0 && errno == EINTR)
-      continue;
-    if (put < 0)
-      return failure("write");
-    in += put;
-    size -= static_cast<uint64_t>(put);
-  }
+  DDPHOOK_RETURN_IF_ERROR(overwrite(bytes, data, size));
+  bytes += size;
   return Status::ok();
 }
 
 Status AtomicFile::overwrite(uint64_t offset, const void *data, uint64_t size) {
+  const NoFileSizeSignal noSignal;
   const char *in = static_cast<const char *>(data);
   while (size > 0) {
     ssize_t put = ::pwrite(file, in, size, static_cast<off_t>(offset));
@@ -124,18 +119,21 @@ Status AtomicFile::commit(bool isDurable) {
       return failure("create");
     partial.clear();
   }
-  if (!isDurable)
-    return Status::ok();
-  // The name must be on disk too. A directory may be writable but not
-  // readable, and some file systems refuse fsync on directories: neither makes
-  // the file less complete.
-  int directory =
+  return isDurable ? syncDirectory(path) : Status::ok();
+}
+
+Status ddphook::syncDirectory(const std::string &path) {
+  const int directory =
       ::open(directoryOf(path).c_str(), O_RDONLY | O_CLOEXEC | O_DIRECTORY);
-  if (directory < 0)
-    return Status::ok();
-  Status status = ::fsync(directory) != 0 && errno != EINVAL
-                      ? failure("write the directory of")
-                      : Status::ok();
-  ::close(directory);
-  return status;
+  // A directory may be writable but not readable, and some file systems refuse
+  // fsync on directories: neither makes the file less complete.
+  const bool isSynced = directory < 0
+                            ? errno == EACCES
+                            : ::fsync(directory) == 0 || errno == EINVAL;
+  const int failed = errno;
+  if (directory >= 0)
+    ::close(directory);
+  return isSynced ? Status::ok()
+                  : systemError(failed, "cannot write the directory of '%s'",
+                                path.c_str());
 }

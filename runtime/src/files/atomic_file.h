@@ -37,6 +37,9 @@ public:
   /// power failure from here on, unless it need not be `isDurable`.
   Status commit(bool isDurable = true);
 
+  /// Stays open after commit().
+  int descriptor() const { return file; }
+
 private:
   Status failure(const char *what) const;
   Status takeName();
@@ -44,7 +47,11 @@ private:
   const std::string path;
   std::string partial; ///< Empty while the file has no name.
   int file = -1;
+  uint64_t bytes = 0; ///< Written so far.
 };
+
+/// Makes the names in the directory of `path` survive a power failure.
+Status syncDirectory(const std::string &path);
 
 /// Between a file's name and a process's number in the name of an unfinished
 /// file.

@@ -40,6 +40,7 @@ public:
   int rank() const { return place.rank; }
   int worldSize() const { return place.worldSize; }
   double timeoutSeconds() const { return place.timeoutSeconds; }
+  const std::string &runId() const { return place.runId; }
   const std::vector<NodeIdentity> &allNodes() const { return nodes; }
 
   Status barrier();

@@ -130,8 +130,8 @@ struct ddphook_module {
   void reconstructOthers(int32_t list, const void *p, const void *q,
                          const void *rest, void *out);
   ddphook_stats_t stats = {};
-  /// Manifests of the checkpoints that it saved.
-  std::set<std::string> checkpoints;
+  /// The generations of the checkpoints that it saved last, by their manifests.
+  std::map<std::string, uint64_t> checkpoints;
   /// What the last load of states reported.
   std::string stateReport;
   /// The compiled module's handle points here.

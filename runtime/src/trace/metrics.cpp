@@ -8,6 +8,7 @@
 //===----------------------------------------------------------------------===//
 #include "trace/metrics.h"
 
+#include "base/file_size_signal.h"
 #include "base/log.h"
 #include "files/atomic_file.h"
 #include "files/json_text.h"
@@ -237,6 +238,7 @@ void MetricsFile::open(std::string newPath, std::string newRunId, int newRank,
 /// file. A pipe that nobody reads is an error, and nothing to wait for.
 static Status appendLine(const std::string &path, bool isFirst,
                          const std::string &line) {
+  const NoFileSizeSignal noSignal;
   const int file = ::open(path.c_str(),
                           O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC |
                               O_NONBLOCK | (isFirst ? O_TRUNC : 0),

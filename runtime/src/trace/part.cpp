@@ -9,6 +9,7 @@
 //===----------------------------------------------------------------------===//
 #include "trace/part.h"
 
+#include "base/file_size_signal.h"
 #include "files/atomic_file.h"
 
 #include <algorithm>
@@ -113,6 +114,7 @@ Status Part::map(const PartIdentity &identity, uint64_t events, int file,
     capacity *= 2;
   std::unique_ptr<Part> result(new Part());
   const uint64_t bytes = partBytes(capacity);
+  const NoFileSizeSignal noSignal;
   if (file >= 0)
     if (int failed = ::posix_fallocate(file, 0, static_cast<off_t>(bytes)))
       return systemError(failed, "cannot take %llu bytes of disk space",

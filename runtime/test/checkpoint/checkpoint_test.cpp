@@ -224,14 +224,13 @@ TEST_F(CheckpointTest, NothingThere) {
   EXPECT_EQ(load(2)[1], "IO_ERROR: there is no checkpoint: '" + manifest +
                             "' does not exist");
   const std::string none = directory.path("none/{rank}");
-  EXPECT_EQ(runJob(2,
-                   [&](StateModule &module) {
-                     return show(
-                         ddphook_state_save(&module.compiled, none.c_str(), 0));
-                   })[1]
-                .find("IO_ERROR: cannot create '" +
-                      directory.path("none/1.pending-")),
-            0u);
+  const std::vector<std::string> texts = runJob(2, [&](StateModule &module) {
+    return show(ddphook_state_save(&module.compiled, none.c_str(), 0));
+  });
+  EXPECT_EQ(texts[0].find("IO_ERROR: cannot create '" +
+                          directory.path("none/manifest.json.pending-")),
+            0u)
+      << texts[0];
 }
 
 TEST_F(CheckpointTest, AMissingFile) {

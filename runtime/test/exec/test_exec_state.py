@@ -325,7 +325,6 @@ def test_a_full_disk(job, tmp_path):
     before = {path.name: path.read_bytes() for path in tmp_path.glob("s.*")}
 
     def limit():
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (2500, 2500))
 
     done = subprocess.run(

@@ -14,6 +14,7 @@
 
 #include <csignal>
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -89,6 +90,34 @@ TEST_P(AtomicFileTest, RefusesWhatIsNoRegularFile) {
   EXPECT_EQ(write("x").message(),
             "cannot create '" + path + "': not a regular file");
   EXPECT_EQ(directory.list(), Names{"out"});
+}
+
+/// `ulimit -f`, without a trace in the signals of the host program.
+TEST_P(AtomicFileTest, ALimitOnFilesIsAnError) {
+  struct rlimit unlimited;
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &unlimited), 0);
+  const struct rlimit limit = {100, unlimited.rlim_max};
+  sigset_t set, old, pending, mask;
+  sigemptyset(&set);
+  sigaddset(&set, SIGXFSZ);
+  for (const auto &[isBlocked, isPending] :
+       {std::pair(false, false), std::pair(true, false),
+        std::pair(true, true)}) {
+    pthread_sigmask(isBlocked ? SIG_BLOCK : SIG_UNBLOCK, &set, &old);
+    if (isPending)
+      ::raise(SIGXFSZ);
+    ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &limit), 0);
+    const Status status = write(std::string(200, 'x'));
+    ::setrlimit(RLIMIT_FSIZE, &unlimited);
+    EXPECT_EQ(status.message(), "cannot write '" + path + "': File too large");
+    sigpending(&pending);
+    EXPECT_EQ(sigismember(&pending, SIGXFSZ), isPending);
+    if (isPending)
+      sigwaitinfo(&set, nullptr);
+    pthread_sigmask(SIG_SETMASK, &old, &mask);
+    EXPECT_EQ(sigismember(&mask, SIGXFSZ), isBlocked);
+  }
+  EXPECT_EQ(directory.list(), Names{});
 }
 
 TEST_P(AtomicFileTest, FailsWhenTheNameIsTakenMeanwhile) {

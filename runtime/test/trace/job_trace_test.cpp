@@ -37,7 +37,6 @@ std::string overlappedStep(TestModule &module) {
 
 /// No file may be larger, as on a full disk.
 void limitFiles(rlim_t bytes) {
-  ::signal(SIGXFSZ, SIG_IGN);
   const rlimit limit = {bytes, bytes};
   ::setrlimit(RLIMIT_FSIZE, &limit);
 }

@@ -10,7 +10,6 @@
 #include "trace/trace_test_util.h"
 
 #include <random>
-#include <signal.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <thread>
@@ -306,7 +305,6 @@ TEST(Part, PlacesThatCannotBeWritten) {
   const std::string path = directory.file("part");
   rlimit old = {};
   ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &old), 0);
-  ::signal(SIGXFSZ, SIG_IGN);
   rlimit small = {1 << 16, old.rlim_max};
   ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &small), 0);
   status = Part::create(identity(0, 1), 64, path, &part);

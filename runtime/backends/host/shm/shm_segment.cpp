@@ -9,6 +9,7 @@
 #include "shm_segment.h"
 
 #include "base/boot_id.h"
+#include "base/file_size_signal.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -77,6 +78,7 @@ Status ShmSegment::mapFile() {
 }
 
 Status ShmSegment::reserveRange(size_t offset, size_t bytes) {
+  const NoFileSizeSignal noSignal;
   int result;
   do
     result = posix_fallocate(file, static_cast<off_t>(offset),
@@ -88,6 +90,7 @@ Status ShmSegment::reserveRange(size_t offset, size_t bytes) {
 }
 
 Status ShmSegment::create(int size, std::string *address) {
+  const NoFileSizeSignal noSignal;
   layOut(size);
   file = memfd_create("ddphook", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (file < 0)

@@ -218,8 +218,8 @@ DDPHOOK_API ddphook_status_t ddphook_module_stats(
  *===------------------------------------------------------------------------*/
 
 typedef enum ddphook_state_flag {
-  /* Saving: also replaces a checkpoint of another program, and a file in the
-   * manifest's place that is not a manifest. */
+  /* Saving: also replaces a checkpoint of another program or another job, and a
+   * file in the manifest's place that is not a manifest. */
   DDPHOOK_STATE_REPLACE = 1,
   /* Loading: fails unless every state gets its saved value: refuses a
    * checkpoint of another world size, and a plain file that lacks a state. */
@@ -252,11 +252,12 @@ typedef struct ddphook_state_info {
 } ddphook_state_info_t;
 
 /* Saves the states of a loaded module. Whatever happens, even if the process or
- * the machine dies, either the previous checkpoint or the new one exists
- * afterwards, and it is complete. After DDPHOOK_OK it is the new one, on disk.
- * FAILED_PRECONDITION if the save would replace a checkpoint of other gradients
- * or hooks, or of another loaded module; RESOURCE_EXHAUSTED if the disk is
- * full.
+ * the machine dies, or hangs and comes back, either the previous checkpoint or
+ * the new one exists afterwards, and it is complete. After DDPHOOK_OK it is the
+ * new one, on disk. FAILED_PRECONDITION if the save would replace a checkpoint
+ * of other gradients or hooks, of another loaded module, or one that another
+ * job saved after this one, and if another save to `pattern` is in progress;
+ * RESOURCE_EXHAUSTED if the disk is full.
  */
 DDPHOOK_API ddphook_status_t
 ddphook_state_save(const ddphook_compiled_module_t *module, const char *pattern,

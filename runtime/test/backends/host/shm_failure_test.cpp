@@ -460,7 +460,6 @@ Status createUnderLimit(int resource, rlim_t limit) {
   EXPECT_EQ(pipe(channel), 0);
   pid_t pid = fork();
   if (pid == 0) {
-    signal(SIGXFSZ, SIG_IGN);
     rlimit lower{limit, limit};
     setrlimit(static_cast<__rlimit_resource>(resource), &lower);
     MemoryStore store;

@@ -1,0 +1,179 @@
+//===- checkpoint_claim.cpp - the right to replace a manifest -------------===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// The lock on a claim says only whether its process is alive. Correctness does
+// not depend on it, nor on clocks: file systems may have no locks, and machines
+// that stop may lose theirs.
+//
+//===----------------------------------------------------------------------===//
+#include "checkpoint/checkpoint_claim.h"
+
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+using namespace ddphook;
+
+CheckpointClaim::~CheckpointClaim() {
+  if (state == State::Claimed || state == State::Uncertain)
+    ::unlink(claim.c_str());
+}
+
+static const char deadlineWords[] = ", with a deadline of ";
+
+static std::string describeOwner(const Context &context) {
+  char host[256] = "";
+  ::gethostname(host, sizeof(host) - 1);
+  std::string text =
+      "process " + std::to_string(::getpid()) + " on " + std::string(host);
+  if (!context.runId().empty())
+    text += ", job run '" + context.runId() + "'";
+  char seconds[32];
+  std::snprintf(seconds, sizeof(seconds), "%.3g s", context.timeoutSeconds());
+  return text + deadlineWords + seconds;
+}
+
+Status CheckpointClaim::take(const Manifest &manifest, std::string replaced) {
+  generation = manifest.generation;
+  oldText = std::move(replaced);
+  claim = pendingFile(path, generation);
+  text = printManifest(manifest);
+  const std::string all = text + printOwner(describeOwner(context));
+  file.emplace(claim);
+  DDPHOOK_RETURN_IF_ERROR(file->open());
+  DDPHOOK_RETURN_IF_ERROR(file->write(all.data(), all.size()));
+  // Before others can see it. Without locks they wait until it has aged.
+  (void)::flock(file->descriptor(), LOCK_EX | LOCK_NB);
+  DDPHOOK_RETURN_IF_ERROR(file->commit(/*isDurable=*/false));
+  state = State::Claimed;
+  // Two saves that begin at the same time: the one that looks last sees the
+  // other one.
+  std::vector<PendingFile> pending;
+  Status status = listPending(path, &pending);
+  for (const PendingFile &other : pending)
+    if (status.isOk() && other.generation != generation)
+      status = removeOther(other.path);
+  return status.isOk() ? status : withdraw(std::move(status));
+}
+
+/// Whether the save with that claim has ended, or made no progress until its
+/// deadline.
+bool CheckpointClaim::isOver(const std::string &other,
+                             const std::string &owner) const {
+  // LOCK_SH needs no right to write the file, and ends with the descriptor.
+  const int opened =
+      ::open(other.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);
+  const bool isFree = opened >= 0 && ::flock(opened, LOCK_SH | LOCK_NB) == 0;
+  if (opened >= 0)
+    ::close(opened);
+  struct stat theirs, mine;
+  if (isFree || ::lstat(other.c_str(), &theirs) != 0 ||
+      ::fstat(file->descriptor(), &mine) != 0)
+    return isFree;
+  // Both times are the file system's, whichever machines the processes are on.
+  const double age =
+      static_cast<double>(mine.st_mtim.tv_sec - theirs.st_mtim.tv_sec) +
+      1e-9 * static_cast<double>(mine.st_mtim.tv_nsec - theirs.st_mtim.tv_nsec);
+  const size_t deadline = owner.rfind(deadlineWords);
+  return age > (deadline == std::string::npos
+                    ? context.timeoutSeconds()
+                    : std::atof(owner.c_str() + deadline +
+                                sizeof(deadlineWords) - 1));
+}
+
+Status CheckpointClaim::removeOther(const std::string &other) const {
+  std::string content;
+  Status status = readManifestText(other, &content);
+  const std::string owner = ownerOf(content);
+  if (!isOver(other, owner))
+    return ::access(other.c_str(), F_OK) != 0 && errno == ENOENT
+               ? Status::ok()
+               : error(DDPHOOK_FAILED_PRECONDITION,
+                       "'%s' is being saved by %s: save to another pattern, or "
+                       "end that save by removing '%s'",
+                       path.c_str(), owner.c_str(), other.c_str());
+  if (::unlink(other.c_str()) != 0 && errno != ENOENT)
+    return systemError(errno, "cannot remove '%s', which %s has left",
+                       other.c_str(), owner.c_str());
+  return Status::ok();
+}
+
+void CheckpointClaim::touch() {
+  if (state == State::Claimed)
+    ::futimens(file->descriptor(), nullptr);
+}
+
+/// Gives `reason`, or that the claim was gone already.
+Status CheckpointClaim::withdraw(Status reason) {
+  state = State::None;
+  if (::unlink(claim.c_str()) == 0 || errno != ENOENT)
+    return reason;
+  return error(DDPHOOK_FAILED_PRECONDITION,
+               "another job has taken over '%s', by removing '%s'",
+               path.c_str(), claim.c_str());
+}
+
+/// Completes the pending manifest, and checks last whether it may take its
+/// place.
+Status CheckpointClaim::prepare(const Deadline &deadline) {
+  // Other versions read nothing but JSON, so the comment has to go.
+  if (::fsync(file->descriptor()) != 0 ||
+      ::ftruncate(file->descriptor(), static_cast<off_t>(text.size())) != 0)
+    return systemError(errno, "cannot write '%s'", claim.c_str());
+  std::string now;
+  Status status = readManifestText(path, &now);
+  if (!status.isOk() && !isForeign(status))
+    return status;
+  if (now != oldText)
+    return error(DDPHOOK_FAILED_PRECONDITION,
+                 "another job has replaced '%s' during this save: save to "
+                 "another pattern",
+                 path.c_str());
+  if (context.hasFailed())
+    return context.failure();
+  if (deadline.expired())
+    return error(DDPHOOK_DEADLINE_EXCEEDED,
+                 "'%s' could not be written within %.3g s", claim.c_str(),
+                 context.timeoutSeconds());
+  return Status::ok();
+}
+
+Status CheckpointClaim::commit() {
+  const Deadline deadline = Deadline::after(context.timeoutSeconds());
+  touch();
+  Status status = prepare(deadline);
+  if (!status.isOk())
+    return withdraw(std::move(status));
+  state = State::Uncertain;
+  if (::rename(claim.c_str(), path.c_str()) == 0) {
+    state = State::Replaced;
+    return syncDirectory(path);
+  }
+  status = systemError(errno, "cannot rename '%s' to '%s'", claim.c_str(),
+                       path.c_str());
+  // A file server may have renamed the file although its answer was lost, or
+  // may still do so as long as the file has its name.
+  if (::unlink(claim.c_str()) == 0) {
+    state = State::None;
+    return status;
+  }
+  std::string now;
+  if (errno != ENOENT || !readManifestText(path, &now).isOk())
+    return status;
+  if (now != text)
+    return withdraw(std::move(status));
+  state = State::Replaced;
+  return syncDirectory(path);
+}
+
+bool CheckpointClaim::isDead(uint64_t other) const {
+  return other != generation &&
+         ::access(pendingFile(path, other).c_str(), F_OK) != 0 &&
+         errno == ENOENT;
+}

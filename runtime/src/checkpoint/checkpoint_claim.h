@@ -1,0 +1,77 @@
+//===- checkpoint_claim.h - the right to replace a manifest -----*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Keeps saves of other jobs, and of an earlier life of this one, apart. A claim
+// is the pending manifest itself, which exists under a name of its own from the
+// beginning of a save, and is renamed at its end. It is never made a second
+// time. So whoever removes it has fenced that save, even one that hangs in
+// rename(2). docs/checkpoints.md says why two saves cannot both succeed.
+//
+//===----------------------------------------------------------------------===//
+#ifndef DDPHOOK_RUNTIME_SRC_CHECKPOINT_CHECKPOINT_CLAIM_H
+#define DDPHOOK_RUNTIME_SRC_CHECKPOINT_CHECKPOINT_CLAIM_H
+
+#include "checkpoint/checkpoint_files.h"
+#include "files/atomic_file.h"
+#include "job/context.h"
+
+#include <optional>
+
+namespace ddphook {
+
+/// Rank 0's claim for one save.
+class CheckpointClaim {
+public:
+  CheckpointClaim(Context &context, std::string manifestPath)
+      : context(context), path(std::move(manifestPath)) {}
+  /// Withdraws it unless the manifest was replaced.
+  ~CheckpointClaim();
+  CheckpointClaim(const CheckpointClaim &) = delete;
+  CheckpointClaim &operator=(const CheckpointClaim &) = delete;
+
+  /// Claims the place of the manifest, whose text is `replaced`, or of none.
+  /// FAILED_PRECONDITION, with the owner's name, while another save has a
+  /// claim. One whose process has ended, or that has made no progress until its
+  /// deadline, is removed.
+  Status take(const Manifest &manifest, std::string replaced);
+
+  /// Tells other savers that this save makes progress.
+  void touch();
+
+  /// Replaces the manifest, unless the job has failed, its ranks wait no
+  /// longer, or another save has come first. After OK that survives a power
+  /// failure.
+  Status commit();
+
+  /// Whether the manifest was replaced, which may be so after a failed
+  /// commit().
+  bool hasReplaced() const { return state == State::Replaced; }
+  /// True if commit() could not find that out.
+  bool isUncertain() const { return state == State::Uncertain; }
+
+  /// Whether no save of that generation can be committed any more. To be asked
+  /// about files that existed after take().
+  bool isDead(uint64_t generation) const;
+
+private:
+  enum class State { None, Claimed, Uncertain, Replaced };
+
+  Status removeOther(const std::string &other) const;
+  bool isOver(const std::string &other, const std::string &owner) const;
+  Status withdraw(Status reason);
+  Status prepare(const Deadline &deadline);
+
+  Context &context;
+  const std::string path;
+  std::string claim; ///< The path of the pending manifest.
+  std::string text, oldText;
+  uint64_t generation = 0;
+  std::optional<AtomicFile> file;
+  State state = State::None;
+};
+
+} // namespace ddphook
+
+#endif // DDPHOOK_RUNTIME_SRC_CHECKPOINT_CHECKPOINT_CLAIM_H

@@ -1,0 +1,565 @@
+//===- checkpoint_fence_test.cpp - saves that meet each other -------------===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Two lives of a job, or two jobs, that save to one place: one of them hangs in
+// a system call, a system call fails, processes are killed. A checkpoint that
+// loads is always there, and it is the right one. The system calls of a save go
+// through the functions below, which replace those of the C library.
+//
+//===----------------------------------------------------------------------===//
+#include "checkpoint/checkpoint_test_util.h"
+
+#include <gtest/gtest.h>
+
+#include <cerrno>
+#include <csignal>
+#include <fcntl.h>
+#include <filesystem>
+#include <optional>
+#include <poll.h>
+#include <sys/file.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+using namespace ddphook;
+using namespace ddphook::test;
+
+namespace {
+
+/// What happens to one system call of the thread that arms it.
+struct Fault {
+  enum class Kind { StallBefore, StallAfter, FailBefore, FailAfter };
+  Kind kind;
+  /// How many calls come before it.
+  int number;
+  /// It happens to all later calls, too.
+  bool isLasting = false;
+  /// A stalled call writes a byte here, and goes on once it can read one.
+  int arrived = -1, released = -1;
+
+  bool hasHappened() const { return number < 0; }
+};
+
+thread_local Fault *armed = nullptr;
+/// Whether the file system lacks flock(2), from the next job on.
+bool hasNoLocks = false;
+
+template <typename Function>
+int callWithFault(Function &&call) {
+  Fault *fault = armed;
+  if (fault && fault->number-- != 0 &&
+      !(fault->isLasting && fault->hasHappened()))
+    fault = nullptr;
+  auto wait = [&](Fault::Kind kind) {
+    char byte = 0;
+    if (fault && fault->kind == kind &&
+        (::write(fault->arrived, &byte, 1) != 1 ||
+         ::read(fault->released, &byte, 1) != 1))
+      ::_exit(99);
+  };
+  wait(Fault::Kind::StallBefore);
+  long result = -1;
+  if (!fault || fault->kind != Fault::Kind::FailBefore)
+    result = call();
+  int error = errno;
+  wait(Fault::Kind::StallAfter);
+  if (fault && (fault->kind == Fault::Kind::FailBefore ||
+                fault->kind == Fault::Kind::FailAfter)) {
+    result = -1;
+    error = EIO;
+  }
+  errno = error;
+  return static_cast<int>(result);
+}
+
+} // namespace
+
+extern "C" {
+int fsync(int file) {
+  return callWithFault([&] { return ::syscall(SYS_fsync, file); });
+}
+int ftruncate(int file, off_t size) noexcept {
+  return callWithFault([&] { return ::syscall(SYS_ftruncate, file, size); });
+}
+int flock(int file, int operation) noexcept {
+  return callWithFault([&]() -> long {
+    if (!hasNoLocks)
+      return ::syscall(SYS_flock, file, operation);
+    errno = ENOLCK;
+    return -1;
+  });
+}
+int rename(const char *from, const char *to) noexcept {
+  return callWithFault([&] {
+    return ::syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, 0);
+  });
+}
+int linkat(int fromDirectory, const char *from, int toDirectory, const char *to,
+           int flags) noexcept {
+  return callWithFault([&] {
+    return ::syscall(SYS_linkat, fromDirectory, from, toDirectory, to, flags);
+  });
+}
+int unlink(const char *path) noexcept {
+  return callWithFault(
+      [&] { return ::syscall(SYS_unlinkat, AT_FDCWD, path, 0); });
+}
+}
+
+namespace {
+
+constexpr int world = 2;
+
+/// A job that goes on while the test does something else.
+class BackgroundJob {
+public:
+  explicit BackgroundJob(
+      const std::function<std::string(StateModule &)> &body) {
+    const int port = freePort();
+    for (int rank = 0; rank < world; ++rank) {
+      processes[rank] = ::fork();
+      if (processes[rank] != 0)
+        continue;
+      ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+      const std::string text = inJob(rank, world, port, powersgdStates(), body);
+      ::_exit(text == "OK" ? 0 : 1);
+    }
+  }
+  ~BackgroundJob() {
+    for (int rank = 0; rank < world; ++rank)
+      kill(rank);
+  }
+  BackgroundJob(const BackgroundJob &) = delete;
+  BackgroundJob &operator=(const BackgroundJob &) = delete;
+
+  pid_t process(int rank) const { return processes[rank]; }
+  void kill(int rank) {
+    if (processes[rank] > 0)
+      ::kill(processes[rank], SIGKILL);
+    isOk(rank);
+  }
+  /// Waits for its end.
+  bool isOk(int rank) {
+    int status = 1;
+    if (processes[rank] > 0)
+      ::waitpid(processes[rank], &status, 0);
+    processes[rank] = 0;
+    return status == 0;
+  }
+
+private:
+  pid_t processes[world];
+};
+
+/// A job that saves, one of whose ranks hangs in one of its system calls.
+class StalledSave {
+public:
+  StalledSave(const std::function<std::string(StateModule &)> &save, int rank,
+              Fault fault) {
+    if (::pipe(arrived) != 0 || ::pipe(released) != 0)
+      throw std::runtime_error("no pipe");
+    fault.arrived = arrived[1];
+    fault.released = released[0];
+    job.emplace([&, fault](StateModule &module) mutable {
+      if (module.rankNumber() == rank)
+        armed = &fault;
+      const std::string text = save(module);
+      armed = nullptr;
+      // Then the test learns at once that there is no such call.
+      ::close(arrived[1]);
+      return text;
+    });
+    ::close(arrived[1]);
+    ::close(released[0]);
+    char byte;
+    isStalled = ::read(arrived[0], &byte, 1) == 1;
+  }
+  ~StalledSave() {
+    job.reset();
+    ::close(arrived[0]);
+    ::close(released[1]);
+  }
+  StalledSave(const StalledSave &) = delete;
+  StalledSave &operator=(const StalledSave &) = delete;
+
+  void release() {
+    const char byte = 0;
+    EXPECT_EQ(::write(released[1], &byte, 1), 1);
+  }
+
+  std::optional<BackgroundJob> job;
+  bool isStalled = false;
+
+private:
+  int arrived[2], released[2];
+};
+
+class CheckpointFenceTest : public testing::Test {
+protected:
+  std::string save(StateModule &module, int salt, uint32_t flags = 0) {
+    module.fill(salt);
+    return show(ddphook_state_save(&module.compiled, pattern.c_str(), flags));
+  }
+
+  std::string load(StateModule &module) {
+    module.fill(9999);
+    const std::string status = show(ddphook_state_load(
+        &module.compiled, pattern.c_str(), DDPHOOK_STATE_STRICT, nullptr));
+    return status == "OK" ? module.describe() : status;
+  }
+
+  static void expectAll(const std::vector<std::string> &texts,
+                        const std::string &text) {
+    EXPECT_EQ(texts, std::vector<std::string>(world, text));
+  }
+  void expectSaved(int salt) {
+    expectAll(runJob(world, [&](StateModule &m) { return save(m, salt); }),
+              "OK");
+  }
+  std::vector<std::string> load() {
+    return runJob(world, [&](StateModule &module) { return load(module); });
+  }
+  void expectLoaded(int salt) { expectAll(load(), std::to_string(salt)); }
+
+  void expectTidy() const {
+    EXPECT_EQ(directory.list(),
+              (std::vector<std::string>{"s.0", "s.1", "s.manifest.json"}));
+  }
+
+  /// The pending manifests.
+  std::vector<std::string> claims() const {
+    std::vector<std::string> found;
+    for (const std::string &name : directory.list())
+      if (name.rfind("s.manifest.json.", 0) == 0)
+        found.push_back(directory.path(name));
+    return found;
+  }
+  /// As if a save had begun an hour ago.
+  void ageClaims() const {
+    std::error_code gone;
+    for (const std::string &path : claims())
+      std::filesystem::last_write_time(
+          path,
+          std::filesystem::file_time_type::clock::now() - std::chrono::hours(1),
+          gone);
+  }
+
+  /// Saves once others have missed their deadline. The rank that does not hang
+  /// may still be making progress.
+  std::string saveLater(StateModule &module, int salt) {
+    while (true) {
+      if (module.rankNumber() == 0)
+        ageClaims();
+      const std::string status = save(module, salt);
+      if (status.find("is being saved by") == std::string::npos)
+        return status;
+    }
+  }
+
+  TemporaryDirectory directory;
+  const std::string pattern = directory.path("s.{rank}");
+};
+
+} // namespace
+
+/// Each system call of each rank takes very long. Meanwhile the job is started
+/// again, and saves. `isBroken`: the other rank of the old life is gone.
+TEST_F(CheckpointFenceTest, AStallAnywhereAndASecondLife) {
+  int kept = 1, stalls = 0;
+  expectSaved(kept);
+  for (int rank = 0; rank < world; ++rank)
+    for (int number = 0;; ++number) {
+      bool isStalled = false;
+      for (Fault::Kind kind :
+           {Fault::Kind::StallBefore, Fault::Kind::StallAfter})
+        for (bool isBroken : {false, true}) {
+          const int old = kept % 90 + 1, next = old + 1;
+          StalledSave stalled([&](StateModule &m) { return save(m, old); },
+                              rank, {kind, number, false});
+          isStalled = stalled.isStalled;
+          if (!isStalled)
+            break;
+          SCOPED_TRACE("rank " + std::to_string(rank) + ", call " +
+                       std::to_string(number) +
+                       (kind == Fault::Kind::StallAfter ? ", after it" : "") +
+                       (isBroken ? ", broken" : ""));
+          ++stalls;
+          if (isBroken)
+            stalled.job->kill(1 - rank);
+          const std::vector<std::string> texts =
+              runJob(world, [&](StateModule &module) {
+                const std::string before = load(module);
+                const std::string saved = saveLater(module, next);
+                return before + " " + saved + " " + load(module);
+              });
+          const std::string after = " OK " + std::to_string(next);
+          EXPECT_TRUE(texts[0] == std::to_string(kept) + after ||
+                      texts[0] == std::to_string(old) + after)
+              << texts[0];
+          expectAll(texts, texts[0]);
+          stalled.release();
+          for (int other = 0; other < world; ++other)
+            stalled.job->isOk(other);
+          kept = next;
+          expectLoaded(kept);
+          if (HasFailure())
+            return;
+        }
+      if (isStalled)
+        continue;
+      kept = kept % 90 + 1; // what that job has saved
+      expectLoaded(kept);
+      break;
+    }
+  EXPECT_GE(stalls, 4 * 8);
+  // No file stays for ever.
+  expectSaved(99);
+  expectTidy();
+}
+
+/// Within its deadline a save that hangs is left alone, and named.
+TEST_F(CheckpointFenceTest, ASecondSaverIsToldOfTheFirst) {
+  expectSaved(1);
+  ::setenv("DDPHOOK_RUN_ID", "nightly", 1);
+  StalledSave first([&](StateModule &m) { return save(m, 2); }, 1,
+                    {Fault::Kind::StallBefore, 0});
+  ASSERT_TRUE(first.isStalled);
+  ASSERT_EQ(claims().size(), 1u);
+  ::setenv("DDPHOOK_RUN_ID", "other", 1);
+  std::vector<std::string> texts = runJob(world, [&](StateModule &module) {
+    return save(module, 3) + "\n" + load(module);
+  });
+  ::unsetenv("DDPHOOK_RUN_ID");
+  char host[256] = "";
+  ::gethostname(host, sizeof(host) - 1);
+  const std::string message =
+      "'" + directory.path("s.manifest.json") + "' is being saved by process " +
+      std::to_string(first.job->process(0)) + " on " + host +
+      ", job run 'nightly', with a deadline of 300 s: save to another pattern, "
+      "or end that save by "
+      "removing '" +
+      claims()[0] + "'";
+  EXPECT_EQ(texts, (std::vector<std::string>{
+                       "FAILED_PRECONDITION: " + message + "\n1",
+                       "ABORTED: rank 0 could not save its states: " + message +
+                           " (FAILED_PRECONDITION)\n1"}));
+  first.release();
+  EXPECT_TRUE(first.job->isOk(0) && first.job->isOk(1));
+  expectLoaded(2);
+  expectTidy();
+}
+
+/// kill -9 ends a save at once, though a rank of it still hangs.
+TEST_F(CheckpointFenceTest, TheSaveOfADeadProcessIsOver) {
+  expectSaved(1);
+  StalledSave first([&](StateModule &m) { return save(m, 2); }, 1,
+                    {Fault::Kind::StallBefore, 0});
+  ASSERT_TRUE(first.isStalled);
+  first.job->kill(0);
+  expectSaved(3);
+  first.release();
+  first.job->isOk(1);
+  expectLoaded(3);
+}
+
+/// Without locks a save is over when its deadline has passed.
+TEST_F(CheckpointFenceTest, AFileSystemWithoutLocks) {
+  expectSaved(1);
+  hasNoLocks = true;
+  {
+    StalledSave first([&](StateModule &m) { return save(m, 2); }, 1,
+                      {Fault::Kind::StallBefore, 0});
+    ASSERT_TRUE(first.isStalled);
+    first.job->kill(0);
+    const std::string text =
+        runJob(world, [&](StateModule &m) { return save(m, 3); })[0];
+    EXPECT_NE(text.find("' is being saved by process "), std::string::npos)
+        << text;
+    ageClaims();
+    expectSaved(4);
+    first.release();
+    first.job->isOk(1);
+  }
+  hasNoLocks = false;
+  expectLoaded(4);
+  expectSaved(5);
+  expectTidy();
+}
+
+/// The lock of a process on another machine may be unknown here: that save is
+/// taken over, and fails.
+TEST_F(CheckpointFenceTest, AFileSystemWithLocalLocks) {
+  expectSaved(1);
+  hasNoLocks = true;
+  StalledSave first([&](StateModule &m) { return save(m, 2); }, 1,
+                    {Fault::Kind::StallBefore, 0});
+  ASSERT_TRUE(first.isStalled);
+  hasNoLocks = false;
+  expectSaved(3);
+  first.release();
+  EXPECT_FALSE(first.job->isOk(0) || first.job->isOk(1));
+  expectLoaded(3);
+}
+
+/// What the first message above advises.
+TEST_F(CheckpointFenceTest, AClaimIsRemovedByHand) {
+  expectSaved(1);
+  StalledSave first([&](StateModule &m) { return save(m, 2); }, 1,
+                    {Fault::Kind::StallBefore, 0});
+  ASSERT_TRUE(first.isStalled);
+  ASSERT_EQ(claims().size(), 1u);
+  std::filesystem::remove(claims()[0]);
+  first.release();
+  EXPECT_FALSE(first.job->isOk(0) || first.job->isOk(1));
+  expectLoaded(1);
+  expectSaved(3);
+  expectLoaded(3);
+  expectTidy();
+}
+
+/// Jobs that take turns: none replaces what it does not know.
+TEST_F(CheckpointFenceTest, AnotherJobHasSavedInBetween) {
+  auto alone = [&](const std::function<std::string(StateModule &)> &body) {
+    return inJob(0, 1, 0, powersgdStates(), body);
+  };
+  const std::string texts = alone([&](StateModule &first) {
+    std::string text = save(first, 1);
+    text += alone([&](StateModule &other) { return save(other, 2); });
+    return text + save(first, 3) + load(first) +
+           save(first, 4, DDPHOOK_STATE_REPLACE) + save(first, 5) + load(first);
+  });
+  EXPECT_EQ(texts, "OKOKFAILED_PRECONDITION: another job has replaced '" +
+                       directory.path("s.manifest.json") +
+                       "' since this one saved it: save to another pattern, or "
+                       "with DDPHOOK_STATE_REPLACE2OKOK5");
+}
+
+/// Each system call of each rank fails, before or after it has done its work.
+TEST_F(CheckpointFenceTest, AnyCallFails) {
+  expectSaved(1);
+  std::vector<std::string> texts = runJob(world, [&](StateModule &module) {
+    std::string kept = "1";
+    int faults = 0;
+    for (int rank = 0; rank < world; ++rank)
+      for (Fault::Kind kind : {Fault::Kind::FailBefore, Fault::Kind::FailAfter})
+        for (int number = 0; number < 12; ++number) {
+          const std::string next = kept == "2" ? "3" : "2";
+          Fault fault = {kind, number};
+          if (module.rankNumber() == rank)
+            armed = &fault;
+          const std::string saved = save(module, std::stoi(next));
+          armed = nullptr;
+          faults += module.rankNumber() == rank && fault.hasHappened();
+          const std::string loaded = load(module);
+          if (loaded != next && (saved == "OK" || loaded != kept))
+            return "rank " + std::to_string(rank) + ", call " +
+                   std::to_string(number) + ": " + saved + ", " + loaded;
+          kept = loaded;
+        }
+    return std::to_string(faults) + " faults, " + save(module, 4);
+  });
+  for (const std::string &text : texts)
+    EXPECT_NE(text.find(" faults, OK"), std::string::npos) << text;
+  expectLoaded(4);
+  expectTidy();
+}
+
+/// The disk is gone in the middle of a save, so that nobody can tell what
+/// became of the manifest.
+TEST_F(CheckpointFenceTest, AllLaterCallsFail) {
+  int kept = 1;
+  expectSaved(kept);
+  for (Fault::Kind kind : {Fault::Kind::FailBefore, Fault::Kind::FailAfter})
+    for (int number = 0; number < 10; ++number) {
+      const int next = kept % 90 + 1;
+      runJob(world, [&](StateModule &module) {
+        Fault fault = {kind, number, /*isLasting=*/true};
+        if (module.rankNumber() == 0)
+          armed = &fault;
+        const std::string saved = save(module, next);
+        armed = nullptr;
+        return saved;
+      });
+      const std::vector<std::string> texts = load();
+      SCOPED_TRACE(number);
+      EXPECT_TRUE(texts[0] == std::to_string(kept) ||
+                  texts[0] == std::to_string(next));
+      expectAll(texts, texts[0]);
+      if (HasFailure())
+        return;
+      kept = std::stoi(texts[0]);
+    }
+  expectSaved(99);
+  expectTidy();
+}
+
+/// While the new manifest might be lost in a power failure, the old checkpoint
+/// keeps its files.
+TEST_F(CheckpointFenceTest, TheManifestMayBeLost) {
+  const std::string message = "IO_ERROR: cannot write the directory of '" +
+                              directory.path("s.manifest.json") +
+                              "': Input/output error";
+  std::vector<std::string> texts;
+  for (int number = 0; number < 12; ++number) {
+    expectSaved(1);
+    const std::string old = directory.read("s.manifest.json");
+    texts = runJob(world, [&](StateModule &module) {
+      Fault fault = {Fault::Kind::FailBefore, number};
+      if (module.rankNumber() == 0)
+        armed = &fault;
+      const std::string saved = save(module, 2);
+      armed = nullptr;
+      return saved;
+    });
+    if (texts[0] != message)
+      continue;
+    expectLoaded(2);
+    directory.write("s.manifest.json", old);
+    return expectLoaded(1);
+  }
+  FAIL() << texts[0];
+}
+
+/// Two jobs save all the time, and are killed.
+TEST_F(CheckpointFenceTest, TwoSaversAreKilled) {
+  const char *wanted = std::getenv("DDPHOOK_TEST_ROUNDS");
+  const int rounds = wanted ? std::atoi(wanted) : 15;
+  const unsigned seed = wanted ? std::random_device()() : 4711;
+  std::printf("seed %u\n", seed);
+  std::mt19937 random(seed);
+  expectSaved(1);
+  for (int round = 0; round < rounds; ++round) {
+    auto saveForEver = [&](int first) {
+      return [this, first](StateModule &module) {
+        for (int salt = first;; salt = (salt + 2) % 100)
+          save(module, salt, DDPHOOK_STATE_REPLACE);
+        return std::string();
+      };
+    };
+    BackgroundJob one(saveForEver(0)), two(saveForEver(1));
+    ::usleep(20000 + random() % 60000);
+    BackgroundJob *order[] = {&one, &two};
+    if (random() % 2)
+      std::swap(order[0], order[1]);
+    for (BackgroundJob *job : order) {
+      job->kill(static_cast<int>(random() % 2));
+      ::usleep(random() % 5000);
+    }
+    for (BackgroundJob *job : order)
+      for (int rank : {0, 1})
+        job->kill(rank);
+    const std::vector<std::string> texts = load();
+    EXPECT_EQ(texts[0].find_first_not_of("0123456789"), std::string::npos);
+    expectAll(texts, texts[0]);
+    if (HasFailure())
+      return;
+  }
+  expectSaved(50);
+  expectLoaded(50);
+  expectTidy();
+}
