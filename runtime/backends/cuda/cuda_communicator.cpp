@@ -57,7 +57,7 @@ Status CudaCommunicator::create(CudaDevice &device,
     allocated = device.allocate(created->encodedBytes, stagingAlignment,
                                 &created->encoded);
   if (config.size > 1 && allocated.isOk()) {
-    Deadline deadline = Deadline::after(device.timeoutSeconds());
+    Deadline deadline = Deadline::after(innerSeconds(device.timeoutSeconds()));
     std::vector<ncclUniqueId> ids;
     DDPHOOK_RETURN_IF_ERROR(
         agreeOnIds(config, device.options(), device.choice(), deadline, &ids));

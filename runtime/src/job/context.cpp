@@ -9,9 +9,11 @@
 #include "job/context.h"
 
 #include "backend/backend_loader.h"
+#include "base/wait_scope.h"
 #include "job/processors.h"
 #include "job/rendezvous.h"
 #include "module/module.h"
+#include "store/absent_ranks.h"
 #include "store/handshake.h"
 #include "trace/divergence.h"
 
@@ -47,10 +49,9 @@ static_assert(inquirySeconds + verdictSeconds +
                                 farewellSeconds}) <
                   mostSecondsAfterDeadline,
               "a failed rank may not outlive its deadline by more");
-/// Bytes of a broadcast per message, and messages on their way at a time: what
-/// they bound is memory of rank 0.
-static constexpr size_t chunkBytes = size_t(4) << 20;
-static constexpr size_t chunksInFlight = 8;
+/// Bytes of a broadcast per message. Each message has a deadline of its own, so
+/// that a slow link makes the broadcast slow, but does not fail it.
+static constexpr size_t chunkBytes = size_t(1) << 20;
 
 Context::Context(const Bootstrap &place)
     : place(place), observer(place.observation, place.rank, place.worldSize) {}
@@ -384,33 +385,59 @@ Status Context::barrier() {
   return allGather("ddphook_barrier", {}, &all);
 }
 
-Status Context::sendChunks(char *data, size_t bytes, bool isRoot) {
-  Deadline deadline = Deadline::after(place.timeoutSeconds);
-  std::string base = "broadcast/" + std::to_string(broadcastNumber++) + "/";
-  size_t chunks = (bytes + chunkBytes - 1) / chunkBytes;
-  size_t oldest = 0;
+Status Context::receiveChunk(const std::string &key, int root, char *data,
+                             size_t size) {
+  WaitScope scope(
+      [&] {
+        return describeWait(place.rank, {root}, place.worldSize) +
+               " in ddphook_broadcast";
+      },
+      tellsWaits());
+  std::string value;
+  Status status =
+      store->get(key, Deadline::after(place.timeoutSeconds), &value);
+  if (status.code() == DDPHOOK_DEADLINE_EXCEEDED)
+    return error(DDPHOOK_DEADLINE_EXCEEDED,
+                 "ddphook_broadcast: a part from rank %d did not arrive within "
+                 "%g s",
+                 root, place.timeoutSeconds);
+  if (!status.isOk())
+    return status;
+  if (value.size() != size)
+    return error(DDPHOOK_DATA_LOSS,
+                 "ddphook_broadcast: expected a part of %zu bytes, but got %zu",
+                 size, value.size());
+  std::memcpy(data, value.data(), size);
+  return Status::ok();
+}
+
+Status Context::sendChunks(char *data, size_t bytes, int root) {
+  const std::string base =
+      "broadcast/" + std::to_string(broadcastNumber++) + "/";
+  const size_t chunks = (bytes + chunkBytes - 1) / chunkBytes;
+  const bool isRoot = place.rank == root;
+  auto keyOf = [&](size_t chunk) { return base + std::to_string(chunk); };
+  auto sizeOf = [&](size_t chunk) {
+    return std::min(chunkBytes, bytes - chunk * chunkBytes);
+  };
+  auto send = [&](size_t chunk) {
+    return chunk == chunks
+               ? Status::ok()
+               : store->set(keyOf(chunk), std::string(data + chunk * chunkBytes,
+                                                      sizeOf(chunk)));
+  };
+  // The root is one message ahead; more would only take memory of rank 0.
+  if (isRoot)
+    DDPHOOK_RETURN_IF_ERROR(send(0));
   for (size_t chunk = 0; chunk < chunks; ++chunk) {
-    char *begin = data + chunk * chunkBytes;
-    size_t size = std::min(chunkBytes, bytes - chunk * chunkBytes);
-    std::string key = base + std::to_string(chunk), value;
-    if (isRoot) {
-      DDPHOOK_RETURN_IF_ERROR(store->set(key, std::string(begin, size)));
-    } else {
-      DDPHOOK_RETURN_IF_ERROR(store->get(key, deadline, &value));
-      if (value.size() != size)
-        return error(DDPHOOK_DATA_LOSS,
-                     "ddphook_broadcast: expected a part of %zu bytes, but got "
-                     "%zu",
-                     size, value.size());
-      std::memcpy(begin, value.data(), size);
-    }
-    if ((chunk + 1) % chunksInFlight != 0 && chunk + 1 != chunks)
-      continue;
-    DDPHOOK_RETURN_IF_ERROR(
-        exchange->barrier("ddphook_broadcast (a part)", deadline));
-    for (; isRoot && oldest <= chunk; ++oldest)
-      DDPHOOK_RETURN_IF_ERROR(store->erase(base + std::to_string(oldest)));
-    deadline = Deadline::after(place.timeoutSeconds);
+    DDPHOOK_RETURN_IF_ERROR(isRoot ? send(chunk + 1)
+                                   : receiveChunk(keyOf(chunk), root,
+                                                  data + chunk * chunkBytes,
+                                                  sizeOf(chunk)));
+    DDPHOOK_RETURN_IF_ERROR(exchange->barrier(
+        "ddphook_broadcast (a part)", Deadline::after(place.timeoutSeconds)));
+    if (isRoot)
+      DDPHOOK_RETURN_IF_ERROR(store->erase(keyOf(chunk)));
   }
   return Status::ok();
 }
@@ -431,6 +458,5 @@ Status Context::broadcast(void *data, size_t bytes, int root) {
                    all[0].c_str(), other, all[other].c_str());
   if (place.worldSize == 1)
     return Status::ok();
-  return failIfFinal(
-      sendChunks(static_cast<char *>(data), bytes, place.rank == root));
+  return failIfFinal(sendChunks(static_cast<char *>(data), bytes, root));
 }

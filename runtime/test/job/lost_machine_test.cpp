@@ -22,6 +22,7 @@
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -50,12 +51,16 @@ struct Job {
   std::string name;
   /// Rank `victim` is cut off from all others, or only from `other`; -1: none.
   int victim, other;
-  /// What a rank does once it has joined, usually until it fails.
+  /// What a rank does once it has joined and loaded its module, usually until
+  /// it fails; empty if it cannot do that.
   Work work;
   /// What all ranks say.
   std::string expected;
   /// How many ranks join.
   int joining = world;
+  double deadline = farDeadline;
+  /// The rank that no other one can connect to.
+  int unreachable = -1;
 };
 
 int portOf(int (*name)(int, sockaddr *, socklen_t *), int socket) {
@@ -90,6 +95,9 @@ void dropWhatComesIn(int socket) {
                    sizeof(program)) != 0)
     std::abort();
 }
+
+/// Nobody can connect to this process.
+bool isUnreachable = false;
 
 /// Cuts this rank's ends of connections once all ranks have begun.
 void cut(const Job &job, int rank, Shared &shared) {
@@ -146,10 +154,11 @@ std::string runRank(const Job &job, int rank, int port, Shared &shared) {
         sleepMs(10);
       begin();
     });
+  isUnreachable = rank == job.unreachable;
   TestModule module(Collectives{{kElements}});
   setStates(module, powersgdStates());
   const std::string result =
-      withModule(jobOptions(rank, world, port, "gloo", farDeadline), module,
+      withModule(jobOptions(rank, world, port, "gloo", job.deadline), module,
                  [&](ddphook_context_t *context) {
                    begin();
                    return job.work(rank, context, module);
@@ -223,6 +232,20 @@ std::string isStoppedForLong(int rank, ddphook_context_t *context,
   return show(ddphook_broadcast(context, data.data(), 4 * kElements, 0));
 }
 
+/// Each of rank 0's connections moves a megabyte a second, and the deadline is
+/// shorter than a broadcast takes over them.
+std::string broadcastsSlowly(int rank, ddphook_context_t *context,
+                             TestModule &) {
+  if (rank == 0)
+    for (const Connection &connection : connections()) {
+      const uint32_t bytesPerSecond = 1 << 20;
+      ::setsockopt(connection.socket, SOL_SOCKET, SO_MAX_PACING_RATE,
+                   &bytesPerSecond, sizeof(bytesPerSecond));
+    }
+  std::vector<char> data(14 << 20, 1);
+  return show(ddphook_broadcast(context, data.data(), data.size(), 0));
+}
+
 const std::string silence = ": nothing has come from 127.0.0.1:";
 const std::string lost = " was lost" + silence;
 const Job kJobs[] = {
@@ -232,15 +255,24 @@ const Job kJobs[] = {
     {"Broadcasts", 2, -1, broadcasts, lost},
     {"Saves", 1, -1, saves, lost},
     {"Joining", 1, -1, {}, lost, 2},
+    {"Loading", -1, -1, {}, "rank 1, at 127.0.0.1 ", world, 20, 1},
     {"OneLink", 1, 2, steps, "the connection between rank "},
     {"Computing", -1, -1, computesForLong, "OK"},
     {"Stopped", -1, -1, isStoppedForLong, "OK"},
+    {"SlowLink", -1, -1, broadcastsSlowly, "OK", world, 10},
 };
 
 } // namespace
 
-/// Nobody waits for the deadline of a peer whose machine is gone, and everybody
-/// for one that is there.
+/// What the runtime calls in this program.
+extern "C" int listen(int socket, int backlog) noexcept {
+  if (isUnreachable)
+    dropWhatComesIn(socket);
+  return static_cast<int>(::syscall(SYS_listen, socket, backlog));
+}
+
+/// Nobody waits until the deadline for a peer whose machine is gone, but
+/// everybody does for one that is there.
 TEST(LostMachine, IsKnownInAllThatAJobDoes) {
   constexpr int jobs = std::size(kJobs);
   auto *shared = static_cast<Shared *>(

@@ -32,7 +32,9 @@ public:
   PeerMesh(const PeerMeshOptions &options, Store &store,
            std::vector<FileDescriptor> &sockets)
       : options(options), store(store), sockets(sockets),
-        deadline(Deadline::after(options.timeoutSeconds)) {}
+        deadline(Deadline::after(innerSeconds(options.timeoutSeconds))),
+        connecting(Deadline::after(
+            innerSeconds(innerSeconds(options.timeoutSeconds)))) {}
 
   Status connect();
 
@@ -58,6 +60,9 @@ private:
   Store &store;
   std::vector<FileDescriptor> &sockets;
   const Deadline deadline;
+  /// For reaching a peer: a rank that cannot knows why, and one that is waited
+  /// for in vain does not.
+  const Deadline connecting;
 };
 
 std::string encodeRank(int rank) {
@@ -154,10 +159,10 @@ Status PeerMesh::tryToConnect(int peer, const sockaddr_storage &address,
   FileDescriptor socket;
   DDPHOOK_RETURN_IF_ERROR(
       ddphook::connectTo(reinterpret_cast<const sockaddr *>(&address), size,
-                         deadline, options.interrupt, &socket));
+                         connecting, options.interrupt, &socket));
   setControlOptions(socket.get());
   DDPHOOK_RETURN_IF_ERROR(proveOn(socket.get(), credentials(peer),
-                                  encodeRank(options.place.rank), deadline,
+                                  encodeRank(options.place.rank), connecting,
                                   options.interrupt));
   sockets[static_cast<size_t>(peer)] = std::move(socket);
   return Status::ok();
@@ -172,7 +177,7 @@ Status PeerMesh::connectTo(int peer) {
            (cause.isOk() ? "" : " (" + cause.message() + ")");
   });
   DDPHOOK_RETURN_IF_ERROR(options.place.getFrom(
-      peer, store, keyOf(peer), deadline, options.timeoutSeconds, &text));
+      peer, store, keyOf(peer), connecting, options.timeoutSeconds, &text));
   sockaddr_storage address;
   socklen_t size = decodeAddress(text, options.address, &address);
   if (size == 0)
@@ -194,8 +199,8 @@ Status PeerMesh::connectTo(int peer) {
         (status.code() != DDPHOOK_DEADLINE_EXCEEDED &&
          cause.code() != DDPHOOK_BAD_ENVIRONMENT))
       cause = status;
-  } while (pauseBefore(deadline, options.interrupt, /*seconds=*/0.05));
-  if (!deadline.expired())
+  } while (pauseBefore(connecting, options.interrupt, /*seconds=*/0.05));
+  if (!connecting.expired())
     return error(DDPHOOK_ABORTED, "interrupted");
   return error(DDPHOOK_DEADLINE_EXCEEDED,
                "%s, at %s, could not be reached within %g s: %s",

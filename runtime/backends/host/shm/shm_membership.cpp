@@ -220,7 +220,7 @@ Status ShmMembership::join(Store &store, const std::string &key,
                            const std::atomic<bool> *isAborted) {
   if (size == 1)
     return Status::ok();
-  startClock();
+  deadline = Deadline::after(innerSeconds(timeoutSeconds));
   joiningAborted = isAborted;
   Status exchanged = exchangeSegment(store, key);
   if (!exchanged.isOk()) {
