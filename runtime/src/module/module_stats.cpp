@@ -9,6 +9,7 @@
 //===----------------------------------------------------------------------===//
 #include "module/module.h"
 
+#include "base/file_size_signal.h"
 #include "base/log.h"
 #include "job/context.h"
 #include "kernels/kernels.h"
@@ -289,6 +290,7 @@ void ddphook_module::countCompression(int32_t bucket, int64_t before,
   int64_t first = firstCompressed.emplace(bucket, iteration).first->second;
   if ((iteration - first) % frequency != 0)
     return;
+  const NoFileSizeSignal noSignal;
   std::fprintf(stderr,
                "ddphook: bucket %s, iteration %lld: %lld elements sent as %lld "
                "(rate %.2f)\n",

@@ -18,7 +18,6 @@
 #include <fcntl.h>
 #include <filesystem>
 #include <optional>
-#include <poll.h>
 #include <sys/file.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
@@ -48,6 +47,14 @@ struct Fault {
 thread_local Fault *armed = nullptr;
 /// Whether the file system lacks flock(2), from the next job on.
 bool hasNoLocks = false;
+
+/// What system calls of this thread did to the disk, once it points somewhere.
+thread_local std::string *calls = nullptr;
+
+void record(const std::string &what) {
+  if (calls)
+    *calls += what + "\n";
+}
 
 template <typename Function>
 int callWithFault(Function &&call) {
@@ -81,6 +88,10 @@ int callWithFault(Function &&call) {
 
 extern "C" {
 int fsync(int file) {
+  struct stat attributes;
+  record(::fstat(file, &attributes) == 0 && S_ISDIR(attributes.st_mode)
+             ? "sync the directory"
+             : "sync a file");
   return callWithFault([&] { return ::syscall(SYS_fsync, file); });
 }
 int ftruncate(int file, off_t size) noexcept {
@@ -95,17 +106,22 @@ int flock(int file, int operation) noexcept {
   });
 }
 int rename(const char *from, const char *to) noexcept {
+  const std::string name = std::filesystem::path(to).filename();
+  record(name.find(".pending-") == std::string::npos ? "replace " + name
+                                                     : "name a file");
   return callWithFault([&] {
     return ::syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, 0);
   });
 }
 int linkat(int fromDirectory, const char *from, int toDirectory, const char *to,
            int flags) noexcept {
+  record("name a file");
   return callWithFault([&] {
     return ::syscall(SYS_linkat, fromDirectory, from, toDirectory, to, flags);
   });
 }
 int unlink(const char *path) noexcept {
+  record("remove " + std::filesystem::path(path).filename().string());
   return callWithFault(
       [&] { return ::syscall(SYS_unlinkat, AT_FDCWD, path, 0); });
 }
@@ -134,8 +150,6 @@ public:
     for (int rank = 0; rank < world; ++rank)
       kill(rank);
   }
-  BackgroundJob(const BackgroundJob &) = delete;
-  BackgroundJob &operator=(const BackgroundJob &) = delete;
 
   pid_t process(int rank) const { return processes[rank]; }
   void kill(int rank) {
@@ -184,8 +198,6 @@ public:
     ::close(arrived[0]);
     ::close(released[1]);
   }
-  StalledSave(const StalledSave &) = delete;
-  StalledSave &operator=(const StalledSave &) = delete;
 
   void release() {
     const char byte = 0;
@@ -523,6 +535,26 @@ TEST_F(CheckpointFenceTest, TheManifestMayBeLost) {
     return expectLoaded(1);
   }
   FAIL() << texts[0];
+}
+
+/// What survives a power failure depends on that order.
+TEST_F(CheckpointFenceTest, TheOrderOfSystemCalls) {
+  expectSaved(1);
+  const std::string leftover = "s.1.pending-00000000000000ab";
+  directory.write(leftover, "of a save that was interrupted");
+  const std::vector<std::string> texts = runJob(world, [&](StateModule &m) {
+    std::string text;
+    calls = &text;
+    const std::string status = save(m, 2);
+    calls = nullptr;
+    return text + status;
+  });
+  const std::string file = "sync a file\nname a file\nsync the directory\n";
+  EXPECT_EQ(texts[0], "name a file\n" + file +
+                          "sync a file\nreplace s.manifest.json\n"
+                          "sync the directory\nreplace s.0\nOK");
+  EXPECT_EQ(texts[1], file + "remove " + leftover + "\nreplace s.1\nOK");
+  expectTidy();
 }
 
 /// Two jobs save all the time, and are killed.
