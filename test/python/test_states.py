@@ -3,6 +3,7 @@
 """States: checkpoints, other buckets, and what PyTorch's state becomes."""
 
 import io
+import logging
 import pickle
 
 import pytest
@@ -23,43 +24,74 @@ def through_a_file(value):
     return torch.load(file, weights_only=True)
 
 
-def _resume(rank, hook, options, before, after):
-    """Ten steps, and four and six with a file in between, give the same bits."""
+def _resume(rank, hook, options, before, after, optimizer=False):
+    """Ten steps, and four and six with a file in between, give the same bits.
+
+    The file is loaded twice, and the second time from what the first has left.
+    """
     import ddphook.torch
 
+    def register(model):
+        given = dict(options)
+        if optimizer:
+            given["optimizer"] = torch.optim.SGD(model.parameters(), lr=0.05)
+        return ddphook.torch.register(model, hook, **given)
+
+    def train(model, steps, first=0):
+        return models.train(model, rank, steps, first=first, lr=0 if optimizer else 0.05)
+
     whole = models.make("mlp", rank, **before)
-    with ddphook.torch.register(whole, hook, **options):
-        expected = models.train(whole, rank, 10)
+    with register(whole):
+        expected = train(whole, 10)
 
     first = models.make("mlp", rank, **before)
-    with ddphook.torch.register(first, hook, **options) as handle:
-        got = models.train(first, rank, 4)
+    with register(first) as handle:
+        got = train(first, 4)
         saved = through_a_file(handle.state_dict())
     parameters = first.module.state_dict()
     second = models.make("mlp", rank, **after)
     second.module.load_state_dict(parameters)
-    with ddphook.torch.register(second, hook, **options) as handle:
+    with register(second) as handle:
         handle.load_state_dict(saved)
-        got += models.train(second, rank, 6, first=4)
-    models.check_equal(got, expected, hook)
+        handle.load_state_dict(handle.state_dict())
+        got += train(second, 6, first=4)
+    models.check_equal(got, expected, (hook, options))
 
 
 SMALL, ONE = {"bucket_cap_mb": 0.02}, {"bucket_cap_mb": 100}
-# The only DDP that has the same buckets in its first step as in all others.
+# A DDP that has the same buckets in its first step as in all others.
 FIXED = {"find_unused_parameters": True, **SMALL}
+# The results of all hooks depend on buckets if there are more than two ranks: in
+# which order these add an element.
+HOOKS = {
+    "allreduce": {},
+    "int8": {"error_feedback": True},
+    "int4": {"rounding": "stochastic"},
+    "fp8": {},
+    "topk": {},
+    "powersgd": OPTIONS,
+    # Numbers are drawn in a step, bucket by bucket.
+    "powersgd without a warm start": {**OPTIONS, "warm_start": False},
+    "batched_powersgd": OPTIONS,
+}
 
 
-def _resume_all(rank):
-    _resume(rank, "powersgd", OPTIONS, ONE, ONE)
+def _resume_hooks(rank):
+    for name, options in HOOKS.items():
+        _resume(rank, name.partition(" ")[0], options, SMALL, SMALL)
+
+
+def _resume_others(rank):
+    _resume(rank, "powersgd", {**OPTIONS, "start_powerSGD_iter": 6}, SMALL, SMALL)
+    _resume(rank, "int4", {"exempt": "bias"}, SMALL, SMALL)
+    for option in ("gradient_as_bucket_view", "static_graph"):
+        given = {**SMALL, option: True}
+        _resume(rank, "int4", {}, given, given)
+    _resume(rank, "int4", {}, FIXED, FIXED)
+    _resume(rank, "int8", {}, SMALL, SMALL, optimizer=True)
+    # What two ranks do with matrices does not depend on buckets.
     _resume(rank, "powersgd", OPTIONS, SMALL, ONE)
     _resume(rank, "powersgd", OPTIONS, ONE, SMALL)
-    _resume(rank, "powersgd", {**OPTIONS, "start_powerSGD_iter": 6}, SMALL, SMALL)
-    # Numbers that are drawn in a step, bucket by bucket, need the same buckets.
-    cold = {**OPTIONS, "warm_start": False}
-    _resume(rank, "powersgd", cold, FIXED, FIXED)
-    # So do blocks that begin with a bucket.
-    _resume(rank, "int8", {"error_feedback": True}, FIXED, FIXED)
-    _resume(rank, "int4", {}, FIXED, FIXED)
 
 
 def _foreign(rank):
@@ -78,14 +110,17 @@ def test_pytorchs_state_of_another_hook():
     ranks.run(2, _foreign)
 
 
-def test_resuming_in_the_same_and_in_other_buckets():
-    ranks.run(2, _resume_all)
+def test_resuming_gives_the_bits_of_a_run_without_a_stop():
+    ranks.run(3, _resume_hooks)
+
+
+def test_resuming_with_other_models_and_in_other_buckets():
+    ranks.run(2, _resume_others)
 
 
 def _batched(rank):
     import ddphook.torch
 
-    _resume(rank, "batched_powersgd", OPTIONS, FIXED, FIXED)
     # The error's parts belong to the bucket as a whole.
     ddp = models.make("mlp", rank, **ONE)
     with ddphook.torch.register(ddp, "batched_powersgd", **OPTIONS) as handle:
@@ -137,6 +172,8 @@ def _wrong_states(rank):
         strange["states"]["powersgd.iter"]["nobody"] = torch.ones(1)
         for values in partial["states"].values():
             values.pop("0.bias", None)
+        for names in partial["buckets"]:
+            names[:] = [name for name in names if name != "0.bias"]
         for wrong, text in (
             ({}, "format"),
             ({**good, "hook": "hook=fp16"}, "hook=fp16"),
@@ -155,12 +192,76 @@ def _wrong_states(rank):
         for role, values in good["states"].items():
             for name, value in values.items():
                 assert torch.equal(again[role][name], value)
-        # Error feedback of another rank is not this one's.
-        handle.load_state_dict({**good, "rank": 1 - rank})
+        other = through_a_file(good)
+        other["buckets"] = [["0.weight"]] * rank + other["buckets"]
+        with pytest.raises(ddphook.PlanMismatchError):
+            handle.load_state_dict(other)
 
 
 def test_wrong_states():
     ranks.run(2, _wrong_states)
+
+
+def _of_another_rank(rank):
+    """Error feedback of another rank is not this one's, nor is what is there."""
+    import ddphook.torch
+
+    said = io.StringIO()
+    logging.getLogger("ddphook").addHandler(logging.StreamHandler(said))
+    for hook, options in (("powersgd", OPTIONS), ("int4", {})):
+        ddp = models.make("mlp", rank, **SMALL)
+        with ddphook.torch.register(ddp, hook, **options) as handle:
+            models.train(ddp, rank, 6)
+            good = through_a_file(handle.state_dict())
+            parameters = {k: v.clone() for k, v in ddp.module.state_dict().items()}
+            histories = []
+            for is_mine in (True, False):
+                models.train(ddp, rank, 2, first=6)
+                ddp.module.load_state_dict(parameters)
+                state = through_a_file(good)
+                errors = state["states"][f"{hook}.error"].values()
+                assert any(error.any() for error in errors)
+                if is_mine:
+                    for error in errors:
+                        error.zero_()
+                else:
+                    state["rank"] = 1 - rank
+                assert said.getvalue() == ""
+                handle.load_state_dict(state)
+                histories.append(models.train(ddp, rank, 2, first=6))
+            models.check_equal(*histories, hook)
+        assert f"{hook}.error begin at zero" in said.getvalue()
+        said.truncate(0)
+        said.seek(0)
+
+
+def test_the_state_of_another_rank():
+    ranks.run(2, _of_another_rank)
+
+
+def _frozen(rank):
+    """Parameters that are frozen for a while keep their states."""
+    import ddphook.torch
+
+    for hook, options in (("powersgd", OPTIONS), ("int4", {}), ("topk", {})):
+        ddp = models.make("mlp", rank, **SMALL)
+        with ddphook.torch.register(ddp, hook, **options) as handle:
+            models.train(ddp, rank, 5)
+            frozen = ddp.module[0].bias
+            frozen.requires_grad_(False)
+            good = handle.state_dict()
+            handle.load_state_dict(good)
+            again = handle.state_dict()
+            assert again["buckets"] == good["buckets"]
+            for role, values in good["states"].items():
+                for name, value in values.items():
+                    assert torch.equal(again["states"][role][name], value)
+            frozen.requires_grad_(True)
+            models.train(ddp, rank, 1, first=5)
+
+
+def test_frozen_parameters():
+    ranks.run(2, _frozen)
 
 
 def _from_pytorch(rank):

@@ -69,6 +69,9 @@ class Device(Protocol):
     ) -> None:
         """Runs a module, or puts it into the device's queue."""
 
+    def copy(self, copies: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> None:
+        """Copies the second array of each pair to the first one, after all runs."""
+
     def new_future(self) -> torch.futures.Future[torch.Tensor]:
         """One that `finish` completes."""
 
@@ -118,6 +121,10 @@ class Host:
         self, module: _runtime.Module, arrays: Sequence[torch.Tensor], begun: None
     ) -> None:
         module.run([array.data_ptr() for array in arrays])
+
+    def copy(self, copies: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> None:
+        for to, source in copies:
+            to.copy_(source)
 
     def new_future(self) -> torch.futures.Future[torch.Tensor]:
         return torch.futures.Future()
@@ -220,6 +227,11 @@ class Cuda:
     ) -> None:
         self._stream.wait_event(begun)
         module.run([array.data_ptr() for array in arrays])
+
+    def copy(self, copies: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> None:
+        with torch.cuda.stream(self._stream):
+            for to, source in copies:
+                to.copy_(source)
 
     def new_future(self) -> torch.futures.Future[torch.Tensor]:
         return torch.futures.Future(devices=[self.memory])

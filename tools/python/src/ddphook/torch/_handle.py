@@ -21,6 +21,7 @@ from ddphook.torch._device import Device
 from ddphook.torch._hooks import Hook
 from ddphook.torch._modules import Modules, common_parts
 from ddphook.torch._optimizer import Optimizer
+from ddphook.torch._order import Bucket, Order, regroup
 from ddphook.torch._rendezvous import Meeting
 from ddphook.torch._rules import Rule
 from ddphook.torch._worker import Worker
@@ -51,12 +52,24 @@ class Handle:
         self._names = {
             parameter: name for name, parameter in model.module.named_parameters()
         }
+        self._reduced = {
+            parameter
+            for name, parameter in model.module.named_parameters()
+            if name not in model.parameters_to_ignore
+        }
         self._model = weakref.ref(model)
         self._meeting = meeting
         self._process = os.getpid()
         self._error: BaseException | None = None
         self._closed = False
         self._loads = 0
+        # DDP's final buckets; those of the step under way; and those of the states
+        # that were loaded, until DDP has its final ones.
+        self._order: Order = []
+        self._step_order: Order = []
+        self._first_order: Order = []
+        self._planned: Order | None = None
+        self._held: list[tuple[Bucket, torch.futures.Future[torch.Tensor], Any]] = []
         self._worker = Worker()
         try:
             context = self._worker.call(lambda: _device.join(self._meeting, device))
@@ -113,20 +126,79 @@ class Handle:
         # PyTorch's types call them tensors.
         parameters: list[Any] = bucket.parameters()
         names = [self._names[parameter] for parameter in parameters]
-        arrays: list[torch.Tensor] = [buffer]
+        given = Bucket(bucket.index(), names, parameters, gradients, buffer)
+        if given.index == 0:
+            self._held, self._step_order = [], []
+        self._step_order.append(names)
+        if bucket.is_last() and self._has_final_buckets():
+            self._order = self._step_order
+        if self._planned is None or self._has_final_buckets():
+            self._planned = None
+            return self._start(given)
+        return self._hold(given, bucket.is_last())
+
+    def _start(self, given: Bucket) -> torch.futures.Future[torch.Tensor]:
+        arrays: list[torch.Tensor] = [given.buffer]
         rules: list[Rule | None] = []
         if self._optimizer is not None:
-            arrays += self._optimizer.arrays(parameters)
-            rules = self._optimizer.rules(parameters)
-        if buffer.numel() == 0:
+            arrays += self._optimizer.arrays(given.parameters)
+            rules = self._optimizer.rules(given.parameters)
+        if given.buffer.numel() == 0:
             empty = self._device.new_future()
-            self._device.finish(empty, buffer)
+            self._device.finish(empty, given.buffer)
             return empty
-        layout = _bucket.Layout.of(bucket.index(), names, gradients, rules)
-        updated = [parameter for parameter, rule in zip(parameters, rules) if rule]
+        layout = _bucket.Layout.of(given.index, given.names, given.gradients, rules)
+        updated = [p for p, rule in zip(given.parameters, rules) if rule]
         # From here on autograd refuses parameters that it has saved before.
         torch.autograd.graph.increment_version(updated)
         return self._reduce(layout, arrays)
+
+    def _hold(
+        self, given: Bucket, is_last: bool
+    ) -> torch.futures.Future[torch.Tensor]:
+        """Keeps a bucket, before DDP has its final ones, until all of them are there.
+
+        Then they are reduced in the order of the states that were loaded.
+        """
+        device = self._device
+        held = device.new_future()
+        self._held.append((given, held, device.begin([given.buffer])))
+        if is_last:
+            self._start_held()
+
+        def value_or_raise(
+            future: torch.futures.Future[torch.Tensor],
+        ) -> torch.Tensor:
+            if self._error is not None:
+                raise self._error
+            return future.value()
+
+        return held.then(value_or_raise)
+
+    def _start_held(self) -> None:
+        assert self._planned is not None
+        device, held = self._device, self._held
+        for _, _, begun in held:
+            device.wait(begun)
+        # A rank that has joined is not told when DDP makes its final buckets.
+        self._first_order = self._first_order or self._step_order
+        is_first = self._step_order == self._first_order
+        order = self._planned if is_first else self._step_order
+        buckets, copies = regroup([given for given, _, _ in held], order)
+        self._held = []
+        for made in buckets:
+            self._start(made)
+
+        def put_back() -> None:
+            try:
+                if self._error is None:
+                    device.copy(copies)
+            except BaseException as error:  # noqa: BLE001 - backward() raises it.
+                self._error = self._error or error
+            for given, future, _ in held:
+                device.finish(future, given.buffer)
+
+        self._worker.post(put_back)
 
     def statistics(self) -> dict[str, int]:
         """Counters of this rank since the hook was registered.
@@ -153,6 +225,7 @@ class Handle:
             For ``torch.save``. ``"states"`` has, for each role
             (``"powersgd.error"``), a tensor for each parameter's name; for
             ``batched_powersgd``, for the tuple of all names of a bucket.
+            ``"buckets"`` has the names of each of DDP's final buckets.
         """
         self._check_usable()
         self._finish()
@@ -162,18 +235,21 @@ class Handle:
             "rank": self._meeting.rank,
             "world_size": self._meeting.world_size,
             "states": self._worker.call(self._modules.states),
+            "buckets": self._planned or self._order,
         }
 
     def load_state_dict(self, state: Any) -> None:
         """Continues where a ``state_dict()`` or PyTorch's state was.
 
-        Collective: all ranks call it, between steps.
+        Collective: all ranks call it, between steps. What the state does not have
+        begins anew.
 
         Parameters
         ----------
         state
-            What ``state_dict()`` returned on this rank; or a
-            ``PowerSGDState`` or ``PostLocalSGDState`` of PyTorch's, whose
+            What ``state_dict()`` returned on this rank. Of another rank, or
+            another number of ranks, it is loaded without error feedback, of which
+            the logger ``ddphook`` warns. Or a ``PowerSGDState`` or ``PostLocalSGDState`` of PyTorch's, whose
             counter and generator go over, and whose errors and factors do where
             DDP has the same buckets again.
 
@@ -201,23 +277,16 @@ class Handle:
                 f"expected states of '{self.hook}', but got '{state.get('hook')}'"
             )
         parts = {role: dict(values) for role, values in state["states"].items()}
-        expected = {name for p, name in self._names.items() if p.requires_grad}
-        different = sorted(_states.names(parts) ^ expected)
-        if parts and different:
-            has = "lacks" if different[0] in expected else "has"
-            raise InvalidArgumentError(
-                "expected states of the model's parameters, but the state "
-                f"{has} '{different[0]}'"
-            )
+        order = state.get("buckets") or []
+        self._check_names(_states.names(parts).union(*order))
         mine = (self._meeting.rank, self._meeting.world_size)
         if (state["rank"], state["world_size"]) != mine:
-            parts = {
-                role: values
-                for role, values in parts.items()
-                if not _states.is_per_rank(role)
-            }
-        self._check_common(parts)
+            own = _states.without_errors(parts)
+            _states.warn_of_errors(parts.keys() - own.keys())
+            parts = own
+        self._check_common(parts, order)
         self._worker.call(self._modules.place, parts)
+        self._planned = order or None
 
     def close(self) -> None:
         """Leaves the job and frees all memory. May be called twice.
@@ -313,10 +382,25 @@ class Handle:
                 f"when the hook was registered, but got some on {buffer.device}"
             )
 
-    def _check_common(self, parts: _states.Parts) -> None:
+    def _check_names(self, given: set[str]) -> None:
+        """Checks of which parameters states are, if they are of any.
+
+        Those that are frozen now may have some: DDP reduces what was not frozen when
+        it was made.
+        """
+        expected = {self._names[p] for p in self._reduced if p.requires_grad}
+        strange = given - set(self._names.values())
+        for has, names in ("has", strange), ("lacks", expected - given):
+            if given and names:
+                raise InvalidArgumentError(
+                    "expected states of the model's parameters, but the state "
+                    f"{has} '{min(names)}'"
+                )
+
+    def _check_common(self, parts: _states.Parts, order: Order | None = None) -> None:
         self._loads += 1
         name = f"states for load {self._loads}"
-        self._meeting.check_equal(name, _states.digest(parts))
+        self._meeting.check_equal(name, _states.digest(parts, order))
 
     def _has_final_buckets(self) -> bool:
         model = self._model()

@@ -124,13 +124,22 @@ class Modules:
         return parts
 
     def place(self, parts: _states.Parts) -> None:
-        """Gives parts to the modules that are loaded, and keeps the others."""
-        _states.merge(self._waiting, parts)
+        """Keeps parts for modules that begin anew with them, and with nothing else.
+
+        Raises
+        ------
+        InvalidArgumentError
+            A part has another number of elements; nothing has changed.
+        """
+        for module in self._loaded.values():
+            _states.check(module, parts)
+        for layout in list(self._loaded):
+            self._unload(layout)
+        self._waiting = {role: dict(values) for role, values in parts.items()}
         self._foreign = {}
+        self._generator = None
         for words in parts.get(_states.GENERATOR_ROLE, {}).values():
             self._generator = words
-        for layout, module in self._loaded.items():
-            _states.write(module, self._take(layout))
 
     def adopt(self, state: Any, names: list[str]) -> None:
         """Takes over a state of PyTorch's for the parameters of these names."""
@@ -170,10 +179,13 @@ class Modules:
     def _retire(self, layout: _bucket.Layout) -> None:
         """Unloads the modules of buckets that DDP no longer has."""
         for old in [old for old in self._loaded if set(old.names) & set(layout.names)]:
-            module = self._loaded.pop(old)
-            _states.merge(self._waiting, _states.read(module))
-            add_counters(self._retired, module.statistics())
-            module.unload()
+            _states.merge(self._waiting, _states.read(self._loaded[old]))
+            self._unload(old)
+
+    def _unload(self, layout: _bucket.Layout) -> None:
+        module = self._loaded.pop(layout)
+        add_counters(self._retired, module.statistics())
+        module.unload()
 
     def _begin(self, layout: _bucket.Layout, module: _runtime.Module) -> None:
         """Gives a new module the states that it goes on with."""

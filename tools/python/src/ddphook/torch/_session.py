@@ -275,6 +275,9 @@ class Session:
             self._checks += 1
             name = f"states of module {self._checks}"
             self._meeting.check_equal(name, _states.digest(parts))
+            if parts:
+                _states.check(module, parts)
+                _states.clear_errors(module)
             _states.write(module, parts)
 
     def _check_process(self) -> None:
@@ -333,12 +336,12 @@ class Sessions:
         if not isinstance(state, dict) or state.get("format") != _FORMAT:
             raise InvalidArgumentError(f"expected a state of the format '{_FORMAT}'")
         is_mine = (state["rank"], state["world_size"]) == self._rank
+        dropped: set[str] = set()
         for owner, text, pipeline, parts in state["modules"]:
-            self._waiting[Key(owner, text, pipeline)] = {
-                role: values
-                for role, values in parts.items()
-                if is_mine or not _states.is_per_rank(role)
-            }
+            own = parts if is_mine else _states.without_errors(parts)
+            dropped |= parts.keys() - own.keys()
+            self._waiting[Key(owner, text, pipeline)] = own
+        _states.warn_of_errors(dropped)
         for session in self._opened.values():
             session.place()
 

@@ -12,13 +12,16 @@ Nothing here is collective, or may run beside a step of the module.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+import logging
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
 
 from ddphook import _runtime
 from ddphook._errors import InvalidArgumentError
+
+_log = logging.getLogger("ddphook")
 
 # role -> name of a parameter, or a tuple of names that share a value -> value
 Parts = dict[str, dict[Any, torch.Tensor]]
@@ -52,19 +55,40 @@ def write(module: _runtime.Module, parts: Parts) -> None:
     Raises
     ------
     InvalidArgumentError
-        A part has another number of elements; states before it are written.
+        As `check` says.
     """
+    check(module, parts)
     for state, memory in _memory(module, changes=True):
         given = parts.get(state["role"], {})
         for key, piece in _pieces(state, memory):
-            if key not in given:
-                continue
-            if given[key].numel() != piece.numel():
+            if key in given:
+                piece.copy_(given[key].reshape(piece.shape))
+
+
+def check(module: _runtime.Module, parts: Parts) -> None:
+    """Checks that parts fit a module.
+
+    Raises
+    ------
+    InvalidArgumentError
+        A part has another number of elements.
+    """
+    for state in module.plan["states"]:
+        size = state["bytes"] // _DTYPES[state["dtype"]].itemsize
+        given = parts.get(state["role"], {})
+        for key, piece in _pieces(state, torch.empty(size, device="meta")):
+            if key in given and given[key].numel() != piece.numel():
                 raise InvalidArgumentError(
                     f"expected {piece.numel()} elements of {state['role']} for "
                     f"{key!r}, but got {given[key].numel()}"
                 )
-            piece.copy_(given[key].reshape(piece.shape))
+
+
+def clear_errors(module: _runtime.Module) -> None:
+    """Sets error feedback to what it is in a new job."""
+    for state, memory in _memory(module, changes=True):
+        if is_per_rank(state["role"]):
+            memory.zero_()
 
 
 def merge(into: Parts, parts: Parts) -> None:
@@ -76,6 +100,21 @@ def merge(into: Parts, parts: Parts) -> None:
 def is_per_rank(role: str) -> bool:
     """Whether ranks have values of their own: errors alone, whatever the hook."""
     return role.rpartition(".")[2] in _ERRORS
+
+
+def without_errors(parts: Parts) -> Parts:
+    """What another rank, or a job of another size, has in common with this one."""
+    return {role: values for role, values in parts.items() if not is_per_rank(role)}
+
+
+def warn_of_errors(roles: Iterable[str]) -> None:
+    """Says that error feedback of another rank was not loaded."""
+    if roles:
+        _log.warning(
+            "the states are of another rank or another number of ranks: "
+            "%s begin at zero",
+            ", ".join(sorted(roles)),
+        )
 
 
 def select(parts: Parts, names: set[str]) -> Parts:
@@ -168,9 +207,9 @@ def set_generator(module: _runtime.Module, words: torch.Tensor) -> None:
         memory.copy_(words)
 
 
-def digest(parts: Parts) -> str:
-    """Differs where parts do that all ranks have in common."""
-    hasher = hashlib.sha256()
+def digest(parts: Parts, order: Any = None) -> str:
+    """Differs where parts do that all ranks have in common, or orders do."""
+    hasher = hashlib.sha256(repr(order or None).encode())
     for role in sorted(parts):
         if not is_per_rank(role):
             for key, value in sorted(parts[role].items(), key=lambda i: str(i[0])):

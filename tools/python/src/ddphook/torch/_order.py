@@ -1,0 +1,79 @@
+# Part of the ddphook project, under the Apache License v2.0 with LLVM
+# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Buckets in another order than DDP's.
+
+DDP makes its final buckets after its first step, in the order in which that has
+computed gradients. A job that goes on where another one was has made no step yet,
+but has to reduce in the other one's buckets: where blocks of a code begin, and in
+which order ranks add an element, depends on them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+Order = list[list[str]]  # Names of parameters, by bucket.
+
+
+@dataclasses.dataclass(frozen=True)
+class Bucket:
+    """Gradients that are reduced together.
+
+    Attributes
+    ----------
+    index
+        Its number in the step.
+    names, parameters, gradients
+        Of each parameter, in the bucket's order.
+    buffer
+        The gradients, one behind the other.
+    """
+
+    index: int
+    names: Sequence[str]
+    parameters: Sequence[Any]
+    gradients: Sequence[torch.Tensor]
+    buffer: torch.Tensor
+
+    def pieces(self) -> list[torch.Tensor]:
+        """The part of the buffer that each gradient has."""
+        return list(self.buffer.split([g.numel() for g in self.gradients]))
+
+
+Copies = list[tuple[torch.Tensor, torch.Tensor]]
+
+
+def regroup(buckets: Sequence[Bucket], order: Order) -> tuple[list[Bucket], Copies]:
+    """Copies the gradients of a step into buckets of this order.
+
+    Returns
+    -------
+    list of Bucket, list of pairs
+        The buckets; and the pieces of the given ones with those that they become
+        when the buckets are reduced. If the order does not fit, the given buckets
+        and nothing to copy.
+    """
+    gradients: dict[str, tuple[Any, torch.Tensor, torch.Tensor]] = {}
+    for bucket in buckets:
+        gradients.update(
+            zip(
+                bucket.names,
+                zip(bucket.parameters, bucket.gradients, bucket.pieces()),
+            )
+        )
+    if sorted(gradients) != sorted(name for names in order for name in names):
+        return list(buckets), []
+    regrouped: list[Bucket] = []
+    copies: Copies = []
+    for index, names in enumerate(order):
+        parameters, views, pieces = zip(*(gradients[name] for name in names))
+        if len({piece.dtype for piece in pieces}) > 1:
+            return list(buckets), []
+        made = Bucket(index, names, parameters, views, torch.cat(pieces))
+        regrouped.append(made)
+        copies += zip(pieces, made.pieces())
+    return regrouped, copies
