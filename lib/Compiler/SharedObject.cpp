@@ -15,6 +15,7 @@
 #include "llvm/Support/FileSystem.h"
 #include "llvm/Support/FileUtilities.h"
 #include "llvm/Support/MemoryBuffer.h"
+#include "llvm/Support/Path.h"
 #include "llvm/Support/Program.h"
 #include "llvm/Support/raw_ostream.h"
 
@@ -45,8 +46,13 @@ public:
   Error create(StringRef suffix, StringRef text) {
     int descriptor;
     if (std::error_code code =
-            sys::fs::createTemporaryFile("ddphook", suffix, descriptor, path))
-      return makeFileError(code, "cannot create a temporary file");
+            sys::fs::createTemporaryFile("ddphook", suffix, descriptor, path)) {
+      SmallString<128> directory;
+      sys::path::system_temp_directory(/*ErasedOnReboot=*/true, directory);
+      return makeFileError(code, "cannot create a temporary file in '" +
+                                     directory +
+                                     "' (TMPDIR names another directory)");
+    }
     remover.setFile(path);
     return writeTo(descriptor, path, text);
   }

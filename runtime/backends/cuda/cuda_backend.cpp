@@ -490,6 +490,7 @@ ddphook_backend_get(void) {
     table.struct_size = sizeof(table);
     table.abi_version = DDPHOOK_BACKEND_ABI_VERSION;
     table.name = "cuda";
+    table.agreed_options = CudaOptions::agreedNames();
     table.device_create = createDevice;
     table.device_destroy = destroyDevice;
     table.memory_alloc = allocate;

@@ -24,6 +24,7 @@ struct NumberOption {
   std::optional<int> CudaOptions::*member;
   int least;
   int most;
+  bool isAgreed; ///< All ranks have to give the same value.
 };
 
 struct WordOption {
@@ -34,24 +35,24 @@ struct WordOption {
 } // namespace
 
 static const NumberOption numberOptions[] = {
-    {"device", &CudaOptions::device, 0, INT_MAX},
-    {"compute_priority", &CudaOptions::computePriority, -100, 100},
-    {"comm_priority", &CudaOptions::commPriority, -100, 100},
-    {"register", &CudaOptions::registerMemory, 0, 1},
-    {"blocking", &CudaOptions::blocking, 0, 1},
-    {"roots", &CudaOptions::roots, 1, INT_MAX},
-    {"watchdog_ms", &CudaOptions::watchdogMs, 1, 60000},
-    {"min_ctas", &CudaOptions::minCtas, 1, 1024},
-    {"max_ctas", &CudaOptions::maxCtas, 1, 1024},
-    {"cga_cluster_size", &CudaOptions::cgaClusterSize, 0, 8},
-    {"split_share", &CudaOptions::splitShare, 0, 1},
-    {"traffic_class", &CudaOptions::trafficClass, 0, INT_MAX},
-    {"collnet", &CudaOptions::collnet, 0, 1},
-    {"cta_policy", &CudaOptions::ctaPolicy, 0, 2},
-    {"nvls_ctas", &CudaOptions::nvlsCtas, 1, 1024},
-    {"channels_per_net_peer", &CudaOptions::channelsPerNetPeer, 1, 1024},
-    {"nvlink_centric_sched", &CudaOptions::nvlinkCentricSched, 0, 1},
-    {"nthreads", &CudaOptions::nthreads, 1, 1024},
+    {"device", &CudaOptions::device, 0, INT_MAX, false},
+    {"compute_priority", &CudaOptions::computePriority, -100, 100, false},
+    {"comm_priority", &CudaOptions::commPriority, -100, 100, false},
+    {"register", &CudaOptions::registerMemory, 0, 1, true},
+    {"blocking", &CudaOptions::blocking, 0, 1, false},
+    {"roots", &CudaOptions::roots, 1, INT_MAX, true},
+    {"watchdog_ms", &CudaOptions::watchdogMs, 1, 60000, false},
+    {"min_ctas", &CudaOptions::minCtas, 1, 1024, true},
+    {"max_ctas", &CudaOptions::maxCtas, 1, 1024, true},
+    {"cga_cluster_size", &CudaOptions::cgaClusterSize, 0, 8, true},
+    {"split_share", &CudaOptions::splitShare, 0, 1, true},
+    {"traffic_class", &CudaOptions::trafficClass, 0, INT_MAX, false},
+    {"collnet", &CudaOptions::collnet, 0, 1, true},
+    {"cta_policy", &CudaOptions::ctaPolicy, 0, 2, true},
+    {"nvls_ctas", &CudaOptions::nvlsCtas, 1, 1024, true},
+    {"channels_per_net_peer", &CudaOptions::channelsPerNetPeer, 1, 1024, true},
+    {"nvlink_centric_sched", &CudaOptions::nvlinkCentricSched, 0, 1, true},
+    {"nthreads", &CudaOptions::nthreads, 1, 1024, true},
 };
 
 static const WordOption wordOptions[] = {
@@ -67,6 +68,19 @@ static std::string knownNames() {
   for (const WordOption &option : wordOptions)
     names += std::string(option.name) + ", ";
   return names.substr(0, names.size() - 2);
+}
+
+const char *CudaOptions::agreedNames() {
+  static const std::string names = [] {
+    std::string list;
+    for (const NumberOption &option : numberOptions)
+      if (option.isAgreed)
+        list += (list.empty() ? "" : ",") + std::string(option.name);
+    for (const WordOption &option : wordOptions)
+      list += std::string(",") + option.name;
+    return list;
+  }();
+  return names.c_str();
 }
 
 static Status parseNumber(const NumberOption &option, const std::string &value,

@@ -53,6 +53,9 @@ struct CudaOptions {
   std::string proto;
   std::optional<int> nthreads;
 
+  /// Those that all ranks have to give the same values, with commas in between.
+  static const char *agreedNames();
+
   /// INVALID_ARGUMENT names the entry that is wrong, and what is known.
   static Status parse(const std::string &text, CudaOptions *options);
 

@@ -144,11 +144,16 @@ static std::optional<Launch> readLaunch(VariableReader &reader,
     launch.localRank = reader.setting(names.localRank, 0);
   if (names.localSize)
     launch.localSize = reader.setting(names.localSize, 1);
-  if (launch.rank.value >= launch.worldSize.value)
-    reader.note(error(DDPHOOK_BAD_ENVIRONMENT,
-                      "expected %s to be below %s, but got %d and %d",
-                      names.rank, names.worldSize, launch.rank.value,
-                      launch.worldSize.value));
+  auto expectBelow = [&](const Setting &number, const Setting &count) {
+    if (number.value >= count.value)
+      reader.note(error(DDPHOOK_BAD_ENVIRONMENT,
+                        "expected %s to be below %s, but got %d and %d",
+                        number.variable, count.variable, number.value,
+                        count.value));
+  };
+  expectBelow(launch.rank, launch.worldSize);
+  if (launch.localRank && launch.localSize)
+    expectBelow(*launch.localRank, *launch.localSize);
   return launch;
 }
 
@@ -363,6 +368,18 @@ static Status chooseSecret(const VariableReader &reader, std::string *secret) {
   return Status::ok();
 }
 
+/// A name that errors, logs and traces print.
+static Status chooseNode(const VariableReader &reader, std::string *name) {
+  chooseText(nullptr, "DDPHOOK_NODE", reader, name);
+  if (std::any_of(name->begin(), name->end(), [](char c) {
+        return std::iscntrl(static_cast<unsigned char>(c));
+      }))
+    return error(DDPHOOK_BAD_ENVIRONMENT,
+                 "expected DDPHOOK_NODE to be a name without line feeds and "
+                 "other control characters");
+  return Status::ok();
+}
+
 static Status chooseTimeout(double option, const VariableReader &reader,
                             double *seconds) {
   if (option > 0) {
@@ -374,7 +391,9 @@ static Status chooseTimeout(double option, const VariableReader &reader,
     return Status::ok();
   char *end = nullptr;
   double value = std::strtod(text, &end);
-  if (end == text || *end != '\0' || !std::isfinite(value) || value <= 0)
+  // No white space, no hexadecimal digits and no words.
+  if (std::strspn(text, "0123456789.eE+-") != std::strlen(text) ||
+      end == text || *end != '\0' || !std::isfinite(value) || value <= 0)
     return error(DDPHOOK_BAD_ENVIRONMENT,
                  "expected DDPHOOK_TIMEOUT_S to be a number of seconds above "
                  "0, but got '%s'",
@@ -453,7 +472,7 @@ Status ddphook::findPlace(const ddphook_options_t *givenOptions,
                                           result->backend, &result->transport));
   chooseText(options.backend_options, "DDPHOOK_BACKEND_OPTIONS", reader,
              &result->backendOptions);
-  chooseText(nullptr, "DDPHOOK_NODE", reader, &result->nodeOverride);
+  DDPHOOK_RETURN_IF_ERROR(chooseNode(reader, &result->nodeOverride));
   for (const char *variable : {"SLURM_JOB_ID", "PMIX_NAMESPACE",
                                "TORCHELASTIC_RUN_ID", "DDPHOOK_RUN_ID"})
     chooseText(nullptr, variable, reader, &result->runId);

@@ -9,9 +9,11 @@
 #include "job/context.h"
 
 #include "backend/backend_loader.h"
+#include "base/packed_texts.h"
 #include "base/wait_scope.h"
 #include "job/processors.h"
 #include "job/rendezvous.h"
+#include "job/settings.h"
 #include "module/module.h"
 #include "store/absent_ranks.h"
 #include "store/handshake.h"
@@ -134,30 +136,36 @@ Status Context::exchangeNodes() {
   DDPHOOK_RETURN_IF_ERROR(identifyNode(place.nodeOverride, &mine));
   std::vector<std::string> all;
   DDPHOOK_RETURN_IF_ERROR(exchange->allGather(
-      "ddphook_context_create (nodes)",
-      mine.node + '\n' + mine.memoryDomain + '\n' + ownProcessors().toText() +
-          '\n' + observer.introduce(),
+      "ddphook_context_create (settings, nodes)",
+      packTexts({printSettings(place, *backendTable),
+                 packTexts({mine.node, mine.memoryDomain,
+                            ownProcessors().toText(), observer.introduce()})}),
       Deadline::after(place.timeoutSeconds), &all));
+  // First of all, since another version may say the rest in other words.
+  std::vector<std::string> settings;
+  for (std::string &text : all) {
+    std::vector<std::string> texts = unpackTexts(text);
+    texts.resize(2);
+    settings.push_back(std::move(texts[0]));
+    text = std::move(texts[1]);
+  }
+  DDPHOOK_RETURN_IF_ERROR(compareSettings(settings));
   std::vector<ProcessorSet> neighbours;
   std::vector<std::string> introductions;
   size_t self = 0;
   for (const std::string &text : all) {
-    size_t first = text.find('\n'), second = text.find('\n', first + 1);
-    size_t third = text.find('\n', second + 1);
+    const std::vector<std::string> texts = unpackTexts(text);
     std::optional<ProcessorSet> processors;
-    if (first != std::string::npos && second != std::string::npos &&
-        third != std::string::npos)
-      processors =
-          ProcessorSet::parse(text.substr(second + 1, third - second - 1));
+    if (texts.size() == 4)
+      processors = ProcessorSet::parse(texts[2]);
     if (!processors)
       return error(DDPHOOK_DATA_LOSS, "a rank sent a malformed identity");
     if (nodes.size() == static_cast<size_t>(place.rank))
       self = neighbours.size();
-    nodes.push_back(
-        {text.substr(0, first), text.substr(first + 1, second - first - 1)});
+    nodes.push_back({texts[0], texts[1]});
     if (nodes.back().node == mine.node)
       neighbours.push_back(*processors);
-    introductions.push_back(text.substr(third + 1));
+    introductions.push_back(texts[3]);
   }
   threads = place.threads > 0
                 ? place.threads

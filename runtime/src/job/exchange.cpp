@@ -9,36 +9,11 @@
 //===----------------------------------------------------------------------===//
 #include "job/exchange.h"
 
+#include "base/packed_texts.h"
 #include "base/wait_scope.h"
 #include "store/absent_ranks.h"
 
-#include <cstring>
-
 using namespace ddphook;
-
-static void appendPart(std::string *packed, const std::string &part) {
-  uint64_t size = part.size();
-  char bytes[8];
-  for (int i = 0; i < 8; ++i)
-    bytes[i] = static_cast<char>(size >> (8 * i));
-  packed->append(bytes, sizeof(bytes));
-  packed->append(part);
-}
-
-/// Takes the next part off the front; false when `packed` is malformed.
-static bool takePart(std::string_view *packed, std::string *part) {
-  if (packed->size() < 8)
-    return false;
-  uint64_t size = 0;
-  for (int i = 0; i < 8; ++i)
-    size |= uint64_t(static_cast<unsigned char>((*packed)[i])) << (8 * i);
-  packed->remove_prefix(8);
-  if (size > packed->size())
-    return false;
-  part->assign(packed->substr(0, size));
-  packed->remove_prefix(size);
-  return true;
-}
 
 Status Exchange::nameAbsent(const std::string &what, double seconds) {
   std::vector<int> absent;
@@ -58,10 +33,7 @@ Status Exchange::gather(const std::string &what, const std::string &mine,
                         const Deadline &deadline, std::string *packed) {
   const std::string all = baseKey(number) + "/all";
   double seconds = deadline.remaining();
-  std::string part;
-  appendPart(&part, what);
-  appendPart(&part, mine);
-  DDPHOOK_RETURN_IF_ERROR(store.set(keyOf(rank), part));
+  DDPHOOK_RETURN_IF_ERROR(store.set(keyOf(rank), packTexts({what, mine})));
 
   WaitScope scope(
       [&] {
@@ -76,11 +48,11 @@ Status Exchange::gather(const std::string &what, const std::string &mine,
   if (rank != 0) {
     status = store.get(all, deadline, packed);
   } else {
-    for (int other = 0; other < size && status.isOk(); ++other) {
-      std::string value;
-      status = store.get(keyOf(other), deadline, &value);
-      appendPart(packed, value);
-    }
+    std::vector<std::string> values(static_cast<size_t>(size));
+    for (int other = 0; other < size && status.isOk(); ++other)
+      status = store.get(keyOf(other), deadline,
+                         &values[static_cast<size_t>(other)]);
+    *packed = packTexts(values);
     if (status.isOk())
       return store.set(all, *packed);
   }
@@ -111,22 +83,22 @@ Status Exchange::allGather(const std::string &what, const std::string &mine,
   eraseOld();
   ++number;
 
-  all->assign(static_cast<size_t>(size), {});
-  std::string_view rest = packed;
   int odd = -1;
   std::string oddWhat;
+  *all = unpackTexts(packed);
+  if (all->size() != static_cast<size_t>(size))
+    return error(DDPHOOK_DATA_LOSS, "%s: rank 0 sent malformed data",
+                 what.c_str());
   for (int other = 0; other < size; ++other) {
-    std::string part, otherWhat;
-    bool isWhole = takePart(&rest, &part);
-    std::string_view inner = part;
-    isWhole = isWhole && takePart(&inner, &otherWhat) &&
-              takePart(&inner, &(*all)[static_cast<size_t>(other)]);
-    if (!isWhole)
+    std::string &text = (*all)[static_cast<size_t>(other)];
+    std::vector<std::string> texts = unpackTexts(text);
+    if (texts.size() != 2)
       return error(DDPHOOK_DATA_LOSS, "%s: rank %d sent malformed data",
                    what.c_str(), other);
-    if (odd < 0 && otherWhat != what) {
+    text = std::move(texts[1]);
+    if (odd < 0 && texts[0] != what) {
       odd = other;
-      oddWhat = otherWhat;
+      oddWhat = std::move(texts[0]);
     }
   }
   if (odd >= 0)

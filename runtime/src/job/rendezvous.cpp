@@ -11,6 +11,7 @@
 //===----------------------------------------------------------------------===//
 #include "job/rendezvous.h"
 
+#include "base/packed_texts.h"
 #include "base/wait_scope.h"
 #include "job/node.h"
 #include "store/absent_ranks.h"
@@ -44,16 +45,6 @@ static std::string toHex(const std::string &bytes) {
     text += digits[value & 15];
   }
   return text;
-}
-
-static std::vector<std::string> split(const std::string &text) {
-  std::vector<std::string> parts;
-  for (size_t begin = 0; begin <= text.size();) {
-    const size_t end = std::min(text.find(',', begin), text.size());
-    parts.push_back(text.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  return parts;
 }
 
 /// This rank's network, without commas and white space.
@@ -192,7 +183,7 @@ Status Rendezvous::find(StoreAddress *address) {
       set("network/" + std::to_string(place.rank), network));
   std::string value;
   DDPHOOK_RETURN_IF_ERROR(get("address", 0, &value));
-  std::vector<std::string> parts = split(value);
+  std::vector<std::string> parts = splitAtCommas(value);
   const int port =
       parts.size() > 3
           ? static_cast<int>(std::strtol(parts[1].c_str(), nullptr, 10))

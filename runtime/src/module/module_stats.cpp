@@ -116,6 +116,9 @@ void ddphook_module::nameEvents() {
     stepNames.push_back(
         isOn ? recorder.addName(trace::Name(trace::Category::Step, entry.name))
              : trace::otherName);
+  const std::string label =
+      "module " + std::to_string(moduleNumber) +
+      (plan.entries.empty() ? "" : " (@" + plan.entries[0].name + ")");
   startedCollectives.reserve(plan.collectives.size());
   for (size_t i = 0; i < plan.collectives.size(); ++i) {
     const PlanCollective &collective = plan.collectives[i];
@@ -137,8 +140,11 @@ void ddphook_module::nameEvents() {
       const uint32_t number = recorder.addName(name);
       names.byKind[static_cast<size_t>(stage.kind)] = number;
       names.last = stage.kind;
-      if (group.size() < context.worldSize() && number != trace::otherName)
-        recorder.setMembers(number, group.ranks());
+      if (number != trace::otherName)
+        recorder.setPlace(number, {group.size() < context.worldSize()
+                                       ? group.ranks()
+                                       : std::vector<int>(),
+                                   label});
     }
     waitNames.back() = recorder.addName(
         trace::Name(trace::Category::Wait,

@@ -8,38 +8,39 @@
 //===----------------------------------------------------------------------===//
 #include "trace/divergence.h"
 
+#include "base/packed_texts.h"
 #include "store/absent_ranks.h"
-#include "trace/recorder.h"
 
 #include <algorithm>
-#include <set>
+#include <map>
 #include <sstream>
 
 using namespace ddphook;
 using namespace ddphook::trace;
 
 std::string Whereabouts::encode() const {
-  std::ostringstream text;
-  text << step << ' ' << called << ' ' << begun << ' ' << ended << ' '
-       << members.size() << ' ';
-  for (int rank : members)
-    text << rank << ' ';
-  text << begunName;
-  return text.str();
+  std::ostringstream numbers;
+  numbers << step << ' ' << called << ' ' << begun << ' ' << ended;
+  for (int rank : place.members)
+    numbers << ' ' << rank;
+  return packTexts({numbers.str(), begunName, place.module});
 }
 
 std::optional<Whereabouts> Whereabouts::decode(std::string_view text) {
-  std::istringstream in{std::string(text)};
+  const std::vector<std::string> texts = unpackTexts(text);
+  if (texts.size() != 3)
+    return std::nullopt;
+  std::istringstream numbers(texts[0]);
   Whereabouts result;
-  size_t count = 0;
-  if (!(in >> result.step >> result.called >> result.begun >> result.ended >>
-        count))
+  if (!(numbers >> result.step >> result.called >> result.begun >>
+        result.ended))
     return std::nullopt;
-  for (int rank; count > 0 && in >> rank; --count)
-    result.members.push_back(rank);
-  if (count > 0 || in.get() != ' ')
+  for (int rank; numbers >> rank;)
+    result.place.members.push_back(rank);
+  if (!numbers.eof())
     return std::nullopt;
-  std::getline(in, result.begunName, '\0');
+  result.begunName = texts[1];
+  result.place.module = texts[2];
   return result;
 }
 
@@ -57,7 +58,7 @@ Whereabouts trace::findWhereabouts(const Recorder &recorder) {
   const auto name =
       static_cast<uint32_t>(progress.begunName.load(std::memory_order_relaxed));
   result.begunName = part->nameOf(name);
-  result.members = recorder.membersOf(name);
+  result.place = recorder.placeOf(name);
   return result;
 }
 
@@ -68,17 +69,23 @@ static std::string describeWaiting(const std::vector<int> &ranks,
          one.begunName + " of step " + std::to_string(one.step);
 }
 
+/// Whether `rank` makes the collective that `one` waits in, too.
+static bool isMember(const Whereabouts &one, int rank) {
+  const std::vector<int> &members = one.place.members;
+  return members.empty() ||
+         std::find(members.begin(), members.end(), rank) != members.end();
+}
+
 /// The same for the collective that `first` waits in.
 static std::string
 describeAround(const Whereabouts &first,
                const std::vector<std::optional<Whereabouts>> &ranks) {
-  const std::set<int> members(first.members.begin(), first.members.end());
   std::vector<int> waiting, silent;
   std::string text;
   for (size_t i = 0; i < ranks.size(); ++i) {
     const auto &rank = ranks[i];
     const int number = static_cast<int>(i);
-    if (!members.empty() && members.count(number) == 0)
+    if (!isMember(first, number))
       continue;
     if (!rank) {
       silent.push_back(number);
@@ -99,6 +106,28 @@ describeAround(const Whereabouts &first,
   return text + "; " + describeWaiting(waiting, first);
 }
 
+/// The ranks of `first`'s group wait in collectives of one number, but not in
+/// the same one, as when they call modules in different orders: who in which.
+static std::string
+describeDifferent(const Whereabouts &first,
+                  const std::vector<std::optional<Whereabouts>> &ranks) {
+  std::map<std::string, std::vector<int>> waiting;
+  for (size_t i = 0; i < ranks.size(); ++i) {
+    const int number = static_cast<int>(i);
+    if (ranks[i] && ranks[i]->isInCollective() && isMember(first, number))
+      waiting[ranks[i]->begunName + " of " + ranks[i]->place.module].push_back(
+          number);
+  }
+  if (waiting.size() < 2)
+    return "";
+  std::string text;
+  for (const auto &[name, numbers] : waiting)
+    text +=
+        (text.empty() ? "the ranks wait in different collectives: " : ", ") +
+        nameRanks(numbers) + " in " + name;
+  return text;
+}
+
 std::string trace::describeDivergence(
     const std::vector<std::optional<Whereabouts>> &ranks) {
   std::vector<const Whereabouts *> waiting;
@@ -111,9 +140,10 @@ std::string trace::describeDivergence(
               return std::pair(a->begun, a) < std::pair(b->begun, b);
             });
   // The ranks of another group may all be in theirs, and about to end it.
-  for (const Whereabouts *first : waiting)
-    if (std::string text = describeAround(*first, ranks); !text.empty())
-      return text;
+  for (auto *describe : {describeAround, describeDifferent})
+    for (const Whereabouts *first : waiting)
+      if (std::string text = describe(*first, ranks); !text.empty())
+        return text;
   return "";
 }
 

@@ -11,6 +11,8 @@
 #ifndef DDPHOOK_RUNTIME_SRC_TRACE_DIVERGENCE_H
 #define DDPHOOK_RUNTIME_SRC_TRACE_DIVERGENCE_H
 
+#include "trace/recorder.h"
+
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -18,8 +20,6 @@
 #include <vector>
 
 namespace ddphook::trace {
-
-class Recorder;
 
 /// Where a rank is; numbers count from 1.
 struct Whereabouts {
@@ -29,8 +29,7 @@ struct Whereabouts {
   uint64_t called = 0, begun = 0, ended = 0;
   /// Of the collective that began last: "all_reduce b3".
   std::string begunName;
-  /// The ranks of the job that make it together; empty: all of them.
-  std::vector<int> members;
+  CollectivePlace place;
 
   bool isInCollective() const { return begun > ended; }
 
@@ -44,8 +43,8 @@ Whereabouts findWhereabouts(const Recorder &recorder);
 
 /// The sentence, without a period: which ranks of its process group have not
 /// begun the first collective that others wait in, or do not answer, and who
-/// waits in it. Ranks have their numbers in the job. Empty where no rank waits,
-/// or none of its group is elsewhere.
+/// waits in it; or else that ranks wait in different collectives. Ranks have
+/// their numbers in the job. Empty where no rank waits, or none is elsewhere.
 std::string
 describeDivergence(const std::vector<std::optional<Whereabouts>> &ranks);
 

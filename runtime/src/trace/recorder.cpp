@@ -14,8 +14,6 @@
 using namespace ddphook;
 using namespace ddphook::trace;
 
-static constexpr auto relaxed = std::memory_order_relaxed;
-
 static thread_local CollectiveCall *callUnderWay = nullptr;
 static thread_local Lane laneOfThread = Lane::Steps;
 
@@ -44,15 +42,15 @@ uint32_t Recorder::addName(const Name &name) {
   return number;
 }
 
-void Recorder::setMembers(uint32_t name, std::vector<int> ranks) {
-  std::lock_guard<std::mutex> lock(membersMutex);
-  members[name] = std::move(ranks);
+void Recorder::setPlace(uint32_t name, CollectivePlace place) {
+  std::lock_guard<std::mutex> lock(placesMutex);
+  places[name] = std::move(place);
 }
 
-std::vector<int> Recorder::membersOf(uint32_t name) const {
-  std::lock_guard<std::mutex> lock(membersMutex);
-  auto found = members.find(name);
-  return found == members.end() ? std::vector<int>() : found->second;
+CollectivePlace Recorder::placeOf(uint32_t name) const {
+  std::lock_guard<std::mutex> lock(placesMutex);
+  auto found = places.find(name);
+  return found == places.end() ? CollectivePlace() : found->second;
 }
 
 void Recorder::beginStep(uint32_t entry) {

@@ -51,6 +51,14 @@ struct CollectiveNames {
   }
 };
 
+/// Where a collective belongs.
+struct CollectivePlace {
+  /// The ranks of the job that make it together; empty: all of them.
+  std::vector<int> members;
+  /// "module 1 (@step)".
+  std::string module;
+};
+
 /// Used by the thread of a context, but where it says otherwise.
 class Recorder {
 public:
@@ -70,10 +78,9 @@ public:
   /// While nothing is recorded on other threads.
   uint32_t addName(const Name &name);
 
-  /// The ranks of the job that make the collective `name` together, where they
-  /// are not all; any thread.
-  void setMembers(uint32_t name, std::vector<int> ranks);
-  std::vector<int> membersOf(uint32_t name) const;
+  /// Where the collective `name` belongs; any thread.
+  void setPlace(uint32_t name, CollectivePlace place);
+  CollectivePlace placeOf(uint32_t name) const;
 
   uint64_t steps() const { return stepNumber; }
   void beginStep(uint32_t entry);
@@ -89,8 +96,8 @@ private:
   std::unique_ptr<Ranges> ranges;
   Ring rings[laneCount];
   uint32_t rangeNames = 0; ///< Names that `ranges` knows.
-  mutable std::mutex membersMutex;
-  std::map<uint32_t, std::vector<int>> members;
+  mutable std::mutex placesMutex;
+  std::map<uint32_t, CollectivePlace> places;
   uint64_t stepNumber = 0;
   uint64_t callNumber = 0;
   bool isStepOpen = false;

@@ -4,8 +4,7 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // A ring of events that one thread writes: no lock, no allocation and no system
-// call. Its memory may be a file's, so that what was written survives the
-// process, and any other thread or process may read it meanwhile (part.h).
+// call. Any other thread may read it meanwhile (part.h).
 //
 // The runtime and its shared-memory transport both use this. They are separate
 // libraries, so all of it is in this header.
@@ -31,6 +30,8 @@ inline int64_t now() {
   return int64_t(time.tv_sec) * 1000000000 + time.tv_nsec;
 }
 
+constexpr auto relaxed = std::memory_order_relaxed;
+
 /// Numbers of names that every recorder has (recorder.h).
 constexpr uint32_t otherName = 0; ///< Of what there was no room to name.
 constexpr uint32_t waitName = 1;  ///< Waiting for a peer in a collective.
@@ -52,6 +53,9 @@ struct alignas(64) RingMemory {
 
   /// Events since the beginning; the last of them are in the slots.
   std::atomic<uint64_t> recorded;
+  /// In a file: so many, or fewer, have been written to the slots, the latest
+  /// of which may be only half written.
+  std::atomic<uint64_t> overwritten;
   /// Events that have begun and not ended, the innermost last: each its begin,
   /// and its name and, above it, its step.
   std::atomic<uint64_t> depth;

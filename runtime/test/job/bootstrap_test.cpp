@@ -6,7 +6,8 @@
 // What every launcher's variables mean, alone, together and broken.
 //
 //===----------------------------------------------------------------------===//
-#include "job/bootstrap.h"
+#include "base/status_test_util.h"
+#include "job/settings.h"
 #include "store/socket.h"
 
 #include <gtest/gtest.h>
@@ -17,6 +18,7 @@
 #include <unistd.h>
 
 using namespace ddphook;
+using ddphook::test::show;
 
 using Variables = std::map<std::string, std::string>;
 
@@ -92,7 +94,8 @@ TEST(Bootstrap, Torchrun) {
 
 TEST(Bootstrap, OpenMpi) {
   EXPECT_EQ(placeOf(openMpi), "1/2 1 127.0.0.1:29500");
-  EXPECT_EQ(placeOf(with(openMpi, {{"OMPI_COMM_WORLD_LOCAL_SIZE", "1"}})),
+  EXPECT_EQ(placeOf(with(openMpi, {{"OMPI_COMM_WORLD_LOCAL_SIZE", "1"},
+                                   {"OMPI_COMM_WORLD_LOCAL_RANK", "0"}})),
             "BAD_ENVIRONMENT: expected MASTER_ADDR to name the machine of rank "
             "0 in a job of 2 ranks, but it is not set");
   EXPECT_EQ(
@@ -190,6 +193,34 @@ TEST(Bootstrap, IncompleteAndMalformed) {
   EXPECT_EQ(placeOf(with(torchrun, {{"LOCAL_RANK", "a"}})),
             "BAD_ENVIRONMENT: expected LOCAL_RANK to be a number of at least "
             "0, but got 'a'");
+  EXPECT_EQ(
+      placeOf(with(torchrun, {{"LOCAL_RANK", "3"}, {"LOCAL_WORLD_SIZE", "2"}})),
+      "BAD_ENVIRONMENT: expected LOCAL_RANK to be below "
+      "LOCAL_WORLD_SIZE, but got 3 and 2");
+  EXPECT_EQ(placeOf(with(torchrun, {{"DDPHOOK_NODE", "a\nb"}})),
+            "BAD_ENVIRONMENT: expected DDPHOOK_NODE to be a name without line "
+            "feeds and other control characters");
+}
+
+TEST(Bootstrap, SettingsOfAllRanks) {
+  ddphook_backend_t backend = {};
+  backend.agreed_options = "roots,algo";
+  auto difference = [&](const std::string &first, const std::string &second) {
+    Bootstrap one, other;
+    one.backendOptions = first;
+    other.backendOptions = second;
+    return show(compareSettings({printSettings(one, backend),
+                                 printSettings(one, backend),
+                                 printSettings(other, backend)}));
+  };
+  EXPECT_EQ(difference("roots=1,device=0,algo=ring", "algo=ring,,x,roots=1"),
+            "OK");
+  EXPECT_EQ(difference("device=0,algo=ring", "device=1"),
+            "BAD_ENVIRONMENT: the ranks' settings differ: the backend's option "
+            "algo is 'ring' on rank 0, but not set on rank 2");
+  EXPECT_EQ(difference("roots=1", "roots=2"),
+            "BAD_ENVIRONMENT: the ranks' settings differ: the backend's option "
+            "roots is '1' on rank 0, but '2' on rank 2");
 }
 
 TEST(Bootstrap, Timeout) {
@@ -198,7 +229,7 @@ TEST(Bootstrap, Timeout) {
   EXPECT_EQ(place.timeoutSeconds, 300);
   ASSERT_TRUE(find({{"DDPHOOK_TIMEOUT_S", "1.5"}}, &place).isOk());
   EXPECT_EQ(place.timeoutSeconds, 1.5);
-  for (const char *bad : {"0", "-1", "soon", "nan", "inf", "1s"})
+  for (const char *bad : {"0", "-1", "soon", "nan", "inf", "1s", "0x10", " 5"})
     EXPECT_EQ(find({{"DDPHOOK_TIMEOUT_S", bad}}, &place).code(),
               DDPHOOK_BAD_ENVIRONMENT)
         << bad;

@@ -253,6 +253,21 @@ TEST(Job, DifferentWorldSizes) {
   }
 }
 
+TEST(Job, DifferentSettings) {
+  int port = freePort();
+  auto results = runRanks(3, [&](int rank) {
+    TestModule module;
+    return withModule(
+        jobOptions(rank, 3, port, rank == 2 ? "gloo" : "shm", farDeadline),
+        module, [](ddphook_context_t *) { return std::string("joined"); });
+  });
+  expectAll(results,
+            "create BAD_ENVIRONMENT: the ranks' settings differ: "
+            "DDPHOOK_TRANSPORT is 'shm' on rank 0, but 'gloo' on rank 2");
+  for (const RankResult &result : results)
+    EXPECT_LT(result.seconds, room);
+}
+
 TEST(Job, TheSameRankTwice) {
   int port = freePort();
   auto results = runRanks(3, [&](int process) {

@@ -42,7 +42,7 @@ extern "C" {
  * and a runtime of different versions, or with tables of different sizes, do
  * not work together; a function more in functions.inc therefore raises nothing.
  */
-#define DDPHOOK_BACKEND_ABI_VERSION 15
+#define DDPHOOK_BACKEND_ABI_VERSION 16
 
 /* A process's use of one device; made by the backend. */
 typedef struct ddphook_device ddphook_device_t;
@@ -219,6 +219,9 @@ typedef struct ddphook_backend {
   size_t struct_size;   /* sizeof(ddphook_backend_t) */
   uint32_t abi_version; /* DDPHOOK_BACKEND_ABI_VERSION */
   const char *name;     /* static */
+  /* Names of options, with commas in between, that all ranks of a job have to
+   * give the same values; static, or null for none. */
+  const char *agreed_options;
   /* Not zero: code on the host may read and write the device's memory. */
   int32_t memory_is_host;
   /* Bit number e: collective() and encoding_error() know the ddphook_encoding_t

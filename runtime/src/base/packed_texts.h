@@ -1,0 +1,61 @@
+//===- packed_texts.h - several texts as one --------------------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Ranks send each other texts with any bytes in them, line feeds as well. Each
+// is preceded by its length.
+//
+//===----------------------------------------------------------------------===//
+#ifndef DDPHOOK_RUNTIME_SRC_BASE_PACKED_TEXTS_H
+#define DDPHOOK_RUNTIME_SRC_BASE_PACKED_TEXTS_H
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace ddphook {
+
+inline std::string packTexts(const std::vector<std::string> &texts) {
+  std::string packed;
+  for (const std::string &text : texts) {
+    const uint64_t size = text.size();
+    for (int i = 0; i < 8; ++i)
+      packed += static_cast<char>(size >> (8 * i));
+    packed += text;
+  }
+  return packed;
+}
+
+/// The texts of which packTexts() has made `packed`; none if it has not.
+inline std::vector<std::string> unpackTexts(std::string_view packed) {
+  std::vector<std::string> texts;
+  while (packed.size() >= 8) {
+    uint64_t size = 0;
+    for (int i = 0; i < 8; ++i)
+      size |= uint64_t(static_cast<unsigned char>(packed[i])) << (8 * i);
+    packed.remove_prefix(8);
+    if (size > packed.size())
+      return {};
+    texts.emplace_back(packed.substr(0, size));
+    packed.remove_prefix(size);
+  }
+  return packed.empty() ? texts : std::vector<std::string>();
+}
+
+/// What lies between the commas of `text`: one text at least.
+inline std::vector<std::string> splitAtCommas(const std::string &text) {
+  std::vector<std::string> parts;
+  for (size_t begin = 0; begin <= text.size();) {
+    const size_t end = std::min(text.find(',', begin), text.size());
+    parts.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return parts;
+}
+
+} // namespace ddphook
+
+#endif // DDPHOOK_RUNTIME_SRC_BASE_PACKED_TEXTS_H

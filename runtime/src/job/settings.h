@@ -1,0 +1,32 @@
+//===- settings.h - what all ranks have to set alike ------------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Ranks with different settings would wait for each other until the deadline,
+// and then blame each other. The handshake compares the ABI version, the world
+// size, the run id and the secret, loading a module compares plans; this
+// compares all other settings that have to agree. docs/runtime.md lists them.
+//
+//===----------------------------------------------------------------------===//
+#ifndef DDPHOOK_RUNTIME_SRC_JOB_SETTINGS_H
+#define DDPHOOK_RUNTIME_SRC_JOB_SETTINGS_H
+
+#include "ddphook/runtime/backend.h"
+#include "job/bootstrap.h"
+
+#include <vector>
+
+namespace ddphook {
+
+/// This rank's settings that have to agree, as a text for compareSettings().
+std::string printSettings(const Bootstrap &place,
+                          const ddphook_backend_t &backend);
+
+/// Compares the texts of all ranks, by rank. BAD_ENVIRONMENT names the first
+/// setting that differs, and both values.
+Status compareSettings(const std::vector<std::string> &ofRanks);
+
+} // namespace ddphook
+
+#endif // DDPHOOK_RUNTIME_SRC_JOB_SETTINGS_H
