@@ -24,7 +24,7 @@ def place(tmp_path, monkeypatch):
     place = tmp_path / "modules"
     monkeypatch.setenv("DDPHOOK_CACHE_DIR", str(place))
     yield place
-    _cache._usable.cache_clear()
+    _cache._warn_once.cache_clear()
 
 
 def never():
@@ -96,6 +96,38 @@ def test_a_place_that_others_can_write_to(place):
     place.chmod(0o777)
     assert _cache.get(TEXT, PIPELINE, lambda: b"first") == b"first"
     assert not list(place.iterdir())
+
+
+@pytest.mark.parametrize("kept", [True, False], ids=["sticky", "open"])
+def test_a_place_whose_parent_others_can_write_to(place, caplog, kept):
+    """They can put another directory in its place, also after the first look."""
+    assert _cache.get(TEXT, PIPELINE, lambda: b"first") == b"first"
+    place.parent.chmod(0o1777 if kept else 0o777)
+    assert _cache.get(TEXT, PIPELINE, lambda: b"second") == (
+        b"first" if kept else b"second"
+    )
+    assert ("other users can write to" in caplog.text) is not kept
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to give a directory away")
+def test_a_place_in_a_directory_of_another_user(place, caplog):
+    os.chown(place.parent, 12345, -1)
+    _cache.get(TEXT, PIPELINE, lambda: b"first")
+    assert _cache.get(TEXT, PIPELINE, lambda: b"second") == b"second"
+    assert caplog.text.count("belongs to user 12345") == 1
+
+
+@pytest.mark.parametrize("other", ["link", "pipe"])
+def test_what_is_no_file(place, other):
+    _cache.get(TEXT, PIPELINE, lambda: b"first")
+    (path,) = files(place)
+    path.rename(place / "elsewhere")
+    if other == "link":
+        path.symlink_to("elsewhere")
+    else:
+        os.mkfifo(path)
+    assert _cache.get(TEXT, PIPELINE, lambda: b"second") == b"second"
+    assert _cache.get(TEXT, PIPELINE, never) == b"second"
 
 
 def test_errors_of_the_compiler_are_not_the_cache_s(place):

@@ -36,7 +36,7 @@ static constexpr int formatVersion = 2;
 /// has no such line.
 static constexpr char ownerPrefix[] = "\n# saved by ";
 /// A manifest has a few hundred bytes.
-static constexpr off_t maxManifestBytes = 1 << 16;
+static constexpr uint64_t maxManifestBytes = 1 << 16;
 
 Status ddphook::drawGeneration(uint64_t *generation) {
   *generation = 0;
@@ -199,35 +199,16 @@ Status ddphook::parseManifest(const std::string &text, const std::string &path,
 
 Status ddphook::readManifestText(const std::string &path, std::string *text) {
   text->clear();
-  int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (file < 0)
-    return errno == ENOENT
-               ? Status::ok()
-               : systemError(errno, "cannot open '%s'", path.c_str());
   struct stat attributes;
-  Status status;
-  if (::fstat(file, &attributes) != 0)
-    status = systemError(errno, "cannot read '%s'", path.c_str());
-  else if (!S_ISREG(attributes.st_mode) ||
-           attributes.st_size > maxManifestBytes || attributes.st_size == 0)
-    status = error(DDPHOOK_DATA_LOSS,
-                   "'%s' is not the manifest of a checkpoint", path.c_str());
-  else
-    text->resize(static_cast<size_t>(attributes.st_size));
-  size_t size = 0;
-  while (status.isOk() && size < text->size()) {
-    ssize_t got = ::read(file, text->data() + size, text->size() - size);
-    if (got < 0 && errno == EINTR)
-      continue;
-    if (got < 0)
-      status = systemError(errno, "cannot read '%s'", path.c_str());
-    if (got <= 0)
-      break;
-    size += static_cast<size_t>(got);
-  }
-  ::close(file);
-  text->resize(size);
-  return status;
+  if (::stat(path.c_str(), &attributes) != 0 && errno == ENOENT)
+    return Status::ok();
+  OpenFile file;
+  DDPHOOK_RETURN_IF_ERROR(file.open(path, O_RDONLY, NamedBy::User));
+  if (file.size() > maxManifestBytes || file.size() == 0)
+    return error(DDPHOOK_DATA_LOSS, "'%s' is not the manifest of a checkpoint",
+                 path.c_str());
+  text->resize(file.size());
+  return file.read(text->data(), text->size(), 0);
 }
 
 TensorType ddphook::stateTensorType(StateDtype dtype) {

@@ -256,8 +256,11 @@ Status ddphook::saveStates(ddphook_module &module, const std::string &pattern,
   manifest.worldSize = context.worldSize();
   CheckpointClaim claim(context, manifestPath);
 
-  Status status = withoutExceptions(
-      [&] { return checkSave(module, pattern, manifestPath, flags); });
+  Status status = withoutExceptions([&] {
+    if (context.rank() == 0)
+      warnOfOtherWriters(directoryOf(manifestPath), "the checkpoint");
+    return checkSave(module, pattern, manifestPath, flags);
+  });
   // A step that failed on the device leaves nothing worth saving.
   if (status.isOk())
     status = context.synchronize();

@@ -9,6 +9,7 @@
 #include "files/atomic_file.h"
 
 #include "base/file_size_signal.h"
+#include "files/open_file.h"
 
 #include <cerrno>
 #include <fcntl.h>
@@ -19,13 +20,6 @@ using namespace ddphook;
 
 std::string ddphook::partialPath(const std::string &path, int64_t process) {
   return path + partialSuffix + std::to_string(process);
-}
-
-static std::string directoryOf(const std::string &path) {
-  size_t slash = path.rfind('/');
-  if (slash == std::string::npos)
-    return ".";
-  return slash == 0 ? "/" : path.substr(0, slash);
 }
 
 /// The path by which linkat() finds a file that has no name.
@@ -60,8 +54,10 @@ Status AtomicFile::open(bool avoidNameless) {
       ::close(file);
   }
   std::string name = partialPath(path, ::getpid());
-  file = ::open(name.c_str(),
-                O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0666);
+  // A process of the same number may have been killed, or somebody else may
+  // have made a pipe or a link.
+  ::unlink(name.c_str());
+  file = ::open(name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   if (file < 0)
     return failure("create");
   partial = std::move(name);

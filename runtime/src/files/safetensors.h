@@ -13,7 +13,7 @@
 #ifndef DDPHOOK_RUNTIME_SRC_FILES_SAFETENSORS_H
 #define DDPHOOK_RUNTIME_SRC_FILES_SAFETENSORS_H
 
-#include "base/status.h"
+#include "files/open_file.h"
 
 #include <cstdint>
 #include <map>
@@ -66,11 +66,6 @@ Status parseSafetensorsHeader(std::string_view json, uint64_t dataBytes,
 /// A file opened for reading, its header parsed and checked.
 class SafetensorsReader {
 public:
-  SafetensorsReader() = default;
-  ~SafetensorsReader();
-  SafetensorsReader(const SafetensorsReader &) = delete;
-  SafetensorsReader &operator=(const SafetensorsReader &) = delete;
-
   /// All messages name `path`. To be called once.
   Status open(const std::string &path);
 
@@ -84,8 +79,7 @@ public:
                   uint64_t size) const;
 
 private:
-  std::string path;
-  int file = -1;
+  OpenFile file;
   uint64_t dataOffset = 0;
   SafetensorsHeader parsed;
 };

@@ -4,8 +4,7 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Opens, reads and writes the files; safetensors_header.cpp judges what is in
-// them. Files are read with pread(2), not mapped: a file that shrinks under
-// the reader is then an error and not a SIGBUS.
+// them.
 //
 //===----------------------------------------------------------------------===//
 #include "files/safetensors.h"
@@ -24,74 +23,18 @@
 
 using namespace ddphook;
 
-namespace {
-
-/// Closes the file it holds.
-class File {
-public:
-  explicit File(int file) : file(file) {}
-  ~File() {
-    if (file >= 0)
-      ::close(file);
-  }
-  File(const File &) = delete;
-  File &operator=(const File &) = delete;
-  int get() const { return file; }
-  int release() { return std::exchange(file, -1); }
-
-private:
-  int file;
-};
-
-} // namespace
-
 static Status malformed(const std::string &path, const std::string &what) {
   return Status(DDPHOOK_DATA_LOSS, "'" + path + "': " + what);
 }
 
-static Status readAt(int file, const std::string &path, void *data,
-                     uint64_t size, uint64_t offset) {
-  char *out = static_cast<char *>(data);
-  while (size > 0) {
-    ssize_t got = ::pread(file, out, size, static_cast<off_t>(offset));
-    if (got < 0 && errno == EINTR)
-      continue;
-    if (got < 0)
-      return systemError(errno, "cannot read '%s'", path.c_str());
-    if (got == 0)
-      return malformed(path,
-                       "file ended early, at byte " + std::to_string(offset));
-    out += got;
-    offset += static_cast<uint64_t>(got);
-    size -= static_cast<uint64_t>(got);
-  }
-  return Status::ok();
-}
-
-SafetensorsReader::~SafetensorsReader() {
-  if (file >= 0)
-    ::close(file);
-}
-
-Status SafetensorsReader::open(const std::string &name) {
-  path = name;
-  // O_NONBLOCK: opening a FIFO without a writer must not hang.
-  File opened(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  if (opened.get() < 0)
-    return systemError(errno, "cannot open '%s'", path.c_str());
-  struct stat attributes;
-  if (::fstat(opened.get(), &attributes) != 0)
-    return systemError(errno, "cannot read '%s'", path.c_str());
-  if (!S_ISREG(attributes.st_mode))
-    return Status(DDPHOOK_IO_ERROR,
-                  "cannot read '" + path + "': not a regular file");
-
-  uint64_t fileBytes = static_cast<uint64_t>(attributes.st_size);
+Status SafetensorsReader::open(const std::string &path) {
+  DDPHOOK_RETURN_IF_ERROR(file.open(path, O_RDONLY, NamedBy::User));
+  const uint64_t fileBytes = file.size();
   if (fileBytes < 8)
     return malformed(path, "expected a safetensors file, but got only " +
                                std::to_string(fileBytes) + " bytes");
   unsigned char length[8];
-  DDPHOOK_RETURN_IF_ERROR(readAt(opened.get(), path, length, 8, 0));
+  DDPHOOK_RETURN_IF_ERROR(file.read(length, 8, 0));
   uint64_t headerBytes = 0;
   for (int i = 7; i >= 0; --i)
     headerBytes = headerBytes << 8 | length[i];
@@ -104,14 +47,11 @@ Status SafetensorsReader::open(const std::string &name) {
                                " bytes is longer than the format allows");
 
   std::string text(headerBytes, '\0');
-  DDPHOOK_RETURN_IF_ERROR(
-      readAt(opened.get(), path, text.data(), headerBytes, 8));
+  DDPHOOK_RETURN_IF_ERROR(file.read(text.data(), headerBytes, 8));
   dataOffset = 8 + headerBytes;
   Status status = parseSafetensorsHeader(text, fileBytes - dataOffset, parsed);
-  if (!status.isOk())
-    return withContext(std::move(status), "'" + path + "'");
-  file = opened.release();
-  return Status::ok();
+  return status.isOk() ? status
+                       : withContext(std::move(status), "'" + path + "'");
 }
 
 const TensorInfo *SafetensorsReader::find(std::string_view name) const {
@@ -125,7 +65,7 @@ Status SafetensorsReader::read(const TensorInfo &tensor, void *data) const {
 
 Status SafetensorsReader::readPart(const TensorInfo &tensor, uint64_t offset,
                                    void *data, uint64_t size) const {
-  return readAt(file, path, data, size, dataOffset + tensor.begin + offset);
+  return file.read(data, size, dataOffset + tensor.begin + offset);
 }
 
 Status ddphook::layOutSafetensors(const std::vector<TensorView> &tensors,

@@ -10,6 +10,7 @@
 #include "trace/merge.h"
 
 #include "trace/clock.h"
+#include "trace/part_file.h"
 
 #include <algorithm>
 #include <cstdlib>
@@ -126,6 +127,7 @@ Status trace::mergeParts(const std::vector<std::string> &parts,
                          const std::string &runId, const std::string &path,
                          MergeResult *result) {
   *result = {};
+  const NamedBy namedBy = runId.empty() ? NamedBy::User : NamedBy::Runtime;
   struct Readable {
     std::string path;
     PartIdentity identity;
@@ -135,7 +137,7 @@ Status trace::mergeParts(const std::vector<std::string> &parts,
   std::vector<Readable> readable;
   for (const std::string &name : parts) {
     PartContents part;
-    Status status = readPartFile(name, &part);
+    Status status = readPartFile(name, namedBy, &part);
     if (status.isOk())
       readable.push_back({name, part.identity, firstTime(part), lastTime(part),
                           summarize(part)});
@@ -187,7 +189,7 @@ Status trace::mergeParts(const std::vector<std::string> &parts,
   DDPHOOK_RETURN_IF_ERROR(writer.begin());
   for (const Readable &part : own) {
     PartContents contents;
-    DDPHOOK_RETURN_IF_ERROR(readPartFile(part.path, &contents));
+    DDPHOOK_RETURN_IF_ERROR(readPartFile(part.path, namedBy, &contents));
     const auto rank = static_cast<size_t>(part.identity.rank);
     if (rank >= result->ranks.size())
       continue;

@@ -34,8 +34,9 @@ struct MergeResult {
   std::vector<std::string> merged;
 };
 
-/// Merges `parts` into `path`. All have to be of the run `runId`; if that is
-/// empty, of that of the newest of them. DATA_LOSS: none is; IO_ERROR and
+/// Merges `parts` into `path`. All have to be of the run `runId`, and are
+/// opened as files that the runtime has named; if it is empty, of that of the
+/// newest of them, and a user has named them. DATA_LOSS: none is; IO_ERROR and
 /// RESOURCE_EXHAUSTED: the trace cannot be written.
 Status mergeParts(const std::vector<std::string> &parts,
                   const std::string &runId, const std::string &path,

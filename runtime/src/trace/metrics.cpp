@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "files/atomic_file.h"
 #include "files/json_text.h"
+#include "files/open_file.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -234,30 +235,27 @@ void MetricsFile::open(std::string newPath, std::string newRunId, int newRank,
   context = newContext;
 }
 
-/// Appends a line whole or not at all; the first one of a run replaces the
-/// file. A pipe that nobody reads is an error, and nothing to wait for.
+/// Appends a line whole or not at all; the first one of a run replaces what the
+/// file has.
 static Status appendLine(const std::string &path, bool isFirst,
                          const std::string &line) {
   const NoFileSizeSignal noSignal;
-  const int file = ::open(path.c_str(),
-                          O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC |
-                              O_NONBLOCK | (isFirst ? O_TRUNC : 0),
-                          0666);
-  if (file < 0)
-    return systemError(errno, "cannot open '%s'", path.c_str());
-  const ssize_t written = ::write(file, line.data(), line.size());
+  OpenFile file;
+  DDPHOOK_RETURN_IF_ERROR(
+      file.open(path, O_WRONLY | O_CREAT | O_APPEND, NamedBy::Runtime));
+  if (isFirst && ::ftruncate(file.descriptor(), 0) != 0)
+    return systemError(errno, "cannot write '%s'", path.c_str());
+  const ssize_t written = ::write(file.descriptor(), line.data(), line.size());
+  if (written == static_cast<ssize_t>(line.size()))
+    return Status::ok();
   const int failed = written < 0 ? errno : ENOSPC;
   // Of a line that a full disk has cut off readers could make nothing.
   struct stat attributes;
-  if (written > 0 && written < static_cast<ssize_t>(line.size()) &&
-      ::fstat(file, &attributes) == 0 && S_ISREG(attributes.st_mode) &&
-      ::ftruncate(file, attributes.st_size - written) != 0)
+  if (written > 0 && ::fstat(file.descriptor(), &attributes) == 0 &&
+      ::ftruncate(file.descriptor(), attributes.st_size - written) != 0)
     log(LogLevel::Warn,
         "the last line of '" + path + "' is cut off, and stays so");
-  ::close(file);
-  return written == static_cast<ssize_t>(line.size())
-             ? Status::ok()
-             : systemError(failed, "cannot write '%s'", path.c_str());
+  return systemError(failed, "cannot write '%s'", path.c_str());
 }
 
 Status MetricsFile::tryToWrite(const MetricsSample &sample) {

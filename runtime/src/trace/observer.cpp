@@ -10,9 +10,11 @@
 
 #include "backend/backend_store.h"
 #include "base/log.h"
+#include "base/packed_texts.h"
 #include "store/deliveries.h"
 #include "store/store_protocol.h"
 #include "trace/merge.h"
+#include "trace/part_file.h"
 
 #include <algorithm>
 #include <cstdlib>
@@ -96,23 +98,15 @@ std::string Observer::introduce() {
   }
   char host[256] = "";
   ::gethostname(host, sizeof(host) - 1);
-  // The last line may have any bytes.
-  return clockIdentity() + "\n" + drawToken() + "\n" + host + "\n" +
-         (path.empty() ? "" : partPath(path, rank));
+  return packTexts({clockIdentity(), drawToken(), host,
+                    path.empty() ? "" : partPath(path, rank)});
 }
 
 Observer::Introduction Observer::parse(const std::string &text) {
-  Introduction result;
-  size_t begin = 0;
-  for (std::string *field : {&result.clock, &result.token, &result.host}) {
-    const size_t end = text.find('\n', begin);
-    if (end == std::string::npos)
-      return result;
-    *field = text.substr(begin, end - begin);
-    begin = end + 1;
-  }
-  result.part = text.substr(begin);
-  return result;
+  const std::vector<std::string> texts = unpackTexts(text);
+  if (texts.size() != 4)
+    return {};
+  return {texts[0], texts[1], texts[2], texts[3]};
 }
 
 void Observer::begin(const std::vector<std::string> &introductions,
@@ -145,6 +139,12 @@ void Observer::begin(const std::vector<std::string> &introductions,
     identity.clockOffset = clock.offset;
     identity.clockUncertainty = clock.uncertainty;
   }
+  // Ranks of one machine mean the same directories, and one of them says so.
+  if (rank == 0 || !isOnMachineOfRankZero)
+    for (const std::string &file :
+         {path, wanted.flightRecorder, wanted.metrics})
+      if (!file.empty())
+        warnOfOtherWriters(directoryOf(file), "what is recorded");
   int number = 0;
   if (!wanted.flightRecorder.empty())
     flightFile = takeFile(wanted.flightRecorder, rank, &number);

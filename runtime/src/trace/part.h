@@ -4,9 +4,7 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The memory of a rank's rings, of the names of its events and of where the
-// rank is: in a file, which survives the process whatever ends it, or in the
-// process alone. Files are for the machines of one job: numbers are as the
-// processor has them.
+// rank is. A file may follow it (part_file.h).
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_SRC_TRACE_PART_H
@@ -81,13 +79,14 @@ struct Progress {
   std::atomic<uint64_t> begunName;
 };
 
+class PartFile;
+
 class Part {
 public:
-  /// In the process's own memory, for about `events` events of each thread.
+  /// For about `events` events of each thread.
   static Status create(const PartIdentity &identity, uint64_t events,
                        std::unique_ptr<Part> *part);
-  /// In a new file, which replaces what is at `path`; its disk space is taken
-  /// now, so that no later write can fail.
+  /// The same, followed by a new file, which replaces what is at `path`.
   static Status create(const PartIdentity &identity, uint64_t events,
                        const std::string &path, std::unique_ptr<Part> *part);
   /// The file stays.
@@ -103,8 +102,8 @@ public:
   std::string nameOf(uint32_t name) const;
   /// Books a failure of which this rank knows, the first one; any thread.
   void fail(const std::string &message);
-  /// No event follows. Makes the file's bytes visible to other machines if
-  /// `isRemote`.
+  /// No event follows: completes the file, and makes its bytes visible to other
+  /// machines if `isRemote`.
   void close(bool isRemote);
 
   /// Its last events in at most `mostBytes` bytes, for savePart(); nothing when
@@ -118,11 +117,12 @@ public:
 
 private:
   Part() = default;
-  static Status map(const PartIdentity &identity, uint64_t events, int file,
+  static Status map(const PartIdentity &identity, uint64_t events, int flags,
                     std::unique_ptr<Part> *part);
 
   void *memory = nullptr;
   size_t size = 0;
+  std::unique_ptr<PartFile> file; ///< Or null.
   uint32_t names = 0;
 };
 
@@ -145,14 +145,6 @@ struct PartContents {
 /// the last ones. DATA_LOSS: the bytes are not those of a part.
 Status readPart(std::string_view bytes, PartContents *contents,
                 uint64_t mostEvents = UINT64_MAX);
-/// The same from a file; IO_ERROR.
-Status readPartFile(const std::string &path, PartContents *contents);
-
-/// Of which run the part at `path` is; empty where none can be read.
-std::string runOfPart(const std::string &path);
-
-/// Writes what pack() of another process gave as a file of a part.
-Status savePart(std::string_view packed, const std::string &path);
 
 } // namespace ddphook::trace
 

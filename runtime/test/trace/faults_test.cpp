@@ -128,6 +128,28 @@ TEST(Faults, ARankThatWaitsForSomethingElse) {
                  "waits in all_reduce b0 of step 3");
 }
 
+TEST(Faults, ModulesInOtherOrders) {
+  Observed job;
+  const auto results = job.run(
+      2, {{1000}},
+      [](int rank, TestModule &module, ddphook_context_t *context) {
+        TestModule second(Collectives{{1000}});
+        if (ddphook_module_load(context, &second.compiled) != DDPHOOK_OK)
+          return std::string("load");
+        std::string result = steps(module, 2);
+        if (result == "OK")
+          result = steps(rank == 0 ? module : second, 1);
+        ddphook_module_unload(&second.compiled);
+        return result;
+      },
+      /*stoppedRank=*/-1, /*timeout=*/2);
+  for (const RankResult &result : results)
+    expectContains(result.text,
+                   "the ranks wait in different collectives: rank 0 in "
+                   "all_reduce b0 of module 0 (@step), rank 1 in all_reduce b0 "
+                   "of module 1 (@step)");
+}
+
 TEST(Faults, ARankThatLeavesEarly) {
   Observed job;
   const auto results = job.run(
@@ -169,17 +191,17 @@ TEST(Faults, ARankThatFails) {
 
 TEST(Faults, RankZeroIsKilled) {
   Observed job;
+  const std::string path = job.directory.file("trace.json");
   const auto results = job.run(
-      3, {{1000}}, [](int rank, TestModule &module, ddphook_context_t *) {
+      3, {{1000}}, [&](int rank, TestModule &module, ddphook_context_t *) {
         std::string result = steps(module, 3);
         if (rank == 0)
-          ::kill(::getpid(), SIGKILL);
+          killAfterSteps(trace::partPath(path, 0), 3);
         return result == "OK" ? steps(module, 1) : result;
       });
   for (int rank : {1, 2})
     expectContains(results[rank].text, "PEER_LOST: rank 0 was lost");
   // Nobody has merged the parts: as ddphook-trace does.
-  const std::string path = job.directory.file("trace.json");
   EXPECT_FALSE(std::filesystem::exists(path));
   trace::MergeResult merged;
   ASSERT_EQ(show(trace::mergeParts(trace::findParts(path), "", path, &merged)),
@@ -254,6 +276,56 @@ TEST(Faults, APartThatIsDamagedWhileTheJobRuns) {
   const json trace = job.trace();
   EXPECT_EQ(trace["ddphook"]["ranks"][0]["state"], "closed");
   EXPECT_EQ(trace["ddphook"]["ranks"][1]["state"], "missing");
+}
+
+TEST(Faults, APartThatIsTruncatedWhileTheJobRuns) {
+  Observed job;
+  testing::internal::CaptureStderr();
+  expectAll(job.run(2, {{1000}},
+                    [&](int rank, TestModule &module, ddphook_context_t *) {
+                      std::string result = steps(module, 3);
+                      const std::string part = trace::partPath(
+                          job.directory.file("trace.json"), rank);
+                      if (::truncate(part.c_str(), 0) != 0)
+                        return std::string("truncate");
+                      return result == "OK" ? steps(module, 3) : result;
+                    }),
+            "OK");
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+  const json trace = job.trace();
+  for (int rank : {0, 1}) {
+    EXPECT_EQ(trace["ddphook"]["ranks"][rank]["state"], "closed");
+    int count = 0;
+    for (const json &event : eventsOf(trace, "X", rank))
+      count += event["cat"] == "step";
+    EXPECT_EQ(count, 6);
+  }
+}
+
+TEST(Faults, ALinkInPlaceOfMetrics) {
+  Observed job;
+  job.measure(/*interval=*/1);
+  const std::string target = job.directory.file("precious");
+  for (int rank : {0, 1}) {
+    const std::string place = job.directory.file("m." + std::to_string(rank));
+    std::ofstream(target) << "precious";
+    if (rank == 0)
+      std::filesystem::create_symlink(target, place);
+    else
+      std::filesystem::create_hard_link(target, place);
+  }
+  testing::internal::CaptureStderr();
+  expectAll(job.run(2, {{1000}},
+                    [](int, TestModule &module, ddphook_context_t *) {
+                      return steps(module, 3);
+                    }),
+            "OK");
+  const std::string said = testing::internal::GetCapturedStderr();
+  expectContains(said, "m.0': it is a symbolic link");
+  expectContains(said, "m.1': it is a hard link");
+  std::string text;
+  std::getline(std::ifstream(target), text);
+  EXPECT_EQ(text, "precious");
 }
 
 TEST(Faults, AnotherJobThatWritesItsTraceToTheSamePlace) {

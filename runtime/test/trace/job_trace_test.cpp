@@ -12,6 +12,7 @@
 
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 using namespace ddphook;
@@ -101,13 +102,14 @@ TEST(JobTrace, AKilledRank) {
   Observed job;
   job.variables["DDPHOOK_FLIGHT_RECORDER"] =
       job.directory.file("flight.{rank}.json");
-  auto results = job.run(3, {{1000}},
-                         [](int rank, TestModule &module, ddphook_context_t *) {
-                           std::string result = steps(module, 5);
-                           if (rank == 1)
-                             ::kill(::getpid(), SIGKILL);
-                           return result == "OK" ? steps(module, 5) : result;
-                         });
+  const std::string part = trace::partPath(job.directory.file("trace.json"), 1);
+  auto results = job.run(
+      3, {{1000}}, [&](int rank, TestModule &module, ddphook_context_t *) {
+        std::string result = steps(module, 5);
+        if (rank == 1)
+          killAfterSteps(part, 5);
+        return result == "OK" ? steps(module, 5) : result;
+      });
   EXPECT_EQ(results[1].signal, SIGKILL);
   for (int rank : {0, 2})
     expectContains(results[rank].text, "PEER_LOST: rank 1 was lost");
@@ -206,18 +208,23 @@ TEST(JobTrace, ALostRankAmongRanksThatShareNoDirectory) {
 }
 
 TEST(JobTrace, PartsThatRankZeroCannotKeep) {
-  Apart job(2);
-  const std::string place = job.directory.file("0/trace.json.rank1.part");
-  // Something that no file can replace.
-  std::filesystem::create_directories(place + "/full");
-  expectAll(job.run(2, {{1000}},
-                    [](int, TestModule &module, ddphook_context_t *) {
-                      return steps(module, 3);
-                    }),
-            "OK");
-  const json trace = job.trace();
-  EXPECT_EQ(trace["ddphook"]["ranks"][0]["state"], "closed");
-  EXPECT_EQ(trace["ddphook"]["ranks"][1]["state"], "missing");
+  for (const bool isPipe : {false, true}) {
+    Apart job(2);
+    const std::string place = job.directory.file("0/trace.json.rank1.part");
+    // Something that no file replaces; whoever opens the pipe waits for ever.
+    if (isPipe)
+      ASSERT_EQ(::mkfifo(place.c_str(), 0666), 0);
+    else
+      std::filesystem::create_directories(place + "/full");
+    expectAll(job.run(2, {{1000}},
+                      [](int, TestModule &module, ddphook_context_t *) {
+                        return steps(module, 3);
+                      }),
+              "OK");
+    const json trace = job.trace();
+    EXPECT_EQ(trace["ddphook"]["ranks"][0]["state"], "closed");
+    EXPECT_EQ(trace["ddphook"]["ranks"][1]["state"], "missing");
+  }
 }
 
 TEST(JobTrace, AStoppedRank) {
@@ -462,9 +469,17 @@ TEST(JobTrace, EachContextOfAProcessHasFilesOfItsOwn) {
 static std::string complaints(Observed &job, rlim_t mostBytes = RLIM_INFINITY) {
   testing::internal::CaptureStderr();
   expectAll(job.run(2, {{1000}},
-                    [&](int, TestModule &module, ddphook_context_t *) {
+                    [&](int rank, TestModule &module, ddphook_context_t *) {
+                      if (mostBytes == RLIM_INFINITY)
+                        return steps(module, 3);
+                      std::string result = steps(module, 20);
+                      waitForPart(trace::partPath(
+                                      job.directory.file("trace.json"), rank),
+                                  [](const trace::PartContents &part) {
+                                    return part.threads[0].events.size() >= 20;
+                                  });
                       limitFiles(mostBytes);
-                      return steps(module, 3);
+                      return result == "OK" ? steps(module, 3) : result;
                     }),
             "OK");
   return testing::internal::GetCapturedStderr();
@@ -491,9 +506,6 @@ TEST(JobTrace, PlacesThatCannotBeWrittenFailNoStep) {
 TEST(JobTrace, AFullDiskFailsNoStep) {
   Observed job;
   job.measure(/*interval=*/1);
-  for (const char *rank : {"0", "1"})
-    std::filesystem::create_symlink(
-        "/dev/full", job.directory.file(std::string("m.") + rank));
   // When the parts are merged.
   std::string said = complaints(job, /*mostBytes=*/1024);
   expectContains(said, "the trace cannot be written, its parts stay: ");

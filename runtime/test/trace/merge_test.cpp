@@ -49,6 +49,8 @@ struct Rank {
     ring.end();
   }
 
+  void close() { recorder.part()->close(/*isRemote=*/false); }
+
   Recorder recorder;
   std::string file;
 };
@@ -112,6 +114,9 @@ TEST(Merge, ARankThatDiedAndItsCause) {
     rank.recorder.beginStep(otherName);
     rank.recorder.ring(Lane::Steps).begin(otherName);
     rank.recorder.ring(Lane::Steps).begin(waitName);
+    waitForPart(rank.file, [](const PartContents &contents) {
+      return contents.threads[0].open.size() == 3;
+    });
     ::raise(SIGKILL);
   }
   int status = 0;
@@ -119,6 +124,7 @@ TEST(Merge, ARankThatDiedAndItsCause) {
   Rank survivor(path, identity(0, 2));
   survivor.step();
   survivor.recorder.part()->fail("rank 1 was lost: its connection closed");
+  survivor.close();
   MergeResult result;
   ASSERT_EQ(show(mergeParts(findParts(path), "", path, &result)), "OK");
   const json trace = readJson(path);
@@ -199,6 +205,8 @@ TEST(Merge, ClocksOfOtherMachines) {
   Rank first(path, identity(0, 2)), second(path, late);
   first.at(start);
   second.at(start - skew + 2000);
+  first.close();
+  second.close();
   MergeResult result;
   ASSERT_EQ(show(mergeParts(findParts(path), "run", path, &result)), "OK");
   const json trace = readJson(path);
@@ -223,6 +231,7 @@ TEST(Merge, NamesThatDoHarm) {
   Ring &ring = rank.recorder.ring(Lane::Communication);
   ring.begin(rank.recorder.addName(name));
   ring.end(/*waited=*/1234);
+  rank.close();
   MergeResult result;
   ASSERT_EQ(show(mergeParts({rank.file}, "run", path, &result)), "OK");
   const json trace = readJson(path);
@@ -295,7 +304,7 @@ TEST(Clock, TheFastestAnswerCounts) {
 TEST(Divergence, WhoHasNotComeAndWhoWaits) {
   auto at = [](uint64_t step, uint64_t called, uint64_t begun, uint64_t ended,
                const std::string &name) {
-    Whereabouts result{step, called, begun, ended, name, {}};
+    Whereabouts result{step, called, begun, ended, name, {{}, "module 0"}};
     const auto decoded = Whereabouts::decode(result.encode());
     EXPECT_TRUE(decoded);
     EXPECT_EQ(decoded->encode(), result.encode());
@@ -321,9 +330,9 @@ TEST(Divergence, WhoHasNotComeAndWhoWaits) {
   // Of a group that is a part of the job, its ranks by their numbers there;
   // those of another one may be anywhere, or be about to end theirs.
   auto in = [&](std::optional<Whereabouts> rank, std::vector<int> members) {
-    rank->members = std::move(members);
+    rank->place.members = std::move(members);
     const auto decoded = Whereabouts::decode(rank->encode());
-    EXPECT_TRUE(decoded && decoded->members == rank->members);
+    EXPECT_TRUE(decoded && decoded->place.members == rank->place.members);
     return decoded;
   };
   const auto behind = at(17, 4, 4, 4, "all_reduce b2");
@@ -339,6 +348,14 @@ TEST(Divergence, WhoHasNotComeAndWhoWaits) {
                                 in(waits, {2, 3}), in(behind, {2, 3})}),
             "rank 3 is in step 17 and has not called all_reduce b3; rank 2 "
             "waits in all_reduce b3 of step 17");
+  // Modules in other orders.
+  auto other = in(waits, {});
+  other->place.module = "module 1 (@eval)";
+  EXPECT_EQ(describeDivergence({waits, other, waits}),
+            "the ranks wait in different collectives: ranks 0, 2 in all_reduce "
+            "b3 of module 0, rank 1 in all_reduce b3 of module 1 (@eval)");
+  // Each group in its own.
+  EXPECT_EQ(describeDivergence({in(waits, {0}), in(other, {1})}), "");
   // All in the same place, or none in a collective: nothing is known.
   EXPECT_EQ(describeDivergence({waits, waits}), "");
   EXPECT_EQ(describeDivergence({at(1, 1, 1, 1, "x"), std::nullopt}), "");

@@ -190,7 +190,7 @@ TEST(Part, ItsLastEventsAsBytesForOthers) {
       ASSERT_EQ(show(savePart(packed, path)), "OK");
       EXPECT_EQ(runOfPart(path), "run");
       PartContents contents;
-      ASSERT_EQ(show(readPartFile(path, &contents)), "OK");
+      ASSERT_EQ(show(readPartFile(path, NamedBy::User, &contents)), "OK");
       const PartContents::Thread &thread = contents.threads[0];
       EXPECT_EQ(thread.events.size() + thread.lost, steps);
       if (bytes == whole.size()) {
@@ -278,13 +278,16 @@ TEST(Part, OutlivesAProcessThatIsKilled) {
     }
     recorder.beginStep(entry);
     Scope scope(recorder, Function::matmul);
+    waitForPart(path, [](const PartContents &contents) {
+      return contents.threads[0].open.size() == 2;
+    });
     ::raise(SIGKILL);
   }
   int status = 0;
   ASSERT_EQ(::waitpid(child, &status, 0), child);
   ASSERT_TRUE(WIFSIGNALED(status));
   PartContents contents;
-  ASSERT_EQ(show(readPartFile(path, &contents)), "OK");
+  ASSERT_EQ(show(readPartFile(path, NamedBy::User, &contents)), "OK");
   EXPECT_EQ(contents.identity.rank, 1);
   EXPECT_EQ(contents.state, PartState::Open);
   EXPECT_EQ(contents.threads[0].events.size(), 100u);
@@ -292,6 +295,80 @@ TEST(Part, OutlivesAProcessThatIsKilled) {
   EXPECT_EQ(contents.names[contents.threads[0].open[0].name].text, "train");
   EXPECT_EQ(contents.names[contents.threads[0].open[1].name].text, "matmul");
   EXPECT_EQ(contents.threads[0].open[1].step, 101u);
+}
+
+TEST(Part, IsWholeWheneverItsProcessIsKilled) {
+  TemporaryDirectory directory;
+  const std::string path = directory.file("part");
+  constexpr unsigned seed = 23;
+  std::mt19937 random(seed);
+  std::cout << "seed " << seed << "\n";
+  for (int round = 0; round < 25; ++round) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      std::unique_ptr<Part> part;
+      // The ring is overwritten many times between two writes of the file.
+      if (!Part::create(identity(0, 1), 64, path, &part).isOk())
+        ::_exit(1);
+      Recorder recorder;
+      recorder.open(std::move(part));
+      for (uint64_t i = 0;; ++i) {
+        recorder.beginStep(
+            i % 10000 ? otherName
+                      : recorder.addName(Name(Category::Step, "step")));
+        recorder.endStep();
+      }
+    }
+    auto hasEvents = [](const PartContents &contents) {
+      return !contents.threads[0].events.empty();
+    };
+    EXPECT_TRUE(waitForPart(path, hasEvents));
+    std::this_thread::sleep_for(std::chrono::microseconds(random() % 100000));
+    ::kill(child, SIGKILL);
+    int status = 0;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    ASSERT_TRUE(WIFSIGNALED(status));
+    PartContents contents;
+    ASSERT_EQ(show(readPartFile(path, NamedBy::User, &contents)), "OK");
+    const auto &events = contents.threads[0].events;
+    for (size_t i = 1; i < events.size(); ++i) {
+      EXPECT_EQ(events[i].step, events[i - 1].step + 1) << round;
+      EXPECT_LE(events[i - 1].end, events[i].begin) << round;
+    }
+    ::unlink(path.c_str());
+  }
+}
+
+TEST(Part, IsWrittenAgainWhenSomebodyTruncatesIt) {
+  TemporaryDirectory directory;
+  const std::string path = directory.file("part");
+  std::unique_ptr<Part> part;
+  ASSERT_EQ(show(Part::create(identity(0, 1), 1000, path, &part)), "OK");
+  Recorder recorder;
+  recorder.open(std::move(part));
+  const uint32_t entry = recorder.addName(Name(Category::Step, "train"));
+  uint32_t steps = 0;
+  for (off_t size : {off_t(0), off_t(100), off_t(5000), off_t(1) << 30}) {
+    for (int i = 0; i < 100; ++i, ++steps) {
+      recorder.beginStep(entry);
+      recorder.endStep();
+    }
+    ASSERT_EQ(::truncate(path.c_str(), size), 0);
+    EXPECT_TRUE(waitForPart(path, [&](const PartContents &contents) {
+      return contents.threads[0].events.size() == steps;
+    })) << size;
+  }
+  ASSERT_EQ(::truncate(path.c_str(), 0), 0);
+  recorder.part()->close(/*isRemote=*/false);
+  PartContents contents;
+  ASSERT_EQ(show(readPartFile(path, NamedBy::Runtime, &contents)), "OK");
+  EXPECT_EQ(contents.state, PartState::Closed);
+  ASSERT_EQ(contents.threads[0].events.size(), steps);
+  for (uint32_t i = 0; i < steps; ++i) {
+    const Event &event = contents.threads[0].events[i];
+    EXPECT_EQ(event.step, i + 1);
+    EXPECT_EQ(contents.names[event.name].text, "train");
+  }
 }
 
 TEST(Part, PlacesThatCannotBeWritten) {
@@ -323,9 +400,10 @@ TEST(Part, ANewOneLeavesThatOfAnotherProcessAlone) {
   recorder.open(std::move(first));
   recorder.beginStep(otherName);
   recorder.endStep();
+  recorder.part()->close(/*isRemote=*/false);
   EXPECT_EQ(read(recorder).identity.runId, "one");
   PartContents contents;
-  ASSERT_EQ(show(readPartFile(path, &contents)), "OK");
+  ASSERT_EQ(show(readPartFile(path, NamedBy::User, &contents)), "OK");
   EXPECT_EQ(contents.identity.runId, "two");
   EXPECT_TRUE(contents.threads[0].events.empty());
 }

@@ -12,13 +12,19 @@
 
 #include "base/status_test_util.h"
 #include "trace/merge.h"
+#include "trace/part_file.h"
 #include "trace/recorder.h"
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <functional>
+#include <signal.h>
+#include <thread>
+#include <unistd.h>
 
 namespace ddphook::test {
 
@@ -49,6 +55,33 @@ inline trace::PartIdentity identity(int rank, int worldSize,
   result.process = -1;
   result.host = "host";
   return result;
+}
+
+/// Waits until the file of a part has come so far; false after five minutes.
+inline bool
+waitForPart(const std::string &path,
+            const std::function<bool(const trace::PartContents &)> &isThere) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::minutes(5);
+  while (std::chrono::steady_clock::now() < end) {
+    trace::PartContents contents;
+    if (readPartFile(path, NamedBy::User, &contents).isOk() &&
+        isThere(contents))
+      return true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+  return false;
+}
+
+/// Kills this process when the file of its part has so many steps that have
+/// ended.
+inline void killAfterSteps(const std::string &path, int steps) {
+  waitForPart(path, [&](const trace::PartContents &contents) {
+    int ended = 0;
+    for (const trace::Event &event : contents.threads[0].events)
+      ended += contents.names[event.name].category == trace::Category::Step;
+    return ended >= steps;
+  });
+  ::kill(::getpid(), SIGKILL);
 }
 
 inline nlohmann::json readJson(const std::string &path) {

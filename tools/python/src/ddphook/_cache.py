@@ -21,6 +21,7 @@ import hashlib
 import logging
 import os
 import platform
+import stat
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -132,33 +133,57 @@ def get(
     return image
 
 
-@functools.lru_cache(maxsize=8)
-def _usable(place: Path) -> bool:
-    """Whether modules may be kept here. Says why not, once."""
-    try:
-        place.mkdir(mode=0o700, parents=True, exist_ok=True)
-        status = place.stat()
-    except OSError as error:
-        _log.warning("compiled modules are not kept: %s", error)
-        return False
-    if status.st_uid != os.geteuid() or status.st_mode & 0o022:
-        # Whoever can write here decides what this process runs.
-        _log.warning(
-            "compiled modules are not kept: other users can write to %s", place
-        )
-        return False
-    return True
-
-
 def _open_directory() -> Path | None:
+    """Where modules may be kept now; none if nowhere, and why, once."""
     place = directory()
-    return place if _usable(place) else None
+    try:
+        for missing in reversed([place, *place.parents]):
+            if not missing.exists():
+                missing.mkdir(mode=0o700, exist_ok=True)
+        # What is checked is what is used: a link may point elsewhere later.
+        place = place.resolve(strict=True)
+        why_not = _other_writers(place)
+    except OSError as error:
+        why_not = str(error)
+    if why_not:
+        _warn_once(f"compiled modules are not kept: {why_not}")
+        return None
+    return place
+
+
+def _other_writers(place: Path) -> str:
+    """Who else decides what this process runs, since they can write here."""
+    for path in (place, *place.parents):
+        status = path.lstat()
+        if status.st_uid not in (0, os.geteuid()):
+            return f"{path} belongs to user {status.st_uid}"
+        is_sticky = path != place and status.st_mode & stat.S_ISVTX
+        if status.st_mode & stat.S_IWOTH and not is_sticky:
+            return f"other users can write to {path}"
+    if place.stat().st_mode & stat.S_IWGRP:
+        return f"other users can write to {place}"
+    return ""
+
+
+@functools.cache
+def _warn_once(text: str) -> None:
+    _log.warning(text)
+
+
+def _open_own(path: str, flags: int) -> int:
+    """Opens a regular file of the cache; waits for no pipe and follows no link."""
+    descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(f"{path} is not a regular file")
+    return descriptor
 
 
 def _read(path: Path) -> bytes | None:
     """The content of a file; none if it is not there or not whole."""
     try:
-        data = path.read_bytes()
+        with open(path, "rb", opener=_open_own) as file:
+            data = file.read()
     except OSError:
         return None
     start = len(_MAGIC) + _HASH_BYTES
@@ -204,7 +229,7 @@ def _remove_oldest(place: Path) -> None:
 def _lock(path: Path) -> Iterator[None]:
     """Holds the lock, or none if that is impossible or takes too long."""
     try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        descriptor = _open_own(str(path), os.O_RDWR | os.O_CREAT)
     except OSError:
         yield
         return

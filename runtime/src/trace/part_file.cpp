@@ -1,0 +1,277 @@
+//===- part_file.cpp - files of what ranks have recorded ------------------===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// See part_file.h.
+//
+//===----------------------------------------------------------------------===//
+#include "trace/part_file.h"
+
+#include "backend/backend_store.h"
+#include "base/file_size_signal.h"
+#include "base/log.h"
+#include "base/threads.h"
+#include "files/atomic_file.h"
+#include "trace/part_layout.h"
+
+#include <cerrno>
+#include <cstddef>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+using namespace ddphook;
+using namespace ddphook::trace;
+
+static constexpr uint64_t slotWords = sizeof(EventSlot) / sizeof(uint64_t);
+/// Slots that are written at a time.
+static constexpr uint64_t slotsAtOnce = 2048;
+
+//===----------------------------------------------------------------------===//
+// Writing
+//===----------------------------------------------------------------------===//
+
+PartFile::PartFile(std::string_view part, std::string path, int file)
+    : part(part), path(std::move(path)), file(file),
+      written(std::make_unique<PartHeader>()),
+      next(std::make_unique<PartHeader>()), slots(slotsAtOnce * slotWords) {}
+
+PartFile::~PartFile() {
+  finish(/*isRemote=*/false);
+  ::close(file);
+}
+
+Status PartFile::create(std::string_view part, const std::string &path,
+                        std::unique_ptr<PartFile> *result) {
+  // Another job may still write to the old one.
+  ::unlink(path.c_str());
+  const int file = ::open(
+      path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666);
+  if (file < 0)
+    return systemError(errno, "cannot create '%s'", path.c_str());
+  std::unique_ptr<PartFile> created(new PartFile(part, path, file));
+  const NoFileSizeSignal noSignal;
+  Status status;
+  if (int failed = ::posix_fallocate(file, 0, static_cast<off_t>(part.size())))
+    status = systemError(failed, "cannot take %zu bytes of disk space for '%s'",
+                         part.size(), path.c_str());
+  if (status.isOk())
+    status = created->writeNew();
+  if (!status.isOk()) {
+    ::unlink(path.c_str());
+    return status;
+  }
+  created->thread =
+      startThread("ddphook-trace", [self = created.get()] { self->run(); });
+  *result = std::move(created);
+  return Status::ok();
+}
+
+void PartFile::run() {
+  // Without memory the warning is missing.
+  withoutExceptions([this] {
+    Status status;
+    for (bool isLast = false; status.isOk() && !isLast;) {
+      {
+        std::unique_lock<std::mutex> lock(mutex);
+        if (!isOver)
+          wake.wait_for(lock, interval);
+        isLast = isOver;
+      }
+      status = writeNew();
+    }
+    if (!status.isOk())
+      log(LogLevel::Warn,
+          "'" + path + "' is not written any more: " + status.message());
+    return status;
+  }).ignore();
+}
+
+void PartFile::finish(bool isRemote) {
+  if (!thread.joinable())
+    return;
+  {
+    std::lock_guard<std::mutex> lock(mutex);
+    isOver = true;
+  }
+  wake.notify_one();
+  thread.join();
+  if (isRemote)
+    ::fsync(file);
+}
+
+/// Copies a ring while its thread goes on: no event is among those that have
+/// ended and those that are open, and none is missing, unless many end
+/// meanwhile.
+static void copyRing(const RingMemory &from, RingMemory *to) {
+  constexpr auto acquire = std::memory_order_acquire;
+  uint64_t recorded = from.recorded.load(acquire);
+  for (int attempt = 0; attempt < 4; ++attempt) {
+    to->depth.store(from.depth.load(acquire), relaxed);
+    for (uint32_t i = 0; i < RingMemory::maxDepth; ++i)
+      for (int word = 0; word < 2; ++word)
+        to->open[i][word].store(from.open[i][word].load(acquire), relaxed);
+    to->recorded.store(recorded, relaxed);
+    const uint64_t later = from.recorded.load(acquire);
+    if (std::exchange(recorded, later) == later)
+      return;
+  }
+}
+
+static void copyHeader(const PartHeader &from, PartHeader *to) {
+  // What never changes.
+  std::memcpy(static_cast<void *>(to), &from, offsetof(PartHeader, state));
+  for (size_t lane = 0; lane < laneCount; ++lane)
+    copyRing(from.rings[lane], &to->rings[lane]);
+  // After the events, which may have got names meanwhile.
+  to->namesSize.store(from.namesSize.load(std::memory_order_acquire), relaxed);
+  const uint32_t state = from.state.load(std::memory_order_acquire);
+  if (state == static_cast<uint32_t>(PartState::Failed)) {
+    to->failureTime = from.failureTime;
+    to->failure = from.failure;
+  }
+  to->state.store(state, relaxed);
+}
+
+/// Before slots are written, the header says which of them no longer have the
+/// events that it counts; after that, it counts the new ones.
+Status PartFile::writeNew() {
+  const auto &memory = *reinterpret_cast<const PartHeader *>(part.data());
+  struct stat attributes;
+  if (::fstat(file, &attributes) != 0)
+    return systemError(errno, "cannot read it");
+  const bool isWhole = static_cast<size_t>(attributes.st_size) == part.size();
+  if (!isWhole) {
+    // Somebody has truncated it: all of it is written again.
+    if (::ftruncate(file, static_cast<off_t>(part.size())) != 0)
+      return systemError(errno, "cannot write it");
+    written->namesSize.store(0, relaxed);
+    for (RingMemory &ring : written->rings)
+      ring.recorded.store(0, relaxed);
+  }
+  copyHeader(memory, next.get());
+  const uint64_t names = written->namesSize.load(relaxed);
+  DDPHOOK_RETURN_IF_ERROR(write(part.data() + namesOffset + names,
+                                next->namesSize.load(relaxed) - names,
+                                namesOffset + names));
+  bool hasEvents = false;
+  for (size_t lane = 0; lane < laneCount; ++lane) {
+    const uint64_t end = next->rings[lane].recorded.load(relaxed);
+    written->rings[lane].overwritten.store(end, relaxed);
+    next->rings[lane].overwritten.store(end, relaxed);
+    hasEvents |= end != written->rings[lane].recorded.load(relaxed);
+  }
+  if (hasEvents) {
+    DDPHOOK_RETURN_IF_ERROR(writeHeader(*written));
+    for (size_t lane = 0; lane < laneCount; ++lane)
+      DDPHOOK_RETURN_IF_ERROR(
+          writeRing(lane, next->rings[lane].recorded.load(relaxed)));
+  }
+  if (hasEvents || !isWhole ||
+      std::memcmp(written.get(), next.get(), sizeof(PartHeader)) != 0)
+    DDPHOOK_RETURN_IF_ERROR(writeHeader(*next));
+  std::swap(written, next);
+  return Status::ok();
+}
+
+/// Writes the slots of the events up to number `end` that the file lacks.
+Status PartFile::writeRing(size_t lane, uint64_t end) {
+  const auto &memory = *reinterpret_cast<const PartHeader *>(part.data());
+  const uint64_t capacity = memory.capacity;
+  const uint64_t first = slotsOffset + lane * capacity * sizeof(EventSlot);
+  const auto *ring = reinterpret_cast<const EventSlot *>(part.data() + first);
+  uint64_t begin = written->rings[lane].recorded.load(relaxed);
+  begin = std::max(begin, end > capacity ? end - capacity : 0);
+  while (begin < end) {
+    const uint64_t slot = begin & (capacity - 1);
+    const uint64_t count =
+        std::min({end - begin, capacity - slot, slotsAtOnce});
+    for (uint64_t i = 0; i < count; ++i)
+      for (uint64_t word = 0; word < slotWords; ++word)
+        slots[i * slotWords + word] = ring[slot + i].words[word].load(relaxed);
+    DDPHOOK_RETURN_IF_ERROR(write(slots.data(), count * sizeof(EventSlot),
+                                  first + slot * sizeof(EventSlot)));
+    begin += count;
+  }
+  // What the ring's thread has overwritten meanwhile.
+  std::atomic_thread_fence(std::memory_order_acquire);
+  next->rings[lane].overwritten.store(memory.rings[lane].recorded.load(relaxed),
+                                      relaxed);
+  return Status::ok();
+}
+
+Status PartFile::write(const void *data, uint64_t bytes, uint64_t offset) {
+  const char *in = static_cast<const char *>(data);
+  while (bytes > 0) {
+    const ssize_t put = ::pwrite(file, in, bytes, static_cast<off_t>(offset));
+    if (put < 0 && errno == EINTR)
+      continue;
+    if (put < 0)
+      return systemError(errno, "cannot write it");
+    in += put;
+    offset += static_cast<uint64_t>(put);
+    bytes -= static_cast<uint64_t>(put);
+  }
+  return Status::ok();
+}
+
+//===----------------------------------------------------------------------===//
+// Reading
+//===----------------------------------------------------------------------===//
+
+Status trace::readPartFile(const std::string &path, NamedBy namedBy,
+                           PartContents *contents) {
+  // With the alignment of its numbers.
+  struct alignas(PartHeader) Line {
+    char bytes[alignof(PartHeader)];
+  };
+  OpenFile file;
+  DDPHOOK_RETURN_IF_ERROR(file.open(path, O_RDONLY, namedBy));
+  const uint64_t size = file.size();
+  if (size < slotsOffset || size > partBytes(mostSlots))
+    return withContext(malformedPart("it has another size"), "'" + path + "'");
+  std::vector<Line> lines((size + sizeof(Line) - 1) / sizeof(Line));
+  DDPHOOK_RETURN_IF_ERROR(file.read(lines.data(), size, 0));
+  // Its rank may have overwritten slots since the header was read, and has said
+  // so before.
+  auto &header = *reinterpret_cast<PartHeader *>(lines.data());
+  for (size_t lane = 0; lane < laneCount; ++lane)
+    DDPHOOK_RETURN_IF_ERROR(
+        file.read(&header.rings[lane].overwritten, sizeof(uint64_t),
+                  offsetof(PartHeader, rings) + lane * sizeof(RingMemory) +
+                      offsetof(RingMemory, overwritten)));
+  return withContext(readPart({lines.front().bytes, size}, contents),
+                     "'" + path + "'");
+}
+
+std::string trace::runOfPart(const std::string &path) {
+  OpenFile file;
+  char magic[sizeof(partMagic)];
+  Text<sizeof(PartHeader::runId)> run;
+  if (!file.open(path, O_RDONLY, NamedBy::Runtime).isOk() ||
+      !file.read(magic, sizeof(magic), 0).isOk() ||
+      std::memcmp(magic, partMagic, sizeof(magic)) != 0 ||
+      !file.read(&run, sizeof(run), offsetof(PartHeader, runId)).isOk())
+    return {};
+  return run.get();
+}
+
+Status trace::savePart(std::string_view packed, const std::string &path) {
+  if (packed.size() < namesOffset)
+    return malformedPart("it is cut off");
+  uint64_t names = 0;
+  std::memcpy(&names, packed.data() + offsetof(PartHeader, namesSize),
+              sizeof(names));
+  if (names > namesCapacity || packed.size() - namesOffset < names)
+    return malformedPart("its names have no room in it");
+  const uint64_t fixed = namesOffset + names;
+  const std::string gap(slotsOffset - fixed, '\0');
+  AtomicFile file(path);
+  DDPHOOK_RETURN_IF_ERROR(file.open());
+  DDPHOOK_RETURN_IF_ERROR(file.write(packed.data(), fixed));
+  DDPHOOK_RETURN_IF_ERROR(file.write(gap.data(), gap.size()));
+  DDPHOOK_RETURN_IF_ERROR(
+      file.write(packed.data() + fixed, packed.size() - fixed));
+  return file.commit(/*isDurable=*/false);
+}

@@ -1,0 +1,85 @@
+//===- part_file.h - files of what ranks have recorded ----------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// A file follows the memory of a part, and outlives its process. Files are for
+// the machines of one job: numbers are as the processor has them.
+//
+// The file is not that memory itself. Whoever may write to a file may truncate
+// it, and a process that writes to pages that are gone dies of SIGBUS.
+//
+//===----------------------------------------------------------------------===//
+#ifndef DDPHOOK_RUNTIME_SRC_TRACE_PART_FILE_H
+#define DDPHOOK_RUNTIME_SRC_TRACE_PART_FILE_H
+
+#include "files/open_file.h"
+#include "trace/part_layout.h"
+
+#include <chrono>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+namespace ddphook::trace {
+
+/// Writes what is new in a part to a file, on a thread of its own. The file is
+/// a whole part after each of its system calls.
+class PartFile {
+public:
+  /// How long an event is in memory alone, at most, while the disk keeps up.
+  static constexpr std::chrono::milliseconds interval{50};
+
+  /// Creates the file at `path` in place of what is there, and takes its disk
+  /// space, so that no later write can fail unless somebody truncates it.
+  /// `part` has the bytes of a part, and outlives the file.
+  static Status create(std::string_view part, const std::string &path,
+                       std::unique_ptr<PartFile> *result);
+  /// Completes it.
+  ~PartFile();
+  PartFile(const PartFile &) = delete;
+  PartFile &operator=(const PartFile &) = delete;
+
+  /// Wakes the thread up; does not wait for it.
+  void hurry() { wake.notify_one(); }
+  /// Writes the rest and ends the thread; see Part::close().
+  void finish(bool isRemote);
+
+private:
+  PartFile(std::string_view part, std::string path, int file);
+  void run();
+  Status writeNew();
+  Status writeRing(size_t lane, uint64_t end);
+  Status writeHeader(const PartHeader &header) {
+    return write(&header, sizeof(header), 0);
+  }
+  Status write(const void *data, uint64_t bytes, uint64_t offset);
+
+  const std::string_view part;
+  const std::string path;
+  const int file;
+  /// The header that the file has, and the next one.
+  std::unique_ptr<PartHeader> written, next;
+  std::vector<uint64_t> slots; ///< Room to copy some.
+
+  std::mutex mutex;
+  std::condition_variable wake;
+  bool isOver = false;
+  std::thread thread;
+};
+
+/// Reads a part from a file; IO_ERROR, DATA_LOSS.
+Status readPartFile(const std::string &path, NamedBy namedBy,
+                    PartContents *contents);
+
+/// Of which run the part at `path` is, which the runtime has named; empty where
+/// none can be read.
+std::string runOfPart(const std::string &path);
+
+/// Writes what pack() of another process gave as a file of a part.
+Status savePart(std::string_view packed, const std::string &path);
+
+} // namespace ddphook::trace
+
+#endif // DDPHOOK_RUNTIME_SRC_TRACE_PART_FILE_H
