@@ -12,6 +12,7 @@
 
 #include "base/collective.h"
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cmath>

@@ -13,6 +13,7 @@
 #include "job/job_test_ranks.h"
 #include "trace/trace_test_util.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <map>
 

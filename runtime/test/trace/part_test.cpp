@@ -9,6 +9,7 @@
 //===----------------------------------------------------------------------===//
 #include "trace/trace_test_util.h"
 
+#include <algorithm>
 #include <random>
 #include <sys/resource.h>
 #include <sys/wait.h>

@@ -15,6 +15,7 @@
 
 #include "mlir/Interfaces/SideEffectInterfaces.h"
 #include "llvm/ADT/STLExtras.h"
+#include <algorithm>
 #include <map>
 #include <queue>
 #include <tuple>

@@ -51,7 +51,7 @@ function(ddphook_add_cuda_kernels name)
     CUDA_ARCHITECTURES "${CMAKE_CUDA_ARCHITECTURES}"
     RULE_LAUNCH_COMPILE ${dir}/ptxas_log.sh)
   target_compile_options(${name} PRIVATE
-    $<$<COMPILE_LANGUAGE:CUDA>:-fmad=false -Xptxas -v
+    $<$<COMPILE_LANGUAGE:CUDA>:-fmad=false -Xptxas=-v
       -Xcompiler=-Wall,-Wextra,-ffp-contract=off>
     $<$<AND:$<COMPILE_LANGUAGE:CUDA>,$<BOOL:${DDPHOOK_WARNINGS_AS_ERRORS}>>:-Werror=all-warnings>)
   add_custom_command(TARGET ${name} POST_BUILD

@@ -101,7 +101,7 @@ public:
       storeFour<CodeT>(d, at(i), at(i + lanes), at(i + 2 * lanes),
                        at(i + 3 * lanes), place);
     } else {
-      HWY_UNROLL(kVectors)
+      HWY_UNROLL(4)
       for (size_t k = 0; k < kVectors; ++k)
         storeLowest<CodeT>(d, at(i + k * lanes),
                            codeAt<CodeT>(place, k * lanes), lanes);
@@ -144,7 +144,7 @@ HWY_INLINE auto encodeAndFindBy(const NearestCodes<CodeT, From> &nearest,
     nearest.template storeAt<kVectors>(i);
     hn::Vec<decltype(d)> vectors[kVectors];
     next.template load<kVectors>(i, vectors);
-    HWY_UNROLL(kVectors / 2)
+    HWY_UNROLL(2)
     for (size_t k = 0; k < kVectors; k += 2) {
       even = hn::Max(even, magnitude(d, vectors[k]));
       odd = hn::Max(odd, magnitude(d, vectors[k + 1]));

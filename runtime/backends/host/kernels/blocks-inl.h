@@ -20,6 +20,7 @@
 
 #include "elements-inl.h"
 
+#include <algorithm>
 #include <cstring>
 
 HWY_BEFORE_NAMESPACE();

@@ -44,7 +44,7 @@ struct Elements {
   template <size_t kVectors>
   HWY_INLINE void load(size_t i, hn::Vec<Floats<From>> *vectors) const {
     const Floats<From> d;
-    HWY_UNROLL(kVectors)
+    HWY_UNROLL(4)
     for (size_t k = 0; k < kVectors; ++k) {
       prefetchAhead(x + i + k * hn::Lanes(d));
       vectors[k] = From::load(d, x + i + k * hn::Lanes(d));

@@ -20,6 +20,7 @@
 
 #include "blocks-inl.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <utility>

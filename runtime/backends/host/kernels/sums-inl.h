@@ -79,7 +79,7 @@ public:
     };
     prefetchAhead(place(codes0, 0));
     prefetchAhead(place(codes1, 0));
-    HWY_UNROLL(kVectors)
+    HWY_UNROLL(4)
     for (size_t k = 0; k < kVectors; ++k)
       sums[k] = decoder1.loadAndAdd(d, place(codes1, k),
                                     decoder0.load(d, place(codes0, k)));
@@ -87,13 +87,13 @@ public:
       const auto decoder = decoderOf(number);
       const auto *codes = addends.codes(number, index);
       prefetchAhead(place(codes, 0));
-      HWY_UNROLL(kVectors)
+      HWY_UNROLL(4)
       for (size_t k = 0; k < kVectors; ++k)
         sums[k] = decoder.loadAndAdd(d, place(codes, k), sums[k]);
     }
     if (addends.isPower)
       return;
-    HWY_UNROLL(kVectors)
+    HWY_UNROLL(4)
     for (size_t k = 0; k < kVectors; ++k)
       sums[k] = hn::Div(sums[k], hn::Set(d, addends.divisor));
   }
@@ -122,7 +122,7 @@ struct KeptSum {
     const D d;
     prefetchAhead(codeAt<CodeT>(codes, i));
     sum.template at<kVectors>(i, vectors);
-    HWY_UNROLL(kVectors)
+    HWY_UNROLL(4)
     for (size_t k = 0; k < kVectors; ++k)
       hn::Store(vectors[k], d, to + i + k * hn::Lanes(d));
   }

@@ -10,6 +10,7 @@
 //===----------------------------------------------------------------------===//
 #include "cuda_job_test_util.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <new>

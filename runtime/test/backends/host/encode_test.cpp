@@ -12,6 +12,7 @@
 #include "backends/host/kernels_test_util.h"
 #include "encode.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <memory>

@@ -11,6 +11,8 @@
 #include "backends/host/kernels_test_util.h"
 #include "lowrank.h"
 
+#include <algorithm>
+
 using namespace ddphook;
 using namespace ddphook::host;
 
