@@ -108,7 +108,9 @@ EOF
   hostname >"$root/etc/hostname"
   echo "127.0.0.1 localhost $(hostname)" >"$root/etc/hosts"
   # A bundle of certificates that this machine does not have from Debian alone.
-  [[ -z ${SSL_CERT_FILE-} ]] || cp "$SSL_CERT_FILE" "$root/etc/ssl/machine.crt"
+  if [[ -n ${SSL_CERT_FILE-} ]]; then
+    install -D -m 644 "$SSL_CERT_FILE" "$root/etc/ssl/machine.crt"
+  fi
   touch "$root/.complete"
 fi
 
