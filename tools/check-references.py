@@ -1,17 +1,23 @@
 #!/usr/bin/env python3
 # Part of the ddphook project, under the Apache License v2.0 with LLVM
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Checks what the documents refer to:
+"""Checks what the documents refer to, and that they render:
 
 - links of all Markdown files to files and headings of the project;
 - paths in backquotes, wherever they begin with a room of the project
   (`runtime/src/...`, `tools/...`); patterns with `*` must match something;
 - the tests that docs/status.md and faults.md name: files below test/, pytest functions behind
-  `::`, GoogleTest names in parentheses.
+  `::`, GoogleTest names in parentheses;
+- messages, in tables and after `error:` in code blocks: what stands between names and numbers
+  must be in a string of the sources. Of docs/passes.md and the generated pages test/Docs
+  compares them with what the compiler prints;
+- fences of code blocks: each that is opened is closed, and no block contains another one's.
 
 Prints PASS or FAIL and one line for each reference that leads nowhere.
 """
 
+import errno
+import os
 import pathlib
 import re
 import subprocess
@@ -23,13 +29,65 @@ ROOMS = ("lib/", "include/", "runtime/", "tools/", "test/", "docs/", ".ci/")
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 QUOTED = re.compile(r"`([^`\n]+)`")
 PATH = re.compile(r"[\w.*/-]+")
+SOURCES = ("lib", "include", "runtime", "tools", "docs/examples")
+SUFFIXES = (".cpp", ".h", ".td", ".inc", ".py")
+STRING = re.compile(r'"((?:[^"\\\n]|\\.)*)"')
+# What a message fills in: names, numbers, statuses.
+FILLED_IN = re.compile(
+    r"""…|: |'[^']*'|"[^"]*"|\([A-Z][^)]*\)|\b\w*\d[\w.]*( [KMG]?B)?|@\w+|\b[A-Z_]{3,}\b|\{\w+\}|\[|\]"""
+)
 
 
-def markdown_files():
+def files(*patterns):
     listed = subprocess.run(
-        ["git", "ls-files", "-co", "--exclude-standard", "*.md"],
+        ["git", "ls-files", "-co", "--exclude-standard", *patterns],
         cwd=ROOT, check=True, capture_output=True, text=True)
     return [ROOT / name for name in listed.stdout.split() if (ROOT / name).exists()]
+
+
+def strings():
+    """The contents of all string literals of the sources, one a line, where adjacent ones are
+    one; and what the system says of its errors."""
+    texts = (path.read_text() for path in files(*SOURCES) if path.suffix in SUFFIXES)
+    joined = (re.sub(r'(?<!\\)"\s+f?"', "", text) for text in texts)
+    found = (STRING.findall(text) for text in joined)
+    texts = [text.replace('\\"', '"') for many in found for text in many]
+    return "\n".join(texts + [os.strerror(number) for number in errno.errorcode])
+
+
+def check_fences(text):
+    """Yields what a renderer of CommonMark takes for other blocks than were meant."""
+    opened = None
+    for number, line in enumerate(text.split("\n"), 1):
+        fence = re.match(r" {0,3}(`{3,})(.*)", line)
+        if not fence:
+            continue
+        if not opened:
+            opened = number, fence[1]
+        elif len(fence[1]) >= len(opened[1]):
+            if fence[2].strip():
+                yield f"line {number}: a code block begins in that of line {opened[0]}"
+                return
+            opened = None
+    if opened:
+        yield f"line {opened[0]}: the code block has no end"
+
+
+def check_messages(path, text, known):
+    quoted = []
+    if path.name != "passes.md" and path.parent.name != "generated":
+        for block in re.findall(r"^```\w*\n(.*?)^```", text, re.M | re.S):
+            quoted += re.findall(r"^(?!#).*\berror: (.*)$", block, re.M)
+    for table in re.findall(r"^\| message \|.*\n((?:\|.*\n)+)", text, re.M):
+        quoted += re.findall(r"^\| `([^`]+)`", table, re.M)
+    if path.name == "faults.md":
+        for row in re.findall(r"^\| \d+ \|.*$", text, re.M):
+            quoted += re.findall(r"`([^`]+)`", row.split(" | ")[2])
+    for message in quoted:
+        for part in FILLED_IN.split(message):
+            part = (part or "").strip(" :,;.")
+            if len(part.split()) > 2 and part not in known:
+                yield f"no message '{part}'"
 
 
 def without_code(text):
@@ -112,9 +170,12 @@ def check_tests(text):
 
 def main():
     failures = 0
-    for path in markdown_files():
-        text = without_code(path.read_text())
-        problems = list(check_links(path, text)) + list(check_quoted_paths(text))
+    known = strings()
+    for path in files("*.md"):
+        whole = path.read_text()
+        text = without_code(whole)
+        problems = [*check_fences(whole), *check_messages(path, whole, known),
+                    *check_links(path, text), *check_quoted_paths(text)]
         if path in TABLES_OF_TESTS:
             problems += check_tests(text)
         for problem in problems:

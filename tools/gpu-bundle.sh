@@ -121,9 +121,12 @@ keep() {
     if [[ -f $file || -L $file ]]; then cp --parents -P "$file" "$deps"; fi
   done
 }
-for package in libgloo-dev libgloo0 libhwy-dev libhwy1 nlohmann-json3-dev \
-  libxxhash-dev libgtest-dev libgmock-dev libboost-context1.74-dev \
-  libboost-context1.74.0; do
+# The libraries' own packages are called differently in every Debian.
+libraries=$(apt-cache depends --recurse --installed --no-recommends --no-suggests \
+  --no-conflicts --no-breaks --no-replaces --no-enhances \
+  libgloo-dev libhwy-dev libboost-context-dev |
+  grep -E '^lib(gloo|hwy|boost-context)')
+for package in $libraries nlohmann-json3-dev libxxhash-dev libgtest-dev libgmock-dev; do
   dpkg -L "$package" | keep
 done
 # Of Boost only what its contexts include, and its packages of CMake.

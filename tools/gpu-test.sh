@@ -265,9 +265,8 @@ configure() { # directory arguments of CMake's…
   # The names of directories are Debian's, whatever this machine is.
   [[ -d $deps ]] && found=("-DCMAKE_PREFIX_PATH=$deps"
     -DCMAKE_LIBRARY_ARCHITECTURE=x86_64-linux-gnu)
-  # Warnings of other compilers are no failures here.
   cmake "${generator[@]}" -S runtime -B "$1" -DCMAKE_BUILD_TYPE=Release \
-    -DDDPHOOK_WARNINGS_AS_ERRORS=OFF "${found[@]}" "${@:2}"
+    -DDDPHOOK_BUILD_TESTS=ON "${found[@]}" "${@:2}"
 }
 
 configure_cuda() {

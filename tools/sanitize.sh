@@ -103,6 +103,7 @@ if [[ $form == --short ]]; then
     -DCMAKE_CXX_FLAGS_DEBUG="-O1 -gline-tables-only" -DDDPHOOK_CUDA=OFF \
     -DCMAKE_EXE_LINKER_FLAGS=-fuse-ld=lld-22 -DCMAKE_MODULE_LINKER_FLAGS=-fuse-ld=lld-22 \
     -DDDPHOOK_SANITIZE="$kind" -DDDPHOOK_BUILD_FUZZERS=$fuzzers \
+    -DDDPHOOK_BUILD_TESTS=ON -DDDPHOOK_WARNINGS_AS_ERRORS=ON \
     -DDDPHOOK_INSTRUCTION_SETS=LEAST -DDDPHOOK_UNITY_BUILD=ON >/tmp/ddphook-sanitize.$$ 2>&1 ||
     { cat /tmp/ddphook-sanitize.$$; rm -f /tmp/ddphook-sanitize.$$; die "cmake"; }
   rm -f /tmp/ddphook-sanitize.$$

@@ -103,7 +103,7 @@ cuda=$(tools/cuda-toolkit.sh) || die "the CUDA toolkit could not be made"
 
 # A directory that is configured already may be one that someone works in.
 options=(-DDDPHOOK_CUDA=ON -DDDPHOOK_CUDA_ROOT="$cuda" -DDDPHOOK_BUILD_FUZZERS=ON
-  -DDDPHOOK_INSTRUCTION_SETS=ALL)
+  -DDDPHOOK_INSTRUCTION_SETS=ALL -DDDPHOOK_WARNINGS_AS_ERRORS=ON)
 unity=()
 [[ -f $build/build.ninja ]] || unity=(-DDDPHOOK_UNITY_BUILD=ON)
 

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Builds and runs the consumer projects against the package: in ddphook's build
 # tree, in an install tree that was moved, and (the runtime) in an install tree of
-# runtime/ alone, which must not need MLIR. Starts what is installed, also out of
-# Debian packages; follows docs/installing.md and docs/getting-started.md; and
-# checks that ddphook can be built without lib/CodeGen.
+# runtime/ alone, which must not need MLIR or clang. Starts what is installed, also
+# out of Debian packages; follows docs/installing.md and docs/getting-started.md;
+# and checks that ddphook can be built without lib/CodeGen.
 #
 #   test/consumer/run.sh BUILD_DIR
 set -uo pipefail
@@ -71,22 +71,36 @@ as_documented() { # page project
 # The commands of a page, without the lines that match, in a home of their own, and
 # in a directory that looks to them like the top of the repository. The port that
 # pages write is some free one. The directory lies outside of the build directory:
-# CMake does not end where a link leads to a directory above it.
+# CMake does not end where a link leads to a directory above it. The compiler is the
+# system's, for pages that do not name one.
 follow() { # page lines-to-skip
   local top=$outside/${1%.md} port
   port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("", 0)); print(s.getsockname()[1])')
-  rm -rf "$build/linear" # what getting-started.md builds
-  mkdir -p "$top/home" && ln -s "$root/docs" "$root/runtime" "$top" &&
+  mkdir -p "$top/home" && ln -s "$root"/{docs,runtime,tools} "$top" &&
     ln -s "$build" "$top/build" &&
     python3 "$here/blocks.py" sh "$root/docs/$1" | grep -vE "$2" |
     sed "s/29500/$port/" >"$top/commands.sh" &&
-    (cd "$top" && HOME=$top/home bash -euxo pipefail commands.sh)
+    (cd "$top" && env -u CC -u CXX HOME="$top/home" bash -euxo pipefail commands.sh)
 }
 
-# installing.md makes packages: no others may lie there. The runtime alone is built
-# below.
+# What getting-started.md builds would not let a user follow the page: CMake's cache
+# names the directory of this test.
+follow_start() {
+  local before status=0
+  rm -rf "$build/linear"
+  before=$(ls -A "$build")
+  follow getting-started.md \
+    '^(tools/quickstart.sh|cmake --preset .*|(torchrun|mpirun|srun) .*)$' || status=$?
+  rm -rf "$build/linear"
+  diff <(echo "$before") <(ls -A "$build") && return $status
+}
+
+# installing.md makes packages: no others may lie there. It builds the runtime alone.
 follow_installing() {
-  rm -rf "$build/packages" && follow installing.md 'build-runtime'
+  rm -rf "$build/packages" && follow installing.md '^$' &&
+    "$runtime/bin/ddphook-exec" --help &&
+    "$runtime/bin/ddphook-bench" sweep --max-bytes=64 &&
+    ! grep MLIR "$outside/installing/build-runtime/CMakeCache.txt"
 }
 
 # Its packages: apt could install them here, and their tools work where dpkg puts
@@ -118,17 +132,6 @@ uninstall() {
     [[ $(find "$work/gone" -type f -o -type l) == "$work/gone/include/mine.h" ]]
 }
 
-# Without CUDA, and kernels for any processor alone: ddphook's own build has them.
-install_runtime_alone() {
-  cmake -G Ninja -S "$root/runtime" -B "$work/runtime-build" "${compilers[@]}" \
-    -DDDPHOOK_CUDA=OFF -DDDPHOOK_INSTRUCTION_SETS=LEAST -DDDPHOOK_UNITY_BUILD=ON \
-    -DDDPHOOK_BUILD_TESTS=OFF -DCMAKE_INSTALL_PREFIX="$work/runtime-prefix" \
-    -DCMAKE_DISABLE_FIND_PACKAGE_MLIR=ON &&
-    ninja -C "$work/runtime-build" install &&
-    "$work/runtime-prefix/bin/ddphook-exec" --help &&
-    "$work/runtime-prefix/bin/ddphook-bench" sweep --max-bytes=64
-}
-
 # Nothing is built: a configured build names all files and libraries that it needs.
 without_codegen() {
   local bridge=lib/Compiler/CodeGenKernels.cpp users
@@ -153,6 +156,7 @@ without_codegen() {
 mlir=-DMLIR_DIR=/usr/lib/llvm-22/lib/cmake/mlir
 package=lib/cmake/DDPHook
 moved=$work/moved/prefix
+runtime=$outside/installing/home/ddphook-runtime
 linear=$root/docs/examples/linear
 try build-tree-compiler consume "$here/compiler" "$work/a" my-compiler \
   -DDDPHook_DIR="$build/$package" "$mlir"
@@ -180,12 +184,10 @@ try other-mlir other_mlir
 try documented-compiler as_documented writing-a-hook.md "$here/compiler"
 try documented-step as_documented getting-started.md "$linear"
 try documented-installing follow_installing
-try documented-start follow getting-started.md \
-  '^(tools/quickstart.sh|cmake --preset .*|(torchrun|mpirun|srun) .*)$'
+try documented-start follow_start
 try uninstall uninstall
 try packages packages
-try runtime-alone install_runtime_alone
 try runtime-alone-consumer consume "$here/runtime" "$work/e" runtime-consumer \
-  -DDDPHook_DIR="$work/runtime-prefix/$package"
+  -DDDPHook_DIR="$runtime/$package"
 try without-codegen without_codegen
 exit $status

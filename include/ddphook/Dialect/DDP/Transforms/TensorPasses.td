@@ -385,7 +385,6 @@ def DDPAssignDestinationsPass
     %s = ddp.flat.add %r, %x into %r
         : tensor<40xf32>, tensor<40xf32>, tensor<40xf32>
     ```
-    ```
   }];
   let dependentDialects = ["::mlir::bufferization::BufferizationDialect",
                            "::mlir::ddp::DDPDialect",
