@@ -32,7 +32,8 @@ def test_torchrun(tmp_path, free_port, rendezvous, transport):
     if rendezvous == "static":
         launcher += ["--master-addr=127.0.0.1", f"--master-port={free_port}"]
     else:
-        launcher += [f"--rdzv-endpoint=127.0.0.1:{free_port}"]
+        # The machine's name, which torchrun would tell the ranks, need not resolve.
+        launcher += ["--local-addr=127.0.0.1", f"--rdzv-endpoint=127.0.0.1:{free_port}"]
         variables["DDPHOOK_PORT"] = free_port + 1
     arguments = directory.arguments("step", None, steps, options.text())
     done = subprocess.run(

@@ -6,6 +6,7 @@ import concurrent.futures
 import os
 import pathlib
 import re
+import socket
 import subprocess
 import sys
 
@@ -57,6 +58,10 @@ def test_program(program, devices):
 
 def test_two_processes(tmp_path):
     """Two processes of one device each, over Gloo, give what one with two devices does."""
+    try:
+        socket.gethostbyname(socket.gethostname())
+    except OSError as error:
+        pytest.fail(f"JAX looks up the name of this machine, see /etc/hosts: {error}")
     program = PROGRAMS.with_name("jax_processes.py")
     address = f"127.0.0.1:{ranks.free_port()}"
     jobs = [[tmp_path / f"{i}", 2, address, i] for i in range(2)] + [[tmp_path / "one", 2]]

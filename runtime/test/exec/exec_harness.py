@@ -26,12 +26,12 @@ LAUNCH = (
     "RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT"
 ).split()
 LAUNCH_PREFIXES = ("OMPI_", "PMI_", "PMIX_", "SLURM_", "TORCHELASTIC_", "DDPHOOK_")
-# For ranks that crash: in a build with a sanitizer that one must not catch the
-# signal.
+# For ranks that crash: a sanitizer must not catch the signal, nor UCX, which comes
+# with the Gloo of Debian 13.
 UNCAUGHT = {
     name: os.environ.get(name, "") + ":handle_segv=0"
     for name in ("ASAN_OPTIONS", "TSAN_OPTIONS")
-}
+} | {"UCX_HANDLE_ERRORS": "none"}
 
 
 def start(arguments, module=MODULE, **variables):
