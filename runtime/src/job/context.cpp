@@ -53,7 +53,7 @@ static_assert(inquirySeconds + verdictSeconds +
               "a failed rank may not outlive its deadline by more");
 /// Bytes of a broadcast per message. Each message has a deadline of its own, so
 /// that a slow link makes the broadcast slow, but does not fail it.
-static constexpr size_t chunkBytes = size_t(1) << 20;
+static constexpr size_t chunkBytes = size_t(4) << 20;
 
 Context::Context(const Bootstrap &place)
     : place(place), observer(place.observation, place.rank, place.worldSize) {}

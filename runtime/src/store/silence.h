@@ -9,7 +9,7 @@
 // connection to a peer that is alive and has not read for as long, such as a
 // rank that computes. So whoever waits looks whether anything comes in: with
 // keepalive on both ends (setControlOptions()), the system of a machine that
-// is there sends something every five seconds, whatever its processes do.
+// is there sends something every three seconds, whatever its processes do.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_SRC_STORE_SILENCE_H

@@ -270,9 +270,9 @@ void ddphook::setControlOptions(int socket) {
   };
   set(IPPROTO_TCP, TCP_NODELAY, 1);
   set(SOL_SOCKET, SO_KEEPALIVE, 1);
-  set(IPPROTO_TCP, TCP_KEEPIDLE, 5);
+  set(IPPROTO_TCP, TCP_KEEPIDLE, 3);
   set(IPPROTO_TCP, TCP_KEEPINTVL, 2);
-  set(IPPROTO_TCP, TCP_KEEPCNT, 5);
+  set(IPPROTO_TCP, TCP_KEEPCNT, 6);
 }
 
 Status ddphook::sendAll(int socket, const void *data, size_t size,

@@ -68,7 +68,7 @@ Status connectTo(const sockaddr *address, socklen_t size,
                  const Deadline &deadline, const Interrupt *interrupt,
                  FileDescriptor *socket);
 
-/// Options of every connection between ranks: no delay, and probes after five
+/// Options of every connection between ranks: no delay, and probes after three
 /// seconds, which silence.h needs on both ends. Where nobody waits, and so
 /// nobody looks, they end the connection to a machine that is gone after 15 s.
 void setControlOptions(int socket);
