@@ -11,6 +11,7 @@
 #include "job/bootstrap.h"
 
 #include "base/log.h"
+#include "job/slurm.h"
 #include "store/socket.h"
 
 #include <algorithm>
@@ -40,6 +41,8 @@ struct Launch {
   Setting worldSize;
   std::optional<Setting> localRank;
   std::optional<Setting> localSize;
+  /// The numbers of the job and of the step that Slurm started it as.
+  std::optional<std::pair<unsigned long long, unsigned long long>> slurmStep;
 };
 
 /// The names of one launcher's variables; null where it has none.
@@ -184,7 +187,23 @@ static std::optional<Launch> readSlurm(VariableReader &reader) {
         launch->localSize = Setting{nodes, launch->worldSize.value};
       break;
     }
+  if (const char *job = reader.text("SLURM_JOB_ID"))
+    launch->slurmStep = {std::strtoull(job, nullptr, 10),
+                         std::strtoull(step, nullptr, 10)};
   return launch;
+}
+
+/// True if the tasks of a Slurm step have PMI's variables from Slurm itself
+/// (`srun --mpi=pmi2`), not from an mpiexec that runs inside of the step.
+static bool isSlurmsPmi(const VariableReader &reader) {
+  auto text = [&](const char *name) -> std::string {
+    const char *value = reader.text(name);
+    return value ? value : "";
+  };
+  return text("PMI_JOBID") ==
+             text("SLURM_JOB_ID") + "." + text("SLURM_STEP_ID") &&
+         text("PMI_RANK") == text("SLURM_PROCID") &&
+         text("PMI_SIZE") == text("SLURM_STEP_NUM_TASKS");
 }
 
 static void checkEqual(VariableReader &reader, const Setting &a,
@@ -201,7 +220,8 @@ static std::optional<Launch> readLaunchers(VariableReader &reader) {
   for (const LaunchVariables &names : {torchrun, openMpi, pmi})
     if (std::optional<Launch> launch = readLaunch(reader, names))
       launches.push_back(*launch);
-  bool isStartedByMpi = reader.text(openMpi.rank) || reader.text(pmi.rank);
+  bool isStartedByMpi = reader.text(openMpi.rank) ||
+                        (reader.text(pmi.rank) && !isSlurmsPmi(reader));
   if (!isStartedByMpi && !reader.text("TORCHELASTIC_RUN_ID"))
     if (std::optional<Launch> launch = readSlurm(reader))
       launches.push_back(*launch);
@@ -218,6 +238,8 @@ static std::optional<Launch> readLaunchers(VariableReader &reader) {
       merged.localRank = other.localRank;
     if (!merged.localSize)
       merged.localSize = other.localSize;
+    if (!merged.slurmStep)
+      merged.slurmStep = other.slurmStep;
   }
   return merged;
 }
@@ -285,17 +307,46 @@ static Status checkAllocator(const ddphook_allocator_t &allocator) {
   return Status::ok();
 }
 
+/// Finds the machine of rank 0 in a step of Slurm: tasks are numbered from the
+/// first node on, unless they are distributed by hand. SLURM_LAUNCH_NODE_IPADDR
+/// is no help: srun itself may run anywhere.
+static Status findSlurmHost(VariableReader &reader, const Bootstrap &place,
+                            std::string *host) {
+  const char *name = "SLURM_STEP_NODELIST";
+  for (const char *older : {"SLURM_JOB_NODELIST", "SLURM_NODELIST"})
+    if (!reader.text(name))
+      name = older;
+  const char *list = reader.text(name);
+  if (!list)
+    return Status::ok();
+  *host = firstHostOf(list);
+  if (host->empty())
+    return error(DDPHOOK_BAD_ENVIRONMENT,
+                 "expected %s to be a list of nodes, but got '%s'", name, list);
+  if (place.rank == 0 && reader.number("SLURM_NODEID", 0, INT_MAX).value_or(0))
+    return error(DDPHOOK_BAD_ENVIRONMENT,
+                 "expected rank 0 to run on the first node of %s, %s, but it "
+                 "runs on another one; set MASTER_ADDR to that",
+                 name, host->c_str());
+  return Status::ok();
+}
+
 /// Finds the address at which the store listens, for a job of several ranks.
 static Status findMaster(const ddphook_options_t &options,
                          VariableReader &reader, bool isOneMachine,
+                         const std::optional<Launch> &launch,
                          Bootstrap *result) {
+  const bool isSlurm = launch && launch->slurmStep;
   if (options.master_addr && *options.master_addr)
     result->masterAddress = options.master_addr;
   else if (const char *address = reader.text("MASTER_ADDR"))
     result->masterAddress = address;
   else if (isOneMachine)
     result->masterAddress = loopback;
-  else
+  else if (isSlurm)
+    DDPHOOK_RETURN_IF_ERROR(
+        findSlurmHost(reader, *result, &result->masterAddress));
+  if (result->masterAddress.empty())
     return error(DDPHOOK_BAD_ENVIRONMENT,
                  "expected MASTER_ADDR to name the machine of rank 0 in a job "
                  "of %d ranks, but it is not set",
@@ -314,7 +365,10 @@ static Status findMaster(const ddphook_options_t &options,
     result->masterPort = *own;
     return Status::ok();
   }
-  result->masterPort = launcher.value_or(defaultPort);
+  const int port =
+      isSlurm ? portOfStep(launch->slurmStep->first, launch->slurmStep->second)
+              : defaultPort;
+  result->masterPort = launcher.value_or(port);
   const char *agentStore = reader.text("TORCHELASTIC_USE_AGENT_STORE");
   // The launcher's own store listens on MASTER_PORT itself.
   if (agentStore && std::strcmp(agentStore, "True") == 0)
@@ -484,11 +538,12 @@ Status ddphook::findPlace(const ddphook_options_t *givenOptions,
   chooseObservation(options, reader, &result->observation);
 
   bool isOneMachine = false;
+  std::optional<Launch> launch;
   if (options.world_size != 0) {
     result->rank = options.rank;
     result->worldSize = options.world_size;
     result->localRank = options.local_rank;
-  } else if (std::optional<Launch> launch = readLaunchers(reader)) {
+  } else if ((launch = readLaunchers(reader))) {
     result->isLaunched = true;
     result->rank = launch->rank.value;
     result->worldSize = launch->worldSize.value;
@@ -496,6 +551,10 @@ Status ddphook::findPlace(const ddphook_options_t *givenOptions,
       result->localRank = launch->localRank->value;
     isOneMachine =
         launch->localSize && launch->localSize->value == result->worldSize;
+    // Steps of one job run beside each other.
+    const char *job = reader.text("SLURM_JOB_ID");
+    if (launch->slurmStep && result->runId == job)
+      result->runId += "." + std::to_string(launch->slurmStep->second);
   }
   DDPHOOK_RETURN_IF_ERROR(reader.status());
   if (options.store) {
@@ -503,7 +562,8 @@ Status ddphook::findPlace(const ddphook_options_t *givenOptions,
     result->masterAddress = options.master_addr ? options.master_addr : "";
     result->masterPort = options.master_port;
   } else if (result->worldSize > 1) {
-    DDPHOOK_RETURN_IF_ERROR(findMaster(options, reader, isOneMachine, result));
+    DDPHOOK_RETURN_IF_ERROR(
+        findMaster(options, reader, isOneMachine, launch, result));
   }
   return reader.status();
 }

@@ -7,7 +7,9 @@
 //
 //===----------------------------------------------------------------------===//
 #include "base/status_test_util.h"
+#include "job/bootstrap.h"
 #include "job/settings.h"
+#include "job/slurm.h"
 #include "store/socket.h"
 
 #include <gtest/gtest.h>
@@ -15,7 +17,9 @@
 #include <cmath>
 #include <cstddef>
 #include <map>
+#include <set>
 #include <unistd.h>
+#include <vector>
 
 using namespace ddphook;
 using ddphook::test::show;
@@ -67,11 +71,35 @@ static const Variables openMpi = {{"OMPI_COMM_WORLD_RANK", "1"},
                                   {"OMPI_COMM_WORLD_SIZE", "2"},
                                   {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
                                   {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}};
-static const Variables slurm = {
-    {"SLURM_JOB_ID", "7"}, {"SLURM_STEP_ID", "0"},
-    {"SLURM_PROCID", "5"}, {"SLURM_LOCALID", "1"},
-    {"SLURM_NTASKS", "8"}, {"SLURM_STEP_NUM_TASKS", "8"},
-    {"MASTER_ADDR", "n0"}};
+/// Of `srun -N2 -n4`, as Slurm 22.05 sets them for its last task.
+static const Variables slurm = {{"SLURM_CPUS_ON_NODE", "1"},
+                                {"SLURM_GTIDS", "3"},
+                                {"SLURM_JOBID", "1"},
+                                {"SLURM_JOB_ID", "1"},
+                                {"SLURM_JOB_NODELIST", "node[1-2]"},
+                                {"SLURM_JOB_NUM_NODES", "2"},
+                                {"SLURM_LAUNCH_NODE_IPADDR", "10.97.0.1"},
+                                {"SLURM_LOCALID", "0"},
+                                {"SLURM_NNODES", "2"},
+                                {"SLURM_NODEID", "1"},
+                                {"SLURM_NODELIST", "node[1-2]"},
+                                {"SLURM_NPROCS", "4"},
+                                {"SLURM_NTASKS", "4"},
+                                {"SLURM_PROCID", "3"},
+                                {"SLURM_STEPID", "0"},
+                                {"SLURM_STEP_ID", "0"},
+                                {"SLURM_STEP_NODELIST", "node[1-2]"},
+                                {"SLURM_STEP_NUM_NODES", "2"},
+                                {"SLURM_STEP_NUM_TASKS", "4"},
+                                {"SLURM_STEP_TASKS_PER_NODE", "3,1"},
+                                {"SLURM_TASKS_PER_NODE", "3,1"},
+                                {"SLURMD_NODENAME", "node2"}};
+
+static Variables without(Variables base, const std::vector<std::string> &less) {
+  for (const std::string &name : less)
+    base.erase(name);
+  return base;
+}
 
 TEST(Bootstrap, NoVariables) {
   EXPECT_EQ(placeOf({}), "0/1 0");
@@ -112,27 +140,93 @@ TEST(Bootstrap, Pmi) {
 }
 
 TEST(Bootstrap, Slurm) {
-  EXPECT_EQ(placeOf(slurm), "5/8 1 n0:29500");
+  EXPECT_EQ(placeOf(slurm), "3/4 0 node1:24898");
+  EXPECT_EQ(placeOf(with(slurm, {{"MASTER_ADDR", "n0"}})), "3/4 0 n0:24898");
+  EXPECT_EQ(placeOf(with(slurm, {{"MASTER_PORT", "5"}})), "3/4 0 node1:5");
+  EXPECT_EQ(placeOf(with(slurm, {{"DDPHOOK_PORT", "6"}})), "3/4 0 node1:6");
   // By hand, without a job's numbers.
   EXPECT_EQ(placeOf({{"SLURM_PROCID", "1"},
                      {"SLURM_NTASKS", "2"},
                      {"SLURM_LOCALID", "1"},
                      {"MASTER_ADDR", "n0"}}),
             "1/2 1 n0:29500");
-  Variables oneNode = slurm;
-  oneNode.erase("MASTER_ADDR");
-  EXPECT_EQ(placeOf(with(oneNode, {{"SLURM_STEP_NUM_NODES", "1"}})),
-            "5/8 1 127.0.0.1:29500");
-  EXPECT_EQ(placeOf(with(oneNode, {{"SLURM_STEP_NUM_NODES", "2"}})),
+}
+
+TEST(Bootstrap, SlurmStepsOfAJob) {
+  // On one node, one beside the other.
+  const Variables first = with(
+      slurm, {{"SLURM_STEP_NUM_NODES", "1"}, {"SLURM_STEP_NODELIST", "node2"}});
+  const Variables second = with(first, {{"SLURM_STEP_ID", "1"}});
+  EXPECT_EQ(placeOf(first), "3/4 0 127.0.0.1:24898");
+  EXPECT_EQ(placeOf(second), "3/4 0 127.0.0.1:24899");
+  Bootstrap place;
+  ASSERT_TRUE(find(second, &place).isOk());
+  EXPECT_EQ(place.runId, "1.1");
+  ASSERT_TRUE(find(with(second, {{"DDPHOOK_RUN_ID", "x"}}), &place).isOk());
+  EXPECT_EQ(place.runId, "x");
+}
+
+TEST(Bootstrap, SlurmPorts) {
+  for (unsigned long long job : {1ull, 123456ull, 67108863ull}) {
+    std::set<int> ports;
+    for (unsigned long long next = job; next <= job + 300; ++next)
+      for (unsigned long long step = 0; step < 54; ++step) {
+        const int port = portOfStep(next, step);
+        EXPECT_GE(port, 12000);
+        EXPECT_LT(port, 29000);
+        ports.insert(port);
+      }
+    EXPECT_EQ(ports.size(), 301u * 54);
+  }
+}
+
+TEST(Bootstrap, SlurmNodes) {
+  auto masterOf = [](const std::string &list) {
+    return placeOf(with(slurm, {{"SLURM_STEP_NODELIST", list}}));
+  };
+  for (const auto &[list, first] :
+       Variables{{"login1", "login1"},
+                 {"gpu[001-003,007],login1", "gpu001"},
+                 {"gpu[007,001-003]", "gpu007"},
+                 {"gpu[9-10]", "gpu9"},
+                 {"login1,gpu[001-003]", "login1"},
+                 {"r[00-01]n[08-11]", "r00n08"},
+                 {"n[3]-ib.cluster,n7", "n3-ib.cluster"},
+                 {"[12-14]", "12"}})
+    EXPECT_EQ(masterOf(list), "3/4 0 " + first + ":24898");
+  for (const char *list : {",n1", "n[1-2", "n[]", "n[-2]", "n[a-b]", "n1]"})
+    EXPECT_EQ(masterOf(list),
+              std::string("BAD_ENVIRONMENT: expected SLURM_STEP_NODELIST to be "
+                          "a list of nodes, but got '") +
+                  list + "'");
+  // Older versions of Slurm do not give the list of a step.
+  Variables older = without(with(slurm, {{"SLURM_NODELIST", "old[3-4]"}}),
+                            {"SLURM_STEP_NODELIST"});
+  EXPECT_EQ(placeOf(older), "3/4 0 node1:24898");
+  older.erase("SLURM_JOB_NODELIST");
+  EXPECT_EQ(placeOf(older), "3/4 0 old3:24898");
+  older.erase("SLURM_NODELIST");
+  EXPECT_EQ(placeOf(older),
             "BAD_ENVIRONMENT: expected MASTER_ADDR to name the machine of rank "
-            "0 in a job of 8 ranks, but it is not set");
+            "0 in a job of 4 ranks, but it is not set");
+}
+
+/// `srun --distribution=arbitrary` with a SLURM_HOSTFILE.
+TEST(Bootstrap, SlurmTasksThatAreDistributedByHand) {
+  const Variables first = with(slurm, {{"SLURM_PROCID", "0"}});
+  EXPECT_EQ(placeOf(first),
+            "BAD_ENVIRONMENT: expected rank 0 to run on the first node of "
+            "SLURM_STEP_NODELIST, node1, but it runs on another one; set "
+            "MASTER_ADDR to that");
+  EXPECT_EQ(placeOf(with(first, {{"MASTER_ADDR", "node2"}})),
+            "0/4 0 node2:24898");
 }
 
 TEST(Bootstrap, SlurmOutsideOfAJobStep) {
-  Variables batch = slurm;
-  batch.erase("SLURM_STEP_ID");
-  batch.erase("SLURM_STEP_NUM_TASKS");
-  batch["SLURM_PROCID"] = "0";
+  const Variables batch = with(
+      without(slurm, {"SLURM_STEPID", "SLURM_STEP_ID", "SLURM_STEP_NODELIST",
+                      "SLURM_STEP_NUM_NODES", "SLURM_STEP_NUM_TASKS"}),
+      {{"SLURM_PROCID", "0"}, {"SLURM_NODEID", "0"}});
   EXPECT_EQ(placeOf(batch), "0/1 0");
   EXPECT_EQ(placeOf(with(batch, {{"SLURM_STEP_ID", "4294967291"}})), "0/1 0");
   // `srun --pty bash` in an allocation of many.
@@ -141,7 +235,19 @@ TEST(Bootstrap, SlurmOutsideOfAJobStep) {
             "0/1 0");
   // torchrun and mpirun reach their nodes by tasks of Slurm.
   EXPECT_EQ(placeOf(with(slurm, torchrun)), "3/4 1 n0:1235");
-  EXPECT_EQ(placeOf(with(slurm, openMpi)), "1/2 1 n0:29500");
+  EXPECT_EQ(placeOf(with(slurm, with(openMpi, {{"MASTER_ADDR", "n0"}}))),
+            "1/2 1 n0:29500");
+}
+
+TEST(Bootstrap, SlurmWithPmi) {
+  // `srun --mpi=pmi2`: the variables are Slurm's own.
+  const Variables own =
+      with(slurm, {{"PMI_RANK", "3"}, {"PMI_SIZE", "4"}, {"PMI_JOBID", "1.0"}});
+  EXPECT_EQ(placeOf(own), "3/4 0 node1:24898");
+  // mpiexec reaches its nodes by tasks of Slurm, and starts more than one rank
+  // on each.
+  EXPECT_EQ(placeOf(with(own, {{"PMI_SIZE", "8"}, {"MASTER_ADDR", "n0"}})),
+            "3/8 0 n0:29500");
 }
 
 TEST(Bootstrap, ContradictingLaunchers) {
@@ -161,9 +267,9 @@ TEST(Bootstrap, ContradictingLaunchers) {
   EXPECT_EQ(placeOf(with(both, {{"PMI_RANK", "0"}, {"PMI_SIZE", "2"}})),
             "BAD_ENVIRONMENT: launch variables contradict each other: RANK is "
             "1, but PMI_RANK is 0");
-  EXPECT_EQ(placeOf(with(slurm, {{"RANK", "4"}, {"WORLD_SIZE", "8"}})),
+  EXPECT_EQ(placeOf(with(slurm, {{"RANK", "2"}, {"WORLD_SIZE", "4"}})),
             "BAD_ENVIRONMENT: launch variables contradict each other: RANK is "
-            "4, but SLURM_PROCID is 5");
+            "2, but SLURM_PROCID is 3");
 }
 
 TEST(Bootstrap, IncompleteAndMalformed) {
