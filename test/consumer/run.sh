@@ -72,7 +72,8 @@ as_documented() { # page project
 # in a directory that looks to them like the top of the repository. The port that
 # pages write is some free one. The directory lies outside of the build directory:
 # CMake does not end where a link leads to a directory above it. The compiler is the
-# system's, for pages that do not name one.
+# system's, for pages that do not name one; ccache knows its objects from earlier runs
+# in other directories.
 follow() { # page lines-to-skip
   local top=$outside/${1%.md} port
   port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("", 0)); print(s.getsockname()[1])')
@@ -80,7 +81,8 @@ follow() { # page lines-to-skip
     ln -s "$build" "$top/build" &&
     python3 "$here/blocks.py" sh "$root/docs/$1" | grep -vE "$2" |
     sed "s/29500/$port/" >"$top/commands.sh" &&
-    (cd "$top" && env -u CC -u CXX HOME="$top/home" bash -euxo pipefail commands.sh)
+    (cd "$top" && env -u CC -u CXX HOME="$top/home" CCACHE_DIR="$ccache" \
+      CCACHE_BASEDIR="$top" CCACHE_NOHASHDIR=1 bash -euxo pipefail commands.sh)
 }
 
 # What getting-started.md builds would not let a user follow the page: CMake's cache
@@ -157,6 +159,7 @@ mlir=-DMLIR_DIR=/usr/lib/llvm-22/lib/cmake/mlir
 package=lib/cmake/DDPHook
 moved=$work/moved/prefix
 runtime=$outside/installing/home/ddphook-runtime
+ccache=${XDG_CACHE_HOME:-$HOME/.cache}/ddphook/ccache
 linear=$root/docs/examples/linear
 try build-tree-compiler consume "$here/compiler" "$work/a" my-compiler \
   -DDDPHook_DIR="$build/$package" "$mlir"
