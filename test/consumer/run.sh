@@ -77,7 +77,7 @@ as_documented() { # page project
 follow() { # page lines-to-skip
   local top=$outside/${1%.md} port
   port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("", 0)); print(s.getsockname()[1])')
-  mkdir -p "$top/home" && ln -s "$root"/{docs,runtime,tools} "$top" &&
+  mkdir -p "$top/home" && ln -s "$root"/{docs,runtime,tools,LICENSE,NOTICE,CHANGELOG.md} "$top" &&
     ln -s "$build" "$top/build" &&
     python3 "$here/blocks.py" sh "$root/docs/$1" | grep -vE "$2" |
     sed "s/29500/$port/" >"$top/commands.sh" &&
@@ -85,17 +85,18 @@ follow() { # page lines-to-skip
       CCACHE_BASEDIR="$top" CCACHE_NOHASHDIR=1 bash -euxo pipefail commands.sh)
 }
 
-# What getting-started.md builds would not let a user follow the page: CMake's cache
+# What getting-started.md configures would not let a user follow the page: CMake's cache
 # names the directory of this test.
 follow_start() {
   local before status=0
   rm -rf "$build/linear"
-  before=$(ls -A "$build")
+  before=$(caches)
   follow getting-started.md \
     '^(tools/quickstart.sh|cmake --preset .*|(torchrun|mpirun|srun) .*)$' || status=$?
   rm -rf "$build/linear"
-  diff <(echo "$before") <(ls -A "$build") && return $status
+  diff <(echo "$before") <(caches) && return $status
 }
+caches() { find "$build" -maxdepth 2 -name CMakeCache.txt | sort; }
 
 # installing.md makes packages: no others may lie there. It builds the runtime alone.
 follow_installing() {
