@@ -102,7 +102,6 @@ caches() { find "$build" -maxdepth 2 -name CMakeCache.txt | sort; }
 follow_installing() {
   rm -rf "$build/packages" && follow installing.md '^$' &&
     "$runtime/bin/ddphook-exec" --help &&
-    "$runtime/bin/ddphook-bench" sweep --max-bytes=64 &&
     ! grep MLIR "$outside/installing/build-runtime/CMakeCache.txt"
 }
 
