@@ -9,12 +9,14 @@
 #include "local_job.h"
 
 #include "store/hmac.h"
+#include "store/socket.h"
 
 #include <arpa/inet.h>
 #include <cerrno>
 #include <cstdlib>
+#include <memory>
+#include <netdb.h>
 #include <netinet/in.h>
-#include <string>
 #include <sys/socket.h>
 #include <utility>
 
@@ -24,22 +26,31 @@ using namespace ddphook;
 /// that is bound to it, but does not listen, is in the way of other sockets
 /// only if one of the two lacks SO_REUSEADDR, and of the kernel's choice of
 /// free ports always.
-static Status reservePort(FileDescriptor *reservation, uint16_t *port) {
-  FileDescriptor fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+static Status reservePort(const std::string &host, FileDescriptor *reservation,
+                          uint16_t *port) {
+  addrinfo hints = {};
+  hints.ai_flags = AI_NUMERICHOST;
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo *found = nullptr;
+  const int failed = ::getaddrinfo(host.c_str(), nullptr, &hints, &found);
+  if (failed != 0)
+    return error(DDPHOOK_IO_ERROR, "cannot use the address %s: %s",
+                 host.c_str(), ::gai_strerror(failed));
+  std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> list(found, &freeaddrinfo);
+  FileDescriptor fd(::socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (!fd.isValid())
     return systemError(errno, "cannot open a socket");
-  sockaddr_in address = {};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof(address);
+  sockaddr_in6 bound = {};
+  auto *address = reinterpret_cast<sockaddr *>(&bound);
+  socklen_t size = sizeof(bound);
   const int on = 1;
   // First a port that nobody has, then others may share it.
-  if (::bind(fd.get(), reinterpret_cast<sockaddr *>(&address), size) != 0 ||
+  if (::bind(fd.get(), found->ai_addr, found->ai_addrlen) != 0 ||
       ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) != 0 ||
-      ::getsockname(fd.get(), reinterpret_cast<sockaddr *>(&address), &size) !=
-          0)
+      ::getsockname(fd.get(), address, &size) != 0)
     return systemError(errno, "cannot find a free port");
-  *port = ntohs(address.sin_port);
+  // It has the same place in an address of IPv4.
+  *port = ntohs(bound.sin6_port);
   *reservation = std::move(fd);
   return Status::ok();
 }
@@ -63,7 +74,9 @@ static Status chooseJobSecret() {
 
 Status LocalJob::prepare(int32_t ranks, LocalJob *job) {
   job->ranks = ranks;
-  DDPHOOK_RETURN_IF_ERROR(reservePort(&job->reservation, &job->storePort));
+  job->storeAddress = loopbackAddress();
+  DDPHOOK_RETURN_IF_ERROR(
+      reservePort(job->storeAddress, &job->reservation, &job->storePort));
   return chooseJobSecret();
 }
 
@@ -72,6 +85,6 @@ void LocalJob::enter(int32_t rank) const {
   ::setenv("RANK", text.c_str(), 1);
   ::setenv("LOCAL_RANK", text.c_str(), 1);
   ::setenv("WORLD_SIZE", std::to_string(ranks).c_str(), 1);
-  ::setenv("MASTER_ADDR", address, 1);
+  ::setenv("MASTER_ADDR", storeAddress.c_str(), 1);
   ::setenv("MASTER_PORT", std::to_string(storePort).c_str(), 1);
 }

@@ -14,14 +14,12 @@
 #include "store/socket.h"
 
 #include <cstdint>
+#include <string>
 
 namespace ddphook {
 
 class LocalJob {
 public:
-  /// Where rank 0's store listens.
-  static constexpr char address[] = "127.0.0.1";
-
   /// Takes a free port, until the job is destroyed, and draws a secret unless
   /// the user has set one. In the parent, before ranks are started.
   static Status prepare(int32_t ranks, LocalJob *job);
@@ -29,10 +27,13 @@ public:
   /// Sets the launch variables of `rank` in the process that is to be it.
   void enter(int32_t rank) const;
 
+  /// Where rank 0's store listens.
+  const std::string &address() const { return storeAddress; }
   uint16_t port() const { return storePort; }
 
 private:
   int32_t ranks = 1;
+  std::string storeAddress;
   uint16_t storePort = 0;
   FileDescriptor reservation; ///< Of the port.
 };

@@ -194,7 +194,7 @@ static Status runStartedRank(const Job &job, int32_t rank, int32_t ranks,
   place.rank = rank;
   place.local_rank = rank;
   place.world_size = ranks;
-  place.master_addr = LocalJob::address;
+  place.master_addr = local.address().c_str();
   place.master_port = local.port();
   return runRank(
       job, place, [&](int64_t step) { report.progress(step); }, report.figures);

@@ -72,3 +72,38 @@ def test_torchrun_when_a_rank_fails(tmp_path, free_port):
     )
     assert done.returncode != 0
     assert "in.1.0.safetensors" in done.stderr, done.stderr
+
+
+def test_torchrun_restarts(tmp_path, free_port):
+    """Rank 1 is killed in two lives of the job, wherever it is then: the third
+    one comes together at once, at the same port."""
+    world, steps, options = 2, 2, Options(hook="fp16")
+    module = cases.everything()
+    directory = runner.Directory(tmp_path)
+    directory.write_module(module.text())
+    inputs = cases.make_inputs(module, "step", world, steps, runner.SEED)
+    directory.write_inputs(inputs)
+    script = """if [ "$TORCHELASTIC_RESTART_COUNT" -lt 2 ] && [ "$RANK" = 1 ]; then
+      timeout -s KILL "0.$((1 + 2 * TORCHELASTIC_RESTART_COUNT))" "$@"
+      exit 1
+    fi
+    exec "$@"
+    """
+    launcher = [
+        *[sys.executable, "-m", "torch.distributed.run", "--no-python"],
+        *["--nproc-per-node=2", "--max-restarts=2", "--monitor-interval=0.1"],
+        *["--master-addr=127.0.0.1", f"--master-port={free_port}"],
+    ]
+    arguments = directory.arguments("step", None, steps, options.text())
+    done = subprocess.run(
+        [*launcher, "sh", "-c", script, "sh", runner.tool(), *map(str, arguments)],
+        env=runner.environment({"DDPHOOK_TRANSPORT": "gloo", "OMP_NUM_THREADS": 1}),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=runner.HANG_S,
+    )
+    assert done.returncode == 0, done.stderr
+    got = directory.read_outputs(world, steps)
+    want = cases.expected(module, "step", options, inputs, cases.model_reference)
+    assert not cases.difference_of(got, want)

@@ -100,6 +100,7 @@ public:
 
   Status join(int port) {
     TcpStore::Options options;
+    options.hosts = {loopbackAddress()};
     options.port = port;
     options.rank = rank;
     options.worldSize = size;
@@ -108,7 +109,7 @@ public:
         TcpStore::connect(options, Deadline::after(kTimeoutSeconds), &store));
     DDPHOOK_RETURN_IF_ERROR(ShmGroup::create(*store, "bench-shm", {rank, size},
                                              kTimeoutSeconds, &shm));
-    DDPHOOK_RETURN_IF_ERROR(GlooDevice::create("127.0.0.1", &device));
+    DDPHOOK_RETURN_IF_ERROR(GlooDevice::create(loopbackAddress(), &device));
     return GlooGroup::create(*device, *store, "bench-gloo",
                              /*proofKey=*/"", {rank, size}, kTimeoutSeconds,
                              &gloo);
@@ -252,6 +253,7 @@ Status RankPool::start(int size, int64_t elements,
     pool->ranks.push_back({pid, in[1], back[0]});
   }
   StoreServer::Options options;
+  options.address = loopbackAddress();
   options.worldSize = size;
   std::unique_ptr<StoreServer> server;
   DDPHOOK_RETURN_IF_ERROR(StoreServer::start(options, &server));

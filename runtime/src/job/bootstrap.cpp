@@ -61,7 +61,6 @@ constexpr LaunchVariables openMpi = {
 constexpr LaunchVariables pmi = {"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID",
                                  "MPI_LOCALNRANKS"};
 constexpr int defaultPort = 29500;
-constexpr const char *loopback = "127.0.0.1";
 /// More are a mistake in the variable.
 constexpr int maxThreads = 4096;
 /// 2 GiB for each thread.
@@ -342,7 +341,7 @@ static Status findMaster(const ddphook_options_t &options,
   else if (const char *address = reader.text("MASTER_ADDR"))
     result->masterAddress = address;
   else if (isOneMachine)
-    result->masterAddress = loopback;
+    result->masterAddress = loopbackAddress();
   else if (isSlurm)
     DDPHOOK_RETURN_IF_ERROR(
         findSlurmHost(reader, *result, &result->masterAddress));
@@ -352,8 +351,9 @@ static Status findMaster(const ddphook_options_t &options,
                  "of %d ranks, but it is not set",
                  result->worldSize);
   // However the launcher calls this machine: nobody else shall reach the store.
-  if (isOneMachine && isOwnAddress(result->masterAddress))
-    result->masterAddress = loopback;
+  if (isOneMachine && !isLoopbackAddress(result->masterAddress) &&
+      isOwnAddress(result->masterAddress))
+    result->masterAddress = loopbackAddress();
 
   if (options.master_port != 0) {
     result->masterPort = options.master_port;

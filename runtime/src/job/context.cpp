@@ -84,8 +84,8 @@ Status Context::join() {
     store = std::make_unique<MemoryStore>();
   } else {
     Deadline deadline = Deadline::after(place.timeoutSeconds);
-    StoreAddress address = {place.masterAddress, place.masterPort,
-                            place.secret};
+    StoreAddress address = {
+        {place.masterAddress}, place.masterPort, place.secret};
     std::optional<Rendezvous> rendezvous;
     if (place.hostStore) {
       rendezvous.emplace(place, deadline, tellsWaits());
@@ -94,18 +94,22 @@ Status Context::join() {
     }
     if (place.rank == 0) {
       StoreServer::Options options;
-      options.address = address.host;
+      options.address = address.hosts[0];
       options.port = address.port;
       options.worldSize = place.worldSize;
+      options.hasRankZero = true;
       options.runId = place.runId;
       options.secret = address.secret;
-      DDPHOOK_RETURN_IF_ERROR(StoreServer::start(options, &server));
+      DDPHOOK_RETURN_IF_ERROR(StoreServer::start(
+          options, &server,
+          Deadline::after(
+              std::min(StoreServer::takeoverSeconds, place.timeoutSeconds))));
       address.port = server->port();
       if (rendezvous)
         DDPHOOK_RETURN_IF_ERROR(rendezvous->publish(&address));
     }
     TcpStore::Options options;
-    options.host = address.host;
+    options.hosts = address.hosts;
     options.port = address.port;
     options.rank = place.rank;
     options.worldSize = place.worldSize;
@@ -114,9 +118,9 @@ Status Context::join() {
     options.timeoutSeconds = place.timeoutSeconds;
     options.tellsWaits = tellsWaits();
     std::unique_ptr<TcpStore> connected;
-    if (server)
-      DDPHOOK_RETURN_IF_ERROR(server->makeRoomForRankZero());
-    DDPHOOK_RETURN_IF_ERROR(TcpStore::connect(options, deadline, &connected));
+    DDPHOOK_RETURN_IF_ERROR(
+        server ? TcpStore::attach(options, *server, &connected)
+               : TcpStore::connect(options, deadline, &connected));
     control = connected.get();
     store = std::move(connected);
     DDPHOOK_RETURN_IF_ERROR(control->waitForAll(deadline));
@@ -181,10 +185,12 @@ Status Context::exchangeNodes() {
 }
 
 Status Context::openBackend() {
-  std::string address = control ? control->localAddress() : "";
-  // Many machines know their own name as a loopback address.
-  if (server && isLoopbackAddress(address) && !server->outwardAddress().empty())
-    address = server->outwardAddress();
+  std::string address;
+  if (control)
+    address = server ? server->reachedAddress() : control->localAddress();
+  // Ranks of one machine may have come to different ones.
+  if (isLoopbackAddress(address))
+    address = loopbackAddress();
   ddphook_device_config_t config = {};
   config.struct_size = sizeof(config);
   config.local_rank = place.localRank;

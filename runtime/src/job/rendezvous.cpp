@@ -20,17 +20,14 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <thread>
+#include <iterator>
 
 using namespace ddphook;
 
 static const char keyPrefix[] = "ddphook/";
-static constexpr const char *loopbackHost = "127.0.0.1";
 /// How long the host's store waits at a time, so that this thread can tell that
 /// it waits.
 static constexpr double patienceSeconds = 1;
-/// How long an address gets that does not answer at all.
-static constexpr double attemptSeconds = 2;
 /// Of a value. Addresses that do not fit are left out.
 static constexpr size_t capacity = 1024;
 static constexpr size_t maxAddresses = 8;
@@ -113,18 +110,16 @@ Status Rendezvous::choose(StoreAddress *address) {
     isOneMachine = isOneMachine && other == network;
   }
   if (isOneMachine)
-    address->host = loopbackHost;
+    address->hosts = {loopbackAddress()};
   return Status::ok();
 }
 
 Status Rendezvous::publish(StoreAddress *address) {
   std::string value =
       fresh + "," + std::to_string(address->port) + "," + network;
-  std::vector<std::string> hosts = {address->host};
-  if (address->host.empty()) {
+  std::vector<std::string> &hosts = address->hosts;
+  if (hosts[0].empty())
     hosts = outwardAddresses();
-    address->host = loopbackHost;
-  }
   if (hosts.empty())
     return error(DDPHOOK_BAD_ENVIRONMENT,
                  "rank 0 has no address at which other machines could reach "
@@ -134,47 +129,6 @@ Status Rendezvous::publish(StoreAddress *address) {
     if (value.size() + 1 + host.size() < capacity)
       value += "," + host;
   return set("address", value);
-}
-
-/// Tries again and again, until the deadline, because networks come up late.
-Status Rendezvous::tryAddresses(const std::vector<std::string> &hosts, int port,
-                                std::string *host) const {
-  std::string all;
-  for (const std::string &name : hosts)
-    all += (all.empty() ? "" : ", ") + name;
-  Status cause = error(DDPHOOK_IO_ERROR, "all of them are this machine's");
-  WaitScope scope(
-      [&] {
-        return describeWait(place.rank, {0}, place.worldSize) + " at port " +
-               std::to_string(port) + " of " + all + " (" + cause.message() +
-               ")";
-      },
-      tellsWaits);
-  for (;;) {
-    WaitScope::poll();
-    for (const std::string &name : hosts) {
-      if (isOwnAddress(name))
-        continue;
-      FileDescriptor socket;
-      cause = connectOnce(
-          name, port,
-          Deadline::after(std::min(attemptSeconds, deadline.remaining())),
-          &socket);
-      if (cause.code() == DDPHOOK_RESOURCE_EXHAUSTED)
-        return cause;
-      if (cause.isOk()) {
-        *host = name;
-        return Status::ok();
-      }
-    }
-    if (deadline.expired())
-      return error(DDPHOOK_DEADLINE_EXCEEDED,
-                   "rank %d could not join rank 0 at port %d of %s within %g "
-                   "s: %s",
-                   place.rank, port, all.c_str(), place.timeoutSeconds,
-                   cause.message().c_str());
-    std::this_thread::sleep_for(std::chrono::milliseconds(100));
-  }
 }
 
 Status Rendezvous::find(StoreAddress *address) {
@@ -192,11 +146,20 @@ Status Rendezvous::find(StoreAddress *address) {
     return error(DDPHOOK_DATA_LOSS,
                  "expected rank 0's address in the host program's store, but "
                  "got another text; every context needs a store of its own");
+  address->hosts.clear();
   address->port = port;
   address->secret = place.secret + parts[0];
   if (parts[2] == network) {
-    address->host = loopbackHost;
+    address->hosts = {loopbackAddress()};
     return Status::ok();
   }
-  return tryAddresses({parts.begin() + 3, parts.end()}, port, &address->host);
+  std::copy_if(parts.begin() + 3, parts.end(),
+               std::back_inserter(address->hosts),
+               [](const std::string &host) { return !isOwnAddress(host); });
+  if (address->hosts.empty())
+    return error(DDPHOOK_BAD_ENVIRONMENT,
+                 "rank %d cannot reach rank 0: all of its addresses, %s, are "
+                 "this machine's; options.master_addr can name another one",
+                 place.rank, value.substr(value.find(parts[3])).c_str());
+  return Status::ok();
 }

@@ -20,11 +20,14 @@
 #include "base/deadline.h"
 #include "job/bootstrap.h"
 
+#include <vector>
+
 namespace ddphook {
 
 /// Where the store of rank 0 is, and what it asks for.
 struct StoreAddress {
-  std::string host;
+  /// To be tried in turn. Where rank 0 listens, one: empty means everywhere.
+  std::vector<std::string> hosts;
   int port = 0;
   std::string secret;
 };
@@ -39,19 +42,15 @@ public:
   /// and chooses the loopback interface if that is enough. Adds a fresh secret
   /// to the job's.
   Status choose(StoreAddress *address);
-  /// Rank 0, once it listens at `address`: tells the others. Sets the host to
-  /// one at which this rank itself reaches it.
+  /// Rank 0, once it listens at `address`: tells the others where.
   Status publish(StoreAddress *address);
 
-  /// Another rank: says where it is, waits for rank 0's answer, and finds out
-  /// which of its addresses can be reached from here.
+  /// Another rank: says where it is, and waits for rank 0's answer.
   Status find(StoreAddress *address);
 
 private:
   Status set(const std::string &key, const std::string &value);
   Status get(const std::string &key, int rank, std::string *value);
-  Status tryAddresses(const std::vector<std::string> &hosts, int port,
-                      std::string *host) const;
 
   const Bootstrap &place;
   const Deadline deadline;

@@ -31,13 +31,21 @@ static double secondsSince(Deadline::Clock::time_point begin) {
   return std::chrono::duration<double>(Deadline::Clock::now() - begin).count();
 }
 
-Admission::Admission(Options options, FileDescriptor listeningSocket)
-    : options(std::move(options)), listening(std::move(listeningSocket)),
-      reserve(FileDescriptor::opened(
-          [this] { return ::fcntl(listening.get(), F_DUPFD_CLOEXEC, 0); })) {}
+Admission::Admission(Options options, std::vector<FileDescriptor> sockets)
+    : options(std::move(options)), listening(std::move(sockets)),
+      reserve(FileDescriptor::opened([this] {
+        return ::fcntl(listening.front().get(), F_DUPFD_CLOEXEC, 0);
+      })) {}
+
+void Admission::close() {
+  listening.clear();
+  reserve.reset();
+  strangers.clear();
+}
 
 void Admission::watch(std::vector<pollfd> *entries) const {
-  entries->push_back({pause.expired() ? listening.get() : -1, POLLIN, 0});
+  for (const FileDescriptor &listener : listening)
+    entries->push_back({pause.expired() ? listener.get() : -1, POLLIN, 0});
   for (const Stranger &stranger : strangers)
     entries->push_back({stranger.socket.get(), POLLIN, 0});
 }
@@ -49,11 +57,11 @@ int Admission::patienceMs() const {
 }
 
 Status Admission::handle(const pollfd *entries, std::vector<Guest> *guests) {
-  bool hasCallers = entries[0].revents != 0;
+  const pollfd *ofStrangers = entries + listening.size();
   size_t kept = 0;
   for (size_t i = 0; i < strangers.size(); ++i) {
     Stranger &stranger = strangers[i];
-    bool stays = entries[i + 1].revents == 0 || hear(stranger, guests);
+    bool stays = ofStrangers[i].revents == 0 || hear(stranger, guests);
     if (!stays || secondsSince(stranger.arrival) > patienceSeconds)
       continue;
     if (kept != i)
@@ -61,7 +69,10 @@ Status Admission::handle(const pollfd *entries, std::vector<Guest> *guests) {
     ++kept;
   }
   strangers.resize(kept);
-  return hasCallers ? acceptSome() : Status::ok();
+  for (size_t i = 0; i < listening.size(); ++i)
+    if (entries[i].revents != 0)
+      DDPHOOK_RETURN_IF_ERROR(acceptSome(listening[i]));
+  return Status::ok();
 }
 
 /// Reads what the stranger says; false when it is no stranger any more.
@@ -104,10 +115,10 @@ bool Admission::makeRoom() {
   return true;
 }
 
-Status Admission::acceptSome() {
+Status Admission::acceptSome(const FileDescriptor &listener) {
   for (size_t i = 0; i < acceptsAtATime; ++i) {
-    FileDescriptor socket = FileDescriptor::opened([this] {
-      return ::accept4(listening.get(), nullptr, nullptr,
+    FileDescriptor socket = FileDescriptor::opened([&] {
+      return ::accept4(listener.get(), nullptr, nullptr,
                        SOCK_CLOEXEC | SOCK_NONBLOCK);
     });
     if (!socket.isValid()) {

@@ -3,7 +3,7 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// A listening socket and the strangers who have connected to it. A connection
+// Listening sockets and the strangers who have connected to them. A connection
 // that proves to have the key (handshake.h) is handed over as a guest. All
 // others take a bounded amount of memory, descriptors and time, so that neither
 // floods nor silent connections keep the job's ranks out.
@@ -36,7 +36,10 @@ public:
     std::string introduction;
   };
 
-  Admission(Options options, FileDescriptor listening);
+  Admission(Options options, std::vector<FileDescriptor> listening);
+
+  /// Listens no more, and sends all strangers away.
+  void close();
 
   /// Appends the descriptors to poll, with their events.
   void watch(std::vector<pollfd> *entries) const;
@@ -64,12 +67,12 @@ private:
     std::string claim;
   };
 
-  Status acceptSome();
+  Status acceptSome(const FileDescriptor &listener);
   bool makeRoom();
   bool hear(Stranger &stranger, std::vector<Guest> *guests);
 
   const Options options;
-  FileDescriptor listening;
+  std::vector<FileDescriptor> listening;
   /// A spare descriptor, closed when there is no other one left.
   FileDescriptor reserve;
   /// In the order of their arrival.

@@ -11,6 +11,7 @@
 #include "base/wait_scope.h"
 #include "store/silence.h"
 
+#include <algorithm>
 #include <arpa/inet.h>
 #include <cerrno>
 #include <cstring>
@@ -23,6 +24,7 @@
 #include <netinet/in.h>
 #include <poll.h>
 #include <sys/eventfd.h>
+#include <thread>
 #include <unistd.h>
 
 using namespace ddphook;
@@ -137,28 +139,24 @@ std::vector<std::string> ddphook::outwardAddresses() {
   return v4;
 }
 
+/// The numeric address, or nothing.
+static std::string hostOf(const sockaddr *address, socklen_t size) {
+  char host[NI_MAXHOST] = "";
+  if (::getnameinfo(address, size, host, sizeof(host), nullptr, 0,
+                    NI_NUMERICHOST) != 0)
+    return "";
+  std::string text = host;
+  // IPv4 seen through a dual-stack socket.
+  if (text.rfind("::ffff:", 0) == 0)
+    text.erase(0, 7);
+  return text;
+}
+
 /// For TCP, with addresses of that family.
 static FileDescriptor openSocket(int family) {
   return FileDescriptor::opened([family] {
     return ::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   });
-}
-
-Status ddphook::listenAt(const sockaddr *address, socklen_t size,
-                         FileDescriptor *result) {
-  FileDescriptor fd = openSocket(address->sa_family);
-  if (!fd.isValid())
-    return systemError(errno, "cannot open a socket");
-  int on = 1, off = 0;
-  // A job that restarts at once must not trip over its predecessor's closed
-  // connections.
-  ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-  if (address->sa_family == AF_INET6)
-    ::setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
-  if (::bind(fd.get(), address, size) != 0 || ::listen(fd.get(), 1024) != 0)
-    return systemError(errno, "cannot listen");
-  *result = std::move(fd);
-  return Status::ok();
 }
 
 static int portOf(int socket) {
@@ -171,37 +169,119 @@ static int portOf(int socket) {
   return ntohs(reinterpret_cast<sockaddr_in *>(&address)->sin_port);
 }
 
-Status ddphook::listenOn(const std::string &address, int port,
-                         FileDescriptor *socket, int *boundPort) {
-  Status status;
-  if (isLoopbackAddress(address)) {
+std::string ddphook::loopbackAddress() {
+  for (const char *address : {"127.0.0.1", "::1"}) {
     AddressList list(nullptr, &freeaddrinfo);
-    status = resolve(address, port, &list);
-    for (addrinfo *entry = list.get(); entry; entry = entry->ai_next) {
-      status = listenAt(entry->ai_addr, entry->ai_addrlen, socket);
-      if (status.isOk())
-        break;
-    }
-  } else {
-    sockaddr_in6 any6 = {};
-    any6.sin6_family = AF_INET6;
-    any6.sin6_port = htons(static_cast<uint16_t>(port));
-    status =
-        listenAt(reinterpret_cast<sockaddr *>(&any6), sizeof(any6), socket);
-    if (!status.isOk()) {
-      sockaddr_in any4 = {};
-      any4.sin_family = AF_INET;
-      any4.sin_port = htons(static_cast<uint16_t>(port));
-      status =
-          listenAt(reinterpret_cast<sockaddr *>(&any4), sizeof(any4), socket);
-    }
+    if (!resolve(address, 0, &list).isOk())
+      continue;
+    FileDescriptor socket = openSocket(list->ai_family);
+    if (socket.isValid() &&
+        ::bind(socket.get(), list->ai_addr, list->ai_addrlen) == 0)
+      return address;
   }
-  if (!status.isOk())
-    return withContext(std::move(status),
-                       "the store of rank 0 at port " + std::to_string(port) +
-                           " (DDPHOOK_PORT chooses another)");
+  return "127.0.0.1";
+}
+
+Status ddphook::findAddresses(const std::string &host,
+                              std::vector<std::string> *addresses) {
+  addresses->clear();
+  AddressList list(nullptr, &freeaddrinfo);
+  DDPHOOK_RETURN_IF_ERROR(resolve(host, 0, &list));
+  for (addrinfo *entry = list.get(); entry; entry = entry->ai_next) {
+    std::string address = hostOf(entry->ai_addr, entry->ai_addrlen);
+    if (std::find(addresses->begin(), addresses->end(), address) ==
+        addresses->end())
+      addresses->push_back(std::move(address));
+  }
+  return Status::ok();
+}
+
+std::string ddphook::endpointName(const std::string &address, int port) {
+  const bool isV6 = address.find(':') != std::string::npos;
+  return (isV6 ? "[" + address + "]" : address) + ":" + std::to_string(port);
+}
+
+Status ddphook::listenAt(const sockaddr *address, socklen_t size,
+                         FileDescriptor *result, int *reason) {
+  FileDescriptor fd = openSocket(address->sa_family);
+  int on = 1, off = 0;
+  // A job that restarts at once must not trip over its predecessor's closed
+  // connections.
+  if (fd.isValid())
+    ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+  if (address->sa_family == AF_INET6)
+    ::setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
+  if (!fd.isValid() || ::bind(fd.get(), address, size) != 0 ||
+      ::listen(fd.get(), 1024) != 0) {
+    const int failed = errno;
+    if (reason)
+      *reason = failed;
+    return systemError(failed, "cannot listen");
+  }
+  *result = std::move(fd);
+  return Status::ok();
+}
+
+Status ddphook::listenOn(const std::string &address, int port,
+                         FileDescriptor *socket, int *boundPort, int *reason) {
+  AddressList list(nullptr, &freeaddrinfo);
+  DDPHOOK_RETURN_IF_ERROR(resolve(address, port, &list));
+  DDPHOOK_RETURN_IF_ERROR(
+      withContext(listenAt(list->ai_addr, list->ai_addrlen, socket, reason),
+                  endpointName(address, port)));
   *boundPort = portOf(socket->get());
   return Status::ok();
+}
+
+Status ddphook::listenOnAll(const std::string &host, int port,
+                            const Deadline &deadline,
+                            std::vector<FileDescriptor> *sockets,
+                            int *boundPort) {
+  const bool isLocal = isLoopbackAddress(host);
+  // The first one is IPv4 as well, and the second one for machines without
+  // IPv6.
+  std::vector<std::string> addresses = {"::", "0.0.0.0"};
+  if (isLocal)
+    DDPHOOK_RETURN_IF_ERROR(findAddresses(host, &addresses));
+  WaitScope scope([port] {
+    return "rank 0 is waiting for port " + std::to_string(port) +
+           ", which another program or job has";
+  });
+  for (;;) {
+    sockets->clear();
+    *boundPort = port;
+    Status failure;
+    int reason = 0;
+    for (const std::string &address : addresses) {
+      FileDescriptor socket;
+      reason = 0;
+      Status status =
+          listenOn(address, *boundPort, &socket, boundPort, &reason);
+      if (status.isOk()) {
+        sockets->push_back(std::move(socket));
+        if (!isLocal)
+          break;
+        continue;
+      }
+      failure = std::move(status);
+      // A name may have addresses that this machine lacks.
+      if (reason != EADDRNOTAVAIL && reason != EAFNOSUPPORT) {
+        sockets->clear();
+        break;
+      }
+    }
+    if (!sockets->empty())
+      return Status::ok();
+    if (reason != EADDRINUSE)
+      return failure;
+    if (deadline.expired())
+      return Status(failure.code(),
+                    failure.message() +
+                        "; another program or job has this port "
+                        "(DDPHOOK_PORT chooses another one)");
+    WaitScope::poll();
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
 }
 
 /// Waits until `events` are possible.
@@ -244,24 +324,22 @@ Status ddphook::connectTo(const sockaddr *address, socklen_t size,
   }
   // Connecting to a free port of the ephemeral range can, rarely, meet itself.
   if (peerNameOf(fd.get()) ==
-      localAddressOf(fd.get()) + ":" + std::to_string(portOf(fd.get())))
+      endpointName(localAddressOf(fd.get()), portOf(fd.get())))
     return systemError(ECONNREFUSED, "cannot connect");
   *result = std::move(fd);
   return Status::ok();
 }
 
-Status ddphook::connectOnce(const std::string &host, int port,
+Status ddphook::connectOnce(const std::string &address, int port,
                             const Deadline &deadline, FileDescriptor *socket) {
   AddressList list(nullptr, &freeaddrinfo);
-  DDPHOOK_RETURN_IF_ERROR(resolve(host, port, &list));
-  Status status = error(DDPHOOK_IO_ERROR, "no address");
-  for (addrinfo *address = list.get(); address; address = address->ai_next) {
-    status = connectTo(address->ai_addr, address->ai_addrlen, deadline,
-                       /*interrupt=*/nullptr, socket);
-    if (status.isOk() || status.code() == DDPHOOK_RESOURCE_EXHAUSTED)
-      return status;
-  }
-  return status;
+  DDPHOOK_RETURN_IF_ERROR(resolve(address, port, &list));
+  return connectTo(list->ai_addr, list->ai_addrlen, deadline,
+                   /*interrupt=*/nullptr, socket);
+}
+
+Status ddphook::waitToReceive(int socket, const Deadline &deadline) {
+  return waitFor(socket, POLLIN, deadline, /*interrupt=*/nullptr);
 }
 
 void ddphook::setControlOptions(int socket) {
@@ -313,24 +391,12 @@ Status ddphook::receiveAll(int socket, void *data, size_t size,
   return Status::ok();
 }
 
-static std::string hostOf(const sockaddr_storage &address, socklen_t size) {
-  char host[NI_MAXHOST] = "";
-  if (::getnameinfo(reinterpret_cast<const sockaddr *>(&address), size, host,
-                    sizeof(host), nullptr, 0, NI_NUMERICHOST) != 0)
-    return "";
-  std::string text = host;
-  // IPv4 seen through a dual-stack socket.
-  if (text.rfind("::ffff:", 0) == 0)
-    text.erase(0, 7);
-  return text;
-}
-
 std::string ddphook::localAddressOf(int socket) {
   sockaddr_storage address = {};
   socklen_t size = sizeof(address);
   if (::getsockname(socket, reinterpret_cast<sockaddr *>(&address), &size) != 0)
     return "";
-  return hostOf(address, size);
+  return hostOf(reinterpret_cast<sockaddr *>(&address), size);
 }
 
 std::string ddphook::peerNameOf(int socket) {
@@ -341,6 +407,6 @@ std::string ddphook::peerNameOf(int socket) {
   int port = address.ss_family == AF_INET6
                  ? reinterpret_cast<sockaddr_in6 *>(&address)->sin6_port
                  : reinterpret_cast<sockaddr_in *>(&address)->sin_port;
-  return hostOf(address, size) + ":" +
-         std::to_string(ntohs(static_cast<uint16_t>(port)));
+  return endpointName(hostOf(reinterpret_cast<sockaddr *>(&address), size),
+                      ntohs(static_cast<uint16_t>(port)));
 }

@@ -36,37 +36,56 @@ private:
   FileDescriptor event;
 };
 
-/// Whether `address` is a numeric loopback address or "localhost". Other names
-/// may mean the loopback interface here and something else on other machines.
+/// Returns true if `address` is a numeric loopback address or "localhost".
+/// Other names may mean the loopback interface here and something else on other
+/// machines.
 bool isLoopbackAddress(const std::string &address);
 
-/// Whether `address` is, or is the name of, an address of this machine, and of
-/// no other one.
+/// The loopback address of this machine: 127.0.0.1, or ::1 if it has no IPv4.
+std::string loopbackAddress();
+
+/// Returns true if `address` is, or is the name of, an address of this machine,
+/// and of no other one.
 bool isOwnAddress(const std::string &address);
 
 /// The numeric addresses at which other machines may reach this one, IPv4
 /// first; no loopback addresses, and none that are valid on one link only.
 std::vector<std::string> outwardAddresses();
 
-/// Listens on `port` (0: any free one): on the loopback interface alone when
-/// isLoopbackAddress(address), otherwise on all interfaces. `boundPort` gets
-/// the port.
+/// The numeric addresses of `host`, each once, in the resolver's order.
+Status findAddresses(const std::string &host,
+                     std::vector<std::string> *addresses);
+
+/// "address:port", with brackets around an IPv6 address.
+std::string endpointName(const std::string &address, int port);
+
+/// Listens on `port` (0: any free one) of `address`, a numeric one. If that
+/// fails, `reason` gets the value of errno.
 Status listenOn(const std::string &address, int port, FileDescriptor *socket,
-                int *boundPort);
+                int *boundPort, int *reason = nullptr);
+
+/// Listens on `port` of all addresses of `host`, or of none: on the loopback
+/// interface alone if isLoopbackAddress(host), otherwise on all interfaces.
+/// Waits until `deadline` for a port that somebody else has.
+Status listenOnAll(const std::string &host, int port, const Deadline &deadline,
+                   std::vector<FileDescriptor> *sockets, int *boundPort);
 
 /// Listens at exactly this address; its port may be 0: any free one.
-Status listenAt(const sockaddr *address, socklen_t size,
-                FileDescriptor *socket);
+Status listenAt(const sockaddr *address, socklen_t size, FileDescriptor *socket,
+                int *reason = nullptr);
 
-/// Tries once to connect to any address of `host`. RESOURCE_EXHAUSTED is about
-/// this process; everything else may change by itself.
-Status connectOnce(const std::string &host, int port, const Deadline &deadline,
-                   FileDescriptor *socket);
+/// Tries once to connect to `address`, a numeric one. RESOURCE_EXHAUSTED is
+/// about this process; everything else may change by itself.
+Status connectOnce(const std::string &address, int port,
+                   const Deadline &deadline, FileDescriptor *socket);
 
 /// Tries once to connect to this address.
 Status connectTo(const sockaddr *address, socklen_t size,
                  const Deadline &deadline, const Interrupt *interrupt,
                  FileDescriptor *socket);
+
+/// Waits until there is something to receive, be it the connection's end.
+Status waitToReceive(int socket, const Deadline &deadline);
 
 /// Options of every connection between ranks: no delay, and probes after three
 /// seconds, which silence.h needs on both ends. Where nobody waits, and so

@@ -10,8 +10,8 @@
 #include "store/store_server.h"
 
 #include "base/threads.h"
-#include "ddphook/runtime/compiled.h"
 #include "store/admission.h"
+#include "store/roster.h"
 #include "store/silence.h"
 #include "store/store.h"
 #include "store/store_protocol.h"
@@ -22,12 +22,10 @@
 #include <chrono>
 #include <cstring>
 #include <deque>
-#include <fcntl.h>
 #include <list>
 #include <map>
 #include <mutex>
 #include <poll.h>
-#include <set>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <thread>
@@ -37,9 +35,6 @@
 using namespace ddphook;
 using namespace ddphook::wire;
 
-/// How long a rejected client is given to read why.
-static constexpr double farewellSeconds = 2;
-
 namespace {
 
 /// Bytes on their way out; shared, because one value goes to many ranks.
@@ -47,11 +42,8 @@ using Bytes = std::shared_ptr<const std::string>;
 
 struct Connection {
   FileDescriptor socket;
-  /// -1 when it was rejected; `patience` is then its time to read why.
   int rank = -1;
-  Deadline patience = Deadline::after(0);
   Silence silence{controlSilenceSeconds};
-  bool isRejected = false;
   bool hasLeft = false;
   /// Set when it is over; the loop then removes it.
   bool isClosed = false;
@@ -69,16 +61,19 @@ struct Waiter {
 
 class StoreServer::Loop {
 public:
-  Loop(const Options &options, FileDescriptor listening, FileDescriptor wake,
-       std::string token)
-      : options(options), runId(hashRunId(options.runId)),
-        token(std::move(token)), wake(std::move(wake)),
+  Loop(const Options &options, std::vector<FileDescriptor> listening,
+       FileDescriptor wake, std::string token)
+      : token(std::move(token)), wake(std::move(wake)),
         admission(std::make_unique<Admission>(
             Admission::Options{storeCredentials(options.secret), Hello::size,
                                static_cast<size_t>(options.worldSize)},
-            std::move(listening))) {}
+            std::move(listening))),
+        roster(options.worldSize, options.runId) {}
 
   void run();
+
+  /// Before run(): makes the connection of rank 0, which gets its other end.
+  void welcomeRankZero(FileDescriptor *socket);
 
   /// All of them from other threads.
   void requestStop(bool whenAllLeft) {
@@ -93,9 +88,9 @@ public:
     wakeUp();
   }
   bool hasEnded() const { return ended; }
-  std::string outwardAddress() {
+  std::string reachedAddress() {
     std::lock_guard<std::mutex> lock(sharedMutex);
-    return outward;
+    return reached;
   }
 
   std::thread thread;
@@ -117,13 +112,10 @@ private:
   void handleFrame(Connection &connection, const Frame &frame,
                    std::string_view key, std::string_view value);
   void reject(Connection &connection, bool mayRetry, const Status &status);
-  void onEnd(Connection &connection, const std::string &reason);
+  void onEnd(Connection &connection, const std::string &reason,
+             bool mayComeBack = true);
   void removeClosed();
 
-  /// All ranks have joined, though some may be gone again.
-  bool isComplete() const {
-    return static_cast<int>(joined.size()) == options.worldSize;
-  }
   void setValue(const std::string &key, std::string value);
   void handleGet(Connection &connection, uint32_t id, const std::string &key);
   void handleAdd(Connection &connection, uint32_t id, const std::string &key,
@@ -150,8 +142,6 @@ private:
          std::make_shared<const std::string>(encodeFrame(kind, id, {}, value)));
   }
 
-  const Options options;
-  const uint64_t runId;
   /// What only ranks that were welcomed know.
   const std::string token;
   FileDescriptor wake;
@@ -162,15 +152,13 @@ private:
 
   /// Guards what follows, for other threads.
   std::mutex sharedMutex;
-  std::string outward;
+  std::string reached;
   Status failureOfRankZero;
 
   std::list<Connection> connections;
   std::map<std::string, std::string> values;
   std::map<std::string, std::vector<Waiter>> waiters;
-  /// Ranks that joined, and those of them that left or were lost.
-  std::set<int> joined;
-  std::set<int> gone;
+  Roster roster;
   /// Not OK once a rank has left or was lost: an answer to waits for keys that
   /// can then never come.
   Status leftStatus;
@@ -186,23 +174,23 @@ void StoreServer::Loop::run() {
     // Read first: what was asked for before it is then known, too.
     bool mayStop = stopWhenAllLeft;
     takeFailure();
-    bool allLeft = static_cast<int>(gone.size()) == options.worldSize;
     // Ranks that are still to join a job that failed shall hear of it.
-    bool mayCome = !failure.isOk() && !isComplete() && !hasExpired;
+    bool mayCome = !failure.isOk() && !roster.isComplete() && !hasExpired;
     bool nobodyLeft = connections.empty() && !mayCome;
-    if (mayStop && (allLeft || nobodyLeft))
+    if (mayStop && (roster.haveAllLeft() || nobodyLeft))
       break;
+    // The next life of the job may have the port as soon as this one ends.
+    if (roster.isComplete() && (mayStop || !failure.isOk()))
+      admission->close();
     entries.clear();
     entries.push_back({wake.get(), POLLIN, 0});
-    bool hasRejected = false;
     for (Connection &connection : connections) {
       short events = connection.output.empty() ? POLLIN : POLLIN | POLLOUT;
       entries.push_back({connection.socket.get(), events, 0});
-      hasRejected |= connection.isRejected;
     }
     size_t firstStranger = entries.size();
     admission->watch(&entries);
-    int patience = hasRejected ? 100 : admission->patienceMs();
+    int patience = roster.hasVacancies() ? 100 : admission->patienceMs();
     if (!connections.empty() && (patience < 0 || patience > Silence::lookMs))
       patience = Silence::lookMs;
     if (::poll(entries.data(), entries.size(), patience) < 0 && errno != EINTR)
@@ -221,11 +209,11 @@ void StoreServer::Loop::run() {
         readFrom(connection);
       const Status heard = connection.silence.look(connection.socket.get());
       if (!heard.isOk())
-        onEnd(connection, heard.message());
-      if (connection.isRejected && connection.patience.expired())
-        connection.isClosed = true;
+        onEnd(connection, heard.message(), /*mayComeBack=*/false);
     }
     admit(entries.data() + firstStranger);
+    if (Status missing = roster.findMissing(); !missing.isOk())
+      failJob(/*culprit=*/-1, missing);
     for (Connection &connection : connections)
       writeTo(connection);
     removeClosed();
@@ -269,7 +257,7 @@ void StoreServer::Loop::admit(const pollfd *entries) {
     else
       connections.back().isClosed = true;
   }
-  if (status.isOk() || isComplete())
+  if (status.isOk() || roster.isComplete())
     return;
   // A job that is still gathering would only wait for its deadline.
   failJob(/*culprit=*/-1,
@@ -283,10 +271,7 @@ void StoreServer::Loop::readFrom(Connection &connection) {
     ssize_t received =
         ::recv(connection.socket.get(), buffer, sizeof(buffer), MSG_DONTWAIT);
     if (received > 0) {
-      // A rejected client's bytes are read, so that closing its connection does
-      // not destroy the answer on its way, and dropped.
-      if (!connection.isRejected)
-        connection.input.append(buffer, static_cast<size_t>(received));
+      connection.input.append(buffer, static_cast<size_t>(received));
       if (static_cast<size_t>(received) == sizeof(buffer))
         continue;
       break;
@@ -305,8 +290,7 @@ void StoreServer::Loop::readFrom(Connection &connection) {
 void StoreServer::Loop::parseInput(Connection &connection) {
   std::string_view input = connection.input;
   size_t used = 0;
-  while (!connection.isClosed && !connection.isRejected &&
-         !connection.hasLeft) {
+  while (!connection.isClosed && !connection.hasLeft) {
     std::string_view rest = input.substr(used);
     if (rest.size() < Frame::headerSize)
       break;
@@ -325,62 +309,59 @@ void StoreServer::Loop::parseInput(Connection &connection) {
   connection.input.erase(0, used);
 }
 
+void StoreServer::Loop::welcomeRankZero(FileDescriptor *socket) {
+  roster.join(0);
+  setValue(joinedKey(0), "");
+  int ends[2] = {-1, -1};
+  *socket = FileDescriptor::opened([&ends] {
+    return ::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0,
+                        ends) == 0
+               ? ends[0]
+               : -1;
+  });
+  connections.emplace_back();
+  connections.back().socket = FileDescriptor(ends[1]);
+  connections.back().rank = 0;
+  connections.back().isClosed = !socket->isValid();
+}
+
 void StoreServer::Loop::handleHello(Connection &connection,
                                     const Hello &hello) {
-  int rank = static_cast<int>(hello.rank);
-  if (hello.runId != runId)
-    return reject(connection, /*mayRetry=*/true,
-                  error(DDPHOOK_BAD_ENVIRONMENT,
-                        "rank 0 at this address belongs to another job (its "
-                        "run id is '%s')",
-                        options.runId.c_str()));
-  Status status;
-  if (hello.abiVersion != DDPHOOK_ABI_VERSION)
-    status = error(DDPHOOK_UNSUPPORTED,
-                   "rank %d uses version %u of the runtime's ABI, but rank 0 "
-                   "version %d",
-                   rank, hello.abiVersion, DDPHOOK_ABI_VERSION);
-  else if (hello.worldSize != static_cast<uint32_t>(options.worldSize))
-    status = error(DDPHOOK_BAD_ENVIRONMENT,
-                   "rank %d was started with a world size of %u, but rank 0 "
-                   "with %d",
-                   rank, hello.worldSize, options.worldSize);
-  else if (hello.rank >= hello.worldSize)
-    status =
-        error(DDPHOOK_BAD_ENVIRONMENT, "expected a rank below %u, but got %u",
-              hello.worldSize, hello.rank);
-  else if (joined.count(rank))
-    status = error(DDPHOOK_BAD_ENVIRONMENT,
-                   "rank %d joined twice: two processes were started with the "
-                   "same rank",
-                   rank);
-  if (!status.isOk()) {
-    reject(connection, /*mayRetry=*/false, status);
-    // A job that is still gathering would only wait for its deadline.
-    if (!isComplete())
-      failJob(/*culprit=*/-1, status);
+  const Roster::Decision decision = roster.decide(hello);
+  if (!decision.refusal.isOk()) {
+    reject(connection, decision.mayRetry, decision.refusal);
+    if (decision.endsJob)
+      failJob(/*culprit=*/-1, decision.refusal);
     return;
   }
+  const int rank = static_cast<int>(hello.rank);
   connection.rank = rank;
-  joined.insert(rank);
+  roster.join(rank);
   std::string address = localAddressOf(connection.socket.get());
-  if (!isLoopbackAddress(address)) {
+  {
     std::lock_guard<std::mutex> lock(sharedMutex);
-    outward = address;
+    if (reached.empty() || !isLoopbackAddress(address))
+      reached = address;
   }
   send(connection, Kind::Welcome, 0, token);
   if (!failure.isOk())
     send(connection, Kind::Failure, 0, encodeStatus(failure));
   setValue(joinedKey(rank), "");
-  if (isComplete())
+  if (roster.isComplete())
     setValue(allJoinedKey(), "");
 }
 
+/// Says why, and closes the connection. So little always has room, and since
+/// the client has said nothing more, nothing keeps it from reading this.
 void StoreServer::Loop::reject(Connection &connection, bool mayRetry,
                                const Status &status) {
-  send(connection, Kind::Reject, mayRetry ? 1 : 0, encodeStatus(status));
-  connection.isRejected = true;
-  connection.patience = Deadline::after(farewellSeconds);
+  const std::string frame =
+      encodeFrame(Kind::Reject, mayRetry ? 1 : 0, {}, encodeStatus(status));
+  connection.isClosed = true;
+  if (::send(connection.socket.get(), frame.data(), frame.size(),
+             MSG_NOSIGNAL | MSG_DONTWAIT) < 0) {
+    // It is gone already.
+  }
 }
 
 void StoreServer::Loop::handleFrame(Connection &connection, const Frame &frame,
@@ -411,7 +392,7 @@ void StoreServer::Loop::handleFrame(Connection &connection, const Frame &frame,
     return abortJob(connection.rank, decodeStatus(value));
   case Kind::Leave:
     connection.hasLeft = true;
-    gone.insert(connection.rank);
+    roster.leave(connection.rank);
     leftStatus =
         error(DDPHOOK_PEER_LOST, "rank %d has left the job", connection.rank);
     return failWaiters(leftStatus);
@@ -499,14 +480,18 @@ void StoreServer::Loop::failWaiters(const Status &status) {
   waiters.clear();
 }
 
-void StoreServer::Loop::onEnd(Connection &connection,
-                              const std::string &reason) {
+void StoreServer::Loop::onEnd(Connection &connection, const std::string &reason,
+                              bool mayComeBack) {
   if (connection.isClosed)
     return;
   connection.isClosed = true;
   if (connection.rank < 0 || connection.hasLeft)
     return;
-  gone.insert(connection.rank);
+  if (mayComeBack && failure.isOk() && roster.vacate(connection.rank, reason)) {
+    values.erase(joinedKey(connection.rank));
+    return;
+  }
+  roster.leave(connection.rank);
   failJob(connection.rank, error(DDPHOOK_PEER_LOST, "rank %d was lost: %s",
                                  connection.rank, reason.c_str()));
 }
@@ -555,37 +540,41 @@ const char *StoreServer::allJoinedKey() { return "joined/all"; }
 const char *StoreServer::refusedKey() { return "joined/refused"; }
 
 Status StoreServer::start(const Options &options,
-                          std::unique_ptr<StoreServer> *result) {
+                          std::unique_ptr<StoreServer> *result,
+                          const Deadline &deadline) {
   std::unique_ptr<StoreServer> server(new StoreServer());
-  FileDescriptor listening;
+  std::vector<FileDescriptor> listening;
   DDPHOOK_RETURN_IF_ERROR(
-      listenOn(options.address, options.port, &listening, &server->boundPort));
+      withContext(listenOnAll(options.address, options.port, deadline,
+                              &listening, &server->boundPort),
+                  "the store of rank 0"));
   FileDescriptor wake(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!wake.isValid())
     return systemError(errno, "cannot make an eventfd");
-  const int loopWake = wake.get();
-  std::string token;
-  DDPHOOK_RETURN_IF_ERROR(drawSecret(tokenSize, &token));
+  DDPHOOK_RETURN_IF_ERROR(drawSecret(tokenSize, &server->token));
   server->loop = std::make_unique<Loop>(options, std::move(listening),
-                                        std::move(wake), std::move(token));
-  // Reserve a descriptor before the thread takes the remaining ones. Start even
-  // if there is none, because the other ranks must be told.
-  server->room = FileDescriptor(::fcntl(loopWake, F_DUPFD_CLOEXEC, 0));
+                                        std::move(wake), server->token);
+  // Start even if there are no descriptors for it, because the other ranks must
+  // be told.
+  if (options.hasRankZero)
+    server->loop->welcomeRankZero(&server->rankZero);
   server->loop->thread = startThread(
       "ddphook-store", [loop = server->loop.get()] { loop->run(); });
   *result = std::move(server);
   return Status::ok();
 }
 
-Status StoreServer::makeRoomForRankZero() {
-  if (!room.isValid())
+Status StoreServer::connectRankZero(FileDescriptor *socket,
+                                    std::string *welcomeToken) {
+  if (!rankZero.isValid())
     return systemError(EMFILE, "cannot connect to this rank's own store");
-  room.reset();
+  *socket = std::move(rankZero);
+  *welcomeToken = token;
   return Status::ok();
 }
 
-std::string StoreServer::outwardAddress() const {
-  return loop->outwardAddress();
+std::string StoreServer::reachedAddress() const {
+  return loop->reachedAddress();
 }
 
 Deliveries &StoreServer::deliveries() { return loop->deliveries; }

@@ -30,6 +30,8 @@ public:
     /// 0: any free one.
     int port = 0;
     int worldSize = 1;
+    /// Rank 0 is in this process and joins by TcpStore::attach(), nobody else.
+    bool hasRankZero = false;
     std::string runId;
     /// Empty: everybody is let in.
     std::string secret;
@@ -43,21 +45,26 @@ public:
   /// turned away; its value says how often, and who was the last.
   static const char *refusedKey();
 
-  /// Listens, and starts the thread.
+  /// How long a job tries to take over from another one: rank 0 whose port is
+  /// taken, and ranks that are refused.
+  static constexpr double takeoverSeconds = 10;
+
+  /// Listens, and starts the thread. Waits until `deadline` for a port that
+  /// somebody else has.
   static Status start(const Options &options,
-                      std::unique_ptr<StoreServer> *server);
+                      std::unique_ptr<StoreServer> *server,
+                      const Deadline &deadline = Deadline::after(0));
 
   int port() const { return boundPort; }
 
-  /// Frees the descriptor that start() has kept for rank 0's own connection; to
-  /// be called right before connecting. RESOURCE_EXHAUSTED when there is none:
-  /// rank 0 must not take the server's last one, by which the others hear of
-  /// it.
-  Status makeRoomForRankZero();
+  /// Gives rank 0's own connection, and the token that ranks are welcomed with.
+  /// RESOURCE_EXHAUSTED if there were too few descriptors for it when the
+  /// server started.
+  Status connectRankZero(FileDescriptor *socket, std::string *token);
 
-  /// An address of this machine at which a rank of another machine reached it;
-  /// empty when none has.
-  std::string outwardAddress() const;
+  /// The address of this machine at which another rank has reached it, if
+  /// possible one of another machine; empty if none has.
+  std::string reachedAddress() const;
 
   /// What ranks have left by TcpStore::deliver().
   Deliveries &deliveries();
@@ -77,7 +84,8 @@ private:
   StoreServer();
 
   std::unique_ptr<Loop> loop;
-  FileDescriptor room;
+  std::string token;
+  FileDescriptor rankZero;
   int boundPort = 0;
 };
 

@@ -29,9 +29,9 @@ using namespace ddphook::wire;
 static constexpr double lookSeconds = 0.5;
 /// How long a broken connection is given to tell why it broke.
 static constexpr double newsSeconds = 0.1;
-/// How long a rank that is refused tries again: the job before, which has
-/// another secret or run id, may still be closing.
-static constexpr double refusalSeconds = 10;
+/// How long an address has at first to answer as a store, before it is the next
+/// one's turn, and how long at most.
+static constexpr double firstPatience = 2, longestPatience = 8;
 
 /// A question and, later, its answer.
 struct TcpStore::Request {
@@ -63,12 +63,14 @@ static Status receiveWelcome(int socket, const Deadline &deadline,
   return Status::ok();
 }
 
-/// One attempt to connect and be welcomed. `isFinal` is set when another one
-/// cannot end differently.
+/// One attempt to connect to `address`, where a store has to answer until
+/// `answer`, and be welcomed. `isFinal` is set when another one cannot end
+/// differently.
 static Status tryToJoin(const TcpStore::Options &options,
+                        const std::string &address, const Deadline &answer,
                         const Deadline &deadline, FileDescriptor *socket,
                         std::string *session, bool *isFinal) {
-  Status connected = connectOnce(options.host, options.port, deadline, socket);
+  Status connected = connectOnce(address, options.port, answer, socket);
   // Without descriptors or memory, trying again cannot help.
   *isFinal = connected.code() == DDPHOOK_RESOURCE_EXHAUSTED;
   DDPHOOK_RETURN_IF_ERROR(connected);
@@ -79,7 +81,10 @@ static Status tryToJoin(const TcpStore::Options &options,
   hello.rank = static_cast<uint32_t>(options.rank);
   hello.runId = hashRunId(options.runId);
   Credentials credentials = storeCredentials(options.secret);
-  Status proved = proveOn(socket->get(), credentials, hello.encode(), deadline);
+  // A store speaks first. Once it has, it may count on this rank.
+  Status proved = waitToReceive(socket->get(), answer);
+  if (proved.isOk())
+    proved = proveOn(socket->get(), credentials, hello.encode(), deadline);
   if (proved.code() == DDPHOOK_BAD_ENVIRONMENT)
     return proved;
   DDPHOOK_RETURN_IF_ERROR(
@@ -91,52 +96,130 @@ static Status tryToJoin(const TcpStore::Options &options,
   return Status::ok();
 }
 
+/// "node7:29500", or "port 29500 of 10.0.0.1, 10.1.0.1".
+static std::string describePlace(const TcpStore::Options &options) {
+  if (options.hosts.size() == 1)
+    return endpointName(options.hosts[0], options.port);
+  std::string text = "port " + std::to_string(options.port);
+  for (size_t i = 0; i < options.hosts.size(); ++i)
+    text += (i == 0 ? " of " : ", ") + options.hosts[i];
+  return text;
+}
+
+namespace {
+
+/// The addresses of rank 0, and what each of them failed at.
+class Candidates {
+public:
+  struct Candidate {
+    std::string address;
+    Status cause;
+  };
+
+  /// Looks names up, again, because they may change.
+  void resolve(const std::vector<std::string> &hosts) {
+    std::vector<Candidate> old = std::move(all);
+    all.clear();
+    for (const std::string &host : hosts) {
+      std::vector<std::string> addresses;
+      Status status = findAddresses(host, &addresses);
+      if (!status.isOk())
+        all.push_back({"", status});
+      for (std::string &address : addresses)
+        all.push_back({std::move(address), Status::ok()});
+    }
+    for (Candidate &candidate : all)
+      for (Candidate &known : old)
+        if (known.address == candidate.address && candidate.cause.isOk())
+          candidate.cause = std::move(known.cause);
+  }
+
+  std::string describe() const {
+    std::string text;
+    for (const auto &[address, cause] : all)
+      if (!cause.isOk())
+        text += (text.empty() ? "" : "; ") +
+                (all.size() == 1 || address.empty() ? "" : address + ": ") +
+                cause.message();
+    return text;
+  }
+
+  std::vector<Candidate> all;
+};
+
+} // namespace
+
 Status TcpStore::connect(const Options &options, const Deadline &deadline,
                          std::unique_ptr<TcpStore> *store) {
-  double pause = 0.01;
-  Status cause;
+  const std::string place = describePlace(options);
+  double pause = 0.01, patience = firstPatience;
+  Candidates candidates;
   std::optional<Deadline> refusalsEnd;
   WaitScope scope(
       [&] {
+        const std::string causes = candidates.describe();
         return describeWait(options.rank, {0}, options.worldSize) + " at " +
-               options.host + ":" + std::to_string(options.port) +
-               (cause.isOk() ? "" : " (" + cause.message() + ")");
+               place + (causes.empty() ? "" : " (" + causes + ")");
       },
       options.tellsWaits);
   for (;;) {
-    WaitScope::poll();
-    FileDescriptor socket;
-    bool isFinal = false;
-    std::string session;
-    Status status = tryToJoin(options, deadline, &socket, &session, &isFinal);
-    if (status.isOk()) {
-      store->reset(
-          new TcpStore(options, std::move(socket), std::move(session)));
-      return status;
+    candidates.resolve(options.hosts);
+    bool isRefused = false;
+    size_t left = candidates.all.size();
+    for (auto &[address, cause] : candidates.all) {
+      const double share = deadline.remaining() / static_cast<double>(left--);
+      WaitScope::poll();
+      if (address.empty())
+        continue;
+      FileDescriptor socket;
+      bool isFinal = false;
+      std::string session;
+      Status status = tryToJoin(options, address,
+                                Deadline::after(std::min(patience, share)),
+                                deadline, &socket, &session, &isFinal);
+      if (status.isOk()) {
+        store->reset(
+            new TcpStore(options, std::move(socket), std::move(session)));
+        return status;
+      }
+      if (isFinal)
+        return status;
+      // An attempt that was cut short tells less than those before, and a
+      // refusal more than all others: rank 0 may have given up since.
+      const bool refuses = status.code() == DDPHOOK_BAD_ENVIRONMENT;
+      isRefused |= refuses;
+      if (refuses || cause.isOk() ||
+          (cause.code() != DDPHOOK_BAD_ENVIRONMENT &&
+           status.code() != DDPHOOK_DEADLINE_EXCEEDED))
+        cause = status;
     }
-    if (isFinal)
-      return status;
-    bool isRefused = status.code() == DDPHOOK_BAD_ENVIRONMENT;
     if (isRefused && !refusalsEnd)
-      refusalsEnd = Deadline::after(refusalSeconds);
-    // An attempt that the deadline cut short tells less than those before, and
-    // a refusal more than all others: rank 0 may have given up since.
-    if (isRefused || cause.isOk() ||
-        (!refusalsEnd && status.code() != DDPHOOK_DEADLINE_EXCEEDED))
-      cause = status;
+      refusalsEnd = Deadline::after(StoreServer::takeoverSeconds);
     bool isLast = deadline.remaining() <= pause;
     if (refusalsEnd && (isLast || (isRefused && refusalsEnd->expired())))
       return error(DDPHOOK_BAD_ENVIRONMENT,
-                   "rank %d may not join rank 0 at %s:%d: %s", options.rank,
-                   options.host.c_str(), options.port, cause.message().c_str());
+                   "rank %d may not join rank 0 at %s: %s", options.rank,
+                   place.c_str(), candidates.describe().c_str());
     if (isLast)
       return error(DDPHOOK_DEADLINE_EXCEEDED,
-                   "rank %d could not join rank 0 at %s:%d within %g s: %s",
-                   options.rank, options.host.c_str(), options.port,
-                   options.timeoutSeconds, cause.message().c_str());
+                   "rank %d could not join rank 0 at %s within %g s: %s",
+                   options.rank, place.c_str(), options.timeoutSeconds,
+                   candidates.describe().c_str());
     std::this_thread::sleep_for(std::chrono::duration<double>(pause));
     pause = std::min(pause * 1.5, 0.2);
+    patience = std::min(2 * patience, longestPatience);
   }
+}
+
+Status TcpStore::attach(const Options &options, StoreServer &server,
+                        std::unique_ptr<TcpStore> *store) {
+  FileDescriptor socket;
+  std::string token;
+  DDPHOOK_RETURN_IF_ERROR(server.connectRankZero(&socket, &token));
+  store->reset(
+      new TcpStore(options, std::move(socket),
+                   deriveKey(storeCredentials(options.secret).key, token)));
+  return Status::ok();
 }
 
 TcpStore::TcpStore(const Options &options, FileDescriptor connected,
@@ -276,8 +359,7 @@ Status TcpStore::waitForAll(const Deadline &deadline) {
         findAbsent(*this, options.worldSize, StoreServer::joinedKey, &absent)
             .ignore();
         return describeWait(options.rank, absent, options.worldSize) +
-               " to join at " + options.host + ":" +
-               std::to_string(options.port);
+               " to join at " + describePlace(options);
       },
       options.tellsWaits);
   std::string value;

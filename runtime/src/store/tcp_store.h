@@ -23,10 +23,13 @@
 
 namespace ddphook {
 
+class StoreServer;
+
 class TcpStore : public Store {
 public:
   struct Options {
-    std::string host = "127.0.0.1";
+    /// Names and addresses of rank 0's machine, to be tried in turn.
+    std::vector<std::string> hosts = {"127.0.0.1"};
     int port = 0;
     int rank = 0;
     int worldSize = 1;
@@ -40,9 +43,13 @@ public:
   };
 
   /// Connects and says who it is, again and again until the deadline: rank 0
-  /// may start later than this rank.
+  /// may start later than this rank. Each address has a bounded time to answer.
   static Status connect(const Options &options, const Deadline &deadline,
                         std::unique_ptr<TcpStore> *store);
+
+  /// Rank 0, in the process of the server, to which nobody else can come first.
+  static Status attach(const Options &options, StoreServer &server,
+                       std::unique_ptr<TcpStore> *store);
 
   /// Closes the connection; without leave() the others take it as a death.
   ~TcpStore() override;

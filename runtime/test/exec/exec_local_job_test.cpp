@@ -41,8 +41,7 @@ TEST(LocalJob, KeepsItsPortUntilRankZeroListens) {
     ASSERT_NE(choosePort(), job.port());
   FileDescriptor listening, second;
   int port = 0;
-  EXPECT_TRUE(
-      listenOn(LocalJob::address, job.port(), &listening, &port).isOk());
+  EXPECT_TRUE(listenOn(job.address(), job.port(), &listening, &port).isOk());
   EXPECT_EQ(port, job.port());
-  EXPECT_FALSE(listenOn(LocalJob::address, job.port(), &second, &port).isOk());
+  EXPECT_FALSE(listenOn(job.address(), job.port(), &second, &port).isOk());
 }

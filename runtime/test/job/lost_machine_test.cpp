@@ -145,12 +145,11 @@ std::string runRank(const Job &job, int rank, int port, Shared &shared) {
     if (job.victim >= 0)
       cutter = std::thread([&] { cut(job, rank, shared); });
   };
-  // Those that wait for one that does not come: rank 0 has both ends of its
-  // own connection, and one for each of the others.
+  // Those that wait for one that does not come have met by then.
   std::thread joined;
   if (job.joining < world)
     joined = std::thread([&] {
-      while (connections().size() < (rank == 0 ? 3 : 1))
+      while (connections().empty())
         sleepMs(10);
       begin();
     });

@@ -190,10 +190,12 @@ TEST_F(RendezvousTest, foreignAddress) {
       {"secret,0,network,10.0.0.1", "DATA_LOSS: expected rank 0's address"},
       // This machine's own addresses mean another machine there.
       {"secret,1234,network,127.0.0.1",
-       "DEADLINE_EXCEEDED: rank 3 could not join rank 0 at port 1234 of "
-       "127.0.0.1 within 2 s: all of them are this machine's"},
-      {"secret,1234,network,no.such.host.invalid",
-       "cannot resolve 'no.such.host.invalid'"},
+       "BAD_ENVIRONMENT: rank 3 cannot reach rank 0: all of its addresses, "
+       "127.0.0.1, are this machine's"},
+      {"secret,1234,network,no.such.host.invalid,::1,also.not.there.invalid",
+       "DEADLINE_EXCEEDED: rank 4 could not join rank 0 at port 1234 of "
+       "no.such.host.invalid, also.not.there.invalid within 2 s: cannot "
+       "resolve 'no.such.host.invalid'"},
   };
   const int ranks = static_cast<int>(cases.size());
   auto results = runRanks(ranks, [&](int rank) {

@@ -32,8 +32,8 @@ constexpr const char *secret = "a secret of this job";
 class Door {
 public:
   explicit Door(const Credentials &credentials) {
-    FileDescriptor listening;
-    EXPECT_EQ(show(listenOn("127.0.0.1", 0, &listening, &port)), "OK");
+    std::vector<FileDescriptor> listening(1);
+    EXPECT_EQ(show(listenOn("127.0.0.1", 0, &listening[0], &port)), "OK");
     EXPECT_EQ(show(Interrupt::create(&end)), "OK");
     thread = std::thread([this, credentials,
                           listening = std::move(listening)]() mutable {

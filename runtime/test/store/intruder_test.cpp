@@ -18,6 +18,7 @@
 #include <deque>
 #include <poll.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 using namespace ddphook;
@@ -35,8 +36,14 @@ struct Shared {
   std::atomic<bool> isOver{false};
 };
 
+/// Descriptors that a rank may have: few, for an intruder to take them.
+constexpr rlim_t mostDescriptors = 256;
+
 /// A rank's work: as long as the intruder is busy, what jobs do.
 std::string work(int rank, int port, Shared &shared) {
+  const rlimit limits = {mostDescriptors, mostDescriptors};
+  if (::setrlimit(RLIMIT_NOFILE, &limits) != 0)
+    return "cannot set the limit";
   ddphook_options_t options = jobOptions(rank, world, port, "gloo", 60);
   TestModule module(Collectives{{1000}});
   return withModule(options, module, [&](ddphook_context_t *context) {
@@ -63,8 +70,8 @@ std::string work(int rank, int port, Shared &shared) {
 /// Runs the job with `intruder` beside it; checks that the job does not care.
 void runWithIntruder(
     const std::function<std::string(int port, Shared &shared)> &intruder,
-    const std::string &expected) {
-  ::setenv(secretVariable, secret, 1);
+    const std::string &expected, const char *jobSecret = secret) {
+  ::setenv(secretVariable, jobSecret, 1);
   void *memory = ::mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE,
                         MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   ASSERT_NE(memory, MAP_FAILED);
@@ -151,7 +158,7 @@ TEST(Intruder, PlaysBackWhatARankSaid) {
         return std::string("OK");
       });
     }
-    pollfd caller = {listening.get(), POLLIN, 0};
+    pollfd caller = {inherited, POLLIN, 0};
     ::poll(&caller, 1, 20000);
     FileDescriptor client(::accept(inherited, nullptr, nullptr)), server;
     while (!connectRaw(port, &server).isOk())
@@ -250,6 +257,38 @@ TEST(Intruder, FloodsThePort) {
         return std::string(rounds >= 500 ? "flooded" : "too slow");
       },
       "flooded");
+}
+
+/// Where there is no secret, everybody can prove as much as a rank of another
+/// job can.
+TEST(Intruder, FloodsThePortWithProofs) {
+  runWithIntruder(
+      [&](int port, Shared &shared) {
+        std::atomic<int> rounds{0};
+        const Deadline end = Deadline::after(60);
+        std::vector<std::thread> threads;
+        for (int i = 0; i < 4; ++i)
+          threads.emplace_back([&] {
+            wire::Hello hello;
+            hello.runId = wire::hashRunId("another job");
+            std::deque<FileDescriptor> held;
+            while (!end.expired() && (!shared.hasBegun || rounds < 2000)) {
+              held.emplace_back();
+              if (!connectRaw(port, &held.back()).isOk() ||
+                  !proveOn(held.back().get(), wire::storeCredentials(""),
+                           hello.encode(), Deadline::after(20))
+                       .isOk())
+                continue;
+              ++rounds;
+              if (held.size() > 200)
+                held.pop_front();
+            }
+          });
+        for (std::thread &thread : threads)
+          thread.join();
+        return std::string(rounds >= 2000 ? "flooded" : "too slow");
+      },
+      "flooded", /*jobSecret=*/"");
 }
 
 /// Ranks that disagree about the secret hear so, and rank 0 counts them.

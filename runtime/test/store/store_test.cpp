@@ -7,67 +7,20 @@
 // connection.
 //
 //===----------------------------------------------------------------------===//
-#include "base/status_test_util.h"
 #include "ddphook/runtime/compiled.h"
 #include "job/exchange.h"
 #include "store/store_protocol.h"
-#include "store/store_server.h"
-#include "store/tcp_store.h"
-
-#include <gtest/gtest.h>
+#include "store/store_test_util.h"
 
 #include <atomic>
 #include <random>
-#include <sys/resource.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
 #include <thread>
-#include <unistd.h>
 
 using namespace ddphook;
 using namespace ddphook::test;
 
 namespace {
-
-std::unique_ptr<StoreServer> startServer(int worldSize,
-                                         const std::string &runId = "") {
-  StoreServer::Options options;
-  options.worldSize = worldSize;
-  options.runId = runId;
-  std::unique_ptr<StoreServer> server;
-  Status status = StoreServer::start(options, &server);
-  EXPECT_EQ(show(status), "OK");
-  return server;
-}
-
-Status tryConnect(const StoreServer &server, int rank, int worldSize,
-                  std::unique_ptr<TcpStore> *store,
-                  const std::string &runId = "", double seconds = 10) {
-  TcpStore::Options options;
-  options.port = server.port();
-  options.rank = rank;
-  options.worldSize = worldSize;
-  options.runId = runId;
-  options.timeoutSeconds = seconds;
-  return TcpStore::connect(options, Deadline::after(seconds), store);
-}
-
-std::unique_ptr<TcpStore> connect(const StoreServer &server, int rank,
-                                  int worldSize) {
-  std::unique_ptr<TcpStore> store;
-  Status status = tryConnect(server, rank, worldSize, &store);
-  EXPECT_EQ(show(status), "OK");
-  return store;
-}
-
-/// A connection that says nothing of its own.
-FileDescriptor connectRaw(const StoreServer &server) {
-  FileDescriptor socket;
-  Status status =
-      connectOnce("127.0.0.1", server.port(), Deadline::after(5), &socket);
-  EXPECT_EQ(show(status), "OK");
-  return socket;
-}
 
 /// What both stores must do.
 void checkStore(Store &a, Store &b) {
@@ -351,31 +304,6 @@ TEST(StoreServer, FinishWaitsForTheLastRank) {
   EXPECT_GE(secondsSince(begin), 0.1);
 }
 
-TEST(StoreServer, RejectsWhoDoesNotBelong) {
-  auto server = startServer(2, "job");
-  std::unique_ptr<TcpStore> store;
-  auto begin = Deadline::Clock::now();
-  expectContains(show(tryConnect(*server, 1, 2, &store, "other job", 0.3)),
-                 "belongs to another job (its run id is 'job')");
-  EXPECT_GE(secondsSince(begin), 0.05); // That may be the job before.
-  ASSERT_EQ(show(tryConnect(*server, 0, 2, &store, "job")), "OK");
-  ASSERT_EQ(show(store->failureWithin(0.05)), "OK");
-  std::unique_ptr<TcpStore> again;
-  expectContains(show(tryConnect(*server, 0, 2, &again, "job")),
-                 "BAD_ENVIRONMENT: rank 0 joined twice");
-  // The job cannot become complete any more: everybody hears of it.
-  expectContains(show(store->failureWithin(5)), "rank 0 joined twice");
-}
-
-TEST(StoreServer, ACompleteJobIgnoresStrangers) {
-  auto server = startServer(2);
-  auto a = connect(*server, 0, 2), b = connect(*server, 1, 2);
-  std::unique_ptr<TcpStore> stranger;
-  expectContains(show(tryConnect(*server, 1, 2, &stranger)), "joined twice");
-  expectContains(show(tryConnect(*server, 1, 7, &stranger)), "a world size of");
-  EXPECT_EQ(show(a->failureWithin(0.05)), "OK");
-}
-
 TEST(StoreServer, SurvivesGarbage) {
   const unsigned seed = 20240607;
   RecordProperty("seed", static_cast<int>(seed));
@@ -435,124 +363,6 @@ TEST(StoreServer, SurvivesGarbageFromARank) {
         status.code() == DDPHOOK_PEER_LOST || status.code() == DDPHOOK_ABORTED;
     EXPECT_TRUE(isNoticed) << "round " << round << ": " << show(status);
   }
-}
-
-/// A service that is no store: it accepts, and answers nonsense or not at all.
-TEST(TcpStore, ConnectsOnlyToAStore) {
-  for (bool answers : {false, true}) {
-    FileDescriptor listening;
-    int port = 0;
-    ASSERT_TRUE(listenOn("127.0.0.1", 0, &listening, &port).isOk());
-    std::atomic<bool> isOver{false};
-    std::thread service([&] {
-      std::vector<FileDescriptor> accepted;
-      while (!isOver) {
-        FileDescriptor socket(::accept(listening.get(), nullptr, nullptr));
-        if (!socket.isValid()) {
-          std::this_thread::sleep_for(std::chrono::milliseconds(5));
-          continue;
-        }
-        std::string text = "HTTP/1.1 400 Bad Request\r\n\r\n";
-        if (answers)
-          sendAll(socket.get(), text.data(), text.size(), Deadline::after(1))
-              .ignore();
-        accepted.push_back(std::move(socket));
-      }
-    });
-    TcpStore::Options options;
-    options.port = port;
-    options.timeoutSeconds = 1;
-    std::unique_ptr<TcpStore> store;
-    auto begin = Deadline::Clock::now();
-    Status status = TcpStore::connect(options, Deadline::after(1), &store);
-    EXPECT_LT(secondsSince(begin), 20);
-    expectContains(show(status), "DEADLINE_EXCEEDED: rank 0 could not join");
-    expectContains(show(status), answers
-                                     ? "it does not speak ddphook's protocol"
-                                     : "it did not answer as a ddphook store");
-    isOver = true;
-    service.join();
-  }
-}
-
-TEST(StoreServer, NamesTheVariableWhenThePortIsTaken) {
-  auto server = startServer(1);
-  StoreServer::Options options;
-  options.port = server->port();
-  std::unique_ptr<StoreServer> second;
-  Status status = StoreServer::start(options, &second);
-  EXPECT_EQ(status.code(), DDPHOOK_IO_ERROR);
-  expectContains(status.message(), "DDPHOOK_PORT");
-  expectContains(status.message(), "Address already in use");
-}
-
-/// A caller for whom the server has given up its last descriptor: rank 0 must
-/// not take that one, or else nobody could be told anything any more.
-TEST(StoreServer, LeavesItsLastDescriptorToCallers) {
-  for (int spare : {3, 4}) {
-    int toTest[2], toChild[2];
-    ASSERT_EQ(::pipe(toTest), 0);
-    ASSERT_EQ(::pipe(toChild), 0);
-    pid_t child = ::fork();
-    ASSERT_GE(child, 0);
-    if (child == 0) {
-      // The server's two and its last one, and rank 0's.
-      std::vector<FileDescriptor> free;
-      for (int i = 0; i < spare; ++i)
-        free.emplace_back(::dup(0));
-      const rlim_t limit = static_cast<rlim_t>(free.back().get()) + 1;
-      const rlimit limits = {limit, limit};
-      ::setrlimit(RLIMIT_NOFILE, &limits);
-      free.clear();
-      auto server = startServer(2);
-      const int port = server->port();
-      char go;
-      if (::write(toTest[1], &port, sizeof(port)) != sizeof(port) ||
-          ::read(toChild[0], &go, 1) != 1)
-        ::_exit(2);
-      std::unique_ptr<TcpStore> store;
-      Status status = server->makeRoomForRankZero();
-      if (status.isOk())
-        status = tryConnect(*server, 0, 2, &store, "", 30);
-      if (status.isOk())
-        status = store->waitForAll(Deadline::after(30));
-      const std::string text = show(status);
-      ::_exit(::write(toTest[1], text.data(), text.size()) < 0);
-    }
-    int port = 0;
-    ASSERT_EQ(::read(toTest[0], &port, sizeof(port)), ssize_t(sizeof(port)));
-    FileDescriptor caller;
-    ASSERT_TRUE(
-        connectOnce("127.0.0.1", port, Deadline::after(30), &caller).isOk());
-    // Greeted with the last descriptor.
-    char greeting;
-    ASSERT_TRUE(
-        receiveAll(caller.get(), &greeting, 1, Deadline::after(30)).isOk());
-    caller.reset();
-    ASSERT_EQ(::write(toChild[1], "g", 1), 1);
-    char text[512] = {};
-    EXPECT_GT(::read(toTest[0], text, sizeof(text) - 1), 0);
-    expectContains(text, "Too many open files");
-    ::waitpid(child, nullptr, 0);
-    for (int fd : {toTest[0], toTest[1], toChild[0], toChild[1]})
-      ::close(fd);
-  }
-}
-
-TEST(Socket, LoopbackAddresses) {
-  for (const char *address : {"127.0.0.1", "127.9.8.7", "::1", "localhost"})
-    EXPECT_TRUE(isLoopbackAddress(address)) << address;
-  // A machine's own name may resolve to a loopback address, but only there.
-  for (const char *address :
-       {"", "10.0.0.1", "128.0.0.1", "fe80::1", "node0", "127.0.0.1.example"})
-    EXPECT_FALSE(isLoopbackAddress(address)) << address;
-}
-
-TEST(StoreServer, KnowsWhereOtherMachinesReachIt) {
-  auto server = startServer(1);
-  auto store = connect(*server, 0, 1);
-  EXPECT_EQ(server->outwardAddress(), "");
-  EXPECT_EQ(store->localAddress(), "127.0.0.1");
 }
 
 TEST(Protocol, RoundTrips) {

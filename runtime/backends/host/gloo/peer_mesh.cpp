@@ -43,7 +43,7 @@ private:
   Status connectTo(int peer);
   Status tryToConnect(int peer, const sockaddr_storage &address,
                       socklen_t size);
-  Status letIn(FileDescriptor listening);
+  Status letIn(std::vector<FileDescriptor> listening);
   std::vector<int> findMissing() const;
   std::string nameAll(std::vector<int> peers) const;
 
@@ -132,8 +132,8 @@ bool pauseBefore(const Deadline &deadline, const Interrupt *interrupt,
 Status PeerMesh::connect() {
   sockets.clear();
   sockets.resize(static_cast<size_t>(options.place.size));
-  FileDescriptor listening;
-  DDPHOOK_RETURN_IF_ERROR(listen(&listening));
+  std::vector<FileDescriptor> listening(1);
+  DDPHOOK_RETURN_IF_ERROR(listen(&listening[0]));
   for (int peer = 0; peer < options.place.rank; ++peer)
     DDPHOOK_RETURN_IF_ERROR(connectTo(peer));
   DDPHOOK_RETURN_IF_ERROR(letIn(std::move(listening)));
@@ -224,7 +224,7 @@ std::string PeerMesh::nameAll(std::vector<int> peers) const {
   return nameRanks(peers);
 }
 
-Status PeerMesh::letIn(FileDescriptor listening) {
+Status PeerMesh::letIn(std::vector<FileDescriptor> listening) {
   Admission admission({credentials(options.place.rank), introductionSize,
                        static_cast<size_t>(options.place.size)},
                       std::move(listening));
