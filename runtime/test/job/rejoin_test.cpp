@@ -129,13 +129,17 @@ TEST(Rejoin, ARankOfTheLastLifeMeetsTheNextOne) {
       std::thread([&] {
         shared.waitFor(1);
         sleepMs(200);
-        ++shared.stage;
+        shared.stage = ::getpid();
         ::kill(::getpid(), SIGKILL);
       }).detach();
-    if (process == 0)
+    if (process == 0) {
       shared.stage = 1;
-    else if (process != 3)
+    } else if (process != 3) {
       shared.waitFor(2);
+      // A connection that is still alive would make the job complete.
+      while (::kill(shared.stage, 0) == 0)
+        sleepMs(1);
+    }
     return liveOnce(jobOptions(rank, 3, port, "auto"));
   });
   EXPECT_EQ(results[3].signal, SIGKILL);
