@@ -3,8 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Ranks send each other texts with any bytes in them, line feeds as well. Each
-// is preceded by its length.
+// Ranks send each other texts that may contain any bytes, line feeds included,
+// so each text is preceded by its length.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_SRC_BASE_PACKED_TEXTS_H
@@ -29,7 +29,8 @@ inline std::string packTexts(const std::vector<std::string> &texts) {
   return packed;
 }
 
-/// The texts of which packTexts() has made `packed`; none if it has not.
+/// Returns the texts from which packTexts() made `packed`, or none if it is
+/// malformed.
 inline std::vector<std::string> unpackTexts(std::string_view packed) {
   std::vector<std::string> texts;
   while (packed.size() >= 8) {
@@ -45,7 +46,7 @@ inline std::vector<std::string> unpackTexts(std::string_view packed) {
   return packed.empty() ? texts : std::vector<std::string>();
 }
 
-/// What lies between the commas of `text`: one text at least.
+/// Splits `text` at its commas; the result has at least one part.
 inline std::vector<std::string> splitAtCommas(const std::string &text) {
   std::vector<std::string> parts;
   for (size_t begin = 0; begin <= text.size();) {

@@ -37,7 +37,7 @@ static Status checkOwner(const std::string &path, const struct stat &attributes,
        owner != directory.st_uid))
     return error(DDPHOOK_IO_ERROR, "cannot open '%s': it belongs to user %ld",
                  path.c_str(), static_cast<long>(owner));
-  // What is written there would be written to a file of another name.
+  // Writing would change the file under its other name as well.
   if (isWritten && attributes.st_nlink > 1)
     return error(DDPHOOK_IO_ERROR, "cannot open '%s': it is a hard link",
                  path.c_str());

@@ -3,9 +3,9 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Opens every file that the runtime has not just created itself. Somebody else
+// Opens every file that the runtime has not just created itself: somebody else
 // may have put a pipe, a device or a link in its place. docs/SECURITY.md says
-// which files are opened how.
+// how each kind of file is opened.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_SRC_FILES_OPEN_FILE_H
@@ -18,19 +18,19 @@
 
 namespace ddphook {
 
-/// Who has chosen a file's name.
+/// Says who chose a file's name.
 enum class NamedBy {
-  /// A person, who names this very file to have it read. It may be a link, and
-  /// it may belong to anybody.
+  /// A person asked for this very file to be read. It may be a link, and it may
+  /// belong to anybody.
   User,
-  /// The runtime, from a pattern, so that others know the name beforehand. The
-  /// last component must not be a link, and the file must belong to the user,
-  /// to root, or to the owner of the directory, and have no second name if it
+  /// The runtime derived it from a pattern, so others know it in advance. The
+  /// last component must not be a link. The file must belong to the user, to
+  /// root or to the owner of the directory, and must have no second name if it
   /// is opened for writing.
   Runtime
 };
 
-/// A regular file.
+/// An open regular file.
 class OpenFile {
 public:
   OpenFile() = default;
@@ -38,14 +38,15 @@ public:
   OpenFile(const OpenFile &) = delete;
   OpenFile &operator=(const OpenFile &) = delete;
 
-  /// Opens it with these flags of open(2), without O_TRUNC. Never waits for the
-  /// other end of a pipe. Messages name `path`. To be called once.
+  /// Opens `path` with `flags` of open(2), which must not include O_TRUNC.
+  /// Never waits for the other end of a pipe. Messages name `path`. To be
+  /// called once.
   Status open(const std::string &path, int flags, NamedBy namedBy);
 
   int descriptor() const { return file; }
-  /// Its bytes when it was opened.
+  /// The size in bytes when the file was opened.
   uint64_t size() const { return bytes; }
-  /// Reads exactly so many bytes; DATA_LOSS if the file has ended before.
+  /// Reads exactly `count` bytes; DATA_LOSS if the file ends earlier.
   Status read(void *data, uint64_t count, uint64_t offset) const;
 
 private:
@@ -54,15 +55,16 @@ private:
   uint64_t bytes = 0;
 };
 
-/// The directory that `path` lies in.
+/// Returns the directory of `path`.
 std::string directoryOf(const std::string &path);
 
-/// Says who else can replace the files in `directory`: it, or a directory
-/// above it, belongs to another user, or every user can write to it and it is
-/// not sticky. Empty if nobody can. Members of a directory's group are trusted.
+/// Says who else can replace files in `directory`: it or a directory above it
+/// belongs to another user, or is writable for every user and not sticky.
+/// Returns an empty text if nobody can. Members of a directory's group are
+/// trusted.
 std::string describeOtherWriters(const std::string &directory);
 
-/// Logs that once for each directory of this process: `what` lies there.
+/// Logs the same, once per directory and process; `what` names the files.
 void warnOfOtherWriters(const std::string &directory, const char *what);
 
 } // namespace ddphook

@@ -145,7 +145,7 @@ Status Context::exchangeNodes() {
                  packTexts({mine.node, mine.memoryDomain,
                             ownProcessors().toText(), observer.introduce()})}),
       Deadline::after(place.timeoutSeconds), &all));
-  // First of all, since another version may say the rest in other words.
+  // Compare settings first: another version may encode the rest differently.
   std::vector<std::string> settings;
   for (std::string &text : all) {
     std::vector<std::string> texts = unpackTexts(text);

@@ -15,8 +15,8 @@
 
 using namespace ddphook;
 
-/// Names and values by turns. The version comes first: where that differs, the
-/// others need not be the same settings.
+/// The text alternates names and values. The version comes first: if it
+/// differs, the other settings need not be the same ones.
 std::string ddphook::printSettings(const Bootstrap &place,
                                    const ddphook_backend_t &backend) {
   std::vector<std::string> texts = {"the runtime's version", DDPHOOK_VERSION,

@@ -5,8 +5,8 @@
 //
 // Ranks with different settings would wait for each other until the deadline,
 // and then blame each other. The handshake compares the ABI version, the world
-// size, the run id and the secret, loading a module compares plans; this
-// compares all other settings that have to agree. docs/runtime.md lists them.
+// size, the run id and the secret, and loading a module compares plans. This
+// file compares all other settings that must agree; docs/runtime.md lists them.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_SRC_JOB_SETTINGS_H
@@ -19,7 +19,8 @@
 
 namespace ddphook {
 
-/// This rank's settings that have to agree, as a text for compareSettings().
+/// Returns this rank's settings that must agree, as a text for
+/// compareSettings().
 std::string printSettings(const Bootstrap &place,
                           const ddphook_backend_t &backend);
 

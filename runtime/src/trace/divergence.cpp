@@ -69,7 +69,7 @@ static std::string describeWaiting(const std::vector<int> &ranks,
          one.begunName + " of step " + std::to_string(one.step);
 }
 
-/// Whether `rank` makes the collective that `one` waits in, too.
+/// Returns true if `rank` takes part in the collective that `one` waits in.
 static bool isMember(const Whereabouts &one, int rank) {
   const std::vector<int> &members = one.place.members;
   return members.empty() ||
@@ -106,8 +106,8 @@ describeAround(const Whereabouts &first,
   return text + "; " + describeWaiting(waiting, first);
 }
 
-/// The ranks of `first`'s group wait in collectives of one number, but not in
-/// the same one, as when they call modules in different orders: who in which.
+/// Says which rank of `first`'s group waits in which collective, if they wait
+/// in different ones, as when they call modules in different orders.
 static std::string
 describeDifferent(const Whereabouts &first,
                   const std::vector<std::optional<Whereabouts>> &ranks) {

@@ -60,8 +60,8 @@ const char *trace::categoryName(Category category) {
 // Writing
 //===----------------------------------------------------------------------===//
 
-/// The memory of children that are forked is this one: pages that were copied
-/// for them would fault in a step.
+/// The memory is shared with forked children: pages that are copied on write
+/// would fault in a step.
 Status Part::map(const PartIdentity &identity, uint64_t events, int flags,
                  std::unique_ptr<Part> *part) {
   constexpr uint64_t least = 64;

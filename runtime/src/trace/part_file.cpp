@@ -101,9 +101,8 @@ void PartFile::finish(bool isRemote) {
     ::fsync(file);
 }
 
-/// Copies a ring while its thread goes on: no event is among those that have
-/// ended and those that are open, and none is missing, unless many end
-/// meanwhile.
+/// Copies a ring while its thread keeps recording. Retries while events end, so
+/// that no event is counted as both open and ended, or as neither.
 static void copyRing(const RingMemory &from, RingMemory *to) {
   constexpr auto acquire = std::memory_order_acquire;
   uint64_t recorded = from.recorded.load(acquire);
@@ -120,7 +119,7 @@ static void copyRing(const RingMemory &from, RingMemory *to) {
 }
 
 static void copyHeader(const PartHeader &from, PartHeader *to) {
-  // What never changes.
+  // The fields before `state` never change.
   std::memcpy(static_cast<void *>(to), &from, offsetof(PartHeader, state));
   for (size_t lane = 0; lane < laneCount; ++lane)
     copyRing(from.rings[lane], &to->rings[lane]);
@@ -134,8 +133,9 @@ static void copyHeader(const PartHeader &from, PartHeader *to) {
   to->state.store(state, relaxed);
 }
 
-/// Before slots are written, the header says which of them no longer have the
-/// events that it counts; after that, it counts the new ones.
+/// The header is written twice: first to mark the slots that are about to lose
+/// the events it counts, and, once the slots are written, to count the new
+/// ones.
 Status PartFile::writeNew() {
   const auto &memory = *reinterpret_cast<const PartHeader *>(part.data());
   struct stat attributes;
@@ -143,7 +143,7 @@ Status PartFile::writeNew() {
     return systemError(errno, "cannot read it");
   const bool isWhole = static_cast<size_t>(attributes.st_size) == part.size();
   if (!isWhole) {
-    // Somebody has truncated it: all of it is written again.
+    // Somebody truncated the file: write everything again.
     if (::ftruncate(file, static_cast<off_t>(part.size())) != 0)
       return systemError(errno, "cannot write it");
     written->namesSize.store(0, relaxed);
@@ -175,7 +175,7 @@ Status PartFile::writeNew() {
   return Status::ok();
 }
 
-/// Writes the slots of the events up to number `end` that the file lacks.
+/// Writes the slots of the events before number `end` that the file lacks.
 Status PartFile::writeRing(size_t lane, uint64_t end) {
   const auto &memory = *reinterpret_cast<const PartHeader *>(part.data());
   const uint64_t capacity = memory.capacity;
@@ -194,7 +194,7 @@ Status PartFile::writeRing(size_t lane, uint64_t end) {
                                   first + slot * sizeof(EventSlot)));
     begin += count;
   }
-  // What the ring's thread has overwritten meanwhile.
+  // The ring's thread may have overwritten slots while they were copied.
   std::atomic_thread_fence(std::memory_order_acquire);
   next->rings[lane].overwritten.store(memory.rings[lane].recorded.load(relaxed),
                                       relaxed);
@@ -233,8 +233,8 @@ Status trace::readPartFile(const std::string &path, NamedBy namedBy,
     return withContext(malformedPart("it has another size"), "'" + path + "'");
   std::vector<Line> lines((size + sizeof(Line) - 1) / sizeof(Line));
   DDPHOOK_RETURN_IF_ERROR(file.read(lines.data(), size, 0));
-  // Its rank may have overwritten slots since the header was read, and has said
-  // so before.
+  // The rank may have overwritten slots since the header was read; it marks
+  // them in the header first.
   auto &header = *reinterpret_cast<PartHeader *>(lines.data());
   for (size_t lane = 0; lane < laneCount; ++lane)
     DDPHOOK_RETURN_IF_ERROR(

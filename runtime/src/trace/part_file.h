@@ -3,11 +3,11 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// A file follows the memory of a part, and outlives its process. Files are for
-// the machines of one job: numbers are as the processor has them.
+// A file follows the memory of a part and outlives its process. Files are for
+// the machines of one job: numbers are in the processor's byte order.
 //
-// The file is not that memory itself. Whoever may write to a file may truncate
-// it, and a process that writes to pages that are gone dies of SIGBUS.
+// The memory is not a mapping of the file: whoever may write to the file may
+// truncate it, and a store to a page that is gone is a SIGBUS.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_SRC_TRACE_PART_FILE_H
@@ -24,24 +24,25 @@
 
 namespace ddphook::trace {
 
-/// Writes what is new in a part to a file, on a thread of its own. The file is
-/// a whole part after each of its system calls.
+/// Writes what is new in a part to a file, on a thread of its own. After each
+/// of its system calls the file is a readable part, so a kill at any moment
+/// leaves one.
 class PartFile {
 public:
-  /// How long an event is in memory alone, at most, while the disk keeps up.
+  /// The longest time that an event is only in memory, while the disk keeps up.
   static constexpr std::chrono::milliseconds interval{50};
 
-  /// Creates the file at `path` in place of what is there, and takes its disk
-  /// space, so that no later write can fail unless somebody truncates it.
-  /// `part` has the bytes of a part, and outlives the file.
+  /// Creates the file at `path`, replacing what is there, and reserves its disk
+  /// space, so that no later write fails unless somebody truncates it. `part`
+  /// is the memory of a part and must outlive the file.
   static Status create(std::string_view part, const std::string &path,
                        std::unique_ptr<PartFile> *result);
-  /// Completes it.
+  /// Completes the file.
   ~PartFile();
   PartFile(const PartFile &) = delete;
   PartFile &operator=(const PartFile &) = delete;
 
-  /// Wakes the thread up; does not wait for it.
+  /// Wakes the thread without waiting for it.
   void hurry() { wake.notify_one(); }
   /// Writes the rest and ends the thread; see Part::close().
   void finish(bool isRemote);
@@ -59,7 +60,7 @@ private:
   const std::string_view part;
   const std::string path;
   const int file;
-  /// The header that the file has, and the next one.
+  /// The header in the file, and the next one.
   std::unique_ptr<PartHeader> written, next;
   std::vector<uint64_t> slots; ///< Room to copy some.
 
@@ -73,8 +74,8 @@ private:
 Status readPartFile(const std::string &path, NamedBy namedBy,
                     PartContents *contents);
 
-/// Of which run the part at `path` is, which the runtime has named; empty where
-/// none can be read.
+/// Returns the run of the part at `path`, a name that the runtime chose, or an
+/// empty text if there is no readable part.
 std::string runOfPart(const std::string &path);
 
 /// Writes what pack() of another process gave as a file of a part.

@@ -53,8 +53,8 @@ struct alignas(64) RingMemory {
 
   /// Events since the beginning; the last of them are in the slots.
   std::atomic<uint64_t> recorded;
-  /// In a file: so many, or fewer, have been written to the slots, the latest
-  /// of which may be only half written.
+  /// In a file, at least as many events as were written to the slots: the
+  /// slots of the latest ones may be incomplete.
   std::atomic<uint64_t> overwritten;
   /// Events that have begun and not ended, the innermost last: each its begin,
   /// and its name and, above it, its step.

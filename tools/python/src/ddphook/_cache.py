@@ -140,7 +140,7 @@ def _open_directory() -> Path | None:
         for missing in reversed([place, *place.parents]):
             if not missing.exists():
                 missing.mkdir(mode=0o700, exist_ok=True)
-        # What is checked is what is used: a link may point elsewhere later.
+        # Use the directory that is checked: a link may point elsewhere later.
         place = place.resolve(strict=True)
         why_not = _other_writers(place)
     except OSError as error:

@@ -63,8 +63,9 @@ class Handle:
         self._error: BaseException | None = None
         self._closed = False
         self._loads = 0
-        # DDP's final buckets; those of the step under way; and those of the states
-        # that were loaded, until DDP has its final ones.
+        # The names in DDP's final buckets; in those of the current step; in those of
+        # the first step after a load; and in those of the loaded states, which are
+        # used until DDP has its final buckets.
         self._order: Order = []
         self._step_order: Order = []
         self._first_order: Order = []
@@ -156,9 +157,10 @@ class Handle:
     def _hold(
         self, given: Bucket, is_last: bool
     ) -> torch.futures.Future[torch.Tensor]:
-        """Keeps a bucket, before DDP has its final ones, until all of them are there.
+        """Holds a bucket until all buckets of the step are there.
 
-        Then they are reduced in the order of the states that were loaded.
+        They are then reduced in the order of the states that were loaded. Used until
+        DDP has its final buckets.
         """
         device = self._device
         held = device.new_future()
@@ -241,15 +243,15 @@ class Handle:
     def load_state_dict(self, state: Any) -> None:
         """Continues where a ``state_dict()`` or PyTorch's state was.
 
-        Collective: all ranks call it, between steps. What the state does not have
-        begins anew.
+        Collective: all ranks call it, between steps. States that it does not
+        contain begin anew.
 
         Parameters
         ----------
         state
-            What ``state_dict()`` returned on this rank. Of another rank, or
-            another number of ranks, it is loaded without error feedback, of which
-            the logger ``ddphook`` warns. Or a ``PowerSGDState`` or ``PostLocalSGDState`` of PyTorch's, whose
+            What ``state_dict()`` returned on this rank. The state of another rank,
+            or of another number of ranks, is loaded without error feedback, and
+            the logger ``ddphook`` warns of that. Or a ``PowerSGDState`` or ``PostLocalSGDState`` of PyTorch's, whose
             counter and generator go over, and whose errors and factors do where
             DDP has the same buckets again.
 

@@ -2,10 +2,10 @@
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Buckets in another order than DDP's.
 
-DDP makes its final buckets after its first step, in the order in which that has
-computed gradients. A job that goes on where another one was has made no step yet,
-but has to reduce in the other one's buckets: where blocks of a code begin, and in
-which order ranks add an element, depends on them.
+DDP makes its final buckets after its first step, in the order in which that step
+computed gradients. A job that resumes another one has made no step yet, but has to
+reduce in the other one's buckets: they determine where blocks of codes begin, and in
+which order ranks add an element.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Bucket:
     names, parameters, gradients
         Of each parameter, in the bucket's order.
     buffer
-        The gradients, one behind the other.
+        The gradients, one after the other.
     """
 
     index: int
@@ -48,14 +48,14 @@ Copies = list[tuple[torch.Tensor, torch.Tensor]]
 
 
 def regroup(buckets: Sequence[Bucket], order: Order) -> tuple[list[Bucket], Copies]:
-    """Copies the gradients of a step into buckets of this order.
+    """Copies the gradients of a step into buckets of another order.
 
     Returns
     -------
     list of Bucket, list of pairs
-        The buckets; and the pieces of the given ones with those that they become
-        when the buckets are reduced. If the order does not fit, the given buckets
-        and nothing to copy.
+        The new buckets; and for each gradient its place in the given bucket and in
+        the new one, from which the average has to be copied back. If the order does
+        not fit the gradients, the given buckets and no copies.
     """
     gradients: dict[str, tuple[Any, torch.Tensor, torch.Tensor]] = {}
     for bucket in buckets:

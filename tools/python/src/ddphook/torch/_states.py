@@ -103,7 +103,7 @@ def is_per_rank(role: str) -> bool:
 
 
 def without_errors(parts: Parts) -> Parts:
-    """What another rank, or a job of another size, has in common with this one."""
+    """The parts that ranks and jobs of any size have in common."""
     return {role: values for role, values in parts.items() if not is_per_rank(role)}
 
 
