@@ -368,6 +368,9 @@ Status TcpStore::waitForAll(const Deadline &deadline) {
     return status;
   DDPHOOK_RETURN_IF_ERROR(
       findAbsent(*this, options.worldSize, StoreServer::joinedKey, &absent));
+  // The last ranks have joined since, for instance while this one was stopped.
+  if (absent.empty())
+    return Status::ok();
   std::string names = listRanks(absent), refused;
   Status look = get(StoreServer::refusedKey(), Deadline::after(0), &refused);
   if (look.isOk())

@@ -228,9 +228,15 @@ Status trace::readPartFile(const std::string &path, NamedBy namedBy,
   };
   OpenFile file;
   DDPHOOK_RETURN_IF_ERROR(file.open(path, O_RDONLY, namedBy));
-  const uint64_t size = file.size();
-  if (size < slotsOffset || size > partBytes(mostSlots))
+  if (file.size() < slotsOffset)
     return withContext(malformedPart("it has another size"), "'" + path + "'");
+  // A file that is no part may be huge: readPart() needs no more than its
+  // beginning to refuse it.
+  uint64_t capacity = 0;
+  DDPHOOK_RETURN_IF_ERROR(
+      file.read(&capacity, sizeof(capacity), offsetof(PartHeader, capacity)));
+  const bool fits = isCapacity(capacity) && file.size() == partBytes(capacity);
+  const uint64_t size = fits ? file.size() : slotsOffset;
   std::vector<Line> lines((size + sizeof(Line) - 1) / sizeof(Line));
   DDPHOOK_RETURN_IF_ERROR(file.read(lines.data(), size, 0));
   // The rank may have overwritten slots since the header was read; it marks
