@@ -376,6 +376,35 @@ def test_what_is_no_state_of_steps():
     ranks.run(1, load_badly)
 
 
+def load_from_another_rank(rank):
+    """The error feedback of this rank, before and after."""
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    import ddphook.torch
+    from ddphook.torch import _graph
+
+    def error():
+        ((_, _, _, parts),) = ddphook.torch.state_dict()["0"]["modules"]
+        return float(parts["int4.error"]["gradient0"].abs().max())
+
+    graph = make_fx(lambda g: reduced(g), tracing_mode="fake")(torch.ones(99))
+    _graph.rewrite(graph.graph, "hook=int4", 30.0)
+    graph.recompile()
+    graph(torch.arange(99.0))
+    before = error()
+    saved = ddphook.torch.state_dict()
+    saved["0"]["rank"] = 1 - rank
+    ddphook.torch.load_state_dict(saved)
+    after = error()
+    ddphook.torch.close()
+    return before, after
+
+
+def test_the_error_of_another_rank_is_not_this_ones():
+    for before, after in ranks.run(2, load_from_another_rank):
+        assert before > 0 and after == 0
+
+
 def compile_twins(rank, cache):
     """The owners and the counters of the states of two equal steps."""
     import ddphook.torch

@@ -270,12 +270,13 @@ class Session:
 
     def _place(self, key: Key, module: _runtime.Module) -> None:
         """Gives a module the states that wait for it; collective if it has any."""
+        has_parts = key in self._waiting
         parts = self._waiting.pop(key, {})
         if module.plan["states"]:
             self._checks += 1
             name = f"states of module {self._checks}"
             self._meeting.check_equal(name, _states.digest(parts))
-            if parts:
+            if has_parts:
                 _states.check(module, parts)
                 _states.clear_errors(module)
             _states.write(module, parts)
