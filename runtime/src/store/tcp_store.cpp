@@ -275,13 +275,15 @@ Status TcpStore::deliver(const std::string &value, const Deadline &deadline) {
   const Status sent =
       send(encodeFrame(Kind::Deliver, answer.id, {}, value), deadline);
   std::unique_lock<std::mutex> lock(mutex);
-  if (sent.isOk())
+  const bool isLate = sent.code() == DDPHOOK_DEADLINE_EXCEEDED;
+  // The connection of a message that cannot be sent ends.
+  if (!isLate)
     changed.wait_until(lock, deadline.time(),
                        [&] { return answer.isAnswered || hasEnded; });
   requests.erase(answer.id);
   if (answer.isAnswered)
     return answer.status;
-  if (!sent.isOk())
+  if (isLate)
     return sent;
   return hasEnded ? error(DDPHOOK_PEER_LOST, "rank 0 has ended")
                   : error(DDPHOOK_DEADLINE_EXCEEDED,
