@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import logging
 import re
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -32,11 +33,12 @@ from ddphook._errors import CompileError, InvalidArgumentError, UnsupportedError
 __all__ = ["CompressedStep", "compress"]
 
 State = dict[str, jax.Array]
+_log = logging.getLogger("ddphook")
 
 
 def compress(
     step: Callable[..., Any],
-    hook: str = "powersgd",
+    hook: str = "allreduce",
     *,
     mesh: Mesh,
     in_specs: Any,
@@ -147,6 +149,7 @@ class CompressedStep:
         self._pipeline = pipeline
         self._donate = donate
         self._programs: dict[Any, _Program] = {}
+        self._is_warned = False
 
     def init(self, *args: Any) -> State:
         """The state before the first step, by name.
@@ -253,7 +256,22 @@ class CompressedStep:
             raise InvalidArgumentError(
                 "expected a step that reduces something over the mesh's devices"
             )
+        self._warn_of_nothing(manifest["buckets"])
         return _Program(lowered, text, manifest, self._mesh, self._specs, self._donate)
+
+    def _warn_of_nothing(self, buckets: list[dict[str, Any]]) -> None:
+        """Warns, once, if the hook gets no gradient."""
+        is_exact = self._pipeline.split()[0] == "hook=allreduce"
+        used = [each for each in buckets if is_exact or each["hook"] != "#ddp.allreduce"]
+        # Scalars, such as a loss, are no gradients.
+        if self._is_warned or any(e["elements"] > len(e["gradients"]) for e in used):
+            return
+        self._is_warned = True
+        _log.warning(
+            "the step compresses nothing with '%s': it reduces no gradient over the axes "
+            "of the hook; average gradients with jax.lax.pmean in the step",
+            self._pipeline,
+        )
 
     def _is_whole_step(self, shapes: tuple[Any, ...]) -> bool:
         """Whether the step that was given is in ``jax.shard_map`` already."""
