@@ -85,10 +85,10 @@ Status CudaDevice::open(const ddphook_device_config_t &config) {
                                    "allocating pinned memory"));
   badPlaces = static_cast<int32_t *>(flag);
   *badPlaces = 0;
-  watchdog.start(chosen.number, timeout,
-                 std::chrono::milliseconds(
-                     parsedOptions.watchdogMs.value_or(defaultWatchdogMs)));
-  return Status::ok();
+  return watchdog.start(
+      chosen.number, timeout,
+      std::chrono::milliseconds(
+          parsedOptions.watchdogMs.value_or(defaultWatchdogMs)));
 }
 
 void CudaDevice::chooseMemory(const ddphook_allocator_t *allocator) {

@@ -14,27 +14,31 @@
 #include "base/threads.h"
 
 #include <future>
-#include <system_error>
 
 namespace ddphook::cuda {
 
 /// Runs `function`, which owns all that it uses, on a thread called `name`. The
-/// future is ready when it has returned, or when there is no such thread.
+/// call has ended when it has returned, or if there is no such thread: then
+/// what was to be ended stays.
 template <typename Function>
 std::future<void> callDetached(const char *name, Function &&function) {
-  std::packaged_task<void()> task(std::forward<Function>(function));
-  std::future<void> ended = task.get_future();
-  try {
-    startThread(name, std::move(task)).detach();
-  } catch (const std::system_error &) {
-    // What was to be ended stays.
-  }
+  std::future<void> ended;
+  withoutExceptions([&] {
+    std::packaged_task<void()> task(std::forward<Function>(function));
+    ended = task.get_future();
+    std::thread thread;
+    DDPHOOK_RETURN_IF_ERROR(startThread(name, &thread, std::move(task),
+                                        [](const Status &) { return false; }));
+    thread.detach();
+    return Status::ok();
+  }).ignore();
   return ended;
 }
 
-/// Whether the call has returned, waiting for that until `deadline`.
+/// Returns true if the call has ended, waiting for that until `deadline`.
 inline bool hasEnded(const std::future<void> &call, const Deadline &deadline) {
-  return call.wait_until(deadline.time()) == std::future_status::ready;
+  return !call.valid() ||
+         call.wait_until(deadline.time()) == std::future_status::ready;
 }
 
 } // namespace ddphook::cuda

@@ -66,11 +66,18 @@ static cudaError_t askElsewhere(cudaError_t (*query)(Handle), Handle handle) {
   int device = 0;
   (void)cudaGetDevice(&device);
   cudaError_t state = cudaErrorUnknown;
-  startThread("ddphook-query", [&] {
-    (void)cudaSetDevice(device);
-    RelaxedCapture relaxed;
-    state = query(handle);
-  }).join();
+  std::thread thread;
+  const Status started = startThread(
+      "ddphook-query", &thread,
+      [&] {
+        (void)cudaSetDevice(device);
+        RelaxedCapture relaxed;
+        state = query(handle);
+      },
+      [](const Status &) { return false; });
+  if (!started.isOk())
+    return ask(query, handle);
+  thread.join();
   return state;
 }
 

@@ -24,11 +24,16 @@ Watchdog::~Watchdog() {
     thread.join();
 }
 
-void Watchdog::start(int device, double newTimeoutSeconds,
-                     std::chrono::milliseconds newInterval) {
+Status Watchdog::start(int device, double newTimeoutSeconds,
+                       std::chrono::milliseconds newInterval) {
   timeoutSeconds = newTimeoutSeconds;
   interval = newInterval;
-  thread = startThread("ddphook-watch", [this, device] { loop(device); });
+  return startThread(
+      "ddphook-watch", &thread, [this, device] { loop(device); },
+      [this](const Status &status) {
+        failure.set(status).ignore();
+        return true;
+      });
 }
 
 void Watchdog::add(NcclCommunicator *communicator) {
@@ -77,6 +82,7 @@ void Watchdog::abortAll(int device) {
   std::vector<NcclHandle> handles;
   {
     std::lock_guard<std::mutex> lock(communicatorMutex);
+    handles.reserve(communicators.size());
     for (NcclCommunicator *communicator : communicators) {
       isCaptured = isCaptured || communicator->isCaptured();
       if (NcclHandle handle = communicator->release(); handle.communicator)
@@ -111,7 +117,11 @@ void Watchdog::loop(int device) {
   while (!isEnding) {
     if (failure.isSet() && !hasAborted) {
       lock.unlock();
-      abortAll(device);
+      // Without memory the communicators stay.
+      withoutExceptions([&] {
+        abortAll(device);
+        return Status::ok();
+      }).ignore();
       lock.lock();
       hasAborted = true;
       changed.notify_all();

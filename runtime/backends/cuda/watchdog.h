@@ -33,8 +33,8 @@ public:
   ~Watchdog();
 
   /// Starts the thread, which looks every `interval`.
-  void start(int device, double timeoutSeconds,
-             std::chrono::milliseconds interval);
+  Status start(int device, double timeoutSeconds,
+               std::chrono::milliseconds interval);
 
   /// Communicators to look at and to abort.
   void add(NcclCommunicator *communicator);

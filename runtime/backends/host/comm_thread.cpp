@@ -25,7 +25,8 @@ CommThread::~CommThread() {
     thread.join();
 }
 
-/// Runs onFailure unless it ran; `lock` is held before and after.
+/// Runs onFailure, which may not throw, unless it ran; `lock` is held before
+/// and after.
 void CommThread::notifyFailure(std::unique_lock<std::mutex> &lock) {
   if (hasNotified)
     return;
@@ -62,7 +63,7 @@ Status CommThread::run(Job job) {
 Status CommThread::runHere(std::unique_lock<std::mutex> &lock, const Job &job) {
   isBusy = true;
   lock.unlock();
-  Status status = job();
+  Status status = withoutExceptions(job);
   lock.lock();
   return finish(lock, std::move(status));
 }
@@ -77,7 +78,12 @@ Status CommThread::start(Job job, Place place, int64_t *ticket) {
     return Status::ok();
   }
   if (!thread.joinable())
-    thread = startThread(name, [this] { loop(); });
+    DDPHOOK_RETURN_IF_ERROR(startThread(
+        name, &thread, [this] { loop(); },
+        [this](const Status &status) {
+          abort(status);
+          return true;
+        }));
   queue.push_back(std::move(job));
   *ticket = ++started;
   changed.notify_all();
@@ -125,7 +131,7 @@ void CommThread::loop() {
       Job job = std::move(queue.front());
       isBusy = true;
       lock.unlock();
-      status = job();
+      status = withoutExceptions(job);
       lock.lock();
     }
     // Off the queue only now: run() must not overtake it.

@@ -182,8 +182,8 @@ createCommunicatorImpl(ddphook_device_t *device,
   std::lock_guard<std::mutex> lock(device->mutex);
   if (device->isAborted)
     return error(DDPHOOK_ABORTED, "the group was aborted on this rank");
-  *communicator = result.get();
-  device->communicators.insert(result.release());
+  device->communicators.insert(result.get());
+  *communicator = result.release();
   return Status::ok();
 }
 
@@ -432,12 +432,9 @@ static Status makeJob(ddphook_communicator_t *communicator,
   const trace::CollectiveTag tag = trace::CollectiveCall::take(desc.kind);
   *job = [communicator, desc, in, out, kept, tag] {
     trace::CollectiveScope scope(tag);
-    Status status = withoutExceptions([&] {
-      if (!kept)
-        return communicator->impl->run(desc, in, out);
+    if (kept)
       feedBackError(desc, communicator->rank, in, kept, out);
-      return communicator->impl->run(desc, out, out);
-    });
+    Status status = communicator->impl->run(desc, kept ? out : in, out);
     if (status.isOk())
       scope.succeed();
     return status;
@@ -493,7 +490,7 @@ static Status runStaged(ddphook_device_t *device, ddphook_communicator_t *node,
   operation.rounding.share = node->rank;
   stages.setStages(count, CollectiveDesc::of(operation, across->size));
   CommThread::Job job = [device, stages] {
-    return withoutExceptions([&] { return device->pipeline.run(stages); });
+    return device->pipeline.run(stages);
   };
   return ticket
              ? device->commThread.start(std::move(job), across->place, ticket)

@@ -107,7 +107,8 @@ Status NodePipeline::run(const StagedReduction &reduction) {
         return status;
       },
       CommThread::Place::Thread, &ticket));
-  Status status = runInNode(reduction, ticket, waited);
+  Status status =
+      withoutExceptions([&] { return runInNode(reduction, ticket, waited); });
   if (status.isOk())
     return status;
   // Nothing is left running that uses what the reduction does.

@@ -61,6 +61,8 @@ private:
   std::atomic<const void *> context{nullptr};
   std::atomic<Order> order{Order::Forwards};
   std::atomic<int64_t> done{0};
+  /// A part of the loop has thrown an exception.
+  std::atomic<bool> hasThrown{false};
   /// Counts loops; raised when a loop can begin.
   std::atomic<uint64_t> number{0};
 
@@ -79,12 +81,15 @@ private:
 ThreadPool::Workers::Workers(int count)
     : shares(static_cast<size_t>(count + 1)) {
   threads.reserve(static_cast<size_t>(count));
-  try {
-    for (int slot = 1; slot <= count; ++slot)
-      threads.push_back(
-          startThread("ddphook-worker", [this, slot] { loop(slot); }));
-  } catch (const std::exception &) {
-    // The system refuses more threads; those that there are do all parts.
+  for (int slot = 1; slot <= count; ++slot) {
+    std::thread thread;
+    // If the system refuses more threads, those that exist do all parts.
+    if (!startThread(
+             "ddphook-worker", &thread, [this, slot] { loop(slot); },
+             [](const Status &) { return true; })
+             .isOk())
+      return;
+    threads.push_back(std::move(thread));
   }
 }
 
@@ -123,7 +128,11 @@ bool ThreadPool::Workers::doPart(int slot) {
     isTaken = takePart(shares[(own + i) % shares.size()], !isForwards, &part);
   if (!isTaken)
     return false;
-  call.load()(context, part, slot);
+  try {
+    call.load()(context, part, slot);
+  } catch (const std::exception &) {
+    hasThrown = true;
+  }
   ++done;
   if (callerSleeps) {
     std::lock_guard<std::mutex> lock(mutex);
@@ -186,6 +195,8 @@ void ThreadPool::Workers::run(int64_t parts, Order newOrder, Call function,
   while (doPart(/*slot=*/0)) {
   }
   awaitDone(parts);
+  if (hasThrown.exchange(false))
+    throw std::bad_alloc();
 }
 
 ThreadPool::ThreadPool(int threads) : count(threads) {}

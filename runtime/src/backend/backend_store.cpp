@@ -27,9 +27,8 @@ Status ddphook::fromBackendError(ddphook_status_t code,
                                  const ddphook_backend_error_t &error) {
   if (code == DDPHOOK_OK)
     return Status::ok();
-  return Status(code,
-                std::string(error.message,
-                            ::strnlen(error.message, sizeof(error.message))));
+  return Status(
+      code, {error.message, ::strnlen(error.message, sizeof(error.message))});
 }
 
 static Store &storeOf(void *self) { return *static_cast<Store *>(self); }

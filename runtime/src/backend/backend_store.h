@@ -13,9 +13,6 @@
 #include "ddphook/runtime/backend.h"
 #include "store/store.h"
 
-#include <exception>
-#include <new>
-
 namespace ddphook {
 
 /// Writes a failure to `error` and gives its code.
@@ -25,19 +22,6 @@ ddphook_status_t toBackendError(const Status &status,
 /// The failure that a backend's function reported.
 Status fromBackendError(ddphook_status_t code,
                         const ddphook_backend_error_t &error);
-
-/// Runs `function`, which returns a Status, for a caller beyond a C ABI: no
-/// exception gets out.
-template <typename Function>
-Status withoutExceptions(Function &&function) {
-  try {
-    return function();
-  } catch (const std::bad_alloc &) {
-    return Status(DDPHOOK_RESOURCE_EXHAUSTED, "out of memory");
-  } catch (const std::exception &exception) {
-    return Status(DDPHOOK_INTERNAL, exception.what());
-  }
-}
 
 /// `store` as a table; `store` must outlive its use.
 ddphook_backend_store_t toBackendStore(Store &store);

@@ -12,6 +12,7 @@
 
 #include "base/status.h"
 
+#include "base/standard_descriptors.h"
 #include <cerrno>
 #include <fcntl.h>
 #include <string>
@@ -24,7 +25,8 @@ namespace ddphook {
 /// has no descriptor left: that is RESOURCE_EXHAUSTED.
 inline Status readBootId(std::string *bootId) {
   bootId->clear();
-  int file = ::open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+  int file = aboveStandard(
+      ::open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC));
   if (file < 0) {
     Status status = systemError(errno, "cannot identify the machine");
     return status.code() == DDPHOOK_RESOURCE_EXHAUSTED ? status : Status::ok();

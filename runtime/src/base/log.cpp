@@ -8,7 +8,7 @@
 //===----------------------------------------------------------------------===//
 #include "base/log.h"
 
-#include "base/file_size_signal.h"
+#include "base/write_signals.h"
 
 #include <cstdio>
 #include <cstdlib>
@@ -34,7 +34,7 @@ bool ddphook::isLogged(LogLevel level) {
 }
 
 void ddphook::log(LogLevel level, const std::string &text) {
-  const NoFileSizeSignal noSignal;
+  const NoWriteSignals noSignals;
   if (isLogged(level))
     std::fprintf(stderr, "ddphook: %s\n", text.c_str());
 }

@@ -13,8 +13,34 @@
 #include <cstdarg>
 #include <cstdio>
 #include <cstring>
+#include <exception>
+#include <new>
 
 using namespace ddphook;
+
+Status::Status(ddphook_status_t code, std::string_view message) noexcept {
+  try {
+    text = std::make_shared<const std::string>(message);
+    statusCode = code;
+  } catch (const std::bad_alloc &) {
+    *this = outOfMemory();
+  }
+}
+
+Status Status::outOfMemory() noexcept {
+  // So short that the string needs no memory of its own.
+  static const std::string message = "out of memory";
+  Status status;
+  status.statusCode = DDPHOOK_RESOURCE_EXHAUSTED;
+  status.text = std::shared_ptr<const std::string>(
+      std::shared_ptr<const std::string>(), &message);
+  return status;
+}
+
+const std::string &Status::message() const noexcept {
+  static const std::string none;
+  return text ? *text : none;
+}
 
 static std::string formatText(const char *format, va_list arguments) {
   va_list copy;
@@ -31,16 +57,14 @@ static std::string formatText(const char *format, va_list arguments) {
 Status ddphook::error(ddphook_status_t code, const char *format, ...) {
   va_list arguments;
   va_start(arguments, format);
-  std::string text = formatText(format, arguments);
+  Status status = withoutExceptions(
+      [&] { return Status(code, formatText(format, arguments)); });
   va_end(arguments);
-  return Status(code, std::move(text));
+  return status;
 }
 
-Status ddphook::systemError(int errorNumber, const char *format, ...) {
-  va_list arguments;
-  va_start(arguments, format);
-  std::string text = formatText(format, arguments);
-  va_end(arguments);
+/// RESOURCE_EXHAUSTED if a limit of the process or of the machine was reached.
+static ddphook_status_t codeOf(int errorNumber) {
   switch (errorNumber) {
   case ENOMEM:
   case ENOSPC:
@@ -48,17 +72,42 @@ Status ddphook::systemError(int errorNumber, const char *format, ...) {
   case ENFILE:
   case EAGAIN:
   case ENOBUFS:
-    return Status(DDPHOOK_RESOURCE_EXHAUSTED,
-                  text + ": " + std::strerror(errorNumber));
+    return DDPHOOK_RESOURCE_EXHAUSTED;
   default:
-    return Status(DDPHOOK_IO_ERROR, text + ": " + std::strerror(errorNumber));
+    return DDPHOOK_IO_ERROR;
   }
 }
 
-Status ddphook::withContext(Status status, const std::string &context) {
+Status ddphook::systemError(int errorNumber, const char *format, ...) {
+  va_list arguments;
+  va_start(arguments, format);
+  Status status = withoutExceptions([&] {
+    return Status(codeOf(errorNumber), formatText(format, arguments) + ": " +
+                                           std::strerror(errorNumber));
+  });
+  va_end(arguments);
+  return status;
+}
+
+Status ddphook::withContext(Status status, std::string_view context) {
   if (status.isOk())
     return status;
-  return Status(status.code(), context + ": " + status.message());
+  return withoutExceptions([&] {
+    return Status(status.code(),
+                  std::string(context) + ": " + status.message());
+  });
+}
+
+Status ddphook::statusOfException() noexcept {
+  try {
+    throw;
+  } catch (const std::bad_alloc &) {
+    return Status::outOfMemory();
+  } catch (const std::exception &exception) {
+    return Status(DDPHOOK_INTERNAL, exception.what());
+  } catch (...) {
+    return Status(DDPHOOK_INTERNAL, "an exception of an unknown type");
+  }
 }
 
 extern "C" const char *ddphook_status_name(ddphook_status_t status) {

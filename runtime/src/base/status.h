@@ -13,34 +13,42 @@
 
 #include "ddphook/runtime/status.h"
 
+#include <cxxabi.h>
+#include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 
 namespace ddphook {
 
 /// Success, or a code with one line that says why. Messages start lower case
-/// and end without a period.
+/// and end without a period. Nothing here throws: a failure can always be
+/// reported and passed on.
 class [[nodiscard]] Status {
 public:
   Status() = default;
-  Status(ddphook_status_t code, std::string message)
-      : statusCode(code), text(std::move(message)) {}
+  /// outOfMemory() if there is no memory for the message.
+  Status(ddphook_status_t code, std::string_view message) noexcept;
 
   static Status ok() { return Status(); }
+  /// RESOURCE_EXHAUSTED: "out of memory".
+  static Status outOfMemory() noexcept;
 
   bool isOk() const { return statusCode == DDPHOOK_OK; }
   ddphook_status_t code() const { return statusCode; }
-  const std::string &message() const { return text; }
+  const std::string &message() const noexcept;
 
   /// For failures that are found while another one is being handled.
   void ignore() const {}
 
 private:
   ddphook_status_t statusCode = DDPHOOK_OK;
-  std::string text;
+  /// Shared, because copying it then needs no memory. Null: no text.
+  std::shared_ptr<const std::string> text;
 };
 
-/// A failure whose message is made as by printf.
+/// A failure whose message is made as by printf. Like the functions below it
+/// never throws.
 Status error(ddphook_status_t code, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
@@ -51,7 +59,24 @@ Status systemError(int errorNumber, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
 /// The same failure with "`context`: " before its message.
-Status withContext(Status status, const std::string &context);
+Status withContext(Status status, std::string_view context);
+
+/// The exception that is being handled, as a failure: RESOURCE_EXHAUSTED if
+/// memory ran out, otherwise INTERNAL.
+Status statusOfException() noexcept;
+
+/// Runs `function`, which returns a Status, and turns an exception into a
+/// failure.
+template <typename Function>
+Status withoutExceptions(Function &&function) {
+  try {
+    return function();
+  } catch (const abi::__forced_unwind &) {
+    throw; // The thread is being cancelled, which cannot be stopped here.
+  } catch (...) {
+    return statusOfException();
+  }
+}
 
 } // namespace ddphook
 

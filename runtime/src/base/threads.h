@@ -5,14 +5,17 @@
 //
 // The host program's signals belong to the host program's threads: the
 // runtime's own threads, and those of libraries that it makes start some, block
-// all of them.
+// all of them. No exception ends the process: see startThread().
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_SRC_BASE_THREADS_H
 #define DDPHOOK_RUNTIME_SRC_BASE_THREADS_H
 
+#include "base/status.h"
+
 #include <pthread.h>
 #include <signal.h>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -35,13 +38,34 @@ private:
   sigset_t saved;
 };
 
-/// A thread of the runtime. `name` has at most 15 characters.
-template <typename Function>
-std::thread startThread(const char *name, Function &&function) {
-  BlockedSignals blocked;
-  std::thread thread(std::forward<Function>(function));
-  pthread_setname_np(thread.native_handle(), name);
-  return thread;
+/// Starts a thread of the runtime. `name` has at most 15 characters. If an
+/// exception leaves `function`, the thread calls `fail` with it as a Status,
+/// and then, if `fail` returns true, `function` again. `fail` makes it the
+/// failure of whatever the thread works for, and may not throw.
+/// RESOURCE_EXHAUSTED: there is no such thread.
+template <typename Function, typename Fail>
+Status startThread(const char *name, std::thread *thread, Function function,
+                   Fail fail) {
+  return withoutExceptions([&] {
+    BlockedSignals blocked;
+    try {
+      *thread = std::thread(
+          [function = std::move(function), fail = std::move(fail)]() mutable {
+            Status status;
+            do
+              status = withoutExceptions([&] {
+                function();
+                return Status::ok();
+              });
+            while (!status.isOk() && fail(status));
+          });
+    } catch (const std::system_error &) {
+      return Status(DDPHOOK_RESOURCE_EXHAUSTED,
+                    "cannot start a thread (ulimit -u, pids.max)");
+    }
+    pthread_setname_np(thread->native_handle(), name);
+    return Status::ok();
+  });
 }
 
 } // namespace ddphook

@@ -11,6 +11,7 @@
 #include "base/log.h"
 
 #include <algorithm>
+#include <exception>
 #include <utility>
 
 using namespace ddphook;
@@ -48,14 +49,17 @@ void WaitScope::poll(Clock::time_point now) {
     return;
   // What the description waits for is not told, nor does it come back here.
   WaitScope *const scope = std::exchange(innermost, nullptr);
-  const std::string text = scope->describe();
+  try {
+    log(LogLevel::Warn,
+        scope->describe() + ", " +
+            std::to_string(std::chrono::duration_cast<std::chrono::seconds>(
+                               now - scope->start)
+                               .count()) +
+            " s");
+  } catch (const std::exception &) {
+    // Without memory the line is missing.
+  }
   innermost = scope;
-  log(LogLevel::Warn,
-      text + ", " +
-          std::to_string(std::chrono::duration_cast<std::chrono::seconds>(
-                             now - scope->start)
-                             .count()) +
-          " s");
   scope->pause = std::min<Clock::duration>(2 * scope->pause, longestPause);
   scope->next = now + scope->pause;
 }

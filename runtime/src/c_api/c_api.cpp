@@ -14,16 +14,22 @@
 #include "module/module_loader.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <cstring>
 
 using namespace ddphook;
 
-std::string &ddphook::lastError() {
-  thread_local std::string text;
-  return text;
+/// It needs neither memory nor a destructor, for which the C library would end
+/// the process if it has no memory.
+static thread_local char lastError[4096] = "";
+
+ddphook_status_t ddphook::publishStatus(const Status &status) {
+  if (!status.isOk())
+    std::snprintf(lastError, sizeof(lastError), "%s", status.message().c_str());
+  return status.code();
 }
 
-const char *ddphook_last_error(void) { return lastError().c_str(); }
+const char *ddphook_last_error(void) { return lastError; }
 
 ddphook_status_t ddphook_context_create(const ddphook_options_t *options,
                                         ddphook_context_t **context) {
@@ -44,10 +50,9 @@ ddphook_status_t ddphook_context_create(const ddphook_options_t *options,
 }
 
 void ddphook_context_destroy(ddphook_context_t *context) {
-  publish([&] {
+  // In a forked child there are neither its threads nor its device.
+  if (context && !context->impl->isForked())
     delete context;
-    return Status::ok();
-  });
 }
 
 int32_t ddphook_context_rank(const ddphook_context_t *context) {
@@ -59,28 +64,22 @@ int32_t ddphook_context_world_size(const ddphook_context_t *context) {
 }
 
 ddphook_status_t ddphook_barrier(ddphook_context_t *context) {
-  return publish([&] {
-    return context ? context->impl->barrier() : nullArgument("a context");
-  });
+  return publish(context, [](Context &impl) { return impl.barrier(); });
 }
 
 ddphook_status_t ddphook_broadcast(ddphook_context_t *context, void *data,
                                    size_t bytes, int32_t root) {
-  return publish([&] {
-    if (!context)
-      return nullArgument("a context");
+  return publish(context, [&](Context &impl) {
     if (!data && bytes > 0)
       return nullArgument("data");
-    return context->impl->broadcast(data, bytes, root);
+    return impl.broadcast(data, bytes, root);
   });
 }
 
 ddphook_status_t ddphook_module_load(ddphook_context_t *context,
                                      const ddphook_compiled_module_t *module) {
-  return publish([&] {
-    return context ? loadModule(*context->impl, module)
-                   : nullArgument("a context");
-  });
+  return publish(context,
+                 [&](Context &impl) { return loadModule(impl, module); });
 }
 
 ddphook_status_t
@@ -92,6 +91,8 @@ ddphook_module_unload(const ddphook_compiled_module_t *compiled) {
     if (!module)
       return notLoaded();
     Context &context = module->context;
+    if (context.isForked())
+      return context.failure();
     // A capture that is under way may have recorded steps that need it.
     if (context.hasCallersStream() && !context.hasFailed())
       if (Status waited = context.call(&ddphook_backend_t::synchronize);
@@ -130,11 +131,12 @@ ddphook_status_t ddphook_module_stats(const ddphook_compiled_module_t *compiled,
 }
 
 ddphook_status_t ddphook_rt_enter(ddphook_module_t *module, int32_t entry) {
-  return publish([&] { return module ? module->enter(entry) : notLoaded(); });
+  return publish(module,
+                 [&](ddphook_module &loaded) { return loaded.enter(entry); });
 }
 
 ddphook_status_t ddphook_rt_leave(ddphook_module_t *module) {
-  return publish([&] { return module ? module->leave() : notLoaded(); });
+  return publish(module, [](ddphook_module &loaded) { return loaded.leave(); });
 }
 
 /// The body of a function that returns nothing: an exception is the step's

@@ -23,17 +23,14 @@ struct ddphook_context {
 
 namespace ddphook {
 
-/// The text of ddphook_last_error() on this thread.
-std::string &lastError();
+/// Keeps the message of a failure for ddphook_last_error(), and returns its
+/// code.
+ddphook_status_t publishStatus(const Status &status);
 
-/// Runs the body of a public function, which gives a Status, and keeps its
-/// message for ddphook_last_error().
+/// Runs the body of a public function, which returns a Status.
 template <typename Function>
 ddphook_status_t publish(Function &&function) {
-  Status status = withoutExceptions(std::forward<Function>(function));
-  if (!status.isOk())
-    lastError() = status.message();
-  return status.code();
+  return publishStatus(withoutExceptions(std::forward<Function>(function)));
 }
 
 inline Status nullArgument(const char *name) {
@@ -43,6 +40,25 @@ inline Status nullArgument(const char *name) {
 
 inline Status notLoaded() {
   return error(DDPHOOK_FAILED_PRECONDITION, "the module is not loaded");
+}
+
+/// Runs the body of a public function that is given the context. All ranks call
+/// it: see Context::failIfThrown().
+template <typename Function>
+ddphook_status_t publish(ddphook_context_t *context, Function &&function) {
+  if (!context)
+    return publishStatus(nullArgument("a context"));
+  Context &impl = *context->impl;
+  return publishStatus(impl.failIfThrown([&] { return function(impl); }));
+}
+
+/// The same for a function of a module; null: it is not loaded.
+template <typename Function>
+ddphook_status_t publish(ddphook_module_t *module, Function &&function) {
+  if (!module)
+    return publishStatus(notLoaded());
+  return publishStatus(
+      module->context.failIfThrown([&] { return function(*module); }));
 }
 
 /// The module of a compiled module's handle; null when it is not loaded.

@@ -18,13 +18,11 @@ using namespace ddphook;
 
 ddphook_status_t ddphook_state_save(const ddphook_compiled_module_t *compiled,
                                     const char *pattern, uint32_t flags) {
-  return publish([&] {
-    if (!compiled)
-      return nullArgument("a module");
-    if (!pattern)
-      return nullArgument("a pattern of file names");
-    ddphook_module *module = moduleOf(compiled);
-    return module ? saveStates(*module, pattern, flags) : notLoaded();
+  if (!compiled)
+    return publishStatus(nullArgument("a module"));
+  return publish(moduleOf(compiled), [&](ddphook_module &module) {
+    return pattern ? saveStates(module, pattern, flags)
+                   : nullArgument("a pattern of file names");
   });
 }
 
@@ -50,14 +48,13 @@ static Status withInfo(ddphook_state_info_t *info, Body &&body) {
 ddphook_status_t ddphook_state_load(const ddphook_compiled_module_t *compiled,
                                     const char *pattern, uint32_t flags,
                                     ddphook_state_info_t *info) {
-  return publish([&] {
-    if (!compiled)
-      return nullArgument("a module");
+  if (!compiled)
+    return publishStatus(nullArgument("a module"));
+  return publish(moduleOf(compiled), [&](ddphook_module &module) {
     if (!pattern)
       return nullArgument("a pattern of file names");
     return withInfo(info, [&](ddphook_state_info_t *result) {
-      ddphook_module *module = moduleOf(compiled);
-      return module ? loadStates(*module, pattern, flags, result) : notLoaded();
+      return loadStates(module, pattern, flags, result);
     });
   });
 }
@@ -88,8 +85,10 @@ ddphook_state_copy(const ddphook_compiled_module_t *const *from,
     if (destinations.empty())
       return error(DDPHOOK_INVALID_ARGUMENT,
                    "expected a module to copy to, but got none");
-    return withInfo(info, [&](ddphook_state_info_t *result) {
-      return copyStates(sources, destinations, flags, result);
+    return destinations.front()->context.failIfThrown([&] {
+      return withInfo(info, [&](ddphook_state_info_t *result) {
+        return copyStates(sources, destinations, flags, result);
+      });
     });
   });
 }

@@ -31,7 +31,7 @@ ddphook_status_t ddphook_memory_alloc(ddphook_context_t *context, size_t bytes,
 
 void ddphook_memory_free(ddphook_context_t *context, void *memory,
                          size_t bytes) {
-  if (context && memory)
+  if (context && memory && !context->impl->isForked())
     context->impl->backend().memory_free(context->impl->device(), memory,
                                          bytes);
 }
@@ -68,14 +68,10 @@ ddphook_status_t ddphook_memory_read(ddphook_context_t *context, void *host,
 
 ddphook_status_t ddphook_context_set_stream(ddphook_context_t *context,
                                             void *stream) {
-  return publish([&] {
-    return context ? context->impl->setStream(stream)
-                   : nullArgument("a context");
-  });
+  return publish(context,
+                 [&](Context &impl) { return impl.setStream(stream); });
 }
 
 ddphook_status_t ddphook_synchronize(ddphook_context_t *context) {
-  return publish([&] {
-    return context ? context->impl->synchronize() : nullArgument("a context");
-  });
+  return publish(context, [](Context &impl) { return impl.synchronize(); });
 }

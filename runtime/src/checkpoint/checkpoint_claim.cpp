@@ -10,6 +10,8 @@
 //===----------------------------------------------------------------------===//
 #include "checkpoint/checkpoint_claim.h"
 
+#include "base/standard_descriptors.h"
+
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
@@ -67,8 +69,8 @@ Status CheckpointClaim::take(const Manifest &manifest, std::string replaced) {
 bool CheckpointClaim::isOver(const std::string &other,
                              const std::string &owner) const {
   // LOCK_SH needs no right to write the file, and ends with the descriptor.
-  const int opened =
-      ::open(other.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);
+  const int opened = aboveStandard(
+      ::open(other.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW));
   const bool isFree = opened >= 0 && ::flock(opened, LOCK_SH | LOCK_NB) == 0;
   if (opened >= 0)
     ::close(opened);

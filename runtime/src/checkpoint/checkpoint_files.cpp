@@ -9,8 +9,7 @@
 #include "checkpoint/checkpoint_files.h"
 
 #include "files/atomic_file.h"
-
-#include <nlohmann/json.hpp>
+#include "files/json.h"
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
@@ -26,7 +25,6 @@
 #include <unistd.h>
 
 using namespace ddphook;
-using Json = nlohmann::ordered_json;
 
 static constexpr char rankWord[] = "{rank}";
 static constexpr char pendingSuffix[] = ".pending-";
@@ -137,20 +135,32 @@ std::string ddphook::ownerOf(const std::string &text) {
   return text.substr(name, text.find('\n', name) - name);
 }
 
-/// The checksum of a manifest, computed over everything before the checksum.
-static std::string manifestChecksum(const Json &json) {
-  return printHash(hashText(json.dump()));
+/// The text of a manifest before its checksum: in one line, over which that is
+/// computed, or as it is in the file.
+static std::string printFields(const Manifest &manifest, bool isOneLine) {
+  std::string text = "{";
+  auto add = [&](const char *key, const std::string &value) {
+    text += text.size() == 1 ? "" : ",";
+    text += isOneLine ? "\"" : "\n  \"";
+    text += std::string(key) + (isOneLine ? "\":" : "\": ") + value;
+  };
+  auto quote = [](const std::string &value) { return '"' + value + '"'; };
+  add("format", quote(manifestFormat));
+  add("version", std::to_string(formatVersion));
+  add("generation", quote(printHash(manifest.generation)));
+  add("program_hash", quote(printHash(manifest.programHash)));
+  add("states_hash", quote(printHash(manifest.statesHash)));
+  add("world_size", std::to_string(manifest.worldSize));
+  return text;
+}
+
+static uint64_t checksumOf(const Manifest &manifest) {
+  return hashText(printFields(manifest, /*isOneLine=*/true) + "}");
 }
 
 std::string ddphook::printManifest(const Manifest &manifest) {
-  Json json = {{"format", manifestFormat},
-               {"version", formatVersion},
-               {"generation", printHash(manifest.generation)},
-               {"program_hash", printHash(manifest.programHash)},
-               {"states_hash", printHash(manifest.statesHash)},
-               {"world_size", manifest.worldSize}};
-  json["checksum"] = manifestChecksum(json);
-  return json.dump(2) + "\n";
+  return printFields(manifest, /*isOneLine=*/false) + ",\n  \"checksum\": \"" +
+         printHash(checksumOf(manifest)) + "\"\n}\n";
 }
 
 Status ddphook::parseManifest(const std::string &text, const std::string &path,
@@ -158,42 +168,37 @@ Status ddphook::parseManifest(const std::string &text, const std::string &path,
   auto malformed = [&](const char *what) {
     return error(DDPHOOK_DATA_LOSS, "'%s' %s", path.c_str(), what);
   };
-  // The parser takes a zero byte for the end of the text.
-  if (text.find('\0') != std::string::npos)
-    return malformed("is not the manifest of a checkpoint");
+  Json json;
   // A power failure may bring back the comment that ended it before.
-  Json json = Json::parse(text.substr(0, text.find(ownerPrefix)), nullptr,
-                          /*allow_exceptions=*/false);
-  if (!json.is_object() || !json.contains("format") ||
-      json["format"] != manifestFormat)
+  const Json::Result parsed =
+      Json::parse(text.substr(0, text.find(ownerPrefix)), &json);
+  auto value = [&](const char *key) {
+    static const Json none;
+    const Json *found = json.find(key);
+    return found ? found : &none;
+  };
+  if (parsed != Json::Result::Parsed ||
+      value("format")->string() != manifestFormat)
     return malformed("is not the manifest of a checkpoint");
-  // Refuse nested values, which the recursions below could not handle.
-  for (const Json &value : json)
-    if (value.is_structured())
-      return malformed("is damaged: a value is missing or wrong");
-  if (json.contains("version") && json["version"] != formatVersion)
+  const Json *const version = json.find("version");
+  if (version && version->integer != formatVersion)
     return error(DDPHOOK_UNSUPPORTED,
                  "'%s': expected a checkpoint of version %d, but got %s",
-                 path.c_str(), formatVersion, json["version"].dump().c_str());
-  Json copy = json;
-  copy.erase("checksum");
-  if (json.size() != 7 || !json.contains("checksum") ||
-      json["checksum"] != manifestChecksum(copy))
-    return malformed("is damaged: its checksum is wrong");
-  // With a valid checksum, only a manifest that ddphook did not write can fail.
-  auto hash = [&](const char *key, uint64_t *value) {
-    return json.contains(key) && json[key].is_string() &&
-           parseHash(json[key].get<std::string>(), value);
+                 path.c_str(), formatVersion, version->print().c_str());
+  auto hash = [&](const char *key, uint64_t *result) {
+    return parseHash(value(key)->string(), result);
   };
-  if (!hash("generation", &manifest->generation) || manifest->generation == 0 ||
+  uint64_t checksum = 0;
+  const int64_t worldSize = value("world_size")->integer;
+  if (!version || json.keys.size() != 7 || !hash("checksum", &checksum) ||
+      !hash("generation", &manifest->generation) || manifest->generation == 0 ||
       !hash("program_hash", &manifest->programHash) ||
-      !hash("states_hash", &manifest->statesHash) ||
-      !json.contains("world_size") ||
-      !json["world_size"].is_number_unsigned() ||
-      json["world_size"].get<uint64_t>() < 1 ||
-      json["world_size"].get<uint64_t>() > (1 << 24))
+      !hash("states_hash", &manifest->statesHash) || worldSize < 1 ||
+      worldSize > (1 << 24))
     return malformed("is damaged: a value is missing or wrong");
-  manifest->worldSize = json["world_size"].get<int>();
+  manifest->worldSize = static_cast<int>(worldSize);
+  if (checksum != checksumOf(*manifest))
+    return malformed("is damaged: its checksum is wrong");
   return Status::ok();
 }
 

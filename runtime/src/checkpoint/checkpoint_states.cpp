@@ -70,9 +70,8 @@ std::string ddphook::printStates(const std::vector<PlanState> &states) {
 
 Status ddphook::parseStates(std::string_view text,
                             std::vector<PlanState> *states) {
-  bool isRefused = false;
-  Json json = parseStrictly(text, &isRefused);
-  if (isRefused || json.is_discarded())
+  Json json;
+  if (Json::parse(text, &json) != Json::Result::Parsed)
     return error(DDPHOOK_DATA_LOSS,
                  "malformed description of states: it is not JSON text");
   Status failure;

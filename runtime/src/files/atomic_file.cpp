@@ -8,7 +8,8 @@
 //===----------------------------------------------------------------------===//
 #include "files/atomic_file.h"
 
-#include "base/file_size_signal.h"
+#include "base/standard_descriptors.h"
+#include "base/write_signals.h"
 #include "files/open_file.h"
 
 #include <cerrno>
@@ -46,8 +47,8 @@ Status AtomicFile::open(bool avoidNameless) {
     return Status(DDPHOOK_IO_ERROR,
                   "cannot create '" + path + "': not a regular file");
   if (!avoidNameless) {
-    file = ::open(directoryOf(path).c_str(), O_WRONLY | O_TMPFILE | O_CLOEXEC,
-                  0666);
+    file = aboveStandard(::open(directoryOf(path).c_str(),
+                                O_WRONLY | O_TMPFILE | O_CLOEXEC, 0666));
     if (file >= 0 && ::access(descriptorPath(file).c_str(), F_OK) == 0)
       return Status::ok();
     if (file >= 0)
@@ -57,7 +58,8 @@ Status AtomicFile::open(bool avoidNameless) {
   // A process of the same number may have been killed, or somebody else may
   // have made a pipe or a link.
   ::unlink(name.c_str());
-  file = ::open(name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  file = aboveStandard(
+      ::open(name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
   if (file < 0)
     return failure("create");
   partial = std::move(name);
@@ -71,7 +73,7 @@ Status AtomicFile::write(const void *data, uint64_t size) {
 }
 
 Status AtomicFile::overwrite(uint64_t offset, const void *data, uint64_t size) {
-  const NoFileSizeSignal noSignal;
+  const NoWriteSignals noSignals;
   const char *in = static_cast<const char *>(data);
   while (size > 0) {
     ssize_t put = ::pwrite(file, in, size, static_cast<off_t>(offset));
@@ -119,8 +121,8 @@ Status AtomicFile::commit(bool isDurable) {
 }
 
 Status ddphook::syncDirectory(const std::string &path) {
-  const int directory =
-      ::open(directoryOf(path).c_str(), O_RDONLY | O_CLOEXEC | O_DIRECTORY);
+  const int directory = aboveStandard(
+      ::open(directoryOf(path).c_str(), O_RDONLY | O_CLOEXEC | O_DIRECTORY));
   // A directory may be writable but not readable, and some file systems refuse
   // fsync on directories: neither makes the file less complete.
   const bool isSynced = directory < 0

@@ -10,6 +10,7 @@
 #include "files/open_file.h"
 
 #include "base/log.h"
+#include "base/standard_descriptors.h"
 
 #include <cerrno>
 #include <climits>
@@ -48,9 +49,9 @@ Status OpenFile::open(const std::string &name, int flags, NamedBy namedBy) {
   path = name;
   const bool isOurs = namedBy == NamedBy::Runtime;
   const bool isWritten = (flags & O_ACCMODE) != O_RDONLY;
-  file =
+  file = aboveStandard(
       ::open(path.c_str(),
-             flags | O_CLOEXEC | O_NONBLOCK | (isOurs ? O_NOFOLLOW : 0), 0666);
+             flags | O_CLOEXEC | O_NONBLOCK | (isOurs ? O_NOFOLLOW : 0), 0666));
   if (file < 0 && errno == ELOOP && isOurs)
     return error(DDPHOOK_IO_ERROR, "cannot open '%s': it is a symbolic link",
                  path.c_str());

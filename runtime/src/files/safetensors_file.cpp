@@ -12,8 +12,6 @@
 #include "files/atomic_file.h"
 #include "files/json_text.h"
 
-#include <nlohmann/json.hpp>
-
 #include <algorithm>
 #include <cerrno>
 #include <fcntl.h>
@@ -119,9 +117,12 @@ Status ddphook::makeSafetensorsHeader(
     if (text.size() > 1)
       text += ',';
     appendJsonText(&text, tensor.name);
+    std::string shape;
+    for (int64_t size : tensor.shape)
+      shape += (shape.empty() ? "" : ",") + std::to_string(size);
     text += std::string(":{\"dtype\":\"") + tensorTypeName(tensor.type) +
-            "\",\"shape\":" + nlohmann::json(tensor.shape).dump() +
-            ",\"data_offsets\":[" + std::to_string(offset) + "," +
+            "\",\"shape\":[" + shape + "],\"data_offsets\":[" +
+            std::to_string(offset) + "," +
             std::to_string(offset + layout.bytes[i]) + "]}";
     offset += layout.bytes[i];
   }

@@ -64,19 +64,22 @@ Status Context::create(const Bootstrap &place,
   // Load it before joining, so that no rank waits for a deadline if the name is
   // wrong.
   DDPHOOK_RETURN_IF_ERROR(loadBackend(place.backend, &result->backendTable));
-  Status status = result->join();
-  if (status.isOk())
-    status = result->exchangeNodes();
-  if (status.isOk())
-    status = result->openBackend();
-  // Nobody may go on while another rank could not open its device.
-  if (status.isOk())
-    status = result->exchange->barrier("ddphook_context_create",
-                                       Deadline::after(place.timeoutSeconds));
+  if (!FileDescriptor::watchForks())
+    return Status::outOfMemory();
+  Status status = withoutExceptions([&] { return result->enter(); });
   if (!status.isOk())
     return result->fail(std::move(status));
   *context = std::move(result);
   return Status::ok();
+}
+
+Status Context::enter() {
+  DDPHOOK_RETURN_IF_ERROR(join());
+  DDPHOOK_RETURN_IF_ERROR(exchangeNodes());
+  DDPHOOK_RETURN_IF_ERROR(openBackend());
+  // Nobody may go on while another rank could not open its device.
+  return exchange->barrier("ddphook_context_create",
+                           Deadline::after(place.timeoutSeconds));
 }
 
 Status Context::join() {
@@ -117,6 +120,7 @@ Status Context::join() {
     options.secret = address.secret;
     options.timeoutSeconds = place.timeoutSeconds;
     options.tellsWaits = tellsWaits();
+    options.ownServer = server.get();
     std::unique_ptr<TcpStore> connected;
     DDPHOOK_RETURN_IF_ERROR(
         server ? TcpStore::attach(options, *server, &connected)
@@ -213,12 +217,8 @@ Status Context::openBackend() {
 Context::~Context() {
   modules.clear();
   // The thread that has heard of a failure may not have come to that yet.
-  // Without memory the reason is missing.
   if (hasFailed())
-    withoutExceptions([&] {
-      observer.fail(failure().message());
-      return Status::ok();
-    }).ignore();
+    observer.fail(failure().message());
   observer.close();
   bool isFarewell = !hasFailed();
   if (control)
@@ -237,9 +237,13 @@ Context::~Context() {
     server->finish(Deadline::after(
         std::min(observer.lacksParts() ? deliverySeconds : traceSeconds,
                  place.timeoutSeconds)));
+  // Without memory the parts of the trace stay.
   auto merge = [&] {
-    observer.merge(server ? server->deliveries().take()
-                          : std::map<int, std::string>());
+    withoutExceptions([&] {
+      observer.merge(server ? server->deliveries().take()
+                            : std::map<int, std::string>());
+      return Status::ok();
+    }).ignore();
   };
   if (!isFarewell)
     merge();
@@ -267,6 +271,11 @@ void Context::sendTrace(bool isFarewell) {
 }
 
 Status Context::failure() const {
+  if (isForked())
+    return error(DDPHOOK_FAILED_PRECONDITION,
+                 "this process was forked from rank %d after that had created "
+                 "the context, which only that process can use",
+                 place.rank);
   std::lock_guard<std::mutex> lock(failureMutex);
   return finalFailure;
 }
@@ -275,6 +284,8 @@ Status Context::failure() const {
 /// With `tellOthers`, before the device learns of it: its transports pass the
 /// news on to their peers, but not the reason.
 Status Context::latch(const Status &status, bool tellOthers) {
+  if (isForked())
+    return failure();
   {
     std::lock_guard<std::mutex> lock(failureMutex);
     if (!finalFailure.isOk())
@@ -315,11 +326,12 @@ Status Context::failHearing(Status status, double seconds) {
   // why; the control connection does.
   bool isSecondHand =
       status.code() == DDPHOOK_PEER_LOST || status.code() == DDPHOOK_ABORTED;
-  if (control && isSecondHand && !hasFailed()) {
-    const TcpStore::Verdict verdict = control->verdictWithin(seconds);
-    status = verdict.failure.isOk() ? explain(status, verdict, seconds)
+  if (control && isSecondHand && !hasFailed())
+    status = withoutExceptions([&] {
+      const TcpStore::Verdict verdict = control->verdictWithin(seconds);
+      return verdict.failure.isOk() ? explain(status, verdict, seconds)
                                     : verdict.failure;
-  }
+    });
   return latch(status, /*tellOthers=*/true);
 }
 
@@ -333,6 +345,10 @@ Status Context::failInStep(Status status) {
   if (!control || hasFailed() || !recorder().part() ||
       !mayHaveDiverged(status.code()))
     return failHearing(std::move(status), inquirySeconds + verdictSeconds);
+  return fail(withoutExceptions([&] { return explainDivergence(status); }));
+}
+
+Status Context::explainDivergence(const Status &status) {
   TcpStore::Answers answers;
   Status asked = control->inquire(Deadline::after(inquirySeconds), &answers);
   // Another rank was faster, and has told why.
@@ -346,9 +362,8 @@ Status Context::failInStep(Status status) {
       answers.isServerSilent
           ? trace::describeSilence(ranks[static_cast<size_t>(rank())], rank())
           : trace::describeDivergence(ranks);
-  return fail(where.empty()
-                  ? std::move(status)
-                  : Status(status.code(), status.message() + ": " + where));
+  return where.empty() ? status
+                       : Status(status.code(), status.message() + ": " + where);
 }
 
 Status Context::failIfFinal(Status status) {

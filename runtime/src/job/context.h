@@ -77,8 +77,14 @@ public:
   /// Waits for the device. Its failures are final.
   Status synchronize();
 
+  /// Returns true in a child of the process that created the context: it has
+  /// neither its threads nor its device.
+  bool isForked() const { return forks != forkCount.load(); }
+
   /// Fast: whether failure() is not OK.
-  bool hasFailed() const { return failed.load(std::memory_order_acquire); }
+  bool hasFailed() const {
+    return failed.load(std::memory_order_acquire) || isForked();
+  }
   /// The failure after which the context can only be destroyed.
   Status failure() const;
 
@@ -89,6 +95,19 @@ public:
   /// The same for statuses after which peers may be out of step; others are
   /// returned as they are.
   Status failIfFinal(Status status);
+
+  /// Runs `function`, which returns a Status, as a part of what all ranks do.
+  /// An exception in it is final, because this rank is out of step then.
+  template <typename Function>
+  Status failIfThrown(Function &&function) {
+    bool hasReturned = false;
+    Status status = withoutExceptions([&] {
+      Status result = function();
+      hasReturned = true;
+      return result;
+    });
+    return hasReturned ? status : fail(std::move(status));
+  }
 
   /// A failure in a step: the same as fail(), but where ranks may have come to
   /// different places, the failure says which rank is where.
@@ -107,9 +126,12 @@ private:
   explicit Context(const Bootstrap &place);
   /// Where all ranks of a machine wait for the same, one of them says so.
   bool tellsWaits() const { return place.localRank == 0; }
+  Status enter();
   Status join();
   /// fail(), where the cause of what is second-hand is waited for so long.
   Status failHearing(Status status, double seconds);
+  /// Adds to a step's failure which rank is where.
+  Status explainDivergence(const Status &status);
   Status openBackend();
   /// Sends rank 0 what it cannot read of this rank's trace.
   void sendTrace(bool isFarewell);
@@ -119,6 +141,7 @@ private:
                       size_t size);
   Status latch(const Status &status, bool tellOthers);
 
+  const unsigned forks = forkCount.load();
   const Bootstrap place;
   std::unique_ptr<StoreServer> server;
   std::unique_ptr<Store> store;

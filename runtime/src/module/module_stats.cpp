@@ -9,8 +9,8 @@
 //===----------------------------------------------------------------------===//
 #include "module/module.h"
 
-#include "base/file_size_signal.h"
 #include "base/log.h"
+#include "base/write_signals.h"
 #include "job/context.h"
 #include "kernels/kernels.h"
 #include "module/device_call.h"
@@ -296,7 +296,7 @@ void ddphook_module::countCompression(int32_t bucket, int64_t before,
   int64_t first = firstCompressed.emplace(bucket, iteration).first->second;
   if ((iteration - first) % frequency != 0)
     return;
-  const NoFileSizeSignal noSignal;
+  const NoWriteSignals noSignals;
   std::fprintf(stderr,
                "ddphook: bucket %s, iteration %lld: %lld elements sent as %lld "
                "(rate %.2f)\n",

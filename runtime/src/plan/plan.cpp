@@ -20,7 +20,6 @@ using namespace ddphook;
 using namespace ddphook::plan;
 
 /// Twice the depth of a plan that is as it should be.
-static constexpr int maxDepth = 12;
 
 static Shape readShape(const Reader &at) {
   Shape shape;
@@ -379,93 +378,28 @@ static void readEntry(const Reader &at, Names *names, Plan *plan) {
   plan->entries.push_back(std::move(entry));
 }
 
-namespace {
-/// Looks at every event of a JSON text, and stops at what is refused.
-class StrictEvents : public nlohmann::json_sax<Json> {
-public:
-  bool isRefused = false;
-
-  bool start_object(size_t) override {
-    open.emplace_back();
-    return descend();
-  }
-  bool key(std::string &text) override {
-    isRefused |= !open.back().insert(text).second;
-    return !isRefused;
-  }
-  bool end_object() override {
-    open.pop_back();
-    return ascend();
-  }
-  bool start_array(size_t) override { return descend(); }
-  bool end_array() override { return ascend(); }
-  bool null() override { return true; }
-  bool boolean(bool) override { return true; }
-  bool number_integer(Json::number_integer_t) override { return true; }
-  bool number_unsigned(Json::number_unsigned_t) override { return true; }
-  bool number_float(Json::number_float_t, const std::string &) override {
-    return true;
-  }
-  bool string(std::string &) override { return true; }
-  bool binary(Json::binary_t &) override { return true; }
-  bool parse_error(size_t, const std::string &,
-                   const nlohmann::json::exception &) override {
-    return false;
-  }
-
-private:
-  bool descend() {
-    isRefused |= ++depth > maxDepth;
-    return !isRefused;
-  }
-  bool ascend() {
-    --depth;
-    return true;
-  }
-
-  std::vector<std::set<std::string>> open;
-  int depth = 0;
-};
-} // namespace
-
-Json plan::parseStrictly(std::string_view text, bool *isRefused) {
-  // The library takes it for the end of the text.
-  *isRefused = text.find('\0') != std::string_view::npos;
-  if (*isRefused)
-    return Json(Json::value_t::discarded);
-  // Beforehand: while it builds a tree, the library lets one refuse things only
-  // in time that is quadratic in the length of lists.
-  StrictEvents events;
-  const bool isJson = Json::sax_parse(text.begin(), text.end(), &events);
-  *isRefused = events.isRefused;
-  if (!isJson)
-    return Json(Json::value_t::discarded);
-  return Json::parse(text.begin(), text.end(), nullptr,
-                     /*allow_exceptions=*/false);
-}
-
 uint64_t ddphook::hashPlan(std::string_view text) {
   return XXH3_64bits(text.data(), text.size());
 }
 
 Status ddphook::parsePlan(std::string_view text, Plan *plan) {
-  bool isRefused = false;
-  Json json = parseStrictly(text, &isRefused);
-  if (isRefused)
+  Json json;
+  const Json::Result parsed = Json::parse(text, &json);
+  if (parsed == Json::Result::Refused)
     return error(
         DDPHOOK_DATA_LOSS,
         "malformed plan: an object has the same key twice, the nesting "
         "is too deep, or there is a zero byte");
-  if (json.is_discarded())
+  if (parsed == Json::Result::NotJson)
     return error(DDPHOOK_DATA_LOSS, "malformed plan: it is not JSON text");
   // The version first: another one may have other keys.
-  if (!json.is_object() || !json.contains("abi") ||
-      !json["abi"].is_number_integer())
+  const Json *const version = json.find("abi");
+  if (!version || !version->is(Json::Kind::Integer))
     return error(DDPHOOK_DATA_LOSS, "malformed plan: it has no ABI version");
-  if (json["abi"] != DDPHOOK_ABI_VERSION)
+  if (version->integer != DDPHOOK_ABI_VERSION)
     return error(DDPHOOK_UNSUPPORTED,
                  "expected a plan for ABI version %d, but got one for %s",
-                 DDPHOOK_ABI_VERSION, json["abi"].dump().c_str());
+                 DDPHOOK_ABI_VERSION, version->text.c_str());
 
   Status failure;
   Reader top(json, &failure);

@@ -9,10 +9,11 @@
 //===----------------------------------------------------------------------===//
 #include "plan/plan.h"
 
-#include <nlohmann/json.hpp>
+#include "files/json.h"
+
+#include <algorithm>
 
 using namespace ddphook;
-using Json = nlohmann::ordered_json;
 
 namespace {
 struct Difference {
@@ -23,7 +24,7 @@ struct Difference {
 } // namespace
 
 static std::string show(const Json &json) {
-  std::string text = json.dump(-1, ' ', false, Json::error_handler_t::replace);
+  std::string text = json.print();
   return text.size() <= 100 ? text : text.substr(0, 97) + "...";
 }
 
@@ -31,33 +32,37 @@ static bool find(const Json &a, const Json &b, const std::string &path,
                  Difference *result) {
   if (a == b)
     return false;
-  if (a.is_object() && b.is_object()) {
-    for (const auto &[key, value] : a.items()) {
-      std::string inner = path.empty() ? key : path + "." + key;
-      if (!b.contains(key)) {
-        *result = {inner, show(value), "absent"};
+  if (a.is(Json::Kind::Object) && b.is(Json::Kind::Object)) {
+    auto placeOf = [&](const std::string &key) {
+      return path.empty() ? key : path + "." + key;
+    };
+    for (size_t i = 0; i < a.keys.size(); ++i) {
+      const std::string inner = placeOf(a.keys[i]);
+      const Json *const other = b.find(a.keys[i]);
+      if (!other) {
+        *result = {inner, show(a.elements[i]), "absent"};
         return true;
       }
-      if (find(value, b[key], inner, result))
+      if (find(a.elements[i], *other, inner, result))
         return true;
     }
-    for (const auto &[key, value] : b.items())
-      if (!a.contains(key)) {
-        *result = {path.empty() ? key : path + "." + key, "absent",
-                   show(value)};
+    for (size_t i = 0; i < b.keys.size(); ++i)
+      if (!a.find(b.keys[i])) {
+        *result = {placeOf(b.keys[i]), "absent", show(b.elements[i])};
         return true;
       }
     return false;
   }
-  if (a.is_array() && b.is_array()) {
-    size_t common = std::min(a.size(), b.size());
-    for (size_t i = 0; i < common; ++i)
-      if (find(a[i], b[i], path + "[" + std::to_string(i) + "]", result))
+  if (a.is(Json::Kind::List) && b.is(Json::Kind::List)) {
+    const size_t aSize = a.elements.size(), bSize = b.elements.size();
+    for (size_t i = 0; i < std::min(aSize, bSize); ++i)
+      if (find(a.elements[i], b.elements[i],
+               path + "[" + std::to_string(i) + "]", result))
         return true;
-    if (a.size() == b.size())
+    if (aSize == bSize)
       return false;
-    *result = {"the length of " + path, std::to_string(a.size()),
-               std::to_string(b.size())};
+    *result = {"the length of " + path, std::to_string(aSize),
+               std::to_string(bSize)};
     return true;
   }
   *result = {path.empty() ? "the whole plan" : path, show(a), show(b)};
@@ -68,14 +73,11 @@ std::string ddphook::describeDifference(std::string_view firstText,
                                         const std::string &first,
                                         std::string_view secondText,
                                         const std::string &second) {
-  // Bounds the depth of the recursions above, whatever a rank sent.
-  auto isShallow = [](int depth, Json::parse_event_t, Json &) {
-    return depth < 16;
-  };
-  Json a = Json::parse(firstText.begin(), firstText.end(), isShallow, false);
-  Json b = Json::parse(secondText.begin(), secondText.end(), isShallow, false);
+  Json a, b;
+  const bool areParsed = Json::parse(firstText, &a) == Json::Result::Parsed &&
+                         Json::parse(secondText, &b) == Json::Result::Parsed;
   Difference difference;
-  if (a.is_discarded() || b.is_discarded() || !find(a, b, "", &difference))
+  if (!areParsed || !find(a, b, "", &difference))
     return "plans differ: they have the same contents in different text on " +
            first + " and " + second;
   return "plans differ: " + difference.path + " is " + difference.first +

@@ -10,16 +10,13 @@
 #ifndef DDPHOOK_RUNTIME_SRC_PLAN_PLAN_READER_H
 #define DDPHOOK_RUNTIME_SRC_PLAN_PLAN_READER_H
 
+#include "files/json.h"
 #include "plan/plan.h"
-
-#include <nlohmann/json.hpp>
 
 #include <climits>
 #include <map>
 
 namespace ddphook::plan {
-
-using Json = nlohmann::ordered_json;
 
 /// Bounds on sizes, far above what a machine has. Every sum of a few of them is
 /// within 64 bits, and all that the compiler lets through is within them: 2^56
@@ -40,7 +37,7 @@ public:
   void fail(const std::string &expected) const {
     if (!isOk())
       return;
-    std::string got = json.dump(-1, ' ', false, Json::error_handler_t::replace);
+    std::string got = json.print();
     if (got.size() > 80)
       got = got.substr(0, 77) + "...";
     *failure = error(
@@ -48,23 +45,21 @@ public:
         around ? path().c_str() : "top level", expected.c_str(), got.c_str());
   }
 
-  bool has(const char *key) const {
-    return json.is_object() && json.contains(key);
-  }
+  bool has(const char *key) const { return json.find(key) != nullptr; }
 
   /// Checks that this is an object with exactly these keys, and with one that
   /// it may have.
   bool expectKeys(std::initializer_list<const char *> keys,
                   const char *optionalKey = nullptr) const {
-    if (!json.is_object()) {
+    if (!json.is(Json::Kind::Object)) {
       fail("an object");
       return false;
     }
     for (const char *key : keys)
-      if (!json.contains(key))
+      if (!json.find(key))
         return fail(std::string("a key '") + key + "'"), false;
-    const size_t others = optionalKey && json.contains(optionalKey) ? 1 : 0;
-    if (json.size() != keys.size() + others)
+    const size_t others = optionalKey && json.find(optionalKey) ? 1 : 0;
+    if (json.keys.size() != keys.size() + others)
       fail("no unknown keys");
     return isOk();
   }
@@ -72,32 +67,25 @@ public:
   /// The value under a key that expectKeys() or has() has seen; valid as long
   /// as this is.
   Reader operator[](const char *key) const {
-    return Reader(json.at(key), *this, key, 0);
+    return Reader(*json.find(key), *this, key, 0);
   }
 
   std::string text() const {
-    if (json.is_string())
-      return json.get<std::string>();
-    fail("a string");
-    return "";
+    if (!json.is(Json::Kind::String))
+      fail("a string");
+    return json.string();
   }
 
   bool boolean() const {
-    if (json.is_boolean())
-      return json.get<bool>();
-    fail("true or false");
-    return false;
+    if (!json.is(Json::Kind::Boolean))
+      fail("true or false");
+    return json.boolean;
   }
 
   int64_t integer(int64_t least, int64_t most) const {
-    bool fits = json.is_number_unsigned()
-                    ? json.get<uint64_t>() <= uint64_t(INT64_MAX)
-                    : json.is_number_integer();
-    if (fits) {
-      int64_t value = json.get<int64_t>();
-      if (value >= least && value <= most)
-        return value;
-    }
+    if (json.is(Json::Kind::Integer) && json.integer >= least &&
+        json.integer <= most)
+      return json.integer;
     fail("a whole number from " + std::to_string(least) + " to " +
          std::to_string(most));
     return least;
@@ -118,10 +106,10 @@ public:
 
   template <typename Function>
   void forEach(Function &&function) const {
-    if (!json.is_array())
+    if (!json.is(Json::Kind::List))
       return fail("a list");
-    for (size_t i = 0; i < json.size() && isOk(); ++i)
-      function(Reader(json[i], *this, nullptr, i));
+    for (size_t i = 0; i < json.elements.size() && isOk(); ++i)
+      function(Reader(json.elements[i], *this, nullptr, i));
   }
 
 private:
@@ -171,10 +159,6 @@ private:
 /// Shapes of arrays, and the bytes of all of them together.
 std::vector<Shape> readShapes(const Reader &at, int64_t elementBytes,
                               int64_t *bytes);
-
-/// Parses JSON, refusing what the library tolerates: an object that has a key
-/// twice, depths at which it would use up the stack later on, and a zero byte.
-Json parseStrictly(std::string_view text, bool *isRefused);
 
 /// A list of names that are not empty.
 std::vector<std::string> readNames(const Reader &at);

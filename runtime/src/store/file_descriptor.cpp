@@ -9,6 +9,8 @@
 //===----------------------------------------------------------------------===//
 #include "store/file_descriptor.h"
 
+#include "base/standard_descriptors.h"
+
 #include <fcntl.h>
 #include <mutex>
 #include <pthread.h>
@@ -25,14 +27,15 @@ public:
 
   /// Everything that is called in a child may be called in a handler of
   /// signals, as it has to be where other threads have held locks.
-  static void watchForks() {
+  static bool watchForks() {
     static const int registered =
         ::pthread_atfork([] { mutex.lock(); }, [] { mutex.unlock(); },
                          [] {
+                           ++forkCount;
                            replaceAll();
                            mutex.unlock();
                          });
-    (void)registered; // Without memory a child keeps what it has.
+    return registered == 0;
   }
 
 private:
@@ -53,15 +56,18 @@ private:
 std::mutex Descriptors::mutex;
 FileDescriptor *Descriptors::first = nullptr;
 
+bool FileDescriptor::watchForks() { return Descriptors::watchForks(); }
+
 FileDescriptor::NoFork::NoFork() {
-  Descriptors::watchForks();
+  // Without memory a child keeps what it has.
+  (void)watchForks();
   Descriptors::mutex.lock();
 }
 
 FileDescriptor::NoFork::~NoFork() { Descriptors::mutex.unlock(); }
 
 void FileDescriptor::link(int newFd) {
-  fd = newFd;
+  fd = aboveStandard(newFd);
   if (fd < 0)
     return;
   next = std::exchange(Descriptors::first, this);

@@ -13,7 +13,13 @@
 #ifndef DDPHOOK_RUNTIME_SRC_STORE_FILE_DESCRIPTOR_H
 #define DDPHOOK_RUNTIME_SRC_STORE_FILE_DESCRIPTOR_H
 
+#include <atomic>
+
 namespace ddphook {
+
+/// Grows in every child of a process that watches forks: what a process had
+/// made before it forked is not for its child.
+inline std::atomic<unsigned> forkCount{0};
 
 /// Owns a file descriptor, in the process that has opened it.
 class FileDescriptor {
@@ -33,6 +39,10 @@ public:
   FileDescriptor(FileDescriptor &&other) noexcept;
   FileDescriptor &operator=(FileDescriptor &&other) noexcept;
   ~FileDescriptor() { reset(); }
+
+  /// Makes this process watch forks, as the first descriptor does; false: there
+  /// is no memory for that.
+  static bool watchForks();
 
   int get() const { return fd; }
   bool isValid() const { return fd >= 0; }

@@ -56,8 +56,9 @@ static Status resolve(const std::string &host, int port, AddressList *list) {
   int failed =
       getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found);
   if (failed != 0)
-    return error(DDPHOOK_IO_ERROR, "cannot resolve '%s': %s", host.c_str(),
-                 gai_strerror(failed));
+    return error(failed == EAI_MEMORY ? DDPHOOK_RESOURCE_EXHAUSTED
+                                      : DDPHOOK_IO_ERROR,
+                 "cannot resolve '%s': %s", host.c_str(), gai_strerror(failed));
   list->reset(found);
   return Status::ok();
 }
@@ -298,6 +299,8 @@ static Status waitFor(int socket, short events, const Deadline &deadline,
       return error(DDPHOOK_ABORTED, "interrupted");
     if (ready > 0)
       return Status::ok();
+    if (ready < 0 && errno != EINTR)
+      return systemError(errno, "cannot wait");
     if (deadline.expired())
       return error(DDPHOOK_DEADLINE_EXCEEDED, "no answer in time");
     DDPHOOK_RETURN_IF_ERROR(silence.look(socket));

@@ -12,16 +12,16 @@
 #include "base/threads.h"
 #include "store/admission.h"
 #include "store/roster.h"
-#include "store/silence.h"
 #include "store/store.h"
+#include "store/store_connection.h"
 #include "store/store_protocol.h"
+#include "store/store_values.h"
 
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
-#include <deque>
 #include <list>
 #include <map>
 #include <mutex>
@@ -35,42 +35,30 @@
 using namespace ddphook;
 using namespace ddphook::wire;
 
-namespace {
+/// How long ranks that come are told that there can be no store.
+static constexpr double farewellSeconds = 2;
 
-/// Bytes on their way out; shared, because one value goes to many ranks.
-using Bytes = std::shared_ptr<const std::string>;
-
-struct Connection {
-  FileDescriptor socket;
-  int rank = -1;
-  Silence silence{controlSilenceSeconds};
-  bool hasLeft = false;
-  /// Set when it is over; the loop then removes it.
-  bool isClosed = false;
-  std::string input;
-  std::deque<Bytes> output;
-  size_t sentOfFront = 0;
-};
-
-struct Waiter {
-  Connection *connection;
-  uint32_t id;
-};
-
-} // namespace
+using Connection = StoreConnection;
 
 class StoreServer::Loop {
 public:
   Loop(const Options &options, std::vector<FileDescriptor> listening,
        FileDescriptor wake, std::string token)
-      : token(std::move(token)), wake(std::move(wake)),
+      : token(std::move(token)),
+        failureFrame(frameOf(error(DDPHOOK_RESOURCE_EXHAUSTED,
+                                   "the store of rank 0 is out of memory"))),
+        wake(std::move(wake)),
         admission(std::make_unique<Admission>(
             Admission::Options{storeCredentials(options.secret), Hello::size,
                                static_cast<size_t>(options.worldSize)},
             std::move(listening))),
         roster(options.worldSize, options.runId) {}
 
-  void run();
+  /// Serves until it is asked to stop, at most until `end`.
+  void run(const Deadline &end = Deadline::after(1e18));
+  /// The job fails, because run() has left something undone. It can be called
+  /// again.
+  void recover(const Status &status);
 
   /// Before run(): makes the connection of rank 0, which gets its other end.
   void welcomeRankZero(FileDescriptor *socket);
@@ -91,6 +79,10 @@ public:
   std::string reachedAddress() {
     std::lock_guard<std::mutex> lock(sharedMutex);
     return reached;
+  }
+  Status firstFailure() {
+    std::lock_guard<std::mutex> lock(sharedMutex);
+    return failure;
   }
 
   std::thread thread;
@@ -116,34 +108,18 @@ private:
              bool mayComeBack = true);
   void removeClosed();
 
-  void setValue(const std::string &key, std::string value);
-  void handleGet(Connection &connection, uint32_t id, const std::string &key);
-  void handleAdd(Connection &connection, uint32_t id, const std::string &key,
-                 std::string_view summand);
   void abortJob(int rank, const Status &status);
   void failJob(int culprit, const Status &status);
-  void failWaiters(const Status &status);
-  template <typename FunctionT>
-  void eraseWaiters(const FunctionT &isOver) {
-    for (auto entry = waiters.begin(); entry != waiters.end();) {
-      auto &list = entry->second;
-      list.erase(std::remove_if(list.begin(), list.end(), isOver), list.end());
-      entry = list.empty() ? waiters.erase(entry) : std::next(entry);
-    }
-  }
-
-  void send(Connection &connection, Bytes bytes) {
-    if (!connection.isClosed)
-      connection.output.push_back(std::move(bytes));
-  }
-  void send(Connection &connection, Kind kind, uint32_t id,
-            std::string_view value = {}) {
-    send(connection,
-         std::make_shared<const std::string>(encodeFrame(kind, id, {}, value)));
+  static StoreConnection::Bytes frameOf(const Status &failure) {
+    return std::make_shared<const std::string>(
+        encodeFrame(Kind::Failure, 0, {}, encodeStatus(failure)));
   }
 
   /// What only ranks that were welcomed know.
   const std::string token;
+  /// Tells the failure of the job. Until that is known, it tells the only one
+  /// for which there may be no memory.
+  StoreConnection::Bytes failureFrame;
   FileDescriptor wake;
   std::unique_ptr<Admission> admission;
   std::atomic<bool> stopNow{false};
@@ -154,23 +130,31 @@ private:
   std::mutex sharedMutex;
   std::string reached;
   Status failureOfRankZero;
+  /// The first failure of the job. This thread alone changes it.
+  Status failure;
 
   std::list<Connection> connections;
-  std::map<std::string, std::string> values;
-  std::map<std::string, std::vector<Waiter>> waiters;
+  StoreValues values;
   Roster roster;
   /// Not OK once a rank has left or was lost: an answer to waits for keys that
   /// can then never come.
   Status leftStatus;
-  /// The first failure of the job.
-  Status failure;
   /// A rank has waited for as long as it may: who is not here does not come.
   bool hasExpired = false;
 };
 
-void StoreServer::Loop::run() {
+void StoreServer::Loop::recover(const Status &status) {
+  failJob(/*culprit=*/-1, withContext(status, "the store of rank 0"));
+  // run() may not come as far as to do this. It notices if that fails.
+  for (Connection &connection : connections)
+    (void)connection.flush();
+  // Memory may come back.
+  std::this_thread::sleep_for(std::chrono::milliseconds(10));
+}
+
+void StoreServer::Loop::run(const Deadline &end) {
   std::vector<pollfd> entries;
-  while (!stopNow) {
+  while (!stopNow && !end.expired()) {
     // Read first: what was asked for before it is then known, too.
     bool mayStop = stopWhenAllLeft;
     takeFailure();
@@ -193,8 +177,13 @@ void StoreServer::Loop::run() {
     int patience = roster.hasVacancies() ? 100 : admission->patienceMs();
     if (!connections.empty() && (patience < 0 || patience > Silence::lookMs))
       patience = Silence::lookMs;
-    if (::poll(entries.data(), entries.size(), patience) < 0 && errno != EINTR)
-      break;
+    if (patience < 0 || patience > end.remainingMs())
+      patience = end.remainingMs();
+    if (::poll(entries.data(), entries.size(), patience) < 0 &&
+        errno != EINTR) {
+      recover(systemError(errno, "cannot wait"));
+      continue;
+    }
     if (entries[0].revents) {
       uint64_t count;
       if (::read(wake.get(), &count, sizeof(count)) < 0) {
@@ -234,9 +223,13 @@ void StoreServer::Loop::abortJob(int rank, const Status &status) {
 }
 
 void StoreServer::Loop::takeFailure() {
-  std::lock_guard<std::mutex> lock(sharedMutex);
-  if (!failureOfRankZero.isOk())
-    abortJob(/*rank=*/0, failureOfRankZero);
+  Status status;
+  {
+    std::lock_guard<std::mutex> lock(sharedMutex);
+    status = failureOfRankZero;
+  }
+  if (!status.isOk())
+    abortJob(/*rank=*/0, status);
 }
 
 /// Lets those in that have the job's secret.
@@ -245,9 +238,9 @@ void StoreServer::Loop::admit(const pollfd *entries) {
   size_t refusals = admission->refusals();
   Status status = admission->handle(entries, &guests);
   if (admission->refusals() != refusals)
-    setValue(refusedKey(), std::to_string(admission->refusals()) +
-                               ", the last one from " +
-                               admission->lastRefused());
+    values.set(refusedKey(), std::to_string(admission->refusals()) +
+                                 ", the last one from " +
+                                 admission->lastRefused());
   for (Admission::Guest &guest : guests) {
     connections.emplace_back();
     connections.back().socket = std::move(guest.socket);
@@ -265,32 +258,19 @@ void StoreServer::Loop::admit(const pollfd *entries) {
 }
 
 void StoreServer::Loop::readFrom(Connection &connection) {
-  char buffer[65536];
-  // Bounded, so that one busy rank cannot keep the others waiting.
-  for (int round = 0; round < 16; ++round) {
-    ssize_t received =
-        ::recv(connection.socket.get(), buffer, sizeof(buffer), MSG_DONTWAIT);
-    if (received > 0) {
-      connection.input.append(buffer, static_cast<size_t>(received));
-      if (static_cast<size_t>(received) == sizeof(buffer))
-        continue;
-      break;
-    }
-    if (received < 0 && (errno == EAGAIN || errno == EINTR))
-      break;
-    // Frames that came before the end count.
-    parseInput(connection);
-    onEnd(connection,
-          received == 0 ? "its connection closed" : std::strerror(errno));
-    return;
-  }
+  const bool isOpen = connection.receive();
+  const int reason = errno;
+  // Frames that came before the end count.
   parseInput(connection);
+  if (!isOpen)
+    onEnd(connection,
+          reason == 0 ? "its connection closed" : std::strerror(reason));
 }
 
 void StoreServer::Loop::parseInput(Connection &connection) {
   std::string_view input = connection.input;
   size_t used = 0;
-  while (!connection.isClosed && !connection.hasLeft) {
+  while (!connection.isClosed && !connection.isTorn && !connection.hasLeft) {
     std::string_view rest = input.substr(used);
     if (rest.size() < Frame::headerSize)
       break;
@@ -311,7 +291,7 @@ void StoreServer::Loop::parseInput(Connection &connection) {
 
 void StoreServer::Loop::welcomeRankZero(FileDescriptor *socket) {
   roster.join(0);
-  setValue(joinedKey(0), "");
+  values.set(joinedKey(0), "");
   int ends[2] = {-1, -1};
   *socket = FileDescriptor::opened([&ends] {
     return ::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0,
@@ -343,12 +323,12 @@ void StoreServer::Loop::handleHello(Connection &connection,
     if (reached.empty() || !isLoopbackAddress(address))
       reached = address;
   }
-  send(connection, Kind::Welcome, 0, token);
+  connection.send(Kind::Welcome, 0, token);
   if (!failure.isOk())
-    send(connection, Kind::Failure, 0, encodeStatus(failure));
-  setValue(joinedKey(rank), "");
+    connection.sendFailure(failureFrame);
+  values.set(joinedKey(rank), "");
   if (roster.isComplete())
-    setValue(allJoinedKey(), "");
+    values.set(allJoinedKey(), "");
 }
 
 /// Says why, and closes the connection. So little always has room, and since
@@ -370,24 +350,17 @@ void StoreServer::Loop::handleFrame(Connection &connection, const Frame &frame,
   std::string name(key);
   switch (frame.kind) {
   case Kind::Set:
-    return setValue(name, std::string(value));
+    return values.set(name, std::string(value));
   case Kind::Get:
-    return handleGet(connection, frame.id, name);
-  case Kind::TryGet: {
-    auto found = values.find(name);
-    if (found == values.end())
-      return send(connection, Kind::Missing, frame.id);
-    return send(connection, Kind::Value, frame.id, found->second);
-  }
+    return values.get(connection, frame.id, name, leftStatus);
+  case Kind::TryGet:
+    return values.tryGet(connection, frame.id, name);
   case Kind::Cancel:
-    return eraseWaiters([&](const Waiter &waiter) {
-      return waiter.connection == &connection && waiter.id == frame.id;
-    });
+    return values.forget(connection, frame.id);
   case Kind::Add:
-    return handleAdd(connection, frame.id, name, value);
+    return values.add(connection, frame.id, name, value);
   case Kind::Erase:
-    values.erase(name);
-    return;
+    return values.erase(name);
   case Kind::Abort:
     return abortJob(connection.rank, decodeStatus(value));
   case Kind::Leave:
@@ -395,23 +368,22 @@ void StoreServer::Loop::handleFrame(Connection &connection, const Frame &frame,
     roster.leave(connection.rank);
     leftStatus =
         error(DDPHOOK_PEER_LOST, "rank %d has left the job", connection.rank);
-    return failWaiters(leftStatus);
+    return values.failAll(leftStatus);
   case Kind::Clock: {
     const std::chrono::nanoseconds time =
         std::chrono::steady_clock::now().time_since_epoch();
-    return send(connection, Kind::Value, frame.id,
-                std::to_string(time.count()));
+    return connection.send(Kind::Value, frame.id, std::to_string(time.count()));
   }
   case Kind::Inquire:
     for (Connection &other : connections)
       if (other.rank >= 0)
-        send(other, Kind::Inquiry, 0);
+        other.send(Kind::Inquiry, 0);
     return;
   case Kind::Deliver:
     if (Status full = deliveries.put(connection.rank, std::string(value));
         !full.isOk())
-      return send(connection, Kind::Error, frame.id, encodeStatus(full));
-    return send(connection, Kind::Value, frame.id);
+      return connection.send(Kind::Error, frame.id, encodeStatus(full));
+    return connection.send(Kind::Value, frame.id);
   case Kind::Welcome:
   case Kind::Reject:
   case Kind::Value:
@@ -423,61 +395,21 @@ void StoreServer::Loop::handleFrame(Connection &connection, const Frame &frame,
   }
 }
 
-void StoreServer::Loop::setValue(const std::string &key, std::string value) {
-  auto waiting = waiters.find(key);
-  if (waiting != waiters.end()) {
-    for (const Waiter &waiter : waiting->second)
-      send(*waiter.connection, Kind::Value, waiter.id, value);
-    waiters.erase(waiting);
-  }
-  values[key] = std::move(value);
-}
-
-void StoreServer::Loop::handleGet(Connection &connection, uint32_t id,
-                                  const std::string &key) {
-  auto found = values.find(key);
-  if (found != values.end())
-    return send(connection, Kind::Value, id, found->second);
-  if (!leftStatus.isOk())
-    return send(connection, Kind::Error, id, encodeStatus(leftStatus));
-  waiters[key].push_back({&connection, id});
-}
-
-void StoreServer::Loop::handleAdd(Connection &connection, uint32_t id,
-                                  const std::string &key,
-                                  std::string_view summand) {
-  int64_t delta = 0, sum = 0;
-  auto found = values.find(key);
-  const std::string text(summand);
-  Status status = addToCounter(key, &text, 0, &delta);
-  if (status.isOk())
-    status = addToCounter(key, found == values.end() ? nullptr : &found->second,
-                          delta, &sum);
-  if (!status.isOk())
-    return send(connection, Kind::Error, id, encodeStatus(status));
-  std::string value = std::to_string(sum);
-  send(connection, Kind::Value, id, value);
-  setValue(key, std::move(value));
-}
-
 void StoreServer::Loop::failJob(int culprit, const Status &status) {
   if (!failure.isOk())
     return;
-  failure = status;
-  Bytes frame = std::make_shared<const std::string>(
-      encodeFrame(Kind::Failure, 0, {}, encodeStatus(status)));
+  {
+    std::lock_guard<std::mutex> lock(sharedMutex);
+    failure = status;
+  }
+  withoutExceptions([&] {
+    failureFrame = frameOf(status);
+    return Status::ok();
+  }).ignore();
   for (Connection &connection : connections)
     if (connection.rank >= 0 && connection.rank != culprit &&
         !connection.hasLeft)
-      send(connection, frame);
-}
-
-void StoreServer::Loop::failWaiters(const Status &status) {
-  std::string encoded = encodeStatus(status);
-  for (auto &entry : waiters)
-    for (const Waiter &waiter : entry.second)
-      send(*waiter.connection, Kind::Error, waiter.id, encoded);
-  waiters.clear();
+      connection.sendFailure(failureFrame);
 }
 
 void StoreServer::Loop::onEnd(Connection &connection, const std::string &reason,
@@ -497,22 +429,8 @@ void StoreServer::Loop::onEnd(Connection &connection, const std::string &reason,
 }
 
 void StoreServer::Loop::writeTo(Connection &connection) {
-  while (!connection.isClosed && !connection.output.empty()) {
-    const std::string &front = *connection.output.front();
-    ssize_t sent = ::send(
-        connection.socket.get(), front.data() + connection.sentOfFront,
-        front.size() - connection.sentOfFront, MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (sent < 0) {
-      if (errno != EAGAIN && errno != EINTR)
-        onEnd(connection, std::strerror(errno));
-      return;
-    }
-    connection.sentOfFront += static_cast<size_t>(sent);
-    if (connection.sentOfFront == front.size()) {
-      connection.output.pop_front();
-      connection.sentOfFront = 0;
-    }
-  }
+  if (!connection.isClosed && !connection.flush())
+    onEnd(connection, std::strerror(errno));
 }
 
 void StoreServer::Loop::removeClosed() {
@@ -522,9 +440,7 @@ void StoreServer::Loop::removeClosed() {
       ++connection;
       continue;
     }
-    eraseWaiters([&](const Waiter &waiter) {
-      return waiter.connection == &*connection;
-    });
+    values.forget(*connection);
     connection = connections.erase(connection);
   }
 }
@@ -558,10 +474,21 @@ Status StoreServer::start(const Options &options,
   // be told.
   if (options.hasRankZero)
     server->loop->welcomeRankZero(&server->rankZero);
-  server->loop->thread = startThread(
-      "ddphook-store", [loop = server->loop.get()] { loop->run(); });
-  *result = std::move(server);
-  return Status::ok();
+  Loop *const loop = server->loop.get();
+  Status started = startThread(
+      "ddphook-store", &loop->thread, [loop] { loop->run(); },
+      [loop](const Status &status) {
+        loop->recover(status);
+        return true;
+      });
+  if (started.isOk()) {
+    *result = std::move(server);
+    return started;
+  }
+  // Ranks that come are to hear of it.
+  loop->requestFailure(started);
+  loop->run(Deadline::after(farewellSeconds));
+  return started;
 }
 
 Status StoreServer::connectRankZero(FileDescriptor *socket,
@@ -576,6 +503,8 @@ Status StoreServer::connectRankZero(FileDescriptor *socket,
 std::string StoreServer::reachedAddress() const {
   return loop->reachedAddress();
 }
+
+Status StoreServer::failure() const { return loop->firstFailure(); }
 
 Deliveries &StoreServer::deliveries() { return loop->deliveries; }
 

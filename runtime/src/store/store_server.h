@@ -66,6 +66,10 @@ public:
   /// possible one of another machine; empty if none has.
   std::string reachedAddress() const;
 
+  /// The failure of the job, if it has failed, for rank 0 whose own connection
+  /// has broken.
+  Status failure() const;
+
   /// What ranks have left by TcpStore::deliver().
   Deliveries &deliveries();
 

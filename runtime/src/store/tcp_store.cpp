@@ -17,6 +17,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <deque>
 #include <optional>
 #include <sys/socket.h>
 #include <vector>
@@ -29,204 +30,48 @@ using namespace ddphook::wire;
 static constexpr double lookSeconds = 0.5;
 /// How long a broken connection is given to tell why it broke.
 static constexpr double newsSeconds = 0.1;
-/// How long an address has at first to answer as a store, before it is the next
-/// one's turn, and how long at most.
-static constexpr double firstPatience = 2, longestPatience = 8;
 
-/// A question and, later, its answer.
+/// A question and, later, its answer. The receiving thread writes to it until
+/// it is no longer among the store's requests.
 struct TcpStore::Request {
+  explicit Request(TcpStore &store) : store(store) {
+    std::lock_guard<std::mutex> lock(store.mutex);
+    id = ++store.lastId;
+    store.requests[id] = this;
+  }
+  ~Request() {
+    std::lock_guard<std::mutex> lock(store.mutex);
+    store.requests.erase(id);
+  }
+  Request(const Request &) = delete;
+  Request &operator=(const Request &) = delete;
+
+  TcpStore &store;
+  uint32_t id = 0;
   bool isAnswered = false;
   bool isMissing = false;
   Status status;
   std::string value;
 };
 
-/// Receives the answer to the Hello; `token` is what comes with a welcome.
-static Status receiveWelcome(int socket, const Deadline &deadline,
-                             bool *isFinal, std::string *token) {
-  char header[Frame::headerSize];
-  DDPHOOK_RETURN_IF_ERROR(receiveAll(socket, header, sizeof(header), deadline));
-  std::optional<Frame> frame =
-      Frame::decodeHeader(std::string_view(header, sizeof(header)));
-  if (!frame || frame->keySize != 0)
-    return error(DDPHOOK_IO_ERROR, "it sent malformed data");
-  std::string value(frame->valueSize, '\0');
-  DDPHOOK_RETURN_IF_ERROR(
-      receiveAll(socket, value.data(), value.size(), deadline));
-  if (frame->kind == Kind::Reject) {
-    *isFinal = frame->id == 0;
-    return decodeStatus(value);
-  }
-  if (frame->kind != Kind::Welcome || value.size() != tokenSize)
-    return error(DDPHOOK_IO_ERROR, "it sent malformed data");
-  *token = value;
-  return Status::ok();
-}
-
-/// One attempt to connect to `address`, where a store has to answer until
-/// `answer`, and be welcomed. `isFinal` is set when another one cannot end
-/// differently.
-static Status tryToJoin(const TcpStore::Options &options,
-                        const std::string &address, const Deadline &answer,
-                        const Deadline &deadline, FileDescriptor *socket,
-                        std::string *session, bool *isFinal) {
-  Status connected = connectOnce(address, options.port, answer, socket);
-  // Without descriptors or memory, trying again cannot help.
-  *isFinal = connected.code() == DDPHOOK_RESOURCE_EXHAUSTED;
-  DDPHOOK_RETURN_IF_ERROR(connected);
-  setControlOptions(socket->get());
-  Hello hello;
-  hello.abiVersion = DDPHOOK_ABI_VERSION;
-  hello.worldSize = static_cast<uint32_t>(options.worldSize);
-  hello.rank = static_cast<uint32_t>(options.rank);
-  hello.runId = hashRunId(options.runId);
-  Credentials credentials = storeCredentials(options.secret);
-  // A store speaks first. Once it has, it may count on this rank.
-  Status proved = waitToReceive(socket->get(), answer);
-  if (proved.isOk())
-    proved = proveOn(socket->get(), credentials, hello.encode(), deadline);
-  if (proved.code() == DDPHOOK_BAD_ENVIRONMENT)
-    return proved;
-  DDPHOOK_RETURN_IF_ERROR(
-      withContext(proved, "it did not answer as a ddphook store"));
-  std::string token;
-  DDPHOOK_RETURN_IF_ERROR(
-      receiveWelcome(socket->get(), deadline, isFinal, &token));
-  *session = deriveKey(credentials.key, token);
-  return Status::ok();
-}
-
-/// "node7:29500", or "port 29500 of 10.0.0.1, 10.1.0.1".
-static std::string describePlace(const TcpStore::Options &options) {
-  if (options.hosts.size() == 1)
-    return endpointName(options.hosts[0], options.port);
-  std::string text = "port " + std::to_string(options.port);
-  for (size_t i = 0; i < options.hosts.size(); ++i)
-    text += (i == 0 ? " of " : ", ") + options.hosts[i];
-  return text;
-}
-
-namespace {
-
-/// The addresses of rank 0, and what each of them failed at.
-class Candidates {
-public:
-  struct Candidate {
-    std::string address;
-    Status cause;
-  };
-
-  /// Looks names up, again, because they may change.
-  void resolve(const std::vector<std::string> &hosts) {
-    std::vector<Candidate> old = std::move(all);
-    all.clear();
-    for (const std::string &host : hosts) {
-      std::vector<std::string> addresses;
-      Status status = findAddresses(host, &addresses);
-      if (!status.isOk())
-        all.push_back({"", status});
-      for (std::string &address : addresses)
-        all.push_back({std::move(address), Status::ok()});
-    }
-    for (Candidate &candidate : all)
-      for (Candidate &known : old)
-        if (known.address == candidate.address && candidate.cause.isOk())
-          candidate.cause = std::move(known.cause);
-  }
-
-  std::string describe() const {
-    std::string text;
-    for (const auto &[address, cause] : all)
-      if (!cause.isOk())
-        text += (text.empty() ? "" : "; ") +
-                (all.size() == 1 || address.empty() ? "" : address + ": ") +
-                cause.message();
-    return text;
-  }
-
-  std::vector<Candidate> all;
-};
-
-} // namespace
-
-Status TcpStore::connect(const Options &options, const Deadline &deadline,
-                         std::unique_ptr<TcpStore> *store) {
-  const std::string place = describePlace(options);
-  double pause = 0.01, patience = firstPatience;
-  Candidates candidates;
-  std::optional<Deadline> refusalsEnd;
-  WaitScope scope(
-      [&] {
-        const std::string causes = candidates.describe();
-        return describeWait(options.rank, {0}, options.worldSize) + " at " +
-               place + (causes.empty() ? "" : " (" + causes + ")");
-      },
-      options.tellsWaits);
-  for (;;) {
-    candidates.resolve(options.hosts);
-    bool isRefused = false;
-    size_t left = candidates.all.size();
-    for (auto &[address, cause] : candidates.all) {
-      const double share = deadline.remaining() / static_cast<double>(left--);
-      WaitScope::poll();
-      if (address.empty())
-        continue;
-      FileDescriptor socket;
-      bool isFinal = false;
-      std::string session;
-      Status status = tryToJoin(options, address,
-                                Deadline::after(std::min(patience, share)),
-                                deadline, &socket, &session, &isFinal);
-      if (status.isOk()) {
-        store->reset(
-            new TcpStore(options, std::move(socket), std::move(session)));
-        return status;
-      }
-      if (isFinal)
-        return status;
-      // An attempt that was cut short tells less than those before, and a
-      // refusal more than all others: rank 0 may have given up since.
-      const bool refuses = status.code() == DDPHOOK_BAD_ENVIRONMENT;
-      isRefused |= refuses;
-      if (refuses || cause.isOk() ||
-          (cause.code() != DDPHOOK_BAD_ENVIRONMENT &&
-           status.code() != DDPHOOK_DEADLINE_EXCEEDED))
-        cause = status;
-    }
-    if (isRefused && !refusalsEnd)
-      refusalsEnd = Deadline::after(StoreServer::takeoverSeconds);
-    bool isLast = deadline.remaining() <= pause;
-    if (refusalsEnd && (isLast || (isRefused && refusalsEnd->expired())))
-      return error(DDPHOOK_BAD_ENVIRONMENT,
-                   "rank %d may not join rank 0 at %s: %s", options.rank,
-                   place.c_str(), candidates.describe().c_str());
-    if (isLast)
-      return error(DDPHOOK_DEADLINE_EXCEEDED,
-                   "rank %d could not join rank 0 at %s within %g s: %s",
-                   options.rank, place.c_str(), options.timeoutSeconds,
-                   candidates.describe().c_str());
-    std::this_thread::sleep_for(std::chrono::duration<double>(pause));
-    pause = std::min(pause * 1.5, 0.2);
-    patience = std::min(2 * patience, longestPatience);
-  }
-}
-
-Status TcpStore::attach(const Options &options, StoreServer &server,
-                        std::unique_ptr<TcpStore> *store) {
-  FileDescriptor socket;
-  std::string token;
-  DDPHOOK_RETURN_IF_ERROR(server.connectRankZero(&socket, &token));
-  store->reset(
-      new TcpStore(options, std::move(socket),
-                   deriveKey(storeCredentials(options.secret).key, token)));
-  return Status::ok();
-}
-
 TcpStore::TcpStore(const Options &options, FileDescriptor connected,
                    std::string session)
     : options(options), session(std::move(session)),
-      socket(std::move(connected)) {
-  receiver = startThread("ddphook-control", [this] { receive(); });
+      distress(
+          encodeFrame(Kind::Abort, 0, {}, encodeStatus(Status::outOfMemory()))),
+      farewell(encodeFrame(Kind::Leave, 0, {}, {})),
+      socket(std::move(connected)) {}
+
+Status TcpStore::start() {
+  Status status = startThread(
+      "ddphook-control", &receiver, [this] { receive(); },
+      [this](const Status &status) {
+        giveUp(status);
+        return false;
+      });
+  if (!status.isOk())
+    reportFailure(status);
+  return status;
 }
 
 TcpStore::~TcpStore() {
@@ -235,7 +80,8 @@ TcpStore::~TcpStore() {
     isLeaving = true;
   }
   ::shutdown(socket.get(), SHUT_RDWR);
-  receiver.join();
+  if (receiver.joinable())
+    receiver.join();
 }
 
 Status TcpStore::send(const std::string &frame, const Deadline &deadline) {
@@ -246,21 +92,18 @@ Status TcpStore::send(const std::string &frame, const Deadline &deadline) {
   }
   if (status.isOk())
     return status;
+  Status heard = failureWithin(newsSeconds);
+  if (heard.isOk()) {
+    heard = withContext(status, "the control connection");
+    fail(heard);
+  }
   // A part of the frame may be on its way: the connection is of no use now.
   ::shutdown(socket.get(), SHUT_RDWR);
-  Status heard = failureWithin(newsSeconds);
-  return heard.isOk() ? withContext(status, "the control connection") : heard;
+  return heard;
 }
 
-uint32_t TcpStore::enter(Request *request) {
-  std::lock_guard<std::mutex> lock(mutex);
-  uint32_t id = ++lastId;
-  requests[id] = request;
-  return id;
-}
-
-Status TcpStore::request(uint32_t id, const std::string &frame,
-                         const Deadline &deadline, Request *request) {
+Status TcpStore::request(const std::string &frame, const Deadline &deadline,
+                         Request *request) {
   Status sent = send(frame);
   std::unique_lock<std::mutex> lock(mutex);
   if (sent.isOk()) {
@@ -276,7 +119,7 @@ Status TcpStore::request(uint32_t id, const std::string &frame,
       lock.lock();
     }
   }
-  requests.erase(id);
+  requests.erase(request->id);
   if (request->isAnswered)
     return request->status;
   if (!failure.isOk())
@@ -307,28 +150,26 @@ Status TcpStore::get(const std::string &key, const Deadline &deadline,
   DDPHOOK_RETURN_IF_ERROR(failureWithin(0));
   Status none =
       error(DDPHOOK_DEADLINE_EXCEEDED, "no rank set '%s' in time", key.c_str());
-  Request answer;
-  uint32_t id = enter(&answer);
+  Request answer(*this);
   bool isLook = deadline.expired();
-  Status status =
-      request(id, encodeFrame(isLook ? Kind::TryGet : Kind::Get, id, key, {}),
-              deadline, &answer);
+  Status status = request(
+      encodeFrame(isLook ? Kind::TryGet : Kind::Get, answer.id, key, {}),
+      deadline, &answer);
   if (status.isOk() && answer.isMissing)
     return none;
   if (status.isOk())
     *value = std::move(answer.value);
   if (isLook || status.code() != DDPHOOK_DEADLINE_EXCEEDED)
     return status;
-  send(encodeFrame(Kind::Cancel, id, {}, {})).ignore();
+  send(encodeFrame(Kind::Cancel, answer.id, {}, {})).ignore();
   return none;
 }
 
 Status TcpStore::exists(const std::string &key, bool *result) {
   DDPHOOK_RETURN_IF_ERROR(checkSizes(key, {}));
   DDPHOOK_RETURN_IF_ERROR(failureWithin(0));
-  Request answer;
-  uint32_t id = enter(&answer);
-  DDPHOOK_RETURN_IF_ERROR(request(id, encodeFrame(Kind::TryGet, id, key, {}),
+  Request answer(*this);
+  DDPHOOK_RETURN_IF_ERROR(request(encodeFrame(Kind::TryGet, answer.id, key, {}),
                                   Deadline::after(0), &answer));
   *result = !answer.isMissing;
   return Status::ok();
@@ -337,10 +178,9 @@ Status TcpStore::exists(const std::string &key, bool *result) {
 Status TcpStore::add(const std::string &key, int64_t delta, int64_t *result) {
   DDPHOOK_RETURN_IF_ERROR(checkSizes(key, {}));
   DDPHOOK_RETURN_IF_ERROR(failureWithin(0));
-  Request answer;
-  uint32_t id = enter(&answer);
+  Request answer(*this);
   DDPHOOK_RETURN_IF_ERROR(
-      request(id, encodeFrame(Kind::Add, id, key, std::to_string(delta)),
+      request(encodeFrame(Kind::Add, answer.id, key, std::to_string(delta)),
               Deadline::after(options.timeoutSeconds), &answer));
   *result = std::strtoll(answer.value.c_str(), nullptr, 10);
   return Status::ok();
@@ -384,7 +224,13 @@ Status TcpStore::waitForAll(const Deadline &deadline) {
 }
 
 void TcpStore::reportFailure(const Status &status) {
-  send(encodeFrame(Kind::Abort, 0, {}, encodeStatus(status))).ignore();
+  std::string frame;
+  // Without memory for the reason, that is the reason.
+  const Status encoded = withoutExceptions([&] {
+    frame = encodeFrame(Kind::Abort, 0, {}, encodeStatus(status));
+    return Status::ok();
+  });
+  send(encoded.isOk() ? frame : distress).ignore();
 }
 
 void TcpStore::onFailure(std::function<void(const Status &)> newCallback) {
@@ -400,10 +246,9 @@ void TcpStore::onFailure(std::function<void(const Status &)> newCallback) {
 
 Status TcpStore::serverTime(const Deadline &deadline, int64_t *time) {
   DDPHOOK_RETURN_IF_ERROR(failureWithin(0));
-  Request answer;
-  uint32_t id = enter(&answer);
+  Request answer(*this);
   DDPHOOK_RETURN_IF_ERROR(
-      request(id, encodeFrame(Kind::Clock, id, {}, {}), deadline, &answer));
+      request(encodeFrame(Kind::Clock, answer.id, {}, {}), deadline, &answer));
   *time = std::strtoll(answer.value.c_str(), nullptr, 10);
   return Status::ok();
 }
@@ -423,14 +268,13 @@ Status TcpStore::inquire(const Deadline &deadline, Answers *answers) {
   const auto self = static_cast<size_t>(options.rank);
   answers->ofRanks.assign(size, std::nullopt);
   // One for each rank, and the time, which the server answers by itself.
-  std::vector<Request> questions(size + 1);
-  std::vector<uint32_t> ids(size + 1);
+  std::deque<Request> questions;
   std::string frames = encodeFrame(Kind::Inquire, 0, {}, {});
   for (size_t i = 0; i <= size; ++i) {
-    ids[i] = enter(&questions[i]);
-    frames += i < size ? encodeFrame(Kind::Get, ids[i],
+    const uint32_t id = questions.emplace_back(*this).id;
+    frames += i < size ? encodeFrame(Kind::Get, id,
                                      answerKey(static_cast<int>(i)), {})
-                       : encodeFrame(Kind::Clock, ids[i], {}, {});
+                       : encodeFrame(Kind::Clock, id, {}, {});
   }
   const Status sent = send(frames, deadline);
   auto isAnswered = [](const Request &question) { return question.isAnswered; };
@@ -440,8 +284,8 @@ Status TcpStore::inquire(const Deadline &deadline, Answers *answers) {
       return !failure.isOk() ||
              std::all_of(questions.begin(), questions.end(), isAnswered);
     });
-  for (uint32_t id : ids)
-    requests.erase(id);
+  for (const Request &question : questions)
+    requests.erase(question.id);
   if (!failure.isOk())
     return failure;
   answers->isServerSilent = !isAnswered(questions[size]);
@@ -460,14 +304,14 @@ Status TcpStore::inquire(const Deadline &deadline, Answers *answers) {
 
 Status TcpStore::deliver(const std::string &value, const Deadline &deadline) {
   DDPHOOK_RETURN_IF_ERROR(checkSizes({}, value));
-  Request answer;
-  const uint32_t id = enter(&answer);
-  const Status sent = send(encodeFrame(Kind::Deliver, id, {}, value), deadline);
+  Request answer(*this);
+  const Status sent =
+      send(encodeFrame(Kind::Deliver, answer.id, {}, value), deadline);
   std::unique_lock<std::mutex> lock(mutex);
   if (sent.isOk())
     changed.wait_until(lock, deadline.time(),
                        [&] { return answer.isAnswered || hasEnded; });
-  requests.erase(id);
+  requests.erase(answer.id);
   if (answer.isAnswered)
     return answer.status;
   if (!sent.isOk())
@@ -488,16 +332,16 @@ Status TcpStore::failureWithin(double seconds) {
 TcpStore::Verdict TcpStore::verdictWithin(double seconds) {
   const Deadline deadline = Deadline::after(seconds);
   // Nobody sets that key: the answer is that a rank has left.
-  Request time, departure;
-  const uint32_t ids[] = {enter(&time), enter(&departure)};
-  const Status sent = send(encodeFrame(Kind::Clock, ids[0], {}, {}) +
-                               encodeFrame(Kind::Get, ids[1], "departure", {}),
-                           deadline);
+  Request time(*this), departure(*this);
+  const Status sent =
+      send(encodeFrame(Kind::Clock, time.id, {}, {}) +
+               encodeFrame(Kind::Get, departure.id, "departure", {}),
+           deadline);
   Verdict verdict;
   std::unique_lock<std::mutex> lock(mutex);
   changed.wait_until(lock, deadline.time(), [&] { return !failure.isOk(); });
-  for (uint32_t id : ids)
-    requests.erase(id);
+  for (const Request *question : {&time, &departure})
+    requests.erase(question->id);
   verdict.failure = failure;
   verdict.isServerSilent = sent.isOk() && !time.isAnswered;
   if (departure.isAnswered)
@@ -510,9 +354,8 @@ void TcpStore::leave() {
     std::lock_guard<std::mutex> lock(mutex);
     isLeaving = true;
   }
-  std::string frame = encodeFrame(Kind::Leave, 0, {}, {});
   std::lock_guard<std::mutex> lock(sendMutex);
-  sendAll(socket.get(), frame.data(), frame.size(), Deadline::after(1))
+  sendAll(socket.get(), farewell.data(), farewell.size(), Deadline::after(1))
       .ignore();
 }
 
@@ -578,19 +421,33 @@ Status TcpStore::receiveFrame(std::string *key, std::string *value) {
   return Status::ok();
 }
 
+/// Ends the connection, from which bytes may be lost.
+void TcpStore::giveUp(const Status &status) {
+  fail(status);
+  reportFailure(status);
+  end();
+}
+
+void TcpStore::end() {
+  ::shutdown(socket.get(), SHUT_RDWR);
+  {
+    std::lock_guard<std::mutex> lock(mutex);
+    hasEnded = true;
+  }
+  changed.notify_all();
+}
+
 void TcpStore::receive() {
   std::string key, value;
   for (;;) {
     Status status = receiveFrame(&key, &value);
     if (status.isOk())
       continue;
-    fail(error(DDPHOOK_PEER_LOST, "rank 0 was lost: %s",
-               status.message().c_str()));
-    {
-      std::lock_guard<std::mutex> lock(mutex);
-      hasEnded = true;
-    }
-    changed.notify_all();
-    return;
+    const Status known =
+        options.ownServer ? options.ownServer->failure() : Status::ok();
+    fail(known.isOk() ? error(DDPHOOK_PEER_LOST, "rank 0 was lost: %s",
+                              status.message().c_str())
+                      : known);
+    return end();
   }
 }

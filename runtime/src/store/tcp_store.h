@@ -40,6 +40,8 @@ public:
     double timeoutSeconds = 300;
     /// Whether this rank logs for whom it waits until all have joined.
     bool tellsWaits = true;
+    /// On rank 0 the store itself, which must outlive this.
+    const StoreServer *ownServer = nullptr;
   };
 
   /// Connects and says who it is, again and again until the deadline: rank 0
@@ -122,19 +124,23 @@ private:
   struct Request;
 
   TcpStore(const Options &options, FileDescriptor socket, std::string session);
+  Status start();
+  void giveUp(const Status &status);
+  void end();
   Status send(const std::string &frame) {
     return send(frame, Deadline::after(options.timeoutSeconds));
   }
   Status send(const std::string &frame, const Deadline &deadline);
-  Status request(uint32_t id, const std::string &frame,
-                 const Deadline &deadline, Request *request);
-  uint32_t enter(Request *request);
+  Status request(const std::string &frame, const Deadline &deadline,
+                 Request *request);
   void receive();
   Status receiveFrame(std::string *key, std::string *value);
   void fail(const Status &status);
 
   const Options options;
   const std::string session;
+  /// Frames that can be sent without memory: that there is none, and leave().
+  const std::string distress, farewell;
   FileDescriptor socket;
   std::thread receiver;
 

@@ -8,8 +8,8 @@
 //===----------------------------------------------------------------------===//
 #include "trace/metrics.h"
 
-#include "base/file_size_signal.h"
 #include "base/log.h"
+#include "base/write_signals.h"
 #include "files/atomic_file.h"
 #include "files/json_text.h"
 #include "files/open_file.h"
@@ -239,7 +239,7 @@ void MetricsFile::open(std::string newPath, std::string newRunId, int newRank,
 /// file has.
 static Status appendLine(const std::string &path, bool isFirst,
                          const std::string &line) {
-  const NoFileSizeSignal noSignal;
+  const NoWriteSignals noSignals;
   OpenFile file;
   DDPHOOK_RETURN_IF_ERROR(
       file.open(path, O_WRONLY | O_CREAT | O_APPEND, NamedBy::Runtime));

@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "base/packed_texts.h"
 #include "store/deliveries.h"
+#include "store/hmac.h"
 #include "store/store_protocol.h"
 #include "trace/merge.h"
 #include "trace/part_file.h"
@@ -21,7 +22,6 @@
 #include <filesystem>
 #include <map>
 #include <mutex>
-#include <random>
 #include <unistd.h>
 
 using namespace ddphook;
@@ -84,10 +84,13 @@ static std::string takeFile(const std::string &pattern, int rank, int *number) {
 
 /// Tells the runs of one job apart, too.
 static std::string drawToken() {
-  std::random_device random;
-  char digits[33] = "";
-  for (int i = 0; i < 4; ++i)
-    std::snprintf(digits + 8 * i, 9, "%08x", static_cast<unsigned>(random()));
+  std::string bytes, digits;
+  drawSecret(16, &bytes).ignore();
+  for (char byte : bytes) {
+    char pair[3];
+    std::snprintf(pair, sizeof(pair), "%02x", static_cast<unsigned char>(byte));
+    digits += pair;
+  }
   return digits;
 }
 
@@ -192,7 +195,13 @@ void Observer::write(const std::function<MetricsSample()> &sample) {
 }
 
 void Observer::fail(const std::string &message) {
-  std::call_once(hasFailed, [&] { keep(message); });
+  // Without memory the reason or the file is missing.
+  std::call_once(hasFailed, [&] {
+    withoutExceptions([&] {
+      keep(message);
+      return Status::ok();
+    }).ignore();
+  });
 }
 
 void Observer::keep(const std::string &message) {
@@ -253,10 +262,16 @@ void Observer::deliver(const Status &status) {
 }
 
 bool Observer::lacksParts() const {
-  return rank == 0 && !path.empty() &&
-         std::any_of(parts.begin(), parts.end(), [&](const std::string &part) {
-           return !part.empty() && runOfPart(part) != runId;
-         });
+  bool isAnyAway = false;
+  withoutExceptions([&] {
+    isAnyAway =
+        rank == 0 && !path.empty() &&
+        std::any_of(parts.begin(), parts.end(), [&](const std::string &part) {
+          return !part.empty() && runOfPart(part) != runId;
+        });
+    return Status::ok();
+  }).ignore();
+  return isAnyAway;
 }
 
 std::string

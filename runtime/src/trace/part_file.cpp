@@ -9,9 +9,10 @@
 #include "trace/part_file.h"
 
 #include "backend/backend_store.h"
-#include "base/file_size_signal.h"
 #include "base/log.h"
+#include "base/standard_descriptors.h"
 #include "base/threads.h"
+#include "base/write_signals.h"
 #include "files/atomic_file.h"
 #include "trace/part_layout.h"
 
@@ -46,46 +47,46 @@ Status PartFile::create(std::string_view part, const std::string &path,
                         std::unique_ptr<PartFile> *result) {
   // Another job may still write to the old one.
   ::unlink(path.c_str());
-  const int file = ::open(
-      path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0666);
+  const int file = aboveStandard(
+      ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW,
+             0666));
   if (file < 0)
     return systemError(errno, "cannot create '%s'", path.c_str());
   std::unique_ptr<PartFile> created(new PartFile(part, path, file));
-  const NoFileSizeSignal noSignal;
+  const NoWriteSignals noSignals;
   Status status;
   if (int failed = ::posix_fallocate(file, 0, static_cast<off_t>(part.size())))
     status = systemError(failed, "cannot take %zu bytes of disk space for '%s'",
                          part.size(), path.c_str());
   if (status.isOk())
     status = created->writeNew();
-  if (!status.isOk()) {
+  // Without memory the rest is missing.
+  if (status.isOk())
+    status = startThread(
+        "ddphook-trace", &created->thread,
+        [self = created.get()] { self->run(); },
+        [](const Status &) { return false; });
+  if (status.isOk())
+    *result = std::move(created);
+  else
     ::unlink(path.c_str());
-    return status;
-  }
-  created->thread =
-      startThread("ddphook-trace", [self = created.get()] { self->run(); });
-  *result = std::move(created);
-  return Status::ok();
+  return status;
 }
 
 void PartFile::run() {
-  // Without memory the warning is missing.
-  withoutExceptions([this] {
-    Status status;
-    for (bool isLast = false; status.isOk() && !isLast;) {
-      {
-        std::unique_lock<std::mutex> lock(mutex);
-        if (!isOver)
-          wake.wait_for(lock, interval);
-        isLast = isOver;
-      }
-      status = writeNew();
+  Status status;
+  for (bool isLast = false; status.isOk() && !isLast;) {
+    {
+      std::unique_lock<std::mutex> lock(mutex);
+      if (!isOver)
+        wake.wait_for(lock, interval);
+      isLast = isOver;
     }
-    if (!status.isOk())
-      log(LogLevel::Warn,
-          "'" + path + "' is not written any more: " + status.message());
-    return status;
-  }).ignore();
+    status = writeNew();
+  }
+  if (!status.isOk())
+    log(LogLevel::Warn,
+        "'" + path + "' is not written any more: " + status.message());
 }
 
 void PartFile::finish(bool isRemote) {

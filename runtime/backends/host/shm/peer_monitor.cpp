@@ -8,6 +8,7 @@
 //===----------------------------------------------------------------------===//
 #include "peer_monitor.h"
 
+#include "base/standard_descriptors.h"
 #include <cerrno>
 #include <cstring>
 #include <poll.h>
@@ -29,7 +30,8 @@ Status PeerMonitor::watch(const std::vector<pid_t> &pids,
   for (size_t rank = 0; rank < pids.size(); ++rank) {
     if (pids[rank] == getpid())
       continue;
-    files[rank] = static_cast<int>(syscall(SYS_pidfd_open, pids[rank], 0));
+    files[rank] =
+        aboveStandard(static_cast<int>(syscall(SYS_pidfd_open, pids[rank], 0)));
     if (files[rank] >= 0)
       continue;
     if (errno == ESRCH)

@@ -9,7 +9,8 @@
 #include "shm_segment.h"
 
 #include "base/boot_id.h"
-#include "base/file_size_signal.h"
+#include "base/standard_descriptors.h"
+#include "base/write_signals.h"
 
 #include <algorithm>
 #include <cerrno>
@@ -78,7 +79,7 @@ Status ShmSegment::mapFile() {
 }
 
 Status ShmSegment::reserveRange(size_t offset, size_t bytes) {
-  const NoFileSizeSignal noSignal;
+  const NoWriteSignals noSignals;
   int result;
   do
     result = posix_fallocate(file, static_cast<off_t>(offset),
@@ -90,9 +91,10 @@ Status ShmSegment::reserveRange(size_t offset, size_t bytes) {
 }
 
 Status ShmSegment::create(int size, std::string *address) {
-  const NoFileSizeSignal noSignal;
+  const NoWriteSignals noSignals;
   layOut(size);
-  file = memfd_create("ddphook", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  file =
+      aboveStandard(memfd_create("ddphook", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (file < 0)
     return systemError(errno, "cannot create shared memory");
   if (ftruncate(file, static_cast<off_t>(totalBytes)) != 0)
@@ -133,7 +135,7 @@ Status ShmSegment::open(int size, const std::string &address) {
                  "namespace");
   std::string path =
       "/proc/" + std::to_string(pid) + "/fd/" + std::to_string(number);
-  file = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
+  file = aboveStandard(::open(path.c_str(), O_RDWR | O_CLOEXEC));
   if (file < 0 && (errno == EACCES || errno == EPERM))
     return error(DDPHOOK_UNSUPPORTED,
                  "may not open the shared memory of process %ld: %s", pid,

@@ -1,0 +1,34 @@
+//===- standard_descriptors.h - descriptors 0 to 2 --------------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// In a program whose standard descriptors are closed, such as a daemon, the
+// next files and sockets get their numbers, and whatever the program or one of
+// its libraries prints goes there. So the runtime keeps none of the three.
+//
+//===----------------------------------------------------------------------===//
+#ifndef DDPHOOK_RUNTIME_SRC_BASE_STANDARD_DESCRIPTORS_H
+#define DDPHOOK_RUNTIME_SRC_BASE_STANDARD_DESCRIPTORS_H
+
+#include <cerrno>
+#include <fcntl.h>
+#include <unistd.h>
+
+namespace ddphook {
+
+/// Moves a descriptor that was just opened to a number above 2, and returns it.
+/// If there is none, closes it and returns -1; errno says why.
+inline int aboveStandard(int fd) {
+  if (fd < 0 || fd > STDERR_FILENO)
+    return fd;
+  const int moved = ::fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+  const int reason = errno;
+  ::close(fd);
+  errno = reason;
+  return moved;
+}
+
+} // namespace ddphook
+
+#endif // DDPHOOK_RUNTIME_SRC_BASE_STANDARD_DESCRIPTORS_H

@@ -1,0 +1,58 @@
+//===- store_values.h - the values of a store, and who waits ----*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// What StoreServer keeps for the ranks, and the requests that cannot be
+// answered yet.
+//
+//===----------------------------------------------------------------------===//
+#ifndef DDPHOOK_RUNTIME_SRC_STORE_STORE_VALUES_H
+#define DDPHOOK_RUNTIME_SRC_STORE_STORE_VALUES_H
+
+#include "base/status.h"
+#include "store/store_connection.h"
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace ddphook {
+
+/// Answers go to the connections of the requests.
+class StoreValues {
+public:
+  void set(const std::string &key, std::string value);
+  void erase(const std::string &key) { values.erase(key); }
+  /// Answers when there is a value. If `never` is a failure it answers that
+  /// now: what does not exist will not come.
+  void get(StoreConnection &connection, uint32_t id, const std::string &key,
+           const Status &never);
+  /// Answers at once.
+  void tryGet(StoreConnection &connection, uint32_t id,
+              const std::string &key) const;
+  void add(StoreConnection &connection, uint32_t id, const std::string &key,
+           std::string_view summand);
+
+  /// Forgets the request with that id of a connection, or all of it.
+  void forget(const StoreConnection &connection,
+              std::optional<uint32_t> id = std::nullopt);
+  /// Fails all requests that have not been answered.
+  void failAll(const Status &status);
+
+private:
+  struct Waiter {
+    StoreConnection *connection;
+    uint32_t id;
+  };
+
+  std::map<std::string, std::string> values;
+  std::map<std::string, std::vector<Waiter>> waiters;
+};
+
+} // namespace ddphook
+
+#endif // DDPHOOK_RUNTIME_SRC_STORE_STORE_VALUES_H

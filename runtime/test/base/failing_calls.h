@@ -1,0 +1,39 @@
+//===- failing_calls.h - calls of the C library that fail -------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// A program that is linked with this has its own malloc(), pthread_create(),
+// open(), send() and so on. They count, and fail when the test wants them to.
+//
+//===----------------------------------------------------------------------===//
+#ifndef DDPHOOK_RUNTIME_TEST_BASE_FAILING_CALLS_H
+#define DDPHOOK_RUNTIME_TEST_BASE_FAILING_CALLS_H
+
+namespace ddphook::test {
+
+/// What is counted together.
+enum class CallKind { Allocation, Thread, System };
+
+/// From now on calls of `kind` are counted, by all threads of this process, and
+/// `length` of them fail, beginning with number `first`, from 0. Of system
+/// calls only those of the function fail that failed first.
+void failCalls(CallKind kind, long first, long length);
+
+/// Ends that.
+void allowCalls();
+
+/// How many have been counted.
+long countedCalls();
+
+/// Whether this process has sent anything to another one since then.
+bool hasSent();
+
+/// The function that failed first, as "malloc", and with which text of errno;
+/// "" if none has.
+const char *failedCall();
+const char *failedReason();
+
+} // namespace ddphook::test
+
+#endif // DDPHOOK_RUNTIME_TEST_BASE_FAILING_CALLS_H
