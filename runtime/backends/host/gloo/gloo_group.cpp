@@ -118,7 +118,10 @@ static Status parseAddress(const std::string &text, sockaddr_storage *address,
   hints.ai_flags = AI_NUMERICHOST;
   hints.ai_socktype = SOCK_STREAM;
   addrinfo *list = nullptr;
-  if (::getaddrinfo(text.c_str(), nullptr, &hints, &list) != 0)
+  const int failed = ::getaddrinfo(text.c_str(), nullptr, &hints, &list);
+  if (failed == EAI_MEMORY)
+    return Status::outOfMemory();
+  if (failed != 0)
     return error(DDPHOOK_INVALID_ARGUMENT,
                  "expected a numeric address of this machine, but got '%s'",
                  text.c_str());
