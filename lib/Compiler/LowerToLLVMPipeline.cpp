@@ -39,6 +39,8 @@ void mlir::ddp::buildLowerToLLVMPipeline(OpPassManager &pm,
   addCPUKernelPasses(pm, options);
   pm.addNestedPass<func::FuncOp>(createConvertLinalgToLoopsPass());
 
+  // LLVM has vectors of what is contiguous only.
+  pm.addPass(createConvertVectorToSCFPass());
   pm.addPass(memref::createExpandStridedMetadataPass());
   pm.addPass(createLowerAffinePass());
   SCFToControlFlowPassOptions controlFlowOptions;

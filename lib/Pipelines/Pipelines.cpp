@@ -159,6 +159,8 @@ static void addIsolated(OpPassManager &pm, const DDPCommonOptions &options,
 
 void mlir::ddp::buildDDPPipeline(OpPassManager &pm,
                                  const DDPPipelineOptions &options) {
+  // Functions without collectives compute, too.
+  pm.addPass(createDDPWidenAccumulatorsPass());
   addIsolated(pm, options, [&](CheckedPassManager &isolated) {
     addTensorPasses(isolated, options, options.memory);
     isolated.addPass(createDDPBufferizePass());
@@ -168,6 +170,7 @@ void mlir::ddp::buildDDPPipeline(OpPassManager &pm,
 
 void mlir::ddp::buildDDPTensorPipeline(OpPassManager &pm,
                                        const DDPTensorOptions &options) {
+  pm.addPass(createDDPWidenAccumulatorsPass());
   addIsolated(pm, options, [&](CheckedPassManager &isolated) {
     addTensorPasses(isolated, options, ArrayMemory::Host);
   });

@@ -56,6 +56,23 @@ def test_program(program, devices):
     run(PROGRAMS, program, devices)
 
 
+@pytest.mark.parametrize(
+    "program",
+    [
+        "metrics_are_exact",
+        "exempt_takes_expressions",
+        "linear_algebra",
+        "kernels_compress",
+        "sharded_optimizer",
+        "warns_of_what_does_nothing",
+        "names_of_types",
+        "no_vmap",
+    ],
+)
+def test_request(program):
+    run(PROGRAMS.with_name("jax_requests.py"), program, 2)
+
+
 def test_two_processes(tmp_path):
     """Two processes of one device each, over Gloo, give what one with two devices does."""
     try:

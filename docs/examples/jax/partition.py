@@ -39,7 +39,16 @@ def partition(text):
         # of which it does not know that it is zero.
         text = print_generic(module).replace('"sdy.constant"', '"stablehlo.constant"')
         module = ir.Module.parse(text)
+        meshes = [
+            op.get_asm(print_generic_op_form=True)
+            for op in module.body.operations
+            if op.operation.name == "sdy.mesh"
+        ]
         passmanager.PassManager.parse(TO_PARTS).run(module.operation)
+        # The names of its axes are those of process groups and gradient-axes.
+        at_start = ir.InsertionPoint.at_block_begin(module.body)
+        for mesh in meshes:
+            at_start.insert(ir.Operation.parse(mesh))
         return print_generic(module)
 
 

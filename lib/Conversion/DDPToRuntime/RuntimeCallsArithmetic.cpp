@@ -93,6 +93,13 @@ LogicalResult CallLowering::convert(FlatExchangeStartOp op) {
 }
 
 LogicalResult CallLowering::convert(FlatAllReduceStartOp op) {
+  // Which of its waits is the one that waits is told by the branch of an
+  // 'scf.if'. Passes of others may have left blocks in its place, unverified.
+  if (op.getCondition() && failed(op.verify())) {
+    op.emitRemark() << "if 'scf' is lowered to 'cf', that has to come behind "
+                       "'convert-ddp-to-runtime'";
+    return failure();
+  }
   FailureOr<LLVM::CallOp> made = startCollective(op, rt::all_reduce_start);
   if (failed(made))
     return failure();

@@ -120,20 +120,60 @@ LogicalResult FunctionExporter::convert(ConcatOp op) {
   return success();
 }
 
+/// The same elements in other members, if each of the new ones is a part of an
+/// old one, or made of whole ones; else nothing.
+std::optional<Members> FunctionExporter::viewMembers(ArrayRef<TensorValue> from,
+                                                     BucketType type) {
+  int64_t numElements = 0;
+  for (TensorValue member : from)
+    numElements += member.getType().getNumElements();
+  if (numElements != type.getNumElements())
+    return std::nullopt;
+  HLOBuilder hlo = getHLO();
+  Members to;
+  unsigned next = 0;
+  while (next < type.getNumMembers()) {
+    if (from.empty())
+      return std::nullopt;
+    int64_t have = from.front().getType().getNumElements(), got = 0;
+    int64_t want = type.getNumElements(next);
+    if (want >= have) {
+      size_t count = 0;
+      while (count < from.size() && got < want)
+        got += from[count++].getType().getNumElements();
+      if (got != want || count == 0)
+        return std::nullopt;
+      TensorValue whole =
+          count == 1 ? from.front()
+                     : join(from.take_front(count), type.getElementType());
+      to.push_back(hlo.reshape(whole, type.getShape(next++)));
+      from = from.drop_front(count);
+      continue;
+    }
+    TensorValue flat = hlo.flatten(from.front());
+    for (; got < have && next < type.getNumMembers(); ++next) {
+      int64_t end = got + type.getNumElements(next);
+      if (end > have)
+        return std::nullopt;
+      to.push_back(hlo.reshape(hlo.slice(flat, got, end), type.getShape(next)));
+      got = end;
+    }
+    if (got != have)
+      return std::nullopt;
+    from = from.drop_front();
+  }
+  return from.empty() ? std::optional(to) : std::nullopt;
+}
+
 LogicalResult FunctionExporter::convert(ResizeOp op) {
   auto type = cast<BucketType>(op.getResult().getType());
-  Type elementType = type.getElementType();
-  HLOBuilder hlo = getHLO();
-  TensorValue flat = join(get(op.getBucket()), elementType);
-  int64_t size = type.getNumElements(), old = flat.getType().getNumElements();
-  if (size < old)
-    flat = hlo.slice(flat, 0, size);
-  else if (size > old)
-    flat = hlo.concatenate(
-        {flat,
-         hlo.constant(0.0, RankedTensorType::get(size - old, elementType))},
-        0);
-  set(op.getResult(), split(flat, type));
+  if (std::optional<Members> viewed =
+          viewMembers(get(op.getBucket()), type)) {
+    set(op.getResult(), *viewed);
+    return success();
+  }
+  setWhole(op.getResult(),
+           resize(getWhole(op.getBucket()), type.getNumElements()));
   return success();
 }
 

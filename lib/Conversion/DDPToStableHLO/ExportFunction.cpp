@@ -148,8 +148,9 @@ LogicalResult FunctionExporter::convertOp(Operation *op, Scope &scope) {
     return failure();
   dead.push_back(op);
   return llvm::TypeSwitch<Operation *, LogicalResult>(op)
-      .Case<AllReduceOp, CastOp, ConcatOp, ExtractOp, IsFiniteOp, MatmulOp,
-            OrthogonalizeOp, PackOp, ResizeOp, ScaleOp, SplitOp, UnpackOp,
+      .Case<AllGatherOp, AllReduceOp, AllToAllOp, BroadcastOp, CastOp, ConcatOp,
+            ExtractOp, IsFiniteOp, MatmulOp, OrthogonalizeOp, PackOp,
+            ReduceScatterOp, ResizeOp, ScaleOp, SplitOp, UnpackOp,
             CountCompressionOp, arith::ConstantOp, arith::CmpIOp>(
           [&](auto known) { return convert(known); })
       .Case<LoadOp, StoreOp, scf::IfOp>(

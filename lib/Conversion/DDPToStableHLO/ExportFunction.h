@@ -77,6 +77,10 @@ private:
   LogicalResult convert(ConcatOp op);
   LogicalResult convert(ResizeOp op);
   LogicalResult convert(AllReduceOp op);
+  LogicalResult convert(ReduceScatterOp op);
+  LogicalResult convert(AllGatherOp op);
+  LogicalResult convert(AllToAllOp op);
+  LogicalResult convert(BroadcastOp op);
   LogicalResult convert(CastOp op);
   LogicalResult convert(ScaleOp op);
   LogicalResult convert(MatmulOp op);
@@ -106,6 +110,13 @@ private:
   Members get(Value value);
   void set(Value value, Members members);
   TensorValue join(ArrayRef<TensorValue> members, Type elementType);
+  /// A bucket or a tensor as a 1-D tensor.
+  TensorValue getWhole(Value value);
+  void setWhole(Value value, TensorValue flat);
+  /// The first elements of a 1-D tensor, and zeros behind those that it has.
+  TensorValue resize(TensorValue flat, int64_t size);
+  std::optional<Members> viewMembers(ArrayRef<TensorValue> from,
+                                     BucketType type);
   /// Parts of a 1-D tensor.
   Members split(TensorValue flat, BucketType type);
   void forEach(Value result, Value operand,

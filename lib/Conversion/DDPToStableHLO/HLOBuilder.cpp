@@ -210,17 +210,76 @@ TensorValue HLOBuilder::largest(TensorValue value) {
                 value.getType().getRank() - 1);
 }
 
+SmallVector<NamedAttribute>
+HLOBuilder::getMeeting(DenseIntElementsAttr groups, int64_t channel) {
+  return {builder.getNamedAttr("channel_handle",
+                               getAttr("#stablehlo.channel_handle<handle = " +
+                                       Twine(channel) + ", type = 1>")),
+          builder.getNamedAttr("replica_groups", groups)};
+}
+
 TensorValue HLOBuilder::allReduce(TensorValue value,
                                   DenseIntElementsAttr groups,
                                   int64_t channel) {
-  Operation *op = createOp(
-      "all_reduce", Type(value.getType()), Value(value),
-      {builder.getNamedAttr("channel_handle",
-                            getAttr("#stablehlo.channel_handle<handle = " +
-                                    Twine(channel) + ", type = 1>")),
-       builder.getNamedAttr("replica_groups", groups),
-       builder.getNamedAttr("use_global_device_ids", builder.getUnitAttr())},
-      /*numRegions=*/1);
+  auto attributes = getMeeting(groups, channel);
+  attributes.push_back(
+      builder.getNamedAttr("use_global_device_ids", builder.getUnitAttr()));
+  Operation *op = createOp("all_reduce", Type(value.getType()), Value(value),
+                           attributes, /*numRegions=*/1);
   addReducer(op, "add", value.getType().getElementType());
   return cast<TensorValue>(op->getResult(0));
+}
+
+TensorValue HLOBuilder::reduceScatter(TensorValue value,
+                                      DenseIntElementsAttr groups,
+                                      int64_t channel) {
+  auto attributes = getMeeting(groups, channel);
+  attributes.push_back(
+      builder.getNamedAttr("use_global_device_ids", builder.getUnitAttr()));
+  attributes.push_back(builder.getNamedAttr("scatter_dimension",
+                                            builder.getI64IntegerAttr(0)));
+  RankedTensorType type = value.getType();
+  int64_t part = type.getDimSize(0) / groups.getType().getDimSize(1);
+  Operation *op = createOp("reduce_scatter", Type(type.clone(part)),
+                           Value(value), attributes, /*numRegions=*/1);
+  addReducer(op, "add", type.getElementType());
+  return cast<TensorValue>(op->getResult(0));
+}
+
+TensorValue HLOBuilder::allGather(TensorValue part, DenseIntElementsAttr groups,
+                                  int64_t channel) {
+  auto attributes = getMeeting(groups, channel);
+  attributes.push_back(
+      builder.getNamedAttr("use_global_device_ids", builder.getUnitAttr()));
+  attributes.push_back(
+      builder.getNamedAttr("all_gather_dim", builder.getI64IntegerAttr(0)));
+  RankedTensorType type = part.getType();
+  return create("all_gather",
+                type.clone(type.getDimSize(0) * groups.getType().getDimSize(1)),
+                part, attributes);
+}
+
+TensorValue HLOBuilder::allToAll(TensorValue parts, DenseIntElementsAttr groups,
+                                 int64_t channel) {
+  auto attributes = getMeeting(groups, channel);
+  for (StringRef name : {"split_dimension", "concat_dimension"})
+    attributes.push_back(
+        builder.getNamedAttr(name, builder.getI64IntegerAttr(0)));
+  attributes.push_back(builder.getNamedAttr(
+      "split_count",
+      builder.getI64IntegerAttr(groups.getType().getDimSize(1))));
+  return create("all_to_all", parts.getType(), parts, attributes);
+}
+
+TensorValue HLOBuilder::broadcastFrom(TensorValue value,
+                                      DenseIntElementsAttr groups, int64_t root,
+                                      int64_t channel) {
+  SmallVector<int64_t> ranks(groups.getValues<int64_t>());
+  int64_t size = groups.getType().getDimSize(1);
+  // The first one of each group sends.
+  for (auto *group = ranks.begin(); group != ranks.end(); group += size)
+    std::rotate(group, group + root, group + size);
+  auto rotated = DenseIntElementsAttr::get(groups.getType(), ranks);
+  return create("collective_broadcast", value.getType(), value,
+                getMeeting(rotated, channel));
 }

@@ -105,7 +105,25 @@ public:
   TensorValue allReduce(TensorValue value, DenseIntElementsAttr groups,
                         int64_t channel);
 
+  /// Sums over the listed groups, of which each rank gets its part of a 1-D
+  /// tensor.
+  TensorValue reduceScatter(TensorValue value, DenseIntElementsAttr groups,
+                            int64_t channel);
+  /// The 1-D parts of all ranks of a group, one behind the other.
+  TensorValue allGather(TensorValue part, DenseIntElementsAttr groups,
+                        int64_t channel);
+  /// The parts that all ranks of a group have for this one. Each is one index of
+  /// the first dimension.
+  TensorValue allToAll(TensorValue parts, DenseIntElementsAttr groups,
+                       int64_t channel);
+  /// What the rank at place `root` of each group has.
+  TensorValue broadcastFrom(TensorValue value, DenseIntElementsAttr groups,
+                            int64_t root, int64_t channel);
+
 private:
+  /// What every collective has: a channel and groups of ranks.
+  SmallVector<NamedAttribute> getMeeting(DenseIntElementsAttr groups,
+                                         int64_t channel);
   /// Adds a block that combines two 0-D tensors to `op`.
   void addReducer(Operation *op, StringRef name, Type elementType);
 

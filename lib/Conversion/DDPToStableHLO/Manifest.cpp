@@ -50,6 +50,7 @@ private:
   void writeState(StateOp state);
   void writeInit(StateOp state);
   void writeBucket(BucketInfoOp bucket);
+  void writeScatter(const ScatterRecord &scatter);
 
   const Manifest &manifest;
   ModuleOp module;
@@ -112,6 +113,9 @@ void ManifestWriter::writeBucket(BucketInfoOp bucket) {
                         [&] { writeNames(bucket.getGradientsAttr()); });
     json.attribute("elements",
                    cast<BucketType>(bucket.getType()).getNumElements());
+    json.attribute(
+        "dtype",
+        getDtype(cast<BucketType>(bucket.getType()).getElementType()));
     json.attribute("wire_dtype", getDtype(bucket.getWireType()));
     json.attribute("wire_bytes", static_cast<int64_t>(bucket.getWireBytes()));
     const auto *found = manifest.compressions.find(bucket.getBucketName());
@@ -121,6 +125,17 @@ void ManifestWriter::writeBucket(BucketInfoOp bucket) {
       json.attribute("before", found->second.first);
       json.attribute("after", found->second.second);
     });
+  });
+}
+
+void ManifestWriter::writeScatter(const ScatterRecord &scatter) {
+  json.object([&] {
+    json.attribute("group", scatter.group);
+    json.attribute("elements", scatter.numElements);
+    json.attribute("dtype", getDtype(scatter.type));
+    json.attribute("wire_dtype", getDtype(scatter.wire));
+    json.attribute("wire_bytes", scatter.numElements *
+                                     scatter.wire.getIntOrFloatBitWidth() / 8);
   });
 }
 
@@ -155,6 +170,10 @@ void ManifestWriter::write() {
     json.attributeArray("buckets", [&] {
       for (BucketInfoOp bucket : manifest.buckets)
         writeBucket(bucket);
+    });
+    json.attributeArray("scatters", [&] {
+      for (const ScatterRecord &scatter : manifest.scatters)
+        writeScatter(scatter);
     });
   });
 }

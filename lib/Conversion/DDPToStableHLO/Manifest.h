@@ -22,12 +22,20 @@ struct StateArgument {
   unsigned argument, result;
 };
 
+/// A reduce-scatter, which is in no bucket.
+struct ScatterRecord {
+  StringRef group;
+  int64_t numElements;
+  Type type, wire;
+};
+
 struct Manifest {
   /// Ranks of the job, if known.
   std::optional<int64_t> numRanks;
   /// The states of each function, by its name.
   llvm::MapVector<StringRef, SmallVector<StateArgument>> functions;
   SmallVector<BucketInfoOp> buckets;
+  SmallVector<ScatterRecord> scatters;
   /// Elements before and after compression, by the bucket's name.
   llvm::MapVector<StringRef, std::pair<int64_t, int64_t>> compressions;
 };

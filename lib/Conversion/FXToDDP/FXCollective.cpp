@@ -11,6 +11,7 @@
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "llvm/ADT/STLExtras.h"
+#include "llvm/ADT/StringSwitch.h"
 
 using namespace mlir;
 using namespace mlir::ddp;
@@ -68,9 +69,22 @@ mlir::ddp::matchCollective(Operation *op, SymbolTableCollection &symbols) {
   return FXCollective{op, target, op->getAttrDictionary()};
 }
 
-bool FXCollective::isStart() const {
-  return target == "_c10d_functional.all_reduce" ||
-         target == "_c10d_functional.all_reduce_coalesced";
+std::optional<CollectiveKind> FXCollective::getKind() const {
+  StringRef name = target;
+  if (!name.consume_front("_c10d_functional."))
+    return std::nullopt;
+  return llvm::StringSwitch<std::optional<CollectiveKind>>(name)
+      .Cases({"all_reduce", "all_reduce_coalesced"}, CollectiveKind::AllReduce)
+      .Case("reduce_scatter_tensor", CollectiveKind::ReduceScatter)
+      .Case("all_gather_into_tensor", CollectiveKind::AllGather)
+      .Case("all_to_all_single", CollectiveKind::AllToAll)
+      .Case("broadcast", CollectiveKind::Broadcast)
+      .Default(std::nullopt);
+}
+
+bool FXCollective::isReduction() const {
+  return getKind() == CollectiveKind::AllReduce ||
+         getKind() == CollectiveKind::ReduceScatter;
 }
 
 bool FXCollective::isWait() const {
@@ -80,6 +94,12 @@ bool FXCollective::isWait() const {
 StringRef FXCollective::getString(StringRef name) const {
   auto string = arguments.getAs<StringAttr>(name);
   return string ? string.getValue() : StringRef();
+}
+
+std::optional<int64_t> FXCollective::getInteger(StringRef name) const {
+  auto integer = arguments.getAs<IntegerAttr>(name);
+  return integer ? std::optional(integer.getValue().getSExtValue())
+                 : std::nullopt;
 }
 
 InFlightDiagnostic FXCollective::emitError() const {

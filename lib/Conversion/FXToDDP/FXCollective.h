@@ -11,8 +11,7 @@
 #ifndef DDPHOOK_LIB_CONVERSION_FXTODDP_FXCOLLECTIVE_H
 #define DDPHOOK_LIB_CONVERSION_FXTODDP_FXCOLLECTIVE_H
 
-#include "mlir/IR/BuiltinAttributes.h"
-#include "mlir/IR/SymbolTable.h"
+#include "ddphook/Dialect/DDP/IR/DDP.h"
 
 namespace mlir::ddp {
 
@@ -25,10 +24,15 @@ struct FXCollective {
   /// The function that is called; null if `op` is the operator itself.
   Operation *callee = nullptr;
 
-  bool isStart() const;
+  /// What it starts; nothing if it is a wait or has no equivalent.
+  std::optional<CollectiveKind> getKind() const;
+  /// Whether it starts a reduction.
+  bool isReduction() const;
   bool isWait() const;
   /// Empty if it is no string.
   StringRef getString(StringRef name) const;
+  /// Nothing if it is no integer.
+  std::optional<int64_t> getInteger(StringRef name) const;
   /// Begins an error at `op`.
   InFlightDiagnostic emitError() const;
 };

@@ -8,8 +8,9 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "../Utils/Accumulators.h"
 #include "../Utils/LinalgMeans.h"
-#include "FXCollective.h"
+#include "FXExchange.h"
 #include "ddphook/Conversion/FXToDDP/FXToDDP.h"
 #include "ddphook/Dialect/DDP/IR/DDP.h"
 #include "ddphook/Dialect/DDP/IR/ElementTypes.h"
@@ -75,12 +76,19 @@ LogicalResult FXImporter::refuse(const FXCollective &collective,
 // What is imported
 //===----------------------------------------------------------------------===//
 
-/// Why `start` is no reduction that ddp has; empty if it is one.
+/// The number of ranks in `group`, if the module says so.
+static std::optional<int64_t> getSize(ProcessGroupOp group) {
+  if (ArrayAttr ranks = group.getRanksAttr())
+    return cast<DenseI64ArrayAttr>(ranks[0]).size();
+  return group.getSize();
+}
+
+/// Why `start` is no collective that ddp has; empty if it is one.
 std::string FXImporter::judge(const FXCollective &start) {
   std::string text;
   llvm::raw_string_ostream stream(text);
   StringRef kind = start.getString("reduce_op");
-  if (kind != "sum" && kind != "avg") {
+  if (start.isReduction() && kind != "sum" && kind != "avg") {
     stream << "expected reduce_op 'sum' or 'avg', but got ";
     Attribute given = start.arguments.get("reduce_op");
     if (!given)
@@ -92,8 +100,9 @@ std::string FXImporter::judge(const FXCollective &start) {
     return text;
   }
   Operation *op = start.op;
+  bool isAllReduce = start.getKind() == CollectiveKind::AllReduce;
   if (op->getNumOperands() == 0 || op->getNumRegions() != 0 ||
-      op->getOperandTypes() != op->getResultTypes())
+      (isAllReduce && op->getOperandTypes() != op->getResultTypes()))
     return "expected operands, and results of their types";
   for (Type type : op->getOperandTypes()) {
     auto tensor = dyn_cast<RankedTensorType>(type);
@@ -112,11 +121,16 @@ std::string FXImporter::judge(const FXCollective &start) {
            << parent->getName() << "'";
     return text;
   }
-  StringRef group = start.getString("group_name");
-  if (group.empty() || !symbols.lookupSymbolIn<ProcessGroupOp>(
-                           module, StringAttr::get(module.getContext(), group)))
-    stream << "expected a 'ddp.process_group' of the module, but got '" << group
+  StringRef name = start.getString("group_name");
+  ProcessGroupOp group;
+  if (!name.empty())
+    group = symbols.lookupSymbolIn<ProcessGroupOp>(
+        module, StringAttr::get(module.getContext(), name));
+  if (!group)
+    stream << "expected a 'ddp.process_group' of the module, but got '" << name
            << "'";
+  else if (!isAllReduce)
+    stream << judgeExchange(start, getSize(group));
   if (Attribute names = start.arguments.get("names")) {
     auto list = dyn_cast<ArrayAttr>(names);
     if (!list || list.size() != op->getNumOperands() ||
@@ -138,10 +152,10 @@ LogicalResult FXImporter::findCollectives() {
     if (collective.isWait())
       continue;
     std::string obstacle =
-        collective.isStart()
+        collective.getKind()
             ? judge(collective)
-            : "expected all-reduces only, for the runtime has no other "
-              "collectives";
+            : "expected all-reduces, reduce-scatters, all-gathers, all-to-alls "
+              "and broadcasts only";
     if (obstacle.empty())
       imported.insert(collective.op);
     else
@@ -224,7 +238,8 @@ LogicalResult FXImporter::checkRepeated(const FXCollective &start) const {
         continue;
       }
       const FXCollective &earlier = collectives[it->second];
-      if (!earlier.isWait() && !imported.contains(op))
+      if (!earlier.isWait() &&
+          (!earlier.isReduction() || !imported.contains(op)))
         break;
       value = op->getOperand(
           earlier.isWait() ? 0 : cast<OpResult>(value).getResultNumber());
@@ -246,11 +261,12 @@ LogicalResult FXImporter::checkRepeated(const FXCollective &start) const {
 // From PyTorch to ddp
 //===----------------------------------------------------------------------===//
 
-/// The number of ranks in `group`, if the module says so.
-static std::optional<int64_t> getSize(ProcessGroupOp group) {
-  if (ArrayAttr ranks = group.getRanksAttr())
-    return cast<DenseI64ArrayAttr>(ranks[0]).size();
-  return group.getSize();
+/// Lets the users of a start's waits have `value`.
+static void replaceWaits(OpResult started, Value value) {
+  for (Operation *wait : llvm::make_early_inc_range(started.getUsers())) {
+    wait->getResult(0).replaceAllUsesWith(value);
+    wait->erase();
+  }
 }
 
 void FXImporter::import(const FXCollective &start) {
@@ -258,6 +274,14 @@ void FXImporter::import(const FXCollective &start) {
   MLIRContext *context = module.getContext();
   auto group = symbols.lookupSymbolIn<ProcessGroupOp>(
       module, StringAttr::get(context, start.getString("group_name")));
+  if (start.getKind() != CollectiveKind::AllReduce) {
+    remark::passed(op->getLoc(), remark::RemarkOpts::name("Exchange").category(
+                                     "ddp-import-fx"))
+        << group.getSymName();
+    replaceWaits(op->getResult(0), buildExchange(start, group));
+    op->erase();
+    return;
+  }
   Reduction kind =
       start.getString("reduce_op") == "avg" ? Reduction::Mean : Reduction::Sum;
   auto names = start.arguments.getAs<ArrayAttr>("names");
@@ -271,11 +295,7 @@ void FXImporter::import(const FXCollective &start) {
       reduced.setHook(AllReduceHookAttr::get(context));
     if (names && !cast<StringAttr>(names[i]).empty())
       reduced->setAttr(DDPDialect::kNameAttrName, names[i]);
-    for (Operation *wait :
-         llvm::make_early_inc_range(op->getResult(i).getUsers())) {
-      wait->getResult(0).replaceAllUsesWith(reduced.getResult());
-      wait->erase();
-    }
+    replaceWaits(op->getResult(i), reduced.getResult());
   }
   // Only then are its operands' uses what they will be.
   op->erase();
@@ -314,7 +334,7 @@ LogicalResult FXImporter::run() {
     return failure();
   if (!options.allowRepeated)
     for (const FXCollective &collective : collectives)
-      if (imported.contains(collective.op))
+      if (imported.contains(collective.op) && collective.isReduction())
         ok &= succeeded(checkRepeated(collective));
   if (!ok)
     return failure();
@@ -335,7 +355,9 @@ struct ImportFXPass : public ddp::impl::DDPImportFXPassBase<ImportFXPass> {
     options.allowRepeated = allowRepeated;
     options.keepOthers = keepOthers;
     if (failed(FXImporter(getOperation(), options).run()))
-      signalPassFailure();
+      return signalPassFailure();
+    if (!keepAccumulators)
+      requestWideAccumulators(getOperation());
   }
 };
 } // namespace

@@ -74,8 +74,8 @@ static std::string findObstacle(Operation *op) {
   if (isa<mpi::CommWorldOp, mpi::RetvalCheckOp>(op))
     return "";
   if (!isa<mpi::AllReduceOp, mpi::InitOp, mpi::FinalizeOp>(op))
-    return "expected all-reduces only, for the runtime has no other "
-           "communication";
+    return "expected all-reduces only, since ddp has neither messages between "
+           "two ranks nor barriers";
   return isOnlyChecked(op) ? ""
                            : "expected its status to be used by "
                              "'mpi.retval_check' only";

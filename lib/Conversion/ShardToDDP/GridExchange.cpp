@@ -28,15 +28,55 @@ int64_t GridExchange::getNumParts() const {
 std::optional<GridExchange>
 mlir::ddp::matchExchange(Operation *op, SymbolTableCollection &symbols) {
   if (auto scatter = dyn_cast<shard::ReduceScatterOp>(op))
-    return GridExchange{op, shard::getGrid(scatter, symbols),
+    return GridExchange{op,
+                        CollectiveKind::ReduceScatter,
+                        shard::getGrid(scatter, symbols),
                         llvm::to_vector(scatter.getGridAxes()),
                         scatter.getScatterAxis().getSExtValue(),
                         scatter.getReduction()};
   if (auto gather = dyn_cast<shard::AllGatherOp>(op))
-    return GridExchange{op, shard::getGrid(gather, symbols),
+    return GridExchange{op,
+                        CollectiveKind::AllGather,
+                        shard::getGrid(gather, symbols),
                         llvm::to_vector(gather.getGridAxes()),
-                        gather.getGatherAxis().getSExtValue(), std::nullopt};
+                        gather.getGatherAxis().getSExtValue(),
+                        std::nullopt};
+  if (auto exchange = dyn_cast<shard::AllToAllOp>(op))
+    return GridExchange{op,
+                        CollectiveKind::AllToAll,
+                        shard::getGrid(exchange, symbols),
+                        llvm::to_vector(exchange.getGridAxes()),
+                        exchange.getSplitAxis().getSExtValue(),
+                        std::nullopt};
+  if (auto broadcast = dyn_cast<shard::BroadcastOp>(op))
+    return GridExchange{op,
+                        CollectiveKind::Broadcast,
+                        shard::getGrid(broadcast, symbols),
+                        llvm::to_vector(broadcast.getGridAxes()),
+                        /*dimension=*/0,
+                        std::nullopt};
   return std::nullopt;
+}
+
+/// The place in its group of the process that a broadcast comes from; -1 if
+/// that is not one that is known.
+static int64_t getRoot(const GridExchange &exchange) {
+  ArrayRef<int64_t> shape = shard::GridOp(exchange.grid).getShape();
+  ArrayRef<int64_t> indices =
+      cast<shard::BroadcastOp>(exchange.op).getRoot();
+  if (indices.size() != exchange.axes.size())
+    return -1;
+  int64_t root = 0;
+  for (auto [axis, index] : llvm::zip(exchange.axes, indices)) {
+    if (index < 0 || index >= shape[axis])
+      return -1;
+    root = root * shape[axis] + index;
+  }
+  return root;
+}
+
+static int64_t getConcatAxis(const GridExchange &exchange) {
+  return cast<shard::AllToAllOp>(exchange.op).getConcatAxis().getSExtValue();
 }
 
 /// Whether the larger type is the smaller one in so many parts.
@@ -51,6 +91,29 @@ static bool isInParts(RankedTensorType whole, RankedTensorType part,
     return false;
   shape[dimension] /= number;
   return part.getShape() == ArrayRef(shape);
+}
+
+/// True if the types are those of parts of a tensor.
+static bool hasFittingTypes(const GridExchange &exchange, RankedTensorType from,
+                            RankedTensorType to) {
+  int64_t number = exchange.getNumParts(), dimension = exchange.dimension;
+  switch (exchange.collective) {
+  case CollectiveKind::ReduceScatter:
+    return isInParts(from, to, dimension, number);
+  case CollectiveKind::AllGather:
+    return isInParts(to, from, dimension, number);
+  case CollectiveKind::AllToAll: {
+    if (dimension < 0 || dimension >= from.getRank())
+      return false;
+    SmallVector<int64_t> shape(from.getShape());
+    shape[dimension] /= number;
+    auto part = from.clone(shape);
+    return isInParts(from, part, dimension, number) &&
+           isInParts(to, part, getConcatAxis(exchange), number);
+  }
+  default:
+    return true;
+  }
 }
 
 std::string mlir::ddp::findObstacle(const GridExchange &exchange) {
@@ -77,8 +140,10 @@ std::string mlir::ddp::findObstacle(const GridExchange &exchange) {
   else if (!llvm::is_sorted(exchange.axes))
     stream << "expected the grid's axes in ascending order, in which a process "
               "group has its parts";
-  else if (!isInParts(exchange.kind ? from : to, exchange.kind ? to : from,
-                      exchange.dimension, exchange.getNumParts()))
+  else if (exchange.collective == CollectiveKind::Broadcast &&
+           getRoot(exchange) < 0)
+    stream << "expected a root of constant indices along the axes";
+  else if (!hasFittingTypes(exchange, from, to))
     stream << "expected " << exchange.getNumParts()
            << " equal parts along dimension " << exchange.dimension
            << ", but got '" << from << "' and '" << to << "'";
@@ -116,8 +181,66 @@ static Value transpose(OpBuilder &builder, Location loc, Value value,
       ->getResult(0);
 }
 
+/// The dimensions of a tensor in which one of another's is two.
+static SmallVector<ReassociationIndices> mergeAt(int64_t dimension,
+                                                 int64_t rank) {
+  SmallVector<ReassociationIndices> groups;
+  for (int64_t i = 0, next = 0; i < rank; ++i) {
+    groups.push_back({next++});
+    if (i == dimension)
+      groups.back().push_back(next++);
+  }
+  return groups;
+}
+
+/// Makes one dimension two, of which the first counts parts.
+static Value splitDimension(OpBuilder &builder, Location loc, Value value,
+                            int64_t dimension, int64_t numParts) {
+  auto type = cast<RankedTensorType>(value.getType());
+  SmallVector<int64_t> shape(type.getShape());
+  shape[dimension] /= numParts;
+  shape.insert(shape.begin() + dimension, numParts);
+  return tensor::ExpandShapeOp::create(
+      builder, loc, type.clone(shape), value,
+      mergeAt(dimension, type.getRank()));
+}
+
+/// Moves a dimension to another place.
+static Value moveDimension(OpBuilder &builder, Location loc, Value value,
+                           int64_t from, int64_t to) {
+  auto order = llvm::to_vector(
+      llvm::seq<int64_t>(cast<RankedTensorType>(value.getType()).getRank()));
+  order.erase(order.begin() + from);
+  order.insert(order.begin() + to, from);
+  return from == to ? value : transpose(builder, loc, value, order);
+}
+
+/// Brings the parts to the front, and those that come to their places.
+static Value buildAllToAll(OpBuilder &builder, const GridExchange &exchange,
+                           ProcessGroupOp group) {
+  Location loc = exchange.op->getLoc();
+  int64_t split = exchange.dimension, concat = getConcatAxis(exchange);
+  Value value = splitDimension(builder, loc, exchange.op->getOperand(0), split,
+                               exchange.getNumParts());
+  value = moveDimension(builder, loc, value, split, 0);
+  value = AllToAllOp::create(builder, loc, value.getType(), value,
+                             FlatSymbolRefAttr::get(group.getSymNameAttr()));
+  value = moveDimension(builder, loc, value, 0, concat);
+  auto to = cast<RankedTensorType>(exchange.op->getResult(0).getType());
+  return tensor::CollapseShapeOp::create(builder, loc, to, value,
+                                         mergeAt(concat, to.getRank()));
+}
+
 Value mlir::ddp::buildExchange(OpBuilder &builder, const GridExchange &exchange,
                                ProcessGroupOp group, Attribute hook) {
+  if (exchange.collective == CollectiveKind::AllToAll)
+    return buildAllToAll(builder, exchange, group);
+  if (exchange.collective == CollectiveKind::Broadcast)
+    return BroadcastOp::create(
+        builder, exchange.op->getLoc(), exchange.op->getResult(0).getType(),
+        exchange.op->getOperand(0),
+        builder.getI64IntegerAttr(getRoot(exchange)),
+        FlatSymbolRefAttr::get(group.getSymNameAttr()));
   Location loc = exchange.op->getLoc();
   Value input = exchange.op->getOperand(0);
   auto from = cast<RankedTensorType>(input.getType());

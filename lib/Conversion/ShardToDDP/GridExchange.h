@@ -22,13 +22,14 @@
 namespace mlir::ddp {
 
 struct GridExchange {
-  /// A shard.reduce_scatter or a shard.all_gather.
+  /// A shard.reduce_scatter, all_gather, all_to_all or broadcast.
   Operation *op;
+  CollectiveKind collective;
   shard::GridOp grid;
   /// As the operation has them: the last one counts first.
   SmallVector<int16_t> axes;
   /// The dimension that is split.
-  int64_t dimension;
+  int64_t dimension = 0;
   /// Of a reduce-scatter.
   std::optional<shard::ReductionKind> kind;
 

@@ -290,7 +290,8 @@ static StringRef getRemedy(Operation *op) {
     return "expected a program that does not need the process's index, which "
            "compiled code does not know; sums that are split have to begin "
            "with zeros";
-  return "expected all-reduces, reduce-scatters and all-gathers only";
+  return "expected all-reduces, reduce-scatters, all-gathers, all-to-alls and "
+         "broadcasts only";
 }
 
 /// Reports `op`, or leaves it to another pass.

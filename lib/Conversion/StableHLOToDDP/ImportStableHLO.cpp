@@ -8,7 +8,9 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "../Utils/Accumulators.h"
 #include "Channels.h"
+#include "Exchanges.h"
 #include "Localize.h"
 #include "Means.h"
 #include "ReplicaGroups.h"
@@ -56,12 +58,14 @@ private:
   LogicalResult checkRepeated(const Sum &sum) const;
   bool isGradient(Value value, ArrayAttr groups) const;
   void import(const Sum &sum);
+  void import(const Exchange &exchange);
 
   ModuleOp module;
   const DDPImportStableHLOPassOptions &options;
   Meshes meshes;
   ReplicaGroups groups;
   std::vector<Sum> sums;
+  std::vector<Exchange> exchanges;
   /// The places in `sums` of their operations.
   DenseMap<Operation *, size_t> numbers;
   std::vector<AllReduceOp> imported;
@@ -74,7 +78,11 @@ LogicalResult StableHLOImporter::checkOptions() const {
                       [&](const Mesh &mesh) { return mesh.find(name); }))
       return ModuleOp(module).emitError()
              << "expected gradient-axes to be axes of a mesh, but got '" << name
-             << "'";
+             << "'"
+             << (meshes.getAll().empty()
+                     ? "; the module has none, as 'sdy-drop-sharding-and-mesh' "
+                       "leaves it"
+                     : "");
   return success();
 }
 
@@ -150,14 +158,19 @@ static StringRef getRemedy(Operation *op) {
       isNamed(op, "stablehlo.replica_id"))
     return "expected a program that does not need the rank's number, which "
            "compiled code does not know";
-  return "expected all-reduces only, for the runtime has no other collectives";
+  StringRef name = op->getName().getStringRef();
+  if (name.ends_with("_start") || name.ends_with("_done"))
+    return "expected the collective as one operation, not its start and its "
+           "end; ddp-overlap parts them";
+  return "expected all-reduces, reduce-scatters, all-gathers, all-to-alls and "
+         "broadcasts only";
 }
 
 /// Reports `op`, or leaves it to somebody else.
 LogicalResult StableHLOImporter::refuse(Operation *op,
                                         const Twine &reason) const {
   if (!options.keepOthers)
-    return op->emitOpError() << reason;
+    return op->emitOpError() << reason << "; keep-others leaves it as it is";
   remark::missed(op->getLoc(), remark::RemarkOpts::name("Kept").category(
                                    "ddp-import-stablehlo"))
       << (op->getName().getStringRef() + ": " + reason).str();
@@ -167,6 +180,17 @@ LogicalResult StableHLOImporter::refuse(Operation *op,
 LogicalResult StableHLOImporter::findSums() {
   bool ok = true;
   module.walk([&](Operation *op) {
+    if (std::optional<CollectiveKind> kind = getExchangeKind(op)) {
+      Exchange exchange{op, *kind, {}};
+      std::string obstacle = judgeChannel(op);
+      if (obstacle.empty())
+        obstacle = readExchange(exchange, groups);
+      if (obstacle.empty())
+        exchanges.push_back(exchange);
+      else
+        ok &= succeeded(refuse(op, obstacle));
+      return;
+    }
     if (!isNamed(op, "stablehlo.all_reduce")) {
       if (isCollective(op))
         ok &= succeeded(refuse(op, getRemedy(op)));
@@ -289,6 +313,20 @@ void StableHLOImporter::import(const Sum &sum) {
   llvm::append_range(imported, members);
 }
 
+void StableHLOImporter::import(const Exchange &exchange) {
+  Operation *op = exchange.op;
+  ProcessGroupOp group = groups.get(exchange.groups, module.getLoc());
+  bool isExact = exchange.kind == CollectiveKind::ReduceScatter &&
+                 !isGradient(op->getOperand(0), exchange.groups);
+  remark::passed(
+      op->getLoc(),
+      remark::RemarkOpts::name("Exchange").category("ddp-import-stablehlo"))
+      << group.getSymName() << remark::metric("exact", isExact);
+  importExchange(exchange, group,
+                 isExact ? AllReduceHookAttr::get(module.getContext())
+                         : Attribute());
+}
+
 LogicalResult StableHLOImporter::run() {
   bool ok = succeeded(checkOptions());
   // Inlining makes several collectives of one.
@@ -309,10 +347,12 @@ LogicalResult StableHLOImporter::run() {
         sum.statistics.set(result.getResultNumber());
   for (Sum &sum : sums)
     for (OpResult result : sum.op->getResults())
-      if (statistics.isAverage(result))
+      if (statistics.isAverage(result) || statistics.isMetric(result))
         sum.statistics.set(result.getResultNumber());
   for (const Sum &sum : sums)
     import(sum);
+  for (const Exchange &exchange : exchanges)
+    import(exchange);
   ResultNames names(module, flow);
   for (AllReduceOp reduction : imported)
     names.name(reduction);
@@ -330,7 +370,9 @@ struct ImportStableHLOPass
     options.allowRepeated = allowRepeated;
     options.keepOthers = keepOthers;
     if (failed(StableHLOImporter(getOperation(), options).run()))
-      signalPassFailure();
+      return signalPassFailure();
+    if (!keepAccumulators)
+      requestWideAccumulators(getOperation());
   }
 };
 } // namespace

@@ -264,10 +264,12 @@ LogicalResult Localizer::checkUses(Value value) const {
   Operation *owner = value.getDefiningOp();
   bool isArgument = llvm::is_contained(function.getArguments(), value);
   if (!isArgument && !(owner && isNamed(owner, kManualComputation)))
-    return emitError(value.getLoc())
+    return (owner ? owner : value.getParentBlock()->getParentOp())
+               ->emitOpError()
            << "expected what is split to be an argument of the function or the "
               "result of a '"
-           << kManualComputation << "'";
+           << kManualComputation
+           << "'; in JAX, 'shard_map' has to be around the loop or branch";
   const auto &[part, sharding] = parts.find(value)->second;
   for (Operation *user : value.getUsers()) {
     if (constraints.contains(user)) {
@@ -460,7 +462,17 @@ static LogicalResult dropSharding(Operation *op, Attribute attribute,
   return success();
 }
 
-/// Gives the attributes of an argument or a result without its sharding.
+/// The names of attributes of Shardy's, such as an operation's rule for
+/// sharding, which mean nothing once nothing is split.
+static SmallVector<StringAttr> findNamesOfShardy(ArrayRef<NamedAttribute> all) {
+  SmallVector<StringAttr> names;
+  for (NamedAttribute attribute : all)
+    if (attribute.getName().strref().starts_with("sdy."))
+      names.push_back(attribute.getName());
+  return names;
+}
+
+/// Returns the attributes of an argument or a result without those of Shardy.
 static FailureOr<DictionaryAttr> dropSharding(func::FuncOp function,
                                               StringRef what,
                                               DictionaryAttr attributes,
@@ -471,6 +483,8 @@ static FailureOr<DictionaryAttr> dropSharding(func::FuncOp function,
   if (failed(dropSharding(function, list.get(kSharding), meshes,
                           [&] { list.erase(kSharding); })))
     return failure();
+  for (StringAttr name : findNamesOfShardy(list))
+    list.erase(name);
   return list.getDictionary(function.getContext());
 }
 
@@ -505,6 +519,9 @@ static LogicalResult dropRest(ModuleOp module, const Meshes &meshes) {
     if (failed(dropSharding(op, op->getDiscardableAttr(kSharding), meshes,
                             [&] { op->removeDiscardableAttr(kSharding); })))
       return WalkResult::interrupt();
+    for (StringAttr name :
+         findNamesOfShardy(op->getDiscardableAttrDictionary().getValue()))
+      op->removeDiscardableAttr(name);
     if (saysSplit(op->getDiscardableAttrDictionary()) || isShardingCall(op)) {
       (void)refuseSplit(op, "a sharding of XLA's");
       return WalkResult::interrupt();

@@ -8,6 +8,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "ReplicaGroups.h"
+#include "Channels.h"
 #include "StableHLO.h"
 
 #include "llvm/ADT/bit.h"
@@ -56,13 +57,22 @@ std::string ReplicaGroups::readDense(DenseIntElementsAttr elements,
   return "";
 }
 
-std::string ReplicaGroups::read(Operation *collective,
-                                ArrayAttr &attribute) const {
+std::string ReplicaGroups::read(Operation *collective, ArrayAttr &attribute,
+                                RankLists *asListed) const {
   Attribute given = collective->getAttr("replica_groups");
   Attribute global = collective->getAttr("use_global_device_ids");
   if (global && !isa<UnitAttr>(global))
     return "expected use_global_device_ids without a value" + describe(global);
-  if (!global && numPartitions.value_or(1) != 1)
+  // Where nothing says what is numbered, a channel says that it is partitions.
+  bool isOfPartitions = false;
+  if (isNamed(collective, "stablehlo.all_to_all") ||
+      isNamed(collective, "stablehlo.collective_broadcast"))
+    if (Attribute handle = collective->getAttr("channel_handle")) {
+      std::optional<Channel> channel = Channel::parse(handle);
+      isOfPartitions =
+          channel && channel->handle > 0 && numReplicas.value_or(1) == 1;
+    }
+  if (!global && !isOfPartitions && numPartitions.value_or(1) != 1)
     return "expected use_global_device_ids in a program of " +
            std::to_string(*numPartitions) + " partitions";
 
@@ -92,6 +102,8 @@ std::string ReplicaGroups::read(Operation *collective,
   // No groups are one of all replicas.
   if (lists.empty() && !global && numRanks)
     lists.emplace_back(llvm::to_vector(llvm::seq<int64_t>(0, *numRanks)));
+  if (asListed)
+    *asListed = lists;
   SmallVector<int64_t> all;
   for (SmallVector<int64_t> &list : lists) {
     llvm::sort(list);

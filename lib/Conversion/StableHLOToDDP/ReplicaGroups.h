@@ -22,9 +22,10 @@ class ReplicaGroups {
 public:
   ReplicaGroups(ModuleOp module, const Meshes &meshes);
 
-  /// Gives the lists of ranks of `collective`. Returns why ddp has no such
-  /// groups; an empty text if it has.
-  std::string read(Operation *collective, ArrayAttr &lists) const;
+  /// Gives the lists of ranks of `collective`, and in `asListed` each in its
+  /// own order. Returns why ddp has no such groups; an empty text if it has.
+  std::string read(Operation *collective, ArrayAttr &lists,
+                   RankLists *asListed = nullptr) const;
 
   /// The names of the axes of a mesh over which these groups reduce; empty if
   /// no mesh of the module has them.

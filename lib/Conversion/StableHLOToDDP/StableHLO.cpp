@@ -56,6 +56,9 @@ bool mlir::ddp::isCollective(Operation *op) {
   StringRef name = op->getName().getStringRef();
   if (!name.consume_front("stablehlo.") && !name.consume_front("mhlo."))
     return false;
+  // In flight they are two operations.
+  if (!name.consume_back("_start"))
+    name.consume_back("_done");
   return llvm::StringSwitch<bool>(name)
       .Cases({"all_gather", "all_reduce", "all_to_all", "collective_broadcast",
               "collective_permute", "cross-replica-sum", "reduce_scatter"},

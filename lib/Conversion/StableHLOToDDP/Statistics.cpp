@@ -111,6 +111,14 @@ bool Statistics::moves(Operation *op, Value gradient, int64_t size) {
          });
 }
 
+/// Returns true if `op` computes from `value` and from a parameter or a state,
+/// of whatever size.
+bool Statistics::meetsParameter(Operation *op, Value value) {
+  return llvm::any_of(op->getOperands(), [&](Value other) {
+    return other != value && isParameter(other, getSize(other), /*depth=*/0);
+  });
+}
+
 bool Statistics::contains(Value value) {
   // An optimizer takes a gradient through fewer values, and a statistic is used
   // sooner.
@@ -121,7 +129,7 @@ bool Statistics::contains(Value value) {
   // As many elements as a parameter has that a value may move.
   llvm::DenseMap<Value, int64_t> sizes{{value, getSize(value)}};
   places.insert({value, 0});
-  bool isMove = false;
+  bool isMove = false, isUsed = false;
   for (unsigned i = 0; i < places.size() && i < maxPlaces; ++i) {
     const ValueFlow::Place place = places[i];
     const bool isDirect = direct.contains(place.first);
@@ -149,6 +157,7 @@ bool Statistics::contains(Value value) {
         isMove = true;
         continue;
       }
+      isUsed = isUsed || meetsParameter(user, place.first);
       // What is reduced over another axis as well is the same gradient.
       const bool isNextDirect =
           isDirect && (isReduction || getOnlySource(user) == place.first);
@@ -161,6 +170,8 @@ bool Statistics::contains(Value value) {
     }
   }
   hasGradients |= isMove;
+  if (isMove || isUsed || places.size() >= maxPlaces)
+    used.insert(value);
   return false;
 }
 
@@ -258,6 +269,10 @@ bool Statistics::isOnlyReturned(Value value) {
     }
   }
   return true;
+}
+
+bool Statistics::isMetric(OpResult value) const {
+  return hasGradients && !used.contains(value);
 }
 
 bool Statistics::isAverage(OpResult value) {

@@ -14,6 +14,9 @@
 // gradients may look the same, if weight decay is in them; so this is believed
 // only of a program that also moves parameters by reduced gradients.
 //
+// In such a program, what meets no parameter or state at all is no gradient
+// either: a metric, such as a confusion matrix, which the step only returns.
+//
 //===----------------------------------------------------------------------===//
 
 #ifndef DDPHOOK_LIB_CONVERSION_STABLEHLOTODDP_STATISTICS_H
@@ -35,7 +38,12 @@ public:
   /// program, is an average of states.
   bool isAverage(OpResult value);
 
+  /// Returns true if `value`, of which `contains` was asked as of all others of
+  /// its program, reaches no parameter.
+  bool isMetric(OpResult value) const;
+
 private:
+  bool meetsParameter(Operation *op, Value value);
   bool isMovedState(Value value);
   bool isOnlyReturned(Value value);
   bool isParameter(Value value, int64_t size, unsigned depth);
@@ -47,6 +55,8 @@ private:
   llvm::DenseMap<Value, bool> parameters;
   /// The same of arguments of functions, whether a step gives new values.
   llvm::DenseMap<Value, bool> trained;
+  /// Reductions that may move parameters, in ways that are not all understood.
+  llvm::DenseSet<Value> used;
   /// Whether the program has reductions that move parameters.
   bool hasGradients = false;
 };

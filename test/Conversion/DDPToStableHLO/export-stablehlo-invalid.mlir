@@ -244,8 +244,8 @@ func.func @codes(%b: tensor<8xf32>) -> tensor<8xf32> {
 
 ddp.process_group @dp size 2
 func.func @parts(%b: tensor<8xf32>) -> tensor<4xf32> {
-  // expected-error @below {{'ddp.reduce_scatter' op has no form in StableHLO}}
-  %0 = ddp.reduce_scatter mean %b on @dp : tensor<8xf32> -> tensor<4xf32>
+  // expected-error @below {{'ddp.reduce_scatter' op has no form in StableHLO with the wire type '!ddp.encoded<i8, 256>', whose sums StableHLO has no operation for}}
+  %0 = ddp.reduce_scatter mean %b on @dp wire !ddp.encoded<i8, 256> : tensor<8xf32> -> tensor<4xf32>
   return %0 : tensor<4xf32>
 }
 

@@ -76,6 +76,7 @@
 // CHECK-NEXT: "w"
 // CHECK-NEXT: ],
 // CHECK-NEXT: "elements": 512,
+// CHECK-NEXT: "dtype": "float32",
 // CHECK-NEXT: "wire_dtype": "float32",
 // CHECK-NEXT: "wire_bytes": 192,
 // CHECK-NEXT: "compression": {

@@ -20,10 +20,16 @@ func.func @starts(%g: tensor<4xf32>, %n: tensor<4xi32>, %d: tensor<?xf32>) {
   %6 = "torch._c10d_functional.all_reduce"(%g) {reduce_op = "sum", group_name = "starts"} : (tensor<4xf32>) -> tensor<4xf32>
   // expected-error@+1 {{expected names to be a string for each operand}}
   %7 = "torch._c10d_functional.all_reduce"(%g) {reduce_op = "sum", group_name = "0", names = ["a", "b"]} : (tensor<4xf32>) -> tensor<4xf32>
-  // expected-error@+1 {{'_c10d_functional.all_gather_into_tensor' expected all-reduces only, for the runtime has no other collectives}}
-  %8 = "torch._c10d_functional.all_gather_into_tensor"(%g) {group_size = 2, group_name = "0"} : (tensor<4xf32>) -> tensor<8xf32>
+  // expected-error@+1 {{'_c10d_functional.all_gather_into_tensor' expected equal parts of a tensor, one for each rank}}
+  %8 = "torch._c10d_functional.all_gather_into_tensor"(%g) {group_size = 2, group_name = "0"} : (tensor<4xf32>) -> tensor<12xf32>
+  // expected-error@+1 {{'_c10d_functional.all_to_all_single' expected equal parts of a tensor, one for each rank}}
+  %a = "torch._c10d_functional.all_to_all_single"(%g) {output_split_sizes = [1, 3], input_split_sizes = [3, 1], group_name = "0"} : (tensor<4xf32>) -> tensor<4xf32>
+  // expected-error@+1 {{'_c10d_functional.broadcast' expected src to be a rank of the group}}
+  %b = "torch._c10d_functional.broadcast"(%g) {src = 2, group_name = "0"} : (tensor<4xf32>) -> tensor<4xf32>
+  // expected-error@+1 {{'_c10d_functional.reduce_scatter_tensor' expected reduce_op 'sum' or 'avg', but got 'max'}}
+  %c = "torch._c10d_functional.reduce_scatter_tensor"(%g) {reduce_op = "max", group_size = 2, group_name = "0"} : (tensor<4xf32>) -> tensor<2xf32>
   // Writes to its operand.
-  // expected-error@+1 {{'_c10d_functional.all_reduce_' expected all-reduces only}}
+  // expected-error@+1 {{'_c10d_functional.all_reduce_' expected all-reduces, reduce-scatters, all-gathers, all-to-alls and broadcasts only}}
   %9 = "torch._c10d_functional.all_reduce_"(%g) {reduce_op = "sum", group_name = "0"} : (tensor<4xf32>) -> tensor<4xf32>
   return
 }

@@ -46,7 +46,7 @@ func.func @communicators(%g: memref<4xf32>, %c: !mpi.comm, %i: i32) -> i32 {
 func.func @others(%g: memref<4xf32>, %i: i32) -> !mpi.retval {
   %world = mpi.comm_world : !mpi.comm
   // CHECK: mpi.send
-  // expected-error@+1 {{'mpi.send' op expected all-reduces only, for the runtime has no other communication}}
+  // expected-error@+1 {{'mpi.send' op expected all-reduces only, since ddp has neither messages between two ranks nor barriers}}
   mpi.send(%g, %i, %i, %world) : memref<4xf32>, i32, i32
   // CHECK: mpi.barrier
   // expected-error@+1 {{'mpi.barrier' op expected all-reduces only}}

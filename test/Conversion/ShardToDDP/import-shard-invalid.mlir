@@ -117,14 +117,18 @@ func.func @repeated_later(%a: tensor<4x4xf32>) -> tensor<16xf32> {
 // -----
 
 shard.grid @g(shape = 2)
-func.func @other_collectives(%a: tensor<4xf32>) -> (tensor<2xf32>, tensor<4xf32>) {
-  // expected-error @below {{'shard.all_slice' op expected all-reduces, reduce-scatters and all-gathers only}}
+func.func @other_collectives(%a: tensor<4xf32>, %b: tensor<3xf32>, %i: index)
+    -> (tensor<2xf32>, tensor<4xf32>, tensor<3xf32>) {
+  // expected-error @below {{'shard.all_slice' op expected all-reduces, reduce-scatters, all-gathers, all-to-alls and broadcasts only}}
   %0 = shard.all_slice %a on @g grid_axes = [0] slice_axis = 0
       : tensor<4xf32> -> tensor<2xf32>
-  // expected-error @below {{'shard.broadcast' op expected all-reduces, reduce-scatters and all-gathers only}}
-  %1 = shard.broadcast %a on @g grid_axes = [0] root = [0]
-      : (tensor<4xf32>) -> tensor<4xf32>
-  return %0, %1 : tensor<2xf32>, tensor<4xf32>
+  // expected-error @below {{'shard.broadcast' op expected a root of constant indices along the axes}}
+  %1 = shard.broadcast %a on @g grid_axes = [0] root = [%i]
+      : (tensor<4xf32>, index) -> tensor<4xf32>
+  // expected-error @below {{'shard.all_to_all' op expected 2 equal parts along dimension 0, but got 'tensor<3xf32>' and 'tensor<3xf32>'}}
+  %2 = shard.all_to_all %b on @g grid_axes = [0] split_axis = 0 concat_axis = 0
+      : tensor<3xf32> -> tensor<3xf32>
+  return %0, %1, %2 : tensor<2xf32>, tensor<4xf32>, tensor<3xf32>
 }
 
 // -----

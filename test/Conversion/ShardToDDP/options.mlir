@@ -35,7 +35,7 @@ func.func @others(%a: tensor<4xi32>, %b: tensor<4xf32>)
   // CHECK-NEXT: shard.all_reduce %{{.+}} on @g grid_axes = [0] reduction = {{ *}}max
   %1 = shard.all_reduce %b on @g grid_axes = [0] reduction = max
       : tensor<4xf32> -> tensor<4xf32>
-  // CHECK-NEXT: shard.broadcast
+  // CHECK-NEXT: ddp.broadcast %{{.+}} from 0 on @g_0
   %2 = shard.broadcast %b on @g grid_axes = [0] root = [0]
       : (tensor<4xf32>) -> tensor<4xf32>
   // CHECK-NEXT: shard.process_linear_index
@@ -46,4 +46,4 @@ func.func @others(%a: tensor<4xi32>, %b: tensor<4xf32>)
 // REMARKS-DAG: [Passed] Reduction | Category:ddp-import-shard | Remark=g_0, exact=false
 // REMARKS-DAG: [Passed] Reduction | Category:ddp-import-shard | Remark=g_1, exact=true
 // REMARKS-DAG: [Missed] Kept | Category:ddp-import-shard | Remark="shard.all_reduce: expected the reduction sum or average, but got max"
-// REMARKS-DAG: [Missed] Kept | Category:ddp-import-shard | Remark="shard.broadcast: expected all-reduces, reduce-scatters and all-gathers only"
+// REMARKS-DAG: [Passed] Exchange | Category:ddp-import-shard | Remark=g_0, exact=false

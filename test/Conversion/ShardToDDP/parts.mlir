@@ -57,3 +57,25 @@ func.func @other(%a: tensor<4x6x2xf32>) -> (tensor<4x3x2xf32>, tensor<4x3x4xf32>
       : tensor<4x3x2xf32> -> tensor<4x3x4xf32>
   return %0, %1 : tensor<4x3x2xf32>, tensor<4x3x4xf32>
 }
+
+// -----
+
+// All-to-alls and broadcasts. Parts come to the front, and those that come back to the
+// dimension that they are put together along.
+
+// CHECK-LABEL: func.func @every(
+// CHECK-SAME:      %[[A:.+]]: tensor<3x4xf32>
+// CHECK-NEXT:    %[[E:.+]] = tensor.expand_shape %[[A]] {{\[}}[0], [1, 2]] output_shape [3, 2, 2]
+// CHECK:         %[[T:.+]] = linalg.transpose ins(%[[E]] : tensor<3x2x2xf32>) outs(%{{.+}} : tensor<2x3x2xf32>) permutation = [1, 0, 2]
+// CHECK-NEXT:    %[[X:.+]] = ddp.all_to_all %[[T]] on @g_1 : tensor<2x3x2xf32>
+// CHECK-NEXT:    %[[C:.+]] = tensor.collapse_shape %[[X]] {{\[}}[0, 1], [2]]
+// CHECK-NEXT:    %[[B:.+]] = ddp.broadcast %[[A]] from 5 on @g_0_1 : tensor<3x4xf32>
+// CHECK-NEXT:    return %[[C]], %[[B]]
+shard.grid @g(shape = 3x2)
+func.func @every(%a: tensor<3x4xf32>) -> (tensor<6x2xf32>, tensor<3x4xf32>) {
+  %0 = shard.all_to_all %a on @g grid_axes = [1] split_axis = 1 concat_axis = 0
+      : tensor<3x4xf32> -> tensor<6x2xf32>
+  %1 = shard.broadcast %a on @g grid_axes = [0, 1] root = [2, 1]
+      : (tensor<3x4xf32>) -> tensor<3x4xf32>
+  return %0, %1 : tensor<6x2xf32>, tensor<3x4xf32>
+}

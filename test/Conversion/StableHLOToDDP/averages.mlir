@@ -89,11 +89,11 @@ func.func @momentum(%w: tensor<3xf32>, %m: tensor<3xf32>, %total: tensor<3xf32>,
 // -----
 
 // With a rate that comes in, a choice in a function that others call as well, and a bound.
-// What goes through the same function and has nothing added is no average.
+// What goes through the same function and meets no parameter is a metric.
 // CHECK-LABEL: func.func @chosen(
 // CHECK: ddp.all_reduce sum %{{.+}} on @replicas {ddp.name = "w"} : tensor<3xf32>
 // CHECK: ddp.all_reduce sum %{{.+}} on @replicas {ddp.hook = #ddp.allreduce, ddp.name = "running"} : tensor<3xf32>
-// CHECK: ddp.all_reduce sum %{{.+}} on @replicas {ddp.name = "other"} : tensor<3xf32>
+// CHECK: ddp.all_reduce sum %{{.+}} on @replicas {ddp.hook = #ddp.allreduce, ddp.name = "other"} : tensor<3xf32>
 func.func @chosen(%w: tensor<3xf32>, %running: tensor<3xf32>, %x: tensor<3xf32>, %rate: tensor<f32>, %is_first: tensor<i1>)
     -> (tensor<3xf32> {jax.result_info = "result['w']"},
         tensor<3xf32> {jax.result_info = "result['running']"},

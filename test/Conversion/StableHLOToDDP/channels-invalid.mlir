@@ -25,8 +25,7 @@ func.func @f(%a: tensor<4xf32>) {
 // Of another kind.
 
 func.func @f(%a: tensor<4xf32>) {
-  // expected-note @+2 {{this 'stablehlo.all_gather' has the channel, too}}
-  // expected-error @+1 {{'stablehlo.all_gather' op expected all-reduces only}}
+  // expected-note @+1 {{this 'stablehlo.all_gather' has the channel, too}}
   %0 = "stablehlo.all_gather"(%a) <{all_gather_dim = 0 : i64, channel_handle = #stablehlo.channel_handle<handle = 2, type = 1>, replica_groups = dense<[[0, 1]]> : tensor<1x2xi64>, use_global_device_ids}> : (tensor<4xf32>) -> tensor<8xf32>
   // expected-error @+1 {{op expected collectives of one kind and over the same groups on channel 2;}}
   %1 = "stablehlo.all_reduce"(%a) <{channel_handle = #stablehlo.channel_handle<handle = 2, type = 1>, replica_groups = dense<[[0, 1]]> : tensor<1x2xi64>, use_global_device_ids}> ({

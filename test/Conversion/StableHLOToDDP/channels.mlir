@@ -24,7 +24,7 @@ func.func @jax(%a: tensor<4xf32>) -> (tensor<4xf32>, tensor<4xf32>, tensor<8xf32
     %s = "stablehlo.add"(%x, %y) : (tensor<f32>, tensor<f32>) -> tensor<f32>
     "stablehlo.return"(%s) : (tensor<f32>) -> ()
   }) : (tensor<4xf32>) -> tensor<4xf32>
-  // CHECK-NEXT: "stablehlo.all_gather"
+  // CHECK-NEXT: ddp.all_gather %{{.+}} on @replicas
   %2 = "stablehlo.all_gather"(%a) <{all_gather_dim = 0 : i64, channel_handle = #stablehlo.channel_handle<handle = 1, type = 1>, replica_groups = dense<[[0, 1], [2, 3]]> : tensor<2x2xi64>, use_global_device_ids}> : (tensor<4xf32>) -> tensor<8xf32>
   return %0, %1, %2 : tensor<4xf32>, tensor<4xf32>, tensor<8xf32>
 }

@@ -514,8 +514,12 @@ func.func @f(%a: tensor<4xf32>) {
 // -----
 
 func.func @f(%a: tensor<4xf32>) {
-  // expected-error @+1 {{'stablehlo.all_gather' op expected all-reduces only, for the runtime has no other collectives}}
-  %0 = "stablehlo.all_gather"(%a) : (tensor<4xf32>) -> tensor<8xf32>
+  // expected-error @+1 {{'stablehlo.collective_permute' op expected all-reduces, reduce-scatters, all-gathers, all-to-alls and broadcasts only; keep-others leaves it as it is}}
+  %0 = "stablehlo.collective_permute"(%a) : (tensor<4xf32>) -> tensor<4xf32>
+  // expected-error @+1 {{'stablehlo.all_reduce_start' op expected the collective as one operation, not its start and its end; ddp-overlap parts them}}
+  %s = "stablehlo.all_reduce_start"(%a) : (tensor<4xf32>) -> tensor<4xf32>
+  // expected-error @+1 {{'stablehlo.all_reduce_done' op expected the collective as one operation}}
+  %d = "stablehlo.all_reduce_done"(%s) : (tensor<4xf32>) -> tensor<4xf32>
   // expected-error @+1 {{'stablehlo.partition_id' op expected a program that does not need the rank's number, which compiled code does not know}}
   %1 = "stablehlo.partition_id"() : () -> tensor<ui32>
   // expected-error @+1 {{'mhlo.all_reduce' op expected StableHLO in place of MHLO}}
@@ -1051,5 +1055,25 @@ func.func @f(%a: tensor<4xf32>) {
   ^bb0(%p: tensor<2xf32>):
     "sdy.return"() : () -> ()
   }) : (tensor<4xf32>) -> ()
+  return
+}
+
+// -----
+
+func.func @parts(%a: tensor<4xf32>, %i: tensor<4xi32>) {
+  // expected-error @+1 {{'stablehlo.all_gather' op expected the ranks of a group in ascending order, in which they have their parts}}
+  %0 = "stablehlo.all_gather"(%a) <{all_gather_dim = 0 : i64, replica_groups = dense<[[1, 0]]> : tensor<1x2xi64>}> : (tensor<4xf32>) -> tensor<8xf32>
+  // expected-error @+1 {{'stablehlo.all_gather' op expected equal parts of a tensor, one for each rank of a group}}
+  %1 = "stablehlo.all_gather"(%a) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1]]> : tensor<1x2xi64>}> : (tensor<4xf32>) -> tensor<12xf32>
+  // expected-error @+1 {{'stablehlo.collective_broadcast' op expected the rank of the same place in each group to send}}
+  %2 = "stablehlo.collective_broadcast"(%a) <{replica_groups = dense<[[1, 0], [2, 3]]> : tensor<2x2xi64>}> : (tensor<4xf32>) -> tensor<4xf32>
+  // expected-error @+1 {{'stablehlo.all_gather' op expected statically shaped tensors of f16, bf16, f32 or f64, but got 'tensor<4xi32>'}}
+  %3 = "stablehlo.all_gather"(%i) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1]]> : tensor<1x2xi64>}> : (tensor<4xi32>) -> tensor<8xi32>
+  // expected-error @+1 {{'stablehlo.reduce_scatter' op expected a sum}}
+  %4 = "stablehlo.reduce_scatter"(%a) <{replica_groups = dense<[[0, 1]]> : tensor<1x2xi64>, scatter_dimension = 0 : i64}> ({
+  ^bb0(%x: tensor<f32>, %y: tensor<f32>):
+    %s = "stablehlo.maximum"(%x, %y) : (tensor<f32>, tensor<f32>) -> tensor<f32>
+    "stablehlo.return"(%s) : (tensor<f32>) -> ()
+  }) : (tensor<4xf32>) -> tensor<2xf32>
   return
 }

@@ -7,8 +7,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-include "ddphook/Dialect/DDP/IR/DDPInterfaces.td"
-include "mlir/IR/AttrTypeBase.td"
+include "ddphook/Dialect/DDP/IR/DDPHookBase.td"
 
 def My_Dialect : Dialect {
   let name = "my";
@@ -17,8 +16,6 @@ def My_Dialect : Dialect {
 }
 
 def My_PrescaledHook
-    : AttrDef<My_Dialect, "PrescaledHook",
-              [DeclareAttrInterfaceMethods<DDP_HookAttrInterface>]> {
-  let mnemonic = "prescaled";
+    : DDP_HookAttrBase<My_Dialect, "PrescaledHook", "prescaled"> {
   let summary = "halves the gradients before they are reduced";
 }

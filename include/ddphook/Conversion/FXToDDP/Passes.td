@@ -87,8 +87,12 @@ def DDPImportFXPass : Pass<"ddp-import-fx", "::mlir::ModuleOp"> {
            "Allow reductions of what is already reduced over the same group">,
     Option<"keepOthers", "keep-others", "bool", /*default=*/"false",
            "Leave what has no equivalent in ddp as it is">,
+    Option<"keepAccumulators", "keep-accumulators", "bool",
+           /*default=*/"false",
+           "Add up 16-bit numbers in 16 bits, as the program's linalg says">,
   ];
-  let dependentDialects = ["::mlir::ddp::DDPDialect"];
+  let dependentDialects = ["::mlir::ddp::DDPDialect",
+                           "::mlir::tensor::TensorDialect"];
 }
 
 #endif // DDPHOOK_CONVERSION_FXTODDP_PASSES_TD

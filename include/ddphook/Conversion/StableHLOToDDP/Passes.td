@@ -111,6 +111,9 @@ def DDPImportStableHLOPass : Pass<"ddp-import-stablehlo", "::mlir::ModuleOp"> {
            "Allow reductions of what is already reduced over the same ranks">,
     Option<"keepOthers", "keep-others", "bool", /*default=*/"false",
            "Leave what has no equivalent in ddp as it is">,
+    Option<"keepAccumulators", "keep-accumulators", "bool",
+           /*default=*/"false",
+           "Add up 16-bit numbers in 16 bits, as the program's linalg says">,
   ];
   let dependentDialects = ["::mlir::ddp::DDPDialect"];
 }

@@ -20,6 +20,7 @@
 #include "mlir/Dialect/MemRef/IR/MemRef.h"
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
 #include "mlir/Dialect/UB/IR/UBOps.h"
+#include "mlir/Dialect/Vector/IR/VectorOps.h"
 
 using namespace mlir;
 using namespace mlir::ddp;
@@ -222,7 +223,27 @@ bool RankAnalysis::transferTensor(Operation *op) {
     return place(insert.getScalar(), insert.getDest());
   if (auto scatter = dyn_cast<tensor::ScatterOp>(op))
     return place(scatter.getSource(), scatter.getDest());
-  if (isa<PackOp, ConcatOp, tensor::ConcatOp, tensor::FromElementsOp>(op)) {
+  if (auto write = dyn_cast<vector::TransferWriteOp>(op);
+      write && write.getResult()) {
+    if (getNumElements(write.getVectorType()) !=
+            getNumElements(write.getShapedType()) ||
+        write.getMask() || write.hasOutOfBoundsDim())
+      return place(write.getVector(), write.getBase());
+    set(write.getResult(), facts.lookup(write.getVector()));
+    return true;
+  }
+  if (auto insert = dyn_cast<vector::InsertOp>(op))
+    return place(insert.getValueToStore(), insert.getDest());
+  if (auto insert = dyn_cast<vector::InsertStridedSliceOp>(op))
+    return place(insert.getValueToStore(), insert.getDest());
+  if (auto scatter = dyn_cast<vector::ScatterOp>(op);
+      scatter && scatter->getNumResults() != 0)
+    return place(scatter.getValueToStore(), scatter.getBase());
+  if (auto gather = dyn_cast<vector::GatherOp>(op); gather && !isMemory(gather.getBase()))
+    return place(gather.getBase(), gather.getPassThru());
+  if (isa<PackOp, ConcatOp, tensor::ConcatOp, tensor::FromElementsOp,
+          vector::FromElementsOp, vector::InterleaveOp, vector::ShuffleOp>(
+          op)) {
     // The memory of a concat's `into` is that of its parts.
     auto concat = dyn_cast<ConcatOp>(op);
     ValueRange parts = concat ? concat.getParts() : op->getOperands();
@@ -337,6 +358,14 @@ void RankAnalysis::transferDestinationStyle(DestinationStyleOpInterface op,
       Type type = init.get().getType();
       bool isUnfollowed = !body && op->getNumRegions() != 0;
       fact = isUnfollowed ? combineUnfollowed(all, type) : combine(all, type);
+      // Without a body nobody knows which elements are left alone.
+      if (!body && !isUnfollowed && !isMemory(init.get())) {
+        Inputs inputs;
+        for (OpOperand *input : op.getDpsInputOperands())
+          add(inputs, op, input->get());
+        fact.count = placeCounts(sources, combine(inputs, type).count,
+                                 facts.lookup(init.get()).count);
+      }
     }
     if (isMemory(init.get()))
       write(op, init.get(), fact, body && coversWhole(op, init), control);
@@ -460,7 +489,9 @@ void RankAnalysis::transfer(Operation *op, const RankControl &control) {
     set(toTensor.getResult(), fact);
     return;
   }
-  if (auto dps = dyn_cast<DestinationStyleOpInterface>(op))
+  // One that reads vectors has the interface, but no destination.
+  if (auto dps = dyn_cast<DestinationStyleOpInterface>(op);
+      dps && dps.getNumDpsInits() != 0)
     return transferDestinationStyle(dps, control);
   transferEffects(op, control);
 }

@@ -39,8 +39,8 @@ Location mlir::ddp::getGradientLoc(StringAttr name, Location loc) {
   return NameLoc::get(name, loc);
 }
 
-void mlir::ddp::markExempt(AllReduceOp op, StringRef exempt) {
-  op->setLoc(addHookOrigin(op.getLoc(), "option exempt='" + exempt + "'"));
+void mlir::ddp::markExempt(Operation *op, StringRef exempt) {
+  op->setLoc(addHookOrigin(op->getLoc(), "option exempt='" + exempt + "'"));
 }
 
 /// Who has the hook that counts for `op`, as getEffectiveHook() finds it.

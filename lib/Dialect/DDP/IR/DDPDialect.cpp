@@ -109,6 +109,12 @@ LogicalResult DDPDialect::verifyOperationAttribute(Operation *op,
                                << "' to be an array of i64 on a function";
     return success();
   }
+  if (attribute.getName() == kWidenAccumulatorsAttrName) {
+    if (!isa<UnitAttr>(attribute.getValue()) || !isa<ModuleOp>(op))
+      return op->emitOpError() << "expected '" << kWidenAccumulatorsAttrName
+                               << "' to be a unit attribute on a module";
+    return success();
+  }
   if (attribute.getName() == kPlanAttrName) {
     if (!isa<PlanAttr>(attribute.getValue()) || !isa<ModuleOp>(op))
       return op->emitOpError() << "expected '" << kPlanAttrName

@@ -61,11 +61,13 @@ static bufferization::OneShotBufferizationOptions getOptions() {
 // Memory of its own for what control flow hands on
 //===----------------------------------------------------------------------===//
 
-/// Lets `operand` be a copy of what it is. Returns whether it was none.
+/// Gives `operand` memory of its own: a copy, unless it has that already.
+/// Returns whether it made one.
 static bool copyOperand(OpOperand &operand) {
   Value value = operand.get();
   auto type = dyn_cast<RankedTensorType>(value.getType());
-  if (!type || value.getDefiningOp<bufferization::AllocTensorOp>())
+  if (!type || (value.hasOneUse() &&
+                value.getDefiningOp<bufferization::AllocTensorOp>()))
     return false;
   OpBuilder builder(operand.getOwner());
   operand.set(bufferization::AllocTensorOp::create(

@@ -44,6 +44,24 @@ static StringRef findImport(StringRef dialect) {
       .Default({});
 }
 
+/// Returns a function that calls itself, if there is one from here on: with the
+/// function itself, or by others. `state` has what was visited, and whether
+/// that is still under way.
+static func::FuncOp findRecursion(func::FuncOp function, SymbolTable &symbols,
+                                  llvm::DenseMap<Operation *, bool> &state) {
+  auto [it, isNew] = state.try_emplace(function, /*isUnderWay=*/true);
+  if (!isNew)
+    return it->second ? function : func::FuncOp();
+  func::FuncOp found;
+  function.walk([&](func::CallOp call) {
+    auto callee = symbols.lookup<func::FuncOp>(call.getCallee());
+    if (callee && !found)
+      found = findRecursion(callee, symbols, state);
+  });
+  state[function] = false;
+  return found;
+}
+
 namespace {
 struct CheckBufferizablePass
     : public ddp::impl::DDPCheckBufferizablePassBase<CheckBufferizablePass> {
@@ -52,6 +70,15 @@ struct CheckBufferizablePass
   void runOnOperation() override {
     markAllAnalysesPreserved();
     llvm::SmallPtrSet<const void *, 4> reported;
+    SymbolTable symbols(getOperation());
+    llvm::DenseMap<Operation *, bool> state;
+    for (auto function : getOperation().getOps<func::FuncOp>())
+      if (func::FuncOp recursive = findRecursion(function, symbols, state)) {
+        recursive.emitError() << "expected no recursion where tensors become "
+                                 "memory, but '"
+                              << recursive.getName() << "' calls itself";
+        return signalPassFailure();
+      }
     for (auto function : getOperation().getOps<func::FuncOp>())
       function.walk([&](Operation *op) {
         // The dialect's own operations explain themselves.
@@ -72,6 +99,10 @@ struct CheckBufferizablePass
           diagnostic.attachNote()
               << "the dialect '" << name.getDialectNamespace()
               << "' has no operation of this name, or is not registered";
+        if (OpTrait::hasElementwiseMappableTraits(op))
+          diagnostic.attachNote()
+              << "convert-elementwise-to-linalg, run before ddp-pipeline, "
+                 "makes it an operation of linalg";
         StringRef pass = findImport(name.getDialectNamespace());
         if (!pass.empty())
           diagnostic.attachNote()

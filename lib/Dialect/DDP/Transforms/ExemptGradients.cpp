@@ -28,10 +28,11 @@ using namespace mlir::ddp;
 constexpr size_t kMaxListed = 8;
 
 /// The names of the gradients that `op` reduces.
-static SmallVector<StringRef> getNames(AllReduceOp op) {
+static SmallVector<StringRef> getNames(Operation *op) {
   SmallVector<StringRef> names;
-  if (std::optional<ArrayAttr> gradients = op.getGradients())
-    for (auto name : gradients->getAsRange<StringAttr>())
+  auto reduction = dyn_cast<AllReduceOp>(op);
+  if (ArrayAttr gradients = reduction ? reduction.getGradientsAttr() : nullptr)
+    for (auto name : gradients.getAsRange<StringAttr>())
       names.push_back(name.getValue());
   else if (auto name = op->getAttrOfType<StringAttr>(DDPDialect::kNameAttrName))
     names.push_back(name.getValue());
@@ -69,7 +70,9 @@ struct ExemptGradientsPass
 
     SmallVector<StringRef> others;
     bool matchesAny = false, ok = true;
-    walkProgram(module, [&](AllReduceOp op) {
+    walkProgram(module, [&](Operation *op) {
+      if (!isa<AllReduceOp, ReduceScatterOp>(op))
+        return;
       SmallVector<StringRef> names = getNames(op);
       auto matches = [&](StringRef name) { return expression.match(name); };
       size_t numMatches = llvm::count_if(names, matches);
@@ -80,7 +83,7 @@ struct ExemptGradientsPass
       matchesAny = true;
       if (numMatches < names.size()) {
         StringRef other = *llvm::find_if_not(names, matches);
-        op.emitOpError() << "expected exempt to match all gradients of a "
+        op->emitOpError() << "expected exempt to match all gradients of a "
                             "bucket or none, but '"
                          << exempt.getValue() << "' does not match '" << other
                          << "'";
@@ -90,7 +93,7 @@ struct ExemptGradientsPass
       if (!op->hasAttr(DDPDialect::kHookAttrName)) {
         op->setAttr(DDPDialect::kHookAttrName, *hook);
         markExempt(op, exempt);
-        remark::passed(op.getLoc(), remark::RemarkOpts::name("Exempt").category(
+        remark::passed(op->getLoc(), remark::RemarkOpts::name("Exempt").category(
                                         "ddp-exempt-gradients"))
             << names.front() << remark::metric("hook", Attribute(*hook));
       }

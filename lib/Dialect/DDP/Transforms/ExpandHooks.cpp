@@ -15,6 +15,8 @@
 #include "ddphook/Dialect/DDP/Transforms/Passes.h"
 
 #include "mlir/IR/Remarks.h"
+#include "mlir/Interfaces/ValueBoundsOpInterface.h"
+#include "mlir/Interfaces/ViewLikeInterface.h"
 #include "llvm/ADT/MapVector.h"
 #include "llvm/ADT/StringSet.h"
 #include "llvm/Support/FormatVariadic.h"
@@ -43,6 +45,14 @@ static std::string getRate(int64_t bytes, BucketType type) {
     return "nothing is sent";
   return llvm::formatv("{0:f2}", static_cast<double>(type.getNumBytes()) /
                                      static_cast<double>(bytes));
+}
+
+/// True if the hook is there to send less: of a large matrix it does.
+static bool isMeantToCompress(HookAttrInterface hook) {
+  MLIRContext *context = hook.getContext();
+  auto large = BucketType::get(context, Float32Type::get(context),
+                               DenseI64ArrayAttr::get(context, {1024, 1024}));
+  return hook.getWireBytes(large) < large.getNumBytes();
 }
 
 /// The bytes of `numElements` elements of an all-reduce's wire type.
@@ -181,6 +191,7 @@ struct ExpandHooksPass
       return signalPassFailure();
     nextNumber = 0;
     recorded.clear();
+    sent.clear();
     for (auto info : getOperation().getOps<BucketInfoOp>())
       recorded.insert(info.getBucketName());
     llvm::StringSet<> taken = recorded;
@@ -196,7 +207,7 @@ struct ExpandHooksPass
     TensorsInMemory inMemory(getOperation());
     for (AllReduceOp op : onMemory)
       if (!isa<AllReduceHookAttr>(getEffectiveHook(op, *defaultHook)) ||
-          (isStrided(op) && !op.getWire())) {
+          ((isStrided(op) || mayOverlap(op)) && !op.getWire())) {
         FailureOr<AllReduceOp> lifted = liftToBucket(op, taken);
         if (failed(lifted))
           return signalPassFailure();
@@ -207,13 +218,46 @@ struct ExpandHooksPass
       if (failed(expand(op, *defaultHook, roles, inMemory)))
         return signalPassFailure();
     bool isOk = true;
+    bool hasScatters = false;
     walkProgram(getOperation(), [&](ReduceScatterOp op) {
-      isOk &= succeeded(
-          expandScatter(op, getEffectiveHook(op, *defaultHook), roles));
+      HookAttrInterface hook = getEffectiveHook(op, *defaultHook);
+      isOk &= succeeded(expandScatter(op, hook, roles));
+      if (!isOk)
+        return;
+      hasScatters = true;
+      Type type = getElementTypeOf(op.getInput().getType());
+      int64_t numElements = getNumElementsOf(op.getInput().getType());
+      auto &[ofGradients, onWire] = sent[hook];
+      ofGradients += getWireBytes(type, numElements);
+      onWire += getWireBytes(op.getWire().value_or(type), numElements);
     });
     if (!isOk)
       return signalPassFailure();
     roles.assign();
+    if (!reductions.empty() || hasScatters)
+      remarkRates(*defaultHook);
+  }
+
+  /// Says which hooks do not do what they are there for.
+  void remarkRates(HookAttrInterface defaultHook) {
+    sent.insert({defaultHook, {0, 0}});
+    for (auto [hook, bytes] : sent) {
+      auto [ofGradients, onWire] = bytes;
+      if (2 * onWire <= ofGradients && ofGradients != 0)
+        continue;
+      if (!isMeantToCompress(cast<HookAttrInterface>(hook)))
+        continue;
+      remark::missed(
+          getOperation().getLoc(),
+          remark::RemarkOpts::name("Rate").category("ddp-expand-hooks"))
+          << (ofGradients == 0
+                  ? "no reduction has the hook, since all are exact or have "
+                    "hooks of their own"
+                  : "the hook compresses its gradients less than 2x overall")
+          << remark::metric("hook", hook)
+          << remark::metric("gradient-bytes", ofGradients)
+          << remark::metric("wire-bytes", onWire);
+    }
   }
 
   /// Lets a hook prepare the operand of a reduce-scatter, and marks that as
@@ -297,6 +341,34 @@ struct ExpandHooksPass
     });
   }
 
+  /// Returns true if operand and destination may be different parts of one
+  /// array that overlap, which the runtime does not reduce.
+  static bool mayOverlap(AllReduceOp op) {
+    auto getRoot = [](Value memory) {
+      while (auto view = memory.getDefiningOp<ViewLikeOpInterface>())
+        memory = view.getViewSource();
+      return memory;
+    };
+    Value from = op.getInput(), to = op.getDestination();
+    if (from == to || getRoot(from) != getRoot(to))
+      return false;
+    auto first = from.getDefiningOp<memref::SubViewOp>(),
+         second = to.getDefiningOp<memref::SubViewOp>();
+    if (!first || !second || first.getSource() != second.getSource())
+      return true;
+    auto getSlice = [](memref::SubViewOp view) {
+      return HyperrectangularSlice(
+          cast<OffsetSizeAndStrideOpInterface>(view.getOperation()));
+    };
+    FailureOr<bool> isOverlapping =
+        ValueBoundsConstraintSet::areOverlappingSlices(
+            op.getContext(), getSlice(first), getSlice(second));
+    FailureOr<bool> isSame = ValueBoundsConstraintSet::areEquivalentSlices(
+        op.getContext(), getSlice(first), getSlice(second));
+    return !(succeeded(isOverlapping) && !*isOverlapping) &&
+           !(succeeded(isSame) && *isSame);
+  }
+
   /// A reduction of memory becomes one of a bucket, where it stands: what reads
   /// and writes memory keeps its order, so that nothing else can be in one
   /// bucket with it.
@@ -325,7 +397,7 @@ struct ExpandHooksPass
     auto unpack = UnpackOp::create(builder, loc, type, lifted.getResult());
     bufferization::MaterializeInDestinationOp::create(
         builder, loc, TypeRange(), unpack.getTensors().front(),
-        op.getDestination(), /*restrict=*/true, /*writable=*/true);
+        op.getDestination(), /*restrict=*/false, /*writable=*/true);
     op.erase();
     return lifted;
   }
@@ -388,6 +460,9 @@ struct ExpandHooksPass
                          builder.getI64IntegerAttr(wireBytes),
                          builder.getI64IntegerAttr(hook.getStateBytes(type)),
                          TypeAttr::get(type), op.getGradientsAttr());
+    auto &[ofGradients, onWire] = sent[hook];
+    ofGradients += type.getNumBytes();
+    onWire += wireBytes;
     remark::passed(op.getLoc(), remark::RemarkOpts::name("Hook").category(
                                     "ddp-expand-hooks"))
         << *op.getBucketName() << remark::metric("hook", Attribute(hook))
@@ -425,5 +500,7 @@ struct ExpandHooksPass
   unsigned nextNumber = 0;
   /// Names of the buckets that the module has a record of.
   llvm::StringSet<> recorded;
+  /// Of each hook, the bytes of its gradients and those that are sent.
+  llvm::MapVector<Attribute, std::pair<int64_t, int64_t>> sent;
 };
 } // namespace

@@ -41,6 +41,15 @@ static MemRefType getBufferType(Value flatBucket) {
   return MemRefType::get(type.getShape(), type.getElementType());
 }
 
+/// Leaves `value` in `memory`, which has another name already: `restrict` would
+/// say that it has none.
+static void createWrite(OpBuilder &builder, Location loc, Value value,
+                        Value memory) {
+  bufferization::MaterializeInDestinationOp::create(
+      builder, loc, TypeRange(), value, memory, /*restrict=*/false,
+      /*writable=*/true);
+}
+
 /// The first operation that may overwrite the bucket: the first user of the
 /// packed value.
 static Operation *findFirstUser(PackOp pack) {
@@ -90,9 +99,7 @@ static void rewritePack(PackOp pack) {
       ++numCopied;
     }
     // Folds away where the gradient was born here, and is the copy where not.
-    bufferization::MaterializeInDestinationOp::create(
-        builder, loc, TypeRange(), gradient, view, /*restrict=*/true,
-        /*writable=*/true);
+    createWrite(builder, loc, gradient, view);
   }
   if (numCopied != 0)
     remark::missed(loc, remark::RemarkOpts::name("BucketView")
@@ -327,9 +334,7 @@ static void rewriteConcat(ConcatOp concat, Value buffer) {
     auto type = cast<RankedTensorType>(part.getType());
     Value view = createView(builder, loc, buffer, offset, type);
     offset += type.getNumElements();
-    bufferization::MaterializeInDestinationOp::create(
-        builder, loc, TypeRange(), part, view, /*restrict=*/true,
-        /*writable=*/true);
+    createWrite(builder, loc, part, view);
   }
   concat.getResult().replaceAllUsesWith(bufferization::ToTensorOp::create(
       builder, loc, concat.getType(), buffer, /*restrict=*/true,
@@ -369,12 +374,29 @@ static void rewriteStore(StoreOp store) {
   OpBuilder builder(store);
   Value buffer = createStateBuffer(builder, store);
   if (isa<TensorType>(store.getValue().getType()))
-    bufferization::MaterializeInDestinationOp::create(
-        builder, store.getLoc(), TypeRange(), store.getValue(), buffer,
-        /*restrict=*/true, /*writable=*/true);
+    createWrite(builder, store.getLoc(), store.getValue(), buffer);
   else
     memref::StoreOp::create(builder, store.getLoc(), store.getValue(), buffer);
   store.erase();
+}
+
+//===----------------------------------------------------------------------===//
+// The pass
+//===----------------------------------------------------------------------===//
+
+/// Makes an empty tensor an allocation. From here on memory has several names,
+/// of which only this pass knows the lifetimes: upstream's elimination of empty
+/// tensors would compute a value in memory that is overwritten while the value
+/// is still needed.
+static void rewriteEmpty(tensor::EmptyOp empty) {
+  OpBuilder builder(empty);
+  if (!empty->use_empty())
+    empty.replaceAllUsesWith(
+        bufferization::AllocTensorOp::create(builder, empty.getLoc(),
+                                             empty.getType(),
+                                             empty.getDynamicSizes())
+            .getResult());
+  empty.erase();
 }
 
 namespace {
@@ -429,6 +451,7 @@ struct MaterializeBucketsPass
     }
     llvm::for_each(loads, rewriteLoad);
     llvm::for_each(stores, rewriteStore);
+    getOperation()->walk(rewriteEmpty);
   }
 };
 } // namespace

@@ -60,7 +60,7 @@ static bool isBucketItself(Value value) {
       return true;
     if (isa<AddOp>(op))
       sources.insert_range(op->getOperands());
-    else if (isa<CastOp, ScaleOp>(op))
+    else if (isa<CastOp, ResizeOp, ScaleOp>(op))
       sources.insert(op->getOperand(0));
   }
   return false;

@@ -109,7 +109,7 @@ static void writeArguments(Operation *branch, const PinnedArguments &pinned) {
   for (const Pinned &argument : pinned)
     writes.push_back(bufferization::MaterializeInDestinationOp::create(
         builder, loc, TypeRange(), operands[argument.number].get(),
-        argument.buffer, /*restrict=*/true, /*writable=*/true));
+        argument.buffer, /*restrict=*/false, /*writable=*/true));
   for (const Pinned &argument : llvm::reverse(pinned))
     operands.erase(argument.number);
 

@@ -158,7 +158,7 @@ void EntryRewriter::writeResult(unsigned result, Value memref) {
       continue;
     }
     bufferization::MaterializeInDestinationOp::create(
-        builder, op.getLoc(), TypeRange(), value, memref, /*restrict=*/true,
+        builder, op.getLoc(), TypeRange(), value, memref, /*restrict=*/false,
         /*writable=*/true);
   }
 }

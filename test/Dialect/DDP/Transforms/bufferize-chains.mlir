@@ -34,10 +34,10 @@ func.func @chain(%x: memref<4x2xf32>, %y: memref<2x8xf32>, %g: memref<4x8xf32>) 
 // CHECK:         memref.copy
 func.func @empty(%g: memref<?xf32>, %n: index) {
   %zero = arith.constant 0.0 : f32
-  %unused = tensor.empty() : tensor<4xf32>
-  %e = tensor.empty(%n) : tensor<?xf32>
+  %unused = bufferization.alloc_tensor() : tensor<4xf32>
+  %e = bufferization.alloc_tensor(%n) : tensor<?xf32>
   %f = linalg.fill ins(%zero : f32) outs(%e : tensor<?xf32>) -> tensor<?xf32>
-  %d = tensor.empty(%n) : tensor<?xf32>
+  %d = bufferization.alloc_tensor(%n) : tensor<?xf32>
   %x = linalg.exp ins(%f : tensor<?xf32>) outs(%d : tensor<?xf32>) -> tensor<?xf32>
   bufferization.materialize_in_destination %x in restrict writable %g
       : (tensor<?xf32>, memref<?xf32>) -> ()
@@ -251,7 +251,7 @@ func.func @with_others(%x: memref<4xf32>, %g: memref<4xf32>, %i: index) -> f32 {
 
 func.func private @of_arguments(%x: tensor<4xf32>, %y: tensor<4xf32>)
     -> (tensor<4xf32>, tensor<4xf32>) {
-  %e = tensor.empty() : tensor<4xf32>
+  %e = bufferization.alloc_tensor() : tensor<4xf32>
   %a = linalg.exp ins(%x : tensor<4xf32>) outs(%y : tensor<4xf32>) -> tensor<4xf32>
   %b = linalg.abs ins(%y : tensor<4xf32>) outs(%e : tensor<4xf32>) -> tensor<4xf32>
   return %a, %b : tensor<4xf32>, tensor<4xf32>
@@ -261,7 +261,7 @@ func.func private @of_arguments(%x: tensor<4xf32>, %y: tensor<4xf32>)
 // CHECK:         memref.alloc
 func.func @calls(%x: memref<4xf32>, %g: memref<4xf32>) {
   %a = bufferization.to_tensor %x restrict writable : memref<4xf32> to tensor<4xf32>
-  %e = tensor.empty() : tensor<4xf32>
+  %e = bufferization.alloc_tensor() : tensor<4xf32>
   %b = linalg.exp ins(%a : tensor<4xf32>) outs(%e : tensor<4xf32>) -> tensor<4xf32>
   %r:2 = func.call @of_arguments(%b, %a) : (tensor<4xf32>, tensor<4xf32>)
       -> (tensor<4xf32>, tensor<4xf32>)

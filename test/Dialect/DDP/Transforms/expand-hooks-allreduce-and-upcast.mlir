@@ -3,13 +3,13 @@
 // RUN: ddphook-opt %t/sums.mlir --ddp-expand-hooks="hook='#ddp.allreduce_and_upcast<reduce_dtype = f32>'" | FileCheck %s --check-prefixes=SUMS,F32
 // RUN: ddphook-opt %t/sums.mlir --ddp-expand-hooks="hook=allreduce-and-upcast" | FileCheck %s --check-prefixes=SUMS,OWN
 // RUN: not ddphook-opt %t/sums.mlir --ddp-expand-hooks="hook=allreduce_and_upcast reduce_dtype=i8" 2>&1 | FileCheck %s --check-prefix=INTEGER
-// RUN: not ddphook-opt %t/sums.mlir --ddp-expand-hooks="hook=allreduce_and_upcast reduce_dtype=half" 2>&1 | FileCheck %s --check-prefix=UNKNOWN
+// RUN: not ddphook-opt %t/sums.mlir --ddp-expand-hooks="hook=allreduce_and_upcast reduce_dtype=wide" 2>&1 | FileCheck %s --check-prefix=UNKNOWN
 // RUN: not ddphook-opt %t/sums.mlir --ddp-expand-hooks="hook=fp16 reduce_dtype=f32" 2>&1 | FileCheck %s --check-prefix=OTHER
 
 // A sum in a type of its own: the division comes after the sum, and in its type.
 
 // INTEGER: error: expected reduce_dtype to be f16, bf16, f32 or f64, but got 'i8'
-// UNKNOWN: error: {{.*}}expected {{.*}}type
+// UNKNOWN: error: expected reduce-dtype to be a type such as f32, but got 'wide'
 // OTHER: error: expected reduce-dtype only with hook=allreduce_and_upcast, but got hook=fp16
 
 //--- sums.mlir

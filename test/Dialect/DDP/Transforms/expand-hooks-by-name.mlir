@@ -55,9 +55,9 @@
 // UNKNOWN: error: expected hook=#testhook.scaled<0.5> to be of a known dialect, but got 'testhook', which no plugin has loaded
 // UNKNOWN-NOT: func.func
 // RUN: not ddphook-opt %s --ddp-expand-hooks="hook=testhook.weighted" 2>&1 | FileCheck %s --check-prefix=NAME
-// NAME: error: expected hook=allreduce, fp16, bf16, noop, {{.+}} or an attribute, but got 'testhook.weighted'
+// NAME: error: expected hook=testhook.weighted to be of a known dialect, but got 'testhook', which no plugin has loaded
 // RUN: not ddphook-test-opt %s --ddp-expand-hooks="hook=testhook.scaled" 2>&1 | FileCheck %s --check-prefix=NONAME
-// NONAME: error: expected hook=allreduce, {{.*}} or an attribute, but got 'testhook.scaled'
+// NONAME: error: expected hook=testhook.scaled to be a hook of the dialect 'testhook' that options can name, but it has none of this name
 // RUN: not ddphook-opt %s --ddp-expand-hooks="hook=wrap" 2>&1 | FileCheck %s --check-prefix=INNER
 // INNER: error: expected hook=allreduce, {{.*}} or an attribute, but got 'wrap'
 // RUN: not ddphook-opt %s --ddp-expand-hooks="hook='#ddp.powersgd<matrix_approximation_rank = 0>'" 2>&1 | FileCheck %s --check-prefix=RANK

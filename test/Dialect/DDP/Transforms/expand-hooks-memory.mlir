@@ -13,11 +13,11 @@ ddp.process_group @dp
 // CHECK-NEXT:    %[[A:.+]] = ddp.all_reduce mean %[[H]] on @dp as "b0" {ddp.hook = #ddp.allreduce} : !ddp.bucket<f16, [8x4]>
 // CHECK-NEXT:    %[[R:.+]] = ddp.cast %[[A]]
 // CHECK-NEXT:    %[[U:.+]] = ddp.unpack %[[R]]
-// CHECK-NEXT:    bufferization.materialize_in_destination %[[U]] in restrict writable %[[G]]
+// CHECK-NEXT:    bufferization.materialize_in_destination %[[U]] in writable %[[G]]
 // CHECK-NEXT:    linalg.fill
 // The name "b1" is taken.
 // CHECK:         ddp.all_reduce sum %{{.+}} on @dp as "b2" {ddp.hook = #ddp.allreduce} : !ddp.bucket<bf16, [2]>
-// CHECK:         bufferization.materialize_in_destination %{{.+}} in restrict writable %[[O]]
+// CHECK:         bufferization.materialize_in_destination %{{.+}} in writable %[[O]]
 // An explicit plain all-reduce stays.
 // CHECK:         ddp.all_reduce mean %[[O]] on @dp into %[[O]] : memref<2xf32>, {ddp.hook = #ddp.allreduce, ddp.name = "step.arg2"} : memref<2xf32>
 // CHECK:         ddp.all_reduce mean %{{.+}} on @dp as "b1"
@@ -54,7 +54,7 @@ ddp.process_group @dp
 // PLAIN:         %[[B:.+]] = ddp.pack %[[T]]
 // PLAIN:         %[[R:.+]] = ddp.all_reduce sum %[[B]] on @dp as "b0"
 // PLAIN:         %[[U:.+]] = ddp.unpack %[[R]]
-// PLAIN:         bufferization.materialize_in_destination %[[U]] in restrict writable %[[S]]
+// PLAIN:         bufferization.materialize_in_destination %[[U]] in writable %[[S]]
 // PLAIN:         ddp.all_reduce sum %[[S]] on @dp into %[[S]]
 func.func @strided(%g: memref<8x4xf32, strided<[8, 1]>>,
                    %s: memref<8x4xf32, strided<[4, 1], offset: 3>>) {

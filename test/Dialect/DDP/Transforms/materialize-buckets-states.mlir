@@ -14,7 +14,7 @@ ddp.state @g : tensor<625xi32> replicated mt19937 seed 0
 // CHECK:         %[[T:.+]] = bufferization.to_tensor %[[SB]] restrict writable : memref<7xf16> to tensor<7xf16>
 // CHECK:         %[[M:.+]] = ddp.flat.add %[[T]], %[[ARG0]] into %[[T]]
 // CHECK:         %[[SB1:.+]] = ddp.state_buffer @s : memref<7xf16>
-// CHECK:         bufferization.materialize_in_destination %[[M]] in restrict writable %[[SB1]]
+// CHECK:         bufferization.materialize_in_destination %[[M]] in writable %[[SB1]]
 func.func @load_store(%g: tensor<7xf16>) -> tensor<7xf16> {
   %e = ddp.load @s : tensor<7xf16>
   %m = ddp.flat.add %e, %g into %e : tensor<7xf16>, tensor<7xf16>, tensor<7xf16>
@@ -44,7 +44,7 @@ func.func @only_load() -> (tensor<7xf16>, tensor<625xi32>) {
 // CHECK:           ddp.flat.add %[[T]], %[[ARG0]] into
 // CHECK:         } else {
 // CHECK:           %[[SB1:.+]] = ddp.state_buffer @s : memref<7xf16>
-// CHECK:           bufferization.materialize_in_destination %[[ARG0]] in restrict writable %[[SB1]]
+// CHECK:           bufferization.materialize_in_destination %[[ARG0]] in writable %[[SB1]]
 func.func @another_block(%g: tensor<7xf16>, %c: i1) {
   scf.if %c {
     %e = ddp.load @s : tensor<7xf16>
@@ -83,11 +83,11 @@ func.func @counter() {
 // CHECK:         %[[MEM:.+]] = bufferization.to_buffer %[[T]] read_only : tensor<7xf16> to memref<7xf16>
 // CHECK:         %[[V2:.+]] = ddp.view %[[MEM]][4] : memref<7xf16> to memref<3xf16>
 // CHECK:         %[[T1:.+]] = bufferization.to_tensor %[[V2]] restrict : memref<3xf16> to tensor<3xf16>
-// CHECK-DAG:     bufferization.materialize_in_destination %[[ARG0]] in restrict writable %[[V]] :
-// CHECK-DAG:     bufferization.materialize_in_destination %[[T1]] in restrict writable %[[V1]] :
+// CHECK-DAG:     bufferization.materialize_in_destination %[[ARG0]] in writable %[[V]] :
+// CHECK-DAG:     bufferization.materialize_in_destination %[[T1]] in writable %[[V1]] :
 // CHECK:         %[[T2:.+]] = bufferization.to_tensor %[[ALLOC]] restrict writable : memref<7xf16> to tensor<7xf16>
 // CHECK:         %[[SB1:.+]] = ddp.state_buffer @s : memref<7xf16>
-// CHECK:         bufferization.materialize_in_destination %[[T2]] in restrict writable %[[SB1]] :
+// CHECK:         bufferization.materialize_in_destination %[[T2]] in writable %[[SB1]] :
 func.func @members(%g: tensor<2x2xf16>) {
   %e = ddp.load @s : tensor<7xf16>
   %t:2 = ddp.unpack %e : tensor<7xf16> -> tensor<2x2xf16>, tensor<3xf16>

@@ -13,12 +13,12 @@
 // CHECK-DAG:     %[[T0:.+]] = bufferization.to_tensor %[[V0]] restrict writable
 // CHECK-DAG:     %[[V1:.+]] = ddp.view %[[B]][32] : memref<33xf32> to memref<f32>
 // CHECK-DAG:     %[[T1:.+]] = bufferization.to_tensor %[[V1]] restrict writable
-// CHECK-NOT:     tensor.empty
+// CHECK-NOT:     bufferization.alloc_tensor
 // CHECK:         %[[F:.+]] = linalg.fill {{.+}} outs(%[[T0]] :
 // CHECK:         %[[G0:.+]] = linalg.matmul {{.+}} outs(%[[F]] :
 // CHECK:         %[[G1:.+]] = linalg.exp {{.+}} outs(%[[T1]] :
-// CHECK-DAG:     bufferization.materialize_in_destination %[[G0]] in restrict writable %[[V0]]
-// CHECK-DAG:     bufferization.materialize_in_destination %[[G1]] in restrict writable %[[V1]]
+// CHECK-DAG:     bufferization.materialize_in_destination %[[G0]] in writable %[[V0]]
+// CHECK-DAG:     bufferization.materialize_in_destination %[[G1]] in writable %[[V1]]
 // CHECK:         %[[P:.+]] = bufferization.to_tensor %[[B]] restrict writable : memref<33xf32>
 // CHECK:         %[[R:.+]] = ddp.flat.all_reduce mean %[[P]] on @dp into %[[P]]
 // CHECK:         %[[M:.+]] = bufferization.to_buffer %[[R]] :
@@ -53,7 +53,7 @@ func.func @born(%x: tensor<4x2xf32>, %y: tensor<2x8xf32>, %z: tensor<f32>)
 // CHECK:         %[[T0:.+]] = bufferization.to_tensor %[[V0]]
 // CHECK:         %[[V1:.+]] = ddp.view %{{.+}}[4]
 // CHECK:         %[[T1:.+]] = bufferization.to_tensor %[[V1]]
-// CHECK-NOT:     tensor.empty
+// CHECK-NOT:     bufferization.alloc_tensor
 // CHECK-DAG:     %[[F0:.+]] = linalg.fill {{.+}} outs(%[[T0]] :
 // CHECK-DAG:     linalg.{{exp|map}} {{.+}} outs(%[[F0]] :
 // CHECK-DAG:     %[[F1:.+]] = linalg.fill {{.+}} outs(%[[T1]] :
@@ -76,7 +76,7 @@ func.func @shared_fill(%x: tensor<4xf32>, %y: tensor<4xf32>) -> tensor<8xf32> {
 // CHECK-LABEL: func @loop(
 // CHECK:         %[[V:.+]] = ddp.view %{{.+}}[0]
 // CHECK:         %[[T:.+]] = bufferization.to_tensor %[[V]]
-// CHECK-NOT:     tensor.empty
+// CHECK-NOT:     bufferization.alloc_tensor
 // CHECK:         %[[F:.+]] = linalg.fill {{.+}} outs(%[[T]] :
 // CHECK:         scf.for {{.+}} iter_args(%{{.+}} = %[[F]])
 func.func @loop(%x: tensor<4xf32>) -> tensor<4xf32> {
@@ -102,7 +102,7 @@ func.func @loop(%x: tensor<4xf32>) -> tensor<4xf32> {
 // CHECK-LABEL: func @transposed(
 // CHECK:         %[[V:.+]] = ddp.view %{{.+}}[0] : memref<8xf32> to memref<4x2xf32>
 // CHECK:         %[[T:.+]] = bufferization.to_tensor %[[V]]
-// CHECK:         %[[E:.+]] = tensor.empty() : tensor<2x4xf32>
+// CHECK:         %[[E:.+]] = bufferization.alloc_tensor() : tensor<2x4xf32>
 // CHECK:         linalg.exp {{.+}} outs(%[[E]] :
 // CHECK:         linalg.transpose {{.+}} outs(%[[T]] :
 func.func @transposed(%x: tensor<2x4xf32>) -> tensor<8xf32> {
@@ -142,9 +142,9 @@ func.func @read_before(%x: tensor<4xf32>) -> (tensor<4xf32>, tensor<4xf32>) {
 // Read after the bucket was reduced: the local gradient needs its own memory.
 // CHECK-LABEL: func @read_after(
 // CHECK:         %[[V:.+]] = ddp.view %{{.+}}[0]
-// CHECK:         %[[E:.+]] = tensor.empty() : tensor<4xf32>
+// CHECK:         %[[E:.+]] = bufferization.alloc_tensor() : tensor<4xf32>
 // CHECK:         %[[G:.+]] = linalg.exp {{.+}} outs(%[[E]] :
-// CHECK:         bufferization.materialize_in_destination %[[G]] in restrict writable %[[V]]
+// CHECK:         bufferization.materialize_in_destination %[[G]] in writable %[[V]]
 // CHECK:         ddp.flat.all_reduce
 // CHECK:         linalg.mul ins(%[[G]], %[[G]] :
 // REMARK:      remark: [Missed] BucketView | Category:ddp-materialize-buckets | Remark="gradients are copied into their bucket", copied=1, gradients=1
@@ -166,8 +166,8 @@ func.func @read_after(%x: tensor<4xf32>) -> (tensor<4xf32>, tensor<4xf32>) {
 // Not only read: returned, sliced (a view that may live on), captured in a
 // branch behind the reduction.
 // CHECK-LABEL: func @escapes(
-// CHECK-COUNT-3: tensor.empty() : tensor<4xf32>
-// CHECK-NOT:     tensor.empty
+// CHECK-COUNT-3: bufferization.alloc_tensor() : tensor<4xf32>
+// CHECK-NOT:     bufferization.alloc_tensor
 ddp.process_group @dp
 func.func @escapes(%x: tensor<4xf32>, %c: i1)
     -> (tensor<12xf32>, tensor<4xf32>, tensor<2xf32>, tensor<4xf32>) {
@@ -203,8 +203,8 @@ func.func @escapes(%x: tensor<4xf32>, %c: i1)
 // CHECK:         %[[V1:.+]] = ddp.view %[[B]][4] : memref<8xf32> to memref<4xf32>
 // CHECK-NOT:     bufferization.to_tensor %[[V1]]
 // CHECK:         %[[G:.+]] = linalg.exp {{.+}} outs(%[[T]] :
-// CHECK-DAG:     bufferization.materialize_in_destination %[[G]] in restrict writable %[[V0]]
-// CHECK-DAG:     bufferization.materialize_in_destination %[[G]] in restrict writable %[[V1]]
+// CHECK-DAG:     bufferization.materialize_in_destination %[[G]] in writable %[[V0]]
+// CHECK-DAG:     bufferization.materialize_in_destination %[[G]] in writable %[[V1]]
 func.func @packed_twice(%x: tensor<4xf32>) -> tensor<8xf32> {
   %e = tensor.empty() : tensor<4xf32>
   %g = linalg.exp ins(%x : tensor<4xf32>) outs(%e : tensor<4xf32>)
@@ -235,7 +235,7 @@ func.func @packed_in_two(%x: tensor<4xf32>) -> (tensor<4xf32>, tensor<4xf32>) {
 // CHECK-COUNT-5: ddp.view
 // CHECK:         %[[G1:.+]] = arith.negf
 // CHECK:         %[[G2:.+]] = linalg.exp {{.+}} outs(%[[X]] :
-// CHECK:         %[[E3:.+]] = tensor.empty()
+// CHECK:         %[[E3:.+]] = bufferization.alloc_tensor()
 // CHECK:         %[[G3:.+]] = scf.if
 // CHECK:           linalg.exp {{.+}} outs(%[[E3]] :
 // CHECK:         %[[G4:.+]] = call @make
@@ -268,7 +268,7 @@ func.func @elsewhere(%x: tensor<4xf32>, %c: i1) -> tensor<20xf32> {
 
 // What another operation still reads when it would be overwritten.
 // CHECK-LABEL: func @overwritten(
-// CHECK:         %[[E:.+]] = tensor.empty() : tensor<4xf32>
+// CHECK:         %[[E:.+]] = bufferization.alloc_tensor() : tensor<4xf32>
 // CHECK:         %[[H:.+]] = linalg.exp {{.+}} outs(%[[E]] :
 // CHECK:         linalg.exp {{.+}} outs(%[[H]] :
 func.func @overwritten(%x: tensor<4xf32>) -> (tensor<4xf32>, tensor<4xf32>) {
@@ -367,7 +367,7 @@ func.func @empty(%x: tensor<0x3xf32>)
 // CHECK-NEXT:    %[[V:.+]] = ddp.view %[[B]][4] : memref<16xf32> to memref<8xf32>
 // CHECK-NOT:     ddp.view
 // CHECK:         linalg.exp
-// CHECK-NEXT:    bufferization.materialize_in_destination %{{.+}} in restrict writable %[[V]]
+// CHECK-NEXT:    bufferization.materialize_in_destination %{{.+}} in writable %[[V]]
 // CHECK-NEXT:    bufferization.to_tensor %[[B]] restrict writable
 func.func @nothing_computed(%x: tensor<8xf32>) -> tensor<16xf32> {
   %e = tensor.empty() : tensor<4xf32>
@@ -449,7 +449,7 @@ func.func @loop_begins_with_bucket(%a: tensor<4xf32>, %n: index)
 
 // Not if nothing needs the parts when the loop runs.
 // CHECK-LABEL: func @loop_behind_parts(
-// CHECK-NOT:     alloc_tensor
+// CHECK-NOT:     alloc_tensor() copy
 // CHECK:         return
 // REMARK-NOT: a bucket is copied
 func.func @loop_behind_parts(%a: tensor<4xf32>, %n: index)
@@ -493,7 +493,7 @@ func.func private @returned(%b: tensor<4xf32>, %c: i1) -> tensor<2xf32> {
 
 // Not of what is its own.
 // CHECK-LABEL: func private @returned_own(
-// CHECK-NOT:     alloc_tensor
+// CHECK-NOT:     alloc_tensor() copy
 // CHECK:         return
 func.func private @returned_own(%x: tensor<4xf32>) -> tensor<2xf32> {
   %b = ddp.pack %x : tensor<4xf32> -> tensor<4xf32>

@@ -5,13 +5,13 @@
 // CHECK-LABEL: func.func @loop(
 // CHECK-SAME:    %[[X:[a-z0-9]+]]: tensor<4xf32>
 // CHECK:         %[[B:.+]] = memref.alloc() : memref<4xf32>
-// CHECK:         bufferization.materialize_in_destination %[[X]] in restrict writable %[[B]]
+// CHECK:         bufferization.materialize_in_destination %[[X]] in writable %[[B]]
 // CHECK:         cf.br ^[[HEAD:bb[0-9]+]](%{{.+}} : index)
 // CHECK:       ^[[HEAD]](%{{.+}}: index):
 // CHECK:         %[[T:.+]] = bufferization.to_tensor %[[B]] restrict : memref<4xf32> to tensor<4xf32>
 // CHECK:         %[[S:.+]] = linalg.exp ins(%[[T]]
 // CHECK-NOT:     alloc_tensor
-// CHECK:         bufferization.materialize_in_destination %[[S]] in restrict writable %[[B]]
+// CHECK:         bufferization.materialize_in_destination %[[S]] in writable %[[B]]
 // CHECK:         cf.br ^[[HEAD]](
 // CHECK:         return %[[T]]
 func.func @loop(%x: tensor<4xf32>, %n: index) -> tensor<4xf32> {
@@ -41,8 +41,8 @@ func.func @loop(%x: tensor<4xf32>, %n: index) -> tensor<4xf32> {
 // CHECK:         cf.cond_br %{{.+}}, ^[[BETWEEN:bb[0-9]+]], ^[[EXIT:bb[0-9]+]]
 // CHECK-DAG:     %[[SY:.+]] = bufferization.alloc_tensor() copy(%[[Y]])
 // CHECK-DAG:     %[[SZ:.+]] = bufferization.alloc_tensor() copy(%[[Z]])
-// CHECK:         bufferization.materialize_in_destination %[[SZ]] in restrict writable %[[B0]]
-// CHECK:         bufferization.materialize_in_destination %[[SY]] in restrict writable %[[B1]]
+// CHECK:         bufferization.materialize_in_destination %[[SZ]] in writable %[[B0]]
+// CHECK:         bufferization.materialize_in_destination %[[SY]] in writable %[[B1]]
 // CHECK:         cf.br ^[[HEAD]]
 // CHECK:       ^[[EXIT]]:
 // CHECK:         return %[[Y]], %[[Z]]
@@ -60,8 +60,8 @@ func.func @swap(%a: tensor<4xf32>, %b: tensor<4xf32>, %c: i1)
 // CHECK-SAME:    %[[A:[a-z0-9]+]]: tensor<4xf32>, %[[B:[a-z0-9]+]]: tensor<4xf32>
 // CHECK:         %[[M:.+]] = memref.alloc() : memref<4xf32>
 // CHECK:         cf.cond_br %{{.+}}, ^[[FIRST:.+]], ^[[SECOND:.+]]
-// CHECK-DAG:     bufferization.materialize_in_destination %[[A]] in restrict writable %[[M]]
-// CHECK-DAG:     bufferization.materialize_in_destination %[[B]] in restrict writable %[[M]]
+// CHECK-DAG:     bufferization.materialize_in_destination %[[A]] in writable %[[M]]
+// CHECK-DAG:     bufferization.materialize_in_destination %[[B]] in writable %[[M]]
 func.func @both_ways(%a: tensor<4xf32>, %b: tensor<4xf32>, %c: i1)
     -> tensor<4xf32> {
   cf.cond_br %c, ^join(%a : tensor<4xf32>), ^join(%b : tensor<4xf32>)

@@ -17,8 +17,8 @@
 // CHECK-NEXT:    %[[X:.+]] = linalg.exp ins(%[[G1]] : {{.+}}) outs(%[[TOUT]] :
 // CHECK-NOT:     tensor.empty
 // CHECK-DAG:     memref.store %[[C]], %[[LOSS]][]
-// CHECK-DAG:     bufferization.materialize_in_destination %[[X]] in restrict writable %[[OUT]]
-// CHECK:         bufferization.materialize_in_destination %[[U]] in restrict writable %[[W]]
+// CHECK-DAG:     bufferization.materialize_in_destination %[[X]] in writable %[[OUT]]
+// CHECK:         bufferization.materialize_in_destination %[[U]] in writable %[[W]]
 // CHECK-NEXT:    return{{$}}
 func.func @step(%w: tensor<4xf32> {bufferization.writable = true},
                 %g: tensor<4xf32>, %n: index, %m: memref<2xf32>)
@@ -59,8 +59,8 @@ func.func @read_only(%v: tensor<4xf32>,
 // CHECK-SAME:    array<i64: 0, -1>
 // CHECK:         %[[TW:.+]] = bufferization.to_tensor %[[W]]
 // CHECK:         %[[U:.+]] = linalg.exp
-// CHECK:         bufferization.materialize_in_destination %[[TW]] in restrict writable %[[OLD]]
-// CHECK-NEXT:    bufferization.materialize_in_destination %[[U]] in restrict writable %[[W]]
+// CHECK:         bufferization.materialize_in_destination %[[TW]] in writable %[[OLD]]
+// CHECK-NEXT:    bufferization.materialize_in_destination %[[U]] in writable %[[W]]
 // CHECK-NEXT:    return
 func.func @before_and_after(%w: tensor<4xf32> {bufferization.writable = true})
     -> (tensor<4xf32>, tensor<4xf32>) {
@@ -104,12 +104,12 @@ func.func @chain(%v: tensor<4xf32> {bufferization.writable = true},
 // CHECK-SAME:    array<i64: -1, -1, -1, -1, -1, -1>
 // CHECK:         %[[E:.+]] = tensor.empty
 // CHECK:         %[[T:.+]] = linalg.fill {{.+}} outs(%[[E]]
-// CHECK-DAG:     bufferization.materialize_in_destination %{{.+}} in restrict writable %[[O0]]
-// CHECK-DAG:     bufferization.materialize_in_destination %{{.+}} in restrict writable %[[O1]]
-// CHECK-DAG:     bufferization.materialize_in_destination %{{.+}} in restrict writable %[[O2]]
+// CHECK-DAG:     bufferization.materialize_in_destination %{{.+}} in writable %[[O0]]
+// CHECK-DAG:     bufferization.materialize_in_destination %{{.+}} in writable %[[O1]]
+// CHECK-DAG:     bufferization.materialize_in_destination %{{.+}} in writable %[[O2]]
 // CHECK-DAG:     memref.store %[[C]], %[[O3]][] : memref<i64>
-// CHECK-DAG:     bufferization.materialize_in_destination %[[T]] in restrict writable %[[O4]]
-// CHECK-DAG:     bufferization.materialize_in_destination %[[T]] in restrict writable %[[O5]]
+// CHECK-DAG:     bufferization.materialize_in_destination %[[T]] in writable %[[O4]]
+// CHECK-DAG:     bufferization.materialize_in_destination %[[T]] in writable %[[O5]]
 // CHECK:         return{{$}}
 func.func @results(%a: tensor<f32>, %b: tensor<0x3xf32>, %c: i64)
     -> (tensor<f32>, tensor<f32>, tensor<0x3xf32>, i64, tensor<4xf32>,
@@ -130,8 +130,8 @@ func.func @results(%a: tensor<f32>, %b: tensor<0x3xf32>, %c: i64)
 // CHECK-SAME:    %[[X:[a-z0-9]+]]: memref<4xf32>, %[[O0:[a-z0-9]+]]: memref<4xf32>, %[[O1:[a-z0-9]+]]: memref<4xf32>)
 // CHECK-SAME:    attributes {ddp.result_arguments = array<i64: -1, -1>}
 // CHECK:         %[[R:.+]]:2 = linalg.generic
-// CHECK-DAG:     bufferization.materialize_in_destination %[[R]]#0 in restrict writable %[[O0]]
-// CHECK-DAG:     bufferization.materialize_in_destination %[[R]]#1 in restrict writable %[[O1]]
+// CHECK-DAG:     bufferization.materialize_in_destination %[[R]]#0 in writable %[[O0]]
+// CHECK-DAG:     bufferization.materialize_in_destination %[[R]]#1 in writable %[[O1]]
 // CHECK:         return{{$}}
 #id = affine_map<(d0) -> (d0)>
 func.func @shared_destination(%x: tensor<4xf32>)
@@ -158,10 +158,10 @@ func.func @shared_destination(%x: tensor<4xf32>)
 // CHECK-SAME:    array<i64: 0, -1>
 // CHECK:         cf.cond_br
 // CHECK:         memref.store %{{.+}}, %[[O]][]
-// CHECK-NEXT:    bufferization.materialize_in_destination %{{.+}} in restrict writable %[[W]]
+// CHECK-NEXT:    bufferization.materialize_in_destination %{{.+}} in writable %[[W]]
 // CHECK-NEXT:    return{{$}}
 // CHECK:         memref.store %{{.+}}, %[[O]][]
-// CHECK-NEXT:    bufferization.materialize_in_destination %{{.+}} in restrict writable %[[W]]
+// CHECK-NEXT:    bufferization.materialize_in_destination %{{.+}} in writable %[[W]]
 // CHECK-NEXT:    return{{$}}
 func.func @two_returns(%w: tensor<4xf32> {bufferization.writable = true},
                        %c: i1) -> (tensor<4xf32>, f32) {
@@ -259,7 +259,7 @@ func.func @in_flight(%x: tensor<4xf32>, %c: i1) -> (tensor<4xf32>, tensor<4xf32>
 // CHECK:         %[[E:.+]] = tensor.empty
 // CHECK:         linalg.exp {{.+}} outs(%[[E]] :
 // CHECK:         %[[R:.+]]:2 = scf.for
-// CHECK:         bufferization.materialize_in_destination %[[R]]#0 in restrict writable %[[OUT]]
+// CHECK:         bufferization.materialize_in_destination %[[R]]#0 in writable %[[OUT]]
 ddp.process_group @dp
 func.func @begins_with_it_twice(%x: tensor<4xf32>, %n: index)
     -> (tensor<4xf32>, tensor<4xf32>) {

@@ -17,9 +17,9 @@
 // VIEWS:         %[[V1:.+]] = ddp.view %[[MEM]][4] : memref<9xf32> to memref<5xf32>
 // VIEWS:         bufferization.to_tensor %[[V1]] restrict writable
 // VIEWS:         %[[W0:.+]] = ddp.view %[[MEM]][0]
-// VIEWS:         bufferization.materialize_in_destination %{{.+}} in restrict writable %[[W0]]
+// VIEWS:         bufferization.materialize_in_destination %{{.+}} in writable %[[W0]]
 // VIEWS:         %[[W1:.+]] = ddp.view %[[MEM]][4]
-// VIEWS:         bufferization.materialize_in_destination %{{.+}} in restrict writable %[[W1]]
+// VIEWS:         bufferization.materialize_in_destination %{{.+}} in writable %[[W1]]
 // VIEWS:         bufferization.to_tensor %[[MEM]] restrict writable
 func.func @in_place(%s: tensor<4xf32>, %t: tensor<5xf32>)
     -> (tensor<4xf32>, tensor<5xf32>) {

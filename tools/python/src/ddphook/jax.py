@@ -13,6 +13,7 @@ import dataclasses
 import json
 import re
 import tempfile
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
@@ -43,6 +44,8 @@ def compress(
     out_specs: Any,
     axis: str | Sequence[str] | None = None,
     wrapper: str | None = None,
+    exempt: str | None = None,
+    exempt_hook: str = "allreduce",
     bucket_cap_mb: float | None = None,
     check_vma: bool = True,
     donate: bool = True,
@@ -68,6 +71,11 @@ def compress(
         others are exact. All axes by default.
     wrapper
         ``"fp16"`` or ``"bf16"``: run the hook in that type.
+    exempt
+        A regular expression: reductions in whose names it matches have
+        ``exempt_hook``. Names are those of results, such as ``dense.kernel``.
+    exempt_hook
+        By default what it matches is exact.
     bucket_cap_mb
         MiB of gradients in a bucket; 25 by default.
     donate
@@ -80,7 +88,8 @@ def compress(
         Whether the step may reduce what it has reduced over the same devices.
     **options
         Of the hook, by PyTorch's names: ``matrix_approximation_rank``,
-        ``start_powerSGD_iter``, …
+        ``start_powerSGD_iter``, … PowerSGD's ``matrix_view`` is ``"fitted"``
+        by default, which suits kernels as JAX has them; PyTorch's is ``"first"``.
 
     Returns
     -------
@@ -93,7 +102,11 @@ def compress(
     InvalidArgumentError
         A name or a value cannot be an option.
     """
+    if hook == "powersgd":
+        options.setdefault("matrix_view", "fitted")
     pipeline = _pipeline(hook, wrapper, bucket_cap_mb, options)
+    if exempt is not None:
+        pipeline += _exempt(exempt, exempt_hook)
     axes = [axis] if isinstance(axis, str) else list(axis or ())
     for name in axes:
         if name not in mesh.axis_names:
@@ -245,14 +258,18 @@ class CompressedStep:
             try:
                 text = _compiler.transform_module(str(text), passes)
             except CompileError as error:
+                reason = str(error).replace(
+                    "keep-others leaves it as it is", "keep_others=True leaves it to XLA"
+                )
                 raise CompileError(
-                    f"with {self._pipeline}: {error}", error.diagnostics
+                    f"with {self._pipeline}: {reason}", error.diagnostics
                 ) from None
             manifest = json.loads(file.read_text(encoding="utf-8"))
         if not manifest["buckets"]:
             raise InvalidArgumentError(
                 "expected a step that reduces something over the mesh's devices"
             )
+        _warn_if_useless(self._pipeline, manifest)
         return _Program(lowered, text, manifest, self._mesh, self._specs, self._donate)
 
     def _is_whole_step(self, shapes: tuple[Any, ...]) -> bool:
@@ -407,7 +424,7 @@ class _Program:
             jax.jit(placeholder, keep_unused=True), platforms=lowered.platforms
         )(*avals[0])
         version = stablehlo.get_current_version()
-        call = jax.custom_jvp(
+        run = jax.custom_batching.custom_vmap(
             dataclasses.replace(
                 exported,
                 mlir_module_serialized=stablehlo.serialize_portable_artifact_str(
@@ -415,6 +432,8 @@ class _Program:
                 ),
             ).call
         )
+        run.def_vmap(_refuse_vmap)
+        call = jax.custom_jvp(run)
         # That of the placeholder would be zero.
         call.defjvp(_refuse_derivative)
         return call
@@ -423,6 +442,12 @@ class _Program:
 def _refuse_derivative(*_: Any) -> NoReturn:
     raise UnsupportedError(
         "expected no derivative of a step with a hook; take gradients in the step"
+    )
+
+
+def _refuse_vmap(*_: Any) -> NoReturn:
+    raise UnsupportedError(
+        "expected no jax.vmap around a step with a hook; put it into the step"
     )
 
 
@@ -466,9 +491,50 @@ def _pipeline(
     texts = []
     for name, value in parts.items():
         text = str(value).lower() if isinstance(value, bool) else str(value)
+        if isinstance(value, (type, np.dtype)):
+            text = str(jnp.dtype(value))
         if not re.fullmatch(r"[\w.+-]+", text):
             raise InvalidArgumentError(
                 f"expected {name} to be a name or a number, but got {value!r}"
             )
         texts.append(f"{name}={text}")
     return " ".join(texts)
+
+
+def _exempt(pattern: str, hook: str) -> str:
+    """The options for reductions that have another hook."""
+    if not isinstance(pattern, str) or not pattern or {"'", '"'} <= set(pattern):
+        # It becomes a part of a text.
+        raise InvalidArgumentError(
+            "expected exempt to be a regular expression that is not empty and has no "
+            f"quotation marks of both kinds, but got {pattern!r}"
+        )
+    if not re.fullmatch(r"\w+", str(hook)):
+        raise InvalidArgumentError(
+            f"expected exempt_hook to be a hook's name, but got {hook!r}"
+        )
+    quote = '"' if "'" in pattern else "'"
+    return f" exempt={quote}{pattern}{quote} exempt-hook={hook}"
+
+
+def _warn_if_useless(pipeline: str, manifest: Mapping[str, Any]) -> None:
+    """Warns if what is meant to compress gradients compresses none, or hardly any."""
+    if re.match(r"hook=(allreduce|allreduce_and_upcast|noop)\b(?!.*wrapper=)", pipeline):
+        return
+    compressed = [b for b in manifest["buckets"] if b["hook"] != "#ddp.allreduce"]
+    compressed += [s for s in manifest["scatters"] if s["wire_dtype"] != s["dtype"]]
+    before = sum(
+        reduction["elements"] * jnp.dtype(reduction["dtype"]).itemsize
+        for reduction in compressed
+    )
+    after = sum(reduction["wire_bytes"] for reduction in compressed)
+    if not compressed:
+        reason = (
+            "no reduction of the step has the hook: all are exact, exempt, or "
+            "collectives that stay as they are"
+        )
+    elif before < 2 * after:
+        reason = f"of {before} bytes of gradients {after} are sent, more than half"
+    else:
+        return
+    warnings.warn(f"ddphook: with {pipeline}: {reason}", UserWarning, stacklevel=5)

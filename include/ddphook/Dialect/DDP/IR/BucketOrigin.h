@@ -21,7 +21,7 @@ namespace mlir::ddp {
 Location getGradientLoc(StringAttr name, Location loc);
 
 /// Notes in the reduction's location that the option `exempt` gave it its hook.
-void markExempt(AllReduceOp op, StringRef exempt);
+void markExempt(Operation *op, StringRef exempt);
 
 /// The location of the record of a bucket that `op` reduces: that of `op`, and
 /// where its hook comes from.

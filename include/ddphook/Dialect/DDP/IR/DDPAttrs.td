@@ -86,6 +86,15 @@ def DDP_Rounding
   let genSpecializedAttr = 0;
 }
 
+def DDP_MatrixView
+    : I32EnumAttr<"MatrixView", "which matrix a gradient is", [
+    I32EnumAttrCase<"First", 0, "first">,
+    I32EnumAttrCase<"Fitted", 1, "fitted">
+  ]> {
+  let cppNamespace = "::mlir::ddp";
+  let genSpecializedAttr = 0;
+}
+
 class DDP_Attr<string name, string attrMnemonic, list<Trait> traits = []>
     : AttrDef<DDP_Dialect, name, traits> {
   let mnemonic = attrMnemonic;
@@ -280,6 +289,11 @@ class DDP_PowerSGDBase<string name, string attrMnemonic,
     - `wire_type`: collectives cast to this 16-bit type; everything else,
       including error and norms, keeps the bucket's own type. (A wrapper computes
       everything in 16 bits.)
+    - `matrix_view`: with `fitted`, a tensor is the matrix whose factors are the
+      smallest, of its first few dimensions by the others, which suits kernels
+      whose input channels do not come last. Leading dimensions that stand for
+      layers, heads or experts count matrices of their own. `first` is PyTorch's
+      view.
 
     Constraints:
     - (C1) `matrix_approximation_rank` is positive.
@@ -290,6 +304,7 @@ class DDP_PowerSGDBase<string name, string attrMnemonic,
     - (C5) `random_seed` is from 0 to 2³²−1.
     - (C6) `wire_type` is f16 or bf16.
     - (C7) `local_error_feedback` needs `use_error_feedback`.
+    - (C8) `matrix_view` is `first` where a bucket is one matrix.
   }];
   let parameters = (ins
     DDP_IntegerParameter<1, "columns of the factors">
@@ -324,7 +339,10 @@ class DDP_PowerSGDBase<string name, string attrMnemonic,
                              "error and Q">:$skip_nonfinite,
     DDP_WireTypeParameter<"fp32_error", "under a wrapper: use 16 bits only on the "
                                         "wire">
-        :$wire_type);
+        :$wire_type,
+    DDP_ChoiceParameter<DDP_MatrixView, "First", "first",
+                        "first or fitted: a gradient's first dimension by all "
+                        "others, or what compresses well">:$matrix_view);
   let genVerifyDecl = 1;
 }
 

@@ -59,6 +59,8 @@ def DDP_Dialect : Dialect {
       is dealt to, and elsewhere any values. Products P and Q, a projection
       and an error are only wanted of the matrices that are dealt to this rank: they may
       be computed, and hold any values elsewhere; of an error also those it had.
+    - `ddp.widen_accumulators`: on a module, written by the imports of whole steps:
+      `ddp-widen-accumulators` is to add up sums of 16-bit numbers in f32.
     - `ddp.plan`: on a module, written by `convert-ddp-to-runtime`: its plan, a
       `#ddp.plan`.
   }];
@@ -83,6 +85,8 @@ def DDP_Dialect : Dialect {
     static constexpr llvm::StringLiteral kResultArgumentsAttrName =
         "ddp.result_arguments";
     static constexpr llvm::StringLiteral kPlanAttrName = "ddp.plan";
+    static constexpr llvm::StringLiteral kWidenAccumulatorsAttrName =
+        "ddp.widen_accumulators";
 
     void registerAttributes();
     void registerTypes();

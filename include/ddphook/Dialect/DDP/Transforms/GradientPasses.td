@@ -52,6 +52,69 @@ def DDPIsolateCollectivesPass
   ];
 }
 
+def DDPWidenAccumulatorsPass
+    : Pass<"ddp-widen-accumulators", "::mlir::ModuleOp"> {
+  let summary = "add up 16-bit numbers in f32";
+  let description = [{
+    Frameworks add up f16 and bf16 in f32, and round once. What lowers their programs
+    to linalg often adds in the type of the elements instead, where a sum of 2048 ones
+    is 256. In a module that has the attribute `ddp.widen_accumulators`, which
+    `ddp-import-stablehlo` and `ddp-import-fx` set, this pass gives each contraction,
+    reduction and convolution of linalg an accumulator of f32, and rounds its result.
+    A product of two elements that is added to the accumulator is not rounded either.
+    What begins with the unrounded result of another such operation goes on with it.
+
+    A remark tells how many operations of a function were changed. One whose body does
+    anything but add to its accumulator, or multiply it, is left alone, with a missed
+    remark; so are loops that add up by `tensor.insert`. A module without the attribute
+    is computed as it is written.
+
+    Pre-condition: tensors. Post-condition: the attribute is gone.
+
+    Before:
+
+    ```mlir
+    module attributes {ddp.widen_accumulators} {
+      func.func @sum(%x: tensor<8xbf16>, %zero: tensor<bf16>) -> tensor<bf16> {
+        %0 = linalg.reduce { arith.addf } ins(%x : tensor<8xbf16>) outs(%zero : tensor<bf16>) dimensions = [0]
+        return %0 : tensor<bf16>
+      }
+    }
+    ```
+
+    After:
+
+    ```mlir
+    module {
+      func.func @sum(%x: tensor<8xbf16>, %zero: tensor<bf16>) -> tensor<bf16> {
+        %0 = tensor.empty() : tensor<f32>
+        %1 = linalg.generic {indexing_maps = [affine_map<() -> ()>, affine_map<() -> ()>], iterator_types = []} ins(%zero : tensor<bf16>) outs(%0 : tensor<f32>) {
+        ^bb0(%in: bf16, %out: f32):
+          %5 = arith.extf %in : bf16 to f32
+          linalg.yield %5 : f32
+        } -> tensor<f32>
+        %2 = linalg.generic {indexing_maps = [affine_map<(d0) -> (d0)>, affine_map<(d0) -> ()>], iterator_types = ["reduction"]} ins(%x : tensor<8xbf16>) outs(%1 : tensor<f32>) {
+        ^bb0(%in: bf16, %out: f32):
+          %5 = arith.extf %in : bf16 to f32
+          %6 = arith.addf %out, %5 : f32
+          linalg.yield %6 : f32
+        } -> tensor<f32>
+        %3 = tensor.empty() : tensor<bf16>
+        %4 = linalg.generic {indexing_maps = [affine_map<() -> ()>, affine_map<() -> ()>], iterator_types = []} ins(%2 : tensor<f32>) outs(%3 : tensor<bf16>) {
+        ^bb0(%in: f32, %out: bf16):
+          %5 = arith.truncf %in : f32 to bf16
+          linalg.yield %5 : bf16
+        } -> tensor<bf16>
+        return %4 : tensor<bf16>
+      }
+    }
+    ```
+  }];
+  let dependentDialects = ["::mlir::arith::ArithDialect",
+                           "::mlir::linalg::LinalgDialect",
+                           "::mlir::tensor::TensorDialect"];
+}
+
 def DDPVerifySyncPass : Pass<"ddp-verify-sync", "::mlir::ModuleOp"> {
   let summary = "check that every gradient is reduced exactly once";
   let description = [{

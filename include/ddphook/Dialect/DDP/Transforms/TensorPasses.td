@@ -139,7 +139,7 @@ def DDPPrepareEntriesPass : Pass<"ddp-prepare-entries", "::mlir::ModuleOp"> {
       %u = linalg.sub ins(%w, %g : tensor<4xf32>, tensor<4xf32>)
           outs(%w : tensor<4xf32>) -> tensor<4xf32>
       memref.store %loss, %loss_out[] : memref<f32>
-      bufferization.materialize_in_destination %u in restrict writable %w_in
+      bufferization.materialize_in_destination %u in writable %w_in
           : (tensor<4xf32>, memref<4xf32>) -> ()
       return
     }
@@ -229,7 +229,7 @@ def DDPFoldPacksPass
         : tensor<4xf32> into tensor<6xf32>
     %1 = tensor.insert_slice %u#1 into %0[4] [2] [1]
         : tensor<2xf32> into tensor<6xf32>
-    bufferization.materialize_in_destination %1 in restrict writable %arg0
+    bufferization.materialize_in_destination %1 in writable %arg0
         : (tensor<6xf32>, memref<6xf32>) -> ()
     ```
 
@@ -241,7 +241,7 @@ def DDPFoldPacksPass
     %d = tensor.empty() : tensor<6xf32>
     %r = ddp.flat.all_reduce mean %flat on @dp into %d
         : tensor<6xf32>, tensor<6xf32>
-    bufferization.materialize_in_destination %r in restrict writable %arg0
+    bufferization.materialize_in_destination %r in writable %arg0
         : (tensor<6xf32>, memref<6xf32>) -> ()
     ```
   }];
@@ -474,7 +474,7 @@ def DDPPinBlockArgumentsPass
     ```mlir
     func.func @step(%x0: tensor<8xf32>, %again: i1) -> tensor<8xf32> {
       %b = memref.alloc() : memref<8xf32>
-      bufferization.materialize_in_destination %x0 in restrict writable %b
+      bufferization.materialize_in_destination %x0 in writable %b
           : (tensor<8xf32>, memref<8xf32>) -> ()
       cf.br ^head
     ^head:
@@ -484,7 +484,7 @@ def DDPPinBlockArgumentsPass
           -> tensor<8xf32>
       cf.cond_br %again, ^back, ^exit
     ^back:
-      bufferization.materialize_in_destination %y in restrict writable %b
+      bufferization.materialize_in_destination %y in writable %b
           : (tensor<8xf32>, memref<8xf32>) -> ()
       cf.br ^head
     ^exit:
@@ -508,10 +508,14 @@ def DDPMaterializeBucketsPass
     is copied. `ddp.unpack` becomes views of the bucket.
 
     Every view becomes a tensor with `restrict`, that is, an alias set of its own,
-    which keeps One-Shot Bufferize linear.
+    which keeps One-Shot Bufferize linear. From then on memory has several names, and
+    only this pass knows how long each value needs its own. So no other pass may
+    compute a value in such memory: the writes are not `restrict`, and every
+    `tensor.empty` becomes a `bufferization.alloc_tensor`, which the elimination of
+    empty tensors leaves alone.
 
     Pre-condition: `ddp-assign-destinations`. Post-condition: no `ddp.pack`, no
-    `ddp.unpack`.
+    `ddp.unpack`, no `tensor.empty`.
 
     Before:
 
@@ -532,9 +536,9 @@ def DDPMaterializeBucketsPass
     %w = ddp.view %m[4] : memref<12xf32> to memref<8xf32>
     %g = linalg.exp ins(%x : tensor<4xf32>) outs(%e : tensor<4xf32>)
         -> tensor<4xf32>
-    bufferization.materialize_in_destination %g in restrict writable %v
+    bufferization.materialize_in_destination %g in writable %v
         : (tensor<4xf32>, memref<4xf32>) -> ()
-    bufferization.materialize_in_destination %h in restrict writable %w
+    bufferization.materialize_in_destination %h in writable %w
         : (tensor<8xf32>, memref<8xf32>) -> ()
     %b = bufferization.to_tensor %m restrict writable
         : memref<12xf32> to tensor<12xf32>

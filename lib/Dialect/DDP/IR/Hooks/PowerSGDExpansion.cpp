@@ -19,6 +19,31 @@
 using namespace mlir;
 using namespace mlir::ddp;
 
+/// The state of the factors, with one tensor for each gradient, and which
+/// gradient that is.
+static std::pair<BucketType, SmallVector<SmallVector<int64_t>>>
+getFactorState(const PowerSGDCompression &compression,
+               ArrayRef<int64_t> gradients) {
+  SmallVector<SmallVector<int64_t>> lists;
+  SmallVector<DenseI64ArrayAttr> shapes;
+  for (auto [factor, member] : llvm::enumerate(compression.members)) {
+    auto [rows, rank] = compression.q.getMatrixShape(factor);
+    SmallVector<int64_t> list = {gradients[member]};
+    // The matrices of one gradient have one shape, and are adjacent.
+    if (!lists.empty() && lists.back() == list) {
+      rows += shapes.back()[0];
+      shapes.pop_back();
+    } else {
+      lists.push_back(list);
+    }
+    shapes.push_back(
+        DenseI64ArrayAttr::get(compression.q.getContext(), {rows, rank}));
+  }
+  return {BucketType::get(compression.q.getContext(),
+                          compression.q.getElementType(), shapes),
+          lists};
+}
+
 LogicalResult PowerSGDExpansion::declareStates(BucketType errorType) {
   FailureOr<Value> counter = states.getIteration("powersgd.iter");
   if (failed(counter))
@@ -29,22 +54,22 @@ LogicalResult PowerSGDExpansion::declareStates(BucketType errorType) {
   if (failed(found))
     return failure();
   generator = *found;
+  SmallVector<int64_t> all = llvm::to_vector(
+      llvm::seq(gradients.empty() ? 0 : gradients.back() + 1));
+  auto [qType, ofQ] = getFactorState(compression, gradients);
+  SmallVector<SmallVector<int64_t>> ofError;
+  for (int64_t gradient : all)
+    ofError.push_back({gradient});
   // The batched hook's square is one matrix of all gradients.
-  SmallVector<SmallVector<int64_t>> ofError, ofQ;
-  if (errorType != bucketType) {
-    ofError.push_back(getAllMembers(bucketType));
-    ofQ = ofError;
-  } else {
-    for (int64_t member : getAllMembers(bucketType))
-      ofError.push_back({member});
-    for (int64_t member : compression.members)
-      ofQ.push_back({member});
+  if (errorType.getNumMembers() != all.size()) {
+    qType = compression.q;
+    ofError = ofQ = {all};
   }
   if (parameters.use_error_feedback && acrossNodes) {
     // Which members' errors a rank keeps depends on all of the bucket.
     found =
         states.createZero("powersgd.share_error", errorType,
-                          StatePlacement::PerRank, {getAllMembers(bucketType)});
+                          StatePlacement::PerRank, {all});
     if (failed(found))
       return failure();
     error = *found;
@@ -62,7 +87,7 @@ LogicalResult PowerSGDExpansion::declareStates(BucketType errorType) {
     error = *found;
   }
   if (parameters.warm_start) {
-    found = states.createNormal("powersgd.q", compression.q, generator,
+    found = states.createNormal("powersgd.q", qType, generator,
                                 compression.draws, ofQ);
     if (failed(found))
       return failure();
@@ -206,7 +231,7 @@ Value PowerSGDExpansion::run(BucketValue bucket,
 /// The Q of this iteration: the last one's, or without warm start a new one.
 BucketValue PowerSGDExpansion::drawQ() {
   if (parameters.warm_start)
-    return load(q);
+    return load(q, compression.q);
   return create<RandomNormalOp>(
       compression.q, FlatSymbolRefAttr::get(generator.getSymNameAttr()),
       builder.getDenseI64ArrayAttr(compression.draws));
@@ -217,7 +242,7 @@ Value PowerSGDExpansion::compress(BucketValue gradient) {
   countElements(type);
   BucketValue lastError;
   if (parameters.use_error_feedback)
-    lastError = load(error);
+    lastError = load(error, type);
   // Also where nothing is compressed: the generator goes on as PyTorch's does.
   BucketValue lastQ = drawQ();
   std::vector<PowerSGDGroup> groups = makeGroups(type);

@@ -49,10 +49,12 @@ class PowerSGDExpansion {
 public:
   PowerSGDExpansion(OpBuilder &builder, const BucketReduction &reduction,
                     const PowerSGDParameters &parameters,
-                    PowerSGDCompression compression, BucketType bucket)
+                    PowerSGDCompression compression, BucketType bucket,
+                    SmallVector<int64_t> gradients)
       : builder(builder), loc(reduction.loc), reduction(reduction),
         parameters(parameters), compression(std::move(compression)),
-        states(builder, reduction), bucketType(bucket) {}
+        states(builder, reduction), bucketType(bucket),
+        gradients(std::move(gradients)) {}
 
   /// Over a hierarchical group: whether a node's mean is compressed, of which
   /// each rank has the matrices that are dealt to it; else each rank compresses
@@ -79,12 +81,17 @@ private:
     auto op = OpT::create(builder, loc, std::forward<Args>(args)...);
     return cast<BucketValue>(Value(op->getResult(0)));
   }
-  BucketValue load(StateOp state) {
-    return create<LoadOp>(cast<BucketType>(state.getType()),
-                          FlatSymbolRefAttr::get(state.getSymNameAttr()));
+  BucketValue view(BucketValue value, BucketType type) {
+    return value.getType() == type ? value : create<ResizeOp>(type, value);
   }
-  void store(Value value, StateOp state) {
-    StoreOp::create(builder, loc, value,
+  BucketValue load(StateOp state, BucketType type) {
+    auto value =
+        create<LoadOp>(cast<BucketType>(state.getType()),
+                       FlatSymbolRefAttr::get(state.getSymNameAttr()));
+    return view(value, type);
+  }
+  void store(BucketValue value, StateOp state) {
+    StoreOp::create(builder, loc, view(value, cast<BucketType>(state.getType())),
                     FlatSymbolRefAttr::get(state.getSymNameAttr()));
   }
   BucketValue orthogonalize(BucketValue factor) {
@@ -171,6 +178,9 @@ private:
   SmallVector<int64_t> groupBegins;
   /// The type of the gradient's bucket, without padding.
   BucketType bucketType;
+  /// Of which gradient each of its members is a matrix; all of one are
+  /// adjacent.
+  SmallVector<int64_t> gradients;
 };
 
 } // namespace mlir::ddp

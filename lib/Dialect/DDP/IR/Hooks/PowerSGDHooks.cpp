@@ -8,6 +8,7 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "../LowRankLayout.h"
 #include "PowerSGDExpansion.h"
 #include "ShortestNumber.h"
 
@@ -61,6 +62,9 @@ PowerSGDHookAttr::verify(function_ref<InFlightDiagnostic()> emitError,
 LogicalResult
 BatchedPowerSGDHookAttr::verify(function_ref<InFlightDiagnostic()> emitError,
                                 const Parameters &parameters) {
+  if (parameters.matrix_view != MatrixView::First) // C8
+    return emitError() << "expected a matrix_view of first, since the bucket "
+                          "is one matrix";
   return verifyParameters(emitError, PowerSGDParameters::from(parameters));
 }
 
@@ -73,18 +77,105 @@ static DenseI64ArrayAttr getShape(MLIRContext *context, int64_t rows,
   return DenseI64ArrayAttr::get(context, {rows, columns});
 }
 
+namespace {
+/// A tensor as matrices of one shape.
+struct MatrixFit {
+  int64_t count, rows, columns;
+};
+
+/// A bucket as the hook sees it.
+struct MatricesOfBucket {
+  BucketType bucket;
+  /// Of which gradient each member is a matrix.
+  SmallVector<int64_t> gradients;
+};
+} // namespace
+
+/// The matrix of the first few dimensions by the others that has the smallest
+/// factors.
+static MatrixFit splitDimensions(ArrayRef<int64_t> shape) {
+  int64_t numElements = ShapedType::getNumElements(shape);
+  MatrixFit best = {1, numElements, 1};
+  int64_t rows = 1;
+  for (int64_t size : shape.drop_back()) {
+    rows *= size;
+    int64_t columns = numElements / rows;
+    if (rows + columns < best.rows + best.columns)
+      best = {1, rows, columns};
+  }
+  return best;
+}
+
+/// True if all but the last two dimensions are those of a convolution's window.
+static bool isKernel(ArrayRef<int64_t> shape) {
+  constexpr int64_t maxWindow = 11;
+  return shape.size() >= 4 &&
+         llvm::all_of(shape.drop_back(2), [](int64_t size) {
+           return size <= maxWindow && size % 2 == 1;
+         });
+}
+
+/// The matrices that a tensor without dimensions of size 1 is. If its first
+/// dimension is smaller than the sides of what lies along it, it counts
+/// matrices, such as those of layers, provided that these compress well.
+static MatrixFit fitMatrices(ArrayRef<int64_t> shape, int64_t rank) {
+  constexpr int64_t minRate = 8;
+  MatrixFit whole = splitDimensions(shape);
+  if (shape.size() < 3 || isKernel(shape))
+    return whole;
+  MatrixFit inner = fitMatrices(shape.drop_front(), rank);
+  if (shape.front() < std::min(inner.rows, inner.columns) &&
+      inner.rows * inner.columns >=
+          minRate * rank * (inner.rows + inner.columns))
+    return {shape.front() * inner.count, inner.rows, inner.columns};
+  return whole;
+}
+
+static bool isWorthwhile(PowerSGDHookAttr hook, int64_t rows, int64_t columns) {
+  double minRate = hook.getMinCompressionRate().getValueAsDouble();
+  int64_t rank = std::min({rows, columns, hook.getMatrixApproximationRank()});
+  double compressed = static_cast<double>((rows + columns) * rank);
+  return compressed * minRate < static_cast<double>(rows * columns);
+}
+
+static MatricesOfBucket getMatrices(PowerSGDHookAttr hook, BucketType bucket) {
+  MatricesOfBucket all = {bucket, getAllMembers(bucket)};
+  if (hook.getMatrixView() == MatrixView::First)
+    return all;
+  all.gradients.clear();
+  SmallVector<DenseI64ArrayAttr> shapes;
+  for (int64_t member : getAllMembers(bucket)) {
+    SmallVector<int64_t> dims;
+    llvm::copy_if(bucket.getShape(member), std::back_inserter(dims),
+                  [](int64_t size) { return size != 1; });
+    MatrixFit fit = {1, 1, 1};
+    if (dims.size() >= 2 && bucket.getNumElements(member) != 0)
+      fit = fitMatrices(dims, hook.getMatrixApproximationRank());
+    if (!isWorthwhile(hook, fit.rows, fit.columns) && !dims.empty())
+      fit = splitDimensions(dims);
+    if (isWorthwhile(hook, fit.rows, fit.columns)) {
+      shapes.append(fit.count,
+                    getShape(bucket.getContext(), fit.rows, fit.columns));
+      all.gradients.append(fit.count, member);
+    } else {
+      shapes.push_back(bucket.getShapes()[member]);
+      all.gradients.push_back(member);
+    }
+  }
+  all.bucket =
+      BucketType::get(bucket.getContext(), bucket.getElementType(), shapes);
+  return all;
+}
+
+/// What is compressed of a bucket of matrices.
 static PowerSGDCompression getCompression(PowerSGDHookAttr hook,
                                           BucketType bucket) {
-  double minRate = hook.getMinCompressionRate().getValueAsDouble();
   llvm::MapVector<std::pair<int64_t, int64_t>, SmallVector<int64_t>> byShape;
   PowerSGDCompression result;
   for (int64_t member = 0; member < bucket.getNumMembers(); ++member) {
     auto [rows, columns] = bucket.getMatrixShape(member);
-    int64_t rank = std::min({rows, columns, hook.getMatrixApproximationRank()});
-    double compressed = static_cast<double>((rows + columns) * rank);
     // PyTorch cannot view a 0-D tensor as a matrix; here it is not compressed.
-    if (!bucket.getShape(member).empty() &&
-        compressed * minRate < static_cast<double>(rows * columns))
+    if (!bucket.getShape(member).empty() && isWorthwhile(hook, rows, columns))
       byShape[{rows, columns}].push_back(member);
     else
       result.rest.push_back(member);
@@ -143,15 +234,18 @@ static PowerSGDCompression getCompression(BatchedPowerSGDHookAttr hook,
 FailureOr<Value> PowerSGDHookAttr::expand(OpBuilder &builder,
                                           const BucketReduction &reduction,
                                           BucketValue bucket) const {
+  BucketType type = bucket.getType();
+  auto [matrices, gradients] = getMatrices(*this, type);
   PowerSGDExpansion expansion(builder, reduction, getParameters(),
-                              getCompression(*this, bucket.getType()),
-                              bucket.getType());
-  if (failed(expansion.dealMatrices()) ||
-      failed(expansion.declareStates(bucket.getType())))
+                              getCompression(*this, matrices), matrices,
+                              gradients);
+  if (failed(expansion.dealMatrices()) || failed(expansion.declareStates(type)))
     return failure();
-  return expansion.run(bucket, [&](BucketValue gradient) {
-    return expansion.compress(gradient);
-  });
+  Value viewed = builder.createOrFold<ResizeOp>(reduction.loc, matrices, bucket);
+  Value out = expansion.run(
+      cast<BucketValue>(viewed),
+      [&](BucketValue gradient) { return expansion.compress(gradient); });
+  return builder.createOrFold<ResizeOp>(reduction.loc, type, out);
 }
 
 /// Elements that are sent in a compressed step.
@@ -178,12 +272,14 @@ Type PowerSGDHookAttr::getWireType(BucketType bucket) const {
 }
 
 int64_t PowerSGDHookAttr::getWireBytes(BucketType bucket) const {
-  return getSentElements(getCompression(*this, bucket), bucket) *
+  BucketType matrices = getMatrices(*this, bucket).bucket;
+  return getSentElements(getCompression(*this, matrices), matrices) *
          bucket.cloneWith(getWireType(bucket)).getElementBytes();
 }
 
 int64_t PowerSGDHookAttr::getStateBytes(BucketType bucket) const {
-  return getStateBytesOf(getCompression(*this, bucket), bucket,
+  BucketType matrices = getMatrices(*this, bucket).bucket;
+  return getStateBytesOf(getCompression(*this, matrices), bucket,
                          getUseErrorFeedback(), getWarmStart());
 }
 
@@ -239,7 +335,8 @@ BatchedPowerSGDHookAttr::expand(OpBuilder &builder,
   auto parameters = PowerSGDParameters::from(getParameters());
   parameters.orthogonalization_epsilon = 0;
   PowerSGDExpansion expansion(builder, reduction, parameters,
-                              getCompression(*this, type), type);
+                              getCompression(*this, type), type,
+                              getAllMembers(type));
   expansion.remarkNoDeal("with a batched hook: it is one matrix");
   if (failed(expansion.declareStates(square)))
     return failure();

@@ -9,6 +9,7 @@
 
 #include "BufferizeChains.h"
 
+#include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Bufferization/IR/Bufferization.h"
 #include "mlir/Dialect/Linalg/IR/Linalg.h"
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
@@ -27,6 +28,10 @@ public:
   explicit ChainFinder(const BufferizationOptions &options) : state(options) {}
 
   void visit(Operation *op);
+
+  /// Insertions whose destination, or whose source, needs what One-Shot's
+  /// analysis would find: a copy, or nothing but its memory.
+  SetVector<OpOperand *> copied, foreign;
 
   /// The operations to bufferize, in their order.
   SmallVector<Operation *> getPlainOps() const {
@@ -53,22 +58,32 @@ private:
     return chains.size() - 1;
   }
   unsigned getChain(Value value) const { return chainOf.lookup(value); }
+  /// The tensor that this is a slice or another shape of; else itself.
+  Value getWhole(Value value) const {
+    Value whole = wholeOf.lookup(value);
+    return whole ? whole : value;
+  }
   bool canRead(OpOperand &operand) const;
   bool write(OpOperand &init, OpResult result);
+  void visitInsert(tensor::InsertSliceOp insert);
 
   AnalysisState state;
   SmallVector<Chain> chains = {{Value(), false}};
   DenseMap<Value, unsigned> chainOf;
+  /// Slices and other shapes lie in the chain of what they are taken of.
+  DenseMap<Value, Value> wholeOf;
   /// Chains that one operation uses are bufferized together or not at all.
   llvm::IntEqClasses linked = llvm::IntEqClasses(1);
   SmallVector<std::pair<Operation *, unsigned>> ops;
 };
 } // namespace
 
-/// Whether the operand is what its buffer holds when its operation runs.
+/// Returns true if the operand, or the tensor that it is a slice or another
+/// shape of, is what its buffer holds when its operation runs.
 bool ChainFinder::canRead(OpOperand &operand) const {
   unsigned chain = getChain(operand.get());
-  return chain != kUnknown && chains[chain].newest == operand.get() &&
+  return chain != kUnknown &&
+         chains[chain].newest == getWhole(operand.get()) &&
          operand.get().getParentBlock() == operand.getOwner()->getBlock();
 }
 
@@ -80,8 +95,9 @@ bool ChainFinder::write(OpOperand &init, OpResult result) {
   auto op = cast<BufferizableOpInterface>(init.getOwner());
   if (!chain.isWritable || chain.newest != init.get() ||
       llvm::any_of(op->getOpOperands(), [&](OpOperand &other) {
-        return &other != &init && other.get() == init.get() &&
-               !op.bufferizesToElementwiseAccess(state, {&other, &init});
+        return &other != &init && getWhole(other.get()) == init.get() &&
+               (other.get() != init.get() ||
+                !op.bufferizesToElementwiseAccess(state, {&other, &init}));
       }))
     return false;
   chain.newest = result;
@@ -89,16 +105,60 @@ bool ChainFinder::write(OpOperand &init, OpResult result) {
   return true;
 }
 
+/// An insertion is bufferized whatever its source is: where that lies in no
+/// chain, its memory is only read, at once.
+void ChainFinder::visitInsert(tensor::InsertSliceOp insert) {
+  OpOperand &source = insert.getSourceMutable(), &init = insert.getDestMutable();
+  unsigned from = getChain(source.get()), into = getChain(init.get());
+  bool isPlain = canRead(init) && from != into &&
+                 (from == kUnknown || canRead(source));
+  if (isPlain && !chains[into].isWritable) {
+    unsigned copy = addChain(insert.getResult(), /*isWritable=*/true);
+    linked.join(into, copy);
+    into = copy;
+    copied.insert(&init);
+  } else if (isPlain) {
+    isPlain = write(init, insert->getResult(0));
+  }
+  if (!isPlain) {
+    linked.join(into, kUnknown);
+    linked.join(from, kUnknown);
+    return;
+  }
+  ops.emplace_back(insert, into);
+  if (from == kUnknown)
+    foreign.insert(&source);
+  else
+    linked.join(into, from);
+}
+
 void ChainFinder::visit(Operation *op) {
   bool isFollowed = op->getBlock() && op->getParentRegion()->hasOneBlock();
-  if (auto empty = dyn_cast<tensor::EmptyOp>(op)) {
+  auto alloc = dyn_cast<AllocTensorOp>(op);
+  bool isConstant = isa<arith::ConstantOp>(op) &&
+                    isa<TensorType>(op->getResult(0).getType());
+  if ((alloc && !alloc.getCopy()) || isConstant) {
     if (isFollowed)
-      ops.emplace_back(op, addChain(empty, /*isWritable=*/true));
+      ops.emplace_back(op,
+                       addChain(op->getResult(0), /*isWritable=*/!isConstant));
     return;
   }
   if (auto toTensor = dyn_cast<ToTensorOp>(op)) {
     if (isFollowed && toTensor.getRestrict())
       addChain(toTensor.getResult(), toTensor.getWritable());
+    return;
+  }
+
+  if (auto insert = dyn_cast<tensor::InsertSliceOp>(op); insert && isFollowed)
+    return visitInsert(insert);
+  if (isa<tensor::ExtractSliceOp, tensor::CollapseShapeOp,
+          tensor::ExpandShapeOp>(op) &&
+      isFollowed && canRead(op->getOpOperand(0))) {
+    Value source = op->getOperand(0), view = op->getResult(0);
+    unsigned chain = getChain(source);
+    ops.emplace_back(op, chain);
+    chainOf[view] = chain;
+    wholeOf[view] = getWhole(source);
     return;
   }
 
@@ -147,14 +207,30 @@ LogicalResult mlir::ddp::bufferizeChains(func::FuncOp function,
     return success();
   };
   for (Operation *op : finder.getPlainOps()) {
-    OpOperand *use = isa<tensor::EmptyOp>(op) && !op->use_empty()
-                         ? &*op->getUses().begin()
-                         : nullptr;
+    rewriter.setInsertionPoint(op);
+    for (OpOperand &operand : op->getOpOperands())
+      if (finder.copied.contains(&operand)) {
+        auto copy = AllocTensorOp::create(
+            rewriter, op->getLoc(),
+            cast<RankedTensorType>(operand.get().getType()), ValueRange(),
+            operand.get());
+        operand.set(copy);
+        if (failed(bufferize(
+                cast<BufferizableOpInterface>(copy.getOperation()))))
+          return failure();
+      } else if (finder.foreign.contains(&operand)) {
+        FailureOr<BufferLikeType> type =
+            getBufferType(operand.get(), options, state);
+        if (failed(type))
+          return failure();
+        Value memory =
+            ToBufferOp::create(rewriter, op->getLoc(), *type, operand.get(),
+                               /*read_only=*/true);
+        operand.set(ToTensorOp::create(
+            rewriter, op->getLoc(), operand.get().getType(), memory,
+            /*restrict=*/true, /*writable=*/false));
+      }
     if (failed(bufferize(cast<BufferizableOpInterface>(op))))
-      return failure();
-    // An empty tensor becomes an allocation, which is a tensor as well.
-    if (use &&
-        failed(bufferize(use->get().getDefiningOp<BufferizableOpInterface>())))
       return failure();
   }
   return success();

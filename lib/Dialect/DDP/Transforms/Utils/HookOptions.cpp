@@ -174,6 +174,20 @@ static std::optional<bool> getFlag(StringRef value) {
       .Default(std::nullopt);
 }
 
+/// The text of a type that is given as in IR, or by its name in PyTorch and
+/// NumPy; empty if it is neither.
+static StringRef spellType(StringRef name) {
+  StringRef letters = name.take_while(llvm::isAlpha);
+  bool isSpelt = name.starts_with("!") ||
+                 llvm::is_contained({"f", "bf", "tf", "i", "si", "ui"}, letters);
+  return llvm::StringSwitch<StringRef>(name)
+      .Cases({"float16", "half"}, "f16")
+      .Case("bfloat16", "bf16")
+      .Cases({"float32", "float"}, "f32")
+      .Cases({"float64", "double"}, "f64")
+      .Default(isSpelt ? name : "");
+}
+
 /// The parameter's value in the attribute's text. `wireType` is the wrapper's
 /// type, or null; a hook that takes it for itself leaves null.
 static FailureOr<std::string> convertValue(MLIRContext *context,
@@ -199,8 +213,11 @@ static FailureOr<std::string> convertValue(MLIRContext *context,
     value.consume_front("@");
     return print(FlatSymbolRefAttr::get(context, value));
   case HookParameter::Kind::Choice:
+    return value.str(); // the attribute's parser knows the words
   case HookParameter::Kind::Type:
-    return value.str(); // the attribute's parser knows words and types
+    if (spellType(value).empty())
+      return mismatch("a type such as f32");
+    return spellType(value).str();
   case HookParameter::Kind::Flag:
   case HookParameter::Kind::WireType:
     break;
@@ -326,15 +343,24 @@ static Attribute parseText(MLIRContext *context, StringRef text,
   return {};
 }
 
+/// Returns true if the dialect of hook=`text` is known; else reports that.
+static bool checkDialect(MLIRContext *context, StringRef text,
+                         EmitError emitError) {
+  StringRef name = text;
+  name.consume_front("#");
+  StringRef dialect = name.split('.').first;
+  if (!text.contains('.') || context->getOrLoadDialect(dialect))
+    return true;
+  emitError() << "expected hook=" << text << " to be of a known dialect, "
+              << "but got '" << dialect << "', which no plugin has loaded";
+  return false;
+}
+
 /// The hook that the text of an attribute gives.
 static Attribute parseAttributeHook(MLIRContext *context, StringRef text,
                                     EmitError emitError) {
-  StringRef dialect = text.drop_front().split('.').first;
-  if (text.contains('.') && !context->getOrLoadDialect(dialect)) {
-    emitError() << "expected hook=" << text << " to be of a known dialect, "
-                << "but got '" << dialect << "', which no plugin has loaded";
+  if (!checkDialect(context, text, emitError))
     return {};
-  }
   Attribute attribute =
       parseText(context, text, "in hook=" + text + ": ", emitError);
   if (!attribute || isa<HookAttrInterface>(attribute))
@@ -412,6 +438,13 @@ static Attribute parseUnwrapped(MLIRContext *context, StringRef hook,
     return {};
   }
   std::optional<NamedHook> found = findHook(context, name);
+  if (!found && name.contains('.')) {
+    if (checkDialect(context, name, emitError))
+      emitError() << "expected hook=" << name << " to be a hook of the dialect '"
+                  << name.split('.').first
+                  << "' that options can name, but it has none of this name";
+    return {};
+  }
   if (!found) {
     InFlightDiagnostic error = emitError() << "expected hook=";
     for (const NamedHook &known : getNamedHooks())

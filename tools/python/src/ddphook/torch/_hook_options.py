@@ -29,6 +29,7 @@ HOOK_OPTIONS: dict[str, dict[str, str]] = {
         "keep_zero_columns": "Flag",
         "skip_nonfinite": "Flag",
         "fp32_error": "WireType",
+        "matrix_view": "Choice",
         "numerics": "Choice",
     },
     "batched_powersgd": {
@@ -46,6 +47,7 @@ HOOK_OPTIONS: dict[str, dict[str, str]] = {
         "keep_zero_columns": "Flag",
         "skip_nonfinite": "Flag",
         "fp32_error": "WireType",
+        "matrix_view": "Choice",
         "numerics": "Choice",
     },
     "post_local_sgd": {

@@ -11,7 +11,7 @@ torch-mlir is imported by nothing but this file.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -21,7 +21,7 @@ from ddphook.torch import _random
 from ddphook.torch._program_calls import innermost
 
 _PREFIX = "torch._c10d_functional."
-_ALL_REDUCE = torch.ops._c10d_functional.all_reduce.default
+_WAIT = torch.ops._c10d_functional.wait_tensor.default
 
 # What torch-mlir's own pipelines run, but for the check at the end, which refuses
 # calls; `_check_lowered` takes its place.
@@ -62,6 +62,18 @@ def known_decompositions() -> dict[Any, Any]:
 
     table: dict[Any, Any] = get_decomposition_table()
     return table
+
+
+def started(node: torch.fx.Node) -> dict[str, Any] | None:
+    """The arguments of a collective that the node starts, by name; None if it is no
+    such start."""
+    target = node.target
+    if not isinstance(target, torch._ops.OpOverload) or target is _WAIT:
+        return None
+    if target.namespace != "_c10d_functional":
+        return None
+    names = [argument.name for argument in target._schema.arguments]
+    return dict(zip(names, node.args))
 
 
 class Lowering:
@@ -124,7 +136,7 @@ class Lowering:
     def _call_collectives(self) -> None:
         """Turns collectives into calls of functions that say what they are."""
         ir = self._ir
-        starts = (n for n in self._graph.nodes if n.target is _ALL_REDUCE)
+        starts = (n for n in self._graph.nodes if started(n) is not None)
         for number, op in enumerate(list(self._operations())):
             if op.name != "torch.operator":
                 continue
@@ -135,14 +147,13 @@ class Lowering:
                     f"({_place(op.location)})"
                 )
             tensors = [value for value in op.operands if _is_tensor(value)]
-            description = {"target": target.removeprefix("torch.")}
-            if target == _PREFIX + "all_reduce":
+            fx = {"target": ir.StringAttr.get(target.removeprefix("torch."))}
+            if target != _PREFIX + "wait_tensor":
                 node = next(starts)
-                _, description["reduce_op"], description["group_name"] = node.args
-                names = [ir.StringAttr.get(self._names.get(node, ""))]
-            fx = {key: ir.StringAttr.get(text) for key, text in description.items()}
-            if "reduce_op" in description:
-                fx["names"] = ir.ArrayAttr.get(names)
+                for key, value in (started(node) or {}).items():
+                    if not isinstance(value, torch.fx.Node):
+                        fx[key] = self._attribute(value)
+                fx["names"] = self._attribute([self._names.get(node, "")])
             results = [value.type for value in op.results]
             type_ = ir.FunctionType.get([value.type for value in tensors], results)
             name = f"{target.removeprefix(_PREFIX)}_{number}"
@@ -168,6 +179,14 @@ class Lowering:
             for old, new in zip(op.results, call.results):
                 old.replace_all_uses_with(new)
             op.erase()
+
+    def _attribute(self, value: str | int | Sequence[Any]) -> Any:
+        ir = self._ir
+        if isinstance(value, str):
+            return ir.StringAttr.get(value)
+        if isinstance(value, int):
+            return ir.IntegerAttr.get(ir.IntegerType.get_signless(64), value)
+        return ir.ArrayAttr.get([self._attribute(part) for part in value])
 
     def _run(self, pipeline: str) -> None:
         from torch_mlir.passmanager import PassManager

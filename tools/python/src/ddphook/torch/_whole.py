@@ -39,6 +39,7 @@ from ddphook.torch._lowering import (
     Partition,
     import_torch_mlir,
     known_decompositions,
+    started,
 )
 from ddphook.torch._next_step import check_next
 from ddphook.torch._program_calls import ProgramCalls, innermost
@@ -47,6 +48,7 @@ from ddphook.torch._rendezvous import group_of_name
 _collectives = torch.ops._c10d_functional
 _ALL_REDUCE = _collectives.all_reduce.default
 _COALESCED = _collectives.all_reduce_coalesced.default
+_REDUCE_SCATTER = _collectives.reduce_scatter_tensor.default
 
 
 @dataclasses.dataclass
@@ -169,8 +171,10 @@ def capture(step: Any, inputs: Sequence[Any], partitions: Sequence[Any] = ()) ->
     _check_results(graph, paths)
     groups = {}
     for node in graph.nodes:
-        if node.target is _ALL_REDUCE:
-            groups[node.args[2]] = _find_partition(node, lists)
+        arguments = started(node)
+        if arguments and "group_name" in arguments:
+            name = arguments["group_name"]
+            groups[name] = _find_partition(node, name, lists)
     if not groups:
         raise InvalidArgumentError("expected a step that reduces something")
     names = _gradient_names(graph, [output.name for output in outputs])
@@ -359,8 +363,10 @@ def _check_partition(partition: Any) -> Partition:
     return lists
 
 
-def _find_partition(node: torch.fx.Node, partitions: list[Partition]) -> Partition:
-    ranks = dist.get_process_group_ranks(group_of_name(node.args[2]))
+def _find_partition(
+    node: torch.fx.Node, name: str, partitions: list[Partition]
+) -> Partition:
+    ranks = dist.get_process_group_ranks(group_of_name(name))
     if len(ranks) == dist.get_world_size():
         return [ranks]
     for partition in partitions:
@@ -395,9 +401,9 @@ def _gradient_names(
     names: dict[torch.fx.Node, str] = {}
     taken = set()
     for start in graph.nodes:
-        if start.target is not _ALL_REDUCE:
+        if start.target not in (_ALL_REDUCE, _REDUCE_SCATTER):
             continue
-        shape = start.args[0].meta["val"].shape
+        shape = start.meta["val"].shape
         if not shape:
             continue
         reached, work = {start}, [start]

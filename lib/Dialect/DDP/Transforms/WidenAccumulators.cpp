@@ -1,0 +1,258 @@
+//===- WidenAccumulators.cpp -----------------------------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// ddp-widen-accumulators: sums of 16-bit numbers are added up in f32 and
+// rounded once, as frameworks do. In 16 bits a sum of ones ends at 256.
+//
+//===----------------------------------------------------------------------===//
+
+#include "ddphook/Dialect/DDP/Transforms/Passes.h"
+
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/Linalg/IR/Linalg.h"
+#include "mlir/Dialect/Math/IR/Math.h"
+#include "mlir/Dialect/Tensor/IR/Tensor.h"
+#include "mlir/IR/IRMapping.h"
+#include "mlir/IR/Remarks.h"
+#include "llvm/ADT/SmallBitVector.h"
+
+namespace mlir::ddp {
+#define GEN_PASS_DEF_DDPWIDENACCUMULATORSPASS
+#include "ddphook/Dialect/DDP/Transforms/Passes.h.inc"
+} // namespace mlir::ddp
+
+using namespace mlir;
+using namespace mlir::ddp;
+
+static bool isNarrow(Value value) {
+  return getElementTypeOrSelf(value).isBF16() ||
+         getElementTypeOrSelf(value).isF16();
+}
+
+/// The operation that adds a term to the accumulator of this init, or
+/// multiplies it; null if the body does anything else with it.
+static Operation *findCombiner(linalg::LinalgOp op, OpOperand &init) {
+  BlockArgument old = op.getMatchingBlockArgument(&init);
+  Operation *combiner = op.getMatchingYieldValue(&init)->get().getDefiningOp();
+  if (!isa_and_nonnull<arith::AddFOp, arith::MulFOp>(combiner) ||
+      !combiner->hasOneUse() || !old.hasOneUse() ||
+      *old.user_begin() != combiner)
+    return nullptr;
+  return combiner;
+}
+
+/// True if the body rounds what it computes from the accumulator: a maximum
+/// does not.
+static bool isRounded(linalg::LinalgOp op, OpOperand &init) {
+  return llvm::any_of(op.getMatchingBlockArgument(&init).getUsers(),
+                      llvm::IsaPred<arith::AddFOp, arith::SubFOp, arith::MulFOp,
+                                    arith::DivFOp, math::FmaOp>);
+}
+
+/// True if the body is acc + lhs * rhs, of two inputs.
+static bool isContraction(linalg::LinalgOp op, Operation *combiner) {
+  Block *body = op.getBlock();
+  auto isInput = [&](Value value) {
+    auto input = dyn_cast<BlockArgument>(value);
+    return input && input.getOwner() == body &&
+           input.getArgNumber() < op.getNumDpsInputs();
+  };
+  return op.getNumDpsInits() == 1 && op.getNumDpsInputs() == 2 &&
+         body->getOperations().size() == 3 && isa<arith::AddFOp>(combiner) &&
+         isa<arith::MulFOp>(body->front()) &&
+         llvm::all_of(body->front().getOperands(), isInput);
+}
+
+namespace {
+/// Widens the operations of one function.
+class AccumulatorWidener {
+public:
+  explicit AccumulatorWidener(MLIRContext *context)
+      : f32(Float32Type::get(context)), rewriter(context) {}
+
+  /// Returns true if it widened any accumulator of `op`.
+  bool widen(linalg::LinalgOp op);
+
+private:
+  Value convert(Location loc, Value value, Type elementType);
+  Value convertInit(Location loc, Value value);
+  Operation *widenContraction(linalg::LinalgOp op);
+  Operation *widenSums(linalg::LinalgOp op, const llvm::SmallBitVector &wide);
+
+  Type f32;
+  IRRewriter rewriter;
+  /// Of tensors: the f32 tensors that they were rounded from.
+  DenseMap<Value, Value> exact;
+};
+} // namespace
+
+/// Converts a tensor element by element.
+Value AccumulatorWidener::convert(Location loc, Value value, Type elementType) {
+  auto type = cast<RankedTensorType>(value.getType());
+  SmallVector<OpFoldResult> sizes =
+      tensor::getMixedSizes(rewriter, loc, value);
+  Value empty = tensor::EmptyOp::create(rewriter, loc, sizes, elementType);
+  SmallVector<AffineMap> maps(
+      2, rewriter.getMultiDimIdentityMap(type.getRank()));
+  SmallVector<utils::IteratorType> iterators(type.getRank(),
+                                             utils::IteratorType::parallel);
+  return linalg::GenericOp::create(
+             rewriter, loc, empty.getType(), value, empty, maps, iterators,
+             [&](OpBuilder &builder, Location loc, ValueRange arguments) {
+               Value element = arguments[0];
+               element = elementType == f32
+                             ? arith::ExtFOp::create(builder, loc, f32, element)
+                                   .getResult()
+                             : arith::TruncFOp::create(builder, loc,
+                                                       elementType, element)
+                                   .getResult();
+               linalg::YieldOp::create(builder, loc, element);
+             })
+      .getResult(0);
+}
+
+/// The value, in f32, that an accumulator begins with.
+Value AccumulatorWidener::convertInit(Location loc, Value value) {
+  if (Value wide = exact.lookup(value))
+    return wide;
+  auto fill = value.getDefiningOp<linalg::FillOp>();
+  if (!fill || !isNarrow(fill.getInputs().front()))
+    return convert(loc, value, f32);
+  Value number =
+      arith::ExtFOp::create(rewriter, loc, f32, fill.getInputs().front());
+  Value empty = tensor::EmptyOp::create(
+      rewriter, loc, tensor::getMixedSizes(rewriter, loc, value), f32);
+  return linalg::FillOp::create(rewriter, loc, number, empty).getResult(0);
+}
+
+/// Computes a contraction of f32 tensors, which kernels know, in its place.
+Operation *AccumulatorWidener::widenContraction(linalg::LinalgOp op) {
+  SmallVector<Value> operands;
+  for (OpOperand &operand : op->getOpOperands()) {
+    Value value = operand.get();
+    if (op.isDpsInit(&operand))
+      value = convertInit(op.getLoc(), value);
+    else if (isNarrow(value))
+      value = convert(op.getLoc(), value, f32);
+    operands.push_back(value);
+  }
+  Operation *wide = clone(rewriter, op, operands.back().getType(), operands);
+  Block &body = wide->getRegion(0).front();
+  for (BlockArgument argument : body.getArguments())
+    argument.setType(f32);
+  for (Operation &nested : body.without_terminator())
+    nested.getResult(0).setType(f32);
+  return wide;
+}
+
+/// The factors of a term that is a product of two elements, which is exact in
+/// f32; else the term itself.
+static SmallVector<Value> getFactors(Value term) {
+  auto product = term.getDefiningOp<arith::MulFOp>();
+  if (product && product->hasOneUse() &&
+      llvm::all_of(product->getOperands(), llvm::IsaPred<BlockArgument>))
+    return {product.getLhs(), product.getRhs()};
+  return {term};
+}
+
+/// Keeps the body, but for the accumulators of `wide`.
+Operation *
+AccumulatorWidener::widenSums(linalg::LinalgOp op,
+                              const llvm::SmallBitVector &wide) {
+  SmallVector<Value> inits(op.getDpsInits());
+  for (unsigned i : wide.set_bits())
+    inits[i] = convertInit(op.getLoc(), inits[i]);
+  auto generic = linalg::GenericOp::create(
+      rewriter, op.getLoc(), TypeRange(ValueRange(inits)),
+      op.getDpsInputs(), inits, op.getIndexingMapsArray(),
+      op.getIteratorTypesArray());
+  Region &region = generic.getRegion();
+  IRMapping mapping;
+  op->getRegion(0).cloneInto(&region, mapping);
+  Block &body = region.front();
+  for (unsigned i : wide.set_bits()) {
+    BlockArgument accumulator = body.getArgument(op.getNumDpsInputs() + i);
+    Operation *combiner = *accumulator.user_begin();
+    Value term = combiner->getOperand(combiner->getOperand(0) == accumulator);
+    OpBuilder builder(combiner);
+    Location loc = combiner->getLoc();
+    SmallVector<Value> factors = getFactors(term);
+    for (Value &factor : factors)
+      factor = arith::ExtFOp::create(builder, loc, f32, factor);
+    Value wideTerm = factors[0];
+    if (factors.size() == 2)
+      wideTerm = arith::MulFOp::create(builder, loc, factors[0], factors[1]);
+    combiner->replaceUsesOfWith(term, wideTerm);
+    accumulator.setType(f32);
+    combiner->getResult(0).setType(f32);
+    if (Operation *unused = term.getDefiningOp(); unused && unused->use_empty())
+      unused->erase();
+  }
+  return generic;
+}
+
+bool AccumulatorWidener::widen(linalg::LinalgOp op) {
+  if (op.getNumReductionLoops() == 0 || !op.hasPureTensorSemantics())
+    return false;
+  llvm::SmallBitVector wide(op.getNumDpsInits());
+  bool isProduct = false;
+  for (OpOperand &init : op.getDpsInitsMutable()) {
+    if (!isNarrow(init.get()))
+      continue;
+    Operation *combiner = findCombiner(op, init);
+    if (!combiner) {
+      if (isRounded(op, init))
+        remark::missed(op.getLoc(), remark::RemarkOpts::name("Accumulators")
+                                        .category("ddp-widen-accumulators"))
+            << "kept in 16 bits, since the body is no sum or product";
+      continue;
+    }
+    wide.set(init.getOperandNumber() - op.getNumDpsInputs());
+    isProduct = isContraction(op, combiner);
+  }
+  if (wide.none())
+    return false;
+  rewriter.setInsertionPoint(op);
+  Operation *result = isProduct ? widenContraction(op) : widenSums(op, wide);
+  for (unsigned i = 0; i < op->getNumResults(); ++i) {
+    Value value = result->getResult(i);
+    if (wide.test(i)) {
+      value = convert(op.getLoc(), value,
+                      getElementTypeOrSelf(op->getResult(i)));
+      exact[value] = result->getResult(i);
+    }
+    rewriter.replaceAllUsesWith(op->getResult(i), value);
+  }
+  rewriter.eraseOp(op);
+  return true;
+}
+
+namespace {
+struct WidenAccumulatorsPass
+    : public ddp::impl::DDPWidenAccumulatorsPassBase<WidenAccumulatorsPass> {
+  using DDPWidenAccumulatorsPassBase::DDPWidenAccumulatorsPassBase;
+
+  void runOnOperation() override {
+    ModuleOp module = getOperation();
+    StringRef mark = DDPDialect::kWidenAccumulatorsAttrName;
+    if (!module->hasAttr(mark))
+      return markAllAnalysesPreserved();
+    module->removeAttr(mark);
+    for (auto function : module.getOps<FunctionOpInterface>()) {
+      SmallVector<linalg::LinalgOp> ops;
+      function.walk([&](linalg::LinalgOp op) { ops.push_back(op); });
+      AccumulatorWidener widener(&getContext());
+      unsigned numWidened = llvm::count_if(
+          ops, [&](linalg::LinalgOp op) { return widener.widen(op); });
+      if (numWidened != 0)
+        remark::passed(function->getLoc(),
+                       remark::RemarkOpts::name("Accumulators")
+                           .category("ddp-widen-accumulators"))
+            << "16-bit sums are added up in f32"
+            << remark::metric("operations", numWidened);
+    }
+  }
+};
+} // namespace
