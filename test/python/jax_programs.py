@@ -10,6 +10,7 @@ JAX has as many CPU devices as that, which it wants to know before it begins.
 import os
 import pathlib
 import sys
+import warnings
 
 DEVICES = int(sys.argv[2])
 os.environ["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={DEVICES}"
@@ -164,7 +165,13 @@ def equals_the_model():
 
 def powersgd(mesh, **more):
     return ddphook.jax.compress(
-        averaging_step, mesh=mesh, check_vma=False, start_powerSGD_iter=2, **SPECS, **more
+        averaging_step,
+        "powersgd",
+        mesh=mesh,
+        check_vma=False,
+        start_powerSGD_iter=2,
+        **SPECS,
+        **more,
     )
 
 
@@ -297,7 +304,7 @@ def programs_with_everything():
     assert state == {} and np.abs(right[1]).max() > 0
     # The mean divides before the sum, which at two ranks is the same.
     assert_equal_trees(got, right)
-    low = ddphook.jax.compress(step, start_powerSGD_iter=2, **where)
+    low = ddphook.jax.compress(step, "powersgd", start_powerSGD_iter=2, **where)
     state = low.init(*args)
     for number in range(3):
         (loss, gradient), state = low(state, *args)
@@ -334,7 +341,7 @@ def programs_with_other_collectives():
     got, state = exact(exact.init(*args), *args)
     assert state == {} and right[1].any() and right[4].any()
     assert_equal_trees(got, right)
-    low = ddphook.jax.compress(step, start_powerSGD_iter=2, **where, **others)
+    low = ddphook.jax.compress(step, "powersgd", start_powerSGD_iter=2, **where, **others)
     state = low.init(*args)
     for _ in range(3):
         got, state = jax.block_until_ready(low(state, *args))
@@ -376,7 +383,7 @@ def reduces_in_loops_and_branches():
         compressed = ddphook.jax.compress(step, hook, **reduced)
         (got, ours), state = compressed(compressed.init(*args), *args)
         assert largest_difference(got, right) <= far and (ours == turns).all() and state == {}
-    low = ddphook.jax.compress(step, **reduced)
+    low = ddphook.jax.compress(step, "powersgd", **reduced)
     expect(ddphook.CompileError, "a hook without states in 'stablehlo.while'", low.init, *args)
     alone = ddphook.jax.compress(on_its_own, "fp16", **where, out_specs=(P(), P(None, "data")))
     expect(ddphook.CompileError, "come here equally often", alone.init, *args)
@@ -457,11 +464,11 @@ def refuses():
     wrong = ddphook.InvalidArgumentError
     expect(wrong, "expected axis to be of ('data',)", compress, averaging_step, axis="x", **where)
     expect(wrong, "expected hook to be a name", compress, averaging_step, "a b", **where)
-    expect(wrong, "expected random_seed to", compress, averaging_step, random_seed="}", **where)
+    expect(wrong, "expected random_seed to", compress, averaging_step, "int8", random_seed="}", **where)
     for options, text in (
         (dict(hook="zip"), "expected hook=allreduce, fp16"),
         (dict(rank=2), "rank"),
-        (dict(warm_start=False), "'ddp.random_normal' op has no form in StableHLO"),
+        (dict(hook="powersgd", warm_start=False), "'ddp.random_normal' op has no form in StableHLO"),
         (dict(hook="topk"), "with hook=topk: 'ddp.sparsify' op has no form in StableHLO"),
         (dict(hook="topk", density=2), "with hook=topk density=2: expected density"),
         (dict(hook="post_local_sgd"), "depends on the machines of a job"),
@@ -503,6 +510,30 @@ def refuses():
     expect(TypeError, "dot_general", step.init, w, *batch)
 
 
+def reduces_nothing():
+    """A step whose gradients stay on their devices, for which there is a warning."""
+    mesh = data_mesh()
+
+    def step(is_reduced, w, x):
+        loss, gradient = jax.value_and_grad(lambda w: jnp.mean((x @ w) ** 2))(w)
+        gradient = jax.lax.pmean(gradient, "data") if is_reduced else gradient
+        return w - gradient, jax.lax.pmean(loss, "data")
+
+    where = dict(mesh=mesh, in_specs=(P(), P("data")), out_specs=(P(), P()), check_vma=False)
+    said = {"allreduce": "reduces no gradient", "fp16": "no reduction of the step has the hook"}
+    for hook, text in said.items():
+        for is_reduced in (True, False):
+            given = jax.tree_util.Partial(step, is_reduced)
+            compressed = ddphook.jax.compress(given, hook, **where)
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                for rows in (1, 2):
+                    compressed.manifest(normal(4, 3), normal(rows * DEVICES, 4))
+            texts = [str(w.message) for w in caught if issubclass(w.category, UserWarning)]
+            assert len(texts) == (not is_reduced), texts
+            assert all(text in each for each in texts), texts
+
+
 if __name__ == "__main__":
     print(f"seed {SEED}")
     {
@@ -520,6 +551,7 @@ if __name__ == "__main__":
             numbers_of_python,
             statistics_in_a_loss,
             explicit_meshes,
+            reduces_nothing,
             refuses,
         )
     }[sys.argv[1]]()

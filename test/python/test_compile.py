@@ -258,6 +258,32 @@ def test_gradients_keep_their_memory_until_they_are_reduced(tmp_path):
     ranks.run(2, memory, str(tmp_path))
 
 
+def inductors_options(rank, cache):
+    """Code in C++, which has the modules in it; a mode; a pass of the user's own."""
+    import ddphook
+    from ddphook.torch._backend import backend
+
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = cache
+    x = torch.full((3, 3), 1.5)
+    quick = {"cpp_wrapper": True, "cpp_cache_precompile_headers": False}
+    for given in (
+        {"options": {"hook": "fp16", **quick}},
+        {"mode": "max-autotune-no-cudagraphs"},
+    ):
+        torch._dynamo.reset()
+        step = torch.compile(lambda x: reduced(x), backend=backend, fullgraph=True, **given)
+        assert torch.equal(step(x), x)
+    torch._dynamo.reset()
+    options = {"hook": "fp16", "post_grad_custom_pre_pass": lambda graph: None}
+    with pytest.raises(torch._dynamo.exc.BackendCompilerFailed, match="used by others"):
+        torch.compile(lambda x: reduced(x), backend=backend, options=options)(x)
+    ddphook.torch.close()
+
+
+def test_options_of_inductor(tmp_path):
+    ranks.run(1, inductors_options, str(tmp_path))
+
+
 def order_of_calls(rank, cache):
     """Starts and waits of a step that updates its parameters in place."""
     import ddphook.torch

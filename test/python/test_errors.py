@@ -41,18 +41,20 @@ def _refused_models(rank):
 
     from ddphook.torch import register
 
-    raised(ddphook.InvalidArgumentError, "got Linear", register, nn.Linear(2, 2))
+    raised(ddphook.InvalidArgumentError, "got Linear", register, nn.Linear(2, 2), "fp16")
     raised(
         ddphook.UnsupportedError,
         "the gradients of 'table' are sparse",
         register,
         DistributedDataParallel(Sparse()),
+        "fp16",
     )
     raised(
         ddphook.UnsupportedError,
         "parameter 'phase': expected gradients of float16",
         register,
         DistributedDataParallel(Complex()),
+        "fp16",
     )
     # What DDP is told to ignore is nobody's concern here.
     partly = nn.Sequential(nn.Linear(4, 4), Sparse(), Complex())
@@ -62,15 +64,15 @@ def _refused_models(rank):
     register(DistributedDataParallel(partly), "fp16").close()
     ddp = models.make("mlp", rank)
     ddp.register_comm_hook(None, lambda state, bucket: None)
-    raised(ddphook.FailedPreconditionError, "hook already", register, ddp)
+    raised(ddphook.FailedPreconditionError, "hook already", register, ddp, "fp16")
     # PyTorch that is built for GPUs makes such a model only where there is one.
     narrow = models.make("mlp", rank)
     narrow.mixed_precision = _MixedPrecision(param_dtype=torch.float16)
-    raised(ddphook.UnsupportedError, "mixed_precision", register, narrow)
+    raised(ddphook.UnsupportedError, "mixed_precision", register, narrow, "fp16")
     ddp = models.make("mlp", rank)
     for timeout in (0, -1, float("inf"), "soon"):
         raised(
-            ddphook.InvalidArgumentError, "timeout", register, ddp, timeout=timeout
+            ddphook.InvalidArgumentError, "timeout", register, ddp, "fp16", timeout=timeout
         )
     # None of this has used up the model.
     with register(ddp, "fp16") as handle:

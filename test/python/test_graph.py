@@ -6,6 +6,7 @@ Graphs are traced for three ranks that do not exist; test_compile.py runs them.
 """
 
 import logging
+from urllib.parse import unquote
 
 import pytest
 import torch
@@ -55,7 +56,8 @@ def names(calls):
 
 def texts(calls):
     """The modules of all starts."""
-    return [call.args[3] for call in calls if call.target is torch.ops.ddphook.start.default]
+    starts = [call for call in calls if call.target is torch.ops.ddphook.start.default]
+    return [unquote(call.args[3]) for call in starts]
 
 
 def reduced(tensor, kind="avg"):

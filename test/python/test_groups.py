@@ -4,12 +4,14 @@
 
 import os
 
+import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed import distributed_c10d as c10d
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.distributed.algorithms.ddp_comm_hooks import post_localSGD_hook as local
+from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook as powersgd
 from torch.distributed.algorithms.join import Join
 
 import models
@@ -37,6 +39,36 @@ def _subgroups(rank):
 def test_models_on_subgroups():
     sums = ranks.run(4, _subgroups)
     assert sums[0] == sums[2] != sums[1] == sums[3]
+
+
+def _groups_of_states(rank):
+    """The group in a hook's state, which is not that of the model."""
+    import ddphook.torch
+
+    groups = [dist.new_group([0, 1]), dist.new_group([2])]
+    group = groups[rank // 2]
+    for hook, state in (
+        (default_hooks.allreduce_hook, lambda: group),
+        (default_hooks.fp16_compress_hook, lambda: group),
+        (powersgd.powerSGD_hook, lambda: powersgd.PowerSGDState(group, 1, 2)),
+    ):
+        theirs = models.make("mlp", rank, bucket_cap_mb=100)
+        theirs.register_comm_hook(state(), hook)
+        expected = models.train(theirs, rank, 4)
+        ours = models.make("mlp", rank, bucket_cap_mb=100)
+        with ddphook.torch.register(ours, hook, state=state()):
+            got = models.train(ours, rank, 4)
+        assert models.difference(got, expected) < 1e-6, hook
+        # Up to the first step that compresses.
+        models.check_equal(got[:2], expected[:2], hook)
+    with pytest.raises(ddphook.UnsupportedError, match="names its own"):
+        ddphook.torch.compile(lambda x: x, hook="fp16", state=group)
+    return got[-1].sum().item()
+
+
+def test_groups_of_states():
+    sums = ranks.run(3, _groups_of_states)
+    assert sums[0] == sums[1] != sums[2]
 
 
 def _train_two(first, second, rank):

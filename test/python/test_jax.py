@@ -49,6 +49,7 @@ def run(*command):
         ("numbers_of_python", 2),
         ("statistics_in_a_loss", 3),
         ("explicit_meshes", 2),
+        ("reduces_nothing", 2),
         ("refuses", 2),
     ],
 )

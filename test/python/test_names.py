@@ -4,6 +4,7 @@
 
 import dataclasses
 import enum
+import inspect
 import math
 import os
 import pathlib
@@ -11,6 +12,7 @@ import re
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
@@ -24,7 +26,7 @@ import ddphook
 from ddphook import _compiler
 from ddphook.torch import _bucket, _states
 from ddphook.torch._bucket import Layout
-from ddphook.torch._hooks import HOOKS, resolve
+from ddphook.torch._hooks import HOOKS, resolve, resolve_for_graph
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -45,6 +47,13 @@ class DistributedDataParallelKwargs:
     comm_hook: CommHook = CommHook.NO
     comm_wrapper: CommHook = CommHook.NO
     comm_state_option: dict = dataclasses.field(default_factory=dict)
+
+    def to_kwargs(self):
+        return {}
+
+
+class OwnState(powersgd.PowerSGDState):
+    """A subclass, as programs have them."""
 
 
 @pytest.mark.parametrize(
@@ -89,6 +98,18 @@ class DistributedDataParallelKwargs:
             "hook=powersgd matrix_approximation_rank=3 wrapper=fp16",
         ),
         (DistributedDataParallelKwargs(), {}, "hook=allreduce"),
+        # Accelerate drops a wrapper of no hook.
+        (DistributedDataParallelKwargs(CommHook.NO, CommHook.FP16), {}, "hook=allreduce"),
+        (
+            "powersgd",
+            {
+                "matrix_approximation_rank": np.int64(4),
+                "min_compression_rate": np.float32(1.5),
+                "use_error_feedback": np.bool_(False),
+            },
+            "hook=powersgd matrix_approximation_rank=4 min_compression_rate=1.5 "
+            "use_error_feedback=false",
+        ),
         (
             "allreduce_and_upcast",
             {"reduce_dtype": torch.bfloat16},
@@ -144,6 +165,9 @@ def test_state_objects():
     assert resolve(None, None, by_lightning).pipeline() == expected + " wrapper=fp16"
     batched = resolve("batched_powersgd", None, {"state": STATE})
     assert batched.pipeline() == expected.replace("powersgd", "batched_powersgd", 1)
+    own = OwnState(None, matrix_approximation_rank=2, start_powerSGD_iter=7)
+    assert resolve(own).pipeline() == expected
+    assert resolve(powersgd.powerSGD_hook, None, {"state": own}).pipeline() == expected
     near = local.PostLocalSGDState(None, None, 5, False)
     assert resolve(near).pipeline() == (
         "hook=post_local_sgd post_local_gradient_allreduce=false start_localSGD_iter=5"
@@ -177,7 +201,35 @@ def test_state_objects():
             "UnsupportedError",
             "PeriodicModelAverager",
         ),
-        ("fp16", {"state": STATE}, "InvalidArgumentError", "PowerSGDState"),
+        ({}, {}, "InvalidArgumentError", "but got {}"),
+        ([], {}, "InvalidArgumentError", "but got []"),
+        (set(), {}, "InvalidArgumentError", "but got set()"),
+        ("fp16", {"wrapper": {}}, "InvalidArgumentError", "but got {}"),
+        ("powersgd", {"random_seed": np.float64(1.5)}, "InvalidArgumentError", "int"),
+        ("fp16", {"state": STATE}, "InvalidArgumentError", "but got PowerSGDState"),
+        ("powersgd", {"state": 7}, "InvalidArgumentError", "expected a PowerSGDState"),
+        (STATE, {"state": STATE}, "InvalidArgumentError", "expected one state"),
+        ("fp16", {"ddp_comm_hook": "bf16"}, "InvalidArgumentError", "expected one hook"),
+        (
+            "fp16",
+            {"wrapper": "bf16", "ddp_comm_wrapper": "bf16"},
+            "InvalidArgumentError",
+            "expected one wrapper",
+        ),
+        (
+            DistributedDataParallelKwargs(
+                CommHook.POWER_SGD, CommHook.NO, {"random_seed": 3}
+            ),
+            {"random_seed": 4},
+            "InvalidArgumentError",
+            "by comm_state_option as well",
+        ),
+        (
+            "fp16",
+            {"state": dist.GroupMember.NON_GROUP_MEMBER},
+            "InvalidArgumentError",
+            "a process group with this rank",
+        ),
         (STATE, {"warm_start": True}, "InvalidArgumentError", "by the state"),
         ("fp16", {"wrapper": "fp8"}, "InvalidArgumentError", "'fp8'"),
         ("int8", {"exempt": "("}, "InvalidArgumentError", "a regular expression"),
@@ -274,6 +326,53 @@ def test_an_exempt_hook_that_does_not_suit():
     options = {"topology": "hierarchical", "exempt": "b", "exempt_hook": "topk"}
     with pytest.raises(ddphook.InvalidArgumentError, match="expected a flat group"):
         resolve("fp16", None, options)
+
+
+def test_titles():
+    """What DDP's log calls them."""
+    wrapped = default.fp16_compress_wrapper(default.allreduce_hook)
+    for hook, wrapper, title in (
+        (default.fp16_compress_hook, None, "fp16_compress_hook"),
+        (wrapped, None, wrapped.__qualname__),
+        (default.allreduce_hook, default.fp16_compress_wrapper, wrapped.__qualname__),
+        (dist.BuiltinCommHookType.ALLREDUCE, None, "BuiltinCommHookType.ALLREDUCE"),
+        ("int8", None, "int8"),
+        (STATE, None, "powersgd"),
+    ):
+        assert resolve(hook, wrapper).title == title
+
+
+@pytest.mark.parametrize(
+    ("hook", "options", "text"),
+    [
+        (STATE, {}, "expected a state at its beginning"),
+        (local.PostLocalSGDState(None, None, 5), {}, "averages parameters as well"),
+    ],
+)
+def test_what_a_graph_cannot_take(hook, options, text):
+    with pytest.raises(ddphook.UnsupportedError, match=text):
+        ddphook.torch.compile(lambda x: x, hook=hook, **options)
+
+
+def test_a_state_for_a_graph():
+    state = powersgd.PowerSGDState(None, start_powerSGD_iter=7)
+    assert resolve_for_graph(state).options["start_powerSGD_iter"] == 7
+    state.iter = 1
+    with pytest.raises(ddphook.UnsupportedError, match="at its beginning"):
+        resolve_for_graph(state)
+
+
+def test_one_default():
+    """register wants a hook; whatever else may be called without one has the same."""
+    import ddphook.jax
+
+    defaults = {
+        inspect.signature(function).parameters["hook"].default
+        for function in (ddphook.torch.compile, ddphook.torch.export, ddphook.jax.compress)
+    }
+    assert defaults == {"allreduce"}
+    assert resolve("allreduce").pipeline() == "hook=allreduce"
+    assert inspect.signature(ddphook.torch.register).parameters["hook"].default is None
 
 
 def test_states_out_of_range():

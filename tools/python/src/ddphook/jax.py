@@ -37,7 +37,7 @@ State = dict[str, jax.Array]
 
 def compress(
     step: Callable[..., Any],
-    hook: str = "powersgd",
+    hook: str = "allreduce",
     *,
     mesh: Mesh,
     in_specs: Any,
@@ -160,6 +160,7 @@ class CompressedStep:
         self._pipeline = pipeline
         self._donate = donate
         self._programs: dict[Any, _Program] = {}
+        self._is_warned = False
 
     def init(self, *args: Any) -> State:
         """The state before the first step, by name.
@@ -269,8 +270,15 @@ class CompressedStep:
             raise InvalidArgumentError(
                 "expected a step that reduces something over the mesh's devices"
             )
-        _warn_if_useless(self._pipeline, manifest)
+        self._warn_of_waste(manifest)
         return _Program(lowered, text, manifest, self._mesh, self._specs, self._donate)
+
+    def _warn_of_waste(self, manifest: Mapping[str, Any]) -> None:
+        """Warns, once, if the hook gets no gradient or saves hardly any bytes."""
+        reason = _find_waste(self._pipeline, manifest)
+        if reason and not self._is_warned:
+            self._is_warned = True
+            warnings.warn(f"ddphook: with {self._pipeline}: {reason}", UserWarning, stacklevel=5)
 
     def _is_whole_step(self, shapes: tuple[Any, ...]) -> bool:
         """Whether the step that was given is in ``jax.shard_map`` already."""
@@ -517,24 +525,29 @@ def _exempt(pattern: str, hook: str) -> str:
     return f" exempt={quote}{pattern}{quote} exempt-hook={hook}"
 
 
-def _warn_if_useless(pipeline: str, manifest: Mapping[str, Any]) -> None:
-    """Warns if what is meant to compress gradients compresses none, or hardly any."""
+def _find_waste(pipeline: str, manifest: Mapping[str, Any]) -> str | None:
+    """Returns why the hook does nothing, or hardly anything, for the step."""
+    buckets, scatters = manifest["buckets"], manifest["scatters"]
     if re.match(r"hook=(allreduce|allreduce_and_upcast|noop)\b(?!.*wrapper=)", pipeline):
-        return
-    compressed = [b for b in manifest["buckets"] if b["hook"] != "#ddp.allreduce"]
-    compressed += [s for s in manifest["scatters"] if s["wire_dtype"] != s["dtype"]]
+        # Scalars, such as a loss, are no gradients.
+        if scatters or any(b["elements"] > len(b["gradients"]) for b in buckets):
+            return None
+        return (
+            "the step reduces no gradient over the axes of the hook; average gradients "
+            "with jax.lax.pmean in the step"
+        )
+    compressed = [b for b in buckets if b["hook"] != "#ddp.allreduce"]
+    compressed += [s for s in scatters if s["wire_dtype"] != s["dtype"]]
+    if not compressed:
+        return (
+            "no reduction of the step has the hook: all are exact, exempt, or "
+            "collectives that stay as they are"
+        )
     before = sum(
         reduction["elements"] * jnp.dtype(reduction["dtype"]).itemsize
         for reduction in compressed
     )
     after = sum(reduction["wire_bytes"] for reduction in compressed)
-    if not compressed:
-        reason = (
-            "no reduction of the step has the hook: all are exact, exempt, or "
-            "collectives that stay as they are"
-        )
-    elif before < 2 * after:
-        reason = f"of {before} bytes of gradients {after} are sent, more than half"
-    else:
-        return
-    warnings.warn(f"ddphook: with {pipeline}: {reason}", UserWarning, stacklevel=5)
+    if before < 2 * after:
+        return f"of {before} bytes of gradients {after} are sent, more than half"
+    return None

@@ -22,8 +22,8 @@ from ddphook._errors import UnsupportedError
 from ddphook.torch import _bucket, _device
 from ddphook.torch._average import PeriodicModelAverager
 from ddphook.torch._export import export
-from ddphook.torch._handle import Handle
-from ddphook.torch._hooks import Hook, resolve
+from ddphook.torch._handle import CommHook, Handle, LostHook
+from ddphook.torch._hooks import Hook, is_accelerates, resolve
 from ddphook.torch._optimizer import Optimizer
 from ddphook.torch._rendezvous import Meeting, timeout_seconds
 
@@ -41,7 +41,7 @@ __all__ = [
 
 def register(
     ddp_model: DistributedDataParallel,
-    hook: Any = "powersgd",
+    hook: Any = None,
     wrapper: Any = None,
     *,
     optimizer: torch.optim.Optimizer | None = None,
@@ -58,7 +58,7 @@ def register(
     ddp_model
         The model, without a hook, on CPUs or on one GPU.
     hook
-        The name of a hook that the compiler has (``"powersgd"``, ``"int8"``, …);
+        Required. The name of a hook that the compiler has (``"powersgd"``, ``"int8"``, …);
         or what PyTorch, Accelerate or Lightning call a hook: one of PyTorch's
         functions, also wrapped in ``fp16_compress_wrapper``; a member of
         ``DDPCommHookType``; a ``PowerSGDState`` or ``PostLocalSGDState``;
@@ -105,32 +105,30 @@ def register(
     DeadlineExceededError
         A rank did not register its hook in time.
     """
+    ddp_model = getattr(ddp_model, "_orig_mod", ddp_model)  # Of torch.compile.
     if not isinstance(ddp_model, DistributedDataParallel):
         raise InvalidArgumentError(
             "expected a DistributedDataParallel model, but got "
             f"{type(ddp_model).__name__}"
         )
     resolved = resolve(hook, wrapper, options)
-    device = _check_model(ddp_model)
-    resolved.check_names(
-        name for name, p in ddp_model.module.named_parameters() if p.requires_grad
-    )
+    device = _check_model(ddp_model, hook)
+    names = _bucket.parameter_names(ddp_model)
+    resolved.check_names(name for p, name in names.items() if p.requires_grad)
     updates = _updates(ddp_model, resolved, optimizer, device)
-    meeting = Meeting(ddp_model.process_group, timeout_seconds(timeout))
+    group = resolved.group or ddp_model.process_group
+    meeting = Meeting(group, timeout_seconds(timeout))
     where = f" on a device: {device.target}" if device.target else ""
     meeting.check_equal("the hook", resolved.pipeline() + where)
     whole = _bucket.with_group_size(_bucket.WHOLE_GROUP, meeting.world_size)
     groups = whole + _near_group(resolved, meeting)
     handle = Handle(ddp_model, resolved, meeting, groups, device, updates)
 
-    # Without annotations: DDP does not know those that are texts.
-    def compiled_hook(state, bucket):  # type: ignore[no-untyped-def]
-        return handle.start(bucket)
-
     try:
         if resolved.state is not None:
             handle.load_state_dict(resolved.state)
-        ddp_model.register_comm_hook(None, compiled_hook)
+        ddp_model._comm_hooks.clear()
+        ddp_model.register_comm_hook(None, CommHook(handle, resolved.title))
     except BaseException:
         handle.close()
         raise
@@ -187,7 +185,8 @@ def compile(  # noqa: A001 - as torch.compile is called.
     InvalidArgumentError
         There is no such hook or option, or a value is out of its range.
     UnsupportedError
-        The hook is no mere reduction.
+        The hook is no mere reduction; or the step is a DDP model, whose gradients are
+        reduced outside of it. The first step raises it where a DDP model in it is.
     """
     from ddphook.torch import _backend
 
@@ -306,26 +305,54 @@ def _updates(
             "expected parameters on a CPU for an optimizer in the hook, but got some "
             f"on {device.memory}; call optimizer.step() behind backward() instead"
         )
-    ignored = model.parameters_to_ignore
-    return Optimizer(
-        given,
-        {
-            parameter: name
-            for name, parameter in model.module.named_parameters()
-            if name not in ignored or not parameter.requires_grad
-        },
-    )
+    names = _bucket.parameter_names(model)
+    for name, parameter in model.module.named_parameters():
+        if name in model.parameters_to_ignore and parameter.requires_grad:
+            del names[parameter]
+    return Optimizer(given, names)
 
 
-def _check_model(model: DistributedDataParallel) -> _device.Device:
+def _check_handler(model: DistributedDataParallel, handler: Any) -> None:
+    """Compares what Accelerate's handler asks of DDP, which has been made already."""
+    given = {
+        "broadcast_buffers": model.broadcast_buffers,
+        "bucket_cap_mb": model.bucket_bytes_cap / (1 << 20),
+        "find_unused_parameters": model.find_unused_parameters,
+        "gradient_as_bucket_view": model.gradient_as_bucket_view,
+        "static_graph": model.static_graph,
+    }
+    for name, value in handler.to_kwargs().items():
+        if given.get(name, value) != value:
+            raise InvalidArgumentError(
+                f"expected a model with {name}={value}, as the handler says, but it was "
+                f"made with {given[name]}"
+            )
+
+
+def _check_model(model: DistributedDataParallel, hook: Any) -> _device.Device:
     """Refuses what DDP would do in a way that no hook sees; the model's device."""
+    if is_accelerates(hook):
+        _check_handler(model, hook)
     if model.mixed_precision is not None:
         raise UnsupportedError(
             "a DDP model with mixed_precision has PyTorch's own hook; use "
             "torch.autocast, or parameters of a 16-bit type"
         )
-    if model._comm_hooks:
-        raise FailedPreconditionError("the model has a communication hook already")
+    if not all(isinstance(known, LostHook) for known, _ in model._comm_hooks):
+        advice = ""
+        if is_accelerates(hook):
+            advice = (
+                ": Accelerator.prepare() registers the hook of a handler that it gets; "
+                "make the Accelerator without comm_hook, or use ddphook.accelerate"
+            )
+        raise FailedPreconditionError(
+            f"the model has a communication hook already{advice}"
+        )
+    if any(hasattr(p, "_in_backward_optimizers") for p in model.parameters()):
+        raise UnsupportedError(
+            "the model has _apply_optimizer_in_backward, for which DDP registers a hook "
+            "of its own; use ddphook.torch.register(…, optimizer=…) instead"
+        )
     named = _bucket.reduced_parameters(model)
     reduced = {parameter for _, parameter in named}
     for name, module in model.module.named_modules():

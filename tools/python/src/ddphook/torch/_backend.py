@@ -4,22 +4,23 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from datetime import timedelta
 from typing import Any
 
 import torch
 from torch._guards import CompileContext
-from torch._inductor import config
+from torch._inductor import config, list_mode_options
 from torch._inductor.custom_graph_pass import CustomGraphPass, get_hash_for_files
 from torch.distributed import distributed_c10d as c10d
 
 import ddphook
 from ddphook._errors import UnsupportedError
-from ddphook.torch import _graph, _ops
+from ddphook.torch import _graph, _ops, _steps
 from ddphook.torch._bucket import check_cap
 from ddphook.torch._bucket import pipeline as bucket_pipeline
-from ddphook.torch._hooks import resolve
+from ddphook.torch._hooks import resolve_for_graph
 from ddphook.torch._rendezvous import timeout_seconds
 
 
@@ -44,6 +45,10 @@ class ReplaceReductions(CustomGraphPass):
         Whether Inductor may order graphs with reductions for least memory. It
         would await one as soon as anything can be freed then, and so have the
         link idle while the next gradients are computed.
+    hook
+        With its options, as messages have it.
+    left_alone
+        Why reductions were left as they are.
     """
 
     def __init__(
@@ -54,13 +59,20 @@ class ReplaceReductions(CustomGraphPass):
         self.timeout_s = timeout_s
         self.bucket_bytes = bucket_bytes
         self.step = step
+        self.hook = ""
+        self.left_alone: list[str] = []
 
     def __call__(self, graph: torch.fx.Graph) -> None:
         owner = self._frame()
         if any(node.name.startswith("tangents_") for node in graph.nodes):
             owner += " backward"
         replaced = _graph.rewrite(
-            graph, self.pipeline, self.timeout_s, self.bucket_bytes, owner
+            graph,
+            self.pipeline,
+            self.timeout_s,
+            self.bucket_bytes,
+            owner,
+            self.left_alone,
         )
         if replaced > 0 and not self.reorders:
             # Of this graph: `backend` has Inductor restore it behind each.
@@ -86,7 +98,7 @@ class ReplaceReductions(CustomGraphPass):
         """The piece of the program that is compiled, the same when it is recompiled."""
         compiled = CompileContext.current_compile_id()
         frame = "" if compiled is None else compiled.frame_id
-        return f"step {self.step} frame {frame}"
+        return f"{_steps.prefix_of(self.step)}frame {frame}"
 
 
 def backend(
@@ -94,6 +106,8 @@ def backend(
     inputs: list[torch.Tensor],
     *,
     options: dict[str, Any] | None = None,
+    mode: str | None = None,
+    name: str | None = None,
     **inductor: Any,
 ) -> Any:
     """Compiles a graph with Inductor, its reductions with ddphook.
@@ -109,6 +123,8 @@ def backend(
         is an object that stands for the step: all graphs that are compiled with
         it share states. By default it is this dictionary, which
         ``torch.compile`` gives to all graphs of a step.
+    mode, name
+        Of ``torch.compile``, as for Inductor.
     **inductor
         Of ``compile_fx``.
 
@@ -123,31 +139,38 @@ def backend(
 
     known = config.get_config_copy()
     given = dict(options or {})
-    patches = {name: given.pop(name) for name in list(given) if name in known}
-    if config.post_grad_custom_pre_pass is not None:
+    patches = list_mode_options(mode) if mode else {}
+    patches |= {key: given.pop(key) for key in list(given) if key in known}
+    if config.post_grad_custom_pre_pass or "post_grad_custom_pre_pass" in patches:
         raise UnsupportedError(
             "torch._inductor.config.post_grad_custom_pre_pass is used by others"
         )
-    number = _number_of(given.pop("step", options))
-    replace = make_pass(number, **given)
+    step = _steps.step_of(given.pop("step", options))
+    replace = make_pass(step.number, **given)
+    step.hook, replace.left_alone = replace.hook, step.left_alone
     replace.reorders = "reorder_for_peak_memory" in patches
     patches.setdefault("reorder_for_peak_memory", config.reorder_for_peak_memory)
     patches["post_grad_custom_pre_pass"] = replace
-    return compile_fx(model, inputs, config_patches=patches, **inductor)
+    inductor.setdefault("compile_region_name", name)
+    ddp = _steps.ddp_in(model)  # Before Inductor takes the graph for its own.
+    compiled: Any = compile_fx(model, inputs, config_patches=patches, **inductor)
+    return step.watch(compiled, ddp)
 
 
-# What stands for each step that was compiled: kept, so that no other object is
-# taken for one of them.
-_steps: list[Any] = []
+def _step_of(compiler: Any) -> _steps.Step | None:
+    """The step that a backend of TorchDynamo's compiles, if it is this one."""
+    if getattr(compiler, "compiler_fn", None) is not backend:
+        return None
+    options = compiler.kwargs.get("options")
+    step = _steps.step_of((options or {}).get("step", options))
+    step.hook = step.hook or f"hook={(options or {}).get('hook', 'allreduce')}"
+    return step
 
 
-def _number_of(step: Any) -> int:
-    """The number of the step that this object stands for."""
-    for number, known in enumerate(_steps):
-        if known is step:
-            return number
-    _steps.append(step)
-    return len(_steps) - 1
+# What TorchDynamo calls when it is given the backend.
+backend._dynamo_backend_init = functools.partial(  # type: ignore[attr-defined]
+    _steps.begin, _step_of
+)
 
 
 def make_pass(
@@ -160,26 +183,18 @@ def make_pass(
     **options: Any,
 ) -> ReplaceReductions:
     """The pass for options of ``ddphook.torch.compile``, of the step of a number."""
-    resolved = resolve(hook, wrapper, options)
-    if resolved.name == "post_local_sgd":
-        raise UnsupportedError(
-            "post_local_sgd averages parameters as well, which the reductions of "
-            "a graph do not show; use ddphook.torch.register"
-        )
+    resolved = resolve_for_graph(hook, wrapper, options)
     if resolved.exempt:
         raise UnsupportedError(
             "gradients of a graph have no names that 'exempt' could match; use "
             "ddphook.torch.register"
         )
-    if resolved.optimizer is not None:
-        raise UnsupportedError(
-            "an optimizer that runs behind a hook is for ddphook.torch.register; "
-            "a compiled step has its own"
-        )
     check_cap(bucket_cap_mb)
-    return ReplaceReductions(
+    replace = ReplaceReductions(
         bucket_pipeline(resolved.pipeline()),
         timeout_seconds(timeout),
         max(1, int(bucket_cap_mb * (1 << 20))),
         step,
     )
+    replace.hook = resolved.pipeline()
+    return replace

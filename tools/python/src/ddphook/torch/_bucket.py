@@ -406,6 +406,21 @@ def check_tiling(buffer: torch.Tensor, gradients: Sequence[torch.Tensor]) -> Non
         )
 
 
+def parameter_names(model: DistributedDataParallel) -> dict[torch.nn.Parameter, str]:
+    """The names of all parameters, the same however the model is wrapped.
+
+    They have no ``_orig_mod``, which ``torch.compile`` adds, and do not all begin with
+    ``module``, as in another wrapper.
+    """
+    parameters = dict(model.module.named_parameters())
+    names = [".".join(filter("_orig_mod".__ne__, name.split("."))) for name in parameters]
+    while names and all(name.startswith("module.") for name in names):
+        names = [name.removeprefix("module.") for name in names]
+    if len(set(names)) < len(names):
+        names = list(parameters)
+    return dict(zip(parameters.values(), names, strict=True))
+
+
 def reduced_parameters(
     model: DistributedDataParallel,
 ) -> list[tuple[str, torch.nn.Parameter]]:
@@ -417,9 +432,11 @@ def reduced_parameters(
         No module can hold the gradients of one of them.
     """
     result = []
-    for name, parameter in model.module.named_parameters():
-        if not parameter.requires_grad or name in model.parameters_to_ignore:
+    names = parameter_names(model)
+    for wrapped, parameter in model.module.named_parameters():
+        if not parameter.requires_grad or wrapped in model.parameters_to_ignore:
             continue
+        name = names[parameter]
         try:
             check_tensor(parameter)
         except UnsupportedError as error:

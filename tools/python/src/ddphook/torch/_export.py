@@ -15,7 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from ddphook._errors import InvalidArgumentError, UnsupportedError
 from ddphook.torch import _bucket
-from ddphook.torch._hooks import resolve
+from ddphook.torch._hooks import resolve_for_graph
 from ddphook.torch._rendezvous import group_of_name
 
 # DDP's, where none is given.
@@ -91,11 +91,9 @@ def export(
         installed; a whole step has an operator that cannot be compiled, which
         the message names, with its line in the program.
     """
-    resolved = resolve(hook, wrapper, options)
+    resolved = resolve_for_graph(hook, wrapper, options)
     if partitions and not whole:
         raise InvalidArgumentError("expected partitions for a whole step only")
-    if resolved.name == "post_local_sgd" or resolved.optimizer is not None:
-        raise UnsupportedError("expected a hook that only reduces gradients")
     if bucket_cap_mb is not None:
         _bucket.check_cap(bucket_cap_mb)
     if isinstance(step, DistributedDataParallel):

@@ -25,7 +25,7 @@ import torch
 from torch._inductor.pattern_matcher import stable_topological_sort
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
-from ddphook.torch import _ops  # noqa: F401 - registers the operators.
+from ddphook.torch import _ops
 from ddphook.torch._bucket import (
     ELEMENT_TYPES,
     Reduced,
@@ -89,6 +89,7 @@ def rewrite(
     timeout_s: float,
     bucket_bytes: int = DEFAULT_BUCKET_BYTES,
     owner: str = "",
+    left_alone: list[str] | None = None,
 ) -> int:
     """Replaces all reductions of gradients in a graph.
 
@@ -104,6 +105,8 @@ def rewrite(
         A bucket is started when it has as many.
     owner
         Of the states: graphs whose owners differ share none.
+    left_alone
+        Is given the reasons why reductions are left alone.
 
     Returns
     -------
@@ -111,7 +114,7 @@ def rewrite(
         How many reductions were replaced. Others are left alone, with a line in
         the log that says why.
     """
-    reductions = _on_one_device(list(find_reductions(graph)))
+    reductions = _on_one_device(list(find_reductions(graph, left_alone)))
     # Of each group by itself: its ranks may be in other groups besides.
     numbers: collections.Counter[str] = collections.Counter()
     for bucket in _buckets(graph, reductions, bucket_bytes):
@@ -137,14 +140,20 @@ def _on_one_device(reductions: list[Reduction]) -> list[Reduction]:
     return []
 
 
-def find_reductions(graph: torch.fx.Graph) -> Iterator[Reduction]:
-    """The reductions of a graph that modules can replace, in its order."""
+def find_reductions(
+    graph: torch.fx.Graph, left_alone: list[str] | None = None
+) -> Iterator[Reduction]:
+    """The reductions of a graph that modules can replace, in its order.
+
+    The reasons against others are added to `left_alone`.
+    """
     results: set[torch.fx.Node] = set()
+    reasons = [] if left_alone is None else left_alone
 
     def understand(
         started: torch.fx.Node, gradient: torch.fx.Node, kind: str, group: str
     ) -> Iterator[Reduction]:
-        for reduction in _understand(started, gradient, kind, group, results):
+        for reduction in _understand(started, gradient, kind, group, results, reasons):
             results.add(reduction.result)
             yield reduction
 
@@ -165,6 +174,7 @@ def _understand(
     kind: str,
     group: str,
     results: set[torch.fx.Node],
+    reasons: list[str],
 ) -> Iterator[Reduction]:
     """The reduction of `gradient` whose wait is the user of `started`.
 
@@ -189,9 +199,11 @@ def _understand(
         )
     if reason:
         _log.info("left alone: %s of %s: %s", started.name, gradient.name, reason)
+        reasons.append(reason)
         return
     shape = _known_shape(gradient)
     if shape is None:
+        reasons.append("its shape depends on data")
         return
     result = waits[0]
     if kind == "avg":
@@ -320,7 +332,7 @@ def _replace(
                 gradients,
                 flat_numbers(reduced),
                 owner,
-                flat_reductions_text(reduced),
+                _ops.quoted(flat_reductions_text(reduced)),
                 pipeline,
                 bucket[0].group,
                 timeout_s,

@@ -5,13 +5,15 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import logging
 import os
 import weakref
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 import torch.distributed as dist
+from torch.autograd import profiler
 from torch.nn.parallel import DistributedDataParallel
 
 from ddphook._errors import Error, FailedPreconditionError
@@ -29,6 +31,59 @@ from ddphook.torch._worker import Worker
 _log = logging.getLogger("ddphook")
 
 _FORMAT = "ddphook.torch 1"
+
+
+class CommHook:
+    """What DDP has as its communication hook: a function with a name for its log.
+
+    Parameters
+    ----------
+    handle
+        Reduces the buckets.
+    title
+        The name, which DDP shows.
+    """
+
+    def __init__(self, handle: Handle, title: str) -> None:
+        self._handle = handle
+        self.__qualname__ = title
+        # DDP looks for functions of its own by this one.
+        self.__name__ = type(self).__name__
+
+    # Without annotations: DDP does not know those that are texts.
+    def __call__(self, state, bucket):  # type: ignore[no-untyped-def]
+        return self._handle.start(bucket)
+
+    def __deepcopy__(self, memo: Any) -> LostHook:
+        return LostHook(self.__qualname__)
+
+    def __reduce__(self) -> Any:
+        return _unpickled, (self.__qualname__,)
+
+
+class LostHook:
+    """The place of a hook in a copy of a DDP model, whose reducer has no hook."""
+
+    def __init__(self, title: str) -> None:
+        self.__qualname__ = title
+
+    def __call__(self, state: Any, bucket: Any) -> NoReturn:
+        raise FailedPreconditionError(
+            f"the hook '{self.__qualname__}' is of the model that this one is a copy of; "
+            "call ddphook.torch.register"
+        )
+
+    def __reduce__(self) -> Any:
+        return _unpickled, (self.__qualname__,)
+
+
+def _unpickled(title: str) -> LostHook:
+    _log.warning(
+        "a DDP model was loaded without its hook '%s': call ddphook.torch.register to "
+        "train it with one",
+        title,
+    )
+    return LostHook(title)
 
 
 class Handle:
@@ -49,9 +104,7 @@ class Handle:
         self._hook = hook
         self._device = device
         self._optimizer = optimizer
-        self._names = {
-            parameter: name for name, parameter in model.module.named_parameters()
-        }
+        self._names = _bucket.parameter_names(model)
         self._reduced = {
             parameter
             for name, parameter in model.module.named_parameters()
@@ -373,9 +426,26 @@ class Handle:
                 raise failure[0]
             return future.value()
 
-        self._worker.post(task)
+        with contextlib.ExitStack() as stack:
+            ended = started
+            for name in self._names_of_records(layout):
+                record = stack.enter_context(profiler.record_function(name))
+                ended = record._call_end_callbacks_on_future(ended)
+            self._worker.post(task)
         # DDP waits for a future of C++, which fails only if a callback raises.
-        return started.then(value_or_raise)
+        return ended.then(value_or_raise)
+
+    def _names_of_records(self, layout: _bucket.Layout) -> list[str]:
+        """What ``torch.profiler``, if it runs, calls the reduction of a bucket.
+
+        By the last name, PyTorch's, its tools know communication.
+        """
+        if not profiler._is_profiler_enabled:
+            return []
+        names = [f"ddphook: {self._hook.name} bucket {layout.index}"]
+        if self._hook.name != "noop":
+            names.append(f"{dist.get_backend(self._meeting.group)}:all_reduce")
+        return names
 
     def _check_device(self, buffer: torch.Tensor) -> None:
         if buffer.device != self._device.memory:

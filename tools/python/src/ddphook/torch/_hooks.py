@@ -12,10 +12,12 @@ import dataclasses
 import difflib
 import enum
 import functools
+import logging
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch.distributed.algorithms.ddp_comm_hooks import DDPCommHookType
@@ -29,6 +31,8 @@ from ddphook._errors import CompileError, InvalidArgumentError, UnsupportedError
 from ddphook.torch import _bucket
 from ddphook.torch._bucket import ELEMENT_TYPES
 from ddphook.torch._hook_options import HOOK_OPTIONS
+
+_log = logging.getLogger("ddphook")
 
 # As IR spells them.
 _TYPE_NAMES = ELEMENT_TYPES | {
@@ -99,8 +103,12 @@ class Hook:
         ``"flat"`` or ``"hierarchical"``.
     state
         The state object of PyTorch's that the options come from, if any.
+    group
+        The process group to reduce over; by default the model's.
     optimizer
         What PyTorch's ``_hook_then_optimizer`` was given, if any.
+    title
+        What DDP's logging data call it: for a function, the function's name.
     """
 
     name: str
@@ -110,7 +118,9 @@ class Hook:
     exempt_hook: str = "allreduce"
     topology: str = "flat"
     state: Any = dataclasses.field(default=None, compare=False)
+    group: dist.ProcessGroup | None = dataclasses.field(default=None, compare=False)
     optimizer: Any = dataclasses.field(default=None, compare=False)
+    title: str = dataclasses.field(default="", compare=False)
 
     def pipeline(self) -> str:
         """As options of ``ddp-pipeline``; equal texts are equal hooks."""
@@ -172,6 +182,7 @@ def resolve(
     exempt = _take_exempt(given)
     topology = _take_topology(given)
     hook, wrapper, state = _unpack_frameworks(hook, wrapper, given)
+    title = _title(hook, wrapper)
     wrappers = [] if wrapper is None else [_wrapper_name(wrapper)]
     optimizer = None
     if _maker(hook) == "_hook_then_optimizer":
@@ -180,28 +191,59 @@ def resolve(
     hook, inner = _unwrap(hook)
     wrappers += inner
     if isinstance(hook, (PowerSGDState, PostLocalSGDState)):
-        if state is not None:
-            raise InvalidArgumentError("expected one state, but got two")
         name = "powersgd" if isinstance(hook, PowerSGDState) else "post_local_sgd"
-        state = hook
+        state = _only("state", hook, state)
     else:
         name, implied = _hook_name(hook)
         given = {**implied, **given}
-    from_state = _options_of_state(name, state)
-    twice = sorted(set(from_state) & set(given))
-    if state is not None and twice:
-        raise InvalidArgumentError(f"'{twice[0]}' is given by the state as well")
-    given = {**from_state, **given}
+    state, group = _divide_state(name, state)
+    given = _merge("the state", _options_of_state(name, state), given)
     if len(wrappers) > 1:
         raise UnsupportedError(
             "expected at most one wrapper, but got " + ", ".join(wrappers)
         )
     checked = {key: _check_option(name, key, value) for key, value in given.items()}
     result = Hook(
-        name, tuple(wrappers), checked, *exempt, topology, state, optimizer
+        name, tuple(wrappers), checked, *exempt, topology, state, group, optimizer,
+        title or name,
     )
     _check_values(result)
     return result
+
+
+def resolve_for_graph(
+    hook: Any, wrapper: Any = None, options: Mapping[str, Any] | None = None
+) -> Hook:
+    """As `resolve`, for reductions that are found in a graph.
+
+    Raises
+    ------
+    UnsupportedError
+        The hook is no mere reduction, or its state has what a graph cannot take.
+    """
+    resolved = resolve(hook, wrapper, options)
+    if resolved.name == "post_local_sgd":
+        raise UnsupportedError(
+            "post_local_sgd averages parameters as well, which the reductions of "
+            "a graph do not show; use ddphook.torch.register"
+        )
+    if resolved.optimizer is not None:
+        raise UnsupportedError(
+            "an optimizer that runs behind a hook is for ddphook.torch.register; "
+            "a compiled step has its own"
+        )
+    if resolved.group is not None:
+        raise UnsupportedError(
+            "expected no process group in the hook's state: each reduction of a graph "
+            "names its own"
+        )
+    state = resolved.state
+    if state is not None and (state.iter > 0 or _has_own_seed(state)):
+        raise UnsupportedError(
+            "expected a state at its beginning, with the random seed 0; give its "
+            "options by name, or use ddphook.torch.register"
+        )
+    return resolved
 
 
 def _check_values(hook: Hook) -> None:
@@ -257,24 +299,20 @@ def _unpack_frameworks(
     hook: Any, wrapper: Any, given: dict[str, Any]
 ) -> tuple[Any, Any, Any]:
     """Accelerate's and Lightning's names; takes what it uses out of `given`."""
-    state = given.pop("state", None)
-    if all(hasattr(hook, name) for name in ("comm_hook", "comm_wrapper")):
-        # accelerate.DistributedDataParallelKwargs. Enumerations of texts.
-        options = getattr(hook, "comm_state_option", None) or {}
-        given.update({key: value for key, value in options.items() if key not in given})
-        wrapper = wrapper if wrapper is not None else _text_of_enum(hook.comm_wrapper)
-        wrapper = None if wrapper == "no" else wrapper
-        hook = hook.comm_hook
-    for name in ("ddp_comm_hook", "ddp_comm_wrapper", "ddp_comm_state"):
-        value = given.pop(name, None)
-        if value is None:
-            continue
-        if name == "ddp_comm_hook":
-            hook = value
-        elif name == "ddp_comm_wrapper":
-            wrapper = value
-        else:
-            state = value
+    if is_accelerates(hook):
+        options = dict(hook.comm_state_option or {})
+        given.update(_merge("comm_state_option", options, given))
+        inner = _text_of_enum(hook.comm_wrapper)
+        hook = _text_of_enum(hook.comm_hook)
+        if inner != "no" and hook == "no":
+            _log.warning(
+                "comm_wrapper=%s has no effect without a comm_hook, as in Accelerate", inner
+            )
+        elif inner != "no":
+            wrapper = _only("wrapper", wrapper, inner)
+    hook = _only("hook", hook, given.pop("ddp_comm_hook", None))
+    wrapper = _only("wrapper", wrapper, given.pop("ddp_comm_wrapper", None))
+    state = _only("state", given.pop("state", None), given.pop("ddp_comm_state", None))
     if given.pop("model_averaging_period", None) is not None:
         raise UnsupportedError(
             "model_averaging_period is not of the hook; use "
@@ -282,9 +320,52 @@ def _unpack_frameworks(
         )
     if isinstance(hook, enum.Enum) and not isinstance(hook, DDPCommHookType):
         hook = _text_of_enum(hook)
-    if isinstance(state, dist.ProcessGroup):
-        state = None  # What PyTorch's simple hooks take; DDP has its own.
     return hook, wrapper, state
+
+
+def is_accelerates(hook: Any) -> bool:
+    """Whether this is an ``accelerate.DistributedDataParallelKwargs``."""
+    return all(hasattr(hook, name) for name in ("comm_hook", "comm_wrapper"))
+
+
+def _only(what: str, *values: Any) -> Any:
+    """The one of these values that is given, if any."""
+    given = [value for value in values if value is not None]
+    if len(given) > 1:
+        raise InvalidArgumentError(f"expected one {what}, but got two")
+    return given[0] if given else None
+
+
+def _merge(
+    whose: str, options: Mapping[str, Any], given: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Both together; an option may not be in both."""
+    twice = sorted(set(options) & set(given))
+    if twice:
+        raise InvalidArgumentError(f"'{twice[0]}' is given by {whose} as well")
+    return {**options, **given}
+
+
+def _title(hook: Any, wrapper: Any) -> str:
+    """What PyTorch calls a hook of its own; empty if it is another's."""
+    if isinstance(hook, dist.BuiltinCommHookType):
+        return str(hook)
+    if callable(hook) and callable(wrapper):
+        hook = wrapper(hook)
+    title: str = getattr(hook, "__qualname__", "")
+    return title
+
+
+def _divide_state(name: str, state: Any) -> tuple[Any, dist.ProcessGroup | None]:
+    """A hook's state without its process group, and that group."""
+    group = getattr(state, "process_group", None)
+    if isinstance(state, dist.ProcessGroup) or state is dist.GroupMember.NON_GROUP_MEMBER:
+        state, group = None, state
+    if group is dist.GroupMember.NON_GROUP_MEMBER:
+        raise InvalidArgumentError(
+            f"expected a process group with this rank in the state of the hook '{name}'"
+        )
+    return state, group
 
 
 def _text_of_enum(value: Any) -> Any:
@@ -314,7 +395,7 @@ def _captured(function: Any, name: str) -> Any:
 
 def _wrapper_name(wrapper: Any) -> str:
     name = getattr(wrapper, "__name__", wrapper)
-    if name not in _WRAPPERS:
+    if not isinstance(name, str) or name not in _WRAPPERS:
         raise InvalidArgumentError(
             f"expected the wrapper fp16 or bf16, but got {wrapper!r}"
         )
@@ -341,7 +422,8 @@ def _hook_name(hook: Any) -> tuple[str, dict[str, Any]]:
             f"expected a hook of PyTorch's, but got the function '{name}', which "
             "cannot be compiled"
         )
-    name = _ALIASES.get(name, name)
+    if isinstance(name, str):
+        name = _ALIASES.get(name, name)
     if not isinstance(name, str) or name not in HOOKS:
         near = difflib.get_close_matches(str(name), [*HOOKS, *_ALIASES], 1)
         hint = f", did you mean '{near[0]}'?" if near else ""
@@ -355,14 +437,16 @@ def _options_of_state(name: str, state: Any) -> dict[str, Any]:
     """The options that a state object of PyTorch's carries."""
     if state is None:
         return {}
-    kinds = {
-        PowerSGDState: ("powersgd", "batched_powersgd"),
-        PostLocalSGDState: ("post_local_sgd",),
+    kinds: dict[str, type] = {
+        "powersgd": PowerSGDState,
+        "batched_powersgd": PowerSGDState,
+        "post_local_sgd": PostLocalSGDState,
     }
-    if name not in kinds.get(type(state), ()):
+    if not isinstance(state, kinds.get(name, ())):
+        expected = f"a {kinds[name].__name__}" if name in kinds else "a process group"
         raise InvalidArgumentError(
-            f"expected no state of the type {type(state).__name__} for the hook "
-            f"'{name}'"
+            f"expected {expected} as the state of the hook '{name}', but got "
+            f"{type(state).__name__}"
         )
     options = {
         key: getattr(state, key) for key in HOOKS[name] if hasattr(state, key)
@@ -370,6 +454,15 @@ def _options_of_state(name: str, state: Any) -> dict[str, Any]:
     if options.get("subgroup", True) is None:
         del options["subgroup"]
     return options
+
+
+def _has_own_seed(state: Any) -> bool:
+    """Whether a state of PyTorch's draws other numbers than those of the seed 0."""
+    if not isinstance(state, PowerSGDState):
+        return False
+    first: Any = np.random.RandomState(0).get_state()
+    own: Any = state.rng.get_state()
+    return not np.array_equal(own[1], first[1])
 
 
 def _check_option(hook: str, name: str, value: Any) -> Any:
@@ -382,6 +475,8 @@ def _check_option(hook: str, name: str, value: Any) -> Any:
             f"the hook '{hook}' has no option '{name}'{hint} (it has: {known})"
         )
     expected = types[name]
+    if getattr(value, "ndim", None) == 0:
+        value = value.item()  # Of NumPy.
     is_bool = isinstance(value, bool)
     if expected is float and isinstance(value, int) and not is_bool:
         return value

@@ -22,6 +22,8 @@ import atexit
 import ctypes
 import itertools
 import logging
+import string
+import urllib.parse
 import weakref
 from concurrent.futures import Future
 from typing import Any, NamedTuple
@@ -74,6 +76,17 @@ class _Reduction(NamedTuple):
 # Reductions that nobody has waited for yet, by their tickets.
 _pending: dict[int, _Reduction] = {}
 _tickets = itertools.count()
+# Of all reductions that have begun in this process.
+owners: set[str] = set()
+
+
+# What a string of C++ may have as it is, and what begins a quotation.
+_PLAIN = "".join(set(string.printable) - set(string.whitespace) - set('"\\%')) + " "
+
+
+def quoted(module: str) -> str:
+    """A module's text as an argument: Inductor puts it into C++ as it is."""
+    return urllib.parse.quote(module, safe=_PLAIN)
 
 
 def close() -> None:
@@ -107,14 +120,18 @@ def _start(
     group: str,
     timeout: float,
 ) -> torch.Tensor:
-    """Begins to reduce gradients, the number of whose flat array is in `flats`."""
+    """Begins to reduce gradients, the number of whose flat array is in `flats`.
+
+    The module is `quoted`.
+    """
+    owners.add(owner)
     session = _session.session_of(group, timeout, gradients[0].device)
     session.finish_given_up()
     dense = [gradient.contiguous() for gradient in gradients]
     # Here, and not where the reduction runs: that may still be busy with the
     # bucket before, and its link would be idle while this one is packed.
     whole, places = session.device.pack(dense, flats)
-    key = _session.Key(owner, module, pipeline)
+    key = _session.Key(owner, urllib.parse.unquote(module), pipeline)
     ended = session.run(key, whole)
     return _new_ticket(_Reduction(session, ended, whole, places))
 

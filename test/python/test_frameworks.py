@@ -1,0 +1,174 @@
+# Part of the ddphook project, under the Apache License v2.0 with LLVM
+# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Accelerate and Lightning: hooks that they register, and jobs that go on elsewhere.
+
+Hooks whose states differ between ranks: what is trained on after a checkpoint has the
+bits of a job without a stop.
+"""
+
+import os
+
+import pytest
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+import models
+import ranks
+from test_requests import log
+
+OPTIONS = {"matrix_approximation_rank": 2, "start_powerSGD_iter": 2}
+HOOKS = [("powersgd", OPTIONS), ("int4", {}), ("topk", {"density": 0.1})]
+# DDP has its final buckets from the first step on.
+FIXED = {"find_unused_parameters": True, "bucket_cap_mb": 0.02}
+
+
+def as_launched(rank, world):
+    """The variables by which both know the job, which PyTorch has joined already."""
+    places = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": world, "LOCAL_WORLD_SIZE": world}
+    os.environ.update({name: str(value) for name, value in places.items()})
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1", "GROUP_RANK": "0"}
+    os.environ |= {"TORCHELASTIC_RUN_ID": "none", "ACCELERATE_USE_CPU": "true"}
+
+
+def batch(rank, step):
+    generator = torch.Generator().manual_seed(100 * step + rank)
+    return torch.rand(4, 64, generator=generator)
+
+
+def _accelerate(rank, folder):
+    as_launched(rank, 2)
+    from accelerate import Accelerator, DistributedDataParallelKwargs
+    from accelerate.utils import DDPCommunicationHookType
+
+    import ddphook.accelerate
+
+    def prepared(hook, options):
+        accelerator = Accelerator(
+            cpu=True, kwargs_handlers=[DistributedDataParallelKwargs(**FIXED)]
+        )
+        torch.manual_seed(7)
+        model = models.mlp()
+        optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+        model, optimizer = accelerator.prepare(model, optimizer)
+        handle = ddphook.accelerate.register(accelerator, model, hook, **options)
+
+        def train(first, end):
+            for step in range(first, end):
+                accelerator.backward(model(batch(rank, step)).square().mean())
+                optimizer.step()
+                optimizer.zero_grad()
+            return models.parameters(model)
+
+        return accelerator, handle, train
+
+    for hook, options in HOOKS:
+        _, handle, train = prepared(hook, options)
+        expected = train(0, 8)
+        handle.close()
+        accelerator, handle, train = prepared(hook, options)
+        train(0, 4)
+        accelerator.save_state(f"{folder}/{hook}")
+        handle.close()
+        accelerator, handle, train = prepared(hook, options)
+        with log() as warnings:
+            accelerator.load_state(f"{folder}/{hook}")
+        assert not warnings
+        models.check_equal([train(4, 8)], [expected], hook)
+        handle.close()
+    accelerator, handle, train = prepared("fp16", {})
+    handle.close()
+    with pytest.raises(ddphook.FailedPreconditionError, match="was closed"):
+        accelerator.save_state(f"{folder}/closed")
+    accelerator, handle, _ = prepared("powersgd", {})
+    os.makedirs(f"{folder}/none", exist_ok=True)
+    with pytest.raises(ddphook.InvalidArgumentError, match="saved without them"):
+        accelerator.load_state(f"{folder}/none")
+    with pytest.raises(ddphook.InvalidArgumentError, match=r"prepare\(\) returned"):
+        ddphook.accelerate.register(accelerator, models.mlp(), "fp16")
+    # What Accelerate has registered itself cannot be registered again.
+    given = DistributedDataParallelKwargs(comm_hook=DDPCommunicationHookType.FP16)
+    model = Accelerator(cpu=True, kwargs_handlers=[given]).prepare(models.mlp())
+    with pytest.raises(ddphook.FailedPreconditionError, match="without comm_hook"):
+        ddphook.torch.register(model, given)
+    handle.close()
+
+
+def test_accelerate(tmp_path):
+    ranks.run(2, _accelerate, str(tmp_path))
+
+
+def _lightning(rank, folder):
+    as_launched(rank, 2)
+    import lightning.pytorch as pl
+
+    import ddphook.lightning
+
+    class Module(pl.LightningModule):
+        def __init__(self):
+            super().__init__()
+            torch.manual_seed(7)
+            self.model = models.mlp()
+
+        def training_step(self, batch, number):
+            return self.model(batch[0]).square().mean()
+
+        def configure_optimizers(self):
+            return torch.optim.AdamW(self.parameters(), lr=0.01)
+
+    # One batch for each rank: epochs, in whose middle Lightning would begin anew.
+    rows = torch.cat([batch(0, 0), batch(1, 0)])
+
+    def fit(steps, strategy, callback, checkpoint=None):
+        trainer = pl.Trainer(
+            accelerator="cpu",
+            devices=2,
+            strategy=strategy,
+            callbacks=[callback],
+            max_steps=steps,
+            enable_progress_bar=False,
+            enable_model_summary=False,
+            enable_checkpointing=False,
+            logger=False,
+            default_root_dir=folder,
+        )
+        module = Module()
+        trainer.fit(module, DataLoader(TensorDataset(rows), 4), ckpt_path=checkpoint)
+        return trainer, models.parameters(module)
+
+    class Saving(ddphook.lightning.HookCallback):
+        """With the name of the hook that DDP has, and a checkpoint at the end."""
+
+        def on_train_end(self, trainer, pl_module):
+            self.name = trainer.strategy.model._get_ddp_logging_data()["comm_hook"]
+            self.sent = self.handle.statistics()["wire_bytes"]
+            trainer.save_checkpoint(f"{folder}/{self.name}.ckpt")
+
+    plain = pl.strategies.DDPStrategy
+
+    def by_callback(hook, options):
+        return plain(**FIXED), Saving(hook, **options)
+
+    def by_strategy(hook, options):
+        strategy = ddphook.lightning.DDPStrategy(
+            ddp_comm_hook=hook, hook_options=options, **FIXED
+        )
+        return strategy, Saving()
+
+    for hook, options in HOOKS:
+        results = []
+        for way in (by_callback, by_strategy):
+            _, expected = fit(8, *way(hook, options))
+            fit(4, *way(hook, options))
+            with log() as warnings:
+                strategy, callback = way(hook, options)
+                _, got = fit(8, strategy, callback, f"{folder}/{hook}.ckpt")
+            assert not warnings and callback.name == hook and callback.sent > 0
+            models.check_equal([got], [expected], hook)
+            results.append(got)
+        models.check_equal(results[:1], results[1:], hook)
+    with pytest.raises(ddphook.InvalidArgumentError, match="the strategy has one"):
+        fit(1, by_strategy("fp16", {})[0], Saving("fp16"))
+
+
+def test_lightning(tmp_path):
+    ranks.run(2, _lightning, str(tmp_path))

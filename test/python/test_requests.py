@@ -1,0 +1,147 @@
+# Part of the ddphook project, under the Apache License v2.0 with LLVM
+# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""What is asked of torch.compile's backend happens, or somebody says that it does not.
+
+Products alone: Inductor calls a library for them, and compiles nothing.
+"""
+
+import contextlib
+import logging
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+import ddphook
+import ranks
+
+OPTIONS = {"hook": "fp16"}
+
+
+@contextlib.contextmanager
+def log():
+    """The texts of warnings."""
+    texts = []
+    handler = logging.Handler(logging.WARNING)
+    handler.emit = lambda record: texts.append(record.getMessage())
+    logger = logging.getLogger("ddphook")
+    logger.addHandler(handler)
+    try:
+        yield texts
+    finally:
+        logger.removeHandler(handler)
+
+
+def ways(step):
+    """Both ways to compile it, each forgotten by TorchDynamo afterwards."""
+    import ddphook.torch
+    from ddphook.torch._backend import backend
+
+    yield lambda: ddphook.torch.compile(step, **OPTIONS)
+    torch._dynamo.reset()
+    yield lambda: torch.compile(step, backend=backend, options=dict(OPTIONS))
+    torch._dynamo.reset()
+
+
+class Product(nn.Module):
+    """A model that is not a part of PyTorch, which TorchDynamo would not look at."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(3, 3))
+
+    def forward(self, x):
+        return x @ self.weight
+
+
+def _nothing_is_reduced(rank, cache):
+    import os
+
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = cache
+    x, model = torch.ones(3, 3), Product()
+
+    def broken(x):
+        y = x @ x
+        torch._dynamo.graph_break()
+        return y @ x
+
+    def alone(x):
+        ops = torch.ops._c10d_functional
+        return x @ x, ops.wait_tensor(ops.all_reduce(x[0, 0], "avg", "0"))
+
+    for step, cause in (
+        (lambda x: x @ x, "none of its graphs has a reduction"),
+        (broken, "none of its graphs has a reduction"),
+        (lambda x: x, "none of its graphs has a reduction"),
+        (alone, "it is a scalar, such as a loss"),
+    ):
+        for make in ways(step):
+            compiled = make()
+            with log() as warnings:
+                compiled(x)
+                (text,) = warnings
+                compiled(x)
+            assert warnings == [text], "it warns once"
+            assert "hook=fp16" in text and cause in text and "register" in text
+    # A backward pass that is not in the step may reduce, too.
+    for make in ways(model):
+        compiled = make()
+        with log() as warnings:
+            with torch.no_grad():
+                compiled(x)
+            y = compiled(x)
+            assert not warnings
+            y.backward(x)
+            (text,) = warnings
+            compiled(x).backward(x)
+        assert warnings == [text] and "none of its graphs" in text
+    # What does reduce says nothing, also after a call that does not.
+
+    def reduce(x, reduces):
+        ops = torch.ops._c10d_functional
+        return ops.wait_tensor(ops.all_reduce(x @ x, "avg", "0")) if reduces else x
+
+    for make in ways(reduce):
+        compiled = make()
+        with log() as warnings:
+            compiled(x, True)
+            compiled(x, False)
+        assert not warnings
+    ddphook.torch.close()
+
+
+def test_a_step_that_reduces_nothing(tmp_path):
+    ranks.run(1, _nothing_is_reduced, str(tmp_path))
+
+
+def _ddp(rank, cache):
+    import os
+
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = cache
+    x, config = torch.ones(3, 3), torch._dynamo.config
+    for reducer in ("ddp_optimizer", "no_optimization", "python_reducer"):
+        for in_graphs in (False, True):
+            config.optimize_ddp, config.compiled_autograd = reducer, in_graphs
+            ddp = DistributedDataParallel(Product())
+            for step in (ddp, torch.compile(ddp)):
+                for make in ways(step):
+                    with pytest.raises(ddphook.UnsupportedError, match="torch.register"):
+                        make()
+            for make in ways(lambda x, ddp=ddp: ddp(x)):
+                compiled = make()
+                with pytest.raises(ddphook.UnsupportedError, match="torch.register"):
+                    compiled(x).backward(x)
+    config.optimize_ddp, config.compiled_autograd = "python_reducer", True
+    ddp = DistributedDataParallel(Product())
+    for make in ways(lambda x: ddp(x).backward(x)):
+        compiled = make()
+        with log() as warnings:
+            for _ in range(2):
+                compiled(x)
+        assert not warnings
+    ddphook.torch.close()
+
+
+def test_a_ddp_model_whose_backward_is_outside(tmp_path):
+    ranks.run(1, _ddp, str(tmp_path))

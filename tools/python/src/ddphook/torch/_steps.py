@@ -1,0 +1,250 @@
+# Part of the ddphook project, under the Apache License v2.0 with LLVM
+# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Compiled steps, and whether they reduce what they are to compress.
+
+A step whose graphs start no reduction gets no compression. It looks at what has run, not
+at what was compiled, because graphs also come from Inductor's caches.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import sys
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch._dynamo import callback_handler, compiled_autograd
+from torch._dynamo.eval_frame import innermost_backend
+from torch.nn.parallel import DistributedDataParallel
+
+from ddphook._errors import UnsupportedError
+from ddphook.torch import _ops
+
+_log = logging.getLogger("ddphook")
+
+DDP_OUTSIDE = (
+    "DistributedDataParallel reduces the gradients of its model outside of the compiled "
+    "function, where nothing compresses them: use ddphook.torch.register(ddp_model, "
+    "hook=…), with torch.compile(ddp_model) if need be; or call backward() in the compiled "
+    "function, with torch._dynamo.config.optimize_ddp = 'python_reducer' and "
+    "torch._dynamo.config.compiled_autograd = True"
+)
+
+
+class Step:
+    """A step: all graphs that are compiled for one object that stands for it.
+
+    Parameters
+    ----------
+    number
+        Of the step in this process.
+
+    Attributes
+    ----------
+    number
+        The one that was given.
+    hook
+        With its options, for messages.
+    left_alone
+        Why reductions of its graphs were not replaced, where that is known.
+    """
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.hook = ""
+        self.left_alone: list[str] = []
+        self._is_settled = False
+        self._has_ended = False
+        # What follows is of the call that is running.
+        self._is_watched = False
+        self._has_ddp = False
+        self._trains = False
+        self._awaits_backward = False
+
+    def watch(self, compiled: Callable[..., Any], ddp: str) -> Callable[..., Any]:
+        """A compiled graph that checks, while it runs, whether the step reduces.
+
+        It raises `UnsupportedError` where DDP reduces the gradients, and warns where
+        nobody does, by the end of the first step, or where it cannot know of that at the
+        begin of the second one.
+
+        Parameters
+        ----------
+        compiled
+            The graph.
+        ddp
+            Of `ddp_in`.
+        """
+
+        def run(*arguments: Any) -> Any:
+            if self._is_settled or not torch.is_grad_enabled():
+                return compiled(*arguments)
+            if ddp == "reducer":
+                raise UnsupportedError(DDP_OUTSIDE)
+            if not self._is_watched and self._has_ended:
+                self._check()
+            self.watch_call()
+            self._has_ddp |= bool(ddp)
+            results = compiled(*arguments)
+            for result in results:
+                if isinstance(result, torch.Tensor) and result.grad_fn is not None:
+                    self._await_backward(result.grad_fn)
+                    break
+            return results
+
+        return run
+
+    def watch_call(self) -> None:
+        """Has the call of a compiled function that is running end in a check."""
+        call = None if self._is_watched else _call_of_compiled()
+        if call is not None:
+            self._is_watched = True
+            call.append(self._end_call)
+
+    def _await_backward(self, node: torch.autograd.graph.Node) -> None:
+        """Has the backward pass of the call's first graph, its last one, end in a check.
+
+        Not in compiled autograd, which would compile that.
+        """
+        if self._trains:
+            return
+        self._trains = True
+        if compiled_autograd.compiled_autograd_enabled:
+            return
+        self._awaits_backward = True
+        step = weakref.ref(self)
+
+        def end_backward(*_: Any) -> None:
+            registration.remove()
+            if (found := step()) is not None:
+                found._awaits_backward = False
+                if not found._is_watched:
+                    found._check()
+
+        registration = node.register_hook(end_backward)
+
+    def _end_call(self) -> None:
+        ddp, trains, waits = self._has_ddp, self._trains, self._awaits_backward
+        self._is_watched = self._has_ddp = self._trains = False
+        if sys.exc_info()[1] is not None or not torch.is_grad_enabled():
+            return
+        self._has_ended = not ddp
+        if ddp and trains and not self._reduces() and not _accumulates():
+            raise UnsupportedError(DDP_OUTSIDE)
+        # Of compiled autograd nobody knows whether it is still to come.
+        if not ddp and not waits and not (
+            trains and compiled_autograd.compiled_autograd_enabled
+        ):
+            self._check()
+
+    def _reduces(self) -> bool:
+        prefix = prefix_of(self.number)
+        return any(owner.startswith(prefix) for owner in _ops.owners)
+
+    def _check(self) -> None:
+        """Warns if the step has reduced nothing so far, once."""
+        if self._is_settled:
+            return
+        self._is_settled = True
+        if self._reduces():
+            return
+        cause = "none of its graphs has a reduction"
+        if self.left_alone:
+            cause = f"its reductions are left as they are ({'; '.join(self.left_alone)})"
+        _log.warning(
+            "the compiled step compresses nothing with '%s': %s; reduce gradients in the "
+            "compiled function, with torch.distributed.all_reduce or a functional "
+            "collective, or use ddphook.torch.register for a DistributedDataParallel model",
+            self.hook,
+            cause,
+        )
+
+
+def begin(find: Callable[[Any], Step | None]) -> None:
+    """Begins ``torch.compile`` with the backend, which called it.
+
+    Refuses a DDP model. Watches compiled functions of which TorchDynamo makes no graph.
+
+    Parameters
+    ----------
+    find
+        The step of a backend of TorchDynamo's, if it is of one.
+    """
+    frame: Any = sys._getframe()
+    while frame is not None and frame.f_code is not torch.compile.__code__:
+        frame = frame.f_back
+    model = None if frame is None else frame.f_locals.get("model")
+    if isinstance(getattr(model, "_orig_mod", model), DistributedDataParallel):
+        raise UnsupportedError(DDP_OUTSIDE)
+
+    @torch._dynamo.disable  # It is called with a lock that compiling it would take.
+    def watch(_: Any) -> None:
+        frame: Any = sys._getframe()
+        while frame is not None and frame.f_code.co_name != "compile_wrapper":
+            frame = frame.f_back
+        context = None if frame is None else frame.f_locals.get("self")
+        step = find(innermost_backend(getattr(context, "callback", find)))
+        if step is not None and torch.is_grad_enabled():
+            step.watch_call()
+
+    # `torch._dynamo.reset` forgets it.
+    names = [known.__qualname__ for known in callback_handler.start_callbacks]
+    if watch.__qualname__ not in names:
+        callback_handler.register_start_callback(watch)
+
+
+def _call_of_compiled() -> list[Callable[[], Any]] | None:
+    """What TorchDynamo does at the end of the outermost call that is running, or None."""
+    found, frame = None, sys._getframe().f_back
+    while frame is not None:
+        if frame.f_code.co_name == "compile_wrapper":
+            found = frame.f_locals.get("cleanups")
+        frame = frame.f_back
+    return found if isinstance(found, list) else None
+
+
+def _accumulates() -> bool:
+    """Whether a DDP model is in ``no_sync()``."""
+    # Not isinstance(), which asks what a proxy stands for.
+    return any(
+        issubclass(type(model), DistributedDataParallel)
+        and not model.require_backward_grad_sync
+        for model in gc.get_objects()
+    )
+
+
+def ddp_in(model: torch.fx.GraphModule) -> str:
+    """Who reduces the gradients of a DDP model that a graph of TorchDynamo's is of.
+
+    ``"reducer"``: DDP; ``"graphs"``: a graph, if ``backward()`` is in one; or nobody.
+    """
+    if torch.is_grad_enabled() and DistributedDataParallel._get_active_ddp_module():
+        return "reducer"
+    kinds = (
+        str(kind)
+        for node in model.graph.nodes
+        for _, kind in node.meta.get("nn_module_stack", {}).values()
+    )
+    is_traced = any(DistributedDataParallel.__name__ in kind for kind in kinds)
+    return "graphs" if is_traced else ""
+
+
+# With what stands for each of them: kept, so that no other object is taken for it.
+_steps: list[tuple[Any, Step]] = []
+
+
+def step_of(token: Any) -> Step:
+    """The step that an object stands for."""
+    for known, step in _steps:
+        if known is token:
+            return step
+    _steps.append((token, Step(len(_steps))))
+    return _steps[-1][1]
+
+
+def prefix_of(number: int) -> str:
+    """What the owners of the reductions of a step begin with."""
+    return f"step {number} "
