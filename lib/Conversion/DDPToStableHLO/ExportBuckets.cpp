@@ -167,8 +167,7 @@ std::optional<Members> FunctionExporter::viewMembers(ArrayRef<TensorValue> from,
 
 LogicalResult FunctionExporter::convert(ResizeOp op) {
   auto type = cast<BucketType>(op.getResult().getType());
-  if (std::optional<Members> viewed =
-          viewMembers(get(op.getBucket()), type)) {
+  if (std::optional<Members> viewed = viewMembers(get(op.getBucket()), type)) {
     set(op.getResult(), *viewed);
     return success();
   }

@@ -29,8 +29,8 @@ TensorValue FunctionExporter::resize(TensorValue flat, int64_t size) {
   int64_t old = flat.getType().getNumElements();
   if (size <= old)
     return hlo.slice(flat, 0, size);
-  auto missing = RankedTensorType::get(size - old,
-                                       flat.getType().getElementType());
+  auto missing =
+      RankedTensorType::get(size - old, flat.getType().getElementType());
   return hlo.concatenate({flat, hlo.constant(0.0, missing)}, 0);
 }
 
@@ -48,8 +48,8 @@ LogicalResult FunctionExporter::convert(ReduceScatterOp op) {
       {op.getGroup(), getNumElementsOf(op.getInput().getType()), type,
        op.getWire().value_or(type)});
   int64_t size = groups->getType().getDimSize(1);
-  TensorValue value = resize(getWhole(op.getInput()),
-                             getNumElementsOf(op.getType()) * size);
+  TensorValue value =
+      resize(getWhole(op.getInput()), getNumElementsOf(op.getType()) * size);
   if (op.getWire())
     value = hlo.convert(value, *op.getWire());
   if (op.getReduction() == Reduction::Mean)

@@ -210,8 +210,8 @@ TensorValue HLOBuilder::largest(TensorValue value) {
                 value.getType().getRank() - 1);
 }
 
-SmallVector<NamedAttribute>
-HLOBuilder::getMeeting(DenseIntElementsAttr groups, int64_t channel) {
+SmallVector<NamedAttribute> HLOBuilder::getMeeting(DenseIntElementsAttr groups,
+                                                   int64_t channel) {
   return {builder.getNamedAttr("channel_handle",
                                getAttr("#stablehlo.channel_handle<handle = " +
                                        Twine(channel) + ", type = 1>")),
@@ -236,8 +236,8 @@ TensorValue HLOBuilder::reduceScatter(TensorValue value,
   auto attributes = getMeeting(groups, channel);
   attributes.push_back(
       builder.getNamedAttr("use_global_device_ids", builder.getUnitAttr()));
-  attributes.push_back(builder.getNamedAttr("scatter_dimension",
-                                            builder.getI64IntegerAttr(0)));
+  attributes.push_back(
+      builder.getNamedAttr("scatter_dimension", builder.getI64IntegerAttr(0)));
   RankedTensorType type = value.getType();
   int64_t part = type.getDimSize(0) / groups.getType().getDimSize(1);
   Operation *op = createOp("reduce_scatter", Type(type.clone(part)),

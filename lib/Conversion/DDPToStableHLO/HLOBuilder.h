@@ -112,8 +112,8 @@ public:
   /// The 1-D parts of all ranks of a group, one behind the other.
   TensorValue allGather(TensorValue part, DenseIntElementsAttr groups,
                         int64_t channel);
-  /// The parts that all ranks of a group have for this one. Each is one index of
-  /// the first dimension.
+  /// The parts that all ranks of a group have for this one. Each is one index
+  /// of the first dimension.
   TensorValue allToAll(TensorValue parts, DenseIntElementsAttr groups,
                        int64_t channel);
   /// What the rank at place `root` of each group has.

@@ -114,8 +114,7 @@ void ManifestWriter::writeBucket(BucketInfoOp bucket) {
     json.attribute("elements",
                    cast<BucketType>(bucket.getType()).getNumElements());
     json.attribute(
-        "dtype",
-        getDtype(cast<BucketType>(bucket.getType()).getElementType()));
+        "dtype", getDtype(cast<BucketType>(bucket.getType()).getElementType()));
     json.attribute("wire_dtype", getDtype(bucket.getWireType()));
     json.attribute("wire_bytes", static_cast<int64_t>(bucket.getWireBytes()));
     const auto *found = manifest.compressions.find(bucket.getBucketName());

@@ -275,8 +275,9 @@ void FXImporter::import(const FXCollective &start) {
   auto group = symbols.lookupSymbolIn<ProcessGroupOp>(
       module, StringAttr::get(context, start.getString("group_name")));
   if (start.getKind() != CollectiveKind::AllReduce) {
-    remark::passed(op->getLoc(), remark::RemarkOpts::name("Exchange").category(
-                                     "ddp-import-fx"))
+    remark::passed(
+        op->getLoc(),
+        remark::RemarkOpts::name("Exchange").category("ddp-import-fx"))
         << group.getSymName();
     replaceWaits(op->getResult(0), buildExchange(start, group));
     op->erase();

@@ -62,8 +62,7 @@ mlir::ddp::matchExchange(Operation *op, SymbolTableCollection &symbols) {
 /// that is not one that is known.
 static int64_t getRoot(const GridExchange &exchange) {
   ArrayRef<int64_t> shape = shard::GridOp(exchange.grid).getShape();
-  ArrayRef<int64_t> indices =
-      cast<shard::BroadcastOp>(exchange.op).getRoot();
+  ArrayRef<int64_t> indices = cast<shard::BroadcastOp>(exchange.op).getRoot();
   if (indices.size() != exchange.axes.size())
     return -1;
   int64_t root = 0;
@@ -200,9 +199,8 @@ static Value splitDimension(OpBuilder &builder, Location loc, Value value,
   SmallVector<int64_t> shape(type.getShape());
   shape[dimension] /= numParts;
   shape.insert(shape.begin() + dimension, numParts);
-  return tensor::ExpandShapeOp::create(
-      builder, loc, type.clone(shape), value,
-      mergeAt(dimension, type.getRank()));
+  return tensor::ExpandShapeOp::create(builder, loc, type.clone(shape), value,
+                                       mergeAt(dimension, type.getRank()));
 }
 
 /// Moves a dimension to another place.
@@ -236,11 +234,11 @@ Value mlir::ddp::buildExchange(OpBuilder &builder, const GridExchange &exchange,
   if (exchange.collective == CollectiveKind::AllToAll)
     return buildAllToAll(builder, exchange, group);
   if (exchange.collective == CollectiveKind::Broadcast)
-    return BroadcastOp::create(
-        builder, exchange.op->getLoc(), exchange.op->getResult(0).getType(),
-        exchange.op->getOperand(0),
-        builder.getI64IntegerAttr(getRoot(exchange)),
-        FlatSymbolRefAttr::get(group.getSymNameAttr()));
+    return BroadcastOp::create(builder, exchange.op->getLoc(),
+                               exchange.op->getResult(0).getType(),
+                               exchange.op->getOperand(0),
+                               builder.getI64IntegerAttr(getRoot(exchange)),
+                               FlatSymbolRefAttr::get(group.getSymNameAttr()));
   Location loc = exchange.op->getLoc();
   Value input = exchange.op->getOperand(0);
   auto from = cast<RankedTensorType>(input.getType());

@@ -94,8 +94,8 @@ std::string mlir::ddp::readExchange(Exchange &exchange,
   if (std::string why = groups.read(op, exchange.groups, &lists); !why.empty())
     return why;
   for (ArrayRef<int64_t> list : lists) {
-    auto place = llvm::count_if(
-        list, [&](int64_t rank) { return rank < list.front(); });
+    auto place =
+        llvm::count_if(list, [&](int64_t rank) { return rank < list.front(); });
     if (exchange.kind == CollectiveKind::Broadcast) {
       if (list != ArrayRef(lists.front()) && place != exchange.root)
         return "expected the rank of the same place in each group to send";
@@ -133,8 +133,8 @@ public:
   }
   /// Moves a dimension to another place.
   Value move(Value value, int64_t from, int64_t to) {
-    auto order = llvm::to_vector(llvm::seq<int64_t>(
-        cast<RankedTensorType>(value.getType()).getRank()));
+    auto order = llvm::to_vector(
+        llvm::seq<int64_t>(cast<RankedTensorType>(value.getType()).getRank()));
     order.erase(order.begin() + from);
     order.insert(order.begin() + to, from);
     return transpose(value, order);
@@ -179,8 +179,8 @@ void mlir::ddp::importExchange(const Exchange &exchange, ProcessGroupOp group,
   case CollectiveKind::ReduceScatter: {
     int64_t dimension = getNumber(op, "scatter_dimension");
     value = build.move(value, dimension, 0);
-    auto shape = llvm::to_vector(
-        cast<RankedTensorType>(value.getType()).getShape());
+    auto shape =
+        llvm::to_vector(cast<RankedTensorType>(value.getType()).getShape());
     shape[0] /= size;
     made = ReduceScatterOp::create(
         builder, loc, from.clone({to.getNumElements()}),
@@ -195,8 +195,8 @@ void mlir::ddp::importExchange(const Exchange &exchange, ProcessGroupOp group,
   case CollectiveKind::AllGather: {
     int64_t dimension = getNumber(op, "all_gather_dim");
     value = build.move(value, dimension, 0);
-    auto shape = llvm::to_vector(
-        cast<RankedTensorType>(value.getType()).getShape());
+    auto shape =
+        llvm::to_vector(cast<RankedTensorType>(value.getType()).getShape());
     shape[0] *= size;
     value = build.reshape(value, from.getNumElements());
     made = AllGatherOp::create(builder, loc, from.clone(shape), value, name,

@@ -1,4 +1,5 @@
-//===- Accumulators.h - in which type whole steps add up ---------*- C++ -*-===//
+//===- Accumulators.h - in which type whole steps add up ---------*- C++
+//-*-===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

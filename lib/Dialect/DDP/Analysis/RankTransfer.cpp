@@ -239,7 +239,8 @@ bool RankAnalysis::transferTensor(Operation *op) {
   if (auto scatter = dyn_cast<vector::ScatterOp>(op);
       scatter && scatter->getNumResults() != 0)
     return place(scatter.getValueToStore(), scatter.getBase());
-  if (auto gather = dyn_cast<vector::GatherOp>(op); gather && !isMemory(gather.getBase()))
+  if (auto gather = dyn_cast<vector::GatherOp>(op);
+      gather && !isMemory(gather.getBase()))
     return place(gather.getBase(), gather.getPassThru());
   if (isa<PackOp, ConcatOp, tensor::ConcatOp, tensor::FromElementsOp,
           vector::FromElementsOp, vector::InterleaveOp, vector::ShuffleOp>(

@@ -84,17 +84,18 @@ struct ExemptGradientsPass
       if (numMatches < names.size()) {
         StringRef other = *llvm::find_if_not(names, matches);
         op->emitOpError() << "expected exempt to match all gradients of a "
-                            "bucket or none, but '"
-                         << exempt.getValue() << "' does not match '" << other
-                         << "'";
+                             "bucket or none, but '"
+                          << exempt.getValue() << "' does not match '" << other
+                          << "'";
         ok = false;
         return;
       }
       if (!op->hasAttr(DDPDialect::kHookAttrName)) {
         op->setAttr(DDPDialect::kHookAttrName, *hook);
         markExempt(op, exempt);
-        remark::passed(op->getLoc(), remark::RemarkOpts::name("Exempt").category(
-                                        "ddp-exempt-gradients"))
+        remark::passed(
+            op->getLoc(),
+            remark::RemarkOpts::name("Exempt").category("ddp-exempt-gradients"))
             << names.front() << remark::metric("hook", Attribute(*hook));
       }
     });

@@ -392,9 +392,8 @@ static void rewriteEmpty(tensor::EmptyOp empty) {
   OpBuilder builder(empty);
   if (!empty->use_empty())
     empty.replaceAllUsesWith(
-        bufferization::AllocTensorOp::create(builder, empty.getLoc(),
-                                             empty.getType(),
-                                             empty.getDynamicSizes())
+        bufferization::AllocTensorOp::create(
+            builder, empty.getLoc(), empty.getType(), empty.getDynamicSizes())
             .getResult());
   empty.erase();
 }

@@ -91,11 +91,10 @@ private:
 /// Converts a tensor element by element.
 Value AccumulatorWidener::convert(Location loc, Value value, Type elementType) {
   auto type = cast<RankedTensorType>(value.getType());
-  SmallVector<OpFoldResult> sizes =
-      tensor::getMixedSizes(rewriter, loc, value);
+  SmallVector<OpFoldResult> sizes = tensor::getMixedSizes(rewriter, loc, value);
   Value empty = tensor::EmptyOp::create(rewriter, loc, sizes, elementType);
-  SmallVector<AffineMap> maps(
-      2, rewriter.getMultiDimIdentityMap(type.getRank()));
+  SmallVector<AffineMap> maps(2,
+                              rewriter.getMultiDimIdentityMap(type.getRank()));
   SmallVector<utils::IteratorType> iterators(type.getRank(),
                                              utils::IteratorType::parallel);
   return linalg::GenericOp::create(
@@ -158,16 +157,14 @@ static SmallVector<Value> getFactors(Value term) {
 }
 
 /// Keeps the body, but for the accumulators of `wide`.
-Operation *
-AccumulatorWidener::widenSums(linalg::LinalgOp op,
-                              const llvm::SmallBitVector &wide) {
+Operation *AccumulatorWidener::widenSums(linalg::LinalgOp op,
+                                         const llvm::SmallBitVector &wide) {
   SmallVector<Value> inits(op.getDpsInits());
   for (unsigned i : wide.set_bits())
     inits[i] = convertInit(op.getLoc(), inits[i]);
   auto generic = linalg::GenericOp::create(
-      rewriter, op.getLoc(), TypeRange(ValueRange(inits)),
-      op.getDpsInputs(), inits, op.getIndexingMapsArray(),
-      op.getIteratorTypesArray());
+      rewriter, op.getLoc(), TypeRange(ValueRange(inits)), op.getDpsInputs(),
+      inits, op.getIndexingMapsArray(), op.getIteratorTypesArray());
   Region &region = generic.getRegion();
   IRMapping mapping;
   op->getRegion(0).cloneInto(&region, mapping);
@@ -219,8 +216,8 @@ bool AccumulatorWidener::widen(linalg::LinalgOp op) {
   for (unsigned i = 0; i < op->getNumResults(); ++i) {
     Value value = result->getResult(i);
     if (wide.test(i)) {
-      value = convert(op.getLoc(), value,
-                      getElementTypeOrSelf(op->getResult(i)));
+      value =
+          convert(op.getLoc(), value, getElementTypeOrSelf(op->getResult(i)));
       exact[value] = result->getResult(i);
     }
     rewriter.replaceAllUsesWith(op->getResult(i), value);

@@ -54,8 +54,8 @@ LogicalResult PowerSGDExpansion::declareStates(BucketType errorType) {
   if (failed(found))
     return failure();
   generator = *found;
-  SmallVector<int64_t> all = llvm::to_vector(
-      llvm::seq(gradients.empty() ? 0 : gradients.back() + 1));
+  SmallVector<int64_t> all =
+      llvm::to_vector(llvm::seq(gradients.empty() ? 0 : gradients.back() + 1));
   auto [qType, ofQ] = getFactorState(compression, gradients);
   SmallVector<SmallVector<int64_t>> ofError;
   for (int64_t gradient : all)
@@ -67,9 +67,8 @@ LogicalResult PowerSGDExpansion::declareStates(BucketType errorType) {
   }
   if (parameters.use_error_feedback && acrossNodes) {
     // Which members' errors a rank keeps depends on all of the bucket.
-    found =
-        states.createZero("powersgd.share_error", errorType,
-                          StatePlacement::PerRank, {all});
+    found = states.createZero("powersgd.share_error", errorType,
+                              StatePlacement::PerRank, {all});
     if (failed(found))
       return failure();
     error = *found;

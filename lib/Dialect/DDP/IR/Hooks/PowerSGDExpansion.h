@@ -85,13 +85,13 @@ private:
     return value.getType() == type ? value : create<ResizeOp>(type, value);
   }
   BucketValue load(StateOp state, BucketType type) {
-    auto value =
-        create<LoadOp>(cast<BucketType>(state.getType()),
-                       FlatSymbolRefAttr::get(state.getSymNameAttr()));
+    auto value = create<LoadOp>(cast<BucketType>(state.getType()),
+                                FlatSymbolRefAttr::get(state.getSymNameAttr()));
     return view(value, type);
   }
   void store(BucketValue value, StateOp state) {
-    StoreOp::create(builder, loc, view(value, cast<BucketType>(state.getType())),
+    StoreOp::create(builder, loc,
+                    view(value, cast<BucketType>(state.getType())),
                     FlatSymbolRefAttr::get(state.getSymNameAttr()));
   }
   BucketValue orthogonalize(BucketValue factor) {

@@ -241,10 +241,12 @@ FailureOr<Value> PowerSGDHookAttr::expand(OpBuilder &builder,
                               gradients);
   if (failed(expansion.dealMatrices()) || failed(expansion.declareStates(type)))
     return failure();
-  Value viewed = builder.createOrFold<ResizeOp>(reduction.loc, matrices, bucket);
-  Value out = expansion.run(
-      cast<BucketValue>(viewed),
-      [&](BucketValue gradient) { return expansion.compress(gradient); });
+  Value viewed =
+      builder.createOrFold<ResizeOp>(reduction.loc, matrices, bucket);
+  Value out =
+      expansion.run(cast<BucketValue>(viewed), [&](BucketValue gradient) {
+        return expansion.compress(gradient);
+      });
   return builder.createOrFold<ResizeOp>(reduction.loc, type, out);
 }
 

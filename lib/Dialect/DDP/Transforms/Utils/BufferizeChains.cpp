@@ -82,8 +82,7 @@ private:
 /// shape of, is what its buffer holds when its operation runs.
 bool ChainFinder::canRead(OpOperand &operand) const {
   unsigned chain = getChain(operand.get());
-  return chain != kUnknown &&
-         chains[chain].newest == getWhole(operand.get()) &&
+  return chain != kUnknown && chains[chain].newest == getWhole(operand.get()) &&
          operand.get().getParentBlock() == operand.getOwner()->getBlock();
 }
 
@@ -108,10 +107,11 @@ bool ChainFinder::write(OpOperand &init, OpResult result) {
 /// An insertion is bufferized whatever its source is: where that lies in no
 /// chain, its memory is only read, at once.
 void ChainFinder::visitInsert(tensor::InsertSliceOp insert) {
-  OpOperand &source = insert.getSourceMutable(), &init = insert.getDestMutable();
+  OpOperand &source = insert.getSourceMutable(),
+            &init = insert.getDestMutable();
   unsigned from = getChain(source.get()), into = getChain(init.get());
-  bool isPlain = canRead(init) && from != into &&
-                 (from == kUnknown || canRead(source));
+  bool isPlain =
+      canRead(init) && from != into && (from == kUnknown || canRead(source));
   if (isPlain && !chains[into].isWritable) {
     unsigned copy = addChain(insert.getResult(), /*isWritable=*/true);
     linked.join(into, copy);
@@ -135,8 +135,8 @@ void ChainFinder::visitInsert(tensor::InsertSliceOp insert) {
 void ChainFinder::visit(Operation *op) {
   bool isFollowed = op->getBlock() && op->getParentRegion()->hasOneBlock();
   auto alloc = dyn_cast<AllocTensorOp>(op);
-  bool isConstant = isa<arith::ConstantOp>(op) &&
-                    isa<TensorType>(op->getResult(0).getType());
+  bool isConstant =
+      isa<arith::ConstantOp>(op) && isa<TensorType>(op->getResult(0).getType());
   if ((alloc && !alloc.getCopy()) || isConstant) {
     if (isFollowed)
       ops.emplace_back(op,
@@ -215,8 +215,8 @@ LogicalResult mlir::ddp::bufferizeChains(func::FuncOp function,
             cast<RankedTensorType>(operand.get().getType()), ValueRange(),
             operand.get());
         operand.set(copy);
-        if (failed(bufferize(
-                cast<BufferizableOpInterface>(copy.getOperation()))))
+        if (failed(
+                bufferize(cast<BufferizableOpInterface>(copy.getOperation()))))
           return failure();
       } else if (finder.foreign.contains(&operand)) {
         FailureOr<BufferLikeType> type =
@@ -226,9 +226,9 @@ LogicalResult mlir::ddp::bufferizeChains(func::FuncOp function,
         Value memory =
             ToBufferOp::create(rewriter, op->getLoc(), *type, operand.get(),
                                /*read_only=*/true);
-        operand.set(ToTensorOp::create(
-            rewriter, op->getLoc(), operand.get().getType(), memory,
-            /*restrict=*/true, /*writable=*/false));
+        operand.set(ToTensorOp::create(rewriter, op->getLoc(),
+                                       operand.get().getType(), memory,
+                                       /*restrict=*/true, /*writable=*/false));
       }
     if (failed(bufferize(cast<BufferizableOpInterface>(op))))
       return failure();

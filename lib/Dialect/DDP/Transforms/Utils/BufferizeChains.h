@@ -19,11 +19,11 @@
 namespace mlir::ddp {
 
 /// Bufferizes in place the linalg operations of a function, and the copies to
-/// memory, all of whose tensors lie in chains: an `alloc_tensor` or a `to_tensor
-/// restrict`, and what operations of the same block make of it, each of which
-/// uses the newest tensor only. One-Shot's analysis decides the same, at a
-/// higher price. An operation that also uses other tensors is left to it, with
-/// the chains that this operation uses and all that these are used with.
+/// memory, all of whose tensors lie in chains: an `alloc_tensor` or a
+/// `to_tensor restrict`, and what operations of the same block make of it, each
+/// of which uses the newest tensor only. One-Shot's analysis decides the same,
+/// at a higher price. An operation that also uses other tensors is left to it,
+/// with the chains that this operation uses and all that these are used with.
 LogicalResult
 bufferizeChains(func::FuncOp function,
                 const bufferization::BufferizationOptions &options,

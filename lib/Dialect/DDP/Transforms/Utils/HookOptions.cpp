@@ -178,8 +178,9 @@ static std::optional<bool> getFlag(StringRef value) {
 /// NumPy; empty if it is neither.
 static StringRef spellType(StringRef name) {
   StringRef letters = name.take_while(llvm::isAlpha);
-  bool isSpelt = name.starts_with("!") ||
-                 llvm::is_contained({"f", "bf", "tf", "i", "si", "ui"}, letters);
+  bool isSpelt =
+      name.starts_with("!") ||
+      llvm::is_contained({"f", "bf", "tf", "i", "si", "ui"}, letters);
   return llvm::StringSwitch<StringRef>(name)
       .Cases({"float16", "half"}, "f16")
       .Case("bfloat16", "bf16")
@@ -440,8 +441,8 @@ static Attribute parseUnwrapped(MLIRContext *context, StringRef hook,
   std::optional<NamedHook> found = findHook(context, name);
   if (!found && name.contains('.')) {
     if (checkDialect(context, name, emitError))
-      emitError() << "expected hook=" << name << " to be a hook of the dialect '"
-                  << name.split('.').first
+      emitError() << "expected hook=" << name
+                  << " to be a hook of the dialect '" << name.split('.').first
                   << "' that options can name, but it has none of this name";
     return {};
   }
