@@ -21,6 +21,7 @@ _PARAMETERS_BEYOND_PYTORCH = (
     "numerics",
     "local-error-feedback",
     "keep-zero-columns",
+    "independent-columns",
     "skip-nonfinite",
     "fp32-error",
 )

@@ -71,8 +71,8 @@ class _NoisyArithmetic(powersgd_model.Arithmetic):
             return total
         return self._disturb(total, sum(np.abs(v).astype(np.float64) for v in values))
 
-    def orthogonalize(self, factor, epsilon):
-        super().orthogonalize(factor, epsilon)
+    def orthogonalize(self, factor, epsilon, keep_zeros=True):
+        super().orthogonalize(factor, epsilon, keep_zeros)
         factor[:] = self._disturb(factor, np.abs(factor))
 
 

@@ -35,10 +35,12 @@ class Config:
     batch_tensors_with_same_shape: bool = False
     batched: bool = False
     wrapper: str = None
+    # Ours: where PyTorch divides by zero.
+    keep_zero_columns: bool = True
 
     def torch_options(self):
         """The keyword arguments of PowerSGDState."""
-        own = ("batched", "wrapper")
+        own = ("batched", "wrapper", "keep_zero_columns")
         return {k: v for k, v in vars(self).items() if k not in own}
 
     def pipeline(self):
@@ -47,6 +49,8 @@ class Config:
         parts = ["hook=batched_powersgd" if self.batched else "hook=powersgd"]
         if self.wrapper:
             parts.append(f"wrapper={self.wrapper}")
+        if not self.keep_zero_columns:
+            parts.append("keep-zero-columns=false")
         for name, value in self.torch_options().items():
             if name == "start_powerSGD_iter" or value != getattr(Config, name):
                 text = str(value).lower() if isinstance(value, bool) else value
@@ -176,7 +180,7 @@ class Arithmetic:
     def ring_sum(self, values):
         return self.load(model.ring_sum([self.store(v) for v in values]))
 
-    def orthogonalize(self, factor, epsilon):
+    def orthogonalize(self, factor, epsilon, keep_zeros=True):
         """In place. Householder QR from rank 3 on, where LAPACK has the type."""
         if factor.shape[1] > 2 and not self.is_16_bit:
             factor[:] = self.householder(factor.astype(np.float64))
@@ -191,7 +195,10 @@ class Arithmetic:
                 norm = self.reduce(norm, spread, len(column))
                 if epsilon:
                     norm = self.round(norm + self.wide(epsilon))
-                factor[:, i] = self.round(factor[:, i] / norm)
+                if keep_zeros and norm == 0:
+                    factor[:, i] = self.round(_unit_column(factor[:, :i]))
+                else:
+                    factor[:, i] = self.round(factor[:, i] / norm)
                 if i + 1 == factor.shape[1]:
                     break
                 column, rest = factor[:, i : i + 1], factor[:, i + 1 :]
@@ -201,6 +208,15 @@ class Arithmetic:
                     products.sum(0, keepdims=True), squares, len(products)
                 )
                 rest[:] = self.round(rest - self.round(share * column))
+
+
+def _unit_column(before):
+    """The unit vector that is farthest from orthonormal columns, orthogonal to them."""
+    before = before.astype(np.float64)
+    best = np.argmin((before * before).sum(1))
+    column = -before @ before[best]
+    column[best] += 1
+    return column / np.linalg.norm(column)
 
 
 class Model:
@@ -282,7 +298,7 @@ class Model:
             self.q[number] = math_.load(drawn).copy()
         q = self.q[number]
         for factor in layout.factors(q, 1):
-            math_.orthogonalize(factor, epsilon)
+            math_.orthogonalize(factor, epsilon, config.keep_zero_columns)
 
         rest = math_.ring_sum(
             [
@@ -296,7 +312,7 @@ class Model:
         rest = divide(rest) if mean else rest
         p = math_.ring_sum([self._products(layout, x, q, 0) for x in values])
         for factor in layout.factors(p, 0):
-            math_.orthogonalize(factor, epsilon)
+            math_.orthogonalize(factor, epsilon, config.keep_zero_columns)
         q = math_.ring_sum([self._products(layout, x, p, 1) for x in values])
         self.p[number], self.q[number] = p, divide(q)
 

@@ -65,6 +65,8 @@ class Staged:
     def end(self):
         return None
 
+    examine = _device.Host.examine
+
     def wait(self, end):
         pass
 

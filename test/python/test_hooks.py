@@ -21,6 +21,7 @@ from torch.distributed.algorithms.ddp_comm_hooks import quantization_hooks
 
 import models
 import ranks
+from test_requests import log
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 STEPS = 20
@@ -269,6 +270,70 @@ def _wrong_seed(rank):
 def test_the_tolerance_is_able_to_fail():
     """Another first Q is noticed: it changes more than rounding does."""
     assert min(ranks.run(2, _wrong_seed)) > 2e-4
+
+
+def _unused(rank):
+    """Parameters that a step does not use, at the ranks at which PyTorch has NaN."""
+    import ddphook.torch
+
+    unused = {"find_unused_parameters": True, **BUCKETS}
+    for columns in (1, 2):
+        ddp = models.make("unused", rank, **unused)
+        options = {"matrix_approximation_rank": columns, "start_powerSGD_iter": 2}
+        options["min_compression_rate"] = 1.01
+        with ddphook.torch.register(ddp, "powersgd", **options) as handle:
+            assert all(step.isfinite().all() for step in models.train(ddp, rank, 8))
+            statistics = handle.statistics()
+        after = statistics["elements_after_compression"]
+        assert after < statistics["elements_before_compression"]
+
+
+def test_powersgd_with_unused_parameters():
+    ranks.run(2, _unused)
+
+
+def _overflow(rank):
+    """A gradient of rank 0 that is not finite, and what comes after it."""
+    import ddphook.torch
+
+    def backward(ddp, bad=None):
+        parameters = dict(ddp.module.named_parameters())
+        ddp.zero_grad()
+        if bad is not None and rank == 0:
+            spoil = parameters[bad].register_hook(lambda g: g.fill_(float("inf")))
+        ddp(torch.ones(4, 64)).square().mean().backward()
+        if bad is not None and rank == 0:
+            spoil.remove()
+        return all(p.grad.isfinite().all() for p in parameters.values())
+
+    for hook, options in (
+        ("powersgd", {}),
+        ("powersgd", {"warm_start": False}),
+        ("powersgd", {"wrapper": "fp16"}),
+        ("batched_powersgd", {}),
+        ("powersgd", {"skip_nonfinite": True}),
+        ("powersgd", {"numerics": "improved"}),
+    ):
+        recovers = "skip_nonfinite" in options or "numerics" in options
+        # A matrix, and what is not compressed.
+        for bad in ("2.weight", "2.bias"):
+            ddp = models.make("mlp", rank, **BUCKETS)
+            with (
+                ddphook.torch.register(ddp, hook, start_powerSGD_iter=2, **options),
+                log() as warnings,
+            ):
+                # One that is not compressed changes no state.
+                assert not backward(ddp, bad) and backward(ddp) and backward(ddp)
+                assert not warnings
+                assert not backward(ddp, bad)
+                assert recovers or len(warnings) == 1
+                assert backward(ddp) == recovers
+            assert recovers or "skip_nonfinite=True" in warnings[0]
+            assert len(warnings) == (0 if recovers else 1)
+
+
+def test_a_gradient_that_is_not_finite():
+    ranks.run(2, _overflow)
 
 
 def _as_documented(rank, code):

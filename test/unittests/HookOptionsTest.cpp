@@ -90,15 +90,15 @@ TEST_F(HookOptionsTest, Improvements) {
   EXPECT_EQ(hook("powersgd numerics=eager"), "#ddp.powersgd");
   std::string improved = hook("powersgd numerics=improved");
   for (StringRef parameter :
-       {"local_error_feedback = true", "keep_zero_columns = true",
+       {"local_error_feedback = true", "independent_columns = true",
         "skip_nonfinite = true"})
     EXPECT_NE(improved.find(parameter.str()), std::string::npos) << improved;
   EXPECT_EQ(improved.find("wire_type"), std::string::npos) << improved;
   // What is written counts; an improvement of what is off is left out.
   improved = hook("powersgd numerics=improved use-error-feedback=false "
-                  "keep-zero-columns=false");
+                  "independent-columns=false");
   EXPECT_EQ(improved.find("local_error_feedback"), std::string::npos);
-  EXPECT_EQ(improved.find("keep_zero_columns"), std::string::npos);
+  EXPECT_EQ(improved.find("independent_columns"), std::string::npos);
   // The hook takes the wrapper's type for itself.
   EXPECT_EQ(hook("powersgd fp32-error", "bf16"),
             "#ddp.powersgd<wire_type = bf16>");

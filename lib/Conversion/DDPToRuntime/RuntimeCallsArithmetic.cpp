@@ -227,7 +227,8 @@ LogicalResult CallLowering::convert(FlatOrthogonalizeOp op) {
       getMatrixList(op.getLayout(), getElementTypeOf(op.getInput().getType()));
   // MatrixListAttr has these factors as Q.
   int32_t factor =
-      DDPHOOK_FACTOR_Q | (op.getUnitColumns() ? DDPHOOK_UNIT_COLUMNS : 0);
+      DDPHOOK_FACTOR_Q | (op.getUnitColumns() ? DDPHOOK_UNIT_COLUMNS : 0) |
+      (op.getIndependentColumns() ? DDPHOOK_INDEPENDENT_COLUMNS : 0);
   call(op, rt::orthogonalize, list, factor, op.getInput(), op.getDestination(),
        op.getEpsilonAttr().getValueAsDouble());
   return success();

@@ -318,7 +318,8 @@ LogicalResult FunctionExporter::convert(MatmulOp op) {
 func::FuncOp FunctionExporter::getOrthogonalizer(RankedTensorType type,
                                                  OrthogonalizeOp op) {
   Attribute parameters = builder.getArrayAttr(
-      {op.getEpsilonAttr(), builder.getBoolAttr(op.getUnitColumns())});
+      {op.getEpsilonAttr(), builder.getBoolAttr(op.getUnitColumns()),
+       builder.getBoolAttr(op.getIndependentColumns())});
   func::FuncOp &made = context.orthogonalizers[{type, parameters}];
   if (made)
     return made;
@@ -334,9 +335,8 @@ func::FuncOp FunctionExporter::getOrthogonalizer(RankedTensorType type,
   SymbolTable(context.module).insert(made);
   OpBuilder body = OpBuilder::atBlockBegin(made.addEntryBlock());
   HLOBuilder hlo(body, loc);
-  TensorValue result = orthogonalize(
-      hlo, cast<TensorValue>(Value(made.getArgument(0))),
-      op.getEpsilonAttr().getValueAsDouble(), op.getUnitColumns());
+  TensorValue result =
+      orthogonalize(hlo, cast<TensorValue>(Value(made.getArgument(0))), op);
   func::ReturnOp::create(body, loc, Value(result));
   return made;
 }

@@ -11,6 +11,8 @@
 
 #include "Orthogonalize.h"
 
+#include <cmath>
+
 using namespace mlir;
 using namespace mlir::ddp;
 
@@ -56,14 +58,21 @@ public:
         wide(isNarrow(elementType) ? Float32Type::get(elementType.getContext())
                                    : elementType) {}
 
-  void run(MutableArrayRef<TensorValue> columns, double epsilon,
-           bool unitColumns);
+  void run(MutableArrayRef<TensorValue> columns, OrthogonalizeOp op);
 
 private:
   TensorValue getNorm(TensorValue column) {
     TensorValue elements = hlo.convert(column, wide);
     TensorValue squares = hlo.sum(hlo.binary("multiply", elements, elements));
     return hlo.convert(hlo.unary("sqrt", squares), type);
+  }
+  /// The norm at which a column, once it has lost its projections, depends on
+  /// those before it: half of its digits are left.
+  TensorValue getLeastNorm(TensorValue column) {
+    unsigned digits = cast<FloatType>(type).getFPMantissaWidth();
+    TensorValue norm = hlo.convert(getNorm(column), wide);
+    double part = std::ldexp(1.0, -static_cast<int>((digits + 1) / 2));
+    return hlo.binary("multiply", norm, hlo.constant(part, norm.getType()));
   }
   TensorValue getProduct(TensorValue a, TensorValue b) {
     TensorValue products = hlo.keepRounding(hlo.binary("multiply", a, b));
@@ -126,8 +135,13 @@ TensorValue GramSchmidt::makeUnitColumn(ArrayRef<TensorValue> before,
   return hlo.convert(hlo.divideBy(left, norm), type);
 }
 
-void GramSchmidt::run(MutableArrayRef<TensorValue> columns, double epsilon,
-                      bool unitColumns) {
+void GramSchmidt::run(MutableArrayRef<TensorValue> columns,
+                      OrthogonalizeOp op) {
+  double epsilon = op.getEpsilonAttr().getValueAsDouble();
+  SmallVector<TensorValue> least;
+  if (op.getIndependentColumns())
+    for (TensorValue column : columns)
+      least.push_back(getLeastNorm(column));
   for (size_t k = 0; k < columns.size(); ++k) {
     TensorValue column = columns[k];
     TensorValue norm = getNorm(column), divisor = norm;
@@ -137,13 +151,24 @@ void GramSchmidt::run(MutableArrayRef<TensorValue> columns, double epsilon,
       divisor = hlo.convert(hlo.binary("add", wideNorm, more), type);
     }
     TensorValue normalized = hlo.keepRounding(hlo.divideBy(column, divisor));
-    if (unitColumns) {
-      TensorValue isZero =
-          hlo.compare("EQ", norm, hlo.constant(0.0, norm.getType()));
+    TensorValue isReplaced;
+    if (op.getUnitColumns())
+      isReplaced =
+          hlo.compare("EQ", divisor, hlo.constant(0.0, divisor.getType()));
+    if (op.getIndependentColumns()) {
+      TensorValue isLeast =
+          hlo.compare("LE", hlo.convert(norm, wide), least[k]);
+      isLeast = hlo.binary(
+          "and", isLeast,
+          hlo.create("is_finite", isLeast.getType(), ValueRange(least[k])));
+      isReplaced =
+          isReplaced ? hlo.binary("or", isReplaced, isLeast) : isLeast;
+    }
+    if (isReplaced) {
       auto each = RankedTensorType::get(column.getType().getShape(),
-                                        isZero.getType().getElementType());
+                                        isReplaced.getType().getElementType());
       normalized =
-          hlo.select(hlo.repeat(isZero, each),
+          hlo.select(hlo.repeat(isReplaced, each),
                      makeUnitColumn(columns.take_front(k), column), normalized);
     }
     columns[k] = normalized;
@@ -270,7 +295,7 @@ static TensorValue householder(HLOBuilder &hlo, TensorValue matrices) {
 }
 
 TensorValue mlir::ddp::orthogonalize(HLOBuilder &hlo, TensorValue matrices,
-                                     double epsilon, bool unitColumns) {
+                                     OrthogonalizeOp op) {
   RankedTensorType type = matrices.getType();
   Type elementType = type.getElementType();
   int64_t numMatrices = type.getDimSize(0), rows = type.getDimSize(1),
@@ -285,7 +310,7 @@ TensorValue mlir::ddp::orthogonalize(HLOBuilder &hlo, TensorValue matrices,
     SmallVector<TensorValue> columns;
     for (int64_t k = 0; k < count; ++k)
       columns.push_back(getColumn(hlo, matrices, k));
-    GramSchmidt(hlo, elementType).run(columns, epsilon, unitColumns);
+    GramSchmidt(hlo, elementType).run(columns, op);
     for (TensorValue &column : columns)
       column = asMatrices(hlo, column);
     result = hlo.concatenate(columns, 2);

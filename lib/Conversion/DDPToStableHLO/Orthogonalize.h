@@ -12,13 +12,15 @@
 
 #include "HLOBuilder.h"
 
+#include "ddphook/Dialect/DDP/IR/DDP.h"
+
 namespace mlir::ddp {
 
 /// Makes the columns of matrices orthonormal, by the algorithm that the
 /// operation's description says. The first dimension of the 3-D tensor counts
 /// the matrices. Columns beyond the number of rows become zero.
-TensorValue orthogonalize(HLOBuilder &hlo, TensorValue matrices, double epsilon,
-                          bool unitColumns);
+TensorValue orthogonalize(HLOBuilder &hlo, TensorValue matrices,
+                          OrthogonalizeOp op);
 
 } // namespace mlir::ddp
 

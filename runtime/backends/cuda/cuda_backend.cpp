@@ -379,10 +379,7 @@ static ddphook_status_t orthogonalize(ddphook_device_t *device,
   return runKernels(
       device, error, "orthogonalizing", {{in, "in"}, {out, "out"}},
       [&](cudaStream_t stream) {
-        return matrices->impl->orthogonalize(
-            stream,
-            static_cast<ddphook_factor_t>(factor & ~DDPHOOK_UNIT_COLUMNS), in,
-            out, epsilon, (factor & DDPHOOK_UNIT_COLUMNS) != 0);
+        return matrices->impl->orthogonalize(stream, factor, in, out, epsilon);
       });
 }
 

@@ -401,9 +401,7 @@ static ddphook_status_t orthogonalize(ddphook_device_t *,
                                       int32_t factor, const void *in, void *out,
                                       double epsilon,
                                       ddphook_backend_error_t *) {
-  matrices->impl->orthogonalize(
-      static_cast<ddphook_factor_t>(factor & ~DDPHOOK_UNIT_COLUMNS), in, out,
-      epsilon, (factor & DDPHOOK_UNIT_COLUMNS) != 0);
+  matrices->impl->orthogonalize(factor, in, out, epsilon);
   return DDPHOOK_OK;
 }
 

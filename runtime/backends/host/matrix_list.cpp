@@ -278,16 +278,15 @@ void MatrixList::matmul(ddphook_matmul_kind_t kind, void *matrix, void *p,
   });
 }
 
-void MatrixList::orthogonalize(ddphook_factor_t factor, const void *in,
-                               void *out, double epsilon,
-                               bool unitColumns) const {
-  const bool isP = factor == DDPHOOK_FACTOR_P;
+void MatrixList::orthogonalize(int32_t factor, const void *in, void *out,
+                               double epsilon) const {
+  const bool isP = (factor & DDPHOOK_FACTOR_Q) == 0;
   forParts(matrixParts, Order::Forwards, [&](const Range &range, void *memory) {
     const ddphook_matrix_t &one = matrices[range.index];
     const int64_t offset = isP ? one.p_offset : one.q_offset;
     orthogonalizeFactor(dtype, isP ? one.rows : one.columns, one.rank,
                         at(in, dtype, offset), at(out, dtype, offset), epsilon,
-                        memory, unitColumns);
+                        memory, factor & ~DDPHOOK_FACTOR_Q);
   });
 }
 

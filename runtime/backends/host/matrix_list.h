@@ -38,8 +38,9 @@ public:
   MatrixList &operator=(const MatrixList &) = delete;
 
   void matmul(ddphook_matmul_kind_t kind, void *matrix, void *p, void *q) const;
-  void orthogonalize(ddphook_factor_t factor, const void *in, void *out,
-                     double epsilon, bool unitColumns) const;
+  /// `factor`: bits of ddphook_factor_t.
+  void orthogonalize(int32_t factor, const void *in, void *out,
+                     double epsilon) const;
   void project(const void *g, const void *e, const void *q, void *m, void *p,
                void *rest) const;
   void reconstruct(const void *p, const void *q, const void *rest,

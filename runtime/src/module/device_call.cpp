@@ -142,11 +142,12 @@ Status ArgumentCheck::check(const role::Product &product) const {
 
 Status ArgumentCheck::check(const role::Factor &factor) const {
   if (factor.value >= DDPHOOK_FACTOR_P &&
-      factor.value <= (DDPHOOK_FACTOR_Q | DDPHOOK_UNIT_COLUMNS))
+      factor.value <= (DDPHOOK_FACTOR_Q | DDPHOOK_UNIT_COLUMNS |
+                       DDPHOOK_INDEPENDENT_COLUMNS))
     return Status::ok();
   return error(DDPHOOK_INVALID_ARGUMENT,
-               "expected a factor, %d or %d, and %d more for unit columns, but "
-               "got %d",
+               "expected a factor, %d or %d, and %d and %d more for unit and "
+               "independent columns, but got %d",
                DDPHOOK_FACTOR_P, DDPHOOK_FACTOR_Q, DDPHOOK_UNIT_COLUMNS,
-               factor.value);
+               DDPHOOK_INDEPENDENT_COLUMNS, factor.value);
 }

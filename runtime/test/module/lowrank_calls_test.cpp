@@ -252,10 +252,9 @@ TEST_F(LowRankCalls, WrongCalls) {
        "ddphook_rt_matmul: expected a product from 0 to 2, but got 3"},
       {[&](auto *h) { ddphook_rt_matmul(h, 0, 0, x, nullptr, x); },
        "ddphook_rt_matmul: expected an array 'p', but got a null pointer"},
-      {[&](auto *h) { ddphook_rt_orthogonalize(h, 0, 4, x, x, 0); },
-       "ddphook_rt_orthogonalize: expected a factor, 0 or 1, and 2 more for "
-       "unit "
-       "columns, but got 4"},
+      {[&](auto *h) { ddphook_rt_orthogonalize(h, 0, 8, x, x, 0); },
+       "ddphook_rt_orthogonalize: expected a factor, 0 or 1, and 2 and 4 more "
+       "for unit and independent columns, but got 8"},
       {[&](auto *h) { ddphook_rt_project(h, 0, x, x, x, nullptr, x, x); },
        "ddphook_rt_project: expected both arrays of error feedback or none, "
        "but got one"},

@@ -374,7 +374,7 @@ static void flattenOp(OrthogonalizeOp op) {
   TwinBuilder twin(op);
   twin.replaceBy<FlatOrthogonalizeOp>(
       twin.flat(op.getInput()), op.getEpsilonAttr(), op.getUnitColumnsAttr(),
-      op.inferLayout(), twin.makeDestination());
+      op.getIndependentColumnsAttr(), op.inferLayout(), twin.makeDestination());
 }
 
 static void flattenOp(ProjectOp op) {

@@ -49,10 +49,9 @@ public:
   // These functions do what the calls of compiled.h with the same names do.
   virtual cudaError_t matmul(cudaStream_t stream, ddphook_matmul_kind_t kind,
                              void *matrix, void *p, void *q) = 0;
-  virtual cudaError_t orthogonalize(cudaStream_t stream,
-                                    ddphook_factor_t factor, const void *in,
-                                    void *out, double epsilon,
-                                    bool unitColumns) = 0;
+  virtual cudaError_t orthogonalize(cudaStream_t stream, int32_t factor,
+                                    const void *in, void *out,
+                                    double epsilon) = 0;
   virtual cudaError_t project(cudaStream_t stream, const void *g, const void *e,
                               const void *q, void *m, void *p, void *rest) = 0;
   virtual cudaError_t reconstruct(cudaStream_t stream, const void *p,

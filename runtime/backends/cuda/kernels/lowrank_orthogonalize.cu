@@ -41,7 +41,7 @@ struct OrthogonalizeArguments {
   /// What launchTallOrthogonalize() has left.
   const double *grams;
   bool isP;
-  bool unitColumns;
+  int32_t replaced;
 };
 
 /// A block's columns, with their arithmetic on the block's threads.
@@ -81,7 +81,7 @@ struct Columns {
 
   __device__ void load(const ElemOf<Element> *in, int64_t rank) const;
   __device__ void store(ElemOf<Element> *out, int64_t rank) const;
-  __device__ void gramSchmidt(double epsilon, bool unitColumns);
+  __device__ void gramSchmidt(double epsilon, int32_t replaced);
   __device__ void makeUnitColumn(int64_t k);
   __device__ void subtractProjections(int64_t k);
   __device__ void householder();
@@ -93,8 +93,9 @@ struct Columns {
                           int count);
 
   T *columns;
-  /// `count` scalars, written by the first thread.
-  T *tau;
+  /// `count` numbers, written by the first thread: factors of reflectors, or
+  /// the least norms of columns that do not depend on those before.
+  T *scalars;
   int64_t stride;
   int64_t rows;
   int64_t count;
@@ -207,20 +208,44 @@ __device__ void Columns<Element>::subtractProjections(int64_t k) {
   }
 }
 
+/// The part of a column's norm below which, after projections, it is mostly
+/// rounding: half of the digits of `Element`.
+template <class Element>
+__device__ ComputeOf<Element> dependentPart() {
+  using T = ComputeOf<Element>;
+  T part = 1;
+  while (roundTo<Element>(1 + part * part) != 1)
+    part /= 2;
+  return part;
+}
+
 template <class Element>
 __device__ void Columns<Element>::gramSchmidt(double epsilon,
-                                              bool unitColumns) {
+                                              int32_t replaced) {
+  const bool areIndependent = (replaced & DDPHOOK_INDEPENDENT_COLUMNS) != 0;
+  if (areIndependent) {
+    const T part = dependentPart<Element>();
+#pragma unroll 1
+    for (int64_t k = 0; k < count; ++k) {
+      const T least = part * roundTo<Element>(norm(column(k)));
+      if (threadIdx.x == 0)
+        scalars[k] = least;
+    }
+  }
 #pragma unroll 1
   for (int64_t k = 0; k < count; ++k) {
     T *current = column(k);
-    T length = roundTo<Element>(norm(current));
-    if (unitColumns && length == 0) {
+    // The barriers of its sum are those of `scalars`.
+    const T length = roundTo<Element>(norm(current));
+    T divisor = length;
+    if (epsilon != 0)
+      divisor = roundTo<Element>(length + static_cast<T>(epsilon));
+    if ((areIndependent && length <= scalars[k] && std::isfinite(scalars[k])) ||
+        ((replaced & DDPHOOK_UNIT_COLUMNS) != 0 && divisor == 0)) {
       makeUnitColumn(k);
     } else {
-      if (epsilon != 0)
-        length = roundTo<Element>(length + static_cast<T>(epsilon));
       forMine(0, [&](int64_t i) {
-        current[i] = roundTo<Element>(current[i] / length);
+        current[i] = roundTo<Element>(current[i] / divisor);
       });
     }
     subtractProjections(k);
@@ -328,14 +353,14 @@ __device__ void Columns<Element>::householder() {
   for (int64_t k = 0; k < count; ++k) {
     const T scalar = makeReflector(column(k), k);
     if (threadIdx.x == 0)
-      tau[k] = scalar;
+      scalars[k] = scalar;
     if (scalar != 0)
       reflectLater(k, scalar);
   }
   __syncthreads();
 #pragma unroll 1
   for (int64_t k = count; k-- > 0;) {
-    const T scalar = tau[k];
+    const T scalar = scalars[k];
     if (scalar != 0)
       reflectLater(k, scalar);
     T *current = column(k);
@@ -370,13 +395,13 @@ __global__ void __launch_bounds__(kMostThreads, 1)
   work.count = rows < rank ? rows : rank;
   const bool isShared = (work.stride + 1) * work.count <= a.sharedNumbers;
   work.columns = isShared ? work.sums.room + kRoom : a.work + matrix.workOffset;
-  work.tau = work.columns + work.stride * work.count;
+  work.scalars = work.columns + work.stride * work.count;
 
   work.load(a.in + offset, rank);
   if (kIsReflected && rank > 2)
     work.householder();
   else
-    work.gramSchmidt(a.epsilon, a.unitColumns);
+    work.gramSchmidt(a.epsilon, a.replaced);
   work.store(a.out + offset, rank);
 }
 
@@ -420,7 +445,7 @@ cudaError_t ddphook::cuda::launchOrthogonalize(const StageLaunch &stage,
         arguments.epsilon,
         arguments.grams,
         arguments.isP,
-        arguments.unitColumns};
+        arguments.replaced};
     return launch(stage.stream, stage.blocks, arguments.threads,
                   orthogonalizeRoomBytes(stage.type) + arguments.sharedBytes,
                   kernel, values);

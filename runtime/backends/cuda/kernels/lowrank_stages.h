@@ -64,7 +64,8 @@ cudaError_t launchReconstruct(const StageLaunch &stage,
 /// Orthonormal columns of a factor of every matrix.
 struct Orthogonalize {
   bool isP;
-  bool unitColumns;
+  /// DDPHOOK_UNIT_COLUMNS and DDPHOOK_INDEPENDENT_COLUMNS.
+  int32_t replaced;
   double epsilon;
   const void *in;
   void *out;

@@ -30,9 +30,8 @@ public:
 
   cudaError_t matmul(cudaStream_t stream, ddphook_matmul_kind_t kind,
                      void *matrix, void *p, void *q) override;
-  cudaError_t orthogonalize(cudaStream_t stream, ddphook_factor_t factor,
-                            const void *in, void *out, double epsilon,
-                            bool unitColumns) override;
+  cudaError_t orthogonalize(cudaStream_t stream, int32_t factor, const void *in,
+                            void *out, double epsilon) override;
   cudaError_t project(cudaStream_t stream, const void *g, const void *e,
                       const void *q, void *m, void *p, void *rest) override;
   cudaError_t reconstruct(cudaStream_t stream, const void *p, const void *q,
@@ -265,12 +264,12 @@ cudaError_t DeviceMatrixList::matmul(cudaStream_t stream,
   return wide->multiply(stream, kind, matrix, matrix, p, p, q, q);
 }
 
-cudaError_t DeviceMatrixList::orthogonalize(cudaStream_t stream,
-                                            ddphook_factor_t factor,
+cudaError_t DeviceMatrixList::orthogonalize(cudaStream_t stream, int32_t factor,
                                             const void *in, void *out,
-                                            double epsilon, bool unitColumns) {
-  const bool isP = factor == DDPHOOK_FACTOR_P;
-  const Orthogonalize arguments = {isP,  unitColumns,      epsilon, in,   out,
+                                            double epsilon) {
+  const bool isP = (factor & DDPHOOK_FACTOR_Q) == 0;
+  const int32_t replaced = factor & ~DDPHOOK_FACTOR_Q;
+  const Orthogonalize arguments = {isP,  replaced,         epsilon, in,   out,
                                    work, sharedBytes[isP], threads, grams};
   const Stage &tall = gramStages[isP];
   if (cudaError_t code = launchTallOrthogonalize(

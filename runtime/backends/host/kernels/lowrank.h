@@ -70,9 +70,12 @@ void reconstructMatrix(Dtype type, const LowRankShape &shape, const void *p,
 /// PyTorch writes it. From the first column to the last: divide it by its norm
 /// (plus `epsilon` when that is not 0), then take its part away from each
 /// column after it. In 16-bit types every element-wise operation is rounded,
-/// and so are norms and sums, which are accumulated in f32. A zero column
-/// becomes NaN when `epsilon` is 0; with `unitColumns` it becomes the unit
-/// vector that is farthest from the columns before it, made orthogonal to them.
+/// and so are norms and sums, which are accumulated in f32. `replaced` says
+/// which columns become the unit vector that is farthest from the columns
+/// before them, made orthogonal to them: DDPHOOK_UNIT_COLUMNS, those whose
+/// divisor is 0, which else become NaN or infinite; and
+/// DDPHOOK_INDEPENDENT_COLUMNS, those of whose norm the projections leave no
+/// more than dependentPart().
 ///
 /// Other ranks of f32 and f64: the Q of a Householder QR with LAPACK's signs;
 /// `epsilon` does not matter. A column that is zero below its pivot is not
@@ -84,7 +87,7 @@ void reconstructMatrix(Dtype type, const LowRankShape &shape, const void *p,
 /// Needs the scratch of a matrix with as many rows or columns.
 void orthogonalizeFactor(Dtype type, int64_t rows, int64_t rank, const void *in,
                          void *out, double epsilon, void *scratch,
-                         bool unitColumns = false);
+                         int32_t replaced = 0);
 
 } // namespace ddphook::host
 

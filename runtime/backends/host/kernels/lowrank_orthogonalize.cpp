@@ -20,6 +20,8 @@
 
 #include "blocks-inl.h"
 
+#include "ddphook/runtime/compiled.h"
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -115,22 +117,44 @@ void makeUnitColumn(T *columns, size_t stride, size_t rows, size_t k) {
     column[i] = roundScalar<Element>(column[i] / norm);
 }
 
+/// The part of a column's norm below which, after projections, it is mostly
+/// rounding: half of the digits of `Element`.
+template <class Element, class T = ComputeOf<Element>>
+T dependentPart() {
+  T part = 1;
+  while (roundScalar<Element>(1 + part * part) != 1)
+    part /= 2;
+  return part;
+}
+
+/// `least` has room for `rank` numbers.
 template <class Element, class T = ComputeOf<Element>>
 void gramSchmidt(T *columns, size_t rows, size_t rank, double epsilon,
-                 bool unitColumns) {
+                 int32_t replaced, T *least) {
   const size_t stride = packedStride(rows);
   const size_t count = std::min(rows, rank);
+  const bool areIndependent = (replaced & DDPHOOK_INDEPENDENT_COLUMNS) != 0;
+  auto getNorm = [&](const T *column) HWY_ATTR {
+    return roundScalar<Element>(std::sqrt(dot(column, column, rows)));
+  };
+  if (areIndependent) {
+    const T part = dependentPart<Element>();
+    for (size_t k = 0; k < count; ++k)
+      least[k] = part * getNorm(columns + k * stride);
+  }
   for (size_t k = 0; k < count; ++k) {
     T *column = columns + k * stride;
-    T norm = roundScalar<Element>(std::sqrt(dot(column, column, rows)));
-    if (unitColumns && norm == 0) {
+    const T norm = getNorm(column);
+    T divisor = norm;
+    if (epsilon != 0)
+      divisor = roundScalar<Element>(norm + static_cast<T>(epsilon));
+    if ((areIndependent && norm <= least[k] && std::isfinite(least[k])) ||
+        ((replaced & DDPHOOK_UNIT_COLUMNS) && divisor == 0)) {
       makeUnitColumn<Element>(columns, stride, rows, k);
     } else {
-      if (epsilon != 0)
-        norm = roundScalar<Element>(norm + static_cast<T>(epsilon));
-      const auto norms = setBlock(norm);
+      const auto divisors = setBlock(divisor);
       for (size_t i = 0; i < rows; i += kBlock<T>)
-        storeColumn(roundBlock<Element>(div(loadColumn(column + i), norms)),
+        storeColumn(roundBlock<Element>(div(loadColumn(column + i), divisors)),
                     column + i);
       // The division by a norm of zero turned the padding into NaNs.
       std::fill(column + rows, column + stride, T(0));
@@ -293,11 +317,11 @@ void householder(T *columns, size_t rows, size_t rank, T *tau) {
   clearColumns(columns, stride, count, rank);
 }
 
-/// `in` and `out` are of the type that is computed in; `tau` has room for
-/// `rank` numbers.
+/// `in` and `out` are of the type that is computed in; `scalars` has room for
+/// `rank` numbers, and may be `in`.
 void orthogonalizeKernel(Dtype type, size_t rows, size_t rank, const void *in,
-                         void *out, double epsilon, bool unitColumns,
-                         void *packed, void *tau) {
+                         void *out, double epsilon, int32_t replaced,
+                         void *packed, void *scalars) {
   withElement(type, [&](auto element) HWY_ATTR {
     using Element = decltype(element);
     using T = ComputeOf<Element>;
@@ -305,11 +329,13 @@ void orthogonalizeKernel(Dtype type, size_t rows, size_t rank, const void *in,
     packFactor(static_cast<const T *>(in), rows, rank, columns);
     if constexpr (std::is_same_v<Element, ElementOf<T>>) {
       if (rank > 2)
-        householder(columns, rows, rank, static_cast<T *>(tau));
+        householder(columns, rows, rank, static_cast<T *>(scalars));
       else
-        gramSchmidt<Element>(columns, rows, rank, epsilon, unitColumns);
+        gramSchmidt<Element>(columns, rows, rank, epsilon, replaced,
+                             static_cast<T *>(scalars));
     } else {
-      gramSchmidt<Element>(columns, rows, rank, epsilon, unitColumns);
+      gramSchmidt<Element>(columns, rows, rank, epsilon, replaced,
+                           static_cast<T *>(scalars));
     }
     unpackFactor(columns, rows, rank, static_cast<T *>(out));
   });
@@ -341,7 +367,7 @@ std::optional<int64_t> lowRankScratchBytes(Dtype type,
 
 void orthogonalizeFactor(Dtype type, int64_t rows, int64_t rank, const void *in,
                          void *out, double epsilon, void *scratch,
-                         bool unitColumns) {
+                         int32_t replaced) {
   if (rows == 0 || rank == 0)
     return;
   withComputeType(type, [&](auto zero) {
@@ -349,10 +375,9 @@ void orthogonalizeFactor(Dtype type, int64_t rows, int64_t rank, const void *in,
     const LowRankScratch<T> parts(scratch, rows, rank);
     const T *wideIn = widenFactor(type, in, rows * rank, parts.wide);
     T *wideOut = widenedTarget(type, out, parts.wide);
-    // Types that need the wide copy need no tau.
     HWY_DYNAMIC_DISPATCH(orthogonalizeKernel)
     (type, static_cast<size_t>(rows), static_cast<size_t>(rank), wideIn,
-     wideOut, epsilon, unitColumns, parts.packed, parts.wide);
+     wideOut, epsilon, replaced, parts.packed, parts.wide);
     narrowFactor(type, wideOut, out, rows * rank);
   });
 }

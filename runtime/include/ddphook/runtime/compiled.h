@@ -291,16 +291,19 @@ typedef enum ddphook_factor {
   DDPHOOK_FACTOR_P = 0,
   DDPHOOK_FACTOR_Q = 1,
   /* To be added to one of the two. */
-  DDPHOOK_UNIT_COLUMNS = 2
+  DDPHOOK_UNIT_COLUMNS = 2,
+  DDPHOOK_INDEPENDENT_COLUMNS = 4
 } ddphook_factor_t;
 
 /* Makes the columns of every factor Pᵢ (or Qᵢ) orthonormal, as PyTorch's
  * PowerSGD does (docs/parity.md): modified Gram-Schmidt with
  * `column /= norm + epsilon` for rᵢ <= 2 and for 16-bit types, else Householder
- * QR with LAPACK's signs, which ignores epsilon. A column of zeros becomes NaN
- * in Gram-Schmidt with an epsilon of 0; with DDPHOOK_UNIT_COLUMNS it becomes a
- * unit vector, minus its projection on the columns before it. `in` may equal
- * `out`. */
+ * QR with LAPACK's signs, which ignores epsilon. Gram-Schmidt turns a column
+ * into NaN or infinity if its norm plus epsilon is 0; with DDPHOOK_UNIT_COLUMNS
+ * the column becomes a unit vector, minus its projection on the columns before
+ * it. With DDPHOOK_INDEPENDENT_COLUMNS so does every column of which the
+ * projections leave less than half of the type's digits, which are mostly
+ * rounding. `in` may equal `out`. */
 DDPHOOK_API void ddphook_rt_orthogonalize(ddphook_module_t *module,
                                           int32_t list, int32_t factor,
                                           const void *in, void *out,

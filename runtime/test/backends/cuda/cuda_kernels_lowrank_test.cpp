@@ -475,9 +475,8 @@ TEST_F(CudaLowRank, emptyLists) {
   ASSERT_TRUE(MatrixList::create(none, Dtype::F32, cudaMemory(), &list).isOk());
   EXPECT_EQ(list->matmul(stream, DDPHOOK_MATMUL_Q, nullptr, nullptr, nullptr),
             cudaSuccess);
-  EXPECT_EQ(
-      list->orthogonalize(stream, DDPHOOK_FACTOR_Q, nullptr, nullptr, 0, false),
-      cudaSuccess);
+  EXPECT_EQ(list->orthogonalize(stream, DDPHOOK_FACTOR_Q, nullptr, nullptr, 0),
+            cudaSuccess);
   EXPECT_EQ(list->project(stream, nullptr, nullptr, nullptr, nullptr, nullptr,
                           nullptr),
             cudaSuccess);

@@ -29,7 +29,8 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 struct Settings {
   double epsilon = 0;
-  bool unitColumns = false;
+  /// DDPHOOK_UNIT_COLUMNS and DDPHOOK_INDEPENDENT_COLUMNS.
+  int32_t replaced = 0;
 };
 
 /// What the host makes of the factors of a list.
@@ -50,7 +51,7 @@ HostArray onHost(const TestList &test, bool isP, const HostArray &in,
                               static_cast<const char *>(in.data()) +
                                   offset * size,
                               static_cast<char *>(out.data()) + offset * size,
-                              settings.epsilon, scratch, settings.unitColumns);
+                              settings.epsilon, scratch, settings.replaced);
   }
   return out;
 }
@@ -79,13 +80,14 @@ protected:
                      const Settings &settings) {
     std::unique_ptr<MatrixList> list = test.create();
     DeviceArray x(in, 1), out(test.type, in.size(), 3);
-    const ddphook_factor_t factor = isP ? DDPHOOK_FACTOR_P : DDPHOOK_FACTOR_Q;
+    const int32_t factor =
+        (isP ? DDPHOOK_FACTOR_P : DDPHOOK_FACTOR_Q) | settings.replaced;
     EXPECT_EQ(list->orthogonalize(stream, factor, x.data(), out.data(),
-                                  settings.epsilon, settings.unitColumns),
+                                  settings.epsilon),
               cudaSuccess);
     expectSame(x.read(), in);
     EXPECT_EQ(list->orthogonalize(stream, factor, x.data(), x.data(),
-                                  settings.epsilon, settings.unitColumns),
+                                  settings.epsilon),
               cudaSuccess);
     const HostArray result = out.read(), inPlace = x.read();
     // What lies between the factors is as it was.
@@ -288,10 +290,26 @@ TEST_F(CudaOrthogonalize, unitColumns) {
       for (const ddphook_matrix_t &m : test.matrices)
         for (int64_t i = 0; i < m.rows; ++i)
           in.setBits(m.p_offset + i * rank + rank - 1, 0);
-      expectNearHost(test, true, in, {0, true},
+      expectNearHost(test, true, in, {0, DDPHOOK_UNIT_COLUMNS},
                      [&](int64_t rows, int64_t rank) {
                        return limitOf(type, rows, rank);
                      });
+    }
+}
+
+/// Columns that depend on those before them become orthonormal; where none
+/// does, no bit changes.
+TEST_F(CudaOrthogonalize, independentColumns) {
+  const Settings independent = {0, DDPHOOK_INDEPENDENT_COLUMNS};
+  for (Dtype type : kTypes)
+    for (int64_t rows : {37, 300, 5000}) {
+      std::vector<double> a = toDoubles(normal(type, 2 * rows));
+      EXPECT_EQ(single(type, rows, 2, a, independent),
+                single(type, rows, 2, a, Settings()));
+      for (size_t i = 0; i < a.size(); i += 2)
+        a[i + 1] = 3 * a[i];
+      EXPECT_LE(deviation(single(type, rows, 2, a, independent), 0, rows, 2, 2),
+                dtypeSize(type) == 2 ? 0.1 : 1e-5);
     }
 }
 

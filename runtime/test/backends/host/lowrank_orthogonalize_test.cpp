@@ -11,6 +11,8 @@
 #include "backends/host/kernels_test_util.h"
 #include "lowrank.h"
 
+#include "ddphook/runtime/compiled.h"
+
 #include <algorithm>
 
 using namespace ddphook;
@@ -44,7 +46,8 @@ Factor randomFactor(int64_t rows, int64_t rank, std::mt19937_64 &random) {
 }
 
 /// Orthogonalizes with the kernel, apart and in place, which must agree.
-Factor orthogonalized(Dtype type, const Factor &factor, double epsilon) {
+Factor orthogonalized(Dtype type, const Factor &factor, double epsilon,
+                      int32_t replaced = 0) {
   const int64_t n = factor.rows * factor.rank;
   Array in(type, n, 1), out(type, n, 2);
   for (int64_t i = 0; i < n; ++i)
@@ -56,9 +59,9 @@ Factor orthogonalized(Dtype type, const Factor &factor, double epsilon) {
   size_t space = memory.size();
   std::align(64, bytes, scratch, space);
   orthogonalizeFactor(type, factor.rows, factor.rank, in.data(), out.data(),
-                      epsilon, scratch);
+                      epsilon, scratch, replaced);
   orthogonalizeFactor(type, factor.rows, factor.rank, in.data(), in.data(),
-                      epsilon, scratch);
+                      epsilon, scratch, replaced);
   Factor result(factor.rows, factor.rank);
   for (int64_t i = 0; i < n; ++i)
     result.values[static_cast<size_t>(i)] = out[i];
@@ -290,6 +293,58 @@ TEST_P(Orthogonalize, zeroColumns) {
       value = roundTo(type, value);
     EXPECT_LE(deviation(orthogonalized(type, a, 0)), 1e-5);
   }
+}
+
+/// Only what would not be finite is replaced; an epsilon keeps zeros.
+TEST_P(Orthogonalize, unitColumns) {
+  for (Dtype type : kTypes)
+    for (double epsilon : {0.0, 1e-3, 1e-30}) {
+      Factor a = randomFactor(20, 2, random);
+      for (double &value : a.values)
+        value = roundTo(type, value);
+      auto expectFinite = [&] {
+        const Factor want = orthogonalized(type, a, epsilon);
+        const Factor got =
+            orthogonalized(type, a, epsilon, DDPHOOK_UNIT_COLUMNS);
+        if (std::all_of(want.values.begin(), want.values.end(),
+                        [](double value) { return std::isfinite(value); }))
+          EXPECT_EQ(got.values, want.values);
+        else
+          EXPECT_LE(deviation(got), isHalf(type) ? 0.05 : 1e-5);
+      };
+      expectFinite();
+      for (int64_t i = 0; i < a.rows; ++i)
+        a(i, 0) = 0;
+      expectFinite();
+      // Its squares vanish.
+      a(3, 0) = type == Dtype::F64 ? 1e-200 : type == Dtype::F16 ? 0 : 1e-30;
+      expectFinite();
+    }
+}
+
+TEST_P(Orthogonalize, independentColumns) {
+  for (Dtype type : kTypes)
+    for (int64_t rows : {3, 40, 3000})
+      for (double epsilon : {0.0, 1e-6}) {
+        Factor a = randomFactor(rows, 2, random);
+        for (double &value : a.values)
+          value = roundTo(type, value);
+        EXPECT_EQ(
+            orthogonalized(type, a, epsilon, DDPHOOK_INDEPENDENT_COLUMNS)
+                .values,
+            orthogonalized(type, a, epsilon).values);
+        for (int64_t i = 0; i < rows; ++i)
+          a(i, 1) = roundTo(type, 3 * a(i, 0));
+        EXPECT_LE(deviation(orthogonalized(type, a, epsilon,
+                                           DDPHOOK_INDEPENDENT_COLUMNS)),
+                  isHalf(type) ? 0.1 : 1e-5);
+        // What is not finite stays so.
+        a(1, 0) = std::numeric_limits<double>::infinity();
+        const Factor bad =
+            orthogonalized(type, a, epsilon, DDPHOOK_INDEPENDENT_COLUMNS);
+        EXPECT_TRUE(std::any_of(bad.values.begin(), bad.values.end(),
+                                [](double value) { return std::isnan(value); }));
+      }
 }
 
 TEST_P(Orthogonalize, moreColumnsThanRows) {

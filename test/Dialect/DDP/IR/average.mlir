@@ -40,9 +40,9 @@ func.func @hooks(%g: tensor<4xf32>) {
   %1 = ddp.all_reduce mean %g on @dp {ddp.hook = #ddp.post_local_sgd<subgroup = @pairs, start_localSGD_iter = 0>} : tensor<4xf32>
   // CHECK: ddp.all_reduce {{.+}} {ddp.hook = #ddp.wrap<f16, #ddp.post_local_sgd<start_localSGD_iter = -1, post_local_gradient_allreduce = false>>} :
   %2 = ddp.all_reduce mean %g on @dp {ddp.hook = #ddp.wrap<f16, #ddp.post_local_sgd<start_localSGD_iter = -1, post_local_gradient_allreduce = false>>} : tensor<4xf32>
-  // CHECK: ddp.all_reduce {{.+}} {ddp.hook = #ddp.powersgd<local_error_feedback = true, keep_zero_columns = true, skip_nonfinite = true, wire_type = bf16>} :
-  %3 = ddp.all_reduce mean %g on @dp {ddp.hook = #ddp.powersgd<wire_type = bf16, skip_nonfinite = true, keep_zero_columns = true, local_error_feedback = true>} : tensor<4xf32>
+  // CHECK: ddp.all_reduce {{.+}} {ddp.hook = #ddp.powersgd<local_error_feedback = true, keep_zero_columns = false, independent_columns = true, skip_nonfinite = true, wire_type = bf16>} :
+  %3 = ddp.all_reduce mean %g on @dp {ddp.hook = #ddp.powersgd<wire_type = bf16, skip_nonfinite = true, independent_columns = true, keep_zero_columns = false, local_error_feedback = true>} : tensor<4xf32>
   // CHECK: ddp.all_reduce {{.+}} {ddp.hook = #ddp.batched_powersgd<wire_type = f16>} :
-  %4 = ddp.all_reduce mean %g on @dp {ddp.hook = #ddp.batched_powersgd<local_error_feedback = false, keep_zero_columns = false, skip_nonfinite = false, wire_type = f16>} : tensor<4xf32>
+  %4 = ddp.all_reduce mean %g on @dp {ddp.hook = #ddp.batched_powersgd<local_error_feedback = false, keep_zero_columns = true, independent_columns = false, skip_nonfinite = false, wire_type = f16>} : tensor<4xf32>
   return
 }

@@ -87,6 +87,9 @@ func.func @orthogonalize(%b: !ddp.bucket<f64, [64x2, 3x3]>,
   // GENERIC: "ddp.orthogonalize"(%{{.+}}) <{epsilon = 0.000000e+00 : f64, unit_columns}>
   %unit = ddp.orthogonalize %b epsilon 0.0 unit_columns
       : !ddp.bucket<f64, [64x2, 3x3]>
+  // CHECK: ddp.orthogonalize %[[B]] epsilon 0.000000e+00 independent_columns :
+  %independent = ddp.orthogonalize %b epsilon 0.0 independent_columns
+      : !ddp.bucket<f64, [64x2, 3x3]>
   // CHECK: ddp.flat.orthogonalize %[[T]] epsilon 0.000000e+00 layout <0 to 0, [0, 0, 0, 0, 64, 2], []> into %[[T]] : tensor<128xf16>, tensor<128xf16>
   %1 = ddp.flat.orthogonalize %t epsilon 0.0
       layout <0 to 0, [0, 0, 0, 0, 64, 2], []> into %t : tensor<128xf16>, tensor<128xf16>

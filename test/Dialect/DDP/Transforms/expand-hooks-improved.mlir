@@ -107,16 +107,20 @@ func.func @skip_twice(%b: !ddp.bucket<f32, [64x32]>)
 
 ddp.process_group @dp
 
-// Columns of zeros become unit vectors.
-// CHECK-LABEL: func @zero_columns(
-// CHECK-COUNT-2: ddp.orthogonalize %{{.+}} epsilon 1.000000e-08 unit_columns :
-func.func @zero_columns(%b: !ddp.bucket<f32, [64x32]>)
+// Columns that PyTorch divides by zero become unit vectors by default.
+// CHECK-LABEL: func @columns(
+// CHECK-COUNT-2: ddp.orthogonalize %{{.+}} epsilon 1.000000e-08 :
+// CHECK-COUNT-2: ddp.orthogonalize %{{.+}} epsilon 0.000000e+00 unit_columns independent_columns :
+func.func @columns(%b: !ddp.bucket<f32, [64x32]>)
     -> !ddp.bucket<f32, [64x32]> {
   %r = ddp.all_reduce mean %b on @dp as "b0"
-      {ddp.hook = #ddp.powersgd<keep_zero_columns = true,
+      {ddp.hook = #ddp.powersgd<keep_zero_columns = false,
                                 orthogonalization_epsilon = 1.0e-8 : f64>}
       : !ddp.bucket<f32, [64x32]>
-  return %r : !ddp.bucket<f32, [64x32]>
+  %s = ddp.all_reduce mean %r on @dp as "b1"
+      {ddp.hook = #ddp.powersgd<independent_columns = true>}
+      : !ddp.bucket<f32, [64x32]>
+  return %s : !ddp.bucket<f32, [64x32]>
 }
 
 // -----

@@ -195,11 +195,11 @@ ddp.process_group @dp
 // CHECK-NEXT:     ddp.all_reduce mean %[[ARG0]] {{.+}} : !ddp.bucket<f32, [64x32, 64]>
 // CHECK:          %[[S:.+]] = ddp.resize %[[ARG0]] : !ddp.bucket<f32, [64x32, 64]> -> !ddp.bucket<f32, [46x46]>
 // CHECK:          ddp.count_compression "b0" before 2112 after 276
-// CHECK:          ddp.orthogonalize %{{.+}} epsilon 0.000000e+00 : !ddp.bucket<f32, [46x3]>
+// CHECK:          ddp.orthogonalize %{{.+}} epsilon 0.000000e+00 unit_columns : !ddp.bucket<f32, [46x3]>
 // CHECK:          %[[M:.+]] = ddp.add %[[S]], %{{.+}}
 // CHECK:          %[[P:.+]] = ddp.matmul %{{.+}} : (!ddp.bucket<f32, [46x46]>, !ddp.bucket<f32, [46x3]>) -> !ddp.bucket<f32, [46x3]>
 // CHECK-NEXT:     %[[R:.+]] = ddp.all_reduce sum %[[P]]
-// CHECK-NEXT:     ddp.orthogonalize %[[R]] epsilon 0.000000e+00
+// CHECK-NEXT:     ddp.orthogonalize %[[R]] epsilon 0.000000e+00 unit_columns
 // CHECK:          %[[C:.+]] = ddp.concat
 // CHECK:          %[[E:.+]] = ddp.sub %[[M]], %[[C]]
 // CHECK:          ddp.store %[[E]], @b0.error

@@ -21,7 +21,7 @@ ddp.process_group @dp
 // CHECK:          ddp.count_compression "b0" before 2112 after 256 at %[[ITER]] every 10000
 // CHECK-DAG:      %[[ERROR:.+]] = ddp.load @b0.error : !ddp.bucket<f32, [64x32, 64]>
 // CHECK-DAG:      %[[LASTQ:.+]] = ddp.load @b0.q : !ddp.bucket<f32, [32x2]>
-// CHECK-DAG:      %[[O:.+]] = ddp.orthogonalize %[[LASTQ]] epsilon 0.000000e+00 : !ddp.bucket<f32, [32x2]>
+// CHECK-DAG:      %[[O:.+]] = ddp.orthogonalize %[[LASTQ]] epsilon 0.000000e+00 unit_columns : !ddp.bucket<f32, [32x2]>
 // CHECK-DAG:      %[[M:.+]] = ddp.add %[[ARG0]], %[[ERROR]]
 // CHECK-NEXT:     %[[X:.+]] = ddp.extract %[[M]] [0] : !ddp.bucket<f32, [64x32, 64]>
 // CHECK-NEXT:     %[[P:.+]] = ddp.matmul %[[X]], %[[O]] : (!ddp.bucket<f32, [64x32]>, !ddp.bucket<f32, [32x2]>) -> !ddp.bucket<f32, [64x2]>
@@ -29,7 +29,7 @@ ddp.process_group @dp
 // CHECK-NEXT:     %[[R1:.+]] = ddp.all_reduce sum %[[P]] on @dp as "b0" {ddp.hook = #ddp.allreduce} : !ddp.bucket<f32, [64x2]>
 // CHECK-NEXT:     %[[R2:.+]] = ddp.all_reduce sum %[[X1]] on @dp as "b0" {ddp.hook = #ddp.allreduce} : !ddp.bucket<f32, [64]>
 // CHECK-NEXT:     %[[D:.+]] = ddp.scale %[[R2]] by_world_of @dp
-// CHECK-NEXT:     %[[O1:.+]] = ddp.orthogonalize %[[R1]] epsilon 0.000000e+00 : !ddp.bucket<f32, [64x2]>
+// CHECK-NEXT:     %[[O1:.+]] = ddp.orthogonalize %[[R1]] epsilon 0.000000e+00 unit_columns : !ddp.bucket<f32, [64x2]>
 // CHECK-NEXT:     %[[Q:.+]] = ddp.matmul transpose_lhs %[[X]], %[[O1]] : (!ddp.bucket<f32, [64x32]>, !ddp.bucket<f32, [64x2]>) -> !ddp.bucket<f32, [32x2]>
 // CHECK-NEXT:     %[[R3:.+]] = ddp.all_reduce sum %[[Q]] on @dp as "b0" {ddp.hook = #ddp.allreduce} : !ddp.bucket<f32, [32x2]>
 // CHECK-NEXT:     %[[D1:.+]] = ddp.scale %[[R3]] by_world_of @dp
@@ -127,12 +127,12 @@ ddp.process_group @dp
 
 // CHECK-LABEL: func.func @everything(
 // CHECK:          ddp.count_compression "b0" before 256 after 32
-// CHECK:          ddp.orthogonalize %{{.+}} epsilon 1.000000e-08 : !ddp.bucket<f64, [16x1]>
+// CHECK:          ddp.orthogonalize %{{.+}} epsilon 1.000000e-08 unit_columns : !ddp.bucket<f64, [16x1]>
 // CHECK:          %[[M:.+]] = ddp.add
 // CHECK-NEXT:     %[[X:.+]] = ddp.extract %[[M]] [0] : !ddp.bucket<f64, [16x16]>
 // CHECK-NEXT:     %[[P:.+]] = ddp.matmul %[[X]],
 // CHECK-NEXT:     %[[R:.+]] = ddp.all_reduce sum %[[P]]
-// CHECK-NEXT:     %[[O:.+]] = ddp.orthogonalize %[[R]] epsilon 1.000000e-08 : !ddp.bucket<f64, [16x1]>
+// CHECK-NEXT:     %[[O:.+]] = ddp.orthogonalize %[[R]] epsilon 1.000000e-08 unit_columns : !ddp.bucket<f64, [16x1]>
 // CHECK:          %[[MHAT:.+]] = ddp.matmul transpose_rhs %[[O]],
 // CHECK-NEXT:     ddp.concat %[[MHAT]] order [0] : !ddp.bucket<f64, [16x16]> -> !ddp.bucket<f64, [16x16]>
 func.func @everything(%b: !ddp.bucket<f64, [16x16]>)

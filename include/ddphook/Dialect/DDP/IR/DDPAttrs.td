@@ -283,7 +283,9 @@ class DDP_PowerSGDBase<string name, string attrMnemonic,
       M − P·Qₗᵀ with the rank's own Qₗ, not the difference from the mean; tensors
       that are not compressed have no error.
     - `keep_zero_columns`: a matrix of zeros gives zeros, not NaN, also at ranks
-      1 and 2: columns of zeros become unit vectors in the orthogonalization.
+      1 and 2: where PyTorch divides a column by zero, it becomes a unit vector.
+    - `independent_columns`: so does a column that depends on those before it,
+      which is made of rounding errors in PyTorch's hook.
     - `skip_nonfinite`: if the result of the reduction is not finite, error and Q
       do not change, and `powersgd.nonfinite` is incremented.
     - `wire_type`: collectives cast to this 16-bit type; everything else,
@@ -332,9 +334,11 @@ class DDP_PowerSGDBase<string name, string attrMnemonic,
     DDP_ImprovementParameter<"feed back what compression lost on this rank, not "
                              "the difference from the mean", "use_error_feedback">
         :$local_error_feedback,
-    DDP_ImprovementParameter<"columns of zeros stay zeros instead of becoming "
-                             "NaN">
+    DDP_FlagParameter<1, "matrices of zeros give zeros instead of NaN">
         :$keep_zero_columns,
+    DDP_ImprovementParameter<"columns that depend on others become orthonormal "
+                             "instead of rounding errors">
+        :$independent_columns,
     DDP_ImprovementParameter<"a step with a non-finite result does not change "
                              "error and Q">:$skip_nonfinite,
     DDP_WireTypeParameter<"fp32_error", "under a wrapper: use 16 bits only on the "

@@ -372,11 +372,12 @@ def DDP_FlatOrthogonalizeOp : DDP_FlatLowRankOp<"orthogonalize"> {
     - (C4) both arrays have one shape.
   }];
   let arguments = (ins DDP_FlatArray:$input, F64Attr:$epsilon,
-                   UnitAttr:$unit_columns, DDP_MatrixListAttr:$layout,
-                   DDP_FlatArray:$destination);
+                   UnitAttr:$unit_columns, UnitAttr:$independent_columns,
+                   DDP_MatrixListAttr:$layout, DDP_FlatArray:$destination);
   let results = (outs Optional<DDP_Gradient>:$result);
   let assemblyFormat = [{
-    $input `epsilon` $epsilon (`unit_columns` $unit_columns^)? `layout` $layout
+    $input `epsilon` $epsilon (`unit_columns` $unit_columns^)?
+    (`independent_columns` $independent_columns^)? `layout` $layout
     `into` $destination attr-dict `:` type(operands)
   }];
 }

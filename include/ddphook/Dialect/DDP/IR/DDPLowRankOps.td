@@ -98,9 +98,11 @@ def DDP_OrthogonalizeOp : DDP_SameTypeOp<"orthogonalize", [Pure]> {
   let description = [{
     As PyTorch's PowerSGD does (docs/parity.md): modified Gram-Schmidt for at most
     two columns and for 16-bit types, dividing each column by its norm plus
-    `epsilon`; Householder QR otherwise, where epsilon means nothing. A column of
-    zeros becomes NaN in Gram-Schmidt if epsilon is 0; with `unit_columns`, it
-    becomes a unit vector, as in QR.
+    `epsilon`; Householder QR otherwise, where epsilon means nothing. Gram-Schmidt
+    turns a column into NaN or infinity if its norm plus epsilon is 0; with
+    `unit_columns`, the column becomes a unit vector, as in QR. With
+    `independent_columns`, so does a column that depends on those before it, of
+    which Gram-Schmidt leaves little but rounding.
 
     Example:
 
@@ -112,12 +114,12 @@ def DDP_OrthogonalizeOp : DDP_SameTypeOp<"orthogonalize", [Pure]> {
     - (C1) `epsilon` is finite and not negative.
   }];
   let arguments = (ins DDP_Bucket:$input, F64Attr:$epsilon,
-                   UnitAttr:$unit_columns);
+                   UnitAttr:$unit_columns, UnitAttr:$independent_columns);
   let results = (outs DDP_Bucket:$result);
   let extraClassDeclaration = inferLayout;
   let assemblyFormat = [{
-    $input `epsilon` $epsilon (`unit_columns` $unit_columns^)? attr-dict
-    `:` type($input)
+    $input `epsilon` $epsilon (`unit_columns` $unit_columns^)?
+    (`independent_columns` $independent_columns^)? attr-dict `:` type($input)
   }];
 }
 

@@ -95,9 +95,13 @@ private:
                     FlatSymbolRefAttr::get(state.getSymNameAttr()));
   }
   BucketValue orthogonalize(BucketValue factor) {
+    auto unitIf = [&](bool flag) {
+      return flag ? builder.getUnitAttr() : UnitAttr();
+    };
     return create<OrthogonalizeOp>(
         factor, builder.getF64FloatAttr(parameters.orthogonalization_epsilon),
-        parameters.keep_zero_columns ? builder.getUnitAttr() : UnitAttr());
+        unitIf(parameters.keep_zero_columns),
+        unitIf(parameters.independent_columns));
   }
   /// A product of the matrices that `deal` is of, if they are dealt.
   BucketValue matmul(BucketType type, BucketValue lhs, BucketValue rhs,

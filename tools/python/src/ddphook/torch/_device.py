@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 import torch
@@ -83,6 +83,9 @@ class Device(Protocol):
     def end(self) -> Any:
         """The end of all runs until now, for `wait`."""
 
+    def examine(self, look: Callable[[], torch.Tensor]) -> Callable[[], bool | None]:
+        """Looks at arrays after all runs; the result, when it is asked for, or none yet."""
+
     def wait(self, end: Any) -> None:
         """Puts what this thread does next on the device behind an end."""
 
@@ -136,6 +139,10 @@ class Host:
 
     def end(self) -> None:
         return None
+
+    def examine(self, look: Callable[[], torch.Tensor]) -> Callable[[], bool | None]:
+        found = bool(look())
+        return lambda: found
 
     def wait(self, end: None) -> None:
         pass
@@ -246,6 +253,12 @@ class Cuda:
         event = torch.cuda.Event()
         event.record(self._stream)
         return event
+
+    def examine(self, look: Callable[[], torch.Tensor]) -> Callable[[], bool | None]:
+        with torch.cuda.stream(self._stream):
+            found = look()
+        ended = self.end()
+        return lambda: bool(found) if ended.query() else None
 
     def wait(self, end: Any) -> None:
         torch.cuda.current_stream(self.memory).wait_event(end)

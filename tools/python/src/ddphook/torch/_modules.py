@@ -23,6 +23,7 @@ from ddphook._errors import InvalidArgumentError
 from ddphook.torch import _bucket, _states
 from ddphook.torch._device import Device
 from ddphook.torch._hooks import Hook
+from ddphook.torch._overflow import Watch
 
 _log = logging.getLogger("ddphook")
 _FIRST_COMPRESSED_STEP = 1000  # PyTorch's default of start_powerSGD_iter.
@@ -54,6 +55,7 @@ class Modules:
     ) -> None:
         self._context = context
         self._device = device
+        self._watch = Watch(device)
         self._hook = hook
         self._groups = groups
         self._loaded: dict[_bucket.Layout, _runtime.Module] = {}
@@ -95,6 +97,7 @@ class Modules:
             self._run_with_generator(module, arrays, begun)
         else:
             self._device.run(module, arrays, begun)
+        self._watch.after(module, arrays[:1])
 
     def finish(self) -> None:
         """Waits until the device has run all of them; raises a failure there."""

@@ -29,6 +29,7 @@ from ddphook._errors import InvalidArgumentError
 from ddphook.torch import _bucket, _device, _states
 from ddphook.torch._device import Device
 from ddphook.torch._modules import add_counters
+from ddphook.torch._overflow import Watch
 from ddphook.torch._rendezvous import Meeting, group_of_name
 from ddphook.torch._worker import Worker
 
@@ -86,6 +87,7 @@ class Session:
         waiting: dict[Key, _states.Parts],
     ) -> None:
         self.device = device
+        self._watch = Watch(device)
         self._process = os.getpid()
         self._worker = Worker()
         self._modules: dict[Key, _runtime.Module] = {}
@@ -124,7 +126,9 @@ class Session:
             try:
                 if self._error is not None:
                     raise self._error
-                self.device.run(self._module(key), arrays, begun)
+                module = self._module(key)
+                self.device.run(module, arrays, begun)
+                self._watch.after(module, arrays)
                 end = self.device.end()
             except BaseException as error:  # noqa: BLE001 - raised by result().
                 self._fail(error)
