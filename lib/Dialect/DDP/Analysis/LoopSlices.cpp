@@ -43,7 +43,7 @@ static std::optional<int64_t> getFactor(OpFoldResult offset, Value variable) {
 }
 
 bool mlir::ddp::coversAll(OffsetSizeAndStrideOpInterface slice,
-                          RankedTensorType type, ArrayRef<LoopRange> ranges) {
+                          ShapedType type, ArrayRef<LoopRange> ranges) {
   if (!type.hasStaticShape() || !slice.hasUnitStride())
     return false;
   SmallPtrSet<const LoopRange *, 4> used;

@@ -23,10 +23,10 @@ struct LoopRange {
 };
 
 /// Whether a loop with these variables that inserts `slice` into a tensor of
-/// this type in each iteration writes all of it: slices lie along some
+/// this type in each iteration, or writes to it in memory, writes all of it: slices lie along some
 /// dimensions from begin to end, one behind the other. What cannot be told from
 /// constants is not so.
-bool coversAll(OffsetSizeAndStrideOpInterface slice, RankedTensorType type,
+bool coversAll(OffsetSizeAndStrideOpInterface slice, ShapedType type,
                ArrayRef<LoopRange> ranges);
 
 } // namespace mlir::ddp

@@ -410,6 +410,8 @@ void RankAnalysis::visitLoop(LoopLikeOpInterface loop,
   for (auto [argument, init] : llvm::zip(loop.getRegionIterArgs(), inits))
     facts[argument] = facts.lookup(init);
   RankMemory before = memory;
+  if (tripCount && !tripCount->isZero())
+    forgetOverwritten(loop);
   Block &body = loop.getLoopRegions().front()->front();
   SmallVector<RankFact> yielded;
   while (true) {

@@ -131,6 +131,7 @@ private:
   void visit(Operation *op, const RankControl &control);
   void visitChoice(Operation *op, ValueRange deciding,
                    const RankControl &control);
+  void forgetOverwritten(LoopLikeOpInterface loop);
   void visitLoop(LoopLikeOpInterface loop, const RankControl &control);
   void visitWhile(scf::WhileOp loop, const RankControl &control);
   void visitCall(CallOpInterface call, const RankControl &control);

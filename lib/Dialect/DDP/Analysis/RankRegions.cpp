@@ -8,10 +8,12 @@
 //
 //===----------------------------------------------------------------------===//
 
+#include "LoopSlices.h"
 #include "RankAnalysis.h"
 #include "ddphook/Dialect/DDP/IR/DDP.h"
 
 #include "mlir/Dialect/Bufferization/IR/Bufferization.h"
+#include "mlir/Dialect/Linalg/IR/Linalg.h"
 #include "mlir/Dialect/MemRef/IR/MemRef.h"
 #include "mlir/IR/Matchers.h"
 #include "mlir/Interfaces/ViewLikeInterface.h"
@@ -136,6 +138,96 @@ MemoryRegion RankAnalysis::findRegion(OpResult result) {
   if (isa<memref::AllocOp, memref::AllocaOp, bufferization::ToBufferOp>(op))
     return {result.getAsOpaquePointer(), 0, bytes, isPlain};
   return any;
+}
+
+//===----------------------------------------------------------------------===//
+// Loops that overwrite memory
+//===----------------------------------------------------------------------===//
+
+/// The ranges of a loop's variables.
+static SmallVector<LoopRange> getRanges(LoopLikeOpInterface loop) {
+  SmallVector<LoopRange> ranges;
+  auto variables = loop.getLoopInductionVars();
+  auto begins = loop.getLoopLowerBounds(), ends = loop.getLoopUpperBounds(),
+       steps = loop.getLoopSteps();
+  if (variables && begins && ends && steps)
+    for (auto [variable, begin, end, step] :
+         llvm::zip_equal(*variables, *begins, *ends, *steps))
+      ranges.push_back({variable, begin, end, step});
+  return ranges;
+}
+
+/// Returns true if each iteration writes all of `slice`, and does nothing else
+/// with it.
+static bool isOnlyWritten(memref::SubViewOp slice) {
+  if (!slice->hasOneUse())
+    return false;
+  OpOperand &use = *slice->use_begin();
+  Operation *user = use.getOwner();
+  if (user->getBlock() != slice->getBlock())
+    return false;
+  if (auto copy = dyn_cast<memref::CopyOp>(user))
+    return copy.getTarget() == slice;
+  auto op = dyn_cast<linalg::LinalgOp>(user);
+  return op && op.isDpsInit(&use) && !op.payloadUsesValueFromOperand(&use) &&
+         op.getMatchingIndexingMap(&use).isProjectedPermutation();
+}
+
+/// The memref from outside of the loop whose memory `value` is in; null if that
+/// is not known.
+static Value findOutside(LoopLikeOpInterface loop, Value value) {
+  while (!loop.isDefinedOutsideOfLoop(value)) {
+    auto view = value.getDefiningOp<ViewLikeOpInterface>();
+    if (!view)
+      return {};
+    value = view.getViewSource();
+  }
+  return value;
+}
+
+/// Forgets what was in memory that a loop overwrites as a whole, slice by
+/// slice, and does not use otherwise: none of it is left behind the loop.
+void RankAnalysis::forgetOverwritten(LoopLikeOpInterface loop) {
+  SmallVector<LoopRange> ranges = getRanges(loop);
+  if (ranges.empty())
+    return;
+  SmallVector<memref::SubViewOp> candidates;
+  for (auto slice :
+       loop.getLoopRegions().front()->front().getOps<memref::SubViewOp>())
+    if (loop.isDefinedOutsideOfLoop(slice.getSource()) &&
+        facts.lookup(slice.getSource()).region.isExact &&
+        isOnlyWritten(slice) &&
+        coversAll(slice, slice.getSourceType(), ranges))
+      candidates.push_back(slice);
+  if (candidates.empty())
+    return;
+  // Who else uses memory; null stands for anything.
+  llvm::SmallVector<std::pair<Operation *, Value>> others;
+  loop.walk([&](Operation *op) {
+    if (isa<CallOpInterface>(op))
+      others.emplace_back(op, Value());
+    for (Value operand : op->getOperands())
+      if (isa<BaseMemRefType>(operand.getType()))
+        others.emplace_back(op, findOutside(loop, operand));
+  });
+  for (memref::SubViewOp slice : candidates) {
+    MemoryRegion region = facts.lookup(slice.getSource()).region;
+    Operation *writer = *slice->user_begin();
+    bool isAlone = llvm::all_of(others, [&](auto &other) {
+      auto [op, memref] = other;
+      if (op == slice)
+        return true;
+      // The writer may use other memory.
+      if (op == writer && memref == slice.getSource())
+        return llvm::count_if(op->getOperands(), [&](Value operand) {
+                 return isa<BaseMemRefType>(operand.getType()) &&
+                        findOutside(loop, operand) == memref;
+               }) == 1;
+      return memref && !region.overlaps(facts.lookup(memref).region);
+    });
+    if (isAlone)
+      memory.write(region, {kAllRanks, nullptr}, /*isWhole=*/true);
+  }
 }
 
 /// The region of a memref that lies either in `a` or in `b`.
