@@ -41,7 +41,7 @@ def _copies(rank):
     wanted = models.train(expected, rank, 3)
     for model in (loaded, copied):
         (lost, _), = model._comm_hooks
-        with pytest.raises(ddphook.FailedPreconditionError, match="call ddphook.torch.reg"):
+        with pytest.raises(ddphook.FailedPreconditionError, match="register to give the copy"):
             lost(None, None)
         with ddphook.torch.register(model, "fp16"):
             models.check_equal(models.train(model, rank, 3), wanted)
@@ -138,14 +138,18 @@ def _refused(rank):
     import ddphook.torch
     from test_names import CommHook, DistributedDataParallelKwargs
 
+    asked = {"find_unused_parameters": True, "bucket_cap_mb": 0.3}
+
     class Kwargs(DistributedDataParallelKwargs):
         def to_kwargs(self):
-            return {"find_unused_parameters": True, "bucket_cap_mb": 25}
+            return asked
 
     ddp, given = models.make("mlp", rank), Kwargs(CommHook.FP16)
-    with pytest.raises(ddphook.InvalidArgumentError, match="find_unused_parameters=True"):
-        ddphook.torch.register(ddp, given)
-    ddphook.torch.register(models.make("mlp", rank, find_unused_parameters=True), given)
+    for name in asked:
+        others = {key: value for key, value in asked.items() if key != name}
+        with pytest.raises(ddphook.InvalidArgumentError, match=f"{name}={asked[name]}"):
+            ddphook.torch.register(models.make("mlp", rank, **others), given)
+    ddphook.torch.register(models.make("mlp", rank, **asked), given)
     ddp.register_comm_hook(None, default_hooks.fp16_compress_hook)
     with pytest.raises(ddphook.FailedPreconditionError, match="without comm_hook"):
         ddphook.torch.register(ddp, DistributedDataParallelKwargs(CommHook.FP16))

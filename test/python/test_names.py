@@ -345,7 +345,7 @@ def test_titles():
 @pytest.mark.parametrize(
     ("hook", "options", "text"),
     [
-        (STATE, {}, "expected a state at its beginning"),
+        (STATE, {}, "expected a state that has not been used"),
         (local.PostLocalSGDState(None, None, 5), {}, "averages parameters as well"),
     ],
 )
@@ -358,7 +358,7 @@ def test_a_state_for_a_graph():
     state = powersgd.PowerSGDState(None, start_powerSGD_iter=7)
     assert resolve_for_graph(state).options["start_powerSGD_iter"] == 7
     state.iter = 1
-    with pytest.raises(ddphook.UnsupportedError, match="at its beginning"):
+    with pytest.raises(ddphook.UnsupportedError, match="has not been used"):
         resolve_for_graph(state)
 
 

@@ -66,8 +66,8 @@ private:
     TensorValue squares = hlo.sum(hlo.binary("multiply", elements, elements));
     return hlo.convert(hlo.unary("sqrt", squares), type);
   }
-  /// The norm at which a column, once it has lost its projections, depends on
-  /// those before it: half of its digits are left.
+  /// Returns the norm at or below which a column, without its projections,
+  /// depends on the columns before it: half of the digits of its norm.
   TensorValue getLeastNorm(TensorValue column) {
     unsigned digits = cast<FloatType>(type).getFPMantissaWidth();
     TensorValue norm = hlo.convert(getNorm(column), wide);
@@ -161,8 +161,7 @@ void GramSchmidt::run(MutableArrayRef<TensorValue> columns,
       isLeast = hlo.binary(
           "and", isLeast,
           hlo.create("is_finite", isLeast.getType(), ValueRange(least[k])));
-      isReplaced =
-          isReplaced ? hlo.binary("or", isReplaced, isLeast) : isLeast;
+      isReplaced = isReplaced ? hlo.binary("or", isReplaced, isLeast) : isLeast;
     }
     if (isReplaced) {
       auto each = RankedTensorType::get(column.getType().getShape(),

@@ -94,7 +94,7 @@ struct Columns {
 
   T *columns;
   /// `count` numbers, written by the first thread: factors of reflectors, or
-  /// the least norms of columns that do not depend on those before.
+  /// the norms below which columns depend on those before them.
   T *scalars;
   int64_t stride;
   int64_t rows;
@@ -208,8 +208,8 @@ __device__ void Columns<Element>::subtractProjections(int64_t k) {
   }
 }
 
-/// The part of a column's norm below which, after projections, it is mostly
-/// rounding: half of the digits of `Element`.
+/// The fraction of a column's norm, half of the digits of `Element`: if the
+/// projections leave no more, the column is mostly rounding errors.
 template <class Element>
 __device__ ComputeOf<Element> dependentPart() {
   using T = ComputeOf<Element>;
@@ -235,7 +235,7 @@ __device__ void Columns<Element>::gramSchmidt(double epsilon,
 #pragma unroll 1
   for (int64_t k = 0; k < count; ++k) {
     T *current = column(k);
-    // The barriers of its sum are those of `scalars`.
+    // The barriers of this sum also make `scalars` visible.
     const T length = roundTo<Element>(norm(current));
     T divisor = length;
     if (epsilon != 0)

@@ -70,12 +70,13 @@ void reconstructMatrix(Dtype type, const LowRankShape &shape, const void *p,
 /// PyTorch writes it. From the first column to the last: divide it by its norm
 /// (plus `epsilon` when that is not 0), then take its part away from each
 /// column after it. In 16-bit types every element-wise operation is rounded,
-/// and so are norms and sums, which are accumulated in f32. `replaced` says
-/// which columns become the unit vector that is farthest from the columns
-/// before them, made orthogonal to them: DDPHOOK_UNIT_COLUMNS, those whose
-/// divisor is 0, which else become NaN or infinite; and
-/// DDPHOOK_INDEPENDENT_COLUMNS, those of whose norm the projections leave no
-/// more than dependentPart().
+/// and so are norms and sums, which are accumulated in f32.
+///
+/// `replaced` selects columns that become a unit vector instead: the one
+/// farthest from the columns before it, made orthogonal to them. With
+/// DDPHOOK_UNIT_COLUMNS, these are columns whose divisor is 0, which would
+/// become NaN or infinite. With DDPHOOK_INDEPENDENT_COLUMNS, these are columns
+/// of whose norm the projections leave at most the fraction dependentPart().
 ///
 /// Other ranks of f32 and f64: the Q of a Householder QR with LAPACK's signs;
 /// `epsilon` does not matter. A column that is zero below its pivot is not

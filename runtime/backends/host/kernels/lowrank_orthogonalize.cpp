@@ -117,8 +117,8 @@ void makeUnitColumn(T *columns, size_t stride, size_t rows, size_t k) {
     column[i] = roundScalar<Element>(column[i] / norm);
 }
 
-/// The part of a column's norm below which, after projections, it is mostly
-/// rounding: half of the digits of `Element`.
+/// The fraction of a column's norm, half of the digits of `Element`: if the
+/// projections leave no more, the column is mostly rounding errors.
 template <class Element, class T = ComputeOf<Element>>
 T dependentPart() {
   T part = 1;

@@ -290,7 +290,7 @@ DDPHOOK_API void ddphook_rt_matmul(ddphook_module_t *module, int32_t list,
 typedef enum ddphook_factor {
   DDPHOOK_FACTOR_P = 0,
   DDPHOOK_FACTOR_Q = 1,
-  /* To be added to one of the two. */
+  /* Flags, added to one of the two. */
   DDPHOOK_UNIT_COLUMNS = 2,
   DDPHOOK_INDEPENDENT_COLUMNS = 4
 } ddphook_factor_t;
@@ -301,9 +301,9 @@ typedef enum ddphook_factor {
  * QR with LAPACK's signs, which ignores epsilon. Gram-Schmidt turns a column
  * into NaN or infinity if its norm plus epsilon is 0; with DDPHOOK_UNIT_COLUMNS
  * the column becomes a unit vector, minus its projection on the columns before
- * it. With DDPHOOK_INDEPENDENT_COLUMNS so does every column of which the
- * projections leave less than half of the type's digits, which are mostly
- * rounding. `in` may equal `out`. */
+ * it. With DDPHOOK_INDEPENDENT_COLUMNS so does every column of whose norm the
+ * projections leave less than half of the type's digits, since the rest is
+ * mostly rounding errors. `in` may equal `out`. */
 DDPHOOK_API void ddphook_rt_orthogonalize(ddphook_module_t *module,
                                           int32_t list, int32_t factor,
                                           const void *in, void *out,

@@ -22,28 +22,29 @@ def register(
     """Registers a hook with a prepared model, and its states with the checkpoints.
 
     Collective. ``accelerator.save_state()`` then writes a file with the states of each
-    rank, and ``load_state()`` gives each rank its own, which
-    ``register_for_checkpointing()`` would not do.
+    rank, and ``load_state()`` restores each rank's own. ``register_for_checkpointing()``
+    would save the states of one rank for all of them.
 
     Parameters
     ----------
     accelerator
-        The ``accelerate.Accelerator``, which has registered no hook itself.
+        The ``accelerate.Accelerator``, made without ``comm_hook``.
     model
-        What its ``prepare()`` returned for a model.
+        The model that its ``prepare()`` returned.
     hook, wrapper, **options
         As for ``ddphook.torch.register``.
 
     Returns
     -------
     ddphook.torch.Handle
-        The registered hook. Its states are saved and loaded until it is closed.
+        The registered hook. ``save_state()`` and ``load_state()`` need it open.
 
     Raises
     ------
     Error
-        As ``ddphook.torch.register``. ``load_state()`` raises an
-        `InvalidArgumentError` if a checkpoint has no states.
+        As ``ddphook.torch.register``. ``load_state()`` raises
+        `InvalidArgumentError` if the checkpoint has no states of the hook, and both it
+        and ``save_state()`` raise `FailedPreconditionError` after the hook was closed.
     """
     number = _number_of(model, accelerator._models)
     handle = ddphook.torch.register(model, hook, wrapper, **options)
@@ -55,7 +56,7 @@ def register(
         torch.save(handle.state_dict(), file_of(directory, accelerator.process_index))
 
     def load(models: Any, directory: str) -> None:
-        # Of a job with fewer ranks there is none of this rank.
+        # A job with fewer ranks has saved no file for this rank.
         for rank in (accelerator.process_index, 0):
             if (file := file_of(directory, rank)).exists():
                 handle.load_state_dict(torch.load(file))
@@ -70,7 +71,7 @@ def register(
 
 
 def _number_of(model: Any, prepared: list[Any]) -> int:
-    """The place of a model among the prepared ones, which may lack its wrappers."""
+    """The index of a model among the prepared ones, which may lack its wrappers."""
     while model is not None:
         for number, known in enumerate(prepared):
             if known is model:

@@ -29,17 +29,18 @@ _KEY = "ddphook"
 
 
 class HookMixin:
-    """Makes the hook of a ``DDPStrategy`` a compiled one, also on CPUs.
+    """Registers the hook of a ``DDPStrategy`` as a compiled one, also on CPUs.
 
-    It comes before the strategy among the bases of a class. ``ddp_comm_hook``,
-    ``ddp_comm_state`` and ``ddp_comm_wrapper`` are as for ``ddphook.torch.register``.
+    List it before the strategy among the bases of a class. ``ddp_comm_hook``,
+    ``ddp_comm_state`` and ``ddp_comm_wrapper`` mean what they mean for
+    ``ddphook.torch.register``.
 
     Parameters
     ----------
     *arguments, **keywords
-        Of the strategy.
+        The strategy's arguments.
     hook_options
-        Of the hook, by their names.
+        The hook's options, by name.
 
     Attributes
     ----------
@@ -65,7 +66,7 @@ class HookMixin:
         )
 
     def teardown(self) -> None:
-        """Closes the hook, and tears down the strategy."""
+        """Closes the hook and tears down the strategy."""
         if self.handle is not None:
             self.handle.close()
             self.handle = None
@@ -77,15 +78,15 @@ class DDPStrategy(HookMixin, Strategy):
 
 
 class HookCallback(Callback):
-    """Registers a hook for a fit, and puts the states of all ranks into checkpoints.
+    """Registers a hook for a fit and saves the states of all ranks in checkpoints.
 
-    With a strategy that registers a hook itself, such as `DDPStrategy`, it only does the
-    latter. A checkpoint grows by what each rank keeps of errors and factors.
+    If the strategy registers a hook itself, as `DDPStrategy` does, the callback only saves
+    the states. A checkpoint grows by the errors and factors of every rank.
 
     Parameters
     ----------
     hook, wrapper, **options
-        As for ``ddphook.torch.register``; none if the strategy has a hook.
+        As for ``ddphook.torch.register``. Give none if the strategy has a hook.
 
     Attributes
     ----------
@@ -102,7 +103,7 @@ class HookCallback(Callback):
         self._loaded: list[dict[str, Any]] | None = None
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
-        """Registers the hook, unless the strategy has, and gives it the loaded states."""
+        """Registers the hook, unless the strategy has one, and loads its states."""
         handle = getattr(trainer.strategy, "handle", None)
         self._owns_handle = handle is None
         if handle is None:
@@ -120,7 +121,7 @@ class HookCallback(Callback):
                     "expected states of the hook in the checkpoint, but it was saved "
                     "without this callback"
                 )
-            # Of a job with fewer ranks there is none of this rank.
+            # A job with fewer ranks has saved no states for this rank.
             rank = min(dist.get_rank(), len(self._loaded) - 1)
             handle.load_state_dict(self._loaded[rank])
             self._loaded = None
@@ -128,7 +129,7 @@ class HookCallback(Callback):
     def on_save_checkpoint(
         self, trainer: Any, pl_module: Any, checkpoint: dict[str, Any]
     ) -> None:
-        """Collects the states of all ranks on rank 0, which writes the checkpoint."""
+        """Gathers the states of all ranks on rank 0, which writes the checkpoint."""
         if self.handle is None:
             return
         states: list[Any] | None = None
@@ -140,11 +141,11 @@ class HookCallback(Callback):
     def on_load_checkpoint(
         self, trainer: Any, pl_module: Any, checkpoint: dict[str, Any]
     ) -> None:
-        """Keeps the states until there is a hook."""
+        """Keeps the states until the hook is registered."""
         self._loaded = checkpoint.get(_KEY, [])
 
     def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
-        """Closes the hook if it is the callback's."""
+        """Closes the hook if the callback registered it."""
         handle, self.handle = self.handle, None
         if handle is not None and self._owns_handle:
             handle.close()

@@ -313,7 +313,10 @@ def _updates(
 
 
 def _check_handler(model: DistributedDataParallel, handler: Any) -> None:
-    """Compares what Accelerate's handler asks of DDP, which has been made already."""
+    """Compares the arguments in Accelerate's handler with those the model was made with."""
+    asked = dict(handler.to_kwargs())
+    if int(asked.get("bucket_cap_mb", 0) * (1 << 20)) == model.bucket_bytes_cap:
+        del asked["bucket_cap_mb"]  # DDP keeps it in whole bytes.
     given = {
         "broadcast_buffers": model.broadcast_buffers,
         "bucket_cap_mb": model.bucket_bytes_cap / (1 << 20),
@@ -321,7 +324,7 @@ def _check_handler(model: DistributedDataParallel, handler: Any) -> None:
         "gradient_as_bucket_view": model.gradient_as_bucket_view,
         "static_graph": model.static_graph,
     }
-    for name, value in handler.to_kwargs().items():
+    for name, value in asked.items():
         if given.get(name, value) != value:
             raise InvalidArgumentError(
                 f"expected a model with {name}={value}, as the handler says, but it was "

@@ -83,8 +83,10 @@ class Device(Protocol):
     def end(self) -> Any:
         """The end of all runs until now, for `wait`."""
 
-    def examine(self, look: Callable[[], torch.Tensor]) -> Callable[[], bool | None]:
-        """Looks at arrays after all runs; the result, when it is asked for, or none yet."""
+    def examine(
+        self, look: Callable[[], torch.Tensor]
+    ) -> Callable[[], torch.Tensor | None]:
+        """Calls `look` after all runs so far; its result on the host, None until it is there."""
 
     def wait(self, end: Any) -> None:
         """Puts what this thread does next on the device behind an end."""
@@ -140,8 +142,10 @@ class Host:
     def end(self) -> None:
         return None
 
-    def examine(self, look: Callable[[], torch.Tensor]) -> Callable[[], bool | None]:
-        found = bool(look())
+    def examine(
+        self, look: Callable[[], torch.Tensor]
+    ) -> Callable[[], torch.Tensor | None]:
+        found = look()
         return lambda: found
 
     def wait(self, end: None) -> None:
@@ -254,11 +258,13 @@ class Cuda:
         event.record(self._stream)
         return event
 
-    def examine(self, look: Callable[[], torch.Tensor]) -> Callable[[], bool | None]:
+    def examine(
+        self, look: Callable[[], torch.Tensor]
+    ) -> Callable[[], torch.Tensor | None]:
         with torch.cuda.stream(self._stream):
-            found = look()
+            found = look().to("cpu", non_blocking=True)
         ended = self.end()
-        return lambda: bool(found) if ended.query() else None
+        return lambda: found if ended.query() else None
 
     def wait(self, end: Any) -> None:
         torch.cuda.current_stream(self.memory).wait_event(end)

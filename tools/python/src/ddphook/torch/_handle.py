@@ -34,20 +34,20 @@ _FORMAT = "ddphook.torch 1"
 
 
 class CommHook:
-    """What DDP has as its communication hook: a function with a name for its log.
+    """The communication hook that DDP calls, with the name that DDP logs.
 
     Parameters
     ----------
     handle
         Reduces the buckets.
     title
-        The name, which DDP shows.
+        The name.
     """
 
     def __init__(self, handle: Handle, title: str) -> None:
         self._handle = handle
         self.__qualname__ = title
-        # DDP looks for functions of its own by this one.
+        # DDP compares this one with the names of its own functions.
         self.__name__ = type(self).__name__
 
     # Without annotations: DDP does not know those that are texts.
@@ -62,15 +62,15 @@ class CommHook:
 
 
 class LostHook:
-    """The place of a hook in a copy of a DDP model, whose reducer has no hook."""
+    """Stands for the hook in a copy of a DDP model, whose reducer has none."""
 
     def __init__(self, title: str) -> None:
         self.__qualname__ = title
 
     def __call__(self, state: Any, bucket: Any) -> NoReturn:
         raise FailedPreconditionError(
-            f"the hook '{self.__qualname__}' is of the model that this one is a copy of; "
-            "call ddphook.torch.register"
+            f"the hook '{self.__qualname__}' belongs to the model that this one was copied "
+            "from; call ddphook.torch.register to give the copy a hook"
         )
 
     def __reduce__(self) -> Any:
@@ -304,9 +304,9 @@ class Handle:
         state
             What ``state_dict()`` returned on this rank. The state of another rank,
             or of another number of ranks, is loaded without error feedback, and
-            the logger ``ddphook`` warns of that. Or a ``PowerSGDState`` or ``PostLocalSGDState`` of PyTorch's, whose
-            counter and generator go over, and whose errors and factors do where
-            DDP has the same buckets again.
+            the logger ``ddphook`` warns of that. Or a ``PowerSGDState`` or
+            ``PostLocalSGDState`` of PyTorch's: its counter and generator are
+            loaded, and so are its errors and factors if DDP has the same buckets.
 
         Raises
         ------
@@ -436,9 +436,9 @@ class Handle:
         return ended.then(value_or_raise)
 
     def _names_of_records(self, layout: _bucket.Layout) -> list[str]:
-        """What ``torch.profiler``, if it runs, calls the reduction of a bucket.
+        """Returns the names of a bucket's reduction in ``torch.profiler``, if it is running.
 
-        By the last name, PyTorch's, its tools know communication.
+        The last one is PyTorch's own, by which its tools recognize communication.
         """
         if not profiler._is_profiler_enabled:
             return []

@@ -108,7 +108,7 @@ class Hook:
     optimizer
         What PyTorch's ``_hook_then_optimizer`` was given, if any.
     title
-        What DDP's logging data call it: for a function, the function's name.
+        The name in DDP's logging data: the function's if the hook is a function.
     """
 
     name: str
@@ -219,7 +219,7 @@ def resolve_for_graph(
     Raises
     ------
     UnsupportedError
-        The hook is no mere reduction, or its state has what a graph cannot take.
+        The hook does more than reduce, or a graph cannot use its state.
     """
     resolved = resolve(hook, wrapper, options)
     if resolved.name == "post_local_sgd":
@@ -240,7 +240,7 @@ def resolve_for_graph(
     state = resolved.state
     if state is not None and (state.iter > 0 or _has_own_seed(state)):
         raise UnsupportedError(
-            "expected a state at its beginning, with the random seed 0; give its "
+            "expected a state that has not been used, with the random seed 0; give its "
             "options by name, or use ddphook.torch.register"
         )
     return resolved
@@ -298,7 +298,7 @@ def _take_topology(given: dict[str, Any]) -> str:
 def _unpack_frameworks(
     hook: Any, wrapper: Any, given: dict[str, Any]
 ) -> tuple[Any, Any, Any]:
-    """Accelerate's and Lightning's names; takes what it uses out of `given`."""
+    """Returns hook, wrapper and state by any framework's names; removes them from `given`."""
     if is_accelerates(hook):
         options = dict(hook.comm_state_option or {})
         given.update(_merge("comm_state_option", options, given))
@@ -315,7 +315,7 @@ def _unpack_frameworks(
     state = _only("state", given.pop("state", None), given.pop("ddp_comm_state", None))
     if given.pop("model_averaging_period", None) is not None:
         raise UnsupportedError(
-            "model_averaging_period is not of the hook; use "
+            "model_averaging_period is not an option of a hook; use "
             "ddphook.torch.PeriodicModelAverager"
         )
     if isinstance(hook, enum.Enum) and not isinstance(hook, DDPCommHookType):
@@ -329,7 +329,7 @@ def is_accelerates(hook: Any) -> bool:
 
 
 def _only(what: str, *values: Any) -> Any:
-    """The one of these values that is given, if any."""
+    """Returns the only value that is not None, if there is one."""
     given = [value for value in values if value is not None]
     if len(given) > 1:
         raise InvalidArgumentError(f"expected one {what}, but got two")
@@ -339,7 +339,7 @@ def _only(what: str, *values: Any) -> Any:
 def _merge(
     whose: str, options: Mapping[str, Any], given: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Both together; an option may not be in both."""
+    """Returns both together; an option may not be in both."""
     twice = sorted(set(options) & set(given))
     if twice:
         raise InvalidArgumentError(f"'{twice[0]}' is given by {whose} as well")
@@ -347,7 +347,7 @@ def _merge(
 
 
 def _title(hook: Any, wrapper: Any) -> str:
-    """What PyTorch calls a hook of its own; empty if it is another's."""
+    """Returns PyTorch's name of its own hooks, or an empty one for other hooks."""
     if isinstance(hook, dist.BuiltinCommHookType):
         return str(hook)
     if callable(hook) and callable(wrapper):
@@ -357,7 +357,7 @@ def _title(hook: Any, wrapper: Any) -> str:
 
 
 def _divide_state(name: str, state: Any) -> tuple[Any, dist.ProcessGroup | None]:
-    """A hook's state without its process group, and that group."""
+    """Returns a hook's state, or None if it is a process group, and the process group."""
     group = getattr(state, "process_group", None)
     if isinstance(state, dist.ProcessGroup) or state is dist.GroupMember.NON_GROUP_MEMBER:
         state, group = None, state
@@ -457,7 +457,7 @@ def _options_of_state(name: str, state: Any) -> dict[str, Any]:
 
 
 def _has_own_seed(state: Any) -> bool:
-    """Whether a state of PyTorch's draws other numbers than those of the seed 0."""
+    """Returns true if PyTorch's state draws other random numbers than with seed 0."""
     if not isinstance(state, PowerSGDState):
         return False
     first: Any = np.random.RandomState(0).get_state()

@@ -1,10 +1,11 @@
 # Part of the ddphook project, under the Apache License v2.0 with LLVM
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Says when PowerSGD's states become non-finite, which they stay, as PyTorch's do.
+"""Warns when PowerSGD's states become non-finite, which they then stay, as PyTorch's do.
 
-After a step in which a gradient overflowed, PowerSGD adds the error of that step to all
-that come. All elements of a matrix are then NaN in what a module returns, so that one of
-each is looked at; of what is not compressed, all are.
+After a gradient overflows, PowerSGD adds that step's error to the gradients of every later
+step. The averages of the step show the overflow: all elements of a compressed matrix are NaN.
+So it is enough to look at one element of each matrix, and at all elements of tensors that are
+not compressed.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from ddphook.torch._device import Device
 
 _log = logging.getLogger("ddphook")
 _POISONED = ("powersgd.error", "powersgd.share_error", "powersgd.q")
-# Elements of a piece that is looked at as a slice, and not as a list of places.
+# Pieces with at least as many elements are summed where they are, shorter ones are gathered.
 _LONG = 4096
 
 _Probe = Callable[[Sequence[torch.Tensor]], torch.Tensor]
@@ -35,7 +36,7 @@ class Watch:
     Parameters
     ----------
     device
-        On which they run.
+        The modules' device.
     """
 
     def __init__(self, device: Device) -> None:
@@ -44,28 +45,30 @@ class Watch:
         self._probes: weakref.WeakKeyDictionary[_runtime.Module, _Probe | None] = (
             weakref.WeakKeyDictionary()
         )
-        self._running: deque[tuple[_runtime.Module, Callable[[], bool | None]]] = deque()
+        self._running: deque[tuple[_runtime.Module, Callable[[], torch.Tensor | None]]] = (
+            deque()
+        )
 
     def after(self, module: _runtime.Module, arrays: Sequence[torch.Tensor]) -> None:
-        """Looks at the arrays of a module's run; on a GPU, when that has ended.
+        """Looks at the arrays after a run of the module; on a GPU, without waiting for it.
 
         Called by the thread of the context.
         """
         if self._has_warned:
             return
         if module not in self._probes:
-            self._probes[module] = _probe_of(module.plan, len(arrays))
+            self._probes[module] = _probe_of(module.plan, arrays)
         probe = self._probes[module]
         if probe is not None:
             look = self._device.examine(lambda: probe(arrays))
             self._running.append((module, look))
         while self._running:
             module, look = self._running[0]
-            is_finite = look()
-            if is_finite is None:
+            sums = look()
+            if sums is None:
                 return
             self._running.popleft()
-            if not is_finite:
+            if not sums.isfinite().all():
                 self._look_at_states(module)
 
     def _look_at_states(self, module: _runtime.Module) -> None:
@@ -75,36 +78,38 @@ class Watch:
                     continue
                 self._has_warned = True
                 _log.warning(
-                    "a gradient of %s was not finite, and from now on neither are its "
-                    "averages: PowerSGD keeps the step's error, as PyTorch's does. With "
-                    "skip_nonfinite=True or numerics='improved' such a step changes no "
-                    "state",
+                    "a gradient of %s was not finite, and from now on its averages are not "
+                    "either: PowerSGD keeps the error of that step, as PyTorch's hook does. "
+                    "With skip_nonfinite=True or numerics='improved' such a step leaves the "
+                    "states unchanged",
                     names if isinstance(names, str) else names[0],
                 )
 
 
-def _probe_of(plan: Mapping[str, Any], count: int) -> _Probe | None:
-    """Whether all is finite in the arrays of a module; none if it cannot stay otherwise."""
+def _probe_of(plan: Mapping[str, Any], arrays: Sequence[torch.Tensor]) -> _Probe | None:
+    """Returns what sums a module's arrays, or None if its states always stay finite.
+
+    A sum is not finite if one of its elements is not.
+    """
     roles = {state["role"] for state in plan["states"]}
     if roles.isdisjoint(_POISONED) or "powersgd.nonfinite" in roles:
         return None
-    # The lists of a bucket's stages have all of it.
+    # The lists of a bucket's stages cover the whole bucket.
     whole = [each for each in plan["matrix_lists"] if each["end"] > each["begin"]]
-    if count != 1 or not whole:
-        return lambda arrays: torch.stack([_is_finite(array) for array in arrays]).all()
+    if len(arrays) != 1 or not whole:
+        return lambda arrays: torch.stack([_sum(array) for array in arrays])
     starts = {matrix[0] for each in whole for matrix in each["matrices"]}
     pieces = {(offset, size) for each in whole for offset, _, size in each["pieces"]}
     short = [range(begin, begin + size) for begin, size in pieces if size < _LONG]
-    index = torch.tensor(sorted(starts.union(*short)), dtype=torch.int64)
+    index = torch.tensor(sorted(starts.union(*short)), device=arrays[0].device)
     long = [slice(begin, begin + size) for begin, size in pieces if size >= _LONG]
 
     def probe(arrays: Sequence[torch.Tensor]) -> torch.Tensor:
         flat = arrays[0].view(-1)
-        parts = [flat[index.to(flat.device)], *(flat[each] for each in long)]
-        return torch.stack([_is_finite(part) for part in parts]).all()
+        return torch.stack([_sum(flat[index]), *(_sum(flat[each]) for each in long)])
 
     return probe
 
 
-def _is_finite(array: torch.Tensor) -> torch.Tensor:
-    return torch.isfinite(array).all()
+def _sum(array: torch.Tensor) -> torch.Tensor:
+    return array.sum(dtype=torch.float64)

@@ -1,9 +1,10 @@
 # Part of the ddphook project, under the Apache License v2.0 with LLVM
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Compiled steps, and whether they reduce what they are to compress.
+"""Compiled steps, and the check that they reduce something.
 
-A step whose graphs start no reduction gets no compression. It looks at what has run, not
-at what was compiled, because graphs also come from Inductor's caches.
+A step whose graphs start no reduction compresses nothing. The check looks at the reductions
+that have run, not at those that were compiled, because graphs also come from Inductor's
+caches.
 """
 
 from __future__ import annotations
@@ -35,21 +36,21 @@ DDP_OUTSIDE = (
 
 
 class Step:
-    """A step: all graphs that are compiled for one object that stands for it.
+    """A step: all graphs that are compiled with the same options object.
 
     Parameters
     ----------
     number
-        Of the step in this process.
+        The step's number in this process.
 
     Attributes
     ----------
     number
-        The one that was given.
+        The number that was given.
     hook
-        With its options, for messages.
+        The hook with its options, for messages.
     left_alone
-        Why reductions of its graphs were not replaced, where that is known.
+        The reasons why reductions of its graphs were not replaced, if known.
     """
 
     def __init__(self, number: int) -> None:
@@ -58,25 +59,25 @@ class Step:
         self.left_alone: list[str] = []
         self._is_settled = False
         self._has_ended = False
-        # What follows is of the call that is running.
+        # State of the call that is running.
         self._is_watched = False
         self._has_ddp = False
         self._trains = False
         self._awaits_backward = False
 
     def watch(self, compiled: Callable[..., Any], ddp: str) -> Callable[..., Any]:
-        """A compiled graph that checks, while it runs, whether the step reduces.
+        """Returns a compiled graph that also checks whether the step reduces.
 
-        It raises `UnsupportedError` where DDP reduces the gradients, and warns where
-        nobody does, by the end of the first step, or where it cannot know of that at the
-        begin of the second one.
+        It raises `UnsupportedError` if DDP reduces the gradients, and warns if nothing
+        does. The warning comes at the end of the first step, or at the start of the second
+        one if the end of the first cannot be seen.
 
         Parameters
         ----------
         compiled
             The graph.
         ddp
-            Of `ddp_in`.
+            The result of `ddp_in`.
         """
 
         def run(*arguments: Any) -> Any:
@@ -98,16 +99,17 @@ class Step:
         return run
 
     def watch_call(self) -> None:
-        """Has the call of a compiled function that is running end in a check."""
+        """Schedules a check for the end of the running call of a compiled function."""
         call = None if self._is_watched else _call_of_compiled()
         if call is not None:
             self._is_watched = True
             call.append(self._end_call)
 
     def _await_backward(self, node: torch.autograd.graph.Node) -> None:
-        """Has the backward pass of the call's first graph, its last one, end in a check.
+        """Schedules a check for the end of the backward pass of the call's first graph.
 
-        Not in compiled autograd, which would compile that.
+        That graph's backward pass is the last one. Compiled autograd would compile the
+        check, so there is none then.
         """
         if self._trains:
             return
@@ -134,7 +136,7 @@ class Step:
         self._has_ended = not ddp
         if ddp and trains and not self._reduces() and not _accumulates():
             raise UnsupportedError(DDP_OUTSIDE)
-        # Of compiled autograd nobody knows whether it is still to come.
+        # With compiled autograd, a backward pass may still follow.
         if not ddp and not waits and not (
             trains and compiled_autograd.compiled_autograd_enabled
         ):
@@ -145,7 +147,7 @@ class Step:
         return any(owner.startswith(prefix) for owner in _ops.owners)
 
     def _check(self) -> None:
-        """Warns if the step has reduced nothing so far, once."""
+        """Warns once if the step has reduced nothing so far."""
         if self._is_settled:
             return
         self._is_settled = True
@@ -164,14 +166,14 @@ class Step:
 
 
 def begin(find: Callable[[Any], Step | None]) -> None:
-    """Begins ``torch.compile`` with the backend, which called it.
+    """Called by ``torch.compile`` when it is given the backend.
 
-    Refuses a DDP model. Watches compiled functions of which TorchDynamo makes no graph.
+    Refuses a DDP model. Also watches compiled functions for which TorchDynamo makes no graph.
 
     Parameters
     ----------
     find
-        The step of a backend of TorchDynamo's, if it is of one.
+        Returns the step of a TorchDynamo backend, or None if the backend is another.
     """
     frame: Any = sys._getframe()
     while frame is not None and frame.f_code is not torch.compile.__code__:
@@ -180,7 +182,7 @@ def begin(find: Callable[[Any], Step | None]) -> None:
     if isinstance(getattr(model, "_orig_mod", model), DistributedDataParallel):
         raise UnsupportedError(DDP_OUTSIDE)
 
-    @torch._dynamo.disable  # It is called with a lock that compiling it would take.
+    @torch._dynamo.disable  # The caller holds a lock that compiling this would take.
     def watch(_: Any) -> None:
         frame: Any = sys._getframe()
         while frame is not None and frame.f_code.co_name != "compile_wrapper":
@@ -190,14 +192,14 @@ def begin(find: Callable[[Any], Step | None]) -> None:
         if step is not None and torch.is_grad_enabled():
             step.watch_call()
 
-    # `torch._dynamo.reset` forgets it.
+    # `torch._dynamo.reset` removes it.
     names = [known.__qualname__ for known in callback_handler.start_callbacks]
     if watch.__qualname__ not in names:
         callback_handler.register_start_callback(watch)
 
 
 def _call_of_compiled() -> list[Callable[[], Any]] | None:
-    """What TorchDynamo does at the end of the outermost call that is running, or None."""
+    """Returns the cleanups of the outermost running call of a compiled function, or None."""
     found, frame = None, sys._getframe().f_back
     while frame is not None:
         if frame.f_code.co_name == "compile_wrapper":
@@ -207,8 +209,8 @@ def _call_of_compiled() -> list[Callable[[], Any]] | None:
 
 
 def _accumulates() -> bool:
-    """Whether a DDP model is in ``no_sync()``."""
-    # Not isinstance(), which asks what a proxy stands for.
+    """Returns true if any DDP model is in ``no_sync()``."""
+    # isinstance() would ask proxies for the object they stand for.
     return any(
         issubclass(type(model), DistributedDataParallel)
         and not model.require_backward_grad_sync
@@ -217,9 +219,10 @@ def _accumulates() -> bool:
 
 
 def ddp_in(model: torch.fx.GraphModule) -> str:
-    """Who reduces the gradients of a DDP model that a graph of TorchDynamo's is of.
+    """Returns what reduces the gradients of a DDP model that is part of a graph.
 
-    ``"reducer"``: DDP; ``"graphs"``: a graph, if ``backward()`` is in one; or nobody.
+    ``"reducer"`` is DDP itself, ``"graphs"`` a graph that has ``backward()`` in it. Empty if
+    no DDP model is part of the graph.
     """
     if torch.is_grad_enabled() and DistributedDataParallel._get_active_ddp_module():
         return "reducer"
@@ -232,12 +235,12 @@ def ddp_in(model: torch.fx.GraphModule) -> str:
     return "graphs" if is_traced else ""
 
 
-# With what stands for each of them: kept, so that no other object is taken for it.
+# With the object that stands for each, which is kept alive so that its id stays unique.
 _steps: list[tuple[Any, Step]] = []
 
 
 def step_of(token: Any) -> Step:
-    """The step that an object stands for."""
+    """Returns the step that an object stands for."""
     for known, step in _steps:
         if known is token:
             return step
@@ -246,5 +249,5 @@ def step_of(token: Any) -> Step:
 
 
 def prefix_of(number: int) -> str:
-    """What the owners of the reductions of a step begin with."""
+    """Returns the prefix of the owners of a step's reductions."""
     return f"step {number} "
