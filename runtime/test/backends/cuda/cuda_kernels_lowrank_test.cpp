@@ -421,9 +421,9 @@ TEST_F(CudaLowRank, canBeCaptured) {
       EXPECT_EQ(list->project(queue, g.data(), e.data(), q.data(), e.data(),
                               p.data(), rest.data()),
                 cudaSuccess);
-      EXPECT_EQ(list->orthogonalize(queue, DDPHOOK_FACTOR_P, p.data(), p.data(),
-                                    0, false),
-                cudaSuccess);
+      EXPECT_EQ(
+          list->orthogonalize(queue, DDPHOOK_FACTOR_P, p.data(), p.data(), 0),
+          cudaSuccess);
       EXPECT_EQ(
           list->matmul(queue, DDPHOOK_MATMUL_Q, e.data(), p.data(), q.data()),
           cudaSuccess);

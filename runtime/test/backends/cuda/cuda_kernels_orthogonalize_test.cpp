@@ -188,7 +188,7 @@ TEST_F(CudaOrthogonalize, isTheHosts) {
           shapes.push_back({rows, std::max<int64_t>(rank, 30), rank});
       const TestList test(type, shapes, 3);
       for (double epsilon : {0.0, 1e-3}) {
-        const Settings settings = {epsilon, false};
+        const Settings settings = {epsilon, 0};
         auto limit = [&](int64_t rows, int64_t rank) {
           return limitOf(type, rows, rank);
         };
@@ -231,7 +231,7 @@ TEST_F(CudaOrthogonalize, roundsLikeSixteenBits) {
       const TestList test(type, {{rows, 1, 1}}, 0);
       HostArray in = smallIntegers(type, rows);
       for (double epsilon : {0.0, 0.01}) {
-        const Settings settings = {epsilon, false};
+        const Settings settings = {epsilon, 0};
         expectSame(onDevice(test, true, in, settings),
                    onHost(test, true, in, settings));
       }
@@ -490,7 +490,7 @@ TEST_F(CudaOrthogonalize, tallGramSchmidt) {
       for (double epsilon : {0.0, 1e-3, 100.0}) {
         SCOPED_TRACE(std::to_string(rows) + " x " + std::to_string(rank));
         expectNearModel({{rows, 1, rank}}, true, in, more < 0 ? 1e-6 : kRounded,
-                        {epsilon, false});
+                        {epsilon, 0});
       }
     }
 }
@@ -579,9 +579,9 @@ TEST_F(CudaOrthogonalize, tallFactorsAgainAndAgain) {
           in.setBits(matrix.p_offset + i * matrix.rank + 1, 0);
       }
     DeviceArray x(in);
-    EXPECT_EQ(list->orthogonalize(stream, DDPHOOK_FACTOR_P, x.data(), x.data(),
-                                  0, false),
-              cudaSuccess);
+    EXPECT_EQ(
+        list->orthogonalize(stream, DDPHOOK_FACTOR_P, x.data(), x.data(), 0),
+        cudaSuccess);
     const HostArray got = x.read(), alone = onDevice(test, true, in, {});
     for (const ddphook_matrix_t &m : test.matrices)
       for (int64_t i = 0; i < m.rows * m.rank; ++i)
