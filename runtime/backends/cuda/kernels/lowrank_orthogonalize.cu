@@ -94,7 +94,7 @@ struct Columns {
 
   T *columns;
   /// `count` numbers, written by the first thread: factors of reflectors, or
-  /// the norms below which columns depend on those before them.
+  /// the norms up to which columns are replaced.
   T *scalars;
   int64_t stride;
   int64_t rows;
@@ -222,30 +222,33 @@ __device__ ComputeOf<Element> dependentPart() {
 template <class Element>
 __device__ void Columns<Element>::gramSchmidt(double epsilon,
                                               int32_t replaced) {
-  const bool areIndependent = (replaced & DDPHOOK_INDEPENDENT_COLUMNS) != 0;
-  if (areIndependent) {
-    const T part = dependentPart<Element>();
+  const T more = static_cast<T>(epsilon);
 #pragma unroll 1
-    for (int64_t k = 0; k < count; ++k) {
-      const T least = part * roundTo<Element>(norm(column(k)));
-      if (threadIdx.x == 0)
-        scalars[k] = least;
+  for (int64_t k = 0; k < count; ++k) {
+    // The column is replaced if its norm is at most this. The divisor is 0 if
+    // both the norm and epsilon are.
+    T least = -1;
+    if ((replaced & DDPHOOK_UNIT_COLUMNS) && roundTo<Element>(more) == 0)
+      least = 0;
+    if (replaced & DDPHOOK_INDEPENDENT_COLUMNS) {
+      const T most =
+          dependentPart<Element>() * roundTo<Element>(norm(column(k)));
+      least = std::isfinite(most) ? most : -1;
     }
+    if (threadIdx.x == 0)
+      scalars[k] = least;
   }
 #pragma unroll 1
   for (int64_t k = 0; k < count; ++k) {
     T *current = column(k);
     // The barriers of this sum also make `scalars` visible.
-    const T length = roundTo<Element>(norm(current));
-    T divisor = length;
-    if (epsilon != 0)
-      divisor = roundTo<Element>(length + static_cast<T>(epsilon));
-    if ((areIndependent && length <= scalars[k] && std::isfinite(scalars[k])) ||
-        ((replaced & DDPHOOK_UNIT_COLUMNS) != 0 && divisor == 0)) {
+    T length = roundTo<Element>(norm(current));
+    if (length <= scalars[k]) {
       makeUnitColumn(k);
     } else {
+      length = roundTo<Element>(length + more);
       forMine(0, [&](int64_t i) {
-        current[i] = roundTo<Element>(current[i] / divisor);
+        current[i] = roundTo<Element>(current[i] / length);
       });
     }
     subtractProjections(k);
