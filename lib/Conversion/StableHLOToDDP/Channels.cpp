@@ -4,7 +4,7 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // See Channels.h. A ddp.all_reduce has no channel: all ranks run the same
-// program, and their n-th reductions over a group meet.
+// program, and their n-th reductions over a group match.
 //
 //===----------------------------------------------------------------------===//
 
@@ -20,8 +20,7 @@ using namespace mlir::ddp;
 
 static constexpr StringRef kName = "channel_handle";
 
-/// What JAX writes, its COLLECTIVE_CHANNEL_ID: XLA numbers channels itself
-/// then.
+/// JAX's COLLECTIVE_CHANNEL_ID. XLA then numbers the channels itself.
 static constexpr int64_t kCommonHandle = 1;
 
 std::optional<Channel> Channel::parse(Attribute attribute) {
@@ -60,7 +59,7 @@ std::string mlir::ddp::judgeChannel(Operation *collective) {
   return "";
 }
 
-/// Whether what meets on one channel may be both of them.
+/// Returns true if both operations may use one channel.
 static bool isLike(Operation *first, Operation *second) {
   constexpr StringRef groups = "replica_groups";
   return first->getName() == second->getName() &&
@@ -68,8 +67,7 @@ static bool isLike(Operation *first, Operation *second) {
 }
 
 LogicalResult mlir::ddp::checkSharedChannels(ModuleOp module) {
-  // Any number may stand in a program, also those that a DenseMap keeps for
-  // itself.
+  // Not a DenseMap: a program may use any number, including its reserved keys.
   std::map<int64_t, SmallVector<Operation *>> users;
   module.walk([&](Operation *op) {
     if (!isCollective(op))
@@ -98,7 +96,7 @@ LogicalResult mlir::ddp::checkSharedChannels(ModuleOp module) {
     if (ops.size() == 1)
       continue;
     Location place = first->getLoc();
-    // JAX's say by which calls a line was reached, and fill a page.
+    // JAX's locations include the call stack, which fills a page.
     if (auto line = place->findInstanceOf<FileLineColLoc>())
       place = line;
     std::string text;

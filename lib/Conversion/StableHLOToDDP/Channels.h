@@ -3,7 +3,7 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// What a program says of the channels over which its collectives meet.
+// Reads the channels over which a program's collectives communicate.
 //
 //===----------------------------------------------------------------------===//
 
@@ -16,24 +16,24 @@
 
 namespace mlir::ddp {
 
-/// An attribute `channel_handle` of StableHLO.
+/// StableHLO's attribute `channel_handle`.
 struct Channel {
-  /// No channel if it is not positive.
+  /// Not positive if there is no channel.
   int64_t handle;
   /// 1 for a channel between devices, 2 and 3 for one to and from the host, 0
-  /// where nobody has said it.
+  /// if unspecified.
   int64_t type;
 
   static std::optional<Channel> parse(Attribute attribute);
 };
 
-/// Why `collective` does not meet others on a channel between devices; empty if
-/// it does, or has no channel.
+/// Returns why `collective` does not communicate over a channel between
+/// devices, or an empty text if it does or has no channel.
 std::string judgeChannel(Operation *collective);
 
-/// Refuses two unlike collectives of `module` that are to meet on one channel,
-/// and remarks where like ones are. JAX gives all collectives the same channel,
-/// which is no channel of any of them.
+/// Rejects collectives of different kinds on one channel of `module`, and emits
+/// a remark for equal ones. JAX gives all collectives the same channel, which
+/// therefore means nothing.
 LogicalResult checkSharedChannels(ModuleOp module);
 
 } // namespace mlir::ddp

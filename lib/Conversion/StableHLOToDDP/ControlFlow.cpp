@@ -3,9 +3,9 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// ddp-convert-stablehlo-control-flow: StableHLO's loops and branches become
-// those of the scf dialect, and barriers go. StableHLO's own lowering to linalg
-// leaves them.
+// ddp-convert-stablehlo-control-flow: converts StableHLO's loops and branches
+// to scf and removes barriers. StableHLO's own lowering to linalg does not
+// handle them.
 //
 //===----------------------------------------------------------------------===//
 
@@ -30,7 +30,7 @@ using namespace mlir::ddp;
 
 static constexpr StringLiteral kReturn = "stablehlo.return";
 
-/// Whether `region` is one block with these arguments and results.
+/// Returns true if `region` is one block with these arguments and results.
 static bool hasTypes(Region &region, TypeRange arguments, TypeRange results) {
   if (!region.hasOneBlock() || region.getArgumentTypes() != arguments)
     return false;
@@ -42,12 +42,12 @@ static RankedTensorType getScalarType(Operation *op, unsigned width) {
   return RankedTensorType::get({}, IntegerType::get(op->getContext(), width));
 }
 
-/// The number in a tensor without dimensions.
+/// Extracts the number from a tensor without dimensions.
 static Value extract(ImplicitLocOpBuilder &builder, Value scalar) {
   return tensor::ExtractOp::create(builder, scalar, ValueRange());
 }
 
-/// Moves a block of StableHLO into `region`, with another terminator.
+/// Moves a StableHLO block into `region` and replaces its terminator.
 template <typename TerminatorT>
 static void moveBlock(Region &from, Region &to) {
   to.takeBody(from);
@@ -79,7 +79,7 @@ static LogicalResult convertWhile(Operation *op) {
   return success();
 }
 
-/// One of two branches.
+/// Replaces `op` by an scf.if.
 static void convertBranches(Operation *op, Value condition, Region &thenRegion,
                             Region &elseRegion) {
   ImplicitLocOpBuilder builder(op->getLoc(), op);
@@ -115,7 +115,7 @@ static LogicalResult convertIf(Operation *op) {
   return success();
 }
 
-/// An index of no branch is the last one's.
+/// Converts a case; an index out of range selects the last branch.
 static LogicalResult convertCase(Operation *op) {
   if (failed(checkBranches(op, 32)))
     return failure();
@@ -141,7 +141,7 @@ static LogicalResult convertCase(Operation *op) {
   return success();
 }
 
-/// What a barrier keeps in order has one in the passes that follow.
+/// Removes a barrier: the following passes preserve the order themselves.
 static LogicalResult removeBarrier(Operation *op) {
   SmallVector<Value> values(op->getOperands());
   if (op->getNumRegions() != 0 || op->getOperandTypes() != op->getResultTypes())
@@ -151,7 +151,7 @@ static LogicalResult removeBarrier(Operation *op) {
 
 using Conversion = LogicalResult (*)(Operation *);
 
-/// What becomes of `op`; null if it stays.
+/// Returns the conversion for `op`, or null if it stays.
 static Conversion getConversion(Operation *op) {
   return llvm::StringSwitch<Conversion>(op->getName().getStringRef())
       .Case("stablehlo.case", convertCase)

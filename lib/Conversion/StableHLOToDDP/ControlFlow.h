@@ -3,7 +3,7 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Turns them into those of the scf dialect.
+// Converts them to the scf dialect.
 //
 //===----------------------------------------------------------------------===//
 

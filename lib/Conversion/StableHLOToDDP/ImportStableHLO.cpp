@@ -3,8 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// ddp-import-stablehlo: the sums that JAX writes become ddp.all_reduce, in the
-// program that one rank runs.
+// ddp-import-stablehlo: converts the sums in JAX programs to ddp.all_reduce, in
+// the program that one rank runs.
 //
 //===----------------------------------------------------------------------===//
 
@@ -37,7 +37,7 @@ namespace {
 struct Sum {
   Operation *op;
   ArrayAttr groups;
-  /// Those of its results that are no gradients, whatever the options say.
+  /// The results that are not gradients, whatever the options say.
   llvm::SmallBitVector statistics;
 };
 
@@ -66,7 +66,7 @@ private:
   ReplicaGroups groups;
   std::vector<Sum> sums;
   std::vector<Exchange> exchanges;
-  /// The places in `sums` of their operations.
+  /// Indices in `sums` of their operations.
   DenseMap<Operation *, size_t> numbers;
   std::vector<AllReduceOp> imported;
 };
@@ -87,10 +87,10 @@ LogicalResult StableHLOImporter::checkOptions() const {
 }
 
 //===----------------------------------------------------------------------===//
-// What is imported
+// Finding collectives
 //===----------------------------------------------------------------------===//
 
-/// Those of `op` itself, and those that others have put there.
+/// Returns the inherent and discardable attributes of `op`.
 static SmallVector<NamedAttribute> getAttributes(Operation *op) {
   SmallVector<NamedAttribute> attributes(op->getDiscardableAttrs());
   if (auto own =
@@ -103,7 +103,7 @@ static bool isOfDialect(NamedAttribute attribute) {
   return attribute.getName().strref().contains('.');
 }
 
-/// Why `op` is no sum of tensors that ddp has; empty if it is one.
+/// Returns why `op` is not a sum that ddp has, or an empty text if it is.
 static std::string judge(Operation *op) {
   std::string text;
   llvm::raw_string_ostream stream(text);
@@ -138,7 +138,7 @@ static std::string judge(Operation *op) {
       stream << "another computation on '" << number << "'";
     return text;
   }
-  // In other operations' regions it might be run for each element, or never.
+  // Regions of other operations might run once per element, or never.
   Operation *parent = op->getParentOp();
   while (parent &&
          (isNamed(parent, "stablehlo.while") ||
@@ -150,7 +150,7 @@ static std::string judge(Operation *op) {
   return text;
 }
 
-/// What would have to be otherwise for `op` not to be there.
+/// Returns the message for the unsupported `op`.
 static StringRef getRemedy(Operation *op) {
   if (op->getName().getDialectNamespace() == "mhlo")
     return "expected StableHLO in place of MHLO";
@@ -166,7 +166,7 @@ static StringRef getRemedy(Operation *op) {
          "broadcasts only";
 }
 
-/// Reports `op`, or leaves it to somebody else.
+/// Reports `op` as an error or, with keep-others, leaves it with a remark.
 LogicalResult StableHLOImporter::refuse(Operation *op,
                                         const Twine &reason) const {
   if (!options.keepOthers)
@@ -212,9 +212,9 @@ LogicalResult StableHLOImporter::findSums() {
   return success(ok);
 }
 
-/// Whether what is computed from `sum` is added up over the same ranks again,
-/// scalars aside. Then it is a part of a loss, such as statistics of a batch,
-/// of which JAX takes the gradient by another sum.
+/// Returns true if the same ranks also add up non-scalar values computed from
+/// `sum`. It is then part of a loss, such as batch statistics, whose gradient
+/// JAX computes with another sum.
 bool StableHLOImporter::isWithinLoss(const Sum &sum) const {
   SetVector<Operation *> users(sum.op->user_begin(), sum.op->user_end());
   for (unsigned i = 0; i < users.size(); ++i) {
@@ -227,18 +227,18 @@ bool StableHLOImporter::isWithinLoss(const Sum &sum) const {
         }))
       return true;
     users.insert_range(user->getUsers());
-    // What a region yields is its operation's.
+    // A region yields the results of its operation.
     if (user->getNumResults() == 0 && !isa<func::ReturnOp>(user))
       users.insert_range(user->getParentOp()->getUsers());
   }
   return false;
 }
 
-/// Refuses to add up what all ranks of a group have alike, because it is such a
-/// sum already.
+/// Rejects a sum of values that are equal on all ranks of its group because
+/// they already are such a sum.
 LogicalResult StableHLOImporter::checkRepeated(const Sum &sum) const {
   for (Value value : sum.op->getOperands()) {
-    // Malformed programs have values that depend on themselves.
+    // Values in malformed programs may depend on themselves.
     llvm::DenseSet<Value> seen;
     while (value && seen.insert(value).second) {
       auto result = dyn_cast<OpResult>(value);
@@ -270,7 +270,7 @@ LogicalResult StableHLOImporter::checkRepeated(const Sum &sum) const {
 // From StableHLO to ddp
 //===----------------------------------------------------------------------===//
 
-/// Whether hooks may compress what is reduced.
+/// Returns true if hooks may compress the reduction of `value`.
 bool StableHLOImporter::isGradient(Value value, ArrayAttr lists) const {
   if (cast<RankedTensorType>(value.getType()).getRank() == 0)
     return false;
@@ -296,7 +296,7 @@ void StableHLOImporter::import(const Sum &sum) {
     members.back()->setDiscardableAttrs(kept);
     result.replaceAllUsesWith(members.back().getResult());
   }
-  // Only then are its operands' uses what they will be.
+  // Folding a mean looks at all uses, so erase the sum's first.
   sum.op->erase();
   for (auto [i, member] : llvm::enumerate(members)) {
     bool isExact =
@@ -329,7 +329,7 @@ void StableHLOImporter::import(const Exchange &exchange) {
 
 LogicalResult StableHLOImporter::run() {
   bool ok = succeeded(checkOptions());
-  // Inlining makes several collectives of one.
+  // Check before inlining, which duplicates collectives.
   ok &= succeeded(checkSharedChannels(module));
   if (failed(localize(module, meshes)))
     return failure();

@@ -5,10 +5,10 @@
 //
 // See Localize.h.
 //
-// What stands outside of a manual computation is about whole tensors. Each rank
-// can compute it all, if it has all of the operands; what it has only a part of
-// may come out of one manual computation and go into another, or be an argument
-// or a result of the function.
+// Operations outside a manual computation work on whole tensors. Each rank can
+// compute them in full if it has all of their operands. A split tensor may only
+// be a result of a manual computation or an argument of the function, and may
+// only be an operand of a manual computation or a result of the function.
 //
 //===----------------------------------------------------------------------===//
 
@@ -33,16 +33,15 @@ static constexpr StringLiteral kConstraint = "sdy.sharding_constraint";
 //===----------------------------------------------------------------------===//
 
 namespace {
-/// Replaces calls of functions with manual computations by what they call: one
-/// manual computation may get parts of different tensors from different calls.
+/// Inlines calls of functions with manual computations, because different calls
+/// may pass shards of different tensors to one manual computation.
 class Inliner {
 public:
   explicit Inliner(ModuleOp module) : module(module) {}
   LogicalResult run();
 
 private:
-  /// Inlines into `function`. Gives whether there is a manual computation in
-  /// it.
+  /// Inlines into `function`. Returns true if it contains a manual computation.
   FailureOr<bool> visit(func::FuncOp function);
   LogicalResult inlineCall(func::CallOp call, func::FuncOp callee);
 
@@ -63,11 +62,11 @@ LogicalResult Inliner::inlineCall(func::CallOp call, func::FuncOp callee) {
     return call.emitOpError()
            << "expected a function of one block, since it has a '"
            << kManualComputation << "'";
-  // Nobody verifies calls in operations of dialects that are not registered.
+  // Unregistered dialects' operations may contain calls that were not verified.
   if (call.getCalleeType() != callee.getFunctionType())
     return call.emitOpError() << "expected the types of its callee, but got "
                               << call.getCalleeType();
-  // Functions that call each other twice double with each.
+  // A chain of functions, each calling the next twice, grows exponentially.
   constexpr int64_t maxCloned = 1 << 18;
   callee.walk([&](Operation *) { ++numCloned; });
   if (numCloned > maxCloned)
@@ -136,7 +135,7 @@ LogicalResult Inliner::run() {
 //===----------------------------------------------------------------------===//
 
 namespace {
-/// The manual computations of one function.
+/// Converts the manual computations of one function.
 class Localizer {
 public:
   Localizer(func::FuncOp function, const Meshes &meshes)
@@ -161,16 +160,16 @@ private:
   mutable func::FuncOp function;
   const Meshes &meshes;
   SmallVector<Operation *> computations;
-  /// Constraints whose results nobody uses.
+  /// Constraints that were bypassed and have no uses.
   SetVector<Operation *> constraints;
-  /// Values of which a rank has a part, and the part's type.
+  /// Values that are split, with the type and the sharding of a rank's shard.
   llvm::MapVector<Value, std::pair<Type, Sharding>> parts;
-  /// Values that all ranks have alike.
+  /// Values that are equal on all ranks.
   llvm::DenseSet<Value> whole;
 };
 } // namespace
 
-/// Whether `part` is what one rank has of `whole`.
+/// Succeeds if `part` is one rank's shard of `whole`.
 LogicalResult Localizer::checkPart(Operation *op, const Twine &what, Type whole,
                                    Type part, const Sharding &sharding) const {
   auto from = dyn_cast<RankedTensorType>(whole);
@@ -191,7 +190,7 @@ LogicalResult Localizer::checkPart(Operation *op, const Twine &what, Type whole,
                            << part << " of " << whole;
 }
 
-/// Notes that a rank has only a part of `value`, if that is so.
+/// Records whether `value` is split or whole.
 LogicalResult Localizer::notePart(Operation *op, Value value, Type part,
                                   const Sharding &sharding) {
   if (value.getType() == part) {
@@ -206,8 +205,8 @@ LogicalResult Localizer::notePart(Operation *op, Value value, Type part,
          << part << " and " << it->second.first << " of one";
 }
 
-/// Checks what the dialect's own verifier would, and notes which values are
-/// split.
+/// Repeats the checks of the dialect's own verifier, and records which values
+/// are split.
 LogicalResult Localizer::check(Operation *op) {
   if (op->getNumRegions() != 1 || !op->getRegion(0).hasOneBlock())
     return op->emitOpError() << "expected a region of one block";
@@ -246,8 +245,8 @@ LogicalResult Localizer::check(Operation *op) {
   return success();
 }
 
-/// Lets the users of a constraint have its operand, which has the same
-/// elements. How that is split is checked once it is known.
+/// Replaces the result of each constraint by its operand, which has the same
+/// elements. Its sharding is checked later, once it is known.
 void Localizer::bypassConstraints() {
   function.walk([&](Operation *op) {
     if (!isNamed(op, kConstraint) || op->getNumOperands() != 1 ||
@@ -259,7 +258,7 @@ void Localizer::bypassConstraints() {
   });
 }
 
-/// Whether a value of which a rank has a part goes where a part is wanted.
+/// Checks that all users of a split value expect a shard.
 LogicalResult Localizer::checkUses(Value value) const {
   Operation *owner = value.getDefiningOp();
   bool isArgument = llvm::is_contained(function.getArguments(), value);
@@ -285,7 +284,7 @@ LogicalResult Localizer::checkUses(Value value) const {
              << kManualComputation << "'";
     }
   }
-  // Other computations may want all of it.
+  // Other computations may expect the whole value.
   for (OpOperand &use : value.getUses())
     if (isNamed(use.getOwner(), kManualComputation) &&
         use.getOwner()
@@ -298,9 +297,8 @@ LogicalResult Localizer::checkUses(Value value) const {
   return success();
 }
 
-/// Whether what the function says of a split argument or result is what the
-/// manual computations do with it. JAX would move elements between devices
-/// otherwise.
+/// Checks that the function's sharding of an argument or result matches that of
+/// its manual computations. Otherwise JAX would move elements between devices.
 LogicalResult Localizer::checkSignature(const Twine &what, Value value,
                                         Attribute attribute) const {
   auto it = parts.find(value);
@@ -321,7 +319,7 @@ LogicalResult Localizer::unwrap(Operation *op) const {
   for (auto [argument, operand] :
        llvm::zip_equal(body.getArguments(), op->getOperands()))
     argument.replaceAllUsesWith(operand);
-  // What is yielded may be an argument.
+  // An argument may be yielded directly.
   for (auto [i, value] : llvm::enumerate(yielded))
     if (auto argument = dyn_cast<BlockArgument>(value);
         argument && argument.getOwner() == &body)
@@ -380,11 +378,11 @@ LogicalResult Localizer::run() {
   function.setType(FunctionType::get(function.getContext(),
                                      body.getArgumentTypes(),
                                      body.back().getOperandTypes()));
-  // One by one, each would make a new list of all.
+  // Setting them one by one would rebuild the list each time.
   SmallVector<DictionaryAttr> attributes;
   for (auto [i, argument] : llvm::enumerate(body.getArguments())) {
     NamedAttrList list(function.getArgAttrDict(i));
-    // What is whole in the mesh is the same everywhere.
+    // A value that is whole in the mesh is equal on all ranks.
     if (whole.contains(argument))
       list.set(DDPDialect::kReplicatedAttrName,
                UnitAttr::get(function.getContext()));
@@ -405,10 +403,10 @@ LogicalResult Localizer::run() {
 }
 
 //===----------------------------------------------------------------------===//
-// What is left
+// Other shardings
 //===----------------------------------------------------------------------===//
 
-/// Whether an attribute says that a tensor is whole on each rank.
+/// Returns true if the attribute declares a tensor whole on each rank.
 static bool saysReplicated(Attribute attribute, const Meshes &meshes) {
   if (std::optional<Sharding> sharding = readSharding(attribute, meshes))
     return sharding->isReplicated();
@@ -418,8 +416,8 @@ static bool saysReplicated(Attribute attribute, const Meshes &meshes) {
          });
 }
 
-/// Whether these are a function's or an operation's attributes in which GSPMD,
-/// or Shardy on its way through other formats, say how tensors are split.
+/// Returns true if a function's or an operation's attributes contain shardings
+/// of GSPMD, or of Shardy as encoded for other formats.
 static bool saysSplit(DictionaryAttr attributes) {
   if (!attributes)
     return false;
@@ -432,7 +430,7 @@ static bool saysSplit(DictionaryAttr attributes) {
          });
 }
 
-/// Whether `op` is a call by which a whole tensor becomes one rank's, or back.
+/// Returns true if `op` converts between a whole tensor and a rank's shard.
 static bool isShardingCall(Operation *op) {
   auto target = dyn_cast_or_null<StringAttr>(op->getAttr("call_target_name"));
   if (!target || !isNamed(op, "stablehlo.custom_call"))
@@ -443,14 +441,14 @@ static bool isShardingCall(Operation *op) {
              target.getValue());
 }
 
-/// Refuses a program in which `what` says that tensors are split.
+/// Reports that `what` declares tensors split.
 static LogicalResult refuseSplit(Operation *op, const Twine &what) {
   return op->emitOpError()
          << "expected a program of one rank's tensors, but got " << what
          << "; run Shardy's passes up to 'sdy-convert-global-to-local' before";
 }
 
-/// Removes a sharding by which nothing is split.
+/// Removes a sharding that splits nothing.
 template <typename RemoveT>
 static LogicalResult dropSharding(Operation *op, Attribute attribute,
                                   const Meshes &meshes, RemoveT remove) {
@@ -472,7 +470,7 @@ static SmallVector<StringAttr> findNamesOfShardy(ArrayRef<NamedAttribute> all) {
   return names;
 }
 
-/// Returns the attributes of an argument or a result without those of Shardy.
+/// Returns the attributes of an argument or a result without Shardy's.
 static FailureOr<DictionaryAttr> dropSharding(func::FuncOp function,
                                               StringRef what,
                                               DictionaryAttr attributes,

@@ -3,8 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// JAX writes the program of all devices, with the part that one device runs
-// inside of sdy.manual_computation. We compile the program that each rank runs.
+// JAX writes one program for all devices; the part of one device is inside
+// sdy.manual_computation. We compile the program that each rank runs.
 //
 //===----------------------------------------------------------------------===//
 
@@ -15,10 +15,10 @@
 
 namespace mlir::ddp {
 
-/// Makes of each sdy.manual_computation the operations in it, and of each
-/// function around one a function of one rank's tensors, and removes what else
-/// Shardy's dialect says. Reports a program that says that tensors are split,
-/// but not how to compute with their parts.
+/// Inlines each sdy.manual_computation, gives the functions around them the
+/// types of one rank's tensors, and removes other uses of Shardy's dialect.
+/// Reports programs that split tensors without saying how to compute on the
+/// shards.
 LogicalResult localize(ModuleOp module, const Meshes &meshes);
 
 } // namespace mlir::ddp

@@ -3,11 +3,11 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// See Means.h. A mean of ddp divides before it adds. So a division before the
-// sum gives the same bits; one behind it does where the size is a power of two
-// and no quotient is too small for the type, and otherwise rounds at another
-// place: as often in the same type, but not behind a conversion to a wider one,
-// where a program asks for a better quotient.
+// See Means.h. A mean in ddp divides before it adds, so folding a division
+// before the sum gives the same bits. Folding one after it does if the size is
+// a power of two and no quotient underflows; otherwise it rounds differently,
+// but as often. We fold none after a conversion to a wider type: it asks for a
+// better quotient.
 //
 //===----------------------------------------------------------------------===//
 
@@ -19,15 +19,15 @@
 using namespace mlir;
 using namespace mlir::ddp;
 
-/// What `op` does if it divides by a constant, or multiplies by one; by that of
-/// `size` where it has the choice.
+/// Returns the scaling that `op` does if it divides or multiplies by a
+/// constant, preferring one by `size` if both operands are constants.
 static std::optional<Scaling> getScaling(Operation *op, int64_t size) {
   bool isProduct = isNamed(op, "stablehlo.multiply");
   if ((!isProduct && !isNamed(op, "stablehlo.divide")) ||
       op->getNumOperands() != 2 || op->getNumResults() != 1)
     return std::nullopt;
   std::optional<Scaling> found;
-  // A number that is divided makes another quotient.
+  // A dividend is not a scaling, but a factor may be either operand.
   for (unsigned place : {1, 0}) {
     Value scaled = op->getOperand(1 - place);
     std::optional<APFloat> number = getSplat(op->getOperand(place));
@@ -44,7 +44,7 @@ static std::optional<Scaling> getScaling(Operation *op, int64_t size) {
   return found;
 }
 
-/// Whether each number of the operand's type is one of the result's.
+/// Returns true if the result's type represents all numbers of the operand's.
 static bool isExactConversion(Operation *op) {
   if (!isFloatConversion(op))
     return false;
@@ -56,12 +56,12 @@ static bool isExactConversion(Operation *op) {
                                     getSemantics(op->getResult(0)));
 }
 
-/// Collects the quotients and products by constants that all uses of `value`
-/// lead to. Returns false if one leads elsewhere.
+/// Collects the divisions and multiplications by constants that the uses of
+/// `value` lead to. Returns false if a use leads elsewhere.
 static bool findScalings(Value value, int64_t size,
                          llvm::MapVector<Operation *, Scaling> &scalings,
                          unsigned depth = 0) {
-  // More than JAX puts between a sum and its division.
+  // JAX puts fewer operations between a sum and its division.
   constexpr unsigned maxDepth = 8;
   if (depth == maxDepth)
     return false;
@@ -83,7 +83,7 @@ static bool findScalings(Value value, int64_t size,
 
 static bool foldAfter(AllReduceOp reduction, int64_t size,
                       std::optional<Scaling> &other) {
-  // Gradients are often near the least numbers of an f16, and would be lost.
+  // Gradients in f16 are often close to underflow: do not divide first.
   if (getElementTypeOrSelf(reduction.getInput()).isF16())
     return false;
   llvm::MapVector<Operation *, Scaling> scalings;
@@ -118,8 +118,8 @@ static bool foldBefore(AllReduceOp reduction, int64_t size,
       eraseIfUnused(value);
       return true;
     }
-    // A value that was small enough for a narrower type once it was divided may
-    // not be so before.
+    // A value that fits into a narrower type after the division may overflow
+    // before it.
     if (!value.hasOneUse() || (!isRearrangement(op) && !isExactConversion(op)))
       return false;
     use = &op->getOpOperand(0);

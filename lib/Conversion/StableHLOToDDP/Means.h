@@ -3,7 +3,7 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// JAX has no all-reduce that gives a mean: it divides, before or after a sum.
+// JAX has no all-reduce that computes a mean: it divides before or after a sum.
 //
 //===----------------------------------------------------------------------===//
 
@@ -14,9 +14,9 @@
 
 namespace mlir::ddp {
 
-/// Makes a mean of `reduction`, a sum over groups of `size` ranks, if all uses
-/// of its result or its operand are divided by exactly that number, and removes
-/// the division. Returns whether it did; a remark names another number.
+/// Turns `reduction`, a sum over groups of `size` ranks, into a mean and
+/// removes the division if its operand or all uses of its result are divided by
+/// exactly `size`. Returns true if it did; a remark reports other divisors.
 bool foldStableHLOMean(AllReduceOp reduction, int64_t size);
 
 } // namespace mlir::ddp

@@ -28,7 +28,7 @@ ReplicaGroups::ReplicaGroups(ModuleOp module, const Meshes &meshes)
       numPartitions(getCount(module, "mhlo.num_partitions")),
       numReplicas(getCount(module, "mhlo.num_replicas")) {}
 
-/// What a message says of an attribute, which may be as long as a job is large.
+/// Formats an attribute, truncated because its length grows with the job.
 static std::string describe(Attribute attribute) {
   constexpr size_t maxLength = 120;
   if (!attribute)
@@ -39,7 +39,7 @@ static std::string describe(Attribute attribute) {
   return ", but got " + text;
 }
 
-/// One row a group.
+/// Reads a table with one group per row.
 std::string ReplicaGroups::readDense(DenseIntElementsAttr elements,
                                      RankLists &lists) const {
   ShapedType type = elements.getType();
@@ -93,13 +93,13 @@ std::string ReplicaGroups::read(Operation *collective, ArrayAttr &attribute,
 
   std::optional<int64_t> numRanks;
   if (numPartitions || numReplicas) {
-    // Counts of any size stand in a hand-written module.
+    // A hand-written module may contain counts of any size.
     numRanks = countRanks({numPartitions.value_or(1), numReplicas.value_or(1)});
     if (!numRanks || *numRanks <= 0)
       return "expected the module to have from 1 to " +
              std::to_string(kMaxRanks) + " ranks";
   }
-  // No groups are one of all replicas.
+  // An empty list means one group of all replicas.
   if (lists.empty() && !global && numRanks)
     lists.emplace_back(llvm::to_vector(llvm::seq<int64_t>(0, *numRanks)));
   if (asListed)
@@ -169,12 +169,12 @@ ProcessGroupOp ReplicaGroups::get(ArrayAttr lists, Location loc) {
   OpBuilder builder = OpBuilder::atBlockBegin(module.getBody());
   if (lastGroup)
     builder.setInsertionPointAfter(lastGroup);
-  // One list is the whole job.
+  // A single list is the whole job.
   group = ProcessGroupOp::create(
       builder, loc, name, builder.getI64IntegerAttr(getSize(lists)),
       lists.size() > 1 ? lists : ArrayAttr(), /*placement=*/{}, /*parent=*/{},
       /*topology=*/{});
-  // Changes the name if the program has it already.
+  // Renames the group if the program has the symbol already.
   symbols.insert(group);
   lastGroup = group;
   return group;

@@ -3,7 +3,7 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// What a collective of StableHLO says of the devices that take part in it.
+// Reads which devices take part in a StableHLO collective.
 //
 //===----------------------------------------------------------------------===//
 
@@ -16,8 +16,8 @@
 
 namespace mlir::ddp {
 
-/// The groups of one module. A group's ranks are lists in ascending order, so
-/// that the same groups are the same attribute.
+/// The groups of one module. The ranks of a group are in ascending order, so
+/// that equal groups have equal attributes.
 class ReplicaGroups {
 public:
   ReplicaGroups(ModuleOp module, const Meshes &meshes);
@@ -28,17 +28,17 @@ public:
   std::string read(Operation *collective, ArrayAttr &lists,
                    RankLists *asListed = nullptr) const;
 
-  /// The names of the axes of a mesh over which these groups reduce; empty if
-  /// no mesh of the module has them.
+  /// Returns the names of the mesh axes that these groups reduce over, or
+  /// nothing if no mesh of the module has such groups.
   SmallVector<StringRef> getAxes(ArrayAttr lists) const;
 
-  /// The process group of these lists, which is created if it is missing.
+  /// Returns the process group of these lists, creating it if it is missing.
   ProcessGroupOp get(ArrayAttr lists, Location loc);
 
   static int64_t getSize(ArrayAttr lists) {
     return cast<DenseI64ArrayAttr>(lists[0]).size();
   }
-  /// Whether two ranks are in one group of both.
+  /// Returns true if two ranks share a group in both.
   static bool overlap(ArrayAttr first, ArrayAttr second);
 
 private:
@@ -47,7 +47,7 @@ private:
   ModuleOp module;
   const Meshes &meshes;
   SymbolTable symbols;
-  /// Of the whole program, where the module says it.
+  /// The program's counts, if the module declares them.
   std::optional<int64_t> numPartitions, numReplicas;
   llvm::DenseMap<Attribute, ProcessGroupOp> groups;
   ProcessGroupOp lastGroup;

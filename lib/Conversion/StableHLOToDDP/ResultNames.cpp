@@ -3,8 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// See ResultNames.h. JAX writes the place of a result in a tree of Python
-// objects, as in result[0]['params']['Dense_0']['kernel'].
+// See ResultNames.h. JAX writes a result's path in a tree of Python objects,
+// such as result[0]['params']['Dense_0']['kernel'].
 //
 //===----------------------------------------------------------------------===//
 
@@ -18,7 +18,7 @@ using namespace mlir::ddp;
 
 static constexpr StringLiteral kResultInfo = "jax.result_info";
 
-/// Takes the next step into a tree: [0], ['key'] or .field.
+/// Consumes the next step of a path: [0], ['key'] or .field.
 static std::optional<StringRef> takeStep(StringRef &path) {
   StringRef step;
   if (path.consume_front(".")) {
@@ -40,8 +40,8 @@ static std::optional<StringRef> takeStep(StringRef &path) {
   return step;
 }
 
-/// "params.Dense_0.kernel": without the place in a tuple in which a program
-/// gives the parameters together with other things.
+/// Returns "params.Dense_0.kernel" for the path above. Drops the leading tuple
+/// index of a program that returns more than the parameters.
 static std::string makeName(StringRef info) {
   auto isNumber = [](StringRef step) {
     return llvm::all_of(step, llvm::isDigit);
@@ -69,11 +69,11 @@ ResultNames::ResultNames(ModuleOp module, ValueFlow &flow) : flow(flow) {
   });
 }
 
-/// Gives the values that have the elements of `use`, one for one.
+/// Pushes the values that have the elements of `use`, one for one.
 void ResultNames::follow(OpOperand &use, unsigned entry,
                          function_ref<void(ValueFlow::Place)> push) {
   Operation *user = use.getOwner();
-  // JAX may reduce what the gradient of a table is scattered from.
+  // JAX may reduce the updates that the gradient of a table is scattered from.
   if (flow.follow(use, entry, push) ||
       !(isComputation(user) || isa<AllReduceOp>(user) ||
         isNamed(user, "stablehlo.scatter")))
@@ -86,9 +86,9 @@ void ResultNames::follow(OpOperand &use, unsigned entry,
       push({result, entry});
 }
 
-/// The first result that has the elements of `value`, and its name.
+/// Returns the first result that has the elements of `value`, and its name.
 std::optional<unsigned> ResultNames::findResult(Value value, StringAttr &info) {
-  // An optimizer takes a gradient through fewer values.
+  // An optimizer passes a gradient through fewer values.
   constexpr unsigned maxValues = 1000;
   SetVector<ValueFlow::Place> places;
   places.insert({value, 0});

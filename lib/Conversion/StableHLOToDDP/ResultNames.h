@@ -1,4 +1,4 @@
-//===- ResultNames.h - what JAX calls a gradient ----------------*- C++ -*-===//
+//===- ResultNames.h - names of gradients from JAX's results ----*- C++ -*-===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -18,12 +18,12 @@
 namespace mlir::ddp {
 
 /// Names gradients after the first result that is computed from them element by
-/// element: a parameter's new value.
+/// element: the parameter's new value.
 class ResultNames {
 public:
   ResultNames(ModuleOp module, ValueFlow &flow);
 
-  /// Gives `reduction` its name, if it has none and one is found.
+  /// Sets the name of `reduction` if it has none and one is found.
   void name(AllReduceOp reduction);
 
 private:

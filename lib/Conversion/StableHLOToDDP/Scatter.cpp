@@ -3,9 +3,9 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// ddp-convert-stablehlo-scatter: StableHLO's scatter becomes loops over the
-// updates. StableHLO's own lowering to linalg leaves it, and the gradient of
-// every indexing is one.
+// ddp-convert-stablehlo-scatter: converts StableHLO's scatter to loops over the
+// updates. StableHLO's own lowering to linalg does not handle it, and the
+// gradient of every indexing operation is one.
 //
 //===----------------------------------------------------------------------===//
 
@@ -27,15 +27,15 @@ using namespace mlir;
 using namespace mlir::ddp;
 
 //===----------------------------------------------------------------------===//
-// Which dimension is which
+// Dimension numbers
 //===----------------------------------------------------------------------===//
 
 namespace {
-/// The text `#stablehlo.scatter<name = [1, 2], name = 3>`, field by field.
+/// The fields of the text `#stablehlo.scatter<name = [1, 2], name = 3>`.
 class Fields {
 public:
   static std::optional<Fields> read(Attribute attribute);
-  /// Nothing where the text leaves out what is empty, or 0.
+  /// Empty for a field that the text omits because it is empty or 0.
   ArrayRef<int64_t> operator[](StringRef name) const {
     auto it = fields.find(name);
     return it == fields.end() ? ArrayRef<int64_t>() : it->second;
@@ -45,23 +45,23 @@ private:
   llvm::StringMap<SmallVector<int64_t>> fields;
 };
 
-/// How a scatter's dimensions belong together, and that they do.
+/// The dimension numbers of a scatter, checked for consistency.
 struct Dimensions {
   static std::optional<Dimensions> read(Operation *op);
 
   RankedTensorType operand, indices, updates;
-  /// The dimensions of the updates that say which index is used, in order.
+  /// The dimensions of the updates that select an index, in order.
   SmallVector<int64_t> scattered;
-  /// The dimension of the updates for each dimension of the operand in which a
-  /// window lies; -1 where it has one element.
+  /// For each dimension of the operand, the dimension of the updates along its
+  /// window; -1 if the window has one element.
   SmallVector<int64_t> windows;
-  /// The number in an index for each dimension of the operand; -1 for none.
+  /// For each dimension of the operand, its component in an index; -1 for none.
   SmallVector<int64_t> starts;
-  /// The dimension of the updates for each dimension of the operand along
-  /// which operand and indices have batches; -1 for none.
+  /// For each dimension of the operand, the dimension of the updates for a
+  /// batch dimension of operand and indices; -1 for none.
   SmallVector<int64_t> batches;
-  /// The dimension of the indices along which an index lies; their rank if an
-  /// index is one number.
+  /// The dimension of the indices that holds an index's components; their rank
+  /// if an index is one number.
   int64_t vector;
 };
 } // namespace
@@ -101,7 +101,7 @@ std::optional<Fields> Fields::read(Attribute attribute) {
   return result;
 }
 
-/// Puts into `places` for each of `dimensions` its place among them.
+/// Inverts `dimensions`: sets `places[dimensions[i]]` to `i`.
 static bool number(ArrayRef<int64_t> dimensions,
                    MutableArrayRef<int64_t> places) {
   for (auto [i, dimension] : llvm::enumerate(dimensions)) {
@@ -146,8 +146,8 @@ std::optional<Dimensions> Dimensions::read(Operation *op) {
   for (int64_t i = 0; i < result.updates.getRank(); ++i)
     if (isWindow[i] == -1)
       result.scattered.push_back(i);
-  // Each number of an index is for one dimension, and each dimension of the
-  // indices but that of an index is one of the updates.
+  // Each component of an index addresses one dimension. Each dimension of the
+  // indices except that of the components is a dimension of the updates.
   bool hasVector = result.vector < indexRank;
   int64_t size = hasVector ? result.indices.getDimSize(result.vector) : 1;
   if (size != int64_t((*fields)["scatter_dims_to_operand_dims"].size()) ||
@@ -191,10 +191,10 @@ std::optional<Dimensions> Dimensions::read(Operation *op) {
 //===----------------------------------------------------------------------===//
 
 namespace {
-/// Gives what becomes of a number by an update.
+/// Combines an old number with an update.
 using Combiner = Value (*)(ImplicitLocOpBuilder &, Value, Value);
 
-/// The loops of one scatter.
+/// Builds the loops of one scatter.
 class Scatter {
 public:
   Scatter(Operation *op, const Dimensions &dimensions, Combiner combine)
@@ -216,16 +216,16 @@ private:
   const Dimensions &dimensions;
   Combiner combine;
   ImplicitLocOpBuilder builder;
-  /// With a sign, since arith knows no other integers.
+  /// Signed, because arith has no other integers.
   Value indices;
-  /// Where in the updates the loops are.
+  /// The induction variables: the current index in the updates.
   SmallVector<Value> places;
   /// Where the window begins, for each dimension of the operand.
   SmallVector<Value> starts;
 };
 } // namespace
 
-/// One loop in the other over these dimensions of the updates.
+/// Builds a loop nest over these dimensions of the updates.
 Value Scatter::loop(ArrayRef<int64_t> over, Value result,
                     function_ref<Value(Value)> body) {
   if (over.empty())
@@ -241,7 +241,7 @@ Value Scatter::loop(ArrayRef<int64_t> over, Value result,
   return forOp.getResult(0);
 }
 
-/// Reads where the window begins, and gives whether it lies in the operand.
+/// Reads the window's start. Returns if it is in the operand; null: always.
 Value Scatter::readStarts() {
   Value isInside;
   starts.assign(dimensions.operand.getRank(), Value());
@@ -260,7 +260,7 @@ Value Scatter::readStarts() {
     int64_t window = dimensions.windows[i];
     int64_t size = window == -1 ? 1 : dimensions.updates.getDimSize(window);
     Value last = constant(dimensions.operand.getDimSize(i) - size);
-    // As an unsigned number, what is below zero is too large.
+    // As unsigned numbers, negative ones are too large.
     Value isLow = arith::CmpIOp::create(builder, arith::CmpIPredicate::ule,
                                         starts[i], last);
     isInside =
@@ -269,7 +269,7 @@ Value Scatter::readStarts() {
   return isInside;
 }
 
-/// The innermost loop's work: one element.
+/// Builds the body of the innermost loop: updates one element.
 Value Scatter::update(Value result) {
   SmallVector<Value> place;
   for (int64_t i = 0; i < dimensions.operand.getRank(); ++i) {
@@ -292,7 +292,7 @@ Value Scatter::update(Value result) {
 }
 
 Value Scatter::run() {
-  // Where there are no elements, no window lies inside.
+  // No window fits into an empty operand.
   if (dimensions.operand.getNumElements() == 0)
     return op->getOperand(0);
   if (dimensions.indices.getElementType().isUnsignedInteger()) {
@@ -339,7 +339,7 @@ static Value takeUpdate(ImplicitLocOpBuilder &, Value, Value update) {
   return update;
 }
 
-/// What the region of `op` does; null for anything else.
+/// Returns the combiner of `op`'s region, or null if it is not supported.
 static Combiner getCombiner(Operation *op, Type elementType) {
   if (op->getNumRegions() != 1 || !op->getRegion(0).hasOneBlock())
     return nullptr;
@@ -350,7 +350,7 @@ static Combiner getCombiner(Operation *op, Type elementType) {
       (*yielded)[0] == body.getArgument(1) &&
       body.getArgument(1).getType() == number)
     return takeUpdate;
-  // Truth values have other sums.
+  // Booleans are added differently.
   if (elementType.isInteger(1))
     return nullptr;
   return llvm::StringSwitch<Combiner>(

@@ -63,8 +63,8 @@ bool Sharding::allows(const Sharding &other) const {
 }
 
 namespace {
-/// Reads a text from its beginning. Each function takes what it is called
-/// after, white space before it included, or returns nothing.
+/// Parses a text from its beginning. Each function consumes what it is named
+/// after, including preceding white space, or fails.
 class Reader {
 public:
   explicit Reader(StringRef text) : text(text) {}
@@ -77,7 +77,7 @@ public:
   std::optional<int64_t> takeInteger();
   std::optional<std::string> takeString();
   std::optional<std::string> takeSymbol();
-  /// Elements between `open` and `close`, and commas between them.
+  /// Consumes elements between `open` and `close`, separated by commas.
   bool takeList(StringRef open, StringRef close,
                 function_ref<bool()> takeElement);
   std::optional<SmallVector<int64_t>> takeIntegers();
@@ -111,7 +111,7 @@ std::optional<std::string> Reader::takeString() {
       text = text.drop_front();
       continue;
     }
-    // A character of its own, or two hexadecimal digits.
+    // A single escaped character, or two hexadecimal digits.
     constexpr StringLiteral escapes = "\\\"nt", escaped = "\\\"\n\t";
     uint8_t code;
     if (size_t i = text.empty() ? StringRef::npos : escapes.find(text.front());
@@ -164,8 +164,8 @@ std::optional<SmallVector<int64_t>> Reader::takeIntegers() {
   return ok ? std::optional(integers) : std::nullopt;
 }
 
-/// A mesh, if names and devices differ, a job has so many ranks, and an axis's
-/// number fits where it is kept.
+/// Returns the mesh if its axis names and devices are unique, its size is a
+/// valid number of ranks, and an axis index fits into its type.
 static std::optional<Mesh> checkMesh(Mesh mesh) {
   if (mesh.axes.size() > size_t(std::numeric_limits<int16_t>::max()))
     return std::nullopt;
@@ -185,7 +185,7 @@ static std::optional<Mesh> checkMesh(Mesh mesh) {
   return mesh;
 }
 
-/// `<["dp"=2, "mp"=2], device_ids=[…]>`
+/// Parses `<["dp"=2, "mp"=2], device_ids=[…]>`.
 std::optional<Mesh> Reader::takeShardyMesh() {
   Mesh mesh;
   bool ok = take("<") && takeList("[", "]", [&] {
@@ -206,14 +206,14 @@ std::optional<Mesh> Reader::takeShardyMesh() {
   return ok && take(">") ? checkMesh(mesh) : std::nullopt;
 }
 
-/// `<axes=[<name = "dp", size = 2>], device_ids=dense<…> : …>`, where several
-/// devices may also be one hexadecimal string, which is not read.
+/// Parses `<axes=[<name = "dp", size = 2>], device_ids=dense<…> : …>`. Device
+/// ids encoded as a hexadecimal string are not supported.
 std::optional<Mesh> Reader::takeStableHLOMesh() {
   Mesh mesh;
   bool ok = take("<") && take("axes") && take("=") && takeList("[", "]", [&] {
               std::optional<std::string> name;
               std::optional<int64_t> size;
-              // With the whole name where the list's type does not imply it.
+              // The name is spelled out unless the list's type implies it.
               take("#stablehlo.mesh_axis");
               if (!take("<") || !take("name") || !take("=") ||
                   !(name = takeString()) || !take(",") || !take("size") ||
@@ -234,7 +234,7 @@ std::optional<Mesh> Reader::takeStableHLOMesh() {
   return ok && take(">") ? checkMesh(mesh) : std::nullopt;
 }
 
-/// An axis of one device splits nothing.
+/// Consumes an axis. One of a single device splits nothing and is dropped.
 bool Reader::takeAxes(const Mesh &mesh, SmallVector<int16_t> &axes) {
   std::optional<std::string> name = takeString();
   std::optional<int16_t> axis = name ? mesh.find(*name) : std::nullopt;
@@ -243,8 +243,8 @@ bool Reader::takeAxes(const Mesh &mesh, SmallVector<int16_t> &axes) {
   return axis.has_value();
 }
 
-/// `{"dp", ?}p1`: a dimension may be split further by whoever propagates
-/// shardings, in some order.
+/// Parses `{"dp", ?}p1`. The `?` allows propagation to split the dimension
+/// further; `p1` is its priority.
 bool Reader::takeDimension(Sharding &sharding) {
   SmallVector<int16_t> &axes = sharding.dimensions.emplace_back();
   bool isOpen = false;
@@ -259,7 +259,7 @@ bool Reader::takeDimension(Sharding &sharding) {
   return !text.consume_front("p") || takeInteger();
 }
 
-/// `<@mesh, [{"dp"}, {}]>`, or with a mesh in place of its name.
+/// Parses `<@mesh, [{"dp"}, {}]>`, where the mesh may also be inlined.
 std::optional<Sharding> Reader::takeSharding(const Meshes &meshes) {
   if (!take("<"))
     return std::nullopt;

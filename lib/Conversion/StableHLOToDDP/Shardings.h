@@ -3,8 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Reads what Shardy and StableHLO say of meshes of devices. Nothing is returned
-// for a text of another form: whoever asks refuses it then.
+// Parses the meshes and shardings of Shardy and StableHLO. The functions return
+// nothing for unsupported text; the callers report it.
 //
 //===----------------------------------------------------------------------===//
 
@@ -25,10 +25,10 @@ struct Mesh {
     int64_t size;
   };
   SmallVector<Axis> axes;
-  /// The device at each place of the mesh, row by row; empty for 0, 1, 2, ….
+  /// The devices of the mesh in row-major order; empty for 0, 1, 2, ….
   SmallVector<int64_t> devices;
 
-  /// The place of an axis among the axes.
+  /// Returns the index of an axis.
   std::optional<int16_t> find(StringRef name) const;
   SmallVector<int64_t> getShape() const;
   bool operator==(const Mesh &other) const;
@@ -38,14 +38,14 @@ struct Mesh {
 class Meshes {
 public:
   explicit Meshes(ModuleOp module);
-  /// Null if there is none of that name, or one of another form.
+  /// Returns null if there is no such mesh or its text is not supported.
   const Mesh *lookup(StringRef name) const;
-  /// In the module's order.
+  /// Returns the meshes in the module's order.
   ArrayRef<Mesh> getAll() const { return meshes; }
 
 private:
   SmallVector<Mesh> meshes;
-  /// Places in `meshes`.
+  /// Indices in `meshes`.
   llvm::StringMap<size_t> numbers;
 };
 
@@ -54,34 +54,34 @@ struct Sharding {
   Mesh mesh;
   /// The axes along which each dimension is split.
   SmallVector<SmallVector<int16_t>> dimensions;
-  /// Whether a dimension may be split further.
+  /// Marks the dimensions that may be split further.
   llvm::SmallBitVector isOpen;
 
-  /// Into how many parts a dimension is split.
+  /// Returns the number of parts that a dimension is split into.
   int64_t getNumParts(unsigned dimension) const;
   bool isReplicated() const;
   bool operator==(const Sharding &other) const;
-  /// Whether `other` splits like this, or further where that may be.
+  /// Returns true if `other` equals this, or splits open dimensions further.
   bool allows(const Sharding &other) const;
 };
 
-/// One value's, such as `#sdy.sharding<@mesh, [{"dp"}, {}]>`.
+/// Reads one value's, such as `#sdy.sharding<@mesh, [{"dp"}, {}]>`.
 std::optional<Sharding> readSharding(Attribute attribute, const Meshes &meshes);
 
-/// Several values', such as `#sdy.sharding_per_value<[<@mesh, [{}]>]>`.
+/// Reads several, such as `#sdy.sharding_per_value<[<@mesh, [{}]>]>`.
 std::optional<SmallVector<Sharding>> readShardings(Attribute attribute,
                                                    const Meshes &meshes);
 
-/// The axes of `#sdy<manual_axes{"dp", "mp"}>`.
+/// Reads the axes of `#sdy<manual_axes{"dp", "mp"}>`.
 std::optional<SmallVector<std::string>> readManualAxes(Attribute attribute);
 
-/// Axes of a mesh over which something is reduced.
+/// Mesh axes to reduce over.
 struct MeshAxes {
   Mesh mesh;
   SmallVector<int16_t> axes;
 };
 
-/// Those of `#stablehlo.replica_group_mesh_axes<mesh = @mesh, axes =
+/// Reads the axes of `#stablehlo.replica_group_mesh_axes<mesh = @mesh, axes =
 /// [#stablehlo.axis_ref<name = "dp">]>`.
 std::optional<MeshAxes> readGroupAxes(Attribute attribute,
                                       const Meshes &meshes);

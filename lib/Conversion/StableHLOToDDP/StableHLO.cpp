@@ -74,7 +74,7 @@ bool mlir::ddp::isComputation(Operation *op) {
   if ((dialect != "stablehlo" && dialect != "chlo") || isCollective(op) ||
       op->hasSuccessors() || op->getNumResults() == 0)
     return false;
-  // Of those with regions only this one has no program in them.
+  // A reduce is the only operation with a region that contains no program.
   if (op->getNumRegions() != 0 && !isNamed(op, "stablehlo.reduce"))
     return false;
   return llvm::StringSwitch<bool>(op->getName().getStringRef())
@@ -111,7 +111,7 @@ bool mlir::ddp::isFloatConversion(Operation *op) {
          isa<FloatType>(to.getElementType());
 }
 
-/// `number` in another type, rounded to nearest as a conversion does it.
+/// Converts `number` to another type, rounding to nearest as stablehlo does.
 static APFloat convert(APFloat number, const llvm::fltSemantics &semantics) {
   bool losesInfo;
   number.convert(semantics, APFloat::rmNearestTiesToEven, &losesInfo);
@@ -119,7 +119,7 @@ static APFloat convert(APFloat number, const llvm::fltSemantics &semantics) {
 }
 
 static std::optional<APFloat> getSplat(Value value, unsigned depth) {
-  // More than JAX puts between a number and its use.
+  // JAX puts fewer operations between a number and its use.
   constexpr unsigned maxDepth = 8;
   Operation *op = value.getDefiningOp();
   auto type = dyn_cast<RankedTensorType>(value.getType());

@@ -3,8 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// What the passes ask of operations of which they know nothing but the name. An
-// answer is checked, not believed: nobody verifies these operations.
+// Helpers for operations that the passes know only by name. The answers are
+// checked in full, because no verifier has seen these operations.
 //
 //===----------------------------------------------------------------------===//
 
@@ -22,44 +22,42 @@ inline bool isNamed(Operation *op, StringRef name) {
   return op && op->getName().getStringRef() == name;
 }
 
-/// An attribute as a file has it, of a registered dialect or not.
+/// Prints an attribute of any dialect, registered or not.
 std::string getText(Attribute attribute);
 
-/// The operands with which `block` ends, of an operation called `terminator`;
-/// nothing if it ends otherwise.
+/// Returns the operands of the terminator of `block`, or nothing if it is not
+/// called `terminator`.
 std::optional<OperandRange> getYielded(Block &block, StringRef terminator);
 
-/// The operation by which `region` combines two numbers of `type`; nothing if
-/// it does anything else with them.
+/// Returns the operation by which `region` combines two numbers of `type`, or
+/// nothing if it does anything else.
 std::optional<StringRef> matchCombiner(Region &region, Type type);
 
-/// Whether `op` communicates with other ranks or asks which rank this is.
+/// Returns true if `op` communicates with other ranks or asks for the own rank.
 bool isCollective(Operation *op);
 
-/// Whether `op` computes its results from its operands, and does nothing else.
+/// Returns true if `op` only computes its results from its operands.
 bool isComputation(Operation *op);
 
-/// Whether `op` gives each element of its only operand as it is, somewhere
-/// else: a reshape, a transpose, a broadcast.
+/// Returns true if `op` only moves or repeats the elements of its one operand:
+/// a reshape, a transpose, a broadcast.
 bool isRearrangement(Operation *op);
 
-/// Whether `op` converts one floating-point type to another.
+/// Returns true if `op` converts one floating-point type to another.
 bool isFloatConversion(Operation *op);
 
-/// The number that all elements of `value` are, if it is known.
+/// Returns the value of all elements of `value` if it is a known constant.
 std::optional<APFloat> getSplat(Value value);
 
-/// The only value from which `op` computes, constants aside; null if there are
+/// Returns the only operand of `op` other than constants, or null if there are
 /// several.
 Value getOnlySource(Operation *op);
 
-/// Replaces `op` by the values of its results, none of which may be a result:
-/// no verifier looks for that in operations of dialects that are not
-/// registered.
+/// Replaces `op` by `values`, none of which may be one of its own results:
+/// unregistered operations have no verifier that checks for such cycles.
 LogicalResult replaceByValues(Operation *op, ValueRange values);
 
-/// Removes the operation of `value`, and those of its operands, as far as
-/// nothing uses them.
+/// Erases the operation of `value`, and those of its operands, if unused.
 void eraseIfUnused(Value value);
 
 } // namespace mlir::ddp

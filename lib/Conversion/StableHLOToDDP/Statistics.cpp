@@ -13,7 +13,7 @@
 using namespace mlir;
 using namespace mlir::ddp;
 
-/// The number of elements; -1 if it is not known.
+/// Returns the number of elements, or -1 if it is unknown.
 static int64_t getSize(Value value) {
   auto type = dyn_cast<RankedTensorType>(value.getType());
   return type && type.hasStaticShape() ? type.getNumElements() : -1;
@@ -24,24 +24,24 @@ static bool isScalar(Value value) {
   return type && type.getRank() == 0;
 }
 
-/// Whether `op` adds something to one of its operands, constants aside.
+/// Returns true if `op` adds or subtracts two values, neither a constant.
 static bool isSum(Operation *op) {
   return (isNamed(op, "stablehlo.add") || isNamed(op, "stablehlo.subtract")) &&
          llvm::none_of(op->getOperands(),
                        [](Value value) { return getSplat(value).has_value(); });
 }
 
-/// Whether something is added to the argument `value` of a step and becomes a
-/// result. What a step gets and does not change, such as data and frozen
-/// parameters, is also added to statistics.
+/// Returns true if a step adds something to its argument `value` and returns
+/// the sum. Arguments that a step does not change, such as data and frozen
+/// parameters, are also added to statistics.
 bool Statistics::isTrained(Value value) {
-  // More than an optimizer puts between a parameter and its new value.
+  // An optimizer has fewer values between a parameter and its new value.
   constexpr unsigned maxPlaces = 1000;
   auto [it, isNew] = trained.try_emplace(value, false);
   if (!isNew)
     return it->second;
   const int64_t size = getSize(value);
-  // Each with 1 if something has been added before it.
+  // The flag is 1 if something has been added on the way.
   llvm::SetVector<std::pair<ValueFlow::Place, unsigned>> places;
   places.insert({{value, 0}, 0});
   for (unsigned i = 0; i < places.size() && i < maxPlaces; ++i) {
@@ -67,10 +67,10 @@ bool Statistics::isTrained(Value value) {
   return false;
 }
 
-/// Whether `value` is what a parameter or a state of an optimizer of this size
-/// was before the step, or is computed from it element by element.
+/// Returns true if `value` is a parameter or optimizer state of this size
+/// before the step, or is computed from one element by element.
 bool Statistics::isParameter(Value value, int64_t size, unsigned depth) {
-  // More than a program puts between a parameter and its move.
+  // A program has fewer values between a parameter and its update.
   constexpr unsigned maxDepth = 1000;
   if (getSize(value) != size || depth == maxDepth)
     return false;
@@ -101,7 +101,7 @@ bool Statistics::isParameter(Value value, int64_t size, unsigned depth) {
   return result;
 }
 
-/// Whether `op` moves a parameter by what is computed from `gradient`.
+/// Returns true if `op` moves a parameter by a value made from `gradient`.
 bool Statistics::moves(Operation *op, Value gradient, int64_t size) {
   return isSum(op) &&
          llvm::all_of(op->getResults(),
@@ -120,13 +120,13 @@ bool Statistics::meetsParameter(Operation *op, Value value) {
 }
 
 bool Statistics::contains(Value value) {
-  // An optimizer takes a gradient through fewer values, and a statistic is used
-  // sooner.
+  // An optimizer passes a gradient through fewer values, and statistics are
+  // used sooner.
   constexpr unsigned maxPlaces = 10000;
-  // Those in `direct` are the gradient itself, or multiples of it.
+  // Values in `direct` are the gradient itself, or multiples of it.
   llvm::SetVector<ValueFlow::Place> places;
   llvm::DenseSet<Value> direct{value};
-  // As many elements as a parameter has that a value may move.
+  // The number of elements of the parameter that a value may update.
   llvm::DenseMap<Value, int64_t> sizes{{value, getSize(value)}};
   places.insert({value, 0});
   bool isMove = false, isUsed = false;
@@ -136,7 +136,7 @@ bool Statistics::contains(Value value) {
     const int64_t size = sizes.lookup(place.first);
     auto push = [&](ValueFlow::Place next, bool isNextDirect,
                     int64_t nextSize) {
-      // Numbers such as a norm say how far to go, not where.
+      // Scalars such as a norm scale an update but have no direction.
       if (isScalar(next.first))
         return;
       if (isNextDirect)
@@ -158,7 +158,7 @@ bool Statistics::contains(Value value) {
         continue;
       }
       isUsed = isUsed || meetsParameter(user, place.first);
-      // What is reduced over another axis as well is the same gradient.
+      // A gradient that is reduced over another axis too is still the same.
       const bool isNextDirect =
           isDirect && (isReduction || getOnlySource(user) == place.first);
       // Several gradients may be reduced as one array.
@@ -179,9 +179,9 @@ bool Statistics::contains(Value value) {
 // Averages of states
 //===----------------------------------------------------------------------===//
 
-/// Whether all elements of `value` are the same number, whatever that is.
+/// Returns true if all elements of `value` are equal, even if unknown.
 static bool isUniform(Value value) {
-  // More than JAX puts between a number and its use.
+  // JAX puts fewer operations between a number and its use.
   constexpr unsigned maxDepth = 8;
   for (unsigned depth = 0; depth < maxDepth; ++depth) {
     if (isScalar(value) || getSplat(value))
@@ -194,8 +194,8 @@ static bool isUniform(Value value) {
   return false;
 }
 
-/// The operands whose elements become those of `op`'s result: moved, converted,
-/// chosen, multiplied by a number or kept in bounds.
+/// Returns the operands whose elements become those of `op`'s result: moved,
+/// converted, selected, scaled by a number or clamped.
 static SmallVector<Value> getSources(Operation *op) {
   if (isRearrangement(op) || isFloatConversion(op))
     return {op->getOperand(0)};
@@ -216,12 +216,12 @@ static SmallVector<Value> getSources(Operation *op) {
   return {};
 }
 
-/// Whether `value` is what a step gets, or carries from one step to the next,
-/// and something added to it: 0.9 m + 0.1 b.
+/// Returns true if `value` is something added to a value that a step receives,
+/// or carries from one step to the next: 0.9 m + 0.1 b.
 bool Statistics::isMovedState(Value value) {
   // A program computes this with fewer operations.
   constexpr unsigned maxPlaces = 100;
-  // Each with 1 if something has been added to it.
+  // The flag is 1 if something is added on the way.
   llvm::SetVector<std::pair<ValueFlow::Place, unsigned>> places;
   places.insert({{value, 0}, 0});
   for (unsigned i = 0; i < places.size() && i < maxPlaces; ++i) {
@@ -248,7 +248,7 @@ bool Statistics::isMovedState(Value value) {
   return false;
 }
 
-/// Whether all that becomes of `value` are results of the program.
+/// Returns true if `value` is used only to compute results of the program.
 bool Statistics::isOnlyReturned(Value value) {
   constexpr unsigned maxPlaces = 1000;
   llvm::SetVector<ValueFlow::Place> places;

@@ -3,9 +3,9 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// ddp-convert-chlo-top-k: the largest numbers of each row are found by loops.
-// StableHLO's own lowering makes a sort of it, which does not become linalg;
-// layers of experts choose by it.
+// ddp-convert-chlo-top-k: finds the largest numbers of each row with loops.
+// StableHLO's own lowering produces a sort, which cannot be converted to
+// linalg. Mixture-of-experts layers use top-k.
 //
 //===----------------------------------------------------------------------===//
 
@@ -25,8 +25,8 @@ namespace mlir::ddp {
 using namespace mlir;
 using namespace mlir::ddp;
 
-/// An integer that is larger, with its sign, where `number` is: of
-/// floating-point numbers in their total order, in which a NaN is the largest.
+/// Returns an integer that orders like `number` in signed comparisons.
+/// Floating-point numbers use their total order, in which NaN is the largest.
 static Value makeKey(ImplicitLocOpBuilder &builder, Value number) {
   auto type = dyn_cast<FloatType>(number.getType());
   if (!type)
@@ -38,15 +38,15 @@ static Value makeKey(ImplicitLocOpBuilder &builder, Value number) {
   Value largest = arith::ConstantOp::create(
       builder,
       builder.getIntegerAttr(integer, APInt::getSignedMaxValue(width)));
-  // Of two negative numbers the one with the smaller bits is the larger one.
+  // Negative numbers are ordered against their bits, so flip them.
   Value sign = arith::ShRSIOp::create(builder, bits, shift);
   Value flips = arith::AndIOp::create(builder, sign, largest);
   return arith::XOrIOp::create(builder, bits, flips);
 }
 
-/// The place of the largest number of a row that comes behind the one at
-/// `last`, in the order from large to small and then from left to right;
-/// anywhere for `number` 0.
+/// Returns the index of the largest number of a row after the one at `last`, in
+/// descending order and then from left to right. For `number` 0, `last` is
+/// ignored.
 static Value findNext(ImplicitLocOpBuilder &builder, Value row,
                       SmallVector<Value> place, int64_t size, Value number,
                       Value last) {
@@ -120,7 +120,7 @@ static LogicalResult convertTopK(Operation *op) {
       tensor::EmptyOp::create(builder, shape, ofValues.getElementType()),
       tensor::EmptyOp::create(builder, shape, ofPlaces.getElementType()),
       lower.back()};
-  // The third is the place that was found last.
+  // The third result is the index that was found last.
   scf::LoopNest nest = scf::buildLoopNest(
       builder, builder.getLoc(), lower, upper, steps, results,
       [&](OpBuilder &inner, Location loc, ValueRange places,

@@ -3,9 +3,9 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Follows values through calls, loops and branches of programs that JAX writes.
-// JAX makes one function of what a program does in several places, so that a
-// value which has entered a function by one call leaves it by the same one.
+// Follows values through calls, loops and branches of JAX programs. JAX shares
+// one function between several call sites, so a value that enters a function
+// through a call must leave it through the same one.
 //
 //===----------------------------------------------------------------------===//
 
@@ -20,32 +20,32 @@ namespace mlir::ddp {
 
 class ValueFlow {
 public:
-  /// A value, and by which call its function was entered: 0 where it has not
-  /// been followed into one.
+  /// A value and the entry of its function, a number for the call through which
+  /// it was entered; 0 if the value was not followed into a function.
   using Place = std::pair<Value, unsigned>;
 
   explicit ValueFlow(ModuleOp module);
 
-  /// Gives the values that are `use`'s, behind a call, a return, a loop or a
+  /// Pushes the values that `use` becomes through a call, a return, a loop or a
   /// branch. Returns false if its owner is none of these.
   bool follow(OpOperand &use, unsigned entry, function_ref<void(Place)> push);
 
-  /// Gives the values that `place` is, inside the function whose call gives it
-  /// or outside of the one whose argument it is. Returns false if it is
-  /// neither: an argument of a function that nobody calls is the program's.
+  /// Pushes the values that `place` comes from: those a callee returns, or a
+  /// caller passes. Returns false if it is neither a call's result nor an
+  /// argument. An argument of a function that nobody calls is the program's.
   bool followBack(Place place, function_ref<void(Place)> push);
 
-  /// The calls of a function.
+  /// Returns the calls of a function.
   ArrayRef<func::CallOp> getCalls(func::FuncOp function) const;
 
 private:
-  /// The function that `call` runs, and the number by which it is entered; null
-  /// if its operations are not known.
+  /// Returns the function that `call` runs and the number of this entry, or
+  /// null if its body is unknown.
   std::pair<func::FuncOp, unsigned> enter(func::CallOp call, unsigned entry);
 
   llvm::StringMap<SmallVector<func::CallOp>> calls;
   SymbolTableCollection symbols;
-  /// A call, and by which one its own function was entered; numbered from 1.
+  /// The number, from 1, of each call and the entry of the function around it.
   llvm::MapVector<std::pair<Operation *, unsigned>, unsigned> entries;
 };
 

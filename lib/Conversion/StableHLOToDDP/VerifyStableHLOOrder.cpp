@@ -3,8 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// ddp-verify-stablehlo-order: ddp-verify-order for programs that stay
-// StableHLO. It looks at a copy, in operations that MLIR knows.
+// ddp-verify-stablehlo-order: runs ddp-verify-order on programs that stay in
+// StableHLO. It works on a copy, converted to operations that MLIR knows.
 //
 //===----------------------------------------------------------------------===//
 
@@ -30,7 +30,7 @@ namespace mlir::ddp {
 using namespace mlir;
 using namespace mlir::ddp;
 
-/// Replaces `op` by one that says what it is computed from, and not how.
+/// Replaces `op` by a cast that keeps only its data dependencies.
 static void forgetComputation(Operation *op) {
   SetVector<Value> sources(op->operand_begin(), op->operand_end());
   getUsedValuesDefinedAbove(op->getRegions(), sources);
@@ -39,7 +39,7 @@ static void forgetComputation(Operation *op) {
     op->replaceAllUsesWith(UnrealizedConversionCastOp::create(
         builder, op->getLoc(), op->getResultTypes(), sources.getArrayRef()));
   } else {
-    // A constant, or the numbers of elements: the same everywhere.
+    // A constant or an iota: equal on all ranks.
     for (Value result : op->getResults())
       result.replaceAllUsesWith(
           ub::PoisonOp::create(builder, op->getLoc(), result.getType()));
@@ -65,7 +65,7 @@ struct VerifyStableHLOOrderPass
     });
     llvm::for_each(computations, forgetComputation);
     PassManager pm(&getContext());
-    // JAX's functions that were inlined are still there, and no rank runs them.
+    // Inlined JAX functions are still there, but no rank runs them.
     pm.addPass(createSymbolDCEPass());
     pm.addPass(createDDPVerifyOrderPass());
     if (failed(pm.run(*copy)))
