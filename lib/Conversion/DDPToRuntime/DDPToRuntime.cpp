@@ -3,8 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// convert-ddp-to-runtime: operations on memory become calls of the runtime, and
-// everything that the runtime has to know beforehand becomes the plan.
+// convert-ddp-to-runtime: converts operations on memory to runtime calls, and
+// everything that the runtime must know in advance to the plan.
 //
 //===----------------------------------------------------------------------===//
 
@@ -72,7 +72,7 @@ LogicalResult ConvertDDPToRuntimePass::collectEntries() {
       getOperation().walk<WalkOrder::PreOrder>(visit).wasInterrupted());
 }
 
-/// The plan is emitted as JSON, which has no other text than UTF-8.
+/// Rejects names that are not UTF-8: the plan is emitted as JSON.
 static LogicalResult checkNames(ModuleOp module, PlanAttr plan) {
   StringAttr wrong;
   plan.walk([&](StringAttr name) {
@@ -86,7 +86,7 @@ static LogicalResult checkNames(ModuleOp module, PlanAttr plan) {
   return module.emitError() << "expected names in UTF-8, but got " << wrong;
 }
 
-/// The plan has sizes in bytes, which the runtime adds up.
+/// Rejects sizes that would overflow: the runtime adds them up in bytes.
 LogicalResult ConvertDDPToRuntimePass::checkSizes() {
   for (FunctionOpInterface entry : plan.entries)
     for (auto [index, type] : llvm::enumerate(entry.getArgumentTypes()))
@@ -105,8 +105,8 @@ LogicalResult ConvertDDPToRuntimePass::checkSizes() {
   return success();
 }
 
-/// Removes the dialect's attributes from a function's arguments and results:
-/// all at once, since each change makes a new list of all of them.
+/// Removes the dialect's attributes from a function's arguments and results,
+/// all at once because each change copies the whole list.
 static void removeDDPAttrs(FunctionOpInterface function) {
   auto filter = [](ArrayAttr lists) {
     SmallVector<DictionaryAttr> kept;
@@ -125,7 +125,7 @@ static void removeDDPAttrs(FunctionOpInterface function) {
     function.setAllResultAttrs(filter(attrs));
 }
 
-/// What becomes a part of the plan.
+/// Returns true if `op` becomes part of the plan.
 static bool isDeclaration(Operation *op) {
   return isa<ProcessGroupOp, BucketInfoOp, StateOp>(op);
 }
@@ -146,8 +146,8 @@ void ConvertDDPToRuntimePass::cleanUp() {
   });
 }
 
-/// In their order, but every group behind its parent: the runtime makes groups
-/// in the order of the plan.
+/// Returns the groups in their order, but each after its parent: the runtime
+/// creates groups in the order of the plan.
 static SmallVector<ProcessGroupOp> collectGroups(ModuleOp module) {
   llvm::SetVector<ProcessGroupOp> groups;
   for (ProcessGroupOp group : module.getOps<ProcessGroupOp>()) {
@@ -159,8 +159,8 @@ static SmallVector<ProcessGroupOp> collectGroups(ModuleOp module) {
   return groups.takeVector();
 }
 
-/// In their order, but every state behind the generator that it begins with the
-/// numbers of: the runtime fills states in the order of the plan.
+/// Returns the states in their order, but each after the generator that fills
+/// it: the runtime initializes states in the order of the plan.
 static SmallVector<StateOp> collectStates(ModuleOp module) {
   llvm::SetVector<StateOp> states;
   for (StateOp state : module.getOps<StateOp>()) {
@@ -173,8 +173,7 @@ static SmallVector<StateOp> collectStates(ModuleOp module) {
 
 void ConvertDDPToRuntimePass::runOnOperation() {
   ModuleOp module = getOperation();
-  // Where entry points were emitted, the plan is text and symbols have a
-  // prefix.
+  // Once entry points are emitted, the plan is text and symbols have a prefix.
   auto isHandle = [](LLVM::GlobalOp global) {
     return global.getName().ends_with(kHandleSymbol);
   };

@@ -35,7 +35,7 @@ bool mlir::ddp::isPlannable(FunctionOpInterface function, std::string &why) {
   return true;
 }
 
-/// The name of a symbol that may not be there.
+/// Returns the name of an optional symbol.
 static StringAttr getName(FlatSymbolRefAttr symbol) {
   return symbol ? symbol.getAttr() : StringAttr();
 }
@@ -68,8 +68,8 @@ static PlanStateAttr buildState(StateOp state, int64_t offset) {
       state.getDrawsAttr(), offset);
 }
 
-/// For each result of the function as it was before bufferization, the argument
-/// that holds it: one it updates in place, or an out-parameter at the end.
+/// Returns, for each result before bufferization, the argument that holds it:
+/// one that is updated in place, or -1 for the next out-parameter.
 static ArrayRef<int64_t> getResultArguments(FunctionOpInterface function) {
   if (auto attr = function->getAttrOfType<DenseI64ArrayAttr>(
           DDPDialect::kResultArgumentsAttrName))

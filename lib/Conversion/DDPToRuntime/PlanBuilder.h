@@ -27,12 +27,12 @@ struct PlanContents {
   int64_t arenaBytes = 0;
 };
 
-/// Whether the function's arguments and results can be described by a plan;
-/// `why` says what cannot.
+/// Returns true if a plan can describe the function's arguments and results;
+/// otherwise sets `why`.
 bool isPlannable(FunctionOpInterface function, std::string &why);
 
-/// Fails, with a diagnostic, where a bucket travels in a type that the runtime
-/// does not know.
+/// Builds the plan. Fails with a diagnostic if a bucket's wire type is unknown
+/// to the runtime.
 FailureOr<PlanAttr> buildPlan(MLIRContext *context,
                               const PlanContents &contents);
 

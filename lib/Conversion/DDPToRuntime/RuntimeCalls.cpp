@@ -36,8 +36,8 @@ bool CallLowering::canLower(Operation *op) {
          isa<MemRefType>(op->getOperand(0).getType());
 }
 
-/// Whether a deal is one of its bucket's members, and of the process group that
-/// these are dealt in.
+/// Checks that an assignment lists members of its bucket and fits the bucket's
+/// process group.
 LogicalResult CallLowering::checkDeal(Operation *op, DealAttr deal) {
   auto number = bucketNumbers.find(deal.getBucket());
   if (number == bucketNumbers.end())
@@ -59,7 +59,7 @@ LogicalResult CallLowering::checkDeal(Operation *op, DealAttr deal) {
   auto collective = dyn_cast<CollectiveOpInterface>(op);
   if (!collective)
     return success();
-  // The dialect has verified that it is hierarchical, or within nodes.
+  // The verifier has checked that it is hierarchical, or within nodes.
   ProcessGroupOp group =
       plan.groups[groupNumbers.lookup(collective.getGroupAttr().getValue())];
   if (group != whole && group.getParent() != whole.getSymName())
@@ -110,7 +110,7 @@ bool mlir::ddp::isContiguous(Type type) {
   int64_t offset;
   if (failed(memref.getStridesAndOffset(strides, offset)))
     return false;
-  // Whatever the strides of nothing are.
+  // The strides of an empty memref do not matter.
   if (memref.getNumElements() == 0)
     return true;
   int64_t expected = 1;
@@ -128,7 +128,7 @@ ddphook_dtype_t mlir::ddp::getDtype(Value memref) {
   return static_cast<ddphook_dtype_t>(*known->dtype);
 }
 
-/// The module's handle, loaded once at a function's entry.
+/// Returns the module's handle, loaded once at a function's entry.
 Value CallLowering::getHandle(OpBuilder &builder) {
   Operation *parent = builder.getInsertionBlock()->getParentOp();
   auto function = parent->getParentOfType<FunctionOpInterface>();
@@ -150,8 +150,8 @@ Value CallLowering::getHandle(OpBuilder &builder) {
 // Memory
 //===----------------------------------------------------------------------===//
 
-/// The address of the first element of a memref, which is contiguous as lower()
-/// has checked. What is no memref is given back.
+/// Returns the address of a memref's first element; lower() has checked that it
+/// is contiguous. Returns any other value unchanged.
 Value CallLowering::getPointer(OpBuilder &builder, Location loc, Value memref) {
   auto type = memref ? dyn_cast<MemRefType>(memref.getType()) : MemRefType();
   if (!type)
@@ -172,9 +172,8 @@ Value CallLowering::getPointer(OpBuilder &builder, Location loc, Value memref) {
                              pointer, elements);
 }
 
-/// A memref with identity layout at `pointer`. Built from LLVM's own
-/// descriptor, since no operation of the memref dialect makes one from an
-/// address.
+/// Creates a memref with identity layout at `pointer`. It is built from LLVM's
+/// descriptor because the memref dialect cannot make one from an address.
 Value CallLowering::createMemRef(OpBuilder &builder, Location loc,
                                  Value pointer, MemRefType type) {
   MLIRContext *context = builder.getContext();
@@ -214,7 +213,7 @@ LogicalResult CallLowering::convert(ViewOp op) {
   OpBuilder builder(op);
   Location loc = op.getLoc();
   MemRefType type = op.getType();
-  // A part of a part of the arena is a part of the arena.
+  // A view of a view of the arena is a view of the arena.
   if (auto outer = op.getSource().getDefiningOp<memref::ViewOp>()) {
     int64_t bytes = op.getOffset() * (type.getElementTypeBitWidth() / 8);
     Value shift = outer.getByteShift();
@@ -233,7 +232,7 @@ LogicalResult CallLowering::convert(ViewOp op) {
     return success();
   }
   Value pointer = getPointer(builder, loc, op.getSource());
-  // A value, since an index in the operation itself has 32 bits.
+  // Not a constant index of the operation: those have 32 bits.
   Value offset = getInteger(builder, loc, op.getOffset(), 64);
   pointer = LLVM::GEPOp::create(builder, loc, pointer.getType(),
                                 type.getElementType(), pointer, offset);

@@ -3,8 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Turns the operations of the dialect, once they are on memory, into calls of
-// the runtime, and adds to the plan what those calls refer to by number.
+// Converts the dialect's operations on memory to runtime calls, and adds to the
+// plan what those calls refer to by number.
 //
 //===----------------------------------------------------------------------===//
 
@@ -20,31 +20,30 @@
 
 namespace mlir::ddp {
 
-/// Whether this is a memref whose elements lie one behind the other.
+/// Returns true if this is a memref with contiguous elements.
 bool isContiguous(Type type);
 
-/// The runtime's name for the type of a memref's elements, which lower() has
-/// checked.
+/// Returns the runtime's dtype for a memref's elements; lower() has checked
+/// that there is one.
 ddphook_dtype_t getDtype(Value memref);
 
 class CallLowering {
 public:
-  /// `plan` has groups, states and buckets already; collectives and matrix
-  /// lists are added. `handleSlot` is where the runtime leaves the module's
-  /// handle.
+  /// `plan` already has groups, states and buckets; lowering adds collectives
+  /// and matrix lists. The runtime stores the module's handle in `handleSlot`.
   CallLowering(ModuleOp module, LLVM::GlobalOp handleSlot, PlanContents &plan);
 
-  /// Whether this is an operation that lower() knows, in its form on memory.
+  /// Returns true if lower() supports this operation, in its memory form.
   static bool canLower(Operation *op);
-  /// Whether this is a copy, or zeros, that lower() makes a call of where
-  /// arrays lie in a device's memory.
+  /// Returns true if this is a copy or a zero fill that lower() converts to a
+  /// call when arrays are in device memory.
   static bool canLowerOnDevice(Operation *op);
 
-  /// Replaces the operation by calls; explains why if it cannot.
+  /// Replaces the operation by calls, or emits an error.
   LogicalResult lower(Operation *op);
 
 private:
-  /// Makes the calls; lower() erases the operation.
+  /// Creates the calls; lower() erases the operation.
   LogicalResult convert(FlatAddOp op);
   LogicalResult convert(FlatAllReduceOp op);
   LogicalResult convert(FlatAllReduceStartOp op);
@@ -73,22 +72,22 @@ private:
   LogicalResult convert(linalg::CopyOp op);
   LogicalResult convert(linalg::FillOp op);
   LogicalResult convert(memref::CopyOp op);
-  /// A state in host memory where arrays are in the device's: loads and stores
-  /// at `pointer`.
+  /// Replaces a state that stays in host memory while arrays are on the device
+  /// by loads and stores at `pointer`.
   LogicalResult convertHostState(StateBufferOp op, Value pointer);
-  /// Calls `function`, or where codes are rounded at random what takes a step.
+  /// Calls `function`, or its stochastic variant if the operation has a step.
   template <typename OpTy, typename FunctionTy>
   LogicalResult convertCollective(OpTy op, const FunctionTy &function);
   template <typename OpTy, typename FunctionTy>
   FailureOr<LLVM::CallOp> startCollective(OpTy op, const FunctionTy &function);
-  /// The number of a collective, which becomes part of the plan.
+  /// Adds a collective to the plan and returns its number.
   FailureOr<int32_t> getCollective(CollectiveOpInterface op);
-  /// The number of a matrix list in the plan; equal ones share one.
+  /// Returns the number of a matrix list in the plan; equal ones share one.
   int32_t getMatrixList(MatrixListAttr layout, Type elementType,
                         DealAttr deal = {});
 
-  /// Calls a function of the runtime in place of `op`. A memref among the
-  /// arguments stands for the address of its first element.
+  /// Calls a runtime function in place of `op`. A memref argument is passed as
+  /// the address of its first element.
   template <typename Result, typename... Parameters>
   LLVM::CallOp
   call(Operation *op,

@@ -3,7 +3,7 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// The calls of collectives, arithmetic and low-rank products.
+// Creates the calls for collectives, arithmetic and low-rank products.
 //
 //===----------------------------------------------------------------------===//
 
@@ -36,7 +36,7 @@ FailureOr<int32_t> CallLowering::getCollective(CollectiveOpInterface op) {
   return plan.collectives.size() - 1;
 }
 
-/// Of a collective with a step.
+/// Returns the random stream of a collective with a step.
 static int64_t getStream(CollectiveOpInterface op) {
   return cast<EncodedType>(op.getWireAttr().getValue()).getStream();
 }
@@ -123,8 +123,8 @@ LogicalResult CallLowering::convert(FlatAllReduceStartOp op) {
 }
 
 LogicalResult CallLowering::convert(FlatWaitOp op) {
-  // Where nothing was started the ticket is that of an earlier branch, and this
-  // stands in the else branch of a later one.
+  // If nothing was started, the ticket comes from the first 'scf.if', and this
+  // wait is in the else branch of a later one.
   auto choice = op.getTicket().getDefiningOp<scf::IfOp>();
   if (!choice || op->getParentRegion()->getRegionNumber() == 0)
     call(op, rt::wait, op.getTicket());
@@ -197,8 +197,8 @@ LogicalResult CallLowering::convert(FlatDensifyOp op) {
 
 int32_t CallLowering::getMatrixList(MatrixListAttr layout, Type elementType,
                                     DealAttr deal) {
-  // Unfused products have arrays of their own for what they take from a bucket,
-  // where a rank's matrices need not be adjacent: each rank computes them all.
+  // Unfused products use their own arrays, in which a rank's matrices need not
+  // be adjacent. Then each rank computes all of them.
   for (size_t i = 1; deal && i < deal.getMembers().size(); ++i)
     if (deal.getMembers()[i] != deal.getMembers()[i - 1] + 1)
       deal = {};
@@ -226,7 +226,7 @@ LogicalResult CallLowering::convert(FlatMatmulOp op) {
 LogicalResult CallLowering::convert(FlatOrthogonalizeOp op) {
   int32_t list =
       getMatrixList(op.getLayout(), getElementTypeOf(op.getInput().getType()));
-  // MatrixListAttr has these factors as Q.
+  // MatrixListAttr describes these factors as Q.
   int32_t factor =
       DDPHOOK_FACTOR_Q | (op.getUnitColumns() ? DDPHOOK_UNIT_COLUMNS : 0) |
       (op.getIndependentColumns() ? DDPHOOK_INDEPENDENT_COLUMNS : 0);

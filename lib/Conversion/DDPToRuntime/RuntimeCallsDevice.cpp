@@ -3,9 +3,9 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// The differences when arrays are in a device's memory: copies and zeros become
-// calls, and states that are in the host's memory nevertheless are accessed by
-// their address. So every memref that is left is memory of the device.
+// Lowers what differs when arrays are in device memory: copies and zero fills
+// become calls, and states that remain in host memory are accessed by address.
+// Every remaining memref is then device memory.
 //
 //===----------------------------------------------------------------------===//
 
@@ -20,7 +20,7 @@
 using namespace mlir;
 using namespace mlir::ddp;
 
-/// Elements as they lie in memory; -1 when only LLVM knows.
+/// Returns the size in memory, or -1 if only LLVM knows it.
 static int64_t getBytes(MemRefType type) {
   Type element = type.getElementType();
   if (element.isIndex())
@@ -31,14 +31,14 @@ static int64_t getBytes(MemRefType type) {
          int64_t(llvm::divideCeil(element.getIntOrFloatBitWidth(), 8));
 }
 
-/// Whether this is a constant of the module, which lies in the host's memory.
+/// Returns true if this is a constant of the module, which is in host memory.
 static bool isConstantArray(Value memref) {
   while (auto view = memref.getDefiningOp<ViewLikeOpInterface>())
     memref = view.getViewSource();
   return memref.getDefiningOp<memref::GetGlobalOp>() != nullptr;
 }
 
-/// Whether the runtime can copy from one of these to the other.
+/// Returns true if the runtime can copy `source` to `target`.
 static bool canCopy(Value source, Value target) {
   return isContiguous(source.getType()) && isContiguous(target.getType()) &&
          getElementTypeOrSelf(source) == getElementTypeOrSelf(target) &&

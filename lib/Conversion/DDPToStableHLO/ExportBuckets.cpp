@@ -3,7 +3,7 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Operations on buckets, member by member.
+// Exports operations on buckets, member by member.
 //
 //===----------------------------------------------------------------------===//
 
@@ -62,7 +62,7 @@ void FunctionExporter::forEach(Value result, Value operand,
 }
 
 //===----------------------------------------------------------------------===//
-// What only moves members
+// Operations that only rearrange members
 //===----------------------------------------------------------------------===//
 
 LogicalResult FunctionExporter::convert(PackOp op) {
@@ -180,7 +180,7 @@ LogicalResult FunctionExporter::convert(ResizeOp op) {
 // Collectives
 //===----------------------------------------------------------------------===//
 
-/// A true division, in f32 at least; XLA does not see the divisor.
+/// Divides exactly, in at least f32. XLA cannot see the divisor.
 TensorValue FunctionExporter::divideByGroup(TensorValue value,
                                             DenseIntElementsAttr groups) {
   int64_t size = groups.getType().getDimSize(1);
@@ -218,7 +218,7 @@ LogicalResult FunctionExporter::convert(AllReduceOp op) {
   if (op.getWire())
     for (TensorValue &member : members)
       member = hlo.convert(member, *op.getWire());
-  // A gradient alone keeps its shape.
+  // A single gradient keeps its shape.
   auto bucket = dyn_cast<BucketType>(op.getInput().getType());
   bool isJoined = bucket && bucket.getNumMembers() > 1;
   TensorValue value =
@@ -285,7 +285,7 @@ LogicalResult FunctionExporter::convertBinary(OpT op, StringRef name) {
 template LogicalResult FunctionExporter::convertBinary(AddOp, StringRef);
 template LogicalResult FunctionExporter::convertBinary(SubOp, StringRef);
 
-/// A member as a matrix.
+/// Reshapes a member to a matrix.
 static TensorValue asMatrix(HLOBuilder &hlo, TensorValue member,
                             std::pair<int64_t, int64_t> shape) {
   return hlo.reshape(member, {shape.first, shape.second});
@@ -314,7 +314,7 @@ LogicalResult FunctionExporter::convert(MatmulOp op) {
   return success();
 }
 
-/// One function for all matrices of a kind: written out, it is long.
+/// Returns the function for matrices of a type; inlined, it would be long.
 func::FuncOp FunctionExporter::getOrthogonalizer(RankedTensorType type,
                                                  OrthogonalizeOp op) {
   Attribute parameters = builder.getArrayAttr(
@@ -341,7 +341,7 @@ func::FuncOp FunctionExporter::getOrthogonalizer(RankedTensorType type,
   return made;
 }
 
-/// Matrices of one shape together: XLA compiles each call anew.
+/// Batches matrices of equal shape: XLA compiles each call separately.
 LogicalResult FunctionExporter::convert(OrthogonalizeOp op) {
   HLOBuilder hlo = getHLO();
   auto type = cast<BucketType>(op.getInput().getType());

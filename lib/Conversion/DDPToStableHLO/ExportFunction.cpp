@@ -3,7 +3,7 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// States, branches and numbers of a function; ExportBuckets.cpp has the
+// Exports states, branches and scalars of a function; ExportBuckets.cpp exports
 // operations on buckets.
 //
 //===----------------------------------------------------------------------===//
@@ -30,8 +30,8 @@ InFlightDiagnostic FunctionExporter::refuse(Operation *op) {
 // The function
 //===----------------------------------------------------------------------===//
 
-/// Every state that the function uses becomes an argument. One without elements
-/// is not worth one.
+/// Adds an argument and a result for every state that the function uses and
+/// that has elements.
 void FunctionExporter::addStates(Scope &scope) {
   llvm::DenseSet<StringAttr> used;
   function.walk([&](Operation *op) {
@@ -50,7 +50,7 @@ void FunctionExporter::addStates(Scope &scope) {
     }
     unsigned argument = function.getNumArguments(),
              result = function.getNumResults();
-    // As JAX marks an argument whose memory a result may have.
+    // JAX marks an argument that may share its memory with a result like this.
     auto attributes = builder.getDictionaryAttr(builder.getNamedAttr(
         "tf.aliasing_output", builder.getI32IntegerAttr(result)));
     (void)function.insertArgument(argument, type, attributes, state.getLoc());
@@ -72,7 +72,7 @@ void FunctionExporter::returnStates(Scope &scope) {
   terminator->insertOperands(terminator->getNumOperands(), values);
 }
 
-/// Nothing that stays may use what goes.
+/// Erases the replaced operations. Reports remaining users.
 LogicalResult FunctionExporter::eraseDead() {
   for (Operation *op : llvm::reverse(dead)) {
     for (Operation *user : op->getUsers())
@@ -83,7 +83,7 @@ LogicalResult FunctionExporter::eraseDead() {
   return success();
 }
 
-/// StableHLO has tensors, and types of its own.
+/// Rejects types that StableHLO lacks.
 static LogicalResult checkTypes(func::FuncOp function) {
   for (Type type : llvm::concat<const Type>(function.getArgumentTypes(),
                                             function.getResultTypes()))
@@ -121,7 +121,7 @@ LogicalResult FunctionExporter::convertBlock(Block &block, Scope &scope) {
   return success();
 }
 
-/// Buckets and numbers are those that were converted; StableHLO has none.
+/// Checks that operands are converted: StableHLO has no buckets or scalars.
 LogicalResult FunctionExporter::checkOperands(Operation *op) {
   for (Value operand : op->getOperands()) {
     Type type = operand.getType();
@@ -164,7 +164,7 @@ LogicalResult FunctionExporter::convertOp(Operation *op, Scope &scope) {
       .Case<arith::AndIOp>([&](auto) { return convertNumbers(op, "and"); })
       .Case<arith::OrIOp>([&](auto) { return convertNumbers(op, "or"); })
       .Case<scf::YieldOp>([](auto) { return success(); })
-      // What ddp-expand-averages copies for bufferization's sake.
+      // A copy that ddp-expand-averages inserts for bufferization.
       .Case<linalg::CopyOp>([&](linalg::CopyOp copy) -> LogicalResult {
         if (!copy.hasPureTensorSemantics() ||
             copy->getResult(0).getType() != copy.getInputs().front().getType())
@@ -205,7 +205,7 @@ LogicalResult FunctionExporter::checkScope(StateOp state, Scope &scope) {
     diagnostic << " of gradient " << names.front();
   if (names.size() > 1)
     diagnostic << " and " << names.size() - 1 << " more";
-  // What JAX adds up itself, with check_vma, it adds up where it is made.
+  // With check_vma, JAX itself inserts sums where gradients are computed.
   diagnostic << "; reduce what '" << scope.around->getName()
              << "' returns (in JAX: 'pmean' behind 'value_and_grad', with "
                 "check_vma=False), or set another hook";
@@ -232,7 +232,7 @@ TensorValue FunctionExporter::getFlat(StateOp state, StateValue &value) {
     value.flat = join(value.members, type.getElementType());
     return value.flat;
   }
-  // A counter that is full stays so, and does not begin again.
+  // A counter saturates instead of wrapping around.
   TensorValue count = value.members.front();
   TensorValue limit = hlo.constant(int64_t(std::numeric_limits<int32_t>::max()),
                                    count.getType());
@@ -270,7 +270,7 @@ LogicalResult FunctionExporter::convert(StoreOp op, Scope &scope) {
   return success();
 }
 
-/// XLA keeps no statistics; what they would be is known now.
+/// Records static statistics in the manifest; XLA keeps none.
 LogicalResult FunctionExporter::convert(CountCompressionOp op) {
   context.manifest.compressions[op.getBucketName()] = {op.getBefore(),
                                                        op.getAfter()};
@@ -281,7 +281,7 @@ LogicalResult FunctionExporter::convert(CountCompressionOp op) {
 // Branches
 //===----------------------------------------------------------------------===//
 
-/// States that a branch stores are results of it as well.
+/// Exports a branch. States that it stores become results, too.
 LogicalResult FunctionExporter::convert(scf::IfOp op, Scope &scope) {
   llvm::SetVector<StringAttr> stored;
   op.walk([&](StoreOp store) {
@@ -321,7 +321,7 @@ LogicalResult FunctionExporter::convert(scf::IfOp op, Scope &scope) {
       return failure();
     builder.setInsertionPointToEnd(&region.front());
     SmallVector<Value> results;
-    // An else branch may have been missing.
+    // The scf.if may have no else branch.
     if (!region.front().empty()) {
       Operation *yield = region.front().getTerminator();
       builder.setInsertionPoint(yield);

@@ -3,9 +3,9 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Replaces the operations of expanded hooks in a function. A bucket is a list
-// of tensors, its members, which are put together where a collective or a state
-// needs one array; a state is a value that is handed from use to use.
+// Replaces the operations of expanded hooks in a function. A bucket becomes a
+// list of member tensors, joined where a collective or a state needs one array.
+// A state becomes a value that is threaded from use to use.
 //
 //===----------------------------------------------------------------------===//
 
@@ -22,22 +22,21 @@
 
 namespace mlir::ddp {
 
-/// What the functions of a module share.
+/// State shared by the functions of a module.
 struct ExportContext {
   ModuleOp module;
   const ListedGroups &groups;
-  /// The channel of the next collective; no two have the same.
+  /// The channel of the next collective; each collective has its own.
   int64_t nextChannel;
   Manifest &manifest;
-  /// By type of the matrix and parameters: the functions that make its columns
-  /// orthonormal.
+  /// The functions that orthonormalize columns, by matrix type and parameters.
   llvm::DenseMap<std::pair<Type, Attribute>, func::FuncOp> orthogonalizers{};
 };
 
-/// Whether operations of that dialect are left to XLA.
+/// Returns true if operations of that dialect are left to XLA.
 bool isXLADialect(StringRef dialect);
 
-/// The members of a bucket, each of its own shape.
+/// The members of a bucket, each in its own shape.
 using Members = SmallVector<TensorValue>;
 
 class FunctionExporter {
@@ -48,15 +47,15 @@ public:
   LogicalResult run();
 
 private:
-  /// A state's value: an array, its parts, or both. Neither: it is empty.
+  /// A state's value as one array, as members, or both; neither if it is empty.
   struct StateValue {
     TensorValue flat;
     Members members;
   };
   struct Scope {
     llvm::DenseMap<StringAttr, StateValue> states;
-    /// The operation whose region this is, of which only XLA knows when it
-    /// runs; null in a function and in branches.
+    /// The operation around this region if only XLA knows when it runs; null in
+    /// a function and in branches.
     Operation *around = nullptr;
   };
 
@@ -101,12 +100,12 @@ private:
   const Members &getMembers(StateOp state, StateValue &value);
   TensorValue getFlat(StateOp state, StateValue &value);
 
-  // Numbers that are the same for all elements.
+  // Scalars.
   LogicalResult convert(arith::ConstantOp op);
   LogicalResult convert(arith::CmpIOp op);
   LogicalResult convertNumbers(Operation *op, StringRef name);
 
-  /// The members of a bucket, or a gradient as the only one.
+  /// Returns the members of a bucket, or a gradient as the only member.
   Members get(Value value);
   void set(Value value, Members members);
   TensorValue join(ArrayRef<TensorValue> members, Type elementType);
@@ -117,7 +116,7 @@ private:
   TensorValue resize(TensorValue flat, int64_t size);
   std::optional<Members> viewMembers(ArrayRef<TensorValue> from,
                                      BucketType type);
-  /// Parts of a 1-D tensor.
+  /// Splits a 1-D tensor into the members of `type`.
   Members split(TensorValue flat, BucketType type);
   void forEach(Value result, Value operand,
                function_ref<TensorValue(TensorValue)> make);
@@ -132,11 +131,11 @@ private:
   OpBuilder builder{function.getContext()};
   Location loc = function.getLoc();
   llvm::DenseMap<Value, Members> buckets;
-  /// What `i64` and `i1` have become.
+  /// The tensors that `i64` and `i1` values have become.
   llvm::DenseMap<Value, TensorValue> numbers;
   /// The states that are arguments, in order.
   SmallVector<StateOp> states;
-  /// Operations that are replaced, in program order.
+  /// Operations that were replaced, in program order.
   SmallVector<Operation *> dead;
 };
 

@@ -3,7 +3,7 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// ddp-export-stablehlo: modules whose hooks are expanded, for XLA.
+// ddp-export-stablehlo: exports modules with expanded hooks for XLA.
 //
 //===----------------------------------------------------------------------===//
 
@@ -19,9 +19,9 @@ namespace mlir::ddp {
 using namespace mlir;
 using namespace mlir::ddp;
 
-/// The number behind the last channel that the program uses itself.
+/// Returns the first channel after those that the program uses itself.
 static FailureOr<int64_t> getNextChannel(ModuleOp module) {
-  // Leaves room for more reductions than a program has.
+  // Leaves space for more reductions than a program has.
   constexpr int64_t maxHandle = int64_t(1) << 62;
   int64_t next = 1;
   WalkResult result = module.walk([&](Operation *op) {
@@ -45,7 +45,7 @@ static FailureOr<int64_t> getNextChannel(ModuleOp module) {
   return next;
 }
 
-/// XLA runs what is in the entry function, with its arguments.
+/// Rejects states in called functions: only the entry's arguments persist.
 static LogicalResult checkCalls(ModuleOp module) {
   llvm::DenseMap<StringRef, func::CallOp> calls;
   module.walk([&](func::CallOp call) { calls[call.getCallee()] = call; });
@@ -97,8 +97,8 @@ struct ExportStableHLOPass
     : public ddp::impl::DDPExportStableHLOPassBase<ExportStableHLOPass> {
   using DDPExportStableHLOPassBase::DDPExportStableHLOPassBase;
 
-  /// Whoever runs the pass decides what the dialect is: StableHLO's own or a
-  /// stand-in. A module without an operation of it has not loaded it yet.
+  /// The caller decides whether the dialect is StableHLO's own or a stand-in.
+  /// It may not be loaded yet if the module has none of its operations.
   LogicalResult initialize(MLIRContext *context) override {
     if (context->getOrLoadDialect("stablehlo") ||
         context->allowsUnregisteredDialects())
@@ -128,7 +128,7 @@ struct ExportStableHLOPass
       return failure();
     ExportContext context{module, groups, *nextChannel, manifest};
     SmallVector<Operation *> symbols;
-    // Functions that are added meanwhile are StableHLO already.
+    // Functions added on the way are already in StableHLO.
     for (Operation &op : llvm::make_early_inc_range(llvm::make_range(
              module.getBody()->begin(), module.getBody()->end()))) {
       if (auto function = dyn_cast<func::FuncOp>(op)) {

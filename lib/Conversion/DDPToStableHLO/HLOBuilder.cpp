@@ -3,7 +3,7 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Operations and attributes of StableHLO, spelt as it does.
+// Creates operations and attributes as StableHLO spells them.
 //
 //===----------------------------------------------------------------------===//
 
@@ -137,7 +137,7 @@ TensorValue HLOBuilder::concatenate(ArrayRef<TensorValue> values,
 }
 
 TensorValue HLOBuilder::divideBy(TensorValue value, TensorValue numbers) {
-  // Behind the broadcast: of a barrier before it XLA sees one number.
+  // Put the barrier after the broadcast; before it, XLA still sees a splat.
   return binary("divide", value, barrier(repeat(numbers, value.getType())));
 }
 
@@ -163,7 +163,7 @@ TensorValue HLOBuilder::dot(TensorValue lhs, int64_t lhsDimension,
   }
   os << "lhs_contracting_dimensions = [" << lhsDimension
      << "], rhs_contracting_dimensions = [" << rhsDimension << "]>";
-  // Without it some devices round f32 operands to fewer bits.
+  // At lower precisions some devices round f32 operands.
   Attribute highest = getAttr("#stablehlo<precision HIGHEST>");
   return create(
       "dot_general", RankedTensorType::get(shape, elementType), {lhs, rhs},

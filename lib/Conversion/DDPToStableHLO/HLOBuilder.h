@@ -3,9 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Builds operations of StableHLO by their names, since nothing of StableHLO is
-// linked: only what hooks expand to needs. Values are statically shaped
-// tensors.
+// Builds the StableHLO operations that hooks expand to by name, because
+// StableHLO is not linked. Values are statically shaped tensors.
 //
 //===----------------------------------------------------------------------===//
 
@@ -20,10 +19,10 @@ namespace mlir::ddp {
 
 using TensorValue = TypedValue<RankedTensorType>;
 
-/// Whether the type is f16 or bf16.
+/// Returns true if the type is f16 or bf16.
 bool isNarrow(Type elementType);
 
-/// Inserts where `builder` does.
+/// Creates operations at the insertion point of `builder`.
 class HLOBuilder {
 public:
   HLOBuilder(OpBuilder &builder, Location loc) : builder(builder), loc(loc) {}
@@ -34,17 +33,17 @@ public:
   TensorValue create(StringRef name, RankedTensorType type, ValueRange operands,
                      ArrayRef<NamedAttribute> attributes = {});
 
-  /// An attribute of the stablehlo dialect, from its text: opaque, unless the
-  /// dialect is StableHLO's own.
+  /// Returns an attribute of the stablehlo dialect from its text. It is opaque
+  /// unless the dialect is StableHLO's own.
   Attribute getAttr(const Twine &text);
 
-  /// A constant of one element, which is repeated.
+  /// Creates a splat constant.
   TensorValue constant(double value, RankedTensorType type);
   TensorValue constant(int64_t value, RankedTensorType type);
-  /// A constant of any elements.
+  /// Creates a constant with these elements.
   TensorValue constant(ElementsAttr value);
 
-  /// Of the operands' type: "add", "maximum", …
+  /// Creates an operation of the operands' type: "add", "maximum", …
   TensorValue binary(StringRef name, TensorValue lhs, TensorValue rhs) {
     return create(name, lhs.getType(), {lhs, rhs});
   }
@@ -53,55 +52,54 @@ public:
   }
   /// `direction` is EQ, NE, LT, …
   TensorValue compare(StringRef direction, TensorValue lhs, TensorValue rhs);
-  /// The elements of `yes` where `condition` holds; it may be one for all.
+  /// Selects elements of `yes` where `condition`, which may be a scalar, holds.
   TensorValue select(TensorValue condition, TensorValue yes, TensorValue no) {
     return create("select", yes.getType(), {condition, yes, no});
   }
 
-  /// Rounds to nearest even; from f64 to 16 bits by way of f32. No later pass
-  /// of XLA takes a rounding to 16 bits away.
+  /// Rounds to nearest even; from f64 to 16 bits through f32. Later passes of
+  /// XLA keep every rounding to 16 bits.
   TensorValue convert(TensorValue value, Type elementType);
-  /// Keeps XLA from computing a 16-bit value in more bits, and from looking
-  /// through any other.
+  /// Prevents XLA from computing a 16-bit value with more bits, and from
+  /// optimizing across any value.
   TensorValue barrier(TensorValue value);
-  /// `barrier` of a 16-bit value, others as they are.
+  /// Applies `barrier` to 16-bit values only.
   TensorValue keepRounding(TensorValue value);
 
   TensorValue reshape(TensorValue value, ArrayRef<int64_t> shape);
-  /// As a 1-D tensor.
+  /// Reshapes to a 1-D tensor.
   TensorValue flatten(TensorValue value);
   TensorValue broadcast(TensorValue value, RankedTensorType type,
                         ArrayRef<int64_t> dimensions);
-  /// Numbers for the first dimensions of `type`, a 0-D tensor for all elements,
-  /// repeated along the others.
+  /// Repeats numbers for the first dimensions of `type`, or a 0-D tensor for
+  /// all elements, along the other dimensions.
   TensorValue repeat(TensorValue numbers, RankedTensorType type) {
     return broadcast(numbers, type,
                      llvm::to_vector(llvm::seq(numbers.getType().getRank())));
   }
-  /// begin ≤ index < end in each dimension.
+  /// Takes begin ≤ index < end in each dimension.
   TensorValue slice(TensorValue value, ArrayRef<int64_t> begin,
                     ArrayRef<int64_t> end);
   TensorValue concatenate(ArrayRef<TensorValue> values, int64_t dimension);
 
-  /// True quotients: XLA multiplies by the inverse of a divisor in which it
-  /// sees one number for all elements.
+  /// Divides exactly. XLA would multiply by the inverse of a divisor that it
+  /// sees is a splat.
   TensorValue divideBy(TensorValue value, TensorValue numbers);
 
-  /// Contracts these dimensions, accumulating in `elementType`. The first
-  /// `numBatch` dimensions of both are the same, and not multiplied with each
-  /// other.
+  /// Contracts these dimensions and accumulates in `elementType`. The first
+  /// `numBatch` dimensions of both are batch dimensions.
   TensorValue dot(TensorValue lhs, int64_t lhsDimension, TensorValue rhs,
                   int64_t rhsDimension, Type elementType, int64_t numBatch = 0);
   /// Reduces these dimensions with "add", "maximum", "and", …; `init`, a 0-D
-  /// tensor, is neutral.
+  /// tensor, is the neutral element.
   TensorValue reduce(StringRef name, TensorValue value, TensorValue init,
                      ArrayRef<int64_t> dimensions);
-  /// The sum over the last dimension.
+  /// Sums over the last dimension.
   TensorValue sum(TensorValue value);
-  /// The largest absolute value along the last dimension; 0 of no elements.
+  /// Returns the largest absolute value along the last dimension; 0 if empty.
   TensorValue largest(TensorValue value);
 
-  /// Sums over the listed groups of ranks; each rank is in one.
+  /// Sums over the listed groups of ranks; each rank is in one group.
   TensorValue allReduce(TensorValue value, DenseIntElementsAttr groups,
                         int64_t channel);
 

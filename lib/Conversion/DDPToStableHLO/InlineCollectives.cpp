@@ -3,8 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// ddp-inline-collectives: collectives come to where states can be arguments.
-// Upstream's inliner does too much for that: it also removes functions that
+// ddp-inline-collectives: inlines collectives into functions whose arguments
+// can be states. Upstream's inliner does more: it also removes functions that
 // only a stablehlo.composite refers to.
 //
 //===----------------------------------------------------------------------===//
@@ -24,7 +24,7 @@ namespace mlir::ddp {
 using namespace mlir;
 using namespace mlir::ddp;
 
-/// Whether an operation of the dialect is in the function itself.
+/// Returns true if the function itself contains operations of the dialect.
 static bool hasCollectives(func::FuncOp function) {
   return function
       .walk([](Operation *op) {
@@ -48,7 +48,7 @@ struct InlineCollectivesPass
     renameCopies(module, uses);
   }
 
-  /// How often each name of a gradient is given.
+  /// Counts how often each gradient name is used.
   static llvm::StringMap<unsigned> countNames(ModuleOp module) {
     llvm::StringMap<unsigned> uses;
     module.walk([&](AllReduceOp op) {
@@ -58,7 +58,7 @@ struct InlineCollectivesPass
     return uses;
   }
 
-  /// A reduction that was inlined several times is as many gradients.
+  /// Makes names unique for a reduction that was inlined several times.
   static void renameCopies(ModuleOp module,
                            const llvm::StringMap<unsigned> &given) {
     llvm::StringMap<unsigned> copies, taken = countNames(module);
@@ -78,7 +78,7 @@ struct InlineCollectivesPass
 
   static LogicalResult inlineAll(ModuleOp module) {
     int64_t numCloned = 0;
-    // A caller of what was inlined has collectives now.
+    // After inlining, the callers contain collectives.
     while (true) {
       llvm::MapVector<func::CallOp, func::FuncOp> calls;
       module.walk([&](func::CallOp call) {
@@ -103,7 +103,7 @@ struct InlineCollectivesPass
     }
   }
 
-  /// Functions that call each other twice double with each.
+  /// A chain of functions, each calling the next twice, grows exponentially.
   static LogicalResult checkSize(func::CallOp call, int64_t numCloned) {
     constexpr int64_t maxCloned = 1 << 18;
     if (numCloned <= maxCloned)

@@ -35,7 +35,7 @@ public:
   void write();
 
 private:
-  /// As numpy calls it.
+  /// Returns numpy's name of a type.
   static std::string getDtype(Type type) {
     if (type.isBF16())
       return "bfloat16";
@@ -58,8 +58,8 @@ private:
 };
 } // namespace
 
-/// A `normal` state takes one number from its generator; those before it in the
-/// module have theirs already.
+/// Writes how a state is initialized. Each `normal` state takes one number from
+/// its generator, in the order of the module.
 void ManifestWriter::writeInit(StateOp state) {
   json.attribute("kind", stringifyStateInit(state.getInit()));
   if (state.getInit() != StateInit::Normal)

@@ -1,9 +1,9 @@
-//===- Manifest.h - what a host has to know of exported states --*- C++ -*-===//
+//===- Manifest.h - what a host must know of exported states ----*- C++ -*-===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// The JSON file beside an exported module. docs/frontends.md describes it.
+// The JSON file next to an exported module. docs/frontends.md describes it.
 //
 //===----------------------------------------------------------------------===//
 
@@ -16,7 +16,7 @@
 
 namespace mlir::ddp {
 
-/// A state of a function: its numbers among arguments and results.
+/// A state of a function: its indices among the arguments and results.
 struct StateArgument {
   StateOp state;
   unsigned argument, result;
@@ -30,21 +30,21 @@ struct ScatterRecord {
 };
 
 struct Manifest {
-  /// Ranks of the job, if known.
+  /// The number of ranks in the job, if known.
   std::optional<int64_t> numRanks;
   /// The states of each function, by its name.
   llvm::MapVector<StringRef, SmallVector<StateArgument>> functions;
   SmallVector<BucketInfoOp> buckets;
   SmallVector<ScatterRecord> scatters;
-  /// Elements before and after compression, by the bucket's name.
+  /// Elements before and after compression, by bucket name.
   llvm::MapVector<StringRef, std::pair<int64_t, int64_t>> compressions;
 };
 
-/// The type in which a state crosses the function's border: a flat array, or
-/// for a counter 32 bits, since JAX has no more by default.
+/// Returns the type of a state as an argument: a flat array or, for a counter,
+/// 32 bits because JAX has no wider integers by default.
 RankedTensorType getExportedType(StateOp state);
 
-/// Writes the file, whole or not at all. `module` still has its states.
+/// Writes the file atomically. `module` must still have its states.
 LogicalResult writeManifest(const Manifest &manifest, ModuleOp module,
                             StringRef path);
 

@@ -3,9 +3,9 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Modified Gram-Schmidt and Householder QR, column by column, without loops: a
-// rank is small, and known. All matrices go through it together, so "a column"
-// is a 2-D tensor, one for each matrix, and "a number" a 1-D tensor.
+// Modified Gram-Schmidt and Householder QR, column by column and unrolled: the
+// rank is small and static. All matrices are processed together, so "a column"
+// is a 2-D tensor, with one row per matrix, and "a number" a 1-D tensor.
 //
 //===----------------------------------------------------------------------===//
 
@@ -16,7 +16,7 @@
 using namespace mlir;
 using namespace mlir::ddp;
 
-/// Columns first ≤ k < last.
+/// Returns columns first ≤ k < last.
 static TensorValue sliceColumns(HLOBuilder &hlo, TensorValue matrices,
                                 int64_t first, int64_t last) {
   ArrayRef<int64_t> shape = matrices.getType().getShape();
@@ -49,8 +49,8 @@ static TensorValue multiply(HLOBuilder &hlo, TensorValue numbers,
 //===----------------------------------------------------------------------===//
 
 namespace {
-/// Sums are accumulated in f32 at least. In 16-bit types every operation on
-/// elements is rounded, as are norms and sums.
+/// Accumulates sums in at least f32. In 16-bit types it rounds every
+/// elementwise result, norm and sum.
 class GramSchmidt {
 public:
   GramSchmidt(HLOBuilder &hlo, Type elementType)
@@ -78,7 +78,7 @@ private:
     TensorValue products = hlo.keepRounding(hlo.binary("multiply", a, b));
     return hlo.convert(hlo.sum(hlo.convert(products, wide)), type);
   }
-  /// `column` without `factor` times `direction`.
+  /// Returns `column` without `factor` times `direction`.
   TensorValue subtract(TensorValue column, TensorValue factor,
                        TensorValue direction) {
     TensorValue part = hlo.keepRounding(multiply(hlo, factor, direction));
@@ -91,8 +91,8 @@ private:
 };
 } // namespace
 
-/// A unit vector without its projection on the columns before it, which are
-/// orthonormal; the first one of which most is left.
+/// Returns the first unit vector farthest from the span of `before`, without
+/// its projection on these orthonormal columns, normalized.
 TensorValue GramSchmidt::makeUnitColumn(ArrayRef<TensorValue> before,
                                         TensorValue column) {
   MLIRContext *context = type.getContext();
@@ -105,7 +105,7 @@ TensorValue GramSchmidt::makeUnitColumn(ArrayRef<TensorValue> before,
   TensorValue indices = hlo.create(
       "iota", indexType, {},
       NamedAttribute(StringAttr::get(context, "iota_dimension"), alongRows));
-  // The part of unit vector i that is in the span: the squares of row i.
+  // The projection of unit vector i on the span: the squares of row i.
   TensorValue squares = hlo.constant(0.0, wideType);
   SmallVector<TensorValue> columns;
   for (TensorValue other : before) {
@@ -181,15 +181,15 @@ void GramSchmidt::run(MutableArrayRef<TensorValue> columns,
 //===----------------------------------------------------------------------===//
 
 namespace {
-/// H = I - tau·v·vᵀ, with a 1 at the start of v.
+/// H = I - tau·v·vᵀ, where v starts with 1.
 struct Reflector {
   TensorValue v, tau;
 };
 } // namespace
 
-/// The reflector that takes a column to a multiple of its first element, with
-/// the signs of LAPACK's larfg. A column that is zero but for that element is
-/// not reflected.
+/// Returns the reflector that maps a column to a multiple of the first unit
+/// vector, with the signs of LAPACK's larfg. A column whose other elements are
+/// zero is not reflected.
 static Reflector makeReflector(HLOBuilder &hlo, TensorValue column) {
   Type type = column.getType().getElementType();
   int64_t count = column.getType().getDimSize(0);
@@ -200,7 +200,7 @@ static Reflector makeReflector(HLOBuilder &hlo, TensorValue column) {
   TensorValue firstRow = hlo.reshape(one, {count, 1});
   if (rows == 1)
     return {firstRow, zero};
-  // Squares of the largest element must neither overflow nor vanish.
+  // Scale so that squares neither overflow nor underflow.
   TensorValue largest = hlo.largest(column);
   TensorValue isPositive = hlo.compare("GT", largest, zero);
   TensorValue isUsable =
@@ -219,14 +219,14 @@ static Reflector makeReflector(HLOBuilder &hlo, TensorValue column) {
   TensorValue tau = hlo.select(
       isZero, zero,
       hlo.binary("divide", hlo.binary("subtract", beta, pivot), beta));
-  // Where there is nothing to reflect, this would divide by zero.
+  // Avoids a division by zero if there is nothing to reflect.
   TensorValue divisor =
       hlo.select(isZero, one, hlo.binary("subtract", pivot, beta));
   TensorValue tail = hlo.divideBy(below, divisor);
   return {hlo.concatenate({firstRow, tail}, 1), tau};
 }
 
-/// matrices - v·(tau·weights)ᵀ.
+/// Returns matrices - v·(tau·weights)ᵀ.
 static TensorValue subtractOuter(HLOBuilder &hlo, TensorValue matrices,
                                  const Reflector &reflector,
                                  TensorValue weights) {
@@ -238,14 +238,14 @@ static TensorValue subtractOuter(HLOBuilder &hlo, TensorValue matrices,
   return hlo.binary("subtract", matrices, outer);
 }
 
-/// vᵀ·matrices of each matrix.
+/// Returns vᵀ·matrices for each matrix.
 static TensorValue project(HLOBuilder &hlo, TensorValue v,
                            TensorValue matrices) {
   return hlo.dot(v, 1, matrices, 1, v.getType().getElementType(),
                  /*numBatch=*/1);
 }
 
-/// The Q of a QR decomposition, as LAPACK's geqr2 and org2r.
+/// Returns the Q of a QR decomposition, as LAPACK's geqr2 and org2r.
 static TensorValue householder(HLOBuilder &hlo, TensorValue matrices) {
   Type type = matrices.getType().getElementType();
   int64_t count = matrices.getType().getDimSize(0);
@@ -266,7 +266,7 @@ static TensorValue householder(HLOBuilder &hlo, TensorValue matrices) {
   TensorValue q;
   for (const Reflector &reflector : llvm::reverse(reflectors)) {
     int64_t rows = reflector.v.getType().getDimSize(1);
-    // The first unit vector, reflected: v begins with 1.
+    // The first unit vector, reflected: v starts with 1.
     TensorValue unit =
         hlo.constant(1.0, RankedTensorType::get({count, 1}, type));
     if (rows > 1)
@@ -316,7 +316,7 @@ TensorValue mlir::ddp::orthogonalize(HLOBuilder &hlo, TensorValue matrices,
   }
   if (count == rank)
     return result;
-  // No direction is left for the others.
+  // No direction is left for the remaining columns.
   auto others =
       RankedTensorType::get({numMatrices, rows, rank - count}, elementType);
   return hlo.concatenate({result, hlo.constant(0.0, others)}, 2);

@@ -3,7 +3,7 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// ddp.orthogonalize of matrices of one shape, written out.
+// ddp.orthogonalize for matrices of one shape, unrolled.
 //
 //===----------------------------------------------------------------------===//
 
@@ -16,9 +16,9 @@
 
 namespace mlir::ddp {
 
-/// Makes the columns of matrices orthonormal, by the algorithm that the
-/// operation's description says. The first dimension of the 3-D tensor counts
-/// the matrices. Columns beyond the number of rows become zero.
+/// Orthonormalizes the columns of matrices with the algorithm of the
+/// operation's description. The first dimension of the 3-D tensor is the number
+/// of the matrix. Columns beyond the number of rows become zero.
 TensorValue orthogonalize(HLOBuilder &hlo, TensorValue matrices,
                           OrthogonalizeOp op);
 

@@ -14,7 +14,7 @@
 using namespace mlir;
 using namespace mlir::ddp;
 
-/// The ranks of the job, as far as the group says it.
+/// Returns the number of ranks in the job if the group implies it.
 static std::optional<int64_t> getJobSize(ProcessGroupOp group) {
   if (std::optional<ArrayAttr> lists = group.getRanks()) {
     int64_t count = 0;

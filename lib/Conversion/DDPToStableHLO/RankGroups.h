@@ -16,18 +16,18 @@ namespace mlir::ddp {
 
 class ListedGroups {
 public:
-  /// With the number of ranks of the job, or 0 if the module has to say it.
+  /// `numRanks` is the size of the job, or 0 to take it from the module.
   explicit ListedGroups(ModuleOp module, int64_t numRanks)
       : module(module), numRanks(numRanks) {}
 
-  /// Finds the number of ranks. An error if there are two different ones.
+  /// Determines the number of ranks. Fails if the module contradicts it.
   LogicalResult init();
 
   std::optional<int64_t> getNumRanks() const {
     return numRanks ? std::optional(numRanks) : std::nullopt;
   }
-  /// The ranks of each group, one group a row. An error at `op` if they are not
-  /// known to the compiler.
+  /// Returns the ranks of each group, one group per row. Emits an error at `op`
+  /// if the compiler does not know them.
   FailureOr<DenseIntElementsAttr> lookup(FlatSymbolRefAttr group,
                                          Operation *op) const;
 

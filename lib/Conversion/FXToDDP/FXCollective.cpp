@@ -19,7 +19,7 @@ using namespace mlir::ddp;
 static constexpr StringLiteral kFunctionAttrName = "fx";
 static constexpr StringLiteral kTargetName = "target";
 
-/// Whether ranks meet in an operator of this name.
+/// Returns true if an operator of this name communicates with other ranks.
 static bool isCollectiveTarget(StringRef target) {
   for (StringRef library :
        {"_c10d_functional.", "_c10d_functional_autograd.", "_dtensor.", "c10d.",

@@ -3,8 +3,7 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// An operation that is one of PyTorch's collectives, in both of the ways in
-// which ddp-import-fx reads them.
+// A PyTorch collective, in either of the two forms that ddp-import-fx reads.
 //
 //===----------------------------------------------------------------------===//
 
@@ -17,11 +16,11 @@ namespace mlir::ddp {
 
 struct FXCollective {
   Operation *op;
-  /// PyTorch's operator, without `torch.` before it and `.default` behind.
+  /// PyTorch's operator, without the prefix `torch.` and suffix `.default`.
   std::string target;
-  /// By the names of the operator's parameters.
+  /// By parameter name.
   DictionaryAttr arguments;
-  /// The function that is called; null if `op` is the operator itself.
+  /// The called function; null if `op` is the operator itself.
   Operation *callee = nullptr;
 
   /// The kind of collective; nullopt for a wait or if ddp has no equivalent.
@@ -29,7 +28,7 @@ struct FXCollective {
   /// Returns true if it starts an all-reduce or a reduce-scatter.
   bool isReduction() const;
   bool isWait() const;
-  /// Empty if it is no string.
+  /// Returns the argument, or an empty string if it is not a string.
   StringRef getString(StringRef name) const;
   /// Returns nullopt unless the attribute is an integer.
   std::optional<int64_t> getInteger(StringRef name) const;
@@ -37,12 +36,12 @@ struct FXCollective {
   InFlightDiagnostic emitError() const;
 };
 
-/// What `op` is if it is one of PyTorch's collectives. Finds functions with
+/// Matches `op` if it is one of PyTorch's collectives. Finds functions with
 /// `symbols`.
 std::optional<FXCollective> matchCollective(Operation *op,
                                             SymbolTableCollection &symbols);
 
-/// Whether `callee` is a function that stands for a collective.
+/// Returns true if `callee` is a declaration that represents a collective.
 bool isCollectiveFunction(Operation *callee);
 
 } // namespace mlir::ddp

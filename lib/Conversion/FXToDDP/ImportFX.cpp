@@ -3,7 +3,7 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// ddp-import-fx: PyTorch's functional all-reduces and their waits become
+// ddp-import-fx: converts PyTorch's functional all-reduces and their waits to
 // ddp.all_reduce.
 //
 //===----------------------------------------------------------------------===//
@@ -54,14 +54,14 @@ private:
   const DDPImportFXPassOptions &options;
   SymbolTableCollection symbols;
   std::vector<FXCollective> collectives;
-  /// The places in `collectives` of their operations.
+  /// Indices in `collectives` of their operations.
   DenseMap<Operation *, size_t> numbers;
-  /// Starts that become ddp.all_reduce.
+  /// Starts that become ddp operations.
   DenseSet<Operation *> imported;
 };
 } // namespace
 
-/// Reports what has no equivalent, or leaves it to somebody else.
+/// Reports an unsupported collective or, with keep-others, leaves it.
 LogicalResult FXImporter::refuse(const FXCollective &collective,
                                  const Twine &reason) const {
   if (!options.keepOthers)
@@ -73,7 +73,7 @@ LogicalResult FXImporter::refuse(const FXCollective &collective,
 }
 
 //===----------------------------------------------------------------------===//
-// What is imported
+// Finding collectives
 //===----------------------------------------------------------------------===//
 
 /// Returns the number of ranks in `group`, if the module declares it.
@@ -112,7 +112,7 @@ std::string FXImporter::judge(const FXCollective &start) {
            << ", but got '" << type << "'";
     return text;
   }
-  // In other operations' regions it might be run for each element, or never.
+  // Regions of other operations might run once per element, or never.
   Operation *parent = op->getParentOp();
   while (isa_and_nonnull<scf::SCFDialect>(parent->getDialect()))
     parent = parent->getParentOp();
@@ -176,7 +176,7 @@ LogicalResult FXImporter::checkWait(const FXCollective &wait) const {
   return success();
 }
 
-/// Nobody may see what has not arrived.
+/// Checks that only waits use the results of `start`.
 LogicalResult FXImporter::checkAwaited(const FXCollective &start) const {
   for (Value result : start.op->getResults()) {
     if (result.use_empty())
@@ -200,11 +200,10 @@ static bool isConstant(Value value) {
          value.getDefiningOp<tensor::EmptyOp>();
 }
 
-/// The only value from which `op` computes, constants aside; null if there are
-/// several, or if it is not known what it does.
+/// Returns the only operand of `op` other than constants. Returns null if there
+/// are several or the operation is unknown.
 static Value getOnlySource(Operation *op) {
-  // What PyTorch's operators compute from one tensor alone, they compute from
-  // it.
+  // PyTorch's operators with a single tensor operand compute only from it.
   bool isOperator = op->getName().getStringRef().starts_with("torch.");
   if (op->getNumRegions() != 0 ? !isa<linalg::LinalgOp>(op)
                                : !isOperator && !isMemoryEffectFree(op))
@@ -213,7 +212,7 @@ static Value getOnlySource(Operation *op) {
   getUsedValuesDefinedAbove(op->getRegions(), used);
   Value source;
   for (Value value : used) {
-    // What linalg fills or adds up from is a number as well.
+    // The initial value of a linalg operation may be a filled constant.
     auto fill = value.getDefiningOp<linalg::FillOp>();
     if (isConstant(value) || (fill && isConstant(fill.getInputs()[0])))
       continue;
@@ -224,11 +223,11 @@ static Value getOnlySource(Operation *op) {
   return source;
 }
 
-/// Refuses to reduce what all ranks of a group have alike, because it was
-/// reduced over that group.
+/// Rejects a reduction of values that are equal on all ranks of the group
+/// because they were already reduced over it.
 LogicalResult FXImporter::checkRepeated(const FXCollective &start) const {
   for (Value value : start.op->getOperands()) {
-    // In blocks that nothing reaches, values may depend on themselves.
+    // In unreachable blocks, values may depend on themselves.
     DenseSet<Value> seen;
     while (value && seen.insert(value).second) {
       Operation *op = value.getDefiningOp();
@@ -298,7 +297,7 @@ void FXImporter::import(const FXCollective &start) {
       reduced->setAttr(DDPDialect::kNameAttrName, names[i]);
     replaceWaits(op->getResult(i), reduced.getResult());
   }
-  // Only then are its operands' uses what they will be.
+  // Folding a mean looks at all uses, so erase the start first.
   op->erase();
   for (AllReduceOp reduced : all) {
     if (std::optional<int64_t> size = getSize(group))
@@ -311,7 +310,7 @@ void FXImporter::import(const FXCollective &start) {
   }
 }
 
-/// Removes functions that stood for collectives.
+/// Removes unused functions that represent collectives.
 void FXImporter::eraseUncalled() {
   SymbolTableCollection symbols;
   SymbolUserMap users(symbols, module);
@@ -340,7 +339,7 @@ LogicalResult FXImporter::run() {
   if (!ok)
     return failure();
   for (const FXCollective &collective : collectives)
-    // The others are waits, which go with their starts, and what is kept.
+    // The others are waits, erased with their starts, or are kept.
     if (imported.contains(collective.op))
       import(collective);
   eraseUncalled();

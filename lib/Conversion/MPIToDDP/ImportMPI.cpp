@@ -3,8 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// ddp-import-mpi: all-reduces over MPI's world become ddp.all_reduce, and what
-// brings MPI's ranks together goes.
+// ddp-import-mpi: converts all-reduces over MPI's world to ddp.all_reduce and
+// removes MPI's setup and teardown.
 //
 //===----------------------------------------------------------------------===//
 
@@ -28,7 +28,7 @@ static bool isWorld(Value communicator) {
   return communicator.getDefiningOp<mpi::CommWorldOp>();
 }
 
-/// Whether nothing asks for a status but whether all went well.
+/// Returns true if the status of `op` is used by checks only.
 static bool isOnlyChecked(Operation *op) {
   return llvm::all_of(op->getUsers(), llvm::IsaPred<mpi::RetvalCheckOp>);
 }
@@ -60,7 +60,7 @@ static std::string judge(mpi::AllReduceOp op) {
   return "";
 }
 
-/// Why an operation of the mpi dialect has no equivalent; empty if it has one.
+/// Returns why an mpi operation has no equivalent, or an empty text if it has.
 static std::string findObstacle(Operation *op) {
   if (auto reduction = dyn_cast<mpi::AllReduceOp>(op))
     if (std::string reason = judge(reduction); !reason.empty())
@@ -70,7 +70,7 @@ static std::string findObstacle(Operation *op) {
            "ranks, which compiled code does not know";
   if (isa<mpi::CommSplitOp>(op))
     return "expected reductions over 'mpi.comm_world' only";
-  // Judged with what they ask of.
+  // These are checked together with the operations that use or define them.
   if (isa<mpi::CommWorldOp, mpi::RetvalCheckOp>(op))
     return "";
   if (!isa<mpi::AllReduceOp, mpi::InitOp, mpi::FinalizeOp>(op))
@@ -81,7 +81,7 @@ static std::string findObstacle(Operation *op) {
                              "'mpi.retval_check' only";
 }
 
-/// Makes constants of the answers that a status gives.
+/// Replaces the checks of a status by constants.
 static void answerChecks(Operation *op) {
   for (Operation *user : llvm::make_early_inc_range(op->getUsers())) {
     auto check = cast<mpi::RetvalCheckOp>(user);
@@ -128,7 +128,7 @@ struct ImportMPIPass : public ddp::impl::DDPImportMPIPassBase<ImportMPIPass> {
         world->erase();
   }
 
-  /// Reports `op`, or leaves it to another pass.
+  /// Reports `op` or, with keep-others, leaves it to another pass.
   LogicalResult refuse(Operation *op, StringRef reason) const {
     if (!keepOthers)
       return op->emitOpError() << reason;
@@ -138,13 +138,13 @@ struct ImportMPIPass : public ddp::impl::DDPImportMPIPassBase<ImportMPIPass> {
     return success();
   }
 
-  /// The process group of all ranks, at the beginning of the module.
+  /// Returns the process group of all ranks, at the beginning of the module.
   ProcessGroupOp getGroup() {
     if (!group) {
       SymbolTable symbols(getOperation());
       OpBuilder builder(&getContext());
       group = ProcessGroupOp::create(builder, getOperation().getLoc(), "world");
-      // Changes the name if the program has it already.
+      // Renames the group if the program has the symbol already.
       symbols.insert(group, getOperation().getBody()->begin());
     }
     return group;

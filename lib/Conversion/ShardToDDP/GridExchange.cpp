@@ -78,7 +78,7 @@ static int64_t getConcatAxis(const GridExchange &exchange) {
   return cast<shard::AllToAllOp>(exchange.op).getConcatAxis().getSExtValue();
 }
 
-/// Whether the larger type is the smaller one in so many parts.
+/// Returns true if `whole` is `number` times `part` along `dimension`.
 static bool isInParts(RankedTensorType whole, RankedTensorType part,
                       int64_t dimension, int64_t number) {
   if (whole.getRank() != part.getRank() || dimension < 0 ||
@@ -135,7 +135,7 @@ std::string mlir::ddp::findObstacle(const GridExchange &exchange) {
            << " processes";
   else if (exchange.axes.empty())
     stream << "expected axes of the grid";
-  // A process group numbers its ranks upwards.
+  // A process group numbers its ranks in ascending order.
   else if (!llvm::is_sorted(exchange.axes))
     stream << "expected the grid's axes in ascending order, in which a process "
               "group has its parts";
@@ -149,8 +149,8 @@ std::string mlir::ddp::findObstacle(const GridExchange &exchange) {
   return text;
 }
 
-/// The order of dimensions in which parts lie in one piece each; nothing if
-/// they do so already.
+/// Returns the order of dimensions in which each part is contiguous, or nothing
+/// if it already is.
 static SmallVector<int64_t> getOrder(RankedTensorType type, int64_t dimension) {
   SmallVector<int64_t> order;
   if (llvm::all_of(type.getShape().take_front(dimension),

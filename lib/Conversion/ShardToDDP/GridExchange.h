@@ -3,9 +3,9 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// What the shard dialect says of a reduce-scatter or an all-gather by itself,
-// whether ddp can say it, and how. (Both together are an all-reduce:
-// GridReduction.h.)
+// Matches a lone reduce-scatter, all-gather, all-to-all or broadcast of the
+// shard dialect, checks that ddp can express it, and converts it. (A
+// reduce-scatter with its all-gather is an all-reduce: GridReduction.h.)
 //
 //===----------------------------------------------------------------------===//
 
@@ -26,27 +26,27 @@ struct GridExchange {
   Operation *op;
   CollectiveKind collective;
   shard::GridOp grid;
-  /// As the operation has them: the last one counts first.
+  /// In the operation's order: the last axis varies fastest.
   SmallVector<int16_t> axes;
   /// The dimension that is split.
   int64_t dimension = 0;
-  /// Of a reduce-scatter.
+  /// Set for a reduce-scatter.
   std::optional<shard::ReductionKind> kind;
 
-  /// The number of parts; the grid has to be of static shape.
+  /// Returns the number of parts; the grid must have a static shape.
   int64_t getNumParts() const;
 };
 
-/// The exchange that `op` is.
+/// Returns the exchange of `op`, or nothing.
 std::optional<GridExchange> matchExchange(Operation *op,
                                           SymbolTableCollection &symbols);
 
-/// Why `exchange` has no equivalent in ddp; empty if it has one.
+/// Returns why ddp has no equivalent, or an empty text if it has one.
 std::string findObstacle(const GridExchange &exchange);
 
-/// Builds the exchange before its operation, and the transposes without which
-/// parts would not lie in one piece; `hook`, which may be null, is that of a
-/// reduce-scatter. Returns its result.
+/// Builds the exchange before its operation, with the transposes that make
+/// parts contiguous, and returns its result. `hook` may be null and applies to
+/// reduce-scatters only.
 Value buildExchange(OpBuilder &builder, const GridExchange &exchange,
                     ProcessGroupOp group, Attribute hook);
 

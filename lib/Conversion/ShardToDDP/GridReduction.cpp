@@ -15,13 +15,13 @@
 using namespace mlir;
 using namespace mlir::ddp;
 
-/// The all-gather that makes an all-reduce of `scatter`.
+/// Returns the all-gather that completes an all-reduce with `scatter`.
 static shard::AllGatherOp findGather(shard::ReduceScatterOp scatter) {
   if (!scatter.getResult().hasOneUse())
     return {};
   auto gather =
       dyn_cast<shard::AllGatherOp>(*scatter.getResult().getUsers().begin());
-  // The order of the axes says which process has which part.
+  // The order of the axes determines which process has which part.
   if (!gather || gather.getGridAttr() != scatter.getGridAttr() ||
       gather.getGridAxes() != scatter.getGridAxes() ||
       gather.getGatherAxis() != scatter.getScatterAxis() ||
@@ -57,8 +57,8 @@ static void print(raw_ostream &stream, shard::GridOp grid) {
       "x");
 }
 
-/// What is not as it has to be for the processes of each group to be known: all
-/// of the job, or groups that can be listed. Empty if nothing is.
+/// Returns what a grid needs so that its groups are known (the whole job, or
+/// groups that can be listed), or an empty text if nothing is missing.
 static std::string judgeGrid(const GridReduction &reduction) {
   ArrayRef<int64_t> shape = reduction.getGridShape();
   if (llvm::is_contained(shape, 0))

@@ -3,7 +3,7 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// What the shard dialect says of an all-reduce, and whether ddp can say it.
+// Matches all-reduces of the shard dialect and checks that ddp has them.
 //
 //===----------------------------------------------------------------------===//
 
@@ -21,11 +21,11 @@ namespace mlir::ddp {
 struct GridReduction {
   /// A shard.all_reduce, or a shard.reduce_scatter.
   Operation *op;
-  /// The shard.all_gather behind a shard.reduce_scatter, or null.
+  /// The shard.all_gather after a shard.reduce_scatter, or null.
   Operation *gather;
   shard::GridOp grid;
   shard::ReductionKind kind;
-  /// Ascending.
+  /// In ascending order.
   SmallVector<int16_t> axes;
 
   Value getInput() const { return op->getOperand(0); }
@@ -33,17 +33,17 @@ struct GridReduction {
   ArrayRef<int64_t> getGridShape() const {
     return shard::GridOp(grid).getShape();
   }
-  /// Whether it reduces over several processes along that axis.
+  /// Returns true if it reduces over several processes along that axis.
   bool isOver(int16_t axis) const {
     return getGridShape()[axis] != 1 && llvm::is_contained(axes, axis);
   }
 };
 
-/// The all-reduce that `op` is or begins.
+/// Returns the all-reduce that `op` is or begins.
 std::optional<GridReduction> matchReduction(Operation *op,
                                             SymbolTableCollection &symbols);
 
-/// Why `reduction` has no equivalent in ddp; empty if it has one.
+/// Returns why ddp has no equivalent, or an empty text if it has one.
 std::string findObstacle(const GridReduction &reduction);
 
 } // namespace mlir::ddp

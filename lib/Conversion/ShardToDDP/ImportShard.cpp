@@ -3,9 +3,9 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// ddp-import-shard: the all-reduces, reduce-scatters and all-gathers that
-// upstream's partitioner writes become ddp's, and parts of a grid of processes
-// become process groups.
+// ddp-import-shard: converts the all-reduces, reduce-scatters and all-gathers
+// of upstream's partitioner to ddp, and parts of a grid of processes to process
+// groups.
 //
 //===----------------------------------------------------------------------===//
 
@@ -55,9 +55,9 @@ private:
   const DDPImportShardPassOptions &options;
   SymbolTableCollection symbols;
   std::vector<GridReduction> reductions;
-  /// The places in `reductions` of their operations.
+  /// Indices in `reductions` of their operations.
   DenseMap<Operation *, size_t> numbers;
-  /// Of parts of tensors, by themselves.
+  /// Lone exchanges of parts of tensors.
   llvm::MapVector<Operation *, GridExchange> exchanges;
   /// By grid and axes.
   DenseMap<std::pair<Operation *, Attribute>, ProcessGroupOp> groups;
@@ -81,7 +81,7 @@ void ShardImporter::findReductions() {
   });
 }
 
-/// Whether hooks may compress what is reduced.
+/// Returns true if hooks may compress the reduction.
 bool ShardImporter::isGradient(Value input, ArrayRef<int16_t> axes) const {
   if (cast<ShapedType>(input.getType()).getRank() == 0)
     return false;
@@ -105,10 +105,10 @@ LogicalResult ShardImporter::checkOptions() const {
   return success();
 }
 
-/// The only value from which `op` computes, constants aside; null if there are
-/// several, or if the process's index matters.
+/// Returns the only operand of `op` other than constants. Returns null if there
+/// are several or the process's index matters.
 static Value getOnlySource(Operation *op) {
-  // Regions of others decide what they give.
+  // The regions of other operations may compute anything.
   if ((op->getNumRegions() != 0 && !isa<linalg::LinalgOp>(op)) ||
       isa_and_nonnull<shard::ShardDialect>(op->getDialect()) ||
       !isMemoryEffectFree(op))
@@ -127,12 +127,12 @@ static Value getOnlySource(Operation *op) {
   return source;
 }
 
-/// Refuses to reduce over an axis what all processes along it have alike,
-/// because it was reduced over that axis.
+/// Rejects a reduction over an axis along which all processes have equal values
+/// because they were already reduced over it.
 LogicalResult ShardImporter::checkRepeated(Operation *later, Operation *grid,
                                            ArrayRef<int16_t> axes) const {
   Value value = later->getOperand(0);
-  // Where nothing gets to, a value may depend on itself.
+  // In unreachable code, a value may depend on itself.
   DenseSet<Operation *> seen;
   while (Operation *op = value ? value.getDefiningOp() : nullptr) {
     if (!seen.insert(op).second)
@@ -175,7 +175,7 @@ ProcessGroupOp ShardImporter::getGroup(shard::GridOp grid,
   if (!ShapedType::isDynamicShape(grid.getShape())) {
     RankLists lists = listRanks(grid.getShape(), axes);
     size = builder.getI64IntegerAttr(lists[0].size());
-    // One list is the whole job.
+    // A single list is the whole job.
     if (lists.size() > 1)
       ranks = builder.getArrayAttr(
           llvm::map_to_vector(lists, [&](ArrayRef<int64_t> list) -> Attribute {
@@ -188,7 +188,7 @@ ProcessGroupOp ShardImporter::getGroup(shard::GridOp grid,
   group = ProcessGroupOp::create(builder, grid.getLoc(), name, size, ranks,
                                  /*placement=*/{}, /*parent=*/{},
                                  /*topology=*/{});
-  // Changes the name if the program has it already.
+  // Renames the group if the program has the symbol already.
   symbols.getSymbolTable(grid->getParentOp()).insert(group);
   return group;
 }
@@ -198,8 +198,8 @@ void ShardImporter::import(const GridReduction &reduction) {
   ProcessGroupOp group;
   AllReduceOp reduced;
   if (reduction.axes.empty()) {
-    // By the dialect's definition each process is alone then; who writes it by
-    // hand may have meant all axes.
+    // By the dialect's definition each process is then alone, but a
+    // hand-written program may have meant all axes.
     reduction.op->emitWarning()
         << "'" << reduction.op->getName()
         << "' without grid axes reduces nothing; it is removed";
@@ -223,7 +223,7 @@ void ShardImporter::import(const GridReduction &reduction) {
     return;
   if (isExact)
     reduced.setHook(AllReduceHookAttr::get(module.getContext()));
-  // Only then are its operands' uses what they will be.
+  // Folding a mean looks at all uses, so the reduction is erased first.
   if (std::optional<int64_t> size = group.getSize())
     foldLinalgMean(reduced, *size, "ddp-import-shard");
   remark::passed(
@@ -250,7 +250,7 @@ void ShardImporter::import(const GridExchange &exchange) {
 }
 
 //===----------------------------------------------------------------------===//
-// What is left
+// Other operations of the dialect
 //===----------------------------------------------------------------------===//
 
 static bool isInProgram(Operation *op) {
@@ -264,7 +264,7 @@ static void eraseDead(ModuleOp module) {
     if (isInProgram(op))
       ops.push_back(op);
   });
-  // Users come after what they use.
+  // Erase users before their operands.
   for (Operation *op : llvm::reverse(ops))
     if (isOpTriviallyDead(op))
       op->erase();
@@ -279,7 +279,7 @@ static void eraseUnusedGrids(ModuleOp module) {
   });
 }
 
-/// What would have to be otherwise for `op` not to be there.
+/// Returns the message for the unsupported `op`.
 static StringRef getRemedy(Operation *op) {
   if (isa<shard::ShardOp, shard::ShardingOp, shard::GetShardingOp>(op))
     return "expected a partitioned program; run 'shard-partition' before";
@@ -294,7 +294,7 @@ static StringRef getRemedy(Operation *op) {
          "broadcasts only";
 }
 
-/// Reports `op`, or leaves it to another pass.
+/// Reports `op` or, with keep-others, leaves it to another pass.
 LogicalResult ShardImporter::refuse(Operation *op, const Twine &reason) const {
   if (!options.keepOthers)
     return op->emitOpError() << reason;

@@ -3,10 +3,10 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// A loop that adds up begins with its destination's values. Where the loop is
-// split over processes, upstream's partitioner lets one process begin with them
-// and the others with zeros. A gradient begins with zeros anyway; then nobody
-// needs to know which process it is.
+// A loop that adds up starts from its destination's values. If it is split over
+// processes, upstream's partitioner lets one process start from them and the
+// others from zeros. Gradients start from zeros anyway, so the branch on the
+// process's index can be folded.
 //
 //===----------------------------------------------------------------------===//
 
@@ -23,21 +23,20 @@ using namespace mlir;
 using namespace mlir::ddp;
 
 namespace {
-/// Compares what values are computed from.
+/// Compares the computations of values.
 class Equivalence {
 public:
   bool areEqual(Value lhs, Value rhs, unsigned depth = 0);
 
 private:
-  /// Values that are equal to another one: arguments of blocks that were
-  /// compared and results.
+  /// Values found equal: results, and arguments of compared blocks.
   DenseMap<Value, Value> equals;
 };
 } // namespace
 
 bool Equivalence::areEqual(Value lhs, Value rhs, unsigned depth) {
-  // More than enough for a constant that is spread over a tensor; keeps the
-  // comparison's stack small in programs that nobody meant to be compared.
+  // Enough for a constant that is spread over a tensor. Limits the recursion in
+  // other programs.
   constexpr unsigned maxDepth = 16;
   if (lhs == rhs || equals.lookup(lhs) == rhs)
     return true;
@@ -56,7 +55,7 @@ bool Equivalence::areEqual(Value lhs, Value rhs, unsigned depth) {
   return equal;
 }
 
-/// Whether both branches give the same values and do nothing else.
+/// Returns true if both branches yield the same values and do nothing else.
 static bool hasEqualBranches(scf::IfOp op) {
   if (op.getElseRegion().empty() || !isMemoryEffectFree(op))
     return false;
@@ -69,7 +68,7 @@ static bool hasEqualBranches(scf::IfOp op) {
                       });
 }
 
-/// The branches whose condition is computed from the process's index, inner
+/// Returns the branches whose condition depends on the process's index, inner
 /// ones first.
 static SmallVector<scf::IfOp> findBranches(Operation *root) {
   SmallVector<Value> worklist;
@@ -101,13 +100,12 @@ static SmallVector<scf::IfOp> findBranches(Operation *root) {
   return ordered;
 }
 
-/// Removes the operation of `value`, and those of its operands, as far as
-/// nothing uses them.
+/// Erases the operation of `value`, and those of its operands, if unused.
 static void eraseUnused(Value value, RewriterBase &rewriter) {
   SmallVector<Value> worklist{value};
   while (!worklist.empty()) {
     Operation *op = worklist.pop_back_val().getDefiningOp();
-    // Another branch stays until it is looked at.
+    // Other branches stay until they are visited.
     if (!op || op->getNumRegions() != 0 || !isOpTriviallyDead(op))
       continue;
     llvm::erase_if(worklist,

@@ -3,7 +3,7 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// What upstream's partitioner asks of a process's index, and needs not know.
+// Removes branches on the process's index that upstream's partitioner creates.
 //
 //===----------------------------------------------------------------------===//
 
@@ -14,9 +14,9 @@
 
 namespace mlir::ddp {
 
-/// Replaces the branches of `root` that depend on the process's index and
-/// compute the same on all processes, removes what only their conditions
-/// needed, and makes constants of the shapes of grids.
+/// Folds the branches of `root` that depend on the process's index but compute
+/// the same on all processes, erases the unused conditions, and replaces the
+/// shapes of grids by constants.
 void foldProcessIndices(Operation *root);
 
 } // namespace mlir::ddp

@@ -3,8 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// See LinalgMeans.h. A division computes each element of a tensor from the one
-// at the same place: by a linalg operation, or by one of arith on tensors.
+// See LinalgMeans.h. A division is an elementwise linalg operation, or an arith
+// operation on tensors.
 //
 //===----------------------------------------------------------------------===//
 
@@ -19,10 +19,10 @@
 using namespace mlir;
 using namespace mlir::ddp;
 
-/// The number that `value`, or each of its elements, always is, through
-/// conversions, as PyTorch's numbers are of 64 bits.
+/// Returns the constant that `value`, or each of its elements, is. Looks
+/// through conversions, because PyTorch's constants have 64 bits.
 static std::optional<APFloat> getNumber(Value value) {
-  // What a linalg operation gets for an element is an element of its operand.
+  // A block argument is an element of the linalg operation's operand.
   if (auto element = dyn_cast<BlockArgument>(value)) {
     auto op =
         dyn_cast_or_null<linalg::LinalgOp>(element.getOwner()->getParentOp());
@@ -39,7 +39,7 @@ static std::optional<APFloat> getNumber(Value value) {
     return std::nullopt;
   const llvm::fltSemantics &semantics = type.getFloatSemantics();
   APFloat number(semantics);
-  // Of a splat, too.
+  // Also matches a splat.
   if (matchPattern(value, m_ConstantFloat(&number)))
     return number;
   Operation *op = value.getDefiningOp();
@@ -60,14 +60,14 @@ static std::optional<APFloat> getNumber(Value value) {
   return wide;
 }
 
-/// What `op` does if it divides a number by a constant, or multiplies it by
-/// one; by that of `size` where it has the choice.
+/// Returns the scaling that `op` does if it divides or multiplies by a
+/// constant, preferring one by `size` if both operands are constants.
 static std::optional<Scaling> getScalingOfArith(Operation *op, int64_t size) {
   bool isProduct = isa_and_nonnull<arith::MulFOp>(op);
   if (!isProduct && !isa_and_nonnull<arith::DivFOp>(op))
     return std::nullopt;
   std::optional<Scaling> found;
-  // A number that is divided makes another quotient.
+  // A dividend is not a scaling, but a factor may be either operand.
   for (unsigned place : {1, 0}) {
     std::optional<APFloat> number = getNumber(op->getOperand(place));
     if (!number || (place == 0 && !isProduct))
@@ -81,7 +81,7 @@ static std::optional<Scaling> getScalingOfArith(Operation *op, int64_t size) {
   return found;
 }
 
-/// The same of `op` on tensors.
+/// Returns the scaling that `op` does on tensors.
 static std::optional<Scaling> getScaling(Operation *op, int64_t size) {
   auto linalgOp = dyn_cast_or_null<linalg::LinalgOp>(op);
   if (!linalgOp) {
@@ -115,7 +115,7 @@ static std::optional<Scaling> getScaling(Operation *op, int64_t size) {
 static bool foldAfter(AllReduceOp reduction, int64_t size,
                       std::optional<Scaling> &other) {
   Value sum = reduction.getResult();
-  // Gradients are often near the least numbers of an f16, and would be lost.
+  // Gradients in f16 are often close to underflow: do not divide first.
   if (getElementTypeOrSelf(sum).isF16() || sum.use_empty())
     return false;
   SetVector<Operation *> divisions;

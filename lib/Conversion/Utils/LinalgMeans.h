@@ -14,10 +14,10 @@
 
 namespace mlir::ddp {
 
-/// Makes a mean of a sum over `size` ranks that is divided by `size`, before or
-/// behind it, and removes the division. A sum of f16 that is divided behind
-/// stays one, since a mean divides first. A remark for the pass with the
-/// argument `pass` names a constant that is another number.
+/// Turns a sum over `size` ranks that is divided by `size`, before or after,
+/// into a mean and removes the division. A sum in f16 that is divided
+/// afterwards stays, because a mean divides first. A remark of `pass` reports a
+/// division by any other constant.
 void foldLinalgMean(AllReduceOp reduction, int64_t size, StringRef pass);
 
 } // namespace mlir::ddp

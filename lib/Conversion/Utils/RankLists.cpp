@@ -25,7 +25,7 @@ std::optional<int64_t> mlir::ddp::countRanks(ArrayRef<int64_t> shape) {
 
 RankLists mlir::ddp::listRanks(ArrayRef<int64_t> shape,
                                ArrayRef<int16_t> axes) {
-  // Processes of one group have the same number once the axes are left out.
+  // Processes of a group have the same index along the remaining axes.
   llvm::MapVector<int64_t, SmallVector<int64_t>> lists;
   int64_t numRanks = llvm::product_of(shape);
   for (int64_t rank = 0; rank < numRanks; ++rank) {

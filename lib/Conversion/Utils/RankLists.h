@@ -19,16 +19,15 @@ namespace mlir::ddp {
 
 using RankLists = SmallVector<SmallVector<int64_t>>;
 
-/// How many processes a grid of that static shape has; nothing if they are more
-/// than a job has.
+/// Returns the number of processes in a grid of static shape, or nothing if
+/// they are more than kMaxRanks.
 std::optional<int64_t> countRanks(ArrayRef<int64_t> shape);
 
-/// The most processes that countRanks() counts: a process group lists its
-/// ranks.
+/// The limit of countRanks(): a process group lists its ranks.
 constexpr int64_t kMaxRanks = int64_t(1) << 20;
 
-/// The ranks of each group: lists of the processes that agree on all other axes
-/// of a grid of static shape. Processes are numbered with the last axis first.
+/// Returns the ranks of each group: processes that agree on all other axes of a
+/// grid of static shape. The last axis varies fastest in a process's number.
 RankLists listRanks(ArrayRef<int64_t> shape, ArrayRef<int16_t> axes);
 
 } // namespace mlir::ddp

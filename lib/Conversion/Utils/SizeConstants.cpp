@@ -16,7 +16,7 @@ using namespace mlir::ddp;
 
 bool Scaling::isBy(int64_t size) const {
   APFloat exact(number.getSemantics());
-  // A size that the type cannot represent is another number in the program.
+  // The program contains another number if its type cannot represent `size`.
   if (exact.convertFromAPInt(APInt(64, size), /*IsSigned=*/true,
                              APFloat::rmNearestTiesToEven) != APFloat::opOK)
     return false;
@@ -28,8 +28,8 @@ bool Scaling::isBy(int64_t size) const {
   return number.bitwiseIsEqual(exact);
 }
 
-/// Whether it gives a part of what it gets. Anything else, such as a change of
-/// sign, is no attempt at a mean.
+/// Returns true if it scales down. Anything else, such as a change of sign, is
+/// not an attempt at a mean.
 static bool isFraction(const Scaling &scaling) {
   const APFloat &number = scaling.number;
   if (!number.isFiniteNonZero() || number.isNegative())

@@ -3,8 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Recognizes the number by which a program makes a mean of a sum, and says what
-// it has in its place.
+// Recognizes the constant by which a program turns a sum into a mean, and
+// reports other constants.
 //
 //===----------------------------------------------------------------------===//
 
@@ -17,22 +17,20 @@
 
 namespace mlir::ddp {
 
-/// A quotient of all elements of `scaled` by `number`, or with `isProduct`
-/// their product with it.
+/// A division of all elements of `scaled` by `number`, or a multiplication.
 struct Scaling {
   Operation *op;
   Value scaled;
   APFloat number;
   bool isProduct;
 
-  /// Whether it is a quotient by `size`, or a product with what the number's
-  /// type has for 1/size.
+  /// Returns true if it divides by `size`, or multiplies by 1/size as rounded
+  /// to the number's type.
   bool isBy(int64_t size) const;
 };
 
-/// Remarks, for the pass with the argument `pass`, that the first of `scalings`
-/// that could be meant to makes no mean of `reduction`, a sum over `size`
-/// ranks: the first one that gives a part of what it gets.
+/// Emits a remark of `pass` that the first of `scalings` that scales down does
+/// not turn `reduction`, a sum over `size` ranks, into a mean.
 void remarkOtherSize(AllReduceOp reduction,
                      ArrayRef<std::optional<Scaling>> scalings, int64_t size,
                      StringRef pass);
