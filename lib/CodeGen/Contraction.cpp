@@ -16,7 +16,7 @@ using namespace mlir;
 using namespace mlir::ddp;
 
 namespace {
-/// Whether `block` is yield(out + lhs * rhs), in any order of the operands.
+/// Returns true if `block` is yield(out + lhs * rhs), in any operand order.
 bool isMultiplyAdd(Block &block) {
   if (block.getNumArguments() != 3 || block.getOperations().size() != 3)
     return false;
@@ -38,7 +38,7 @@ bool dependsOn(AffineMap map, unsigned loop) {
   return map.isFunctionOfDim(loop);
 }
 
-/// Whether consecutive iterations of `loop` access consecutive elements.
+/// Returns true if iterations of `loop` access consecutive elements.
 bool isContiguousAlong(const ContractionOperand &operand, unsigned loop) {
   auto memref = cast<MemRefType>(operand.memref.getType());
   SmallVector<int64_t> strides;
@@ -115,7 +115,7 @@ std::optional<Contraction> mlir::ddp::matchContraction(linalg::LinalgOp op) {
   }
   if (c.reductionLoops.empty())
     return std::nullopt;
-  // Rows of a tile share the right operand's vectors.
+  // The rows of a tile reuse the right operand's vectors.
   for (unsigned loop : c.outerLoops)
     if (!dependsOn(c.rhs.map, loop) &&
         (!c.rowLoop || c.extents[loop] > c.extents[*c.rowLoop]))

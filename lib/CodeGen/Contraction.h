@@ -1,11 +1,10 @@
-//===- Contraction.h - contractions and their loops --------------*- C++
-//-*-===//
+//===- Contraction.h - contractions and their loops -------------*- C++ -*-===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Recognizes the linalg ops that `ddp-tile-contractions` lowers, and gives each
-// of their loops a role in the tile. Emits nothing.
+// of their loops a role in the tile. Emits no code.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_LIB_CODEGEN_CONTRACTION_H
@@ -22,24 +21,24 @@ struct ContractionOperand {
   AffineMap map;
 };
 
-/// out += lhs * rhs, and the roles of its loops. All loop bounds are static,
-/// and none is zero.
+/// out += lhs * rhs, and the roles of its loops. All loop bounds are static and
+/// positive.
 struct Contraction {
   linalg::LinalgOp op;
-  /// Does not depend on the columns / does / is contiguous along them.
+  /// `lhs` is invariant along the columns, `rhs` is not, `out` is contiguous.
   ContractionOperand lhs, rhs, out;
   FloatType elementType;
   SmallVector<int64_t> extents;
-  /// The last dimension of `out`: vectors lie along it.
+  /// The last dimension of `out`, along which vectors are formed.
   unsigned columnLoop = 0;
-  /// The parallel loop that shares vectors of `rhs`, if there is one.
+  /// The parallel loop that reuses vectors of `rhs`, if there is one.
   std::optional<unsigned> rowLoop;
   SmallVector<unsigned> outerLoops, reductionLoops;
   bool rhsIsContiguous = false;
 };
 
-/// Matches floating-point contractions on strided memory; none for anything
-/// else.
+/// Matches floating-point contractions on strided memory; returns nothing for
+/// other operations.
 std::optional<Contraction> matchContraction(linalg::LinalgOp op);
 
 } // namespace mlir::ddp

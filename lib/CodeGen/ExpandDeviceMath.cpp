@@ -3,11 +3,10 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// NVIDIA's own math functions are in a library of its toolkit, which the
-// machine that compiles need not have, and the fast instructions of the
-// hardware are not accurate enough. So functions become polynomials in the
-// kernel. Functions for which there is no polynomial are refused here; LLVM
-// would end the process.
+// NVIDIA's math functions are in a library of its toolkit, which the compiling
+// machine may lack, and the hardware's fast instructions are not accurate
+// enough. So this pass expands functions to polynomials in the kernel. It
+// rejects functions without a polynomial, for which LLVM would end the process.
 //
 //===----------------------------------------------------------------------===//
 
@@ -27,7 +26,7 @@ namespace mlir::ddp {
 using namespace mlir;
 
 namespace {
-/// Whether the device computes this itself, exactly or correctly rounded.
+/// Returns true if the device computes this exactly or correctly rounded.
 bool isInstruction(Operation *op) {
   return isa<math::AbsFOp, math::AbsIOp, math::CeilOp, math::CopySignOp,
              math::CountLeadingZerosOp, math::CountTrailingZerosOp,
@@ -40,7 +39,7 @@ class ExpandDeviceMathPass
     : public ddp::impl::DDPExpandDeviceMathPassBase<ExpandDeviceMathPass> {
 public:
   void runOnOperation() override {
-    // First what other functions are made of.
+    // First expand functions that are composed of others.
     RewritePatternSet patterns(&getContext());
     math::populateExpansionPatterns(
         patterns, {"sinh", "cosh", "tan", "asinh", "acosh", "atanh", "exp2",
@@ -59,7 +58,7 @@ public:
 
     llvm::SmallPtrSet<const void *, 8> reported;
     getOperation().walk([&](Operation *op) {
-      // LLVM makes x - trunc(x / y) * y of remf, which is not the remainder.
+      // LLVM lowers remf to x - trunc(x / y) * y, which is not the remainder.
       bool isUnknown = isa<arith::RemFOp>(op) ||
                        (isa_and_present<math::MathDialect>(op->getDialect()) &&
                         !isInstruction(op));

@@ -19,7 +19,7 @@
 using namespace mlir;
 using namespace mlir::ddp;
 
-/// More than a grid's threads that have nothing to do, along any coordinate.
+/// An upper bound of a grid's idle threads along any coordinate.
 static constexpr int64_t kGridSlack = 4096;
 
 int64_t Access::getVectorBytes() const {
@@ -50,7 +50,7 @@ bool mlir::ddp::hasVectors(const Access &access, unsigned coordinate,
   return true;
 }
 
-/// Fills in the strides, if the map is a sum of the loops' indices.
+/// Fills in the strides if the map is linear in the loops' indices.
 static void setStrides(Access &access) {
   access.strides.assign(access.coordinates.size(), 0);
   if (!access.isArray())
@@ -158,8 +158,8 @@ bool KernelOps::fits32Bits() const {
   return true;
 }
 
-/// Whether the body does, by itself. It must not run for an element that it
-/// does not belong to: that might be overwritten already, and lead anywhere.
+/// Returns true if the body itself reads memory. It must not run for another
+/// thread's element, which may be overwritten already and be any index.
 static bool readsMemory(linalg::LinalgOp op) {
   return llvm::any_of(
       op.getBlock()->without_terminator(),

@@ -3,10 +3,9 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// The iterations of the linalg ops of one kernel in common coordinates, and
-// their operands as flat arrays with a stride for each coordinate. From this
-// follows how wide indices have to be, and what can be read as vectors. Emits
-// nothing.
+// The iterations of a kernel's linalg ops in common coordinates, and their
+// operands as flat arrays with a stride for each coordinate. This determines
+// the width of indices, and what can be read as vectors. Emits no code.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_LIB_CODEGEN_KERNELACCESS_H
@@ -16,39 +15,39 @@
 
 namespace mlir::ddp {
 
-/// What an instruction for vectors moves at most.
+/// The most bytes that a vector instruction moves.
 inline constexpr int64_t kVectorBytes = 16;
-/// Elements of a vector at most: more of one byte would be too few threads.
+/// The most elements of a vector: more one-byte elements leave too few threads.
 inline constexpr int64_t kMaxLanes = 8;
 
-/// Which element of an operand an iteration accesses.
+/// The element of an operand that an iteration accesses.
 struct Access {
   Value operand;
-  /// From the loops' indices, and the coordinates that those are.
+  /// Maps the loops' indices, which are these coordinates, to an element.
   AffineMap map;
   SmallVector<unsigned> coordinates;
-  /// Of an array's elements, counted from its first one: element `start`, and
-  /// the distance to that of the next iteration along each coordinate.
+  /// In elements of an array: the offset `start` from the first one, and the
+  /// distance between iterations along each coordinate.
   SmallVector<int64_t> strides;
   int64_t start = 0;
-  /// Whether `strides` say all of it. If not, only the map does.
+  /// True if `strides` describe the access completely; otherwise use the map.
   bool isLinear = false;
-  /// Whether the operation reads it at all.
+  /// True if the operation reads the operand.
   bool isRead = true;
 
   bool isArray() const { return isa<MemRefType>(operand.getType()); }
-  /// Bytes of an element that vectors can have; 0 if they cannot.
+  /// Returns the bytes of an element if vectors of it exist, else 0.
   int64_t getVectorBytes() const;
 };
 
 /// One operation of a kernel. The coordinates of an iteration are those of the
-/// kernel's box, then those of the operation's reductions.
+/// kernel's box, followed by those of the operation's reductions.
 struct KernelOp {
   linalg::LinalgOp op;
   /// One for each operand, those of the results last.
   SmallVector<Access, 4> accesses;
   unsigned numInits;
-  /// The coordinate that is a loop's index.
+  /// For each loop, the coordinate that is its index.
   SmallVector<unsigned> coordinates;
   /// Extents of the reductions, outermost first.
   SmallVector<int64_t> reductions;
@@ -61,35 +60,33 @@ struct KernelOp {
   }
 };
 
-/// Operations whose results have the same elements: a thread that has a place
-/// in the box computes all of them there, one after the other.
+/// Operations whose results have the same shape: the thread of a position in
+/// the box computes their elements there, one operation after the other.
 struct KernelOps {
   explicit KernelOps(ArrayRef<linalg::LinalgOp> group);
 
   SmallVector<int64_t> box;
   SmallVector<KernelOp, 2> ops;
 
-  /// Where the code of all of them goes.
+  /// Returns the operation before which all code is inserted.
   Operation *getFirst() const { return linalg::LinalgOp(ops.front().op); }
   int64_t countElements() const;
-  /// Makes one coordinate of neighbouring ones along which every array is
-  /// contiguous. Loops have no coordinates of their own then, so nothing
-  /// happens where an operation needs them.
+  /// Merges adjacent coordinates along which every array is contiguous. Does
+  /// nothing if an operation needs the indices of its loops.
   void collapse();
-  /// Whether 32 bits are enough for the numbers of the threads and of the
-  /// elements at a place. What loops add to that, and addresses, has 64 bits in
-  /// any case.
+  /// Returns true if 32 bits suffice for thread numbers and element offsets of
+  /// positions. Offsets that loops add, and addresses, always have 64 bits.
   bool fits32Bits() const;
-  /// Elements along the last coordinate that a thread can read and write as
-  /// vectors of up to 16 bytes; 1 if it cannot.
+  /// Returns the number of elements along the last coordinate that a thread can
+  /// access as vectors of up to 16 bytes, or 1.
   int64_t countLanes() const;
 };
 
-/// The extents of `op`'s first result, which are those of its kernel's box.
+/// Returns the shape of `op`'s first result, which is its kernel's box.
 SmallVector<int64_t> getKernelBox(linalg::LinalgOp op);
 
-/// Whether vectors of `lanes` elements along `coordinate` lie one behind the
-/// other from an array's beginning on, so that all are aligned if that is.
+/// Returns true if an array consists of vectors of `lanes` elements along
+/// `coordinate` from its beginning, so that all are aligned if the array is.
 bool hasVectors(const Access &access, unsigned coordinate, int64_t lanes);
 
 } // namespace mlir::ddp

@@ -3,11 +3,11 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Which elements a thread computes, each with all of its reduction. Where
-// arrays are contiguous these are as many as 16 bytes hold; of large
-// contractions KernelTiles.cpp gives a thread a tile, of transposed arrays
-// KernelTransposes.cpp a square. Consecutive threads of a warp write
-// consecutive elements or vectors.
+// Decides which elements a thread computes, each with all of its reduction: as
+// many as fit into 16 bytes where arrays are contiguous. In large contractions,
+// a thread computes a tile (KernelTiles.cpp); of transposed arrays, a square
+// (KernelTransposes.cpp). Consecutive threads of a warp write consecutive
+// elements or vectors.
 //
 //===----------------------------------------------------------------------===//
 
@@ -24,8 +24,8 @@ using namespace mlir::ddp;
 
 /// Threads of a block.
 static constexpr int64_t kThreads = 256;
-/// Elements that a thread without vectors loads at a time: their addresses take
-/// registers.
+/// Elements that a thread without vectors loads at a time; their addresses
+/// occupy registers.
 static constexpr int64_t kMaxPiece = 4;
 
 //===----------------------------------------------------------------------===//
@@ -41,12 +41,12 @@ public:
   LaunchShape emit();
 
 private:
-  /// One element, with a condition around it.
+  /// Emits one element, guarded by a bounds check.
   void emitElement(Value number);
-  /// Several, as far apart as the block has threads.
+  /// Emits several elements, one block size apart.
   void emitElements(Value number, int64_t count, bool isCovered);
   void emitVectors(int64_t lanes);
-  /// Whether the thread's block has vectors only, and all of them are aligned.
+  /// Returns whether the thread's block is full and all vectors are aligned.
   Value hasVectorsOnly(int64_t lanes);
 
   KernelOps &kernel;
@@ -57,7 +57,7 @@ private:
 
 LaunchShape ElementEmitter::emit() {
   int64_t lanes = kernel.countLanes();
-  // A single block would only have fewer threads at work.
+  // If all fit into one block, vectors would only idle its threads.
   if (elements < kThreads * lanes)
     lanes = 1;
   if (lanes > 1)
@@ -78,8 +78,8 @@ void ElementEmitter::emitElement(Value number) {
   place.store();
 }
 
-/// All are loaded before the first one is stored. Numbers behind the last
-/// element stand for that one, which may be read but not written.
+/// Loads all elements before storing the first. Numbers past the last element
+/// are clamped to it; it is then read again, but not written.
 void ElementEmitter::emitElements(Value number, int64_t count, bool isCovered) {
   Value last = b.number(elements - 1);
   SmallVector<PlaceEmitter> places;
@@ -120,14 +120,14 @@ Value ElementEmitter::hasVectorsOnly(int64_t lanes) {
       b.isBelow(b.getPosition(gpu::Dimension::x, /*isThread=*/false), whole));
 }
 
-/// All threads of a block take the same side. The one without vectors also
-/// leaves neighbouring elements to neighbouring threads.
+/// All threads of a block take the same branch. In the one without vectors,
+/// neighboring threads still access neighboring elements.
 void ElementEmitter::emitVectors(int64_t lanes) {
   auto choice = scf::IfOp::create(b, hasVectorsOnly(lanes),
                                   /*withElseRegion=*/true);
   b.setInsertionPointToStart(choice.thenBlock());
   SmallVector<int64_t> vectors(kernel.box);
-  // The last block may end inside a vector, but has none.
+  // The last vector may be partial, but its block does not use vectors.
   vectors.back() = llvm::divideCeilSigned(vectors.back(), lanes);
   SmallVector<Value> first =
       b.delinearize(b.getThread(gpu::Dimension::x, kThreads), vectors);

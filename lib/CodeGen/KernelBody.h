@@ -3,7 +3,7 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Divides linalg ops on memrefs among the threads of a grid.
+// Distributes linalg ops on memrefs over the threads of a grid.
 // `ddp-outline-gpu-kernels` decides which ops become kernels, and with which
 // arguments.
 //
@@ -25,15 +25,15 @@ struct LaunchShape {
   std::array<int64_t, 3> grid, block;
 };
 
-/// Checks that the elements of the results of `op` can be computed each by one
-/// thread; explains why if not.
+/// Checks that one thread can compute each element of the results of `op`;
+/// emits an error if not.
 LogicalResult checkKernel(linalg::LinalgOp op);
 
-/// Replaces operations, which checkKernel() accepts, which groupForKernels()
-/// put together and which have iterations, by what one thread of a grid of the
-/// returned shape does. Every element is computed in the order of the plain
-/// loop nests: no atomics, no barriers, and the bits of the results do not
-/// depend on the shape.
+/// Replaces operations by the code of one thread and returns the shape of the
+/// grid. checkKernel() must accept the operations, groupForKernels() must have
+/// grouped them, and they must have iterations. Every element is computed in
+/// the order of the plain loop nests: there are no atomics or barriers, and the
+/// results' bits do not depend on the shape.
 LaunchShape emitKernelBody(ArrayRef<linalg::LinalgOp> ops);
 
 } // namespace mlir::ddp

@@ -3,9 +3,9 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// A thread computes all results of a place of the kernel's box. It may run a
-// second operation at once if that needs nothing of other threads: what both
-// access and one of them writes is the same array, at the thread's own place.
+// A thread computes all results at a position of the kernel's box. It may also
+// run a second operation if that needs nothing from other threads: both access
+// an array that one of them writes only at the thread's own position.
 //
 //===----------------------------------------------------------------------===//
 
@@ -26,7 +26,7 @@
 using namespace mlir;
 using namespace mlir::ddp;
 
-/// Operations of a kernel at most: their bodies share a thread's registers.
+/// The most operations of a kernel: their bodies compete for registers.
 static constexpr size_t kMaxOps = 8;
 
 //===----------------------------------------------------------------------===//
@@ -34,7 +34,7 @@ static constexpr size_t kMaxOps = 8;
 //===----------------------------------------------------------------------===//
 
 namespace {
-/// What an array is a view of, and which of its bytes, where that is known.
+/// The array that a view is of, and its range of bytes if that is known.
 struct Memory {
   Value root;
   std::optional<std::pair<int64_t, int64_t>> bytes;
@@ -59,8 +59,8 @@ static Memory getMemory(Value array) {
   return memory;
 }
 
-/// Whether a write to one array cannot change the other. Of an array that an
-/// operation chose, or a loop carries, nothing is known.
+/// Returns true if a write to one array cannot change the other. Nothing is
+/// known of an array that an operation selects or a loop carries.
 static bool areDisjoint(Value a, Value b, bool isEntry) {
   Memory first = getMemory(a), second = getMemory(b);
   if (first.root == second.root)
@@ -70,7 +70,7 @@ static bool areDisjoint(Value a, Value b, bool isEntry) {
   auto isGlobal = [](Value root) {
     return bool(root.getDefiningOp<memref::GetGlobalOp>());
   };
-  // Two of them may be one.
+  // Two globals may be merged.
   if (isGlobal(first.root) && isGlobal(second.root))
     return false;
   auto isApart = [&](Value root) {
@@ -79,7 +79,7 @@ static bool areDisjoint(Value a, Value b, bool isEntry) {
            (isEntry && argument && argument.getOwner()->isEntryBlock() &&
             isa<func::FuncOp>(argument.getOwner()->getParentOp()));
   };
-  // What convert-ddp-to-runtime makes of the arena and of states.
+  // convert-ddp-to-runtime creates these for the arena and for states.
   auto isKnown = [&](Value root) {
     return isApart(root) || root.getDefiningOp<UnrealizedConversionCastOp>();
   };
@@ -91,8 +91,8 @@ static bool areDisjoint(Value a, Value b, bool isEntry) {
 // Groups
 //===----------------------------------------------------------------------===//
 
-/// The coordinates of the box that an operand's indices are, one by one; none
-/// if they are anything else.
+/// Returns the box coordinates that are an operand's indices, or nothing if an
+/// index is not a plain coordinate.
 static std::optional<SmallVector<unsigned>> getPlace(const KernelOp &op,
                                                      const Access &access) {
   SmallVector<unsigned> place;
@@ -105,8 +105,8 @@ static std::optional<SmallVector<unsigned>> getPlace(const KernelOp &op,
   return place;
 }
 
-/// Whether a thread may run `later` right behind `earlier`, only one of which
-/// reduces: equal places are then in the box.
+/// Returns true if a thread may run `later` directly after `earlier`. At most
+/// one of them reduces, so equal positions are in the box.
 static bool areIndependent(const KernelOp &earlier, const KernelOp &later,
                            bool isEntry) {
   for (const Access &a : earlier.accesses)
@@ -126,7 +126,7 @@ static bool areIndependent(const KernelOp &earlier, const KernelOp &later,
   return true;
 }
 
-/// Whether the body looks elements up itself, anywhere.
+/// Returns true if the body itself accesses arrays.
 static bool capturesArrays(linalg::LinalgOp op) {
   llvm::SetVector<Value> captured;
   getUsedValuesDefinedAbove(op->getRegions(), captured);
@@ -176,7 +176,7 @@ SmallVector<KernelGroup> mlir::ddp::groupForKernels(func::FuncOp function,
 // Zeros
 //===----------------------------------------------------------------------===//
 
-/// The array that a call of the runtime sets to zero as a whole.
+/// Returns the array that a runtime call sets to zero as a whole.
 static Value getZeroedArray(LLVM::CallOp call) {
   if (call.getCallee() != rt::zero.name || call.getArgOperands().size() != 3)
     return Value();
@@ -200,7 +200,7 @@ static Value getZeroedArray(LLVM::CallOp call) {
   return address.getSource();
 }
 
-/// The next operation if it is a reduction that begins with `array`.
+/// Returns the next operation if it is a reduction into `array`.
 static linalg::LinalgOp getReduction(Operation *op, Value array) {
   for (op = op->getNextNode(); op; op = op->getNextNode()) {
     auto linalgOp = dyn_cast<linalg::LinalgOp>(op);

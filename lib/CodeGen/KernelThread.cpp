@@ -124,7 +124,7 @@ Value KernelBuilder::getFlat(Value array) {
   if (result)
     return result;
   OpBuilder::InsertionGuard guard(*this);
-  // Where every use sees it.
+  // Insert it where it dominates all uses.
   if (Operation *definition = array.getDefiningOp())
     setInsertionPointAfter(definition);
   else
@@ -151,7 +151,7 @@ Value KernelBuilder::getFlat(Value array) {
 
 Value KernelBuilder::getOffset(const Access &access,
                                ArrayRef<Value> coordinates) {
-  // In two parts: that of the place, and that of the loops around here.
+  // Separate the terms of the position from those of the enclosing loops.
   Value place, steps;
   for (auto [coordinate, stride] : llvm::zip(coordinates, access.strides)) {
     Value &part =
@@ -181,7 +181,7 @@ Value KernelBuilder::loadElement(const Access &access,
   return memref::LoadOp::create(*this, array, indices);
 }
 
-/// What instructions for vectors of that many elements need.
+/// Returns the alignment for vector instructions with that many elements.
 static llvm::Align getAlignment(const Access &access, int64_t lanes) {
   return llvm::Align(std::min(lanes * access.getVectorBytes(), kVectorBytes));
 }
@@ -289,7 +289,7 @@ SmallVector<Value> PlaceEmitter::load(const Access &access,
   auto known = elements.find(access.operand);
   if (known == elements.end())
     return b.load(access, coordinates, along, count);
-  // In a reduction's loop this is the one element of the place.
+  // In a reduction's loop, this is the position's only element.
   if (lanes == 1)
     return SmallVector<Value>(count, known->second.values.front());
   return known->second.values;
@@ -304,8 +304,8 @@ void PlaceEmitter::store() {
     b.store(*element.access, place, element.values);
 }
 
-/// Vectors along the innermost loop where an array has some, as long as they
-/// are aligned. They are added element by element: the order stays.
+/// Loads vectors along the innermost loop from arrays that have them, if they
+/// are aligned. Elements are still added one by one, in the same order.
 SmallVector<Value> PlaceEmitter::reduce(const KernelOp &op,
                                         SmallVector<Value> operands) {
   SmallVector<Value> sums =

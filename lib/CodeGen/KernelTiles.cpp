@@ -3,10 +3,10 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// A thread computes a tile of rows and columns, which share what is loaded. In
-// two forms: with vectors, where arrays are aligned, and element by element.
-// Either way the columns of a warp are contiguous, and every sum is added in
-// the order of the plain loop nest.
+// A thread computes a tile of rows and columns, which reuse loaded elements.
+// There are two forms: with vectors, for aligned arrays, and element by
+// element. In both, the columns of a warp are contiguous, and every sum is
+// added in the order of the plain loop nest.
 //
 //===----------------------------------------------------------------------===//
 
@@ -22,8 +22,8 @@ using namespace mlir::ddp;
 
 /// Threads of a block, by columns and rows: a warp per row.
 static constexpr int64_t kColumnThreads = 32, kRowThreads = 8;
-/// Elements of a contraction above which a thread gets 2x2 and 4x4 of them:
-/// less would leave most of a GPU without work.
+/// Sizes of contractions from which a thread computes 2x2 and 4x4 elements:
+/// tiles of smaller ones would leave most of a GPU idle.
 static constexpr int64_t kElementsForTiles[] = {int64_t(1) << 16, int64_t(1)
                                                                       << 20};
 static int64_t countBatches(const Contraction &c) {
@@ -33,7 +33,7 @@ static int64_t countBatches(const Contraction &c) {
   return batches;
 }
 
-/// Rows and columns of a thread's tile; 1 if there should be none.
+/// Returns the rows and columns of a thread's tile; 1 for no tile.
 static int64_t chooseTile(const Contraction &c) {
   if (!c.rowLoop)
     return 1;
@@ -48,10 +48,10 @@ static int64_t chooseTile(const Contraction &c) {
 }
 
 namespace {
-/// What one form of the code reads and writes as vectors.
+/// The vectors that one form of the code reads and writes.
 struct Form {
-  /// Columns that lie side by side, as those of the results do then; else they
-  /// are as far apart as the block has threads.
+  /// Adjacent columns of a thread, which it writes as a vector; if 1, its
+  /// columns are one block size apart.
   int64_t lanes = 1;
   /// Steps of the innermost reduction at a time.
   int64_t step = 1;
@@ -68,8 +68,8 @@ private:
   Form chooseForm() const;
   Value isAligned(const Form &form);
   void emitForm(const Form &form);
-  /// `count` positions along a coordinate. One beyond `last` becomes that,
-  /// which may be read but not written.
+  /// Appends `count` positions along a coordinate. Those past `last` are
+  /// clamped to it; they may be read but not written.
   void place(unsigned coordinate, Value first, int64_t distance, int64_t count,
              int64_t last, SmallVector<Value> &values,
              SmallVector<Value> &isInside);
@@ -86,7 +86,7 @@ private:
   int64_t tile;
   ArrayRef<int64_t> box;
   unsigned column, row, innermost;
-  /// Coordinates of neither, and where in those the thread is.
+  /// The other coordinates, and the thread's position in them.
   SmallVector<unsigned> outer;
   SmallVector<Value> start;
   const Access *lhs, *rhs;
@@ -190,7 +190,7 @@ void TileEmitter::place(unsigned coordinate, Value first, int64_t distance,
   }
 }
 
-/// Operations before the product, the product, those behind it.
+/// Emits the operations before the product, the product, and those after it.
 void TileEmitter::emitForm(const Form &form) {
   OpBuilder::InsertionGuard guard(b);
   SmallVector<Value> coordinates(start), isRow, isColumn;

@@ -3,7 +3,7 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Gives a thread a tile of the elements of a large contraction.
+// Computes large contractions in tiles, one per thread.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_LIB_CODEGEN_KERNELTILES_H
@@ -15,9 +15,9 @@
 
 namespace mlir::ddp {
 
-/// Emits the code of a thread for all operations of the kernel, of which
-/// `product` is the contraction; the shape of the grid. None if the contraction
-/// is better off with one element a thread.
+/// Emits a thread's code for all operations of the kernel, including the
+/// contraction `product`, and returns the shape of the grid. Returns nothing if
+/// one element per thread is better.
 std::optional<LaunchShape> emitTiles(const KernelOps &kernel,
                                      const KernelOp &product,
                                      const Contraction &contraction);

@@ -3,9 +3,9 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// A thread computes a square of elements: it reads columns of it as vectors,
-// and writes rows as vectors. A warp is eight threads wide and four high, so
-// that it reads and writes whole sectors of 32 bytes, without shared memory.
+// A thread computes a square of elements: it reads the columns as vectors and
+// writes the rows as vectors. A warp is eight threads wide and four high, so it
+// accesses whole sectors of 32 bytes without shared memory.
 //
 //===----------------------------------------------------------------------===//
 
@@ -21,7 +21,7 @@ using namespace mlir::ddp;
 
 /// Threads of a block, along the results' rows and across them.
 static constexpr int64_t kAlong = 8, kAcross = 32;
-/// Rows and columns of a square at most; a thread has all of it in registers.
+/// The largest side of a square; a thread keeps all of it in registers.
 static constexpr int64_t kMaxSide = 4;
 namespace {
 class TransposeEmitter {
@@ -30,7 +30,7 @@ public:
       : kernel(kernel), b(kernel), box(kernel.box), last(box.size() - 1),
         coordinates(box.size()) {}
 
-  /// Whether there is a coordinate that operands are contiguous along.
+  /// Returns true if operands are contiguous along a coordinate.
   bool match();
   LaunchShape emit();
 
@@ -47,7 +47,7 @@ private:
   ArrayRef<int64_t> box;
   unsigned last, cross = 0;
   int64_t side = 0;
-  /// Those of the square's first element.
+  /// The coordinates of the square's first element.
   SmallVector<Value> coordinates;
 };
 } // namespace

@@ -3,8 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Gives a thread a square of elements, where operands are contiguous along
-// another coordinate than the results.
+// Computes a square per thread where operands and results are contiguous along
+// different coordinates.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_LIB_CODEGEN_KERNELTRANSPOSES_H
@@ -15,9 +15,9 @@
 
 namespace mlir::ddp {
 
-/// Emits the code of a thread for all operations of the kernel, none of which
-/// reduces; the shape of the grid. None if there are no such operands, or no
-/// vectors of them.
+/// Emits a thread's code for all operations of the kernel, none of which
+/// reduces, and returns the shape of the grid. Returns nothing if there are no
+/// such operands, or they cannot be read as vectors.
 std::optional<LaunchShape> emitTransposes(const KernelOps &kernel);
 
 } // namespace mlir::ddp

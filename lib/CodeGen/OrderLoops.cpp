@@ -3,9 +3,9 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// A cost model with one number per loop: the cost of an iteration if the loop
-// is innermost and LLVM vectorizes it. It only decides the order of the loops;
-// upstream creates the loops, and TileContractions.cpp the register tiles.
+// Uses a cost model with one number per loop: the cost of an iteration if the
+// loop is innermost and LLVM vectorizes it. It only decides the order of the
+// loops; upstream creates them, and TileContractions.cpp the register tiles.
 //
 //===----------------------------------------------------------------------===//
 
@@ -23,17 +23,17 @@ using namespace mlir;
 
 namespace {
 // Costs of one iteration, in cycles. A strided access is a scalar load or
-// store; a contiguous one shares an instruction with its neighbours. Additions
-// of a floating-point reduction wait for each other.
+// store; a contiguous one shares an instruction with its neighbors. The
+// additions of a floating-point reduction form a dependency chain.
 constexpr double kContiguousCost = 0.125;
 constexpr double kStridedCost = 1;
 constexpr double kReductionCost = 4;
-/// A strided walk over more elements than this leaves the first-level cache
-/// before it can use the rest of the lines it fetched.
+/// A strided walk over more elements evicts the lines that it fetched from the
+/// first-level cache before it uses the rest of them.
 constexpr int64_t kMaxStridedExtent = 256;
 
-/// What reading or writing `operand` costs when `loop` is innermost. Unknown
-/// for layouts without strides.
+/// Returns the cost of reading or writing `operand` when `loop` is innermost;
+/// unknown for layouts without strides.
 std::optional<double> getAccessCost(linalg::GenericOp op, OpOperand &operand,
                                     unsigned loop, int64_t extent) {
   auto memref = dyn_cast<MemRefType>(operand.get().getType());
@@ -57,12 +57,12 @@ std::optional<double> getAccessCost(linalg::GenericOp op, OpOperand &operand,
     return 0;
   if (isContiguous)
     return kContiguousCost;
-  // Never worse than a reduction's chain as long as the cache holds the lines.
+  // While the cache holds the lines, never worse than a reduction's chain.
   bool fits = !ShapedType::isDynamic(extent) && extent <= kMaxStridedExtent;
   return fits ? kStridedCost : 2 * kReductionCost;
 }
 
-/// The loop to make innermost; none when nothing is known or to be gained.
+/// Returns the loop to make innermost, or nothing if the costs are unknown.
 std::optional<unsigned> chooseInnermost(linalg::GenericOp op) {
   SmallVector<utils::IteratorType> iterators = op.getIteratorTypesArray();
   SmallVector<int64_t> extents = op.getStaticLoopRanges();
@@ -75,7 +75,7 @@ std::optional<unsigned> chooseInnermost(linalg::GenericOp op) {
   for (unsigned loop = iterators.size(); loop-- > 0;) {
     double cost = 0;
     if (iterators[loop] != utils::IteratorType::parallel) {
-      // Reductions may not overtake each other.
+      // The order of reduction loops must not change.
       if (hasInnerReduction)
         continue;
       hasInnerReduction = true;

@@ -3,11 +3,10 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Moves operations on memory of a device into kernels of a gpu.module, with one
-// kernel for all groups of operations that are equal up to the values of their
-// operands, and launches them. KernelGroups.cpp finds the groups,
-// KernelBody.cpp emits the work of a thread; nothing here depends on a kind of
-// GPU.
+// Moves operations on device memory into kernels of a gpu.module, and launches
+// them. Groups of operations that differ only in the values of their operands
+// share a kernel. KernelGroups.cpp finds the groups, KernelBody.cpp emits the
+// code of a thread; nothing here depends on a kind of GPU.
 //
 //===----------------------------------------------------------------------===//
 
@@ -35,8 +34,8 @@ using namespace mlir;
 using namespace mlir::ddp;
 
 namespace {
-/// Whether a kernel can have `value` without being given it: constants,
-/// constant arrays, and parts of those.
+/// Returns true if a kernel can contain `value` itself: constants, constant
+/// arrays, and views of those.
 bool isConstant(Value value) {
   Operation *definition = value.getDefiningOp();
   if (!definition)
@@ -61,8 +60,8 @@ public:
   LogicalResult make(ArrayRef<linalg::LinalgOp> group);
 
 private:
-  /// What an operand of the operations is in the kernel: an argument, or a view
-  /// of two, where it begins somewhere in a larger array.
+  /// How an operand is passed to the kernel: as one argument, or as two if it
+  /// begins at a dynamic offset in a larger array.
   struct Argument {
     Value operand;
     SmallVector<Value, 2> passed;
@@ -77,13 +76,13 @@ private:
   ModuleOp module;
   OpBuilder b;
   gpu::GPUModuleOp deviceModule;
-  /// The kernels, by the text that they had before they got names and bodies.
+  /// The kernels, by their text before they got names and bodies.
   llvm::StringMap<Kernel> kernels;
 };
 } // namespace
 
-/// Identity layouts travel as one address. Others are taken apart here and put
-/// together in the kernel: kernels take bare addresses.
+/// Passes identity layouts as one address. Others are decomposed here and
+/// rebuilt in the kernel, because kernels take bare addresses.
 LogicalResult KernelMaker::addArgument(linalg::LinalgOp op, Value operand,
                                        SmallVector<Argument> &arguments) {
   auto type = dyn_cast<MemRefType>(operand.getType());
@@ -125,7 +124,7 @@ gpu::GPUModuleOp KernelMaker::getDeviceModule() {
   return deviceModule;
 }
 
-/// Constant arrays get a copy in the device's module.
+/// Clones a constant; constant arrays get a copy in the device's module.
 void KernelMaker::cloneConstant(Value value, IRMapping &mapping) {
   if (mapping.contains(value))
     return;
@@ -142,7 +141,7 @@ void KernelMaker::cloneConstant(Value value, IRMapping &mapping) {
   b.clone(*definition, mapping);
 }
 
-/// A kernel around copies of the operations: the one that exists, or a new one.
+/// Returns a kernel around copies of the operations, new or existing.
 Kernel KernelMaker::getKernel(ArrayRef<linalg::LinalgOp> group,
                               ArrayRef<Argument> arguments,
                               ArrayRef<Value> constants) {
@@ -202,7 +201,7 @@ Kernel KernelMaker::getKernel(ArrayRef<linalg::LinalgOp> group,
 }
 
 LogicalResult KernelMaker::make(ArrayRef<linalg::LinalgOp> group) {
-  // Where the last one is, everything that they use is there.
+  // At the last operation, all operands of the group are defined.
   linalg::LinalgOp last = group.back();
   Location loc = last.getLoc();
   llvm::SetVector<Value> captured;
@@ -262,7 +261,7 @@ public:
   }
 
 private:
-  /// Leaves operations that can become kernels, and have something to do.
+  /// Checks all operations, and erases those without iterations.
   LogicalResult prepare() {
     LogicalResult result = success();
     for (auto function : getOperation().getOps<func::FuncOp>()) {
@@ -279,7 +278,7 @@ private:
     return result;
   }
 
-  /// Those that the runtime does not do: with gaps, or of constants.
+  /// Expands copies that the runtime does not do: strided, or of constants.
   void expandCopies() {
     SmallVector<memref::CopyOp> copies;
     getOperation().walk([&](memref::CopyOp copy) {

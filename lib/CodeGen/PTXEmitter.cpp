@@ -3,9 +3,9 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Runs the conversions and LLVM's optimizer and code generator for kernels. The
-// arithmetic is that of the host's code: bf16 is computed in f32, and products
-// and sums are rounded separately.
+// Runs the conversions and LLVM's optimizer and code generator on kernels. The
+// arithmetic matches the host's: bf16 is computed in f32, and products and sums
+// are rounded separately.
 //
 //===----------------------------------------------------------------------===//
 
@@ -70,7 +70,7 @@ mlir::ddp::createDeviceTarget(StringRef architecture) {
       /*CodeModel=*/std::nullopt, llvm::CodeGenOptLevel::Aggressive));
 }
 
-/// What NVIDIA's GPUs have for a gpu.thread_id or gpu.block_id.
+/// Returns the NVVM operation for a gpu.thread_id or gpu.block_id.
 static Value createRegisterRead(OpBuilder &b, Location loc, bool isThread,
                                 gpu::Dimension dimension) {
   Type i32 = b.getI32Type();
@@ -88,9 +88,9 @@ static Value createRegisterRead(OpBuilder &b, Location loc, bool isThread,
   llvm_unreachable("unknown dimension");
 }
 
-/// Kernels as functions, in a module of their own: from there on they are
-/// lowered as the host's functions are, without the calls of NVIDIA's library
-/// that upstream's conversion of the gpu dialect makes.
+/// Copies kernels to functions of a new module. From there they are lowered
+/// like the host's functions, without the calls of NVIDIA's library that
+/// upstream's conversion of the gpu dialect creates.
 static OwningOpRef<ModuleOp> copyToFunctions(gpu::GPUModuleOp kernels) {
   OpBuilder b(kernels.getContext());
   OwningOpRef<ModuleOp> module = ModuleOp::create(kernels.getLoc());
@@ -125,7 +125,7 @@ static OwningOpRef<ModuleOp> copyToFunctions(gpu::GPUModuleOp kernels) {
   return module;
 }
 
-/// The passes of LowerToLLVMPipeline.cpp, but for tiles.
+/// Adds the passes of LowerToLLVMPipeline.cpp except those for tiles.
 static void addPasses(OpPassManager &pm) {
   pm.addPass(memref::createExpandStridedMetadataPass());
   pm.addPass(createLowerAffinePass());

@@ -42,21 +42,21 @@ using namespace mlir::ddp;
 namespace {
 /// Size of the panel of the right operand; half of it stays in a 32 KiB cache.
 constexpr int64_t kPanelBytes = 32 * 1024;
-/// Rows that must reuse a panel for its copy to pay.
+/// Copying a panel pays off from this number of rows that reuse it.
 constexpr int64_t kMinRowsForPanel = 8;
 /// A contiguous right operand is copied when the cache cannot hold it.
 constexpr int64_t kMaxUncopiedBytes = 64 * 1024;
 /// Vectors of columns in a tile.
 constexpr int64_t kVectorsPerTile = 2;
 
-/// The vectors of a tile: where each begins, and how many lanes it has.
+/// The vectors of a tile, each with its offset and number of lanes.
 struct Columns {
   SmallVector<std::pair<int64_t, int64_t>> vectors;
   int64_t width = 0;
 };
 
 /// Covers `width` columns with vectors of `lanes` lanes and, at the end,
-/// smaller powers of two: no lane is computed for nothing.
+/// smaller powers of two, so that no lane is wasted.
 Columns getColumns(int64_t width, int64_t lanes) {
   Columns columns;
   for (; lanes > 0; lanes /= 2)
@@ -109,7 +109,7 @@ private:
       }
       AffineMap map = AffineMap::get(dims.size(), 0, expr);
       Value zero = index(0);
-      // Loops that are not open yet do not occur in the expression.
+      // The expression does not use loops that have not been entered yet.
       SmallVector<Value> values(dims);
       std::replace(values.begin(), values.end(), Value(), zero);
       indices.push_back(affine::AffineApplyOp::create(b, map, values));
@@ -119,8 +119,8 @@ private:
 
   int64_t getRows() const { return c.rowLoop ? c.extents[*c.rowLoop] : 1; }
   bool usesPanel() const {
-    // With several reduction loops (a convolution) a panel would need to know
-    // how their indices overlap.
+    // With several reduction loops (a convolution), a panel would have to
+    // account for the overlap of their indices.
     if (c.reductionLoops.size() != 1 || getRows() < kMinRowsForPanel)
       return false;
     if (!c.rhsIsContiguous)
@@ -142,7 +142,7 @@ private:
                                    int64_t rows, Value column,
                                    const Columns &columns);
   Value loadRhs(Value column, std::pair<int64_t, int64_t> vector);
-  /// Sets the tile's place for the indices that follow.
+  /// Sets the tile's position for the following indices.
   void setPlace(Value row, int64_t rowOffset, Value column,
                 int64_t columnOffset) {
     if (c.rowLoop)
@@ -156,8 +156,8 @@ private:
   llvm::function_ref<Value()> getScratch;
   /// Current value of every loop's index.
   SmallVector<Value> dims;
-  /// The panel, if one is in use: depth x width elements; and where the part of
-  /// the reduction that it holds begins.
+  /// The panel of depth x width elements, if one is in use, and the first
+  /// reduction index that it holds.
   Value panel, panelBegin;
   int64_t panelDepth = 0;
 };
