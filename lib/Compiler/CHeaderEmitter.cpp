@@ -4,7 +4,7 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Only writes text: EntryPoints.cpp determines the parameters, and
-// EmitEntryPoints.cpp emits functions that agree with them.
+// EmitEntryPoints.cpp emits functions that match them.
 //
 //===----------------------------------------------------------------------===//
 

@@ -1,10 +1,10 @@
-//===- CheckDeviceMemory.cpp - nothing touches a device's memory ----------===//
+//===- CheckDeviceMemory.cpp - host code must not touch device memory -----===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Refuses modules for a device whose host code would read or write the arrays
-// itself: at run time it would crash without a message. There is one diagnostic
+// Rejects modules for a device whose host code would itself read or write the
+// arrays: at run time it would crash without a message. There is one diagnostic
 // per kind of operation, as in CheckLowered.cpp.
 //
 //===----------------------------------------------------------------------===//
@@ -30,8 +30,8 @@ using namespace mlir::ddp;
 namespace {
 bool isMemRef(Value value) { return isa<BaseMemRefType>(value.getType()); }
 
-/// Whether `memref` is (a part of) a constant of the module, which lies in the
-/// host's memory.
+/// Returns true if `memref` is (a view of) a constant of the module, which is
+/// in host memory.
 bool isConstantArray(Value memref) {
   if (!isMemRef(memref))
     return false;
@@ -40,7 +40,7 @@ bool isConstantArray(Value memref) {
   return memref.getDefiningOp<memref::GetGlobalOp>() != nullptr;
 }
 
-/// Whether the operation only passes memrefs on, or looks at their shapes.
+/// Returns true if `op` only passes memrefs on or reads their shapes.
 bool passesOn(Operation *op) {
   return isa<CallOpInterface, RegionBranchOpInterface, gpu::LaunchFuncOp>(op) ||
          op->hasTrait<OpTrait::IsTerminator>() || isMemoryEffectFree(op);
@@ -58,7 +58,7 @@ public:
       // Kernels run on the device.
       if (isa<gpu::GPUModuleOp>(op))
         return WalkResult::skip();
-      // The first operation of a kind speaks for the others.
+      // Report only the first operation of a kind.
       if (!reported.contains(op->getName().getAsOpaquePointer()))
         check(op);
       return WalkResult::advance();
@@ -82,7 +82,7 @@ private:
                     "does not use";
       return;
     }
-    // Loads of constants are the host's own.
+    // The host may load from constants.
     bool accesses = llvm::any_of(op->getOperands(), [&](Value operand) {
       return isMemRef(operand) &&
              !(isa<memref::LoadOp>(op) && isConstantArray(operand));
@@ -104,7 +104,7 @@ private:
     return op->emitError();
   }
 
-  /// Kinds of operations that an error was about.
+  /// Kinds of operations that were reported.
   llvm::SmallPtrSet<const void *, 8> reported;
 };
 } // namespace

@@ -3,9 +3,9 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// The last pass of `ddp-lower-to-llvm`. In kernels, operations of the NVVM
-// dialect that read registers are accepted as well. There is one diagnostic per
-// kind of operation: thousands of them would take longer than the compilation.
+// The last pass of `ddp-lower-to-llvm`. In kernels, it also accepts operations
+// of the NVVM dialect that read registers. There is one diagnostic per kind of
+// operation: thousands of them would take longer than the compilation.
 //
 //===----------------------------------------------------------------------===//
 
@@ -50,7 +50,7 @@ public:
           << "'memref.copy' of unranked memory has no lowering to LLVM";
       signalPassFailure();
     }
-    // Casts are left around operations that are: not worth a word then.
+    // Casts also remain around unconverted operations; do not report them then.
     if (!cast)
       return;
     if (reported.empty())

@@ -1,10 +1,10 @@
-//===- CheckMPI.cpp - fail if calls of MPI do not say which one -----------===//
+//===- CheckMPI.cpp - fail if the MPI implementation is not specified -----===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Before upstream's lowering, whose error about a missing DLTI attribute does
-// not help who has forgotten to import a program.
+// Runs before upstream's lowering, whose error about a missing DLTI attribute
+// does not help users who forgot to import a program.
 //
 //===----------------------------------------------------------------------===//
 
@@ -20,7 +20,7 @@ namespace mlir::ddp {
 
 using namespace mlir;
 
-/// The key that upstream's lowering asks for.
+/// The key that upstream's lowering looks up.
 static constexpr StringLiteral kImplementation = "MPI:Implementation";
 
 namespace {

@@ -4,7 +4,7 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // For builds with DDPHOOK_CODEGEN=ON. The only file outside lib/CodeGen that
-// includes headers of it.
+// includes its headers.
 //
 //===----------------------------------------------------------------------===//
 

@@ -3,8 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Runs the stages of Compiler.h. Code for the host goes through LLVM's
-// optimizer and code generator here.
+// Runs the stages of Compiler.h. Host code goes through LLVM's optimizer and
+// code generator here.
 //
 //===----------------------------------------------------------------------===//
 
@@ -156,7 +156,7 @@ llvm::Expected<std::string> Compiler::getHeader(ModuleOp module,
 }
 
 std::pair<unsigned, unsigned> Compiler::getVectorRegisters() {
-  // The target answers for a function.
+  // The target only provides this information for a function.
   llvm::Module probe("probe", llvmContext);
   probe.setDataLayout(target->createDataLayout());
   probe.setTargetTriple(target->getTargetTriple());
@@ -180,7 +180,7 @@ LogicalResult Compiler::compileKernels(ModuleOp module) {
   if (code->empty())
     return success();
   OpBuilder b(module.getBodyRegion());
-  // The driver wants a null at the end.
+  // The driver expects a terminating null.
   std::string text = *code + '\0';
   LLVM::GlobalOp::create(b, module.getLoc(),
                          LLVM::LLVMArrayType::get(b.getI8Type(), text.size()),
@@ -213,8 +213,8 @@ llvm::Error Compiler::lower(ModuleOp module) {
   loweringOptions.vectorWidth = width;
   loweringOptions.vectorRegisters = number;
   buildLowerToLLVMPipeline(pm, loweringOptions);
-  // Verifying large modules after each of these passes takes longer than the
-  // passes; once has to do.
+  // Verifying large modules after each pass takes longer than the passes, so
+  // verify once at the end.
   pm.enableVerifier(false);
   if (failed(pm.run(module)) || failed(verify(module)))
     return errors.fail("cannot lower the module to LLVM");

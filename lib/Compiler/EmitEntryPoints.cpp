@@ -4,9 +4,9 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Emits the C side of a compiled module in the LLVM dialect, around functions
-// that are still functions on memrefs: the descriptors that the wrappers build
-// meet the converted functions when `reconcile-unrealized-casts` runs.
-// EntryPoints.cpp determines the interface of an entry point.
+// that are still on memrefs: `reconcile-unrealized-casts` later connects the
+// wrappers' descriptors to the converted functions. EntryPoints.cpp determines
+// the interface of an entry point.
 //
 //===----------------------------------------------------------------------===//
 
@@ -32,11 +32,11 @@ using namespace mlir;
 using namespace mlir::ddp;
 
 namespace {
-/// What the module brought, and what this pass adds to it.
+/// Prefixes of the module's own definitions, and of those that this pass adds.
 constexpr llvm::StringLiteral kDefinitionPrefix = "ddphook.def.";
 constexpr llvm::StringLiteral kTablePrefix = "ddphook.";
 
-/// Whether `symbol` is defined in another object. (The LLVM dialect's
+/// Returns true if `symbol` is defined in another object. (The LLVM dialect's
 /// operations do not implement SymbolOpInterface::isDeclaration.)
 bool isDeclaration(SymbolOpInterface symbol) {
   if (auto function = dyn_cast<FunctionOpInterface>(*symbol))
@@ -47,13 +47,13 @@ bool isDeclaration(SymbolOpInterface symbol) {
   return symbol.isDeclaration();
 }
 
-/// Whether C has no type for such numbers and passes their bits.
+/// Returns true if C has no type for such numbers and passes their bits.
 bool isNarrowFloat(Type scalar) {
   return isa<FloatType>(scalar) && scalar.getIntOrFloatBitWidth() < 32;
 }
 
-/// Public functions that the plan does not list are no entry points, which
-/// their author may not know.
+/// Warns about public functions that the plan does not list: their author may
+/// expect them to be entry points.
 void warnAboutOtherFunctions(ModuleOp module, const EntryPointTable &table) {
   llvm::StringSet<> entries;
   for (const EntryPoint &entry : table.entries)
@@ -66,8 +66,8 @@ void warnAboutOtherFunctions(ModuleOp module, const EntryPointTable &table) {
                                 "cannot be called from C";
 }
 
-/// Removes functions that no entry point leads to. They may be on tensors
-/// still: `ddp-pipeline` leaves functions without collectives alone.
+/// Removes functions that no entry point uses. They may still be on tensors:
+/// `ddp-pipeline` skips functions without collectives.
 void eraseUnreachableFunctions(ModuleOp module, const EntryPointTable &table) {
   SymbolTable symbols(module);
   llvm::SetVector<Operation *> reached;
@@ -90,7 +90,7 @@ void eraseUnreachableFunctions(ModuleOp module, const EntryPointTable &table) {
 }
 
 /// Makes every definition internal and gives it a name that no library has.
-/// Declarations keep theirs.
+/// Declarations keep their names.
 void internalizeDefinitions(ModuleOp module) {
   MLIRContext *context = module.getContext();
   auto internal = LLVM::LinkageAttr::get(context, LLVM::Linkage::Internal);
@@ -142,7 +142,7 @@ private:
                             llvm::function_ref<Value()> value);
   void emitBytes(StringRef symbol, StringRef bytes);
 
-  /// The type in which C passes `scalar` by value.
+  /// Returns the type in which C passes `scalar` by value.
   Type getScalarType(Type scalar) {
     if (isNarrowFloat(scalar))
       return b.getIntegerType(scalar.getIntOrFloatBitWidth());
@@ -152,7 +152,7 @@ private:
       return b.getI8Type();
     return scalar;
   }
-  /// From that type to the function's, and back.
+  /// Convert between that type and the function's.
   Value fromC(Value value, Type scalar);
   Value toC(Value value);
 
@@ -163,7 +163,7 @@ private:
   Value constant(Type type, int64_t value) {
     return LLVM::ConstantOp::create(b, type, b.getIntegerAttr(type, value));
   }
-  /// A struct or an array of these values.
+  /// Creates a struct or an array of these values.
   Value aggregate(Type type, ArrayRef<Value> values) {
     Value result = LLVM::UndefOp::create(b, type);
     for (auto [position, value] : llvm::enumerate(values))
@@ -221,7 +221,7 @@ LogicalResult EntryPointEmitter::checkNames(const EntryPointTable &table) {
              << "entry point '" << entry.name << "' has the C name '" << symbol
              << "' of '" << other->second << "'";
   }
-  // Definitions get other names; a declaration cannot.
+  // Definitions are renamed, but declarations cannot be.
   for (auto symbol : module.getOps<SymbolOpInterface>())
     if (isDeclaration(symbol) && taken.contains(symbol.getName()))
       return symbol.emitError()
@@ -246,8 +246,8 @@ LogicalResult EntryPointEmitter::emit(const EntryPointTable &table) {
   return success();
 }
 
-/// Arguments that a callee only reads may overlap each other; everything it
-/// writes may not overlap anything: that is what `llvm.noalias` promises.
+/// Emits an entry point. Arguments that the callee only reads may overlap each
+/// other; buffers that it writes may not overlap others: `llvm.noalias`.
 LLVM::LLVMFuncOp EntryPointEmitter::emitFunction(const EntryPoint &entry,
                                                  int32_t index) {
   OpBuilder::InsertionGuard guard(b);
@@ -262,7 +262,7 @@ LLVM::LLVMFuncOp EntryPointEmitter::emitFunction(const EntryPoint &entry,
   auto function = LLVM::LLVMFuncOp::create(
       b, getEntrySymbol(name, entry.name),
       LLVM::LLVMFunctionType::get(i32, types), LLVM::Linkage::External);
-  // The compiled function is then inlined here, and sees what cannot overlap.
+  // The compiled function is inlined here instead, where noalias is known.
   function.setNoInline(true);
   Block *first = function.addEntryBlock(b);
   Block *body = b.createBlock(&function.getBody(), function.getBody().end());
@@ -356,7 +356,7 @@ void EntryPointEmitter::emitBytes(StringRef symbol, StringRef bytes) {
                          b.getStringAttr(bytes));
 }
 
-/// ddphook_compiled_entry_t[] and ddphook_compiled_module_t of compiled.h.
+/// Emits ddphook_compiled_entry_t[] and ddphook_compiled_module_t.
 void EntryPointEmitter::emitTables(const EntryPointTable &table,
                                    ArrayRef<LLVM::LLVMFuncOp> invokes) {
   static_assert(sizeof(ddphook_compiled_entry_t) == 16 &&
@@ -392,7 +392,7 @@ void EntryPointEmitter::emitTables(const EntryPointTable &table,
       {i32, i32, ptr(), i64, i64, ptr(), i64, ptr(), ptr(), i64});
   auto deviceCode = module.lookupSymbol<LLVM::GlobalOp>(
       (kDefinitionPrefix + kDeviceCodeGlobalName).str());
-  // The size does not count the null at the end.
+  // The size excludes the terminating null.
   int64_t deviceCodeBytes = 0;
   if (deviceCode)
     deviceCodeBytes =

@@ -49,9 +49,9 @@ std::string mlir::ddp::getEntrySymbol(StringRef moduleName,
   return result;
 }
 
-/// Whether an operation may write to memory through `memref`. Its address is
-/// followed into calls of the runtime; what else is done with it, and behind
-/// branches and loops, is not looked into.
+/// Returns true if an operation may write through `memref`. Follows it into
+/// calls, but assumes a write if other operations, branches or loops pass it
+/// on.
 static bool mayWrite(Value memref) {
   llvm::SetVector<Value> aliases;
   aliases.insert(memref);
@@ -80,7 +80,7 @@ static bool mayWrite(Value memref) {
       SmallVector<MemoryEffects::EffectInstance> onValue;
       if (effects)
         effects.getEffectsOnValue(use.get(), onValue);
-      // An operation that says nothing of this operand passes it on.
+      // An operation without known effects on this operand may pass it on.
       if (onValue.empty() ||
           !llvm::all_of(onValue,
                         [](const MemoryEffects::EffectInstance &effect) {
@@ -91,7 +91,7 @@ static bool mayWrite(Value memref) {
   return false;
 }
 
-/// Reports where a function's arguments or results are not what the plan says.
+/// Reports arguments or results that differ from the plan.
 static LogicalResult compareTypes(func::FuncOp function, StringRef what,
                                   ArrayRef<Type> planned,
                                   ArrayRef<Type> types) {

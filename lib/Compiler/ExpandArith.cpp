@@ -4,10 +4,9 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Upstream's arith-expand with two differences. It does not expand maximumf and
-// minimumf to a comparison and a selection, for which -0 and +0 are equal;
-// LLVM's intrinsics know that -0 is smaller. And it expands casts from f64 to
-// bf16, for which LLVM would call a function that older compilers' libraries
-// lack.
+// minimumf to a comparison and a selection, which treat -0 and +0 as equal;
+// LLVM's intrinsics order -0 first. And it expands casts from f64 to bf16, for
+// which LLVM would call a function that older compilers' libraries lack.
 //
 //===----------------------------------------------------------------------===//
 
@@ -40,11 +39,11 @@ static Value createConstant(OpBuilder &builder, Location loc, Type type,
 }
 
 namespace {
-/// f64 to bf16 with one rounding, by way of f32. What f32 cannot hold is
-/// rounded to odd there: to the neighbour whose last bit is 1. That bit stands
-/// for all that was lost, so that the second rounding, to nearest, goes where a
-/// single one would (S. Boldo and G. Melquiond, "Emulation of FMA and correctly
-/// rounded sums: proved algorithms using rounding to odd", 2008).
+/// Converts f64 to bf16 through f32 with a single rounding. The conversion to
+/// f32 rounds inexact values to odd: to the neighbor whose last bit is 1. That
+/// bit records the loss, so that the second rounding, to nearest, has the
+/// result of a single one (S. Boldo and G. Melquiond, "Emulation of FMA and
+/// correctly rounded sums: proved algorithms using rounding to odd", 2008).
 struct ExpandWideTruncF : public OpRewritePattern<arith::TruncFOp> {
   using OpRewritePattern::OpRewritePattern;
 
@@ -59,14 +58,14 @@ struct ExpandWideTruncF : public OpRewritePattern<arith::TruncFOp> {
     Type integer = withElementType(op.getType(), rewriter.getI32Type());
     Value nearest = arith::TruncFOp::create(rewriter, loc, single, wide);
     Value back = arith::ExtFOp::create(rewriter, loc, wide.getType(), nearest);
-    // Ordered: NaN stays as it is.
+    // An ordered comparison leaves NaN unchanged.
     Value isInexact = arith::CmpFOp::create(
         rewriter, loc, arith::CmpFPredicate::ONE, back, wide);
     Value isTooLarge =
         arith::CmpFOp::create(rewriter, loc, arith::CmpFPredicate::OGT,
                               math::AbsFOp::create(rewriter, loc, back),
                               math::AbsFOp::create(rewriter, loc, wide));
-    // One less is the neighbour towards zero, whatever the sign is.
+    // For either sign, decrementing the bits steps towards zero.
     Value bits = arith::BitcastOp::create(rewriter, loc, integer, nearest);
     Value towardsZero = arith::SubIOp::create(
         rewriter, loc, bits,
@@ -85,7 +84,7 @@ class ExpandArithPass
     : public ddp::impl::DDPExpandArithPassBase<ExpandArithPass> {
 public:
   void runOnOperation() override {
-    // Its last cast is one from f32, for the patterns below.
+    // This leaves a cast from f32, which the patterns below expand.
     RewritePatternSet wide(&getContext());
     wide.add<ExpandWideTruncF>(&getContext());
     walkAndApplyPatterns(getOperation(), std::move(wide));

@@ -3,8 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Keeps compiled modules free of `memrefCopy`. Contiguous copies are not
-// touched: they become `memcpy`.
+// Keeps compiled modules free of `memrefCopy`. Leaves contiguous copies alone:
+// they become `memcpy`.
 //
 //===----------------------------------------------------------------------===//
 
@@ -22,7 +22,7 @@ namespace mlir::ddp {
 using namespace mlir;
 
 namespace {
-/// Whether the conversion of memref.copy makes a memcpy of this side.
+/// Returns true if memref.copy becomes a memcpy for this side's layout.
 bool isContiguous(BaseMemRefType type) {
   auto memref = dyn_cast<MemRefType>(type);
   if (!memref)

@@ -3,11 +3,10 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// LLD is made to be a program: it keeps its state in global variables, resets
-// LLVM's options, adds some, changes how many threads LLVM uses, handles all
-// signals to remove its output, and ends the process when it meets a file that
-// it cannot read. This file makes a function of it that leaves the process as
-// it was.
+// LLD is designed as a program: it keeps state in global variables, resets
+// LLVM's options, adds some, changes LLVM's number of threads, handles all
+// signals to remove its output, and exits on files that it cannot read. This
+// file wraps it in a function that leaves the process unchanged.
 //
 //===----------------------------------------------------------------------===//
 
@@ -36,11 +35,10 @@ using namespace llvm;
 LLD_HAS_DRIVER(elf)
 
 //===----------------------------------------------------------------------===//
-// What the object may use
+// Libraries for the object
 //===----------------------------------------------------------------------===//
 
-/// Adds the path of the library of this name, which this process has or can
-/// load; what is not there is not used.
+/// Adds the path of a library that this process has or can load. Skips others.
 static void addSystemLibrary(const char *name,
                              SmallVectorImpl<std::string> &paths) {
   void *library = dlopen(name, RTLD_LAZY | RTLD_LOCAL);
@@ -52,8 +50,8 @@ static void addSystemLibrary(const char *name,
   dlclose(library);
 }
 
-/// Checks what kind of file this is. Most of what LLD cannot read would end its
-/// work for good, and other kinds it would not refuse.
+/// Checks the kind of a file. LLD would fail permanently on most files that it
+/// cannot read, and accept some that it should not.
 static Error checkKind(const std::string &path, file_magic::Impl expected,
                        StringRef what) {
   file_magic kind;
@@ -66,7 +64,7 @@ static Error checkKind(const std::string &path, file_magic::Impl expected,
   return Error::success();
 }
 
-/// Of other paths LLD takes some for options, by what they begin with.
+/// Makes a path absolute. LLD would take some relative paths for options.
 static std::string makeAbsolute(StringRef path) {
   SmallString<128> absolute(path);
   (void)sys::fs::make_absolute(absolute);
@@ -74,16 +72,16 @@ static std::string makeAbsolute(StringRef path) {
 }
 
 //===----------------------------------------------------------------------===//
-// What LLD asks of LLVM
+// Functions of LLVM that LLD calls
 //===----------------------------------------------------------------------===//
 
-/// What LLD has written for this thread; null unless it works for it.
+/// The output of LLD on this thread; null unless it runs.
 static thread_local SmallVectorImpl<char> *written = nullptr;
 
 namespace {
-/// LLD's output, in memory. For a file LLVM would handle all signals from then
-/// on, among them some that the program may wait for, and a full disk would end
-/// LLD's work for good.
+/// LLD's output, in memory. For a file, LLVM would handle all signals from then
+/// on, including those that the program waits for, and a full disk would make
+/// LLD fail permanently.
 class MemoryOutput : public FileOutputBuffer {
 public:
   MemoryOutput(StringRef path, size_t size)
@@ -108,14 +106,13 @@ private:
 
 using ExpectedOutput = Expected<std::unique_ptr<FileOutputBuffer>>;
 
-// LLD sets all options of LLVM in this process to their defaults, also those of
-// the program, and while other threads compile. It adds those of LLVM's code
-// generator, which a program may have under the same names, and reads them, in
-// case it has to compile. It never has to: what it links is an object file.
+// LLD resets all LLVM options in this process, including the program's, even
+// while other threads compile. It also adds the options of LLVM's code
+// generator, which a program may define itself, and reads them in case it has
+// to compile. It never does: its input is an object file.
 //
-// What contains LLD is linked with --wrap for each of these functions
-// (CMakeLists.txt), which leads its calls here and leaves those of others
-// alone.
+// --wrap for each of these functions (CMakeLists.txt) redirects the calls in a
+// program or library that contains LLD; calls elsewhere are not affected.
 #define DDPHOOK_WHILE_LINKING(type, name, symbol, parameters, arguments,       \
                               result)                                          \
   type real##name parameters __asm__("__real_" symbol);                        \
@@ -156,8 +153,8 @@ DDPHOOK_WHILE_LINKING(std::vector<std::string>, GetFeatures,
 //===----------------------------------------------------------------------===//
 
 namespace {
-/// Lets LLD come back where it would end the process, by LLVM's handlers of
-/// signals. They are gone afterwards, unless the program has enabled them.
+/// Makes LLD return where it would exit, using LLVM's signal handlers. Removes
+/// them afterwards unless the program had enabled them.
 class ExitCatcher {
 public:
   ExitCatcher() {
@@ -181,8 +178,8 @@ private:
 };
 } // namespace
 
-/// LLD works for one thread at a time. A fork waits for it as well: in the
-/// child nobody would end what another thread has begun.
+/// Serializes LLD. A fork waits, too: in the child, nobody would finish a link
+/// that another thread has begun.
 static std::mutex &getMutex() {
   static std::mutex mutex;
   static int registered = pthread_atfork(
@@ -232,8 +229,8 @@ Expected<SmallVector<char, 0>> mlir::ddp::linkInProcess(StringRef input,
   for (const char *name : {"libm.so.6", "libgcc_s.so.1", "libc.so.6"})
     addSystemLibrary(name, libraries);
 
-  // One thread, this one: a process that has linked may fork. The output goes
-  // to `written`; LLD must not look for a file of its name.
+  // LLD uses only this thread, so that the process may fork afterwards. The
+  // output goes to `written`; LLD must not open a file of that name.
   SmallVector<const char *> arguments = {
       "ld.lld",      "-shared", "-Bsymbolic", "--eh-frame-hdr",
       "--threads=1", "-o",      "/dev/null",  object.c_str()};

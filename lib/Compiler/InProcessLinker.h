@@ -15,10 +15,9 @@
 
 namespace mlir::ddp {
 
-/// Links the object file `input` and returns the bytes of the shared object. It
-/// needs those of the C, math and compiler's support libraries of this process
-/// that it uses, and `runtime`, the path of a shared library, unless that is
-/// empty.
+/// Links the object file `input` and returns the bytes of the shared object.
+/// Links it against this process's C, math and compiler support libraries, as
+/// needed, and against the shared library `runtime` unless that is empty.
 llvm::Expected<llvm::SmallVector<char, 0>>
 linkInProcess(llvm::StringRef input, llvm::StringRef runtime);
 

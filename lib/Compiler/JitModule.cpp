@@ -35,7 +35,7 @@ JitModule::load(const CompiledModule &compiled,
   loaded->jit = std::move(*jit);
   LLJIT &lljit = *loaded->jit;
   JITDylib &library = lljit.getMainJITDylib();
-  // What a failed lookup does not say itself, as the names that are missing.
+  // Collect details that a failed lookup omits, such as missing symbols.
   std::string reports;
   ExecutionSession &session = lljit.getExecutionSession();
   session.setErrorReporter([&](Error error) {

@@ -1,10 +1,10 @@
-//===- Kernels.h - what lib/CodeGen does for the compiler -------*- C++ -*-===//
+//===- Kernels.h - the compiler's interface to lib/CodeGen ------*- C++ -*-===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// The one way from the compiler to lib/CodeGen, which is optional: the build
-// compiles either CodeGenKernels.cpp, or NoKernels.cpp in its place.
+// The only interface from the compiler to lib/CodeGen, which is optional: the
+// build compiles either CodeGenKernels.cpp or NoKernels.cpp.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_LIB_COMPILER_KERNELS_H
@@ -23,22 +23,22 @@ namespace mlir::ddp {
 void registerKernelPasses();
 
 /// Adds the passes that turn linalg operations into fast loops for this CPU.
-/// What they leave becomes upstream's plain loops.
+/// Operations that they skip become upstream's plain loops.
 void addCPUKernelPasses(OpPassManager &pm, const LLVMLoweringOptions &options);
 
-/// Makes kernels of a module's linalg operations.
+/// Compiles a module's linalg operations to kernels.
 class KernelCompiler {
 public:
   virtual ~KernelCompiler() = default;
 
-  /// Replaces linalg operations by launches of kernels, in a gpu.module of the
-  /// name kDeviceModuleName, and returns the code of these kernels: empty when
-  /// there are none. Fails after a diagnostic.
+  /// Replaces linalg operations by launches of kernels in a gpu.module named
+  /// kDeviceModuleName, and returns the kernels' code, empty if there are none.
+  /// Emits a diagnostic on failure.
   virtual FailureOr<std::string> compile(ModuleOp module) = 0;
 };
 
-/// The compiler of kernels for GPUs of `architecture` and later ones; null for
-/// a device whose kernels cannot be made here.
+/// Returns the compiler of kernels for GPUs of `architecture` and later ones,
+/// or null if this build cannot make kernels for the device.
 llvm::Expected<std::unique_ptr<KernelCompiler>>
 createKernelCompiler(StringRef device, StringRef architecture);
 

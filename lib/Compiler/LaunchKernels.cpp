@@ -3,8 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// The host's side of kernels: calls of ddphook_rt_launch, and the kernels'
-// names in the plan. The kernels themselves were compiled before.
+// Lowers the host side of kernels to calls of ddphook_rt_launch, and adds the
+// kernels' names to the plan. The kernels are compiled already.
 //
 //===----------------------------------------------------------------------===//
 
@@ -23,9 +23,8 @@ using namespace mlir;
 using namespace mlir::ddp;
 
 namespace {
-/// Emits the launches of one function. The values that calls point to lie in
-/// arrays on its stack, which all launches share: a call reads them before it
-/// returns.
+/// Emits the launches of one function. All launches reuse arrays on its stack
+/// for the values that calls point to: a call reads them before it returns.
 class LaunchEmitter {
 public:
   LaunchEmitter(func::FuncOp function, const llvm::StringMap<int32_t> &numbers)
@@ -62,7 +61,7 @@ private:
         ArrayRef<LLVM::GEPArg>{static_cast<int32_t>(position)});
   }
 
-  /// As the kernel's parameter has it.
+  /// Returns the operand in the type of the kernel's parameter.
   Value getParameter(Value operand) {
     Type type = operand.getType();
     if (isa<MemRefType>(type))

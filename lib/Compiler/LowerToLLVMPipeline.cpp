@@ -3,9 +3,9 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// The order of the conversions from memrefs to the LLVM dialect. Conversions
-// run without pattern rollback: with it, a function of ten thousand loops runs
-// out of memory.
+// Orders the conversions from memrefs to the LLVM dialect. They run without
+// pattern rollback, with which a function of ten thousand loops runs out of
+// memory.
 //
 //===----------------------------------------------------------------------===//
 
@@ -48,8 +48,8 @@ void mlir::ddp::buildLowerToLLVMPipeline(OpPassManager &pm,
   controlFlowOptions.allowPatternRollback = false;
   pm.addPass(createSCFToControlFlowPass(controlFlowOptions));
   // LLVM would call __truncsfbf2, which older compilers' libraries lack, or use
-  // an instruction that flushes subnormal numbers: bf16 is computed in f32 and
-  // rounded by integer operations.
+  // an instruction that flushes subnormal numbers. So bf16 is computed in f32
+  // and rounded by integer operations.
   pm.addPass(math::createMathExtendToSupportedTypes());
   arith::ArithEmulateUnsupportedFloatsOptions bf16Options;
   bf16Options.sourceTypeStrs = {"bf16"};
@@ -57,7 +57,7 @@ void mlir::ddp::buildLowerToLLVMPipeline(OpPassManager &pm,
   pm.addPass(arith::createArithEmulateUnsupportedFloats(bf16Options));
   pm.addPass(createDDPRoundNarrowFloatsPass());
   pm.addPass(createDDPExpandArithPass());
-  // What LLVM has no intrinsic for becomes a call of the math library.
+  // Functions without an LLVM intrinsic become calls of the math library.
   pm.addPass(createConvertMathToLLVMPass());
   pm.addPass(createConvertMathToLibmPass());
   pm.addPass(createConvertVectorToLLVMPass());

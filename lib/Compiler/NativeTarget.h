@@ -13,9 +13,9 @@
 
 namespace mlir::ddp {
 
-/// Registers the machine's architecture with LLVM, once in a process: LLVM's
-/// registry has no lock of its own. The names of all others, too: LLD would add
-/// them to the registry when it runs first, while another thread may read it.
+/// Registers the machine's architecture with LLVM once per process, because
+/// LLVM's registry is not locked. Also registers all targets' names: LLD would
+/// add them on its first run, while another thread may read the registry.
 inline void initializeTargets() {
   static const bool isDone = [] {
     llvm::InitializeAllTargetInfos();

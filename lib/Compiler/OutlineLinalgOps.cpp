@@ -3,9 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Keeps the time of LLVM's passes linear in the size of a training step. Which
-// loops an operation becomes is decided later, by passes that see one function
-// at a time.
+// Keeps the time of LLVM's passes linear in the size of a training step. Later
+// passes, which see one function at a time, choose the loops of an operation.
 //
 //===----------------------------------------------------------------------===//
 
@@ -52,7 +51,7 @@ public:
   }
 
 private:
-  /// Slices of one buffer differ in where they begin only: one kernel will do.
+  /// Slices of a buffer differ only in their offsets and can use one kernel.
   static Type getArgumentType(Type type) {
     auto memref = dyn_cast<MemRefType>(type);
     auto layout =
@@ -64,7 +63,7 @@ private:
     return MemRefType::Builder(memref).setLayout(anywhere);
   }
 
-  /// A function around a copy of `op`: the one that exists, or a new one.
+  /// Returns a function around a copy of `op`, new or existing.
   func::FuncOp getKernel(linalg::LinalgOp op, ArrayRef<Value> arguments,
                          ArrayRef<Operation *> constants) {
     SmallVector<Type> types;
@@ -102,7 +101,7 @@ private:
 
   SymbolTable symbols;
   OpBuilder builder;
-  /// The functions, by the text that they had before they got their names.
+  /// The functions, by their text before they were named.
   llvm::StringMap<func::FuncOp> kernels;
 };
 

@@ -4,8 +4,8 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // MLIR's passes that compute a narrow type in a wider one mark the casts around
-// each operation as contractible. The cast back and the next cast forth then
-// fold, and a chain of operations is rounded once instead of each time.
+// each operation as contractible. The cast back and the next cast then fold,
+// and a chain of operations is rounded once instead of each time.
 //
 //===----------------------------------------------------------------------===//
 

@@ -3,8 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// See SharedObject.h. This file runs linkers that are programs;
-// InProcessLinker.cpp runs LLD.
+// See SharedObject.h. This file runs external linkers; InProcessLinker.cpp runs
+// LLD.
 //
 //===----------------------------------------------------------------------===//
 
@@ -26,12 +26,12 @@ static Error makeFileError(std::error_code code, const Twine &what) {
   return createStringError(code, what + ": " + code.message());
 }
 
-/// Writes `text` to an open file, which it closes.
+/// Writes `text` to an open file and closes it.
 static Error writeTo(int descriptor, StringRef path, StringRef text) {
   raw_fd_ostream stream(descriptor, /*shouldClose=*/true);
   stream << text;
   stream.close();
-  // Otherwise the stream would end the program when it is destroyed.
+  // Otherwise the stream's destructor would end the program.
   std::error_code code = stream.error();
   stream.clear_error();
   return code ? makeFileError(code, "cannot write '" + path + "'")
@@ -39,10 +39,10 @@ static Error writeTo(int descriptor, StringRef path, StringRef text) {
 }
 
 namespace {
-/// A file that is gone when this is.
+/// A file that is removed with this object.
 class TemporaryFile {
 public:
-  /// Writes `text` into it.
+  /// Creates the file with the contents `text`.
   Error create(StringRef suffix, StringRef text) {
     int descriptor;
     if (std::error_code code =
@@ -74,8 +74,8 @@ linkByProgram(StringRef input, const SharedObjectOptions &options) {
   TemporaryFile output;
   if (Error error = output.create("so", ""))
     return error;
-  // -Bsymbolic: an entry point must not be replaced by a function of the
-  // program that happens to have its name.
+  // -Bsymbolic: a function of the program must not replace an entry point that
+  // happens to have its name.
   SmallVector<StringRef> arguments = {*program, "-shared",   "-Wl,-Bsymbolic",
                                       "-o",     output.path, input};
   if (!options.runtime.empty())
@@ -95,7 +95,7 @@ linkByProgram(StringRef input, const SharedObjectOptions &options) {
   if (!bytes)
     return makeFileError(bytes.getError(), "cannot read '" + output.path + "'");
   StringRef text = (*bytes)->getBuffer();
-  // It was there, and empty, before.
+  // The file existed, and was empty, before.
   if (text.empty())
     return createStringError("expected '" + options.linker +
                              "' to write a shared object, but it wrote "
@@ -118,7 +118,7 @@ Error mlir::ddp::writeSharedObject(StringRef object, StringRef path,
   Expected<SmallVector<char, 0>> shared = linkSharedObject(object, options);
   if (!shared)
     return shared.takeError();
-  // Written beside the output, so that it can be renamed.
+  // Written next to the output, so that it can be renamed.
   int descriptor;
   SmallString<128> writtenPath;
   if (std::error_code code = sys::fs::createUniqueFile(

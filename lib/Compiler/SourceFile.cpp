@@ -27,7 +27,7 @@
 using namespace mlir;
 using namespace mlir::ddp;
 
-/// All passes that a pipeline may name, also those of plugins.
+/// Registers all passes that a pipeline may name, including plugins'.
 static llvm::Error registerPasses(ArrayRef<std::string> plugins) {
   mlir::registerAllPasses();
   mlir::ddp::registerAllPasses();
@@ -42,7 +42,7 @@ static llvm::Error registerPasses(ArrayRef<std::string> plugins) {
 }
 
 SourceFile::SourceFile(const DialectRegistry &registry)
-    // ddphook-run forks when the module is compiled: no thread pool.
+    // ddphook-run forks after compiling: no thread pool.
     : context(registry, MLIRContext::Threading::DISABLED),
       diagnostics(sources, &context) {
   // The operation may be a whole module.

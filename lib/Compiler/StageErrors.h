@@ -1,9 +1,9 @@
-//===- StageErrors.h - what a stage of the compiler reports -----*- C++ -*-===//
+//===- StageErrors.h - errors of a stage of the compiler --------*- C++ -*-===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// From a context's diagnostics to the error that a stage returns.
+// Converts a context's diagnostics to the error that a stage returns.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_LIB_COMPILER_STAGEERRORS_H
@@ -16,13 +16,13 @@
 
 namespace mlir::ddp {
 
-/// An error that is not among the diagnostics.
+/// Creates an error that was not reported as a diagnostic.
 inline llvm::Error makeError(const llvm::Twine &text) {
   return llvm::createStringError(llvm::inconvertibleErrorCode(), text);
 }
 
-/// Notices the errors that a stage reports, and lets each of them through once:
-/// passes that stop at the first one may have found it several times.
+/// Records the errors that a stage reports, and suppresses repetitions: passes
+/// that stop at the first error may report it several times.
 class StageErrors {
 public:
   explicit StageErrors(MLIRContext *context)
@@ -36,8 +36,8 @@ public:
           return success(!isNew);
         }) {}
 
-  /// The stage's error: a DiagnosedError if a diagnostic was reported, else one
-  /// with this text.
+  /// Returns the stage's error: a DiagnosedError if a diagnostic was reported,
+  /// else an error with this text.
   llvm::Error fail(const llvm::Twine &text) {
     if (!reported.empty())
       return llvm::make_error<DiagnosedError>();
