@@ -119,7 +119,7 @@ DDPHookCompiledModule ddphookCompile(MlirModule module,
       compile(unwrap(module), *unwrap(options));
   if (compiled)
     return wrap(new Compiled(std::move(*compiled), unwrap(options)->runtime));
-  // Empty: a diagnostic has said it.
+  // Empty if the error was reported as a diagnostic.
   std::string message = llvm::toString(compiled.takeError());
   if (!message.empty())
     emitError(unwrap(module).getLoc()) << message;

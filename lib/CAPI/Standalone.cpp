@@ -1,11 +1,11 @@
-//===- Standalone.cpp - What a C API with LLVM inside leaves out ----------===//
+//===- Standalone.cpp - unused parts of the C API with LLVM inside --------===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// LLD registers all targets of LLVM, and knows how to optimize across modules
-// with Polly. We use it to link object files of two targets, so what it calls
-// for all else does nothing here, and none of that is linked.
+// LLD registers all LLVM targets, and can optimize across modules with Polly.
+// We only link object files of two targets. So the functions that it calls for
+// everything else do nothing here, and none of it is linked.
 //
 //===----------------------------------------------------------------------===//
 
@@ -17,10 +17,10 @@
   extern "C" void LLVMInitialize##name##AsmPrinter() {}                        \
   extern "C" void LLVMInitialize##name##AsmParser() {}                         \
   extern "C" void LLVMInitialize##name##Disassembler() {}
-// A line for each, by CMakeLists.txt.
+// CMakeLists.txt writes a line for each.
 #include "UnusedTargets.inc"
 
-// LLVM's archives name it, and Debian has no archive that defines it.
+// LLVM's archives refer to it, but none in Debian defines it.
 llvm::PassPluginLibraryInfo getPollyPluginInfo() {
   return {LLVM_PLUGIN_API_VERSION, "Polly", "left out",
           [](llvm::PassBuilder &) {}};

@@ -21,8 +21,7 @@ using namespace mlir;
 using namespace mlir::ddp;
 
 namespace {
-/// A pass manager that checks after each pass what the pass did to the
-/// collectives, if it is asked to.
+/// A pass manager that can check the effect of each pass on the collectives.
 class CheckedPassManager {
 public:
   CheckedPassManager(OpPassManager &pm, bool verifyOrder) : pm(pm) {
@@ -52,8 +51,8 @@ private:
 };
 } // namespace
 
-/// From gradients to expanded hooks. What goes through a hook together is a
-/// question of caches, and for the way to memory.
+/// Adds the passes from gradients to expanded hooks. How much passes through a
+/// hook together depends on caches, so the pipeline to memory decides it.
 static void addHookPasses(CheckedPassManager &pm, const DDPHookOptions &options,
                           double groupMb) {
   if (options.topology.hasValue()) {
@@ -83,11 +82,11 @@ static void addHookPasses(CheckedPassManager &pm, const DDPHookOptions &options,
     pm.addPass(createDDPPackCollectivesPass(), OrderAcrossPass::Elements);
 }
 
-/// What goes through a hook together, if the options do not say it.
+/// Returns the limit of what passes through a hook together by default.
 static double getDefaultGroupMb(const DDPTensorOptions &options,
                                 ArrayMemory memory) {
   // A device's caches hold whole buckets, and each collective is a launch
-  // there. Unpacked collectives are wished for PyTorch's order of sums.
+  // there. Unpacked collectives are for users who want PyTorch's order of sums.
   return memory == ArrayMemory::Device || !options.packCollectives
              ? 0
              : kDefaultGroupMb;
@@ -104,7 +103,7 @@ static void addTensorPasses(CheckedPassManager &pm,
     pm.addPass(createDDPFusePass());
   if (options.overlap) {
     if (options.interleave) {
-      // Enough to find work for what is in flight, without keeping all buckets.
+      // Enough to hide collectives in flight, without keeping all buckets.
       DDPMergeBranchesPassOptions merge;
       merge.limit = 4 * std::min(4u, options.overlapDepth.getValue());
       pm.addPass(createDDPMergeBranchesPass(merge), OrderAcrossPass::Elements);
@@ -131,7 +130,7 @@ static void addTensorPasses(CheckedPassManager &pm,
 
 static void addMemoryPasses(CheckedPassManager &pm,
                             const DDPMemoryOptions &options) {
-  // A copy of a buffer onto itself is one only once equal views are one value.
+  // Copies of a buffer onto itself are found once CSE has merged equal views.
   pm.addPass(createDDPFoldBranchesPass());
   pm.addPass(createCSEPass());
   pm.addPass(createDDPFoldCopiesPass());
@@ -145,7 +144,7 @@ static void addMemoryPasses(CheckedPassManager &pm,
   pm.addPass(createConvertDDPToRuntimePass(runtime));
 }
 
-/// Adds passes that see functions with collectives only, unless the options ask
+/// Adds passes that only see functions with collectives, unless the options ask
 /// for all functions.
 static void addIsolated(OpPassManager &pm, const DDPCommonOptions &options,
                         function_ref<void(CheckedPassManager &)> addPasses) {
@@ -185,11 +184,11 @@ void mlir::ddp::buildDDPMemoryPipeline(OpPassManager &pm,
 
 void mlir::ddp::buildDDPStableHLOPipeline(
     OpPassManager &pm, const DDPStableHLOPipelineOptions &options) {
-  // States are arguments of the function that XLA calls.
+  // States become arguments of the function that XLA calls.
   pm.addPass(createDDPInlineCollectivesPass());
   addIsolated(pm, options, [&](CheckedPassManager &isolated) {
     addHookPasses(isolated, options, /*groupMb=*/0);
-    // XLA hangs where ranks branch differently.
+    // XLA hangs if ranks branch differently.
     isolated.addPass(createDDPVerifyStableHLOOrderPass());
   });
   DDPExportStableHLOPassOptions xla;
@@ -198,7 +197,7 @@ void mlir::ddp::buildDDPStableHLOPipeline(
   pm.addPass(createDDPExportStableHLOPass(xla));
 }
 
-/// What `rejectValue` was told last, in this thread.
+/// The last message of `rejectValue` in this thread.
 static thread_local std::string rejection;
 
 bool mlir::ddp::rejectValue(StringRef option, const Twine &expected,

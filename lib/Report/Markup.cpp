@@ -3,7 +3,7 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// See Markup.h. Pictures are boxes with places in percent, which stay sharp and
+// See Markup.h. Pictures are boxes positioned in percent, which stay sharp and
 // fit any window; PageStyle.h gives them their colours.
 //
 //===----------------------------------------------------------------------===//
@@ -37,13 +37,13 @@ std::string mlir::ddp::escape(StringRef text) {
       result += "&gt;";
     else if (byte == '"')
       result += "&quot;";
-    else if (byte < 0x20) // its picture, U+2400 and on
+    else if (byte < 0x20) // its symbol, from U+2400
       result += {'\xe2', '\x90', static_cast<char>(0x80 + byte)};
     else if (byte == 0x7f)
       result += "\xe2\x90\xa1";
     else if (text.substr(i).starts_with("\xef\xbf\xbe") ||
              text.substr(i).starts_with("\xef\xbf\xbf")) {
-      result += "\xef\xbf\xbd"; // no characters: U+FFFE and U+FFFF
+      result += "\xef\xbf\xbd"; // not characters: U+FFFE and U+FFFF
       i += 2;
     } else
       result += text[i];
@@ -63,7 +63,7 @@ void mlir::ddp::writeLane(llvm::raw_ostream &os, StringRef name,
        << ";width:" << percent(bar.end - bar.begin) << "\"";
     if (!bar.title.empty())
       os << " title=\"" << escape(bar.title) << "\"";
-    // About so much of a lane is a character.
+    // The approximate width of a character, as a fraction of the lane.
     bool hasRoom = bar.end - bar.begin > 0.009 * (bar.label.size() + 1);
     os << ">" << (hasRoom ? escape(bar.label) : "") << "</i>";
   }
@@ -94,7 +94,7 @@ mlir::ddp::packLanes(std::vector<LaneBar> bars, size_t mostLanes,
 
 void mlir::ddp::writeAxis(llvm::raw_ostream &os, double end,
                           std::string (*format)(double)) {
-  // Neither times nor sizes are as small; steps between marks would vanish.
+  // No time or size is smaller, and steps between marks would underflow.
   if (!(end >= 1e-6))
     return;
   // Marks at 1, 2 or 5 times a power of ten, about six of them.

@@ -3,8 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// The style sheet of a report's page. The colours h0 to h7 tell hooks apart, on
-// light and on dark ground, also for people who confuse red and green.
+// The style sheet of a report's page. The colours h0 to h7 distinguish hooks,
+// on light and dark backgrounds and for red-green color blindness.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_LIB_REPORT_PAGESTYLE_H
@@ -14,7 +14,7 @@
 
 namespace mlir::ddp {
 
-/// The number of colours; hooks beyond them begin again at the first.
+/// The number of colours; further hooks start again from the first.
 inline constexpr unsigned kNumColours = 8;
 
 inline constexpr llvm::StringLiteral kPageStyle = R"css(

@@ -1,10 +1,10 @@
-//===- PlanDifference.cpp - what is different between two plans -----------===//
+//===- PlanDifference.cpp - differences between two plans -----------------===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Compares what plans say. Buckets are the same if their names are; gradients
-// that moved between them are listed with where they came from.
+// Compares plans. Buckets are matched by name; gradients that moved between
+// buckets are listed with their old ones.
 //
 //===----------------------------------------------------------------------===//
 
@@ -21,7 +21,7 @@ using namespace mlir::ddp;
 using llvm::StringRef;
 using llvm::Twine;
 
-/// Names in a line; of thousands the first ones say enough.
+/// The most names in a line.
 static constexpr size_t kMostListed = 8;
 
 static std::string listNames(const std::vector<std::string> &names) {
@@ -61,12 +61,12 @@ private:
                           const CollectiveList &to);
   void compareStates();
   void compareMemory();
-  /// Members of `bucket`, by the bucket of `buckets` that each is in there.
+  /// Lists members of a bucket by the bucket in `buckets` that contains each.
   std::string describeMembers(const std::vector<std::string> &members,
                               const llvm::StringMap<StringRef> &buckets,
                               StringRef preposition);
 
-  /// Gradients without a name have one by their place, as passes give it.
+  /// Names unnamed gradients by their position, as passes do.
   static PlanReport nameAll(PlanReport report) {
     for (ReportBucket &bucket : report.buckets)
       for (auto [i, gradient] : llvm::enumerate(bucket.gradients))
@@ -77,7 +77,7 @@ private:
 
   const PlanReport before, after;
   std::vector<std::string> lines;
-  /// Buckets of gradients.
+  /// The bucket of each gradient.
   llvm::StringMap<StringRef> bucketsBefore, bucketsAfter;
   llvm::StringMap<CollectiveList> collectivesBefore, collectivesAfter;
 };
@@ -225,7 +225,7 @@ void PlanComparison::compareCollectives(const Twine &where,
     auto describe = [](const ReportCollective &collective,
                        const ReportCollective &other) {
       ReportCollective comparable = collective;
-      // Not known of an older report.
+      // Older reports do not contain it.
       if (collective.kind == other.kind && !other.reduction)
         comparable.reduction.reset();
       return describeCollective(comparable) + " over @" + collective.group;

@@ -3,8 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Reads plans and reports. Of a plan it takes what a report tells, and ignores
-// the rest: the runtime is who checks plans.
+// Reads plans and reports. Takes only what a report contains from a plan; the
+// runtime validates plans.
 //
 //===----------------------------------------------------------------------===//
 
@@ -24,7 +24,7 @@
 using namespace mlir::ddp;
 using llvm::StringRef;
 
-/// The sum over a range, or the largest number where that is larger.
+/// Returns the sum over a range, or INT64_MAX if it overflows.
 template <typename Range, typename F>
 static int64_t sum(const Range &range, F get) {
   int64_t total = 0;
@@ -54,7 +54,7 @@ int64_t PlanReport::getNumGradients() const {
 // A plan's text
 //===----------------------------------------------------------------------===//
 
-// Not without a name, since llvm::json looks for functions in their namespace.
+// Not in an anonymous namespace: llvm::json finds functions by their namespace.
 namespace mlir::ddp {
 struct PlanBucket {
   std::string name, group, reduction, dtype, hook, wireDtype, encoding;
@@ -145,7 +145,7 @@ void visitFields(V &visit, Plan &plan) {
 }
 } // namespace mlir::ddp
 
-/// The bytes of an element; 0 for a type that no plan has.
+/// Returns the bytes of an element, or 0 for a type that plans cannot contain.
 static int64_t getElementBytes(StringRef dtype) {
   return llvm::StringSwitch<int64_t>(dtype)
 #define DDPHOOK_ENTRY_TYPE(NAME, name, bytes, c_type, file) .Case(#name, bytes)
@@ -225,7 +225,7 @@ static llvm::Error addCollective(PlanReport &report, PlanCollective &from) {
                                    llvm::Twine(from.group));
   ReportCollective result;
   result.number = report.collectives.size();
-  // Of buckets, their own reduction says so.
+  // Buckets have their own reduction.
   if (from.kind == "reduce_scatter" && from.bucket.empty())
     result.reduction = from.divide ? "mean" : "sum";
   result.kind = std::move(from.kind);
@@ -239,7 +239,7 @@ static llvm::Error addCollective(PlanReport &report, PlanCollective &from) {
   return llvm::Error::success();
 }
 
-/// Parses JSON, and checks the version that it has under `key`.
+/// Parses JSON, and checks its version under `key`.
 static llvm::Expected<llvm::json::Value> parseVersioned(StringRef text,
                                                         StringRef what,
                                                         StringRef key,
@@ -326,14 +326,14 @@ llvm::Error mlir::ddp::addMeasurements(PlanReport &report,
 }
 
 //===----------------------------------------------------------------------===//
-// Numbers and names in words
+// Formatting numbers and names
 //===----------------------------------------------------------------------===//
 
 std::string mlir::ddp::formatBytes(int64_t bytes) {
   static constexpr StringRef units[] = {"B", "kB", "MB", "GB", "TB", "PB"};
   double value = static_cast<double>(bytes);
   unsigned unit = 0;
-  // What rounds to 1000 is 1.00 of the next unit.
+  // A value that would round to 1000 becomes 1.00 of the next unit.
   while (std::abs(value) >= 999.5 && unit + 1 < std::size(units)) {
     value /= 1000;
     ++unit;
@@ -364,7 +364,7 @@ std::string mlir::ddp::printable(StringRef text) {
   std::string result;
   for (size_t i = 0; i < text.size(); ++i) {
     auto byte = static_cast<unsigned char>(text[i]);
-    // U+0080 to U+009F are control characters, too, of two bytes.
+    // U+0080 to U+009F are control characters of two bytes.
     bool isWide = text.size() > i + 1 && byte == 0xc2 &&
                   (static_cast<unsigned char>(text[i + 1]) & 0xe0) == 0x80;
     if (isWide)

@@ -3,8 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Instrumentation around `convert-ddp-to-runtime`, a collector of remarks, and
-// the report out of both and the plan. ProgramFacts.cpp reads the module.
+// An instrumentation around `convert-ddp-to-runtime`, a collector of remarks,
+// and the report from both and the plan. ProgramFacts.cpp reads the module.
 //
 //===----------------------------------------------------------------------===//
 
@@ -33,7 +33,7 @@ struct PlanReporter::Record {
     std::string pass, kind, text;
     Location location;
   };
-  /// What the conversion found, and where it left collectives.
+  /// Facts from just before and just after the conversion.
   std::optional<MemoryFacts> memory;
   std::optional<PlanReport> converted;
   std::string error;
@@ -48,7 +48,7 @@ struct PlanReporter::Record {
 // Recording
 //===----------------------------------------------------------------------===//
 
-/// Reads the plan of `module`, and where its collectives run.
+/// Reads the plan of `module`, and the schedule of its collectives.
 static llvm::Expected<PlanReport> readModule(ModuleOp module) {
   llvm::Expected<PlanReport> report = readPlan(writePlanText(getPlan(module)));
   if (report)

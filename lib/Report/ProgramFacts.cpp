@@ -1,4 +1,4 @@
-//===- ProgramFacts.cpp - what a program says beside its plan -------------===//
+//===- ProgramFacts.cpp - facts of a program next to its plan -------------===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -31,7 +31,7 @@ std::string mlir::ddp::describeLocation(Location loc) {
                .str();
   else if (auto name = loc->findInstanceOf<NameLoc>())
     text = name.getName().getValue().str();
-  // A report is JSON, which has no other text than UTF-8.
+  // A report is JSON, whose text must be UTF-8.
   return llvm::json::fixUTF8(text);
 }
 
@@ -46,7 +46,7 @@ static std::string print(T object) {
   return text;
 }
 
-/// Elements times the size of one, as far as a report has a number for it.
+/// Returns the size in bytes, or 0 if it is not static.
 static int64_t getBytes(Type type) {
   auto memref = dyn_cast<MemRefType>(type);
   if (!memref || !memref.hasStaticShape())
@@ -58,7 +58,7 @@ static int64_t getBytes(Type type) {
   return memref.getNumElements() * bytes;
 }
 
-/// "64x128xf32": a type of memory without where it is.
+/// Describes a memref type without its layout and space: "64x128xf32".
 static std::string describeMemory(Type type) {
   auto memref = dyn_cast<MemRefType>(type);
   if (!memref)
@@ -109,18 +109,18 @@ MemoryFacts mlir::ddp::readMemory(ModuleOp module) {
 }
 
 //===----------------------------------------------------------------------===//
-// Behind the conversion
+// After the conversion
 //===----------------------------------------------------------------------===//
 
-/// The name of the runtime's function that `op` calls, without its prefix; else
-/// empty.
+/// Returns the runtime function that `op` calls, without its prefix, or an
+/// empty string.
 static StringRef getRuntimeFunction(Operation *op) {
   auto call = dyn_cast<LLVM::CallOp>(op);
   StringRef name = call ? call.getCallee().value_or("") : "";
   return name.consume_front("ddphook_rt_") ? name : "";
 }
 
-/// What `op` does, as a report calls it; empty for what takes no time.
+/// Returns a report's name for the work of `op`; empty if it takes no time.
 static std::string describeWork(Operation *op) {
   if (StringRef name = getRuntimeFunction(op); !name.empty())
     return name == "arena" || name == "state" || name == "wait" ||
@@ -131,7 +131,7 @@ static std::string describeWork(Operation *op) {
     return op->getName().getStringRef().str();
   if (auto call = dyn_cast<func::CallOp>(op))
     return "call of '" + llvm::json::fixUTF8(call.getCallee()) + "'";
-  // A loop of somebody else's whose body is made of scalars.
+  // Another dialect's loop over scalars.
   if (isa<LoopLikeOpInterface>(op) &&
       !op->walk([](Operation *nested) {
            return isa<linalg::LinalgOp, memref::CopyOp, func::CallOp,
@@ -143,8 +143,8 @@ static std::string describeWork(Operation *op) {
   return "";
 }
 
-/// The collective whose ticket a value is: what started it, where that stands
-/// in a branch, too.
+/// Returns the operation that started the collective of a ticket, also if it is
+/// in a branch.
 static Operation *findStart(Value ticket) {
   Operation *op = ticket.getDefiningOp();
   auto choice = dyn_cast_if_present<scf::IfOp>(op);
@@ -154,7 +154,7 @@ static Operation *findStart(Value ticket) {
   return choice.thenYield().getOperand(number).getDefiningOp();
 }
 
-/// "for, if": what `op` stands in, from the outside.
+/// Lists the operations around `op`, from the outside: "for, if".
 static std::string describeWithin(Operation *op) {
   SmallVector<std::string> around;
   for (Operation *parent = op->getParentOp();
@@ -166,7 +166,7 @@ static std::string describeWithin(Operation *op) {
   return llvm::join(llvm::reverse(around), ", ");
 }
 
-/// The branches that an operation stands in: conditions, and which region.
+/// The branches around an operation: condition and number of the region.
 using Branches = SmallVector<std::pair<Value, unsigned>, 2>;
 
 static Branches getBranches(Operation *op) {
@@ -178,7 +178,7 @@ static Branches getBranches(Operation *op) {
   return branches;
 }
 
-/// Whether no step runs both: PowerSGD's phases are branches of one condition.
+/// Returns true if no step runs both, as with phases of PowerSGD.
 static bool excludeEachOther(const Branches &a, const Branches &b) {
   for (auto [condition, region] : a)
     for (auto [other, otherRegion] : b)
@@ -188,7 +188,7 @@ static bool excludeEachOther(const Branches &a, const Branches &b) {
 }
 
 namespace {
-/// Work of a kind in the same block.
+/// Equal work in one block.
 struct Work {
   StringRef what;
   Branches branches;
@@ -204,15 +204,15 @@ public:
 private:
   void visitCall(Operation *op, StringRef name);
   void addWork();
-  /// The number of what has been passed.
+  /// Returns the current position: the number of work items so far.
   int64_t getPlace() const { return static_cast<int64_t>(order.size()); }
 
   func::FuncOp function;
   PlanReport &report;
   std::vector<Work> work;
-  /// For each place the number of the work there.
+  /// For each position, the index of its work.
   std::vector<size_t> order;
-  /// Numbers of work, by the block that it stands in and what it is.
+  /// Indices of work, by its block and description.
   llvm::DenseMap<std::pair<Block *, StringRef>, size_t> numbers;
   llvm::StringMap<char> names;
   llvm::DenseMap<Operation *, ReportCollective *> started;
@@ -250,10 +250,10 @@ void ScheduleReader::visitCall(Operation *op, StringRef name) {
   }
 }
 
-/// What stands between starts and waits.
+/// Records the work between starts and waits.
 void ScheduleReader::addWork() {
   for (auto &[collective, branches] : found) {
-    // Waited for in another function, or not at all.
+    // The wait is in another function, or missing.
     if (collective->wait < collective->start)
       collective->wait = getPlace();
     if (collective->wait == collective->start)

@@ -1,4 +1,4 @@
-//===- ProgramFacts.h - what a program says beside its plan -----*- C++ -*-===//
+//===- ProgramFacts.h - facts of a program next to its plan -----*- C++ -*-===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -19,27 +19,27 @@
 
 namespace mlir::ddp {
 
-/// "FILE:LINE:COLUMN", or a name where a location has no file, or nothing.
+/// Returns "FILE:LINE:COLUMN", a name if the location has no file, or nothing.
 std::string describeLocation(Location loc);
 
-/// What the record of a bucket says of where it comes from.
+/// The origins recorded for a bucket.
 struct BucketFacts {
   std::string hookFrom, source;
   std::map<std::string, std::string> gradientSources;
 };
 
-/// What a module says before its conversion to calls.
+/// Facts from before the conversion to calls.
 struct MemoryFacts {
   std::map<std::string, BucketFacts> buckets;
-  /// Names of buckets, by the location that their operations have.
+  /// Names of buckets, by the location of their operations.
   llvm::DenseMap<Attribute, std::string> bucketNames;
   std::vector<ReportBuffer> buffers;
   std::vector<ReportCopy> copies;
 };
 MemoryFacts readMemory(ModuleOp module);
 
-/// Where the functions of a module run the collectives of its plan. Fills in
-/// what a report's collectives say of that.
+/// Fills in where the functions of a module start and await the collectives of
+/// its plan.
 void readSchedule(ModuleOp module, PlanReport &report);
 
 } // namespace mlir::ddp

@@ -18,8 +18,8 @@ namespace mlir::ddp {
 /// The version of a report's JSON, its key `ddphook_report`.
 inline constexpr int64_t kReportVersion = 1;
 
-/// llvm::json::parse(), which calls itself for what is in lists and objects,
-/// for texts that are nested no deeper than reports, plans and traces are.
+/// llvm::json::parse() is recursive, so this first rejects texts that are
+/// nested deeper than reports, plans and traces.
 llvm::Expected<llvm::json::Value> parseJSON(llvm::StringRef text);
 
 template <typename V>
@@ -175,9 +175,9 @@ void visitFields(V &visit, PlanReport &report) {
 }
 
 namespace detail {
-/// Reads an object's fields; all of them have to be there, but for those that
-/// are optional here. Sizes, counts and times are at least 0, so that what is
-/// computed with them is a number, too.
+/// Reads an object's fields, which must all be present unless they are
+/// optional. Sizes, counts and times must not be negative, so that computing
+/// with them is safe.
 struct FieldReader {
   llvm::json::Path path;
   llvm::json::ObjectMapper object;
@@ -194,7 +194,7 @@ private:
     return true;
   }
   bool check(llvm::StringLiteral key, int64_t number) {
-    // A collective of no plan has the number -1.
+    // A collective without a plan has the number -1.
     return number >= (key == "number" ? -1 : 0) ||
            refuse(key, "expected a number that is not negative");
   }
@@ -209,7 +209,7 @@ private:
 };
 } // namespace detail
 
-/// llvm::json finds this for whatever has fields.
+/// llvm::json finds this for every type with fields.
 template <typename T,
           typename = decltype(visitFields(std::declval<detail::FieldReader &>(),
                                           std::declval<T &>()))>

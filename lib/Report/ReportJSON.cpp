@@ -3,7 +3,7 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Writes the fields of ReportFields.h, and chooses between the forms.
+// Writes the fields of ReportFields.h, and selects the form of a report.
 //
 //===----------------------------------------------------------------------===//
 

@@ -3,10 +3,10 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// The page's frame, its buckets and tables. ReportPictures.cpp draws. A page
-// has no script and may load nothing, as its own policy says: whatever a name
-// is, it is only shown. Browsers lay out what is in sight alone, which makes
-// pages with thousands of gradients scroll.
+// Writes the page's frame, buckets and tables; ReportPictures.cpp draws. A page
+// has no script and may load nothing (its content security policy), so names
+// can only be shown. Browsers lay out only what is visible, so pages with
+// thousands of gradients scroll well.
 //
 //===----------------------------------------------------------------------===//
 
@@ -28,8 +28,8 @@ using llvm::StringRef;
 /// Gradients, and buckets, that are laid out together.
 static constexpr size_t kChunk = 100;
 
-/// Rows of copies and of remarks, of which a program may have thousands that
-/// all say the same.
+/// The most rows of copies and remarks; a program may have thousands that are
+/// alike.
 static constexpr size_t kMostRows = 1000;
 
 namespace {
@@ -52,7 +52,7 @@ private:
   void writeMeasured(const TraceSummary &summary);
   void writeMemory();
   void writeNotes();
-  /// Says how many of `count` rows there are no rows for.
+  /// Writes how many of `count` rows are not shown.
   void writeNotShown(size_t count) {
     if (count > kMostRows)
       os << "<p class=\"dim\">" << count - kMostRows
@@ -60,7 +60,7 @@ private:
   }
   void beginSection(StringRef title, StringRef text);
   void endSection() { os << "</section>\n"; }
-  /// A row of a table; cells are text.
+  /// Writes a row of a table; cells are text.
   void writeRow(std::initializer_list<std::string> cells, StringRef style = "");
   void writeTableHead(std::initializer_list<StringRef> titles);
 
@@ -78,7 +78,7 @@ void PageWriter::beginSection(StringRef title, StringRef text) {
      << "</p>\n";
 }
 
-/// Whether a cell is a number with a unit, which stands at the right.
+/// Returns true if a cell is a number with a unit, to align on the right.
 static bool isQuantity(StringRef cell) {
   return !cell.empty() && llvm::isDigit(cell.front()) &&
          cell.take_until([](char c) {
@@ -96,7 +96,7 @@ void PageWriter::writeRow(std::initializer_list<std::string> cells,
   os << "</tr>\n";
 }
 
-/// Titles that begin with '>' stand above numbers.
+/// Titles that begin with '>' are above numbers.
 void PageWriter::writeTableHead(std::initializer_list<StringRef> titles) {
   os << "<table><tr>";
   for (StringRef title : titles) {

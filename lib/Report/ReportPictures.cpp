@@ -4,7 +4,7 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // See ReportPictures.h. A picture has a limited number of bars, whatever the
-// program; the tables have all.
+// program; the tables are complete.
 //
 //===----------------------------------------------------------------------===//
 
@@ -26,7 +26,7 @@ static constexpr size_t kMostLanes = 12;
 static constexpr size_t kMostBars = 2000;
 static constexpr size_t kMostRanks = 8;
 
-/// Says what a picture leaves out.
+/// Writes how much a picture leaves out.
 static void writeLeftOut(llvm::raw_ostream &os, size_t leftOut,
                          StringRef what) {
   if (leftOut != 0)
@@ -122,7 +122,7 @@ void mlir::ddp::writeSchedule(llvm::raw_ostream &os, const PlanReport &report,
 // As measured
 //===----------------------------------------------------------------------===//
 
-/// Marks are round numbers: without digits that say nothing.
+/// Marks are round numbers, which %g prints without trailing zeros.
 static std::string formatAxisTime(double microseconds) {
   if (microseconds < 1000)
     return llvm::formatv("{0} µs", llvm::format("%g", microseconds));
@@ -160,7 +160,7 @@ void mlir::ddp::writeTimeLine(llvm::raw_ostream &os,
         bool isCollective = event->kind == TraceEvent::Collective;
         if (isCollective)
           collectiveEnd = event->getEnd();
-        // Nothing can be read on what is hatched.
+        // Hatched bars are illegible.
         bool hasLabel = isCollective && event->waiting < event->duration / 2;
         std::string style =
             isCollective ? colours.getBucketStyle(event->bucket) + " r"
@@ -197,7 +197,7 @@ void mlir::ddp::writeArena(llvm::raw_ostream &os, const PlanReport &report,
                            const HookColours &colours) {
   if (report.buffers.empty() || report.arenaBytes == 0)
     return;
-  // The largest ones, if there are too many.
+  // Keep the largest ones if there are too many.
   std::vector<const ReportBuffer *> buffers;
   for (const ReportBuffer &buffer : report.buffers)
     buffers.push_back(&buffer);

@@ -18,14 +18,14 @@
 
 namespace mlir::ddp {
 
-/// The colours of a report's hooks, in the order in which buckets have them.
+/// The colours of a report's hooks, in the order of its buckets.
 class HookColours {
 public:
   explicit HookColours(const PlanReport &report);
 
-  /// The class name of a hook's colour.
+  /// Returns the class name of a hook's colour.
   std::string getStyle(llvm::StringRef hook) const;
-  /// That of a bucket's hook; "n" for what is no bucket's.
+  /// Returns that of a bucket's hook, or "n" without a bucket.
   std::string getBucketStyle(llvm::StringRef bucket) const;
   void writeLegend(llvm::raw_ostream &os) const;
 
@@ -34,11 +34,11 @@ private:
   llvm::StringMap<llvm::StringRef> hooks;
 };
 
-/// Where functions run their collectives.
+/// Draws where functions run their collectives.
 void writeSchedule(llvm::raw_ostream &os, const PlanReport &report,
                    const HookColours &colours);
 
-/// One step on all ranks.
+/// Draws one step on all ranks.
 void writeTimeLine(llvm::raw_ostream &os, const TraceSummary &measured,
                    const HookColours &colours);
 

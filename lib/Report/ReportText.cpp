@@ -3,7 +3,7 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// A report for terminals, and the sentences that it shares with pages.
+// Writes a report for terminals, and the phrases that it shares with pages.
 //
 //===----------------------------------------------------------------------===//
 
@@ -22,7 +22,7 @@ using namespace mlir::ddp;
 using llvm::StringRef;
 
 //===----------------------------------------------------------------------===//
-// Sentences
+// Phrases
 //===----------------------------------------------------------------------===//
 
 std::string mlir::ddp::countNoun(int64_t count, StringRef noun) {
@@ -123,7 +123,7 @@ StringRef mlir::ddp::getHookName(StringRef hook) {
 // The text
 //===----------------------------------------------------------------------===//
 
-/// In columns: a character of UTF-8 begins with a byte that continues none.
+/// Returns the columns: UTF-8 characters without continuation bytes.
 static size_t getWidth(StringRef text) {
   return llvm::count_if(text, [](char c) { return (c & 0xc0) != 0x80; });
 }
@@ -147,7 +147,7 @@ private:
   void writeMemory();
   void writeRemarks();
   void writeMeasured(const TraceSummary &measured);
-  /// Behind something, where it is known.
+  /// Ends a line, with the source if it is known.
   void writeSource(StringRef source) {
     if (!source.empty())
       os << "  " << printable(source);

@@ -1,9 +1,9 @@
-//===- ReportWords.h - what reports say in all forms ------------*- C++ -*-===//
+//===- ReportWords.h - wording of reports in all forms ----------*- C++ -*-===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Sentences about a part of a report, for text and for pages.
+// Phrases about a part of a report, for text and for pages.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_LIB_REPORT_REPORTWORDS_H
@@ -22,13 +22,14 @@ std::string formatTime(double microseconds);
 /// "all_reduce of 8970 f32 as f16".
 std::string describeCollective(const ReportCollective &collective);
 
-/// Where a collective starts and where the step waits: "in flight beside 3
+/// Describes what overlaps with a collective: "in flight beside 3
 /// linalg.generic, 1 cast".
 std::string describeOverlap(const ReportCollective &collective);
 
-/// "2  all_reduce b0": its number in the plan, and its name.
 /// "1.00 kB → 500 B (−50.0 %)".
 std::string describeChange(int64_t before, int64_t after);
+
+/// A collective's number in the plan, and its name: "2  all_reduce b0".
 std::string describeMeasured(const MeasuredCollective &collective);
 
 /// "mean over @dp, f32 as f16 on the wire".
@@ -37,7 +38,7 @@ std::string describeReduction(const ReportBucket &bucket);
 /// "4 ranks", "all ranks", "ranks of one node".
 std::string describeGroup(const ReportGroup &group);
 
-/// A hook without its parameters: "ddp.powersgd".
+/// Returns a hook without its parameters: "ddp.powersgd".
 llvm::StringRef getHookName(llvm::StringRef hook);
 
 } // namespace mlir::ddp

@@ -1,4 +1,4 @@
-//===- StepTrace.cpp - what was measured of a step ------------------------===//
+//===- StepTrace.cpp - measurements of steps ------------------------------===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -26,9 +26,9 @@ using namespace mlir::ddp;
 using llvm::StringRef;
 namespace json = llvm::json;
 
-/// The version of the runtime's schema that is read here.
+/// The version of the runtime's schema that this file reads.
 static constexpr int64_t kTraceVersion = 1;
-/// Of a collective; more than a memory has, and exact in floating point.
+/// The limit for a collective: more than any memory, and exact in a double.
 static constexpr int64_t kMostBytes = int64_t(1) << 52;
 
 //===----------------------------------------------------------------------===//
@@ -37,7 +37,7 @@ static constexpr int64_t kMostBytes = int64_t(1) << 52;
 
 static bool isTime(double time) { return time >= 0 && time <= kMostTime; }
 
-/// An event that takes time; nothing for others, such as names of threads.
+/// Reads an event with a duration; returns nothing for others, such as names.
 static llvm::Expected<std::optional<TraceEvent>>
 readEvent(const json::Object &object) {
   auto kind = llvm::StringSwitch<std::optional<TraceEvent::Kind>>(
@@ -55,7 +55,7 @@ readEvent(const json::Object &object) {
   const json::Object *arguments = object.getObject("args");
   if (arguments)
     waiting = arguments->getNumber("wait_us");
-  // Clocks of ranks are compared, so that one may begin before 0.
+  // Ranks' clocks are aligned, so an event may begin before 0.
   if (!begin || !isTime(std::abs(*begin)) || !duration || !isTime(*duration) ||
       (waiting && !isTime(*waiting)))
     return llvm::createStringError(
@@ -74,7 +74,7 @@ readEvent(const json::Object &object) {
     event.bucket = arguments->getString("bucket").value_or("").str();
     event.step = arguments->getInteger("step").value_or(-1);
     event.wireBytes = arguments->getInteger("wire_bytes").value_or(-1);
-    // More is a damaged number.
+    // Larger numbers are corrupt.
     if (event.wireBytes < 0 || event.wireBytes > kMostBytes)
       event.wireBytes = -1;
     event.isUnfinished = arguments->getBoolean("unfinished").value_or(false);
@@ -82,7 +82,7 @@ readEvent(const json::Object &object) {
   return event;
 }
 
-/// Times of waits within collectives, where the trace does not add them up.
+/// Adds up the waits within collectives if the trace does not contain the sum.
 static void addNestedWaits(std::vector<TraceEvent> &events) {
   TraceEvent *around = nullptr;
   double sum = 0;
@@ -176,14 +176,14 @@ static double getMedian(llvm::MutableArrayRef<double> values) {
 }
 
 namespace {
-/// Disjoint intervals in their order.
+/// Disjoint intervals in ascending order.
 class Intervals {
 public:
   void add(double begin, double end) {
     if (end > begin)
       all.emplace_back(begin, end);
   }
-  /// To be called once, before getOverlap().
+  /// Must be called once, before getOverlap().
   void merge() {
     llvm::sort(all);
     std::vector<std::pair<double, double>> merged;
@@ -207,13 +207,13 @@ private:
   std::vector<std::pair<double, double>> all;
 };
 
-/// What a rank did beside its steps.
+/// When a rank communicated.
 struct RankTimes {
-  /// Collectives ran; the thread of steps stood still for one.
+  /// When collectives ran, and when the thread of steps waited for one.
   Intervals communicating, exposed;
 };
 
-/// What all ranks took for one run of a step or of a collective.
+/// The sums over all ranks for one run of a step or of a collective.
 struct Run {
   int64_t numRanks = 0;
   double total = 0, waiting = 0, communicating = 0, exposed = 0;
@@ -223,9 +223,9 @@ struct Run {
 /// The runs of a step or of a collective.
 struct Samples {
   std::string name, bucket;
-  /// By the step that they belong to, and their order there. A rank may lack
-  /// steps: the first ones where it had no room for them, the last ones where
-  /// it was killed. Where a trace does not say the step, only the order counts.
+  /// By step, and the order in the step. A rank may lack the first steps, if
+  /// its buffer was full, or the last, if it was killed. If a trace has no step
+  /// numbers, only the order counts.
   std::map<std::pair<int64_t, int64_t>, Run> runs;
   std::map<std::pair<int64_t, int64_t>, int64_t> numRuns; // by rank and step
 
@@ -235,7 +235,7 @@ struct Samples {
     ++run.numRanks;
     return run;
   }
-  /// Those that no rank lacks, or if there are none, that the most ranks have.
+  /// Returns the runs that the most ranks have, usually all ranks.
   std::vector<Run> getWhole() const {
     std::vector<Run> whole;
     for (const auto &[key, run] : runs) {
@@ -247,8 +247,8 @@ struct Samples {
     return whole;
   }
   int64_t getNumRuns() const { return getWhole().size(); }
-  /// Of means over ranks: the rank that comes last waits for nobody, so that a
-  /// median over all ranks would be that of one or of another.
+  /// Returns the median of means over ranks. The last rank waits for nobody, so
+  /// a median over all ranks would be that of one rank or another.
   template <typename F>
   double getMedian(F get) const {
     std::vector<double> means;
@@ -282,7 +282,7 @@ static std::map<int64_t, RankTimes> getRankTimes(const StepTrace &trace) {
   return ranks;
 }
 
-/// The step that took the median time on the first rank, on all ranks.
+/// Returns the step with the median time on the first rank, on all ranks.
 static std::vector<TraceEvent> takePicture(const StepTrace &trace) {
   std::vector<const TraceEvent *> steps;
   for (const TraceEvent &event : trace.events)
@@ -291,7 +291,7 @@ static std::vector<TraceEvent> takePicture(const StepTrace &trace) {
       steps.push_back(&event);
   if (steps.empty())
     return {};
-  // Where several took it, the first of them.
+  // If several have that time, take the first.
   std::vector<const TraceEvent *> byTime = steps;
   llvm::stable_sort(byTime, [](const TraceEvent *a, const TraceEvent *b) {
     return a->duration < b->duration;
@@ -345,7 +345,7 @@ TraceSummary mlir::ddp::summarize(const StepTrace &trace) {
           times.communicating.getOverlap(event.begin, event.getEnd());
       run.exposed += exposed;
     } else if (event.kind == TraceEvent::Collective) {
-      // Numbers are the plan's; without them, names tell collectives apart.
+      // Numbers are those of the plan; without them, use names.
       Samples &samples = collectives[{event.collective,
                                       event.collective < 0 ? event.name : ""}];
       samples.name = event.name;

@@ -1,11 +1,11 @@
-//===- TraceDifference.cpp - what is different between two runs -----------===//
+//===- TraceDifference.cpp - differences between two runs -----------------===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Compares medians. A collective that takes longer does so because its bytes
-// move more slowly or because ranks wait for each other, which have different
-// remedies: the two are told apart.
+// Compares medians. A collective is slower because its bytes move more slowly,
+// or because ranks wait for each other. The remedies differ, so these are shown
+// separately.
 //
 //===----------------------------------------------------------------------===//
 
@@ -22,7 +22,7 @@ using namespace mlir::ddp;
 using llvm::StringRef;
 
 namespace {
-/// Two medians of one thing.
+/// Two medians of one quantity.
 struct Times {
   std::string what;
   double before = 0, after = 0;
@@ -33,9 +33,9 @@ public:
   TimeWriter(llvm::raw_ostream &os, double tolerance)
       : os(os), tolerance(tolerance) {}
 
-  /// The first one is the whole; what follows are its parts.
+  /// The first one is the whole, followed by its parts.
   void compare(StringRef name, llvm::ArrayRef<Times> times);
-  /// Of one collective; -1 is unknown.
+  /// Compares the bytes of a collective; -1 is unknown.
   void compareBytes(int64_t before, int64_t after) {
     if (before < 0 || after < 0 || before == after)
       return;
@@ -56,7 +56,7 @@ private:
 };
 } // namespace
 
-/// In percent of the first time.
+/// Returns the change in percent of the first time.
 static double getChange(const Times &times) {
   if (times.before == times.after)
     return 0;

@@ -3,7 +3,7 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Writes the plan's attributes as JSON. The only place of the compiler that
+// Writes the plan's attributes as JSON. The only file of the compiler that
 // knows this format.
 //
 //===----------------------------------------------------------------------===//
@@ -54,7 +54,7 @@ private:
     writeElements(elements);
     json.attributeEnd();
   }
-  /// Strings that are not there are empty, and so are lists.
+  /// Missing strings and lists are written as empty ones.
   void writeString(StringRef key, StringAttr value) {
     json.attribute(key, value ? value.getValue() : "");
   }
@@ -69,7 +69,7 @@ private:
   void writeDtype(StringRef key, Type type) {
     json.attribute(key, type ? lookupElementType(type)->name : "");
   }
-  /// How elements travel, if not as they are.
+  /// Writes the elements' format on the wire if it differs.
   void writeWire(Type type) {
     auto encoded = dyn_cast_if_present<EncodedType>(type);
     writeDtype("wire_dtype", encoded ? Type() : type);
@@ -142,7 +142,7 @@ void PlanTextWriter::write(PlanStateAttr state) {
   });
 }
 
-/// A flat list of numbers as a list of lists of `size`.
+/// Writes a list of lists of numbers.
 template <typename PlaceT>
 void PlanTextWriter::writePlaces(StringRef key, ArrayRef<PlaceT> places) {
   json.attributeArray(key, [&] {
@@ -151,7 +151,7 @@ void PlanTextWriter::writePlaces(StringRef key, ArrayRef<PlaceT> places) {
   });
 }
 
-/// The only key that most plans have nowhere.
+/// Writes an assignment, the only optional key: most plans have none.
 void PlanTextWriter::writeDeal(DealAttr deal) {
   if (!deal)
     return;
