@@ -8,17 +8,17 @@
  * all in memory. docs/embedding.md has an example.
  *
  * Errors. ddphookCompile() reports all errors as diagnostics of the module's
- * context (mlirContextAttachDiagnosticHandler). The functions that work on its
- * result, which has no context, call `onError` with one message, in one piece,
- * before they return; `onError` may be null.
+ * context (mlirContextAttachDiagnosticHandler). The functions on its result,
+ * which has no context, call `onError` once, with the whole message, before
+ * they return; `onError` may be null.
  *
- * Ownership. Whoever creates an object destroys it. Strings that are passed in
- * are copied. Strings that are returned belong to the object that they were
- * asked of. The objects do not refer to one another, nor to the module or its
- * context, except that code in this process ends with its DDPHookJitModule.
+ * Ownership. Callers destroy the objects that they create. Strings passed in
+ * are copied. Returned strings belong to the object that returned them. Objects
+ * do not refer to one another, nor to the module or its context, except that
+ * code in this process is freed with its DDPHookJitModule.
  *
- * Threads. Different objects may be used by different threads at the same time,
- * as long as no two of them compile modules of one context.
+ * Threads. Threads may use different objects at the same time, unless they
+ * compile modules of one context.
  *
  *===----------------------------------------------------------------------===*/
 #ifndef DDPHOOK_C_COMPILER_H
@@ -33,7 +33,7 @@
 extern "C" {
 #endif
 
-/* Of ddphook/runtime/compiled.h. */
+/* Defined in ddphook/runtime/compiled.h. */
 struct ddphook_compiled_module;
 struct ddphook_compiled_entry;
 
@@ -51,66 +51,66 @@ typedef struct DDPHookJitModule {
 
 /*===-- Options ---------------------------------------------------------------
  *
- * They are checked when a module is compiled.
+ * Options are checked when a module is compiled.
  *===------------------------------------------------------------------------*/
 
-/* All defaults: code for this CPU, at the highest optimization level. */
+/* Creates default options: this CPU, and the highest optimization level. */
 MLIR_CAPI_EXPORTED DDPHookCompilerOptions ddphookCompilerOptionsCreate(void);
 MLIR_CAPI_EXPORTED void
 ddphookCompilerOptionsDestroy(DDPHookCompilerOptions options);
 
-/* Prefix of the C functions, a C identifier; default "ddphook". */
+/* The prefix of the C functions, a C identifier; default "ddphook". */
 MLIR_CAPI_EXPORTED void
 ddphookCompilerOptionsSetName(DDPHookCompilerOptions options,
                               MlirStringRef name);
 
-/* Also export the module as `ddphook_compiled_module`, as ddphook-exec and
- * other programs expect it of a shared object; default false. */
+/* Also export the module as `ddphook_compiled_module`, which ddphook-exec and
+ * other programs expect in a shared object; default false. */
 MLIR_CAPI_EXPORTED void
 ddphookCompilerOptionsSetShared(DDPHookCompilerOptions options, bool shared);
 
-/* Options of `ddp-pipeline`, "hook=powersgd bucket-cap-mb=25". They must not be
- * set for a module that has a plan, as it went through the pipeline already. */
+/* Options of `ddp-pipeline`, "hook=powersgd bucket-cap-mb=25". Must not be set
+ * for a module with a plan, which went through the pipeline already. */
 MLIR_CAPI_EXPORTED void
 ddphookCompilerOptionsSetPipeline(DDPHookCompilerOptions options,
                                   MlirStringRef pipeline);
 
-/* 0 … 3; default 3. */
+/* 0 to 3; default 3. */
 MLIR_CAPI_EXPORTED void
 ddphookCompilerOptionsSetOptLevel(DDPHookCompilerOptions options,
                                   unsigned level);
 
-/* A CPU's name as LLVM knows it; default "native", this machine's. */
+/* The name of a CPU in LLVM; default "native", this machine's. */
 MLIR_CAPI_EXPORTED void
 ddphookCompilerOptionsSetMarch(DDPHookCompilerOptions options,
                                MlirStringRef march);
 
-/* The backend that arrays belong to: "host" (default), "cuda", or the name of
- * another that is there when the program runs. `architecture`, "sm_80", is for
+/* The backend whose memory holds arrays: "host" (default), "cuda", or another
+ * one that exists when the program runs. `architecture`, "sm_80", is only for
  * "cuda": the oldest that must run the kernels; may be empty. */
 MLIR_CAPI_EXPORTED void
 ddphookCompilerOptionsSetDevice(DDPHookCompilerOptions options,
                                 MlirStringRef device,
                                 MlirStringRef architecture);
 
-/* Path of the runtime's shared library. Shared objects then name it as needed
- * (DT_NEEDED, by its DT_SONAME), and find its functions also in a process that
- * loaded it RTLD_LOCAL, as Python does. By default they name none, and find the
- * functions of the program or of a library that was loaded RTLD_GLOBAL. */
+/* The path of the runtime's shared library. If set, shared objects depend on it
+ * (DT_NEEDED, by its DT_SONAME), and find its functions even if the process
+ * loaded it RTLD_LOCAL, as Python does. By default they depend on none, and use
+ * the functions of the program or of a library loaded RTLD_GLOBAL. */
 MLIR_CAPI_EXPORTED void
 ddphookCompilerOptionsSetRuntime(DDPHookCompilerOptions options,
                                  MlirStringRef path);
 
-/* Round a*b+c once if the CPU can; default false. */
+/* Round a*b+c only once if the CPU can; default false. */
 MLIR_CAPI_EXPORTED void
 ddphookCompilerOptionsSetFuseMultiplyAdd(DDPHookCompilerOptions options,
                                          bool fuse);
 
 /*===-- Compiling ---------------------------------------------------------===*/
 
-/* Compiles the module: one with `ddp.all_reduce`s, or one with a plan. The
- * module is changed in place, and is in the LLVM dialect afterwards; after an
- * error it is in between two stages. Returns null after an error. */
+/* Compiles a module with `ddp.all_reduce`s or with a plan. Lowers the module in
+ * place to the LLVM dialect. After an error returns null, and the module is
+ * partly lowered. */
 MLIR_CAPI_EXPORTED DDPHookCompiledModule
 ddphookCompile(MlirModule module, DDPHookCompilerOptions options);
 
@@ -121,33 +121,33 @@ static inline bool ddphookCompiledModuleIsNull(DDPHookCompiledModule compiled) {
 MLIR_CAPI_EXPORTED void
 ddphookCompiledModuleDestroy(DDPHookCompiledModule compiled);
 
-/* The bytes of a position-independent object file. */
+/* Returns the bytes of a position-independent object file. */
 MLIR_CAPI_EXPORTED MlirStringRef
 ddphookCompiledModuleGetObject(DDPHookCompiledModule compiled);
 
-/* The C header of its entry points. */
+/* Returns the C header of the entry points. */
 MLIR_CAPI_EXPORTED MlirStringRef
 ddphookCompiledModuleGetHeader(DDPHookCompiledModule compiled);
 
-/* The bytes of a shared object. `linker` is a program that takes a C compiler's
- * flags; empty: LLD in this process, which needs no compiler. The data is null
- * after an error, and otherwise valid until the next call of this function. */
+/* Returns the bytes of a shared object. `linker` is a program that accepts a C
+ * compiler's flags; empty for LLD in this process, which needs no compiler. The
+ * data is null after an error, else valid until the next call. */
 MLIR_CAPI_EXPORTED MlirStringRef ddphookCompiledModuleGetSharedObject(
     DDPHookCompiledModule compiled, MlirStringRef linker,
     MlirStringCallback onError, void *userData);
 
 /*===-- Running in this process -------------------------------------------===*/
 
-/* A function of the runtime, "ddphook_rt_enter", and its address. */
+/* A function of the runtime, such as "ddphook_rt_enter", and its address. */
 typedef struct DDPHookRuntimeSymbol {
   const char *name;
   void *address;
 } DDPHookRuntimeSymbol;
 
-/* Links the code into this process. Calls of the runtime go to `symbols`, which
- * may be none, and otherwise to what the process has: a program linked with
- * DDPHook::Runtime, or one that loaded it with RTLD_GLOBAL. Returns null after
- * an error. */
+/* Links the code into this process. Calls of the runtime use `symbols`, which
+ * may be empty, and otherwise functions of the process: a program linked with
+ * DDPHook::Runtime, or one that loaded it RTLD_GLOBAL. Returns null after an
+ * error. */
 MLIR_CAPI_EXPORTED DDPHookJitModule
 ddphookJitModuleCreate(DDPHookCompiledModule compiled, intptr_t numSymbols,
                        const DDPHookRuntimeSymbol *symbols,
@@ -160,12 +160,12 @@ static inline bool ddphookJitModuleIsNull(DDPHookJitModule module) {
 /* Frees the code: call ddphook_module_unload() first. */
 MLIR_CAPI_EXPORTED void ddphookJitModuleDestroy(DDPHookJitModule module);
 
-/* What ddphook_module_load() of the runtime takes. */
+/* Returns the argument of the runtime's ddphook_module_load(). */
 MLIR_CAPI_EXPORTED const struct ddphook_compiled_module *
 ddphookJitModuleGet(DDPHookJitModule module);
 
-/* The entry point of this name, or null. Once the module is loaded it is called
- * as ddphook/runtime/compiled.h says. */
+/* Returns the entry point of this name, or null. After loading the module, call
+ * it as ddphook/runtime/compiled.h describes. */
 MLIR_CAPI_EXPORTED const struct ddphook_compiled_entry *
 ddphookJitModuleFindEntry(DDPHookJitModule module, MlirStringRef name);
 

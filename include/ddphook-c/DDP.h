@@ -4,9 +4,8 @@
  * Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
  *
  * In the style of MLIR's C API. Operations and attributes of the dialect are
- * made with MLIR's own functions, as those of every dialect
- * (mlirOperationCreate, mlirAttributeParseGet); docs/generated/DDPDialect.md
- * lists them.
+ * created with MLIR's generic functions (mlirOperationCreate,
+ * mlirAttributeParseGet); docs/generated/DDPDialect.md lists them.
  *
  *===----------------------------------------------------------------------===*/
 #ifndef DDPHOOK_C_DDP_H
@@ -18,22 +17,21 @@
 extern "C" {
 #endif
 
-/* mlirGetDialectHandle__ddp__(): the dialect alone. */
+/* mlirGetDialectHandle__ddp__() returns the dialect alone. */
 MLIR_DECLARE_CAPI_DIALECT_REGISTRATION(DDP, ddp);
 
-/* Adds the dialect, and all of upstream's with their extensions: what a module
- * may consist of while it is compiled. */
+/* Adds the dialect, and all of upstream's with their extensions: those that a
+ * module may contain while it is compiled. */
 MLIR_CAPI_EXPORTED void ddphookRegisterDialects(MlirDialectRegistry registry);
 
-/* Adds stand-ins for the dialects of programs that JAX writes: sdy, stablehlo,
- * mhlo and chlo, each unless the registry has one of that name. Call it last.
- */
+/* Adds stand-ins for the dialects of JAX programs (sdy, stablehlo, mhlo and
+ * chlo), unless the registry has one of that name. Call it last. */
 MLIR_CAPI_EXPORTED void
 ddphookRegisterOpaqueDialects(MlirDialectRegistry registry);
 
 /* Registers ddphook's and MLIR's passes and pipelines by name, for
- * mlirParsePassPipeline(). Not while other threads use MLIR's registry of
- * passes. */
+ * mlirParsePassPipeline(). Must not be called while other threads use MLIR's
+ * pass registry. */
 MLIR_CAPI_EXPORTED void ddphookRegisterPasses(void);
 
 #ifdef __cplusplus

@@ -21,13 +21,13 @@ class TargetMachine;
 
 namespace mlir::ddp {
 
-/// The code generator for GPUs of this architecture ("sm_80"); later ones run
-/// its code too.
+/// Returns the code generator for GPUs of this architecture ("sm_80") and later
+/// ones.
 llvm::Expected<std::unique_ptr<llvm::TargetMachine>>
 createDeviceTarget(llvm::StringRef architecture);
 
-/// PTX of the kernels of `ddp-outline-gpu-kernels`, which stay as they are.
-/// Fails after a diagnostic.
+/// Returns PTX of the kernels of `ddp-outline-gpu-kernels`, which are not
+/// changed. Emits a diagnostic on failure.
 FailureOr<std::string> emitDeviceCode(gpu::GPUModuleOp kernels,
                                       llvm::TargetMachine &target);
 

@@ -21,14 +21,14 @@ def DDPTileContractionsPass : Pass<"ddp-tile-contractions", "::mlir::func::FuncO
     `linalg.generic`s with the same body) into loops around a tile of the
     output that stays in vector registers while the reduction runs.
 
-    The vectors lie along the last dimension of the output. Where the right
-    operand is not contiguous along it, a panel of that operand is transposed
-    into a scratch buffer on the stack, one per function.
+    Vectors are formed along the last dimension of the output. If the right operand
+    is not contiguous along it, a panel of that operand is transposed into a scratch
+    buffer on the stack, one per function.
 
     Every element of the output is accumulated in the order of the plain loop
-    nest, and multiplication and addition are rounded separately: the result has the
-    same bits as that of the plain loops and does not depend on the options.
-    Contractions of any other form are left to `ddp-order-loops`.
+    nest, and multiplication and addition are rounded separately: the result has
+    the same bits as with plain loops and does not depend on the options. The
+    pass leaves contractions of any other form to `ddp-order-loops`.
 
     In outline, for `vector-width=256`:
 
@@ -62,7 +62,7 @@ def DDPOrderLoopsPass : Pass<"ddp-order-loops", "::mlir::func::FuncOp"> {
     relative order of reduction loops never changes, so neither do the bits of the
     result.
 
-    Before, the sum over rows, with columns as the outer loop:
+    Before, a sum over rows with columns as the outer loop:
 
     ```mlir
     #in = affine_map<(d0, d1) -> (d1, d0)>
@@ -96,20 +96,19 @@ def DDPOrderLoopsPass : Pass<"ddp-order-loops", "::mlir::func::FuncOp"> {
 def DDPOutlineGPUKernelsPass : Pass<"ddp-outline-gpu-kernels", "::mlir::ModuleOp"> {
   let summary = "Turn the linalg ops of a module for a device into kernels";
   let description = [{
-    In a module whose plan says that arrays are in a device's memory, moves every
-    linalg op on memrefs, and every copy that the runtime does not make, into a
-    kernel of the `gpu.module` `ddphook_kernels`, and launches it. Operations
-    that are equal up to the values of their operands share a kernel. Operations
-    that follow each other, with results of the same extents, share a launch if no
-    thread needs what another one computes: initial values, a product and an
-    activation, for example. Constants and constant arrays move into the kernel;
-    scalars become arguments.
+    In a module whose plan puts arrays into a device's memory, moves every linalg
+    op on memrefs, and every copy that the runtime does not make, into a kernel of
+    the `gpu.module` `ddphook_kernels`, and launches it. Operations that differ
+    only in the values of their operands share a kernel. Consecutive operations
+    whose results have the same extents share a launch if no thread needs the
+    results of another: initial values, a product and an activation, for example.
+    Constants and constant arrays move into the kernel; scalars become arguments.
 
     A thread computes every element with all of its reduction, in the order of the
-    plain loop nest. On contiguous arrays it computes as many elements as 16 bytes
-    hold, on transposed ones a square of up to 4x4, in contractions of 65536
-    elements or more a tile of 2x2, from 2^20 on of 4x4. It reads and writes vectors
-    where the arrays are aligned, which it finds out itself. Numbers of threads and
+    plain loop nest. For contiguous arrays it computes as many elements as fit into
+    16 bytes, for transposed ones a square of up to 4x4, and in contractions of
+    65536 elements or more a tile of 2x2, from 2^20 on of 4x4. It accesses arrays
+    as vectors if a check at run time finds them aligned. Numbers of threads and
     elements have 32 bits if they fit. Multiplication and addition are rounded
     separately: the results have the bits of the plain loops, except for functions
     of the math library (`ddp-expand-device-math`).
@@ -124,7 +123,7 @@ def DDPOutlineGPUKernelsPass : Pass<"ddp-outline-gpu-kernels", "::mlir::ModuleOp
         args(%a : memref<1000xf32>, %b : memref<1000xf32>)
     ```
 
-    The pass refuses dynamic shapes and strides, and results in which several
+    The pass rejects dynamic shapes and strides, and results in which several
     iterations of the parallel loops write the same element.
   }];
   let dependentDialects = [
@@ -139,10 +138,10 @@ def DDPExpandDeviceMathPass : Pass<"ddp-expand-device-math", "::mlir::gpu::GPUMo
   let summary = "Turn functions of the math library into polynomials";
   let description = [{
     Kernels cannot call a math library. This pass replaces `math` operations on f32,
-    f16 and bf16 that no instruction of the device computes correctly rounded
-    (`exp`, `log`, `tanh`, `erf`, `sin`, …) by polynomials; 16-bit types are computed
-    in f32. It reports each kind of operation that it cannot replace: such functions
-    of f64, and `arith.remf`.
+    f16 and bf16 (`exp`, `log`, `tanh`, `erf`, `sin`, …), unless an instruction of the
+    device rounds them correctly, by polynomials; 16-bit types are computed in f32. It
+    reports each kind of operation that it cannot replace: such functions of f64, and
+    `arith.remf`.
   }];
   let dependentDialects = [
     "::mlir::arith::ArithDialect", "::mlir::math::MathDialect",

@@ -15,10 +15,9 @@
 
 namespace mlir::ddp {
 
-/// Writes the C header (also valid C++) of the module called `name`: one
-/// function per entry point, with element types and shapes of its buffers, and
-/// the constant that ddphook_module_load() takes. The first line names
-/// `source`.
+/// Writes the C header (also valid C++) of the module `name`: a function for
+/// each entry point, with the element types and shapes of its buffers, and the
+/// constant for ddphook_module_load(). The first line names `source`.
 void writeHeader(llvm::raw_ostream &os, StringRef name, StringRef source,
                  const EntryPointTable &table);
 

@@ -3,24 +3,23 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// The stages behind a front end: `ddp-pipeline`, entry points, LLVM dialect,
+// The stages after a front end: `ddp-pipeline`, entry points, LLVM dialect,
 // LLVM IR, object code, all in memory. A compiler calls them on modules of its
-// own context; ddphook-cc and ddphook-run do so on a file (SourceFile.h). What
-// comes out is linked into a shared object by SharedObject.h and into this
-// process by JitModule.h. docs/embedding.md is the guide.
+// own context; ddphook-cc and ddphook-run call them on a file (SourceFile.h).
+// SharedObject.h links the result into a shared object, JitModule.h into this
+// process. docs/embedding.md is the guide.
 //
 // Errors. Every function reports errors of the module as diagnostics of its
-// context, each of them once, and then returns a DiagnosedError; all other
-// errors are in the text of what it returns. After an error the module is in
-// between two stages: erase it.
+// context, each of them once, and then returns a DiagnosedError; it returns all
+// other errors as text. After an error the module is partly lowered: erase it.
 //
-// Ownership. A module stays the caller's. The stages change it in place, so
-// clone it before to keep it. A Compiler and what it returned do not refer to
-// the module or its context.
+// Ownership. The module belongs to the caller. The stages change it in place;
+// clone it first to keep it. A Compiler and its results do not refer to the
+// module or its context.
 //
-// Threads. A Compiler is used by one thread at a time. Several may work at the
-// same time, each on modules of another context. A context's thread pool is
-// used by passes, and by nothing else here.
+// Threads. Only one thread may use a Compiler at a time. Several Compilers may
+// work at the same time on modules of different contexts. Only passes use a
+// context's thread pool.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_COMPILER_COMPILER_H
@@ -42,29 +41,29 @@
 namespace mlir::ddp {
 
 struct CompilerOptions {
-  /// Prefix of the C functions; a C identifier.
+  /// The prefix of the C functions; a C identifier.
   std::string name = "ddphook";
-  /// Also export the module as `ddphook_compiled_module`, as ddphook-exec and
-  /// other programs expect it of a shared object.
+  /// Also export the module as `ddphook_compiled_module`, which ddphook-exec
+  /// and other programs expect in a shared object.
   bool shared = false;
-  /// 0 … 3.
+  /// 0 to 3.
   unsigned optLevel = 3;
-  /// "native", or a CPU's name as LLVM knows it ("x86-64-v3").
+  /// "native", or the name of a CPU in LLVM ("x86-64-v3").
   std::string march = "native";
-  /// The backend that arrays belong to: "host", "cuda", or the name of another
-  /// one. For all but "host" the module leaves arrays to the runtime; for
-  /// "cuda" its own operations become kernels, if lib/CodeGen was built.
+  /// The backend whose memory holds arrays: "host", "cuda", or another one. For
+  /// all but "host", the module leaves arrays to the runtime; for "cuda", its
+  /// own operations become kernels if lib/CodeGen was built.
   std::string device = "host";
-  /// For "cuda" alone: the oldest architecture that must run the kernels; empty
-  /// is "sm_80".
+  /// For "cuda" only: the oldest architecture that must run the kernels; empty
+  /// means "sm_80".
   std::string deviceArchitecture;
-  /// Fuse a multiplication and the addition that follows it, so that they round
+  /// Fuse a multiplication with the following addition, so that they round only
   /// once. Without this, results do not depend on the CPU.
   bool fuseMultiplyAdd = false;
 };
 
-/// The error of a failure that was already reported as a diagnostic. Its text
-/// is empty.
+/// The error after a failure that was reported as a diagnostic. Its text is
+/// empty.
 class DiagnosedError : public llvm::ErrorInfo<DiagnosedError> {
 public:
   static char ID;
@@ -74,7 +73,7 @@ public:
   }
 };
 
-/// What becomes of a module.
+/// A compiled module.
 struct CompiledModule {
   /// The prefix of its C functions.
   std::string name;
@@ -84,9 +83,9 @@ struct CompiledModule {
   std::string header;
 };
 
-/// Registers all dialects that a module may consist of before and between the
-/// stages: those of upstream with their extensions, `ddp`, and how they become
-/// LLVM IR. The stages add to a context what it lacks of them.
+/// Registers all dialects that a module may contain before and between the
+/// stages: upstream's with their extensions, `ddp`, and their translations to
+/// LLVM IR. The stages add missing ones to a context.
 void registerCompilerDialects(DialectRegistry &registry);
 
 class KernelCompiler;
@@ -98,17 +97,17 @@ public:
   create(CompilerOptions options);
   ~Compiler();
 
-  /// Does all that follows, in this order, with the pipeline's defaults or with
-  /// `pipeline`. The pipeline is left out if the module has a plan, which means
-  /// that it went through it; options are an error then. At the end the module
-  /// is in the LLVM dialect.
+  /// Runs all of the following stages in order, with the pipeline's defaults or
+  /// with `pipeline`. Skips the pipeline if the module has a plan because it
+  /// went through it already; options are an error then. Leaves the module in
+  /// the LLVM dialect.
   llvm::Expected<CompiledModule>
   compile(ModuleOp module, DDPPipelineOptions *pipeline = nullptr);
 
-  /// Runs `ddp-pipeline`. Public functions are entry points with collectives
-  /// and without, unless the options say something else about `all-functions`;
-  /// the option `memory` becomes that of the compiler's device. A reporter sees
-  /// the passes run (PlanReporter.h).
+  /// Runs `ddp-pipeline`. Public functions with and without collectives become
+  /// entry points unless the options set `all-functions`; the option `memory`
+  /// is set to match the compiler's device. A reporter observes the passes
+  /// (PlanReporter.h).
   llvm::Error runPipeline(ModuleOp module, DDPPipelineOptions &pipeline,
                           PlanReporter *reporter = nullptr);
 
@@ -120,12 +119,12 @@ public:
   /// points.
   llvm::Error lower(ModuleOp module);
 
-  /// PTX of the kernels of the module that was lowered last; empty if it has
-  /// none.
+  /// Returns PTX of the kernels of the module that was lowered last; empty if
+  /// it has none.
   StringRef getDeviceCode() { return deviceCode; }
 
-  /// Returns a module that is lowered as LLVM IR, optimized for the target. It
-  /// belongs to a context of the Compiler's, and must not outlive it.
+  /// Returns a lowered module as LLVM IR, optimized for the target. It belongs
+  /// to a context of the Compiler and must not outlive it.
   llvm::Expected<std::unique_ptr<llvm::Module>> translate(ModuleOp module);
 
   /// Returns position-independent object code for the result of translate().
@@ -135,16 +134,16 @@ private:
   explicit Compiler(CompilerOptions options);
 
   llvm::Error createTarget();
-  /// Makes kernels, and leaves their code in the module.
+  /// Compiles kernels and adds their code to the module.
   LogicalResult compileKernels(ModuleOp module);
-  /// Width in bits and number of the target's vector registers.
+  /// Returns the width in bits and the number of the target's vector registers.
   std::pair<unsigned, unsigned> getVectorRegisters();
 
   CompilerOptions options;
   DialectRegistry registry;
   llvm::LLVMContext llvmContext;
   std::unique_ptr<llvm::TargetMachine> target;
-  /// Null when there are no kernels to be made.
+  /// Null if no kernels are compiled.
   std::unique_ptr<KernelCompiler> kernelCompiler;
   std::string deviceCode;
 };

@@ -22,15 +22,15 @@
 
 namespace mlir::ddp {
 
-/// The module in which `ddp-outline-gpu-kernels` puts kernels, and the prefix
+/// The module into which `ddp-outline-gpu-kernels` puts kernels, and the prefix
 /// of their names.
 inline constexpr llvm::StringLiteral kDeviceModuleName = "ddphook_kernels";
 inline constexpr llvm::StringLiteral kKernelPrefix = "ddphook_kernel_";
-/// The global with the code of the module's kernels, followed by a null.
+/// The global with the code of the module's kernels and a terminating null.
 inline constexpr llvm::StringLiteral kDeviceCodeGlobalName =
     "__ddphook_device_code";
 
-/// An argument of an entry point, or a result that has memory of its own.
+/// An argument of an entry point, or a result with its own memory.
 struct EntryBuffer {
   enum class Kind {
     ScalarArgument, ///< Passed by value.
@@ -39,12 +39,12 @@ struct EntryBuffer {
     ScalarResult,   ///< A pointer; the function returns the value.
   };
   Kind kind;
-  /// Number among the arguments or among the results of the plan's entry.
+  /// The index among the arguments or results of the plan's entry.
   unsigned number;
   /// A memref type, or the type of the scalar.
   Type type;
-  /// Whether the function may write this argument: the plan allows it, and an
-  /// operation does so.
+  /// True if the function may write this argument: the plan allows it, and an
+  /// operation does.
   bool mayBeWritten = false;
 
   bool isArgument() const {
@@ -53,10 +53,10 @@ struct EntryBuffer {
   bool isScalar() const {
     return kind == Kind::ScalarArgument || kind == Kind::ScalarResult;
   }
-  /// "arg0", "result1".
+  /// Returns "arg0", "result1".
   std::string getName() const;
   Type getElementType() const;
-  /// Empty for a scalar.
+  /// Returns an empty shape for a scalar.
   ArrayRef<int64_t> getShape() const;
 };
 
@@ -66,7 +66,7 @@ struct EntryPoint {
   func::FuncOp function;
   /// In the order of the plan: arguments, then results.
   SmallVector<EntryBuffer> buffers;
-  /// (result, argument): results that are an argument's buffer.
+  /// (result, argument) pairs: results that are an argument's buffer.
   SmallVector<std::pair<unsigned, unsigned>> aliases;
 };
 
@@ -76,16 +76,16 @@ struct EntryPointTable {
   SmallVector<EntryPoint> entries;
 };
 
-/// Matches the plan of `module` with its functions. Emits a diagnostic and
-/// fails when something is missing, contradicts the plan, or has a type that no
-/// C function can take.
+/// Matches the plan of `module` with its functions. Fails with a diagnostic if
+/// something is missing, contradicts the plan, or has a type that no C function
+/// can take.
 FailureOr<EntryPointTable> collectEntryPoints(ModuleOp module);
 
-/// `text` with every character that C does not allow in an identifier replaced
-/// by an underscore, and one in front if it starts with a digit.
+/// Replaces every character of `text` that C does not allow in an identifier by
+/// an underscore, and prepends one if it starts with a digit.
 std::string toCIdentifier(StringRef text);
 
-/// The C function of an entry point of the module called `moduleName`.
+/// Returns the C function of an entry point of the module `moduleName`.
 std::string getEntrySymbol(StringRef moduleName, StringRef entryName);
 
 } // namespace mlir::ddp

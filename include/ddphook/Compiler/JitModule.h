@@ -3,9 +3,9 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Links the object code of a module into this process. Compiling it is
-// Compiler.h's work. To run it, give it to the runtime, ddphook_module_load()
-// of runtime.h, and call its entries, as compiled.h describes them.
+// Links the object code of a module into this process. Compiler.h compiles it.
+// To run it, pass it to the runtime's ddphook_module_load() (runtime.h), and
+// call its entries as compiled.h describes.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_COMPILER_JITMODULE_H
@@ -27,14 +27,14 @@ namespace mlir::ddp {
 
 struct CompiledModule;
 
-/// A function of the runtime, by the name that compiled.h declares.
+/// A function of the runtime, by its name in compiled.h.
 struct RuntimeSymbol {
   const char *name;
   void *address;
 };
 
-/// The functions of the runtime that this program is linked with. Inline: this
-/// library is linked with none.
+/// Returns the functions of the runtime that this program is linked with.
+/// Inline, because this library is not linked with a runtime.
 inline llvm::ArrayRef<RuntimeSymbol> getLinkedRuntime() {
   static const RuntimeSymbol symbols[] = {
 #define DDPHOOK_FUNCTION(name)                                                 \
@@ -44,24 +44,24 @@ inline llvm::ArrayRef<RuntimeSymbol> getLinkedRuntime() {
   return symbols;
 }
 
-/// Owns the code of one module. Unload what the runtime made of it,
-/// ddphook_module_unload(), before this is destroyed. Different threads may
-/// load modules at the same time. No thread is started: the process may fork
-/// afterwards, and every child has a module of its own.
+/// Owns the code of one module. Call the runtime's ddphook_module_unload()
+/// before destroying this. Different threads may load modules at the same time.
+/// No thread is started: the process may fork afterwards, and every child has
+/// its own copy of the module.
 class JitModule {
 public:
-  /// Links the code of a module, which may be gone afterwards. Calls of the
-  /// runtime go to `runtime`, and to what the process has of these names where
-  /// that lacks one; other functions are the process's.
+  /// Links the code of a module, which need not outlive the call. Calls of the
+  /// runtime use `runtime`, or functions of the process if that lacks them;
+  /// other functions are the process's.
   static llvm::Expected<std::unique_ptr<JitModule>>
   load(const CompiledModule &module,
        llvm::ArrayRef<RuntimeSymbol> runtime = getLinkedRuntime());
   ~JitModule();
 
-  /// What ddphook_module_load() takes.
+  /// Returns the argument of ddphook_module_load().
   const ddphook_compiled_module_t &get() const { return *module; }
 
-  /// The entry point of this name, or null.
+  /// Returns the entry point of this name, or null.
   const ddphook_compiled_entry_t *findEntry(llvm::StringRef name) const;
 
 private:

@@ -4,8 +4,8 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Declares the passes of Passes.td and the pipeline `ddp-lower-to-llvm`, which
-// runs them together with upstream's conversions. Compiler.h goes on to machine
-// code.
+// runs them together with upstream's conversions. Compiler.h continues to
+// machine code.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_COMPILER_PASSES_H
@@ -59,7 +59,7 @@ struct LLVMLoweringOptions : PassPipelineOptions<LLVMLoweringOptions> {
 };
 
 /// Lowers functions on memrefs (linalg, scf, memref, arith, math …) to the LLVM
-/// dialect, and with a name the plan to entry points; ends with
+/// dialect and, if there is a name, the plan to entry points. Ends with
 /// `ddp-check-lowered`.
 void buildLowerToLLVMPipeline(OpPassManager &pm,
                               const LLVMLoweringOptions &options);

@@ -3,9 +3,9 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// The passes that turn what `ddp-pipeline` leaves (functions on memrefs, calls
-// of the runtime, a plan) into the LLVM dialect with C entry points. None of
-// them knows an operation of the ddp dialect; nothing here touches tensors.
+// The passes that turn the output of `ddp-pipeline` (functions on memrefs,
+// calls of the runtime, a plan) into the LLVM dialect with C entry points. They
+// know no operation of the ddp dialect, and work on no tensors.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_COMPILER_PASSES
@@ -16,21 +16,20 @@ include "mlir/Pass/PassBase.td"
 def DDPEmitEntryPointsPass : Pass<"ddp-emit-entry-points", "::mlir::ModuleOp"> {
   let summary = "Emit a C function for every entry point of the plan";
   let description = [{
-    Adds the parts of a compiled module, as `ddphook/runtime/compiled.h` defines
-    it: for each entry of the plan, a C function `NAME_ENTRY` that takes bare
-    pointers (and scalars by value) and a function that takes an array of buffers;
-    the table of entries; the constant `NAME_module`. Characters of an entry's name
-    that C does not allow become underscores in `NAME_ENTRY`.
+    Adds the parts of a compiled module, as `ddphook/runtime/compiled.h` defines it:
+    for each entry of the plan, a C function `NAME_ENTRY` that takes bare pointers
+    (and scalars by value) and a function that takes an array of buffers; the table
+    of entries; the constant `NAME_module`. Characters of an entry's name that C does
+    not allow become underscores in `NAME_ENTRY`.
 
-    Pre-condition: the module holds `@__ddphook_handle` and its plan, in
-    `ddp.plan`, and every entry of the plan is a `func.func` on identity-layout
-    memrefs of static shape and scalars, whose results were appended to its
-    arguments.
+    Pre-condition: the module has `@__ddphook_handle` and its plan in `ddp.plan`.
+    Every entry of the plan is a `func.func` on identity-layout memrefs of static
+    shape and scalars, whose results were appended to its arguments.
 
     Post-condition: the plan is a constant, the JSON text of docs/plan.md. Every
     other definition is internal and has the prefix `ddphook.def.`, so that a
-    function called `step`, `index` or `exp` is never confused with the function of
-    the C library that has this name.
+    function called `step`, `index` or `exp` cannot be confused with the C library's
+    function of that name.
 
     In outline:
 
@@ -57,11 +56,10 @@ def DDPEmitEntryPointsPass : Pass<"ddp-emit-entry-points", "::mlir::ModuleOp"> {
 def DDPExpandCopiesPass : Pass<"ddp-expand-copies", "::mlir::func::FuncOp"> {
   let summary = "Turn copies of strided memory into loops";
   let description = [{
-    A `memref.copy` of memory that is not contiguous would become a call of
-    `memrefCopy`, a function of a library that compiled modules do not link.
-    This pass turns it into a `linalg.generic`; contiguous copies stay and
-    become `memcpy`. Copies of unranked memory are left to
-    `ddp-check-lowered`.
+    A `memref.copy` of non-contiguous memory would become a call of `memrefCopy`, a
+    function of a library that compiled modules do not link. This pass turns it into
+    a `linalg.generic`; contiguous copies stay and become `memcpy`. Copies of
+    unranked memory are left to `ddp-check-lowered`.
 
     Before:
 
@@ -87,14 +85,13 @@ def DDPExpandCopiesPass : Pass<"ddp-expand-copies", "::mlir::func::FuncOp"> {
 def DDPOutlineLinalgOpsPass : Pass<"ddp-outline-linalg-ops", "::mlir::ModuleOp"> {
   let summary = "Move linalg ops of large functions into functions of their own";
   let description = [{
-    LLVM takes time quadratic in the number of loops of a function: with ten
-    thousand of them, many minutes. If a function has more than `max-ops` linalg ops
-    on memrefs, this pass moves each of them into a private function and calls it;
-    ops that are equal up to the values of their operands share one function.
-    Constants that an op's body uses move with it; other values from outside become
-    arguments.
+    LLVM's time is quadratic in the number of loops of a function: with ten thousand
+    of them, many minutes. If a function has more than `max-ops` linalg ops on
+    memrefs, this pass moves each of them into a private function and calls it; ops
+    that differ only in the values of their operands share one function. Constants
+    that an op's body uses move with it; other values from outside become arguments.
 
-    Functions with fewer ops stay whole: there LLVM sees which memory cannot
+    Functions with fewer ops are not split: there, LLVM sees which memory cannot
     overlap.
 
     Before, with `max-ops=0`:
@@ -128,9 +125,9 @@ def DDPOutlineLinalgOpsPass : Pass<"ddp-outline-linalg-ops", "::mlir::ModuleOp">
 def DDPLaunchKernelsPass : Pass<"ddp-launch-kernels", "::mlir::ModuleOp"> {
   let summary = "Turn launches of kernels into calls of the runtime";
   let description = [{
-    Every `gpu.launch_func` becomes a call of `ddphook_rt_launch` with the
-    kernel's number, and the kernels' names are added to the plan. The `gpu.module`
-    is removed, so compile it before you run this pass.
+    Every `gpu.launch_func` becomes a call of `ddphook_rt_launch` with the kernel's
+    number, and the kernels' names are added to the plan. The `gpu.module` is removed,
+    so compile it before running this pass.
 
     Pre-condition: `ddp-outline-gpu-kernels`; the plan names no kernels.
 
@@ -153,15 +150,15 @@ def DDPLaunchKernelsPass : Pass<"ddp-launch-kernels", "::mlir::ModuleOp"> {
 def DDPCheckDeviceMemoryPass : Pass<"ddp-check-device-memory", "::mlir::ModuleOp"> {
   let summary = "Fail if host code works on memory of a device";
   let description = [{
-    In a module whose plan says that arrays are in a device's memory, the host
-    may only pass their addresses on, in views, calls, branches, and launches of
-    kernels. The pass reports each kind of operation that reads, writes or allocates
-    memory once, and constant arrays that are passed on although the device cannot
-    read them. It does not check other modules.
+    In a module whose plan puts arrays into a device's memory, the host may only pass
+    their addresses on, in views, calls, branches, and launches of kernels. The pass
+    reports each kind of operation that reads, writes or allocates memory once. It
+    also reports constant arrays that are passed on, because the device cannot read
+    them. It does not check other modules.
 
     Pre-condition: `ddp-pipeline{memory=device}`; before `ddp-emit-entry-points`.
 
-    Example that is refused:
+    Example of what is refused:
 
     ```mlir
     module attributes {ddp.plan = #ddp.plan<abi = 9, memory = device>} {
@@ -181,11 +178,11 @@ def DDPCheckDeviceMemoryPass : Pass<"ddp-check-device-memory", "::mlir::ModuleOp
 def DDPRoundNarrowFloatsPass : Pass<"ddp-round-narrow-floats"> {
   let summary = "Let every operation on a narrow float round its result";
   let description = [{
-    `math-extend-to-supported-types` and `arith-emulate-unsupported-floats`
-    compute f16 and bf16 in f32, and mark the casts around each operation
-    `contract`, which allows leaving them out between operations. This pass
-    removes the mark, so that a result has the bits that docs/parity.md
-    promises, whether operations stand in one loop or in several.
+    `math-extend-to-supported-types` and `arith-emulate-unsupported-floats` compute
+    f16 and bf16 in f32, and mark the casts around each operation `contract`, which
+    allows omitting them between operations. This pass removes the mark, so that a
+    result has the bits that docs/parity.md promises, whether the operations are in
+    one loop or in several.
 
     Pre-condition: runs directly after those two passes, before anything folds.
 
@@ -208,9 +205,9 @@ def DDPRoundNarrowFloatsPass : Pass<"ddp-round-narrow-floats"> {
 def DDPExpandArithPass : Pass<"ddp-expand-arith"> {
   let summary = "Expand arithmetic that LLVM has no instruction for";
   let description = [{
-    Casts from and to bf16 become integer operations; a cast from f64 rounds once.
+    Casts from and to bf16 become integer operations; a cast from f64 rounds only once.
     Rounding divisions of integers become plain ones. `arith.maximumf` and
-    `arith.minimumf` are kept for LLVM's intrinsics, for which +0 is larger than -0.
+    `arith.minimumf` are kept for LLVM's intrinsics, which order -0 before +0.
 
     Before:
 
@@ -235,10 +232,10 @@ def DDPExpandArithPass : Pass<"ddp-expand-arith"> {
 def DDPCheckMPIPass : Pass<"ddp-check-mpi", "::mlir::ModuleOp"> {
   let summary = "Fail if calls of MPI do not say which MPI they call";
   let description = [{
-    Operations of MLIR's dialect `mpi` become calls of an MPI library, which upstream's
-    lowering chooses by an attribute of the module. A module without it is, as a rule, one
-    that `ddp-import-mpi` was to make ours, since without that our runtime knows nothing of
-    its reductions. This pass says so at the first operation of the dialect.
+    Operations of MLIR's `mpi` dialect become calls of an MPI library, which upstream's
+    lowering selects by an attribute of the module. A module without it usually should
+    have gone through `ddp-import-mpi`, without which our runtime knows nothing of its
+    reductions. This pass reports that at the first operation of the dialect.
 
     Accepted:
 
@@ -257,9 +254,8 @@ def DDPCheckMPIPass : Pass<"ddp-check-mpi", "::mlir::ModuleOp"> {
 def DDPCheckLoweredPass : Pass<"ddp-check-lowered", "::mlir::ModuleOp"> {
   let summary = "Fail unless only the LLVM dialect is left";
   let description = [{
-    The conversions before this pass silently keep operations for which they have no
-    pattern. This pass reports each kind of operation that is left once, with its
-    location.
+    The previous conversions silently keep operations for which they have no pattern.
+    This pass reports each kind of remaining operation once, with its location.
   }];
 }
 

@@ -3,9 +3,9 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// A module out of a file, with plugins and passes of other projects before
-// ddphook's own. For command lines: a compiler that has a module needs
-// Compiler.h only.
+// Loads a module from a file, with plugins and passes of other projects before
+// ddphook's own. For command lines: a compiler that has a module only needs
+// Compiler.h.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_COMPILER_SOURCEFILE_H
@@ -24,23 +24,23 @@
 namespace mlir::ddp {
 
 struct SourceOptions {
-  /// Options of `ddp-pipeline`; by default its defaults. They must not be given
-  /// for a module that has a plan, which has been through the pipeline already.
+  /// Options of `ddp-pipeline`; by default its defaults. Must not be set for a
+  /// module with a plan, which went through the pipeline already.
   std::optional<std::string> ddpPipeline;
   /// Shared objects that provide dialects, for example with hooks, and passes.
   std::vector<std::string> dialectPlugins, passPlugins;
   /// A pipeline, "builtin.module(…)", that runs before `ddp-pipeline`.
   std::optional<std::string> preprocessing;
-  /// Sees the passes run, if there is one.
+  /// Observes the passes unless it is null.
   PlanReporter *reporter = nullptr;
 };
 
-/// A module and its context, which has no threads. Diagnostics go to standard
-/// error, with the line that they are about.
+/// A module and its context, which has no threads. Diagnostics are written to
+/// standard error, with their source lines.
 class SourceFile {
 public:
   /// Parses the file ("-": standard input), and runs the passes up to the plan
-  /// on it, as `compiler` needs it.
+  /// with the options that `compiler` needs.
   static llvm::Expected<std::unique_ptr<SourceFile>>
   load(StringRef path, const SourceOptions &options, Compiler &compiler);
 
@@ -50,7 +50,7 @@ private:
   explicit SourceFile(const DialectRegistry &registry);
 
   llvm::Error parse(StringRef path);
-  /// Runs a pipeline that is given as text.
+  /// Runs a pipeline given as text.
   llvm::Error run(StringRef pipeline, PlanReporter *reporter);
 
   MLIRContext context;

@@ -4,7 +4,7 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The pipeline `ddp-pipeline`, its two halves for compilers that bufferize
-// themselves, the way to XLA, and their options.
+// themselves, the pipeline to XLA, and their options.
 //
 //===----------------------------------------------------------------------===//
 
@@ -20,14 +20,14 @@
 
 namespace mlir::ddp {
 
-/// Records that the value of an option is wrong, for the function that parses
-/// all options. Returns false.
+/// Records a message about an option's value for the function that parses all
+/// options. Returns false.
 bool rejectValue(StringRef option, const Twine &expected, StringRef value);
 
-/// Options that all pipelines have, and how options are read.
+/// Options of all pipelines, and how they are parsed.
 struct DDPCommonOptions : public virtual mlir::detail::PassOptions {
   /// An option that checks its value itself. LLVM's parser would print errors
-  /// straight to standard error, where no caller can catch them.
+  /// to standard error, where the caller cannot catch them.
   template <typename T>
   struct Value : public Option<T> {
     using Option<T>::Option;
@@ -84,19 +84,17 @@ struct DDPCommonOptions : public virtual mlir::detail::PassOptions {
   };
 
   /// A hook: an attribute, or text that names one as on command lines
-  /// (HookOptions.h). An attribute becomes its text, from which the passes get
-  /// it back.
+  /// (HookOptions.h). An attribute is stored as text, and the passes parse it.
   struct HookOption : public Option<std::string> {
     using Option<std::string>::Option;
 
     HookOption &operator=(StringRef text);
-    /// Null: the default.
+    /// Sets the hook; null sets the default.
     HookOption &operator=(HookAttrInterface hook);
   };
 
-  /// Parses options as users write them: in names dashes and underscores are
-  /// the same and case does not matter, and parameters of the hook stand beside
-  /// it.
+  /// Parses options as users write them: names ignore case and treat dashes and
+  /// underscores alike, and the hook's parameters are options, too.
   LogicalResult parse(StringRef options,
                       function_ref<LogicalResult(const Twine &)> errorHandler);
 
@@ -111,11 +109,11 @@ struct DDPCommonOptions : public virtual mlir::detail::PassOptions {
       llvm::cl::init(false)};
 
 protected:
-  /// As messages call it.
+  /// The pipeline's name in messages.
   StringRef pipeline;
 };
 
-/// Options of what comes first on every way: buckets, and their hooks.
+/// Options of the first passes in all pipelines: buckets and their hooks.
 struct DDPHookOptions : public virtual DDPCommonOptions {
   HookOption hook{*this, "hook", llvm::cl::desc(getHookHelp()),
                   llvm::cl::init(kDefaultHook.str())};
@@ -248,28 +246,28 @@ struct DDPPipelineOptions : public PassPipelineOptions<DDPPipelineOptions>,
 void buildDDPPipeline(OpPassManager &pm, const DDPPipelineOptions &options);
 
 /// Does the same with options as text ("hook=fp16 bucket-cap-mb=1"). Reports
-/// errors in them through `errorHandler`, and then fails.
+/// invalid options through `errorHandler`, and then fails.
 LogicalResult
 buildDDPPipeline(OpPassManager &pm, StringRef options,
                  function_ref<LogicalResult(const Twine &)> errorHandler);
 
 /// Appends the passes before bufferization: from `ddp.all_reduce` to flat
-/// operations on tensors, in destination-passing style, which One-Shot
-/// Bufferize computes in place. Public functions already take memrefs then.
-/// docs/embedding.md says what the bufferization behind it has to be.
+/// operations on tensors in destination-passing style, which One-Shot Bufferize
+/// computes in place. Public functions take memrefs afterwards.
+/// docs/embedding.md specifies the bufferization that must follow.
 void buildDDPTensorPipeline(OpPassManager &pm, const DDPTensorOptions &options);
 
-/// Appends the passes behind bufferization: from memrefs to calls of the
-/// runtime. `allFunctions` has to be that of the tensor half.
+/// Appends the passes after bufferization: from memrefs to calls of the
+/// runtime. `allFunctions` must be equal to that of the tensor half.
 void buildDDPMemoryPipeline(OpPassManager &pm, const DDPMemoryOptions &options);
 
-/// Appends the passes from `ddp.all_reduce` in a program of StableHLO to
-/// StableHLO alone.
+/// Appends the passes from `ddp.all_reduce` in a StableHLO program to pure
+/// StableHLO.
 void buildDDPStableHLOPipeline(OpPassManager &pm,
                                const DDPStableHLOPipelineOptions &options);
 
-/// Checks that a pipeline of passes over modules is appended to one that runs
-/// on modules: LLVM ends the process otherwise. Reports an error through
+/// Checks that a pipeline of module passes is appended to one that runs on
+/// modules; LLVM would end the process otherwise. Reports an error through
 /// `errorHandler`, and then fails.
 LogicalResult
 checkRunsOnModules(OpPassManager &pm, StringRef pipeline,

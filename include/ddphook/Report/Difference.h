@@ -1,10 +1,9 @@
-//===- Difference.h - two plans, two runs -----------------------*- C++ -*-===//
+//===- Difference.h - comparison of plans and of runs -----------*- C++ -*-===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// What is different between two plans, in words, and between two runs, in time.
-// The work of ddphook-diff.
+// Compares two plans in words, and two runs in time, for ddphook-diff.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_REPORT_DIFFERENCE_H
@@ -14,21 +13,21 @@
 
 namespace mlir::ddp {
 
-/// A difference each, as a line of text; none for plans that mean the same.
-/// Source lines and the module's name do not count. What one report knows and
-/// the other does not is not compared.
+/// Returns the differences, one per line of text; none for equivalent plans.
+/// Ignores source lines, the module's name, and facts that only one of the
+/// reports contains.
 std::vector<std::string> comparePlans(const PlanReport &before,
                                       const PlanReport &after);
 
 struct TimeComparison {
-  /// A table of medians, and a sentence for each that counts.
+  /// A table of medians, and a sentence for each significant difference.
   std::string text;
-  /// Whether any counts.
+  /// True if there are significant differences.
   bool differs = false;
 };
 
-/// Compares medians; those count that differ by more than `tolerance` percent,
-/// bytes on the wire, and steps and collectives that only one run has.
+/// Compares medians. Differences above `tolerance` percent, in bytes on the
+/// wire, and of missing steps or collectives are significant.
 TimeComparison compareTimes(const TraceSummary &before,
                             const TraceSummary &after, double tolerance);
 

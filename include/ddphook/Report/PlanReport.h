@@ -3,14 +3,14 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// A plan for people: its buckets with their gradients, what each one costs, and
-// what passes know beyond the plan (PlanReporter.h collects that). Plain data,
-// read from a plan's text or from a report's own JSON; ReportWriter.h turns it
-// into a page, text and JSON. docs/reports.md is the guide.
+// A readable plan: its buckets with their gradients, the cost of each, and
+// facts beyond the plan (PlanReporter.h collects them). Plain data, read from a
+// plan's text or from a report's own JSON; ReportWriter.h turns it into a page,
+// text and JSON. docs/reports.md is the guide.
 //
-// Sizes are in bytes, of one rank and one step. A `source` is
-// "FILE:LINE:COLUMN", or a name that a front end has given in place of it, or
-// empty where nothing is known.
+// Sizes are in bytes, for one rank and one step. A `source` is
+// "FILE:LINE:COLUMN", a name that a front end has given instead, or empty if it
+// is unknown.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_REPORT_PLANREPORT_H
@@ -30,7 +30,7 @@ namespace mlir::ddp {
 
 /// A gradient of a bucket.
 struct ReportGradient {
-  /// Empty where the plan names no gradients.
+  /// Empty if the plan names no gradients.
   std::string name;
   std::vector<int64_t> shape;
   int64_t bytes = 0;
@@ -39,48 +39,48 @@ struct ReportGradient {
 
 struct ReportBucket {
   std::string name, group, reduction, dtype;
-  /// How elements travel: "f32", or "i4 in blocks of 128".
+  /// The elements' format on the wire: "f32", or "i4 in blocks of 128".
   std::string wire;
   std::string hook;
-  /// Who decided on the hook: "function 'step'"; empty where nobody knows.
+  /// The source of the hook, such as "function 'step'"; empty if unknown.
   std::string hookFrom;
   int64_t gradientBytes = 0, wireBytes = 0, stateBytes = 0;
   std::string source;
   std::vector<ReportGradient> gradients;
 };
 
-/// What runs between a collective's start and its wait: operations of a kind.
+/// Operations of a kind between a collective's start and its wait.
 struct ReportWork {
   std::string what;
   int64_t count = 0;
 };
 
 struct ReportCollective {
-  /// Its place in the plan.
+  /// Its index in the plan.
   int64_t number = 0;
   std::string kind;
-  /// "mean" or "sum" of a reduce-scatter in no bucket. Nothing for others, and
-  /// in reports that were written before there was this field.
+  /// "mean" or "sum" for a reduce-scatter without a bucket. Not set for others,
+  /// or in reports that are older than this field.
   std::optional<std::string> reduction;
-  /// Empty where it belongs to no bucket.
+  /// Empty if it has no bucket.
   std::string bucket;
   std::string group;
   int64_t count = 0;
   std::string dtype, wire;
-  /// The function that runs it; empty where the code is not known.
+  /// The function that runs it; empty if the code is unknown.
   std::string function;
   std::string source;
-  /// "" always, or "if" and "for" around it: "for, if".
+  /// The control flow around it, such as "for, if"; empty if it always runs.
   std::string within;
-  /// Places among the operations of its function: where it starts, and where
-  /// the step waits for it. Equal where the step waits at once.
+  /// Positions among the operations of its function: where it starts, and where
+  /// the step waits for it. Equal if the step waits at once.
   int64_t start = 0, wait = 0;
   std::vector<ReportWork> beside;
 };
 
 struct ReportFunction {
   std::string name;
-  /// The places that `start` and `wait` of its collectives count.
+  /// The number of operations that `start` and `wait` refer to.
   int64_t numOperations = 0;
 };
 
@@ -94,7 +94,7 @@ struct ReportBuffer {
   std::string function;
   int64_t offset = 0, bytes = 0;
   std::string type;
-  /// The bucket that it is; empty for other buffers.
+  /// The bucket that it holds; empty for other buffers.
   std::string bucket;
   std::string source;
 };
@@ -106,20 +106,20 @@ struct ReportCopy {
   std::string type, source;
 };
 
-/// What a pass said of its work.
+/// A remark of a pass.
 struct ReportRemark {
   std::string pass;
   /// "passed", "missed", "analysis" or "failure".
   std::string kind;
   std::string text;
-  /// The bucket that it is about; empty where it is about something else.
+  /// The bucket that it is about, or empty.
   std::string bucket;
   std::string source;
 };
 
 struct ReportGroup {
   std::string name;
-  /// 0: all ranks of the job, or what `ranks` says.
+  /// 0 for all ranks of the job, or if `ranks` is set.
   int64_t size = 0;
   /// "[[0, 1], [2, 3]]", or empty.
   std::string ranks;
@@ -127,7 +127,7 @@ struct ReportGroup {
 };
 
 struct PlanReport {
-  /// The file that the module was in; may be empty.
+  /// The file of the module; may be empty.
   std::string module;
   int64_t abi = 0;
   std::string memory;
@@ -138,18 +138,18 @@ struct PlanReport {
   std::vector<ReportState> states;
   int64_t arenaBytes = 0, stateArenaBytes = 0;
 
-  /// Whether passes told of buffers, copies and functions. The lists below are
-  /// empty where not, as for a plan's text.
+  /// True if passes reported buffers, copies and functions. Otherwise, as for a
+  /// plan's text, the lists below are empty.
   bool hasProgram = false;
   std::vector<ReportFunction> functions;
   std::vector<ReportBuffer> buffers;
   std::vector<ReportCopy> copies;
   std::vector<ReportRemark> remarks;
 
-  /// What a run of the module took, if it was measured.
+  /// The measurements of a run of the module, if there was one.
   std::optional<TraceSummary> measured;
 
-  // Sums that are at most INT64_MAX, whatever a damaged plan says.
+  // Sums, which saturate at INT64_MAX for corrupt plans.
   int64_t getGradientBytes() const;
   int64_t getWireBytes() const;
   int64_t getStateBytes() const;
@@ -160,15 +160,15 @@ struct PlanReport {
 /// Reads a plan's text (docs/plan.md). Fails for a plan of another version.
 llvm::Expected<PlanReport> readPlan(llvm::StringRef text);
 
-/// Reads what writeReportJSON() has written. Fails for a report of another
+/// Reads the output of writeReportJSON(). Fails for a report of another
 /// version.
 llvm::Expected<PlanReport> readReport(llvm::StringRef text);
 
-/// Adds what a run of the plan's module took. Fails if the trace has
-/// collectives of another module.
+/// Adds the measurements of a run of the plan's module. Fails if the trace
+/// contains collectives of another module.
 llvm::Error addMeasurements(PlanReport &report, const StepTrace &trace);
 
-/// "12.1 kB", in units of 1000 as links are measured in.
+/// "12.1 kB", in units of 1000, as is usual for links.
 std::string formatBytes(int64_t bytes);
 
 /// "4.00", or "nothing is sent".
@@ -177,8 +177,8 @@ std::string formatRatio(int64_t before, int64_t after);
 /// "300 × 200", or "scalar".
 std::string formatShape(const std::vector<int64_t> &shape);
 
-/// A text with names in one line that changes no terminal: control characters
-/// as hexadecimal numbers, "\x1b".
+/// Returns a text with names as one line that is safe for terminals: with
+/// control characters in hexadecimal, "\x1b".
 std::string printable(llvm::StringRef text);
 
 } // namespace mlir::ddp

@@ -3,7 +3,7 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Watches passes while they run, and keeps what the plan does not say: the
+// Watches passes while they run, and records facts that the plan lacks: the
 // source lines of gradients, why a bucket has its hook, buffers, copies, where
 // collectives start and where the step waits for them, and passes' remarks.
 //
@@ -13,7 +13,7 @@
 //     if (auto report = reporter.getReport(module))
 //       page = writeReportPage(*report);
 //
-// Passes do the same with a reporter and without, and so does their plan.
+// A reporter does not change what passes do, or their plan.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_REPORT_PLANREPORTER_H
@@ -31,8 +31,8 @@ class PassManager;
 
 namespace mlir::ddp {
 
-/// What is recorded during one run of a pass manager. Used by one thread at a
-/// time; passes may run in several.
+/// Records one run of a pass manager. Must be used by one thread at a time;
+/// passes may run in several.
 class PlanReporter {
 public:
   PlanReporter();
@@ -41,14 +41,14 @@ public:
   PlanReporter &operator=(const PlanReporter &) = delete;
 
   /// Records what the passes of `pm` do when they run. Takes the remarks of the
-  /// context, unless an engine has them already: then the report has none. To
-  /// be called before each run that belongs to the report; neither object has
-  /// to outlive the other.
+  /// context, unless it has an engine already: then the report has none. Call
+  /// it before each run for the report; neither object must outlive the other.
   void attach(PassManager &pm);
 
-  /// Returns the report of the module that the passes made, and gives the
-  /// context's remarks back. Fails if there is no plan. What is known of a
-  /// module whose plan is older than the run is in the plan and its calls.
+  /// Returns the report of the module that the passes have processed, and
+  /// releases the context's remarks. Fails if there is no plan. If the plan is
+  /// older than the run, the report has only what the plan and its calls
+  /// contain.
   llvm::Expected<PlanReport> getReport(ModuleOp module);
 
 private:

@@ -3,8 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Three forms of the same facts. Names may be anything: pages show them as they
-// are, and are HTML and XML, without scripts and without other files.
+// Three forms of the same facts. Names may be any text: pages show them
+// literally. Pages are HTML and XML, without scripts or other files.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_REPORT_REPORTWRITER_H
@@ -25,7 +25,7 @@ std::string writeReportPage(const PlanReport &report);
 
 enum class ReportForm { JSON, Text, Page };
 
-/// The form that a file's name asks for: ".json", ".html", or "-" for text.
+/// Returns the form for a file's name: ".json", ".html", or "-" for text.
 llvm::Expected<ReportForm> getReportForm(llvm::StringRef path);
 
 std::string writeReport(const PlanReport &report, ReportForm form);

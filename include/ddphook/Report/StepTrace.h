@@ -1,11 +1,11 @@
-//===- StepTrace.h - what was measured of a step ----------------*- C++ -*-===//
+//===- StepTrace.h - measurements of steps ----------------------*- C++ -*-===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Reads the traces that the runtime writes (Chrome's trace events; docs/
-// reports.md has what is read of them) and sums them up: medians over steps,
-// and time in which bytes move apart from time in which ranks wait.
+// Reads the traces that the runtime writes (Chrome's trace events;
+// docs/reports.md lists what is read) and summarizes them: medians over steps,
+// and the time in which bytes move apart from that in which ranks wait.
 //
 // Times are in microseconds.
 //
@@ -22,7 +22,7 @@
 
 namespace mlir::ddp {
 
-/// 73 years, which no run takes: greater times are damaged numbers.
+/// 73 years, longer than any run: larger times are corrupt.
 inline constexpr double kMostTime = 2.3e15;
 
 /// An interval on the time line of a rank.
@@ -30,7 +30,7 @@ struct TraceEvent {
   enum Kind { Step, Kernel, Collective, Wait };
   Kind kind = Step;
   std::string name;
-  /// Of a collective: its number in the plan, and its bucket.
+  /// For a collective: its number in the plan, and its bucket.
   int64_t collective = -1;
   std::string bucket;
   int64_t rank = 0;
@@ -39,9 +39,9 @@ struct TraceEvent {
   double begin = 0, duration = 0;
   /// The part of a collective in which it waited for other ranks.
   double waiting = 0;
-  /// The number of the step; -1 where the trace does not say it.
+  /// The number of the step; -1 if the trace does not contain it.
   int64_t step = -1;
-  /// What the rank puts on the wire; -1 where the trace does not say it.
+  /// The bytes that the rank sends; -1 if the trace does not contain them.
   int64_t wireBytes = -1;
   /// The run ended before the event did.
   bool isUnfinished = false;
@@ -52,42 +52,42 @@ struct TraceEvent {
 struct StepTrace {
   std::string run;
   int64_t worldSize = 0;
-  /// Events that the runtime had no room for.
+  /// Events that did not fit into the runtime's buffer.
   int64_t numLost = 0;
-  /// What ended ranks: "rank 1 failed: …".
+  /// Why ranks ended: "rank 1 failed: …".
   std::vector<std::string> failures;
-  /// By rank, thread and begin; what contains others comes before them.
+  /// Sorted by rank, thread and begin; enclosing events come first.
   std::vector<TraceEvent> events;
 };
 
-/// Reads a trace. Fails for text that is none, that ends too early, that is of
-/// another version, or that has times that no run can take.
+/// Reads a trace. Fails if the text is not a trace, is truncated, is of another
+/// version, or has impossible times.
 llvm::Expected<StepTrace> readTrace(llvm::StringRef text);
 
-/// What a collective of the plan took: medians over its runs, of means over
-/// ranks. Runs that a rank lacks do not count, unless it lacks all.
+/// The times of a collective of the plan: medians over its runs of means over
+/// ranks. Only the runs that the most ranks recorded count.
 struct MeasuredCollective {
   int64_t number = -1;
   std::string name, bucket;
   int64_t runs = 0;
-  /// From begin to end; the parts of it in which it waited for other ranks, and
-  /// in which it did not. As medians these two need not add up to the first.
+  /// From begin to end, and the parts in which it did and did not wait for
+  /// other ranks. These are medians, so they need not add up to the total.
   double total = 0, waiting = 0, moving = 0;
-  /// How long the thread of steps stood still while it ran.
+  /// How long the thread of steps was blocked while it ran.
   double exposed = 0;
-  /// What a rank puts on the wire; -1 where the trace does not say it, and in
-  /// reports, whose buckets do.
+  /// The bytes that a rank sends; -1 if the trace does not contain them, and in
+  /// reports, whose buckets contain them.
   int64_t wireBytes = -1;
 };
 
-/// What an entry point took: medians over its runs, of means over ranks.
+/// The times of an entry point: medians over its runs of means over ranks.
 struct MeasuredStep {
   std::string name;
   int64_t runs = 0;
   double total = 0;
-  /// Collectives were in flight, or ran, for this long.
+  /// How long collectives were in flight or running.
   double communicating = 0;
-  /// The thread of steps stood still for this long.
+  /// How long the thread of steps was blocked.
   double exposed = 0;
 };
 
@@ -97,8 +97,8 @@ struct TraceSummary {
   std::vector<std::string> failures;
   std::vector<MeasuredStep> steps;
   std::vector<MeasuredCollective> collectives;
-  /// The events of one step on every rank, the one that took the median time,
-  /// with times from its earliest begin.
+  /// The events on every rank of the step with the median time. Times are
+  /// relative to its earliest begin.
   std::vector<TraceEvent> picture;
 };
 

@@ -17,22 +17,21 @@ def ConvertDDPToRuntimePass
   let summary = "turn ddp operations into calls of the runtime, and write the plan";
   let description = [{
     Every operation on flat arrays becomes an `llvm.call` of the corresponding
-    function of `ddphook/runtime/compiled.h`. The arena comes from the runtime, and
-    views of it become `memref.view`s. Everything that ranks have to agree on and
-    that the runtime has to allocate is written to the plan (docs/plan.md), the
-    module's attribute `ddp.plan`. `@__ddphook_handle` is the slot in which the
-    runtime stores the module's handle.
+    function of `ddphook/runtime/compiled.h`. The runtime provides the arena, and
+    views of it become `memref.view`s. Everything that ranks must agree on and that
+    the runtime must allocate is in the plan (docs/plan.md), the module's attribute
+    `ddp.plan`. The runtime stores the module's handle in `@__ddphook_handle`.
 
-    With `memory=device` the module is for arrays in a device's memory.
-    Contiguous `memref.copy`s become calls of `ddphook_rt_copy`, contiguous
-    `linalg.fill`s of zeros calls of `ddphook_rt_zero`. A state of an integer
-    type is in the host's memory nevertheless and is accessed through a pointer,
-    so every memref that is left is memory of the device. Operations on these
-    memrefs are not converted: `ddphook-cc --device=cuda` turns them into
-    kernels, and `ddp-check-device-memory` refuses them.
+    With `memory=device` the module works on arrays in a device's memory. Contiguous
+    `memref.copy`s become calls of `ddphook_rt_copy`, contiguous `linalg.fill`s of
+    zeros calls of `ddphook_rt_zero`. A state of an integer type remains in the
+    host's memory and is accessed through a pointer, so every remaining memref is
+    device memory. Operations on these memrefs are not converted:
+    `ddphook-cc --device=cuda` turns them into kernels, and `ddp-check-device-memory`
+    rejects the rest.
 
-    Pre-condition: bufferized, `ddp-plan-arena`. Post-condition: no operation of
-    the ddp dialect is left; anything that cannot be converted is an error.
+    Pre-condition: bufferized, `ddp-plan-arena`. Post-condition: no operation of the
+    ddp dialect is left; anything that cannot be converted is an error.
 
     Before:
 

@@ -16,38 +16,36 @@ def DDPExportStableHLOPass
     : Pass<"ddp-export-stablehlo", "::mlir::ModuleOp"> {
   let summary = "turn expanded hooks into StableHLO, for XLA";
   let description = [{
-    Takes a program of StableHLO in which hooks have been expanded, and leaves one of
-    StableHLO alone: the program of each rank, which XLA runs on all of them.
+    Converts a StableHLO program with expanded hooks to pure StableHLO: the program of
+    each rank, which XLA runs on all of them.
 
-    - A bucket becomes its tensors. Where a collective or a state needs one array,
-      they are reshaped and concatenated; slices of the array are the tensors again.
-    - `ddp.all_reduce` becomes a `stablehlo.all_reduce` of one operand, with a
-      channel of its own, behind those that the program uses. The ranks of process
-      groups are listed; `num-ranks` says how many ranks the job has, where no group
-      does.
-    - Divisions are true divisions, and 16-bit values are rounded where the hook
-      rounds them: a `stablehlo.optimization_barrier` keeps XLA from multiplying by
-      an inverse, and from computing in more bits.
-    - Orthogonalization is written out, in a function for each shape: modified
-      Gram-Schmidt or Householder QR, as `ddp.orthogonalize` says.
+    - A bucket becomes its tensors. If a collective or a state needs one array, they
+      are reshaped and concatenated, and the tensors are slices of it afterwards.
+    - `ddp.all_reduce` becomes a `stablehlo.all_reduce` of one operand on its own
+      channel, numbered after those that the program uses. It lists the ranks of the
+      process groups; `num-ranks` sets the number of ranks if no group implies it.
+    - Divisions are exact, and 16-bit values are rounded where the hook rounds them:
+      a `stablehlo.optimization_barrier` keeps XLA from multiplying by an inverse, and
+      from computing with more bits.
+    - Orthogonalization is unrolled, in a function for each shape: modified
+      Gram-Schmidt or Householder QR, as `ddp.orthogonalize` selects.
     - `scf.if` becomes `stablehlo.if`, and arithmetic on counters StableHLO's.
-    - The states that a function uses become arguments of it, behind the others, and
-      their new values results. `tf.aliasing_output` on an argument says that the
-      result may have its memory. A state is a flat array; a counter is an `i32` that
-      stops at its largest value.
+    - The states that a function uses become additional arguments, and their new
+      values additional results. `tf.aliasing_output` on an argument allows the result
+      to reuse its memory. A state is a flat array; a counter is an `i32` that
+      saturates.
 
-    What a host has to know of the states is written to the file `manifest`, as JSON:
-    their names, types, placement and initial values (docs/frontends.md). It also has
-    the records of the buckets and what `ddp.count_compression` counts.
+    The file `manifest` describes the states for the host, as JSON: their names,
+    types, placement and initial values (docs/frontends.md). It also contains the
+    records of the buckets and the numbers of `ddp.count_compression`.
 
-    Everything that has no form in StableHLO is an error that names the operation:
-    random numbers in a step (PowerSGD without warm start), process groups that
-    depend on the machines of a job, gradients in memory, states in functions that
-    are called and in regions of StableHLO's own control flow, and operations of
-    other dialects.
+    The pass rejects operations that have no form in StableHLO: random numbers in a
+    step (PowerSGD without warm start), process groups that depend on the machines of
+    a job, gradients in memory, states in called functions and in regions of
+    StableHLO's own control flow, and operations of other dialects.
 
     Pre-condition: `ddp-expand-hooks`; not `ddp-fuse`, `ddp-overlap` or
-    `ddp-flatten`. `ddp-stablehlo-pipeline` runs what is needed before.
+    `ddp-flatten`. `ddp-stablehlo-pipeline` runs the required passes.
     Post-condition: no operation of the ddp dialect is left.
 
     Before:
@@ -92,12 +90,11 @@ def DDPInlineCollectivesPass
     : Pass<"ddp-inline-collectives", "::mlir::ModuleOp"> {
   let summary = "inline calls of functions with collectives";
   let description = [{
-    Inlines every call of a function that has an operation of the ddp dialect, or
-    calls one that has. Then the states of hooks belong to the functions that nothing
-    calls, where `ddp-export-stablehlo` can make arguments of them. All other calls
-    stay. A private function that nothing refers to any more is removed. Of a
-    reduction that is there several times afterwards, each copy but the first gets a
-    `ddp.name` of its own: `w`, `w#1`, …
+    Inlines every call of a function that contains an operation of the ddp dialect,
+    directly or through calls. The states of hooks are then in functions that nothing
+    calls, where `ddp-export-stablehlo` can turn them into arguments. All other calls
+    stay. Private functions without uses are removed. Copies of a reduction, except
+    the first, get a unique `ddp.name`: `w`, `w#1`, …
 
     It is an error if such a function calls itself.
 

@@ -18,43 +18,44 @@ def DDPImportFXPass : Pass<"ddp-import-fx", "::mlir::ModuleOp"> {
     Takes the graph of a PyTorch training step in which
     `_c10d_functional.all_reduce` starts a reduction and
     `_c10d_functional.wait_tensor` ends it. Both, and `all_reduce_coalesced`, whose
-    results are waited for one by one, may be written in two ways:
+    results are awaited one by one, may have two forms:
 
-    - as calls of private functions that have no body and an attribute `fx`, which
-      names what they do. This is how `ddphook.torch.export` writes whole steps, for
-      calls survive any compiler between PyTorch and here;
-    - as operations of no dialect, called after PyTorch's operators, with the
-      attributes `reduce_op` and `group_name`:
-      `"torch._c10d_functional.all_reduce"(%g) {…}`. This is how a graph of FX can be
-      printed in a few lines. The rest of such a graph stays as it is.
+    - Calls of private functions without a body whose attribute `fx` names the
+      operator. `ddphook.torch.export` writes whole steps like this, because calls
+      survive any compiler between PyTorch and here.
+    - Operations of no dialect, named after PyTorch's operators, with the attributes
+      `reduce_op` and `group_name`: `"torch._c10d_functional.all_reduce"(%g) {…}`. A
+      few lines of code print a graph of FX like this. The rest of such a graph stays
+      as it is.
 
-    What becomes of them:
+    They are imported as follows:
 
     - A start with `reduce_op` `"sum"` or `"avg"` and its waits become one
-      `ddp.all_reduce sum` or `mean`. It is not asynchronous: `ddp-overlap` moves
-      start and wait of what comes of it.
-    - A sum is a `mean` if all uses of its result are divided by the size of the
-      group, or if its operand is: by an operation of linalg, or of arith on tensors,
-      that divides each element by this number, or multiplies it by one over it;
-      where it has another number, a remark names that. The division goes. A mean of ddp divides before it adds, so that a division behind a
-      sum is rounded at another place, unless the size is a power of two. A sum of f16
-      that is divided behind stays one: numbers that are small would be lost.
+      `ddp.all_reduce sum` or `mean`. It is not asynchronous: `ddp-overlap` later
+      splits the expanded reduction into start and wait.
+    - A sum becomes a `mean`, and the division is removed, if its operand or all uses
+      of its result are divided by the size of the group: by an operation of linalg,
+      or of arith on tensors, that divides each element by it, or multiplies by its
+      inverse. A remark reports other constants. A mean in ddp divides before it adds,
+      so a division after a sum is rounded differently unless the size is a power of
+      two. A sum of f16 that is divided afterwards stays, because small numbers would
+      be lost.
     - `group_name` is the symbol of a `ddp.process_group` of the module.
     - Tensors of rank 0, such as the loss, are reduced exactly: they get the hook
       `#ddp.allreduce`.
-    - Strings in the attribute `names`, one for each operand, become `ddp.name`; an
-      empty one stands for none.
+    - The strings in the attribute `names`, one for each operand, become `ddp.name`
+      unless they are empty.
 
     Other collectives, other reductions, integers, and groups that the module does
-    not have are errors that name the operator, at the line of the Python program
-    where the module has it as a location; with `keep-others` they stay, together with
-    their waits. A start that is not awaited, a use of its result that is not a wait,
-    and a wait for anything else are errors. So is a reduction of what is computed from
-    a reduction over the same group and constants alone, for the sum would be too
-    large; `allow-repeated` allows it.
+    not declare are errors that name the operator, at the line of the Python program
+    if the module has it as a location; with `keep-others` they stay, together with
+    their waits. A start that is not awaited, a use of its result other than a wait,
+    and a wait for anything else are errors. So is a reduction of a value computed
+    only from a reduction over the same group and constants, because the sum would be
+    too large; `allow-repeated` allows it.
 
     Pre-condition: tensors of static shape. Post-condition: no functional collective
-    is left (without `keep-others`), nor a function that is one and not called.
+    is left (without `keep-others`), and no unused function that represents one.
 
     Before:
 

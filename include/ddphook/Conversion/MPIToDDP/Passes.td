@@ -15,21 +15,21 @@ include "mlir/Pass/PassBase.td"
 def DDPImportMPIPass : Pass<"ddp-import-mpi", "::mlir::ModuleOp"> {
   let summary = "turn the all-reduces of MLIR's mpi dialect into ddp.all_reduce";
   let description = [{
-    Makes a program that reduces with MPI, on memrefs, one that `ddp-pipeline`
+    Converts a program that reduces memrefs with MPI to one that `ddp-pipeline`
     compiles:
 
     - `mpi.allreduce` with `MPI_SUM` over `mpi.comm_world` becomes `ddp.all_reduce
       sum` over a process group of the whole job, `@world`. Averages are sums in
-      MPI, and stay what they are; all hooks work on sums.
+      MPI, and remain sums; all hooks work on sums.
     - Memrefs of rank 0, such as the loss, are reduced exactly: they get the hook
       `#ddp.allreduce`.
-    - `mpi.init` and `mpi.finalize` go: the runtime brings the ranks together.
-    - What an `mpi.retval_check` asks of one of these is known: a job whose ranks do
-      not come together, or that loses one, ends with an error of the runtime's.
+    - `mpi.init` and `mpi.finalize` are removed: the runtime connects the ranks.
+    - An `mpi.retval_check` of one of these becomes a constant: a job whose ranks do
+      not connect, or that loses one, fails with an error of the runtime.
 
     Anything else of the mpi dialect is an error that names the operation: another
-    reduction, a communicator that is not the world's, a rank or a number of ranks,
-    which compiled code does not know. With `keep-others` it stays as it is.
+    reduction, another communicator, a rank or a number of ranks, which compiled code
+    does not know. With `keep-others` it stays as it is.
 
     Pre-condition: memrefs of static shape and without a memory space. Post-condition:
     no operation of the mpi dialect is left (without `keep-others`).

@@ -15,39 +15,39 @@ include "mlir/Pass/PassBase.td"
 def DDPImportShardPass : Pass<"ddp-import-shard", "::mlir::ModuleOp"> {
   let summary = "turn the collectives of MLIR's shard dialect into ddp's";
   let description = [{
-    Takes what upstream's `shard-partition` leaves of a program, and makes it one
-    that `ddp-pipeline` compiles:
+    Converts the output of upstream's `shard-partition` to a program that
+    `ddp-pipeline` compiles:
 
     - `shard.all_reduce` with the reduction `sum` or `average` becomes
-      `ddp.all_reduce sum` or `mean`. A `shard.reduce_scatter` whose result goes
-      into nothing but a `shard.all_gather` over the same axes and along the same
-      dimension is an all-reduce, too. Discardable attributes stay. A sum that is
-      divided by the number of its processes, before it or behind it, is a `mean`, as
-      in `ddp-import-fx`.
-    - Other `shard.reduce_scatter`s, of sums and averages, and `shard.all_gather`s become
-      `ddp.reduce_scatter` and `ddp.all_gather`, with transposes around them where
-      parts along that dimension do not lie in one piece. The grid's axes have to be
-      in ascending order.
-    - Process groups are made of the grid's axes. Processes are numbered row by row,
-      the last axis first, as everywhere in the shard dialect; an all-reduce over
-      some of the axes has groups of those processes that agree on all others. A
-      reduction over all axes is one over the whole job, which then has to have as
-      many ranks as the grid has processes. With a `?` in the grid's shape it may
-      have any number; then no reduction over a part of the axes is possible.
+      `ddp.all_reduce sum` or `mean`. A `shard.reduce_scatter` whose result is only
+      used by a `shard.all_gather` over the same axes and along the same dimension is
+      an all-reduce, too. Discardable attributes stay. A sum that is divided by the
+      number of its processes, before or after, becomes a `mean`, as in
+      `ddp-import-fx`.
+    - Other `shard.reduce_scatter`s of sums and averages, and `shard.all_gather`s,
+      become `ddp.reduce_scatter` and `ddp.all_gather`, with transposes around them if
+      the parts along that dimension are not contiguous. The grid's axes must be in
+      ascending order.
+    - Process groups are created from the grid's axes. Processes are numbered in
+      row-major order, as everywhere in the shard dialect; an all-reduce over some of
+      the axes has groups of the processes that agree on all others. A reduction over
+      all axes is over the whole job, which must then have as many ranks as the grid
+      has processes. With a `?` in the grid's shape it may have any number; then
+      reductions over some of the axes are not possible.
     - Scalars, such as the loss, are reduced exactly: they get the hook
       `#ddp.allreduce`. So do reductions over axes that `gradient-axes`, if given,
-      does not list: activations in a program that splits its layers, too.
-    - The partitioner gives a reduction's first value to one process of a group, and
-      zeros to the others, in an `scf.if`. Where both branches compute the same, the
-      `scf.if` goes, and with it the question for the process's index.
-    - `shard.grid_shape` becomes constants, and a grid without uses is removed.
+      does not list, such as those of activations in a program that splits its layers.
+    - The partitioner gives a reduction's initial value to one process of a group, and
+      zeros to the others, in an `scf.if`. If both branches compute the same, the
+      `scf.if` and its condition on the process's index are removed.
+    - `shard.grid_shape` becomes constants, and unused grids are removed.
 
     Anything else of the shard dialect is an error that names the operation: another
-    collective, a reduction by `max`, an index of the process that the program
-    needs. With `keep-others` it stays as it is, for another pass. It is also an
-    error to reduce, over an axis, what was already reduced over that axis, and what
-    is computed from that and constants alone: a sum would be too large by the size
-    of the axis. `allow-repeated` allows it.
+    collective, a reduction by `max`, a use of the process's index. With
+    `keep-others` it stays for another pass. It is also an error to reduce over an
+    axis a value that is computed only from a reduction over that axis and constants,
+    because a sum would be too large by the size of the axis. `allow-repeated` allows
+    it.
 
     Pre-condition: a partitioned program, on tensors. Post-condition: no operation of
     the shard dialect is left (without `keep-others`).

@@ -15,53 +15,49 @@ include "mlir/Pass/PassBase.td"
 def DDPImportStableHLOPass : Pass<"ddp-import-stablehlo", "::mlir::ModuleOp"> {
   let summary = "turn the all-reduces of StableHLO into ddp.all_reduce";
   let description = [{
-    Takes a program that JAX has written, and makes it the program that each rank
-    runs, with gradients that hooks can compress:
+    Converts a program that JAX has written to the program that each rank runs, with
+    gradients that hooks can compress:
 
-    - `stablehlo.all_reduce` that adds becomes `ddp.all_reduce sum`, wherever it
-      stands: in functions, loops and branches. One of several tensors becomes
-      several. Attributes of other dialects stay; the handle of a channel goes, for
-      reductions over a group meet in the program's order. A remark says where
-      collectives have the same channel. On channel 1 JAX puts all of them; on any
-      other it is an error if they differ in kind or groups. So is a channel that is
-      not one between devices.
-    - A sum is a `mean` if all uses of its result are divided by the number of ranks
-      in the group, or if its operand is: by `stablehlo.divide` with that number, or
-      `stablehlo.multiply` with one over it, in all elements. Reshapes, transposes,
-      broadcasts and conversions between floating-point types may stand between
-      them, but before the sum no conversion that loses digits. A sum of f16 stays
-      one if the division is behind it: a `mean` divides first, and would lose
-      numbers that are small. The division goes.
-      Any other arithmetic stays, with a `sum`. A remark names the number if it is
-      another one by which all uses, or the operand, are made smaller.
-    - `replica_groups` become process groups, called after the axes of the
-      module's mesh that have these groups, or `@replicas`. They have to hold each
-      rank of the program once.
-    - `sdy.manual_computation`, which is what JAX's `shard_map` becomes, is replaced
-      by the operations in it, and its function's tensors by the parts that one
-      rank has. Functions around one are inlined. Arguments that are not split get
-      `ddp.replicated`. Operations outside are computed by every rank; it is an
-      error if they need what is split, and if the function's own shardings split it
-      in another way.
+    - A `stablehlo.all_reduce` that adds becomes a `ddp.all_reduce sum` in functions,
+      loops and branches. One of several tensors becomes several. Attributes of other
+      dialects stay. The channel handle is dropped, because reductions over a group
+      match in program order. A remark reports collectives on the same channel. JAX
+      puts all of them on channel 1; on any other channel they must agree in kind and
+      groups. A channel that is not between devices is an error.
+    - A sum becomes a `mean`, and the division is removed, if its operand or all uses
+      of its result are divided by the number of ranks in the group: by
+      `stablehlo.divide` with that number in all elements, or by
+      `stablehlo.multiply` with its inverse. Reshapes, transposes, broadcasts and
+      conversions between floating-point types may be between them, but before the
+      sum no conversion that loses digits. A sum of f16 that is divided afterwards
+      stays: a `mean` divides first, and would lose small numbers. Any other
+      arithmetic stays, with a `sum`. A remark reports any other divisor.
+    - `replica_groups` become process groups, named after the axes of the module's
+      mesh that have these groups, or `@replicas`. They must contain each rank of the
+      program once.
+    - `sdy.manual_computation`, which JAX writes for `shard_map`, is replaced by its
+      operations, and the tensors of its function by one rank's shards. Functions
+      around one are inlined. Arguments that are not split get `ddp.replicated`. Every
+      rank computes the operations outside; they must not use split tensors, and the
+      function's own shardings must agree.
     - Scalars, such as the loss, are reduced exactly: they get the hook
       `#ddp.allreduce`. So do reductions over axes that `gradient-axes`, if given,
-      does not list, and those whose results go into what other reductions add up,
-      such as the statistics of a batch. A gradient goes there only by way of a
-      parameter that it moves: of the argument of its size with which it, or what
-      is computed from it element by element, is combined.
+      does not list, and those whose results flow into other reductions, such as batch
+      statistics. A gradient only does so through a parameter that it updates: the
+      argument of its size with which it, or a value computed from it element by
+      element, is combined.
     - A gradient's `ddp.name` comes from `jax.result_info` of the first result that
-      has its elements, which is the parameter's new value:
+      has its elements, the parameter's new value:
       `result[0]['dense']['kernel']` gives `dense.kernel`.
 
-    Other collectives, all-reduces by `max`, of integers, or over groups of
-    different sizes, and `partition_id` are errors that name the operation; with
-    `keep-others` they stay as they are. It is also an error to reduce what is
-    computed from a reduction over the same ranks and constants alone, for the sum
-    would be too large, unless the result is needed for another such reduction of
-    more than a scalar, as where a loss has statistics of all ranks;
-    `allow-repeated` allows it. A program whose tensors are
-    split, but not by `shard_map`, has to go through Shardy's partitioner before
-    ([frontends.md](../frontends.md)).
+    Other collectives, all-reduces by `max`, of integers, or over groups of different
+    sizes, and `partition_id` are errors that name the operation; with `keep-others`
+    they stay as they are. It is also an error to reduce a value that is computed only
+    from a reduction over the same ranks and constants, because the sum would be too
+    large. It is allowed if the result is used by another such reduction of more than
+    a scalar, as in a loss with statistics over all ranks, or with `allow-repeated`. A
+    program whose tensors are split other than by `shard_map` must go through
+    Shardy's partitioner first ([frontends.md](../frontends.md)).
 
     Pre-condition: operations of StableHLO, in the generic form if the tool has no
     StableHLO library. Post-condition: no collective of StableHLO (without
@@ -122,10 +118,10 @@ def DDPConvertStableHLOControlFlowPass
     : Pass<"ddp-convert-stablehlo-control-flow", "::mlir::ModuleOp"> {
   let summary = "turn StableHLO's loops and branches into those of scf";
   let description = [{
-    StableHLO's own lowering to linalg leaves `stablehlo.while`, `stablehlo.case`,
-    `stablehlo.if` and `stablehlo.optimization_barrier`. This pass turns the first
-    three into `scf.while`, `scf.if` or `scf.index_switch`, and `scf.if`; everything
-    in them stays as it is. A barrier is replaced by its operands.
+    StableHLO's own lowering to linalg does not handle `stablehlo.while`,
+    `stablehlo.case`, `stablehlo.if` and `stablehlo.optimization_barrier`. This pass
+    converts the first three to `scf.while`, `scf.if` or `scf.index_switch`, and
+    `scf.if`, without changing their contents. It replaces a barrier by its operands.
 
     Pre-condition: none. Post-condition: none of these operations is left.
 
@@ -165,15 +161,15 @@ def DDPVerifyStableHLOOrderPass
     : Pass<"ddp-verify-stablehlo-order", "::mlir::ModuleOp"> {
   let summary = "check that all ranks run the same collectives, in StableHLO";
   let description = [{
-    `ddp-verify-order` for programs that stay StableHLO, of whose operations MLIR
-    knows nothing. It checks a copy, in which loops and branches are those of the scf
-    dialect and results of computations depend on the operands. So a loop may have
-    collectives if all ranks have its condition alike: if that is computed from
-    constants, arguments with `ddp.replicated` and reductions.
+    `ddp-verify-order` for programs that stay in StableHLO, whose operations MLIR does
+    not know. It checks a copy with loops and branches of the scf dialect, in which
+    results of computations depend on their operands. So a loop may contain
+    collectives if its condition is equal on all ranks: computed from constants,
+    arguments with `ddp.replicated` and reductions.
 
     Pre-condition: none. Post-condition: the module is unchanged.
 
-    Here every rank has a condition of its own. This is refused:
+    In this example the condition may differ between ranks. It is refused:
 
     ```mlir
     ddp.process_group @dp size 2
@@ -198,14 +194,14 @@ def DDPConvertStableHLOScatterPass
     : Pass<"ddp-convert-stablehlo-scatter", "::mlir::ModuleOp"> {
   let summary = "turn StableHLO's scatter into loops";
   let description = [{
-    StableHLO's own lowering to linalg leaves `stablehlo.scatter`, which the gradients
-    of embeddings, of losses by class and of all other indexing are. This pass turns it
-    into loops over the updates, which are put into the operand one after the other. An
-    update whose window does not lie in the operand has no effect, as in XLA.
+    StableHLO's own lowering to linalg does not handle `stablehlo.scatter`, which is
+    the gradient of embeddings, of losses by class and of all other indexing. This pass
+    turns it into loops that apply the updates to the operand one after the other. As
+    in XLA, an update whose window is not inside the operand has no effect.
 
-    The region has to combine the two numbers by an addition, a product, a maximum or a
-    minimum, or to give the update as it is. Anything else, several operands, and
-    unsigned elements are errors.
+    The region must combine the two numbers by an addition, a product, a maximum or a
+    minimum, or return the update. Anything else, several operands, and unsigned
+    elements are errors.
 
     Pre-condition: static shapes. Post-condition: no `stablehlo.scatter` is left.
 
@@ -267,11 +263,11 @@ def DDPConvertCHLOTopKPass
     : Pass<"ddp-convert-chlo-top-k", "::mlir::ModuleOp"> {
   let summary = "turn the search for the largest numbers of rows into loops";
   let description = [{
-    JAX writes `jax.lax.top_k`, by which layers choose experts, as `chlo.top_k`.
-    StableHLO's own lowering makes a sort of it, which does not become linalg. This
-    pass searches each row as often as numbers are wanted. Of equal ones the first
-    comes first, and floating-point numbers have their total order: a NaN is the
-    largest, and -0 comes behind 0.
+    JAX writes `jax.lax.top_k`, with which mixture-of-experts layers choose experts, as
+    `chlo.top_k`. StableHLO's own lowering makes a sort of it, which cannot be lowered to
+    linalg. This pass searches each row once per requested number. Among equal numbers
+    the first comes first. Floating-point numbers are in their total order: a NaN is the
+    largest, and -0 comes after 0.
 
     Pre-condition: static shapes. Post-condition: no `chlo.top_k` is left.
 

@@ -1,11 +1,11 @@
-//===- StableHLOToDDP.h - what JAX writes to ddp ----------------*- C++ -*-===//
+//===- StableHLOToDDP.h - JAX programs to ddp -------------------*- C++ -*-===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Declares the import of StableHLO's collectives. The passes know the
-// operations by their names: no StableHLO library is needed, and one that is
-// registered does no harm.
+// operations by name: they need no StableHLO library, and also work if one is
+// registered.
 //
 //===----------------------------------------------------------------------===//
 
