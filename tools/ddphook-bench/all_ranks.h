@@ -3,8 +3,7 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// For benchmarks that call a backend's collectives themselves, without a
-// module.
+// For benchmarks that call a backend's collectives directly, without a module.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_BENCH_ALL_RANKS_H
@@ -22,9 +21,9 @@ class Context;
 
 namespace ddphook::bench {
 
-/// Connects all ranks of a job; collective. Ranks of one machine may share
-/// memory. No collective has more than `maxBytes` on the wire. The caller
-/// destroys `*group` before the context.
+/// Connects all ranks of a job; collective. Ranks of one machine may use shared
+/// memory. No collective may send more than `maxBytes`. The caller destroys
+/// `*group` before the context.
 Status joinAllRanks(Context &context, const std::string &key, bool isOneMachine,
                     int64_t maxBytes, ddphook_communicator_t **group);
 

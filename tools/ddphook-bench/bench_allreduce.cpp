@@ -3,7 +3,7 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// The sum alone: as many elements as the bucket has, in three types.
+// The sum alone, with as many elements as the bucket, in three types.
 //
 //===----------------------------------------------------------------------===//
 #include "bench_collective.h"
@@ -14,7 +14,7 @@ using namespace ddphook::bench;
 Status bench::benchAllReduce(const Options &options, TorchProcess *torch,
                              Report &report) {
   for (int size : options.ranks) {
-    // PyTorch's side is two ranks; the sum of two has one order of additions.
+    // PyTorch uses two ranks; the sum of two has one order of additions.
     TorchProcess *baseline = size == 2 ? torch : nullptr;
     std::vector<CollectiveWork> works;
     for (Dtype type : {Dtype::F32, Dtype::F16, Dtype::BF16}) {

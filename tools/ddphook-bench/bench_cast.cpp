@@ -4,8 +4,8 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The work of a 16-bit hook without its collective, in one thread: cast,
-// decompress, and both together chunk by chunk, compared with plain copies that
-// move as many bytes and with PyTorch's hook in a group of one.
+// decompress, and both chunk by chunk, compared with plain copies of as many
+// bytes and with PyTorch's hook in a group of one.
 //
 //===----------------------------------------------------------------------===//
 #include "benches.h"
@@ -23,8 +23,8 @@ using namespace ddphook::host;
 
 namespace {
 
-/// What the hook's local work is measured for: PyTorch divides by one, which
-/// costs as much; for us one would mean no division.
+/// The world size for the hook's local work. PyTorch divides by one, which
+/// costs as much; for us, one would mean no division.
 constexpr int kWorld = 2;
 
 class CastBench {
@@ -36,7 +36,7 @@ public:
   void verify(TorchProcess *torch, Report &report, Status *status);
   std::vector<Work> works();
 
-  /// Cast and divide a chunk, then decompress it into place.
+  /// Casts and divides a chunk, then decompresses it in place.
   void hook(Dtype wire, int64_t divisor) {
     constexpr int64_t chunk = (128 << 10) / 2;
     for (int64_t i = 0; i < n; i += chunk) {

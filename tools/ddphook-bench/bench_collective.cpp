@@ -1,4 +1,4 @@
-//===- bench_collective.cpp - what allreduce and hooks share --------------===//
+//===- bench_collective.cpp - collectives of allreduce and hooks ----------===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

@@ -1,9 +1,9 @@
-//===- bench_collective.h - what allreduce and hooks share ------*- C++ -*-===//
+//===- bench_collective.h - collectives of allreduce and hooks --*- C++ -*-===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Measures collectives over several transports and in PyTorch, in turns.
+// Measures collectives alternately over several transports and in PyTorch.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_BENCH_BENCH_COLLECTIVE_H
@@ -21,9 +21,9 @@ namespace ddphook::bench {
 struct CollectiveWork {
   std::string name;
   host::CollectiveDesc desc;
-  /// Checksum of the result, where scalar code can tell.
+  /// Checksum of the result if scalar code can compute it.
   std::optional<uint64_t> expected;
-  /// What PyTorch calls it.
+  /// The job and kind in torch_hooks.py.
   std::string torchJob, torchKind;
 };
 

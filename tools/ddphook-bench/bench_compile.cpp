@@ -3,9 +3,9 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Compiles training steps of 1 000 to 100 000 gradients. Verified: no copy and
-// no allocation is left. The baseline is the smallest step's time per gradient:
-// a compiler that is linear keeps it.
+// Compiles training steps of 1 000 to 100 000 gradients, and verifies that no
+// copy or allocation is left. The baseline is the smallest step's time per
+// gradient, which stays constant in a linear compiler.
 //
 //===----------------------------------------------------------------------===//
 #include "benches.h"
@@ -16,8 +16,8 @@
 using namespace ddphook;
 using namespace ddphook::bench;
 
-/// A step of `count` layers: a gradient born of a matmul, reduced, applied to a
-/// weight in place.
+/// Returns a step of `count` layers: a matmul computes a gradient, which is
+/// reduced and applied to a weight in place.
 static std::string makeStep(int count) {
   const char *weight = "tensor<4x8xf32>";
   std::ostringstream ir, arguments, results, types;

@@ -4,10 +4,10 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The kernels of a backend and the local work of hooks on its device, call by
-// call and as graphs, against PyTorch on the same device and against a copy of
-// as many bytes within its memory, which is the roofline of everything here.
-// Large arrays and all copies are larger than a GPU's second-level cache, so
-// caches need no flushing; small ones show what a call costs the host.
+// call and as graphs. Baselines are PyTorch on the same device, and a copy of
+// as many bytes within the device's memory, which is the roofline. Large arrays
+// and all copies exceed a GPU's second-level cache, so no flushing is needed;
+// small arrays show what a call costs the host.
 //
 //===----------------------------------------------------------------------===//
 #include "benches.h"
@@ -30,12 +30,12 @@ using namespace ddphook::bench;
 namespace {
 
 constexpr int kSamples = 5;
-/// As many calls are timed together as take this long: one alone is shorter
-/// than the clock, the launch and the wait around it.
+/// The time for which calls are repeated in one measurement: a single call is
+/// shorter than the clock's resolution, the launch and the wait.
 constexpr double kSampleSeconds = 2e-3;
 constexpr int64_t kPowerSgdBytesPerElement = 28;
 
-/// So many calls fit into a GPU's queue that the host need not wait for room.
+/// This many calls fit into a GPU's queue without blocking the host.
 constexpr int64_t kMostCalls = 200;
 
 using Body = std::function<Status()>;
@@ -56,20 +56,20 @@ Status sample(DeviceStream &stream, const Body &body, Samples *samples,
   return Status::ok();
 }
 
-/// One line of the table: what runs, and what PyTorch runs beside it.
+/// One line of the table: our work, and PyTorch's equivalent.
 struct Work {
   std::string name;
-  int64_t bytes; ///< that have to move
+  int64_t bytes; ///< that must move
   Body body;
   std::string torchJob, torchKind; ///< no job: no baseline
 };
 
-/// What every section has at hand.
+/// The context of every section.
 struct Bench {
   WorkDevice &device;
   DeviceStream &stream;
   const Options &options;
-  TorchProcess *torch; ///< none: no baseline
+  TorchProcess *torch; ///< null: no baseline
   Report &report;
 };
 
@@ -79,8 +79,8 @@ struct Works {
   std::vector<std::unique_ptr<DeviceGraph>> graphs;
 };
 
-/// Adds a work and, where the device has graphs, the same as a graph. `verify`
-/// compares what a body leaves behind, and is told how it is called.
+/// Adds a work and, if the device has graphs, the same as a graph. `verify`
+/// compares the results of a body; its string is the body's name.
 using Verify = std::function<Status(const Body &, const std::string &)>;
 Status addWork(Bench &bench, Work work, const Verify &verify, Works *works) {
   const std::string name = work.name + ", as a graph";
@@ -101,7 +101,7 @@ Status addWork(Bench &bench, Work work, const Verify &verify, Works *works) {
   return Status::ok();
 }
 
-/// Measures works in turns with PyTorch. The first one is the copy.
+/// Measures works alternately with PyTorch. The first one is the copy.
 Status measure(Bench &bench, const std::vector<Work> &works, Section &section) {
   std::vector<Samples> ours(works.size()), host(works.size()),
       theirs(works.size());
@@ -133,11 +133,11 @@ Status measure(Bench &bench, const std::vector<Work> &works, Section &section) {
     section.add("  PyTorch", Caches::Warm, works[w].bytes).samples = theirs[w];
   }
   bench.report.print(section);
-  // What was measured is there, whatever ends the program later.
+  // Write now, in case the program ends early.
   return bench.report.writeJson();
 }
 
-/// The table's functions as bodies. Keeps where their messages go.
+/// Wraps the table's functions as bodies, and stores their messages.
 class Calls {
 public:
   explicit Calls(WorkDevice &device) : device(device) {}
@@ -232,15 +232,15 @@ private:
   ddphook_communicator_t *group = nullptr;
 };
 
-/// So many elements at the end of an array are compared. No block of a code
-/// begins before them and ends in them.
+/// The most elements, from the end of an array, that are compared. The first
+/// one is at the start of a block.
 constexpr int64_t kMostCompared = 1 << 22;
 
 int64_t firstCompared(int64_t n) {
   return std::max<int64_t>(n - kMostCompared, 0) / 4096 * 4096;
 }
 
-/// Compares what a call left in `out` with `expected`, of the last elements.
+/// Compares the last elements of `out` after a call with `expected`.
 Status verify(const DeviceArray &out, int64_t n, const Body &body,
               const std::vector<float> &expected, const std::string &what,
               Report &report) {
@@ -255,7 +255,7 @@ Status verify(const DeviceArray &out, int64_t n, const Body &body,
   return Status::ok();
 }
 
-/// What scalar code makes of the last elements of the input.
+/// Computes the expected last elements with scalar code.
 std::vector<float> expectedOf(int64_t n,
                               const std::function<float(float)> &function) {
   std::vector<float> values;
@@ -272,8 +272,8 @@ std::string sizeOf(int64_t elements) {
   return text;
 }
 
-/// Arrays of f32, as large as the largest bucket, with what each section takes
-/// the beginning of.
+/// Arrays of f32 with the size of the largest bucket. Each section uses the
+/// beginning of them.
 struct Arrays {
   std::unique_ptr<DeviceArray> in, half, out;
 
@@ -287,7 +287,7 @@ struct Arrays {
   }
 };
 
-/// What hooks encode with, as docs/quantization.md names it.
+/// The hooks' encodings, with their names in docs/quantization.md.
 struct NamedEncoding {
   const char *name;
   int32_t encoding;
@@ -298,8 +298,8 @@ constexpr NamedEncoding kEncodings[] = {
     {"int4", DDPHOOK_ENCODING_I4, 64},
     {"fp8", DDPHOOK_ENCODING_F8E4M3FN, 256}};
 
-/// What the host's backend makes of the last elements: backends agree in every
-/// bit.
+/// Computes the last elements with the host's backend: all backends have equal
+/// bits.
 Status lossOnHost(int64_t n, const NamedEncoding &encoding,
                   std::vector<float> *expected) {
   std::unique_ptr<WorkDevice> host;
@@ -342,7 +342,7 @@ Status benchElements(Bench &bench, const Arrays &arrays, int64_t n) {
     const std::string hookName = type == Dtype::F16 ? "fp16" : "bf16";
     const Verify rounds = leaves(
         expectedOf(n, [type = type](float v) { return roundScalar(v, type); }));
-    // A cast to 16 bits is right where the cast back gives what it has to.
+    // A cast to 16 bits is right if the cast back has the expected result.
     const Verify castRounds = [&](const Body &body, const std::string &what) {
       return rounds(
           [&] {
@@ -376,7 +376,7 @@ Status benchElements(Bench &bench, const Arrays &arrays, int64_t n) {
   DDPHOOK_RETURN_IF_ERROR(addWork(
       bench, {"divide f32", 8 * n, calls.divide(x, y, n, 2), "divide", ""},
       leaves(expectedOf(n, [](float v) { return v / 2; })), &works));
-  // One array read twice moves once.
+  // One array that is read twice moves once.
   DDPHOOK_RETURN_IF_ERROR(addWork(
       bench, {"add f32 to itself", 8 * n, calls.add(x, x, y, n), "", ""},
       leaves(expectedOf(n, [](float v) { return v + v; })), &works));
@@ -388,14 +388,14 @@ Status benchElements(Bench &bench, const Arrays &arrays, int64_t n) {
   return measure(bench, works.list, section);
 }
 
-/// Whether PowerSGD compresses the first tensor, a matrix, at that rank.
+/// Returns true if PowerSGD compresses the first tensor at that rank.
 bool isCompressed(const BucketShape &shape, int64_t rank) {
   const std::vector<int64_t> &matrix = shape.tensors.front();
   return 2 * rank * (matrix[0] + matrix[1]) < matrix[0] * matrix[1];
 }
 
-/// A bucket under PowerSGD: of a rank, and taken through the stages in groups
-/// of so many MiB, or of 0: as a whole.
+/// A bucket under PowerSGD at a rank, in groups of `groupMb` MiB that pass
+/// through the stages one by one; 0 for the whole bucket.
 struct LowRankCase {
   int64_t rank;
   int64_t groupMb;
@@ -424,7 +424,7 @@ Status benchLowRank(Bench &bench, const Arrays &arrays, int64_t arrayElements,
         {"shapes", shape.tensors},
         {"rank", each.rank},
         {"together", false}}.dump();
-    // Of a bucket of 25 MiB a MiB has these.
+    // The elements of a MiB in a bucket of 25 MiB, scaled to this bucket.
     const int64_t mib = bench.options.elements() / 25;
     buckets.push_back(std::make_unique<PowerSgdBucket>(
         bench.device, shape, each.rank,
@@ -444,7 +444,7 @@ Status benchLowRank(Bench &bench, const Arrays &arrays, int64_t arrayElements,
                 {name, bytes, [&bucket] { return bucket.step(); },
                  each.groupMb == 0 ? "powersgd" : "", kind},
                 isFirstStep, &works));
-    // PyTorch takes the bucket as a whole.
+    // PyTorch does not divide the bucket.
     if (!bench.torch || each.groupMb != 0)
       continue;
     TorchAnswer answer;
@@ -466,7 +466,7 @@ Status benchLowRank(Bench &bench, const Arrays &arrays, int64_t arrayElements,
 
 Status bench::benchDevice(const Options &options, TorchProcess *,
                           Report &report) {
-  // Of the 25 MiB that the bucket has by itself: 64 KiB, 64 MiB and 1 GiB.
+  // Relative to the bucket of 25 MiB: 64 KiB, 64 MiB and 1 GiB.
   const int64_t bucket = options.elements();
   const int64_t small = std::max<int64_t>(bucket / 400, 1);
   const int64_t large = bucket * 64 / 25, largest = 16 * large;
@@ -475,7 +475,7 @@ Status bench::benchDevice(const Options &options, TorchProcess *,
   DDPHOOK_RETURN_IF_ERROR(
       WorkDevice::open(options.device, /*threads=*/1, &device));
   std::unique_ptr<TorchProcess> torch;
-  // An emulated device is none of PyTorch's.
+  // PyTorch does not know emulated devices.
   const std::string place =
       options.device == "cuda" ? "--device=cuda" : "--device=cpu";
   DDPHOOK_RETURN_IF_ERROR(TorchProcess::start(
@@ -491,14 +491,14 @@ Status bench::benchDevice(const Options &options, TorchProcess *,
     ranks.push_back({rank, 0});
   for (int64_t groupMb : {0, 8, 16, 32})
     groups.push_back({4, groupMb});
-  // What matters most comes first: a run may be cut off.
+  // The most important results come first: a run may be cut off.
   DDPHOOK_RETURN_IF_ERROR(benchElements(bench, arrays, largest));
   // 4096², 2560², 100 x 256² and 100 000 x 64.
   for (const BucketShape &shape :
        {squares(large, 1), squares(bucket, 1), squares(bucket, 100),
         tall(bucket * 125 / 128)})
     DDPHOOK_RETURN_IF_ERROR(benchLowRank(bench, arrays, largest, shape, ranks));
-  // 1024² each, beyond any cache together.
+  // 1024² each, together larger than any cache.
   DDPHOOK_RETURN_IF_ERROR(
       benchLowRank(bench, arrays, largest, squares(large, 16), groups));
   for (int64_t n : {large, small})

@@ -4,9 +4,9 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Codes of few bits in one thread: encoding, decoding and sums of two ranks'
-// codes, and what a rank of two does for a hook but its collective, chunk by
-// chunk. Each is compared with a plain copy of as many bytes, and with the same
-// codes as one writes them with tensors of PyTorch, which has no such hook.
+// codes, and the local work of a hook on one of two ranks, chunk by chunk. Each
+// is compared with a plain copy of as many bytes, and with the same codes
+// written in tensor operations of PyTorch, which has no such hook.
 //
 //===----------------------------------------------------------------------===//
 #include "benches.h"
@@ -29,13 +29,13 @@ namespace {
 
 constexpr int kWorld = 2;
 
-/// A hook's code in the blocks that the hook has by default, and what
-/// docs/quantization.md says about it.
+/// A hook's code with the hook's default block, and its properties from
+/// docs/quantization.md.
 struct Codec {
   const char *hook;
   Encoding encoding;
   float largest;
-  /// Of a float: bits of the fraction, least exponent of a normal number.
+  /// For a float: bits of the fraction, least exponent of a normal number.
   int fraction = 0, least = 0;
   bool isInTorch = false;
 };
@@ -45,8 +45,8 @@ const Codec kCodecs[] = {
     {"int4", {Code::I4, 64}, 7},
     {"fp8", {Code::F8E4M3FN, 256}, 448, 3, -6, /*isInTorch=*/true}};
 
-/// What the elements of one block become, by scalar code that shares nothing
-/// with the kernels.
+/// Rounds the elements of one block, in scalar code that is independent of the
+/// kernels.
 void roundBlock(float *x, int64_t n, const Codec &codec) {
   float most = 0;
   for (int64_t i = 0; i < n; ++i)
@@ -54,7 +54,7 @@ void roundBlock(float *x, int64_t n, const Codec &codec) {
   const float scale = roundScalar(most / codec.largest, Dtype::BF16);
   for (int64_t i = 0; i < n; ++i) {
     const float q = std::clamp(x[i] / scale, -codec.largest, codec.largest);
-    // Whole numbers have one zero.
+    // Integers have one zero.
     float code = std::nearbyint(q) + 0.0f;
     if (codec.fraction > 0 && q != 0) {
       const int exponent =
@@ -91,7 +91,7 @@ private:
   int64_t room() const {
     return encoding.codeBytes(n) + encoding.scaleBytes(n);
   }
-  /// The codes from an element on that begins a block.
+  /// Returns the codes from an element on that begins a block.
   EncodedArray at(Buffer &memory, int64_t element) {
     char *base = memory.as<char>();
     return {base + encoding.codeBytes(element),
@@ -101,7 +101,7 @@ private:
   void encode() {
     encodeArray(x.as<void>(), Dtype::F32, n, encoding, at(own, 0));
   }
-  /// As the transports decode a bucket of this size into another array.
+  /// Decodes like the transports do for another array of this size.
   void decode(Buffer &codes) {
     decodeArray(at(codes, 0), encoding, n, y.as<void>(), Dtype::F32,
                 Stores::Streaming);
@@ -111,8 +111,8 @@ private:
     sumEncoded(sources, kWorld, encoding, count, kWorld, at(sum, begin));
   }
 
-  /// What a rank of two does in place: it encodes a chunk, adds its half of
-  /// that, and decodes all, of which the other rank has added the rest.
+  /// Does the work of one of two ranks in place: encodes a chunk, adds its half
+  /// of the codes, and decodes all; the other rank has added the other half.
   void hook() {
     constexpr int64_t chunk = 64 << 10;
     for (int64_t i = 0; i < n; i += chunk) {
@@ -170,7 +170,7 @@ std::vector<Work> EncodeBench::works() {
       {name + " encode", wide + narrow, [=] { encode(); }, "encode", name},
       {name + " decode", wide + narrow, [=] { decode(own); }, "decode", name},
       {name + " sum of two", 3 * narrow, [=] { add(0, n); }},
-      // Half of the sum is the other rank's.
+      // The other rank computes half of the sum.
       {name + " hook, local work", 2 * (wide + narrow) + 3 * narrow / 2,
        [=] { hook(); }}};
   if (!codec.isInTorch)
@@ -202,7 +202,7 @@ std::vector<Work> withCopies(const std::vector<Work> &works, int64_t n,
 Status run(const Options &options, TorchProcess *torch, Report &report) {
   pinTo(0);
   const int64_t n = options.elements();
-  // What moves most is a hook's local work, 12 bytes for each element.
+  // A hook's local work moves most, 12 bytes for each element.
   Buffer from(6 * n), to(6 * n);
   fillInput(from.as<float>(), 6 * n / 4, 0);
   std::deque<EncodeBench> benches;

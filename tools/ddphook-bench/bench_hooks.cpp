@@ -4,9 +4,9 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Whole hooks on two ranks, from an f32 bucket to its average in place: the
-// calls that compiled code makes, against PyTorch's hooks from their call to
-// the future's end. PowerSGD's result goes to an array of its own, as compiled
-// steps have it.
+// calls of compiled code, against PyTorch's hooks from the call until the
+// future is done. PowerSGD's result goes to a separate array, as in compiled
+// steps.
 //
 //===----------------------------------------------------------------------===//
 #include "bench_collective.h"

@@ -4,8 +4,8 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Seconds until a small all-reduce is started, on two ranks that share a GPU as
-// those of two machines would, with communicators that are blocking and with
-// others. What the GPU does meanwhile is not looked at: it takes turns.
+// if on two machines, with blocking and non-blocking communicators. The time of
+// the GPU itself does not count: the ranks use it alternately.
 //
 //===----------------------------------------------------------------------===//
 #include "all_ranks.h"
@@ -35,7 +35,7 @@ constexpr int kSamples = 15;
 constexpr int kCalls = 64;
 constexpr double kStallSeconds = 90;
 
-/// What rank 0 measured, in memory that processes share.
+/// The measurements of rank 0, in memory that processes share.
 struct Measured {
   double seconds[kSamples];
   bool right;
@@ -139,8 +139,8 @@ Status HostTimeRank::measure(Measured *measured, RankReport &progress) {
   return context.barrier();
 }
 
-/// NCCL takes ranks with names of their own for those of two machines, which
-/// may have one GPU.
+/// Runs one rank. Different host names make NCCL treat the ranks as two
+/// machines, so that they may use one GPU.
 static Status runRank(const std::string &device, int rank, bool isBlocking,
                       Measured *measured, RankReport &progress) {
   ::setenv("NCCL_HOSTID", ("host " + std::to_string(rank)).c_str(), 1);
@@ -177,7 +177,7 @@ static Status runRanks(const std::string &device, bool isBlocking,
 
 Status bench::benchHostTime(const Options &options, Report &report) {
   if (options.device == "host")
-    return Status::ok(); // It has no communicators of these two kinds.
+    return Status::ok(); // It has no such communicators.
   const std::string other = "not blocking";
   Section *section = nullptr;
   double otherSeconds = 0;

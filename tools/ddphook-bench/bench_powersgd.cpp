@@ -3,11 +3,11 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// What PowerSGD does without its collectives: the calls that compiled code
-// makes, with error feedback and warm start, against PyTorch's hook in a group
-// of one and with as many threads, and against the best copy of 28 bytes an
-// element by one thread. That is what three passes move: G and E are read and M
-// is written, M is read, M is read and the result and E are written.
+// PowerSGD without its collectives: the calls of compiled code, with error
+// feedback and warm start. Baselines are PyTorch's hook in a group of one with
+// as many threads, and the best copy of 28 bytes per element in one thread. The
+// three passes move that much: they read G and E and write M; read M; read M
+// and write the result and E.
 //
 //===----------------------------------------------------------------------===//
 #include "benches.h"
@@ -28,8 +28,8 @@ namespace {
 
 constexpr int kRepetitions = 5;
 constexpr int64_t kBytesPerElement = 28;
-/// Largest part of a bucket that goes through all passes before the next does,
-/// where that is measured.
+/// The largest part of a bucket that completes all passes before the next part
+/// starts, if that is measured.
 constexpr int64_t kGroupElements = 8 << 18;
 
 std::string sizeName(int64_t elements) {
@@ -39,12 +39,12 @@ std::string sizeName(int64_t elements) {
   return text;
 }
 
-/// Something to time.
+/// A bucket to time.
 struct Work {
   std::string name;
   std::unique_ptr<PowerSgdBucket> bucket;
   std::string torchKind;
-  /// Another order of the work above: PyTorch is not asked again.
+  /// Another order of the previous work: PyTorch is not measured again.
   bool isVariant = false;
 };
 

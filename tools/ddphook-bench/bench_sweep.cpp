@@ -3,9 +3,9 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// All-reduces of growing buffers: starts ranks on this machine, or is one of
-// those that a launcher has started on any machines; prints and writes what
-// they measured.
+// All-reduces of growing buffers. Starts ranks on this machine, or is one of
+// the ranks that a launcher has started on any machines; prints and writes the
+// measurements.
 //
 //===----------------------------------------------------------------------===//
 #include "benches.h"
@@ -28,8 +28,8 @@ static int fail(const Status &status, bool isUsage) {
 
 namespace {
 
-/// A file for the results: opened before they are measured, so that a name that
-/// is no good costs nobody an hour.
+/// A file for the results, opened before measuring: an invalid name must not
+/// cost an hour.
 class ResultFile {
 public:
   explicit ResultFile(const std::string &path)
@@ -55,8 +55,8 @@ static void show(const std::string &text) {
   std::fflush(stdout);
 }
 
-/// Measures as the rank at `place`; rank 0 prints and writes. `onProgress` is
-/// called after every row.
+/// Measures as the rank at `place`; rank 0 prints and writes. Calls
+/// `onProgress` after every row.
 static Status runRank(const SweepOptions &options, const Bootstrap &place,
                       const std::function<void(int64_t)> &onProgress) {
   const bool isFirst = place.rank == 0;

@@ -3,9 +3,9 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Hooks in PyTorch are measured by the Python package, `python -m ddphook
-// bench`: this finds an interpreter that has it, or lends the package of the
-// tree that this program was built in, and becomes that program.
+// The Python package measures hooks in PyTorch: `python -m ddphook bench`. This
+// finds an interpreter that has it, or provides the package of this program's
+// source tree, and executes that command.
 //
 //===----------------------------------------------------------------------===//
 #include "benches.h"
@@ -23,7 +23,7 @@ using namespace ddphook;
 using namespace ddphook::bench;
 
 static constexpr char kPythonOption[] = "--python=";
-/// A directory that happens to be called so is no package: it has no origin.
+/// A directory of that name is not a package: it has no origin.
 static constexpr char kFindsPackage[] =
     "import importlib.util, sys; "
     "found = importlib.util.find_spec('ddphook'); "
@@ -39,8 +39,8 @@ static Status cannotRun(const std::string &python, int errorNumber) {
                std::strerror(errorNumber));
 }
 
-/// Of `python -m ddphook bench`, which knows more of them than --python; here
-/// because help is wanted most where there is no such Python.
+/// For `python -m ddphook bench`, which knows all options but --python. It is
+/// here because help is most useful without such a Python.
 static constexpr char kHelp[] =
     "usage: ddphook-bench torch [--python=PATH] [OPTIONS]\n"
     "\n"
@@ -66,7 +66,7 @@ static constexpr char kHelp[] =
     "  --rounds=N         rounds (default 6)\n"
     "  --json=FILE        also write the results there\n";
 
-/// Whether the interpreter runs, and has the package.
+/// Checks that the interpreter runs and has the package.
 static Status checkPackage(const std::string &python) {
   const char *words[] = {python.c_str(), "-c", kFindsPackage, nullptr};
   pid_t child;
@@ -86,8 +86,8 @@ static Status checkPackage(const std::string &python) {
                python.c_str());
 }
 
-/// Lends the package of the source tree, and the libraries beside this program,
-/// to the interpreter. False if this program does not lie in a build tree.
+/// Makes the source tree's package, and the libraries next to this program,
+/// available to the interpreter. Returns false outside a build tree.
 static bool usePackageOfTree() {
   namespace fs = std::filesystem;
   std::error_code failed;
@@ -104,7 +104,7 @@ static bool usePackageOfTree() {
   if (const char *others = std::getenv("PYTHONPATH"); others && *others)
     path.append(":").append(others);
   ::setenv("PYTHONPATH", path.c_str(), /*overwrite=*/1);
-  // Other libraries may be wanted.
+  // Other libraries may be selected already.
   ::setenv("DDPHOOK_LIBRARY_DIR", libraries.c_str(), /*overwrite=*/0);
   return true;
 }

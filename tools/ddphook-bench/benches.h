@@ -3,8 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// One function per subcommand, each in a file of its own. They verify what they
-// measure first, add to the report, and print their table.
+// One function per subcommand, each in a separate file. Each verifies its
+// results first, adds to the report, and prints its table.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_BENCH_BENCHES_H
@@ -32,8 +32,8 @@ Status benchHooks(const Options &options, TorchProcess *torch, Report &report);
 /// The local work of PowerSGD.
 Status benchPowerSgd(const Options &options, TorchProcess *torch,
                      Report &report);
-/// What collectives cost the host where a device runs them. It forks ranks, so
-/// it comes before anything of this process that uses a device.
+/// The host's time for collectives that a device runs. It forks ranks, so it
+/// must run before this process uses a device.
 Status benchHostTime(const Options &options, Report &report);
 /// Kernels and local work on the device of a backend.
 Status benchDevice(const Options &options, TorchProcess *torch, Report &report);
@@ -41,8 +41,7 @@ Status benchDevice(const Options &options, TorchProcess *torch, Report &report);
 Status benchCompile(const Options &options, TorchProcess *torch,
                     Report &report);
 
-/// `ddphook-bench sweep`, which has options of its own: a program by itself,
-/// with its exit status.
+/// `ddphook-bench sweep`: has separate options, and returns the exit status.
 int benchSweep(const std::vector<std::string> &arguments);
 
 /// `ddphook-bench torch`: becomes `python -m ddphook bench` with the same

@@ -1,9 +1,9 @@
-//===- compile_pipeline.cpp - the pipeline, as ddphook-bench sees it ------===//
+//===- compile_pipeline.cpp - the pipeline for ddphook-bench --------------===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Parses a module, runs the pipeline on it, and counts what it left.
+// Parses a module, runs the pipeline on it, and counts remaining operations.
 //
 //===----------------------------------------------------------------------===//
 #include "compile_pipeline.h"
@@ -46,8 +46,8 @@ PipelineRun ddphook::bench::runPipeline(const std::string &text,
   if (!module)
     return run;
 
-  // Compilers run it without the verifier in production: a check between any
-  // two passes would take most of the time.
+  // Production compilers run it without the verifier: checking after every pass
+  // would take most of the time.
   PassManager pm(&context);
   pm.enableVerifier(false);
   if (failed(ddp::buildDDPPipeline(pm, options, [&](const Twine &message) {

@@ -1,11 +1,10 @@
-//===- compile_pipeline.h - the pipeline, as ddphook-bench sees it -*- C++
-//-*-===//
+//===- compile_pipeline.h - the pipeline for ddphook-bench ------*- C++ -*-===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Keeps MLIR out of the benchmark's other files, and the benchmark's report out
-// of the one file that uses MLIR.
+// of the only file that uses MLIR.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_BENCH_COMPILE_PIPELINE_H
@@ -16,7 +15,7 @@
 
 namespace ddphook::bench {
 
-/// What one run of ddp-pipeline did.
+/// The result of one run of ddp-pipeline.
 struct PipelineRun {
   /// Time of the passes alone, and of parsing the module's text before them.
   double passSeconds = 0, parseSeconds = 0;

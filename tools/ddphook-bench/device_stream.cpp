@@ -3,8 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// The CUDA runtime is the one that the backend has loaded: this program is not
-// linked with one, so that it starts on machines that have none.
+// Uses the CUDA runtime that the backend has loaded: this program is not linked
+// with it, so that it starts on machines without CUDA.
 //
 //===----------------------------------------------------------------------===//
 #include "device_stream.h"
@@ -44,11 +44,11 @@ Status DeviceStream::capture(const std::function<Status()> &,
 
 namespace {
 
-/// Work that takes longer has been lost.
+/// Work that takes longer is considered lost.
 constexpr double kLongestSeconds = 60;
 
-/// What is called of the CUDA runtime, under the names that the header gives
-/// its versions.
+/// The functions of the CUDA runtime that this file calls, under the names that
+/// the header gives their versions.
 #define DDPHOOK_CUDA_CALLS(CALL)                                               \
   CALL(cudaGetErrorName)                                                       \
   CALL(cudaGetErrorString)                                                     \
@@ -74,7 +74,7 @@ struct CudaCalls {
   DDPHOOK_CUDA_CALLS(DDPHOOK_DECLARE)
 #undef DDPHOOK_DECLARE
 
-  /// Leaves `missing` empty, or the name of a function that is not there.
+  /// Sets `missing` to the name of a function that does not exist, if any.
   static CudaCalls of(void *library, std::string *missing) {
     CudaCalls calls;
     auto find = [&](const char *name) {
@@ -99,7 +99,7 @@ struct CudaCalls {
   }
 };
 
-/// The path of the CUDA runtime in this process; empty: there is none.
+/// Returns the path of the CUDA runtime in this process, or an empty text.
 std::string findCudaRuntime() {
   std::string path;
   ::dl_iterate_phdr(
@@ -207,8 +207,8 @@ public:
   }
 
 private:
-  /// Without a pause: the backend's own synchronization sleeps in between, and
-  /// the device would have cooled down and slowed down before the next sample.
+  /// Waits without a pause. The backend's synchronization sleeps, and the
+  /// device would reduce its clocks before the next sample.
   Status spin() const {
     const double begin = now();
     for (;;) {

@@ -1,4 +1,4 @@
-//===- local_work.cpp - what one thread does, timed -----------------------===//
+//===- local_work.cpp - timing of work in one thread ----------------------===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -52,7 +52,7 @@ Status bench::measureWorks(std::string title, const std::vector<Work> &works,
         continue;
       result.speedups.emplace_back("PyTorch",
                                    theirs[w].median() / ours[w].median());
-      // The same job may stand beside several of ours; list it once.
+      // Several of our works may be compared with one job; list it once.
       if (w > 0 && works[w].torchJob == works[w - 1].torchJob &&
           works[w].torchKind == works[w - 1].torchKind)
         continue;

@@ -1,10 +1,10 @@
-//===- local_work.h - what one thread does, timed ---------------*- C++ -*-===//
+//===- local_work.h - timing of work in one thread --------------*- C++ -*-===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Pieces of work of one thread, measured in turns with each other and with what
-// PyTorch does for the same, beside plain copies that move as many bytes.
+// Measures work of one thread alternately with PyTorch's equivalent, and with
+// plain copies of as many bytes.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_BENCH_LOCAL_WORK_H
@@ -19,13 +19,13 @@
 
 namespace ddphook::bench {
 
-/// Something to time, and what PyTorch calls it.
+/// Work to time, and its name in PyTorch's script.
 struct Work {
   std::string name;
-  /// Read and written, of memory or of caches.
+  /// Bytes read and written, in memory or caches.
   int64_t bytes;
   std::function<void()> run;
-  /// Job and kind of torch_hooks.py; empty: PyTorch has no such thing.
+  /// Job and kind of torch_hooks.py; empty if PyTorch has no equivalent.
   std::string torchJob = {}, torchKind = {};
   /// The work that copies as many bytes; empty for the copies themselves.
   std::string copy = {};

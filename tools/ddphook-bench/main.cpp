@@ -4,7 +4,7 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Benchmarks of the runtime: `sweep` for the user's machines and networks,
-// `torch` for the Python package; all other subcommands verify their results,
+// `torch` for the Python package. All other subcommands verify their results,
 // then measure them against named baselines of the same run.
 //
 //===----------------------------------------------------------------------===//

@@ -73,8 +73,8 @@ Buffer::Buffer(int64_t size) : bytes(static_cast<uint64_t>(size)) {
     std::fprintf(stderr, "ddphook-bench: %s\n", status.message().c_str());
     std::exit(1);
   }
-  // Pages that nobody has written are all one in the kernel, and are read from
-  // the caches.
+  // Unwritten pages all map to one page of the kernel, which stays in the
+  // caches.
   std::memset(memory, 0, bytes);
 }
 

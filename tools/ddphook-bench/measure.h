@@ -3,8 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Clock, caches, buffers, inputs and their expected results. What is measured
-// is in the bench_*.cpp files.
+// Clock, caches, buffers, inputs and their expected results. The bench_*.cpp
+// files contain the measurements.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_BENCH_MEASURE_H
@@ -18,19 +18,19 @@
 
 namespace ddphook::bench {
 
-/// Caches before a measurement: emptied, or as the one before left them.
+/// Caches before a measurement: flushed, or as the previous one left them.
 enum class Caches { Cold, Warm };
 const char *cachesName(Caches caches);
 
 double now(); ///< Seconds of a steady clock.
 
-/// Binds the calling thread to processor `index` modulo those it may use.
+/// Binds the calling thread to its allowed processor `index`, modulo.
 void pinTo(int index);
 
-/// Twice the last-level cache: reading as much replaces what the caches hold.
+/// Twice the last-level cache: reading that much replaces its contents.
 int64_t flushBytes();
 
-/// Replaces what the caches hold by other data.
+/// Replaces the contents of the caches.
 class CacheFlusher {
 public:
   CacheFlusher();
@@ -40,9 +40,8 @@ private:
   std::vector<char> other;
 };
 
-/// Resident memory on huge pages where there are some. It holds zeros, which
-/// some processors write around the caches faster than other values: what
-/// copies are measured with has to be filled.
+/// Resident memory, on huge pages if possible. It contains zeros, which some
+/// processors write faster than other values: fill it before measuring copies.
 class Buffer {
 public:
   explicit Buffer(int64_t bytes);
@@ -60,8 +59,8 @@ private:
   uint64_t bytes;
 };
 
-/// Element `i` of a rank's gradient: even in (-1, 1), the same here and in
-/// torch_hooks.py.
+/// Returns element `i` of a rank's gradient: uniform in (-1, 1), equal to that
+/// of torch_hooks.py.
 inline float inputElement(int64_t i, int rank) {
   uint32_t bits = static_cast<uint32_t>(i) * 2654435761u +
                   static_cast<uint32_t>(rank) * 40503u + 12345u;
@@ -69,15 +68,14 @@ inline float inputElement(int64_t i, int rank) {
 }
 void fillInput(float *x, int64_t n, int rank);
 
-/// A number for the bits of an array, as in torch_hooks.py.
+/// Returns a number for the bits of an array, as torch_hooks.py does.
 uint64_t checksum(const float *x, int64_t n);
 
-/// What an array of `n` elements must hold, worked out by scalar code that
-/// shares nothing with the kernels: `x` rounded to `type`. For values below the
-/// overflow of f16.
+/// Rounds `x` to `type` in scalar code that is independent of the kernels, for
+/// expected results. For values below the overflow of f16.
 float roundScalar(float x, Dtype type);
 
-/// The checksum of a sum over two ranks in `wire`, halved before if `mean`.
+/// Returns the checksum of a sum over two ranks in `wire`; `mean` halves first.
 uint64_t expectedOfTwo(int64_t n, Dtype wire, bool mean);
 
 } // namespace ddphook::bench

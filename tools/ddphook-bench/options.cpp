@@ -80,7 +80,7 @@ std::string bench::didYouMean(std::string_view name,
                        : ", did you mean " + prefix + std::string(meant) + "?";
 }
 
-/// A flag that does not exist, whether it has a value or not.
+/// Reports an unknown flag, with or without a value.
 static Status checkFlag(const std::string &argument, const std::string &name) {
   static const std::vector<std::string_view> known = {
       "mib",    "rounds", "threads", "ranks",  "python",

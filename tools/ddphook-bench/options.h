@@ -19,40 +19,39 @@
 namespace ddphook::bench {
 
 struct Options {
-  /// Names of the subcommands to run, in order; all but `device`, when none was
-  /// given.
+  /// Names of the subcommands to run, in order; by default all but `device`.
   std::vector<std::string> commands;
   /// Size of the f32 bucket.
   double mib = 25;
-  /// Measurements of ours and of PyTorch alternate this often.
+  /// The number of alternations between our measurements and PyTorch's.
   int rounds = 3;
-  /// Threads that `powersgd` computes with, on both sides.
+  /// Threads of `powersgd`, on both sides.
   int threads = 1;
   /// Sizes of the groups that `allreduce` measures.
   std::vector<int> ranks = {2, 4};
-  /// Interpreter that has PyTorch; empty: no baseline.
+  /// An interpreter that has PyTorch; empty for no baseline.
   std::string python;
   /// Backend that `device` measures.
   std::string device = "cuda";
-  /// File for the results as JSON; empty: none.
+  /// File for the results as JSON; may be empty.
   std::string json;
 
   int64_t elements() const { return static_cast<int64_t>(mib * (1 << 18)); }
 };
 
-/// Parses the command line; `known` are the names of the subcommands.
-/// `helpWanted` and `versionWanted` are set by --help and --version.
+/// Parses the command line; `known` are the names of the subcommands. --help
+/// and --version set `helpWanted` and `versionWanted`.
 Status parseOptions(int argc, char **argv,
                     const std::vector<std::string> &known, Options *options,
                     bool *helpWanted, bool *versionWanted);
 
-/// ", did you mean NAME?" with a prefix to the name, or nothing: the one of
-/// `known` that resembles `name` most.
+/// Returns ", did you mean NAME?" for the closest of `known`, with a prefix to
+/// the name, or an empty text.
 std::string didYouMean(std::string_view name,
                        const std::vector<std::string_view> &known,
                        const std::string &prefix = "");
 
-/// What --help prints about the options.
+/// The description of the options for --help.
 const char *optionsHelp();
 
 } // namespace ddphook::bench

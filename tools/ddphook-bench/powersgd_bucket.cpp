@@ -52,7 +52,7 @@ BucketShape bench::squares(int64_t elements, int64_t count) {
               {std::max<int64_t>(side, 1), std::max<int64_t>(side, 1)})};
 }
 
-/// 32 well mixed bits for each number; as in torch_hooks.py.
+/// Returns 32 well mixed bits for each number, as torch_hooks.py does.
 static uint32_t mixedBits(int64_t i) {
   auto bits = static_cast<uint32_t>(i);
   bits = (bits ^ bits >> 16) * 0x7feb352du;
@@ -77,7 +77,7 @@ std::array<double, 5> bench::fingerprint(const float *x, int64_t n) {
   return values;
 }
 
-/// PyTorch's rule, with its default of a rate of at least 2.
+/// PyTorch's rule, with its default rate of at least 2.
 static bool isCompressed(const std::vector<int64_t> &tensor, int64_t rank) {
   return tensor.size() == 2 &&
          (tensor[0] + tensor[1]) * std::min({rank, tensor[0], tensor[1]}) * 2 <

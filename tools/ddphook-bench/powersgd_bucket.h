@@ -3,8 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// The calls that compiled code makes for one bucket under PowerSGD, with error
-// feedback and warm start, on any backend.
+// The calls of compiled code for one bucket under PowerSGD, with error feedback
+// and warm start, on any backend.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_BENCH_POWERSGD_BUCKET_H
@@ -29,32 +29,32 @@ struct BucketShape {
   int64_t elements() const;
 };
 
-/// Layers of weights and biases; the last one has the rows that remain.
+/// Layers of weights and biases; the last one has the remaining rows.
 BucketShape layers(int64_t elements);
 /// One matrix of 64 columns.
 BucketShape tall(int64_t elements);
 /// `count` square matrices.
 BucketShape squares(int64_t elements, int64_t count);
 
-/// Element `i` of a gradient whose matrices have full rank, in (-1, 1); the
-/// other benchmarks' input would be matrices of hardly any rank. Rank k of a
-/// job has the elements from k·n on.
+/// Returns element `i` of a gradient, in (-1, 1), whose matrices have full
+/// rank; the other benchmarks' input has a very low rank. Rank k of a job has
+/// the elements from k·n on.
 float fullRankElement(int64_t i);
 
-/// The norm, and sums with four sequences of signs; see torch_hooks.py.
+/// Returns the norm, and four sums with random signs; see torch_hooks.py.
 std::array<double, 5> fingerprint(const float *x, int64_t n);
 
-/// Whether two descriptions of a bucket are of the same numbers. Sums with
-/// signs differ as random walks do: by about the norm of the difference, which
+/// Returns true if two descriptions of a bucket describe equal numbers. Sums
+/// with random signs differ by about the norm of the difference, which
 /// docs/parity.md bounds by 1.5e-5 of the largest element.
 bool areNear(const std::vector<double> &ours,
              const std::vector<double> &theirs);
 
 class PowerSgdBucket;
 
-/// What must hold of a first step in a group of one, whatever the arithmetic:
-/// G = out + E, and E is orthogonal to the approximation, so that the squares
-/// of their norms add up to G's. A norm is off by far less than 1e-4 of it.
+/// Checks the first step in a group of one, whatever the arithmetic: G = out +
+/// E, and E is orthogonal to the approximation, so their squared norms add up
+/// to G's. A norm is accurate to far less than 1e-4.
 Status checkFirstStep(const PowerSgdBucket &bucket, bool *right);
 
 /// All-reduces an array of f32 in place: the sum over ranks.
@@ -63,36 +63,36 @@ using Reduce = std::function<Status(void *data, int64_t count)>;
 /// A bucket of f32 under PowerSGD.
 class PowerSgdBucket {
 public:
-  /// `device` outlives it; `rank` is the approximation's; `groupElements`: how
-  /// much of the bucket a list has at most; a matrix is never cut.
+  /// `device` must outlive it. `rank` is that of the approximation. A list has
+  /// at most `groupElements` elements, but whole matrices.
   PowerSgdBucket(WorkDevice &device, const BucketShape &shape, int64_t rank,
                  int64_t groupElements);
   ~PowerSgdBucket();
 
-  /// Allocates, makes the gradient of a job's rank, and PyTorch's state before
-  /// its first compressed step.
+  /// Allocates memory, and creates the gradient of a job's rank and PyTorch's
+  /// state before its first compressed step.
   Status prepare(int jobRank = 0);
   Status reset();
 
-  /// One compressed step on `worldSize` ranks; without `reduce` all but its
-  /// collectives.
+  /// Runs one compressed step on `worldSize` ranks; without `reduce`, all but
+  /// its collectives.
   Status step(const Reduce &reduce = nullptr, int64_t worldSize = 1);
 
-  /// Copies of the result and of the error, `elements()` numbers.
+  /// Copy the result and the error, `elements()` numbers each.
   Status readResult(std::vector<float> *values) const;
   Status readError(std::vector<float> *values) const;
-  /// The fingerprints of both, ten numbers.
+  /// Returns the fingerprints of both, ten numbers.
   Status describe(std::vector<double> *values) const;
   int64_t elements() const { return n; }
 
 private:
-  /// A matrix list as plans have them, and its prepared form.
+  /// A matrix list as in plans, and its prepared form.
   struct List {
     std::vector<ddphook_matrix_t> matrices;
     std::vector<ddphook_piece_t> pieces;
     int64_t begin = 0, end = 0;
-    // Offsets of its factors; P and the rest are one array, so that one message
-    // holds both.
+    // Offsets of its factors. P and the rest are one array, so that one message
+    // carries both.
     int64_t packedBegin = 0, packedEnd = 0, qBegin = 0, qEnd = 0;
     ddphook_matrices_t *prepared = nullptr;
   };

@@ -4,7 +4,7 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Commands and answers are plain structs in pipes; the ranks find each other
-// through the runtime's own store.
+// through the runtime's store.
 //
 //===----------------------------------------------------------------------===//
 #include "rank_pool.h"
@@ -33,7 +33,7 @@ using namespace ddphook::host;
 static constexpr double kTimeoutSeconds = 60;
 static constexpr int kMostRepetitions = 64;
 
-/// What the parent asks a rank to do.
+/// A command of the parent to a rank.
 struct RankPool::Command {
   Wire wire;
   int64_t count;
@@ -89,7 +89,7 @@ bool writeAll(int file, const void *data, size_t size) {
   return true;
 }
 
-/// What runs in a child.
+/// The rank in a child process.
 class RankProcess {
 public:
   RankProcess(int rank, int size, int64_t elements)
@@ -127,7 +127,7 @@ private:
                                       : gloo->run(desc, data, data);
   }
 
-  /// Emptied caches, if wanted, and all ranks at the same point.
+  /// Flushes the caches if requested, and synchronizes all ranks.
   Status prepareMeasurement(const Command &command) {
     if (command.cold)
       flusher.flush();
@@ -204,7 +204,7 @@ void setStatus(const Status &status, Reply *reply) {
                 status.message().c_str());
 }
 
-/// The life of a child: join, then commands until the parent closes the pipe.
+/// Runs in a child: joins, then serves commands until the pipe closes.
 void serve(int rank, int size, int64_t elements, int commands, int replies) {
   pinTo(rank);
   int port;
@@ -238,7 +238,7 @@ Status RankPool::start(int size, int64_t elements,
       return systemError(errno, "cannot start a rank");
     if (pid == 0) {
       prctl(PR_SET_PDEATHSIG, SIGKILL);
-      // Or else a rank would keep the others' pipes open.
+      // Otherwise a rank would keep the others' pipes open.
       for (const Rank &other : pool->ranks) {
         close(other.toChild);
         close(other.fromChild);

@@ -3,9 +3,9 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// A group of rank processes with all transports of the host backend between
-// them. They wait for commands without using a processor, so that measurements
-// can alternate with others.
+// A group of rank processes with all transports of the host backend. They wait
+// for commands without using a processor, so that their measurements can
+// alternate with others.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_BENCH_RANK_POOL_H
@@ -34,7 +34,7 @@ public:
     std::vector<double> seconds;
     /// The checksum of the result on rank 0, after one run on fresh input.
     uint64_t checksum = 0;
-    /// Whether all ranks had those bits.
+    /// True if all ranks had those bits.
     bool ranksAgree = true;
     /// PowerSGD: fingerprints of the result and of rank 0's error.
     std::vector<double> values;
@@ -48,15 +48,15 @@ public:
 
   int size() const { return static_cast<int>(ranks.size()); }
 
-  /// Reduces the bucket, filled with the input, in place: once for its bits and
-  /// then `repetitions` times for the clock. A description without wire of a
-  /// 16-bit type reduces the input cast to that type.
+  /// Reduces the bucket, filled with the input, in place: once to check its
+  /// bits and then `repetitions` times to measure. A description of a 16-bit
+  /// type without wire reduces the input cast to that type.
   Status run(Wire wire, const host::CollectiveDesc &desc, Caches caches,
              int repetitions, Answer *answer);
 
-  /// One compressed step of PowerSGD on the layers of as many elements as the
-  /// pool was started with: once for what it gives and then `repetitions` times
-  /// for the clock. Every rank has a gradient of its own.
+  /// Runs a compressed step of PowerSGD on layers with as many elements as the
+  /// pool was started with: once to check it and then `repetitions` times to
+  /// measure. Every rank has a different gradient.
   Status runPowerSgd(Wire wire, int64_t rank, Caches caches, int repetitions,
                      Answer *answer);
 

@@ -20,7 +20,7 @@
 
 namespace ddphook::bench {
 
-/// Seconds of repeated measurements of one thing.
+/// Seconds of repeated measurements.
 struct Samples {
   std::vector<double> seconds;
 
@@ -36,16 +36,15 @@ struct Samples {
 struct Result {
   std::string name;
   Caches caches;
-  /// What moved, for GB/s: of memory traffic or of payload, as the section
-  /// says.
+  /// Bytes for GB/s: of memory traffic or of payload, as the section says.
   int64_t bytes;
   Samples samples;
   /// Named baselines in the same run: "x as fast as PyTorch" has the key
   /// "PyTorch".
   std::vector<std::pair<std::string, double>> speedups;
-  /// Time over the time of the best copy of as many bytes; 0: not compared.
+  /// Time relative to the best copy of as many bytes; 0 if not compared.
   double ofBestCopy = 0;
-  /// Until a call returned, where the device goes on alone; 0: not measured.
+  /// Time until an asynchronous call returned; 0 if not measured.
   double hostSeconds = 0;
 };
 
@@ -62,10 +61,10 @@ class Report {
 public:
   explicit Report(const Options &options) : options(options) {}
 
-  /// Valid as long as the report.
+  /// Returns a section that is valid as long as the report.
   Section &addSection(std::string title, std::vector<std::string> baselines);
 
-  /// Records that a result was compared with what it must be, and prints that.
+  /// Records that a result was compared with the expected one, and prints it.
   void verified(const std::string &what, bool right);
   bool allRight() const { return wrong == 0; }
 

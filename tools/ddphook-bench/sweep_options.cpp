@@ -68,7 +68,7 @@ static Status mismatch(const std::string &name, const char *wanted,
                name.c_str(), wanted, value.c_str());
 }
 
-/// A whole number, with K, M or G behind it or not.
+/// Parses an integer with an optional suffix K, M or G.
 static Status parseSize(const std::string &name, const std::string &text,
                         int64_t *value) {
   char *end = nullptr;
@@ -159,7 +159,7 @@ static Status parseHooks(const std::string &name, const std::string &text,
 
 namespace {
 
-/// Sets what one option says; `name` is as the user wrote it.
+/// Sets an option to its value; `name` is as the user wrote it.
 using Setter = std::function<Status(
     const std::string &name, const std::string &value, SweepOptions *options)>;
 
@@ -241,8 +241,8 @@ static const std::vector<SweepFlag> &sweepFlags() {
   return flags;
 }
 
-/// Splits `--name=value`, `-n value` and `-n20` into a name and, if it has one,
-/// a value.
+/// Finds the flag of `--name=value`, `-n value` or `-n20`, and splits it into a
+/// name and an optional value.
 static const SweepFlag *findFlag(const std::string &argument, std::string *name,
                                  std::optional<std::string> *value) {
   const bool isLong = argument.compare(0, 2, "--") == 0;

@@ -30,7 +30,7 @@ struct Line {
   std::vector<Point> points;
 };
 
-/// Maps values to a length of the drawing.
+/// Maps values to coordinates of the drawing.
 struct Axis {
   double low, high, begin, end;
   bool isLogarithmic;
@@ -48,7 +48,7 @@ constexpr double kWidth = 480, kHeight = 360;
 constexpr double kLeft = 64, kRight = 28, kTop = 40, kBottom = 48;
 constexpr double kLegendLine = 18;
 
-/// Distinct for people who see colours differently (Okabe and Ito).
+/// Distinct for color-blind readers (Okabe and Ito).
 constexpr const char *kColours[] = {"#0072b2", "#d55e00", "#009e73", "#cc79a7",
                                     "#e69f00", "#56b4e9", "#000000"};
 
@@ -74,8 +74,8 @@ void writeText(std::ostream &svg, double x, double y, const char *anchor,
       << "\">" << text << "</text>\n";
 }
 
-/// Round numbers from the lower end of an axis to the upper one: powers of
-/// `base` on a logarithmic axis, few enough to be read.
+/// Returns round numbers within the bounds of an axis: powers of `base` on a
+/// logarithmic axis, few enough to be legible.
 std::vector<double> ticks(const Axis &axis, double base) {
   std::vector<double> result;
   if (axis.isLogarithmic) {
@@ -98,7 +98,7 @@ std::vector<double> ticks(const Axis &axis, double base) {
   return result;
 }
 
-/// The smallest and the largest coordinate of all lines.
+/// Returns the smallest and the largest coordinate of all lines.
 std::pair<double, double> range(const std::vector<Line> &lines,
                                 double Point::*coordinate) {
   std::pair<double, double> result = {INFINITY, -INFINITY};
@@ -110,7 +110,7 @@ std::pair<double, double> range(const std::vector<Line> &lines,
   return result;
 }
 
-/// One diagram, whose left edge is at `offset`.
+/// Draws one diagram, with its left edge at `offset`.
 void writeDiagram(std::ostream &svg, double offset, const std::string &title,
                   const std::vector<Line> &lines, bool isLogarithmic) {
   const auto [least, most] = range(lines, &Point::x);
@@ -145,7 +145,7 @@ void writeDiagram(std::ostream &svg, double offset, const std::string &title,
   }
 }
 
-/// A line per hook and type, of what `value` makes of a row.
+/// Returns a line of `value` for each hook and type.
 std::vector<Line>
 linesOf(const SweepResult &result,
         const std::function<double(const SweepRow &)> &value) {

@@ -20,7 +20,7 @@ using namespace ddphook;
 using namespace ddphook::bench;
 
 static constexpr uint64_t kAlignment = 256;
-/// What fills a result before it is computed: no sum of a sweep.
+/// Fills a result before it is computed; not a sum of any sweep.
 static constexpr unsigned char kPoison = 0xa5;
 
 namespace {
@@ -169,14 +169,14 @@ Status SweepRank::check(const SweepRow &row,
   *wrong = values.countWrong(result.data(), row.count);
   if (isInPlace)
     return Status::ok();
-  // Nothing may write to the input of a reduction out of place.
+  // An out-of-place reduction must not write to its input.
   DDPHOOK_RETURN_IF_ERROR(in.read(&result));
   const bool isKept = result == input;
   *wrong = isKept ? *wrong : row.count;
   return Status::ok();
 }
 
-/// Times become those of the slowest rank, wrong elements those of all.
+/// Combines all ranks: the slowest rank's times, the sum of wrong elements.
 Status SweepRank::combine(SweepTiming *timing) {
   std::vector<double> numbers = timing->samples.seconds;
   numbers.push_back(static_cast<double>(timing->wrong.value_or(0)));
@@ -238,7 +238,7 @@ bench::runSweepRank(const SweepOptions &options, const Bootstrap &place,
   result->backend = place.backend;
   result->transport = place.transport;
   SweepRank rank(options, *context);
-  // A rank that cannot go on must not keep the others waiting.
+  // A rank that fails must not keep the others waiting.
   auto run = [&]() -> Status {
     DDPHOOK_RETURN_IF_ERROR(rank.prepare(result));
     DDPHOOK_RETURN_IF_ERROR(onBegin(*result));

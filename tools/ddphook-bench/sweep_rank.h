@@ -4,7 +4,7 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // A member of the job that measures all-reduces through a backend, with the
-// store, the connections and the transport that a compiled step would have.
+// store, connections and transport of a compiled step.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_BENCH_SWEEP_RANK_H
@@ -18,9 +18,9 @@
 
 namespace ddphook::bench {
 
-/// Joins the job at `place` and measures. `onBegin` is called when all ranks
-/// are there, and its failure ends the job; `onRow` is called after every row.
-/// All ranks get the same numbers.
+/// Joins the job at `place` and measures. Calls `onBegin` when all ranks have
+/// joined, whose failure ends the job, and `onRow` after every row. All ranks
+/// get the same numbers.
 Status runSweepRank(const SweepOptions &options, const Bootstrap &place,
                     const std::function<Status(const SweepResult &)> &onBegin,
                     const std::function<void(const SweepResult &)> &onRow,

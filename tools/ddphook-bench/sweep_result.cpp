@@ -66,13 +66,13 @@ std::string bench::sweepHeader(const SweepResult &result) {
   return text;
 }
 
-/// A time in as many digits as fit.
+/// Formats a time with as many digits as fit.
 static std::string microseconds(double seconds) {
   const double value = seconds * 1e6;
   return print(value < 100 ? "%.2f" : value < 10000 ? "%.1f" : "%.0f", value);
 }
 
-/// GB/s; three digits are enough, on slow links too.
+/// Formats GB/s; three digits are enough, on slow links too.
 static std::string bandwidth(double value) {
   return print(value < 10 ? "%.3f" : value < 100 ? "%.2f" : "%.1f", value);
 }

@@ -1,4 +1,4 @@
-//===- sweep_result.h - what a sweep measured -------------------*- C++ -*-===//
+//===- sweep_result.h - measurements of a sweep -----------------*- C++ -*-===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -24,7 +24,7 @@ namespace ddphook::bench {
 struct SweepTiming {
   /// Time of one run on the slowest rank, per round.
   Samples samples;
-  /// Wrong elements on all ranks; nothing: not checked.
+  /// Wrong elements on all ranks, unless not checked.
   std::optional<int64_t> wrong;
 
   double seconds() const { return samples.median(); }
@@ -60,7 +60,7 @@ struct SweepResult {
   }
   /// The mean over all rows, in and out of place.
   double meanBusBandwidth() const;
-  /// Wrong elements of all rows; nothing: none was checked.
+  /// Wrong elements of all rows, unless none was checked.
   std::optional<int64_t> wrong() const;
 
 private:
@@ -70,7 +70,7 @@ private:
   }
 };
 
-/// The table, line by line: what stands above the rows, a row, what follows.
+/// The parts of the table: lines above the rows, a row, lines below.
 std::string sweepHeader(const SweepResult &result);
 std::string sweepLine(const SweepResult &result, const SweepRow &row);
 std::string sweepFooter(const SweepResult &result);
@@ -78,7 +78,7 @@ std::string sweepFooter(const SweepResult &result);
 /// The whole result, for files.
 std::string sweepCsv(const SweepResult &result);
 std::string sweepJson(const SweepResult &result);
-/// Two diagrams over the size: time and bus bandwidth, in place, as SVG.
+/// Draws two diagrams over the size, time and bus bandwidth in place, as SVG.
 std::string sweepSvg(const SweepResult &result);
 
 } // namespace ddphook::bench

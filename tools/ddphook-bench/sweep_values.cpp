@@ -14,12 +14,12 @@
 using namespace ddphook;
 using namespace ddphook::bench;
 
-/// Values repeat after a prime number of elements, so that no block of a
-/// collective looks like another one.
+/// Values repeat after a prime number of elements, so that no two blocks of a
+/// collective are alike.
 static constexpr int64_t kPeriod = 1009;
 static constexpr int64_t kLargest = 3;
 
-/// Bits of the fraction, and of the exponent, of a type.
+/// Returns the number of fraction bits of a type.
 static int fractionBits(Dtype dtype) {
   switch (dtype) {
   case Dtype::F16:
@@ -85,7 +85,7 @@ std::vector<char> SweepValues::repeat(const std::vector<int64_t> &period,
     std::memcpy(bytes.data() + i * size, &bits, size); // little-endian
   }
   for (size_t done = first * size; done < bytes.size();) {
-    // Whole periods: what is there already is one or more of them.
+    // Copy whole periods: the previous part consists of one or more.
     const size_t more = std::min(done, bytes.size() - done);
     std::memcpy(bytes.data() + done, bytes.data(), more);
     done += more;

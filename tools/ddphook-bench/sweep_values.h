@@ -3,10 +3,10 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// What ranks contribute to a sweep's all-reduces, and what must come out: small
-// whole numbers, which no order of additions and no type on the wire can round.
-// A wrong element is a wrong element, whatever the arithmetic. That roundings
-// are PyTorch's is the business of other tests.
+// The inputs of a sweep's all-reduces and their expected results: small
+// integers, which neither the order of additions nor the wire type can round.
+// So every difference is an error. Other tests check that roundings are
+// PyTorch's.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_BENCH_SWEEP_VALUES_H
@@ -22,16 +22,16 @@ namespace ddphook::bench {
 
 class SweepValues {
 public:
-  /// `wire` is the type in which values travel, `isMean` whether they are
-  /// divided by the number of ranks first. Nothing if there are so many ranks
+  /// `wire` is the type on the wire; `isMean` means that values are first
+  /// divided by the number of ranks. Returns nothing if there are so many ranks
   /// that the narrower type must round.
   static std::optional<SweepValues> create(Dtype dtype, Dtype wire, bool isMean,
                                            int worldSize);
 
-  /// Bytes of `count` elements of a rank's input.
+  /// Returns the bytes of `count` elements of a rank's input.
   std::vector<char> input(int rank, int64_t count) const;
 
-  /// How many of `count` elements at `result` are not as they must be.
+  /// Counts wrong elements among `count` at `result`.
   int64_t countWrong(const void *result, int64_t count) const;
 
 private:
@@ -39,7 +39,7 @@ private:
       : dtype(dtype), isMean(isMean), worldSize(worldSize), largest(largest) {}
 
   int64_t contribution(int rank, int64_t i) const;
-  /// `count` elements that repeat `period`.
+  /// Returns `count` elements that repeat `period`.
   std::vector<char> repeat(const std::vector<int64_t> &period,
                            int64_t count) const;
 
@@ -49,7 +49,7 @@ private:
   int64_t largest;
 };
 
-/// The bits of a whole number in a type that has it.
+/// Returns the bits of an integer in a type that represents it.
 uint64_t bitsOfInteger(int64_t value, Dtype dtype);
 
 } // namespace ddphook::bench

@@ -2,9 +2,9 @@
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """PyTorch's side of `ddphook-bench device`: its hooks on one device.
 
-Run by ddphook-bench, as torch_hooks.py is and with the same protocol, in a
-group of one on one device (`--device=cuda` or `cpu`). As many calls are timed
-together as take two milliseconds, on a GPU by its own events.
+Run by ddphook-bench with the protocol of torch_hooks.py, in a group of one on
+one device (`--device=cuda` or `cpu`). Calls are repeated for two milliseconds
+per measurement; a GPU's events measure the time.
 
 Jobs, each on the bucket that measure.h defines:
   copy        float32 to float32
@@ -29,7 +29,7 @@ import torch.distributed as dist
 from torch_hooks import DTYPES, HOOKS, Bucket, PowerSgd, fingerprint, make_input
 
 SAMPLE_SECONDS = 2e-3
-# As ddphook-bench has it.
+# As in ddphook-bench.
 MOST_CALLS = 200
 
 
@@ -60,7 +60,7 @@ class Worker:
         for _ in range(calls):
             fn()
         last.record()
-        # Without a pause, as on the other side.
+        # Poll without a pause, as on the other side.
         while not last.query():
             pass
         return 1e-3 * first.elapsed_time(last) / calls

@@ -3,22 +3,22 @@
 """PyTorch's side of ddphook-bench: measures its DDP communication hooks.
 
 Run by ddphook-bench. Reads one JSON object per line from standard input, runs
-what it says, writes one JSON object per line. Two ranks, each one thread bound
-to a processor of its own; rank 0 is the process that reads. Between commands
-both wait without using a processor.
+its job, and writes one JSON object per line. There are two ranks, each with one
+thread bound to a different processor; rank 0 is the process that reads. Between
+commands both wait without using a processor.
 
 Jobs, each on the bucket that measure.h defines:
   cast        kind f16 | bf16: float32 to it              (rank 0 alone)
   decompress  kind f16 | bf16: it to float32              (rank 0 alone)
   encode      kind int8 | fp8: float32 to codes with a scale for each block of
-              256, as one writes it with tensors          (rank 0 alone)
-  decode      kind int8 | fp8: them to float32            (rank 0 alone)
+              256, written with tensor operations       (rank 0 alone)
+  decode      kind int8 | fp8: codes to float32           (rank 0 alone)
   local       kind allreduce | fp16 | bf16: the hook in a group of one
   reduce      kind f32 | f16 | bf16: dist.all_reduce, two ranks
   hook        kind allreduce | fp16 | bf16: the hook, two ranks
   powersgd    kind {"shapes": [[1024, 1024], …], "rank": 1, "together": false}:
               the hook on a bucket of such tensors, in a group of one or on both
-              ranks, each with a gradient of its own; in a group of one with
+              ranks, each with a different gradient; in a group of one with
               "threads": 2 or more on all processors
 """
 
@@ -47,7 +47,7 @@ HOOKS = {
     "fp16": default_hooks.fp16_compress_hook,
     "bf16": default_hooks.bf16_compress_hook,
 }
-# The type of the codes of docs/quantization.md, the largest one, elements of a block.
+# For each code of docs/quantization.md: its type, its largest value, elements of a block.
 CODES = {"int8": (torch.int8, 127, 256), "fp8": (torch.float8_e4m3fn, 448, 256)}
 
 
@@ -92,7 +92,7 @@ def checksum(tensor):
 
 
 def mixed_bits(n, first=0):
-    """32 well mixed bits for each of n numbers; as in powersgd_bucket.cpp."""
+    """Returns 32 well mixed bits for each of n numbers, as powersgd_bucket.cpp does."""
     bits = np.arange(first, first + n, dtype=np.uint32)
     for shift, factor in ((16, 0x7FEB352D), (15, 0x846CA68B)):
         bits ^= bits >> np.uint32(shift)
@@ -101,13 +101,13 @@ def mixed_bits(n, first=0):
 
 
 def make_full_rank(n, rank):
-    """The sequence of make_input() would be matrices of hardly any rank."""
+    """Returns the elements of full-rank matrices; make_input() has a very low rank."""
     values = mixed_bits(n, rank * n).view(np.int32).astype(np.float64) * 2.0**-31
     return torch.from_numpy(values.astype(np.float32))
 
 
 def fingerprint(tensor):
-    """The norm, and sums with four sequences of signs."""
+    """Returns the norm, and sums with four sequences of signs."""
     values = tensor.double().cpu().numpy()
     bits = mixed_bits(values.size)
     sums = [float(np.linalg.norm(values))]
@@ -137,7 +137,7 @@ class PowerSgd:
 
 
 class Codes:
-    """Codes of a tensor in blocks, the last one filled up with zeros."""
+    """Codes of a tensor in blocks, the last one padded with zeros."""
 
     def __init__(self, tensor, kind):
         self.type, self.most, block = CODES[kind]
@@ -171,7 +171,7 @@ class Worker:
         self.together = dist.new_group(list(range(RANKS)))
 
     def make(self, job, kind):
-        """What to measure, and the tensor that it leaves its result in."""
+        """Returns the function to measure, and the tensor for its result."""
         if job == "cast":
             out = torch.empty_like(self.input, dtype=DTYPES[kind])
             return (lambda: out.copy_(self.bucket)), out
@@ -191,7 +191,7 @@ class Worker:
         return (lambda: hook(group, bucket).wait()), self.bucket
 
     def run_powersgd(self, shapes, rank, together, cold, repetitions, threads=1):
-        """Fingerprints of the first step's result and error, then seconds."""
+        """Returns fingerprints of the first step's result and error, and times."""
         if not together and self.rank != 0:
             return None
         if threads > 1:
@@ -217,13 +217,13 @@ class Worker:
         return {"seconds": seconds, "checksum": 0, "values": values}
 
     def slowest(self, seconds):
-        """A collective is done when its slowest rank is."""
+        """Returns the times of the slowest rank, which completes a collective."""
         slowest = torch.tensor(seconds, dtype=torch.float64)
         dist.all_reduce(slowest, dist.ReduceOp.MAX, group=self.together)
         return slowest.tolist()
 
     def run(self, job, kind, cold, repetitions):
-        """The result's checksum after one run, then the seconds of more."""
+        """Returns the result's checksum after one run, and the seconds of more."""
         if job == "powersgd":
             return self.run_powersgd(**json.loads(kind), cold=cold,
                                      repetitions=repetitions)

@@ -28,7 +28,7 @@ using namespace ddphook::bench;
 /// Starting PyTorch from a cold disk takes longest.
 static constexpr double kPatienceSeconds = 120;
 
-/// A script of an install tree, else that of the source tree.
+/// Returns the path of a script in the install tree or in the source tree.
 static std::string scriptPath(const std::string &name) {
   std::error_code failed;
   const std::filesystem::path program =
@@ -57,7 +57,7 @@ Status TorchProcess::start(const Options &options, const std::string &script,
   int in[2], out[2];
   if (pipe2(in, O_CLOEXEC) != 0 || pipe2(out, O_CLOEXEC) != 0)
     return systemError(errno, "cannot create a pipe");
-  // A child that died shows as an error of write().
+  // Writing to a dead child should return an error.
   signal(SIGPIPE, SIG_IGN);
   const std::string path = scriptPath(script);
   std::vector<const char *> words = {options.python.c_str(), path.c_str()};
@@ -91,7 +91,7 @@ Status TorchProcess::start(const Options &options, const std::string &script,
 TorchProcess::~TorchProcess() {
   if (pid < 0)
     return;
-  // The script ends with its input; its own ranks end with it.
+  // The script ends when its input does, and its ranks end with it.
   close(toChild);
   close(fromChild);
   const Deadline deadline = Deadline::after(5);

@@ -3,8 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Talks to torch_hooks.py, which runs PyTorch's hooks on two ranks and waits
-// idle in between, so that its measurements alternate with ours.
+// Talks to torch_hooks.py, which runs PyTorch's hooks on two ranks and is idle
+// in between, so that its measurements alternate with ours.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_BENCH_TORCH_PROCESS_H
@@ -22,21 +22,21 @@
 
 namespace ddphook::bench {
 
-/// What one command gave.
+/// The answer to one command.
 struct TorchAnswer {
   std::vector<double> seconds;
   uint64_t checksum = 0;
-  /// What a job that cannot be compared bit by bit says about its result.
+  /// A description of the result for a job that cannot be compared bit by bit.
   std::vector<double> values;
 };
 
 class TorchProcess {
 public:
-  /// Starts torch_hooks.py with the interpreter that `options` names. When
-  /// there is none, *process stays empty.
+  /// Starts torch_hooks.py with the interpreter that `options` names. Without
+  /// one, *process stays empty.
   static Status start(const Options &options,
                       std::unique_ptr<TorchProcess> *process);
-  /// The same with another script beside it, which speaks as it does.
+  /// Starts another script in the same directory with the same protocol.
   static Status start(const Options &options, const std::string &script,
                       const std::vector<std::string> &arguments,
                       std::unique_ptr<TorchProcess> *process);
@@ -44,8 +44,8 @@ public:
 
   const std::string &version() const { return torchVersion; }
 
-  /// Runs `job` on `kind` (see torch_hooks.py) and gives the bits of its result
-  /// and, per repetition, the time of the slowest rank.
+  /// Runs `job` on `kind` (see torch_hooks.py). Returns the checksum of its
+  /// result and, per repetition, the time of the slowest rank.
   Status run(const std::string &job, const std::string &kind, Caches caches,
              int repetitions, TorchAnswer *answer);
 

@@ -3,7 +3,7 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// A backend that benchmarks drive through its table, as the runtime does, and
+// A backend that benchmarks call through its table, as the runtime does, and
 // arrays in its memory.
 //
 //===----------------------------------------------------------------------===//
@@ -22,7 +22,7 @@ namespace ddphook::bench {
 
 class WorkDevice {
 public:
-  /// Opens device 0 of the backend of that name; `threads` compute on a host.
+  /// Opens device 0 of a backend; `threads` is for computing on a host.
   static Status open(const std::string &name, int threads,
                      std::unique_ptr<WorkDevice> *device);
   ~WorkDevice();
