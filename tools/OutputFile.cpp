@@ -1,4 +1,4 @@
-//===- OutputFile.cpp - files that appear whole or not at all -------------===//
+//===- OutputFile.cpp - files that are written atomically -----------------===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -15,8 +15,8 @@
 using namespace llvm;
 using namespace mlir::ddp;
 
-/// Writes `text` and hears of every failure; `stream` would otherwise end the
-/// program when it is destroyed.
+/// Writes `text` and returns every error; otherwise the destructor of `stream`
+/// would end the program.
 static Error writeTo(raw_fd_ostream &stream, StringRef text, StringRef path) {
   stream << text;
   stream.flush();
@@ -27,7 +27,7 @@ static Error writeTo(raw_fd_ostream &stream, StringRef text, StringRef path) {
               : Error::success();
 }
 
-/// Pipes and devices have no place beside them, and nothing that could be kept.
+/// Returns true for pipes and devices, which cannot be replaced atomically.
 static bool isSpecialFile(StringRef path) {
   sys::fs::file_status status;
   return !sys::fs::status(path, status) && sys::fs::exists(status) &&

@@ -1,9 +1,9 @@
-//===- OutputFile.h - files that appear whole or not at all -----*- C++ -*-===//
+//===- OutputFile.h - files that are written atomically ---------*- C++ -*-===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// What the tools of the compiler write.
+// Output of the compiler's tools.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_TOOLS_OUTPUTFILE_H
@@ -14,8 +14,8 @@
 
 namespace mlir::ddp {
 
-/// Writes `text` to the file `path`, or to standard output for "-". Whatever
-/// happens, a file is afterwards the old one or the whole new one.
+/// Writes `text` to the file `path`, or to standard output for "-". Even after
+/// an error, a file is either the old one or the complete new one.
 llvm::Error writeText(llvm::StringRef path, llvm::StringRef text);
 
 } // namespace mlir::ddp

@@ -18,7 +18,7 @@
 using namespace llvm;
 using namespace mlir::ddp;
 
-/// Whether a report in one file would take the place of the other one.
+/// Returns true if a report to one file would overwrite the other.
 static bool isSameFile(StringRef report, StringRef other) {
   auto getPath = [](StringRef path) {
     SmallString<128> result(path);

@@ -3,7 +3,7 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// What ddphook-opt, ddphook-cc and ddphook-run do with a report.
+// The reports of ddphook-opt, ddphook-cc and ddphook-run.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_TOOLS_PLANREPORTFILE_H
@@ -15,12 +15,12 @@
 
 namespace mlir::ddp {
 
-/// The file of a report, once the command line has named it.
+/// The file of a report that the command line names.
 class PlanReportFile {
 public:
-  /// Checks `path` and reads the trace at `tracePath`, before anything is
+  /// Checks `path` and reads the trace at `tracePath` before anything is
   /// compiled. Without a path there is no report. `module` is the input's name,
-  /// and `output` the file of what is compiled, if there is one.
+  /// and `output` the compiler's output file, if any.
   llvm::Error prepare(std::optional<llvm::StringRef> path,
                       std::optional<llvm::StringRef> tracePath,
                       llvm::StringRef module, llvm::StringRef output);
@@ -30,7 +30,7 @@ public:
 
   llvm::Error write(llvm::Expected<PlanReport> report) const;
 
-  /// The value of an option that may not be given.
+  /// Returns the value of an option, or nothing if it was not given.
   static std::optional<llvm::StringRef>
   getValue(const llvm::cl::opt<std::string> &option) {
     if (option.getNumOccurrences())

@@ -1,12 +1,12 @@
-//===- ToolOptions.h - what tools on LLVM's library have in common -*- C++
+//===- ToolOptions.h - common options of tools on LLVM's library -*- C++
 //-*-===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// For tools that parse their command line with LLVM's library: by itself it
-// prints LLVM's version alone, and takes any misspelt --h… for --help.
-// ddphook-exec has no LLVM.
+// For tools that parse their command line with LLVM's library, which by default
+// only prints LLVM's version and accepts any misspelled --h… for --help.
+// ddphook-exec does not use LLVM.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_TOOLS_TOOLOPTIONS_H
@@ -21,7 +21,7 @@
 
 namespace mlir::ddp {
 
-/// To be called before the command line is parsed.
+/// Must be called before the command line is parsed.
 inline void setVersionPrinter(const char *tool) {
   llvm::cl::SetVersionPrinter([tool](llvm::raw_ostream &os) {
     os << tool << " (ddphook) " DDPHOOK_VERSION "\nruntime ABI "
@@ -30,8 +30,8 @@ inline void setVersionPrinter(const char *tool) {
   });
 }
 
-/// Whether LLVM's library may see the command line: false, after a message, if
-/// it has an unknown option that begins with an h.
+/// Returns true if LLVM's library may parse the command line. Prints an error
+/// and returns false if it has an unknown option that begins with an h.
 inline bool checkHelpIsMeant(const char *tool,
                              llvm::ArrayRef<const char *> arguments) {
   auto &known = llvm::cl::getRegisteredOptions();

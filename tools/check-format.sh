@@ -2,8 +2,8 @@
 # Part of the ddphook project, under the Apache License v2.0 with LLVM
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #
-# Says which C, C++ and CUDA files are not as clang-format writes them; with --fix,
-# writes them so. The last line is "N of N files are formatted".
+# Lists C, C++ and CUDA files that are not formatted by clang-format; --fix formats
+# them. The last line is "N of N files are formatted".
 set -euo pipefail
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."

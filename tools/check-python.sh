@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
-# Says which Python files ruff finds something in (ruff.toml), and whether the
-# package's types are right (mypy; tools/python/pyproject.toml): each of the package's
-# files that one of them finds something in counts as one that is not right. The last
+# Runs ruff on the Python files (ruff.toml) and mypy on the package
+# (tools/python/pyproject.toml). Each file with a finding counts as wrong. The last
 # line is "N of N files are right".
 set -uo pipefail
 
@@ -17,7 +16,7 @@ found=$(
 )
 grep -vE '^(ruff|mypy): [0-9]+$|^All checks passed|^Found ' <<<"$found"
 bad=$(grep -oE '^[^ :]+\.py:[0-9]+:.*' <<<"$found" | grep -v ' note: ' | cut -d: -f1 | sort -u | wc -l)
-# A tool that could not run has found nothing.
+# A tool that failed to run has no findings.
 if ((bad == 0)) && grep -qE '^(ruff|mypy): [^0]' <<<"$found"; then bad=${#files[@]}; fi
 echo "$((${#files[@]} - bad)) of ${#files[@]} files are right"
 ((bad == 0))

@@ -1,19 +1,19 @@
 #!/usr/bin/env python3
 # Part of the ddphook project, under the Apache License v2.0 with LLVM
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Checks what the documents refer to, and that they render:
+"""Checks references in the documents, and that they render:
 
 - links of all Markdown files to files and headings of the project;
-- paths in backquotes, wherever they begin with a room of the project
-  (`runtime/src/...`, `tools/...`); patterns with `*` must match something;
-- the tests that docs/status.md and faults.md name: files below test/, pytest functions behind
+- paths in backquotes that begin with a top-level directory (`runtime/src/...`, `tools/...`);
+  patterns with `*` must match something;
+- the tests that docs/status.md and faults.md name: files below test/, pytest functions after
   `::`, GoogleTest names in parentheses;
-- messages, in tables and after `error:` in code blocks: what stands between names and numbers
-  must be in a string of the sources. Of docs/passes.md and the generated pages test/Docs
-  compares them with what the compiler prints;
-- fences of code blocks: each that is opened is closed, and no block contains another one's.
+- messages, in tables and after `error:` in code blocks: the text between names and numbers must
+  be in a string of the sources. For docs/passes.md and the generated pages, test/Docs compares
+  them with the compiler's output;
+- fences of code blocks: all blocks are closed, and none contains another.
 
-Prints PASS or FAIL and one line for each reference that leads nowhere.
+Prints PASS or FAIL and one line for each broken reference.
 """
 
 import errno
@@ -32,7 +32,7 @@ PATH = re.compile(r"[\w.*/-]+")
 SOURCES = ("lib", "include", "runtime", "tools", "docs/examples")
 SUFFIXES = (".cpp", ".h", ".td", ".inc", ".py")
 STRING = re.compile(r'"((?:[^"\\\n]|\\.)*)"')
-# What a message fills in: names, numbers, statuses.
+# Variable parts of messages: names, numbers, statuses.
 FILLED_IN = re.compile(
     r"""…|: |'[^']*'|"[^"]*"|\([A-Z][^)]*\)|\b\w*\d[\w.]*( [KMG]?B)?|@\w+|\b[A-Z_]{3,}\b|\{\w+\}|\[|\]"""
 )
@@ -46,8 +46,8 @@ def files(*patterns):
 
 
 def strings():
-    """The contents of all string literals of the sources, one a line, where adjacent ones are
-    one; and what the system says of its errors."""
+    """Returns all string literals of the sources, one per line with adjacent ones joined, and
+    the system's error messages."""
     texts = (path.read_text() for path in files(*SOURCES) if path.suffix in SUFFIXES)
     joined = (re.sub(r'(?<!\\)"\s+f?"', "", text) for text in texts)
     found = (STRING.findall(text) for text in joined)
@@ -56,7 +56,7 @@ def strings():
 
 
 def check_fences(text):
-    """Yields what a renderer of CommonMark takes for other blocks than were meant."""
+    """Yields code blocks that a CommonMark renderer would read differently than intended."""
     opened = None
     for number, line in enumerate(text.split("\n"), 1):
         fence = re.match(r" {0,3}(`{3,})(.*)", line)
@@ -91,13 +91,13 @@ def check_messages(path, text, known):
 
 
 def without_code(text):
-    """The text without fenced blocks, with its line count unchanged."""
+    """Returns the text without fenced blocks, with its line count unchanged."""
     return re.sub(r"^```.*?^```", lambda m: "\n" * m.group().count("\n"), text,
                   flags=re.S | re.M)
 
 
 def anchors(path):
-    """The names that GitHub gives to the headings of a file."""
+    """Returns GitHub's anchors of the headings of a file."""
     names = set()
     for heading in re.findall(r"^#+\s+(.*)$", without_code(path.read_text()), re.M):
         plain = re.sub(r"[^\w\- ]", "", heading.strip().lower())
@@ -111,7 +111,7 @@ def anchors(path):
 
 
 def found(pattern, base=ROOT):
-    # Recipes say Name for a name that the reader chooses.
+    # Recipes write Name for a name that the reader chooses.
     pattern = re.sub(r"\b[Nn]ame\b", "*", pattern)
     return any(base.glob(pattern)) if "*" in pattern else (base / pattern).exists()
 
@@ -135,7 +135,7 @@ def check_quoted_paths(text):
 
 
 def check_tests(text):
-    """The last column of the tables."""
+    """Checks the last column of the tables."""
     files = []
     for row in re.findall(r"^\|.*\|$", text, re.M):
         cell = row.rstrip("|").rpartition("|")[2]
@@ -152,7 +152,7 @@ def check_tests(text):
             elif PATH.fullmatch(name) and ("/" in name or "." in name):
                 base = ROOT if name.startswith("runtime/") or found(name) else ROOT / "test"
                 if not found(name, base):
-                    # A test beside the one named before it.
+                    # A test in the same directory as the previous one.
                     base = files[0].parent if files else base
                 files = sorted(base.glob(name)) if "*" in name else [base / name]
                 files = [file for file in files if file.exists()]

@@ -2,9 +2,9 @@
 # Part of the ddphook project, under the Apache License v2.0 with LLVM
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #
-# Runs clang-tidy, with the checks of .clang-tidy, on the C and C++ files that it is
-# given, on those that have changed since BASE (default: the last commit), or on all
-# below DIRECTORY that BUILD_DIR compiles.
+# Runs clang-tidy, with the checks of .clang-tidy, on the given C and C++ files, on those
+# that have changed since BASE (default: the last commit), or on all below DIRECTORY
+# that BUILD_DIR compiles.
 #
 #   tools/check-tidy.sh [--build BUILD_DIR] [--below DIRECTORY | --base BASE] [FILE...]
 #
@@ -32,9 +32,9 @@ if [[ ! -e $build/compile_commands.json ]]; then
   echo "error: expected $build/compile_commands.json: configure first" >&2
   exit 1
 fi
-# The sources that the build directory compiles; others would be read with flags that
-# clang-tidy makes up. Examples include headers that only their own targets write, and
-# the emulated device has CUDA's names.
+# The sources that the build directory compiles; clang-tidy would guess the flags of
+# others. Excludes examples, which include headers that only their targets write, and
+# the emulated device, which uses CUDA's names.
 mapfile -t compiled < <(
   sed -nE "s|^ *\"file\": \"$PWD/([^\"]*\.(c\|cpp))\".*|\1|p" "$build/compile_commands.json" |
     grep -vE '^(docs|build[^/]*|runtime/test/emulated_cuda)/' | sort -u)
@@ -56,7 +56,7 @@ for file in "${files[@]}"; do
   fi
 done
 ((wrong == 0)) || exit 2
-# Each process says whether its file is tidy in a line of its own.
+# Each process records a tidy file in a separate line.
 results=$(mktemp)
 trap 'rm -f "$results"' EXIT
 export tidy build results

@@ -4,27 +4,27 @@
 #
 # Prints the root of a CUDA toolkit for building the CUDA backend:
 #
-#   1. DDPHOOK_CUDA_ROOT, when it is set;
-#   2. a toolkit of this machine, 12.8 or later, that has NCCL beside it;
+#   1. DDPHOOK_CUDA_ROOT, if it is set;
+#   2. this machine's toolkit, if it is 12.8 or later and NCCL is installed;
 #   3. NVIDIA's PyPI packages (cuda-requirements.txt) in a virtual environment,
-#      which is made first if need be.
+#      which is created if necessary.
 #
-# The virtual environment lives in the user's cache directory under a name that
-# contains a hash of the requirements file, so that every clone with the same
-# pins shares one (about 1.1 GB, half a minute).
-# A GPU or a driver is not needed.
+# The virtual environment is in the user's cache directory. Its name contains a hash
+# of the requirements file, so that all clones with the same pins use one (about
+# 1.1 GB, half a minute).
+# No GPU or driver is needed.
 set -euo pipefail
 
 directory=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 requirements=$directory/cuda-requirements.txt
 least=12.8
 
-# Whether the first version is at least the second one.
+# Succeeds if the first version is at least the second one.
 is_at_least() {
   [[ $(printf '%s\n%s\n' "$1" "$2" | sort -V | head -n 1) == "$2" ]]
 }
 
-# The root's version of nvcc, as 13.0; nothing when it is no toolkit.
+# Prints the root's version of nvcc, such as 13.0, or nothing.
 version_of() {
   [[ -x $1/bin/nvcc && -f $1/include/cublas_v2.h ]] || return 0
   "$1/bin/nvcc" --version 2>/dev/null |
@@ -63,8 +63,8 @@ cache=${XDG_CACHE_HOME:-$HOME/.cache}/ddphook
 venv=$cache/cuda-$key
 mkdir -p "$cache"
 
-# One maker at a time; a run that was killed leaves none behind that looks
-# finished.
+# Only one process installs at a time; one that was killed leaves no environment
+# that looks complete.
 exec 9>"$cache/cuda-$key.lock"
 flock 9
 if [[ ! -f $venv/.complete ]]; then

@@ -1,18 +1,18 @@
 #!/usr/bin/env bash
 # fuzz-libfuzzer.sh [--build DIRECTORY] TARGET MINUTES: runs a libFuzzer target.
 #
-#   pipeline   the MLIR parser, our passes, imports too, and the lowering to LLVM
-#   readers    what the runtime reads: plans, safetensors, manifests, messages
+#   pipeline   the MLIR parser, our passes including imports, the lowering to LLVM
+#   readers    the runtime's parsers: plans, safetensors, manifests, messages
 #   store      both ends of the control connection
 #
-# It begins with test/fuzz/libfuzzer/corpus/TARGET, and pipeline with the modules of
-# the compiler's tests as well; what it finds on the way is kept in the build
-# directory, below fuzz/, for the next run. MINUTES 0 means what CI runs: the
-# corpus, for readers and store also a fixed number of inputs made from it, the same
-# each time, with nothing kept. Inputs that fail are kept as fuzz/TARGET-* and make
-# the exit status 1; pass one to DIRECTORY/bin/ddphook-TARGET-fuzzer to see why.
+# It begins with test/fuzz/libfuzzer/corpus/TARGET and, for pipeline, the modules of
+# the compiler's tests; the build directory keeps new inputs, below fuzz/, for the
+# next run. MINUTES 0 runs the same as CI: the corpus and, for readers and store, a
+# fixed number of inputs derived from it, always the same, without keeping any.
+# Failing inputs are kept as fuzz/TARGET-* and make the exit status 1; pass one to
+# DIRECTORY/bin/ddphook-TARGET-fuzzer to debug it.
 #
-# DIRECTORY (default: build-address) has the targets; where it does not exist, the
+# DIRECTORY (default: build-address) contains the targets; if it does not exist, the
 # preset "address" is built into it.
 set -euo pipefail
 
@@ -38,14 +38,14 @@ if [[ $target == pipeline && $minutes != 0 ]]; then
   "$root/test/fuzz/libfuzzer/compiler/seeds.py" "$fuzz/seeds"
   corpora+=("$fuzz/seeds")
 fi
-# A time that no input takes, also on a loaded machine.
+# Longer than any input takes, even on a loaded machine.
 options=(-timeout=600 -max_len=16384 -rss_limit_mb=4096 "-artifact_prefix=$fuzz/$target-")
 if ((minutes == 0)); then
-  # The parser is MLIR's own: what it makes of random bytes is no test of ours.
+  # MLIR tests its own parser: random bytes would test nothing of ours.
   runs=1000
   if [[ $target == pipeline ]]; then runs=0; fi
-  # What an instrumented target finds goes into the first directory. Without
-  # instrumentation no input is new: all of the corpus is kept.
+  # An instrumented target adds new inputs to the first directory. Without
+  # instrumentation no input is new, and all of the corpus is kept.
   found=$(mktemp -d)
   trap 'rm -rf "$found"' EXIT
   "$fuzzer" "${options[@]}" -runs=$runs -seed=1 -keep_seed=1 "$found" \

@@ -4,9 +4,8 @@
 #
 #   tools/fuzz.sh MINUTES [--seed N] [--jobs N] [--reduce SECONDS] [--keep DIR]
 #
-# Expects a build in build/. Failures are kept, and made smaller, in build/fuzz.
-# The last line is the summary; the exit status is 0 if nothing was wrong, crashed
-# or hung.
+# Expects a build in build/. Failures are reduced and kept in build/fuzz. The last
+# line is the summary; the exit status is 0 if nothing was wrong, crashed or hung.
 set -euo pipefail
 
 if [[ $# -lt 1 || ! $1 =~ ^[0-9]+([.][0-9]+)?$ ]]; then

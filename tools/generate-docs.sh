@@ -1,9 +1,7 @@
 #!/usr/bin/env bash
-# Writes docs/generated and the tables of hooks, of the documents and of the Python
-# package, from the TableGen files; with --check only compares, and looks for what the
-# documents refer to.
-#
-#   tools/generate-docs.sh [--check] [BUILD_DIR]
+# Generates docs/generated and the tables of hooks, in the documents and the Python
+# package, from the TableGen files. With --check, only compares them, and checks the
+# documents' references.
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -33,7 +31,7 @@ trap 'rm -f "$made"' EXIT
 for page in "${pages[@]}"; do
   source=$(find "$build/docs" -name "$page.md" | head -1)
   kept=$root/docs/generated/$page.md
-  # A table of contents is made of this line by the website of MLIR alone.
+  # Only MLIR's website turns this line into a table of contents.
   [[ -z $source ]] || sed '/^\[TOC\]$/{N;d}' "$source" >"$made"
   if [[ -z $source ]]; then
     echo "FAIL $page: not generated"

@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
 # Part of the ddphook project, under the Apache License v2.0 with LLVM
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Makes manual pages and completion for shells out of what tools print for --help.
+"""Generates manual pages and shell completion from the tools' --help.
 
     generate-manuals.py --version=VERSION --out=DIRECTORY TOOL…
 
 writes for each tool (a path) DIRECTORY/man1/NAME.1, bash/NAME, zsh/_NAME and
-fish/NAME.fish. It reads two kinds of help: that of LLVM's command line library and
-that of our own parser. What tools print is said nowhere else.
+fish/NAME.fish. It parses two kinds of help, from LLVM's command line library and from
+our own parser, which is the only source of this text.
 
 Every program that links LLVM has options of all its code generators. An option that
-two tools of different kinds (ddphook-opt and ddphook-lsp-server) both have is such an
-option, and is left out; --help lists it. So are upstream's passes in manual pages.
+two tools of different kinds (ddphook-opt and ddphook-lsp-server) both have is one of
+these and is omitted; --help lists it. Manual pages also omit upstream's passes.
 """
 
 import argparse
@@ -21,7 +21,7 @@ import re
 import subprocess
 import sys
 
-# The tools whose common options are LLVM's, and what is a tool's own all the same.
+# The tools whose common options are LLVM's, and common options that are the tools'.
 LLVM_TOOLS = {"ddphook-opt", "ddphook-lsp-server"}
 OWN = {"--help", "--version"}
 
@@ -45,7 +45,7 @@ class Entry:
 
     @property
     def argument(self):
-        """What stands for the value, such as `<file>`; empty where there is none."""
+        """The placeholder of the value, such as `<file>`; empty if there is none."""
         last = self.spec.split(", ")[-1]
         return last[len(self.names[-1]) :].strip("[]= ")
 
@@ -55,7 +55,7 @@ class Entry:
 
     @property
     def words(self):
-        """The values that can be completed; one that ends in a colon goes on."""
+        """The values to complete; more text follows one that ends in a colon."""
         if self.values:
             return [value for value, _ in self.values if re.match(r"[\w.+-]+$", value)]
         found = []
@@ -67,7 +67,7 @@ class Entry:
 
 
 class Completion:
-    """What shells know of an option."""
+    """The completion of an option."""
 
     def __init__(self, name, entry):
         self.name, self.text = name, entry.text
@@ -91,13 +91,13 @@ class Section:
 
 
 class Help:
-    """What a tool prints for --help."""
+    """The parsed --help of a tool."""
 
     def __init__(self, tool):
         self.name = os.path.basename(tool)
         self.overview, self.usage, self.paragraphs = "", [], []
         self.sections = [Section("")]
-        self.gap = False  # whether the line before was empty
+        self.gap = False  # true if the previous line was empty
         printed = subprocess.run(
             [tool, "--help"],
             stdin=subprocess.DEVNULL,
@@ -127,7 +127,7 @@ class Help:
             if self.sections[-1].title:
                 self.sections[-1].text = body
             else:
-                self.paragraphs.append(body)  # the line behind the usage
+                self.paragraphs.append(body)  # the line after the usage
         elif not indent:
             if body.endswith(":"):
                 self.sections.append(Section("" if body == "OPTIONS:" else body[:-1]))
@@ -162,7 +162,7 @@ class Help:
             ]
 
     def for_reading(self):
-        """The sections without upstream's passes; a pass is followed by its options."""
+        """Yields sections without upstream's passes; a pass precedes its options."""
         for section in self.sections:
             kept, ours = [], True
             for entry in section.entries:
@@ -174,7 +174,7 @@ class Help:
                 yield Section(section.title, section.text, kept)
 
     def for_completion(self):
-        """One completion for each option, which may have several lines of help."""
+        """Returns one completion per option, which may have several lines of help."""
         found = {}
         for entry in self.options():
             if entry.indent > 6:  # options of passes, inside quotes

@@ -4,24 +4,24 @@
 #
 # usage: gpu-bundle.sh [--without-compiler] BUILD OUT.tar.xz [argument of pytest's…]
 #
-# Packs what tools/gpu-test.sh needs on a machine with a GPU that has neither MLIR
-# nor a network: the sources of the runtime and of the tests, the modules of
-# test/gpu compiled for CUDA by BUILD/bin/ddphook-cc, the programs of BUILD that
-# need the GPU, with kernels for all kinds of GPUs that BUILD is for, the libraries
-# that the runtime is built with, as this machine's packages have them, and, for
-# hooks in PyTorch, the compiler as a library with LLVM inside. There:
+# Packs everything that tools/gpu-test.sh needs on a machine with a GPU but without MLIR
+# or a network: the sources of the runtime and of the tests; the modules of test/gpu,
+# compiled for CUDA by BUILD/bin/ddphook-cc; the programs of BUILD that need the GPU,
+# with kernels for all of BUILD's GPU architectures; the libraries that the runtime is
+# built with, from this machine's packages; and, for hooks in PyTorch, the compiler as
+# a library with LLVM inside. On that machine:
 #
 #   tar xf OUT.tar.xz && ddphook-gpu/tools/gpu-test.sh
 #
-# The programs start where the C and C++ libraries are no older than here, and CUDA
-# has the same major version. Without a CUDA backend in BUILD none are packed, and
-# they are built there.
+# The programs start if the C and C++ libraries are no older than here, and CUDA has
+# the same major version. Without a CUDA backend in BUILD, programs are not packed,
+# and are built there.
 #
-# The suffix of OUT decides how it is packed. Arguments of pytest's, such as -k,
-# choose the tests of test/gpu whose modules are packed.
+# The suffix of OUT selects the compression. Arguments of pytest, such as -k, select
+# the tests of test/gpu whose modules are packed.
 #
-# The sources are those of the commit that is checked out, and what is changed in
-# files that git knows.
+# The sources are those of the current commit with uncommitted changes of tracked
+# files.
 set -euo pipefail
 
 compiler=1
@@ -77,7 +77,7 @@ touch "$bundle/modules/COMPLETE"
 echo "modules $count" >>"$bundle/BUNDLE"
 
 say "programs"
-# Without what only a debugger wants.
+# Strips debug information.
 program() { # file directory
   mkdir -p "$bundle/built/$2"
   strip -o "$bundle/built/$2/$(basename "$1")" "$1"
@@ -110,8 +110,8 @@ if [[ $compiler ]]; then
 else
   touch "$bundle/compiler/LEFT_OUT"
 fi
-# Files of Debian packages under the names that they have there: the packages of
-# CMake find what is beside them.
+# Keeps files of Debian packages at their paths: CMake's packages find files
+# relative to themselves.
 keep() {
   local file
   while IFS= read -r file; do
@@ -121,7 +121,7 @@ keep() {
     if [[ -f $file || -L $file ]]; then cp --parents -P "$file" "$deps"; fi
   done
 }
-# The libraries' own packages are called differently in every Debian.
+# The names of the libraries' packages differ between Debian releases.
 libraries=$(apt-cache depends --recurse --installed --no-recommends --no-suggests \
   --no-conflicts --no-breaks --no-replaces --no-enhances \
   libgloo-dev libhwy-dev libboost-context-dev |
@@ -129,13 +129,13 @@ libraries=$(apt-cache depends --recurse --installed --no-recommends --no-suggest
 for package in $libraries nlohmann-json3-dev libxxhash-dev libgtest-dev libgmock-dev; do
   dpkg -L "$package" | keep
 done
-# Of Boost only what its contexts include, and its packages of CMake.
+# Boost: only the headers that its contexts include, and its CMake packages.
 echo '#include <boost/context/fiber.hpp>' | g++ -std=c++17 -M -x c++ - |
   tr ' \\' '\n\n' | grep '^/usr/include/boost' | keep
 printf '%s\n' /usr/include/boost/version.hpp \
   /usr/lib/*/cmake/Boost-*/* /usr/lib/*/cmake/BoostDetectToolset* \
   /usr/lib/*/cmake/boost_{headers,context}-*/* | keep
-# What they are linked with, the C and C++ libraries aside.
+# Their dependencies except the C and C++ libraries.
 mapfile -t libraries < <(find "$deps" -name libgloo.so.0 -o -name libhwy.so.1)
 [[ $compiler ]] && libraries+=("$bundle"/compiler/*.so.*)
 for library in "${libraries[@]}"; do
@@ -147,7 +147,7 @@ done | sort -u | while IFS= read -r library; do
 done
 
 say "packing"
-# Programs have the same kernels in them: one dictionary holds them all.
+# The programs contain the same kernels: one dictionary compresses them all.
 XZ_OPT="-9 -T1" tar caf "$out" --sort=name -C "$work" ddphook-gpu
 say "$out: $(du -h "$out" | cut -f1), $count modules, $(
   [[ $compiler ]] && du -h "$bundle"/compiler/*.so.* | cut -f1 || echo no

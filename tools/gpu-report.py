@@ -1,11 +1,11 @@
 # Part of the ddphook project, under the Apache License v2.0 with LLVM
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Writes report.txt and report.json from what gpu-test.sh left in a directory, at
+"""Writes report.txt and report.json from the files of gpu-test.sh in a directory, at
 any time while it runs.
 
 usage: gpu-report.py DIRECTORY OUT
        gpu-report.py --tests <JSON    the tests that ctest --show-only=json-v1 lists,
-                                      one a line: name, program, arguments
+                                      one per line: name, program, arguments
 """
 
 import datetime
@@ -18,14 +18,14 @@ import time
 import xml.etree.ElementTree as xml
 
 LEFT_OUT = "left out"
-# Of the step that ran when the report was written; the last one that is written.
+# The result of the step that is running when the report is written.
 CUT_OFF = "cut off"
 # Steps whose logs are tables.
 FIGURES = {
     "sweep": "All-reduces of two ranks, on one GPU if there is one alone",
     "bench": "Benchmarks, with their baselines",
 }
-# Of steps that did not fail.
+# The results of steps that did not fail.
 GOOD = ("pass", LEFT_OUT)
 
 
@@ -34,7 +34,7 @@ def read(path):
 
 
 def write(path, text):
-    """A whole file, or the one before: the report is read when all else is lost."""
+    """Writes a file atomically: the report must survive whatever ends the run."""
     partial = path.with_name(f".{path.name}.{os.getpid()}")
     partial.write_text(text)
     partial.rename(path)
@@ -49,7 +49,7 @@ def list_tests(source):
 
 
 def count_ctest(text):
-    """Passed, failed and skipped tests of ctest."""
+    """Counts passed, failed and skipped tests of ctest."""
     done = re.search(r"(\d+)% tests passed, (\d+) tests failed out of (\d+)", text)
     if not done:
         return None
@@ -59,7 +59,7 @@ def count_ctest(text):
 
 
 def count_programs(text):
-    """The same of each_test in gpu-test.sh, whose log may end anywhere."""
+    """Counts the tests of each_test in gpu-test.sh, whose log may be truncated."""
     results = re.findall(r"^TEST \S+: (.*)", text, re.MULTILINE)
     if not results:
         return None
@@ -70,7 +70,7 @@ def count_programs(text):
 
 
 def count_pytest(path, log):
-    """From pytest's file, or from its log, where it was ended before it wrote one."""
+    """Counts from pytest's file, or from its log if pytest was killed before writing it."""
     try:
         suites = list(xml.parse(path).getroot().iter("testsuite"))
     except (OSError, xml.ParseError):
@@ -91,7 +91,7 @@ def count_pytest(path, log):
 
 
 def describe(name, logs):
-    """What a step's log says beside its exit status."""
+    """Returns the counts in a step's log, in addition to its exit status."""
     text = read(logs / f"{name}.log")
     if name == "host-tests":
         return count_ctest(text)
@@ -101,7 +101,7 @@ def describe(name, logs):
 
 
 def figures_of(text):
-    """What the benchmark wrote so far."""
+    """Returns the benchmark's results so far."""
     try:
         return json.loads(text) if text else None
     except ValueError:

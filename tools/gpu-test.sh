@@ -4,22 +4,21 @@
 #
 # usage: gpu-test.sh [--part 1|2] [--out DIR] [--work DIR] [--modules DIR] [--only STEP,STEP…] [--device NAME] [--build]
 #
-# Runs everything that needs a GPU: from a bundle of gpu-bundle.sh, or from a
-# checkout with modules that were compiled before. Needs Python with PyTorch, numpy,
-# safetensors and pytest, whose CUDA libraries are the ones that are used; no network
-# and no MLIR. Programs come from the bundle; where these do not start, with --build,
-# and for the tests of the host, it takes CMake and a C++17 compiler, in the first
-# two cases nvcc as well.
+# Runs everything that needs a GPU, from a bundle of gpu-bundle.sh or from a checkout
+# with modules that were compiled before. Needs Python with PyTorch, numpy, safetensors
+# and pytest, and uses this Python's CUDA libraries; no network and no MLIR. Programs
+# come from the bundle. If these do not start, with --build, and for the tests of the
+# host, it needs CMake and a C++17 compiler; in the first two cases nvcc, too.
 #
-# Part 1 is what matters most, part 2 the rest; each takes less than eight minutes by
-# itself, and part 2 goes on in the working directory (default: build-gpu, beside
-# tools) with what part 1 left there. Without --part both run.
+# Part 1 has the most important steps, part 2 the rest. Each takes less than eight
+# minutes, and part 2 continues in part 1's working directory (default: build-gpu, next
+# to tools). Without --part both run.
 #
-# Leaves DIR/report.txt, DIR/report.json and DIR/logs.tar.gz (default: gpu-report),
-# and writes them anew while it runs: whatever ends it, what was found is there.
-# Every step runs whatever happened before; the exit status is 0 when all passed.
-# Hooks in PyTorch need the compiler of the bundle: without it that step is left out,
-# and fails if the bundle was packed with one. With --device=cuda_emulated the steps
+# Writes DIR/report.txt, DIR/report.json and DIR/logs.tar.gz (default: gpu-report), and
+# updates them while it runs, so that results survive whatever ends it. Every step runs
+# whatever happened before; the exit status is 0 if all passed.
+# Hooks in PyTorch need the bundle's compiler: without it that step is left out, and
+# fails if the bundle was packed with one. With --device=cuda_emulated, the steps
 # parity, sweep, two-ranks, failures and torch are rehearsed on a machine without a GPU.
 #
 # Environment: DDPHOOK_TEST_PYTHON (default python3), DDPHOOK_GPU_BUDGET_S (of this
@@ -55,7 +54,7 @@ budget=${DDPHOOK_GPU_BUDGET_S:-$([[ $part ]] && echo 465 || echo 570)}
 python=${DDPHOOK_TEST_PYTHON:-python3}
 logs=$work/logs steps=$work/steps.tsv
 mkdir -p "$out" "$logs"
-# Part 2 goes on with the report of part 1, whatever ended that.
+# Part 2 continues the report of part 1, however that ended.
 if [[ $part == 2 && -f $work/running ]]; then
   read -r name _ <"$work/running" && printf '%s\tcut off\t137\t0\n' "$name" >>"$steps"
   rm "$work/running"
@@ -76,8 +75,8 @@ for candidate in "$(dirname "$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)
   fi
 done
 
-# Where NVIDIA's packages of this Python are, one directory a line: PyTorch loads
-# its CUDA and its NCCL from there, and a process is to have one of each.
+# The directories of NVIDIA's packages in this Python, one per line. PyTorch loads CUDA
+# and NCCL from there, and a process must only have one of each.
 packages=$("$DDPHOOK_TEST_PYTHON" - <<'PYTHON' 2>/dev/null
 import glob, importlib.util
 spec = importlib.util.find_spec("nvidia")
@@ -87,11 +86,11 @@ for path in spec.submodule_search_locations if spec else ():
 PYTHON
 )
 toolkit=$(nvcc=$(command -v nvcc) && dirname "$(dirname "$(readlink -f "$nvcc")")")
-# The runtime knows no variables of this script, and says so where it sees one.
+# The runtime would report this script's variables as unknown.
 nccl=${DDPHOOK_NCCL_ROOT:-} period=${DDPHOOK_GPU_KEEP_S:-20}
 unset DDPHOOK_NCCL_ROOT DDPHOOK_GPU_KEEP_S DDPHOOK_GPU_BUDGET_S DDPHOOK_CUDA_ROOT
 
-# The binaries of a build, those of the bundle or of this machine.
+# Uses the binaries of a build, either the bundle's or this machine's.
 use() { # directory with bin and lib
   build=$1
   local directory path=$build/lib
@@ -113,8 +112,8 @@ else
   use "$work/build"
 fi
 
-# Writes the report and packs the logs, whole files only. Nothing that a step left
-# half written may end it.
+# Writes the report and packs the logs atomically. Half-written files of a step must not
+# end it.
 keep() {
   local packed
   "$DDPHOOK_TEST_PYTHON" tools/gpu-report.py "$work" "$out" >"$work/report.log" 2>&1 ||
@@ -124,8 +123,8 @@ keep() {
   chmod 644 "$packed" && mv "$packed" "$out/logs.tar.gz"
 }
 
-# Ends with what there is when this script is told to end, and then with what the
-# step said at its end.
+# When this script is terminated, reports the results so far, and again after the step
+# has ended.
 cut_off() {
   trap '' TERM INT HUP
   [[ $keeper ]] && kill "$keeper" 2>/dev/null
@@ -139,7 +138,7 @@ cut_off() {
 }
 trap cut_off TERM INT HUP
 
-# A log that is too long for an archive loses its middle.
+# Cuts the middle out of a log that is too long for an archive.
 most=$((4 << 20))
 shorten() { # log
   (($(stat -c %s "$1") <= most)) && return
@@ -147,8 +146,8 @@ shorten() { # log
     tail -c $((most / 2)) "$1"; } >"$work/short.log" && mv "$work/short.log" "$1"
 }
 
-# Runs a command as a step of the report: at most LIMIT seconds, and no longer than
-# there is time left. A step that there is nothing for ends with the status LEFT_OUT.
+# Runs a command as a step of the report, for at most LIMIT seconds or the remaining
+# time. A step without work ends with the status LEFT_OUT.
 failures=0 child='' keeper=''
 export LEFT_OUT=77
 step() { # name limit command…
@@ -165,8 +164,8 @@ step() { # name limit command…
   else
     ((limit > left)) && limit=$left
     export step_limit=$limit
-    # Functions of this script, in a shell of their own that timeout can end, once
-    # what it runs has said its last words.
+    # Runs functions of this script in a separate shell that timeout can end, after the
+    # command has printed its last messages.
     timeout --kill-after=10 "$limit" bash -c 'trap "exit 143" TERM; "$@"' step "$@" \
       >"$logs/$name.log" 2>&1 &
     child=$!
@@ -233,8 +232,8 @@ for name in ("nccl", "cudart", "cublas"):
 PYTHON
 }
 
-# Whether the bundle's programs start here. Where they do not, this machine builds
-# others, and nothing has failed.
+# Succeeds if the bundle's programs start here. Otherwise this machine builds them,
+# which is not a failure.
 carried() {
   local missing
   if [[ $must_build || ! -d $root/built ]]; then
@@ -248,7 +247,7 @@ carried() {
   return "$LEFT_OUT"
 }
 
-# Beside PyTorch's, else this machine's.
+# Prints the NCCL of PyTorch, or else of this machine.
 nccl_root() {
   local directory
   for directory in "$nccl" $packages /usr/local/cuda /usr /usr/local; do
@@ -259,10 +258,10 @@ nccl_root() {
   done
 }
 
-configure() { # directory arguments of CMake's…
+configure() { # directory arguments of CMake…
   local generator=() found=()
   command -v ninja >/dev/null && generator=(-G Ninja)
-  # The names of directories are Debian's, whatever this machine is.
+  # Directory names are Debian's, on any machine.
   [[ -d $deps ]] && found=("-DCMAKE_PREFIX_PATH=$deps"
     -DCMAKE_LIBRARY_ARCHITECTURE=x86_64-linux-gnu)
   cmake "${generator[@]}" -S runtime -B "$1" -DCMAKE_BUILD_TYPE=Release \
@@ -287,7 +286,7 @@ configure_cuda() {
     ${found:+-DDDPHOOK_NCCL_ROOT=$found} "${cublas[@]}"
 }
 
-# Goes on after errors: what is missing fails on its own.
+# Continues after errors: dependents of failed targets fail themselves.
 compile() { # directory targets…
   local go_on=-k targets=()
   [[ -f $1/build.ninja ]] && go_on=-k0
@@ -295,7 +294,7 @@ compile() { # directory targets…
   cmake --build "$1" --parallel "$(nproc)" "${targets[@]}" -- "$go_on"
 }
 
-# What needs the GPU, and nothing else. Then the list of tests, as in a bundle.
+# Builds only what needs the GPU, and the list of tests, as in a bundle.
 compile_cuda() {
   local result=0 tests
   local kinds='gpu_cuda|cuda_[a-z]+_gpu|backend_(conf|coll|enc|exch|sparse)'
@@ -308,10 +307,10 @@ compile_cuda() {
     return "$result"
 }
 
-# Runs the tests for a GPU of that pattern, or with a "!" those of no such pattern, the
-# kernels' first, behind other commands: a line "TEST name: result" for each. The
-# status is LEFT_OUT when all were. It ends by itself before the step's limit, which
-# would not reach what timeout started here.
+# Runs the tests for a GPU that match a pattern, or with a "!" those that do not, the
+# kernels' first, with a command in front of each. Prints a line "TEST name: result" for
+# each. The status is LEFT_OUT if all were skipped. It ends itself before the step's
+# limit, because the step's timeout does not reach the processes that are started here.
 each_test() { # seconds pattern command…
   local name program arguments status all=0 good=0 skipped=0 log=$work/test.log
   local result left
@@ -365,7 +364,7 @@ failing_jobs() {
   fi
 }
 
-# Errors of calls that the runtime asks for and expects are none of memory.
+# Failing calls that the runtime makes and expects are not memory errors.
 sanitize() { # tool, seconds for a program
   local options=()
   [[ $1 == memcheck ]] && options=(--report-api-errors no)
@@ -379,7 +378,7 @@ host_tests() {
       --parallel "$(nproc)"
 }
 
-device_tests() { # name arguments of pytest's…
+device_tests() { # name arguments of pytest…
   local parallel=()
   "$DDPHOOK_TEST_PYTHON" -c 'import xdist' 2>/dev/null && parallel=(-n "${processes:-4}")
   DDPHOOK_EXEC=$build/bin/ddphook-exec "$DDPHOOK_TEST_PYTHON" -m pytest \
@@ -387,8 +386,8 @@ device_tests() { # name arguments of pytest's…
     --modules="$modules" --junitxml="$logs/$1.xml" "${@:2}"
 }
 
-# Two ranks on one GPU, which NCCL allows ranks of different hosts: NCCL_HOSTID names
-# one. They find each other over TCP, and every element is compared.
+# Runs two ranks on one GPU, which NCCL allows for ranks of different hosts: NCCL_HOSTID
+# names a host. They find each other over TCP, and every element is compared.
 sweep() {
   local largest=64M port
   [[ $device == cuda ]] || largest=256K
@@ -401,8 +400,8 @@ with socket.socket() as s: s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
     --op=mean --json="$logs/sweep.json"
 }
 
-# Beside PyTorch, in the same way. All processes take turns on the GPU, while those
-# that wait for a peer keep it busy.
+# Runs two ranks like this with PyTorch. All processes use the GPU alternately, and
+# those that wait for a peer keep it busy.
 two_ranks() {
   processes=2 device_tests two-ranks test/gpu/test_device_hooks.py \
     test/gpu/test_device_powersgd.py --worlds=2
@@ -412,7 +411,7 @@ parity() {
   device_tests parity test/gpu --ignore=test/gpu/test_torch_cuda.py
 }
 
-# The package finds the compiler beside the runtime.
+# The package finds the compiler in the runtime's directory.
 torch() {
   local libraries=$work/libraries compiler=$root/compiler
   [[ -d $compiler ]] || compiler=$root/build/lib/standalone
@@ -438,7 +437,7 @@ export -f versions carried nccl_root configure configure_cuda compile compile_cu
   each_test gpu_tests failing_jobs host_tests sanitize device_tests sweep two_ranks \
   parity torch bench
 
-# The bundle's programs, else those that this machine builds.
+# Uses the bundle's programs, or builds them on this machine.
 prepare() {
   step carried 30 carried
   if grep -q $'^carried\tpass\t' "$steps" 2>/dev/null; then

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Writes the tables of hooks and of their options, from TableGen's records.
+"""Writes the tables of hooks and of their options from TableGen's records.
 
     hook-tables.py [--check] RECORDS.json
 
-Called by generate-docs.sh. A table stands between two lines
+Called by generate-docs.sh. A table is between two lines
 
     <!-- NAME, written by tools/generate-docs.sh -->
     <!-- end of NAME -->
 
-The Python package's table is a file of its own.
+The Python package's table is a separate file.
 """
 
 import json
@@ -40,7 +40,7 @@ class Records:
         return [int(number) for number in re.findall(r"\d+", record["!locs"][0])]
 
     def parameters(self, hook):
-        """Names with their definitions."""
+        """Returns names with their definitions."""
         arguments = hook["parameters"]["args"]
         return [(name, self.records[value["def"]]) for value, name in arguments]
 
@@ -51,7 +51,7 @@ def table(header, rows):
 
 
 def table_of_hooks(records, columns):
-    # What options wrap around a hook comes last.
+    # Wrappers of hooks come last.
     order = sorted(records.hooks, key=lambda hook: hook not in records.named)
     rows = [[hook[field] for field in columns.values()] for hook in order]
     return table(list(columns), rows)
@@ -77,7 +77,7 @@ def hook_names(records):
 
 
 def default_of(owners):
-    """The default of most hooks that have an option, and those of the others."""
+    """Returns the default of most hooks that have an option, and the other defaults."""
     values = list(owners.values())
     usual = max(values, key=values.count)
     texts = [f"`{usual}`"] if usual else []
@@ -119,7 +119,7 @@ TABLES = {
 
 
 def python_options(records):
-    """The Python package's file: options by the names that Python has for them."""
+    """Returns the Python package's file, with Python's names of the options."""
     lines = [
         "# Part of the ddphook project, under the Apache License v2.0 with LLVM",
         "# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception",

@@ -4,9 +4,9 @@
 #
 #     tools/install-packages.sh [--tests]
 #
-# Installs those packages of packages.txt that are missing, with --tests also those
-# of test-packages.txt. Changes nothing, and needs neither root nor a network, when
-# all are there.
+# Installs the missing packages of packages.txt, with --tests also those of
+# test-packages.txt. If all are installed, it changes nothing, and needs neither root
+# nor a network.
 set -euo pipefail
 
 cd "$(dirname "${BASH_SOURCE[0]}")"

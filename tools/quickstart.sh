@@ -6,22 +6,22 @@
 # compiler and the runtime, compiles the training step of docs/examples/digits
 # once per hook, trains it on two ranks, and prints what each hook cost. Then it
 # measures steps of the larger network of docs/examples/wide on a link of 1 Gbit/s,
-# and prints what each hook buys.
-# Everything it makes lies in build/; a second run builds only what has changed, and
-# trains again.
+# and prints the speedup of each hook.
+# All its output is in build/; a second run only builds what has changed, and trains
+# again.
 #
 #     tools/quickstart.sh [--cuda]
 #
 # --cuda  also builds the CUDA backend and a program for GPUs, with a CUDA toolkit
 #         that is downloaded if this machine has none (1.1 GB). A build directory
-#         that has the backend already, tools/test.sh's for example, keeps it.
+#         that has the backend already, such as tools/test.sh's, keeps it.
 #
-# The link joins two network namespaces. Where they cannot be made, its times are
+# The link joins two network namespaces. If they cannot be created, its times are
 # computed from the bytes, and the table says so.
 #
 # Exit status: 0 if with every hook the ranks agree to the last bit, at least 95 %
-# of the test images are read right, and no hook is more than half a point below
-# no compression.
+# of the test images are classified correctly, and no hook is more than half a point
+# below no compression.
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -31,7 +31,7 @@ data=$root/docs/examples/digits/digits.txt
 variants=(allreduce fp16 bf16 allreduce-in-fp16 allreduce-in-bf16
   int8 int4 powersgd-rank1 powersgd-rank2 powersgd-rank4 noop)
 ranks=2
-# Of the larger network.
+# Hooks for the larger network.
 wide_variants=(allreduce fp16 int8 int4 powersgd-rank4 powersgd-rank1)
 link_bits=1000000000
 least_accuracy=95
@@ -66,7 +66,7 @@ fail() {
   exit 1
 }
 
-# stage TEXT COMMAND…: one line with the time it took, the output to the log.
+# stage TEXT COMMAND…: prints one line with the time it took, logs the output.
 stage() {
   local text=$1 start=$SECONDS
   shift
@@ -80,8 +80,8 @@ find_toolkit() {
   "$root/tools/cuda-toolkit.sh" >"$build/quickstart/cuda-root"
 }
 
-# Options of CMake's. A directory that is configured already stays as it is; a new
-# one is for this machine, and is built once.
+# Prints CMake's options. An already configured directory keeps its own; a new one is
+# for this machine only, and is built once.
 cmake_options() {
   if [[ ! -f $build/build.ninja ]]; then
     echo -DDDPHOOK_UNITY_BUILD=ON
@@ -98,9 +98,9 @@ free_port() {
   python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'
 }
 
-# launch PROGRAM [ARGUMENT…]: runs a program on all ranks, the output of rank N in
-# build/quickstart/PROGRAM.N, its metrics in PROGRAM.metrics.N. Ends all ranks when
-# one fails. Returns 2 if the ranks' parameters differ.
+# launch PROGRAM [ARGUMENT…]: runs a program on all ranks. The output of rank N is in
+# build/quickstart/PROGRAM.N, its metrics in PROGRAM.metrics.N. Ends all ranks if one
+# fails. Returns 2 if the ranks' parameters differ.
 launch() {
   local name=$1 port rank code ended status=0
   shift
@@ -131,7 +131,7 @@ launch() {
 train() {
   local status=0
   launch "digits-$1" || status=$?
-  # Without communication the ranks must drift apart; else nothing was compared.
+  # Without communication the ranks must diverge; otherwise nothing was compared.
   if [[ $1 == noop ]]; then
     ((status == 2)) || { echo "expected the ranks to differ"; return 1; }
   else
@@ -140,8 +140,8 @@ train() {
   fi
 }
 
-# Runs a command as two ranks, one on each side of the link. Namespaces within
-# one: they need no root where users may have their own, and leave nothing behind.
+# Runs a command as two ranks, one on each side of the link. The namespaces are nested
+# in another one: this needs no root where users may create them, and cleans up.
 on_link() {
   local user=()
   ((EUID == 0)) || user=(--user --map-root-user)
@@ -152,13 +152,13 @@ on_link() {
     "$root/docs/examples/network/link.py" --rate="${link_bits}bit" -- "$@"
 }
 
-# Whether this machine lets us make the link.
+# Succeeds if this machine can create the link.
 can_link() {
   on_link true >>"$log" 2>&1
 }
 
-# An epoch has 22 steps. PowerSGD compresses from the third one on: with five the
-# median is that of a compressed step. The steps of other hooks are all alike.
+# An epoch has 22 steps. PowerSGD compresses from the third one on: with five epochs,
+# the median is that of a compressed step. The steps of other hooks are all alike.
 wide_epochs() {
   if [[ $1 == powersgd* ]]; then echo 5; else echo 2; fi
 }
@@ -178,9 +178,9 @@ value() {
   sed -n "s/^$2: \([0-9.]*\).*/\1/p" "$build/quickstart/$1"
 }
 
-# summarize RUN…: what rank 0's metrics say of each run, in a line of build/quickstart/
-# summary: its name, the mean and the last number of bytes on the wire of those steps
-# that send any, and the median of milliseconds of all steps.
+# summarize RUN…: writes a line of build/quickstart/summary for each run, from rank 0's
+# metrics: its name, the mean and last bytes on the wire of the steps that send any,
+# and the median milliseconds of all steps.
 summarize() {
   (cd "$build/quickstart" && python3 - "$@" >summary) <<'EOF'
 import json, statistics, sys
@@ -208,8 +208,8 @@ measured() {
 }
 mean_bytes=2 last_bytes=3 step_ms=4
 
-# Milliseconds of a step on the link: measured, else those on one machine and what
-# the bytes take on the link.
+# Milliseconds of a step on the link: measured, or the time on one machine plus the
+# time of the bytes on the link.
 link_ms() {
   if [[ -f $build/quickstart/wide-$1.link ]]; then
     measured "wide-$1.link" $step_ms
@@ -269,7 +269,7 @@ print_speeds() {
   fi
 }
 
-# What else ran while times were measured. The ranks themselves are a part of it.
+# Prints the load during the measurements, which includes the ranks themselves.
 print_load() {
   local load processors
   load=$(cut -d ' ' -f 1 /proc/loadavg)

@@ -5,16 +5,16 @@
 #             compiler's tools under lit, the runtime under ctest, and the fuzzers
 #             over their corpora
 #   thread    ThreadSanitizer: the runtime under ctest
-#   --short   what tools/test.sh runs: the runtime's core, its host backend, its CUDA
+#   --short   for tools/test.sh: the runtime's core, its host backend, its CUDA
 #             backend on the emulated device and its readers, built alone, with
-#             nothing but their tests; of these, large arrays through shared memory
-#             and most of the kernels' tests, which take longest, are left out
+#             their tests only; omits large arrays through shared memory and most of
+#             the kernels' tests, which take longest
 #
 # The presets "address" and "thread" build into build-address and build-thread, the
 # short forms into build-address-short and build-thread-short. The CUDA backend is
 # built for the emulated device, which needs no toolkit; sanitizers do not know
-# device code. The tests of every program under ctest are counted one by one. The
-# last line is "N passed, N failed, N skipped"; logs lie in the build directory.
+# device code. Counts each test of every program under ctest. The last line is
+# "N passed, N failed, N skipped"; logs are in the build directory.
 set -uo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -28,17 +28,17 @@ jobs=$(nproc)
 passed=0 failed=0 skipped=0
 cd "$root"
 
-# A request for more memory than there can be ends as without a sanitizer.
+# An allocation that is too large fails as it does without a sanitizer.
 memory=allocator_may_return_null=1
-# LLVM is not instrumented: what its headers do in our code, marking what a
-# container or an allocator has not given out, its library does not undo.
+# LLVM is not instrumented: its headers poison unused memory of containers and
+# allocators in our code, but its library does not unpoison it.
 export ASAN_OPTIONS=detect_container_overflow=0:allow_user_poisoning=0:$memory
 export UBSAN_OPTIONS=print_stacktrace=1
-# Tests fork while other threads run. Of libraries that are not instrumented, above
-# all Gloo and the C++ library, ThreadSanitizer takes note of what they lock and
-# wait for, but not of their accesses to memory: it cannot know by which of their
-# atomic variables these are ordered. A race ends its process at once: of a rank that
-# a test has forked, nobody would look at the exit status.
+# Tests fork while other threads run. For libraries without instrumentation, above
+# all Gloo and the C++ library, ThreadSanitizer tracks locks and waits but not memory
+# accesses: it cannot know which of their atomic variables order these. A race ends
+# its process at once, because nobody checks the exit status of ranks that a test has
+# forked.
 export TSAN_OPTIONS=die_after_fork=0:ignore_noninstrumented_modules=1:halt_on_error=1:$memory
 
 die() {
@@ -47,7 +47,7 @@ die() {
   exit 1
 }
 
-# Adds what a log's numbers say; no test at all is a failure.
+# Adds a log's numbers; no test at all is a failure.
 count() { # suite passed failed skipped exit-status log
   local p=$2 f=$3 s=$4
   if (($5 != 0 && f == 0)) || ((p + f == 0)); then f=$((f + 1)); fi
@@ -64,7 +64,7 @@ run_ctest() { # arguments of ctest
   total=$(sed -nE 's/.* out of ([0-9]+)$/\1/p' "$log" | tail -1)
   bad=$(sed -nE 's/.* ([0-9]+) tests? failed out of .*/\1/p' "$log" | tail -1)
   left=$(grep -cE '\*\*\*(Skipped|Not Run)' "$log")
-  # What is in the programs.
+  # Lists the tests in each program.
   awk '/^[0-9]+\/[0-9]+ Test: / { name = $3 }
        /^\[  PASSED  \] / { print "  " name ": " $4 " passed" }
        /^\[  (SKIPPED|FAILED )/ && /\] [0-9]+ tests?/ {
@@ -76,7 +76,7 @@ run_ctest() { # arguments of ctest
 run_lit() {
   local log=$build/lit.log status
   lit_number() { sed -nE "s/^ *($1) *: *([0-9]+).*/\2/p" "$log" | awk '{s+=$1} END {print s+0}'; }
-  # Programs without a sanitizer cannot load or link what has one.
+  # Programs without a sanitizer cannot load or link libraries with one.
   "${DDPHOOK_LIT:-/usr/lib/llvm-22/bin/lit}" -v -j"$jobs" "$build/test" \
     --filter-out 'Plugin/|CAPI/|Docs/frontends|cc-link|bfloat16-exec|linear\.test|fortran|tensor-pipeline' >"$log" 2>&1
   status=$?
@@ -114,7 +114,7 @@ if [[ $form == --short ]]; then
   names+="|backend_$(any "${suites[@]}")-cuda_emulated"
   GTEST_FILTER='-*ShmBits.equalGlooMedium*:*ShmBigBits.*' run_ctest -R "^runtime-($names)$"
 else
-  # A directory that is configured already may be one that someone works in.
+  # Somebody may be working in a directory that is configured already.
   unity=()
   [[ -f $build/build.ninja ]] || unity=(-DDDPHOOK_UNITY_BUILD=ON)
   cmake --preset "$kind" "${unity[@]}" >/tmp/ddphook-sanitize.$$ 2>&1 ||

@@ -7,16 +7,16 @@
 #
 #     tools/test-in-chroot.sh [OPTION…] SUITE [COMMAND…]
 #
-# SUITE is a release of Debian, bookworm or trixie. The chroot has what debootstrap
-# installs as "minbase", this machine's settings for apt, its proxies and its
-# certificates, and nothing else: no compiler, no Python, no home directory. It is
-# removed at the end.
+# SUITE is a release of Debian, bookworm or trixie. The chroot only contains the
+# packages that debootstrap installs as "minbase", and this machine's apt settings,
+# proxies and certificates: no compiler, no Python, no home directory. It is removed
+# at the end.
 #
-# --root=DIR       makes the chroot in DIR, and keeps it. If DIR has one already, the
-#                  command continues in it, with the last commit and what is built.
+# --root=DIR       creates the chroot in DIR, and keeps it. If DIR has one already, the
+#                  command continues in it, with the last commit and existing builds.
 # --mount=FROM:TO  makes the directory FROM visible in the chroot as TO, such as
 #                  --mount=$HOME/.cache/ccache:/root/.cache/ccache to save time.
-#                  Without this option nothing of this machine's caches is used.
+#                  Without this option, the chroot uses none of this machine's caches.
 #
 # Needs root and the package debootstrap. The exit status is the command's.
 set -euo pipefail
@@ -30,8 +30,8 @@ die() {
   exit 2
 }
 
-# In a mount and a PID namespace of its own: what is mounted and started here ends
-# with this process.
+# Runs in separate mount and PID namespaces: mounts and processes from here end with
+# this process.
 if [[ ${1:-} == --inside ]]; then
   root=$2
   shift 2
@@ -102,12 +102,12 @@ deb $mirror/debian $suite main
 deb $mirror/debian $suite-updates main
 deb $mirror/debian-security $suite-security main
 EOF
-  # As apt here reaches the archive.
+  # Use the apt settings of this machine.
   apt-config dump Acquire >"$root/etc/apt/apt.conf.d/99machine"
   cp /etc/resolv.conf "$root/etc/resolv.conf"
   hostname >"$root/etc/hostname"
   echo "127.0.0.1 localhost $(hostname)" >"$root/etc/hosts"
-  # A bundle of certificates that this machine does not have from Debian alone.
+  # Certificates that this machine did not get from Debian.
   if [[ -n ${SSL_CERT_FILE-} ]]; then
     install -D -m 644 "$SSL_CERT_FILE" "$root/etc/ssl/machine.crt"
   fi

@@ -1,29 +1,29 @@
 #!/usr/bin/env bash
-# Builds everything and runs all tests, from a bare Debian machine: installs what
-# is missing, configures with the preset "release", builds, and runs
+# Builds everything and runs all tests, from a bare Debian machine: installs missing
+# packages, configures with the preset "release", builds, and runs
 #
 #   lit            the compiler: dialect, passes, code generation, plugin
 #   ctest          the compiler's helpers; the runtime, its kernels, transports and
-#                  CUDA backend, the latter on an emulated device
+#                  CUDA backend on an emulated device
 #   parity         every hook beside PyTorch's, on ranks (this and the next five: pytest)
 #   powersgd       PowerSGD beside PyTorch's
 #   programs       errors, mutants, the digits step, random programs, front ends
 #   python         the Python package: training under PyTorch's real DDP
 #   guarded        every hook on a device whose memory the host cannot read
 #   cuda_emulated  every hook on the emulated CUDA device
-#   format         C, C++ and CUDA files are as clang-format writes them
+#   format         C, C++ and CUDA files are formatted by clang-format
 #   lint           ruff finds nothing in Python files, mypy nothing in the package
-#   docs           the generated reference is up to date, references lead somewhere
+#   docs           the generated reference is up to date, references are valid
 #   tidy           clang-tidy finds nothing in the runtime
 #   fuzz           the libFuzzer targets over their corpora
 #   consumer       projects that use the package; install trees and Debian packages
 #   sanitize       the runtime's core, host backend and CUDA backend (emulated device)
 #                  under ASan and UBSan, and under TSan (tools/sanitize.sh --short)
 #
-# A suite that cannot run because something is missing is a failure. What only a
-# GPU can run is skipped where there is none, and counted; DDPHOOK_REQUIRE_GPU=1
-# makes that a failure too. The last line is the sum over all suites: "N passed, N
-# failed, N skipped".
+# A suite fails if it cannot run because something is missing. Tests that need a GPU
+# are skipped and counted if there is none; DDPHOOK_REQUIRE_GPU=1 makes that a
+# failure, too. The last line is the sum over all suites: "N passed, N failed, N
+# skipped".
 set -uo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -41,8 +41,8 @@ die() {
   exit 1
 }
 
-# Runs a suite: what it prints goes to NAME.log, its exit status to NAME.status, how
-# long it took to NAME.time.
+# Runs a suite, with its output in NAME.log, its exit status in NAME.status, its times
+# in NAME.time.
 run() { # name command...
   local status TIMEFORMAT='%0R s, %0U + %0S s of processors'
   { time "${@:2}" >"$logs/$1.log" 2>&1; } 2>"$logs/$1.time"
@@ -50,19 +50,19 @@ run() { # name command...
   echo $status >"$logs/$1.status"
 }
 
-# The exit status of a suite that has run.
+# Prints the exit status of a suite that has run.
 status_of() { cat "$logs/$1.status" 2>/dev/null || echo 1; }
 
-# The first number in the last match that a suite's log has.
+# Prints the first number in the last match in a suite's log.
 number() { # suite regex
   grep -oE "$2" "$logs/$1.log" | tail -1 | grep -oE '[0-9]+' | head -1 || true
 }
 
-# The lines of a suite's log that match.
+# Counts the matching lines of a suite's log.
 lines() { grep -cE "$2" "$logs/$1.log"; }
 
 # Adds a suite's counts to the sum, and shows the end of its log if it has failed. A
-# suite without any test counts as a failure.
+# suite without tests counts as a failure.
 count() { # suite passed failed skipped
   local status p=${2:-0} f=${3:-0} s=${4:-0}
   status=$(status_of "$1")
@@ -73,8 +73,8 @@ count() { # suite passed failed skipped
   passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
 }
 
-# The same of suites that end in "N passed, N failed, N skipped", in the order of
-# their tool; that print PASS and FAIL; that are one test; that check "N of N files".
+# Count suites that end in "N passed, N failed, N skipped", in the order of their tool;
+# that print PASS and FAIL; that are one test; that check "N of N files".
 count_passed() {
   count "$1" "$(number "$1" '[0-9]+ passed')" \
     "$(number "$1" '[0-9]+ (failed|errors?)(,| in |$)')" \
@@ -101,13 +101,13 @@ environment=$!
 say "finding a CUDA toolkit (if there is none: about 30 s and 1.1 GB, once)"
 cuda=$(tools/cuda-toolkit.sh) || die "the CUDA toolkit could not be made"
 
-# A directory that is configured already may be one that someone works in.
+# Somebody may be working in a directory that is configured already.
 options=(-DDDPHOOK_CUDA=ON -DDDPHOOK_CUDA_ROOT="$cuda" -DDDPHOOK_BUILD_FUZZERS=ON
   -DDDPHOOK_INSTRUCTION_SETS=ALL -DDDPHOOK_WARNINGS_AS_ERRORS=ON)
 unity=()
 [[ -f $build/build.ninja ]] || unity=(-DDDPHOOK_UNITY_BUILD=ON)
 
-configure() { # arguments of cmake's
+configure() { # arguments of cmake
   local log=/tmp/ddphook-configure.$$
   cmake --preset release "${options[@]}" "$@" >$log 2>&1 ||
     { cat $log; rm -f $log; die "cmake"; }
@@ -144,10 +144,10 @@ bad=$(number ctest '[0-9]+ tests? failed out of')
 left=$(lines ctest '\*\*\*(Skipped|Not Run)')
 count ctest $((${total:-0} - ${bad:-0} - left)) "${bad:-0}" "$left"
 
-# The ranks of pytest's suites wait for each other most of the time. What they leave
-# of the processors goes, at a lower priority, to suites that always compute.
+# The ranks of pytest's suites wait for each other most of the time. Suites that always
+# compute use the idle processors at a lower priority.
 tidy() {
-  # Its list of commands has each file by itself, and reads every header.
+  # Its list of commands must have each file separately, and read every header.
   cmake --preset release "${options[@]}" -B "$build/tidy" \
     -DDDPHOOK_UNITY_BUILD=OFF -DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON &&
     tools/check-tidy.sh --build "$build/tidy" --below runtime
@@ -167,7 +167,7 @@ say "beside pytest: format, lint, docs, tidy, fuzz, consumer, counted below"
 computing_suites &
 computing=$!
 
-pytest_suite() { # name arguments of pytest's...
+pytest_suite() { # name arguments of pytest...
   run "$1" "$python" -m pytest -q -rs --durations=20 -p no:cacheprovider \
     -o tmp_path_retention_policy=failed "${@:2}"
 }

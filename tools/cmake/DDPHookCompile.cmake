@@ -7,10 +7,10 @@
 # ddphook_compile(TARGET SOURCE
 #                 [NAME identifier] [PIPELINE options] [OPTIONS option...])
 #
-# Adds a static library TARGET that holds the module SOURCE, compiled by
-# ddphook-cc with `--ddp-pipeline=options` and the other options given. NAME
+# Adds a static library TARGET that contains the module SOURCE, compiled by
+# ddphook-cc with `--ddp-pipeline=options` and the other given options. NAME
 # (default: TARGET) is the prefix of its C functions and the name of its header:
-# what links TARGET can `#include "NAME.h"`, and is linked with the runtime.
+# users of TARGET can `#include "NAME.h"`, and are linked with the runtime.
 function(ddphook_compile target source)
   cmake_parse_arguments(PARSE_ARGV 2 arg "" "NAME;PIPELINE" "OPTIONS")
   if(arg_UNPARSED_ARGUMENTS)
@@ -26,7 +26,7 @@ function(ddphook_compile target source)
     set(compiler ddphook-cc)
   endif()
   get_filename_component(source ${source} ABSOLUTE)
-  # A directory a target: several may have one NAME.
+  # One directory per target, because several may have one NAME.
   set(directory ${CMAKE_CURRENT_BINARY_DIR}/${target}.ddphook)
   set(object ${directory}/${arg_NAME}${CMAKE_C_OUTPUT_EXTENSION})
   set(header ${directory}/${arg_NAME}.h)

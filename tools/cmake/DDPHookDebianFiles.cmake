@@ -1,9 +1,9 @@
 # Part of the ddphook project, under the Apache License v2.0 with LLVM
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #
-# Run by cpack before it writes packages: adds to each Debian package its
-# copyright and changelog, compresses manual pages, and puts zsh's functions where
-# Debian's zsh looks for those of packages.
+# cpack runs this before it writes packages. It adds the copyright and changelog
+# to each Debian package, compresses manual pages, and moves zsh's functions to
+# the directory that Debian's zsh searches for those of packages.
 if(NOT CPACK_GENERATOR STREQUAL "DEB")
   return()
 endif()
@@ -15,7 +15,7 @@ endfunction()
 # Obeys SOURCE_DATE_EPOCH.
 string(TIMESTAMP today "%a, %d %b %Y %H:%M:%S +0000" UTC)
 
-# On Debian the text of the Apache License lies in one place for all packages.
+# Debian has one copy of the Apache License for all packages.
 file(READ ${CPACK_DDPHOOK_SOURCE_DIR}/LICENSE license)
 file(READ ${CPACK_DDPHOOK_SOURCE_DIR}/NOTICE notice)
 string(FIND "${license}" "LLVM Exceptions to the Apache" exceptions)

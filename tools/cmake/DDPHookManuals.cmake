@@ -1,9 +1,9 @@
 # Part of the ddphook project, under the Apache License v2.0 with LLVM
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #
-# Manual pages and completion for bash, zsh and fish, made of what the tools print
-# for --help, and so part of every build that has the tools. Builds with a sanitizer
-# are not installed, and have none.
+# Generates manual pages and completion for bash, zsh and fish from the tools'
+# --help, so every build of the tools includes them. Builds with a sanitizer are not
+# installed and have none.
 if(DDPHOOK_SANITIZE)
   return()
 endif()
@@ -30,7 +30,7 @@ add_custom_command(
   VERBATIM)
 add_custom_target(ddphook-manuals ALL DEPENDS ${ddphook_made})
 
-# These belong to the runtime, and so does what belongs to them.
+# These tools are in the runtime's component, and so are their files.
 foreach(tool IN LISTS ddphook_tools)
   set(component tools)
   if(tool MATCHES "^ddphook-(exec|trace)$")

@@ -1,8 +1,8 @@
 # Part of the ddphook project, under the Apache License v2.0 with LLVM
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #
-# Packages, by `cpack` in the build directory: one .deb for each component, or
-# (`cpack -G TGZ`) an archive. To be included behind all rules of installation.
+# Packages, by `cpack` in the build directory: one .deb for each component, or an
+# archive (`cpack -G TGZ`). Include it after all install rules.
 
 set(CPACK_GENERATOR DEB)
 set(CPACK_PACKAGE_NAME ddphook)
@@ -26,8 +26,8 @@ set(CPACK_DEBIAN_PACKAGE_RELEASE 1)
 set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_ENABLE_COMPONENT_DEPENDS ON)
 set(CPACK_DEBIAN_PACKAGE_CONTROL_STRICT_PERMISSION ON)
-# A package's libraries depend on those of Debian by what dpkg knows of them. Our
-# own are not known yet, but the components above already depend on each other.
+# dpkg determines the packages of Debian's libraries. It does not know ours yet,
+# but the components above depend on each other.
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
 set(CPACK_DEBIAN_PACKAGE_GENERATE_SHLIBS ON)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS
@@ -39,8 +39,8 @@ set(CPACK_DEBIAN_RUNTIME_DESCRIPTION
 The shared library that compiled training steps call, and ddphook-exec, which
 runs them with tensors from files. It needs no compiler.")
 
-# Its static libraries are used with MLIR's headers, by compilers; programs that
-# only call compiled steps need none of that.
+# Compilers use its static libraries with MLIR's headers; programs that only call
+# compiled steps need none of them.
 set(CPACK_DEBIAN_DEV_PACKAGE_SECTION libdevel)
 set(CPACK_DEBIAN_DEV_PACKAGE_RECOMMENDS "ddphook-tools")
 set(CPACK_DEBIAN_DEV_PACKAGE_SUGGESTS
@@ -59,8 +59,8 @@ set(CPACK_DEBIAN_TOOLS_DESCRIPTION
 ddphook-opt, ddphook-cc, ddphook-run, ddphook-diff, the language server, and the
 plugin for stock mlir-opt, with manual pages and completion for shells.")
 
-# CUDA's libraries come from NVIDIA, in packages of many names: dpkg may not know
-# them, and the backend finds them where it was linked with them.
+# NVIDIA's packages of CUDA have many names, and dpkg may not know them. The
+# backend finds the libraries at the paths that it was linked with.
 set(CPACK_DEBIAN_CUDA_PACKAGE_SECTION libs)
 set(CPACK_DEBIAN_CUDA_PACKAGE_SHLIBDEPS OFF)
 set(CPACK_DEBIAN_CUDA_PACKAGE_GENERATE_SHLIBS OFF)
@@ -70,7 +70,7 @@ set(CPACK_DEBIAN_CUDA_DESCRIPTION
 The library that the runtime loads for NVIDIA's GPUs. It needs the CUDA toolkit
 and NCCL, which are not Debian's.")
 
-# What Debian wants beside the files that an installation has.
+# Adds files that Debian requires in addition to an installation's.
 set(CPACK_PRE_BUILD_SCRIPTS
     ${CMAKE_CURRENT_LIST_DIR}/DDPHookDebianFiles.cmake)
 set(CPACK_DDPHOOK_SOURCE_DIR ${PROJECT_SOURCE_DIR})

@@ -1,9 +1,9 @@
-//===- Output.cpp - write what the compiler made --------------------------===//
+//===- Output.cpp - write the compiler's output ---------------------------===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Text and bytes to files; lib/Compiler makes them.
+// Writes text and bytes to files; lib/Compiler creates them.
 //
 //===----------------------------------------------------------------------===//
 

@@ -1,9 +1,9 @@
-//===- Output.h - write what the compiler made ------------------*- C++ -*-===//
+//===- Output.h - write the compiler's output -------------------*- C++ -*-===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// The last stages of ddphook-cc: every output file appears whole or not at all.
+// The last stages of ddphook-cc. Every output file is written atomically.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_TOOLS_CC_OUTPUT_H
@@ -16,7 +16,7 @@ namespace mlir::ddp {
 enum class OutputKind { Object, Shared, LLVMIR, MLIR, PTX };
 
 /// Writes `module`, which `compiler` has lowered, to `path` ("-": standard
-/// output). `linker` makes the shared object (SharedObject.h).
+/// output). `linker` is for shared objects (SharedObject.h).
 llvm::Error writeOutput(Compiler &compiler, ModuleOp module, OutputKind kind,
                         StringRef path, StringRef linker);
 

@@ -3,8 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Command line of the compiler; docs/ddphook-cc.md is its guide. The work is
-// done in lib/Compiler.
+// Command line of the compiler; docs/ddphook-cc.md is its guide. lib/Compiler
+// does the work.
 //
 //===----------------------------------------------------------------------===//
 #include "Output.h"
@@ -154,7 +154,7 @@ int main(int argc, char **argv) {
   cl::HideUnrelatedOptions(category);
   cl::ParseCommandLineOptions(argc, argv, "ddphook ahead-of-time compiler\n");
   if (Error error = compile()) {
-    // Empty: a diagnostic has said it.
+    // Empty if the error was reported as a diagnostic.
     std::string message = toString(std::move(error));
     if (!message.empty())
       errs() << "ddphook-cc: error: " << message << '\n';

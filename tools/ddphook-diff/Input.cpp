@@ -1,4 +1,4 @@
-//===- Input.cpp - what ddphook-diff compares -----------------------------===//
+//===- Input.cpp - input files of ddphook-diff ----------------------------===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -49,8 +49,8 @@ readModule(std::unique_ptr<llvm::MemoryBuffer> buffer) {
   return Input{std::move(*report), std::nullopt};
 }
 
-/// Whether `text` has that key, which tells what it is. Traces are large, and
-/// are parsed once. A name cannot be taken for a key: no colon follows it.
+/// Returns true if `text` has that key, which identifies its kind, without
+/// parsing it: traces are large. A string is only a key if a colon follows it.
 static bool hasKey(StringRef text, StringRef key) {
   std::string quoted = ("\"" + key + "\"").str();
   for (size_t at = text.find(quoted); at != StringRef::npos;

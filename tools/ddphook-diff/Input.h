@@ -1,9 +1,9 @@
-//===- Input.h - what ddphook-diff compares ---------------------*- C++ -*-===//
+//===- Input.h - input files of ddphook-diff --------------------*- C++ -*-===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// A file that holds a plan or what was measured, whatever its form.
+// A file with a plan or measurements, in any form.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_TOOLS_DIFF_INPUT_H
@@ -14,7 +14,7 @@
 namespace mlir::ddp {
 
 struct Input {
-  /// At least one of them is there; a report may have both.
+  /// At least one of them is set; a report may have both.
   std::optional<PlanReport> plan;
   std::optional<TraceSummary> times;
 };

@@ -3,8 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Command line of the comparison; docs/reports.md is its guide. The work is
-// done in lib/Report.
+// Command line of the comparison; docs/reports.md is its guide. lib/Report does
+// the work.
 //
 //===----------------------------------------------------------------------===//
 
@@ -32,7 +32,7 @@ static int fail(const Twine &message) {
   return Failed;
 }
 
-/// Prints what is different. Fails if there is nothing to compare.
+/// Prints the differences. Fails if there is nothing to compare.
 static Expected<Status> compare(const Input &before, const Input &after) {
   bool differs = false;
   if (before.plan && after.plan) {

@@ -40,7 +40,7 @@ struct ReportOptions {
       llvm::cl::desc("With --ddp-plan-report: what a run of the module took")};
 };
 
-/// Stands behind the last pass, in the place of a verifier behind each one.
+/// Runs after the last pass, instead of a verifier after each one.
 class VerifyPass : public PassWrapper<VerifyPass, OperationPass<>> {
 public:
   MLIR_DEFINE_EXPLICIT_INTERNAL_INLINE_TYPE_ID(VerifyPass)
@@ -54,7 +54,7 @@ public:
   }
 };
 
-/// Stands behind that.
+/// Runs after the verifier.
 class WriteReportPass : public PassWrapper<WriteReportPass, OperationPass<>> {
 public:
   MLIR_DEFINE_EXPLICIT_INTERNAL_INLINE_TYPE_ID(WriteReportPass)
@@ -136,16 +136,16 @@ static llvm::Error prepareReport(const MlirOptMainConfig &config,
                       output);
 }
 
-/// Has the passes reported on.
+/// Attaches a reporter to the passes.
 static void attachReport(PassManager &pm, const PlanReportFile &file) {
-  // Upstream's tool has an engine that reports nothing without a filter.
+  // Upstream's tool sets an engine that reports nothing without a filter.
   pm.getContext()->setRemarkEngine(nullptr);
   auto reporter = std::make_shared<PlanReporter>();
   reporter->attach(pm);
   pm.addPass(std::make_unique<WriteReportPass>(reporter, file));
 }
 
-/// Whether the command line says when to verify.
+/// Returns true if the command line specifies when to verify.
 static bool isVerifierChosen() {
   return llvm::cl::getRegisteredOptions()
       .lookup("verify-each")
@@ -159,7 +159,7 @@ llvm::Error mlir::ddp::runPasses(MlirOptMainConfig config, StringRef input,
   if (reports)
     if (llvm::Error error = prepareReport(config, input, output, file))
       return error;
-  // Behind each of the pipeline's passes it takes two thirds of the time.
+  // Verifying after each pass of the pipeline takes two thirds of the time.
   const bool verifiesAtEnd = !isVerifierChosen();
   if (verifiesAtEnd)
     config.verifyPasses(false);

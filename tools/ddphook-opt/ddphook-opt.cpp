@@ -21,8 +21,8 @@
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/Support/InitLLVM.h"
 
-/// What --help prints: LLVM's own, --help-hidden, has more than a thousand
-/// lines about upstream's passes.
+/// Prints --help. LLVM's version, --help-hidden, has more than a thousand lines
+/// about upstream's passes.
 static void printHelp() {
   llvm::outs()
       << R"help(ddphook-opt: gradient compression as a compiler transform
@@ -79,7 +79,7 @@ int main(int argc, char **argv) {
       !mlir::ddp::checkPlugins(arguments))
     return 1;
   auto [input, output] = mlir::parseCLIOptions(argc, argv, help);
-  // Plugins, which may bring the real ones, have been loaded.
+  // Plugins, which may provide the real ones, are loaded by now.
   mlir::ddp::registerOpaqueDialects(registry);
   auto config = mlir::MlirOptMainConfig::createFromCLOptions();
   if (config.shouldShowDialects() || config.shouldListPasses())
@@ -89,7 +89,7 @@ int main(int argc, char **argv) {
   llvm::Error error = mlir::ddp::runPasses(config, input, output, registry);
   if (!error)
     return 0;
-  // Empty: a diagnostic has said it.
+  // Empty if the error was reported as a diagnostic.
   std::string message = toString(std::move(error));
   if (!message.empty())
     llvm::errs() << "ddphook-opt: error: " << message << '\n';

@@ -4,7 +4,7 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Compiles in memory (lib/Compiler), then runs the module on ranks
-// (runtime/exec). Everything up to the fork happens in one thread.
+// (runtime/exec). Everything before the fork happens in one thread.
 //
 //===----------------------------------------------------------------------===//
 #include "PlanReportFile.h"
@@ -53,7 +53,7 @@ static ddphook::Status invalid(const std::string &what) {
   return {DDPHOOK_INVALID_ARGUMENT, what};
 }
 
-/// Takes the arguments that the runner does not know.
+/// Parses the arguments that the runner does not know.
 static ddphook::Status parseCompilerFlags(const std::vector<std::string> &rest,
                                           CompilerFlags &flags) {
   for (size_t i = 0; i < rest.size(); ++i) {
@@ -152,7 +152,7 @@ int main(int argc, char **argv) {
   auto module = compile(flags, chooseDevice(options));
   if (!module) {
     std::string message = toString(module.takeError());
-    // Empty: a diagnostic has said it.
+    // Empty if the error was reported as a diagnostic.
     return message.empty() ? 1 : reportError(toolName, invalid(message));
   }
   return runModule(toolName, (*module)->get(), options);

@@ -4,8 +4,8 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The entry point that `mlir-opt --load-dialect-plugin=DDPHookPlugin.so` calls.
-// It registers passes and pipelines as well: mlir-opt would look for another
-// entry point only with --load-pass-plugin.
+// It also registers passes and pipelines: mlir-opt would look for another entry
+// point only with --load-pass-plugin.
 //
 //===----------------------------------------------------------------------===//
 
@@ -36,7 +36,7 @@ extern "C" LLVM_ATTRIBUTE_WEAK
 extern "C" LLVM_ATTRIBUTE_WEAK
     LLVM_ATTRIBUTE_VISIBILITY_DEFAULT ::mlir::PassPluginLibraryInfo
     mlirGetPassPluginInfo() {
-  // Passes alone, for a program that has the dialect already.
+  // Registers passes only, for a program that has the dialect already.
   return {MLIR_PLUGIN_API_VERSION, "DDPHook", LLVM_VERSION_STRING,
           registerPasses};
 }
