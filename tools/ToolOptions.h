@@ -1,5 +1,4 @@
-//===- ToolOptions.h - common options of tools on LLVM's library -*- C++
-//-*-===//
+//===- ToolOptions.h - common options of LLVM tools -------------*- C++ -*-===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

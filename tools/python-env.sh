@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # Prints the path of a Python interpreter that has the packages of
-# test/requirements.txt, and makes it first if need be.
+# test/requirements.txt, and creates it first if necessary.
 #
-# The virtual environment lives in the user's cache directory under a name that
-# contains a hash of the requirements file, so that every clone with the same
-# pins shares one (about 6.4 GB). DDPHOOK_TEST_PYTHON names another interpreter
-# that has the packages already; nothing is installed then.
+# The virtual environment is in the user's cache directory. Its name contains a hash
+# of the requirements file, so that all clones with the same pins use one (about
+# 6.4 GB). DDPHOOK_TEST_PYTHON names another interpreter that has the packages
+# already; nothing is installed then.
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -25,8 +25,8 @@ cache=${XDG_CACHE_HOME:-$HOME/.cache}/ddphook
 venv=$cache/python-$key
 mkdir -p "$cache"
 
-# One maker at a time; the finished environment is moved into place whole, so a
-# killed run leaves no half-made one behind that looks finished.
+# Only one process installs at a time; one that was killed leaves no environment that
+# looks complete.
 exec 9>"$cache/python-$key.lock"
 flock 9
 if [[ ! -f $venv/.complete ]]; then

@@ -109,7 +109,7 @@ ddphookCompilerOptionsSetFuseMultiplyAdd(DDPHookCompilerOptions options,
 /*===-- Compiling ---------------------------------------------------------===*/
 
 /* Compiles a module with `ddp.all_reduce`s or with a plan. Lowers the module in
- * place to the LLVM dialect. After an error returns null, and the module is
+ * place to the LLVM dialect. After an error, returns null and leaves the module
  * partly lowered. */
 MLIR_CAPI_EXPORTED DDPHookCompiledModule
 ddphookCompile(MlirModule module, DDPHookCompilerOptions options);

@@ -158,8 +158,8 @@ bool KernelOps::fits32Bits() const {
   return true;
 }
 
-/// Returns true if the body itself reads memory. It must not run for another
-/// thread's element, which may be overwritten already and be any index.
+/// Returns true if the body reads memory. It must not run for another thread's
+/// element: that may be overwritten already, and as an index lead anywhere.
 static bool readsMemory(linalg::LinalgOp op) {
   return llvm::any_of(
       op.getBlock()->without_terminator(),

@@ -5,7 +5,7 @@
 //
 // Decides which elements a thread computes, each with all of its reduction: as
 // many as fit into 16 bytes where arrays are contiguous. In large contractions,
-// a thread computes a tile (KernelTiles.cpp); of transposed arrays, a square
+// a thread computes a tile (KernelTiles.cpp); with transposed arrays, a square
 // (KernelTransposes.cpp). Consecutive threads of a warp write consecutive
 // elements or vectors.
 //

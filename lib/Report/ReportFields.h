@@ -176,8 +176,8 @@ void visitFields(V &visit, PlanReport &report) {
 
 namespace detail {
 /// Reads an object's fields, which must all be present unless they are
-/// optional. Sizes, counts and times must not be negative, so that computing
-/// with them is safe.
+/// std::optional. Sizes, counts and times must not be negative, so that
+/// computing with them is safe.
 struct FieldReader {
   llvm::json::Path path;
   llvm::json::ObjectMapper object;

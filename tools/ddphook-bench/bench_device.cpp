@@ -444,7 +444,7 @@ Status benchLowRank(Bench &bench, const Arrays &arrays, int64_t arrayElements,
                 {name, bytes, [&bucket] { return bucket.step(); },
                  each.groupMb == 0 ? "powersgd" : "", kind},
                 isFirstStep, &works));
-    // PyTorch does not divide the bucket.
+    // PyTorch processes the bucket as a whole.
     if (!bench.torch || each.groupMb != 0)
       continue;
     TorchAnswer answer;

@@ -138,10 +138,10 @@ def DDPExpandDeviceMathPass : Pass<"ddp-expand-device-math", "::mlir::gpu::GPUMo
   let summary = "Turn functions of the math library into polynomials";
   let description = [{
     Kernels cannot call a math library. This pass replaces `math` operations on f32,
-    f16 and bf16 (`exp`, `log`, `tanh`, `erf`, `sin`, …), unless an instruction of the
-    device rounds them correctly, by polynomials; 16-bit types are computed in f32. It
-    reports each kind of operation that it cannot replace: such functions of f64, and
-    `arith.remf`.
+    f16 and bf16 (`exp`, `log`, `tanh`, `erf`, `sin`, …) by polynomials, except those
+    that an instruction of the device computes correctly rounded; 16-bit types are
+    computed in f32. It reports each kind of operation that it cannot replace: such
+    functions of f64, and `arith.remf`.
   }];
   let dependentDialects = [
     "::mlir::arith::ArithDialect", "::mlir::math::MathDialect",

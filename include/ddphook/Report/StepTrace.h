@@ -4,8 +4,8 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Reads the traces that the runtime writes (Chrome's trace events;
-// docs/reports.md lists what is read) and summarizes them: medians over steps,
-// and the time in which bytes move apart from that in which ranks wait.
+// docs/reports.md lists the fields) and summarizes them: medians over steps,
+// and separate times in which bytes move and in which ranks wait.
 //
 // Times are in microseconds.
 //

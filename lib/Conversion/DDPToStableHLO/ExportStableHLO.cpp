@@ -45,7 +45,7 @@ static FailureOr<int64_t> getNextChannel(ModuleOp module) {
   return next;
 }
 
-/// Rejects states in called functions: only the entry's arguments persist.
+/// Rejects states in called functions: XLA passes arguments to the entry only.
 static LogicalResult checkCalls(ModuleOp module) {
   llvm::DenseMap<StringRef, func::CallOp> calls;
   module.walk([&](func::CallOp call) { calls[call.getCallee()] = call; });

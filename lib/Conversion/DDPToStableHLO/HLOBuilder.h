@@ -83,7 +83,7 @@ public:
   TensorValue concatenate(ArrayRef<TensorValue> values, int64_t dimension);
 
   /// Divides exactly. XLA would multiply by the inverse of a divisor that it
-  /// sees is a splat.
+  /// can see is a splat.
   TensorValue divideBy(TensorValue value, TensorValue numbers);
 
   /// Contracts these dimensions and accumulates in `elementType`. The first

@@ -91,8 +91,8 @@ private:
 };
 } // namespace
 
-/// Returns the first unit vector farthest from the span of `before`, without
-/// its projection on these orthonormal columns, normalized.
+/// Returns the unit vector that is farthest from the orthonormal columns
+/// `before`, the first of equal ones, without its projection, normalized.
 TensorValue GramSchmidt::makeUnitColumn(ArrayRef<TensorValue> before,
                                         TensorValue column) {
   MLIRContext *context = type.getContext();
@@ -105,7 +105,7 @@ TensorValue GramSchmidt::makeUnitColumn(ArrayRef<TensorValue> before,
   TensorValue indices = hlo.create(
       "iota", indexType, {},
       NamedAttribute(StringAttr::get(context, "iota_dimension"), alongRows));
-  // The projection of unit vector i on the span: the squares of row i.
+  // The squared projection of unit vector i on the span: squares of row i.
   TensorValue squares = hlo.constant(0.0, wideType);
   SmallVector<TensorValue> columns;
   for (TensorValue other : before) {
