@@ -209,7 +209,7 @@ print("device", torch.cuda.get_device_name(0), torch.cuda.device_count())
 properties = torch.cuda.get_device_properties(0)
 print("multiprocessors", properties.multi_processor_count,
       "L2", getattr(properties, "L2_cache_size", 0) >> 20, "MiB")
-# A copy that no cache holds: the roofline of all that moves data.
+# A copy larger than any cache: the roofline of all data movement.
 n = min(1 << 28, properties.total_memory // 32)
 a, b = (torch.empty(n, device="cuda") for _ in range(2))
 times = []

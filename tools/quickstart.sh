@@ -190,7 +190,7 @@ for run in sys.argv[1:]:
         lines = [json.loads(line) for line in file]
     keys = "steps", "wire_bytes", "step_seconds"
     totals = [[0, 0, 0], *([line[key] for key in keys] for line in lines)]
-    # The last line is of no step more.
+    # The last line may not add a step.
     steps = [
         [after - before for before, after in zip(*two)]
         for two in zip(totals, totals[1:])
