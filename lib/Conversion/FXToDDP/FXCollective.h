@@ -23,7 +23,8 @@ struct FXCollective {
   /// The called function; null if `op` is the operator itself.
   Operation *callee = nullptr;
 
-  /// The kind of collective; nullopt for a wait or if ddp has no equivalent.
+  /// Returns the kind of collective; nullopt for a wait or if ddp has no
+  /// equivalent.
   std::optional<CollectiveKind> getKind() const;
   /// Returns true if it starts an all-reduce or a reduce-scatter.
   bool isReduction() const;

@@ -14,7 +14,7 @@
 using namespace mlir;
 using namespace mlir::ddp;
 
-/// Returns true if `whole` consists of `size` parts along the first dimension.
+/// Returns true if `whole` is `number` parts along the first dimension.
 static bool isInParts(RankedTensorType whole, RankedTensorType part,
                       int64_t number) {
   if (part.getRank() == 0)

@@ -92,7 +92,7 @@ static bool isInParts(RankedTensorType whole, RankedTensorType part,
   return part.getShape() == ArrayRef(shape);
 }
 
-/// Returns true if the types fit an all-to-all of `size` equal parts.
+/// Returns true if the types are those of a tensor and its equal parts.
 static bool hasFittingTypes(const GridExchange &exchange, RankedTensorType from,
                             RankedTensorType to) {
   int64_t number = exchange.getNumParts(), dimension = exchange.dimension;
