@@ -4,8 +4,8 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Groups reductions as PyTorch's DDP groups parameters, then sorts the block
-// topologically, every bucket a single node. The sort is stable (a heap over
-// the original positions), so that code moves only where it must. Where buckets
+// topologically, with every bucket as a single node. The sort is stable (a heap
+// over the original positions), so code moves only where it must. If buckets
 // depend on each other or on themselves, no order exists; the sort then finds a
 // bucket of which some gradients are ready and splits it.
 //
@@ -23,7 +23,7 @@
 using namespace mlir;
 using namespace mlir::ddp;
 
-/// Whether `op` is a reduction that is still to be put into a bucket.
+/// Returns `op` if it is a reduction that is not in a bucket yet, or null.
 static AllReduceOp getUnbucketed(Operation *op) {
   auto allReduce = dyn_cast<AllReduceOp>(op);
   if (allReduce && isa<RankedTensorType>(allReduce.getInput().getType()) &&
@@ -37,8 +37,8 @@ static AllReduceOp getUnbucketed(Operation *op) {
 //===----------------------------------------------------------------------===//
 
 namespace {
-/// What the members of a bucket have in common: process group, element type,
-/// reduction, hook.
+/// The properties that all members of a bucket share: process group, element
+/// type, reduction, hook.
 using BucketKey =
     std::tuple<const void *, const void *, Reduction, const void *>;
 
@@ -59,7 +59,7 @@ static BucketKey getKey(AllReduceOp op) {
 static std::vector<std::unique_ptr<Bucket>>
 fillBuckets(ArrayRef<AllReduceOp> ordered, const BucketLimits &limits) {
   std::vector<std::unique_ptr<Bucket>> closed;
-  // The open buckets, in the order in which their keys were first seen.
+  // The open buckets, in the order in which their keys first occurred.
   std::map<BucketKey, unsigned> indices;
   std::vector<OpenBucket> open;
   for (unsigned position = 0; position < ordered.size(); ++position) {
@@ -103,8 +103,8 @@ public:
 private:
   struct Node {
     Operation *op = nullptr;
-    Bucket *bucket = nullptr; // of a member
-    unsigned numPending = 0;  // dependences not scheduled yet
+    Bucket *bucket = nullptr; // Set for members.
+    unsigned numPending = 0;  // Dependences not scheduled yet.
     bool isDone = false;
     SmallVector<unsigned, 2> successors;
   };
@@ -121,8 +121,8 @@ private:
   llvm::DenseMap<Operation *, unsigned> positions;
   llvm::DenseMap<Bucket *, BucketState> states;
   BucketSchedule schedule;
-  /// Original positions of what may be placed next, earliest first; a bucket
-  /// has the position of its last member.
+  /// Original positions of the nodes that may be scheduled next, earliest
+  /// first; a bucket has the position of its last member.
   std::priority_queue<unsigned, std::vector<unsigned>, std::greater<unsigned>>
       ready;
   unsigned firstUndone = 0, numDone = 0;
@@ -143,8 +143,8 @@ Scheduler::Scheduler(Block &block, const TensorsInMemory &inMemory,
   if (limits.order == BucketOrder::Reverse)
     std::reverse(ordered.begin(), ordered.end());
   if (limits.order == BucketOrder::Ready) {
-    // The position at which a gradient is produced; -1 for one that comes from
-    // outside of the block.
+    // The position at which a gradient is produced; -1 if that is outside of
+    // the block.
     auto getReadyPosition = [&](AllReduceOp op) -> int64_t {
       Operation *producer = op.getInput().getDefiningOp();
       auto it = producer ? positions.find(producer) : positions.end();
@@ -166,13 +166,13 @@ Scheduler::Scheduler(Block &block, const TensorsInMemory &inMemory,
   addDependences(inMemory);
 }
 
-/// Values, and the order of everything that touches memory. Reductions that go
-/// into buckets are no such thing: all ranks run the same program, so their
-/// order is free as long as it is the same everywhere. They, and others without
-/// effects, may read tensors in memory, which no write may overtake.
+/// Adds dependences on values, and keeps memory accesses in order. Reductions
+/// that go into buckets may be reordered: any order is valid that is the same
+/// on all ranks, and all run the same program. They, and other operations
+/// without effects, may read tensors in memory, which no write may overtake.
 void Scheduler::addDependences(const TensorsInMemory &inMemory) {
   std::optional<unsigned> lastEffect, lastWrite;
-  SmallVector<unsigned> readers; // since the last write
+  SmallVector<unsigned> readers; // Since the last write.
   for (unsigned position = 0; position < nodes.size(); ++position) {
     Node &node = nodes[position];
     auto dependOn = [&](unsigned other) {
@@ -229,9 +229,9 @@ void Scheduler::finish(unsigned position) {
       makeReady(successor);
 }
 
-/// Nothing is ready. The first operation in the original order that is not
-/// placed has all its dependences placed, so it can only be a reduction whose
-/// bucket waits for others: that bucket becomes two.
+/// Called if nothing is ready. The first unscheduled operation in the original
+/// order has no unscheduled dependences, so it must be a reduction whose bucket
+/// waits for other members. Splits that bucket in two.
 void Scheduler::splitFirstBlockedBucket() {
   while (nodes[firstUndone].isDone)
     ++firstUndone;

@@ -1,10 +1,10 @@
-//===- BucketSchedule.h - which gradients share a bucket --------*- C++ -*-===//
+//===- BucketSchedule.h - grouping gradients into buckets -------*- C++ -*-===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Decides, for one block, which reductions form which bucket and in which order
-// the block's operations then stand. Changes no IR: `ddp-bucketize` does.
+// Decides, for one block, which reductions form which bucket, and the new order
+// of the block's operations. Does not change IR: `ddp-bucketize` does.
 //
 //===----------------------------------------------------------------------===//
 
@@ -22,21 +22,21 @@ struct BucketLimits {
   BucketOrder order;
 };
 
-/// The reductions that share one bucket, in the order in which they are packed.
+/// The reductions of one bucket, in the order in which they are packed.
 struct Bucket {
   SmallVector<AllReduceOp> members;
   /// Position of the first member among all reductions, in the chosen order.
   unsigned firstInOrder;
-  /// Whether the bucket was split because of a dependence.
+  /// True if the bucket was split because of a dependence.
   bool isSplit = false;
 };
 
-/// An element of a block in its new order: an operation, or a bucket that takes
-/// the place of its members.
+/// An element of a block in its new order: an operation, or a bucket that
+/// replaces its members.
 using ScheduledItem = llvm::PointerUnion<Operation *, Bucket *>;
 
 struct BucketSchedule {
-  std::vector<std::unique_ptr<Bucket>> buckets; // sorted by firstInOrder
+  std::vector<std::unique_ptr<Bucket>> buckets; // Sorted by firstInOrder.
   std::vector<ScheduledItem> items;
 };
 

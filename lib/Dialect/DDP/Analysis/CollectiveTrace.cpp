@@ -4,7 +4,7 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Collects and compares collectives. Calls of the runtime name a collective by
-// its number in the plan, which says the rest.
+// its number in the plan, which describes it.
 //
 //===----------------------------------------------------------------------===//
 
@@ -29,8 +29,8 @@ struct Description {
   std::string reduction, group, travelsAs, bucket;
   int64_t elements = 0, root = 0;
 
-  /// What is counted together. A hook may decide about the type in which an
-  /// exchange travels, and records nothing about it.
+  /// Returns the key by which collectives are counted. Hooks may choose the
+  /// wire type of an exchange and do not record it, so it can be omitted.
   std::string getKind(bool isByType = true) const {
     std::string text;
     if (kind != CollectiveKind::AllReduce)
@@ -65,7 +65,7 @@ private:
   /// Null until the module is converted.
   PlanAttr plan;
   SymbolTableCollection symbols;
-  /// Functions that run collectives, or call some that do.
+  /// Functions that run collectives, directly or through calls.
   llvm::DenseSet<Operation *> communicating;
 };
 } // namespace
@@ -76,7 +76,7 @@ static std::string print(Type type) {
   return text;
 }
 
-/// Counts the tensors that a bucket holds; a tensor is one itself.
+/// Counts the tensors in a bucket; a tensor counts as one.
 static void countMembers(std::map<std::string, int64_t> &counts,
                          const std::string &kind, Type type) {
   auto count = [&](ArrayRef<int64_t> shape) {
@@ -163,8 +163,8 @@ void Tracer::traceCall(LLVM::CallOp call, CollectiveTrace::Function &function) {
   add(function, getVerb(kind, isStart), description, Type());
 }
 
-/// What is in a region, under the name of its operation and its number; empty
-/// where there are no collectives.
+/// Wraps the collectives of a region in the name of its operation and its
+/// number. Returns an empty string if there are none.
 static std::string wrap(StringRef op, size_t number,
                         const std::string &inside) {
   if (inside.empty())
@@ -172,8 +172,8 @@ static std::string wrap(StringRef op, size_t number,
   return (op + " region " + Twine(number) + " {\n" + inside + "}\n").str();
 }
 
-/// The blocks of a region, in their order, but for those that nothing gets to:
-/// passes may remove them.
+/// Returns the reachable blocks of a region, in order. Passes may remove the
+/// others.
 static SmallVector<Block *> getReachable(Region &region) {
   llvm::DenseSet<Block *> reachable;
   if (!region.empty())
@@ -198,7 +198,7 @@ std::string Tracer::traceRegion(Region &region,
   return inside;
 }
 
-/// As the branches that `ddp-legalize-for-bufferization` makes of it.
+/// Traces a switch like the branches of `ddp-legalize-for-bufferization`.
 void Tracer::traceSwitch(scf::IndexSwitchOp op,
                          CollectiveTrace::Function &function) {
   std::string rest = traceRegion(op.getDefaultRegion(), function);
@@ -219,8 +219,8 @@ void Tracer::traceRegions(Operation *op, CollectiveTrace::Function &function) {
                            traceRegion(region, function));
 }
 
-/// A conditional start counts as the branch that `convert-ddp-to-runtime` makes
-/// of it.
+/// Traces a collective. A conditional start counts as the branch that
+/// `convert-ddp-to-runtime` creates.
 void Tracer::traceCollective(CollectiveOpInterface op,
                              CollectiveTrace::Function &function) {
   std::string before = std::move(function.order);
@@ -306,7 +306,7 @@ static void addTo(std::map<std::string, int64_t> &sum,
     sum[key] += count;
 }
 
-/// Describes the first key whose number has changed; empty if none has.
+/// Describes the first key whose count has changed; empty if there is none.
 static std::string findDifference(const std::map<std::string, int64_t> &before,
                                   const std::map<std::string, int64_t> &after) {
   auto get = [](const std::map<std::string, int64_t> &counts,
@@ -322,7 +322,7 @@ static std::string findDifference(const std::map<std::string, int64_t> &before,
   return "";
 }
 
-/// The first line that differs.
+/// Describes the first line that differs; empty if there is none.
 static std::string findDifference(StringRef before, StringRef after) {
   while (true) {
     auto [old, oldRest] = before.split('\n');
@@ -345,7 +345,7 @@ LogicalResult mlir::ddp::compareTraces(Location loc, StringRef pass,
                           << ": " << difference;
   };
   if (kept == OrderAcrossPass::Recorded) {
-    // A reduction of memory becomes a bucket, or stays what it is.
+    // A reduction of memory becomes a bucket, or stays as it is.
     std::map<std::string, int64_t> old = before.recorded, now = after.recorded;
     for (const auto &[name, function] : before.functions)
       addTo(old, function.members);
@@ -360,7 +360,7 @@ LogicalResult mlir::ddp::compareTraces(Location loc, StringRef pass,
     auto now = after.functions.find(name);
     std::string difference;
     if (now == after.functions.end()) {
-      // A function that nothing calls any more may be gone, if it was private.
+      // Passes may remove private functions that nothing calls any more.
       continue;
     }
     if (kept == OrderAcrossPass::Members)

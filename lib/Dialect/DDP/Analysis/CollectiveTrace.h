@@ -1,11 +1,11 @@
-//===- CollectiveTrace.h - which collectives a module runs ------*- C++ -*-===//
+//===- CollectiveTrace.h - the collectives of a module ----------*- C++ -*-===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // A record of the collectives of each function. It can be compared with the
-// record of the same module after a pass, even if the module is at another
-// level then.
+// record of the same module after a pass, even if the module is then at another
+// level.
 //
 //===----------------------------------------------------------------------===//
 
@@ -30,15 +30,15 @@ struct CollectiveTrace {
     std::map<std::string, int64_t> elements;
     /// Numbers of members, by reduction, group, element type and shape.
     std::map<std::string, int64_t> members;
-    /// The same of collectives that have no named bucket.
+    /// The same for collectives without a named bucket.
     std::map<std::string, int64_t> membersWithoutBucket;
   };
   std::map<std::string, Function> functions;
   /// Numbers of members in the records of buckets (`ddp.bucket_info`), by the
   /// same keys as `Function::members`.
   std::map<std::string, int64_t> recorded;
-  /// States that are only stored as they were loaded, also before earlier
-  /// passes: on memrefs nothing is left of such a store.
+  /// States that are only stored as they were loaded, now or before an earlier
+  /// pass: on memrefs no such store remains.
   llvm::StringSet<> unchangedStates;
 };
 

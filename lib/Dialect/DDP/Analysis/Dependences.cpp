@@ -3,7 +3,7 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// What an operation needs, overwrites and accesses.
+// Implements the queries of Dependences.h.
 //
 //===----------------------------------------------------------------------===//
 
@@ -22,11 +22,11 @@
 using namespace mlir;
 using namespace mlir::ddp;
 
-/// All memory but that of states; and the statistics of compression. Only their
-/// addresses count.
+/// All memory except that of states, and the statistics of compression. Only
+/// the addresses of these variables matter.
 static const char kMemory = 0, kStatistics = 0;
 
-/// States are told apart by their names.
+/// States are distinguished by name.
 static const void *getKey(FlatSymbolRefAttr state) {
   return state.getAttr().getAsOpaquePointer();
 }
@@ -60,12 +60,12 @@ static void collect(Operation *op, Effects &effects) {
         collect(&nested, effects);
 }
 
-/// Whether the operation makes a result in the memory of `operand`, or may well
-/// do it. An elementwise operation on buckets is free to take other memory.
+/// True if the operation overwrites `operand` with a result, or probably will.
+/// An elementwise operation on buckets is free to use other memory.
 static bool mayOverwrite(Operation *op, OpOperand &operand) {
   if (auto dps = dyn_cast<DestinationStyleOpInterface>(op))
     return dps.isDpsInit(&operand);
-  // A loop or a branch: what becomes of the operand is known inside only.
+  // A loop or a branch: only its body shows the use of the operand.
   if (op->getNumRegions() != 0)
     return true;
   auto start = dyn_cast<AllReduceStartOp>(op);
@@ -85,8 +85,8 @@ Effects mlir::ddp::getEffects(Operation *op, const TensorsInMemory &inMemory) {
 }
 
 namespace {
-/// Follows tensors from `bufferization.to_tensor` to all that may be made in
-/// their place. An operation that nothing is known of may give its operands.
+/// Follows tensors from `bufferization.to_tensor` to all values that may be
+/// computed in place of them. Unknown operations may return their operands.
 class MemoryFlow {
 public:
   MemoryFlow(Operation *root, llvm::DenseSet<Value> &values) : values(values) {
@@ -126,7 +126,7 @@ private:
 
   void follow(OpOperand &use) {
     Operation *op = use.getOwner();
-    // These make a bucket of their operands.
+    // These operations create a bucket from their operands.
     if (isa<PackOp, AllReduceOp>(op) && !isa<BucketType>(use.get().getType()))
       return;
     if (isa<CallOpInterface>(op)) {
@@ -149,7 +149,7 @@ private:
     addAll(op->getResults());
   }
 
-  /// What a region is given, it may give to others and back.
+  /// A region may pass its inputs to other regions and back.
   void enter(Operation *op) {
     addArguments(op);
     addAll(op->getResults());
@@ -199,7 +199,7 @@ void mlir::ddp::forEachUse(Operation *op,
     });
 }
 
-/// Whether the results are parts of the first operand.
+/// True if the results are parts of the first operand.
 static bool givesParts(Operation *op) {
   return isa<ExtractOp, SplitOp, UnpackOp, tensor::ExtractSliceOp,
              tensor::CastOp, tensor::CollapseShapeOp, tensor::ExpandShapeOp>(

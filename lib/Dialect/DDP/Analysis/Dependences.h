@@ -1,12 +1,12 @@
-//===- Dependences.h - what keeps operations in order -----------*- C++ -*-===//
+//===- Dependences.h - dependences between operations -----------*- C++ -*-===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// What an operation needs, overwrites and accesses, for passes that reorder the
-// operations of a block at the levels at which everything is a value.
-// Collectives do not depend on each other here: any order that is the same on
-// all ranks is valid.
+// The operands that an operation uses and overwrites, and its side effects, for
+// passes that reorder the operations of a block at levels where everything is a
+// value. Collectives do not depend on each other here: any order that is the
+// same on all ranks is valid.
 //
 //===----------------------------------------------------------------------===//
 
@@ -32,10 +32,10 @@ struct Effects {
   bool isNone() const { return !isUnknown && accesses.empty(); }
 };
 
-/// The tensors under an operation that may lie in memory which the program also
-/// uses as memory: what `bufferization.to_tensor` gives, and what may be made
-/// in its place. Who uses one accesses that memory when it runs, not when the
-/// tensor was made.
+/// The tensors under an operation that may be in memory which the program also
+/// uses as memory: results of `bufferization.to_tensor`, and values that may be
+/// computed in place of them. Their users access that memory when they run, not
+/// when the tensor was created.
 class TensorsInMemory {
 public:
   TensorsInMemory() = default;
@@ -44,7 +44,7 @@ public:
   bool isEmpty() const { return values.empty(); }
   bool contains(Value value) const { return values.contains(value); }
 
-  /// How `op`, or an operation nested in it, accesses that memory by tensors.
+  /// How `op` or a nested operation accesses that memory through tensors.
   struct Use {
     bool reads = false, writes = false;
   };
@@ -54,25 +54,25 @@ private:
   llvm::DenseSet<Value> values;
 };
 
-/// The effects of `op` and of the operations nested in it.
+/// Returns the effects of `op` and of the operations nested in it.
 Effects getEffects(Operation *op, const TensorsInMemory &inMemory = {});
 
-/// Calls `visit` with every value from outside that `op`, or an operation
-/// nested in it, uses; and whether its result takes the place of that value, so
-/// that later readers of the value would need a copy.
+/// Calls `visit` with every outer value that `op`, or an operation nested in
+/// it, uses. The flag is true if the result replaces that value, so that later
+/// readers of the value would need a copy.
 void forEachUse(Operation *op, function_ref<void(Value, bool)> visit);
 
-/// The value that `value` is a part of, through slices and unpacks.
+/// Returns the value that `value` is a part of, through slices and unpacks.
 Value getWhole(Value value);
 
 /// Calls `visit` with the uses of `whole` and of its parts, through the same
-/// operations. `visit` returns `advance` to go on, `skip` to leave out the
-/// parts that come of this use, or `interrupt`, which then is the result.
+/// operations. `visit` returns `advance` to continue, `skip` to ignore the
+/// parts that this use creates, or `interrupt`, which is then the result.
 WalkResult visitUsesOfParts(Value whole,
                             function_ref<WalkResult(OpOperand &)> visit);
 
-/// Whether a value may be overwritten without harm to its readers, because it
-/// is an empty tensor, a constant, or the zeros with which a sum begins.
+/// True if a value may be overwritten without affecting its readers, because it
+/// is an empty tensor, a constant, or the zeros that a sum starts from.
 bool isWithoutContents(Value value);
 
 } // namespace mlir::ddp

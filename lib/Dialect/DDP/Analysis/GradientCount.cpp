@@ -67,7 +67,7 @@ bool SourceSets::differs(unsigned set) const {
   if (set == 0)
     return false;
   llvm::DenseSet<unsigned> sources = getSources(set);
-  // Sets that are known to have a source that is not among these.
+  // Sets that are known to have a source outside of `sources`.
   llvm::DenseSet<unsigned> outside;
   auto isInside = [&](unsigned candidate) {
     llvm::DenseSet<unsigned> visited;
@@ -97,7 +97,7 @@ bool SourceSets::differs(unsigned set) const {
 // Counts
 //===----------------------------------------------------------------------===//
 
-/// The set of the larger numbers of all pairs from the two sets.
+/// Returns the set of the larger numbers of all pairs from the two sets.
 static uint8_t maxOfEach(uint8_t a, uint8_t b) {
   if (a == 0 || b == 0)
     return a | b;
@@ -109,7 +109,7 @@ static uint8_t maxOfEach(uint8_t a, uint8_t b) {
   return result;
 }
 
-/// Takes over what a diagnostic needs.
+/// Copies the operations that a diagnostic needs.
 static void addNotes(GradientCount &result, const GradientCount &from) {
   if (!result.reduction || from.times > result.times)
     result.reduction = from.reduction ? from.reduction : result.reduction;
@@ -163,8 +163,8 @@ GradientCount mlir::ddp::placeCounts(SourceSets &sets,
                                      const GradientCount &part,
                                      const GradientCount &rest) {
   GradientCount result = joinCounts(sets, part, rest);
-  // The rest of something that the part was computed from as well: a parameter
-  // that is updated piece by piece.
+  // If a parameter is updated piece by piece, the rest is a source of each
+  // piece.
   bool isPiece = part.times && !(part.times & GradientCount::Unreduced) &&
                  sets.contains(part.sources, rest.sources);
   if (isPiece)

@@ -17,33 +17,32 @@
 namespace mlir::ddp {
 
 /// Sets of sources (arguments and other origins of data). A set is a number; 0
-/// is the empty set. A union is stored as the two sets of which it consists: in
-/// a deep network every value has another set, and hardly any is ever
-/// inspected.
+/// is the empty set. A union is stored as the two sets that it consists of: in
+/// a deep network every value has a different set, and few are ever inspected.
 class SourceSets {
 public:
   SourceSets() : sets(1) {}
 
-  /// The set of one new source.
+  /// Creates a source, and returns the set that contains only it.
   unsigned createSource();
   unsigned getUnion(unsigned a, unsigned b);
 
-  /// Whether `part` is a subset of `whole`.
+  /// True if `part` is a subset of `whole`.
   bool contains(unsigned whole, unsigned part) const;
 
-  /// Remembers that something that only this set flows into was worth reducing:
-  /// one of the set differs between ranks.
+  /// Records that a value into which exactly this set flows was reduced, so at
+  /// least one source of the set differs between ranks.
   void addReduced(unsigned set);
 
-  /// Whether data of this set is known to differ between ranks: it contains a
-  /// set of which one source differs.
+  /// True if data of this set is known to differ between ranks, because the set
+  /// contains a set that was reduced.
   bool differs(unsigned set) const;
 
 private:
   struct Set {
     /// Zero for a single source.
     unsigned a = 0, b = 0;
-    /// The least of its sources, which are numbered as the sets are.
+    /// The smallest of its sources, which are numbered like the sets.
     unsigned first = 0;
   };
   llvm::DenseSet<unsigned> getSources(unsigned set) const;
@@ -51,7 +50,7 @@ private:
   std::vector<Set> sets;
   llvm::DenseMap<std::pair<unsigned, unsigned>, unsigned> unions;
   llvm::DenseSet<unsigned> reduced;
-  /// Those by their first source.
+  /// The reduced sets by their first source.
   llvm::DenseMap<unsigned, SmallVector<unsigned, 1>> reducedByFirst;
 };
 
@@ -59,14 +58,14 @@ private:
 struct GradientCount {
   enum : uint8_t { Unreduced = 1, Once = 2, Often = 4 };
 
-  /// A set of these flags. Empty if no data of a rank's own flows in.
+  /// A set of these flags. Empty if all data is the same on all ranks.
   uint8_t times = 0;
-  /// Whether the numbers differ between elements rather than between paths.
+  /// True if the numbers differ between elements rather than between paths.
   bool isMixedInParts = false;
-  /// The groups that anything in it was reduced over, and those that its own
-  /// elements were, without what only scales them.
+  /// The groups that any of its data was reduced over, and those that its own
+  /// elements were reduced over, without factors that only scale them.
   RankMask over = 0, steps = 0;
-  /// Whether the latter differ between elements, or between paths.
+  /// True if `steps` differs between elements or between paths.
   bool isMixedInSteps = false;
   /// The set of sources that flow in unreduced.
   unsigned sources = 0;
@@ -85,20 +84,20 @@ struct GradientCount {
   }
 };
 
-/// The count of an operation that computes every element from all operands:
-/// that of the most reduced operand. But a reduced operand with fewer elements,
-/// such as a norm, does not make the result reduced.
+/// Returns the count of an operation that computes every element from all
+/// operands: that of the most reduced operand. But a reduced operand with fewer
+/// elements, such as a norm, does not make the result reduced.
 GradientCount combineCounts(SourceSets &sets, ArrayRef<GradientCount> operands);
 
-/// The count of a value that is one of two values.
+/// Returns the count of a value that is one of two values.
 GradientCount joinCounts(SourceSets &sets, const GradientCount &a,
                          const GradientCount &b);
 
-/// The count of a value with some elements from `part`, and others from `rest`.
+/// Returns the count of a value with elements from `part` and `rest`.
 GradientCount placeCounts(SourceSets &sets, const GradientCount &part,
                           const GradientCount &rest);
 
-/// The count of the result of a reduction over `group`.
+/// Returns the count of the result of a reduction over `group`.
 GradientCount reduceCount(RankGroups &groups, const GradientCount &count,
                           ProcessGroupOp group, Operation *op);
 

@@ -19,12 +19,12 @@ using namespace mlir;
 using namespace mlir::ddp;
 
 namespace {
-/// The values that may lie in an operand's memory because of one use.
+/// The values that may share an operand's memory because of one use.
 using Values = SmallVector<Value, 2>;
 } // namespace
 
-/// Adds what a region's operation passes on from `use` to one successor.
-/// Returns whether the operand is among what it passes on.
+/// Adds the values that receive `use` when an operation with regions passes
+/// `operands` to one successor. Returns true if `use` is among `operands`.
 static bool addForwarded(OpOperand &use, OperandRange operands,
                          ValueRange inputs, Values &values) {
   unsigned number = use.getOperandNumber(),
@@ -52,8 +52,8 @@ std::optional<Values> mlir::ddp::getYieldedTo(OpOperand &use) {
   return isFound ? std::optional(values) : std::nullopt;
 }
 
-/// The block arguments that an operand of a loop or a branch becomes, and the
-/// results that it becomes if the loop does not run.
+/// Returns the block arguments that receive an operand of a loop or a branch,
+/// and the results that receive it if the loop does not run.
 static std::optional<Values> getEntered(RegionBranchOpInterface op,
                                         OpOperand &use) {
   SmallVector<RegionSuccessor> successors;
@@ -66,13 +66,13 @@ static std::optional<Values> getEntered(RegionBranchOpInterface op,
   return isFound ? std::optional(values) : std::nullopt;
 }
 
-/// The values that may lie in the memory of `use` because of it; nothing where
-/// that is unknown.
+/// Returns the values that may share the memory of `use` because of it, or
+/// nullopt if that is unknown.
 static std::optional<Values> getSharing(OpOperand &use) {
   Operation *user = use.getOwner();
-  // They are no operations that One-Shot Bufferize knows:
-  // `ddp-materialize-buckets` makes views of unpack and split, and copies of
-  // the others unless nothing can tell.
+  // One-Shot Bufferize does not know these operations:
+  // `ddp-materialize-buckets` turns unpack and split into views, and copies for
+  // the others unless it can prove that sharing is safe.
   if (auto concat = dyn_cast<ConcatOp>(user);
       concat && use.get() == concat.getDestination())
     return Values{concat.getResult()};
@@ -136,7 +136,7 @@ mlir::ddp::visitMemoryUses(Value tensor,
   return WalkResult::advance();
 }
 
-/// Whether `user` comes before `op` in program order.
+/// True if `user` comes before `op` in program order.
 static bool isBefore(Operation *user, Operation *op) {
   if (Operation *inBlock = op->getBlock()->findAncestorOpInBlock(*user))
     return inBlock->isBeforeInBlock(op);
@@ -169,7 +169,7 @@ bool mlir::ddp::isOnlyRead(OpOperand &use) {
          !use.getOwner()->hasTrait<OpTrait::IsTerminator>();
 }
 
-/// As requireBefore, for all that one use of the memory reads.
+/// Like requireBefore, for all reads by one use of the memory.
 static WalkResult requireOverBy(OpOperand &use, StoreOp store) {
   Operation *user = use.getOwner();
   if (user == store)

@@ -1,14 +1,13 @@
-//===- MemoryUses.h - who may touch a tensor's memory -----------*- C++ -*-===//
+//===- MemoryUses.h - later uses of a tensor's memory -----------*- C++ -*-===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Some memory is reused without the knowledge of One-Shot Bufferize: a bucket
-// that nothing needs any more, the memory of a state between its load and its
-// store. These utilities tell whether the contents of such memory may still be
-// needed. They use each operation's interfaces to find out what it does with
-// the memory of its operands; without interfaces the memory counts as always
-// needed.
+// Some memory is reused without the knowledge of One-Shot Bufferize: dead
+// buckets, and the memory of a state between its load and its store. These
+// utilities determine whether the contents of such memory may still be needed.
+// They use each operation's interfaces to find its effects on the memory of its
+// operands; without interfaces the memory counts as always needed.
 //
 //===----------------------------------------------------------------------===//
 
@@ -19,22 +18,22 @@
 
 namespace mlir::ddp {
 
-/// Calls `visit` with every use of `tensor` and of each value that may lie in
+/// Calls `visit` with every use of `tensor` and of each value that may be in
 /// the same memory because of such a use: results that are computed in place,
-/// views, values that a branch yields. `visit` returns `advance` to go on,
-/// `skip` to leave out values that lie in the memory because of this use, or
+/// views, values that a branch yields. `visit` returns `advance` to continue,
+/// `skip` to ignore values that share the memory because of this use, or
 /// `interrupt`.
 ///
-/// The result is `interrupt` if `visit` returned it, and also if the memory may
-/// be used in a way that cannot be followed: as a buffer, along a branch
-/// between blocks, in the next iteration of a loop around `tensor`, or by an
-/// operation without the necessary interfaces.
+/// Returns `interrupt` if `visit` does, and also if the memory may be used in a
+/// way that cannot be followed: as a buffer, along a branch between blocks, in
+/// the next iteration of a loop around `tensor`, or by an operation without the
+/// necessary interfaces.
 WalkResult visitMemoryUses(Value tensor,
                            function_ref<WalkResult(OpOperand &)> visit);
 
-/// The results and block arguments that a terminator's operand becomes, by the
-/// interfaces of the terminator and of the operation around it; nothing without
-/// these.
+/// Returns the results and block arguments that receive a terminator's operand,
+/// according to the interfaces of the terminator and of the operation around
+/// it; nullopt without these interfaces.
 std::optional<SmallVector<Value, 2>> getYieldedTo(OpOperand &use);
 
 /// For visitMemoryUses, if `op` runs at most once per visited tensor: returns
@@ -42,19 +41,19 @@ std::optional<SmallVector<Value, 2>> getYieldedTo(OpOperand &use);
 /// not, and `interrupt` if it may run after `op`.
 WalkResult requireBefore(Operation *user, Operation *op);
 
-/// Whether `op` runs at most once each time that `value` is computed: it is in
+/// True if `op` runs at most once each time that `value` is computed: it is in
 /// the same block or in branches there, and no loop is in between.
 bool runsAtMostOncePer(Value value, Operation *op);
 
-/// Whether the user only reads the value: it does not pass the value on, and
-/// none of its results lies in the value's memory.
+/// True if the user only reads the value: it does not pass the value on, and
+/// none of its results shares the value's memory.
 bool isOnlyRead(OpOperand &use);
 
-/// Whether no value that may lie in the memory of `value` is needed after
+/// True if no value that may share the memory of `value` is needed after
 /// `store`, which stores this or another value.
 bool isOverBy(Value value, StoreOp store);
 
-/// The same for the values that lie in the memory because of one use.
+/// The same for the values that share the memory because of one use.
 bool isOverBy(OpOperand &use, StoreOp store);
 
 } // namespace mlir::ddp

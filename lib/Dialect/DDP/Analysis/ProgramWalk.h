@@ -3,11 +3,11 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// A step has a linalg operation or more for each gradient, and most of its
-// operations are in their bodies: what they compute for one element. None of
-// these is on a gradient, a bucket or memory of its own, and a module of many
-// thousands of gradients is larger than any cache. So a pass that is looking
-// for something leaves them out, unless it has to see whatever there is.
+// A step has one or more linalg operations for each gradient, and most of its
+// operations are in their bodies, which compute one element. These do not
+// access gradients, buckets or memory, and a module of many thousands of
+// gradients is larger than any cache. So a pass that searches for something
+// skips them, unless it has to see everything.
 //
 //===----------------------------------------------------------------------===//
 
@@ -19,9 +19,9 @@
 
 namespace mlir::ddp {
 
-/// Calls `visit` as `root->walk` would, which is for all operations of its
-/// argument's type, those in regions before the one around them, but not for
-/// those in bodies of linalg operations. `visit` may erase the operation.
+/// Calls `visit` like `root->walk`: for all operations of its argument's type,
+/// with nested operations before the one around them. But skips operations in
+/// bodies of linalg operations. `visit` may erase the operation.
 template <typename FnT>
 void walkProgram(Operation *root, FnT &&visit) {
   using OpT =
@@ -37,7 +37,7 @@ void walkProgram(Operation *root, FnT &&visit) {
     visit(op);
 }
 
-/// Calls `visit` for the functions under `root`, in their order.
+/// Calls `visit` for the functions under `root`, in order.
 template <typename FnT>
 WalkResult walkFunctions(Operation *root, FnT &&visit) {
   return root->walk<WalkOrder::PreOrder>([&](Operation *op) {

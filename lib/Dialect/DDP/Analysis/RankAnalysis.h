@@ -9,9 +9,9 @@
 // operation which ranks reach it. It reports no errors: ddp-verify-sync and
 // ddp-verify-order do.
 //
-// It is an abstract interpretation, in program order: the depth of recursion is
+// It is an abstract interpretation in program order: the depth of recursion is
 // that of nested regions and calls, never that of a chain of operations. Loops
-// begin with the assumption that everything is the same on all ranks, and are
+// start with the assumption that everything is the same on all ranks, and are
 // repeated until nothing changes.
 //
 //===----------------------------------------------------------------------===//
@@ -34,15 +34,15 @@
 
 namespace mlir::ddp {
 
-/// One for a number by itself; the greatest there is where nobody knows.
+/// Returns 1 for a scalar, and the maximum if the number is unknown.
 int64_t getNumElements(Type type);
 
-/// What the analysis knows about a value.
+/// The facts that the analysis knows about a value.
 struct RankFact {
   /// The groups within whose parts all ranks have the same value.
   RankMask uniform = kAllRanks;
   GradientCount count;
-  /// For a memref: its memory. (`uniform` describes the address, not the
+  /// The memory of a memref. (`uniform` describes the address, not the
   /// contents.)
   MemoryRegion region;
   /// For the result of a bucket's collective: the bucket.
@@ -54,16 +54,16 @@ struct RankFact {
   }
 };
 
-/// Which ranks run a piece of code: the groups within which all ranks run it
-/// equally often, and the operations that decide about this.
+/// The ranks that run a piece of code: the groups within which all ranks run it
+/// equally often, and the operations that decide this.
 struct RankControl {
   RankMask mask = kAllRanks;
   Operation *op = nullptr;
   const RankControl *outer = nullptr;
 };
 
-/// The conditional start just behind `choice`, on its condition and in memory
-/// or of a tensor; null if there is none.
+/// Returns the conditional start right after `choice`, on its condition and in
+/// memory or of a tensor; null if there is none.
 FlatAllReduceStartOp findStartBehind(scf::IfOp choice);
 
 class RankAnalysis {
@@ -78,20 +78,20 @@ public:
   /// earlier findings about the ranks that reach an operation are kept.
   void runAlone(FunctionOpInterface function);
 
-  /// What the function of `terminator` returned when it was last followed.
+  /// Returns what `terminator` returned when its function was last followed.
   ArrayRef<RankFact> getReturned(Operation *terminator) const {
     auto it = returned.find(terminator);
     return it == returned.end() ? ArrayRef<RankFact>() : it->second;
   }
   RankFact get(Value value) const { return facts.lookup(value); }
 
-  /// Which ranks reach a collective, a call or a store.
+  /// The ranks that reach a collective, a call or a store.
   struct Reach {
     RankMask mask = kAllRanks;
     /// The operation that keeps some ranks of a group from reaching it.
     Operation *cause = nullptr;
   };
-  /// Null if no rank reaches the operation.
+  /// Returns null if no rank reaches the operation.
   const Reach *getReach(Operation *op) const {
     auto it = reached.find(op);
     return it == reached.end() ? nullptr : &it->second;
@@ -187,13 +187,13 @@ private:
   SymbolTableCollection symbols;
   llvm::DenseMap<Value, RankFact> facts;
   RankMemory memory;
-  /// For a conditional start just behind a choice on its condition: what that
-  /// choice left in memory where it starts nothing.
+  /// For a conditional start right after a choice on its condition: the memory
+  /// as that choice leaves it if nothing is started.
   struct {
     Operation *start = nullptr;
     RankMemory memory;
   } memoryWithoutStart;
-  /// The lists of regions of memrefs that lie in one of several places.
+  /// For each memref that may be in one of several regions, the list of these.
   std::set<std::vector<MemoryRegion>> placeLists;
   /// Roots that the entry has written so far.
   llvm::DenseSet<const void *> written;

@@ -3,8 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Regions of several blocks: which branches decide about which block, and which
-// values meet in it.
+// Regions of several blocks: finds the branches that decide about each block,
+// and the values that meet in it.
 //
 //===----------------------------------------------------------------------===//
 
@@ -32,8 +32,8 @@ const RankAnalysis::ControlFlow &RankAnalysis::getControlFlow(Region &region) {
   }
   if (region.hasOneBlock())
     return *known;
-  // A branch decides about all that comes behind one of its ways, up to where
-  // they meet again (Ferrante, Ottenstein and Warren, 1987).
+  // A branch decides about the blocks on its paths, up to the block where all
+  // of them meet again (Ferrante, Ottenstein and Warren, 1987).
   PostDominanceInfo postDominance(region.getParentOp());
   for (Block *block : known->order) {
     if (block->getNumSuccessors() < 2)
@@ -51,7 +51,7 @@ const RankAnalysis::ControlFlow &RankAnalysis::getControlFlow(Region &region) {
   return *known;
 }
 
-/// Within which groups all ranks take the same way.
+/// Returns the groups within which all ranks take the same branch.
 RankMask RankAnalysis::getChoice(Operation *terminator) {
   if (terminator->getNumSuccessors() < 2)
     return kAllRanks;
@@ -68,7 +68,7 @@ RankMask RankAnalysis::getChoice(Operation *terminator) {
 void RankAnalysis::visitBlocks(Region &region, const RankControl &control) {
   const ControlFlow &flow = getControlFlow(region);
   struct State {
-    /// Within which groups all ranks that come to the region come here.
+    /// The groups within which all ranks that enter the region come here.
     RankMask reached = kAllRanks;
     Operation *cause = nullptr;
     bool isVisited = false;
@@ -96,7 +96,7 @@ void RankAnalysis::visitBlocks(Region &region, const RankControl &control) {
       state.reached = reached;
 
       // Join the values from the predecessors. If these pass different values,
-      // all ranks have to come from the same predecessor.
+      // all ranks must come from the same predecessor.
       RankMask same = kAllRanks;
       SmallVector<std::optional<RankFact>> joined(block->getNumArguments());
       SmallVector<Value> firstValues(block->getNumArguments());

@@ -13,7 +13,7 @@
 using namespace mlir;
 using namespace mlir::ddp;
 
-/// Parents of parents are looked at so far, should they form a circle.
+/// The maximum length of a chain of parents, in case it contains a cycle.
 static constexpr unsigned kMaxParents = 64;
 
 static ArrayRef<int64_t> getRanks(Attribute part) {
@@ -59,7 +59,7 @@ ProcessGroupOp RankGroups::getParent(ProcessGroupOp group) {
   return parent ? lookup(group, parent) : ProcessGroupOp();
 }
 
-/// Two divisions of the same ranks by machines.
+/// True for two groups that divide the same ranks by machines.
 bool RankGroups::areSiblings(ProcessGroupOp a, ProcessGroupOp b) {
   if (!a.getPlacement() || !b.getPlacement())
     return false;
@@ -68,7 +68,7 @@ bool RankGroups::areSiblings(ProcessGroupOp a, ProcessGroupOp b) {
                                 (!parentB || isWholeJob(parentB)));
 }
 
-/// The list of ranks that each rank is in.
+/// Maps each rank to the number of its list.
 static llvm::DenseMap<int64_t, unsigned> numberParts(ArrayAttr parts) {
   llvm::DenseMap<int64_t, unsigned> numbers;
   for (auto [number, part] : llvm::enumerate(parts))
@@ -117,7 +117,7 @@ RankMask RankGroups::getMaskOfSum(ProcessGroupOp group, RankMask before) {
   RankMask mask = getRefinements(group);
   if (!group.getPlacement() && (before & 1))
     return kAllRanks;
-  // Within machines and then between them is over all that these divide.
+  // Summing within machines and then between them covers their parent.
   for (unsigned i = 1; i < groups.size(); ++i)
     if (before >> i & 1 && areSiblings(group, groups[i]) &&
         group.getPlacement() != groups[i].getPlacement()) {

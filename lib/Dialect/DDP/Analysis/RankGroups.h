@@ -1,4 +1,4 @@
-//===- RankGroups.h - over which ranks a value is the same ------*- C++ -*-===//
+//===- RankGroups.h - groups in which values are equal ----------*- C++ -*-===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -17,42 +17,42 @@
 
 namespace mlir::ddp {
 
-/// A set of process groups, one bit each. As a property of a value: the groups
-/// within whose parts all ranks have the same one.
+/// A set of process groups, one bit each. For a value: the groups within whose
+/// parts all ranks have the same value.
 using RankMask = uint64_t;
 
-/// Within every group, the whole job included.
+/// Within every group, including the whole job.
 constexpr RankMask kAllRanks = ~RankMask(0);
 
-/// The process groups of a module. Bit 0 is the whole job; groups beyond the
-/// 63rd share it, that is, they ask for more than they need.
+/// The process groups of a module. Bit 0 is the whole job. Groups beyond the
+/// 63rd use it too, so their requirements are stricter than necessary.
 class RankGroups {
 public:
   explicit RankGroups(Operation *module);
 
-  /// The group that `op` names, null if there is none.
+  /// Returns the group that `op` names, or null if there is none.
   ProcessGroupOp lookup(Operation *op, FlatSymbolRefAttr name);
 
-  /// What a value must have for all ranks of each part to have the same one.
+  /// Returns the bit of a value that is the same within each part of `group`.
   RankMask getBit(ProcessGroupOp group);
 
-  /// Groups within whose parts a value is the same that is the same within the
-  /// parts of `group`: those that refine it.
+  /// Returns the groups that refine `group`: a value that is the same within
+  /// the parts of `group` is also the same within theirs.
   RankMask getRefinements(ProcessGroupOp group);
 
-  /// The groups within which the sum over `group` of a value is the same, if
-  /// the value was the same within `before`.
+  /// Returns the groups within which the sum over `group` of a value is the
+  /// same, if the value was the same within `before`.
   RankMask getMaskOfSum(ProcessGroupOp group, RankMask before);
 
-  /// Whether a reduction over both is one reduction in two steps: no two ranks
-  /// meet twice, as within machines and then between them.
+  /// True if reductions over both are one reduction in two steps: no two ranks
+  /// meet twice, such as within machines and then between them.
   bool areOrthogonal(ProcessGroupOp group, RankMask others);
 
-  /// Whether each part is a single rank, so that nothing is reduced.
+  /// True if each part is a single rank, so that nothing is reduced.
   static bool isTrivial(ProcessGroupOp group);
 
 private:
-  /// Whether every part of `fine` lies in one part of `coarse`.
+  /// True if every part of `fine` is in one part of `coarse`.
   bool refines(ProcessGroupOp fine, ProcessGroupOp coarse);
   ProcessGroupOp getParent(ProcessGroupOp group);
   bool areSiblings(ProcessGroupOp a, ProcessGroupOp b);

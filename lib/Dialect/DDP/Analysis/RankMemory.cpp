@@ -3,7 +3,7 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Stretches of memory: reading, writing, and what two paths have in common.
+// Stretches of memory: reads, writes, and joins of two paths.
 //
 //===----------------------------------------------------------------------===//
 
@@ -12,8 +12,8 @@
 using namespace mlir;
 using namespace mlir::ddp;
 
-/// What was never written means nothing, so it may as well be the same
-/// everywhere: arguments and states are told otherwise.
+/// Memory that was never written has no meaningful contents, so treat it as
+/// equal on all ranks. Arguments and states set other initial values.
 RankMask RankMemory::getInitial(const void *root) const {
   auto it = initial.find(root);
   return it == initial.end() ? kAllRanks : it->second;
@@ -86,7 +86,7 @@ void RankMemory::write(const MemoryRegion &region,
     stretches[{region.root, region.begin}] = {region.end, contents};
     return;
   }
-  // Somewhere in there: each part is what it was, or this.
+  // Written partly: each part keeps its contents or gets these.
   int64_t covered = region.begin;
   auto fill = [&](int64_t end) {
     RankMask uniform = getInitial(region.root) & contents.uniform;
@@ -107,7 +107,7 @@ void RankMemory::write(const MemoryRegion &region,
 void RankMemory::join(const RankMemory &other, RankMask choice) {
   for (auto [root, uniform] : other.initial)
     initial.try_emplace(root, uniform);
-  // Cuts both at each other's ends: what begins at one place then ends at one.
+  // Split both at each other's ends, so that equal starts have equal ends.
   RankMemory cut = other;
   for (const auto &[key, stretch] : other.stretches) {
     split(key.first, key.second);
@@ -118,7 +118,7 @@ void RankMemory::join(const RankMemory &other, RankMask choice) {
     cut.split(key.first, key.second);
     cut.split(key.first, stretch.end);
   }
-  // The two may differ only where either of them has written.
+  // The two may differ only where either of them was written.
   auto merge = [&](const void *root, int64_t begin, int64_t end) {
     MemoryRegion region{root, begin, end, true};
     MemoryContents mine = read(region), theirs = other.read(region);

@@ -1,10 +1,10 @@
-//===- RankMemory.h - what memory holds on which ranks ----------*- C++ -*-===//
+//===- RankMemory.h - memory contents by rank -------------------*- C++ -*-===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // On memrefs the contents of a stretch of a buffer at a point of the program
-// play the part of a value. RankMemory records, for every stretch that was
+// take the role of a value. RankMemory records, for every stretch that was
 // written, within which process groups it is the same, and which memory the
 // collectives in flight use.
 //
@@ -22,13 +22,13 @@
 namespace mlir::ddp {
 
 /// A stretch of a buffer, in bytes. The root is an allocation, an argument, a
-/// state or the arena; null stands for memory of which nothing is known.
+/// state or the arena; null means unknown memory.
 struct MemoryRegion {
   const void *root = nullptr;
   int64_t begin = 0, end = 0;
-  /// Whether these bytes are the whole memref, and nothing else.
+  /// True if these bytes are exactly the whole memref.
   bool isExact = false;
-  /// For a memref that lies in one of several places: these places, none of
+  /// For a memref that may be in one of several regions: these regions, none of
   /// which has such a list itself. The root is then this list.
   const std::vector<MemoryRegion> *places = nullptr;
 
@@ -40,7 +40,7 @@ struct MemoryRegion {
       return llvm::any_of(*places, isOverOther);
     if (other.places)
       return isOverOther(*this);
-    // Nothing is in an empty region, also where that is within another.
+    // An empty region overlaps nothing, even inside another one.
     return root && root == other.root &&
            std::max(begin, other.begin) < std::min(end, other.end);
   }
@@ -53,10 +53,10 @@ struct MemoryRegion {
   }
 };
 
-/// What memory holds.
+/// The contents of memory.
 struct MemoryContents {
   RankMask uniform = kAllRanks;
-  /// The bucket whose collective left it, if nothing has changed it since.
+  /// The bucket whose collective wrote it, if nothing has changed it since.
   StringAttr reducedAs;
 
   bool operator==(const MemoryContents &other) const {
@@ -66,7 +66,7 @@ struct MemoryContents {
 
 class RankMemory {
 public:
-  /// What a root holds before anything is written.
+  /// Sets the contents of a root before anything is written.
   void setInitial(const void *root, RankMask uniform) {
     initial[root] = uniform;
   }
@@ -77,11 +77,11 @@ public:
   void write(const MemoryRegion &region, const MemoryContents &contents,
              bool isWhole);
 
-  /// Joins the contents of two paths that meet. `choice` are the groups within
-  /// which all ranks take the same path.
+  /// Joins the contents of two paths that meet. `choice` is the set of groups
+  /// within which all ranks take the same path.
   void join(const RankMemory &other, RankMask choice);
 
-  /// What a root holds in all.
+  /// Returns the groups within which all contents of a root are the same.
   RankMask getUniform(const void *root) const;
 
   bool operator==(const RankMemory &other) const {
@@ -92,7 +92,7 @@ public:
   struct InFlight {
     Operation *start;
     MemoryRegion input, destination;
-    /// What the destination held, and holds yet if nothing was started.
+    /// The contents of the destination if nothing is started.
     MemoryContents before;
     bool operator==(const InFlight &other) const {
       return start == other.start;
@@ -112,7 +112,7 @@ private:
   using Stretches = std::map<std::pair<const void *, int64_t>, Stretch>;
 
   RankMask getInitial(const void *root) const;
-  /// Makes the region's ends ends of stretches.
+  /// Splits the stretch that contains byte `at`, so that one starts there.
   void split(const void *root, int64_t at);
 
   Stretches stretches;

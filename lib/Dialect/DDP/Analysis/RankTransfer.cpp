@@ -3,10 +3,10 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// The transfer functions of RankAnalysis: what is known of an operation's
-// results, given what is known of its operands. For an operation that is not
-// listed here, its interfaces decide; without them its results may differ on
-// every rank.
+// The transfer functions of RankAnalysis: they derive facts about an
+// operation's results from facts about its operands. The interfaces of an
+// operation that is not listed here decide; without interfaces its results may
+// differ on every rank.
 //
 //===----------------------------------------------------------------------===//
 
@@ -53,11 +53,11 @@ unsigned RankAnalysis::getSource(const void *origin) {
   return it->second;
 }
 
-/// Data that comes from nowhere: whatever a rank has.
+/// Returns the fact for data of unknown origin, which may differ on every rank.
 RankFact RankAnalysis::createUnknown(Value value) {
   RankFact fact;
   fact.uniform = 0;
-  // A number by itself is a setting, not a gradient.
+  // A scalar is a setting, not a gradient.
   if (isa<ShapedType, BucketType>(value.getType())) {
     fact.count.times = GradientCount::Unreduced;
     fact.count.sources = getSource(value.getAsOpaquePointer());
@@ -97,7 +97,7 @@ void RankAnalysis::add(Inputs &inputs, Operation *op, Value value) {
   inputs.counts.push_back(fact.count);
 }
 
-/// What the regions of an operation take from outside of it.
+/// Adds the outer values that an operation's regions use.
 void RankAnalysis::addUsedAbove(Inputs &inputs, Operation *op) {
   for (Region &region : op->getRegions())
     region.walk([&](Operation *nested) {
@@ -116,7 +116,7 @@ RankFact RankAnalysis::combine(const Inputs &inputs, Type type) {
   return fact;
 }
 
-/// What a region that is not followed gives: elements of any of the inputs.
+/// Returns the fact for elements of any input of a region that is not followed.
 RankFact RankAnalysis::combineUnfollowed(const Inputs &inputs, Type type) {
   RankFact fact = combine(inputs, type);
   for (const GradientCount &count : inputs.counts) {
@@ -194,7 +194,7 @@ RankFact RankAnalysis::reduce(Operation *op, Value input,
 // Tensors
 //===----------------------------------------------------------------------===//
 
-/// Operations that put values together without computing with them.
+/// Handles operations that join values without computing with them.
 bool RankAnalysis::transferTensor(Operation *op) {
   Inputs all;
   auto addAll = [&] {
@@ -206,7 +206,7 @@ bool RankAnalysis::transferTensor(Operation *op) {
     RankFact fact = combine(all, op->getResult(0).getType());
     fact.count = placeCounts(sources, facts.lookup(part).count,
                              facts.lookup(into).count);
-    // Each element has its place: nothing is broadcast.
+    // Each element has its own position: nothing is broadcast.
     fact.count.elements = getNumElements(op->getResult(0).getType());
     set(op->getResult(0), fact);
     return true;
@@ -302,8 +302,8 @@ bool RankAnalysis::transferTensor(Operation *op) {
   return false;
 }
 
-/// Whether every element of `init`'s result is computed. Only a generic
-/// operation may leave some alone.
+/// True if every element of `init`'s result is computed. Only a generic
+/// operation may leave some unchanged.
 static bool coversWhole(DestinationStyleOpInterface op, OpOperand &init) {
   auto generic = dyn_cast<linalg::GenericOp>(op.getOperation());
   return !generic ||
@@ -338,7 +338,7 @@ void RankAnalysis::transferDestinationStyle(DestinationStyleOpInterface op,
     }
     add(all, op, operand.get());
   }
-  // A short program of scalars, followed like any other.
+  // The body is a short program of scalars, followed like any other.
   if (isFollowed)
     for (Operation &nested : body->without_terminator())
       visit(&nested, control);
@@ -379,8 +379,8 @@ void RankAnalysis::transferDestinationStyle(DestinationStyleOpInterface op,
 // Everything else
 //===----------------------------------------------------------------------===//
 
-/// Operations without operands that give the same on all ranks. (Others may
-/// well ask which rank this is.)
+/// True for operations without operands that return the same on all ranks.
+/// (Others may depend on the rank.)
 static bool isSameEverywhere(Operation *op) {
   return op->hasTrait<OpTrait::ConstantLike>() ||
          isa<tensor::EmptyOp, linalg::IndexOp, ub::PoisonOp, memref::AllocOp,
@@ -410,9 +410,9 @@ void RankAnalysis::transferEffects(Operation *op, const RankControl &control) {
     if (isMemory(value))
       add(inputs, op, value);
     else
-      inputs.uniform = 0; // Through a pointer, whatever is there.
+      inputs.uniform = 0; // The pointee is unknown.
   }
-  // Memory lies elsewhere in every process.
+  // Addresses differ between processes.
   if (isa<memref::ExtractAlignedPointerAsIndexOp>(op))
     inputs.uniform = 0;
   if (op->getNumRegions() != 0) {

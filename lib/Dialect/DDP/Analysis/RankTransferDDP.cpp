@@ -3,8 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// What the dialect's own operations do to facts: collectives, states, and
-// arithmetic on buckets and flat arrays.
+// The transfer functions of the dialect's own operations: collectives, states,
+// and arithmetic on buckets and flat arrays.
 //
 //===----------------------------------------------------------------------===//
 
@@ -16,7 +16,7 @@
 using namespace mlir;
 using namespace mlir::ddp;
 
-/// Whoever draws has another generator afterwards.
+/// Draws random numbers. The generator then differs unless all ranks draw.
 RankFact RankAnalysis::draw(Operation *op, FlatSymbolRefAttr generator,
                             const RankControl &control) {
   RankMask &state = getStateMask(op, generator);
@@ -27,14 +27,14 @@ RankFact RankAnalysis::draw(Operation *op, FlatSymbolRefAttr generator,
   return fact;
 }
 
-/// The memory that a collective on memory writes.
+/// Returns the memory that a collective on memory writes.
 static Value getDestination(Operation *op) {
   if (auto reduction = dyn_cast<AllReduceOp>(op))
     return reduction.getDestination();
   return cast<DestinationStyleOpInterface>(op).getDpsInits().front();
 }
 
-/// What a collective that is started depends on; null if it always is.
+/// Returns the condition of a start; null if it always starts.
 static Value getCondition(Operation *op) {
   if (auto start = dyn_cast<AllReduceStartOp>(op))
     return start.getCondition();
@@ -43,8 +43,8 @@ static Value getCondition(Operation *op) {
   return {};
 }
 
-/// What `value` is where `condition` is true or false: of a choice on it, what
-/// that branch yields.
+/// Returns `value` for a true or false `condition`: if it is the result of a
+/// choice on that condition, the value that this branch yields.
 static Value getWhere(Value value, Value condition, bool isTrue) {
   auto choice = value.getDefiningOp<scf::IfOp>();
   if (!choice || choice.getCondition() != condition)
@@ -65,7 +65,7 @@ FlatAllReduceStartOp mlir::ddp::findStartBehind(scf::IfOp choice) {
   return {};
 }
 
-/// The error is this rank's own, the bucket is not: M has no part in it.
+/// The error differs between ranks; the bucket does not, as M is no part of it.
 template <typename OpTy>
 void RankAnalysis::reconstruct(OpTy op, const RankControl &control) {
   SmallVector<Value> places(op->getResults());
@@ -80,7 +80,7 @@ void RankAnalysis::reconstruct(OpTy op, const RankControl &control) {
   out.reducedAs = inputs.reducedAs;
   if (op.getMatrix())
     add(inputs, op, op.getMatrix());
-  // The error may lie where the matrix does.
+  // The error may overwrite the matrix.
   RankFact error = combine(inputs, places.back().getType());
   for (Value place : places) {
     const RankFact &fact = place == places.front() ? out : error;
@@ -91,9 +91,9 @@ void RankAnalysis::reconstruct(OpTy op, const RankControl &control) {
   }
 }
 
-/// A collective that is no all-reduce. What has parts of a group's ranks in it
-/// differs between them; what is put together out of all ranks' values is the
-/// same on all of them. Only a reduction reduces.
+/// Handles a collective other than an all-reduce. Results that are parts for a
+/// group's ranks differ between them; results that combine all ranks' values
+/// are the same on all of them. Only a reduction changes the count.
 RankFact RankAnalysis::exchange(CollectiveOpInterface op,
                                 const RankControl &control) {
   Value input = op.getInput();
@@ -115,7 +115,7 @@ RankFact RankAnalysis::exchange(CollectiveOpInterface op,
   fact.count.elements = getNumElements(isa<MemRefType>(input.getType())
                                            ? getDestination(op).getType()
                                            : op->getResult(0).getType());
-  // Of one rank the only part is the whole.
+  // With a single rank the only part is the whole.
   bool isScattered = op.getKind() == CollectiveKind::ReduceScatter ||
                      op.getKind() == CollectiveKind::AllToAll;
   fact.uniform = isScattered && !RankGroups::isTrivial(group)
@@ -142,8 +142,8 @@ bool RankAnalysis::transferDDP(Operation *op, const RankControl &control) {
   }
   if (auto collective = dyn_cast<CollectiveOpInterface>(op)) {
     Value input = collective.getInput();
-    // A conditional one is what a branch would be, if it only began something.
-    // The waits in the branches tell what is the case in each.
+    // A conditional start counts as a branch with a start in it. The waits in
+    // the branches select the value for each branch.
     Value condition = getCondition(op);
     RankControl inside{control.mask & facts.lookup(condition).uniform, op,
                        &control};
@@ -247,7 +247,7 @@ bool RankAnalysis::transferDDP(Operation *op, const RankControl &control) {
   return false;
 }
 
-/// Whether each rank has random numbers of its own for what it computes.
+/// True if each rank computes with its own random numbers.
 static bool isByChance(Operation *op) {
   if (auto error = dyn_cast<EncodingErrorOp>(op))
     return bool(error.getStep());
@@ -255,8 +255,8 @@ static bool isByChance(Operation *op) {
   return error && error.getStep();
 }
 
-/// Results of an operation on buckets or flat arrays, or what it writes, come
-/// from all of its operands but the destinations.
+/// Derives the results of an operation on buckets or flat arrays, or the
+/// contents that it writes, from all of its operands except the destinations.
 void RankAnalysis::transferArithmetic(Operation *op,
                                       const RankControl &control) {
   Inputs inputs;

@@ -4,9 +4,9 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Finds the symbols to which many operations refer.
-// Operation::getAttrDictionary() would make a dictionary of every operation's
+// Operation::getAttrDictionary() would create a dictionary of every operation's
 // properties, which the context keeps; a training step has tens of thousands of
-// operations with few properties that differ.
+// operations, but their properties rarely differ.
 //
 //===----------------------------------------------------------------------===//
 
@@ -21,15 +21,15 @@ namespace mlir::ddp {
 
 /// Reports the symbols in attributes of the operations that it visits. Each
 /// symbol is reported once, even if many operations refer to it. Unlike
-/// SymbolUserMap, it accepts unregistered operations. No operation may be
-/// changed between two visits.
+/// SymbolUserMap, it accepts unregistered operations. Operations must not
+/// change between visits.
 class SymbolRefFinder {
 public:
   explicit SymbolRefFinder(std::function<void(SymbolRefAttr)> report);
 
-  /// Looks into all attributes of `op` itself.
+  /// Visits all attributes of `op` itself.
   void visit(Operation *op);
-  /// Looks only into those that are not the operation's own.
+  /// Visits only the discardable attributes of `op`.
   void visitDiscardable(Operation *op);
 
 private:

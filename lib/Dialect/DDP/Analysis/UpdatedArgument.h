@@ -3,10 +3,10 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Behind `ddp-prepare-entries` an argument that the program may write is read
-// through one `bufferization.to_tensor`, and a result that is the argument,
-// updated, is left in it by one `bufferization.materialize_in_destination` at
-// the end. In between its memory is the function's to use.
+// After `ddp-prepare-entries`, an argument that the program may write is read
+// through one `bufferization.to_tensor`, and a result that updates the argument
+// is written to it by one `bufferization.materialize_in_destination` at the
+// end. In between the function may use its memory.
 //
 //===----------------------------------------------------------------------===//
 
@@ -19,14 +19,14 @@
 
 namespace mlir::ddp {
 
-/// If `tensor` is what such an argument holds at first, the operation that
-/// leaves the result in it; else null. An argument that no result replaces is
-/// left as it is, and so is one of a function of several blocks, or one that
-/// something else reads or writes as memory.
+/// If `tensor` is the initial contents of such an argument, returns the
+/// operation that writes the result to it; otherwise null. Returns null too if
+/// no result replaces the argument, if the function has several blocks, or if
+/// anything else reads or writes the argument as memory.
 bufferization::MaterializeInDestinationOp findArgumentUpdate(Value tensor);
 
-/// Whether nothing that may lie in the memory of `value` is needed behind
-/// `update`, which writes to that memory, but for what it writes itself.
+/// True if no value that may share the memory of `value` is needed after
+/// `update`, which writes to that memory, except the value that it writes.
 bool isOverBy(Value value, bufferization::MaterializeInDestinationOp update);
 
 } // namespace mlir::ddp

@@ -1,11 +1,11 @@
-//===- UsesInPlace.h - what becomes of a value's memory ---------*- C++ -*-===//
+//===- UsesInPlace.h - uses through in-place results ------------*- C++ -*-===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// An operation on flat tensors may write its result over an operand. So the
-// memory of a value may hold what is computed from it, one operation after the
-// other, and end as a state's new value.
+// An operation on flat tensors may overwrite an operand with its result. So the
+// memory of a value may successively hold the results computed from it, and
+// finally a state's new value.
 //
 //===----------------------------------------------------------------------===//
 
@@ -16,17 +16,18 @@
 
 namespace mlir::ddp {
 
-/// Visits the uses of `value`, and of what may be computed in its place, until
-/// one is what is looked for. Returns that one, or null. A hook's values are
-/// stored a few operations behind; to follow longer chains would be quadratic.
+/// Visits the uses of `value`, and of values that may be computed in place of
+/// it. Returns the first use that `isFound` accepts, or null. A hook's values
+/// are stored a few operations later; following longer chains would be
+/// quadratic.
 OpOperand *findUseInPlace(Value value, function_ref<bool(OpOperand &)> isFound);
 
-/// Whether `value`, or what may be computed in its place, becomes the state's
-/// new value.
+/// True if `value`, or a value that may be computed in place of it, becomes the
+/// state's new value.
 bool endsInStore(Value value, StringRef state);
 
-/// Whether `value` is still used when what `store` stores is there already:
-/// in the state's memory it would leave no room for that.
+/// True if `value` is still used when the value that `store` stores has been
+/// computed. In the state's memory it would occupy the space for that value.
 bool outlivesMaking(Value value, StoreOp store);
 
 } // namespace mlir::ddp

@@ -16,7 +16,7 @@ using namespace mlir::ddp;
 // ddp.add, ddp.sub
 //===----------------------------------------------------------------------===//
 
-/// C1 of operations on two buckets.
+/// Verifies C1 of operations on two buckets.
 static LogicalResult verifyBinary(Operation *op) {
   Type input = op->getOperand(0).getType(), rhs = op->getOperand(1).getType();
   if (input == rhs)
@@ -33,7 +33,7 @@ LogicalResult SubOp::verify() { return verifyBinary(*this); }
 // ddp.cast
 //===----------------------------------------------------------------------===//
 
-/// Whether every value of `from` is a value of `to`.
+/// True if every value of `from` is a value of `to`.
 static bool isLossless(Type from, Type to) {
   if (isa<Float32Type>(to))
     return isa<Float16Type, BFloat16Type, Float32Type>(from);
@@ -58,7 +58,7 @@ LogicalResult CastOp::verify() {
 OpFoldResult CastOp::fold(FoldAdaptor) {
   if (getInput().getType() == getType())
     return getInput();
-  // A first cast that lost nothing is skipped.
+  // Skip a first cast that is lossless.
   auto first = getInput().getDefiningOp<CastOp>();
   if (!first || !isLossless(getElementTypeOf(first.getInput().getType()),
                             getElementTypeOf(first.getType())))

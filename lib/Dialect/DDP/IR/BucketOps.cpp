@@ -3,8 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Verifiers, folders and type inference of the operations that make buckets of
-// tensors and of other buckets, and that take them apart.
+// Verifiers, folders and type inference of the operations that build buckets
+// from tensors and other buckets, and that take them apart.
 //
 //===----------------------------------------------------------------------===//
 
@@ -80,8 +80,8 @@ LogicalResult UnpackOp::fold(FoldAdaptor,
   return success();
 }
 
-/// Checks that `parts`, which are operands or results, make up `whole`; in the
-/// order of their members in it, where that is given.
+/// Checks that `parts`, which are operands or results, make up `whole`. If
+/// `order` is given, it lists the positions of their members in `whole`.
 static LogicalResult verifyParts(Operation *op, TypeRange parts, Type whole,
                                  StringRef partKind, StringRef wholeKind,
                                  std::optional<ArrayRef<int64_t>> order = {}) {
@@ -152,7 +152,7 @@ OpFoldResult ConcatOp::fold(FoldAdaptor) {
     return {};
   if (getParts().size() == 1 && getParts().front().getType() == getType())
     return getParts().front();
-  // The extracts of one bucket, put together again.
+  // A concat of consecutive extracts of one bucket is that bucket.
   Value whole;
   int64_t next = 0;
   for (Value part : getParts()) {
@@ -197,7 +197,7 @@ LogicalResult ExtractOp::inferReturnTypes(
   return success();
 }
 
-/// Whether the members lie side by side.
+/// True if the members are adjacent.
 static bool isAdjacent(ArrayRef<int64_t> members) {
   for (size_t i = 1; i < members.size(); ++i)
     if (members[i] != members[i - 1] + 1)
@@ -220,7 +220,7 @@ OpFoldResult ExtractOp::fold(FoldAdaptor) {
     setMembers(composed);
     return getResult();
   }
-  // Exactly one part of a concat.
+  // An extract of exactly one part of a concat is that part.
   auto concat = getBucket().getDefiningOp<ConcatOp>();
   if (concat && !concat.getOrder()) {
     int64_t first = 0;

@@ -1,4 +1,4 @@
-//===- BucketOrigin.cpp - where a bucket's contents come from -------------===//
+//===- BucketOrigin.cpp - the origin of a bucket's contents ---------------===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -14,7 +14,7 @@
 using namespace mlir;
 using namespace mlir::ddp;
 
-/// A location whose metadata is our text; text of others has no such prefix.
+/// The prefix of our text in a location's metadata.
 static constexpr llvm::StringLiteral kPrefix = "ddp.hook from ";
 
 static Location addHookOrigin(Location loc, const Twine &from) {
@@ -22,7 +22,7 @@ static Location addHookOrigin(Location loc, const Twine &from) {
   return FusedLoc::get(loc.getContext(), ArrayRef<Location>(loc), text);
 }
 
-/// The text that addHookOrigin() left in `loc`, or empty.
+/// Returns the text that addHookOrigin() left in `loc`, or an empty string.
 static StringRef findHookOrigin(Location loc) {
   StringRef found;
   loc->walk([&](Location nested) {
@@ -43,7 +43,7 @@ void mlir::ddp::markExempt(Operation *op, StringRef exempt) {
   op->setLoc(addHookOrigin(op->getLoc(), "option exempt='" + exempt + "'"));
 }
 
-/// Who has the hook that counts for `op`, as getEffectiveHook() finds it.
+/// Describes the owner of the hook that getEffectiveHook() finds for `op`.
 static std::string describeHookOwner(AllReduceOp op) {
   for (Operation *owner = op; owner; owner = owner->getParentOp()) {
     if (!owner->hasAttr(DDPDialect::kHookAttrName))

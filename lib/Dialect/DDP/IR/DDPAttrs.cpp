@@ -3,8 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// What TableGen makes of the attributes. Those of the plan are checked in
-// Plan.cpp, and what hooks do is in Hooks.
+// Implements the attributes that TableGen generates. Plan.cpp checks those of
+// the plan, and Hooks implements the hooks.
 //
 //===----------------------------------------------------------------------===//
 
@@ -26,7 +26,7 @@ static void assign(PiecePlace &place, ArrayRef<int64_t> n) {
   place = {n[0], n[1], n[2]};
 }
 
-/// The numbers of all places, one behind the other: [0, 0, 0, 64, 32, 2]
+/// Parses the numbers of all places as one list: [0, 0, 0, 64, 32, 2]
 template <typename PlaceT>
 static ParseResult parsePlaces(AsmParser &parser, SmallVector<PlaceT> &places) {
   constexpr size_t size = std::tuple_size_v<decltype(PlaceT().getNumbers())>;

@@ -3,13 +3,13 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Writes the dialect's version into bytecode, and refuses files of a version
-// that is not known yet. Files without a version are those of ddphooks that had
-// none, which wrote what version 1 writes.
+// Writes the dialect's version into bytecode, and refuses files of unknown
+// versions. Files without a version come from ddphooks that wrote none; their
+// format is version 1.
 //
 // So far there is nothing to upgrade. When there is, an operation whose
-// attributes have changed reads the old ones in its own `readProperties`, from
-// `reader.getDialectVersion<DDPDialect>()`; everything else goes into
+// attributes have changed reads the old ones in its own `readProperties`, using
+// `reader.getDialectVersion<DDPDialect>()`; all other upgrades belong in
 // `upgradeFromVersion`, which is called before operations are verified.
 //
 //===----------------------------------------------------------------------===//

@@ -3,8 +3,7 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Registers the dialect, and checks its discardable attributes wherever they
-// stand.
+// Registers the dialect and verifies its discardable attributes.
 //
 //===----------------------------------------------------------------------===//
 
@@ -52,7 +51,7 @@ void DDPDialect::initialize() {
   addBytecodeInterface(*this);
 }
 
-/// The name of a gradient, on `what`.
+/// Verifies the name of a gradient on `what`.
 static LogicalResult verifyName(Operation *op, Attribute name,
                                 const Twine &what) {
   auto text = dyn_cast<StringAttr>(name);

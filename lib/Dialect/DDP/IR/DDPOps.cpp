@@ -4,8 +4,8 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Syntax, verifiers, folders and type inference of groups, all-reduces and
-// views. The constraint that a check enforces stands beside it by its number in
-// the operation's description.
+// views. Comments such as C1 refer to the constraints in the operation's
+// description.
 //
 //===----------------------------------------------------------------------===//
 
@@ -25,7 +25,7 @@ using namespace mlir::ddp;
 // Syntax
 //===----------------------------------------------------------------------===//
 
-/// The words of an enum, quoted: 'a', 'b' or 'c'.
+/// Lists the keywords of an enum, quoted: 'a', 'b' or 'c'.
 template <typename EnumT>
 static std::string listKeywords() {
   SmallVector<StringRef> words;
@@ -40,7 +40,7 @@ static std::string listKeywords() {
   return text;
 }
 
-/// An enum's keyword. The parser that is generated for an enum attribute would
+/// Parses an enum's keyword. The generated parser of an enum attribute would
 /// name the C++ type in its error.
 template <typename AttrT>
 static OptionalParseResult parseOptionalKeyword(OpAsmParser &parser,
@@ -78,7 +78,7 @@ static void printOptionalKeyword(OpAsmPrinter &printer, Operation *op,
   printKeyword(printer, op, attr);
 }
 
-/// The one operand that an all-reduce may have beside what it reduces.
+/// Parses the one operand that an all-reduce may have besides its input.
 static OptionalParseResult
 parseStepOrDestination(OpAsmParser &parser,
                        std::optional<OpAsmParser::UnresolvedOperand> &operand,
@@ -105,7 +105,7 @@ static void printStepOrDestination(OpAsmPrinter &printer, Operation *,
 // ddp.process_group
 //===----------------------------------------------------------------------===//
 
-/// [[0, 1], [2, 3]]
+/// Parses [[0, 1], [2, 3]].
 static ParseResult parseRankLists(OpAsmParser &parser, ArrayAttr &ranks) {
   SmallVector<Attribute> lists;
   auto parseList = [&]() -> ParseResult {
@@ -153,7 +153,7 @@ void ProcessGroupOp::build(OpBuilder &builder, OperationState &state,
         /*topology=*/TopologyAttr());
 }
 
-/// The version for which `writer` writes.
+/// Returns the dialect version that `writer` writes.
 static uint64_t getVersion(DialectBytecodeWriter &writer) {
   auto asked = writer.getDialectVersion<DDPDialect>();
   return succeeded(asked) ? static_cast<const DDPVersion &>(**asked).number
@@ -231,7 +231,7 @@ LogicalResult ProcessGroupOp::verify() {
 LogicalResult ProcessGroupOp::verifySymbolUses(SymbolTableCollection &symbols) {
   if (!getParent())
     return success();
-  // The groups of a chain of parents, to refuse one that closes on itself.
+  // The groups in a chain of parents, to refuse a cycle.
   llvm::SmallPtrSet<Operation *, 4> chain = {getOperation()};
   ProcessGroupOp group = *this;
   while (FlatSymbolRefAttr parent = group.getParentAttr()) {

@@ -67,8 +67,8 @@ void BucketType::print(AsmPrinter &printer) const {
   printer << "]>";
 }
 
-/// Whether there are at most `kMaxElements`. Dimensions of size 0 do not make
-/// up for large ones: parts of the shape are multiplied, too.
+/// True if there are at most `kMaxElements`. Ignores dimensions of size 0,
+/// because the products of parts of the shape must not overflow either.
 static bool hasAddressableShape(ArrayRef<int64_t> shape) {
   int64_t numElements = 1;
   for (int64_t dim : shape)

@@ -1,11 +1,11 @@
-//===- Deal.cpp - what ddp.deal may say ----------------------------------===//
+//===- Deal.cpp - verifiers of members assigned to ranks -----------------===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Which operations may have parts that are dealt to the ranks of a node, and
-// which deals they may have. Whether a deal's members are those of its bucket
-// is known where the plan is made.
+// Verifies which operations may have parts that are assigned to the ranks of a
+// node, and how. Whether the members are those of the bucket is checked when
+// the plan is made.
 //
 //===----------------------------------------------------------------------===//
 
@@ -20,8 +20,8 @@ using namespace mlir::ddp;
 
 static constexpr llvm::StringLiteral kName = DDPDialect::kDealAttrName;
 
-/// Whether all members are of one group, each one behind the one before it if
-/// they have to be adjacent.
+/// True if all members belong to one group and, if `areAdjacent`, follow each
+/// other.
 static bool areOfOneGroup(DealAttr deal, bool areAdjacent) {
   ArrayRef<int64_t> groups = deal.getGroups(), members = deal.getMembers();
   for (size_t i = 1; i < members.size(); ++i)
@@ -32,7 +32,7 @@ static bool areOfOneGroup(DealAttr deal, bool areAdjacent) {
   return true;
 }
 
-/// Parts of an all-reduce's operand.
+/// Verifies an assignment of parts of an all-reduce's operand.
 template <typename OpT>
 static LogicalResult verifyReduced(OpT op, DealAttr deal) {
   if (TypeAttr wire = op.getWireAttr())
@@ -43,7 +43,7 @@ static LogicalResult verifyReduced(OpT op, DealAttr deal) {
                    ? SymbolTable::lookupNearestSymbolFrom<ProcessGroupOp>(
                          op, op.getGroupAttr())
                    : ProcessGroupOp();
-  // What lacks or names none is reported by others.
+  // A missing or unknown group or reduction is reported elsewhere.
   if (!group || !reduction)
     return success();
   if (group.isHierarchical()) {
@@ -69,8 +69,8 @@ static LogicalResult verifyReduced(OpT op, DealAttr deal) {
          << deal;
 }
 
-/// Members of the large bucket of a low-rank operation, of which a list has the
-/// elements from one to another.
+/// Verifies an assignment of members of the large bucket of a low-rank
+/// operation. `layout` covers a range of its elements.
 static LogicalResult verifyList(Operation *op, DealAttr deal,
                                 MatrixListAttr layout) {
   SmallVector<int64_t> ends;

@@ -3,8 +3,7 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Finds MLIR's types in the lists of element types and of encodings, by their
-// names.
+// Looks up MLIR types by name in the lists of element types and encodings.
 //
 //===----------------------------------------------------------------------===//
 
@@ -37,7 +36,7 @@ bool mlir::ddp::isDtype(Type type) {
   return known && known->dtype;
 }
 
-/// "a, b or c".
+/// Joins names as "a, b or c".
 static std::string joinNames(ArrayRef<StringRef> names) {
   std::string text = llvm::join(names.drop_back(), ", ");
   return text + " or " + names.back().str();

@@ -3,9 +3,9 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Verifiers of collectives on parts and of broadcasts, on values and on flat
-// arrays, at once and in flight. The constraint that a check enforces stands
-// beside it by its number in the operation's description.
+// Verifiers of broadcasts and of collectives on parts, on values and on flat
+// arrays, blocking and in flight. Comments such as C1 refer to the constraints
+// in the operation's description.
 //
 //===----------------------------------------------------------------------===//
 
@@ -14,8 +14,8 @@
 using namespace mlir;
 using namespace mlir::ddp;
 
-/// What a collective gives: its result, also if that is in flight yet, or on
-/// flat arrays what it writes.
+/// Returns the type of a collective's output: its result, the value of its
+/// future, or on flat arrays its destination.
 static Type getOutputType(CollectiveOpInterface op) {
   if (auto flat = dyn_cast<DestinationStyleOpInterface>(op.getOperation()))
     return flat.getDpsInits().front().getType();
@@ -92,8 +92,8 @@ static LogicalResult verifyParts(CollectiveOpInterface op,
   return success();
 }
 
-/// Whether elements can travel as `wire`: what is reduced may be encoded,
-/// unless every rank needs the codes of all others.
+/// True if elements can be sent as `wire`. Only a reduce-scatter may use an
+/// encoding, since otherwise every rank needs the codes of all others.
 static bool isWire(CollectiveOpInterface op, Type wire) {
   if (auto encoding = dyn_cast<EncodedType>(wire))
     return op.getKind() == CollectiveKind::ReduceScatter &&
@@ -125,14 +125,14 @@ static LogicalResult verifyRoot(CollectiveOpInterface op) {
                            << op.getRoot();
 }
 
-/// Whether the result has the operand's type.
+/// True if the result has the operand's type.
 static bool givesWhole(CollectiveOpInterface op) {
   return op.getKind() == CollectiveKind::AllToAll ||
          op.getKind() == CollectiveKind::Broadcast;
 }
 
-/// Of a start: C1, and that it has the clauses that the operation has which it
-/// begins. Who has a reduction or a root cannot do without.
+/// Verifies C1 of a start, and that it has the same clauses as the operation
+/// that it starts. A reduction and a root are required.
 template <typename StartT>
 static LogicalResult verifyClauses(StartT start) {
   if (start.getKind() == CollectiveKind::AllReduce)
@@ -165,8 +165,8 @@ static LogicalResult verifyClauses(StartT start) {
   return success();
 }
 
-/// Of operations on flat arrays: C1, and that sizes are the same where the kind
-/// has no parts of them.
+/// Verifies C1 of operations on flat arrays, and that sizes are equal for kinds
+/// without parts.
 static LogicalResult verifyFlatExchange(CollectiveOpInterface op) {
   Type input = op.getInput().getType(), output = getOutputType(op);
   if (input.getTypeID() != output.getTypeID())
@@ -211,8 +211,8 @@ LogicalResult BroadcastOp::verifySymbolUses(SymbolTableCollection &symbols) {
   return verifyParts(*this, symbols); // C1, C2
 }
 
-/// The types that ODS checks of the operation that is begun: of a part, and of
-/// what has the operand's.
+/// Checks the types that ODS checks for the operation that is started: the type
+/// of a part, or of a result with the operand's type.
 static LogicalResult verifyFuture(ExchangeStartOp op) {
   Type output = getOutputType(op);
   if (givesWhole(op) && output != op.getInput().getType())

@@ -3,10 +3,10 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Verifiers and effects of the operations on flat arrays. That each `into`
-// operand has a result of its type is checked by DestinationStyleOpInterface.
-// The constraint that a check enforces stands beside it by its number in the
-// operation's description.
+// Verifiers and effects of the operations on flat arrays.
+// DestinationStyleOpInterface checks that each `into` operand has a result of
+// its type. Comments such as C1 refer to the constraints in the operation's
+// description.
 //
 //===----------------------------------------------------------------------===//
 
@@ -46,11 +46,11 @@ void mlir::ddp::getFlatEffects(
 // Element by element
 //===----------------------------------------------------------------------===//
 
-/// C1 and C2 of elementwise operations.
+/// Verifies C1 and C2 of elementwise operations.
 static LogicalResult verifyElementwise(Operation *op) {
   Type first = op->getOperand(0).getType();
   for (Type type : op->getOperandTypes()) {
-    if (isa<IntegerType>(type)) // a condition, or a step
+    if (isa<IntegerType>(type)) // A condition or a step.
       continue;
     if (type.getTypeID() != first.getTypeID())
       return op->emitOpError() << "expected only tensors or only memrefs, but "
@@ -208,7 +208,7 @@ LogicalResult FlatOrthogonalizeOp::verify() {
   return verifyFlat(*this, getLayout(), {{}, {}, getInput(), {}}); // C2
 }
 
-/// Checks how many `into` operands there are.
+/// Checks the number of `into` operands.
 static LogicalResult verifyNumDestinations(DestinationStyleOpInterface op,
                                            unsigned expected) {
   if (static_cast<unsigned>(op.getNumDpsInits()) == expected)

@@ -3,7 +3,7 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// What the methods call that TableGen defines for every flat operation.
+// Helpers for the methods that TableGen defines for every flat operation.
 //
 //===----------------------------------------------------------------------===//
 
@@ -17,7 +17,7 @@ namespace mlir::ddp {
 /// Appends the types of the results that `into` operands have.
 void inferFlatTypes(ValueRange destinations, SmallVectorImpl<Type> &types);
 
-/// Reads of operands and writes of `into`, once those are memory.
+/// Appends reads of operands and writes of `into`, if those are memory.
 void getFlatEffects(
     FlatOpInterface op,
     SmallVectorImpl<SideEffects::EffectInstance<MemoryEffects::Effect>>

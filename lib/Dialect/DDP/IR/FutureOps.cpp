@@ -3,9 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Verifiers and canonicalization of collectives in flight. The
-// constraint that a check enforces stands beside it by its number in the
-// operation's description.
+// Verifiers and canonicalization of collectives in flight. Comments such as C1
+// refer to the constraints in the operation's description.
 //
 //===----------------------------------------------------------------------===//
 
@@ -43,8 +42,8 @@ Operation *AllReduceStartOp::getEnd() {
   return getCondition() ? getWait()->getParentOp() : getWait();
 }
 
-/// The operation that does at once what `start` begins. Its attributes have the
-/// names that they have on every collective.
+/// Creates the blocking operation that corresponds to `start`. Attributes have
+/// the same names on every collective.
 static Operation *createWhole(OpBuilder &builder, CollectiveOpInterface start,
                               Type type) {
   StringRef kind = stringifyCollectiveKind(start.getKind());
@@ -99,7 +98,7 @@ Operation *mlir::ddp::createStart(OpBuilder &builder,
 }
 
 namespace {
-/// A start that is awaited at once is the collective itself.
+/// Folds a start that is awaited immediately into the blocking collective.
 template <typename StartT>
 struct FoldWait : public OpRewritePattern<StartT> {
   using OpRewritePattern<StartT>::OpRewritePattern;
@@ -125,7 +124,7 @@ void AllReduceStartOp::getCanonicalizationPatterns(RewritePatternSet &patterns,
 // ddp.exchange_start
 //===----------------------------------------------------------------------===//
 
-// Its verifier is that of the operations that it begins: ExchangeOps.cpp.
+// ExchangeOps.cpp has its verifier, next to those of the blocking operations.
 
 Operation *ExchangeStartOp::getEnd() { return findWait(getFuture()); }
 

@@ -3,7 +3,7 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Which members of a bucket are matrices, and where those lie in flat memory.
+// Finds the matrices in a bucket, and their locations in flat memory.
 //
 //===----------------------------------------------------------------------===//
 
@@ -15,13 +15,13 @@
 using namespace mlir;
 using namespace mlir::ddp;
 
-/// All members of a bucket, in order.
+/// Returns all members of a bucket, in order.
 SmallVector<int64_t> mlir::ddp::getAllMembers(BucketType bucket) {
   return llvm::to_vector(llvm::seq<int64_t>(bucket.getNumMembers()));
 }
 
-/// Checks that members are in range and distinct, and that the matrices they
-/// are fit the members of the factors P and Q.
+/// Checks that members are in range and distinct, and that their matrices fit
+/// the members of the factors P and Q.
 LogicalResult mlir::ddp::verifyFactors(Operation *op, BucketType bucket,
                                        ArrayRef<int64_t> members, BucketType p,
                                        BucketType q) {
@@ -149,8 +149,8 @@ int64_t MatrixListAttr::getNumPieceElements() const {
   return sum;
 }
 
-/// Checks that flat operands hold what the layout says lies in them, in one
-/// element type.
+/// Checks that flat operands contain everything in the layout, in one element
+/// type.
 LogicalResult mlir::ddp::verifyFlat(Operation *op, MatrixListAttr layout,
                                     const FlatArrays &arrays) {
   Type first = op->getOperand(0).getType();
@@ -171,7 +171,7 @@ LogicalResult mlir::ddp::verifyFlat(Operation *op, MatrixListAttr layout,
   };
   int64_t matrixSize = getSize(arrays.matrix), pSize = getSize(arrays.p),
           qSize = getSize(arrays.q), restSize = getSize(arrays.rest);
-  // Without overflow: a * b elements from `offset` on, of `size`.
+  // True, without overflow, if `size` holds a * b elements from `offset` on.
   auto fits = [](int64_t offset, int64_t a, int64_t b, int64_t size) {
     return offset <= size && (b == 0 || a <= (size - offset) / b);
   };

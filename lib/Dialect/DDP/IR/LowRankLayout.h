@@ -3,7 +3,7 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// What the verifiers of the low-rank operations check of members and layouts.
+// Checks of members and layouts for the verifiers of the low-rank operations.
 //
 //===----------------------------------------------------------------------===//
 
@@ -14,31 +14,30 @@
 
 namespace mlir::ddp {
 
-/// All members of a bucket, in order.
+/// Returns all members of a bucket, in order.
 SmallVector<int64_t> getAllMembers(BucketType bucket);
 
-/// Checks that members are in range and distinct, and that the matrices they
-/// are fit the members of the factors P and Q.
+/// Checks that members are in range and distinct, and that their matrices fit
+/// the members of the factors P and Q.
 LogicalResult verifyFactors(Operation *op, BucketType bucket,
                             ArrayRef<int64_t> members, BucketType p,
                             BucketType q);
 
-/// Where members and factors lie when the bucket is flat.
+/// Returns the locations of members and factors when the bucket is flat.
 MatrixListAttr makeLayout(BucketType bucket, ArrayRef<int64_t> members,
                           BucketType p);
 
-/// The flat arrays that a layout is about; null where there is none.
+/// The flat arrays that a layout describes, or null for those that are missing.
 struct FlatArrays {
   Value matrix, p, q, rest;
 };
 
-/// Checks that flat operands hold what the layout says lies in them, in one
-/// element type.
+/// Checks that flat operands contain everything in the layout, in one element
+/// type.
 LogicalResult verifyFlat(Operation *op, MatrixListAttr layout,
                          const FlatArrays &arrays);
 
-/// Checks that arrays of a bucket's size have one size; null values do not
-/// count.
+/// Checks that arrays of a bucket's size have one size. Ignores null values.
 LogicalResult verifySameSize(Operation *op, ArrayRef<Value> values);
 
 } // namespace mlir::ddp

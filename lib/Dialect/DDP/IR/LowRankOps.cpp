@@ -3,9 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Verifiers and layouts of the low-rank operations. The constraint
-// that a check enforces stands beside it by its number in the operation's
-// description.
+// Verifiers and layouts of the low-rank operations. Comments such as C1 refer
+// to the constraints in the operation's description.
 //
 //===----------------------------------------------------------------------===//
 
@@ -73,7 +72,7 @@ MatrixListAttr OrthogonalizeOp::inferLayout() {
   BucketType bucket = getBucketType(getInput());
   SmallVector<MatrixPlace> matrices;
   int64_t offset = 0;
-  // As factors Q of matrices without rows.
+  // Treat them as factors Q of matrices without rows.
   for (int64_t member : getAllMembers(bucket)) {
     auto [rows, rank] = bucket.getMatrixShape(member);
     matrices.push_back({0, 0, offset, 0, rows, rank});
@@ -115,13 +114,13 @@ void IsFiniteOp::getEffects(
 // ddp.project
 //===----------------------------------------------------------------------===//
 
-/// P without the rest that may lie behind it.
+/// Returns P without the rest that may follow it.
 static BucketType getPackedP(BucketType packed, size_t numMatrices) {
   return BucketType::get(packed.getContext(), packed.getElementType(),
                          packed.getShapes().take_front(numMatrices));
 }
 
-/// Checks how many values an operation gives.
+/// Checks the number of results of an operation.
 static LogicalResult verifyNumValues(Operation *op, unsigned expected) {
   if (op->getNumResults() == expected)
     return success();
@@ -141,7 +140,7 @@ LogicalResult ProjectOp::verify() {
   BucketType p = getBucketType(getValues()[getPNumber()]);
   if (getError() && getValues().front().getType() != bucket) // C1
     return emitOpError() << "expected the sum to have the operand's type";
-  // The members are known to be good before those of the rest are asked for.
+  // Check the members before computing the rest from them.
   BucketType projected = getPacked() ? getPackedP(p, getMembers().size()) : p;
   if (failed(verifyFactors(*this, bucket, getMembers(), projected,
                            getBucketType(getFactor())))) // C3

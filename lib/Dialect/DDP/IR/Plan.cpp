@@ -4,7 +4,7 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Checks the attributes that make up a plan. The runtime checks plans as a
-// whole; here is what the compiler itself relies on.
+// whole; this file checks only what the compiler relies on.
 //
 //===----------------------------------------------------------------------===//
 
@@ -29,7 +29,7 @@ static LogicalResult verifyWireType(EmitError emitError, StringRef key,
   return isa<EncodedType>(type) ? success() : verifyDtype(emitError, key, type);
 }
 
-/// Checks that a list which may be missing has elements of one kind only.
+/// Checks that an optional list has elements of one kind only.
 template <typename ElementAttr>
 static LogicalResult verifyElements(EmitError emitError, StringRef key,
                                     ArrayAttr list, StringRef kind) {

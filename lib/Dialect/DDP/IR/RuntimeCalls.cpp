@@ -3,8 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// What is known of the runtime's functions by their names, and whether these
-// are free in a module.
+// Looks up properties of the runtime's functions by name, and checks that their
+// names are free in a module.
 //
 //===----------------------------------------------------------------------===//
 

@@ -4,8 +4,8 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Verifiers of the operations on the largest elements, on values and on flat
-// arrays. The constraint that a check enforces stands beside it by its number
-// in the operation's description.
+// arrays. Comments such as C1 refer to the constraints in the operation's
+// description.
 //
 //===----------------------------------------------------------------------===//
 
@@ -16,7 +16,7 @@
 using namespace mlir;
 using namespace mlir::ddp;
 
-/// Checks that all of these have elements of f32, of which places can be told.
+/// Checks that all of these have f32 elements, few enough for 32-bit indices.
 static LogicalResult verifyElements(Operation *op, ArrayRef<Type> types) {
   for (Type type : types) {
     if (!getElementTypeOf(type).isF32())

@@ -3,8 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Verifiers and effects of the operations on state. The constraint that a check
-// enforces stands beside it by its number in the operation's description.
+// Verifiers and effects of the operations on state. Comments such as C1 refer
+// to the constraints in the operation's description.
 //
 //===----------------------------------------------------------------------===//
 
@@ -85,7 +85,7 @@ LogicalResult mlir::ddp::verifyDraws(Operation *op, ArrayRef<int64_t> draws,
   return success();
 }
 
-/// Looks up a state; an error where there is none.
+/// Looks up a state, and reports an error if there is none.
 static StateOp lookupState(Operation *op, FlatSymbolRefAttr symbol,
                            SymbolTableCollection &symbols) {
   auto state = symbols.lookupNearestSymbolFrom<StateOp>(op, symbol);
@@ -117,7 +117,7 @@ LogicalResult StateOp::verifySymbolUses(SymbolTableCollection &symbols) {
 // ddp.load, ddp.store, ddp.state_buffer
 //===----------------------------------------------------------------------===//
 
-/// Whether `type` is the state's type, or that type flattened.
+/// True if `type` is the state's type, or that type flattened.
 static bool isValueOf(StateOp state, Type type) {
   if (auto bucket = dyn_cast<BucketType>(state.getType()))
     return type == bucket || type == bucket.getFlatType();

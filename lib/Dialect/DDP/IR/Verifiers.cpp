@@ -77,8 +77,7 @@ LogicalResult mlir::ddp::verifyStep(CollectiveOpInterface op) {
                             "stochastically");
 }
 
-/// The `scf.if` in a branch of which `wait` may wait for a start on
-/// `condition`; null if it stands elsewhere.
+/// Returns the `scf.if` on `condition` that contains `wait`, or null.
 static scf::IfOp getChoice(Operation *start, Operation *wait, Value condition) {
   auto choice = dyn_cast<scf::IfOp>(wait->getParentOp());
   return choice && choice->getBlock() == start->getBlock() &&
@@ -89,7 +88,7 @@ static scf::IfOp getChoice(Operation *start, Operation *wait, Value condition) {
 
 LogicalResult mlir::ddp::verifyIsAwaited(Operation *start, StringRef wait,
                                          Value condition) {
-  // By the branch that they are in; without a condition there is only one.
+  // The wait in each branch; without a condition there is only one.
   SmallVector<Operation *, 2> awaiting(condition ? 2 : 1, nullptr);
   for (Value result : start->getResults()) {
     if (result.getNumUses() != awaiting.size())

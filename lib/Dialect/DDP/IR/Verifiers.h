@@ -1,4 +1,4 @@
-//===- Verifiers.h - checks that operations share ---------------*- C++ -*-===//
+//===- Verifiers.h - shared checks of operations ----------------*- C++ -*-===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -16,7 +16,7 @@
 
 namespace mlir::ddp {
 
-/// Whether two arrays hold the same elements in the same order. On memory the
+/// True if two arrays hold the same elements in the same order. In memory their
 /// layouts may differ: one of them may be a slice.
 inline bool haveSameElements(Type a, Type b) {
   auto from = dyn_cast<MemRefType>(a), to = dyn_cast<MemRefType>(b);
@@ -28,41 +28,40 @@ inline bool haveSameElements(Type a, Type b) {
 LogicalResult verifyGroup(Operation *op, FlatSymbolRefAttr symbol,
                           SymbolTableCollection &symbols);
 
-/// Checks the process group of an all-reduce, and that the state whose error it
-/// feeds back, if there is one, has as many elements of its type.
+/// Checks the process group of an all-reduce and, if it feeds back an error,
+/// that the error's state has the same number and type of elements.
 LogicalResult verifyReductionSymbols(CollectiveOpInterface op,
                                      SymbolTableCollection &symbols);
 
-/// Checks that a collective travels in its own type, f16, bf16 or encoded, and
-/// verifyStep().
+/// Checks that a collective sends its own type, f16, bf16 or an encoding, and
+/// calls verifyStep().
 LogicalResult verifyWire(CollectiveOpInterface op);
 
-/// Checks that a collective has a training step if its wire type rounds
-/// stochastically, and only then.
+/// Checks that a collective has a training step if and only if its wire type
+/// rounds stochastically.
 LogicalResult verifyStep(CollectiveOpInterface op);
 
-/// Checks that each result of a collective that is started is used once, by
-/// one `wait` in the same block; with a condition, by one in each branch of an
-/// `scf.if` on it.
+/// Checks that each result of a start is used by exactly one `wait` in the same
+/// block or, with a condition, by one in each branch of an `scf.if` on it.
 LogicalResult verifyIsAwaited(Operation *start, StringRef wait,
                               Value condition);
 
-/// The wait, of a start without a condition or with one, that ends the
-/// collective: the other one has nothing to wait for.
+/// Returns the wait that ends the collective. A conditional start has a second
+/// wait, which is a no-op.
 Operation *findWait(Value awaited);
 
-/// Checks a `ddp.deal`, before the operation itself has been verified.
+/// Checks an assignment to ranks, before the operation itself is verified.
 LogicalResult verifyDeal(Operation *op, Attribute attribute);
 
 /// Checks that random draws of these sizes give `numElements` numbers.
 LogicalResult verifyDraws(Operation *op, ArrayRef<int64_t> draws,
                           int64_t numElements);
 
-/// Checks that `symbol` is a state that begins as a random generator.
+/// Checks that `symbol` is a state that starts as a random generator.
 LogicalResult verifyGenerator(Operation *op, FlatSymbolRefAttr symbol,
                               SymbolTableCollection &symbols);
 
-// What an operation on buckets and its twin on flat arrays both check.
+// Checks for operations on buckets and their counterparts on flat arrays.
 
 template <typename OpTy>
 LogicalResult verifyDivisor(OpTy op) {

@@ -3,11 +3,11 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// ddp-assign-destinations: lets operations on flat tensors write to memory that
-// is there already. One-Shot Bufferize checks these choices, but does
-// not see all that a bucket's or a state's memory holds: the tensors that are
-// unpacked from a bucket, and the next load of a state. So memory is only given
-// away here where MemoryUses.h proves that nothing needs it any more.
+// ddp-assign-destinations: lets operations on flat tensors write to existing
+// memory. One-Shot Bufferize checks these choices, but it does not know
+// everything in the memory of a bucket or a state: the tensors unpacked from a
+// bucket, and the next load of a state. So this pass reuses memory only where
+// MemoryUses.h proves that its contents are dead.
 //
 //===----------------------------------------------------------------------===//
 
@@ -29,10 +29,10 @@ using namespace mlir::ddp;
 
 namespace {
 /// Assigns destinations in one walk over a function. `roots` maps a value to
-/// the buffer that it is meant to live in, named by the value that makes the
-/// buffer: a pack, an empty tensor, a load of a state, what an argument that a
-/// result replaces holds at first, a part of a split bucket. Buffers that are
-/// not ours to overwrite have no root.
+/// the buffer that should hold it. A buffer is named by the value that creates
+/// it: a pack, an empty tensor, a load of a state, the initial contents of an
+/// argument that a result replaces, or a part of a split bucket. Buffers that
+/// this pass must not overwrite have no root.
 class Assigner {
 public:
   void run(Region &region) {
@@ -82,45 +82,45 @@ private:
     if (value == root)
       buffers[root.getType()].push_back(root);
   }
-  /// Whether nothing reads or writes the buffer `root` at or after `op`, but
-  /// for op's own operand `value`.
+  /// True if nothing reads or writes the buffer `root` at or after `op`, except
+  /// op's own operand `value`.
   bool isDeadAfter(Value root, Value value, Operation *op);
 
   llvm::DenseMap<Value, Value> roots;
-  /// Roots by type, in the order in which they were met.
+  /// Roots by type, in the order in which they were found.
   llvm::DenseMap<Type, SmallVector<Value>> buffers;
-  /// How often a buffer was given to something new.
+  /// How often each buffer has been reused.
   llvm::DenseMap<Value, unsigned> numReuses;
-  /// The stores of each block that was asked about, by state, in order. No
-  /// store is added or removed here.
+  /// For each block queried so far, its stores by state, in order. This pass
+  /// neither adds nor removes stores.
   llvm::DenseMap<Block *, llvm::DenseMap<Attribute, SmallVector<StoreOp, 1>>>
       storesIn;
-  /// The tensors in which concats are put together, with the parts that they
-  /// hold so far.
+  /// The tensor in which each concat is assembled, with the parts inserted so
+  /// far.
   llvm::DenseMap<Operation *, Value> concatDestinations;
   llvm::DenseSet<std::pair<Operation *, unsigned>> insertedParts;
-  /// Buckets of which nothing is needed but the parts that they were split
-  /// into, by type, and the buffers in which those lie.
+  /// Splits of buckets of which only the parts are still needed, by bucket
+  /// type, and the buffers that hold those buckets.
   llvm::DenseMap<Type, SmallVector<SplitOp>> splits;
   llvm::DenseMap<Operation *, Value> wholes;
-  /// The splits whose parts were put together where they lie. From then on the
-  /// parts' memory is the whole's.
+  /// Splits whose parts were reassembled in their own memory. From then on that
+  /// memory belongs to the whole.
   llvm::DenseSet<Operation *> reassembled;
 };
 } // namespace
 
-/// The buffer that a part of a split bucket lies in; any other is its own.
+/// Returns the buffer that contains a part of a split bucket, or `root` itself.
 Value Assigner::getWhole(Value root) {
   auto split = root.getDefiningOp<SplitOp>();
   return split ? wholes.lookup(split) : root;
 }
 
-/// The load of the state in whose memory a buffer lies, if it is one's.
+/// Returns the load of the state that owns a buffer's memory, or null.
 LoadOp Assigner::getState(Value root) {
   return getWhole(root).getDefiningOp<LoadOp>();
 }
 
-/// The first store to a state behind `op` in its block, or null.
+/// Returns the first store to `state` after `op` in its block, or null.
 StoreOp Assigner::findNextStore(Operation *op, FlatSymbolRefAttr state) {
   Block *block = op->getBlock();
   auto [stores, isNew] = storesIn.try_emplace(block);
@@ -133,10 +133,10 @@ StoreOp Assigner::findNextStore(Operation *op, FlatSymbolRefAttr state) {
   return {};
 }
 
-/// Whether `result` may live in the buffer `root`, as far as states and
-/// arguments go. A state's memory is only ours to overwrite where the state
-/// gets a new value afterwards, and for values that are not needed any more
-/// then. So is an argument's.
+/// True if the rules for states and arguments allow `result` to live in the
+/// buffer `root`. The memory of a state may be overwritten only if the state
+/// gets a new value later, and only by values that are dead by then. The same
+/// holds for an argument.
 bool Assigner::mayLiveIn(Value root, Value result) {
   if (auto update = findArgumentUpdate(getWhole(root)))
     return isOverBy(result, update);
@@ -175,8 +175,8 @@ bool Assigner::isDeadAfter(Value root, Value value, Operation *op) {
           }).wasInterrupted();
 }
 
-/// The tensor in which a concat's parts are put together; made where its first
-/// part is computed.
+/// Returns the tensor in which a concat's parts are assembled. It is created
+/// where the first part is computed.
 Value Assigner::getConcatDestination(ConcatOp concat, Operation *before) {
   Value &destination = concatDestinations[concat];
   if (!destination) {
@@ -198,10 +198,10 @@ Value Assigner::createConcatSlice(FlatOpInterface op, OpOperand &use) {
   return slice;
 }
 
-/// The same for a concat whose parts are computed in parts of another bucket if
-/// nothing keeps them from that: new memory that is split as the concat puts
-/// together, where each part is an alias set, and not a chain of insertions. It
-/// is given to nothing else, which would write over what the split gives.
+/// Like `createConcatSlice`, for a concat whose parts could be computed in
+/// parts of another bucket. Creates memory and splits it into the concat's
+/// parts. Each part is then a separate alias set, where insertions would form a
+/// chain. The memory is never reused, since that would overwrite the parts.
 Value Assigner::createConcatSplit(FlatOpInterface op, OpOperand &use) {
   auto concat = cast<ConcatOp>(use.getOwner());
   Value whole = createEmpty(op, concat.getLoc(), concat.getType());
@@ -213,9 +213,9 @@ Value Assigner::createConcatSplit(FlatOpInterface op, OpOperand &use) {
   return places.getParts()[use.getOperandNumber()];
 }
 
-/// Puts a part into its concat's tensor. Right behind the operation that
-/// computes it: One-Shot Bufferize takes a slice and its insertion for the same
-/// memory only if nothing was inserted in between.
+/// Inserts a part into its concat's tensor, right after the operation that
+/// computes it: One-Shot Bufferize puts a slice and its insertion in the same
+/// memory only if there is no other insertion in between.
 void Assigner::insertPart(OpBuilder &builder, ConcatOp concat, unsigned number,
                           Value part) {
   insertedParts.insert({concat, number});
@@ -230,8 +230,8 @@ void Assigner::insertPart(OpBuilder &builder, ConcatOp concat, unsigned number,
   setRoot(whole, root);
 }
 
-/// An operand of the result's type that is not needed any more: memory of a
-/// state first, since what becomes the state's value has to get there anyway.
+/// Returns an operand of the result's type that is dead after `op`. Prefers
+/// memory of a state, because the state's new value has to end up there anyway.
 Value Assigner::findDyingOperand(FlatOpInterface op, OpResult result) {
   Value found;
   for (OpOperand &operand : op->getOpOperands()) {
@@ -248,7 +248,7 @@ Value Assigner::findDyingOperand(FlatOpInterface op, OpResult result) {
   return found;
 }
 
-/// For what an else branch yields: where the then branch leaves it.
+/// Returns the buffer in which the then branch yields the same result, or null.
 Value Assigner::findYieldedBuffer(FlatOpInterface op, Value result) {
   auto choice = dyn_cast<scf::IfOp>(op->getParentOp());
   if (!choice || op->getParentRegion() != &choice.getElseRegion())
@@ -266,10 +266,11 @@ Value Assigner::findYieldedBuffer(FlatOpInterface op, Value result) {
   return {};
 }
 
-/// A buffer of the result's type that nothing needs any more; a state's memory
-/// only for what ends there. Looks at the last few only: a search through all
-/// would be quadratic. So would be a single buffer for all, of which each is
-/// one alias set; `ddp-plan-arena` gives several the same place as well.
+/// Returns a dead buffer of the result's type, or null; a state's memory only
+/// for results that are stored to it. Considers only the last few buffers,
+/// because a full search is quadratic. So would be a single buffer, since
+/// One-Shot Bufferize compares all values of an alias set; `ddp-plan-arena`
+/// overlaps buffers anyway.
 Value Assigner::findDeadBuffer(Operation *op, Value result) {
   constexpr size_t maxCandidates = 16;
   constexpr unsigned maxReuses = 8;
@@ -286,9 +287,9 @@ Value Assigner::findDeadBuffer(Operation *op, Value result) {
   return {};
 }
 
-/// For what becomes a part of a bucket: the same part of one that was split in
-/// the same way, so that nothing has to be put together. Of a state's bucket
-/// only for what is put together to be the state's new value.
+/// For a result that becomes a part of a bucket, returns the same part of a
+/// bucket that was split in the same way, so that the concat copies nothing.
+/// The bucket of a state is used only if the concat is the state's new value.
 Value Assigner::findPlaceInSplit(FlatOpInterface op, Value result) {
   constexpr size_t maxCandidates = 16;
   OpOperand *use = findUseInPlace(
@@ -313,8 +314,8 @@ Value Assigner::findPlaceInSplit(FlatOpInterface op, Value result) {
   return {};
 }
 
-/// The array that `ddp-flatten` gave a result to be written to, while nothing
-/// else uses it.
+/// Returns the empty tensor that `ddp-flatten` created as the destination of a
+/// result, unless something else uses it too.
 static tensor::EmptyOp getPlaceholder(OpOperand &init) {
   auto empty = init.get().getDefiningOp<tensor::EmptyOp>();
   return empty && empty->hasOneUse() ? empty : tensor::EmptyOp();
@@ -354,10 +355,10 @@ void Assigner::assign(FlatOpInterface op) {
   }
 }
 
-/// Memory that is there for a result; null if there is none.
+/// Returns existing memory for a result, or null if there is none.
 Value Assigner::findDestination(FlatOpInterface op, OpResult result) {
-  // What dies in a part of a bucket leaves its place to the new value, unless
-  // that is only a part of something else.
+  // An operand that dies in a part of a bucket passes its memory on to the
+  // result, unless the result is a part of something else.
   Value dying = findDyingOperand(op, result);
   Value root = dying ? roots.lookup(dying) : Value();
   OpOperand *use = findConcatUse(op, result);
@@ -375,9 +376,9 @@ Value Assigner::findDestination(FlatOpInterface op, OpResult result) {
   return dying ? dying : findDeadBuffer(op, result);
 }
 
-/// Lets all branches leave a result in the same buffer: one that a branch
-/// leaves it in already, from outside of the branches, or else a new one.
-/// Otherwise the result's memory would have a layout that only the run decides.
+/// Makes all branches leave a result in the same buffer: one from outside the
+/// branches in which a branch leaves it already, or else a new one. Otherwise
+/// the layout of the result's memory would be known only at run time.
 void Assigner::yieldInOneBuffer(scf::IfOp op, OpResult result) {
   SmallVector<OpOperand *> yields;
   llvm::SmallSetVector<Value, 2> candidates;
@@ -388,7 +389,7 @@ void Assigner::yieldInOneBuffer(scf::IfOp op, OpResult result) {
     candidates.insert(roots.lookup(operand.get()));
   }
   auto type = dyn_cast<RankedTensorType>(result.getType());
-  // Other programs' branches are left as they are.
+  // Leave the branches of other programs as they are.
   if (!type || (candidates.size() == 1 && candidates[0] == Value()) ||
       (candidates.size() == 1 && llvm::all_of(yields, [&](OpOperand *yield) {
          return candidates[0].getType() == type;
@@ -419,7 +420,7 @@ void Assigner::yieldInOneBuffer(scf::IfOp op, OpResult result) {
   }
 }
 
-/// What a branch yields lives on in the result.
+/// The value that a branch yields lives on in the result.
 void Assigner::aliasResults(scf::IfOp op) {
   if (op.getElseRegion().empty())
     return;
@@ -431,8 +432,8 @@ void Assigner::aliasResults(scf::IfOp op) {
   }
 }
 
-/// Each part of a bucket that nothing else needs is a buffer, but none that is
-/// given to just anything: a value of its place in the bucket will need it.
+/// Makes each part of a bucket a buffer if nothing else needs the bucket. It is
+/// not reused freely, because the next value of this part will need it.
 void Assigner::split(SplitOp op) {
   Value root = roots.lookup(op.getBucket());
   bool isTaken = !root || !runsAtMostOncePer(root, op) ||
@@ -450,8 +451,8 @@ void Assigner::split(SplitOp op) {
       roots[part] = buffer;
 }
 
-/// The split whose operand's memory a concat is if nothing is copied: its parts
-/// are computed in that one's parts, and nothing else is needed there.
+/// Returns the split whose operand can become the concat's memory without a
+/// copy: its parts hold the concat's parts, and nothing else is needed there.
 SplitOp Assigner::findSplit(ConcatOp concat) {
   if (concat.getParts().empty())
     return {};
@@ -474,8 +475,8 @@ SplitOp Assigner::findSplit(ConcatOp concat) {
   return isDead && mayLiveIn(whole, concat.getResult()) ? split : SplitOp();
 }
 
-/// Leaves the parts to be copied to memory of their own, or of the state whose
-/// new value they are.
+/// Lets the parts be copied to new memory, or to the memory of the state whose
+/// new value they form.
 void Assigner::putTogether(ConcatOp op) {
   Value destination = findDeadBuffer(op, op.getResult());
   if (!destination) {
@@ -486,7 +487,7 @@ void Assigner::putTogether(ConcatOp op) {
   setRoot(op.getResult(), destination);
 }
 
-/// Whether the result becomes what an argument holds.
+/// True if the result is written to an argument.
 static bool endsInArgument(ConcatOp op) {
   return llvm::any_of(op->getUsers(), [](Operation *user) {
     auto move = dyn_cast<bufferization::MaterializeInDestinationOp>(user);
@@ -500,9 +501,9 @@ void Assigner::lower(ConcatOp op) {
     reassembled.insert(split);
     return setRoot(op.getResult(), wholes.lookup(split));
   }
-  // Many parts one after the other would be a chain of insertions, of which
-  // One-Shot Bufferize compares each with all others. What ends in an argument
-  // may be put together there.
+  // Many parts would form a long chain of insertions, and One-Shot Bufferize
+  // compares each of them with all others. A concat that ends in an argument
+  // may be assembled there.
   constexpr size_t maxInserted = 16;
   if (!concatDestinations.contains(op) &&
       (op.getParts().size() > maxInserted || endsInArgument(op)))
@@ -516,8 +517,8 @@ void Assigner::lower(ConcatOp op) {
   op.erase();
 }
 
-/// A start on a condition works where its operand lies. The operand is copied
-/// if anything else needs that memory: what was unpacked from it, or a state.
+/// A conditional start works in the memory of its operand. Copies the operand
+/// if anything else needs that memory: a tensor unpacked from it, or a state.
 void Assigner::keepOperand(FlatStartOpInterface start) {
   Value input = start.getInputMutable().get(), root = roots.lookup(input);
   if (root && !getState(root) && runsAtMostOncePer(root, start) &&

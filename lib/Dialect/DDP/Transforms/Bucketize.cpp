@@ -3,8 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// ddp-bucketize: puts gradients into buckets. BucketSchedule.cpp decides which;
-// this file rewrites the IR.
+// ddp-bucketize: puts gradients into buckets. BucketSchedule.cpp decides which
+// gradients form a bucket; this file rewrites the IR.
 //
 //===----------------------------------------------------------------------===//
 
@@ -49,7 +49,7 @@ static AllReduceOp emitBucket(Bucket &bucket, StringRef name,
       builder, loc, first.getReductionAttr(), packed, first.getGroupAttr(),
       /*wire=*/TypeAttr(), builder.getStringAttr(name));
   reduced.setGradientsAttr(builder.getArrayAttr(names));
-  // All members have the same hook, or none.
+  // All members have the same hook, or none has one.
   if (Attribute hook = first->getAttr(DDPDialect::kHookAttrName))
     reduced->setAttr(DDPDialect::kHookAttrName, hook);
   auto unpack = UnpackOp::create(builder, loc, SmallVector<Type>(types),
@@ -89,7 +89,7 @@ struct BucketizePass : public ddp::impl::DDPBucketizePassBase<BucketizePass> {
     return BucketLimits{getBytes(first), getBytes(cap), order};
   }
 
-  /// The number after the last bucket that the module has already.
+  /// Returns the number after the highest bucket number in the module.
   static unsigned getNextNumber(ArrayRef<AllReduceOp> reductions) {
     unsigned next = 0;
     for (AllReduceOp op : reductions) {
@@ -101,7 +101,7 @@ struct BucketizePass : public ddp::impl::DDPBucketizePassBase<BucketizePass> {
     return next;
   }
 
-  /// Where nothing gets to, a value may depend on itself, and no order exists.
+  /// In unreachable code a value may depend on itself, so no order exists.
   void eraseUnreachable() {
     IRRewriter rewriter(&getContext());
     getOperation().walk([&](FunctionOpInterface function) {

@@ -3,8 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// How the operations on flat tensors become operations on memrefs. By then
-// buckets are flat (`ddp-flatten`), and pack, unpack, split and concat are gone
+// Bufferizes operations on flat tensors. By then buckets are flat
+// (`ddp-flatten`), and pack, unpack, split and concat are gone
 // (`ddp-materialize-buckets`, `ddp-assign-destinations`).
 //
 //===----------------------------------------------------------------------===//
@@ -24,7 +24,7 @@ using namespace mlir::ddp;
 
 namespace {
 
-/// Every operand but `into` is read; `into` is written and not read.
+/// Every operand except `into` is read; `into` is written and not read.
 template <typename ModelT, typename OpTy>
 struct FlatBufferizationBase
     : public DstBufferizableOpInterfaceExternalModel<ModelT, OpTy> {
@@ -34,13 +34,13 @@ struct FlatBufferizationBase
            isConditional(op);
   }
 
-  /// What was not started is what `into` held before.
+  /// A start that does not run leaves the old contents of `into`.
   static bool isConditional(Operation *op) {
     auto start = dyn_cast<FlatStartOpInterface>(op);
     return start && start.getCondition();
   }
 
-  /// The same operation on memrefs has no results but a ticket.
+  /// The operation on memrefs has no results except a ticket.
   LogicalResult bufferize(Operation *op, RewriterBase &rewriter,
                           const BufferizationOptions &options,
                           BufferizationState &state) const {
@@ -84,8 +84,8 @@ struct FlatBufferizationBase
 template <typename OpTy>
 struct FlatBufferization
     : public FlatBufferizationBase<FlatBufferization<OpTy>, OpTy> {
-  /// Asked about a read and a write of this operation that may concern the same
-  /// memory: one operand, and the destination that it conflicts with.
+  /// Answers for a read and a write of this operation that may access the same
+  /// memory: an operand and the destination that it conflicts with.
   bool bufferizesToElementwiseAccess(Operation *op, const AnalysisState &,
                                      ArrayRef<OpOperand *> operands) const {
     auto flat = cast<DestinationStyleOpInterface>(op);
@@ -98,8 +98,8 @@ struct FlatBufferization
   }
 };
 
-/// Until it, the destination in flight is written and the operand of the
-/// collective read: both have to stay where they are, and as they are.
+/// Until the wait the destination is written and the collective's operand is
+/// read. Both must keep their memory, and the operand its contents.
 struct WaitBufferization
     : public FlatBufferizationBase<WaitBufferization, FlatWaitOp> {
   bool bufferizesToMemoryRead(Operation *, OpOperand &,
@@ -107,7 +107,7 @@ struct WaitBufferization
     return true;
   }
 
-  /// What is in flight has not arrived before the wait: a copy comes behind it.
+  /// Data in flight has not arrived before the wait: a copy follows it.
   LogicalResult resolveConflicts(Operation *op, RewriterBase &rewriter,
                                  const AnalysisState &analysis,
                                  const BufferizationState &) const {
@@ -123,9 +123,9 @@ struct WaitBufferization
     return success();
   }
 
-  /// What the collective itself writes over its operand is meant to be there,
-  /// and the wait writes nothing else. Anything else has to leave the operand
-  /// alone, also where it turns out that the collective writes elsewhere.
+  /// The collective may overwrite its own operand, and the wait writes nothing
+  /// else. Any other write must leave the operand alone, even if the collective
+  /// turns out to write elsewhere.
   bool isNotConflicting(Operation *op, OpOperand *read, OpOperand *write,
                         const AnalysisState &) const {
     auto wait = cast<FlatWaitOp>(op);
@@ -158,7 +158,7 @@ struct WaitBufferization
   }
 };
 
-/// Reads its operand, and makes nothing of it but a number.
+/// Reads its operand and returns only a number.
 struct IsFiniteBufferization
     : public BufferizableOpInterface::ExternalModel<IsFiniteBufferization,
                                                     IsFiniteOp> {

@@ -3,11 +3,11 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// ddp-bufferize: bufferizes what is in place at first sight, and runs One-Shot
-// Bufferize for the rest. One-Shot refuses programs whose control flow forces
-// two values into one place that they cannot share. In such functions the
-// values that loops and branches pass on are copied to memory of their own
-// first.
+// ddp-bufferize: bufferizes chains that are obviously in place, and runs
+// One-Shot Bufferize for the rest. One-Shot refuses programs whose control flow
+// forces two conflicting values into the same memory. In such functions this
+// pass first copies the values that loops and branches pass on to separate
+// memory.
 //
 //===----------------------------------------------------------------------===//
 
@@ -50,7 +50,7 @@ void mlir::ddp::registerBufferizationModels(DialectRegistry &registry) {
 
 static bufferization::OneShotBufferizationOptions getOptions() {
   bufferization::OneShotBufferizationOptions options;
-  // Private functions: ddp-prepare-entries has made the public ones plain.
+  // Private functions: ddp-prepare-entries has simplified the public ones.
   options.bufferizeFunctionBoundaries = true;
   options.setFunctionBoundaryTypeConversion(
       bufferization::LayoutMapOption::IdentityLayoutMap);
@@ -58,10 +58,10 @@ static bufferization::OneShotBufferizationOptions getOptions() {
 }
 
 //===----------------------------------------------------------------------===//
-// Memory of its own for what control flow hands on
+// Separate memory for the values that control flow passes on
 //===----------------------------------------------------------------------===//
 
-/// Gives `operand` memory of its own by a copy, unless it already has that.
+/// Copies `operand` to separate memory, unless it is such a copy already.
 /// Returns true if it made a copy.
 static bool copyOperand(OpOperand &operand) {
   Value value = operand.get();
@@ -76,16 +76,16 @@ static bool copyOperand(OpOperand &operand) {
   return true;
 }
 
-/// The tensor that `ddp-yield-in-place` or `ddp-assign-destinations` sends to a
-/// place that a loop or a branch has for it.
+/// Returns the move that `ddp-yield-in-place` or `ddp-assign-destinations` made
+/// to put a tensor into the memory that a loop or a branch has for it, or null.
 static bufferization::MaterializeInDestinationOp getMove(OpOperand &operand) {
   return operand.get()
       .getDefiningOp<bufferization::MaterializeInDestinationOp>();
 }
 
-/// Copies what loops begin with, what goes from one iteration to the next
-/// before it goes to its place there, and what branches yield. Returns the
-/// number of copies.
+/// Copies the initial values of loops, the values passed to the next iteration
+/// (before they move into the loop's memory), and the values that branches
+/// yield. Returns the number of copies.
 static unsigned separateMemory(FunctionOpInterface function) {
   unsigned numCopies = 0;
   function.walk([&](Operation *op) {
@@ -102,7 +102,7 @@ static unsigned separateMemory(FunctionOpInterface function) {
       for (OpOperand &operand : op->getOpOperands()) {
         if (auto move = getMove(operand)) {
           operand.set(move.getSource());
-          // Would write over what the copies of other operands still read.
+          // It would overwrite what the copies of other operands still read.
           if (move->use_empty())
             move->erase();
         }
@@ -117,8 +117,8 @@ static unsigned separateMemory(FunctionOpInterface function) {
 // The pass
 //===----------------------------------------------------------------------===//
 
-/// Of an operation on buckets One-Shot Bufferize would only say that it was not
-/// bufferized.
+/// Reports an operation on buckets. One-Shot Bufferize would only say that it
+/// was not bufferized.
 static WalkResult checkIsFlat(Operation *op) {
   auto isValue = llvm::IsaPred<BucketType, FutureType, TensorType>;
   if (!isa_and_nonnull<DDPDialect>(op->getDialect()) ||
@@ -176,9 +176,9 @@ struct BufferizePass : public ddp::impl::DDPBufferizePassBase<BufferizePass> {
       signalPassFailure();
   }
 
-  /// Separates memory in the functions that hold what the diagnostics are
-  /// about, all functions where that is unknown. Returns whether that changed
-  /// anything.
+  /// Separates memory in the functions that contain the operations of the
+  /// diagnostics, or in all functions if that is unknown. Returns true if that
+  /// changed anything.
   bool separateRefused(ArrayRef<Diagnostic> diagnostics,
                        llvm::DenseSet<Operation *> &separated) {
     llvm::SetVector<Operation *> refused, all;

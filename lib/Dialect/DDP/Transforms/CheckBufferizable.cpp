@@ -4,8 +4,8 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // ddp-check-bufferizable: reports the operations on tensors that cannot be
-// bufferized, and what to do about them. One-Shot Bufferize would only say that
-// they were not bufferized.
+// bufferized, and suggests a fix. One-Shot Bufferize would only say that they
+// were not bufferized.
 //
 //===----------------------------------------------------------------------===//
 
@@ -24,7 +24,7 @@ namespace mlir::ddp {
 using namespace mlir;
 using namespace mlir::ddp;
 
-/// The first tensor that the operation takes or makes, or null.
+/// Returns the type of the first tensor operand or result, or null.
 static Type findTensor(Operation *op) {
   for (TypeRange types :
        {TypeRange(op->getOperandTypes()), TypeRange(op->getResultTypes())})
@@ -34,8 +34,8 @@ static Type findTensor(Operation *op) {
   return {};
 }
 
-/// The pass that makes ours what a program of another dialect reduces; empty if
-/// there is none.
+/// Returns the pass that imports reductions of another dialect, or an empty
+/// name.
 static StringRef findImport(StringRef dialect) {
   return llvm::StringSwitch<StringRef>(dialect)
       .Case("shard", "ddp-import-shard")
@@ -81,7 +81,7 @@ struct CheckBufferizablePass
       }
     for (auto function : getOperation().getOps<func::FuncOp>())
       function.walk([&](Operation *op) {
-        // The dialect's own operations explain themselves.
+        // The DDP dialect reports its own operations.
         if (op == function || isa_and_nonnull<DDPDialect>(op->getDialect()) ||
             isa<bufferization::BufferizableOpInterface>(op))
           return;

@@ -3,7 +3,7 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// ddp-check-no-alloc: a proof that a step neither allocates nor copies.
+// ddp-check-no-alloc: proves that a step neither allocates nor copies.
 //
 //===----------------------------------------------------------------------===//
 
@@ -24,7 +24,7 @@ struct CheckNoAllocPass
 
   void runOnOperation() override {
     markAllAnalysesPreserved();
-    // A diagnostic costs more than all the rest: report the first few.
+    // Diagnostics cost more than the walk, so report only the first few.
     constexpr unsigned maxReported = 8;
     unsigned numFound = 0;
     getOperation().walk([&](Operation *op) {

@@ -3,8 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// ddp-exempt-gradients: gives gradients a hook by their names, so that buckets
-// of others have the one that the options name.
+// ddp-exempt-gradients: gives gradients a hook by their names. Buckets of other
+// gradients get the hook that the options name.
 //
 //===----------------------------------------------------------------------===//
 
@@ -24,7 +24,7 @@ namespace mlir::ddp {
 using namespace mlir;
 using namespace mlir::ddp;
 
-/// Names in an error; of thousands the first ones say enough.
+/// The maximum number of names in an error.
 constexpr size_t kMaxListed = 8;
 
 /// The names of the gradients that `op` reduces.

@@ -3,8 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// ddp-expand-averages: the averages of a block become one collective that runs
-// every few steps.
+// ddp-expand-averages: turns the averages of a block into one collective that
+// runs every few steps.
 //
 //===----------------------------------------------------------------------===//
 
@@ -28,11 +28,11 @@ using namespace mlir::ddp;
 namespace {
 using Averages = SmallVector<AverageOp>;
 
-/// Averages of a set, and what depends on them, which the collective comes
-/// before.
+/// The averages of a set and the operations that depend on them, which all have
+/// to follow the collective.
 using Behind = llvm::SetVector<Operation *>;
 
-/// Averages of one kind are one collective: group, period, warmup, and the
+/// Averages of one kind become one collective: group, period, warmup, and the
 /// element type.
 using Kind = std::tuple<StringRef, uint64_t, uint64_t, const void *>;
 
@@ -52,8 +52,8 @@ struct ExpandAveragesPass
         return signalPassFailure();
   }
 
-  /// Appends the sets of averages of `block` that can share a collective: what
-  /// depends on one comes behind the last of its set.
+  /// Appends the sets of averages of `block` that can share a collective: users
+  /// of an average can move after the last one of its set.
   static void collectSets(Block &block, std::vector<Averages> &sets) {
     struct Open {
       size_t number;
@@ -84,8 +84,8 @@ struct ExpandAveragesPass
     }
   }
 
-  /// Whether `op`, or an operation nested in it, uses what one of `behind`
-  /// gives.
+  /// True if `op`, or an operation nested in it, uses a result of a member of
+  /// the set.
   static bool dependsOn(Operation *op, const Behind &behind) {
     Block *block = op->getBlock();
     bool depends = false;
@@ -100,9 +100,9 @@ struct ExpandAveragesPass
     return depends;
   }
 
-  /// The i64 state that counts the runs of `set`, set number `number`. In a
-  /// checkpoint it belongs to what is averaged: numbers are others where the
-  /// program has an average more.
+  /// Creates the i64 state that counts the runs of `set`, set number `number`.
+  /// Checkpoints identify it by the averaged tensors, because the number
+  /// changes if the program gains an average.
   FailureOr<StateOp> createCounter(const Averages &set, unsigned number) {
     Location loc = set.front()->getLoc();
     OpBuilder builder = OpBuilder::atBlockBegin(getOperation().getBody());
@@ -169,7 +169,7 @@ struct ExpandAveragesPass
                               StringAttr()};
     Value mean = buildFinalAllReduce(builder, reduction, bucket);
     auto unpacked = UnpackOp::create(builder, loc, types, mean);
-    // Back to where the parameters are: both branches leave them there.
+    // Copy back to where the parameters are: both branches leave them there.
     SmallVector<Value> averaged;
     for (auto [mean, input] : llvm::zip(unpacked.getTensors(), inputs))
       averaged.push_back(
@@ -184,15 +184,15 @@ struct ExpandAveragesPass
     return success();
   }
 
-  /// Whether nobody notices when the operation runs. One that asks for new
-  /// memory says nothing of its effects, and has none that matter.
+  /// True if the operation may run at another time. An allocation declares no
+  /// effects, and has none that matter.
   static bool mayMove(Operation *op) {
     return isMemoryEffectFree(op) || isa<bufferization::AllocTensorOp>(op);
   }
 
-  /// Lets `op`, one of `behind`, use copies of the tensors in memory that it
-  /// uses. The copies stay where `op` stood, and so do not need what the others
-  /// of `behind` compute, which has copies of its own.
+  /// Makes `op`, a member of the set, use copies of the tensors in memory that
+  /// it reads. The copies stay where `op` was. Results of other members are
+  /// skipped: they are computed later, from copies.
   void copyFromMemory(Operation *op, const Behind &behind) {
     llvm::SmallDenseMap<Value, Value> copies;
     OpBuilder builder(op);
@@ -219,11 +219,11 @@ struct ExpandAveragesPass
         << remark::metric("copied", static_cast<int>(copies.size()));
   }
 
-  /// Copies what the operations in `behind` use in memory, if `op`, which comes
-  /// before them now, may write there, or read what they write.
+  /// Copies the tensors in memory that members of the set use if `op`, which
+  /// now comes before them, may write that memory or read what they write.
   void keepMemory(Operation *op, const Behind &behind) {
     TensorsInMemory::Use use = inMemory.getUse(op);
-    // That an average counts its runs is no effect on memory.
+    // Counting its runs does not make an average access memory.
     Effects effects = isa<AverageOp>(op) ? Effects() : getEffects(op, inMemory);
     bool mayWrite = use.writes || effects.isUnknown ||
                     llvm::any_of(effects.accesses, [](const Access &access) {
@@ -237,7 +237,7 @@ struct ExpandAveragesPass
     }
   }
 
-  /// Everything that uses an earlier average comes behind the last one.
+  /// Moves everything that uses an earlier average after the last one.
   void moveUsersBehind(Averages &set) {
     AverageOp last = set.back();
     Behind behind;
@@ -260,7 +260,7 @@ struct ExpandAveragesPass
     }
   }
 
-  /// What each average is of.
+  /// The name of the tensor that each average averages.
   llvm::DenseMap<Operation *, StringAttr> names;
   TensorsInMemory inMemory;
 };

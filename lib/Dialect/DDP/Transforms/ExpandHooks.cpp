@@ -29,9 +29,9 @@ namespace mlir::ddp {
 using namespace mlir;
 using namespace mlir::ddp;
 
-/// Whether an earlier expansion built `op`. An operation that carries
-/// `#ddp.allreduce` from the start expands to itself, so nothing is lost by
-/// taking it for one; but its bucket, if it has a name, is recorded once.
+/// True if an earlier expansion built `op`. An operation that carries
+/// `#ddp.allreduce` from the start also counts, because it would expand to
+/// itself; but a named bucket must have been recorded.
 static bool isFinal(AllReduceOp op, const llvm::StringSet<> &recorded) {
   return isa_and_nonnull<AllReduceHookAttr>(
              op->getAttr(DDPDialect::kHookAttrName)) &&
@@ -39,7 +39,7 @@ static bool isFinal(AllReduceOp op, const llvm::StringSet<> &recorded) {
          (!op.getBucketName() || recorded.contains(*op.getBucketName()));
 }
 
-/// How many times fewer bytes are sent than the gradients have.
+/// Returns the ratio of gradient bytes to bytes sent.
 static std::string getRate(int64_t bytes, BucketType type) {
   if (bytes == 0)
     return "nothing is sent";
@@ -47,8 +47,8 @@ static std::string getRate(int64_t bytes, BucketType type) {
                                      static_cast<double>(bytes));
 }
 
-/// Returns true if the hook is meant to send fewer bytes, as it does for a large
-/// matrix.
+/// Returns true if the hook is meant to send fewer bytes, as it does for a
+/// large matrix.
 static bool isMeantToCompress(HookAttrInterface hook) {
   MLIRContext *context = hook.getContext();
   auto large = BucketType::get(context, Float32Type::get(context),
@@ -56,15 +56,15 @@ static bool isMeantToCompress(HookAttrInterface hook) {
   return hook.getWireBytes(large) < large.getNumBytes();
 }
 
-/// The bytes of `numElements` elements of an all-reduce's wire type.
+/// Returns the size in bytes of `numElements` elements of a wire type.
 static int64_t getWireBytes(Type wire, int64_t numElements) {
   if (auto encoding = dyn_cast<EncodedType>(wire))
     return encoding.getNumBytes(numElements);
   return numElements * wire.getIntOrFloatBitWidth() / 8;
 }
 
-/// Which ranks reduce together, where these are not all: what a group has
-/// agreed on means nothing to another one.
+/// Describes the ranks that reduce together, if these are not all ranks: states
+/// that depend on a group's agreement mean nothing to another group.
 static std::string getRanks(ProcessGroupOp group) {
   if (!group)
     return "";
@@ -85,7 +85,7 @@ static std::string getRanks(ProcessGroupOp group) {
 }
 
 namespace {
-/// Notes which states belong to which gradients, while hooks declare them.
+/// Records which gradients each state belongs to while hooks declare states.
 class StateRoles {
 public:
   explicit StateRoles(ModuleOp module) : module(module) {
@@ -111,7 +111,7 @@ public:
     }
   }
 
-  /// Once all hooks are expanded.
+  /// Writes the records to the states once all hooks are expanded.
   void assign() {
     Builder builder(module.getContext());
     for (auto &[state, gradients] : shared)
@@ -123,8 +123,8 @@ public:
     for (auto state : module.getOps<StateOp>()) {
       if (older.contains(state) || shared.contains(state))
         continue;
-      // A bucket's own state is called BUCKET.ROLE; of buckets `x` and `x.y` it
-      // is the second one's `x.y.error`.
+      // A bucket's own state is named BUCKET.ROLE. With buckets `x` and `x.y`,
+      // `x.y.error` belongs to `x.y`.
       StringRef name = state.getSymName();
       for (size_t dot = name.rfind('.'); dot != StringRef::npos;
            dot = name.take_front(dot).rfind('.')) {
@@ -132,10 +132,10 @@ public:
         if (it == buckets.end())
           continue;
         const Method &bucket = it->second;
-        // Behind it what the hook says of this bucket alone.
+        // Append what the hook recorded for this bucket alone.
         std::optional<StringRef> more = state.getMethod();
         state.setMethod(more ? bucket.text + ", " + more->str() : bucket.text);
-        // The hook gave the state no role: it belongs to the whole bucket.
+        // Without a role from the hook the state belongs to the whole bucket.
         if (!state.getRole() && bucket.gradients && !bucket.gradients.empty()) {
           state.setRole(name.drop_front(dot + 1));
           state.setGradientsAttr(builder.getArrayAttr({bucket.gradients}));
@@ -204,7 +204,7 @@ struct ExpandHooksPass
       else if (!isFinal(op, recorded))
         reductions.push_back(op);
     });
-    // Not those that are made here, which are used up at once.
+    // Only the program's own tensors: those made below are used up at once.
     TensorsInMemory inMemory(getOperation());
     for (AllReduceOp op : onMemory)
       if (!isa<AllReduceHookAttr>(getEffectiveHook(op, *defaultHook)) ||
@@ -262,8 +262,8 @@ struct ExpandHooksPass
     }
   }
 
-  /// Lets a hook prepare the operand of a reduce-scatter, and marks that as
-  /// final, as an all-reduce that was expanded.
+  /// Lets a hook prepare the operand of a reduce-scatter, and marks the
+  /// operation as expanded.
   static LogicalResult expandScatter(ReduceScatterOp op, HookAttrInterface hook,
                                      StateRoles &roles) {
     if (!isa<AllReduceHookAttr>(hook) && failed(prepare(op, hook, roles)))
@@ -296,7 +296,7 @@ struct ExpandHooksPass
     if (!pack)
       gradients = getMemberNames(name, type);
     SmallVector<StateOp> shared;
-    // Whatever the topology is, a reduce-scatter is one of all ranks.
+    // A reduce-scatter is always over all ranks, whatever the topology.
     BucketReduction reduction{op.getLoc(),
                               op.getReduction(),
                               op.getGroupAttr(),
@@ -326,7 +326,7 @@ struct ExpandHooksPass
     return success();
   }
 
-  /// A name that no bucket of the module has.
+  /// Returns a bucket name that is unused in the module.
   StringAttr makeBucketName(llvm::StringSet<> &taken) {
     while (true) {
       std::string name = "b" + std::to_string(nextNumber++);
@@ -335,7 +335,7 @@ struct ExpandHooksPass
     }
   }
 
-  /// Whether the runtime, which reduces what is in one piece, needs a copy.
+  /// True if an operand is strided and has to be copied for the runtime.
   static bool isStrided(AllReduceOp op) {
     return llvm::any_of(op->getOperandTypes(), [](Type type) {
       auto memory = cast<MemRefType>(type);
@@ -371,9 +371,9 @@ struct ExpandHooksPass
            !(succeeded(isSame) && *isSame);
   }
 
-  /// A reduction of memory becomes one of a bucket, where it stands: what reads
-  /// and writes memory keeps its order, so that nothing else can be in one
-  /// bucket with it.
+  /// Turns a reduction of memory into one of a bucket. It stays where it is,
+  /// since reads and writes of memory keep their order; so the bucket has no
+  /// other member.
   FailureOr<AllReduceOp> liftToBucket(AllReduceOp op,
                                       llvm::StringSet<> &taken) {
     if (op.getWire())
@@ -418,7 +418,7 @@ struct ExpandHooksPass
     HookAttrInterface hook = getEffectiveHook(op, defaultHook);
     if (failed(hook.verifyBucket(type, [&] { return op.emitOpError(); })))
       return failure();
-    // Only what is all-reduced as it is can have a wire type of its own.
+    // Only a plain all-reduce can have its own wire type.
     Type wire = op.getWire().value_or(Type());
     if (wire && !isa<AllReduceHookAttr>(hook))
       return op.emitOpError() << "expected no wire type, since hook " << hook
@@ -481,8 +481,8 @@ struct ExpandHooksPass
     return success();
   }
 
-  /// Of a gradient in memory the bucket is a copy, which stays as it is when
-  /// that memory is written.
+  /// Replaces unpacked tensors by packed ones, unless a gradient is in memory:
+  /// the bucket then keeps its value when that memory is written.
   static void foldUnpacks(Value bucket, const TensorsInMemory &inMemory) {
     auto pack = bucket.getDefiningOp<PackOp>();
     if (!pack || llvm::any_of(pack.getTensors(), [&](Value tensor) {
@@ -498,9 +498,9 @@ struct ExpandHooksPass
       pack.erase();
   }
 
-  /// The number of the next bucket that a reduction of memory becomes.
+  /// The number of the next bucket made from a reduction of memory.
   unsigned nextNumber = 0;
-  /// Names of the buckets that the module has a record of.
+  /// The names of the buckets that the module has a record of.
   llvm::StringSet<> recorded;
   /// For each hook, the bytes of its gradients and the bytes sent.
   llvm::MapVector<Attribute, std::pair<int64_t, int64_t>> sent;

@@ -3,9 +3,9 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// ddp-flatten: buckets become 1-D tensors, and operations on buckets their
-// twins in destination-passing style, each with an array of its own to write
-// to.
+// ddp-flatten: turns buckets into 1-D tensors, and operations on buckets into
+// their flat counterparts in destination-passing style, each with a new tensor
+// as its destination.
 //
 //===----------------------------------------------------------------------===//
 
@@ -31,9 +31,9 @@ static Type flatten(Type type) {
   return type;
 }
 
-/// Buckets change their types in place, when their own definition is visited.
-/// Until then, what is built on flat tensors takes and gives buckets through
-/// casts.
+/// Returns `bucket` as a flat tensor. Buckets change their types in place when
+/// their definition is visited; until then casts connect flat operations to
+/// buckets.
 static Value asFlat(OpBuilder &builder, Value bucket) {
   auto type = cast<BucketType>(bucket.getType());
   return UnrealizedConversionCastOp::create(
@@ -41,7 +41,7 @@ static Value asFlat(OpBuilder &builder, Value bucket) {
       .getResult(0);
 }
 
-/// Replaces as many results as there are values in `flat`.
+/// Replaces the results of `op` by the values in `flat`, one for one.
 static void replaceByFlat(OpBuilder &builder, Operation *op, ValueRange flat) {
   for (auto [result, value] : llvm::zip(op->getResults(), flat)) {
     if (result.getType() != value.getType())
@@ -59,7 +59,7 @@ static Value createSlice(OpBuilder &builder, Location loc, Value flat,
     return builder.getIndexAttr(value);
   };
   auto type = RankedTensorType::get({size}, getElementTypeOf(flat.getType()));
-  // The whole is no slice: a view of it would have a layout of its own.
+  // Return the whole tensor itself: a slice would get another layout.
   if (flat.getType() == type)
     return flat;
   // An empty slice gets offset 0, because the end of a tensor is out of bounds.
@@ -76,7 +76,7 @@ struct Run {
 };
 } // namespace
 
-/// Puts runs together: one is a slice, several are joined.
+/// Returns the elements of `runs` as one tensor: a slice, or a concat of them.
 static Value createFromRuns(OpBuilder &builder, Location loc,
                             ArrayRef<Run> runs, RankedTensorType type) {
   SmallVector<Value> parts;
@@ -117,8 +117,8 @@ static void flattenOp(ExtractOp op) {
                     : createFromRuns(builder, op.getLoc(), runs, type));
 }
 
-/// A concat with an order takes its operands apart and puts them together in
-/// the result's order.
+/// Splits the operands of a concat with an order into members and joins these
+/// in the result's order.
 static void flattenOp(ConcatOp op) {
   OpBuilder builder(op);
   auto type = cast<BucketType>(op.getType());
@@ -161,10 +161,10 @@ static void flattenOp(ResizeOp op) {
                     .getResult());
 }
 
-/// Whether the elements of a slice follow each other in those of its source.
+/// True if the elements of a slice are adjacent in its source.
 static bool isContiguous(tensor::ExtractSliceOp slice) {
   auto source = cast<RankedTensorType>(slice.getSource().getType());
-  bool isInside = false; // of the first dimension that is more than one index
+  bool isInside = false; // past the first dimension of more than one index
   for (auto [size, stride, whole] :
        llvm::zip(slice.getStaticSizes(), slice.getStaticStrides(),
                  source.getShape())) {
@@ -175,10 +175,10 @@ static bool isContiguous(tensor::ExtractSliceOp slice) {
   return true;
 }
 
-/// Whether a tensor may lie in memory with gaps once it is bufferized, as a
-/// column does. What is not known may.
+/// True if a tensor may be in memory with gaps after bufferization, as a column
+/// is. Returns true for values of unknown origin.
 static bool mayHaveGaps(Value tensor) {
-  // The tensor, and the values in whose memory it may lie.
+  // The tensor, and the values whose memory it may share.
   llvm::SetVector<Value> values;
   values.insert(tensor);
   for (unsigned i = 0; i < values.size(); ++i) {
@@ -203,7 +203,7 @@ static bool mayHaveGaps(Value tensor) {
     } else if (auto linalg = dyn_cast<linalg::LinalgOp>(op)) {
       values.insert(linalg.getDpsInits()[result.getResultNumber()]);
     } else if (isa<CallOpInterface>(op)) {
-      // `ddp-fold-results` replaces a result by an operand that it is.
+      // `ddp-fold-results` may replace a result by an equal operand.
       for (Value operand : op->getOperands())
         if (operand.getType() == result.getType())
           values.insert(operand);
@@ -216,7 +216,7 @@ static bool mayHaveGaps(Value tensor) {
   return false;
 }
 
-/// An operand as a flat array, without gaps.
+/// Returns an operand as a flat array without gaps.
 static Value asOperand(OpBuilder &builder, Location loc, Value value) {
   if (isa<BucketType>(value.getType()))
     return asFlat(builder, value);
@@ -229,7 +229,7 @@ static Value asOperand(OpBuilder &builder, Location loc, Value value) {
 }
 
 namespace {
-/// Builds the flat twin of an operation.
+/// Builds the flat counterpart of an operation.
 class TwinBuilder {
 public:
   explicit TwinBuilder(Operation *op)
@@ -238,7 +238,7 @@ public:
   Value flat(Value value) {
     return value ? asOperand(builder, loc, value) : value;
   }
-  /// New arrays to write the results to.
+  /// Creates new tensors as destinations of the results.
   SmallVector<Value> makeDestinations() {
     SmallVector<Value> destinations;
     for (Type type : op->getResultTypes()) {
@@ -250,7 +250,7 @@ public:
   }
   Value makeDestination() { return makeDestinations().front(); }
 
-  /// Replaces the operation by `OpTy`, made of these.
+  /// Replaces the operation by an `OpTy` built from `arguments`.
   template <typename OpTy, typename... Arguments>
   OpTy replaceBy(Arguments... arguments) {
     auto twin = OpTy::create(builder, loc, arguments...);
@@ -297,7 +297,7 @@ static void flattenOp(ScaleOp op) {
                               op.getGroupAttr(), twin.makeDestination());
 }
 
-/// Its bucket changes its type in place.
+/// Keeps the operation: a bucket operand changes its type in place.
 static void flattenOp(IsFiniteOp op) {
   OpBuilder builder(op);
   if (!isa<BucketType>(op.getInput().getType()))
@@ -397,8 +397,8 @@ static void flattenOp(ReconstructOp op) {
   setDeal(flat, deal);
 }
 
-/// Replaces a start and its waits by `flat`. The waits keep the operand of the
-/// collective, unless it is what is in flight: it is read until then.
+/// Replaces a start and its waits. The collective reads its operand until then,
+/// so the waits keep that too, unless it is itself in flight.
 static void replaceFuture(OpBuilder &builder, Operation *start,
                           FlatStartOpInterface flat) {
   Value kept = flat.getCondition() ? Value() : flat.getInputMutable().get();
@@ -411,12 +411,12 @@ static void replaceFuture(OpBuilder &builder, Operation *start,
   start->erase();
 }
 
-/// A future becomes what is in flight, and a ticket.
+/// Replaces a future by the tensor in flight and a ticket.
 static void flattenOp(AllReduceStartOp start) {
   OpBuilder builder(start);
   Value input = asOperand(builder, start.getLoc(), start.getInput());
   auto type = cast<RankedTensorType>(input.getType());
-  // What was not started is its operand, which therefore is in flight itself.
+  // A start that does not run yields its operand, which is thus in flight.
   bool isInPlace = bool(start.getCondition());
   Value destination = input;
   if (!isInPlace)
@@ -452,7 +452,7 @@ struct FlattenPass : public ddp::impl::DDPFlattenPassBase<FlattenPass> {
   void runOnOperation() override {
     SmallVector<Operation *> replaced;
     walkProgram(getOperation(), [&](Operation *op) {
-      // A wait is replaced with its start. Without an order a concat may stay.
+      // A wait is replaced with its start. A concat without an order may stay.
       auto concat = dyn_cast<ConcatOp>(op);
       if (!isa<WaitOp>(op) && (!concat || concat.getOrder()))
         replaced.push_back(op);
@@ -466,8 +466,8 @@ struct FlattenPass : public ddp::impl::DDPFlattenPassBase<FlattenPass> {
                 ReduceScatterOp, ResizeOp, ScaleOp, SparsifyOp, SubOp>(
               [](auto known) { flattenOp(known); });
 
-    // Types are changed in place: every operation that can hold a bucket is
-    // either ours or takes any type.
+    // Types are changed in place: every operation that can hold a bucket
+    // belongs to this dialect or takes any type.
     walkProgram(getOperation(), [&](Operation *op) {
       for (Value result : op->getResults())
         result.setType(flatten(result.getType()));

@@ -3,8 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// ddp-fold-branches: what all branches leave in one buffer is known without the
-// condition, and views of it are found to be equal.
+// ddp-fold-branches: if all branches of an `scf.if` yield the same buffer, uses
+// that buffer directly, so that views of it are found to be equal.
 //
 //===----------------------------------------------------------------------===//
 
@@ -21,8 +21,8 @@ namespace mlir::ddp {
 using namespace mlir;
 using namespace mlir::ddp;
 
-/// Replaces what both branches leave in the same buffer by that buffer. Returns
-/// whether there was any.
+/// Replaces results that both branches leave in the same buffer by that buffer.
+/// Returns true if there were any.
 static bool forwardYields(scf::IfOp choice) {
   if (choice.getNumResults() == 0)
     return false;

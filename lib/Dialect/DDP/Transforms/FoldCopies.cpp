@@ -4,7 +4,7 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // ddp-fold-copies: removes copies of a buffer onto itself. A general
-// canonicalization would do it too, at ten times the cost for many gradients.
+// canonicalization would too, at ten times the cost for many gradients.
 //
 //===----------------------------------------------------------------------===//
 
@@ -19,7 +19,7 @@ namespace mlir::ddp {
 using namespace mlir;
 using namespace mlir::ddp;
 
-/// The memref that all branches yield, where `value` is an `scf.if`'s result.
+/// Looks through `scf.if` results whose branches all yield the same memref.
 static Value lookThroughBranches(Value value) {
   while (auto choice = value.getDefiningOp<scf::IfOp>()) {
     unsigned number = cast<OpResult>(value).getResultNumber();
@@ -31,7 +31,7 @@ static Value lookThroughBranches(Value value) {
   return value;
 }
 
-/// Whether two memrefs are certainly the same memory, seen the same way.
+/// True if two memrefs are certainly equal views of the same memory.
 static bool isSameBuffer(Value a, Value b) {
   a = lookThroughBranches(a);
   b = lookThroughBranches(b);

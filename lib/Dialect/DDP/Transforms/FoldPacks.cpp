@@ -3,9 +3,9 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// ddp-fold-packs: gradients that lie back to back in one argument are a bucket
-// already. This pass only replaces values by equal ones; what is in place is
-// decided by those behind it, as everywhere.
+// ddp-fold-packs: recognizes gradients that are adjacent in one argument as a
+// bucket that exists already. This pass only replaces values by equal ones;
+// later passes decide what happens in place.
 //
 //===----------------------------------------------------------------------===//
 
@@ -42,8 +42,8 @@ struct Run {
 };
 } // namespace
 
-/// The offset and size of a slice of a 1-D tensor without gaps; nothing of
-/// other slices.
+/// Returns the offset and size of a slice of a 1-D tensor without gaps, or
+/// nullopt for other slices.
 template <typename SliceOp>
 static std::optional<std::pair<int64_t, int64_t>>
 getRange(SliceOp slice, RankedTensorType whole) {
@@ -58,8 +58,8 @@ getRange(SliceOp slice, RankedTensorType whole) {
   return std::pair(offset, size);
 }
 
-/// What the elements of `value` are, through reshapes and slices, and the
-/// buckets that `value` was unpacked from.
+/// Returns the elements of `value` as a run, looking through reshapes, slices
+/// and unpacks.
 static Run getRun(Value value) {
   Run run{value, 0, getNumElementsOf(value.getType())};
   while (Operation *op = run.source.getDefiningOp()) {
@@ -80,13 +80,13 @@ static Run getRun(Value value) {
       break;
     }
   }
-  // Only of a 1-D tensor runs can be taken again.
+  // Runs can only be extracted from a 1-D tensor.
   if (cast<RankedTensorType>(run.source.getType()).getRank() != 1)
     return {value, 0, run.size};
   return run;
 }
 
-/// Appends a run, which may go on where the last one ends.
+/// Appends a run, merged with the last one if they are adjacent.
 static void append(SmallVectorImpl<Run> &runs, Run run) {
   if (run.size == 0)
     return;
@@ -97,7 +97,7 @@ static void append(SmallVectorImpl<Run> &runs, Run run) {
     runs.push_back(run);
 }
 
-/// The run as a 1-D tensor.
+/// Returns the run as a 1-D tensor.
 static Value createTensor(OpBuilder &builder, Location loc, const Run &run) {
   auto type = cast<RankedTensorType>(run.source.getType());
   auto flat = RankedTensorType::get({run.size}, type.getElementType());
@@ -123,7 +123,7 @@ static Value createTensor(OpBuilder &builder, Location loc, const Run &run) {
 //===----------------------------------------------------------------------===//
 
 namespace {
-/// Rewrites what is packed out of one argument, and what is put back.
+/// Rewrites packs of elements of one argument, and insertions into it.
 class ArgumentFolder {
 public:
   ArgumentFolder(Value argument,
@@ -139,13 +139,13 @@ private:
 
   Value argument;
   bufferization::MaterializeInDestinationOp update;
-  /// The parts that the argument was split into, by their offsets.
+  /// The parts that the argument was split into, by offset.
   llvm::DenseMap<int64_t, Value> parts;
 };
 } // namespace
 
-/// Replaces each pack by its part of the argument. The parts, and what lies
-/// between them, are results of one split: each is memory of its own then.
+/// Replaces each pack by its part of the argument. The parts and the gaps
+/// between them are results of one split, so each of them is separate memory.
 void ArgumentFolder::foldPacks(ArrayRef<std::pair<PackOp, Run>> candidates) {
   SmallVector<std::pair<PackOp, Run>> folded;
   for (auto &candidate : candidates) {
@@ -200,8 +200,8 @@ void ArgumentFolder::foldPacks(ArrayRef<std::pair<PackOp, Run>> candidates) {
   }
 }
 
-/// What the elements of `value` are, which slices were put into one after the
-/// other.
+/// Returns the elements of `value`, into which a chain of insertions put
+/// slices.
 SmallVector<Run> ArgumentFolder::collectRuns(Value value) {
   SmallVector<tensor::InsertSliceOp> insertions;
   while (auto insertion = value.getDefiningOp<tensor::InsertSliceOp>()) {
@@ -210,7 +210,7 @@ SmallVector<Run> ArgumentFolder::collectRuns(Value value) {
     insertions.push_back(insertion);
     value = insertion.getDest();
   }
-  // By their offsets in `value`; the last insertion counts.
+  // By offset in `value`; later insertions override earlier ones.
   std::map<int64_t, Run> byOffset;
   int64_t numElements = getNumElementsOf(value.getType());
   byOffset[0] = {value, 0, numElements};
@@ -239,15 +239,15 @@ SmallVector<Run> ArgumentFolder::collectRuns(Value value) {
   return runs;
 }
 
-/// Whether these are elements of a bucket. What another argument holds at first
-/// is none, nor is what the program computes, maybe in another argument: that
-/// one may get its new value before this one does.
+/// True if these are elements of a bucket. The initial contents of another
+/// argument are not, and neither are values that the program may compute in
+/// another argument, since that argument may get its new value earlier.
 bool ArgumentFolder::isBucket(const Run &run) const {
   return llvm::any_of(run.source.getUsers(), llvm::IsaPred<UnpackOp>) &&
          (run.source == argument || !findArgumentUpdate(run.source));
 }
 
-/// The number of insertions one after the other, of which this is the last.
+/// Returns the length of the chain of insertions that ends in `last`.
 static unsigned countInsertions(tensor::InsertSliceOp last) {
   unsigned number = 0;
   for (; last; last = last.getDest().getDefiningOp<tensor::InsertSliceOp>())
@@ -255,8 +255,8 @@ static unsigned countInsertions(tensor::InsertSliceOp last) {
   return number;
 }
 
-/// Replaces slices of a bucket that are put back to back into the argument by
-/// the bucket.
+/// Replaces adjacent insertions of slices of a bucket into the argument by the
+/// bucket.
 void ArgumentFolder::foldInsertions() {
   Value result = update.getSource();
   auto last = result.getDefiningOp<tensor::InsertSliceOp>();
@@ -327,7 +327,7 @@ struct FoldPacksPass : public ddp::impl::DDPFoldPacksPassBase<FoldPacksPass> {
     return tensor && tensor.getRank() == 1;
   }
 
-  /// The elements that are packed, if they are one run.
+  /// Returns the packed elements if they are one run.
   static std::optional<Run> getRun(PackOp pack) {
     SmallVector<Run> runs;
     for (Value tensor : pack.getTensors())
@@ -335,7 +335,7 @@ struct FoldPacksPass : public ddp::impl::DDPFoldPacksPassBase<FoldPacksPass> {
     return runs.size() == 1 ? std::optional(runs.front()) : std::nullopt;
   }
 
-  /// An empty slice is no use of what it was taken from.
+  /// Replaces empty operands, which would count as uses of their source.
   static void forgetOperands(PackOp pack) {
     OpBuilder builder(pack);
     for (OpOperand &operand : pack->getOpOperands()) {
@@ -345,8 +345,7 @@ struct FoldPacksPass : public ddp::impl::DDPFoldPacksPassBase<FoldPacksPass> {
     }
   }
 
-  /// What the folded operations took apart and put together counts as a use of
-  /// the memory otherwise.
+  /// Erases unused operations, which would count as uses of the memory.
   static void eraseUnused(Block &block) {
     for (Operation &op : llvm::make_early_inc_range(llvm::reverse(block)))
       if (isa<tensor::ExtractSliceOp, tensor::InsertSliceOp,

@@ -4,9 +4,9 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // ddp-fold-results: drops results that are equal to an argument or to another
-// result. On tensors the caller can use the other value instead; on memrefs two
-// results would be two buffers, and one of them a copy. A function whose
-// interface has to stay makes that copy here.
+// result. On tensors the caller can use the other value instead; on memrefs the
+// results would be two buffers, one of them a copy. A function that has to keep
+// its interface makes that copy here.
 //
 //===----------------------------------------------------------------------===//
 
@@ -23,7 +23,7 @@ namespace mlir::ddp {
 using namespace mlir;
 using namespace mlir::ddp;
 
-/// The argument of the function that each return gives as this result, or null.
+/// Returns the argument that every return passes as result `number`, or null.
 static BlockArgument findArgument(ArrayRef<func::ReturnOp> returns,
                                   unsigned number) {
   BlockArgument found;
@@ -37,7 +37,7 @@ static BlockArgument findArgument(ArrayRef<func::ReturnOp> returns,
   return found;
 }
 
-/// Drops what the function's callers have already. Says whether it did.
+/// Drops results whose values the callers have. Returns true if there were any.
 static bool foldResults(func::FuncOp function,
                         MutableArrayRef<func::CallOp> calls) {
   SmallVector<func::ReturnOp> returns = getReturns(function);
@@ -63,8 +63,8 @@ static bool foldResults(func::FuncOp function,
   return true;
 }
 
-/// Returns equal values as copies of the first one: for One-Shot Bufferize two
-/// results of a call are two memories. Says whether there were any.
+/// Copies values that are returned twice, because One-Shot Bufferize treats two
+/// results of a call as separate memory. Returns true if there were any.
 static bool copyEqualResults(func::FuncOp function) {
   SmallVector<func::ReturnOp> returns = getReturns(function);
   SmallVector<unsigned> firstEqual =
@@ -91,7 +91,7 @@ struct FoldResultsPass
 
   void runOnOperation() override {
     PrivateFunctions functions = collectPrivateFunctions(getOperation());
-    // If a callee returned a value twice, its caller may do so, too.
+    // If a callee returned a value twice, its caller may do so too.
     bool changed = true, changedAny = false;
     while (changed) {
       changed = false;

@@ -3,7 +3,7 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// ddp-fuse: fuses several operations that one call of the runtime can do.
+// ddp-fuse: fuses operations that one call of the runtime can do.
 //
 //===----------------------------------------------------------------------===//
 
@@ -20,8 +20,8 @@ namespace mlir::ddp {
 using namespace mlir;
 using namespace mlir::ddp;
 
-/// cast(all_reduce(cast(x : T → 16 bit)) → T)  →  all_reduce wire (x). Over a
-/// hierarchical group they are not the same: there a node adds x as it is.
+/// cast(all_reduce(cast(x : T → 16 bit)) → T)  →  all_reduce wire (x). The two
+/// differ over a hierarchical group, where a node sums x uncompressed.
 static void fuseCasts(CastOp decompress, SymbolTableCollection &symbols) {
   auto reduce = decompress.getInput().getDefiningOp<AllReduceOp>();
   if (!reduce || reduce.getWire() || !reduce.getResult().hasOneUse() ||
@@ -36,7 +36,7 @@ static void fuseCasts(CastOp decompress, SymbolTableCollection &symbols) {
   auto compress = reduce.getInput().getDefiningOp<CastOp>();
   if (!compress || compress.getInput().getType() != decompress.getType())
     return;
-  // Insert it in the place of the reduction, to keep the order of collectives.
+  // Insert where the reduction was, to keep the order of collectives.
   OpBuilder builder(reduce);
   auto fused =
       AllReduceOp::create(builder, reduce.getLoc(), reduce.getReductionAttr(),
@@ -50,8 +50,8 @@ static void fuseCasts(CastOp decompress, SymbolTableCollection &symbols) {
     compress.erase();
 }
 
-/// What is dealt of `bucket`, whose `members` are those of `deal`. They are
-/// adjacent members of a bucket that is dealt, and so are all of them.
+/// Extends the assignment of `members` of `bucket` to all its members, which
+/// are adjacent members of an assigned bucket.
 static DealAttr widenDeal(DealAttr deal, ArrayRef<int64_t> members,
                           BucketType bucket) {
   if (!deal)
@@ -66,7 +66,7 @@ static DealAttr widenDeal(DealAttr deal, ArrayRef<int64_t> members,
                        all, counts);
 }
 
-/// A product with members of a bucket reads them where they are.
+/// Lets a product of members of a bucket read them in the bucket.
 static void fuseExtract(MatmulOp matmul) {
   auto extract = matmul.getLhs().getDefiningOp<ExtractOp>();
   if (!extract || matmul.getTransposeRhs() || matmul.getMembers())
@@ -93,7 +93,7 @@ static void fuseProject(MatmulOp matmul) {
     add = nullptr;
   ExtractOp rest;
   for (Operation *user : matrix.getUsers()) {
-    // Users of the sum have to come after the operation that now computes it.
+    // Users of the sum must come after the operation that now computes it.
     Operation *inBlock = matmul->getBlock()->findAncestorOpInBlock(*user);
     if (add && user != matmul && inBlock && inBlock->isBeforeInBlock(matmul))
       return;
@@ -159,8 +159,8 @@ static void fusePacking(ProjectOp project) {
   project.erase();
 }
 
-/// The subtraction of `bucket`, or of what it is after division by the group's
-/// size, from another bucket.
+/// Returns the subtraction from another bucket of `bucket`, possibly divided by
+/// the group's size, or null.
 static SubOp findError(Value bucket) {
   for (Operation *user : bucket.getUsers()) {
     auto sub = dyn_cast<SubOp>(user);

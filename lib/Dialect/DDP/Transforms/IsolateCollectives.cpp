@@ -3,10 +3,10 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// ddp-isolate-collectives: runs passes on the functions with collectives and on
-// what belongs to them. Everything else is taken out of the module meanwhile,
-// so that no pass, ours or another project's, sees an operation that it does
-// not know.
+// ddp-isolate-collectives: runs passes on the functions with collectives and
+// the operations they depend on. Everything else is removed from the module for
+// that time, so that no pass, including those of other projects, sees an
+// operation it does not know.
 //
 //===----------------------------------------------------------------------===//
 
@@ -34,8 +34,8 @@ static bool hasDDPAttr(ArrayAttr lists) {
   return false;
 }
 
-/// Whether `op` or something in it is of the dialect, or is marked by it: a
-/// gradient, say, that nothing reduces yet.
+/// True if `op` or a nested operation belongs to the dialect or carries one of
+/// its attributes, such as the mark of a gradient that nothing reduces yet.
 static bool usesDDP(Operation *op) {
   WalkResult result = op->walk([](Operation *nested) {
     bool found = isa_and_nonnull<DDPDialect>(nested->getDialect());
@@ -49,8 +49,8 @@ static bool usesDDP(Operation *op) {
   return result.wasInterrupted();
 }
 
-/// A declaration that no pass has a reason to change. It stays, so that passes
-/// that need one of its name find it.
+/// True for a declaration that no pass has a reason to change. It stays in the
+/// module for passes that look it up by name.
 static bool isPlainDeclaration(Operation *op) {
   auto function = dyn_cast<FunctionOpInterface>(op);
   return function && function.isExternal() &&
@@ -60,7 +60,7 @@ static bool isPlainDeclaration(Operation *op) {
 }
 
 namespace {
-/// Which operations of a module refer to which others of it by name.
+/// Records which operations of a module refer to which others by name.
 class References {
 public:
   explicit References(ModuleOp module) : module(module) {
@@ -81,9 +81,9 @@ private:
 };
 } // namespace
 
-/// Adds what `op` and the operations in it refer to.
+/// Adds the references of `op` and of the operations in it.
 void References::add(Operation *op) {
-  // What a name means depends on the symbol table around its user.
+  // The meaning of a name depends on the symbol table around its user.
   llvm::SmallDenseMap<Operation *, SymbolRefFinder> finders;
   op->walk([&](Operation *user) {
     Operation *table = SymbolTable::getNearestSymbolTable(user);
@@ -99,8 +99,8 @@ void References::add(Operation *op) {
   });
 }
 
-/// Adds that `op` refers to a name by way of this symbol table; null where what
-/// is around the user may hide names, but nobody knows.
+/// Adds a reference from `op` to a name in this symbol table. `table` is null
+/// if an unregistered operation around the user may be a symbol table.
 void References::add(Operation *op, Operation *table, SymbolRefAttr symbol) {
   Operation *target = table ? symbols.lookupSymbolIn(table, symbol) : nullptr;
   if (!target)
@@ -113,9 +113,9 @@ void References::add(Operation *op, Operation *table, SymbolRefAttr symbol) {
   to[target].push_back(op);
 }
 
-/// What has to be compiled together: the operations that use the dialect, what
-/// they refer to, and, since a function's interface may change, who refers to
-/// their functions.
+/// Returns the operations to compile together: those that use the dialect,
+/// those they refer to, and the users of their functions, whose interfaces may
+/// change.
 static llvm::SetVector<Operation *> findInvolved(ModuleOp module) {
   llvm::SetVector<Operation *> involved;
   for (Operation &op : *module.getBody())
@@ -134,8 +134,8 @@ static llvm::SetVector<Operation *> findInvolved(ModuleOp module) {
 }
 
 namespace {
-/// The operations that were taken out of a module. An empty module of the same
-/// name keeps the place of each.
+/// The operations taken out of a module. An empty module of the same name marks
+/// the position of each.
 class SetAside {
 public:
   void take(Operation *op) {
@@ -156,7 +156,7 @@ public:
         kept.erase(it);
         op.erase();
       }
-    // No pass removes those places, but nothing forbids it either.
+    // No pass removes these markers, but nothing forbids it either.
     for (auto [place, op] : kept)
       module.push_back(op);
     kept.clear();

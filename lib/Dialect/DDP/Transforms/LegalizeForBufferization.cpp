@@ -29,23 +29,23 @@ namespace mlir::ddp {
 using namespace mlir;
 using namespace mlir::ddp;
 
-/// Whether the body of the map needs what its destination held before.
+/// True if the body of the map uses the destination's old contents.
 static bool readsDestination(linalg::MapOp map) {
   Block *body = map.getBody();
   return body->getNumArguments() > map.getInputs().size() &&
          !body->getArguments().back().use_empty();
 }
 
-/// Has One-Shot Bufferize ask a `linalg.generic` instead: it takes the
-/// destination of any `linalg.map` for one that is only written, and would give
-/// it a new buffer without the old values.
+/// Replaces the map by a `linalg.generic`. One-Shot Bufferize assumes that the
+/// destination of a `linalg.map` is only written, and would give it a new
+/// buffer without the old values.
 static void generalize(linalg::MapOp map, RewriterBase &rewriter) {
   rewriter.setInsertionPoint(map);
   (void)linalg::generalizeNamedOp(rewriter, map);
 }
 
-/// Whether the operation has no iterations. Their numbers are sizes of
-/// operands; it takes a while to find out which ones.
+/// True if the operation has no iterations. Checks the shapes of its operands
+/// first, since computing the loop ranges is slow.
 static bool isEmpty(linalg::LinalgOp op) {
   bool mayBeEmpty = llvm::any_of(op->getOperandTypes(), [](Type type) {
     auto shaped = dyn_cast<ShapedType>(type);
@@ -55,11 +55,11 @@ static bool isEmpty(linalg::LinalgOp op) {
   return mayBeEmpty && llvm::is_contained(op.getStaticLoopRanges(), 0);
 }
 
-/// Has the destinations keep what the operation does not write. One without
-/// iterations, a sum over no elements, say, gives them as they were, and one
-/// may write to a part of them only; One-Shot Bufferize takes a destination
-/// that the body does not read for one that is written as a whole.
-/// Returns whether that changed anything.
+/// Makes the destinations keep the elements that the operation does not write.
+/// An operation without iterations, such as a sum over no elements, returns its
+/// destinations unchanged, and others write only a part of them; One-Shot
+/// Bufferize assumes that a destination is overwritten completely if the body
+/// does not read it. Returns true if that changed anything.
 static bool keepUnwritten(linalg::LinalgOp op, RewriterBase &rewriter) {
   if (isEmpty(op)) {
     SmallVector<Value> inits(op.getDpsInits());
@@ -86,9 +86,9 @@ static void moveBody(Region &from, Region &to) {
   to.takeBody(from);
 }
 
-/// A chain of `scf.if`s that yields what the switch does. One-Shot Bufferize
-/// takes the result of an `scf.index_switch` for new memory even where a case
-/// yields a tensor that is still needed, or that may not be written at all.
+/// Replaces the switch by a chain of `scf.if`s. One-Shot Bufferize treats the
+/// result of an `scf.index_switch` as new memory, even if a case yields a
+/// tensor that is still needed or must not be written.
 static void expand(scf::IndexSwitchOp op, RewriterBase &rewriter) {
   Location loc = op.getLoc();
   TypeRange types = op.getResultTypes();
@@ -120,8 +120,8 @@ static void expand(scf::IndexSwitchOp op, RewriterBase &rewriter) {
   rewriter.replaceOp(op, first);
 }
 
-/// Lets all blocks that yield from the region branch to one that does: One-Shot
-/// Bufferize refuses several.
+/// Makes all blocks that yield from the region branch to a single one that
+/// yields, because One-Shot Bufferize refuses several.
 static void joinYields(scf::ExecuteRegionOp op, RewriterBase &rewriter) {
   auto yields = llvm::to_vector(op.getRegion().getOps<scf::YieldOp>());
   if (yields.size() < 2)
@@ -136,16 +136,16 @@ static void joinYields(scf::ExecuteRegionOp op, RewriterBase &rewriter) {
   }
 }
 
-/// The insertion whose destination this use of a parallel loop's output is, or
-/// null.
+/// Returns the insertion into a parallel loop's output of which `use` is the
+/// destination, or null.
 static tensor::ParallelInsertSliceOp getInsertion(OpOperand &use) {
   auto insertion = dyn_cast<tensor::ParallelInsertSliceOp>(use.getOwner());
   return insertion && &insertion.getDestMutable() == &use ? insertion : nullptr;
 }
 
-/// Whether a slice of an output is needed no more when iterations insert into
-/// the output: only `insertion` does, into the same place, in the iteration
-/// that has the slice; and no other insertion is given the slice's memory.
+/// True if insertions into an output cannot affect a slice of it that is still
+/// needed: only `insertion` writes the same slice, in the iteration that reads
+/// it, and no other insertion reads the slice's memory.
 static bool isOverBy(tensor::ExtractSliceOp slice,
                      tensor::ParallelInsertSliceOp insertion) {
   auto isEqual = [](OpFoldResult a, OpFoldResult b) { return a == b; };
@@ -160,10 +160,10 @@ static bool isOverBy(tensor::ExtractSliceOp slice,
           }).wasInterrupted();
 }
 
-/// Has each iteration of a loop that One-Shot Bufferize does not know, such as
-/// `scf.parallel` on memory, write to a copy of a tensor from outside: the
-/// analysis does not see that the next iteration needs the tensor as it was.
-/// Returns whether that changed anything.
+/// Makes each iteration of a loop that One-Shot Bufferize does not know, such
+/// as `scf.parallel` on memory, write to a copy of an outer tensor: the
+/// analysis does not see that the next iteration needs the original. Returns
+/// true if that changed anything.
 static bool keepOuterTensors(Operation *loop, RewriterBase &rewriter) {
   static const bufferization::BufferizationOptions options;
   bufferization::AnalysisState state(options);
@@ -193,9 +193,9 @@ static bool keepOuterTensors(Operation *loop, RewriterBase &rewriter) {
   return hasChanged;
 }
 
-/// Has iterations read what an output was before the loop. One-Shot Bufferize
-/// would let them see what other iterations have inserted, and an insertion
-/// what those before it have. Returns whether that changed anything.
+/// Makes iterations read an output's value from before the loop. One-Shot
+/// Bufferize would let them read insertions of other iterations, and let an
+/// insertion read earlier ones. Returns true if that changed anything.
 static bool readInits(scf::ForallOp loop) {
   bool hasChanged = false;
   for (auto [output, init] :
@@ -219,9 +219,9 @@ static bool readInits(scf::ForallOp loop) {
   return hasChanged;
 }
 
-/// A branch that yields what the selection gives. One-Shot Bufferize wants the
-/// operands and the result of an `arith.select` in one alias set, and refuses
-/// it where one of them is still needed; for a branch it makes a copy.
+/// Replaces a selection by a branch. One-Shot Bufferize wants the operands and
+/// the result of an `arith.select` in one alias set, and refuses it if an
+/// operand is still needed; for a branch it makes a copy.
 static void expand(arith::SelectOp op, RewriterBase &rewriter) {
   rewriter.setInsertionPoint(op);
   rewriter.replaceOpWithNewOp<scf::IfOp>(
@@ -234,9 +234,9 @@ static void expand(arith::SelectOp op, RewriterBase &rewriter) {
       });
 }
 
-/// Makes the strides 1 that mean nothing, those of dimensions of size 1: a
-/// slice that drops one of several such dimensions is ambiguous otherwise, and
-/// `expand-strided-metadata` ends in a crash.
+/// Sets the strides of dimensions of size 1, which have no meaning, to 1.
+/// Otherwise a slice that drops one of several such dimensions is ambiguous,
+/// and `expand-strided-metadata` crashes.
 template <typename SliceOp>
 static void normalizeStrides(SliceOp slice) {
   SmallVector<int64_t> strides(slice.getStaticStrides());
@@ -246,8 +246,8 @@ static void normalizeStrides(SliceOp slice) {
   slice.setStaticStrides(strides);
 }
 
-/// The values that `value` may be the same memory as, itself among them. What
-/// an operation writes in the place of an operand is not: nobody needs both.
+/// Returns the values that may share memory with `value`, including itself, but
+/// not an operand that an operation overwrites: nothing needs both.
 static llvm::SetVector<Value> findSources(Value value) {
   static const bufferization::BufferizationOptions options;
   bufferization::AnalysisState state(options);
@@ -265,18 +265,17 @@ static llvm::SetVector<Value> findSources(Value value) {
   return sources;
 }
 
-/// Gives each result of a function memory of its own. One-Shot
-/// Bufferize knows which results lie where an argument does, but not that two
-/// of them may be one memory, and would let the caller write over the second
-/// one in the place of the first. Results that are equal wherever the function
-/// returns are `ddp-fold-results`'.
+/// Gives each result of a function separate memory. One-Shot Bufferize knows
+/// which results share memory with an argument, but not that two results may
+/// share memory; it would let the caller overwrite the first while writing the
+/// second. `ddp-fold-results` handles results that are equal at every return.
 static bool separateResults(func::FuncOp function, RewriterBase &rewriter) {
   bool hasChanged = false;
   SmallVector<func::ReturnOp> returns = getReturns(function);
   SmallVector<unsigned> firstEqual =
       findFirstEqual(returns, function.getNumResults());
   for (func::ReturnOp op : returns) {
-    // The first of the equal results that each memory belongs to.
+    // For each memory, the first of the equal results that it belongs to.
     llvm::DenseMap<Value, unsigned> owners;
     rewriter.setInsertionPoint(op);
     for (OpOperand &operand : op->getOpOperands()) {
@@ -303,7 +302,7 @@ static bool separateResults(func::FuncOp function, RewriterBase &rewriter) {
   return hasChanged;
 }
 
-/// Returns whether the operation may have changed.
+/// Returns true if the operation may have changed.
 static bool legalize(Operation *op, RewriterBase &rewriter) {
   if (auto region = dyn_cast<scf::ExecuteRegionOp>(op)) {
     joinYields(region, rewriter);
@@ -320,12 +319,12 @@ static bool legalize(Operation *op, RewriterBase &rewriter) {
     generalize(map, rewriter);
   else if (auto copy = dyn_cast<linalg::CopyOp>(op);
            copy && copy.getInputs() == copy.getOutputs())
-    // One-Shot Bufferize does not count that as a write, and would leave it in
-    // memory that a collective in flight uses.
+    // One-Shot Bufferize does not count this as a write, and would leave the
+    // result in memory that a collective in flight uses.
     rewriter.replaceOp(copy, copy.getInputs());
   else if (auto move = dyn_cast<bufferization::MaterializeInDestinationOp>(op);
            move && move.getSource() == move.getDest())
-    // Nor that.
+    // The same holds here.
     rewriter.replaceOp(move, move.getSource());
   else if (auto linalgOp = dyn_cast<linalg::LinalgOp>(op))
     return keepUnwritten(linalgOp, rewriter);
@@ -357,8 +356,8 @@ struct LegalizeForBufferizationPass
     bool hasChanged = false;
     getOperation()->walk(
         [&](Operation *op) { hasChanged |= legalize(op, rewriter); });
-    // Public functions become private ones where they are called. What only
-    // looked as if it were written has been replaced by what it is.
+    // Public functions become private ones if they are called. By now, apparent
+    // writes have been replaced by the values they leave.
     if (auto function = dyn_cast<func::FuncOp>(getOperation().getOperation());
         function && !function.isExternal())
       hasChanged |= separateResults(function, rewriter);

@@ -4,9 +4,9 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // ddp-materialize-buckets: replaces pack, unpack and split by views of one
-// buffer, and loads and stores by the state's memory, at the border between
-// tensors and memory, so that One-Shot Bufferize sees every gradient and every
-// part as a value of its own that is born in the right place.
+// buffer, and loads and stores by accesses to the state's memory, at the border
+// between tensors and memory. One-Shot Bufferize then sees every gradient and
+// every part as a separate value that is created in the right buffer.
 //
 //===----------------------------------------------------------------------===//
 
@@ -28,7 +28,7 @@ namespace mlir::ddp {
 using namespace mlir;
 using namespace mlir::ddp;
 
-/// The slice of `buffer` that holds a tensor of this type.
+/// Returns the slice of `buffer` that holds a tensor of this type.
 static Value createView(OpBuilder &builder, Location loc, Value buffer,
                         int64_t offset, RankedTensorType type) {
   return ViewOp::create(builder, loc,
@@ -41,8 +41,8 @@ static MemRefType getBufferType(Value flatBucket) {
   return MemRefType::get(type.getShape(), type.getElementType());
 }
 
-/// Writes `value` to `memory`. The write is not `restrict`, since the memory has
-/// another alias.
+/// Writes `value` to `memory`. The write is not `restrict`, since the memory
+/// has another alias.
 static void createWrite(OpBuilder &builder, Location loc, Value value,
                         Value memory) {
   bufferization::MaterializeInDestinationOp::create(
@@ -50,8 +50,8 @@ static void createWrite(OpBuilder &builder, Location loc, Value value,
       /*writable=*/true);
 }
 
-/// The first operation that may overwrite the bucket: the first user of the
-/// packed value.
+/// Returns the first operation that may overwrite the bucket: the first user of
+/// the packed value.
 static Operation *findFirstUser(PackOp pack) {
   Block *block = pack->getBlock();
   Operation *first = block->getTerminator();
@@ -78,14 +78,14 @@ static void rewritePack(PackOp pack) {
     auto type = cast<RankedTensorType>(gradient.getType());
     int64_t begin = offset;
     offset += type.getNumElements();
-    // Nothing was computed that would have to be there.
+    // An empty tensor has no contents to write.
     if (gradient.getDefiningOp<tensor::EmptyOp>())
       continue;
     Value view = createView(top, loc, buffer, begin, type);
     OpOperand *start = nullptr;
-    // A gradient that is packed twice is born in one place and copied to the
-    // other; one that is read after the bucket was reduced needs memory of its
-    // own.
+    // A gradient that is packed twice is created in one buffer and copied to
+    // the other. One that is read after the bucket was reduced needs separate
+    // memory.
     if (seen.insert(gradient).second &&
         isOnlyReadBefore(gradient, pack, firstUser))
       start = findChainStart(gradient, pack);
@@ -93,12 +93,12 @@ static void rewritePack(PackOp pack) {
       auto memory = bufferization::ToTensorOp::create(
           top, loc, type, view, /*restrict=*/true, /*writable=*/true);
       setChainStart(*start, memory);
-      // The old start, now erased, may have been where `top` stood.
+      // The old start, now erased, may have been the insertion point of `top`.
       top.setInsertionPointAfter(memory);
     } else {
       ++numCopied;
     }
-    // Folds away where the gradient was born here, and is the copy where not.
+    // Folds away if the gradient was created here; otherwise this is the copy.
     createWrite(builder, loc, gradient, view);
   }
   if (numCopied != 0)
@@ -114,8 +114,8 @@ static void rewritePack(PackOp pack) {
   pack.erase();
 }
 
-/// Whether the state gets a new value behind this load: then its memory may be
-/// overwritten.
+/// True if the state gets a new value after this load, so that its memory may
+/// be overwritten.
 static bool isStoredLater(LoadOp load) {
   for (Operation *op = load->getNextNode(); op; op = op->getNextNode())
     if (auto store = dyn_cast<StoreOp>(op))
@@ -124,9 +124,9 @@ static bool isStoredLater(LoadOp load) {
   return false;
 }
 
-/// Adds to `makers` the values that make the memory in which `bucket` may lie.
-/// Returns whether all of them are known, and ours to overwrite; a state's
-/// memory is a hook's, not the program's.
+/// Adds to `makers` the values that create the memory in which `bucket` may be.
+/// Returns true if all of them are known and may be overwritten. The memory of
+/// a state may be overwritten only for hooks, not for the program.
 static bool findMakers(Value bucket, bool isHooks,
                        llvm::SetVector<Value> &makers) {
   static const bufferization::BufferizationOptions options;
@@ -155,7 +155,7 @@ static bool findMakers(Value bucket, bool isHooks,
       pending.insert(concat.getDestination());
       continue;
     }
-    // What is in a state's memory is needed in the next step.
+    // State memory that is not stored later is needed in the next step.
     if (!isa<bufferization::BufferizableOpInterface>(op))
       return false;
     bufferization::AliasingOpOperandList operands =
@@ -168,8 +168,8 @@ static bool findMakers(Value bucket, bool isHooks,
   return true;
 }
 
-/// Whether the parts that `op` takes out of a bucket are not needed any more
-/// when `writer` runs. A concat writes them where they lie.
+/// True if the parts that `op` takes out of a bucket are dead when `writer`
+/// runs. A concat may still write them in place.
 static bool areOverBy(Operation *op, Operation *writer) {
   return llvm::all_of(op->getResults(), [&](Value part) {
     return !visitMemoryUses(part, [&](OpOperand &use) {
@@ -184,9 +184,9 @@ static bool areOverBy(Operation *op, Operation *writer) {
   });
 }
 
-/// Whether what an unpack or a split gives may be overwritten where it lies,
-/// since nothing else needs the bucket's memory behind it. One-Shot Bufferize
-/// cannot know: the tensors enter as alias sets of their own.
+/// True if the results of an unpack or a split may be overwritten in place,
+/// because nothing else needs the bucket's memory afterwards. One-Shot
+/// Bufferize cannot know: it sees the tensors as separate alias sets.
 static bool isLastUse(Operation *op) {
   Value bucket = op->getOperand(0);
   llvm::SetVector<Value> makers;
@@ -203,7 +203,7 @@ static bool isLastUse(Operation *op) {
                      Operation *user = use.getOwner();
                      if (user == op)
                        return WalkResult::skip();
-                     // What is put together again is made of these parts.
+                     // A reassembled bucket consists of these parts.
                      if (isa<ConcatOp>(user) && use.get() == bucket)
                        return areOverBy(op, user) ? WalkResult::skip()
                                                   : WalkResult::interrupt();
@@ -212,13 +212,13 @@ static bool isLastUse(Operation *op) {
          });
 }
 
-/// Whether the operation leaves the function.
+/// True if the operation returns from the function.
 static bool isReturn(Operation *op) {
   return op->hasTrait<OpTrait::ReturnLike>() &&
          isa<FunctionOpInterface>(op->getParentOp());
 }
 
-/// Whether a use may write over the memory of its operand.
+/// True if a use may overwrite the memory of its operand.
 static bool mayWrite(OpOperand &use) {
   Operation *user = use.getOwner();
   if (isa<PackOp, UnpackOp, SplitOp, StoreOp>(user) || isReturn(user))
@@ -229,17 +229,16 @@ static bool mayWrite(OpOperand &use) {
   return bufferization::AnalysisState(options).bufferizesToMemoryWrite(use);
 }
 
-/// Whether something may be written over the bucket behind an unpack or a split
-/// while a part is needed: a slice of an argument, or what a loop that begins
-/// with the bucket hands on. One-Shot Bufferize does not see that the parts lie
-/// there as well.
+/// True if the bucket may be overwritten after an unpack or a split while a
+/// part is needed, by a slice of an argument or a value that a loop carries.
+/// One-Shot Bufferize does not see that the parts are in that memory.
 static bool mayBeOverwritten(Operation *op) {
   Value bucket = op->getOperand(0);
   llvm::SetVector<Value> makers;
   (void)findMakers(bucket, /*isHooks=*/true, makers);
   makers.insert(bucket);
   return llvm::any_of(makers, [&](Value maker) {
-    // What another iteration writes comes behind this one's unpack as well.
+    // Another iteration's writes come after this iteration's unpack too.
     Operation *repeated =
         runsAtMostOncePer(maker, op)
             ? nullptr
@@ -260,9 +259,9 @@ static bool mayBeOverwritten(Operation *op) {
   });
 }
 
-/// Gives parts of an argument memory of their own where the function returns
-/// them. One-Shot Bufferize does not see that they lie in the caller's bucket,
-/// and would let the caller write there. Returns whether all such places are
+/// Copies parts of an argument to separate memory where the function returns
+/// them. One-Shot Bufferize does not see that they are in the caller's bucket,
+/// and would let the caller write there. Returns true if all such uses are
 /// known.
 static bool copyReturned(Operation *op) {
   llvm::SetVector<Value> makers;
@@ -287,7 +286,7 @@ static bool copyReturned(Operation *op) {
   return true;
 }
 
-/// Lets an unpack or a split take a copy apart.
+/// Makes an unpack or a split read a copy of the bucket.
 static void copyBucket(Operation *op) {
   Value bucket = op->getOperand(0);
   OpBuilder builder(op);
@@ -301,7 +300,7 @@ static void copyBucket(Operation *op) {
          "while parts of it are needed";
 }
 
-/// Replaces what an unpack or a split gives. Returns the bucket's memory.
+/// Replaces the results of an unpack or a split. Returns the bucket's memory.
 static Value rewriteParts(Operation *op, bool isLast) {
   Location loc = op->getLoc();
   OpBuilder builder(op);
@@ -320,8 +319,8 @@ static Value rewriteParts(Operation *op, bool isLast) {
   return buffer;
 }
 
-/// Leaves the parts where they belong: they are there unless One-Shot Bufferize
-/// finds that it must copy.
+/// Writes the parts to their offsets in the buffer. They are there already
+/// unless One-Shot Bufferize finds that it must copy.
 static void rewriteConcat(ConcatOp concat, Value buffer) {
   Location loc = concat.getLoc();
   OpBuilder builder(concat);
@@ -346,7 +345,7 @@ static void rewriteConcat(ConcatOp concat, Value buffer) {
 // States
 //===----------------------------------------------------------------------===//
 
-/// The memory of the state that `op` accesses.
+/// Returns the memory of the state that `op` accesses.
 template <typename OpTy>
 static Value createStateBuffer(OpBuilder &builder, OpTy op) {
   auto state =
@@ -420,7 +419,7 @@ struct MaterializeBucketsPass
       else if (auto store = dyn_cast<StoreOp>(op))
         stores.push_back(store);
     });
-    // While all memory can still be followed.
+    // Decide while all memory can still be traced.
     llvm::DenseSet<Operation *> lastUses;
     for (Operation *op : unpacksAndSplits)
       if (isLastUse(op)) {
@@ -430,15 +429,15 @@ struct MaterializeBucketsPass
         lastUses.insert(op);
       }
     llvm::for_each(packs, rewritePack);
-    // One for all: each use of a bucket as memory may overwrite it, as far as
-    // One-Shot Bufferize knows.
+    // Reuse a bucket's buffer: One-Shot Bufferize assumes that each conversion
+    // of a bucket to memory may overwrite it.
     llvm::DenseMap<Value, SmallVector<Value, 1>> buffers;
     for (Operation *op : unpacksAndSplits) {
       Value bucket = op->getOperand(0);
       Value buffer = rewriteParts(op, lastUses.contains(op));
       buffers[bucket].push_back(buffer);
     }
-    // Not one of another branch.
+    // Skip buffers from other branches.
     DominanceInfo dominance(getOperation());
     for (ConcatOp concat : concats) {
       SmallVector<Value, 1> all = buffers.lookup(concat.getDestination());

@@ -19,8 +19,8 @@ namespace mlir::ddp {
 using namespace mlir;
 using namespace mlir::ddp;
 
-/// Whether two values are certainly the same: one value, or made of the same
-/// values in the same way. Goes no deeper than conditions are.
+/// True if two values are certainly equal: one value, or computed from the same
+/// values in the same way. The depth covers usual conditions.
 static bool isSameValue(Value a, Value b, unsigned depth = 4) {
   if (a == b)
     return true;
@@ -39,7 +39,7 @@ static bool isSameValue(Value a, Value b, unsigned depth = 4) {
       });
 }
 
-/// An `scf.if` with both branches, and a collective in one of them.
+/// Returns `op` if it is an `scf.if` with else and a collective, or null.
 static scf::IfOp getCandidate(Operation *op) {
   auto choice = dyn_cast<scf::IfOp>(op);
   if (!choice || choice.getElseRegion().empty())
@@ -50,8 +50,8 @@ static scf::IfOp getCandidate(Operation *op) {
   return hasCollective ? choice : scf::IfOp();
 }
 
-/// Whether the branches await what was started on their condition: that is one
-/// value then, and has to stay one.
+/// True if the branches await a start on their condition. Start and wait must
+/// keep using the same value as their condition.
 static bool awaitsStart(scf::IfOp choice) {
   return llvm::any_of(choice.getCondition().getUsers(), [&](Operation *user) {
     auto start = dyn_cast<AllReduceStartOp>(user);
@@ -60,7 +60,7 @@ static bool awaitsStart(scf::IfOp choice) {
 }
 
 namespace {
-/// What operations give, read and touch that are to be moved down.
+/// Records the results, reads and effects of operations that move down.
 class Footprint {
 public:
   explicit Footprint(const TensorsInMemory &inMemory) : inMemory(inMemory) {}
@@ -75,7 +75,7 @@ public:
       touched[access.what] |= access.isWrite;
   }
 
-  /// Whether `op` uses one of their results.
+  /// True if `op` uses one of their results.
   bool isUsedBy(Operation *op) const {
     bool found = false;
     forEachUse(op,
@@ -83,7 +83,7 @@ public:
     return found;
   }
 
-  /// Whether they cannot be moved behind `op`.
+  /// True if they cannot move past `op`.
   bool isKeptBy(Operation *op) const {
     bool found = isUsedBy(op);
     forEachUse(op, [&](Value value, bool isOverwritten) {
@@ -102,12 +102,12 @@ public:
 private:
   const TensorsInMemory &inMemory;
   llvm::DenseSet<Value> results, read;
-  llvm::DenseMap<const void *, bool> touched; // whether written
+  llvm::DenseMap<const void *, bool> touched; // True if written.
   bool hasEffects = false, hasUnknown = false;
 };
 
-/// Candidates that will be one, and what has to come behind them: what depends
-/// on one of them and stands in front of the last.
+/// Candidates to merge, and the operations that depend on one of them before
+/// the last one and therefore must move after the merged `scf.if`.
 class MergeSet {
 public:
   MergeSet(scf::IfOp first, const TensorsInMemory &inMemory)
@@ -115,11 +115,11 @@ public:
     join(first);
   }
 
-  /// Whether a later operation has to stay behind.
+  /// True if a later operation has to move after the set.
   bool keeps(Operation *op) const {
     return ofMembers.isKeptBy(op) || ofBehind.isKeptBy(op);
   }
-  /// Members keep their order, so that their effects do not matter.
+  /// Members keep their order, so their effects do not conflict.
   bool canJoin(scf::IfOp op, size_t limit) const {
     Value condition = scf::IfOp(members.front()).getCondition();
     return members.size() < limit &&
@@ -136,20 +136,20 @@ public:
     behind.push_back(op);
     ofBehind.add(op);
   }
-  /// Returns whether there was anything to merge.
+  /// Returns true if there was anything to merge.
   bool merge();
 
 private:
   SmallVector<scf::IfOp> members;
   SmallVector<Operation *> behind;
-  /// How many of those stand in front of the last member.
+  /// The number of those before the last member.
   size_t numBetween = 0;
   Footprint ofMembers, ofBehind;
 };
 } // namespace
 
-/// Puts a branch's operations behind those of the others; returns what it
-/// yields.
+/// Appends a branch's operations to those of other branches, and its yielded
+/// values to `yields`.
 static void append(Block *from, Block *to, SmallVectorImpl<Value> &yields) {
   llvm::append_range(yields, from->getTerminator()->getOperands());
   from->getTerminator()->erase();
@@ -189,9 +189,9 @@ bool MergeSet::merge() {
   return true;
 }
 
-/// The sets of a block. One that nothing can join any more is closed, but only
-/// merged in the end: until then the block is as it was. Returns whether any
-/// was.
+/// Collects and merges the sets of a block. Merges them only at the end, so
+/// that the block does not change during collection. Returns true if any were
+/// merged.
 static bool mergeIn(Block &block, const TensorsInMemory &inMemory,
                     size_t limit) {
   std::vector<std::unique_ptr<MergeSet>> sets;

@@ -3,8 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// ddp-overlap: splits collectives into start and wait, and moves operations
-// between them that can be computed meanwhile.
+// ddp-overlap: splits collectives into start and wait, and moves independent
+// operations between the two.
 //
 //===----------------------------------------------------------------------===//
 
@@ -26,31 +26,30 @@ namespace mlir::ddp {
 using namespace mlir;
 using namespace mlir::ddp;
 
-/// A collective that can be split: in one piece, on values, and with its place
-/// still open. What is dealt to the ranks of a node is copied before and
-/// behind.
+/// Returns `op` if it is a collective that can be split, or null: a blocking
+/// one on values, whose destination is still open. One whose parts are assigned
+/// to the ranks of a node is excluded, since it is copied before and after.
 static CollectiveOpInterface getSplittable(Operation *op) {
   return isWholeOnValues(op) && !getDeal(op) ? cast<CollectiveOpInterface>(op)
                                              : CollectiveOpInterface();
 }
 
-/// Whether `op` is a collective other than an all-reduce.
+/// True if `op` is a collective other than an all-reduce.
 static bool isExchange(Operation *op) {
   auto collective = dyn_cast<CollectiveOpInterface>(op);
   return collective && collective.getKind() != CollectiveKind::AllReduce;
 }
 
-/// The start of an all-reduce in a branch, which ends where the branch begins.
+/// Returns `op` if it starts an all-reduce that branches await, or null.
 static AllReduceStartOp getConditionalStart(Operation *op) {
   auto start = dyn_cast<AllReduceStartOp>(op);
   return start && start.getCondition() ? start : AllReduceStartOp();
 }
 
-/// Whether `value` is what was packed, at most cast, divided, reduced or added
-/// to an error of earlier steps since: not what a hook has made of it.
+/// True if `value` is the packed bucket, at most cast, resized, scaled, reduced
+/// or added to an error, rather than something smaller that a hook computed.
 static bool isBucketItself(Value value) {
-  // Each value once: a chain of sums has more ways through it than anyone could
-  // follow.
+  // Visit each value once: a chain of sums has exponentially many paths.
   llvm::SetVector<Value> sources;
   sources.insert(value);
   for (unsigned i = 0; i < sources.size(); ++i) {
@@ -66,23 +65,23 @@ static bool isBucketItself(Value value) {
   return false;
 }
 
-/// Bytes of the whole array that a collective is about.
+/// Returns the size in bytes of the whole array that a collective handles.
 static int64_t getBytes(CollectiveOpInterface op) {
   return getWholeSize(op) *
          (getElementTypeOf(op.getInput().getType()).getIntOrFloatBitWidth() /
           8);
 }
 
-/// Whether a collective is the program's own, or is about the bucket itself:
-/// none of the small messages that a hook makes of it.
+/// True if a collective belongs to the program or handles the bucket itself;
+/// false for the small messages that a hook computes.
 static bool isAboutWhole(CollectiveOpInterface op) {
   bool isOfHook =
       op.getKind() == CollectiveKind::AllReduce || op.getBucketNameAttr();
   return !isOfHook || isBucketItself(op.getInput());
 }
 
-/// Whether `op` takes next to no time: what is only said, or computed with
-/// single numbers.
+/// True if `op` takes almost no time: it moves no data, or computes with
+/// scalars.
 static bool isCheap(Operation *op) {
   if (isa<AllReduceStartOp, ExchangeStartOp, PackOp, UnpackOp, SplitOp,
           ExtractOp, LoadOp, StoreOp, CountCompressionOp, tensor::EmptyOp,
@@ -96,12 +95,12 @@ static bool isCheap(Operation *op) {
 }
 
 namespace {
-/// An operation that has to wait: for a collective in flight, or for others
-/// that have to wait. A collective in flight is one as well, until it is
+/// An operation that has to wait for a collective in flight or for other
+/// waiting operations. A collective in flight is also pending until it is
 /// awaited.
 struct Pending {
   Operation *op = nullptr;
-  /// Its place in the program.
+  /// Its position in the program.
   unsigned position = 0;
   unsigned numBlockers = 0;
   bool isDone = false;
@@ -114,38 +113,38 @@ struct InPosition {
   }
 };
 
-/// A place in the new order. A collective that is split has two.
+/// An entry of the new order. A collective that is split has two.
 struct Step {
   enum Kind { Whole, Start, Wait } kind;
   Operation *op;
 };
 
-/// A collective in flight, and where in the new order it was started.
+/// A collective in flight, and its index in the new order.
 struct Flight {
   Pending *pending;
   size_t step;
-  /// The work that had been put in order by then.
+  /// The value of `Scheduler::work` at its start.
   size_t work;
 };
 
-/// What a block's new order comes to.
+/// Statistics of a block's new order.
 struct Statistics {
   unsigned started = 0;
   size_t mostInFlight = 0;
   int64_t mostBytes = 0;
 };
 
-/// Puts the operations of one block into an order in which at most `depth`
-/// collectives are in flight: in program order, but what needs the result of
-/// one in flight is put off until that has been awaited, and the oldest one is
-/// awaited where another is to be started. Conditional starts, which take no
-/// memory but their operand's, are awaited in their branches, wherever those
-/// stand: there is no limit to them.
+/// Schedules the operations of one block so that at most `depth` collectives
+/// are in flight. Operations keep program order, except that users of a
+/// collective in flight are delayed until it has been awaited, and that the
+/// oldest collective is awaited when another one has to start. Conditional
+/// starts are awaited in their branches. They need no memory besides their
+/// operand's, so their number is not limited.
 ///
-/// An all-reduce comes behind what needed the one that makes room for it. An
-/// exchange is often needed by all that follows (the next layer's parameters),
-/// and needed by nothing for long otherwise: it takes the room at once, so that
-/// what was put off runs beside it. Several that are ready take turns.
+/// An all-reduce starts after the users of the collective that was awaited for
+/// it. An exchange is often needed by everything that follows (the next layer's
+/// parameters) and otherwise by nothing for a long time. It starts at once, in
+/// order of readiness, so that delayed operations overlap with it.
 class Scheduler {
 public:
   Scheduler(Block &block, const TensorsInMemory &inMemory, size_t depth,
@@ -156,13 +155,13 @@ public:
   void run();
 
 private:
-  /// Whether `op` begins a collective that can be in flight.
+  /// True if `op` begins a collective that can be in flight.
   bool isLaunched(Operation *op) const {
     if (CollectiveOpInterface collective = getSplittable(op))
       return interleave || isAboutWhole(collective);
     return bool(getConditionalStart(op));
   }
-  /// The operations that `op` has to come after and that are not in order yet.
+  /// Returns the unscheduled operations that `op` has to follow.
   llvm::SetVector<Pending *> findBlockers(Operation *op);
   Pending *putOff(Operation *op);
   void registerPending(Pending *pending);
@@ -186,25 +185,25 @@ private:
   Statistics &statistics;
 
   SmallVector<Step> order;
-  /// Operations in it that take time.
+  /// The number of scheduled operations that take time.
   size_t work = 0;
-  /// What is to be awaited here: of conditional starts, what keeps the branch
-  /// with their waits back.
+  /// Collectives to await here. For conditional starts this releases the branch
+  /// that contains their waits.
   std::deque<Flight> inFlight;
-  /// Exchanges that may start as soon as there is room, in turn.
+  /// Exchanges that may start as soon as the depth allows, in order.
   std::deque<Pending *> held;
-  /// What is in flight, up to the branches with the waits.
+  /// Collectives in flight, including those awaited in later branches.
   size_t numInFlight = 0;
   int64_t bytesInFlight = 0;
   /// The conditional starts in flight, by the operation with the branches.
   llvm::DenseMap<Operation *, SmallVector<Operation *, 1>> branchesOf;
   std::deque<Pending> storage;
   unsigned position = 0;
-  /// Put-off operations that nothing keeps any more, by place in the program.
+  /// Delayed operations that nothing blocks any more, in program order.
   std::priority_queue<Pending *, SmallVector<Pending *>, InPosition> ready;
 
-  // The operations that are delayed or in flight: by the values that they
-  // compute, by the values that they read, and by their side effects.
+  // Delayed operations and collectives in flight, by the values they compute,
+  // the values they read, and their side effects.
   llvm::DenseMap<Value, Pending *> producers;
   llvm::DenseMap<Value, SmallVector<Pending *, 2>> readers;
   struct Touched {
@@ -253,8 +252,8 @@ llvm::SetVector<Pending *> Scheduler::findBlockers(Operation *op) {
   return blockers;
 }
 
-/// Lets later operations find it. What it comes after itself they need not find
-/// any more: they come after it.
+/// Makes `pending` visible to later operations. It hides the operations it
+/// follows, since later ones follow it.
 void Scheduler::registerPending(Pending *pending) {
   for (Value result : pending->op->getResults())
     producers[result] = pending;
@@ -294,8 +293,7 @@ Pending *Scheduler::putOff(Operation *op) {
   return &storage.back();
 }
 
-/// Books that `number` more, 1 or -1, of collectives like `start` are in
-/// flight.
+/// Adds `number` (1 or -1) collectives like `start` to the statistics.
 void Scheduler::count(Operation *start, int64_t number) {
   numInFlight += number;
   bytesInFlight += number * getBytes(cast<CollectiveOpInterface>(start));
@@ -311,7 +309,7 @@ void Scheduler::put(Operation *op) {
     ++work;
 }
 
-/// What waited for `pending` only may go on.
+/// Releases operations that waited only for `pending`.
 void Scheduler::finish(Pending *pending) {
   pending->isDone = true;
   for (Pending *dependent : pending->dependents)
@@ -329,14 +327,14 @@ void Scheduler::launch(Pending *pending) {
     branchesOf[start.getEnd()].push_back(start);
 }
 
-/// Ends the oldest collective. If no time has passed since it was started, it
-/// stays in one piece: there is nothing to gain.
+/// Ends the oldest collective. If no work was scheduled since its start, it
+/// stays whole, since splitting gains nothing.
 void Scheduler::awaitOldest() {
   Flight flight = inFlight.front();
   inFlight.pop_front();
   Operation *op = flight.pending->op;
   if (getConditionalStart(op)) {
-    // Its waits come with the branches.
+    // Its waits are in the branches.
     ++statistics.started;
   } else {
     count(op, -1);
@@ -355,7 +353,7 @@ void Scheduler::launchHeld() {
   }
 }
 
-/// Puts in order what nothing keeps any more, first of all what came first.
+/// Schedules everything that is not blocked, in program order.
 void Scheduler::drain() {
   launchHeld();
   while (!ready.empty()) {
@@ -404,7 +402,7 @@ void Scheduler::run() {
   rewrite();
 }
 
-/// Lets the block have the new order.
+/// Rewrites the block in the new order.
 void Scheduler::rewrite() {
   OpBuilder builder(block.getTerminator());
   llvm::DenseMap<Operation *, Operation *> starts;

@@ -3,8 +3,7 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// ddp-pack-collectives: merges all-reduces of one bucket that do not depend on
-// each other.
+// ddp-pack-collectives: merges independent all-reduces of one bucket.
 //
 //===----------------------------------------------------------------------===//
 
@@ -21,14 +20,14 @@ namespace mlir::ddp {
 using namespace mlir;
 using namespace mlir::ddp;
 
-/// The attributes that have to be the same.
+/// Returns the attributes that have to be equal.
 static DictionaryAttr getOtherAttributes(AllReduceOp op) {
   NamedAttrList attributes(op->getDiscardableAttrDictionary());
   attributes.erase(DDPDialect::kDealAttrName);
   return attributes.getDictionary(op.getContext());
 }
 
-/// Whether two all-reduces do the same to their operands, of the same bucket.
+/// True if two all-reduces of one bucket reduce their operands in the same way.
 /// An encoding also depends on where an operand's blocks begin.
 static bool isAlike(AllReduceOp a, AllReduceOp b) {
   if (a.getWire() && isa<EncodedType>(*a.getWire()))
@@ -41,7 +40,7 @@ static bool isAlike(AllReduceOp a, AllReduceOp b) {
              getElementTypeOf(b.getInput().getType());
 }
 
-/// The deal of the operands, one behind the other.
+/// Returns the assignment of the concatenated operands.
 static DealAttr joinDeals(ArrayRef<AllReduceOp> ops) {
   DealAttr first = getDeal(ops.front());
   if (!first)
@@ -55,7 +54,7 @@ static DealAttr joinDeals(ArrayRef<AllReduceOp> ops) {
                        members, counts);
 }
 
-/// Reduces the operands of `ops` in one collective, in the place of the first.
+/// Reduces the operands of `ops` in one collective in place of the first.
 static void pack(ArrayRef<AllReduceOp> ops) {
   AllReduceOp first = ops.front();
   OpBuilder builder(first);

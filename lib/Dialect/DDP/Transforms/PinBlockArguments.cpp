@@ -4,7 +4,7 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // ddp-pin-block-arguments: gives the tensors that blocks pass to each other
-// memory of their own. A block may run again, and then overwrites its buffers,
+// separate memory. A block may run again, and then overwrites its buffers,
 // which have fixed addresses. A tensor that is still needed as a block argument
 // must not be in such a buffer.
 //
@@ -46,7 +46,7 @@ static LogicalResult checkArgument(BlockArgument argument) {
          << " to be a tensor of static shape, but got " << argument.getType();
 }
 
-/// Checks that all ways into a block can be rewritten.
+/// Checks that all edges into a block can be rewritten.
 static LogicalResult checkPredecessors(Block &block) {
   for (Block *predecessor : block.getPredecessors())
     if (!isa<cf::BranchOp, cf::CondBranchOp, cf::SwitchOp>(
@@ -58,8 +58,8 @@ static LogicalResult checkPredecessors(Block &block) {
   return success();
 }
 
-/// Gives the tensors among the arguments of `block` a buffer each, made in the
-/// region's first block, and lets all uses read it.
+/// Gives each tensor argument of `block` a buffer, allocated in the region's
+/// first block, and makes all uses read it.
 static PinnedArguments pinArguments(Block &block) {
   PinnedArguments pinned;
   OpBuilder atEntry = OpBuilder::atBlockBegin(&block.getParent()->front());
@@ -79,8 +79,8 @@ static PinnedArguments pinArguments(Block &block) {
   return pinned;
 }
 
-/// A block of its own for the way from `branch` to its successor `number`, or
-/// branch's own block if there is no other way from it.
+/// Adds a block on the edge from `branch` to its successor `number`, unless
+/// that is its only successor. Returns the branch that ends the edge.
 static Operation *splitWay(Operation *branch, unsigned number) {
   if (branch->getNumSuccessors() == 1)
     return branch;
@@ -97,8 +97,8 @@ static Operation *splitWay(Operation *branch, unsigned number) {
   return way;
 }
 
-/// Lets the branch write to the buffers of its successor what it handed over.
-/// Whatever may lie in one of those buffers is saved before they are written.
+/// Makes the branch write its operands to the buffers of its successor. Values
+/// that may be in one of those buffers are saved first.
 static void writeArguments(Operation *branch, const PinnedArguments &pinned) {
   MutableOperandRange operands = cast<BranchOpInterface>(branch)
                                      .getSuccessorOperands(0)
@@ -137,7 +137,7 @@ static void writeArguments(Operation *branch, const PinnedArguments &pinned) {
   }
 }
 
-/// Whether control may come back to the block.
+/// True if control may return to the block.
 static bool isInCycle(Block &block) {
   llvm::SetVector<Block *> reached;
   reached.insert_range(block.getSuccessors());
@@ -146,15 +146,15 @@ static bool isInCycle(Block &block) {
   return reached.contains(&block);
 }
 
-/// Whether `use` may write, or lets others write, to memory that is older than
-/// its block. Branches of cf copy what they hand on.
+/// True if `use` may write to memory that is older than its block, or lets
+/// others write there. Branches of cf copy their operands.
 static bool mayOverwriteFromOutside(OpOperand &use) {
   return isa<RankedTensorType>(use.get().getType()) &&
          !isa<BranchOpInterface>(use.getOwner()) && !isOnlyRead(use) &&
          !use.get().getDefiningOp<tensor::EmptyOp>();
 }
 
-/// Lets the use have a copy of its own.
+/// Replaces the used value by a copy.
 static void save(OpOperand &use) {
   OpBuilder builder(use.getOwner());
   replaceUse(use, bufferization::AllocTensorOp::create(
@@ -163,9 +163,9 @@ static void save(OpOperand &use) {
                       /*copy=*/use.get()));
 }
 
-/// Lets what a block in a cycle may write to be a copy, where it comes from
-/// another block and is needed again when the block runs once more. One-Shot
-/// Bufferize does not know loops of blocks.
+/// Copies values from other blocks that a block in a cycle may overwrite, since
+/// it needs them again when it runs again. One-Shot Bufferize does not know
+/// loops of blocks.
 static void saveFromOutside(Block &block) {
   block.walk([&](Operation *op) {
     for (OpOperand &use : op->getOpOperands()) {
@@ -178,10 +178,10 @@ static void saveFromOutside(Block &block) {
   });
 }
 
-/// Lets what other blocks than the first may write to be a copy, where it may
-/// lie in the memory of an argument of the function. One-Shot Bufferize takes
-/// every write outside of an argument's block to be over before the argument is
-/// there, and lets it destroy what is still to be read.
+/// Copies a value that a block other than the entry may overwrite, if the value
+/// may alias a function argument. One-Shot Bufferize assumes that every write
+/// outside of an argument's block happens before the argument exists, and lets
+/// it overwrite data that is still needed.
 static void saveArguments(Region &region) {
   Block &entry = region.front();
   llvm::SetVector<OpOperand *> uses;
@@ -229,7 +229,7 @@ static LogicalResult pin(Region &region) {
   for (auto &[block, arguments] : pinned)
     arguments = pinArguments(*block);
   for (auto &[block, arguments] : pinned) {
-    // Each way into the block, before new blocks are put on any of them.
+    // Collect all edges into the block before adding blocks to them.
     SmallVector<std::pair<Operation *, unsigned>> ways;
     for (auto it = block->pred_begin(); it != block->pred_end(); ++it)
       ways.push_back({(*it)->getTerminator(), it.getSuccessorIndex()});

@@ -3,8 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// ddp-plan-arena: static memory planning. Every buffer of a function gets an
-// offset in one arena; buffers that are never alive together share it.
+// ddp-plan-arena: plans memory statically. Every buffer of a function gets an
+// offset in one arena; buffers that are never alive together overlap.
 //
 //===----------------------------------------------------------------------===//
 
@@ -31,11 +31,11 @@ namespace mlir::ddp {
 using namespace mlir;
 using namespace mlir::ddp;
 
-/// A cache line, and enough for any vector load.
+/// A cache line, which is also enough for any vector load.
 static constexpr uint64_t kAlignment = 64;
 
 namespace {
-/// A buffer, and the places of its function between which it is alive.
+/// A buffer, and the first and last position at which it is alive.
 struct Interval {
   memref::AllocOp alloc;
   int64_t begin, end;
@@ -44,10 +44,10 @@ struct Interval {
 };
 } // namespace
 
-/// So that a few sums of them can be computed with.
+/// Leaves headroom, so that sums of a few sizes do not overflow.
 static constexpr int64_t kMaxBytes = int64_t(1) << 60;
 
-/// The bytes of a buffer, or of several, or more than `kMaxBytes`.
+/// Returns a + b, or a value above `kMaxBytes` if that is exceeded.
 static int64_t addBytes(int64_t a, int64_t b) {
   return a + b > kMaxBytes ? kMaxBytes + 1 : a + b;
 }
@@ -60,7 +60,7 @@ static int64_t getBytes(const DataLayout &layout, MemRefType type) {
   return llvm::alignTo(bytes, kAlignment);
 }
 
-/// Checks that a buffer can have a place in the arena.
+/// Checks that the arena can hold a buffer.
 static LogicalResult checkBuffer(memref::AllocOp alloc) {
   MemRefType type = alloc.getType();
   if (!type.hasStaticShape() || !type.getLayout().isIdentity())
@@ -84,9 +84,9 @@ static LogicalResult checkBuffer(memref::AllocOp alloc) {
 // Parallel loops
 //===----------------------------------------------------------------------===//
 
-/// Finds the loops around `op`, which makes a buffer or calls what may have
-/// some, whose iterations may run at the same time, and would share its place.
-/// Fails for one that cannot run them in turn.
+/// Finds the parallel loops around `op`, which allocates a buffer or calls a
+/// function that may. Concurrent iterations would share that buffer. Fails for
+/// a loop that cannot run its iterations one after another.
 static LogicalResult
 findParallelLoops(Operation *op, llvm::SmallDenseSet<Operation *> &loops) {
   for (Operation *around = op->getParentOp(); !isa<FunctionOpInterface>(around);
@@ -105,7 +105,7 @@ findParallelLoops(Operation *op, llvm::SmallDenseSet<Operation *> &loops) {
   return success();
 }
 
-/// Whether the operation calls a function whose buffers are planned.
+/// True if the operation calls a function whose buffers are planned.
 static bool callsFunction(Operation *op) {
   auto call = dyn_cast<func::CallOp>(op);
   auto callee = call ? SymbolTable::lookupNearestSymbolFrom<func::FuncOp>(
@@ -114,7 +114,7 @@ static bool callsFunction(Operation *op) {
   return callee && !callee.isExternal();
 }
 
-/// Lets the iterations of a loop run one after the other.
+/// Makes the iterations of a loop run one after another.
 static void makeSequential(Operation *loop) {
   IRRewriter rewriter(loop);
   if (auto forall = dyn_cast<scf::ForallOp>(loop)) {
@@ -140,8 +140,8 @@ static void makeSequential(Operation *loop) {
 // Lifetimes
 //===----------------------------------------------------------------------===//
 
-/// All values that may be (a part of) the buffer `alloc`, and the operations
-/// that use one of them. Fails where the buffer leaves the function.
+/// Collects all values that may alias the buffer `alloc` or a part of it, and
+/// their users. Fails if the buffer leaves the function.
 static LogicalResult collectUsers(memref::AllocOp alloc,
                                   llvm::SetVector<Value> &aliases,
                                   llvm::SetVector<Operation *> &users) {
@@ -155,8 +155,8 @@ static LogicalResult collectUsers(memref::AllocOp alloc,
         return failure();
       if (isa<memref::DeallocOp>(user))
         continue;
-      // Whatever has a memref result may pass its operand on; so may branches
-      // to the blocks behind them, and terminators to the operation around.
+      // An operation with memref results may pass its operand on to them, a
+      // branch to its successors, and a terminator to the operation around it.
       auto insertMemRefs = [&](ValueRange values) {
         for (Value value : values)
           if (isa<BaseMemRefType>(value.getType()))
@@ -185,9 +185,9 @@ static LogicalResult collectUsers(memref::AllocOp alloc,
   return success();
 }
 
-/// Whether the buffer may still be needed when the allocation runs again, which
-/// then gives the same memory: a block before it has it as an argument, from an
-/// iteration before.
+/// True if the buffer may still be needed when the allocation runs again and
+/// returns the same memory: a dominating block gets it as an argument from an
+/// earlier iteration.
 static bool outlivesIteration(memref::AllocOp alloc, ArrayRef<Value> aliases,
                               DominanceInfo &dominance) {
   return llvm::any_of(aliases, [&](Value alias) {
@@ -202,8 +202,8 @@ static bool outlivesIteration(memref::AllocOp alloc, ArrayRef<Value> aliases,
 }
 
 /// Numbers the operations of a block in the order in which they may run. Those
-/// in branches have places of their own, branch after branch; all in a loop,
-/// and in whatever else has regions, have that of the operation around.
+/// in branches have their own positions, branch after branch; those in a loop,
+/// or in any other region, have the position of the operation around them.
 static void number(Block &block, int64_t &next,
                    llvm::DenseMap<Operation *, int64_t> &positions) {
   for (Operation &op : block) {
@@ -218,7 +218,7 @@ static void number(Block &block, int64_t &next,
   }
 }
 
-/// The place of an operation, or of the one around it that has a place.
+/// Returns the position of `op`, or of the nearest operation that has one.
 static int64_t
 getPosition(const llvm::DenseMap<Operation *, int64_t> &positions,
             Operation *op) {
@@ -230,14 +230,14 @@ getPosition(const llvm::DenseMap<Operation *, int64_t> &positions,
   return found->second;
 }
 
-/// Whether values of the type are handles of what may still use memory, such as
-/// tokens and requests.
+/// True if values of the type are handles of operations that may still use
+/// memory, such as tokens and requests.
 static bool isHandle(Type type) {
   return !isa<IntegerType, IndexType, FloatType, ComplexType, ShapedType>(type);
 }
 
-/// Whether the operation makes something of the buffer that nothing can follow:
-/// an address, or a handle. So does one that it is in.
+/// True if the operation, or one around it, turns the buffer into something
+/// that cannot be followed: an address or a handle.
 static bool escapesBy(Operation *user) {
   for (Operation *op = user; !isa<FunctionOpInterface>(op);
        op = op->getParentOp())
@@ -247,8 +247,8 @@ static bool escapesBy(Operation *user) {
              UnrealizedConversionCastOp>(user);
 }
 
-/// From the first to the last of its users; to the function's end if it
-/// escapes. The allocation itself holds nothing yet, nor do its views.
+/// Sets the lifetime from the first to the last user, or to the function's end
+/// if the buffer escapes. Views do not count, since they do not access it.
 static void setLifetime(Interval &interval,
                         const llvm::SetVector<Operation *> &users,
                         const llvm::DenseMap<Operation *, int64_t> &positions) {
@@ -264,9 +264,9 @@ static void setLifetime(Interval &interval,
     interval.begin = interval.end = getPosition(positions, interval.alloc);
 }
 
-/// The buffers of a function with a single block, by the positions of its
-/// operations. With several blocks (unstructured control flow) positions say
-/// nothing, and every buffer is alive throughout.
+/// Returns the buffers of a function, with their lifetimes in positions of its
+/// operations. With several blocks (unstructured control flow) positions have
+/// no meaning, and every buffer is alive throughout.
 static FailureOr<std::vector<Interval>>
 getIntervals(func::FuncOp function,
              llvm::SmallDenseSet<Operation *> &parallelLoops) {
@@ -301,7 +301,7 @@ getIntervals(func::FuncOp function,
       return WalkResult::interrupt();
     }
     const int64_t bytes = getBytes(layout, alloc.getType());
-    // Nothing can be lost of a buffer that holds nothing.
+    // An empty buffer has no contents to lose.
     if (bytes != 0 &&
         outlivesIteration(alloc, aliases.getArrayRef(), dominance)) {
       alloc.emitOpError() << "expected a buffer that a loop does not hand on "
@@ -309,7 +309,7 @@ getIntervals(func::FuncOp function,
                              "one in its place";
       return WalkResult::interrupt();
     }
-    // The next function that is called may have buffers in the same place.
+    // The next function that is called may reuse the memory of these buffers.
     for (Type type :
          llvm::make_filter_range(function.getResultTypes(), isHandle))
       if (llvm::any_of(users, escapesBy)) {
@@ -356,7 +356,7 @@ public:
         byOffset[offset + bytes] = size - bytes;
       return offset;
     }
-    // Grow, beginning in the free piece at the end if there is one.
+    // Grow the arena, starting in the free block at its end if there is one.
     int64_t offset = end;
     if (!byOffset.empty()) {
       auto last = std::prev(byOffset.end());
@@ -393,13 +393,13 @@ private:
 };
 } // namespace
 
-/// Gives every interval an offset; returns the bytes needed, as addBytes().
+/// Gives every interval an offset. Returns the bytes needed, see addBytes().
 static int64_t place(std::vector<Interval> &intervals) {
   llvm::stable_sort(intervals, [](const Interval &a, const Interval &b) {
     return a.begin < b.begin;
   });
   FreeList memory;
-  std::multimap<int64_t, Interval *> alive; // by end
+  std::multimap<int64_t, Interval *> alive; // By end.
   for (Interval &interval : intervals) {
     while (!alive.empty() && alive.begin()->first < interval.begin) {
       Interval *over = alive.begin()->second;
@@ -419,18 +419,18 @@ struct PlanArenaPass : public ddp::impl::DDPPlanArenaPassBase<PlanArenaPass> {
   struct Plan {
     func::FuncOp function;
     std::vector<Interval> intervals;
-    /// Loops with buffers whose iterations may run at the same time.
+    /// Loops that contain buffers and whose iterations may run concurrently.
     llvm::SmallDenseSet<Operation *> parallelLoops;
     int64_t bytes = 0;
-    /// Offset of its part of the arena: after the parts of all its callers.
+    /// The offset of its part of the arena, after the parts of all its callers.
     int64_t base = 0;
   };
 
   /// Computes bases from callers to callees.
   LogicalResult assignBases(llvm::MapVector<Operation *, Plan> &plans) {
     SymbolTableCollection symbols;
-    // Longest path over an acyclic call graph, by relaxation: as many rounds as
-    // functions suffice.
+    // Longest path over an acyclic call graph, by relaxation: one round per
+    // function is enough.
     llvm::DenseMap<Operation *, llvm::SetVector<Operation *>> callees;
     if (plans.size() > 1)
       for (auto &[op, plan] : plans)
@@ -445,7 +445,7 @@ struct PlanArenaPass : public ddp::impl::DDPPlanArenaPassBase<PlanArenaPass> {
         for (Operation *callee : callees[op]) {
           int64_t &base = plans[callee].base;
           int64_t needed = addBytes(plan.base, plan.bytes);
-          // A cycle without buffers of its own is harmless.
+          // A cycle of functions without buffers is harmless.
           if (base < needed) {
             base = needed;
             changed = true;
@@ -484,7 +484,7 @@ struct PlanArenaPass : public ddp::impl::DDPPlanArenaPassBase<PlanArenaPass> {
       }
     for (auto &[op, plan] : plans) {
       rewrite(plan);
-      // Inner ones first: outer ones are built anew.
+      // Inner loops first: outer ones are rebuilt.
       plan.function.walk([&, &loops = plan.parallelLoops](Operation *nested) {
         if (loops.contains(nested))
           makeSequential(nested);

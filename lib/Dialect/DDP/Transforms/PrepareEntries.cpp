@@ -3,7 +3,7 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// ddp-prepare-entries: the interface of compiled functions, in memory.
+// ddp-prepare-entries: gives compiled functions an interface in memory.
 //
 //===----------------------------------------------------------------------===//
 
@@ -25,8 +25,7 @@ using namespace mlir::ddp;
 static constexpr StringLiteral kWritable =
     bufferization::BufferizationDialect::kWritableAttrName;
 
-/// Whether a type can stand at the interface: a static tensor, anything that is
-/// no tensor.
+/// True if the interface supports the type: a static tensor or any other type.
 static bool isSupported(Type type) {
   if (!isa<TensorType>(type))
     return true;
@@ -105,8 +104,8 @@ void EntryRewriter::rewriteArguments() {
         use->set(tensor);
       continue;
     }
-    // Nothing writes it, so every read may have an alias set of its own; a
-    // collective in flight and its wait read the same.
+    // Nothing writes the argument, so every read may be a separate alias set;
+    // but a collective in flight and its wait must read the same tensor.
     llvm::SmallDenseMap<Operation *, Value, 1> inFlight;
     for (OpOperand *use : uses) {
       Operation *user = use->getOwner(), *start = getAwaited(user);
@@ -114,7 +113,7 @@ void EntryRewriter::rewriteArguments() {
         start = user;
       Value tensor = start ? inFlight.lookup(start) : Value();
       if (!tensor) {
-        // The end of a parallel loop holds insertions only.
+        // The end of a parallel loop may contain only insertions.
         Operation *place = start ? start : user;
         if (auto end = dyn_cast<scf::InParallelOp>(place->getParentOp()))
           place = end;
@@ -128,7 +127,7 @@ void EntryRewriter::rewriteArguments() {
   }
 }
 
-/// The inout argument that every return's value is an update of, or -1.
+/// Returns the inout argument that every returned value updates, or -1.
 int64_t EntryRewriter::findUpdatedArgument(unsigned result) {
   int64_t found = -1;
   for (func::ReturnOp op : returns) {
@@ -148,7 +147,7 @@ int64_t EntryRewriter::findUpdatedArgument(unsigned result) {
   return found;
 }
 
-/// Lets every return write its value to `memref` first.
+/// Makes every return write its value to `memref` first.
 void EntryRewriter::writeResult(unsigned result, Value memref) {
   for (func::ReturnOp op : returns) {
     OpBuilder builder(op);
@@ -175,24 +174,24 @@ void EntryRewriter::rewriteResults() {
   for (auto [index, type] : llvm::enumerate(function.getResultTypes())) {
     int64_t argument =
         isa<RankedTensorType>(type) ? findUpdatedArgument(index) : -1;
-    // Each argument can stand for one result; a second one is copied.
+    // Each argument can represent one result; a second one is copied.
     if (argument != -1 && !updated.insert(argument).second)
       argument = -1;
     resultArguments.push_back(argument);
   }
   for (auto [index, type] : llvm::enumerate(function.getResultTypes())) {
     if (resultArguments[index] != -1)
-      continue; // written below
+      continue; // Written below.
     Value out = entry.addArgument(getMemRefType(type), function.getLoc());
     argumentAttrs.push_back(DictionaryAttr::get(context));
-    // Computed in its place, if nothing else is in the way.
+    // Compute the result in its out-parameter if nothing else prevents that.
     if (returns.size() == 1 && isa<RankedTensorType>(type)) {
       Value value = returns.front().getOperand(index);
       if (isOnlyReadBefore(value, returns.front(), returns.front()) &&
           numReturned.lookup(value) == 1)
         if (OpOperand *start = findChainStart(value, returns.front())) {
-          // A new builder each time: setChainStart erases the old start, which
-          // may be the block's first operation.
+          // Use a new builder each time: setChainStart erases the old start,
+          // which may be the block's first operation.
           OpBuilder atStart = OpBuilder::atBlockBegin(&entry);
           setChainStart(*start,
                         createToTensor(atStart, function.getLoc(),
@@ -201,7 +200,7 @@ void EntryRewriter::rewriteResults() {
     }
     writeResult(index, out);
   }
-  // Last, since an out-parameter may be given what the argument held before.
+  // Last, since an out-parameter may receive the argument's old contents.
   for (auto [index, argument] : llvm::enumerate(resultArguments))
     if (argument != -1)
       writeResult(index, entry.getArgument(argument));
@@ -241,7 +240,7 @@ struct PrepareEntriesPass
         .wasInterrupted();
   }
 
-  /// A function without collectives may have any interface; it is left alone.
+  /// Checks types. Functions without collectives may have any interface.
   static LogicalResult checkShapes(func::FuncOp function) {
     for (bool isResult : {false, true})
       for (auto [index, type] :
@@ -269,7 +268,7 @@ struct PrepareEntriesPass
     return true;
   }
 
-  /// Calls inside the module go to private copies with the original interface.
+  /// Redirects calls in the module to private copies with the old interface.
   void splitOffPrivateTwins(ArrayRef<func::FuncOp> entries) {
     SymbolTable symbols(getOperation());
     llvm::DenseSet<StringAttr> referenced =
@@ -285,7 +284,7 @@ struct PrepareEntriesPass
     }
     if (twins.empty())
       return;
-    // The copies call each other, too.
+    // The copies call each other too.
     AttrTypeReplacer replacer;
     replacer.addReplacement(
         [&](FlatSymbolRefAttr symbol) -> std::optional<Attribute> {

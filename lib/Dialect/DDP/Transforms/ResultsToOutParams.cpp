@@ -22,8 +22,8 @@ namespace mlir::ddp {
 using namespace mlir;
 using namespace mlir::ddp;
 
-/// Adds what `value` is a view of, or may be chosen from; says whether that is
-/// all that it may be.
+/// Adds the sources of `value`: the source of a view, or the values that
+/// branches yield. Returns false if `value` may come from elsewhere.
 static bool collectSources(Value value, llvm::SetVector<Value> &sources) {
   if (auto argument = dyn_cast<BlockArgument>(value))
     return argument.getOwner()->isEntryBlock() &&
@@ -42,8 +42,8 @@ static bool collectSources(Value value, llvm::SetVector<Value> &sources) {
   return false;
 }
 
-/// Whether the memory is certainly its caller's: not the function's own, nor a
-/// constant, which the caller might write to.
+/// True if the memory certainly belongs to the caller: not to the function, nor
+/// to a constant, which the caller might overwrite.
 static bool isFromOutside(Value memref) {
   llvm::SetVector<Value> sources;
   sources.insert(memref);
@@ -103,8 +103,8 @@ LogicalResult OutParams::choose(unsigned number) {
   return success();
 }
 
-/// Whether the caller's memory can take the place of the buffer that the
-/// function allocates.
+/// True if the caller's memory can replace the buffer that the function
+/// allocates.
 bool OutParams::canHoist(unsigned number) {
   if (!function.getBody().hasOneBlock() || returns.size() != 1)
     return false;

@@ -3,9 +3,9 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// ddp-split-empty-tensors: undoes CSE of empty tensors. For One-Shot Bufferize,
-// operations that write to the same empty tensor are writes to one alias set,
-// and it compares all of these with each other.
+// ddp-split-empty-tensors: undoes CSE of empty tensors. One-Shot Bufferize puts
+// all writes to one empty tensor in one alias set, and compares all of these
+// with each other.
 //
 //===----------------------------------------------------------------------===//
 
@@ -21,15 +21,15 @@ namespace mlir::ddp {
 using namespace mlir;
 using namespace mlir::ddp;
 
-/// Lets `use` be a clone of `op`, which computes it.
+/// Replaces `use` by a clone of `op`, which computes its value.
 static void replaceByClone(OpOperand &use, Operation *op) {
   Operation *start = getStartOn(use);
   OpBuilder builder(start ? start : use.getOwner());
   replaceUse(use, builder.clone(*op)->getResult(0));
 }
 
-/// Gives every use but one a new empty tensor. A tensor that is put together
-/// slice by slice is not split. Returns whether there was anything to do.
+/// Gives every use but one a new empty tensor. Skips a tensor that is assembled
+/// from slices. Returns true if there was anything to do.
 static bool splitEmpty(tensor::EmptyOp empty) {
   if (empty->use_empty() || empty->hasOneUse() ||
       llvm::any_of(empty->getUsers(), llvm::IsaPred<tensor::ExtractSliceOp>))
@@ -38,22 +38,22 @@ static bool splitEmpty(tensor::EmptyOp empty) {
   for (OpOperand &use : empty->getUses())
     uses.push_back(&use);
   for (OpOperand *use : llvm::drop_begin(uses))
-    // Otherwise it was replaced with another one.
+    // Otherwise it was replaced together with another use.
     if (use->get() == empty.getResult())
       replaceByClone(*use, empty);
   return true;
 }
 
-/// Whether the operation writes over its operand, if it may.
+/// True if the operation may overwrite its operand.
 static bool isDestination(OpOperand &use) {
   if (auto dps = dyn_cast<DestinationStyleOpInterface>(use.getOwner()))
     return dps.isDpsInit(&use);
   return isa<scf::ForOp>(use.getOwner());
 }
 
-/// Gives every operation but one that overwrites a filled tensor a new one:
-/// filling again costs less than the copy that would otherwise be needed.
-/// Returns whether there was anything to do.
+/// Gives every operation but one that overwrites a filled tensor a new one,
+/// because filling again is cheaper than the copy needed otherwise. Returns
+/// true if there was anything to do.
 static bool splitFill(linalg::FillOp fill) {
   if (fill->getNumResults() != 1 || fill->hasOneUse() ||
       !fill.getOutputs().front().getDefiningOp<tensor::EmptyOp>())
@@ -62,8 +62,8 @@ static bool splitFill(linalg::FillOp fill) {
   for (OpOperand &use : fill.getResult(0).getUses())
     if (isDestination(use))
       destinations.push_back(&use);
-  // Uses are listed from the last to the first: the last writer, which comes
-  // behind most readers, keeps the tensor.
+  // Uses are listed from the last to the first. The last writer keeps the
+  // tensor, since it comes after most readers.
   for (OpOperand *use :
        llvm::drop_begin(destinations, destinations.empty() ? 0 : 1))
     replaceByClone(*use, fill);

@@ -5,7 +5,7 @@
 //
 // ddp-thread-states: reduces the uses of every state in a block to one load at
 // the start and one store at the end. `ddp-materialize-buckets` then gives load
-// and store the same memory without the knowledge of One-Shot Bufferize, so no
+// and store the same memory, which One-Shot Bufferize does not know, so no
 // operation may need the old value after the new one was stored.
 //
 //===----------------------------------------------------------------------===//
@@ -26,8 +26,8 @@ using namespace mlir;
 using namespace mlir::ddp;
 
 namespace {
-/// What a block knows of a state: its value, and the store that gave it that
-/// value if nothing has needed that store yet.
+/// The known value of a state, and the store of that value if nothing has
+/// needed that store yet.
 struct Known {
   Value value;
   StoreOp store;
@@ -35,8 +35,8 @@ struct Known {
 using KnownStates = llvm::DenseMap<StringRef, Known>;
 } // namespace
 
-/// Forgets what `op` may change behind our back, and keeps the stores that it
-/// may need.
+/// Forgets the states that `op` may change, and keeps the stores that it may
+/// need.
 static void applyNested(Operation *op, KnownStates &known) {
   if (known.empty())
     return;
@@ -52,8 +52,8 @@ static void applyNested(Operation *op, KnownStates &known) {
   });
 }
 
-/// Replaces loads by the value that was loaded or stored before, and drops
-/// stores that another store follows.
+/// Replaces loads by the value loaded or stored before, and drops stores that
+/// another store overwrites.
 static void thread(Block &block) {
   KnownStates known;
   for (Operation &op : llvm::make_early_inc_range(block)) {
@@ -80,7 +80,7 @@ static void thread(Block &block) {
   }
 }
 
-/// What may need the value of `load` behind `store` gets a copy of it.
+/// Copies the value of `load` for users that may need it after `store`.
 static void saveOldValue(LoadOp load, StoreOp store) {
   SmallVector<OpOperand *> late;
   for (OpOperand &use : load.getValue().getUses())
@@ -97,8 +97,8 @@ static void saveOldValue(LoadOp load, StoreOp store) {
     replaceUse(*use, copy);
 }
 
-/// Whether `store` stands behind `load`, in the same block or in a branch
-/// there, and runs at most once for each load.
+/// True if `store` comes after `load`, in the same block or in a branch there,
+/// and runs at most once for each load.
 static bool isStoredUnder(LoadOp load, StoreOp store) {
   Operation *around = load->getBlock()->findAncestorOpInBlock(*store);
   return around && load->isBeforeInBlock(around) &&
@@ -117,7 +117,7 @@ static bool holdsTensor(Operation *op) {
   return isa<RankedTensorType>(type);
 }
 
-/// Whether one of two accesses overwrites what the other one has or makes.
+/// True if two accesses use one state and at least one of them stores it.
 static bool areInConflict(Operation *a, Operation *b) {
   return getState(a) == getState(b) && (isa<StoreOp>(a) || isa<StoreOp>(b));
 }
@@ -156,7 +156,7 @@ struct ThreadStatesPass
         return signalPassFailure();
   }
 
-  /// The accesses of one function.
+  /// Checks the accesses of one function.
   static LogicalResult checkBlocks(ArrayRef<Operation *> accesses) {
     llvm::StringMap<SmallVector<Operation *, 2>> byState;
     for (Operation *op : accesses)
@@ -176,7 +176,7 @@ struct ThreadStatesPass
     return success();
   }
 
-  /// A function that is called must not touch what its caller has in hand.
+  /// Checks that callees do not access states that their caller is using.
   LogicalResult
   checkCallees(Operation *caller, ArrayRef<Operation *> accesses,
                const llvm::MapVector<Operation *, Accesses> &byFunction) {

@@ -3,9 +3,9 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// ddp-verify-order: checks what the analysis found about the ranks that reach
-// each collective, the contents of buckets and states, and accesses to memory
-// in flight.
+// ddp-verify-order: checks the results of the analysis: which ranks reach each
+// collective, the contents of buckets and states, and accesses to memory in
+// flight.
 //
 //===----------------------------------------------------------------------===//
 
@@ -44,7 +44,7 @@ private:
   LogicalResult checkTicket(LLVM::CallOp start);
 
   ModuleOp module;
-  /// What was there before the last pass; null if that is not known.
+  /// The trace before the last pass, or null if unknown.
   const CollectiveTrace *before;
   RankAnalysis analysis;
   llvm::MapVector<StringAttr, BucketInfoOp> infos;
@@ -73,12 +73,12 @@ LogicalResult OrderVerifier::checkReach(Operation *op, FlatSymbolRefAttr name) {
   return diagnostic;
 }
 
-/// Whether a bucket reduced over `recorded` may use `group` as well: it is made
-/// of it, or the hook names it.
+/// True if `info`'s bucket may be reduced over `group`: the recorded group is
+/// `group` or an ancestor of it, or the hook names one of these.
 static bool mayUse(RankGroups &groups, BucketInfoOp info,
                    ProcessGroupOp group) {
   ProcessGroupOp recorded = groups.lookup(info, info.getGroupAttr());
-  // Parents of parents end, unless somebody has made a circle of them.
+  // The chain of parents ends, unless the module contains a cycle.
   for (unsigned i = 0; group && i < 64; ++i) {
     bool isNamed = false;
     info.getHook().walk([&](FlatSymbolRefAttr name) {
@@ -112,7 +112,7 @@ LogicalResult OrderVerifier::checkGroup(Operation *op, StringAttr bucket,
   return diagnostic;
 }
 
-/// What travels must be there, and nothing of a bucket may stay behind.
+/// Checks that each bucket that sends data is reduced completely and once.
 LogicalResult OrderVerifier::checkBuckets() {
   bool ok = true;
   bool isAlwaysReduced = !infos.empty();
@@ -125,7 +125,7 @@ LogicalResult OrderVerifier::checkBuckets() {
       ok = false;
     }
   }
-  // What ranks exchange differs between them, as it should.
+  // The results of an all-to-all differ between ranks by design.
   module.walk([&](CollectiveOpInterface op) {
     isAlwaysReduced &= op.getKind() != CollectiveKind::AllToAll;
   });
@@ -150,13 +150,13 @@ LogicalResult OrderVerifier::checkBuckets() {
 // States
 //===----------------------------------------------------------------------===//
 
-/// Whether `later` comes behind `op`, on the same path or in a branch there.
+/// True if `later` follows `op`, on the same path or in a branch there.
 static bool comesBehind(Operation *op, Operation *later) {
   for (Operation *around = op; around && around->getBlock();
        around = around->getParentOp()) {
     if (Operation *inBlock = around->getBlock()->findAncestorOpInBlock(*later))
       return around != inBlock && around->isBeforeInBlock(inBlock);
-    // Blocks of one region: in one of the ways through it.
+    // Blocks of one region: assume that some path leads from `op` to `later`.
     if (around->getParentRegion()->isAncestor(later->getParentRegion()))
       return true;
   }
@@ -252,12 +252,12 @@ LogicalResult OrderVerifier::checkFlight() {
   return success(analysis.findings.conflicts.empty());
 }
 
-/// At calls of the runtime nothing but the ticket connects start and wait.
+/// In calls of the runtime only the ticket connects start and wait.
 LogicalResult OrderVerifier::checkTicket(LLVM::CallOp start) {
   Value ticket = start.getResult();
   Block *block = start->getBlock();
   Value condition;
-  // A branch that does nothing but start it: then another one awaits it.
+  // If a branch contains only the start, another branch awaits it.
   auto choice = dyn_cast<scf::IfOp>(start->getParentOp());
   if (choice && ticket.hasOneUse() &&
       *ticket.user_begin() == block->getTerminator() &&
@@ -338,7 +338,7 @@ struct VerifyOrderPass
       signalPassFailure();
   }
 
-  /// What was there after the pass before; null where nobody compares.
+  /// The trace after the previous pass; null if traces are not compared.
   CollectiveHistory history;
   std::string pass;
   OrderAcrossPass kept = OrderAcrossPass::Nothing;

@@ -3,8 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// ddp-verify-sync: proves that each gradient is reduced exactly once, by what
-// the analysis found to flow into it.
+// ddp-verify-sync: proves that each gradient is reduced exactly once, based on
+// the sources that the analysis found for it.
 //
 //===----------------------------------------------------------------------===//
 
@@ -20,7 +20,7 @@ namespace mlir::ddp {
 using namespace mlir;
 using namespace mlir::ddp;
 
-/// What is wrong with a gradient; empty if nothing.
+/// Describes the error of a gradient; empty if there is none.
 static StringRef judge(const SourceSets &sources, const GradientCount &count) {
   if (count.divergent)
     return "reduced under control flow that may differ between ranks";
@@ -38,7 +38,7 @@ static StringRef judge(const SourceSets &sources, const GradientCount &count) {
   return "";
 }
 
-/// Reports what is wrong with the gradient `name`.
+/// Reports the error of the gradient `name`, if any.
 static LogicalResult check(const SourceSets &sources, Operation *op,
                            const GradientCount &count, const Twine &name) {
   StringRef wrong = judge(sources, count);
@@ -71,8 +71,8 @@ static LogicalResult checkResults(const RankAnalysis &analysis,
   return success(ok);
 }
 
-/// What may write to `memref` behind `write`, which is in the function's first
-/// block; null if nothing does.
+/// Returns an operation that may write to `memref` after `write`, which is in
+/// the function's first block, or null.
 static Operation *findOverwrite(Value memref, Operation *write) {
   for (Operation *user : memref.getUsers()) {
     Operation *around = write->getBlock()->findAncestorOpInBlock(*user);
@@ -80,7 +80,7 @@ static Operation *findOverwrite(Value memref, Operation *write) {
     auto isMemref = [](Value value) {
       return isa<BaseMemRefType>(value.getType());
     };
-    // Who passes it on may let others write.
+    // An operation that passes it on may let others write.
     for (Value alias : llvm::make_filter_range(user->getResults(), isMemref))
       if (Operation *overwrite = findOverwrite(alias, write))
         return overwrite;
@@ -109,7 +109,7 @@ static LogicalResult checkArguments(const RankAnalysis &analysis,
   for (unsigned i = 0; i < function.getNumArguments(); ++i) {
     if (!function.getArgAttr(i, DDPDialect::kGradientAttrName))
       continue;
-    // Written once, whatever path is taken: in the function's own block.
+    // Written once on every path: in the function's own block.
     SmallVector<bufferization::MaterializeInDestinationOp> writes;
     for (Operation *user : function.getArgument(i).getUsers())
       if (auto write =

@@ -3,10 +3,10 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// ddp-yield-in-place: lets every iteration of a loop leave its tensors in the
-// memory in which it found those of the previous iteration, as One-Shot
-// Bufferize requires. A copy that turns out to copy a buffer onto itself folds
-// away after bufferization.
+// ddp-yield-in-place: makes every iteration of a loop leave its tensors in the
+// memory where it found those of the previous iteration, as One-Shot Bufferize
+// requires. A copy that turns out to copy a buffer onto itself folds away after
+// bufferization.
 //
 //===----------------------------------------------------------------------===//
 
@@ -25,16 +25,16 @@ namespace mlir::ddp {
 using namespace mlir;
 using namespace mlir::ddp;
 
-/// Whether `value` is `argument`, updated in place any number of times.
+/// True if `value` is `argument` after any number of in-place updates.
 static bool isUpdateOf(Value value, Value argument) {
   while (OpOperand *link = getTiedOperand(value))
     value = link->get();
   return value == argument;
 }
 
-/// The operands of `terminator` that may lie in the memory of an argument which
-/// another operand overwrites: all of them where that memory cannot be
-/// followed.
+/// Returns the operands of `terminator` that may share memory with an argument
+/// which another operand overwrites; all operands if the uses of that memory
+/// cannot be followed.
 static llvm::SmallSetVector<OpOperand *, 4>
 findEndangered(Operation *terminator, MutableArrayRef<OpOperand> operands,
                ValueRange arguments) {
@@ -60,9 +60,9 @@ findEndangered(Operation *terminator, MutableArrayRef<OpOperand> operands,
   return endangered;
 }
 
-/// Lets `terminator` leave each tensor among `operands` in the memory of the
-/// argument of the same position. What would be overwritten before it has got
-/// to its own place waits in memory of its own.
+/// Makes `terminator` leave each tensor among `operands` in the memory of the
+/// argument at the same position. Operands that might be overwritten first are
+/// copied to separate memory.
 static void leaveInArguments(Operation *terminator,
                              MutableArrayRef<OpOperand> operands,
                              ValueRange arguments) {
@@ -91,7 +91,7 @@ static void rewrite(scf::ForOp loop) {
       loop.getRegionIterArgs());
 }
 
-/// Whether both regions of the loop have the same tensors at the same places.
+/// True if both regions of the loop have the same tensors in order.
 static bool hasAlignedTensors(scf::WhileOp loop) {
   TypeRange before = ValueRange(loop.getBeforeArguments()).getTypes();
   TypeRange after = ValueRange(loop.getAfterArguments()).getTypes();
@@ -105,16 +105,15 @@ static bool hasAlignedTensors(scf::WhileOp loop) {
   return true;
 }
 
-/// Gives the loop a position for each tensor that the first region passes to
-/// the second, beside the positions of the tensors that the second passes back.
-/// Both regions then have all of these; the other values of the second one
-/// follow.
+/// Adds a position for each tensor that the first region passes to the second,
+/// next to those of the tensors that the second passes back. Both regions then
+/// have all of these positions; the second region's other values follow.
 static scf::WhileOp alignTensors(scf::WhileOp loop) {
   OpBuilder builder(loop);
   Location loc = loop.getLoc();
   SmallVector<Value> inits(loop.getInits());
   SmallVector<unsigned>
-      places; // in the new second region, of the old arguments
+      places; // Positions of the old arguments in the new second region.
   unsigned numBefore = inits.size();
   scf::ConditionOp condition = loop.getConditionOp();
   SmallVector<Value> tensors, others;
@@ -182,7 +181,7 @@ struct YieldInPlacePass
     : public ddp::impl::DDPYieldInPlacePassBase<YieldInPlacePass> {
   using DDPYieldInPlacePassBase::DDPYieldInPlacePassBase;
   void runOnOperation() override {
-    // Inner loops first: what they yield is known then.
+    // Inner loops first, so that the values they yield are known.
     bool hasLoops = false;
     walkProgram(getOperation(), [&](Operation *op) {
       hasLoops |= isa<scf::ForOp, scf::WhileOp>(op);

@@ -1,12 +1,13 @@
-//===- BucketOrigin.h - where a bucket's contents come from -----*- C++ -*-===//
+//===- BucketOrigin.h - the origin of a bucket's contents -------*- C++ -*-===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// What a report tells of a bucket beyond the plan: the source line of each
-// gradient, and why the bucket has its hook. Passes hand it on in locations,
-// through bucketing up to the record of the bucket (`ddp.bucket_info`), so that
-// neither the plan, which ranks compare, nor any other result can depend on it.
+// Facts about a bucket that reports add to the plan: the source line of each
+// gradient, and the origin of the bucket's hook. Passes preserve them in
+// locations, through bucketing up to the record of the bucket
+// (`ddp.bucket_info`), so that neither the plan, which ranks compare, nor any
+// other result can depend on them.
 //
 //===----------------------------------------------------------------------===//
 
@@ -17,22 +18,23 @@
 
 namespace mlir::ddp {
 
-/// The location of a gradient in a bucket: `loc`, under the gradient's name.
+/// Returns the location of a gradient in a bucket: `loc`, under the gradient's
+/// name.
 Location getGradientLoc(StringAttr name, Location loc);
 
-/// Notes in the reduction's location that the option `exempt` gave it its hook.
+/// Records in the reduction's location that the option `exempt` chose its hook.
 void markExempt(Operation *op, StringRef exempt);
 
-/// The location of the record of a bucket that `op` reduces: that of `op`, and
-/// where its hook comes from.
+/// Returns the location for the record of the bucket that `op` reduces: that of
+/// `op`, with the origin of its hook.
 Location getRecordLoc(AllReduceOp op);
 
-/// What the location of a record says.
+/// The facts in the location of a record.
 struct BucketOrigin {
-  /// "the operation", "function 'step'", "the module", "option hook" or
-  /// "option exempt='…'"; empty where the location does not say it.
+  /// "the operation", "function 'step'", "the module", "option hook" or "option
+  /// exempt='…'"; empty if unknown.
   StringRef hookFrom;
-  /// The bucket's own location, as its operations have it.
+  /// The bucket's own location, which its operations have.
   Location bucket;
   /// The locations of gradients, by name.
   llvm::DenseMap<StringAttr, Location> gradients;

@@ -3,7 +3,7 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Everything the dialect declares: types, hook attributes, operations and their
+// The declarations of the dialect: types, hook attributes, operations and their
 // interfaces.
 //
 //===----------------------------------------------------------------------===//
@@ -36,17 +36,17 @@ class StateOp;
 
 /// The largest number of elements of a bucket, a tensor or a memref, counted
 /// without dimensions of size 0. The number of bytes for any element type, and
-/// the sum of a few such numbers, still fit into 64 bits.
+/// the sum of a few such numbers, still fit in 64 bits.
 constexpr int64_t kMaxElements = int64_t(1) << 56;
 
-/// The sum of two numbers of elements; `kMaxElements` + 1 stands for every
-/// larger sum.
+/// Returns the sum of two numbers of elements, or `kMaxElements` + 1 if it
+/// exceeds `kMaxElements`.
 constexpr int64_t addElements(int64_t a, int64_t b) {
   return a + b > kMaxElements ? kMaxElements + 1 : a + b;
 }
 
-/// Whether a bucket, tensor or memref has at most `kMaxElements` elements. True
-/// for other types and for shapes that are not static.
+/// True if a bucket, tensor or memref has at most `kMaxElements` elements. Also
+/// true for other types and for shapes that are not static.
 bool hasAddressableSize(Type type);
 
 /// Reports the first operand or result of `op` that has more than
@@ -63,22 +63,22 @@ public:
   }
 };
 
-/// The collectives of a program. An all-reduce writes this resource, so that no
-/// transformation moves one across another, into a branch, or drops it on some
+/// The collectives of a program. Collectives write this resource, so that no
+/// transformation reorders them, moves one into a branch, or drops it on some
 /// ranks only.
 struct CollectiveResource
     : public SideEffects::Resource::Base<CollectiveResource> {
   StringRef getName() final { return "<Collective>"; }
 };
 
-/// The states of a program. Loads read this resource, stores and draws write
+/// The states of a program. Loads read this resource; stores and draws write
 /// it.
 struct StateResource : public SideEffects::Resource::Base<StateResource> {
   StringRef getName() final { return "<State>"; }
 };
 
-/// A matrix of n rows, m columns and rank r: its offset in the bucket, those of
-/// its factors, n x r and m x r, in P and in Q. All numbers count elements.
+/// A matrix of n rows, m columns and rank r: its offset in the bucket, and
+/// those of its factors, n x r in P and m x r in Q. All numbers count elements.
 struct MatrixPlace {
   int64_t offset, pOffset, qOffset, rows, columns, rank;
 
@@ -87,8 +87,8 @@ struct MatrixPlace {
   }
 };
 
-/// Elements that are no matrix: their offset in the bucket and in the rest, and
-/// their number.
+/// Elements that are not in a matrix: their offset in the bucket and in the
+/// rest, and their number.
 struct PiecePlace {
   int64_t offset, restOffset, count;
 
@@ -121,33 +121,32 @@ struct BucketReduction {
   StringAttr bucketName;
   /// The names of the bucket's gradients; null if they have none.
   ArrayAttr gradients = {};
-  /// A hook appends the states here that it shares with other buckets; their
-  /// roles are then completed with the gradients of all these buckets. May be
-  /// null.
+  /// A hook appends the states that it shares with other buckets; their roles
+  /// are later completed with the gradients of all these buckets. May be null.
   SmallVectorImpl<StateOp> *sharedStates = nullptr;
-  /// Bytes of the bucket that one stage of a hook should work on at a time, if
-  /// it has several, so that the next stage finds them in the cache; 0 is no
-  /// limit. A wish: hooks may have reasons not to follow it.
+  /// The number of bytes of the bucket that a stage of a hook should process at
+  /// a time, so that the next stage finds them in the cache; 0 means no limit.
+  /// This is a hint, which hooks may ignore.
   int64_t groupBytes = 0;
-  /// Whether the process group is hierarchical: a wire type is one between
-  /// nodes, and what comes before it is not what a rank encodes.
+  /// True if the process group is hierarchical: a wire type then applies
+  /// between nodes, and a rank encodes its node's sum, not its own data.
   bool isHierarchical = false;
 };
 
-/// What a reduce-scatter sends for a hook.
+/// The operand of a reduce-scatter that a hook prepared.
 struct ScatterOperand {
-  /// Null: the hook reduces whole gradients only.
+  /// Null if the hook reduces only whole gradients.
   Value value;
-  /// The type that its elements travel as; null: their own.
+  /// The type in which elements are sent; null for their own.
   Type wire;
-  /// The training step, an i64, by which `wire` rounds stochastically; or null.
+  /// The training step, an i64, for stochastic rounding to `wire`; or null.
   Value step;
 };
 
 /// A parameter of a hook as an option, from its definition in TableGen
 /// (DDPHookBase.td).
 struct HookParameter {
-  /// How the option's value is parsed.
+  /// Selects how the option's value is parsed.
   enum class Kind { Integer, Number, Flag, Choice, Symbol, Type, WireType };
 
   /// The name in the attribute's text.
@@ -158,8 +157,8 @@ struct HookParameter {
   /// The default as users write it; empty for none.
   StringRef defaultValue;
   StringRef description;
-  /// Whether `numerics=improved` makes this flag true, provided that the flag
-  /// `improves`, if there is one, is true.
+  /// True if `numerics=improved` sets this flag, provided that the flag named
+  /// `improves`, if any, is true.
   bool isImprovement;
   StringRef improves;
 };
@@ -178,78 +177,81 @@ struct HookParameter {
 
 namespace mlir::ddp {
 
-/// The elements of the whole array that a collective is about: of an all-gather
-/// those of its result.
+/// Returns the number of elements of the whole array that a collective handles;
+/// for an all-gather that is its result.
 int64_t getWholeSize(CollectiveOpInterface op);
 
-/// The number of a group's ranks, if the group says it.
+/// Returns the number of a group's ranks if the group states it.
 std::optional<int64_t> getStatedSize(ProcessGroupOp group);
 
-/// Elements of each rank's part where `ranks` ranks share so many.
+/// Returns the number of elements of each rank's part of an array.
 inline int64_t getPartSize(int64_t numElements, int64_t ranks) {
   return numElements / ranks + (numElements % ranks != 0);
 }
 
-/// Whether `op` is a collective in one piece, with a result that is a value.
+/// True if `op` is a blocking collective whose result is a value.
 bool isWholeOnValues(Operation *op);
 
-/// The operation that starts what `whole`, of which isWholeOnValues() is true
-/// and which has no deal, does at once. It has one result, the future.
+/// Creates the operation that starts the collective `whole`, for which
+/// isWholeOnValues() is true and getDeal() is null. Its one result is the
+/// future.
 Operation *createStart(OpBuilder &builder, CollectiveOpInterface whole);
 
-/// The operation that started the collective that `op` waits for; null if it
-/// does not wait.
+/// Returns the operation that started the collective that `op` waits for; null
+/// if `op` is not a wait.
 Operation *getAwaited(Operation *op);
 
-/// Whether `op` waits for a collective that was not started, because its
-/// condition is false: it stands in an else branch.
+/// True if `op` is a wait in an else branch, where the condition is false and
+/// the collective was not started.
 bool isIdleWait(Operation *op);
 
-/// The hook that governs `op`: the innermost `ddp.hook` of the operation, its
+/// Returns the hook of `op`: the innermost `ddp.hook` of the operation, its
 /// function and its module, or `defaultHook`.
 HookAttrInterface getEffectiveHook(Operation *op,
                                    HookAttrInterface defaultHook = {});
 
-/// Builds the all-reduce of `input` that `reduction` asks for, and marks it as
-/// final, so that it is not expanded again. Elements travel as `wire`; null: as
-/// they are. `step` is the training step, an i64, by which that rounds
-/// stochastically. For use in HookAttrInterface::expand.
+/// Builds the all-reduce of `input` for `reduction`, and marks it as final, so
+/// that it is not expanded again. Sends elements as `wire`; null means their
+/// own type. `step` is the training step, an i64, for stochastic rounding. For
+/// use in HookAttrInterface::expand.
 Value buildFinalAllReduce(OpBuilder &builder, const BucketReduction &reduction,
                           Value input, Type wire = {}, Value step = {});
 
-/// Has an all-reduce in an encoding without a zero point feed back what
-/// `error`, a state of its type, keeps (`ddp.error`). Null: it has none.
+/// Makes an all-reduce in an encoding without a zero point use `error`, a state
+/// of its type, for error feedback (`ddp.error`). Does nothing if `error` is
+/// null.
 void setErrorState(Operation *allReduce, FlatSymbolRefAttr error);
-/// What setErrorState() has set; or null.
+/// Returns the state that setErrorState() set, or null.
 FlatSymbolRefAttr getErrorState(Operation *op);
 
-/// Says of which members of a bucket the parts of an all-reduce's operand, or
-/// the members of a low-rank operation's large bucket are (`ddp.deal`). Null:
-/// they are not dealt.
+/// Records the bucket members that the parts of an all-reduce's operand, or of
+/// a low-rank operation's large bucket, belong to (`ddp.deal`). Does nothing if
+/// the attribute is null.
 void setDeal(Operation *op, DealAttr deal);
-/// What setDeal() has set; or null.
+/// Returns the attribute that setDeal() set, or null.
 DealAttr getDeal(Operation *op);
 
-/// Declares a state of the bucket's type that is zero at first, and each rank's
-/// own: what `role`, HOOK.WORD, says that the hook keeps of every gradient. It
-/// is called BUCKET.WORD; an error if that is taken. For use in
+/// Declares a per-rank state of the bucket's type that starts as zeros. `role`,
+/// HOOK.WORD, says what the hook keeps for every gradient. The state is named
+/// BUCKET.WORD; reports an error if that is taken. For use in
 /// HookAttrInterface::expand.
 FailureOr<StateOp> createGradientState(OpBuilder &builder,
                                        const BucketReduction &reduction,
                                        BucketType type, StringRef role);
 
-/// The type of a bucket that consists of these members of `bucket`, in this
-/// order.
+/// Returns the type of a bucket that consists of these members of `bucket`, in
+/// this order.
 BucketType getSubBucket(BucketType bucket, ArrayRef<int64_t> members);
 
-/// The members of a bucket that are not listed, in order.
+/// Returns the members of a bucket that are not listed, in order.
 SmallVector<int64_t> getRestMembers(BucketType bucket,
                                     ArrayRef<int64_t> members);
 
-/// The element type of a bucket, tensor or memref.
+/// Returns the element type of a bucket, tensor or memref.
 Type getElementTypeOf(Type type);
 
-/// The number of elements of a statically shaped bucket, tensor or memref.
+/// Returns the number of elements of a statically shaped bucket, tensor or
+/// memref.
 int64_t getNumElementsOf(Type type);
 
 } // namespace mlir::ddp

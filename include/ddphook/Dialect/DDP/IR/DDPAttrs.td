@@ -24,7 +24,7 @@ def DDP_Reduction : I32EnumAttr<"Reduction", "what an all-reduce computes", [
 }
 def DDP_ReductionAttr : EnumAttr<DDP_Dialect, DDP_Reduction, "reduction">;
 
-/// Names and numbers are those of the plan and of the runtime (compiled.h).
+/// The plan and the runtime (compiled.h) use the same names and numbers.
 def DDP_CollectiveKind : I32EnumAttr<"CollectiveKind", "a kind of collective", [
     I32EnumAttrCase<"AllReduce", 0, "all_reduce">,
     I32EnumAttrCase<"ReduceScatter", 1, "reduce_scatter">,
@@ -101,13 +101,13 @@ class DDP_Attr<string name, string attrMnemonic, list<Trait> traits = []>
 }
 
 def DDP_MatrixListAttr : DDP_Attr<"MatrixList", "matrix_list"> {
-  let summary = "where matrices and their factors lie in flat memory";
+  let summary = "the locations of matrices and their factors in flat memory";
   let description = [{
-    Written by `ddp-flatten`, when shapes vanish from the types. Of the elements
-    `begin` … `end` of a bucket, `matrices` lists those that are matrices, six
-    numbers each: offset in the bucket, in P and in Q, rows n, columns m, rank r.
-    `pieces` lists the others, three numbers each: offset in the bucket, offset
-    in the rest, count.
+    `ddp-flatten` creates this attribute, when shapes vanish from the types. It
+    describes the elements `begin` … `end` of a bucket. `matrices` lists the
+    matrices with six numbers each: offset in the bucket, in P and in Q, rows n,
+    columns m, rank r. `pieces` lists the other elements with three numbers each:
+    offset in the bucket, offset in the rest, count.
 
     Example: `#ddp.matrix_list<0 to 2112, [0, 0, 0, 64, 32, 2], [2048, 0, 64]>`
 
@@ -121,7 +121,7 @@ def DDP_MatrixListAttr : DDP_Attr<"MatrixList", "matrix_list"> {
     `<` $begin `to` $end `,` custom<Places>($matrices) `,` custom<Places>($pieces) `>`
   }];
   let extraClassDeclaration = [{
-    /// Elements of all P together, and of all pieces.
+    /// Returns the number of elements of all P together, and of all pieces.
     int64_t getNumFactorElements() const;
     int64_t getNumPieceElements() const;
   }];
@@ -129,29 +129,28 @@ def DDP_MatrixListAttr : DDP_Attr<"MatrixList", "matrix_list"> {
 }
 
 def DDP_DealAttr : DDP_Attr<"Deal", "deal"> {
-  let summary = "which ranks of a node what belongs to a bucket's members is dealt to";
+  let summary = "the assignment of a bucket's members to the ranks of a node";
   let description = [{
-    Over a hierarchical group the members of a bucket are dealt to the positions in
-    a node, in runs of adjacent ones (docs/hierarchy.md): which run is whose is known
-    when the job is. Members that are dealt together are a group: `groups` has the
-    first member of each. An array consists of `members.size()` parts, back to back, of
-    so many elements as `counts` says: part i belongs to member `members[i]` of the
-    bucket of that name, and so to the rank that has this member.
+    Over a hierarchical group, the members of a bucket are assigned to the positions
+    in a node, in runs of adjacent members (docs/hierarchy.md). The runs are known
+    only when the job starts. Members that are assigned together form a group;
+    `groups` lists the first member of each. An array consists of `members.size()`
+    parts, back to back, with the sizes in `counts`. Part i belongs to member
+    `members[i]` of the named bucket, and so to the rank that has this member.
 
     Example: `#ddp.deal<"b0" groups [0, 2] members [0, 2] counts [64, 32]>`
 
     Constraints:
-    - (C1) there is a count for each member; no number is negative.
-    - (C2) `groups` begins with 0, and ascends.
+    - (C1) there is a count for each member, and no number is negative.
+    - (C2) `groups` starts with 0 and ascends.
 
-    On an operation, as `ddp.deal`, its counts are those of the operand's elements
-    together, and
+    On an operation, as `ddp.deal`, the counts add up to the operand's elements, and
     - (C3) an all-reduce has no wire type;
-    - (C4) over a hierarchical group it is a sum;
-    - (C5) over another group this one has the ranks of a hierarchical group on a node;
-    - (C6) and then members are adjacent, and of one group.
-    - (C7) Members of a low-rank operation are of one group;
-    - (C8) on flat arrays the parts cut no matrix and no piece.
+    - (C4) over a hierarchical group, an all-reduce is a sum;
+    - (C5) another group has the ranks of a hierarchical group on a node;
+    - (C6) over such a group, members are adjacent and in one group.
+    - (C7) Members of a low-rank operation are in one group;
+    - (C8) on flat arrays, no part boundary cuts a matrix or a piece.
   }];
   let parameters = (ins "::mlir::StringAttr":$bucket,
                     ArrayRefParameter<"int64_t">:$groups,
@@ -195,7 +194,7 @@ def DDP_FP16Hook
     PyTorch's `fp16_compress_hook`: cast **then** divide (in f16), sum in f16,
     cast back. Values of 65520 and above become infinite.
 
-    With `accumulate = f32` only what travels is f16: ranks add in f32, in the
+    With `accumulate = f32` elements are only sent as f16: ranks add in f32, in the
     order of the ranks, divide the sum, and round it once (docs/quantization.md).
 
     Constraints:
@@ -213,8 +212,8 @@ def DDP_BF16Hook
     : DDP_Hook<"BF16Hook", "bf16", ["getWireType", "prepareScatter"]> {
   let summary = "cast to bf16, all-reduce, cast back";
   let description = [{
-    PyTorch's `bf16_compress_hook`: as `#ddp.fp16`, in bfloat16, also with
-    `accumulate = f32`.
+    PyTorch's `bf16_compress_hook`: like `#ddp.fp16`, also with `accumulate = f32`,
+    but in bfloat16.
 
     Constraints:
     - (C1) `accumulate` is f32.
@@ -277,15 +276,15 @@ class DDP_PowerSGDBase<string name, string attrMnemonic,
     PyTorch does not have the following parameters; docs/numerics.md describes
     the effect of all but the first:
 
-    - `stop_powerSGD_iter`: from this iteration on the bucket is all-reduced
+    - `stop_powerSGD_iter`: from this iteration on, the bucket is all-reduced
       without compression again, and error and Q do not change.
     - `local_error_feedback`: the error is what compression lost on this rank,
-      M − P·Qₗᵀ with the rank's own Qₗ, not the difference from the mean; tensors
-      that are not compressed have no error.
-    - `keep_zero_columns`: a matrix of zeros gives zeros, not NaN, also at ranks
-      1 and 2: where PyTorch divides a column by zero, it becomes a unit vector.
-    - `independent_columns`: so does a column that depends on those before it,
-      which is made of rounding errors in PyTorch's hook.
+      M − P·Qₗᵀ with the rank's own Qₗ, not the difference from the mean;
+      uncompressed tensors have no error.
+    - `keep_zero_columns`: a matrix of zeros gives zeros, not NaN, also at ranks 1
+      and 2: where PyTorch divides a column by zero, it becomes a unit vector.
+    - `independent_columns`: a column that depends on earlier ones, which consists
+      of rounding errors in PyTorch's hook, also becomes a unit vector.
     - `skip_nonfinite`: if the result of the reduction is not finite, error and Q
       do not change, and `powersgd.nonfinite` is incremented.
     - `wire_type`: collectives cast to this 16-bit type; everything else,
@@ -306,7 +305,7 @@ class DDP_PowerSGDBase<string name, string attrMnemonic,
     - (C5) `random_seed` is from 0 to 2³²−1.
     - (C6) `wire_type` is f16 or bf16.
     - (C7) `local_error_feedback` needs `use_error_feedback`.
-    - (C8) `matrix_view` is `first` where a bucket is one matrix.
+    - (C8) `matrix_view` is `first` if a bucket is one matrix.
   }];
   let parameters = (ins
     DDP_IntegerParameter<1, "columns of the factors">
@@ -353,10 +352,10 @@ class DDP_PowerSGDBase<string name, string attrMnemonic,
 def DDP_PowerSGDHook : DDP_PowerSGDBase<"PowerSGDHook", "powersgd"> {
   let summary = "low-rank approximation of every matrix, with error feedback";
   let description = [{
-    PyTorch's `powerSGD_hook`: every tensor is seen as a matrix M of its first
-    dimension by all others, and replaced by P·Qᵀ if P and Q together are smaller
-    by more than `min_compression_rate`. Ranks all-reduce P = M·Q and Q = Mᵀ·P.
-    What compression lost is added to the next step's gradient.
+    PyTorch's `powerSGD_hook`: every tensor is viewed as a matrix M of its first
+    dimension by all others, and replaced by P·Qᵀ if P and Q together are smaller by
+    more than `min_compression_rate`. Ranks all-reduce P = M·Q and Q = Mᵀ·P. The
+    compression error is added to the next step's gradient.
 
     }] # options;
   let pytorch = "`powerSGD_hook`, all its options";
@@ -385,11 +384,11 @@ def DDP_PostLocalSGDHook
     : DDP_Hook<"PostLocalSGDHook", "post_local_sgd", ["reducesEveryStep"]> {
   let summary = "all-reduce over the whole group at first, later over a subgroup";
   let description = [{
-    PyTorch's `post_localSGD_hook`: up to iteration `start_localSGD_iter` the
-    bucket is all-reduced over the reduction's own group. After that it is
-    all-reduced over `subgroup` only, by default the ranks on one node, or,
-    with `post_local_gradient_allreduce = false`, every rank keeps its own
-    gradient. Parameters then drift apart; `ddp.average` brings them together.
+    PyTorch's `post_localSGD_hook`: up to iteration `start_localSGD_iter` the bucket
+    is all-reduced over the reduction's own group. After that it is all-reduced over
+    `subgroup` only, by default the ranks on one node, or, with
+    `post_local_gradient_allreduce = false`, every rank keeps its own gradient.
+    Parameters then drift apart; `ddp.average` averages them.
 
     Example: `#ddp.post_local_sgd<start_localSGD_iter = 100, subgroup = @node>`
 
@@ -414,12 +413,12 @@ def DDP_AllReduceAndUpcastHook
                ["getWireType"]> {
   let summary = "sum in another type, then divide in it, then cast back";
   let description = [{
-    PyTorch's `_reducer_allreduce_and_upcast_hook`, what DDP does with
+    PyTorch's `_reducer_allreduce_and_upcast_hook`, which DDP uses with
     `mixed_precision`: the bucket is cast to `reduce_dtype`, summed, and, for
     `mean`, divided by the group's size **after** the sum. Summed in f32, 16-bit
-    gradients are rounded once, at the end, however many ranks there are; a sum
-    in f16 overflows earlier than that of `#ddp.fp16`, which divides first. Under
-    a wrapper the mean is rounded to the wrapper's type as well.
+    gradients are rounded once, at the end, however many ranks there are; a sum in
+    f16 overflows earlier than that of `#ddp.fp16`, which divides first. Under a
+    wrapper the mean is also rounded to the wrapper's type.
 
     Example: `#ddp.allreduce_and_upcast<reduce_dtype = f32>`
 
@@ -445,19 +444,19 @@ class DDP_ScaledHook<string name, string attrMnemonic, int blockSize,
     : DDP_Hook<name, attrMnemonic, ["getStateBytes", "getStateMethod",
                                     "getWireType", "prepareScatter"]> {
   string options = [{
-    Every block of elements is sent as codes with one bf16 scale. The rank that
-    owns a part adds the codes of all ranks in f32, in the order of the ranks, and
-    sends the sum, encoded again, to all: an element is rounded twice, however
-    many ranks there are, and all ranks get the same bits (docs/quantization.md).
-    A block with an infinity or NaN becomes NaN.
+    Every block of elements is sent as codes with one bf16 scale. The rank that owns
+    a part adds the codes of all ranks in f32, in the order of the ranks, and sends
+    the sum, encoded again, to all ranks. An element is rounded twice, however many
+    ranks there are, and all ranks get the same bits (docs/quantization.md). A block
+    with an infinity or NaN becomes NaN.
 
-    With `error_feedback` what the first encoding lost on this rank is added to
+    With `error_feedback` the error of the first encoding on this rank is added to
     its next gradient.
 
-    With `rounding = stochastic` a code is one of the two beside an element, so
-    that it is the element on average. The random numbers depend on `random_seed`,
-    the name of the bucket's first gradient, the training step, the rank and the
-    element's place: a step that is run again gives the same bits.
+    With `rounding = stochastic` an element becomes one of the two nearest codes,
+    such that its expected value is the element. The random numbers depend on
+    `random_seed`, the name of the bucket's first gradient, the training step, the
+    rank and the element's index: a step that runs again gives the same bits.
 
     Constraints:
     - (C1) `block_size` is a multiple of 32 from 32 to 4096.
@@ -480,8 +479,8 @@ class DDP_ScaledHook<string name, string attrMnemonic, int blockSize,
 def DDP_Int8Hook : DDP_ScaledHook<"Int8Hook", "int8", 256, 0> {
   let summary = "8-bit integers with a scale per block, summed in f32";
   let description = [{
-    Whole numbers from -127 to 127; the scale is the block's largest magnitude
-    over 127.
+    Integers from -127 to 127; the scale is the block's largest magnitude divided by
+    127.
 
     }] # options;
   let contributes = "i8(x / s), summed in f32, encoded once more";
@@ -491,8 +490,9 @@ def DDP_Int8Hook : DDP_ScaledHook<"Int8Hook", "int8", 256, 0> {
 def DDP_Int4Hook : DDP_ScaledHook<"Int4Hook", "int4", 64, 1> {
   let summary = "4-bit integers with a scale per block, summed in f32";
   let description = [{
-    Whole numbers from -7 to 7, two in a byte; the scale is the block's largest
-    magnitude over 7. Without error feedback so few bits do not train well.
+    Integers from -7 to 7, two in a byte; the scale is the block's largest magnitude
+    divided by 7. Without error feedback, training with so few bits does not
+    converge well.
 
     }] # options;
   let contributes = "i4(x / s), with error feedback, summed in f32, encoded once more";
@@ -503,11 +503,11 @@ def DDP_FP8Hook : DDP_ScaledHook<"FP8Hook", "fp8", 256, 0, (ins
     DDP_TypeParameter<"f8E4M3FN or f8E5M2 (default: the former)">:$format)> {
   let summary = "8-bit floats with a scale per block, summed in f32";
   let description = [{
-    Numbers of the type `format`: f8E4M3FN, and the scale is the block's largest
-    magnitude over 448, or f8E5M2, over 57344. The former have a bit of precision
-    more, the latter keep elements that are smaller than the largest one by up to
-    nine orders of magnitude. For most gradients `#ddp.int8` loses less at the same
-    size.
+    Numbers of the type `format`: with f8E4M3FN the scale is the block's largest
+    magnitude divided by 448, with f8E5M2 divided by 57344. f8E4M3FN has one more
+    bit of precision; f8E5M2 keeps elements that are smaller than the largest one by
+    up to nine orders of magnitude. For most gradients `#ddp.int8` loses less at the
+    same size.
 
     }] # options # [{
     - (C3) `format` is f8E4M3FN or f8E5M2.
@@ -521,9 +521,9 @@ def DDP_QuantizationPerTensorHook
                ["getWireType"]> {
   let summary = "8-bit codes with one scale and zero point for the bucket";
   let description = [{
-    PyTorch's `quantization_pertensor_hook`: elements become one of 256 steps
-    between the bucket's least and largest element, with zero among them; every
-    rank gets the codes of all ranks, and adds what they stand for in f32.
+    PyTorch's `quantization_pertensor_hook`: elements are rounded to one of 256
+    steps between the bucket's smallest and largest element, including zero. Every
+    rank gets the codes of all ranks, decodes them and adds them in f32.
 
     `sum` does not divide by the group's size, which PyTorch always does.
   }];
@@ -538,8 +538,8 @@ def DDP_QuantizationPerChannelHook
                ["getWireType"]> {
   let summary = "8-bit codes with a scale and a zero point per row";
   let description = [{
-    PyTorch's `quantization_perchannel_hook`: as `#ddp.quantization_pertensor`, for
-    each row of `bucket_size` elements by itself.
+    PyTorch's `quantization_perchannel_hook`: like `#ddp.quantization_pertensor`,
+    but separately for each row of `bucket_size` elements.
 
     Constraints:
     - (C1) `bucket_size` is positive.
@@ -558,25 +558,26 @@ def DDP_TopKHook
     : DDP_Hook<"TopKHook", "topk",
                ["verifyBucket", "getStateBytes", "getStateMethod",
                 "getWireType"]> {
-  let summary = "the largest elements with their places, summed in f32";
+  let summary = "the largest elements with their indices, summed in f32";
   let description = [{
     Sparsification, as in Lin, Han, Mao, Wang and Dally, "Deep Gradient Compression"
     (ICLR 2018), and Stich, Cordonnier and Jaggi, "Sparsified SGD with Memory"
-    (NeurIPS 2018). Of the n elements of its bucket every rank sends the
-    max(1, ⌊`density` · n⌋) largest in magnitude, of equal ones the first, as values
-    of f32 with 32-bit places. All ranks add all ranks' in f32, in the order of the
-    ranks, and `mean` divides the sum by the group's size; elsewhere the result is 0.
-    Elements of f64 are rounded to f32 first. NaNs count as larger than infinities,
-    and these as larger than numbers, so that they are sent. They are never kept:
-    a gradient that is not finite spoils the results of its own step alone.
+    (NeurIPS 2018). Every rank sends the max(1, ⌊`density` · n⌋) elements of largest
+    magnitude among the n elements of its bucket (the first ones of equal
+    magnitude), as f32 values with 32-bit indices. All ranks add the elements of all
+    ranks in f32, in the order of the ranks, and `mean` divides the sum by the
+    group's size; elsewhere the result is 0. Elements of f64 are first rounded to
+    f32. NaNs count as larger than infinities, and these as larger than numbers, so
+    that they are sent. They are never kept: a gradient that is not finite only
+    affects the results of its own step.
 
-    With `error_feedback` what is not sent is added to the next gradient, in f32. To
-    send 1 % without it does not train.
+    With `error_feedback` elements that are not sent are added to the next gradient,
+    in f32. Without it, training with 1 % does not converge.
 
-    Every rank gets what all ranks send, 8 · `density` · n · (W − 1) bytes, so that
-    the process group has to say its size W, and not to be hierarchical. Parts of
-    gradients (`ddp.reduce_scatter`) are not reduced. The collective is an all-gather,
-    which `ddp-overlap` does not start ahead of time.
+    Every rank gets what all ranks send, 8 · `density` · n · (W − 1) bytes, so the
+    process group must state its size W and must not be hierarchical. The hook does
+    not support parts of gradients (`ddp.reduce_scatter`). The collective is an
+    all-gather, which `ddp-overlap` does not start early.
 
     Example: `#ddp.topk<density = 0.001>`
 

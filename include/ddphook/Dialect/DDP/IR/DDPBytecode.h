@@ -3,11 +3,11 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// The version that bytecode files with operations of the ddp dialect carry.
-// Every ddphook reads the files of all versions before its own, as far as they
-// hold what users write: `ddp.process_group`, `ddp.all_reduce` and
+// The version of bytecode files with operations of the ddp dialect. Every
+// ddphook reads the files of all earlier versions, provided that they contain
+// only operations that users write: `ddp.process_group`, `ddp.all_reduce` and
 // `ddp.average` of tensors, hooks, and the dialect's discardable attributes.
-// What passes make of it may change from one version to the next.
+// Operations that passes create may change from one version to the next.
 //
 //===----------------------------------------------------------------------===//
 
@@ -20,12 +20,12 @@ namespace mlir::ddp {
 
 class DDPDialect;
 
-/// Of a `BytecodeWriterConfig`: the version that a file is written for.
+/// Selects, in a `BytecodeWriterConfig`, the version of a file to write.
 struct DDPVersion : public DialectVersion {
   /// The version that this ddphook writes.
   ///
-  /// It is raised with every change after which a file of the version before
-  /// would be read as something else, or not at all: operations' attributes are
+  /// Increment it with every change that makes files of the previous version
+  /// unreadable or gives them another meaning: attributes of operations are
   /// stored in the order of their definitions, other attributes and types as
   /// text.
   static constexpr uint64_t kCurrent = 2;
@@ -35,7 +35,7 @@ struct DDPVersion : public DialectVersion {
   uint64_t number;
 };
 
-/// Lets `dialect` write its version into bytecode, and read it.
+/// Makes `dialect` write its version into bytecode, and read it.
 void addBytecodeInterface(DDPDialect &dialect);
 
 } // namespace mlir::ddp

@@ -3,8 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Defines the dialect itself and what its attributes, types and operations
-// share.
+// Defines the dialect itself and everything that its attributes, types and
+// operations share.
 //
 //===----------------------------------------------------------------------===//
 
@@ -18,19 +18,19 @@ def DDP_Dialect : Dialect {
   let cppNamespace = "::mlir::ddp";
   let summary = "Gradient buckets, all-reduce, and how they are compressed";
   let description = [{
-    The `ddp` dialect models what distributed data-parallel training does with
-    gradients: it packs them into buckets, compresses, all-reduces and
-    decompresses them.
+    The `ddp` dialect models how distributed data-parallel training processes
+    gradients: it packs them into buckets, compresses, all-reduces and decompresses
+    them.
 
-    `ddp.all_reduce mean %g on @dp` averages a gradient. How it is
-    compressed is not an operation but a *hook attribute*, such as `#ddp.fp16`, in
-    the discardable attribute `ddp.hook` of the operation, of its function or
-    of the module; the innermost wins, and a pipeline option gives the default.
-    `ddp-expand-hooks` turns hooks into sequences of this dialect's operations.
+    `ddp.all_reduce mean %g on @dp` averages a gradient. Its compression is not an
+    operation but a *hook attribute*, such as `#ddp.fp16`, in the discardable
+    attribute `ddp.hook` of the operation, of its function or of the module; the
+    innermost wins, and a pipeline option gives the default. `ddp-expand-hooks`
+    turns hooks into sequences of this dialect's operations.
 
-    Collectives and arithmetic exist twice: on buckets (`!ddp.bucket`), whose
-    memory nobody thinks of, and as `ddp.flat.*` on flat arrays, in
-    destination-passing style. `ddp-flatten` makes the second out of the first.
+    Collectives and arithmetic exist in two forms: on buckets (`!ddp.bucket`), which
+    abstract from memory, and as `ddp.flat.*` on flat arrays, in destination-passing
+    style. `ddp-flatten` turns the first form into the second.
 
     Discardable attributes:
     - `ddp.hook`: a hook attribute, on `ddp.all_reduce`, `ddp.reduce_scatter`, a
@@ -39,26 +39,29 @@ def DDP_Dialect : Dialect {
       function's argument that is a gradient: its name in states and checkpoints.
     - `ddp.gradient`: on a function's result, or on an argument that is an
       out-parameter: its value must be reduced exactly once (`ddp-verify-sync`).
-    - `ddp.replicated`: on a function's argument: all ranks pass the same value,
-      so that branches may depend on it.
+    - `ddp.replicated`: on a function's argument: all ranks pass the same value, so
+      branches may depend on it.
     - `ddp.inout`: on a public function's argument, written by
       `ddp-prepare-entries`: the function may update it in place.
     - `ddp.result_arguments`: on a public function, written by
-      `ddp-prepare-entries`: for each result of the original function, the
-      number of the argument whose memory it is, or -1 for an out-parameter.
+      `ddp-prepare-entries`: for each result of the original function, the number of
+      the argument that the function updates in place to return it, or -1 for an
+      out-parameter.
     - `ddp.error`: on an all-reduce in an encoding without a zero point, written by
-      `ddp-expand-hooks`: the name of a state, of as many elements of its type.
-      What the state has is added where elements are encoded first, and it keeps
-      what that loses. Over a hierarchical group that is a share of a node's sum,
-      and of the state only the elements of this rank's share are used.
+      `ddp-expand-hooks`: the name of a state with the operand's number and type of
+      elements. The state's contents are added to the data before it is first
+      encoded, and the state then keeps the encoding error. Over a hierarchical
+      group the encoded data is this rank's shard of a node's sum, and only the
+      elements of that shard are used.
     - `ddp.deal`: a `#ddp.deal`, on an all-reduce over a hierarchical group or the
-      ranks of its nodes, and on low-rank operations and their twins on flat arrays,
-      written by `ddp-expand-hooks`. Over a hierarchical group an all-reduce sums, of
-      each part of its operand, what the ranks have that it is dealt to, one on each
-      node. Over the ranks of a node it gives the sum of each part to the rank that it
-      is dealt to, and elsewhere any values. Products P and Q, a projection
-      and an error are only wanted of the matrices that are dealt to this rank: they may
-      be computed, and hold any values elsewhere; of an error also those it had.
+      ranks of its nodes, and on low-rank operations and their flat counterparts,
+      written by `ddp-expand-hooks`. Over a hierarchical group, each part of the
+      operand is summed over the ranks that it is assigned to, one on each node.
+      Over the ranks of a node, the sum of each part goes to the rank that it is
+      assigned to, and is unspecified elsewhere. Products P and Q, projections and
+      errors are only needed for the matrices that are assigned to this rank: other
+      matrices may be computed or unspecified, and an error may also keep its old
+      values there.
     - `ddp.widen_accumulators`: on a module, set by the imports of whole steps:
       `ddp-widen-accumulators` sums 16-bit numbers in f32.
     - `ddp.plan`: on a module, written by `convert-ddp-to-runtime`: its plan, a

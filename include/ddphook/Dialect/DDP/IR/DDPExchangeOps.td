@@ -3,9 +3,9 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// The collectives besides all-reduces, on values and on flat arrays: those that
-// cut an array into the parts of ranks, and broadcasts. One operation begins any
-// of them where it is in flight.
+// The collectives besides all-reduces, on values and on flat arrays: broadcasts,
+// and those that divide an array into one part per rank. A single operation starts
+// any of them asynchronously.
 //
 //===----------------------------------------------------------------------===//
 
@@ -15,7 +15,7 @@
 include "ddphook/Dialect/DDP/IR/DDPFlatOps.td"
 include "ddphook/Dialect/DDP/IR/DDPOpBase.td"
 
-/// What a kind of exchange has for CollectiveOpInterface.
+/// The methods of CollectiveOpInterface that depend on the kind of exchange.
 class DDP_Exchange<string collectiveKind, bit isReduction, bit mayHaveWire,
                    bit mayHaveBucket = 0> {
   string declarations = [{
@@ -51,22 +51,20 @@ class DDP_ExchangeOp<string mnemonic, DDP_Exchange kind, list<Trait> traits = []
 def DDP_ReduceScatterOp : DDP_ExchangeOp<"reduce_scatter", DDP_ReduceScatterKind> {
   let summary = "reduces a gradient, and leaves each rank its part";
   let description = [{
-    The gradient's n elements, in row-major order, are cut into parts of
-    ⌈n / W⌉ elements, W being the group's size. Rank r gets part r of what
-    `ddp.all_reduce` would give, bit for bit (over NCCL: docs/cuda.md). Parts at
-    the end may be shorter or empty; then zeros stand behind them.
+    The gradient's n elements, in row-major order, are divided into parts of ⌈n / W⌉
+    elements, where W is the group's size. Rank r gets part r of the result of
+    `ddp.all_reduce`, bit for bit (over NCCL: docs/cuda.md). Parts at the end may be
+    shorter or empty; they are padded with zeros.
 
     This is the reduction of sharded data parallelism (ZeRO, FSDP): each rank
-    updates its part of the parameters, and `ddp.all_gather` puts them together.
-    It is not put into buckets; who wants one collective for several gradients
-    packs them.
+    updates its part of the parameters, and `ddp.all_gather` joins the parts. It is
+    not put into buckets; to reduce several gradients in one collective, pack them.
 
-    Hooks are legal that only say how elements travel and are added:
+    Only hooks that define how elements are sent and added are legal:
     `#ddp.allreduce`, `#ddp.fp16`, `#ddp.bf16`, `#ddp.int8`, `#ddp.int4` and
     `#ddp.fp8`, also with error feedback. `ddp-expand-hooks` refuses others with a
-    reason. What a hook keeps from step to step is called after `ddp.name`, which
-    the pass derives if it is missing; members of a bucket are NAME.0, NAME.1 and
-    so on.
+    reason. States that a hook keeps are named after `ddp.name`, which the pass
+    derives if it is missing; members of a bucket are NAME.0, NAME.1 and so on.
 
     Example:
 
@@ -80,10 +78,10 @@ def DDP_ReduceScatterOp : DDP_ExchangeOp<"reduce_scatter", DDP_ReduceScatterKind
 
     Constraints:
     - (C1) the result has the operand's element type, and one dimension.
-    - (C2) `group` is a `ddp.process_group` that says its size.
+    - (C2) `group` is a `ddp.process_group` that states its size.
     - (C3) the result has ⌈n / W⌉ elements.
     - (C4) the wire type is f16, bf16 or a `!ddp.encoded` without a zero point.
-    - (C5) there is a `step` if the wire type rounds stochastically, and only then.
+    - (C5) there is a `step` if and only if the wire type rounds stochastically.
   }];
   let arguments = (ins DDP_ReductionAttr:$reduction, DDP_Value:$input,
                    FlatSymbolRefAttr:$group, OptionalAttr<TypeAttr>:$wire,
@@ -96,12 +94,12 @@ def DDP_ReduceScatterOp : DDP_ExchangeOp<"reduce_scatter", DDP_ReduceScatterKind
 }
 
 def DDP_AllGatherOp : DDP_ExchangeOp<"all_gather", DDP_AllGatherKind> {
-  let summary = "puts the parts of all ranks together";
+  let summary = "joins the parts of all ranks";
   let description = [{
-    The inverse of `ddp.reduce_scatter`: every rank gets the parts of all ranks,
-    one behind the other, without what stands behind short parts. With `wire`
-    all elements, a rank's own too, are cast to that type and back. A hook that
-    reduces a bucket by what all ranks have sent names it after `as`.
+    The inverse of `ddp.reduce_scatter`: every rank gets the parts of all ranks, one
+    after another, without their padding. With `wire` all elements, including a
+    rank's own, are cast to that type and back. A hook that reduces a bucket by
+    gathering the data of all ranks gives the bucket's name after `as`.
 
     Example:
 
@@ -115,8 +113,8 @@ def DDP_AllGatherOp : DDP_ExchangeOp<"all_gather", DDP_AllGatherKind> {
 
     Constraints:
     - (C1) the operand has the result's element type, and one dimension.
-    - (C2) `group` is a `ddp.process_group` that says its size.
-    - (C3) the operand has ⌈n / W⌉ elements, n being those of the result.
+    - (C2) `group` is a `ddp.process_group` that states its size.
+    - (C3) the operand has ⌈n / W⌉ elements, where the result has n.
     - (C4) the wire type is f16 or bf16.
   }];
   let arguments = (ins DDP_FlatBucket:$input, FlatSymbolRefAttr:$group,
@@ -134,8 +132,8 @@ def DDP_AllToAllOp : DDP_ExchangeOp<"all_to_all", DDP_AllToAllKind, [
   let summary = "gives each rank its part of all ranks' values";
   let hasVerifier = 0;
   let description = [{
-    Part r of the operand, in row-major order, goes to rank r; it becomes the
-    part of the result that has the sender's number.
+    Part r of the operand, in row-major order, goes to rank r, where it becomes the
+    part of the result with the sender's number.
 
     Example:
 
@@ -148,8 +146,8 @@ def DDP_AllToAllOp : DDP_ExchangeOp<"all_to_all", DDP_AllToAllKind, [
     ```
 
     Constraints:
-    - (C1) `group` is a `ddp.process_group` that says its size.
-    - (C2) the number of elements is a multiple of that.
+    - (C1) `group` is a `ddp.process_group` that states its size.
+    - (C2) the number of elements is a multiple of that size.
   }];
   let arguments = (ins DDP_Value:$input, FlatSymbolRefAttr:$group);
   let results = (outs DDP_Value:$result);
@@ -160,8 +158,7 @@ def DDP_BroadcastOp : DDP_ExchangeOp<"broadcast", DDP_BroadcastKind, [
     SameOperandsAndResultType]> {
   let summary = "gives all ranks the value of one";
   let description = [{
-    `root` counts the ranks of the group. What other ranks have as the operand is
-    not read.
+    `root` is a rank of the group. The operands of other ranks are not read.
 
     Example:
 
@@ -175,7 +172,7 @@ def DDP_BroadcastOp : DDP_ExchangeOp<"broadcast", DDP_BroadcastKind, [
 
     Constraints:
     - (C1) `group` is a `ddp.process_group`.
-    - (C2) `root` is not negative, and less than the group's size if it says it.
+    - (C2) `root` is not negative, and less than the group's size if that is stated.
   }];
   let arguments = (ins DDP_Value:$input, I64Attr:$root,
                    FlatSymbolRefAttr:$group);
@@ -189,12 +186,12 @@ def DDP_ExchangeStartOp : DDP_Op<"exchange_start", [
     DDP_CollectiveOpInterface,
     MemoryEffects<[MemWrite<DDP_CollectiveResource>]>,
     DeclareOpInterfaceMethods<SymbolUserOpInterface>]> {
-  let summary = "begins a collective that is no all-reduce";
+  let summary = "starts a collective other than an all-reduce";
   let description = [{
-    Starts what the operation of that name computes (`ddp.reduce_scatter`, …), with
-    the clauses that it has there, and returns while it is in flight; `ddp.wait`
-    returns the result. `ddp-overlap` creates both operations. All collectives run
-    in the order in which they are started, which has to be the same on all ranks.
+    Starts the collective of the named operation (`ddp.reduce_scatter`, …), with the
+    same clauses, and returns while it is in flight; `ddp.wait` returns the result.
+    `ddp-overlap` creates both operations. All collectives run in the order in which
+    they are started, which must be the same on all ranks.
 
     Example:
 
@@ -214,13 +211,13 @@ def DDP_ExchangeStartOp : DDP_Op<"exchange_start", [
     ```
 
     Constraints:
-    - (C1) it is not an all-reduce, which `ddp.all_reduce_start` begins.
-    - (C2) the operation of that name has the clauses `from`, `wire` and `as` that
-      there are, and a `from`, a `mean` or a `sum` are there if it has them.
-    - (C3) operand and result are those that the operation of that name may have,
-      with the group's size and the wire type.
+    - (C1) it is not an all-reduce; `ddp.all_reduce_start` starts those.
+    - (C2) the named operation has all clauses `from`, `wire` and `as` that are
+      given; `from` and `mean` or `sum` are given if it has them.
+    - (C3) operand and result are valid for the named operation, with the group's
+      size and the wire type.
     - (C4) the result has exactly one use, in a `ddp.wait` in the same block.
-    - (C5) there is a `step` if the wire type rounds stochastically, and only then.
+    - (C5) there is a `step` if and only if the wire type rounds stochastically.
   }];
   let arguments = (ins DDP_CollectiveKindAttr:$kind,
                    OptionalAttr<DDP_ReductionAttr>:$reduction, DDP_Value:$input,
@@ -274,10 +271,10 @@ def DDP_FlatReduceScatterOp
 
     Constraints:
     }] # exchangeConstraints # [{
-    - (C2) `group` is a `ddp.process_group` that says its size.
+    - (C2) `group` is a `ddp.process_group` that states its size.
     - (C3) `into` has ⌈n / W⌉ elements.
     - (C4) the wire type is f16, bf16 or a `!ddp.encoded` without a zero point.
-    - (C5) there is a `step` if the wire type rounds stochastically, and only then.
+    - (C5) there is a `step` if and only if the wire type rounds stochastically.
   }];
   let arguments = (ins DDP_ReductionAttr:$reduction, DDP_FlatArray:$input,
                    FlatSymbolRefAttr:$group, OptionalAttr<TypeAttr>:$wire,
@@ -302,8 +299,8 @@ def DDP_FlatAllGatherOp : DDP_FlatExchangeOp<"all_gather", DDP_AllGatherKind> {
 
     Constraints:
     }] # exchangeConstraints # [{
-    - (C2) `group` is a `ddp.process_group` that says its size.
-    - (C3) the operand has ⌈n / W⌉ elements, n being those of `into`.
+    - (C2) `group` is a `ddp.process_group` that states its size.
+    - (C3) the operand has ⌈n / W⌉ elements, where `into` has n.
     - (C4) the wire type is f16 or bf16.
   }];
   let arguments = (ins DDP_FlatArray:$input, FlatSymbolRefAttr:$group,
@@ -332,8 +329,8 @@ def DDP_FlatAllToAllOp : DDP_FlatExchangeOp<"all_to_all", DDP_AllToAllKind> {
 
     Constraints:
     }] # exchangeConstraints # [{
-    - (C2) `group` is a `ddp.process_group` that says its size.
-    - (C3) both arrays have one number of elements, a multiple of that.
+    - (C2) `group` is a `ddp.process_group` that states its size.
+    - (C3) both arrays have the same number of elements, a multiple of that size.
   }];
   let arguments = (ins DDP_FlatArray:$input, FlatSymbolRefAttr:$group,
                    DDP_FlatArray:$destination);
@@ -359,8 +356,8 @@ def DDP_FlatBroadcastOp : DDP_FlatExchangeOp<"broadcast", DDP_BroadcastKind> {
     Constraints:
     }] # exchangeConstraints # [{
     - (C2) `group` is a `ddp.process_group`.
-    - (C3) both arrays have one number of elements.
-    - (C4) `root` is not negative, and less than the group's size if it says it.
+    - (C3) both arrays have the same number of elements.
+    - (C4) `root` is not negative, and less than the group's size if that is stated.
   }];
   let arguments = (ins DDP_FlatArray:$input, I64Attr:$root,
                    FlatSymbolRefAttr:$group, DDP_FlatArray:$destination);
@@ -379,8 +376,8 @@ def DDP_FlatExchangeStartOp : DDP_FlatOp<"exchange_start", [
   let otherResults = "types.push_back(::mlir::IntegerType::get(context, 64));";
   let overwritable = "getKind() == ::mlir::ddp::CollectiveKind::Broadcast";
   let description = [{
-    The results are the array in flight, on tensors, and a ticket. Neither the
-    operand nor `into` is overwritten before the wait, and `into` is not read.
+    The results are the array in flight, on tensors, and a ticket. Until the wait,
+    neither the operand nor `into` may be overwritten, and `into` must not be read.
 
     Example:
 

@@ -3,8 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// What `ddp-flatten` makes of the operations on buckets: the same computations on
-// flat arrays, in destination-passing style.
+// The operations that `ddp-flatten` creates: the same computations as on buckets,
+// on flat arrays and in destination-passing style.
 //
 //===----------------------------------------------------------------------===//
 
@@ -14,8 +14,8 @@
 include "ddphook/Dialect/DDP/IR/DDPOpBase.td"
 include "mlir/Interfaces/DestinationStyleOpInterface.td"
 
-/// The `into` operands are written. On tensors each of them has a result, of its
-/// type and in its place; on memrefs there are no such results.
+/// The `into` operands are written. On tensors each has a result of its type that
+/// replaces it; on memrefs there are no such results.
 class DDP_FlatOp<string mnemonic, list<Trait> traits = []>
     : DDP_Op<"flat." # mnemonic, !listconcat(traits, [
         DestinationStyleOpInterface,
@@ -24,10 +24,9 @@ class DDP_FlatOp<string mnemonic, list<Trait> traits = []>
         DeclareOpInterfaceMethods<MemoryEffectsOpInterface>])> {
   let hasVerifier = 1;
 
-  /// `mayOverwrite`, an expression in C++.
+  /// The body of `mayOverwrite`, an expression in C++.
   string overwritable = "false";
-  /// What the operation does to resources that are no operands: pairs of an
-  /// effect and a resource.
+  /// Effects on resources other than operands: pairs of an effect and a resource.
   list<list<string>> otherEffects = [];
   string destinationStyle = [{
     ::mlir::MutableOperandRange getDpsInitsMutable() {
@@ -35,7 +34,7 @@ class DDP_FlatOp<string mnemonic, list<Trait> traits = []>
     }
   }];
   let extraClassDeclaration = destinationStyle;
-  /// Results beside those of the `into` operands.
+  /// Results besides those of the `into` operands.
   string otherResults = "";
   let extraClassDefinition = [{
     bool $cppClass::mayOverwrite(unsigned resultNumber, ::mlir::OpOperand &operand) {
@@ -67,8 +66,8 @@ class DDP_FlatOp<string mnemonic, list<Trait> traits = []>
 // Element by element
 //===----------------------------------------------------------------------===//
 
-/// All arrays have the same elements' type and number, and element i of the result
-/// depends on element i of each operand only.
+/// All arrays have the same number and type of elements, and element i of the
+/// result depends only on element i of each operand.
 class DDP_FlatElementwiseOp<string mnemonic, list<Trait> traits = []>
     : DDP_FlatOp<mnemonic, traits> {
   let overwritable = "true";
@@ -135,8 +134,7 @@ def DDP_FlatEncodingErrorOp : DDP_FlatElementwiseOp<"encoding_error", [
     Constraints:
     }] # elementwiseConstraints # [{
     - (C3) the type is a `!ddp.encoded`.
-    - (C4) there are a `step` and a group if it rounds stochastically, and only
-      then.
+    - (C4) there are a `step` and a group if and only if it rounds stochastically.
     - (C5) `group` is a `ddp.process_group`.
   }];
   let arguments = (ins DDP_FlatArray:$input, TypeAttr:$encoding,
@@ -186,7 +184,7 @@ def DDP_FlatRandomNormalOp : DDP_FlatOp<"random_normal", [
     ```
 
     Constraints:
-    - (C1) `generator` is a `ddp.state` that begins as `mt19937`.
+    - (C1) `generator` is a `ddp.state` that starts as `mt19937`.
     - (C2) the draws add up to the array's elements.
   }];
   let arguments = (ins FlatSymbolRefAttr:$generator, DenseI64ArrayAttr:$draws,
@@ -219,7 +217,7 @@ def DDP_FlatAllReduceOp : DDP_FlatElementwiseOp<"all_reduce", [
     }] # elementwiseConstraints # [{
     - (C3) `group` is a `ddp.process_group`.
     - (C4) the wire type is f16, bf16 or a `!ddp.encoded`.
-    - (C5) there is a `step` if the wire type rounds stochastically, and only then.
+    - (C5) there is a `step` if and only if the wire type rounds stochastically.
   }];
   let arguments = (ins DDP_ReductionAttr:$reduction, DDP_FlatArray:$input,
                    FlatSymbolRefAttr:$group, OptionalAttr<TypeAttr>:$wire,
@@ -241,8 +239,8 @@ def DDP_FlatAllReduceStartOp : DDP_FlatElementwiseOp<"all_reduce_start", [
   let otherEffects = [["Write", "CollectiveResource"]];
   let otherResults = "types.push_back(::mlir::IntegerType::get(context, 64));";
   let description = [{
-    The results are the array in flight, on tensors, and a ticket. Neither the
-    operand nor `into` is overwritten before the wait, and `into` is not read.
+    The results are the array in flight, on tensors, and a ticket. Until the wait,
+    neither the operand nor `into` may be overwritten, and `into` must not be read.
 
     Example:
 
@@ -259,9 +257,9 @@ def DDP_FlatAllReduceStartOp : DDP_FlatElementwiseOp<"all_reduce_start", [
     - (C5) each result has exactly one use, in the same `ddp.flat.wait`, in the
       same block; with a condition it has two, in one `ddp.flat.wait` in each
       branch of an `scf.if` in the same block with the same condition.
-    - (C6) with a condition, `into` is the operand, which is what the waits give
-      where nothing was started.
-    - (C7) there is a `step` if the wire type rounds stochastically, and only then.
+    - (C6) with a condition, `into` is the operand, which the waits return if
+      nothing was started.
+    - (C7) there is a `step` if and only if the wire type rounds stochastically.
   }];
   let arguments = (ins DDP_ReductionAttr:$reduction, DDP_FlatArray:$input,
                    FlatSymbolRefAttr:$group, OptionalAttr<TypeAttr>:$wire,
@@ -299,13 +297,13 @@ def DDP_FlatWaitOp : DDP_FlatOp<"wait"> {
       `ddp.flat.exchange_start`.
     - (C2) a tensor in flight is a result of the same operation.
     - (C3) on tensors, `reading` names the operand of the same operation. It may be
-      missing where that has a condition, since `into` is its operand then.
+      missing if that has a condition, since `into` is its operand then.
   }];
   let arguments = (ins DDP_FlatArray:$destination, I64:$ticket,
                    Optional<DDP_FlatArray>:$source);
   let results = (outs Optional<DDP_Gradient>:$result);
   let extraClassDeclaration = destinationStyle # [{
-    /// The operation that this one ends.
+    /// Returns the operation that this one ends.
     ::mlir::ddp::FlatStartOpInterface getStart();
   }];
   let assemblyFormat = [{
@@ -318,12 +316,12 @@ def DDP_FlatWaitOp : DDP_FlatOp<"wait"> {
 // Low rank
 //===----------------------------------------------------------------------===//
 
-/// Matrices and their factors lie in the arrays where `layout` says.
+/// `layout` gives the locations of matrices and their factors in the arrays.
 class DDP_FlatLowRankOp<string mnemonic, list<Trait> traits = []>
     : DDP_FlatOp<mnemonic, traits> {
   string lowRankConstraints = [{
     - (C1) all arrays are tensors, or all are memrefs, of one element type.
-    - (C2) the arrays hold what the layout says.
+    - (C2) the arrays contain everything in the layout.
   }];
 }
 
@@ -384,7 +382,7 @@ def DDP_FlatOrthogonalizeOp : DDP_FlatLowRankOp<"orthogonalize"> {
 
 def DDP_FlatProjectOp : DDP_FlatLowRankOp<"project", [AttrSizedOperandSegments]> {
   let summary = "`ddp.project` on flat arrays";
-  // M may take the place of what it is the sum of.
+  // M may overwrite either operand of the sum that it is.
   let overwritable = [{getError() && resultNumber == 0 &&
              (operand.get() == getError() || operand.get() == getInput())}];
   let description = [{
@@ -400,7 +398,7 @@ def DDP_FlatProjectOp : DDP_FlatLowRankOp<"project", [AttrSizedOperandSegments]>
     Constraints:
     }] # lowRankConstraints # [{
     - (C3) there is an `into` operand for M, if there is an error; for P; and for
-      the rest, if the layout has pieces and it is not `packed` behind P.
+      the rest, if the layout has pieces and it is not `packed` after P.
     - (C4) operand, error and M have one size.
   }];
   let arguments = (ins DDP_FlatArray:$input, Optional<DDP_FlatArray>:$error,
@@ -409,7 +407,7 @@ def DDP_FlatProjectOp : DDP_FlatLowRankOp<"project", [AttrSizedOperandSegments]>
                    Variadic<DDP_FlatArray>:$destination);
   let results = (outs Variadic<DDP_Gradient>:$values);
   let extraClassDeclaration = destinationStyle # [{
-    /// Which of the `into` operands is P; M comes before it.
+    /// Returns the number of the `into` operand that is P; M comes before it.
     unsigned getPNumber() { return getError() ? 1 : 0; }
   }];
   let assemblyFormat = [{
@@ -422,7 +420,7 @@ def DDP_FlatReconstructOp : DDP_FlatLowRankOp<"reconstruct", [
     AttrSizedOperandSegments,
     DeclareOpInterfaceMethods<SymbolUserOpInterface>]> {
   let summary = "`ddp.reconstruct` on flat arrays";
-  // The error may take the place of M.
+  // The error may overwrite M.
   let overwritable = "resultNumber == 1 && operand.get() == getMatrix()";
   let description = [{
     Example:

@@ -3,9 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// An all-reduce in two halves, start and wait. The operations between them run
-// while it is in flight. The first halves of other collectives are in
-// DDPExchangeOps.td.
+// The start and the wait of an all-reduce. The operations between them run while it
+// is in flight. DDPExchangeOps.td has the starts of other collectives.
 //
 //===----------------------------------------------------------------------===//
 
@@ -19,12 +18,12 @@ def DDP_AllReduceStartOp : DDP_Op<"all_reduce_start", [
     DDP_CollectiveOpInterface,
     MemoryEffects<[MemWrite<DDP_CollectiveResource>]>,
     DeclareOpInterfaceMethods<SymbolUserOpInterface>]> {
-  let summary = "begins an all-reduce";
+  let summary = "starts an all-reduce";
   let description = [{
-    Starts the reduction that `ddp.all_reduce` computes, and returns while it is
-    in flight; `ddp.wait` returns the result. `ddp-overlap` creates both
-    operations. Collectives run in the order in which they are started, which has
-    to be the same on all ranks.
+    Starts the reduction that `ddp.all_reduce` computes, and returns while it is in
+    flight; `ddp.wait` returns the result. `ddp-overlap` creates both operations.
+    Collectives run in the order in which they are started, which must be the same
+    on all ranks.
 
     Example:
 
@@ -35,9 +34,9 @@ def DDP_AllReduceStartOp : DDP_Op<"all_reduce_start", [
     %s = ddp.wait %f : !ddp.future<!ddp.bucket<f32, [4x8, 8]>>
     ```
 
-    With `if`, nothing is started where the condition is false. Then an `scf.if` on
-    the same condition has a wait in both branches: one gives the result, the other
-    the operand as it was.
+    With `if`, nothing is started if the condition is false. Then an `scf.if` on the
+    same condition has a wait in both branches: one returns the result, the other
+    the unchanged operand.
 
     ```mlir
     %f = ddp.all_reduce_start mean %b on @dp as "b0" if %vanilla
@@ -59,7 +58,7 @@ def DDP_AllReduceStartOp : DDP_Op<"all_reduce_start", [
     - (C4) the result has exactly one use, in a `ddp.wait` in the same block; with
       a condition it has two, in one `ddp.wait` in each branch of an `scf.if` in
       the same block with the same condition.
-    - (C5) there is a `step` if the wire type rounds stochastically, and only then.
+    - (C5) there is a `step` if and only if the wire type rounds stochastically.
   }];
   let arguments = (ins DDP_ReductionAttr:$reduction,
                    DDP_Value:$input,
@@ -68,7 +67,7 @@ def DDP_AllReduceStartOp : DDP_Op<"all_reduce_start", [
                    Optional<I1>:$condition);
   let results = (outs DDP_Future:$future);
   let extraClassDeclaration = [{
-    /// The `ddp.wait` that ends this collective.
+    /// Returns the `ddp.wait` that ends this collective.
     ::mlir::ddp::WaitOp getWait();
     ::mlir::Operation *getEnd();
   }];
@@ -100,7 +99,7 @@ def DDP_WaitOp : DDP_Op<"wait", [
   let arguments = (ins DDP_Future:$future);
   let results = (outs DDP_Value:$result);
   let extraClassDeclaration = [{
-    /// The operation that this one ends.
+    /// Returns the operation that this one ends.
     ::mlir::ddp::CollectiveOpInterface getStart();
   }];
   let assemblyFormat = "$future attr-dict `:` type($future)";

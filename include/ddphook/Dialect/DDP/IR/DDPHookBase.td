@@ -1,12 +1,12 @@
-//===- DDPHookBase.td - what hooks are defined with --------*- tablegen -*-===//
+//===- DDPHookBase.td - base classes of hooks --------------*- tablegen -*-===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// The base classes of hook attributes, for this dialect and for any other one.
-// A parameter of a hook is defined once: the attribute's text, the option of
-// command lines, its default, its help text and the tables of the documentation
-// are all derived from its definition in TableGen.
+// The base classes of hook attributes, for this dialect and any other. A parameter
+// of a hook is defined once: the attribute's text, the command-line option, its
+// default, its help text and the tables of the documentation are all derived from
+// its definition in TableGen.
 //
 //===----------------------------------------------------------------------===//
 
@@ -17,25 +17,25 @@ include "ddphook/Dialect/DDP/IR/DDPInterfaces.td"
 include "mlir/IR/AttrTypeBase.td"
 include "mlir/IR/EnumAttr.td"
 
-/// A parameter that is an option as well. The option has the parameter's name,
-/// with dashes or underscores and in any case. `kind` is a case of
-/// `HookParameter::Kind` and says how the option's value is read; `value` is the
-/// default as users write it, empty for none.
+/// A parameter that is also an option. The option has the parameter's name, with
+/// dashes or underscores and in any case. `kind` is a case of `HookParameter::Kind`
+/// and selects how the option's value is parsed; `value` is the default as users
+/// write it, empty for none.
 class DDP_HookParameter<string type, string cppDefault, string kind,
                         string value, string description>
     : AttrParameter<type, description> {
   let defaultValue = cppDefault;
   string optionKind = kind;
   string optionDefault = value;
-  /// The option's name where it is not the parameter's own.
+  /// The option's name if it differs from the parameter's.
   string optionName = "";
-  /// Whether `numerics=improved` makes this flag true.
+  /// True if `numerics=improved` makes this flag true.
   bit isImprovement = 0;
-  /// The flag that has to be true for that, if any.
+  /// The flag that must be true for that, if any.
   string improves = "";
 }
 
-/// A whole number.
+/// An integer.
 class DDP_IntegerParameter<int value, string description>
     : DDP_HookParameter<"int64_t", !cast<string>(value), "Integer",
                         !cast<string>(value), description>;
@@ -45,7 +45,7 @@ class DDP_NumberParameter<string value, string description>
     : DDP_HookParameter<"::mlir::FloatAttr",
                         "$_builder.getF64FloatAttr(" # value # ")", "Number",
                         value, description> {
-  // The generated one takes no whole number, and names the C++ type.
+  // The generated parser does not accept integers, and names the C++ type.
   let parser = [{[&]() -> ::mlir::FailureOr<::mlir::FloatAttr> {
     auto location = $_parser.getCurrentLocation();
     ::mlir::Attribute number;
@@ -72,7 +72,7 @@ class DDP_ChoiceParameter<EnumAttrInfo words, string enumerator, string value,
                           string description>
     : DDP_HookParameter<words.cppType, words.cppType # "::" # enumerator,
                         "Choice", value, description> {
-  // The generated one would name the C++ type in its error.
+  // The generated parser would name the C++ type in its error.
   let parser = [{[&]() -> ::mlir::FailureOr<}] # words.cppType # [{> {
     auto location = $_parser.getCurrentLocation();
     ::llvm::StringRef word;
@@ -89,8 +89,8 @@ class DDP_ChoiceParameter<EnumAttrInfo words, string enumerator, string value,
   let printer = words.parameterPrinter;
 }
 
-/// A flag that is false as long as results are to be PyTorch's, and true with
-/// `numerics=improved`: always, or where the flag `improves` is true.
+/// A flag that is false by default, which gives PyTorch's results, and that
+/// `numerics=improved` makes true: always, or only if the flag `improves` is true.
 class DDP_ImprovementParameter<string description, string flag = "">
     : DDP_FlagParameter<0, description> {
   let isImprovement = 1;
@@ -108,8 +108,8 @@ class DDP_TypeParameter<string description>
     : DDP_HookParameter<"::mlir::Type", "::mlir::Type()", "Type", "",
                         description>;
 
-/// A type that the hook's collectives cast to, or none. Its option is a flag
-/// that goes with `wrapper`: the hook takes the wrapper's type for itself.
+/// A type that the hook's collectives cast to, or none. Its option is a flag used
+/// with `wrapper`: the hook takes over the wrapper's type.
 class DDP_WireTypeParameter<string option, string description>
     : DDP_HookParameter<"::mlir::Type", "::mlir::Type()", "WireType", "false",
                         description> {
@@ -117,8 +117,8 @@ class DDP_WireTypeParameter<string option, string description>
   let isImprovement = 1;
 }
 
-/// Any attribute that implements the interface. `methods` are the methods with
-/// a default that it overrides.
+/// Any attribute that implements the interface. `methods` are the methods with a
+/// default that it overrides.
 class DDP_HookAttrBase<Dialect dialect, string name, string attrMnemonic,
                        list<string> methods = []>
     : AttrDef<dialect, name,
@@ -133,7 +133,7 @@ class DDP_HookAttrBase<Dialect dialect, string name, string attrMnemonic,
   string usage = "`" # attrMnemonic # "`";
   /// PyTorch's hook.
   string pytorch = "";
-  /// What one of W ranks contributes.
+  /// The contribution of one of W ranks.
   string contributes = "";
   /// Bytes on the wire for n elements of f32.
   string bytesOnTheWire = "";
@@ -142,11 +142,11 @@ class DDP_HookAttrBase<Dialect dialect, string name, string attrMnemonic,
 }
 
 /// A hook that options can name: `hook=NAME` for the dialect ddp,
-/// `hook=DIALECT.NAME` for others. All its parameters are `DDP_HookParameter`s.
-/// In C++ the struct `Parameters` holds them by name, with their defaults;
-/// `get(context)` is the hook with all defaults, `get(context, parameters)` and
-/// `getChecked(emitError, context, parameters)` that with other values. A hook
-/// with `genVerifyDecl` checks them in `verify(emitError, parameters)`.
+/// `hook=DIALECT.NAME` for others. All its parameters are `DDP_HookParameter`s. In
+/// C++ the struct `Parameters` holds them by name, with their defaults.
+/// `get(context)` returns the hook with all defaults; `get(context, parameters)`
+/// and `getChecked(emitError, context, parameters)` take other values. A hook with
+/// `genVerifyDecl` checks them in `verify(emitError, parameters)`.
 class DDP_HookAttr<Dialect dialect, string name, string attrMnemonic,
                    list<string> methods = []>
     : DDP_HookAttrBase<dialect, name, attrMnemonic,
@@ -160,7 +160,7 @@ class DDP_HookAttr<Dialect dialect, string name, string attrMnemonic,
   /// Numbers are attributes within the attribute, and `double`s in the struct.
   list<bit> areNumbers = !foreach(
       definition, definitions, !eq(definition.cppType, "::mlir::FloatAttr"));
-  /// The values of the attribute's parameters, out of the struct.
+  /// The values of the attribute's parameters, read from the struct.
   string unpacked = !interleave(
       !foreach(i, positions,
                !if(areNumbers[i],
@@ -183,7 +183,7 @@ class DDP_HookAttr<Dialect dialect, string name, string attrMnemonic,
                               definitions[i].defaultValue) # ";"),
              "\n      ") # [{
 
-      /// The parameters of another hook that has the same parameters.
+      /// Returns the parameters of another hook that has the same ones.
       template <typename OtherT>
       static Parameters from(const OtherT &other) {
         return {}] # !interleave(!foreach(n, names, "other." # n), ", ") # [{};
@@ -194,7 +194,7 @@ class DDP_HookAttr<Dialect dialect, string name, string attrMnemonic,
     static }] # cppClassName # [{ get(::mlir::MLIRContext *context,
                                       const Parameters &parameters);
     }] # !if(genVerifyDecl, [{
-    /// Null, after `emitError` was told why, if the parameters are wrong.
+    /// Returns null and reports an error if the parameters are wrong.
     static }] # cppClassName # [{ getChecked(
         ::llvm::function_ref<::mlir::InFlightDiagnostic()> emitError,
         ::mlir::MLIRContext *context, const Parameters &parameters);

@@ -23,8 +23,8 @@ def DDP_HookAttrInterface : AttrInterface<"HookAttrInterface"> {
   let methods = [
     InterfaceMethod<
       /*desc=*/[{
-        Checks that the hook can handle buckets of this type, and reports through
-        `emitError` why it cannot.
+        Checks that the hook can handle buckets of this type, and reports an error
+        through `emitError` if it cannot.
       }],
       /*retTy=*/"::llvm::LogicalResult",
       /*methodName=*/"verifyBucket",
@@ -34,12 +34,12 @@ def DDP_HookAttrInterface : AttrInterface<"HookAttrInterface"> {
       /*defaultImplementation=*/"return ::mlir::success();">,
     InterfaceMethod<
       /*desc=*/[{
-        Builds the operations that compute `reduction` of `bucket`, at
-        `builder`'s insertion point, and returns the reduced bucket, which has the
-        type of `bucket`: the packed bucket or, under a wrapper, that bucket in
-        another element type. Collectives that the hook builds must carry
+        Builds the operations that compute `reduction` of `bucket`, at `builder`'s
+        insertion point, and returns the reduced bucket, which has the type of
+        `bucket`: the packed bucket or, under a wrapper, that bucket in another
+        element type. Collectives that the hook builds must carry
         `ddp.hook = #ddp.allreduce`, which marks them as final
-        (`buildFinalAllReduce` does it).
+        (`buildFinalAllReduce` does this).
       }],
       /*retTy=*/"::llvm::FailureOr<::mlir::Value>",
       /*methodName=*/"expand",
@@ -48,10 +48,10 @@ def DDP_HookAttrInterface : AttrInterface<"HookAttrInterface"> {
                 "::mlir::TypedValue<::mlir::ddp::BucketType>":$bucket)>,
     InterfaceMethod<
       /*desc=*/[{
-        Builds what comes before a `ddp.reduce_scatter` of `bucket`, at `builder`'s
-        insertion point, and returns what is scattered, of `bucket`'s type, and its
-        wire type. A rank then gets its part of what `expand` would give. By default
-        the hook reduces whole gradients only.
+        Builds the operations before a `ddp.reduce_scatter` of `bucket`, at
+        `builder`'s insertion point. Returns the value to scatter, which has
+        `bucket`'s type, and its wire type. Each rank then gets its part of the
+        result of `expand`. By default the hook reduces only whole gradients.
       }],
       /*retTy=*/"::llvm::FailureOr<::mlir::ddp::ScatterOperand>",
       /*methodName=*/"prepareScatter",
@@ -61,17 +61,17 @@ def DDP_HookAttrInterface : AttrInterface<"HookAttrInterface"> {
       /*methodBody=*/"",
       /*defaultImplementation=*/"return ::mlir::ddp::ScatterOperand();">,
     InterfaceMethod<
-      /*desc=*/"Bytes that one rank contributes to collectives in a step.",
+      /*desc=*/"Returns the bytes that one rank contributes to collectives per step.",
       /*retTy=*/"int64_t", /*methodName=*/"getWireBytes",
       /*args=*/(ins "::mlir::ddp::BucketType":$bucket)>,
     InterfaceMethod<
-      /*desc=*/"Bytes of state that one rank keeps from step to step.",
+      /*desc=*/"Returns the bytes of state that one rank keeps between steps.",
       /*retTy=*/"int64_t", /*methodName=*/"getStateBytes",
       /*args=*/(ins "::mlir::ddp::BucketType":$bucket),
       /*methodBody=*/"", /*defaultImplementation=*/"return 0;">,
     InterfaceMethod<
       /*desc=*/[{
-        The hook without the parameters that its states do not depend on. A
+        Returns the hook without the parameters that do not affect its states. A
         checkpoint loads only into hooks for which this is equal.
       }],
       /*retTy=*/"::mlir::Attribute", /*methodName=*/"getStateMethod",
@@ -79,15 +79,15 @@ def DDP_HookAttrInterface : AttrInterface<"HookAttrInterface"> {
       /*methodBody=*/"", /*defaultImplementation=*/"return $_attr;">,
     InterfaceMethod<
       /*desc=*/[{
-        Bytes that local work reads and writes, divided by the bytes of the
-        bucket.
+        Returns the bytes that local work reads and writes, divided by the bytes of
+        the bucket.
       }],
       /*retTy=*/"double", /*methodName=*/"getLocalPasses",
       /*args=*/(ins "::mlir::ddp::BucketType":$bucket)>,
     InterfaceMethod<
       /*desc=*/[{
-        The element type in which collectives send the bucket. It is the bucket's
-        own unless the hook casts.
+        Returns the element type in which collectives send the bucket. It is the
+        bucket's own unless the hook casts.
       }],
       /*retTy=*/"::mlir::Type", /*methodName=*/"getWireType",
       /*args=*/(ins "::mlir::ddp::BucketType":$bucket),
@@ -95,7 +95,7 @@ def DDP_HookAttrInterface : AttrInterface<"HookAttrInterface"> {
       /*defaultImplementation=*/"return bucket.getElementType();">,
     InterfaceMethod<
       /*desc=*/[{
-        Whether every step reduces the bucket, over any group. If so,
+        Returns true if every step reduces the bucket, over any group. If so,
         `ddp-verify-order` checks that no rank keeps unreduced values.
       }],
       /*retTy=*/"bool", /*methodName=*/"reducesEveryStep",
@@ -103,9 +103,9 @@ def DDP_HookAttrInterface : AttrInterface<"HookAttrInterface"> {
       /*defaultImplementation=*/"return true;">,
     StaticInterfaceMethod<
       /*desc=*/[{
-        The parameters, for options that name the hook instead of spelling out its
-        attribute. Hooks that are not defined with `DDP_HookAttr` return none, and
-        can only be written as attributes.
+        Returns the parameters, for options that name the hook instead of spelling
+        out its attribute. Hooks that are not defined with `DDP_HookAttr` return
+        none, and can only be written as attributes.
       }],
       /*retTy=*/"::std::optional<::llvm::ArrayRef<::mlir::ddp::HookParameter>>",
       /*methodName=*/"getHookParameters",
@@ -117,29 +117,29 @@ def DDP_HookAttrInterface : AttrInterface<"HookAttrInterface"> {
 def DDP_CollectiveOpInterface : OpInterface<"CollectiveOpInterface"> {
   let cppNamespace = "::mlir::ddp";
   let description = [{
-    An operation that all ranks of a process group have to run together, in the
-    same order.
+    An operation that all ranks of a process group must run together, in the same
+    order.
   }];
   let methods = [
-    InterfaceMethod<"The process group.",
+    InterfaceMethod<"Returns the process group.",
                     "::mlir::FlatSymbolRefAttr", "getGroupAttr">,
-    InterfaceMethod<"What it does with the ranks' values.",
+    InterfaceMethod<"Returns the kind of collective.",
                     "::mlir::ddp::CollectiveKind", "getKind", (ins), "",
                     "return ::mlir::ddp::CollectiveKind::AllReduce;">,
-    InterfaceMethod<"Of a reduction, what the ranks' values become; else null.",
+    InterfaceMethod<"Returns how a reduction combines the ranks' values, or null.",
                     "::mlir::ddp::ReductionAttr", "getReductionAttr">,
-    InterfaceMethod<"Of a broadcast, the rank of the group whose value it is.",
+    InterfaceMethod<"Returns the rank of the group whose value a broadcast sends.",
                     "int64_t", "getRoot", (ins), "", "return 0;">,
-    InterfaceMethod<"The type that travels, if it is not the value's own.",
+    InterfaceMethod<"Returns the type in which elements are sent, or null for their own.",
                     "::mlir::TypeAttr", "getWireAttr">,
-    InterfaceMethod<"The training step by which that rounds stochastically; or null.",
+    InterfaceMethod<"Returns the training step for stochastic rounding, or null.",
                     "::mlir::Value", "getStep", (ins), "", "return {};">,
-    InterfaceMethod<"The bucket's name in the plan; null if it has none.",
+    InterfaceMethod<"Returns the bucket's name in the plan, or null.",
                     "::mlir::StringAttr", "getBucketNameAttr">,
-    InterfaceMethod<"What this rank contributes.",
+    InterfaceMethod<"Returns this rank's contribution.",
                     "::mlir::Value", "getInput">,
     InterfaceMethod<
-      "The operation that ends the collective: this one, unless it only starts it.",
+      "Returns the operation that ends the collective: this one, unless it is a start.",
       "::mlir::Operation *", "getEnd", (ins), "", "return $_op.getOperation();">
   ];
 }
@@ -148,13 +148,13 @@ def DDP_FlatOpInterface : OpInterface<"FlatOpInterface", [
     DestinationStyleOpInterface]> {
   let cppNamespace = "::mlir::ddp";
   let description = [{
-    An operation on flat arrays that is told where to write its values.
+    An operation on flat arrays that takes its destinations as operands.
   }];
   let methods = [
     InterfaceMethod<
       /*desc=*/[{
-        Whether element i of that result depends, of this operand, on element i
-        only, so that the result may overwrite the operand if it has its type.
+        Returns true if element i of the result depends, of this operand, only on
+        element i, so that the result may overwrite the operand if it has its type.
       }],
       /*retTy=*/"bool", /*methodName=*/"mayOverwrite",
       /*args=*/(ins "unsigned":$resultNumber, "::mlir::OpOperand &":$operand)>
@@ -165,25 +165,26 @@ def DDP_FlatStartOpInterface : OpInterface<"FlatStartOpInterface", [
     DDP_CollectiveOpInterface, DDP_FlatOpInterface]> {
   let cppNamespace = "::mlir::ddp";
   let description = [{
-    A collective on flat arrays that is only started: `ddp.flat.wait` ends it.
+    Starts a collective on flat arrays; `ddp.flat.wait` ends it.
   }];
   let methods = [
-    InterfaceMethod<"What names it to its wait.", "::mlir::Value", "getTicket">,
-    InterfaceMethod<"The tensor in flight; null on memory.",
+    InterfaceMethod<"Returns the ticket, which identifies it to its wait.",
+                    "::mlir::Value", "getTicket">,
+    InterfaceMethod<"Returns the tensor in flight; null on memory.",
                     "::mlir::Value", "getInFlight">,
-    InterfaceMethod<"What has to hold for anything to be started; null: nothing.",
+    InterfaceMethod<"Returns the condition of the start, or null if it has none.",
                     "::mlir::Value", "getCondition", (ins), "", "return {};">,
-    InterfaceMethod<"The operand that holds what this rank contributes.",
+    InterfaceMethod<"Returns the operand that holds this rank's contribution.",
                     "::mlir::OpOperand &", "getInputMutable">
   ];
   let extraClassDeclaration = [{
-    /// The operand that is written.
+    /// Returns the operand that is written.
     ::mlir::OpOperand &getDestinationOperand();
-    /// The `ddp.flat.wait` that ends it: not that of a branch in which nothing
-    /// was started.
+    /// Returns the `ddp.flat.wait` that ends it, not the one in the branch where
+    /// nothing was started.
     ::mlir::Operation *getWait();
-    /// Lets it read another array: that is also what its waits name, and with a
-    /// condition `into`.
+    /// Replaces the array that it reads, also in its waits and, with a condition,
+    /// as `into`.
     void replaceInput(::mlir::Value input);
   }];
 }

@@ -3,8 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Sums, products of matrices and their factors, orthogonalization: what PowerSGD
-// is made of.
+// The operations of PowerSGD: sums, products of matrices and their factors,
+// orthogonalization.
 //
 //===----------------------------------------------------------------------===//
 
@@ -13,9 +13,9 @@
 
 include "ddphook/Dialect/DDP/IR/DDPOpBase.td"
 
-/// Of a low-rank operation.
+/// The declaration that low-rank operations share.
 defvar inferLayout = [{
-    /// Where the members lie once the buckets are flat.
+    /// Returns the locations of the members once the buckets are flat.
     ::mlir::ddp::MatrixListAttr inferLayout();
 }];
 
@@ -52,20 +52,20 @@ def DDP_MatmulOp : DDP_Op<"matmul", [Pure]> {
   let summary = "multiplies the members of two buckets, pair by pair";
   let description = [{
     Member i of the result is the product of member i of `lhs` and member i of
-    `rhs`. A member is taken for the matrix of its first dimension by the product
-    of all others. With `transpose_lhs` or `transpose_rhs` that operand's members
-    are transposed. `members` selects and orders the members of the large
-    matrices' bucket that take part: those of `lhs`, unless `rhs` is transposed.
+    `rhs`. A member is viewed as the matrix of its first dimension by the product of
+    all others. With `transpose_lhs` or `transpose_rhs` that operand's members are
+    transposed. `members` selects and orders members of the bucket of large
+    matrices, which is `lhs` unless `rhs` is transposed.
 
-    The three forms are those of a matrix M, n x m, and its factors P, n x r, and
-    Q, m x r:
+    The three forms are those of a matrix M, n x m, and its factors P, n x r, and Q,
+    m x r:
 
     - P = M·Q: `ddp.matmul %m, %q`
     - Q = Mᵀ·P: `ddp.matmul transpose_lhs %m, %p`
     - M = P·Qᵀ: `ddp.matmul transpose_rhs %p, %q`
 
-    f32 and f64 are accumulated in their own type, 16-bit types in f32, rounded
-    once.
+    f32 and f64 are accumulated in their own type; 16-bit types are accumulated in
+    f32 and rounded once.
 
     Example:
 
@@ -78,7 +78,8 @@ def DDP_MatmulOp : DDP_Op<"matmul", [Pure]> {
     Constraints:
     - (C1) at most one operand is transposed.
     - (C2) the buckets have one element type, and their members fit each other.
-    - (C3) `members` are distinct and in range; not with `transpose_rhs`.
+    - (C3) `members` are distinct and in range; they are not allowed with
+      `transpose_rhs`.
   }];
   let arguments = (ins DDP_Bucket:$lhs, DDP_Bucket:$rhs,
                    UnitAttr:$transpose_lhs, UnitAttr:$transpose_rhs,
@@ -96,13 +97,13 @@ def DDP_MatmulOp : DDP_Op<"matmul", [Pure]> {
 def DDP_OrthogonalizeOp : DDP_SameTypeOp<"orthogonalize", [Pure]> {
   let summary = "makes the columns of every member orthonormal";
   let description = [{
-    As PyTorch's PowerSGD does (docs/parity.md): modified Gram-Schmidt for at most
-    two columns and for 16-bit types, dividing each column by its norm plus
-    `epsilon`; Householder QR otherwise, where epsilon means nothing. Gram-Schmidt
-    turns a column into NaN or infinity if its norm plus epsilon is 0; with
+    Works like PyTorch's PowerSGD (docs/parity.md): modified Gram-Schmidt for at
+    most two columns and for 16-bit types, dividing each column by its norm plus
+    `epsilon`; Householder QR otherwise, where `epsilon` has no effect. Gram-Schmidt
+    turns a column into NaN or infinity if its norm plus `epsilon` is 0; with
     `unit_columns`, the column becomes a unit vector, as in QR. With
-    `independent_columns`, so does a column that depends on those before it, of
-    which Gram-Schmidt leaves little but rounding.
+    `independent_columns`, a column that depends on earlier ones, of which
+    Gram-Schmidt leaves little but rounding errors, also becomes a unit vector.
 
     Example:
 
@@ -126,8 +127,8 @@ def DDP_OrthogonalizeOp : DDP_SameTypeOp<"orthogonalize", [Pure]> {
 def DDP_ResizeOp : DDP_Op<"resize", [Pure]> {
   let summary = "the same elements in a bucket of another size";
   let description = [{
-    Takes as many elements as the result has from the start of the operand, and
-    fills up with zeros. `ddp-flatten` lowers it.
+    Takes as many elements as the result has from the start of the operand, and pads
+    with zeros. `ddp-flatten` lowers it.
 
     Example:
 
@@ -147,9 +148,9 @@ def DDP_ResizeOp : DDP_Op<"resize", [Pure]> {
 
 def DDP_IsFiniteOp : DDP_Op<"is_finite", [
     DeclareOpInterfaceMethods<MemoryEffectsOpInterface>]> {
-  let summary = "whether all elements are numbers";
+  let summary = "checks that all elements are finite";
   let description = [{
-    False if an element is infinite or NaN.
+    Returns false if an element is infinite or NaN.
 
     Example:
 
@@ -163,18 +164,18 @@ def DDP_IsFiniteOp : DDP_Op<"is_finite", [
 }
 
 //===----------------------------------------------------------------------===//
-// Fused operations, made by ddp-fuse
+// Fused operations, created by ddp-fuse
 //===----------------------------------------------------------------------===//
 
 def DDP_ProjectOp : DDP_Op<"project", [Pure]> {
   let summary = "adds the error and projects, in one pass over the gradient";
   let description = [{
-    With M = `input` + `error`, or `input` where there is no error, gives
+    With M = `input` + `error`, or `input` if there is no error, returns
 
     - M itself, if there is an error;
     - the products of M's `members` with those of `factor`, P = M·Q;
-    - the other members of M, in order, if there are any. With `packed` they
-      come behind P, in the same value.
+    - the other members of M, in order, if there are any. With `packed` they follow
+      P, in the same value.
 
     Example:
 
@@ -187,7 +188,7 @@ def DDP_ProjectOp : DDP_Op<"project", [Pure]> {
     ```
 
     Constraints:
-    - (C1) there is a result for each of the values above, of their members.
+    - (C1) there is a result for each of the values above, with its members.
     - (C2) error and operand have the same type.
     - (C3) the members fit those of `factor`, and are distinct and in range.
   }];
@@ -196,7 +197,7 @@ def DDP_ProjectOp : DDP_Op<"project", [Pure]> {
                    UnitAttr:$packed);
   let results = (outs Variadic<DDP_Bucket>:$values);
   let extraClassDeclaration = inferLayout # [{
-    /// Which of the values is P; M comes before it.
+    /// Returns the number of the value that is P; M comes before it.
     unsigned getPNumber() { return getError() ? 1 : 0; }
   }];
   let assemblyFormat = [{
@@ -209,12 +210,12 @@ def DDP_ProjectOp : DDP_Op<"project", [Pure]> {
 def DDP_ReconstructOp : DDP_Op<"reconstruct", [
     Pure, AttrSizedOperandSegments,
     DeclareOpInterfaceMethods<SymbolUserOpInterface>]> {
-  let summary = "puts a bucket together from factors, and finds the error";
+  let summary = "assembles a bucket from factors, and computes the error";
   let description = [{
-    Gives the bucket whose `members` are the products P·Qᵀ and whose other
-    members are those of `rest`; and, where `matrix` is given, what it lacks of
-    that: `matrix` minus the bucket. With `by_world_of` the bucket is divided by
-    the group's size before it is subtracted.
+    Returns the bucket whose `members` are the products P·Qᵀ and whose other members
+    are those of `rest`. With `matrix`, also returns the error, `matrix` minus the
+    bucket. With `by_world_of` the bucket is divided by the group's size before it
+    is subtracted.
 
     Example:
 
@@ -226,12 +227,12 @@ def DDP_ReconstructOp : DDP_Op<"reconstruct", [
     ```
 
     Constraints:
-    - (C1) there is a result for each of the values above, and `rest` if there
-      are other members.
+    - (C1) there is a result for each of the values above, and `rest` if there are
+      other members.
     - (C2) `matrix` and the results have the same type.
     - (C3) the factors' members fit each other and the result's `members`, which
       are distinct and in range.
-    - (C4) `group` is a `ddp.process_group`; only with `matrix`.
+    - (C4) `group` is a `ddp.process_group`, and needs `matrix`.
   }];
   let arguments = (ins DDP_Bucket:$p, DDP_Bucket:$q, DenseI64ArrayAttr:$members,
                    Optional<DDP_Bucket>:$rest, Optional<DDP_Bucket>:$matrix,

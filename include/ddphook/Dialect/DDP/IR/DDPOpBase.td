@@ -3,7 +3,7 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// What operations of the dialect share.
+// Base classes that operations of the dialect share.
 //
 //===----------------------------------------------------------------------===//
 
@@ -20,7 +20,7 @@ include "mlir/Interfaces/InferTypeOpInterface.td"
 include "mlir/Interfaces/SideEffectInterfaces.td"
 include "mlir/Interfaces/ViewLikeInterface.td"
 
-/// Sizes of operands and results can be computed with.
+/// Sizes of operands and results can be used in computations.
 def DDP_HasAddressableSizes : NativeOpTrait<"HasAddressableSizes"> {
   let cppNamespace = "::mlir::ddp";
 }

@@ -3,8 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// The dialect's symbols, bucket operations, collectives and arithmetic, and the
-// two operations that exist only on memrefs.
+// The dialect's symbols, bucket operations, collectives and arithmetic, and the two
+// operations that exist only on memrefs.
 //
 //===----------------------------------------------------------------------===//
 
@@ -28,18 +28,18 @@ def DDP_ProcessGroupOp : DDP_Op<"process_group", [
     Symbol, DeclareOpInterfaceMethods<SymbolUserOpInterface>]> {
   let summary = "declares a set of ranks that reduce together";
   let description = [{
-    Without further clauses the group is the whole job. `size` states how many
-    ranks the group has; it is an error if the job's group has another size.
-    `ranks` partitions the job into groups of equal size, with each rank in
-    exactly one. `placement` takes the ranks of the group `parent`, by default of
-    the whole job, that run on one node (`intra_node`), or those that have the
-    same position on their nodes (`inter_node`).
+    Without further clauses the group is the whole job. `size` states the number of
+    ranks in the group; it is an error if the job's group has another size. `ranks`
+    partitions the job into groups of equal size, with each rank in exactly one.
+    `placement` selects, from the group `parent` or by default the whole job, the
+    ranks on one node (`intra_node`), or those with the same position on their nodes
+    (`inter_node`).
 
-    With `topology hierarchical` the ranks of a node reduce among themselves
-    first, each a share; then those of one position on all nodes reduce that share;
-    then the ranks of a node give each other the results. Wire types are those
-    between nodes; what stays on a node keeps its type (docs/hierarchy.md). Without
-    the clause, and with `flat`, all ranks are alike.
+    With `topology hierarchical` the ranks of a node first reduce among themselves,
+    one shard each. Then the ranks with one position on all nodes reduce that shard,
+    and finally the ranks of a node exchange the results. Wire types apply between
+    nodes; elements sent within a node keep their type (docs/hierarchy.md). Without
+    the clause, and with `flat`, all ranks are equal.
 
     Example:
 
@@ -52,12 +52,12 @@ def DDP_ProcessGroupOp : DDP_Op<"process_group", [
 
     Constraints:
     - (C1) `size` is positive, and at most 2^24.
-    - (C2) `ranks` are lists of equal size that hold 0 … n−1 once each.
+    - (C2) `ranks` are lists of equal size that contain each of 0 … n−1 once.
     - (C3) `size`, if given with `ranks`, is the size of those lists.
     - (C4) `ranks` excludes `placement` and `parent`.
     - (C5) `parent` is a process group, and needs a `placement`.
-    - (C6) `topology` excludes `placement`: such ranks are on one node, or each on
-      another one.
+    - (C6) `topology` excludes `placement`: such ranks are on one node, or all on
+      different nodes.
   }];
   let arguments = (ins SymbolNameAttr:$sym_name,
                    OptionalAttr<I64Attr>:$size,
@@ -70,8 +70,8 @@ def DDP_ProcessGroupOp : DDP_Op<"process_group", [
     /// The whole job, of `size` ranks if that is known.
     OpBuilder<(ins "::llvm::StringRef":$name,
                    CArg<"::std::optional<int64_t>", "{}">:$size)>,
-    /// The ranks of `parent`, by default of the whole job, on one node, or of
-    /// one position on all nodes.
+    /// The ranks of `parent`, by default of the whole job, on one node, or of one
+    /// position on all nodes.
     OpBuilder<(ins "::llvm::StringRef":$name, "Placement":$placement,
                    CArg<"::llvm::StringRef", "{}">:$parent)>
   ];
@@ -92,9 +92,8 @@ def DDP_BucketInfoOp : DDP_Op<"bucket_info", [
     DeclareOpInterfaceMethods<SymbolUserOpInterface>]> {
   let summary = "records a bucket for the plan";
   let description = [{
-    `ddp-expand-hooks` writes one for each expanded bucket, because the hook
-    itself is gone after the expansion. `convert-ddp-to-runtime` moves it into the
-    plan.
+    `ddp-expand-hooks` creates one for each expanded bucket, because the hook itself
+    is gone after the expansion. `convert-ddp-to-runtime` moves it into the plan.
 
     Example:
 
@@ -127,8 +126,8 @@ def DDP_BucketInfoOp : DDP_Op<"bucket_info", [
 def DDP_PackOp : DDP_Op<"pack", [Pure]> {
   let summary = "puts tensors into a bucket";
   let description = [{
-    Where possible, `ddp-materialize-buckets` makes the tensors' producers write straight
-    into the bucket, so that nothing is copied.
+    Where possible, `ddp-materialize-buckets` makes the tensors' producers write
+    directly into the bucket, so that nothing is copied.
 
     Example:
 
@@ -176,8 +175,8 @@ def DDP_ExtractOp : DDP_Op<"extract", [
     Pure, DeclareOpInterfaceMethods<InferTypeOpInterface>]> {
   let summary = "takes members of a bucket as a new bucket";
   let description = [{
-    Adjacent members are a slice. Other members have to be copied together, unless
-    `ddp-fuse` makes their user read them in place.
+    Adjacent members are a slice. Other members must be copied, unless `ddp-fuse`
+    makes their user read them in place.
 
     Example:
 
@@ -196,10 +195,10 @@ def DDP_ExtractOp : DDP_Op<"extract", [
 }
 
 def DDP_SplitOp : DDP_Op<"split", [Pure]> {
-  let summary = "takes a bucket apart into buckets of adjacent members";
+  let summary = "splits a bucket into buckets of adjacent members";
   let description = [{
-    The parts are where they were in the bucket's memory. A `ddp.concat` of values
-    that are computed in the places of all parts is that memory again, and copies
+    The parts stay where they were in the bucket's memory. A `ddp.concat` of values
+    that are computed in place of all parts is that memory again, and copies
     nothing.
 
     Example:
@@ -232,16 +231,16 @@ def DDP_ConcatOp : DDP_Op<"concat", [Pure, AttrSizedOperandSegments]> {
         -> !ddp.bucket<f32, [4x8, 8]>
     ```
 
-    With `order`, the i-th of all the operands' members becomes member order[i]
-    of the result. With `into`, which `ddp-assign-destinations` adds, the operands
-    have been computed in the places of the parts of a `ddp.split`, and the result
-    lies where the operand of that lay.
+    With `order`, the i-th of all the operands' members becomes member order[i] of
+    the result. With `into`, which `ddp-assign-destinations` adds, the operands have
+    been computed in place of the parts of a `ddp.split`, and the result is in the
+    memory of that split's operand.
 
     Constraints:
     - (C1) the operands have the result's element type, and their members are
       the result's members, in order; after `ddp-flatten` their elements add up
       to the result's.
-    - (C2) `order` holds each place in the result once; on buckets only.
+    - (C2) `order` contains each member of the result once; on buckets only.
     - (C3) `into` is on tensors only, and has the result's type.
   }];
   let arguments = (ins Variadic<DDP_BucketLike>:$parts,
@@ -266,9 +265,9 @@ def DDP_ConcatOp : DDP_Op<"concat", [Pure, AttrSizedOperandSegments]> {
 // Collectives and arithmetic
 //===----------------------------------------------------------------------===//
 
-/// Of an all-reduce: only what is in memory has a destination, and only what is
-/// not may round stochastically. One operand, so that none has to be counted:
-/// the generic form is one that users write.
+/// The step or the destination of an all-reduce: only a reduction in memory has a
+/// destination, and only others may round stochastically. A single operand needs no
+/// operand counts, so users can write the generic form.
 def DDP_StepOrDestination : AnyTypeOf<[I64, DDP_Buffer]>;
 
 def DDP_AllReduceOp : DDP_Op<"all_reduce", [
@@ -285,14 +284,14 @@ def DDP_AllReduceOp : DDP_Op<"all_reduce", [
     - `mean`: the same sum of the xᵢ / W, each rounded. The division comes before
       the sum, as in PyTorch's `allreduce_hook`.
 
-    With `wire`, operands are cast to that type first, divided and summed in it,
-    and the sum is cast back. The result equals that of a cast, an all-reduce and
-    a cast, but takes one pass over memory (`ddp-fuse` creates this form).
+    With `wire`, operands are first cast to that type, divided and summed in it, and
+    the sum is cast back. The result equals that of a cast, an all-reduce and a
+    cast, but takes one pass over memory (`ddp-fuse` creates this form).
 
-    With a `!ddp.encoded` type operands travel as its codes, are added in f32 in
-    the order of the ranks, and divided afterwards (docs/quantization.md). One that
-    rounds stochastically takes the training step, by which its random numbers
-    differ from those of other steps.
+    With a `!ddp.encoded` type operands are sent as its codes, added in f32 in the
+    order of the ranks, and then divided (docs/quantization.md). If it rounds
+    stochastically, it takes the training step, so that each step uses other random
+    numbers.
 
     A gradient in memory is reduced `into` memory, which may be the gradient's own.
 
@@ -315,8 +314,8 @@ def DDP_AllReduceOp : DDP_Op<"all_reduce", [
       result; otherwise there is a result, and no `into`.
     - (C2) `group` is a `ddp.process_group`.
     - (C3) the wire type is f16, bf16 or a `!ddp.encoded`.
-    - (C4) `of` stands on a bucket, and has a name for each member.
-    - (C5) there is a `step` if the wire type rounds stochastically, and only then.
+    - (C4) `of` is given only for a bucket, and has a name for each member.
+    - (C5) there is a `step` if and only if the wire type rounds stochastically.
   }];
   let arguments = (ins DDP_ReductionAttr:$reduction, DDP_Reducible:$input,
                    FlatSymbolRefAttr:$group, OptionalAttr<TypeAttr>:$wire,
@@ -325,12 +324,12 @@ def DDP_AllReduceOp : DDP_Op<"all_reduce", [
                    OptionalAttr<StrArrayAttr>:$gradients);
   let results = (outs Optional<DDP_Value>:$result);
   let builders = [
-    /// Of a gradient or a bucket, over the process group of that name.
+    /// Reduces a gradient or a bucket over the process group of that name.
     OpBuilder<(ins "::mlir::Value":$input, "::llvm::StringRef":$group,
                    CArg<"Reduction", "Reduction::Mean">:$reduction)>,
     OpBuilder<(ins "::mlir::Value":$input, "ProcessGroupOp":$group,
                    CArg<"Reduction", "Reduction::Mean">:$reduction)>,
-    /// Of a bucket or a gradient, without names of gradients.
+    /// Reduces a bucket or a gradient, without names of gradients.
     OpBuilder<(ins "ReductionAttr":$reduction, "::mlir::Value":$input,
                    "::mlir::FlatSymbolRefAttr":$group,
                    "::mlir::TypeAttr":$wire, "::mlir::StringAttr":$bucketName,
@@ -345,20 +344,20 @@ def DDP_AllReduceOp : DDP_Op<"all_reduce", [
     attr-dict `:` type($input) (`of` $gradients^)?
   }];
   let extraClassDeclaration = [{
-    /// The training step by which the wire type rounds; or null.
+    /// Returns the training step for stochastic rounding, or null.
     ::mlir::Value getStep() {
       ::mlir::Value operand = getStepOrDestination();
       return operand && operand.getType().isInteger() ? operand : ::mlir::Value();
     }
-    /// The memory that is written; or null.
+    /// Returns the memory that is written, or null.
     ::mlir::Value getDestination() {
       return getStep() ? ::mlir::Value() : getStepOrDestination();
     }
-    /// The hook of this reduction, before any other.
+    /// Sets the hook of this reduction, which overrides any other.
     void setHook(HookAttrInterface hook) {
       (*this)->setAttr(DDPDialect::kHookAttrName, hook);
     }
-    /// The gradient's name in states and checkpoints.
+    /// Sets the gradient's name in states and checkpoints.
     void setGradientName(::llvm::StringRef name) {
       (*this)->setAttr(DDPDialect::kNameAttrName,
                        ::mlir::StringAttr::get(getContext(), name));
@@ -371,11 +370,11 @@ def DDP_AverageOp : DDP_SameTypeOp<"average", [
     DeclareOpInterfaceMethods<SymbolUserOpInterface>]> {
   let summary = "averages parameters over a process group periodically";
   let description = [{
-    PyTorch's `PeriodicModelAverager`: the operation counts its runs. After
-    `warmup` runs, the first and then every `period`-th run returns the mean of
-    the tensor over all ranks; every other run returns the tensor itself. All
-    averages of a block with the same clauses share one collective, in program
-    order. `ddp-expand-averages` lowers the operation.
+    PyTorch's `PeriodicModelAverager`: the operation counts its runs. After `warmup`
+    runs, the first and then every `period`-th run returns the mean of the tensor
+    over all ranks; every other run returns the tensor itself. All averages of a
+    block with the same clauses share one collective, in program order.
+    `ddp-expand-averages` lowers the operation.
 
     Example:
 
@@ -420,13 +419,14 @@ def DDP_CastOp : DDP_Op<"cast", [Pure]> {
 
 def DDP_EncodingErrorOp : DDP_SameTypeOp<"encoding_error", [Pure,
     DeclareOpInterfaceMethods<SymbolUserOpInterface>]> {
-  let summary = "what elements lose when they are encoded";
+  let summary = "the error of encoding elements";
   let description = [{
-    Every element less what its code decodes to, or 0 where that is an infinity
-    or a NaN. Hooks keep it, and add it to the next gradient (error feedback).
+    Subtracts from every element the value that its code decodes to; the result is 0
+    where that value is an infinity or a NaN. Hooks keep this error, and add it to
+    the next gradient (error feedback).
 
-    An encoding that rounds stochastically does so as it does in the step's
-    reduction over the group, for this rank.
+    With stochastic rounding, it uses the random numbers of this rank in the step's
+    reduction over the group.
 
     Example:
 
@@ -438,15 +438,14 @@ def DDP_EncodingErrorOp : DDP_SameTypeOp<"encoding_error", [Pure,
 
     Constraints:
     - (C1) the type is a `!ddp.encoded`.
-    - (C2) there are a `step` and a group if it rounds stochastically, and only
-      then.
+    - (C2) there are a `step` and a group if and only if it rounds stochastically.
     - (C3) `group` is a `ddp.process_group`.
   }];
   let arguments = (ins DDP_Value:$input, TypeAttr:$encoding, Optional<I64>:$step,
                    OptionalAttr<FlatSymbolRefAttr>:$group);
   let results = (outs DDP_Value:$result);
   let builders = [
-    /// Of an encoding that rounds to nearest.
+    /// Encodes with rounding to nearest.
     OpBuilder<(ins "::mlir::Value":$input, "::mlir::TypeAttr":$encoding), [{
       build($_builder, $_state, input, encoding, /*step=*/::mlir::Value(),
             /*group=*/::mlir::FlatSymbolRefAttr());
@@ -462,10 +461,10 @@ def DDP_ScaleOp : DDP_SameTypeOp<"scale", [Pure,
     DeclareOpInterfaceMethods<SymbolUserOpInterface>]> {
   let summary = "multiplies by a constant, or divides by a group's size";
   let description = [{
-    With a `factor` the elements are multiplied by it. With a process group they
-    are divided by the group's size (a true division, not a multiplication by the
-    inverse, which differs at W = 3). 16-bit types are computed in f32 and
-    rounded once.
+    With a `factor` the elements are multiplied by it. With a process group they are
+    divided by the group's size (a true division, not a multiplication by the
+    inverse, which differs at W = 3). 16-bit types are computed in f32 and rounded
+    once.
 
     Example:
 
@@ -507,7 +506,7 @@ def DDP_ViewOp : DDP_Op<"view", [
 
     Constraints:
     - (C1) both memrefs have identity layout and the same element type.
-    - (C2) the slice lies inside the buffer.
+    - (C2) the slice is inside the buffer.
   }];
   let arguments = (ins DDP_Buffer:$source,
                    ConfinedAttr<I64Attr, [IntNonNegative]>:$offset);
@@ -522,8 +521,8 @@ def DDP_ViewOp : DDP_Op<"view", [
 def DDP_ArenaOp : DDP_Op<"arena", [Pure]> {
   let summary = "the module's scratch memory";
   let description = [{
-    Memory that the runtime allocates once, when the module is loaded, and in
-    which `ddp-plan-arena` places every buffer of a step.
+    The runtime allocates this memory once, when the module is loaded.
+    `ddp-plan-arena` places every buffer of a step in it.
 
     Example:
 

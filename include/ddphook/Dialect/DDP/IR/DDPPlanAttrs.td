@@ -23,14 +23,14 @@ def DDP_ArrayMemory
 }
 def DDP_ArrayMemoryAttr : EnumAttr<DDP_Dialect, DDP_ArrayMemory, "array_memory">;
 
-/// A list in brackets, left out of the text where it is empty.
+/// A list in brackets, omitted from the text if it is empty.
 class DDP_PlanList<string elementType>
     : OptionalArrayRefParameter<elementType> {
   let parser = "parsePlanList<" # elementType # ">($_parser)";
   let printer = "printPlanList<" # elementType # ">($_printer, $_self)";
 }
 
-/// An enum, as its keyword alone.
+/// An enum, printed as its keyword alone.
 class DDP_PlanEnum<string enum>
     : AttrOrTypeParameter<"::mlir::ddp::" # enum # "Attr", ""> {
   let printer = "$_printer << stringify" # enum # "($_self.getValue())";
@@ -67,8 +67,8 @@ def DDP_PlanGroupAttr : DDP_PlanPart<"PlanGroup", "plan_group"> {
 def DDP_PlanBucketAttr : DDP_PlanPart<"PlanBucket", "plan_bucket"> {
   let summary = "a bucket of the plan";
   let description = [{
-    The contents of a `ddp.bucket_info`. The hook is text, so that its dialect need
-    not be known any more.
+    The contents of a `ddp.bucket_info`. The hook is text, so its dialect need no
+    longer be known.
 
     Example:
 
@@ -121,7 +121,7 @@ def DDP_PlanStateAttr : DDP_PlanPart<"PlanState", "plan_state"> {
                     OptionalParameter<"::mlir::DenseI64ArrayAttr">:$draws,
                     "int64_t":$offset);
   let extraClassDeclaration = [{
-    /// Element type, and shapes of the bucket's members or of the one tensor.
+    /// The element type, and the shapes of the bucket's members or the tensor.
     ::mlir::Type getElementType() const;
     ::llvm::SmallVector<::llvm::ArrayRef<int64_t>> getShapes() const;
     int64_t getNumBytes() const;
@@ -130,7 +130,7 @@ def DDP_PlanStateAttr : DDP_PlanPart<"PlanState", "plan_state"> {
 }
 
 def DDP_PlanMatrixListAttr : DDP_PlanPart<"PlanMatrixList", "plan_matrix_list"> {
-  let summary = "what low-rank calls of the plan work on";
+  let summary = "the matrices of low-rank calls in the plan";
   let description = [{
     Example:
 
@@ -189,7 +189,7 @@ def DDP_PlanArgumentAttr : DDP_PlanPart<"PlanArgument", "plan_argument"> {
 def DDP_PlanResultAttr : DDP_PlanPart<"PlanResult", "plan_result"> {
   let summary = "a result of an entry point";
   let description = [{
-    A result that is not an argument's memory is an out-parameter after the
+    A result that is not in the memory of an argument is an out-parameter after the
     arguments, if it is a memref; otherwise the function returns it.
 
     Example: `#ddp.plan_result<type = memref<4x8xf32>, argument = 0>`
@@ -225,7 +225,7 @@ def DDP_PlanAttr : DDP_PlanPart<"Plan", "plan"> {
   let summary = "what ranks must agree on, and what a module needs to run";
   let description = [{
     The plan of a module (docs/plan.md), in its attribute `ddp.plan`.
-    `convert-ddp-to-runtime` writes it, `ddp-launch-kernels` adds the kernels'
+    `convert-ddp-to-runtime` creates it, `ddp-launch-kernels` adds the kernels'
     names, and `ddp-emit-entry-points` turns it into JSON text. Empty lists are not
     printed.
 
@@ -268,7 +268,7 @@ def DDP_PlanAttr : DDP_PlanPart<"Plan", "plan"> {
     bool usesDeviceMemory() const {
       return getMemory().getValue() == ArrayMemory::Device;
     }
-    /// The same plan with other memory and kernels.
+    /// Returns the same plan with other memory and kernels.
     PlanAttr cloneWith(ArrayMemory memory,
                        ::llvm::ArrayRef<::mlir::StringAttr> kernels) const;
   }];

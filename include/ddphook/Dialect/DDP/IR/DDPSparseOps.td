@@ -3,8 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// What hooks are made of that send few elements and their places, on values and
-// on flat arrays.
+// The operations of hooks that send a few elements with their indices, on values
+// and on flat arrays.
 //
 //===----------------------------------------------------------------------===//
 
@@ -23,14 +23,15 @@ def DDP_SparsifyOp : DDP_Op<"sparsify", [
   let summary = "takes the elements of the largest magnitude out of a value";
   let description = [{
     The result `entries` has `keep` elements of the operand, in the order of their
-    places, and behind them these places: 32-bit numbers, as bit patterns of f32.
-    The elements are those of the largest magnitude, of equal ones the first; a NaN
-    is larger than all numbers. The result `rest` is the operand with zeros in
-    their places, and where it is not finite if `keep` is not 0: as many as can be
-    are among the entries, and what is fed back can be added to the next gradient.
+    indices, followed by these indices: 32-bit integers, as bit patterns of f32. The
+    elements are those of the largest magnitude; of equal ones the first are taken,
+    and a NaN is larger than all numbers. The result `rest` is the operand with
+    zeros in place of these elements and, if `keep` is not 0, of all elements that
+    are not finite: as many of those as possible are among the entries, and the rest
+    can be added to the next gradient.
 
-    As every rank has as many entries, `ddp.all_gather` puts those of all ranks
-    together, and `ddp.densify` adds them.
+    All ranks have the same number of entries, so `ddp.all_gather` collects those of
+    all ranks, and `ddp.densify` adds them.
 
     Example:
 
@@ -40,7 +41,7 @@ def DDP_SparsifyOp : DDP_Op<"sparsify", [
     ```
 
     Constraints:
-    - (C1) elements are f32, and less than 2^31.
+    - (C1) elements are f32, and there are fewer than 2^31.
     - (C2) `keep` is not negative, and at most the number of elements.
   }];
   let arguments = (ins DDP_Value:$input, I64Attr:$keep);
@@ -52,11 +53,11 @@ def DDP_SparsifyOp : DDP_Op<"sparsify", [
 }
 
 def DDP_DensifyOp : DDP_Op<"densify", [Pure]> {
-  let summary = "adds entries to zeros, each at its place";
+  let summary = "adds entries to zeros, each at its index";
   let description = [{
-    The inverse of `ddp.sparsify`, of one or more results of it, one behind the
-    other: an element is the sum of the entries that have its place, in their
-    order, and 0 without any.
+    The inverse of `ddp.sparsify`, for the concatenation of one or more of its
+    results: an element is the sum of the entries with its index, in order, or 0 if
+    there are none.
 
     Example:
 
@@ -65,7 +66,7 @@ def DDP_DensifyOp : DDP_Op<"densify", [Pure]> {
     ```
 
     Constraints:
-    - (C1) elements are f32, and less than 2^31.
+    - (C1) elements are f32, and there are fewer than 2^31.
     - (C2) `keep` is positive.
     - (C3) the number of entries is a multiple of 2 · `keep`.
   }];
@@ -83,7 +84,7 @@ def DDP_DensifyOp : DDP_Op<"densify", [Pure]> {
 
 def DDP_FlatSparsifyOp : DDP_FlatOp<"sparsify"> {
   let summary = "`ddp.sparsify` on flat arrays";
-  // The rest may take the place of the operand.
+  // The rest may overwrite the operand.
   let overwritable = "resultNumber == 1";
   let description = [{
     The `into` operands are the entries and the rest.

@@ -3,8 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// States, which are kept from step to step, and the operations that read and
-// write them.
+// States, which are kept between steps, and the operations that read and write
+// them.
 //
 //===----------------------------------------------------------------------===//
 
@@ -17,22 +17,22 @@ def DDP_StateOp : DDP_Op<"state", [
     Symbol, DeclareOpInterfaceMethods<SymbolUserOpInterface>]> {
   let summary = "declares a variable that is kept from step to step";
   let description = [{
-    A module keeps nothing from step to step but its states; they are the schema
-    of its checkpoints. A `replicated` state has the same value on all ranks, a
-    `per_rank` state has its own value on each. The initial value is given by
+    A module keeps only its states between steps; they are the schema of its
+    checkpoints. A `replicated` state has the same value on all ranks; a `per_rank`
+    state has a separate value on each. The initial value is given by
 
     - `zero`: all elements are zero;
-    - `mt19937 seed S`: the state is a random generator, a Mersenne twister as
-      numpy's `RandomState(S)` keeps it: 624 words and a position;
-    - `normal from @generator draws [a, b, …]`: the elements are standard normal
-      numbers that PyTorch's `randn` would return in draws of those sizes, after
+    - `mt19937 seed S`: the state is a random generator, a Mersenne twister in the
+      format of numpy's `RandomState(S)`: 624 words and a position;
+    - `normal from @generator draws [a, b, …]`: the elements are the standard normal
+      numbers that PyTorch's `randn` returns in draws of those sizes, after
       `manual_seed` with a number from the generator (docs/parity.md).
 
-    `role … of` gives the role of the state and its gradients, whatever bucket
-    these are in; checkpoints find the state by them (docs/checkpoints.md). There
-    is one list of gradients for each tensor of the state, or one for the whole
-    state. `under` names everything else that the values depend on: a checkpoint
-    loads only if it is the same. A state without a role is found by its own name.
+    `role … of` gives the role of the state and its gradients, whatever bucket these
+    are in; checkpoints identify the state by them (docs/checkpoints.md). There is
+    one list of gradients for each tensor of the state, or one for the whole state.
+    `under` names everything else that the values depend on: a checkpoint loads only
+    if it is the same. A state without a role is identified by its own name.
 
     Example:
 
@@ -50,11 +50,11 @@ def DDP_StateOp : DDP_Op<"state", [
 
     Constraints:
     - (C1) the type is a bucket, `i64` or `tensor<625xi32>`.
-    - (C2) `seed` is given for `mt19937`, and only there; it has 32 bits, and
-      the type is `tensor<625xi32>`.
-    - (C3) `from` and `draws` are given for `normal`, and only there; the type is
-      a bucket, and the draws add up to its elements.
-    - (C4) `from` names a state that begins as `mt19937`.
+    - (C2) `seed` is given if and only if the state starts as `mt19937`; it has 32
+      bits, and the type is `tensor<625xi32>`.
+    - (C3) `from` and `draws` are given if and only if the state starts as `normal`;
+      the type is a bucket, and the draws add up to its elements.
+    - (C4) `from` names a state that starts as `mt19937`.
     - (C5) `of` has one list of names, or as many as the bucket has tensors.
   }];
   let arguments = (ins SymbolNameAttr:$sym_name, TypeAttr:$type,
@@ -86,7 +86,7 @@ def DDP_StateOp : DDP_Op<"state", [
   let extraClassDeclaration = [{
     /// 32-bit words of a random generator: the twister's 624 and a position.
     static constexpr int64_t kGeneratorWords = 625;
-    /// The type of the state's memory.
+    /// Returns the type of the state's memory.
     ::mlir::MemRefType getBufferType();
   }];
   let hasVerifier = 1;
@@ -124,7 +124,7 @@ def DDP_StoreOp : DDP_Op<"store", [
     ```
 
     Constraints:
-    - (C1) `state` is a `ddp.state`, but no generator.
+    - (C1) `state` is a `ddp.state` that is not a generator.
     - (C2) the operand has its type, or that type flattened.
   }];
   let arguments = (ins DDP_StateValue:$value, FlatSymbolRefAttr:$state);
@@ -158,10 +158,9 @@ def DDP_RandomNormalOp : DDP_Op<"random_normal", [
     DeclareOpInterfaceMethods<SymbolUserOpInterface>]> {
   let summary = "draws standard normal numbers";
   let description = [{
-    Takes one number from the generator, which changes the generator's state,
-    seeds PyTorch's generator with that number, and draws as `torch.randn` does,
-    once for each size in `draws`; the results follow each other
-    (docs/parity.md).
+    Takes one number from the generator, which changes the generator's state, seeds
+    PyTorch's generator with that number, and draws as `torch.randn` does, once for
+    each size in `draws`; the results are concatenated (docs/parity.md).
 
     Example:
 
@@ -171,7 +170,7 @@ def DDP_RandomNormalOp : DDP_Op<"random_normal", [
     ```
 
     Constraints:
-    - (C1) `generator` is a `ddp.state` that begins as `mt19937`.
+    - (C1) `generator` is a `ddp.state` that starts as `mt19937`.
     - (C2) the draws add up to the result's elements.
   }];
   let arguments = (ins FlatSymbolRefAttr:$generator, DenseI64ArrayAttr:$draws);
@@ -187,10 +186,10 @@ def DDP_CountCompressionOp : DDP_Op<"count_compression", [
     MemoryEffects<[MemWrite<DDP_StateResource>]>]> {
   let summary = "adds to the statistics of compression";
   let description = [{
-    Tells the runtime that a bucket of `before` elements was reduced by sending
+    Notifies the runtime that a bucket of `before` elements was reduced by sending
     `after` elements. `ddphook_module_stats` returns the sums, as PyTorch's
     `compression_stats` does. With DDPHOOK_LOG=info, the runtime prints them every
-    `frequency` iterations, beginning with the first.
+    `frequency` iterations, starting with the first.
 
     Example:
 

@@ -49,26 +49,26 @@ def DDP_BucketType : DDP_Type<"Bucket", "bucket"> {
     ::llvm::ArrayRef<int64_t> getShape(unsigned member) const {
       return getShapes()[member].asArrayRef();
     }
-    /// Number of elements of a member, and of all members.
+    /// Returns the number of elements of a member, or of all members.
     int64_t getNumElements(unsigned member) const;
     int64_t getNumElements() const;
-    /// Where a member starts, in elements.
+    /// Returns the offset of a member, in elements.
     int64_t getOffset(unsigned member) const;
-    /// A member as a matrix: its first dimension by the product of all others,
-    /// as PyTorch's `view(shape[0], -1)`; a 0-D member is 1 x 1.
+    /// Returns the shape of a member as a matrix: its first dimension by the
+    /// product of all others, like PyTorch's `view(shape[0], -1)`; 1 x 1 if 0-D.
     std::pair<int64_t, int64_t> getMatrixShape(unsigned member) const;
     int64_t getElementBytes() const {
       return getElementType().getIntOrFloatBitWidth() / 8;
     }
     int64_t getNumBytes() const { return getNumElements() * getElementBytes(); }
 
-    /// The same members in another element type.
+    /// Returns a bucket with the same members in another element type.
     BucketType cloneWith(::mlir::Type elementType) const;
-    /// What `ddp-flatten` makes of it: tensor<N x element type>.
+    /// Returns the type that `ddp-flatten` replaces it by.
     ::mlir::RankedTensorType getFlatType() const;
-    /// The tensor type of a member.
+    /// Returns the tensor type of a member.
     ::mlir::RankedTensorType getMemberType(unsigned member) const;
-    /// A bucket of these tensors, which share one element type.
+    /// Returns a bucket of these tensors, which have one element type.
     static BucketType getFromTensors(::mlir::MLIRContext *context,
                                      ::mlir::Type elementType,
                                      ::mlir::TypeRange tensors);
@@ -76,25 +76,25 @@ def DDP_BucketType : DDP_Type<"Bucket", "bucket"> {
 }
 
 def DDP_EncodedType : DDP_Type<"Encoded", "encoded"> {
-  let summary = "how the elements of a collective travel";
+  let summary = "the encoding in which a collective sends elements";
   let description = [{
-    A wire type, in the place of f16 and bf16: no value has it. Every element
-    becomes a code of the given type, is decoded again, and added in f32 in the
+    A wire type that can replace f16 and bf16; no value has this type. Every element
+    is encoded as a code of the given type, decoded again, and added in f32 in the
     order of the ranks; docs/quantization.md defines all bits.
 
     - f16, bf16: elements are rounded to the type.
-    - i8, i4, f8E4M3FN, f8E5M2: blocks of elements share a scale, a bf16; a code is an
-      element over the scale, rounded.
-    - ui8: blocks share a scale and a zero point, as in PyTorch's quantization
+    - i8, i4, f8E4M3FN, f8E5M2: each block of elements has a bf16 scale; a code is
+      an element divided by the scale, rounded.
+    - ui8: each block has a scale and a zero point, as in PyTorch's quantization
       hooks; without a block size all elements are one block.
-    - ui1: the signs; blocks share the mean magnitude, which a code decodes to.
+    - ui1: the signs; each block has its mean magnitude, which a code decodes to.
 
     The sum is encoded once more, and all ranks decode the same codes, except with
-    ui8 and ui1, where every rank adds what all ranks have sent.
+    ui8 and ui1, where every rank adds the data that all ranks have sent.
 
-    Codes are the ones nearest to an element. With `stochastic` they are one of the
-    two beside it, by random numbers; the number of their stream tells buckets
-    apart, and operations take the training step as an operand.
+    An element becomes the nearest code. With `stochastic` it becomes one of the two
+    nearest codes, chosen by random numbers; each bucket has the number of its own
+    stream, and operations take the training step as an operand.
 
     Example:
 
@@ -109,9 +109,10 @@ def DDP_EncodedType : DDP_Type<"Encoded", "encoded"> {
     Constraints:
     - (C1) the code is f16, bf16, i8, i4, f8E4M3FN, f8E5M2, ui8 or ui1.
     - (C2) a block of i8, i4, f8E4M3FN or f8E5M2 is a multiple of 32 from 32 to
-      4096; that of ui8 is positive or missing, that of ui1 as well, and a multiple
-      of 8; f16 and bf16 have none.
-    - (C3) `stochastic` is for i8, i4, f8E4M3FN and f8E5M2; streams are not negative.
+      4096; that of ui8 is positive or missing; that of ui1 is a positive multiple
+      of 8 or missing; f16 and bf16 have none.
+    - (C3) `stochastic` is for i8, i4, f8E4M3FN and f8E5M2; streams are not
+      negative.
   }];
   let parameters = (ins "::mlir::Type":$code,
                     DefaultValuedParameter<"int64_t", "0",
@@ -119,7 +120,7 @@ def DDP_EncodedType : DDP_Type<"Encoded", "encoded"> {
                     DefaultValuedParameter<"int64_t", "-1",
                         "random numbers that round; below 0: none">:$stream);
   let builders = [
-    /// Of codes that are the nearest ones.
+    /// With codes that are rounded to nearest.
     TypeBuilder<(ins "::mlir::Type":$code, "int64_t":$block), [{
       return $_get($_ctxt, code, block, /*stream=*/-1);
     }]>
@@ -127,13 +128,13 @@ def DDP_EncodedType : DDP_Type<"Encoded", "encoded"> {
   let assemblyFormat = "`<` $code (`,` $block^)? (`stochastic` $stream^)? `>`";
   let genVerifyDecl = 1;
   let extraClassDeclaration = [{
-    /// Its ddphook_encoding_t.
+    /// Returns its ddphook_encoding_t.
     int32_t getEncoding() const;
-    /// Whether codes have a zero point: these are sent to all ranks.
+    /// Returns true if codes have a zero point; they are then sent to all ranks.
     bool isAffine() const;
-    /// Whether codes are rounded by random numbers.
+    /// Returns true if codes are rounded stochastically.
     bool isStochastic() const { return getStream() >= 0; }
-    /// What one rank contributes for so many elements, scales included.
+    /// Returns the bytes that one rank sends for these elements and their scales.
     int64_t getNumBytes(int64_t numElements) const;
   }];
 }
@@ -143,8 +144,7 @@ def DDP_FutureType : DDP_Type<"Future", "future"> {
   let description = [{
     The result of `ddp.all_reduce_start` and `ddp.exchange_start`. Exactly one
     `ddp.wait` in the same block uses it: it cannot be stored, returned, or passed
-    to a call or a branch.
-    `ddp-flatten` removes the type.
+    to a call or a branch. `ddp-flatten` removes the type.
 
     Example:
 
@@ -193,10 +193,10 @@ def DDP_BucketLike : AnyTypeOf<[DDP_Bucket, DDP_FlatBucket]>;
 /// The array of a flat operation, before or after bufferization.
 def DDP_FlatArray : AnyTypeOf<[DDP_Gradient, DDP_Buffer]>;
 
-/// A value that is computed with, and not yet an array.
+/// A value to compute with that is not an array yet.
 def DDP_Value : AnyTypeOf<[DDP_Bucket, DDP_Gradient]>;
 
-/// What a reduction is about: a bucket, a gradient, or a gradient in memory.
+/// The operand of a reduction: a bucket, a gradient, or a gradient in memory.
 def DDP_Reducible : AnyTypeOf<[DDP_Bucket, DDP_Gradient, DDP_Buffer]>;
 
 /// A value of a state: a bucket, a counter or a random generator.

@@ -3,8 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// The list of element types that compiler and runtime share
-// (ddphook/runtime/element_types.inc), for MLIR's types.
+// MLIR types in the list of element types that compiler and runtime share
+// (ddphook/runtime/element_types.inc).
 //
 //===----------------------------------------------------------------------===//
 
@@ -28,14 +28,14 @@ struct ElementType {
   std::optional<int32_t> dtype;
 };
 
-/// The element type for an MLIR type; null if neither plans nor calls of the
-/// runtime support it.
+/// Returns the element type for an MLIR type; null if neither plans nor calls
+/// of the runtime support it.
 const ElementType *lookupElementType(Type type);
 
-/// Whether the runtime computes with elements of that type.
+/// True if the runtime computes with elements of that type.
 bool isDtype(Type type);
 
-/// The names of all types that isDtype() accepts, for diagnostics.
+/// Returns the names of all types that isDtype() accepts, for diagnostics.
 StringRef getDtypeNames();
 
 /// An encoding of collectives (ddphook/runtime/encodings.inc).
@@ -50,10 +50,10 @@ struct EncodingRow {
   int32_t value;
 };
 
-/// The encoding with codes of that type; null if there is none.
+/// Returns the encoding with codes of that type; null if there is none.
 const EncodingRow *lookupEncoding(Type code);
 
-/// The names of all types of codes, for diagnostics.
+/// Returns the names of all types of codes, for diagnostics.
 StringRef getEncodingNames();
 
 } // namespace mlir::ddp

@@ -3,8 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// The parts of a module that `convert-ddp-to-runtime` leaves for the code that
-// emits machine code: the plan, an attribute, and the slot of the module's
+// The parts of a module that `convert-ddp-to-runtime` leaves for the passes
+// that emit machine code: the plan, an attribute, and the slot of the module's
 // handle.
 //
 //===----------------------------------------------------------------------===//
@@ -22,16 +22,16 @@ namespace mlir::ddp {
 /// module's handle.
 inline constexpr llvm::StringLiteral kHandleSymbol = "__ddphook_handle";
 
-/// The plan of `module`; null if the module was not converted.
+/// Returns the plan of `module`; null if the module was not converted.
 PlanAttr getPlan(ModuleOp module);
 
-/// Whether the plan of `module` says that arrays are in a device's memory.
-/// False without a plan.
+/// True if the plan of `module` puts arrays in a device's memory. False without
+/// a plan.
 bool usesDeviceMemory(ModuleOp module);
 
 /// If a plan cannot describe an argument or a result of this type, returns
-/// words for a diagnostic that say what the type would have to be (" of static
-/// shape …"); else an empty text.
+/// words for a diagnostic that state a requirement (" of static shape …");
+/// otherwise an empty text.
 StringRef findPlanTypeDefect(Type type);
 
 } // namespace mlir::ddp

@@ -5,8 +5,8 @@
 //
 // The functions that compiled code calls, as ddphook/runtime/compiled.h
 // declares them: rt::cast is ddphook_rt_cast(), and a call of it in LLVM's
-// dialect takes what that declaration says. Another number of arguments, or a
-// constant where a pointer belongs, does not compile.
+// dialect takes the declared arguments. Another number of arguments, or a
+// constant in place of a pointer, does not compile.
 //
 //===----------------------------------------------------------------------===//
 
@@ -20,7 +20,7 @@
 
 namespace mlir::ddp {
 
-/// The type in LLVM's dialect of what is a T in C.
+/// Returns the type in LLVM's dialect for the C type T.
 template <typename T>
 Type getTypeOfC(MLIRContext *context) {
   if constexpr (std::is_void_v<T>)
@@ -33,8 +33,8 @@ Type getTypeOfC(MLIRContext *context) {
     return IntegerType::get(context, 8 * sizeof(T));
 }
 
-/// An argument where C has a T: a value of its type in LLVM's dialect, which is
-/// a null pointer when it is null itself, or a constant.
+/// An argument of C type T: a value of its type in LLVM's dialect, a null
+/// pointer if that value is null, or a constant.
 template <typename T>
 struct RuntimeArgument {
   RuntimeArgument(Value value) : value(value) {}
@@ -75,7 +75,7 @@ struct RuntimeFunction<Result(ddphook_module_t *, Parameters...)> {
         {getTypeOfC<void *>(context), getTypeOfC<Parameters>(context)...});
   }
 
-  /// Whether it only reads what its parameter of this number points to.
+  /// True if it only reads the memory that this parameter points to.
   static bool readsOnly(unsigned number) {
     constexpr bool isRead[] = {
         false, (std::is_pointer_v<Parameters> &&
@@ -83,8 +83,8 @@ struct RuntimeFunction<Result(ddphook_module_t *, Parameters...)> {
     return number < std::size(isRead) && isRead[number];
   }
 
-  /// Calls it for the module with that handle; declares it where it is called
-  /// for the first time.
+  /// Calls it for the module with that handle. Declares it before the first
+  /// call.
   LLVM::CallOp call(OpBuilder &b, Location loc, ModuleOp module, Value handle,
                     RuntimeArgument<Parameters>... arguments) const {
     if (!module.lookupSymbol(name)) {
@@ -105,12 +105,12 @@ namespace rt {
 #include "ddphook/runtime/functions.inc"
 } // namespace rt
 
-/// Whether the function of this name is one of the runtime's that only reads
-/// what its parameter of this number points to.
+/// True if `function` is a function of the runtime that only reads the memory
+/// that this parameter points to.
 bool readsOnly(StringRef function, unsigned number);
 
-/// Fails, with a diagnostic, where a symbol of `module` has a function's name
-/// and is not a declaration of it: calls would go there.
+/// Fails, with a diagnostic, if a symbol of `module` has the name of a runtime
+/// function but is not its declaration: calls would go to that symbol.
 LogicalResult checkRuntimeNames(ModuleOp module);
 
 } // namespace mlir::ddp

@@ -3,8 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// On buckets, where members and shapes are visible: hooks become operations, and
-// these are fused, packed, grouped and put into another order.
+// Passes on buckets, where members and shapes are visible: they turn hooks into
+// operations, which they fuse, pack, group and reorder.
 //
 //===----------------------------------------------------------------------===//
 
@@ -16,25 +16,25 @@ include "mlir/Pass/PassBase.td"
 def DDPExpandHooksPass : Pass<"ddp-expand-hooks", "::mlir::ModuleOp"> {
   let summary = "expand hooks to sequences of operations";
   let description = [{
-    Replaces every reduction of a bucket by the expansion of its hook. The hook
-    is the innermost `ddp.hook` of the operation, its function and the module,
-    else the one that the options give: as an attribute of any dialect, or by its
-    name, with its parameters as options. The pass records each bucket in a
+    Replaces every reduction of a bucket by the expansion of its hook. The hook is
+    the innermost `ddp.hook` of the operation, its function and the module, or else
+    the hook that the options give: as an attribute of any dialect, or by its name,
+    with its parameters as options. The pass records each bucket in a
     `ddp.bucket_info`, and completes the roles and gradients of the states that
     hooks declare.
 
-    A reduction of memory with another hook than `#ddp.allreduce` becomes a bucket
-    of its own, in its place: `to_tensor`, pack, reduce, unpack, and
+    A reduction of memory with a hook other than `#ddp.allreduce` becomes a separate
+    bucket at the same position: `to_tensor`, pack, reduce, unpack, and
     `materialize_in_destination`.
 
-    PowerSGD splits a bucket into groups of adjacent members of at most `group-mb`
-    MiB, or of one matrix, and takes each through all its stages before the next:
-    project, all-reduce P, Q = Mᵀ·P, all-reduce Q, reconstruct. The second and
-    third stage read from the cache what the first one read from memory; for that
-    there are two collectives a group. Sums over three ranks and more may be
-    associated in another order. With `skip_nonfinite` there are no groups:
-    whether all that was reduced is finite is known when the last group is
-    through, and by then the error of the first one would be overwritten.
+    PowerSGD splits a bucket into groups of adjacent members, of at most `group-mb`
+    MiB or of one matrix, and takes each through all its stages before the next one:
+    project, all-reduce P, Q = Mᵀ·P, all-reduce Q, reconstruct. The second and third
+    stage then read from the cache what the first one read from memory, at the price
+    of two collectives per group. With three or more ranks, sums may be associated
+    in another order. With `skip_nonfinite` there are no groups: only after the last
+    group is it known whether all reduced values are finite, and by then the error
+    of the first one would be overwritten.
 
     Pre-condition: `ddp-bucketize`. Post-condition: every reduction of a bucket
     carries `ddp.hook = #ddp.allreduce`.
@@ -79,9 +79,9 @@ def DDPPackCollectivesPass : Pass<"ddp-pack-collectives"> {
   let description = [{
     All-reduces of one bucket that do not depend on each other become one all-reduce
     of their concatenated operands. PowerSGD then needs two collectives per bucket
-    instead of three: the uncompressed tensors share a message with P. With three
-    or more ranks the sums of these tensors may be associated in another order,
-    since the order depends on an element's place in the message (docs/parity.md).
+    instead of three: the uncompressed tensors share a message with P. With three or
+    more ranks the sums of these tensors may be associated in another order, since
+    the order depends on an element's offset in the message (docs/parity.md).
 
     Before:
 
@@ -134,19 +134,19 @@ def DDPFusePass : Pass<"ddp-fuse"> {
 def DDPMergeBranchesPass : Pass<"ddp-merge-branches"> {
   let summary = "merge branches that have the same condition";
   let description = [{
-    Every bucket of PowerSGD has an `scf.if` of its own for the vanilla phase.
-    The `scf.if`s of one block that contain collectives and have the same condition
-    are merged into one, in the place of the last. `ddp-overlap` can then run the
+    Every bucket of PowerSGD has a separate `scf.if` for the vanilla phase. The
+    `scf.if`s of one block that contain collectives and have the same condition are
+    merged into one at the position of the last. `ddp-overlap` can then run the
     local work of one bucket while the collectives of its neighbours are in flight.
-    Users of the result of an earlier `scf.if` move behind the merged one.
-    Conditions are the same if they are one value, or computed from the same values
-    by the same operations without side effects.
+    Users of the result of an earlier `scf.if` move after the merged one. Conditions
+    are the same if they are one value, or computed from the same values by the same
+    operations without side effects.
 
-    An `scf.if` that depends on the result of an earlier one, or on a state that
-    is written in between, is not merged with it, and at most `limit` are merged
-    into one. The limit exists because their buckets are all needed at the same time,
-    and because One-Shot Bufferize takes time that grows with the cube of an
-    `scf.if`'s results.
+    An `scf.if` that depends on the result of an earlier one, or on a state that is
+    written in between, is not merged with it, and at most `limit` are merged into
+    one. The limit exists because their buckets are all needed at the same time, and
+    because One-Shot Bufferize takes time that grows with the cube of the number of
+    an `scf.if`'s results.
 
     Before:
 
@@ -193,36 +193,36 @@ def DDPOverlapPass : Pass<"ddp-overlap"> {
   let summary = "compute while collectives are in flight";
   let description = [{
     Splits all-reduces into `ddp.all_reduce_start` and `ddp.wait`, other collectives
-    into `ddp.exchange_start` and `ddp.wait`, and orders the operations of each block
-    so that at most `depth` collectives are in flight. Operations are taken in program
-    order. An operation that needs the result of a collective in flight is delayed
-    until that collective was awaited. Before a collective would exceed `depth`, the
-    oldest one is awaited, and the operations that waited for it follow. At the end of
-    the block all are awaited, the oldest first.
+    into `ddp.exchange_start` and `ddp.wait`, and orders the operations of each
+    block so that at most `depth` collectives are in flight. Operations are
+    processed in program order. An operation that needs the result of a collective
+    in flight is delayed until that collective was awaited. Before a collective
+    would exceed `depth`, the oldest one is awaited, and the operations that waited
+    for it follow. At the end of the block all are awaited, the oldest first.
 
-    Where it is a reduce-scatter, an all-gather, an all-to-all or a broadcast that
-    takes the place of the oldest one, it is started before those operations, which
-    run beside it; if several are ready, in the order in which they became so. So a
-    layer computes while the next layer's parameters are gathered.
+    A reduce-scatter, all-gather, all-to-all or broadcast that replaces the oldest
+    collective is started before those operations, which then overlap with it;
+    several that are ready start in the order in which they became ready. A layer
+    can thus compute while the next layer's parameters are gathered.
 
     So a bucket is in flight while the backward pass computes the next gradients.
     With `interleave`, PowerSGD's projection of one bucket or group runs while the
     factors of another one are in flight; by then the first one may have left the
     caches. All ranks start their collectives in the same order.
 
-    Where the first branch of an `scf.if` reduces what is complete before it, as in
-    PowerSGD's vanilla phase, the reduction is started on the condition of the
-    `scf.if`, and awaited in the branches of one on the same condition. If the bucket
-    has just been computed, the start comes behind the `scf.if`, so that the other
-    branch keeps its place, and else in front of it.
-    `depth` does not limit these collectives, which take no memory but their buckets'.
+    If the first branch of an `scf.if` reduces a value that is complete before it,
+    as in PowerSGD's vanilla phase, the reduction is started on the condition of the
+    `scf.if`, and awaited in the branches of one on the same condition. The start
+    precedes the `scf.if`, unless the bucket has just been computed: then it
+    follows, so that the other branch is not delayed. `depth` does not limit these
+    collectives, which take no memory but their buckets'.
 
     At this level everything is a value, so the new order cannot change the results.
     States, draws of random numbers, memory and calls keep their order. An operation
-    that may overwrite a value stays behind the readers that preceded it, so that no
+    that may overwrite a value stays after the readers that preceded it, so that no
     copy becomes necessary.
 
-    A collective is not split if there is nothing to compute meanwhile.
+    A collective is not split if no operation can overlap with it.
 
     Pre-condition: before `ddp-flatten`.
 

@@ -3,8 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// What One-Shot Bufferize asks the dialect's operations, attached from outside
-// as upstream's dialects do it.
+// The bufferization interface of the dialect's operations, attached from
+// outside like that of upstream's dialects.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_DIALECT_DDP_TRANSFORMS_BUFFERIZABLEOPINTERFACEIMPL_H
@@ -16,8 +16,8 @@ class DialectRegistry;
 
 namespace mlir::ddp {
 
-/// For the operations of ddp alone; those of upstream's dialects that the
-/// passes meet come with registerBufferizationModels() (Passes.h).
+/// Registers the models of ddp only; registerBufferizationModels() (Passes.h)
+/// registers those of the upstream dialects that the passes use.
 void registerBufferizableOpInterfaceExternalModels(DialectRegistry &registry);
 
 } // namespace mlir::ddp

@@ -3,7 +3,7 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// On tensors: what is reduced is checked, and gradients are put into buckets.
+// Passes on tensors: they verify reductions and put gradients into buckets.
 //
 //===----------------------------------------------------------------------===//
 
@@ -17,15 +17,14 @@ def DDPIsolateCollectivesPass
   let summary = "run passes only on functions with collectives";
   let description = [{
     Runs a pipeline on a module that contains the functions with operations or
-    attributes of the ddp dialect, the functions that these call or that call
-    them, and the symbols to which they refer. Everything else is taken out before
-    the pipeline and put back after it: a function without collectives does not
-    change, whatever dialects it uses. Meanwhile an empty module of the same name
-    stands in its place.
+    attributes of the ddp dialect, the functions that these call or that call them,
+    and the symbols to which they refer. Everything else is removed before the
+    pipeline and restored after it: a function without collectives does not change,
+    whatever dialects it uses. Meanwhile an empty module of the same name marks its
+    position.
 
-    With `all-functions` nothing is taken out. `ddphook-cc` and `ddphook-run` set
-    this option, since their public functions without collectives are entry points
-    as well.
+    With `all-functions` nothing is removed. `ddphook-cc` and `ddphook-run` set this
+    option, since their public functions without collectives are entry points too.
 
     Example: the passes see only `@step` and `@loss`.
 
@@ -119,15 +118,15 @@ def DDPWidenAccumulatorsPass
 def DDPVerifySyncPass : Pass<"ddp-verify-sync", "::mlir::ModuleOp"> {
   let summary = "check that every gradient is reduced exactly once";
   let description = [{
-    A function result, or an out-parameter, that is marked `ddp.gradient` must
-    carry a value that was all-reduced exactly once on every path. Anything else is
-    an error that names the value and says what is wrong. An out-parameter gets its
+    A function result, or an out-parameter, that is marked `ddp.gradient` must carry
+    a value that was all-reduced exactly once on every path. Anything else is an
+    error that names the value and describes the problem. An out-parameter gets its
     value from one `bufferization.materialize_in_destination`, after which nothing
     may write to it.
 
     *Data flow*: the pass follows data forwards from the arguments, through
     branches, loops, blocks and calls, each call separately. For each value it
-    knows
+    tracks
 
     - how often the data in it was reduced: a set of *unreduced*, *once* and
       *more often*. The set is empty for data that is the same on all ranks:
@@ -137,34 +136,33 @@ def DDPVerifySyncPass : Pass<"ddp-verify-sync", "::mlir::ModuleOp"> {
     The result of an operation that computes each element from all operands counts
     as reduced as often as the most reduced operand: a weight minus a reduced
     gradient is reduced. But a reduced operand with fewer elements, such as a norm,
-    does not make the result reduced. Where paths meet, where elements are put
-    together (`insert_slice`, `concat`), in a `select`, and in regions of operations
-    that the pass does not know, the result has the union of the sets. Only data
-    that is read counts: a destination that is overwritten as a whole contributes
-    nothing, also if the iterations of a loop overwrite it together, slice by slice.
+    does not make the result reduced. The result has the union of the sets where
+    paths meet, where elements are joined (`insert_slice`, `concat`), in a `select`,
+    and in regions of operations that the pass does not know. Only data that is read
+    counts: a destination that is overwritten completely contributes nothing, even
+    if the iterations of a loop overwrite it together, slice by slice.
 
     At least one of the arguments that flow into a reduction differs between ranks,
     and so does a value into which all of them flow. It is an error if such a value
-    flows into a gradient beside the reduced one (`mixed with data that is not
-    reduced`). Other arguments that are not marked `ddp.replicated` are assumed to
-    be parameters if a reduced gradient is added to them.
+    flows into a gradient together with the reduced one (`mixed with data that is
+    not reduced`). Other arguments that are not marked `ddp.replicated` are assumed
+    to be parameters if a reduced gradient is added to them.
 
     A reduction over a group whose parts are single ranks does not count. Reductions
-    over two groups that have at most one rank in common anywhere, as first within
-    nodes and then between them, count as one reduction in two steps. All elements
-    of a gradient, on every path, have to be reduced over the same groups.
+    over two groups that have at most one rank in common anywhere, such as first
+    within nodes and then between them, count as one reduction in two steps. All
+    elements of a gradient, on every path, must be reduced over the same groups.
 
-    *Control flow*: all ranks of each part of a process group have to run its
+    *Control flow*: all ranks of each part of a process group must run its
     collectives equally often. So the conditions, loop bounds and branches that
-    decide about this must be *the same within the group's parts*: computed without
-    side effects from constants, arguments marked `ddp.replicated`, and values
-    reduced over that group or over one that it refines. (Of a group with a
-    `placement` it is only known that it refines its parent.) Recursion around
-    collectives is an error.
+    decide this must be *the same within the group's parts*: computed without side
+    effects from constants, arguments marked `ddp.replicated`, and values reduced
+    over that group or over one that it refines. (A group with a `placement` is only
+    known to refine its parent.) Recursion around collectives is an error.
 
     Pre-condition: tensors; runs before `ddp-bucketize`. Changes nothing.
 
-    Example of what is refused:
+    Example of a rejected program:
 
     ```mlir
     func.func @step(%g: tensor<4xf32>) -> (tensor<4xf32> {ddp.gradient}) {
@@ -191,20 +189,20 @@ def DDPVerifyOrderPass : Pass<"ddp-verify-order", "::mlir::ModuleOp"> {
       its hook names; or a recorded bucket has no collective;
     - a bucket is unpacked while a part of it is not reduced (buckets and flat
       tensors), or a collective reduces the result of a collective of its bucket;
-    - a state that is loaded is not stored again after that, on the same path or
-      in a branch there (a state that never changes can be stored as it was
-      loaded); or a replicated state gets a value that may differ between ranks;
-    - memory that a collective in flight reads is written before the wait, or
-      memory that it writes is read or written (memrefs);
+    - a state that is loaded is not stored again after that, on the same path or in
+      a branch there (a state that never changes can be stored as it was loaded); or
+      a replicated state gets a value that may differ between ranks;
+    - memory that a collective in flight reads is written before the wait, or memory
+      that it writes is read or written (memrefs);
     - a collective that was started is not awaited exactly once, in the same block
       (calls of the runtime; elsewhere the operation's verifier checks this).
 
     With `verify-order=true`, `ddp-pipeline` runs this pass after each of its
     passes, and also compares the collectives before and after the pass. If a pass
     may change their order, the collectives must send the same elements; after all
-    other passes the same collectives must stand in the same order.
+    other passes the same collectives must be in the same order.
 
-    Example of what is refused:
+    Example of a rejected program:
 
     ```mlir
     func.func @step(%g: tensor<4xf32>, %mine: i1) -> tensor<4xf32> {
@@ -224,9 +222,9 @@ def DDPVerifyOrderPass : Pass<"ddp-verify-order", "::mlir::ModuleOp"> {
 def DDPExpandAveragesPass : Pass<"ddp-expand-averages", "::mlir::ModuleOp"> {
   let summary = "expand averages of parameters to all-reduces";
   let description = [{
-    The `ddp.average`s of a block with the same group, period and warmup become
-    one bucket, a counter, and an all-reduce that runs in the steps that the counter
-    selects. The all-reduce stands where the last of the averages stood.
+    The `ddp.average`s of a block with the same group, period and warmup become one
+    bucket, a counter, and an all-reduce that runs in the steps that the counter
+    selects. The all-reduce replaces the last of the averages.
 
     Before:
 
@@ -274,16 +272,15 @@ def DDPExemptGradientsPass : Pass<"ddp-exempt-gradients", "::mlir::ModuleOp"> {
   let summary = "give gradients another hook, by their names";
   let description = [{
     Sets the `ddp.hook` of every reduction whose gradient has a name in which the
-    regular expression `exempt` (POSIX, extended) matches some part. Biases and
-    the parameters of norms are small, and often lose more by compression than it
-    saves: `exempt="bias|norm"` lets them travel as they are, in buckets of their
-    own. A reduction keeps a `ddp.hook` that it has already; one of its function or
-    of the module counts less than this pass.
+    regular expression `exempt` (POSIX, extended) matches some part. Biases and the
+    parameters of norms are small, and compressing them often loses more than it
+    saves: `exempt="bias|norm"` sends them uncompressed, in separate buckets. A
+    reduction keeps a `ddp.hook` that it has already; this pass takes precedence
+    over a hook of its function or of the module.
 
-    Gradients get the names of `ddp-bucketize` first. Reductions of memory have a
+    Gradients first get the names of `ddp-bucketize`. Reductions of memory have a
     name if they have a `ddp.name`. An expression that matches nothing is an error,
-    and so is one that matches some gradients of a bucket that the module has
-    already.
+    and so is one that matches only some gradients of a bucket that already exists.
 
     Pre-condition: reductions of tensors; runs before `ddp-bucketize`.
     Post-condition: the reductions that match carry a `ddp.hook`.
@@ -317,7 +314,7 @@ def DDPExemptGradientsPass : Pass<"ddp-exempt-gradients", "::mlir::ModuleOp"> {
 def DDPSetTopologyPass : Pass<"ddp-set-topology", "::mlir::ModuleOp"> {
   let summary = "choose how the ranks of process groups reduce";
   let description = [{
-    Gives every process group a `topology` that has none and that is not a part of
+    Sets the `topology` of every process group that has none and is not a part of
     another group by `placement`.
 
     Post-condition: those groups carry the topology.
@@ -351,11 +348,11 @@ def DDPBucketizePass : Pass<"ddp-bucketize", "::mlir::ModuleOp"> {
   let summary = "pack gradients into buckets";
   let description = [{
     Groups the `ddp.all_reduce`s of a block by process group, element type,
-    reduction and hook, and packs them into buckets the way PyTorch's DDP does:
-    a gradient is appended, *then* the bucket is closed if its bytes reach the
-    limit. If a gradient depends on another reduction of the same bucket,
-    the bucket is split. A bucket's reduction stands where the last of its
-    gradients' reductions stood; users of the earlier ones move behind it.
+    reduction and hook, and packs them into buckets the way PyTorch's DDP does: a
+    gradient is appended, *then* the bucket is closed if its bytes reach the limit.
+    If a gradient depends on another reduction of the same bucket, the bucket is
+    split. A bucket's reduction replaces the last of its gradients' reductions;
+    users of the earlier ones move after it.
 
     First every gradient gets a name, which does not depend on the options below:
     its own `ddp.name` or its argument's, a name in a location, or a name derived

@@ -3,8 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// One-Shot Bufferize, what has to be clear before it, and the memory that it
-// leaves: results, copies, the arena.
+// One-Shot Bufferize, the checks before it, and the memory that it leaves: results,
+// copies, the arena.
 //
 //===----------------------------------------------------------------------===//
 
@@ -19,11 +19,11 @@ def DDPCheckBufferizablePass
   let description = [{
     Reports every kind of operation on tensors that does not implement
     BufferizableOpInterface: for example one of a dialect that is not registered, or
-    one that has to be lowered first (`tosa.add`, `stablehlo.add`). Lower it to
+    one that must be lowered first (`tosa.add`, `stablehlo.add`). Lower it to
     linalg, attach the interface to it, or move it to a function without
     collectives, which `ddp-pipeline` leaves alone.
 
-    Example of what is refused:
+    Example of a rejected program:
 
     ```mlir
     %h = "foo.bar"(%g) : (tensor<4xf32>) -> tensor<4xf32>  // error: BufferizableOpInterface
@@ -36,15 +36,15 @@ def DDPBufferizePass : Pass<"ddp-bufferize", "::mlir::ModuleOp"> {
   let summary = "turn tensors into memory, with copies where they cannot be avoided";
   let description = [{
     Runs upstream's One-Shot Bufferize, with function boundaries. One-Shot requires
-    that a value that a loop carries, or that the branches of an `scf.if` yield, lies
+    that a value that a loop carries, or that the branches of an `scf.if` yield, is
     in one buffer, and refuses programs that still need another value in that
     buffer: for example if a branch yields one of two tensors, and a loop continues
-    with both. In a function that is refused, the initial values of loops, the values
-    that they pass to the next iteration, and the values that branches yield are
-    copied first. The missed remark `Copies` counts them. The copies are static
+    with both. In a function that is refused, the initial values of loops, the
+    values that they pass to the next iteration, and the values that branches yield
+    are copied first. The missed remark `Copies` counts them. The copies are static
     buffers like all others.
 
-    Pre-condition: `ddp-materialize-buckets`. Post-condition: no tensors but in
+    Pre-condition: `ddp-materialize-buckets`. Post-condition: no tensors except in
     functions without bodies.
 
     Before:
@@ -77,11 +77,11 @@ def DDPBufferizePass : Pass<"ddp-bufferize", "::mlir::ModuleOp"> {
 }
 
 def DDPFoldBranchesPass : Pass<"ddp-fold-branches"> {
-  let summary = "replace what branches leave in one buffer by that buffer";
+  let summary = "use a buffer directly if all branches yield it";
   let description = [{
-    Where both branches of an `scf.if` yield the same memref, uses of the result
-    become uses of that memref. A state or a bucket that a branch updates in place is
-    known without the condition then, and `cse` finds views of it to be equal.
+    If both branches of an `scf.if` yield the same memref, uses of the result become
+    uses of that memref. A state or a bucket that a branch updates in place is then
+    known without the condition, and `cse` finds that views of it are equal.
 
     Before:
 
@@ -112,7 +112,7 @@ def DDPFoldCopiesPass : Pass<"ddp-fold-copies"> {
   let description = [{
     A `memref.copy` between two views of one buffer with the same offset and type
     does nothing and is removed. Bufferization leaves such a copy for every gradient
-    that was born in its bucket.
+    that was created in its bucket.
 
     Before:
 
@@ -183,12 +183,11 @@ def DDPResultsToOutParamsPass
 def DDPPlanArenaPass : Pass<"ddp-plan-arena", "::mlir::ModuleOp"> {
   let summary = "place all buffers of a step in one arena";
   let description = [{
-    Every `memref.alloc` becomes a `memref.view` of `ddp.arena` at a fixed
-    offset; buffers whose lifetimes do not overlap share memory (best fit over
-    the positions of the function's top-level operations, 64-byte aligned).
-    Functions that call each other get disjoint parts. `scf.forall` and
-    `scf.parallel` with a buffer in them become `scf.for`: their iterations would
-    share it.
+    Every `memref.alloc` becomes a `memref.view` of `ddp.arena` at a fixed offset;
+    buffers whose lifetimes do not overlap share memory (best fit over the positions
+    of the function's top-level operations, 64-byte aligned). Functions that call
+    each other get disjoint parts. `scf.forall` and `scf.parallel` with a buffer in
+    them become `scf.for`: otherwise concurrent iterations would share it.
 
     Pre-condition: bufferized, results are out-parameters; static shapes.
     Post-condition: no allocation.
@@ -237,11 +236,11 @@ def DDPCheckNoAllocPass : Pass<"ddp-check-no-alloc", "::mlir::ModuleOp"> {
   let description = [{
     Reports every `memref.alloc`, `alloca`, `dealloc`, `realloc` or `copy` and every
     `bufferization.clone`; after the first eight, only their number. If there are
-    none, every gradient is born in its bucket and every buffer has a place in the
-    arena. The pass is not part of the default pipeline, since a program may need a
-    copy; `require-no-copy=true` adds it.
+    none, every gradient is created in its bucket and every buffer is in the arena.
+    The pass is not part of the default pipeline, since a program may need a copy;
+    `require-no-copy=true` adds it.
 
-    Example of what is refused:
+    Example of a rejected program:
 
     ```mlir
     %m = memref.alloc() : memref<4xf32>  // error: without allocations and copies

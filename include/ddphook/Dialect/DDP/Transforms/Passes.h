@@ -33,19 +33,19 @@ namespace mlir::ddp {
 /// The order in which `ddp-bucketize` packs gradients.
 enum class BucketOrder { Ready, Forward, Reverse };
 
-/// The value of a limit of buckets or groups that was not given. It is not a
-/// number of MiB that a user could enter, not even by mistake.
+/// The value of a limit of buckets or groups that was not given. Users cannot
+/// enter it as a number of MiB, even by mistake.
 constexpr double kUnsetLimit = -std::numeric_limits<double>::infinity();
 
-/// What hooks take through all their stages together on a host, in MiB: with
-/// its error and its result it fits the caches that a core has
-/// (docs/benchmarks.md). It is the same wherever the program is compiled, since
-/// all ranks have to work in the same groups.
+/// The amount of data, in MiB, that hooks take through all their stages
+/// together on a host: with its error and its result it fits in the caches of a
+/// core (docs/benchmarks.md). It does not depend on the machine that compiles
+/// the program, since all ranks must use the same groups.
 constexpr double kDefaultGroupMb = 4;
 
-/// What a pass preserves of a module's collectives: nothing, the tensors that
-/// they reduce, these tensors as in the buckets' records, the elements that
-/// they send, or all collectives in their order.
+/// The properties of a module's collectives that a pass preserves: nothing, the
+/// tensors that they reduce, these tensors as in the buckets' records, the
+/// elements that they send, or all collectives in their order.
 enum class OrderAcrossPass { Nothing, Members, Recorded, Elements, Everything };
 
 /// The collectives that `ddp-verify-order` found after the previous pass;
@@ -61,7 +61,7 @@ std::unique_ptr<Pass> createVerifyOrderAfterPass(CollectiveHistory history,
                                                  OrderAcrossPass kept);
 
 /// Registers the bufferization interfaces of MLIR's own dialects, which the
-/// passes on memory use. `mlir::registerAllDialects` registers them, too; both
+/// passes on memory use. `mlir::registerAllDialects` registers them too; both
 /// may be called.
 void registerBufferizationModels(DialectRegistry &registry);
 

@@ -3,8 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// On flat tensors, before One-Shot Bufferize: decides where each value will lie,
-// so that no copy is left to be made.
+// Passes on flat tensors, before One-Shot Bufferize: they choose the memory of each
+// value, so that no copies are needed.
 //
 //===----------------------------------------------------------------------===//
 
@@ -20,13 +20,13 @@ def DDPFlattenPass : Pass<"ddp-flatten", "::mlir::ModuleOp"> {
     `ddp.extract` becomes `tensor.extract_slice`. One-Shot Bufferize analyses only
     tensors; it would copy a bucket at every use.
 
-    Collectives and arithmetic become their twins on flat arrays, `ddp.flat.*`, in
-    destination-passing style. Each writes to a `tensor.empty` of its own, for which
-    `ddp-assign-destinations` finds memory that is there already. What the shapes in
-    a bucket's type say about matrices goes into the attribute `layout`.
+    Collectives and arithmetic become their counterparts on flat arrays,
+    `ddp.flat.*`, in destination-passing style. Each writes to a separate
+    `tensor.empty`, which `ddp-assign-destinations` replaces by existing memory. The
+    matrix shapes in a bucket's type go into the attribute `layout`.
 
-    Post-condition: no value has a bucket type, and no collective or arithmetic is
-    left but `ddp.flat.*` and `ddp.is_finite`.
+    Post-condition: no value has a bucket type, and the only collectives and
+    arithmetic are `ddp.flat.*` and `ddp.is_finite`.
 
     Before:
 
@@ -62,9 +62,8 @@ def DDPThreadStatesPass : Pass<"ddp-thread-states", "::mlir::ModuleOp"> {
     value is needed after the new one was stored, it is copied first, because load
     and store will access the same memory.
 
-    Pre-condition: `ddp-flatten`. Uses of one state in several blocks of which
-    more than one may run, or in a function and a function that it calls, are an
-    error.
+    Pre-condition: `ddp-flatten`. It is an error to use one state in several blocks
+    of which more than one may run, or in a function and a function that it calls.
 
     Before:
 
@@ -97,13 +96,13 @@ def DDPThreadStatesPass : Pass<"ddp-thread-states", "::mlir::ModuleOp"> {
 def DDPPrepareEntriesPass : Pass<"ddp-prepare-entries", "::mlir::ModuleOp"> {
   let summary = "give public functions an interface of plain memory";
   let description = [{
-    Tensor arguments of a public function become memrefs with identity layout.
-    They are only read, unless marked `bufferization.writable = true`: a caller's
-    array is updated in place only if the program allows it. A result that is an
-    update of such an argument *is* that argument's memory from now on. Every other
-    result becomes an out-parameter, which is appended to the arguments, and is
-    computed straight into it if its producer allows that. A scalar result
-    becomes a 0-D out-parameter.
+    Tensor arguments of a public function become memrefs with identity layout. They
+    are only read, unless marked `bufferization.writable = true`: a caller's array
+    is updated in place only if the program allows it. A result that is an update of
+    such an argument *is* that argument's memory from now on. Every other result
+    becomes an out-parameter, which is appended to the arguments, and is computed
+    directly into it if its producer allows that. A scalar result becomes a 0-D
+    out-parameter.
 
     `ddp.result_arguments` records, for each result of the original function, the
     argument that holds it, or -1 for an out-parameter. If the module itself calls a
@@ -111,7 +110,7 @@ def DDPPrepareEntriesPass : Pass<"ddp-prepare-entries", "::mlir::ModuleOp"> {
 
     One-Shot Bufferize could bufferize these boundaries too, but in time quadratic
     in the number of arguments and in the number of reads of one argument. With this
-    pass every read of a read-only argument is an alias set of its own.
+    pass every read of a read-only argument is a separate alias set.
 
     Pre-condition: `ddp-flatten`. Functions with dynamic shapes are left alone.
 
@@ -152,12 +151,12 @@ def DDPPrepareEntriesPass : Pass<"ddp-prepare-entries", "::mlir::ModuleOp"> {
 def DDPFoldResultsPass : Pass<"ddp-fold-results", "::mlir::ModuleOp"> {
   let summary = "remove results that are arguments or other results";
   let description = [{
-    If a result of a private function is one of its arguments in every return,
-    or the same value as another result, it is dropped, and callers use that other
-    value. After bufferization the result would be a buffer of its own, and a copy.
+    If a result of a private function is one of its arguments in every return, or
+    the same value as another result, it is dropped, and callers use that other
+    value. After bufferization the result would be a separate buffer, and a copy.
 
-    Where something else than calls refers to a function, its results stay, and
-    those that are equal to an earlier one become copies of it.
+    If a function has references other than calls, its results stay, and those that
+    are equal to an earlier one become copies of it.
 
     Before:
 
@@ -196,19 +195,20 @@ def DDPFoldResultsPass : Pass<"ddp-fold-results", "::mlir::ModuleOp"> {
 
 def DDPFoldPacksPass
     : InterfacePass<"ddp-fold-packs", "::mlir::FunctionOpInterface"> {
-  let summary = "use an argument in which gradients lie back to back as their bucket";
+  let summary = "use an argument that holds adjacent gradients as their bucket";
   let description = [{
     If the tensors of a `ddp.pack` are adjacent slices of an argument that a result
     replaces, in the order of the pack, then the packed bucket *is* that part of the
-    argument. If the parts of a reduced bucket are inserted back to back, then what is
-    inserted *is* the bucket. Reshapes in between do not matter. Several buckets may
-    each be a part of one argument: a `ddp.split` takes it apart, and a `ddp.concat`
-    puts it together. Values are only replaced by equal ones. Behind
-    `ddp-prepare-entries`, which says what a result replaces.
+    argument. If the parts of a reduced bucket are inserted back to back, then the
+    inserted value *is* the bucket. Reshapes in between do not matter. Several
+    buckets may each be a part of one argument: a `ddp.split` splits it, and a
+    `ddp.concat` joins it again. Values are only replaced by equal ones. The pass
+    runs after `ddp-prepare-entries`, which determines the argument that a result
+    replaces.
 
     Slices in another order, with gaps, of several arguments, or of one that another
-    bucket is made of are packed as others are. A remark tells which buckets are a
-    part of an argument.
+    bucket uses are packed normally. A remark lists the buckets that are a part of
+    an argument.
 
     Before:
 
@@ -250,13 +250,13 @@ def DDPFoldPacksPass
 
 def DDPSplitEmptyTensorsPass
     : InterfacePass<"ddp-split-empty-tensors", "::mlir::FunctionOpInterface"> {
-  let summary = "give every operation a destination of its own";
+  let summary = "give every operation a separate destination";
   let description = [{
     Operations that have the same `tensor.empty` as destination, which CSE merges
-    from many, get one each. So do operations that start from the same filled tensor.
-    One-Shot Bufferize takes time that grows with the cube of the number of operations
-    that write to one alias set. An empty tensor of which slices are taken is not
-    split.
+    from many, get one each. So do operations that start from the same filled
+    tensor. One-Shot Bufferize takes time that grows with the cube of the number of
+    operations that write to one alias set. An empty tensor is not split if slices
+    of it are used.
 
     Before:
 
@@ -288,7 +288,7 @@ def DDPLegalizeForBufferizationPass
                     "::mlir::FunctionOpInterface"> {
   let summary = "rewrite operations that One-Shot Bufferize gets wrong";
   let description = [{
-    MLIR 22 miscompiles some programs silently, or refuses them without need. In
+    MLIR 22 silently miscompiles some programs, or refuses them unnecessarily. In
     most cases the cause is the model of an operation in One-Shot Bufferize. This
     pass rewrites these operations:
 
@@ -298,25 +298,24 @@ def DDPLegalizeForBufferizationPass
     - an `scf.index_switch` with tensors as results becomes a chain of `scf.if`:
       the model assumes that its results are new memory, and allows overwriting
       them while the tensors that the cases yield are still needed;
-    - iterations of an `scf.forall` that read an output read what it was before
-      the loop, unless the slice is the place of their own insertion: the analysis
-      lets them see what other iterations and other insertions have written;
+    - iterations of an `scf.forall` that read an output read its value from before
+      the loop, unless they read the slice that they insert: the analysis lets them
+      see the writes of other iterations and other insertions;
     - an iteration of a loop that is not known to the analysis, such as
       `scf.parallel` on memory, writes to a copy of a tensor from outside the loop:
-      the next iteration would find what it has written;
-    - a linalg operation without iterations is replaced by its destinations, and
-      one that writes only a part of them gets copies to write to: the model assumes
-      that a destination which the body does not read is written as a whole;
-    - a copy of a tensor onto itself is that tensor: the analysis does not
-      count it as a write, and lets it write to memory that a collective in flight
-      uses;
+      otherwise the next iteration would see its writes;
+    - a linalg operation without iterations is replaced by its destinations, and one
+      that writes only a part of them gets copies to write to: the model assumes
+      that a destination which the body does not read is written completely;
+    - a copy of a tensor onto itself is that tensor: the analysis does not count it
+      as a write, and lets it write to memory that a collective in flight uses;
     - an `arith.select` of tensors becomes an `scf.if`: the model requires both
-      operands and the result to be in one place;
+      operands and the result to be in one buffer;
     - if several blocks of an `scf.execute_region` yield, they branch to one block
       that yields: the model handles only one;
-    - of two results of a function that may be the same memory one becomes a copy: the
-      analysis does not know it of a call's results, and would let the caller write
-      over one of them;
+    - if two results of a function may be the same memory, one becomes a copy: the
+      analysis does not know this about a call's results, and would let the caller
+      overwrite one of them;
     - a slice gets stride 1 in dimensions of size 1: with another stride it is
       ambiguous which of them a slice of lower rank drops, and lowering it fails.
 
@@ -352,12 +351,12 @@ def DDPAssignDestinationsPass
     : InterfacePass<"ddp-assign-destinations", "::mlir::FunctionOpInterface"> {
   let summary = "choose the destination of every operation";
   let description = [{
-    Where an operation on flat tensors writes `into` a `tensor.empty` that nothing
-    else uses, finds memory for it: its slice, if it computes a part of a
-    `ddp.concat`; an operand of its type that dies, if the operation is elementwise;
-    memory that nothing needs any more. If there is none, the `tensor.empty` stays.
-    Memory is dead when no later operation can reach it, according
-    to the operations' interfaces; an operation without them counts as a use.
+    If an operation on flat tensors writes `into` a `tensor.empty` that nothing else
+    uses, the pass looks for existing memory: its slice, if it computes a part of a
+    `ddp.concat`; a dying operand of its type, if the operation is elementwise; or
+    any dead memory. If there is none, the `tensor.empty` stays. Memory is dead when
+    no later operation can reach it, according to the operations' interfaces; an
+    operation without them counts as a use.
 
     Pre-condition: `ddp-flatten`. Post-condition: no `ddp.concat`.
 
@@ -396,11 +395,11 @@ def DDPYieldInPlacePass
   let summary = "give each tensor that a loop carries one buffer";
   let description = [{
     One-Shot Bufferize requires that every tensor that an `scf.for` or an
-    `scf.while` carries from one iteration to the next lies in one buffer. So the
+    `scf.while` carries from one iteration to the next is in one buffer. So the
     values that an iteration yields are copied to the buffers in which the iteration
     found the previous values, unless they are there already. A value that moves
     from one buffer to another, as in a loop that swaps two tensors, is first copied
-    to memory of its own, before any of them is overwritten.
+    to separate memory, before any of them is overwritten.
 
     If the two regions of an `scf.while` do not have the same tensors in the same
     positions, each tensor that the first region passes to the second gets a
@@ -451,7 +450,7 @@ def DDPPinBlockArgumentsPass
     So does an operation after the first block that may write to an argument of the
     function.
 
-    Pre-condition: `ddp-assign-destinations`. Post-condition: no block but the
+    Pre-condition: `ddp-assign-destinations`. Post-condition: no block except the
     first of a region has arguments that are tensors.
 
     Before:
@@ -499,15 +498,15 @@ def DDPPinBlockArgumentsPass
 
 def DDPMaterializeBucketsPass
     : InterfacePass<"ddp-materialize-buckets", "::mlir::FunctionOpInterface"> {
-  let summary = "compute gradients straight into their bucket";
+  let summary = "compute gradients directly in their bucket";
   let description = [{
     `ddp.pack` becomes a buffer with one view per gradient. If the gradient's
     producer is a destination-passing operation (or a loop of them) whose
-    destination begins as a `tensor.empty`, the view replaces that `tensor.empty`.
-    Otherwise, or if this would change what another operation reads, the gradient
-    is copied. `ddp.unpack` becomes views of the bucket.
+    destination starts as a `tensor.empty`, the view replaces that `tensor.empty`.
+    Otherwise, or if this would change what another operation reads, the gradient is
+    copied. `ddp.unpack` becomes views of the bucket.
 
-    Every view becomes a tensor with `restrict`, that is, an alias set of its own,
+    Every view becomes a tensor with `restrict`, that is, a separate alias set,
     which keeps One-Shot Bufferize linear. The memory now has aliases, whose lifetimes
     only this pass knows, so that no later pass may compute a value in it. The writes
     are therefore not `restrict`, and every `tensor.empty` becomes a

@@ -1,10 +1,10 @@
-//===- AllReduceAndUpcastHook.cpp - the sum in a type of its own ----------===//
+//===- AllReduceAndUpcastHook.cpp - sum in another type -------------------===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// #ddp.allreduce_and_upcast: the hook of PyTorch's mixed_precision_hooks.py, as
-// far as gradients go. Parameters stay what the program makes of them.
+// #ddp.allreduce_and_upcast: the hook of PyTorch's mixed_precision_hooks.py,
+// limited to gradients. It does not change parameters.
 //
 //===----------------------------------------------------------------------===//
 

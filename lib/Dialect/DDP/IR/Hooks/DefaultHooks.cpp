@@ -1,10 +1,10 @@
-//===- DefaultHooks.cpp - no compression, casts, nothing ------------------===//
+//===- DefaultHooks.cpp - no compression, casts, no communication ---------===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// The hooks of PyTorch's default_hooks.py, and #ddp.noop: what each of them
-// expands to, and what it costs.
+// The expansions and costs of the hooks of PyTorch's default_hooks.py and of
+// #ddp.noop.
 //
 //===----------------------------------------------------------------------===//
 
@@ -13,8 +13,7 @@
 using namespace mlir;
 using namespace mlir::ddp;
 
-/// Casts `bucket` to `elementType`, and gives the same value where it has that
-/// type already.
+/// Casts `bucket` to `elementType`. Returns it unchanged if it has that type.
 static TypedValue<BucketType> castTo(OpBuilder &builder, Location loc,
                                      TypedValue<BucketType> bucket,
                                      Type elementType) {
@@ -25,9 +24,9 @@ static TypedValue<BucketType> castTo(OpBuilder &builder, Location loc,
   return llvm::cast<TypedValue<BucketType>>(cast.getResult());
 }
 
-/// cast → all-reduce in `wireType` → cast back; or an all-reduce whose elements
-/// travel in that type, and are added in f32. A node adds what its ranks have
-/// as it is, and casts the sum.
+/// Builds cast → all-reduce in `wireType` → cast back, or with `accumulate` an
+/// all-reduce whose elements are sent in that type and added in f32. Over a
+/// hierarchical group a node sums uncompressed values and casts the sum.
 static Value expandCast(OpBuilder &builder, const BucketReduction &reduction,
                         TypedValue<BucketType> bucket, Type wireType,
                         Type accumulate) {
@@ -44,7 +43,7 @@ static Value expandCast(OpBuilder &builder, const BucketReduction &reduction,
                 llvm::cast<TypedValue<BucketType>>(reduced), elementType);
 }
 
-/// What a reduce-scatter of the same sends.
+/// Returns the operand and wire type of the corresponding reduce-scatter.
 static ScatterOperand scatterCast(TypedValue<BucketType> bucket, Type wireType,
                                   Type accumulate) {
   if (accumulate)
@@ -56,7 +55,7 @@ static ScatterOperand scatterCast(TypedValue<BucketType> bucket, Type wireType,
           /*step=*/Value()};
 }
 
-/// C1 of both hooks.
+/// Verifies C1 of both hooks.
 static LogicalResult
 verifyAccumulate(function_ref<InFlightDiagnostic()> emitError, Type type) {
   if (!type || type.isF32())
@@ -68,8 +67,8 @@ static int64_t getBytesIn(BucketType bucket, Type elementType) {
   return bucket.cloneWith(elementType).getNumBytes();
 }
 
-/// Passes of a cast hook: read the bucket and write the wire type, then the way
-/// back; the all-reduce itself counts as communication.
+/// Returns the passes of a cast hook: read the bucket and write the wire type,
+/// and the reverse. The all-reduce itself counts as communication.
 static double getCastPasses(BucketType bucket, Type wireType) {
   double wire = wireType.getIntOrFloatBitWidth() / 8.0;
   return 2 * (1 + wire / bucket.getElementBytes());
@@ -96,7 +95,7 @@ int64_t AllReduceHookAttr::getWireBytes(BucketType bucket) const {
 }
 
 double AllReduceHookAttr::getLocalPasses(BucketType) const {
-  return 2; // the division reads and writes it
+  return 2; // The division reads and writes it.
 }
 
 //===----------------------------------------------------------------------===//
@@ -209,8 +208,8 @@ FailureOr<Value> WrapHookAttr::expand(OpBuilder &builder,
   TypedValue<BucketType> inner =
       castTo(builder, reduction.loc, bucket, getWireType());
   auto hook = cast<HookAttrInterface>(getInner());
-  // Wrappers of a wrapper leave no trace on the way back: in PyTorch, too, what
-  // the innermost hook returns is cast to the bucket's own type at once.
+  // On the way back wrappers of a wrapper have no effect: PyTorch too casts the
+  // innermost hook's result directly to the bucket's own type.
   while (auto wrap = dyn_cast<WrapHookAttr>(hook)) {
     inner = castTo(builder, reduction.loc, inner, wrap.getWireType());
     hook = cast<HookAttrInterface>(wrap.getInner());

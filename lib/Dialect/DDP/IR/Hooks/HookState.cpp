@@ -47,8 +47,8 @@ FailureOr<StateOp> HookState::create(const Twine &name, Type type,
                          draws);
 }
 
-/// The placement of a state whose value is the same on all ranks of a process
-/// group: replicated, unless the group is only a part of the job.
+/// Returns the placement of a state whose value is equal on all ranks of a
+/// process group: replicated, unless the group is only a part of the job.
 static StatePlacement getPlacement(ModuleOp module, FlatSymbolRefAttr symbol) {
   auto group = module.lookupSymbol<ProcessGroupOp>(symbol.getAttr());
   bool isPart = group && (group.getPlacement() ||
@@ -73,7 +73,7 @@ FailureOr<StateOp> HookState::describe(FailureOr<StateOp> state, StringRef role,
   return state;
 }
 
-/// Notes that the bucket uses a state that others use as well.
+/// Records that the bucket uses a state that others use too.
 FailureOr<StateOp> HookState::share(FailureOr<StateOp> state, StringRef role) {
   if (failed(state))
     return state;
@@ -84,7 +84,7 @@ FailureOr<StateOp> HookState::share(FailureOr<StateOp> state, StringRef role) {
   return state;
 }
 
-/// BUCKET.WORD of a role HOOK.WORD.
+/// Returns the name BUCKET.WORD for the role HOOK.WORD.
 static std::string getStateName(const BucketReduction &reduction,
                                 StringRef role) {
   return (reduction.bucketName.getValue() + "." + role.rsplit('.').second)
@@ -151,7 +151,7 @@ FailureOr<StateOp> HookState::getCounter(StringRef name) {
       return failure();
     counter = *created;
   }
-  // One group that is a part of the job may count what another does not.
+  // Groups that are parts of the job may count differently.
   if (getPlacement(module, reduction.group) == StatePlacement::PerRank)
     counter.setPlacement(StatePlacement::PerRank);
   return share(counter, name);

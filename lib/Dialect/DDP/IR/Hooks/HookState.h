@@ -3,7 +3,7 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Declares, while a hook is expanded, the states that it needs: its own, and
+// Declares the states that a hook needs while it is expanded: its own, and
 // those that all buckets share (an iteration counter, a random generator).
 //
 //===----------------------------------------------------------------------===//
@@ -25,30 +25,30 @@ public:
   /// Members of the bucket, for each tensor of a state.
   using Members = ArrayRef<SmallVector<int64_t>>;
 
-  /// A state of the bucket that begins as zeros: `role`, HOOK.WORD, says what
-  /// it is to those members, and its name is BUCKET.WORD. An error if that is
-  /// taken.
+  /// Creates a state of the bucket that starts as zeros. `role`, HOOK.WORD,
+  /// says how it relates to those members; its name is BUCKET.WORD. Reports an
+  /// error if that name is taken.
   FailureOr<StateOp> createZero(StringRef role, BucketType type,
                                 StatePlacement placement, Members members);
 
-  /// The same, of normal numbers from `generator`, equal on all ranks of the
-  /// reduction's group.
+  /// Like createZero(), but starts as normal numbers from `generator`, equal on
+  /// all ranks of the reduction's group.
   FailureOr<StateOp> createNormal(StringRef role, BucketType type,
                                   StateOp generator, ArrayRef<int64_t> draws,
                                   Members members);
 
-  /// The random generator that all hooks with this seed share. The first is
-  /// called `name`, others `name`.SEED.
+  /// Returns the random generator that all hooks with this seed share. The
+  /// first is named `name`, others `name`.SEED.
   FailureOr<StateOp> getGenerator(StringRef name, int64_t seed);
 
-  /// An i64 that begins as 0 and that all hooks share, for what all ranks of
-  /// the reduction's group count alike.
+  /// Returns an i64 that starts at 0 and that all hooks share, for events that
+  /// all ranks of the reduction's group count alike.
   FailureOr<StateOp> getCounter(StringRef name);
 
-  /// The number of times that the current block ran before: an i64 state that
-  /// is loaded at the block's start, and stored, one higher, at its end. All
-  /// reductions of a block share it. The first block's is called `name`, those
-  /// of others `name`.1 and so on.
+  /// Returns how often the current block ran before: an i64 state that is
+  /// loaded at the block's start and stored, incremented, at its end. All
+  /// reductions of a block share it. The first block's state is named `name`,
+  /// those of others `name`.1 and so on.
   FailureOr<Value> getIteration(StringRef name);
 
 private:

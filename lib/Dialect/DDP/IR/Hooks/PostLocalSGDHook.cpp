@@ -17,8 +17,8 @@
 using namespace mlir;
 using namespace mlir::ddp;
 
-/// The ranks of the group that run on one machine; declared where it is not
-/// yet. Null where its name is taken by something else.
+/// Returns the group of the ranks on one machine, and declares it if necessary.
+/// Returns null if its name is taken.
 static FlatSymbolRefAttr getNodeGroup(ModuleOp module,
                                       FlatSymbolRefAttr parent) {
   std::string name = (parent.getValue() + ".node").str();
@@ -86,7 +86,7 @@ int64_t PostLocalSGDHookAttr::getWireBytes(BucketType bucket) const {
 }
 
 double PostLocalSGDHookAttr::getLocalPasses(BucketType) const {
-  return 2; // the division reads and writes it
+  return 2; // The division reads and writes it.
 }
 
 bool PostLocalSGDHookAttr::reducesEveryStep() const {

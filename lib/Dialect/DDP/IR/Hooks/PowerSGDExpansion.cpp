@@ -66,7 +66,7 @@ LogicalResult PowerSGDExpansion::declareStates(BucketType errorType) {
     ofError = ofQ = {all};
   }
   if (parameters.use_error_feedback && acrossNodes) {
-    // Which members' errors a rank keeps depends on all of the bucket.
+    // The members whose errors a rank keeps depend on the whole bucket.
     found = states.createZero("powersgd.share_error", errorType,
                               StatePlacement::PerRank, {all});
     if (failed(found))
@@ -111,7 +111,7 @@ void PowerSGDExpansion::remarkNoDeal(StringRef why) {
 LogicalResult PowerSGDExpansion::dealMatrices() {
   if (!reduction.isHierarchical || bucketType.getNumElements() == 0)
     return success();
-  // What these feed back, take back or send is each rank's own.
+  // With these options a rank feeds back, undoes or sends its own data.
   for (auto [isGiven, why] :
        {std::pair(parameters.local_error_feedback, "with local_error_feedback"),
         std::pair(parameters.skip_nonfinite, "with skip_nonfinite"),
@@ -135,8 +135,8 @@ LogicalResult PowerSGDExpansion::dealMatrices() {
   return success();
 }
 
-/// A level of the hierarchical group as a group of its own, which all buckets
-/// share. An error if its name is taken.
+/// Returns a level of the hierarchical group as a process group that all
+/// buckets share. Reports an error if its name is taken.
 FailureOr<FlatSymbolRefAttr>
 PowerSGDExpansion::declareLevel(Placement placement, StringRef suffix) {
   auto module =
@@ -166,8 +166,8 @@ PowerSGDExpansion::declareLevel(Placement placement, StringRef suffix) {
   return symbol;
 }
 
-/// The deal of parts that belong to members of a group; null where nothing is
-/// dealt.
+/// Returns the assignment of parts that belong to members of a group, or null
+/// if nothing is assigned.
 DealAttr PowerSGDExpansion::getDeal(const PowerSGDGroup &group,
                                     ArrayRef<int64_t> members,
                                     BucketType parts) const {
@@ -182,8 +182,8 @@ DealAttr PowerSGDExpansion::getDeal(const PowerSGDGroup &group,
                        ofBucket, counts);
 }
 
-/// The sum or mean of the gradients of a node's ranks, of what is dealt to this
-/// rank. It is none of the bucket's collectives, which are what is sent for it.
+/// Reduces a node's gradients for the ranks that they are assigned to. Does not
+/// name the bucket, since only reductions between nodes count as sent for it.
 BucketValue PowerSGDExpansion::reduceWithinNode(const PowerSGDGroup &group,
                                                 BucketValue gradient) {
   BucketReduction ofNode = reduction;
@@ -227,7 +227,7 @@ Value PowerSGDExpansion::run(BucketValue bucket,
   return choice.getResult(0);
 }
 
-/// The Q of this iteration: the last one's, or without warm start a new one.
+/// Returns this iteration's Q: the last one's, or a new one without warm start.
 BucketValue PowerSGDExpansion::drawQ() {
   if (parameters.warm_start)
     return load(q, compression.q);
@@ -242,10 +242,10 @@ Value PowerSGDExpansion::compress(BucketValue gradient) {
   BucketValue lastError;
   if (parameters.use_error_feedback)
     lastError = load(error, type);
-  // Also where nothing is compressed: the generator goes on as PyTorch's does.
+  // Even if nothing is compressed: the generator must advance as in PyTorch.
   BucketValue lastQ = drawQ();
   std::vector<PowerSGDGroup> groups = makeGroups(type);
-  // In one pass, if none of its results has to get to another place.
+  // Orthogonalize in one pass if all results are already in order.
   bool isOnePass = !compression.members.empty() && areAdjacent(groups);
   BucketValue factors = isOnePass ? orthogonalize(lastQ) : lastQ;
   SmallVector<BucketValue> gradients = split(gradient, groups),
@@ -275,7 +275,7 @@ PowerSGDExpansion::Step PowerSGDExpansion::compress(const PowerSGDGroup &group,
   if (lastError)
     matrix = create<AddOp>(gradient, lastError);
 
-  // Everything that is reduced, and this rank's share of the low-rank part.
+  // All reduced values, and this rank's contribution to the low-rank part.
   const auto &[members, restMembers, pType, qType, draws] = group.compression;
   BucketValue projected, p, ownQ, q, ownRest, rest;
   SmallVector<Value> newQ;
@@ -310,7 +310,7 @@ PowerSGDExpansion::Step PowerSGDExpansion::compress(const PowerSGDGroup &group,
   return {out, newError, q, rest, newQ};
 }
 
-/// A bucket of products P·Qᵀ and of what is not compressed.
+/// Builds a bucket from products P·Qᵀ and the uncompressed members.
 BucketValue PowerSGDExpansion::assemble(const PowerSGDGroup &group,
                                         BucketValue p, BucketValue q,
                                         BucketValue rest) {
@@ -340,8 +340,8 @@ void PowerSGDExpansion::countElements(BucketType type) {
       iteration, builder.getI64IntegerAttr(frequency));
 }
 
-/// Stores Q and the error: always, or where all that was reduced is finite.
-/// Reduced values are the same on all ranks, and so is that choice.
+/// Stores Q and the error, always or only if all reduced values are finite.
+/// Those are equal on all ranks, so all ranks choose alike.
 void PowerSGDExpansion::updateStates(ArrayRef<Step> steps, BucketValue newQ,
                                      BucketValue newError) {
   auto storeAll = [&] {
@@ -352,7 +352,7 @@ void PowerSGDExpansion::updateStates(ArrayRef<Step> steps, BucketValue newQ,
   };
   if (!parameters.skip_nonfinite)
     return storeAll();
-  // Q depends on all of P: it is not finite where P was not.
+  // Q depends on all of P, so it is not finite if P was not.
   Value isFinite;
   for (const Step &step : steps)
     for (BucketValue value : {step.q, step.rest}) {

@@ -3,8 +3,7 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// The expansion that both PowerSGD hooks share, given which members they
-// compress.
+// The expansion of both PowerSGD hooks, given the members that they compress.
 //
 //===----------------------------------------------------------------------===//
 
@@ -21,24 +20,24 @@ using BucketValue = TypedValue<BucketType>;
 /// The parameters, which both hooks have.
 using PowerSGDParameters = PowerSGDHookAttr::Parameters;
 
-/// Which members of a bucket are compressed, and what to.
+/// The members of a bucket that are compressed, and their factors.
 struct PowerSGDCompression {
-  /// Grouped by the shape of the matrix, in the order in which shapes are first
-  /// seen: PyTorch's order of the factors in memory and of random draws.
+  /// Grouped by the shape of the matrix, in the order in which shapes first
+  /// occur: PyTorch's order of the factors in memory and of random draws.
   SmallVector<int64_t> members;
-  /// The others, in order.
+  /// The other members, in order.
   SmallVector<int64_t> rest;
   BucketType p, q;
-  /// Sizes of the random draws that make the first Q.
+  /// Sizes of the random draws of the first Q.
   SmallVector<int64_t> draws;
 };
 
 /// Adjacent members of a bucket that go through all stages together.
 struct PowerSGDGroup {
-  /// The bucket that they are on their own, and what is compressed of it.
+  /// A bucket of these members, and how it is compressed.
   BucketType bucket;
   PowerSGDCompression compression;
-  /// Which members of the whole bucket's factors are theirs.
+  /// Their factors, as members of the whole bucket's factors.
   SmallVector<int64_t> factors;
   /// The first of them in the whole bucket.
   int64_t firstMember = 0;
@@ -56,23 +55,23 @@ public:
         states(builder, reduction), bucketType(bucket),
         gradients(std::move(gradients)) {}
 
-  /// Over a hierarchical group: whether a node's mean is compressed, of which
-  /// each rank has the matrices that are dealt to it; else each rank compresses
-  /// its own gradient. To be called before anything is declared.
+  /// Assigns, over a hierarchical group, the matrices of a node's mean to its
+  /// ranks, which compress them. Without an assignment each rank compresses its
+  /// own gradient. Call this before anything is declared.
   LogicalResult dealMatrices();
-  /// Says, over a hierarchical group, why they are not.
+  /// Reports, for a hierarchical group, why matrices are not assigned.
   void remarkNoDeal(StringRef why);
 
   /// Declares the states that the rest uses; `error` is the type of the error.
   LogicalResult declareStates(BucketType error);
 
-  /// The reduced bucket: all-reduced as it is before the first compressed
-  /// iteration, `compress` of it afterwards.
+  /// Returns the reduced bucket: the result of `compressedBody` in compressed
+  /// iterations, otherwise an uncompressed all-reduce.
   Value run(BucketValue bucket,
             function_ref<Value(BucketValue)> compressedBody);
 
-  /// What a compressed iteration makes of the gradient: the sum or mean of all
-  /// ranks' gradients and errors, in low-rank approximation.
+  /// Builds a compressed iteration. Returns the sum or mean of all ranks'
+  /// gradients and errors in low-rank approximation.
   Value compress(BucketValue gradient);
 
 private:
@@ -103,7 +102,7 @@ private:
         unitIf(parameters.keep_zero_columns),
         unitIf(parameters.independent_columns));
   }
-  /// A product of the matrices that `deal` is of, if they are dealt.
+  /// Multiplies matrices, and records their assignment, if any.
   BucketValue matmul(BucketType type, BucketValue lhs, BucketValue rhs,
                      bool transposeLhs, bool transposeRhs, DealAttr deal) {
     auto product = create<MatmulOp>(type, lhs, rhs, transposeLhs, transposeRhs,
@@ -117,7 +116,7 @@ private:
     return cast<BucketValue>(
         buildFinalAllReduce(builder, asKind, value, parameters.wire_type));
   }
-  /// The sum over all who compress something, of parts that `deal` describes.
+  /// Sums parts over their compressors, and records their assignment.
   BucketValue sum(BucketValue value, DealAttr deal) {
     BucketValue reduced = reduce(value, Reduction::Sum);
     setDeal(reduced.getDefiningOp(), deal);
@@ -126,7 +125,7 @@ private:
   BucketValue divideByWorld(BucketValue value) {
     return create<ScaleOp>(value, FloatAttr(), getCompressors());
   }
-  /// The group whose size is how many compress each matrix.
+  /// Returns the group of the ranks that compress the same matrix.
   FlatSymbolRefAttr getCompressors() const {
     return acrossNodes ? acrossNodes : reduction.group;
   }
@@ -136,15 +135,15 @@ private:
                                             StringRef suffix);
   BucketValue reduceWithinNode(const PowerSGDGroup &group,
                                BucketValue gradient);
-  /// A sum as the reduction wants it.
+  /// Turns a sum into the reduction's result.
   BucketValue finish(BucketValue value) {
     return reduction.kind == Reduction::Mean ? divideByWorld(value) : value;
   }
-  /// What a compressed iteration makes of one group: its part of the result,
-  /// the new error, and what was reduced. Null where there is none.
+  /// The results of a compressed iteration for one group: its part of the
+  /// output, the new error, and the reduced values. Null if there are none.
   struct Step {
     BucketValue out, error, q, rest;
-    /// What becomes of `q` in the state, by runs of the bucket's factors.
+    /// The new contents of `q` in the state, by runs of the bucket's factors.
     SmallVector<Value> newQ;
   };
   BucketValue drawQ();
@@ -175,8 +174,8 @@ private:
   HookState states;
   Value iteration;
   StateOp generator, error, q, nonFinite;
-  /// Where matrices are dealt: the ranks of a node, and those of a position on
-  /// all nodes. Else null.
+  /// If matrices are assigned to ranks: the ranks of a node, and those with one
+  /// position on all nodes. Otherwise null.
   FlatSymbolRefAttr withinNode, acrossNodes;
   /// The first member of each group of the bucket.
   SmallVector<int64_t> groupBegins;

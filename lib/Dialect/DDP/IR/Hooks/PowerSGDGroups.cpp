@@ -3,8 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// How PowerSGD takes a bucket apart into groups of matrices, and puts together
-// what becomes of them.
+// Splits a bucket into groups of matrices for PowerSGD, and joins their
+// results.
 //
 //===----------------------------------------------------------------------===//
 
@@ -16,9 +16,10 @@
 using namespace mlir;
 using namespace mlir::ddp;
 
-/// The members of a bucket in groups: each has at least one matrix, and more of
-/// them only as long as a rank has no more bytes than the reduction wishes. Of
-/// what is dealt it has half, or less: nodes of one rank deal nothing.
+/// Splits the members of a bucket into groups. Each has at least one matrix,
+/// and more only within the reduction's limit for a rank's bytes. A rank gets
+/// at most half of what is assigned, because nodes of one rank do not assign
+/// anything.
 std::vector<PowerSGDGroup> PowerSGDExpansion::makeGroups(BucketType type) {
   SmallVector<int64_t> allFactors =
       llvm::to_vector(llvm::seq<int64_t>(compression.members.size()));
@@ -29,7 +30,7 @@ std::vector<PowerSGDGroup> PowerSGDExpansion::makeGroups(BucketType type) {
   for (auto [factor, member] : llvm::enumerate(compression.members))
     factorOf[member] = factor;
   const int64_t shares = acrossNodes ? 2 : 1;
-  // Where groups begin.
+  // The first member of each group.
   SmallVector<int64_t> begins = {0};
   int64_t bytes = 0, numMatrices = 0;
   for (int64_t member : getAllMembers(type)) {
@@ -45,8 +46,8 @@ std::vector<PowerSGDGroup> PowerSGDExpansion::makeGroups(BucketType type) {
   }
   if (begins.size() == 1)
     return {whole};
-  // Whether what was reduced is finite is known when all groups are through,
-  // and by then the old error would be gone.
+  // Only after all groups are reduced is it known if all values are finite, and
+  // by then the old error would be overwritten.
   if (parameters.skip_nonfinite) {
     remark::missed(
         loc, remark::RemarkOpts::name("Group").category("ddp-expand-hooks"))
@@ -65,7 +66,7 @@ std::vector<PowerSGDGroup> PowerSGDExpansion::makeGroups(BucketType type) {
       else
         group.factors.push_back(factor->second);
     }
-    // In the order of the bucket's factors, so that adjacent ones stay so.
+    // In the order of the bucket's factors, to keep adjacent ones adjacent.
     llvm::sort(group.factors);
     for (int64_t factor : group.factors)
       group.compression.members.push_back(compression.members[factor] -
@@ -78,7 +79,7 @@ std::vector<PowerSGDGroup> PowerSGDExpansion::makeGroups(BucketType type) {
   return groups;
 }
 
-/// The groups' parts of a bucket.
+/// Returns the groups' parts of a bucket.
 SmallVector<BucketValue>
 PowerSGDExpansion::split(BucketValue bucket, ArrayRef<PowerSGDGroup> groups) {
   if (!bucket || groups.size() == 1)
@@ -91,14 +92,14 @@ PowerSGDExpansion::split(BucketValue bucket, ArrayRef<PowerSGDGroup> groups) {
       op.getParts(), [](Value part) { return cast<BucketValue>(part); });
 }
 
-/// What `split` took apart.
+/// Joins the parts that `split` made.
 BucketValue PowerSGDExpansion::join(BucketType type, ArrayRef<Value> parts) {
   if (!parts.front() || parts.size() == 1)
     return cast_if_present<BucketValue>(parts.front());
   return create<ConcatOp>(type, parts);
 }
 
-/// The factors of a group in runs of those that are adjacent in the bucket's.
+/// Returns runs of the group's factors that are adjacent in the bucket's.
 static SmallVector<ArrayRef<int64_t>> getRuns(const PowerSGDGroup &group) {
   SmallVector<ArrayRef<int64_t>> runs;
   ArrayRef<int64_t> factors = group.factors;
@@ -113,14 +114,14 @@ static SmallVector<ArrayRef<int64_t>> getRuns(const PowerSGDGroup &group) {
 }
 
 namespace {
-/// A run of a group's factors, and where the bucket's factors have it.
+/// A run of adjacent factors, and the group that it belongs to.
 struct FactorRun {
   ArrayRef<int64_t> factors;
   size_t group;
 };
 } // namespace
 
-/// The runs of all groups, in the order of the bucket's factors.
+/// Returns the runs of all groups, in the order of the bucket's factors.
 static SmallVector<FactorRun> getAllRuns(ArrayRef<PowerSGDGroup> groups) {
   SmallVector<FactorRun> all;
   for (auto [number, group] : llvm::enumerate(groups))
@@ -132,16 +133,16 @@ static SmallVector<FactorRun> getAllRuns(ArrayRef<PowerSGDGroup> groups) {
   return all;
 }
 
-/// Whether each group's factors lie side by side among the bucket's.
+/// True if each group's factors are adjacent among the bucket's.
 bool PowerSGDExpansion::areAdjacent(ArrayRef<PowerSGDGroup> groups) {
   return llvm::all_of(groups, [](const PowerSGDGroup &group) {
     return getRuns(group).size() <= 1;
   });
 }
 
-/// The groups' orthonormal bases, of the bucket's factors. A basis whose
-/// factors are not adjacent has an array of its own, into which each run of
-/// them is orthogonalized: that is computed anyway, so that nothing is copied.
+/// Returns the groups' orthonormal bases, computed from the bucket's factors. A
+/// basis of factors that are not adjacent gets a separate array, and each run
+/// of factors is orthogonalized into it, so that nothing is copied.
 SmallVector<BucketValue> PowerSGDExpansion::makeBases(
     BucketValue factors, ArrayRef<PowerSGDGroup> groups, bool areOrthonormal) {
   if (groups.size() == 1)
@@ -163,10 +164,10 @@ SmallVector<BucketValue> PowerSGDExpansion::makeBases(
   });
 }
 
-/// What a group leaves in the state of what was reduced: by runs, since those
-/// lie apart there. The pass that divides a mean's Q by the world size writes
-/// them to their places; a sum's Q takes the same pass, by one. `finished` is
-/// the group's Q as its product needs it, which may overwrite `reduced`.
+/// Returns a group's new Q for the state, by runs, since those are not adjacent
+/// there. The pass that divides a mean's Q by the world size writes the runs to
+/// their offsets; for a sum the same pass divides by one. Sets `finished` to
+/// the group's Q for its product, which may overwrite `reduced`.
 SmallVector<Value> PowerSGDExpansion::makeNewQ(const PowerSGDGroup &group,
                                                BucketValue reduced,
                                                BucketValue &finished) {
@@ -190,12 +191,12 @@ SmallVector<Value> PowerSGDExpansion::makeNewQ(const PowerSGDGroup &group,
     return create<ScaleOp>(part, builder.getF64FloatAttr(1),
                            FlatSymbolRefAttr());
   });
-  // Behind its readers, so that it can be in place.
+  // After its readers, so that it can be in place.
   finished = finish(reduced);
   return parts;
 }
 
-/// The bucket's new Q, of what `makeNewQ` gave for each group.
+/// Returns the bucket's new Q, from the groups' results of `makeNewQ`.
 BucketValue PowerSGDExpansion::joinNewQ(ArrayRef<Step> steps,
                                         ArrayRef<PowerSGDGroup> groups) {
   if (groups.size() == 1 || !parameters.warm_start)

@@ -3,8 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// #ddp.powersgd and #ddp.batched_powersgd: their parameters, which members of a
-// bucket they compress, and what they cost.
+// #ddp.powersgd and #ddp.batched_powersgd: their parameters, the members of a
+// bucket that they compress, and their costs.
 //
 //===----------------------------------------------------------------------===//
 
@@ -69,7 +69,7 @@ BatchedPowerSGDHookAttr::verify(function_ref<InFlightDiagnostic()> emitError,
 }
 
 //===----------------------------------------------------------------------===//
-// What is compressed
+// Compressed members
 //===----------------------------------------------------------------------===//
 
 static DenseI64ArrayAttr getShape(MLIRContext *context, int64_t rows,
@@ -116,9 +116,10 @@ static bool isKernel(ArrayRef<int64_t> shape) {
          });
 }
 
-/// Returns how to view a tensor without dimensions of size 1 as matrices. If its
-/// first dimension is smaller than both sides of the matrices of the others, and
-/// these compress well, each index of it is a matrix, such as that of a layer.
+/// Returns how to view a tensor without dimensions of size 1 as matrices. If
+/// its first dimension is smaller than both sides of the matrices of the
+/// others, and these compress well, each index of it is a matrix, such as that
+/// of a layer.
 static MatrixFit fitMatrices(ArrayRef<int64_t> shape, int64_t rank) {
   constexpr int64_t minRate = 8;
   MatrixFit whole = splitDimensions(shape);
@@ -201,7 +202,7 @@ static PowerSGDCompression getCompression(PowerSGDHookAttr hook,
   return result;
 }
 
-/// The side of the smallest square that holds a bucket.
+/// Returns the side of the smallest square that holds a bucket.
 static int64_t getSide(BucketType bucket) {
   int64_t elements = bucket.getNumElements();
   int64_t side = static_cast<int64_t>(std::sqrt(static_cast<double>(elements)));
@@ -212,7 +213,7 @@ static int64_t getSide(BucketType bucket) {
   return side;
 }
 
-/// A bucket of one square matrix.
+/// Returns a bucket of one square matrix.
 static BucketType getSquare(BucketType bucket) {
   int64_t side = getSide(bucket);
   return BucketType::get(bucket.getContext(), bucket.getElementType(),
@@ -251,7 +252,7 @@ FailureOr<Value> PowerSGDHookAttr::expand(OpBuilder &builder,
   return builder.createOrFold<ResizeOp>(reduction.loc, type, out);
 }
 
-/// Elements that are sent in a compressed step.
+/// Returns the number of elements sent in a compressed step.
 static int64_t getSentElements(const PowerSGDCompression &compression,
                                BucketType bucket) {
   return compression.p.getNumElements() + compression.q.getNumElements() +
@@ -265,7 +266,7 @@ static int64_t getStateBytesOf(const PowerSGDCompression &compression,
          (warmStart ? compression.q.getNumBytes() : 0);
 }
 
-/// The type that collectives travel in.
+/// Returns the type in which collectives send elements.
 static Type getWireTypeOf(Type wireType, BucketType bucket) {
   return wireType ? wireType : bucket.getElementType();
 }
@@ -286,10 +287,10 @@ int64_t PowerSGDHookAttr::getStateBytes(BucketType bucket) const {
                          getUseErrorFeedback(), getWarmStart());
 }
 
-/// Read the gradient (and add the error: read, write), read for Q, then write
-/// the result (and read M, write the error). The local error needs a product of
-/// its own; a step that may be taken back writes result and error elsewhere
-/// first.
+/// Returns the passes over the bucket: read the gradient (and add the error:
+/// read, write), read for Q, then write the result (and read M, write the
+/// error). The local error needs a separate product; a step that may be undone
+/// writes result and error elsewhere first.
 template <typename HookT>
 static double getPasses(HookT hook) {
   return (hook.getUseErrorFeedback() ? 7 : 3) +
@@ -297,7 +298,7 @@ static double getPasses(HookT hook) {
          (hook.getSkipNonfinite() ? 4 : 0);
 }
 
-/// All parameters but the one that only says when statistics are printed.
+/// Returns all parameters except the frequency at which statistics are printed.
 template <typename HookT>
 static Attribute getMethodOf(HookT hook) {
   using Parameters = typename HookT::Parameters;
@@ -330,11 +331,11 @@ FailureOr<Value>
 BatchedPowerSGDHookAttr::expand(OpBuilder &builder,
                                 const BucketReduction &reduction,
                                 BucketValue bucket) const {
-  // A square of nothing: there is nothing to reduce.
+  // An empty square leaves nothing to reduce.
   if (bucket.getType().getNumElements() == 0)
     return buildFinalAllReduce(builder, reduction, bucket);
   BucketType type = bucket.getType(), square = getSquare(type);
-  // PyTorch gives its epsilon to the other hook only.
+  // PyTorch passes its epsilon only to the other hook.
   auto parameters = PowerSGDParameters::from(getParameters());
   parameters.orthogonalization_epsilon = 0;
   PowerSGDExpansion expansion(builder, reduction, parameters,
@@ -369,5 +370,5 @@ Attribute BatchedPowerSGDHookAttr::getStateMethod() const {
 }
 
 double BatchedPowerSGDHookAttr::getLocalPasses(BucketType) const {
-  return getPasses(*this) + 4; // into the square and back
+  return getPasses(*this) + 4; // Into the square and back.
 }

@@ -4,8 +4,8 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // #ddp.int8, #ddp.int4 and #ddp.fp8, and the hooks of PyTorch's
-// quantization_hooks.py: one all-reduce in a !ddp.encoded type, and for the
-// former an error that is fed back.
+// quantization_hooks.py: one all-reduce in a !ddp.encoded type. The first three
+// also support error feedback.
 //
 //===----------------------------------------------------------------------===//
 
@@ -32,9 +32,10 @@ static Type getCode(FP8HookAttr hook) {
                           : Float8E4M3FNType::get(hook.getContext());
 }
 
-/// A bucket's random numbers: FNV-1a of the seed and the name of its first
-/// gradient, or its own if it has none, without its highest bit. (Gradients
-/// keep their names where each bucket is compiled by itself.)
+/// Returns the stream of a bucket's random numbers: the FNV-1a hash of the seed
+/// and the first gradient's name, or the bucket's if it has none, without the
+/// highest bit. (Gradients keep their names if each bucket is compiled by
+/// itself.)
 static int64_t getStream(int64_t seed, const BucketReduction &reduction) {
   StringRef name = reduction.bucketName.getValue();
   if (reduction.gradients && !reduction.gradients.empty())
@@ -51,8 +52,8 @@ static EncodedType getEncoding(HookT hook) {
                           hook.getBlockSize());
 }
 
-/// Reads the error of the last step, and has the next one's stored. Gives the
-/// gradient with the former.
+/// Adds the error of the last step to the gradient, and stores the new error.
+/// Returns the sum.
 static FailureOr<Value> feedBackError(OpBuilder &builder,
                                       const BucketReduction &reduction,
                                       BucketValue bucket, EncodedType encoding,
@@ -74,10 +75,10 @@ static FailureOr<Value> feedBackError(OpBuilder &builder,
   return whole;
 }
 
-/// The state of a bucket that is reduced within nodes first: what is encoded is
-/// a rank's share of their sum, which is known when the job is. Of the state,
-/// which is one array as large as the bucket, a rank uses its share, so that it
-/// belongs to all gradients together.
+/// Declares the error state of a bucket that is first reduced within nodes. A
+/// rank encodes only its shard of that sum, which is known only when the job
+/// starts. The state is one array as large as the bucket, of which a rank uses
+/// its shard, so it belongs to all gradients together.
 static FailureOr<FlatSymbolRefAttr>
 declareShareError(OpBuilder &builder, const BucketReduction &reduction,
                   BucketType type, StringRef hook) {
@@ -95,8 +96,8 @@ declareShareError(OpBuilder &builder, const BucketReduction &reduction,
   return FlatSymbolRefAttr::get(state->getSymNameAttr());
 }
 
-/// What is encoded on this rank, and how: the bucket, or that and what the step
-/// before lost of it, if this rank feeds back its own error.
+/// Returns the value that this rank encodes, and how: the bucket, plus the
+/// error of the previous step if `feedsBack`.
 template <typename HookT>
 static FailureOr<ScatterOperand>
 prepareScaled(HookT hook, OpBuilder &builder, const BucketReduction &reduction,
@@ -144,8 +145,8 @@ static FailureOr<Value> expandScaled(HookT hook, OpBuilder &builder,
   return reduced;
 }
 
-/// Reads the bucket and writes the codes, then the way back; with an error,
-/// reads it, writes the sum, reads that and writes the error.
+/// Returns the passes: read the bucket and write the codes, and the reverse;
+/// with an error also read it, write the sum, read that and write the error.
 template <typename HookT>
 static double getScaledPasses(HookT hook, BucketType bucket) {
   double codes = static_cast<double>(hook.getWireBytes(bucket)) /
@@ -153,7 +154,7 @@ static double getScaledPasses(HookT hook, BucketType bucket) {
   return 2 * (1 + codes) + (hook.getErrorFeedback() ? 4 : 0);
 }
 
-/// All that is kept is the error, which is a gradient whatever made it.
+/// Keeps only what affects the error, which is valid for any encoding.
 template <typename HookT>
 static Attribute getScaledMethod(HookT hook) {
   typename HookT::Parameters parameters;
@@ -194,7 +195,7 @@ static LogicalResult verifyScaled(function_ref<InFlightDiagnostic()> emitError,
   FailureOr<ScatterOperand> HookT::prepareScatter(                             \
       OpBuilder &builder, const BucketReduction &reduction,                    \
       BucketValue bucket) const {                                              \
-    /* Over a hierarchical group, too, it encodes what a rank has. */          \
+    /* Encodes a rank's own data, also over a hierarchical group. */           \
     return prepareScaled(*this, builder, reduction, bucket,                    \
                          /*feedsBack=*/getErrorFeedback());                    \
   }                                                                            \
@@ -218,14 +219,14 @@ DDPHOOK_SCALED_HOOK(FP8HookAttr)
 // #ddp.quantization_pertensor, #ddp.quantization_perchannel
 //===----------------------------------------------------------------------===//
 
-/// Bytes with a scale and a zero point for each block; 0: for all of them.
+/// Returns an affine encoding in bytes; one block if `block` is 0.
 static EncodedType getAffine(MLIRContext *context, int64_t block) {
   return EncodedType::get(
       context, IntegerType::get(context, 8, IntegerType::Unsigned), block);
 }
 
-/// Reads the bucket for its range and for its codes, writes these, and the way
-/// back.
+/// Returns the passes: read the bucket for its range and again for its codes,
+/// write these, and the reverse.
 static double getAffinePasses(BucketType bucket) {
   return 2 + 1 + 2.0 / bucket.getElementBytes();
 }

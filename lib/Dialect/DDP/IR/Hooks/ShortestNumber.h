@@ -20,8 +20,7 @@
 
 namespace mlir::ddp {
 
-/// The shortest text that is this number and no other one: that of 1.5, and of
-/// the number above 1 that follows it.
+/// Returns the shortest text that parses as exactly this number.
 inline std::string getShortestText(double number) {
   std::string text;
   for (int digits = 1; digits <= std::numeric_limits<double>::max_digits10;

@@ -3,8 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// #ddp.topk: every rank sends its largest elements with their places, and keeps
-// the others for its next gradient.
+// #ddp.topk: every rank sends its largest elements with their indices, and
+// keeps the others for its next gradient.
 //
 //===----------------------------------------------------------------------===//
 
@@ -20,7 +20,7 @@
 using namespace mlir;
 using namespace mlir::ddp;
 
-/// Elements that a rank sends of so many.
+/// Returns the number of elements that a rank sends.
 static int64_t getKeep(TopKHookAttr hook, BucketType bucket) {
   int64_t count = bucket.getNumElements();
   double share = hook.getDensity().getValueAsDouble();
@@ -107,16 +107,16 @@ int64_t TopKHookAttr::getStateBytes(BucketType bucket) const {
   return getErrorFeedback() ? sizeof(float) * bucket.getNumElements() : 0;
 }
 
-/// All that is kept is the error, which is a gradient whatever was sent.
+/// Keeps only what affects the error, which is valid for any density.
 Attribute TopKHookAttr::getStateMethod() const {
   Parameters parameters;
   parameters.error_feedback = getErrorFeedback();
   return get(getContext(), parameters);
 }
 
-/// In arrays of f32 as large as the bucket: three digits of the threshold are
-/// counted, the largest are taken and zeros written; added and divided; with an
-/// error, that is added and stored.
+/// Counts passes over f32 arrays as large as the bucket: count three digits of
+/// the threshold, take the largest elements and write zeros; add and divide;
+/// with error feedback, add and store the error.
 double TopKHookAttr::getLocalPasses(BucketType bucket) const {
   double passes = 3 + 2 + 1 + 2 + (getErrorFeedback() ? 3 : 0);
   bool isWide = bucket.getElementType().isF32();

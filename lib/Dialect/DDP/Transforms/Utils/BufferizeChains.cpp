@@ -21,8 +21,8 @@ using namespace mlir::bufferization;
 using namespace mlir::ddp;
 
 namespace {
-/// Is shown the operations of a function in their order. Chains are followed
-/// only in regions of one block, where this shows a result before its uses.
+/// Visits the operations of a function in order. Chains are followed only in
+/// regions of one block, where a result is visited before its uses.
 class ChainFinder {
 public:
   explicit ChainFinder(const BufferizationOptions &options) : state(options) {}
@@ -33,7 +33,7 @@ public:
   /// insertions that are in no chain and are read in their memory.
   SetVector<OpOperand *> copied, foreign;
 
-  /// The operations to bufferize, in their order.
+  /// The operations to bufferize, in order.
   SmallVector<Operation *> getPlainOps() const {
     SmallVector<Operation *> plain;
     for (auto [op, chain] : ops)
@@ -44,11 +44,11 @@ public:
 
 private:
   struct Chain {
-    /// What the buffer holds after the operations that were visited.
+    /// The buffer's contents after the operations visited so far.
     Value newest;
     bool isWritable;
   };
-  /// Stands for all tensors that lie in no chain.
+  /// Represents all tensors that are in no chain.
   static constexpr unsigned kUnknown = 0;
 
   unsigned addChain(Value start, bool isWritable) {
@@ -86,8 +86,8 @@ bool ChainFinder::canRead(OpOperand &operand) const {
          operand.get().getParentBlock() == operand.getOwner()->getBlock();
 }
 
-/// Lets the operation write over the operand, if it may: if no other result is
-/// written there, and what other operands read there is read in time.
+/// Makes the operation overwrite the operand. Returns false if it may not, for
+/// example because another operand reads that buffer too late.
 bool ChainFinder::write(OpOperand &init, OpResult result) {
   unsigned number = getChain(init.get());
   Chain &chain = chains[number];

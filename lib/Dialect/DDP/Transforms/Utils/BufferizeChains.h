@@ -1,12 +1,12 @@
-//===- BufferizeChains.h - memory that needs no analysis --------*- C++ -*-===//
+//===- BufferizeChains.h - bufferization without analysis -------*- C++ -*-===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Most tensors of a step are made where they stay: operations of one block
-// write over one buffer in turn, and nobody needs what was overwritten. One
-// walk finds these, and they are bufferized here, so that One-Shot Bufferize
-// analyses only the others.
+// Most tensors of a step are created where they stay: the operations of a block
+// successively overwrite one buffer, and nothing needs the old contents. One
+// walk finds and bufferizes these, so that One-Shot Bufferize analyses only the
+// rest.
 //
 //===----------------------------------------------------------------------===//
 
@@ -18,12 +18,12 @@
 
 namespace mlir::ddp {
 
-/// Bufferizes in place the linalg operations of a function, and the copies to
-/// memory, all of whose tensors lie in chains: an `alloc_tensor` or a
-/// `to_tensor restrict`, and what operations of the same block make of it, each
-/// of which uses the newest tensor only. One-Shot's analysis decides the same,
-/// at a higher price. An operation that also uses other tensors is left to it,
-/// with the chains that this operation uses and all that these are used with.
+/// Bufferizes in place those linalg operations of a function, and those copies
+/// to memory, whose tensors are all in chains. A chain is an `alloc_tensor` or
+/// a `to_tensor restrict`, and operations of the same block that each use only
+/// the newest tensor. One-Shot Bufferize would decide the same at a higher
+/// cost. It still handles operations that use other tensors, and all chains
+/// that are linked to these.
 LogicalResult
 bufferizeChains(func::FuncOp function,
                 const bufferization::BufferizationOptions &options,

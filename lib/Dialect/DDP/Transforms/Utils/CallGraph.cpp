@@ -23,7 +23,7 @@ PrivateFunctions mlir::ddp::collectPrivateFunctions(ModuleOp module) {
     }
   if (functions.empty())
     return functions;
-  // Names in nested symbol tables may be others; a function is left alone then.
+  // Names in nested symbol tables may differ; leave such functions alone.
   SymbolRefFinder others([&](SymbolRefAttr symbol) {
     if (auto it = byName.find(symbol.getRootReference()); it != byName.end()) {
       functions.erase(it->second);

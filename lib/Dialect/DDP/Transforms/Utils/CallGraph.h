@@ -3,7 +3,7 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Utilities for passes that change a function's interface and all of its calls.
+// Utilities for passes that change a function's interface and all its calls.
 //
 //===----------------------------------------------------------------------===//
 
@@ -18,28 +18,28 @@
 
 namespace mlir::ddp {
 
-/// The private functions of a module whose interface may be changed, and their
-/// calls: the functions with a body to which only `func.call`s refer.
+/// The private functions of a module whose interface may be changed, with their
+/// calls: functions with a body that only `func.call`s refer to.
 using PrivateFunctions =
     llvm::MapVector<func::FuncOp, SmallVector<func::CallOp>>;
 PrivateFunctions collectPrivateFunctions(ModuleOp module);
 
-/// All symbol names to which operations of the module refer.
+/// Returns all symbol names that operations of the module refer to.
 llvm::DenseSet<StringAttr> collectReferencedNames(ModuleOp module);
 
-/// The returns of a function.
+/// Returns all return operations of a function.
 SmallVector<func::ReturnOp> getReturns(func::FuncOp function);
 
-/// For each result the first one that is the same value in each return.
+/// For each result, returns the first one with the same value in each return.
 SmallVector<unsigned> findFirstEqual(ArrayRef<func::ReturnOp> returns,
                                      unsigned numResults);
 
 /// Removes results of a function.
 void eraseResults(func::FuncOp function, const llvm::BitVector &erased);
 
-/// Replaces a call by one with `newOperands` appended to its operands, and
-/// without the erased results, which must have no uses. `call` is the new call
-/// afterwards.
+/// Replaces a call by one with `newOperands` appended to its operands and
+/// without the erased results, which must have no uses. Sets `call` to the new
+/// call.
 void replaceCall(func::CallOp &call, const llvm::BitVector &erased,
                  ArrayRef<Value> newOperands);
 

@@ -26,8 +26,8 @@ PartPlace::PartPlace(OpBuilder &builder, ConcatOp concat, unsigned part) {
   for (Value before : concat.getParts().take_front(part))
     begin += getNumElementsOf(before.getType());
   int64_t numElements = getNumElementsOf(concat.getParts()[part].getType());
-  // A slice without elements begins at 0: it may stand at the end, which is out
-  // of bounds.
+  // An empty slice starts at 0, because its own offset may be the end, which is
+  // out of bounds.
   offset = builder.getIndexAttr(numElements == 0 ? 0 : begin);
   size = builder.getIndexAttr(numElements);
   stride = builder.getIndexAttr(1);

@@ -1,10 +1,10 @@
-//===- ConcatPlaces.h - where parts of a bucket belong ----------*- C++ -*-===//
+//===- ConcatPlaces.h - locations of a bucket's parts -----------*- C++ -*-===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Where an operand of `ddp.concat` belongs in its result, for the pass that
-// lets operands be computed there.
+// Locates an operand of `ddp.concat` in its result, for the pass that computes
+// operands there.
 //
 //===----------------------------------------------------------------------===//
 
@@ -15,22 +15,22 @@
 
 namespace mlir::ddp {
 
-/// An empty tensor in front of `before`.
+/// Creates an empty tensor before `before`.
 Value createEmpty(Operation *before, Location loc, Type type);
 
-/// The slice of a concat's result that operand number `part` is, in elements.
+/// The slice of a concat's result that holds operand `part`, in elements.
 struct PartPlace {
   PartPlace(OpBuilder &builder, ConcatOp concat, unsigned part);
 
   OpFoldResult offset, size, stride;
 };
 
-/// The operand of a concat in op's block that is the only use of `result`: a
-/// part that can be computed in its place. Null if there is none, or if the
-/// part has no elements.
+/// Returns the operand of a concat in op's block that is the only use of
+/// `result`, a part that can be computed in place. Returns null if there is
+/// none or the part has no elements.
 OpOperand *findConcatUse(FlatOpInterface op, Value result);
 
-/// Whether a concat has its operand `use` where `part` is in a split bucket.
+/// True if a concat has its operand `use` where `part` is in a split bucket.
 bool isInSamePlace(OpOperand &use, Value part);
 
 } // namespace mlir::ddp

@@ -3,8 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Names gradients. A name depends on the program alone, not on any option:
-// names are given before there are buckets, in program order.
+// Names gradients. A name depends only on the program, not on any option: names
+// are assigned before there are buckets, in program order.
 //
 //===----------------------------------------------------------------------===//
 
@@ -20,7 +20,7 @@
 using namespace mlir;
 using namespace mlir::ddp;
 
-/// The function's argument that `value` is, or nothing.
+/// Returns the function argument that is `value`, or nullopt.
 static std::optional<std::pair<FunctionOpInterface, unsigned>>
 getArgument(Value value) {
   auto argument = dyn_cast<BlockArgument>(value);
@@ -33,7 +33,7 @@ getArgument(Value value) {
   return std::pair(function, argument.getArgNumber());
 }
 
-/// The name that a function's argument was given.
+/// Returns the name that a function argument was given, or null.
 static StringAttr getArgumentName(Value value) {
   auto argument = getArgument(value);
   return argument ? argument->first.getArgAttrOfType<StringAttr>(
@@ -41,7 +41,7 @@ static StringAttr getArgumentName(Value value) {
                   : StringAttr();
 }
 
-/// The first name in a location; empty where there is none.
+/// Returns the first name in a location, or an empty string.
 static StringRef getNameIn(Location location) {
   StringRef name;
   location->walk([&](Location nested) {
@@ -52,7 +52,7 @@ static StringRef getNameIn(Location location) {
   return name;
 }
 
-/// The place of a value among the results of its function, where it is one.
+/// Returns the index of a value among its function's results, or nullopt.
 static std::optional<unsigned> getResultNumber(Value value) {
   for (OpOperand &use : value.getUses())
     if (use.getOwner()->hasTrait<OpTrait::ReturnLike>() &&
@@ -78,12 +78,12 @@ private:
   void nameMembers(AllReduceOp op, BucketType bucket);
 
   ModuleOp module;
-  /// Names that are taken, and by what.
+  /// Names in use, and their owners.
   llvm::StringMap<Operation *> taken;
-  /// Names of arguments that a reduction has.
+  /// Names of arguments that a reduction already uses.
   llvm::StringSet<> usedArguments;
   llvm::StringMap<unsigned> numCopies;
-  /// Reductions so far, by function.
+  /// The number of reductions so far, by function.
   llvm::DenseMap<Operation *, unsigned> numReductions;
 };
 } // namespace
@@ -99,7 +99,7 @@ LogicalResult Namer::reserve(StringAttr name, Operation *owner) {
   return diagnostic;
 }
 
-/// Takes the names that function arguments were given.
+/// Reserves the given names of function arguments.
 LogicalResult Namer::reserveArguments(FunctionOpInterface function) {
   for (unsigned i = 0; i < function.getNumArguments(); ++i)
     if (auto name =
@@ -109,11 +109,11 @@ LogicalResult Namer::reserveArguments(FunctionOpInterface function) {
   return success();
 }
 
-/// Takes the names that `op` and records of buckets were given.
+/// Reserves the given names of `op` and of records of buckets.
 LogicalResult Namer::reserveGiven(Operation *op) {
   if (auto reduction = dyn_cast<CollectiveOpInterface>(op)) {
     auto name = op->getAttrOfType<StringAttr>(DDPDialect::kNameAttrName);
-    // Its argument may have the same one, for one reduction.
+    // A single reduction may have the name of its argument.
     if (name && (name != getArgumentName(reduction.getInput()) ||
                  !usedArguments.insert(name).second))
       return reserve(name, op);
@@ -137,8 +137,8 @@ LogicalResult Namer::reserveGiven(Operation *op) {
   return success();
 }
 
-/// What the `word` of a function that gives `result` for `input` would be
-/// called if nothing else were called so.
+/// Derives a name for the `word` (a gradient, say) of a function that computes
+/// `result` from `input`. It need not be unique.
 std::string Namer::derive(Operation *op, Value input, Value result,
                           StringRef word) {
   auto function = op->getParentOfType<FunctionOpInterface>();
@@ -157,7 +157,7 @@ std::string Namer::derive(Operation *op, Value input, Value result,
   return prefix + word.str() + std::to_string(number);
 }
 
-/// `name`, or where that is taken `name`#1 and so on.
+/// Returns `name`, or if that is taken `name`#1 and so on.
 StringAttr Namer::makeUnique(StringRef name) {
   if (taken.try_emplace(name, module).second)
     return StringAttr::get(module.getContext(), name);
@@ -190,7 +190,7 @@ void Namer::nameMembers(AllReduceOp op, BucketType bucket) {
 }
 
 LogicalResult Namer::run() {
-  // Names that the module gives come first, wherever they stand.
+  // Reserve the names given in the module first, wherever they are.
   WalkResult result = walkFunctions(module, [&](FunctionOpInterface function) {
     return WalkResult(reserveArguments(function));
   });
@@ -220,7 +220,7 @@ LogicalResult Namer::run() {
     else if (bucket && op.getBucketName() && !op.getGradients() && !isFinal)
       nameMembers(op, bucket);
   }
-  // Behind all others, whose names do not depend on these.
+  // After all others, whose names do not depend on these.
   for (ReduceScatterOp op : scatters) {
     bool isFinal = isa_and_nonnull<AllReduceHookAttr>(
         op->getAttr(DDPDialect::kHookAttrName));

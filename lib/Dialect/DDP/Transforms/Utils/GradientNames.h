@@ -18,16 +18,16 @@
 namespace mlir::ddp {
 
 /// Gives a `ddp.name` to every reduction of a tensor or of memory and to every
-/// reduce-scatter that has none, and names of gradients to every named bucket
-/// that has none. All names of the module then differ. Fails if two names that
-/// are written in the module are equal.
+/// reduce-scatter that has none, and gradient names to every named bucket that
+/// has none. All names of the module then differ. Fails if two names written in
+/// the module are equal.
 LogicalResult nameGradients(ModuleOp module);
 
-/// The names of the members of a bucket that only has a name itself: NAME.0 and
-/// so on.
+/// Returns the names of the members of a bucket that only has a name itself:
+/// NAME.0 and so on.
 SmallVector<Attribute> getMemberNames(StringAttr name, BucketType bucket);
 
-/// Distinct names for the parameters that are averaged, by the same rules.
+/// Returns distinct names for the averaged parameters, by the same rules.
 llvm::DenseMap<Operation *, StringAttr> nameAverages(ModuleOp module);
 
 } // namespace mlir::ddp

@@ -13,8 +13,8 @@
 using namespace mlir;
 using namespace mlir::ddp;
 
-/// Whether `op` adds the error of earlier steps to a bucket that is packed for
-/// it alone.
+/// True if `op` adds the error of earlier steps to a bucket that was packed
+/// only for it.
 static bool addsErrorToPack(Operation *op) {
   auto add = dyn_cast<AddOp>(op);
   if (!add)
@@ -28,9 +28,9 @@ static bool addsErrorToPack(Operation *op) {
   return isForIt(pack) && isForIt(load);
 }
 
-/// The collective and, in front of it, what only prepares its operand: casts,
-/// divisions and the packing; where the operand stays as it is, whoever else
-/// reads it, the sum with an error as well. In program order.
+/// Returns the collective after the operations that only prepare its operand:
+/// casts, divisions and the packing. For a reduce-scatter, which does not
+/// change its operand, includes the sum with an error.
 static SmallVector<Operation *> getChain(Operation *op) {
   SmallVector<Operation *> chain = {op};
   Operation *sum = op->getOperand(0).getDefiningOp();
@@ -53,14 +53,14 @@ static SmallVector<Operation *> getChain(Operation *op) {
   return chain;
 }
 
-/// A collective on values, or the start of one in a branch.
+/// True for a collective on values, or the start of one in a branch.
 static bool isCandidate(Operation *op) {
   auto start = dyn_cast<AllReduceStartOp>(op);
   return start ? bool(start.getCondition()) : isWholeOnValues(op);
 }
 
-/// Whether the operands of `chain` may get another value where it is: that of a
-/// reduction or a broadcast, which then is in their place, or of their bucket.
+/// True if the memory of the chain's operands may get new contents: the result
+/// of a reduction or a broadcast, which replaces its operand, or a bucket.
 static bool mayReplaceOperands(ArrayRef<Operation *> chain) {
   auto collective = cast<CollectiveOpInterface>(chain.back());
   return chain.size() != 1 ||
@@ -68,8 +68,8 @@ static bool mayReplaceOperands(ArrayRef<Operation *> chain) {
          collective.getKind() == CollectiveKind::Broadcast;
 }
 
-/// For each load of the block the last operation before it that may write its
-/// state, if there is one.
+/// Maps each load of the block to the last operation before it that may write
+/// its state, if there is one.
 static llvm::DenseMap<Operation *, Operation *> findWriters(Block &block) {
   llvm::DenseMap<const void *, Operation *> writers;
   llvm::DenseMap<Operation *, Operation *> found;
@@ -98,8 +98,8 @@ void mlir::ddp::hoistCollectives(Block &block,
   for (auto [position, op] : llvm::enumerate(block))
     positions[&op] = position;
   llvm::DenseMap<Operation *, Operation *> writers = findWriters(block);
-  // For each operation that may move, the operation that stays behind which it
-  // goes; null while that is not decided.
+  // For each operation that may move, the anchor after which it goes. Anchors
+  // do not move; null while undecided.
   llvm::MapVector<Operation *, SmallVector<Operation *>> chains;
   llvm::DenseMap<Operation *, Operation *> anchorOf;
   for (Operation &op : block) {
@@ -119,7 +119,7 @@ void mlir::ddp::hoistCollectives(Block &block,
     bool isKept = false;
     auto stayBehind = [&](Operation *other) {
       if (auto it = anchorOf.find(other); it != anchorOf.end()) {
-        // One of a later collective, that may go anywhere yet.
+        // It belongs to a later collective whose position is still open.
         if (!it->second) {
           isKept = true;
           return;
@@ -132,7 +132,7 @@ void mlir::ddp::hoistCollectives(Block &block,
     for (Operation *link : chain)
       if (Operation *writer = writers.lookup(link))
         stayBehind(writer);
-    // The condition of a start, and the step by which one rounds.
+    // The condition of a start, and the step used for rounding.
     for (Value value : op->getOperands().drop_front())
       if (Operation *producer = value.getDefiningOp();
           producer && producer->getBlock() == &block)
@@ -143,8 +143,8 @@ void mlir::ddp::hoistCollectives(Block &block,
       if (!producer || producer->getBlock() != &block)
         continue;
       stayBehind(producer);
-      // Whoever reads a gradient first, reads it in its bucket; afterwards
-      // there is the sum.
+      // Earlier readers of a gradient read it in its bucket, which later holds
+      // the sum.
       if (!mayReplaceOperands(chain))
         continue;
       visitUsesOfParts(value, [&](OpOperand &use) {

@@ -1,4 +1,4 @@
-//===- HoistCollectives.h - collectives as early as possible ----*- C++ -*-===//
+//===- HoistCollectives.h - starting collectives early ----------*- C++ -*-===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -16,9 +16,9 @@
 namespace mlir::ddp {
 
 /// Moves every collective of the block, with the packing before it, up to the
-/// point where its operands are complete and, if it is put in their place or
-/// they into a bucket, all earlier readers have read them. What reads operands
-/// from outside of the block or tensors in memory does not move.
+/// point where its operands are complete and, if it replaces their contents or
+/// packs them, all earlier readers have read them. Operations that read
+/// operands from outside of the block or tensors in memory do not move.
 void hoistCollectives(Block &block, const TensorsInMemory &inMemory);
 
 } // namespace mlir::ddp

@@ -3,8 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Makes conditional starts of the all-reduces with which a branch begins, such
-// as those of PowerSGD's vanilla phase.
+// Turns all-reduces at the start of a branch, such as those of PowerSGD's
+// vanilla phase, into conditional starts.
 //
 //===----------------------------------------------------------------------===//
 
@@ -15,9 +15,8 @@
 using namespace mlir;
 using namespace mlir::ddp;
 
-/// Whether nothing needs the memory of `value` once `op`, in the then branch of
-/// `choice`, has reduced it in its place, but the other branch, which does not
-/// run then.
+/// Returns true if, after `op` reduces `value` in place in the then branch of
+/// `choice`, only the else branch still reads its memory.
 static bool isOver(Value value, AllReduceOp op, scf::IfOp choice) {
   return !visitUsesOfParts(getWhole(value), [&](OpOperand &use) {
             Operation *user = use.getOwner();
@@ -34,7 +33,7 @@ static bool isOver(Value value, AllReduceOp op, scf::IfOp choice) {
           }).wasInterrupted();
 }
 
-/// Whether a load gives the same at the beginning of its block.
+/// True if a load would return the same at the start of its block.
 static bool isLoadOfFirstContents(LoadOp load) {
   for (Operation &op : *load->getBlock()) {
     if (&op == load)
@@ -49,8 +48,8 @@ static bool isLoadOfFirstContents(LoadOp load) {
   return false;
 }
 
-/// Collects what computes a condition, the operands' operations first; false if
-/// it cannot stand at the beginning of the block.
+/// Collects the operations that compute a condition, operands first. Returns
+/// false if they cannot move to the start of the block.
 static bool collect(Value value, Block *block,
                     llvm::SetVector<Operation *> &slice, unsigned depth = 8) {
   Operation *op = value.getDefiningOp();
@@ -70,8 +69,8 @@ static bool collect(Value value, Block *block,
   return true;
 }
 
-/// Lets the condition be known from the beginning of the block, if it can be:
-/// buckets may be complete long before the place where it was computed.
+/// Computes the condition at the start of the block if possible, because
+/// buckets may be complete long before the condition is computed.
 static void hoistCondition(scf::IfOp choice) {
   Block *block = choice->getBlock();
   llvm::SetVector<Operation *> slice;
@@ -81,8 +80,8 @@ static void hoistCondition(scf::IfOp choice) {
     op->moveBefore(block, block->begin());
 }
 
-/// Whether `value` is complete where `choice` stands: nothing that takes time
-/// is between the two.
+/// True if `value` becomes complete just before `choice`: no operation that
+/// takes time is between the two.
 static bool isJustComplete(Value value, scf::IfOp choice,
                            function_ref<bool(Operation *)> takesTime) {
   llvm::SmallPtrSet<Operation *, 8> makers;
@@ -100,8 +99,8 @@ static bool isJustComplete(Value value, scf::IfOp choice,
   return true;
 }
 
-/// Whether something that takes time and does without the results of `choice`
-/// comes behind it.
+/// True if an operation that takes time and does not depend on the results of
+/// `choice` follows it.
 static bool hasWorkBehind(scf::IfOp choice,
                           function_ref<bool(Operation *)> takesTime) {
   llvm::DenseSet<Value> dependent(llvm::from_range, choice.getResults());
@@ -118,7 +117,7 @@ static bool hasWorkBehind(scf::IfOp choice,
   return false;
 }
 
-/// The reduction of a branch that does nothing else, or null.
+/// Returns the reduction of a branch that does nothing else, or null.
 static AllReduceOp getOnlyReduction(scf::IfOp choice) {
   auto op = dyn_cast<AllReduceOp>(choice.thenBlock()->front());
   return op && choice.getNumResults() == 1 &&
@@ -129,9 +128,9 @@ static AllReduceOp getOnlyReduction(scf::IfOp choice) {
              : AllReduceOp();
 }
 
-/// Makes `choice` and the reduction of its first branch one after the other:
-/// what the other branch does keeps its place, in which the bucket is in the
-/// cache, and is what the wait gives where nothing is started.
+/// Moves the reduction of the then branch after `choice`. The else branch keeps
+/// its position, where the bucket is in the cache, and the wait returns its
+/// result if nothing is started.
 static void startBehind(scf::IfOp choice, AllReduceOp op) {
   OpBuilder builder(choice->getContext());
   builder.setInsertionPointAfter(choice);

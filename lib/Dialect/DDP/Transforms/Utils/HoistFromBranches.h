@@ -1,9 +1,9 @@
-//===- HoistFromBranches.h - collectives out of branches --------*- C++ -*-===//
+//===- HoistFromBranches.h - moving collectives out of branches -*- C++ -*-===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// So that they can be in flight while operations in front of the branch run.
+// Lets collectives of a branch overlap with operations before the branch.
 //
 //===----------------------------------------------------------------------===//
 
@@ -16,12 +16,12 @@
 
 namespace mlir::ddp {
 
-/// Starts every all-reduce in the then branch whose operand is complete in
-/// front of `choice` there, if the condition is true, and leaves waits in both
-/// branches. The other branch may use the operand; nothing else may that comes
-/// later. If the then branch only reduces what has just been completed, the
-/// start comes behind `choice` instead, with waits in the branches of another
-/// `scf.if`, so that the other branch is not put off.
+/// Starts all-reduces of the then branch before `choice`, on its condition, and
+/// leaves waits in both branches. Their operands must be complete before
+/// `choice`, and only the else branch may use them later. If the then branch
+/// only reduces an operand that has just been completed, the start follows
+/// `choice` instead, with waits in the branches of another `scf.if`, so that
+/// the else branch is not delayed.
 void hoistFromBranch(scf::IfOp choice,
                      function_ref<bool(Operation *)> takesTime);
 

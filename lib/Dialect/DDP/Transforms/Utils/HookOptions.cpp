@@ -4,8 +4,8 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Builds a hook's attribute from options. This file knows no hook and no
-// parameter: it gets them from the attributes' interface, and builds text for
-// the attribute's own parser.
+// parameter: it gets them from the interface of the attributes, and builds text
+// for the attribute's own parser.
 //
 //===----------------------------------------------------------------------===//
 
@@ -82,7 +82,7 @@ struct HookList {
 };
 } // namespace
 
-/// The hooks of this dialect, in the order of their definitions.
+/// Returns the hooks of this dialect, in the order of their definitions.
 static ArrayRef<NamedHook> getNamedHooks() {
   static const SmallVector<NamedHook> hooks = HookList<
 #define GET_ATTRDEF_LIST
@@ -91,7 +91,7 @@ static ArrayRef<NamedHook> getNamedHooks() {
   return hooks;
 }
 
-/// The names of those that have an option.
+/// Returns the names of the hooks that have an option.
 static SmallVector<StringRef> getHooksWith(StringRef option) {
   SmallVector<StringRef> names;
   for (const NamedHook &hook : getNamedHooks())
@@ -100,8 +100,8 @@ static SmallVector<StringRef> getHooksWith(StringRef option) {
   return names;
 }
 
-/// Finds the hook that a user calls `name`. Its own name is that of the
-/// attribute, with its dialect.
+/// Finds the hook that a user calls `name`. `NamedHook::name` is the name of
+/// the attribute with its dialect.
 static std::optional<NamedHook> findHook(MLIRContext *context, StringRef name) {
   std::string attribute = name.str();
   llvm::replace(attribute, '-', '_');
@@ -143,7 +143,7 @@ StringRef mlir::ddp::getHookHelp() {
 // From options to the text of an attribute
 //===----------------------------------------------------------------------===//
 
-/// What is wrong with options whatever they are for; empty if nothing.
+/// Returns an error that holds for options of any hook, or an empty string.
 static std::string findDefect(ArrayRef<OptionWord> words) {
   llvm::StringMap<const OptionWord *> given;
   for (const OptionWord &word : words) {
@@ -189,8 +189,8 @@ static StringRef spellType(StringRef name) {
       .Default(isSpelt ? name : "");
 }
 
-/// The parameter's value in the attribute's text. `wireType` is the wrapper's
-/// type, or null; a hook that takes it for itself leaves null.
+/// Returns the parameter's value in the attribute's text. `wireType` is the
+/// wrapper's type or null; if the hook itself uses it, resets it to null.
 static FailureOr<std::string> convertValue(MLIRContext *context,
                                            const HookParameter &parameter,
                                            StringRef value, Type &wireType,
@@ -255,7 +255,7 @@ static InFlightDiagnostic rejectOption(const NamedHook &hook, StringRef option,
   return error;
 }
 
-/// The attribute's text, from the hook's name and options.
+/// Returns the attribute's text, from the hook's name and options.
 static FailureOr<std::string> getAttributeText(MLIRContext *context,
                                                const NamedHook &hook,
                                                ArrayRef<OptionWord> options,
@@ -263,7 +263,7 @@ static FailureOr<std::string> getAttributeText(MLIRContext *context,
                                                EmitError emitError) {
   if (std::string defect = findDefect(options); !defect.empty())
     return emitError() << defect;
-  llvm::StringMap<StringRef> given; // NAME= leaves the default
+  llvm::StringMap<StringRef> given; // NAME= leaves the default.
   for (const OptionWord &option : options) {
     if (!hook.hasOption(option.name))
       return rejectOption(hook, option.name, emitError);
@@ -316,15 +316,15 @@ static FailureOr<std::string> getAttributeText(MLIRContext *context,
 // From the text of an attribute to the hook
 //===----------------------------------------------------------------------===//
 
-/// The attribute that `text` is, or null. Passes on what the parser says,
-/// behind `where`.
+/// Parses `text` as an attribute. On failure reports the parser's message after
+/// `where`, and returns null.
 static Attribute parseText(MLIRContext *context, StringRef text,
                            const Twine &where, EmitError emitError) {
   std::string message;
   size_t length = 0;
   Attribute attribute;
   {
-    // Other threads may report what has nothing to do with this.
+    // Leave unrelated diagnostics of other threads alone.
     uint64_t thread = llvm::get_threadid();
     ScopedDiagnosticHandler handler(context, [&](Diagnostic &diagnostic) {
       if (llvm::get_threadid() != thread)
@@ -344,7 +344,8 @@ static Attribute parseText(MLIRContext *context, StringRef text,
   return {};
 }
 
-/// Returns true if the dialect of hook=`text` is known; otherwise emits an error.
+/// Returns true if the dialect of hook=`text` is known; otherwise emits an
+/// error.
 static bool checkDialect(MLIRContext *context, StringRef text,
                          EmitError emitError) {
   StringRef name = text;
@@ -357,7 +358,7 @@ static bool checkDialect(MLIRContext *context, StringRef text,
   return false;
 }
 
-/// The hook that the text of an attribute gives.
+/// Parses a hook given as the text of an attribute.
 static Attribute parseAttributeHook(MLIRContext *context, StringRef text,
                                     EmitError emitError) {
   if (!checkDialect(context, text, emitError))
@@ -370,14 +371,14 @@ static Attribute parseAttributeHook(MLIRContext *context, StringRef text,
   return {};
 }
 
-/// ", did you mean NAME?", the one of `known` that differs least from `name`,
+/// Returns ", did you mean NAME?" with the name in `known` nearest to `name`,
 /// or nothing if all of them differ by more than a third of it.
 static std::string didYouMean(StringRef name, ArrayRef<StringRef> known) {
   StringRef nearest;
   unsigned least = std::max<unsigned>(2, name.size() / 3) + 1;
   for (StringRef candidate : known) {
     unsigned distance = name.edit_distance_insensitive(candidate);
-    // Of a short name nothing would be left.
+    // For a short name the limit alone would allow changing every letter.
     if (distance < least && distance < candidate.size()) {
       least = distance;
       nearest = candidate;
@@ -399,8 +400,8 @@ std::string mlir::ddp::explainOptionError(StringRef message,
   return ("no such option " + unknown).str() + didYouMean(unknown, declared);
 }
 
-/// The names of a pass's options, which it tells in the text of a pipeline
-/// only: NAME{OPTION=VALUE …}.
+/// Returns the names of a pass's options. A pass reveals them only in the text
+/// of its pipeline: NAME{OPTION=VALUE …}.
 static SmallVector<OptionWord> getOptionsOf(Pass &pass, std::string &text) {
   llvm::raw_string_ostream os(text);
   pass.printAsTextualPipeline(os);
@@ -426,7 +427,7 @@ LogicalResult mlir::ddp::initializeOptionsOf(
   });
 }
 
-/// The hook, and in `wireType` what is left for a wrapper.
+/// Parses a hook without its wrapper. Resets `wireType` if the hook uses it.
 static Attribute parseUnwrapped(MLIRContext *context, StringRef hook,
                                 Type &wireType, EmitError emitError) {
   StringRef name = hook.take_front(getWordLength(hook));
@@ -480,7 +481,7 @@ FailureOr<HookAttrInterface> mlir::ddp::parseHook(MLIRContext *context,
   Attribute attribute =
       parseUnwrapped(context, hook.trim(), wireType, emitError);
   if (!attribute)
-    return failure(); // explained already
+    return failure(); // The error was reported already.
   if (wireType)
     attribute = WrapHookAttr::get(context, wireType, attribute);
   return cast<HookAttrInterface>(attribute);
@@ -520,8 +521,8 @@ FailureOr<std::string> mlir::ddp::normalizeOptions(
 //===----------------------------------------------------------------------===//
 
 namespace {
-/// Passes must not load dialects. This does it while the pass manager prepares
-/// to run, by parsing what the pass will parse.
+/// Loads the dialect of a hook by parsing the hook while the pass manager
+/// prepares to run, because passes must not load dialects.
 class HookLoader : public DialectExtensionBase {
 public:
   explicit HookLoader(StringRef hook)
@@ -549,7 +550,7 @@ void mlir::ddp::addDependentDialects(DialectRegistry &registry,
                                      StringRef hook) {
   if (!hook.contains('.'))
     return;
-  // A context takes each extension once: those of different hooks differ.
+  // A context applies each extension once, so each hook needs its own ID.
   static std::mutex mutex;
   static llvm::StringMap<int> ids;
   std::lock_guard<std::mutex> lock(mutex);

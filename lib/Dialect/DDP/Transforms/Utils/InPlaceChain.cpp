@@ -17,8 +17,8 @@
 using namespace mlir;
 using namespace mlir::ddp;
 
-/// If all branches of `op` update the same value from outside in place, the
-/// operand that the last of them yields as this result; else null.
+/// If all branches of `op` update the same outer value in place, returns the
+/// operand that the last branch yields as this result; otherwise null.
 static OpOperand *getTiedYield(scf::IfOp op, unsigned resultNumber) {
   OpOperand *last = nullptr;
   Value common;
@@ -62,7 +62,7 @@ bool mlir::ddp::isOnlyReadBefore(Value value, Operation *except,
     Operation *user = limit->getBlock()->findAncestorOpInBlock(*owner);
     if (!user || !user->isBeforeInBlock(limit))
       return false;
-    // Views, yields, calls and the like may let the value live on.
+    // Views, yields, calls and the like may keep the value alive.
     auto dps = dyn_cast<DestinationStyleOpInterface>(owner);
     if (!dps || dps.isDpsInit(&use))
       return false;
@@ -70,8 +70,9 @@ bool mlir::ddp::isOnlyReadBefore(Value value, Operation *except,
   return true;
 }
 
-/// Whether the operation that overwrites `link` has the same value a second
-/// time and may let it live on there, as a loop that begins with it twice.
+/// True if the operation that overwrites `link` has its value twice and may
+/// keep it alive in the other operand, such as a loop that starts with it
+/// twice.
 static bool livesOnBeside(OpOperand &link) {
   auto dps = dyn_cast<DestinationStyleOpInterface>(link.getOwner());
   return llvm::any_of(link.getOwner()->getOpOperands(), [&](OpOperand &other) {
@@ -82,7 +83,7 @@ static bool livesOnBeside(OpOperand &link) {
 
 OpOperand *mlir::ddp::findChainStart(Value value, Operation *consumer) {
   Block *block = consumer->getBlock();
-  OpOperand *link = nullptr; // the operand that `value` is, in the chain
+  OpOperand *link = nullptr; // The operand in the chain that holds `value`.
   while (Operation *producer = value.getDefiningOp()) {
     if (isa<tensor::EmptyOp>(producer))
       return link;

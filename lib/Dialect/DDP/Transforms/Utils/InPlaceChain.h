@@ -1,11 +1,11 @@
-//===- InPlaceChain.h - where a tensor's memory comes from ------*- C++ -*-===//
+//===- InPlaceChain.h - the origin of a tensor's memory ---------*- C++ -*-===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// A tensor is often made by a chain of operations each of which updates an
-// operand in place: an empty tensor, a fill, a matmul. To have it in a given
-// place, the chain has to start there. These utilities find the start.
+// A tensor is often computed by a chain of operations that each update an
+// operand in place: an empty tensor, a fill, a matmul. To put the tensor into a
+// given buffer, the chain has to start there. These utilities find the start.
 //
 //===----------------------------------------------------------------------===//
 
@@ -16,30 +16,30 @@
 
 namespace mlir::ddp {
 
-/// The operand that becomes `value`, if the operation that defines it updates
-/// an operand in place; else null. Of an `scf.if` of which all branches update
-/// the same value, the operand of a yield.
+/// Returns the operand that becomes `value` if the operation that defines it
+/// updates an operand in place, or null. For an `scf.if` whose branches all
+/// update the same value, that is the operand of a yield.
 OpOperand *getTiedOperand(Value value);
 
-/// Whether every use of `value` but those by `except` is a read that is over
+/// True if every use of `value`, except those by `except`, is a read that ends
 /// before `limit`.
 bool isOnlyReadBefore(Value value, Operation *except, Operation *limit);
 
-/// Follows the chain that makes `value` back to the `tensor.empty` at its start
-/// and returns the operand that holds it; null if there is no such chain within
-/// consumer's block, or another operation needs what the chain overwrites. A
-/// fill that several chains share is cloned: each needs its own.
+/// Follows the chain that computes `value` back to the `tensor.empty` at its
+/// start and returns the operand that holds it. Returns null if there is no
+/// such chain within consumer's block, or if another operation needs a value
+/// that the chain overwrites. Clones a fill that several chains use.
 OpOperand *findChainStart(Value value, Operation *consumer);
 
-/// The collective in flight that names what `use` is more than once: again in
-/// its wait, and as `into` if it has a condition. Null for all other uses.
+/// Returns the start of the collective in flight that uses the value of `use`
+/// again: in its wait, and as `into` if it has a condition. Otherwise null.
 FlatStartOpInterface getStartOn(OpOperand &use);
 
-/// Lets `use` be `value`, which is there before the operation and before
-/// getStartOn(). A collective in flight names it wherever it named the old one.
+/// Replaces the value of `use`. `value` must be available before the operation
+/// and before getStartOn(), of which all uses of the old value are replaced.
 void replaceUse(OpOperand &use, Value value);
 
-/// Makes the chain that begins with the `tensor.empty` in `start` begin with
+/// Makes the chain that starts with the `tensor.empty` in `start` start with
 /// `memory` instead.
 void setChainStart(OpOperand &start, Value memory);
 

@@ -3,8 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// See OptionWords.h. MLIR's parser of options, which is not public, takes text
-// apart in the same way, but knows no `<` and `(`.
+// See OptionWords.h. MLIR's parser of options is not public and does not know
+// the brackets `<` and `(`; otherwise it splits text in the same way.
 //
 //===----------------------------------------------------------------------===//
 
@@ -34,7 +34,7 @@ size_t mlir::ddp::getWordLength(StringRef text) {
   for (size_t i = 0; i < text.size(); ++i) {
     char c = text[i];
     if (!expected.empty() && c == expected.back()) {
-      // An arrow closes nothing.
+      // The `>` of an arrow is not a closing bracket.
       if (c != '>' || text[i - 1] != '-')
         expected.pop_back();
     } else if (!expected.empty() &&

@@ -19,14 +19,14 @@ namespace mlir::ddp {
 struct OptionWord {
   /// The name in lower case, with dashes.
   std::string name;
-  /// `=VALUE` as it is written; empty for a name alone.
+  /// `=VALUE` as written; empty for a name alone.
   llvm::StringRef equalsValue;
 
-  /// The value without quotes; `true` for a name alone.
+  /// Returns the value without quotes, or `true` for a name alone.
   llvm::StringRef getValue() const;
 };
 
-/// The number of characters before the first space that is outside of quotes
+/// Returns the number of characters before the first space outside of quotes
 /// and brackets.
 size_t getWordLength(llvm::StringRef text);
 

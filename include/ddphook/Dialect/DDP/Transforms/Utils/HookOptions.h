@@ -1,4 +1,4 @@
-//===- HookOptions.h - hooks as options of command lines --------*- C++ -*-===//
+//===- HookOptions.h - hooks as command-line options ------------*- C++ -*-===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -21,19 +21,19 @@ namespace mlir::ddp {
 /// The hook of buckets for which neither an attribute nor an option names one.
 constexpr StringLiteral kDefaultHook = "allreduce";
 
-/// Brings options into the form that MLIR's parser of options takes. Users
-/// write names with dashes or underscores and in any case, and parameters of
-/// the hook beside it: of `Bucket_Cap_MB=1 hook=powersgd warm_start=false`
-/// becomes `bucket-cap-mb=1 hook={powersgd warm-start=false}`. Options for
-/// which `isDeclared` is true are not parameters of hooks. An option that is
-/// given twice, in whatever spelling, is an error.
+/// Converts options to the form that MLIR's option parser accepts. Users write
+/// names with dashes or underscores and in any case, and parameters of the hook
+/// next to it: `Bucket_Cap_MB=1 hook=powersgd warm_start=false` becomes
+/// `bucket-cap-mb=1 hook={powersgd warm-start=false}`. Options for which
+/// `isDeclared` is true are not parameters of hooks. Giving an option twice, in
+/// whatever spelling, is an error.
 FailureOr<std::string>
 normalizeOptions(StringRef options, function_ref<bool(StringRef)> isDeclared,
                  function_ref<LogicalResult(const Twine &)> errorHandler);
 
-/// What MLIR's parser of options says. Behind an option that does not exist,
-/// with ", did you mean NAME?", if one of the declared ones is near, or, where
-/// a hook is declared, one of the hooks' parameters.
+/// Returns the message of MLIR's option parser. For an option that does not
+/// exist, appends ", did you mean NAME?" if its name is close to a declared
+/// option or, if `hook` is declared, to a parameter of a hook.
 std::string explainOptionError(StringRef message,
                                SmallVector<StringRef> declared);
 
@@ -45,9 +45,9 @@ initializeOptionsOf(Pass &pass, StringRef options,
 
 /// Parses the option `hook`, in the form above, and the option `wrapper`, which
 /// may be empty. The hook is the text of an attribute, or a name followed by
-/// options, from which the attribute's text is made. The name is `MNEMONIC` for
-/// hooks of this dialect, and `DIALECT.MNEMONIC` for hooks of others. Reports
-/// errors through `emitError`, and then fails.
+/// options, from which the attribute's text is built. The name is `MNEMONIC`
+/// for hooks of this dialect, and `DIALECT.MNEMONIC` for hooks of others.
+/// Reports errors through `emitError`, and then fails.
 FailureOr<HookAttrInterface>
 parseHook(MLIRContext *context, StringRef hook, StringRef wrapper,
           function_ref<InFlightDiagnostic()> emitError);
@@ -56,8 +56,8 @@ parseHook(MLIRContext *context, StringRef hook, StringRef wrapper,
 /// option `hook` names before passes run.
 void addDependentDialects(DialectRegistry &registry, StringRef hook);
 
-/// The help text of the option `hook`: all hooks of this dialect with their
-/// options and defaults.
+/// Returns the help text of the option `hook`: all hooks of this dialect with
+/// their options and defaults.
 StringRef getHookHelp();
 
 } // namespace mlir::ddp
