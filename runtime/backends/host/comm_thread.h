@@ -10,8 +10,8 @@
 // A job may also run on the thread that starts it if no earlier job is left.
 // Ranks need not agree on this: take the first collective, in the common order,
 // that has not ended on all ranks. Each of its ranks reaches it, wherever it
-// runs it, because it waits before only for earlier collectives, and these have
-// ended.
+// runs it, because until then the rank waits only for earlier collectives,
+// which have ended.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_BACKENDS_HOST_COMM_THREAD_H

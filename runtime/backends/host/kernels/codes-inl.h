@@ -134,8 +134,8 @@ struct CastBF16 : CodeOf<BF16> {
 };
 
 // A scaled code type also decodes codes to units of value `kUnit`, and finds
-// the code nearest to the quotient of an element. The quotient must exceed the
-// largest code by less than half of the distance to the next code.
+// the code nearest to the quotient of an element. The quotient must not exceed
+// the largest code by half of the distance to the next code.
 
 /// Codes that are whole numbers.
 struct WholeNumbers {

@@ -439,8 +439,8 @@ HWY_INLINE void storePair(D d, V a, V b, typename Element::Elem *p) {
   Element::template store<kStream>(d, b, p + hn::Lanes(d));
 }
 
-/// Prefetches the cache line `distance` elements from `p`, which may be outside
-/// the array, into the second level, or the first; `distance` may be negative.
+/// Prefetches the cache line `distance` elements from `p` (if negative, before
+/// it) into the second or first cache level. It may be outside the array.
 template <bool kFirstLevel = false, class Elem>
 HWY_INLINE void prefetchFrom(const Elem *p, ptrdiff_t distance) {
   const auto bytes = static_cast<uintptr_t>(distance) * sizeof(Elem);

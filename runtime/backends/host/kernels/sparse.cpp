@@ -3,7 +3,7 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// The bits of floats have the order of their magnitudes. The smallest selected
+// Magnitudes of floats are ordered like their bits. The smallest selected
 // magnitude is found digit by digit, from counts of each digit's values.
 //
 //===----------------------------------------------------------------------===//
