@@ -294,8 +294,8 @@ Status CudaCommunicator::fromWire(const void *staged, Dtype wire, void *out,
                   what);
 }
 
-/// Works in place in the staging buffer. Zeros follow the array if parts have
-/// equal size; other parts are copied one by one, without zeros in between.
+/// Uses the staging buffer, in place. Zeros follow the array if parts are
+/// equal; other parts are copied one by one, with arbitrary data after each.
 Status
 CudaCommunicator::enqueueReduceScatter(const ddphook_collective_t &operation,
                                        const void *in, void *out,

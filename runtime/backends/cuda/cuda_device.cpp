@@ -443,7 +443,7 @@ bool CudaDevice::drain() {
   return true; // a failed device runs nothing any more
 }
 
-/// True if a stream is captured, which cannot report earlier work.
+/// True if a stream is being captured: it then cannot report earlier work.
 bool CudaDevice::isAnyCaptured() const {
   for (cudaStream_t stream : {compute, comm}) {
     cudaStreamCaptureStatus state = cudaStreamCaptureStatusNone;

@@ -52,7 +52,7 @@ public:
   /// Returns a collective to fill in, or null if all are in flight. With
   /// `isCapturing` its events become part of a graph.
   Collective *take(bool isCapturing);
-  /// Returns a collective to the pool that was taken and not published.
+  /// Puts back a collective that was taken and not published.
   void putBack(Collective *collective);
   /// Returns the collective's ticket. Its events must have been recorded.
   int64_t publish(Collective *collective, bool isCapturing);

@@ -5,8 +5,8 @@
 //
 // Every wait for a peer ends at our deadline or when the job fails elsewhere. A
 // non-blocking communicator never waits inside NCCL. A blocking one does, on
-// the caller's thread, until another thread has it aborted; it joins on a
-// separate thread, and all communicators are ended on one.
+// the caller's thread, until another thread has it aborted. Joining a blocking
+// one, and ending any, run on separate threads.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_BACKENDS_CUDA_NCCL_COMMUNICATOR_H

@@ -45,7 +45,7 @@ private:
 };
 
 /// Call cudaStreamQuery() and cudaEventQuery(), and preserve the calling
-/// thread's last error, which is the caller's: CUDA records even there that
+/// thread's last error, which is the caller's: CUDA records there even that
 /// something is not ready.
 cudaError_t queryStream(cudaStream_t stream);
 cudaError_t queryEvent(cudaEvent_t event);

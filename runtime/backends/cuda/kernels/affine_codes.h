@@ -6,8 +6,8 @@
 // Computes scales of blocks of affine codes, and converts elements to codes,
 // exactly as docs/quantization.md specifies.
 //
-// The order in which magnitudes of signs are added lets 16 threads add, however
-// long a block is; a warp processes a block for that.
+// The order in which the magnitudes of signs are added allows 16 threads to
+// add, however long a block is, so a warp processes each block.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_BACKENDS_CUDA_KERNELS_AFFINE_CODES_H

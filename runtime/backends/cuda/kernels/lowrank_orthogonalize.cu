@@ -373,7 +373,7 @@ __device__ void Columns<Element>::householder() {
   }
 }
 
-/// Orthonormalizes a factor per block. `kIsReflected`: Householder above rank
+/// Orthonormalizes a factor per block; `kIsReflected`: Householder for rank >
 /// 2.
 template <class Element, bool kIsReflected>
 __global__ void __launch_bounds__(kMostThreads, 1)

@@ -144,7 +144,7 @@ __global__ void __launch_bounds__(kThreads)
       atomicAdd(&scratch->counts[kDigit][value], counts[value]);
 }
 
-/// Finds the digit of the smallest selected magnitude, given that `keep` of the
+/// Finds the digit of the smallest selected magnitude, given how many of the
 /// counted magnitudes are selected. Uses one block, whose threads have the
 /// values from the largest on.
 template <int kDigit>
