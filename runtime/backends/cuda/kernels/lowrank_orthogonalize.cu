@@ -373,8 +373,7 @@ __device__ void Columns<Element>::householder() {
   }
 }
 
-/// Orthonormalizes a factor per block; `kIsReflected`: Householder for rank >
-/// 2.
+/// Orthonormalizes a factor per block; `kIsReflected`: Householder if rank > 2.
 template <class Element, bool kIsReflected>
 __global__ void __launch_bounds__(kMostThreads, 1)
     orthogonalizeFactors(OrthogonalizeArguments<Element> a) {
