@@ -339,8 +339,7 @@ DDPHOOK_API void ddphook_rt_random_normal(ddphook_module_t *module,
                                           int64_t draw_count, void *out,
                                           int32_t dtype);
 
-/* Returns 1 if no element is infinite or NaN, otherwise or after a failure
-   0. */
+/* Returns 0 if an element is infinite or NaN or after a failure, else 1. */
 DDPHOOK_API int32_t ddphook_rt_is_finite(ddphook_module_t *module,
                                          const void *in, int64_t count,
                                          int32_t dtype);
