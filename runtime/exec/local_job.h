@@ -35,7 +35,7 @@ private:
   int32_t ranks = 1;
   std::string storeAddress;
   uint16_t storePort = 0;
-  FileDescriptor reservation; ///< Of the port.
+  FileDescriptor reservation; ///< Holds the port.
 };
 
 } // namespace ddphook

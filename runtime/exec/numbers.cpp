@@ -1,4 +1,4 @@
-//===- numbers.cpp - sizes and times for people ---------------------------===//
+//===- numbers.cpp - sizes and times for users ----------------------------===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

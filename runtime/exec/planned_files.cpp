@@ -20,7 +20,7 @@
 
 using namespace ddphook;
 
-/// The number of files that are checked for the space that they will free.
+/// At most this many files are checked for the space that they will free.
 static constexpr double maxFilesToLookAt = 1e6;
 /// The bytes of a checkpoint per state, besides its numbers.
 static constexpr double bytesAboutState = 400;

@@ -297,7 +297,7 @@ void RankGroup::killStalled() {
 }
 
 /// Returns how likely a failure is a consequence of another one. ABORTED always
-/// is; a rank that ends faster may report it before its cause is known.
+/// is; a rank that ends faster may report it before its cause is reported.
 static int distanceFromCause(ddphook_status_t code) {
   switch (code) {
   case DDPHOOK_ABORTED:

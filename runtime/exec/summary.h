@@ -19,7 +19,7 @@ namespace ddphook {
 
 /// A rank's figures of its run, in shared memory.
 struct RankFigures {
-  double medianSeconds = 0; ///< Of one call of the entry point.
+  double medianSeconds = 0; ///< Time of one entry-point call.
   ddphook_stats_t stats = {};
 };
 
@@ -49,7 +49,7 @@ struct Summary {
   const RunOptions &options;
   const EntrySignature &signature;
   int32_t worldSize = 1;
-  double seconds = 0;  ///< Of the whole run.
+  double seconds = 0;  ///< Time of the whole run.
   RankFigures figures; ///< From rank 0.
 };
 
