@@ -61,8 +61,7 @@ Status CompressionError::readWidened(const void *memory, int64_t offset,
   return Status::ok();
 }
 
-/// Returns the type to which elements, or their codes without scale, are
-/// rounded.
+/// Returns the type to which elements, or codes without a scale, are rounded.
 static std::optional<Dtype> castOf(const PlanCollective &collective) {
   if (!collective.encoding)
     return collective.wireDtype;

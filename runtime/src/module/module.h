@@ -161,8 +161,8 @@ private:
   bool hasReduced = false;
   /// The first compressed iteration of each bucket that had one.
   std::map<int32_t, int64_t> firstCompressed;
-  /// Names of events: of the steps of each entry, and of collectives. A deque,
-  /// because their addresses must not change.
+  /// Names of events: of the steps of each entry, and of collectives, whose
+  /// addresses must not change.
   std::vector<uint32_t> stepNames;
   std::deque<ddphook::trace::CollectiveNames> collectiveNames;
   /// Names of waits for collectives, and the collectives started in this step,
