@@ -39,8 +39,7 @@ static std::string ownDirectory() {
 }
 
 /// Returns the path of a backend's library: next to the runtime's library, in
-/// `lib` if the program contains the runtime, or its name, for the usual
-/// search.
+/// `lib` if the program contains the runtime, or its name for a normal search.
 static std::string findLibrary(const std::string &file) {
   const std::string own = ownDirectory();
   if (own.empty())

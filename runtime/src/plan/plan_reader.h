@@ -174,8 +174,7 @@ void checkRoles(const Reader &at, const std::vector<PlanState> &states);
 void readState(const Reader &at, Names *names, Plan *plan);
 void readMatrixList(const Reader &at, const Names &buckets, Plan *plan);
 
-/// Reads the optional assignment of `elements` elements of a list or
-/// collective.
+/// Reads the optional assignment of `elements` elements of a list or operand.
 void readDeal(const Reader &at, const Names &buckets, const Plan &plan,
               int64_t elements, std::optional<PlanDeal> *deal);
 /// Checks that no part of a list ends within a matrix or a piece, and that the
