@@ -148,8 +148,8 @@ __device__ void Columns<Element>::store(ElemOf<Element> *out,
   }
 }
 
-/// Replaces column k by a normalized unit vector minus its projections on the
-/// columns before it, which are orthonormal. Picks the largest such remainder.
+/// Replaces column k by a unit vector minus its projections on the columns
+/// before it, which are orthonormal, normalized. Picks the largest remainder.
 template <class Element>
 __device__ void Columns<Element>::makeUnitColumn(int64_t k) {
   T least = static_cast<T>(INFINITY);

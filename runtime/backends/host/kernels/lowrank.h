@@ -68,9 +68,9 @@ void reconstructMatrix(Dtype type, const LowRankShape &shape, const void *p,
 ///
 /// Rank 1 and 2, and 16-bit types of any rank, use modified Gram-Schmidt as
 /// PyTorch writes it. From the first column to the last: divide it by its norm
-/// (plus `epsilon` when that is not 0), then take its part away from each
-/// column after it. In 16-bit types every element-wise operation is rounded,
-/// and so are norms and sums, which are accumulated in f32.
+/// (plus `epsilon` if that is not 0), then subtract its projection from each
+/// later column. In 16-bit types every element-wise operation is rounded, and
+/// so are norms and sums, which are accumulated in f32.
 ///
 /// `replaced` selects columns that become a unit vector instead: the one
 /// farthest from the columns before it, made orthogonal to them. With

@@ -89,8 +89,8 @@ void clearColumns(T *columns, size_t stride, size_t first, size_t rank) {
     std::fill(columns + k * stride, columns + (k + 1) * stride, T(0));
 }
 
-/// Replaces column k by a normalized unit vector minus its projections on the
-/// columns before it, which are orthonormal. Picks the largest such remainder.
+/// Replaces column k by a unit vector minus its projections on the columns
+/// before it, which are orthonormal, normalized. Picks the largest remainder.
 template <class Element, class T>
 void makeUnitColumn(T *columns, size_t stride, size_t rows, size_t k) {
   // The part of unit vector i in the span is the sum of squares of row i.
