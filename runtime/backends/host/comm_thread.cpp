@@ -39,8 +39,8 @@ void CommThread::notifyFailure(std::unique_lock<std::mutex> &lock) {
   changed.notify_all();
 }
 
-/// Records that a job ended with `status`; `lock` is held. If a failure was
-/// reported while the job ran, that is the root cause and is returned instead.
+/// Records that a job ended with `status`; `lock` is held. If the job failed
+/// after another failure was reported, returns that one, the likelier cause.
 Status CommThread::finish(std::unique_lock<std::mutex> &lock, Status status) {
   isBusy = false;
   if (!status.isOk() && failure.isOk())

@@ -350,7 +350,7 @@ void GlooTransport::block(const Deadline &deadline, double seconds) {
   WaitScope scope([&] {
     return place.describeWait(place.nameOf(waitedFor)) + " over TCP";
   });
-  // A message that has begun to arrive needs no peer to act.
+  // A message that has begun to arrive is not a wait for a peer.
   std::optional<trace::PeerWait> recorded;
   if (!isMoving)
     recorded.emplace();

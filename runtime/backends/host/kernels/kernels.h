@@ -6,8 +6,8 @@
 // The arithmetic of the host backend on contiguous arrays: casts, division by
 // the group's size, and sums over ranks. Every function gives the bits of
 // docs/parity.md on any instruction set, which is chosen at run time.
-// Transports and the C ABI use these functions; they know nothing of processes,
-// buckets or errors.
+// Transports and the C ABI use these functions, which know nothing of
+// processes, buckets or errors.
 //
 // Conventions for all functions:
 // - Arrays hold `n` >= 0 elements and are aligned like one element. Nothing

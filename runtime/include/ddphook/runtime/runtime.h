@@ -226,8 +226,8 @@ typedef enum ddphook_state_flag {
   DDPHOOK_STATE_STRICT = 2,
   /* Loading: accepts plain safetensors files if there is no manifest. */
   DDPHOOK_STATE_PLAIN = 4,
-  /* Loading: states that a checkpoint lacks get their initial values, and
-   * states that the module lacks are dropped; without this flag both are
+  /* Loading: states that a checkpoint lacks get their initial values, and saved
+   * parts that the module lacks are dropped; without this flag both are
    * refused. Not together with DDPHOOK_STATE_STRICT. */
   DDPHOOK_STATE_PARTIAL = 8
 } ddphook_state_flag_t;
