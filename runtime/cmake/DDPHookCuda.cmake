@@ -1,14 +1,14 @@
-# Finds what the CUDA backend is built with, and enables the CUDA language.
+# Finds the dependencies of the CUDA backend, and enables the CUDA language.
 #
-#   DDPHOOK_CUDA       AUTO (build it when all is there), ON (fail when not), OFF
+#   DDPHOOK_CUDA       AUTO (build it if all are found), ON (fail otherwise), OFF
 #   DDPHOOK_CUDA_ROOT  the toolkit, or site-packages/nvidia/cu13 of a virtual
 #                      environment with NVIDIA's packages; also an environment
-#                      variable. Else: nvcc on PATH, /usr/local/cuda, and the
-#                      virtual environment that is active
-#   DDPHOOK_NCCL_ROOT  NCCL, when it is not in the toolkit or the system
+#                      variable. Default: nvcc on PATH, /usr/local/cuda, and the
+#                      active virtual environment
+#   DDPHOOK_NCCL_ROOT  NCCL, if it is not in the toolkit or the system
 #
-# Sets DDPHOOK_HAS_CUDA, and with it the target ddphook_cuda_toolkit.
-# tools/cuda-toolkit.sh prints a root, and makes one where there is none.
+# Sets DDPHOOK_HAS_CUDA and, if it is on, defines the target ddphook_cuda_toolkit.
+# tools/cuda-toolkit.sh prints a root, and creates one if there is none.
 set(DDPHOOK_CUDA AUTO CACHE STRING "Build the CUDA backend: AUTO, ON or OFF")
 set_property(CACHE DDPHOOK_CUDA PROPERTY STRINGS AUTO ON OFF)
 set(DDPHOOK_CUDA_ROOT "$ENV{DDPHOOK_CUDA_ROOT}" CACHE PATH
@@ -20,7 +20,7 @@ set(DDPHOOK_LEAST_NCCL 2.28)
 
 set(DDPHOOK_HAS_CUDA OFF)
 
-# Leaves why the backend cannot be built in `result`; empty when it can.
+# Sets `result` to the reason why the backend cannot be built; empty if it can.
 function(ddphook_find_cuda result)
   if(DDPHOOK_SANITIZE)
     set(${result} "sanitizers do not know device code" PARENT_SCOPE)
@@ -61,7 +61,7 @@ function(ddphook_find_cuda result)
   set(DDPHOOK_CUDA_FOUND_ROOT ${root} PARENT_SCOPE)
   set(DDPHOOK_CUDA_FOUND_VERSION ${version} PARENT_SCOPE)
 
-  # The packages have versioned names alone.
+  # The packages only have versioned names.
   find_path(DDPHOOK_CUDART_INCLUDE cuda_runtime_api.h
     HINTS ${root}/include NO_DEFAULT_PATH)
   find_path(DDPHOOK_CUBLAS_INCLUDE cublas_v2.h HINTS ${root}/include)
@@ -119,7 +119,7 @@ endif()
 
 if(DDPHOOK_HAS_CUDA)
   set(CMAKE_CUDA_COMPILER ${DDPHOOK_NVCC})
-  # A100, H100 and H200, B200.
+  # A100; H100 and H200; B200.
   if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
     set(CMAKE_CUDA_ARCHITECTURES 80 90 100 CACHE STRING
         "Kinds of GPUs that kernels are built for")
@@ -131,8 +131,8 @@ if(DDPHOOK_HAS_CUDA)
   if(CMAKE_CXX_COMPILER_LAUNCHER AND NOT CMAKE_CUDA_COMPILER_LAUNCHER)
     set(CMAKE_CUDA_COMPILER_LAUNCHER ${CMAKE_CXX_COMPILER_LAUNCHER})
   endif()
-  # nvcc links its test program with g++, which knows no -fuse-ld=lld-22. What
-  # is linked here, the C++ compiler links.
+  # nvcc links its test program with g++, which does not know -fuse-ld=lld-22. The
+  # C++ compiler links everything here.
   set(ddphook_linker_flags "${CMAKE_EXE_LINKER_FLAGS}")
   string(REGEX REPLACE "-fuse-ld=[^ ]+" "" CMAKE_EXE_LINKER_FLAGS
          "${CMAKE_EXE_LINKER_FLAGS}")

@@ -1,17 +1,17 @@
 # How ddphook is installed, whole or runtime/ alone: directories, how programs
-# find libraries, licences, and the target `uninstall`. To be included before the
-# first target.
+# find libraries, licences, and the target `uninstall`. Must be included before
+# the first target.
 #
-# The components: `runtime` (what a machine needs to run compiled programs),
-# `cuda` (the backend for NVIDIA's GPUs), `dev` (headers, libraries and the CMake
-# package), and of the whole project `tools` (the compiler).
+# The components: `runtime` (for machines that run compiled programs), `cuda` (the
+# backend for NVIDIA's GPUs), `dev` (headers, libraries and the CMake package),
+# and, for the whole project, `tools` (the compiler).
 include_guard(GLOBAL)
 include(GNUInstallDirs)
 set(DDPHOOK_PACKAGE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/DDPHook)
 
-# An install tree may be moved: its own libraries are found from where the
-# program is. Others, such as MLIR's, where they were found when ddphook was
-# configured. System directories need no entry and get none.
+# An install tree may be moved: its own libraries are found relative to the
+# program, others, such as MLIR's, where they were when ddphook was configured.
+# System directories need no entry and get none.
 file(RELATIVE_PATH ddphook_libraries
   ${CMAKE_INSTALL_FULL_BINDIR} ${CMAKE_INSTALL_FULL_LIBDIR})
 set(DDPHOOK_TOOL_RPATH "$ORIGIN/${ddphook_libraries}")
@@ -19,7 +19,7 @@ if(NOT DEFINED CMAKE_INSTALL_RPATH_USE_LINK_PATH)
   set(CMAKE_INSTALL_RPATH_USE_LINK_PATH ON)
 endif()
 
-# What has no component belongs to the runtime here; tools/ sets its own.
+# The default component is the runtime; tools/ sets its own.
 set(CMAKE_INSTALL_DEFAULT_COMPONENT_NAME runtime)
 
 set(ddphook_root ${CMAKE_CURRENT_LIST_DIR}/../..)
@@ -27,7 +27,7 @@ install(FILES
   ${ddphook_root}/LICENSE ${ddphook_root}/NOTICE ${ddphook_root}/CHANGELOG.md
   DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/ddphook COMPONENT runtime)
 
-# Where ddphook is a part of another project, that may have a target of this name.
+# If ddphook is a part of another project, that may have a target of this name.
 if(NOT TARGET uninstall)
   add_custom_target(uninstall
     COMMAND ${CMAKE_COMMAND} -DMANIFEST=${CMAKE_BINARY_DIR}/install_manifest.txt

@@ -1,5 +1,5 @@
-# DDPHOOK_SANITIZE: all of ddphook's own code with a sanitizer, LLVM and other
-# libraries without. To be included before the first target.
+# DDPHOOK_SANITIZE: builds all of ddphook's own code with a sanitizer, but not
+# LLVM and other libraries. Must be included before the first target.
 set(DDPHOOK_SANITIZE "" CACHE STRING
     "Build with a sanitizer: address (with undefined) or thread")
 option(DDPHOOK_BUILD_FUZZERS
@@ -7,12 +7,12 @@ option(DDPHOOK_BUILD_FUZZERS
 
 set(ddphook_sanitizers)
 if(DDPHOOK_SANITIZE STREQUAL "address")
-  # vptr and function look at type information that LLVM's and other libraries'
-  # classes may not have.
+  # vptr and function check type information that classes of LLVM and other
+  # libraries may not have.
   set(ddphook_sanitizers -fsanitize=address,undefined -fno-sanitize=vptr,function
       -fno-sanitize-recover=all)
   # Without these, an index into a std::vector beyond its size but within its
-  # capacity goes unseen.
+  # capacity goes unnoticed.
   add_compile_definitions(_GLIBCXX_ASSERTIONS)
 elseif(DDPHOOK_SANITIZE STREQUAL "thread")
   set(ddphook_sanitizers -fsanitize=thread)

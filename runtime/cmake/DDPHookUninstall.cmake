@@ -1,5 +1,5 @@
-# Run by the target `uninstall`: removes the files that MANIFEST lists, and the
-# directories that are empty then. DESTDIR is obeyed as by an installation.
+# Run by the target `uninstall`: removes the files that MANIFEST lists, and
+# directories that are then empty. Respects DESTDIR, like an installation.
 if(NOT EXISTS ${MANIFEST})
   message(FATAL_ERROR "expected an installation from this build directory, but "
                       "${MANIFEST} is missing")
@@ -20,7 +20,7 @@ foreach(file IN LISTS files)
   get_filename_component(directory ${path} DIRECTORY)
   list(APPEND directories ${directory})
 endforeach()
-# A directory is ours alone, and empty, or it stays. The innermost come first.
+# Remove a directory only if it is empty. The innermost come first.
 list(REMOVE_DUPLICATES directories)
 list(SORT directories ORDER DESCENDING)
 foreach(directory IN LISTS directories)

@@ -1,10 +1,10 @@
-# ddphook_compile_together(TARGET): the files of a library together, ten at a time,
-# where DDPHOOK_UNITY_BUILD asks for it.
+# ddphook_compile_together(TARGET): compiles the files of a library together, ten
+# at a time, if DDPHOOK_UNITY_BUILD is set.
 #
-# A file alone pays for reading the headers, and for compiling what it takes of
-# them: ten files together pay once. After a change ten are compiled instead of one,
-# compile_commands.json lacks them, and ccache finds them in checkouts of the same path
-# alone. So this is for directories that are built once.
+# Each file pays for reading the headers and for compiling what it uses of them;
+# ten files together pay once. But after a change ten are compiled instead of one,
+# compile_commands.json lacks them, and ccache finds them only in checkouts with
+# the same path. So this is for directories that are built once.
 option(DDPHOOK_UNITY_BUILD
        "Compile the files of a library together: less work for a first build" OFF)
 

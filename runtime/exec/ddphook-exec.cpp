@@ -1,10 +1,10 @@
-//===- ddphook-exec.cpp - run a compiled module from a shared object ------===//
+//===- ddphook-exec.cpp - runs a compiled module from a shared object -----===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Runs what `ddphook-cc --shared` wrote, on a machine that needs no compiler.
-// ddphook-run does the same for MLIR text; runner.h has what both share.
+// Runs the output of `ddphook-cc --shared` on a machine that needs no compiler.
+// ddphook-run does the same for MLIR text; runner.h has their common part.
 //
 //===----------------------------------------------------------------------===//
 #include "runner.h"
@@ -24,7 +24,7 @@ static Status invalid(const std::string &what) {
   return Status(DDPHOOK_INVALID_ARGUMENT, what);
 }
 
-/// The one argument that is no flag.
+/// Takes the only argument that is not a flag.
 static Status takeModulePath(const std::vector<std::string> &rest,
                              std::string &path) {
   for (const std::string &argument : rest) {
@@ -41,7 +41,7 @@ static Status takeModulePath(const std::vector<std::string> &rest,
 /// Loads the shared object; it stays loaded.
 static Status loadModule(std::string path,
                          const ddphook_compiled_module_t *&module) {
-  // Without a slash dlopen() would search the library path.
+  // Without a slash, dlopen() would search the library path.
   if (path.find('/') == std::string::npos)
     path = "./" + path;
   void *library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);

@@ -1,10 +1,10 @@
-//===- ddphook-trace.cpp - merge and summarize traces ---------------------===//
+//===- ddphook-trace.cpp - merges and summarizes traces -------------------===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// For jobs whose rank 0 could not merge the parts of a trace itself, and for
-// people who want to see at a glance what takes the time.
+// For jobs whose rank 0 could not merge the parts of a trace itself, and for a
+// quick overview of where the time goes.
 //
 //===----------------------------------------------------------------------===//
 #include "run_options.h"
@@ -30,7 +30,7 @@ static const char help[] =
     "  --keep-parts       leave the parts that were merged\n"
     "  --help, --version  print this, or versions\n";
 
-/// Merges what there is to merge.
+/// Merges the given parts, or all that it finds.
 static Status merge(const std::string &path,
                     const std::vector<std::string> &given, bool keepsParts) {
   const std::vector<std::string> parts =

@@ -1,11 +1,10 @@
-//===- entry_signature.cpp - what an entry point takes and gives ----------===//
+//===- entry_signature.cpp - signature of an entry point ------------------===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Matches an entry point of a module's plan with the module's table and maps
-// its types to those of files. The plan itself is parsed by the runtime's
-// parser.
+// its types to those of files. The runtime's parser parses the plan itself.
 //
 //===----------------------------------------------------------------------===//
 #include "entry_signature.h"
@@ -16,7 +15,7 @@
 
 using namespace ddphook;
 
-/// The type of a file's tensor for an element type of the plan.
+/// Finds the type of a file's tensor for an element type of the plan.
 static bool findFileType(const std::string &type, TensorType &fileType) {
   static const struct {
     const char *plan;

@@ -1,9 +1,9 @@
-//===- entry_signature.h - what an entry point takes and gives --*- C++ -*-===//
+//===- entry_signature.h - signature of an entry point ----------*- C++ -*-===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// The arguments and results of one entry point as its module's plan lists
+// The arguments and results of one entry point, as its module's plan lists
 // them, in terms of tensors in files.
 //
 //===----------------------------------------------------------------------===//
@@ -26,12 +26,12 @@ struct EntryValue {
   std::vector<int64_t> shape;
   uint64_t elements = 0;
   uint64_t bytes = 0;
-  /// Arguments: a value, not an array of one.
+  /// Arguments only: true for a value instead of an array of one.
   bool isScalar = false;
 };
 
 struct EntryResult : EntryValue {
-  /// The argument whose buffer this result is, or −1.
+  /// The argument that shares its buffer with this result, or −1.
   int64_t argument = -1;
 };
 
@@ -40,13 +40,13 @@ struct EntrySignature {
   ddphook_status_t (*invoke)(void *const *buffers) = nullptr;
   std::vector<EntryValue> arguments;
   std::vector<EntryResult> results;
-  /// The states of its module, which all entry points share, and their bytes.
+  /// The number and bytes of the module's states, which all entry points share.
   size_t stateCount = 0;
   uint64_t stateBytes = 0;
 };
 
-/// Finds entry point `name` in `module`; the message for an unknown one lists
-/// those that exist.
+/// Finds entry point `name` in `module`; for an unknown one the message lists
+/// the existing ones.
 Status findEntry(const ddphook_compiled_module_t &module,
                  const std::string &name, EntrySignature &signature);
 

@@ -3,11 +3,11 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// A run may have more files than can be listed, so names are compared with
-// their digits unknown: for every choice of the numbers' lengths, the two names
-// are laid side by side, and what stands at one place must be equal. Digits
-// that nothing determines are as small as they can be, which makes all numbers
-// the smallest that collide; the files collide if those occur in the run.
+// A run may have too many files to list, so names are compared with unknown
+// digits: for every choice of the numbers' lengths, the two names are aligned,
+// and characters at the same position must be equal. Undetermined digits are as
+// small as possible, which gives the smallest numbers that collide; the files
+// collide if these occur in the run.
 //
 //===----------------------------------------------------------------------===//
 #include "file_pattern.h"
@@ -23,7 +23,7 @@ static constexpr char rankWord[] = "{rank}";
 static constexpr char stepWord[] = "{step}";
 static constexpr size_t wordLength = sizeof(rankWord) - 1;
 
-/// Calls `onRank`, `onStep` or `onText`, with a character, for all of
+/// Calls `onRank`, `onStep`, or `onText` with a character, for all of
 /// `pattern`.
 template <typename OnRank, typename OnStep, typename OnText>
 static void scan(const std::string &pattern, OnRank onRank, OnStep onStep,
@@ -52,18 +52,18 @@ std::string ddphook::expandPattern(const std::string &pattern, int32_t rank,
 
 namespace {
 
-/// A character of a name: a known one, or a digit that is to be found.
+/// A character of a name: a known one, or an unknown digit.
 struct Cell {
   int digit; ///< −1: known.
   char known;
 };
 
-/// Rank and step of the one file, then of the other.
+/// The rank and step of the first file, then of the second.
 constexpr size_t numberCount = 4;
 using Lengths = std::array<int, numberCount>;
 constexpr int maxDigits = 19;
 
-/// The digits of four numbers, and which of them have to be equal.
+/// The digits of four numbers, and which of them must be equal.
 class Digits {
 public:
   explicit Digits(const Lengths &lengths)
@@ -72,8 +72,8 @@ public:
     std::iota(parents.begin(), parents.end(), 0);
   }
 
-  /// The cells of `pattern`, whose rank is number `rank` and whose step the one
-  /// behind it.
+  /// Returns the cells of `pattern`, whose rank is number `rank` and whose step
+  /// is the next number.
   std::vector<Cell> layOut(const std::string &pattern, size_t rank) const {
     std::vector<Cell> cells;
     auto append = [&](size_t number) {
@@ -86,7 +86,7 @@ public:
     return cells;
   }
 
-  /// False when they cannot be equal.
+  /// Makes two cells equal; returns false if that is impossible.
   bool unite(const Cell &a, const Cell &b) {
     if (a.digit < 0 && b.digit < 0)
       return a.known == b.known;
@@ -106,7 +106,7 @@ public:
     return wasFree && value >= '0' && value <= '9';
   }
 
-  /// The smallest values of the numbers; false when one would begin with 0.
+  /// Finds the smallest values of the numbers; false if one would begin with 0.
   bool solve(std::array<uint64_t, numberCount> &numbers) {
     for (size_t number = 0; number < numberCount; ++number) {
       char &leading = known[find(static_cast<int>(number) * maxDigits)];
@@ -138,12 +138,12 @@ private:
 
   const Lengths &lengths;
   std::vector<int> parents;
-  std::vector<char> known; ///< Of roots; '\0': any.
+  std::vector<char> known; ///< For roots only; '\0': any.
 };
 
 } // namespace
 
-/// Whether files with numbers of these lengths collide, and which.
+/// Returns the collision of files with numbers of these lengths, if any.
 static std::optional<Collision>
 collide(const FileSet &first, const FileSet &second, const Lengths &lengths) {
   Digits digits(lengths);
@@ -168,8 +168,8 @@ collide(const FileSet &first, const FileSet &second, const Lengths &lengths) {
   return Collision{place(0), place(2)};
 }
 
-/// The number of digits of the largest number below `end`; 1 where `pattern`
-/// has no such number.
+/// Returns the number of digits of the largest number below `end`, or 1 if
+/// `pattern` has no such number.
 static int digitsBelow(const std::string &pattern, const char *word,
                        int64_t end) {
   return pattern.find(word) == std::string::npos
@@ -177,7 +177,7 @@ static int digitsBelow(const std::string &pattern, const char *word,
              : static_cast<int>(std::to_string(end - 1).size());
 }
 
-/// Equal names are equal text then, but for links.
+/// Normalizes names so that equal ones have equal text, except for links.
 static FileSet normalize(FileSet set) {
   std::error_code code;
   auto path = std::filesystem::absolute(set.pattern, code);
@@ -196,8 +196,8 @@ static std::optional<Collision> search(const FileSet &first,
     for (l[1] = 1; l[1] <= most[1]; ++l[1])
       for (l[2] = 1; l[2] <= most[2]; ++l[2])
         for (l[3] = 1; l[3] <= most[3]; ++l[3]) {
-          // Names of one pattern whose numbers have the same lengths differ
-          // where the numbers do.
+          // Names of one pattern with numbers of equal lengths differ wherever
+          // the numbers do.
           if (isSame && l[0] == l[2] && l[1] == l[3])
             continue;
           if (std::optional<Collision> found = collide(first, second, l))

@@ -3,9 +3,9 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Patterns in which `{rank}` and `{step}` stand for numbers, and whether two
-// files of a run would have one name. Names are compared as text: links are not
-// followed.
+// Patterns in which `{rank}` and `{step}` stand for numbers, and a check for
+// two files of a run with the same name. Names are compared as text; links are
+// not followed.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_EXEC_FILE_PATTERN_H
@@ -17,7 +17,7 @@
 
 namespace ddphook {
 
-/// `pattern` with every `{rank}` and `{step}` replaced.
+/// Returns `pattern` with every `{rank}` and `{step}` replaced.
 std::string expandPattern(const std::string &pattern, int32_t rank,
                           int64_t step);
 
@@ -39,11 +39,11 @@ struct Collision {
   FilePlace second;
 };
 
-/// Two places at which `set` has one name. Its pattern has a `{rank}` if there
-/// are several ranks, and a `{step}` if there are several steps.
+/// Returns two uses in which `set` has the same name. Its pattern must have a
+/// `{rank}` for several ranks, and a `{step}` for several steps.
 std::optional<Collision> findCollision(const FileSet &set);
 
-/// A place of `first` and one of `second` that have one name.
+/// Returns a use of `first` and one of `second` with the same name.
 std::optional<Collision> findCollision(const FileSet &first,
                                        const FileSet &second);
 

@@ -1,4 +1,4 @@
-//===- local_job.cpp - launch variables for ranks of one machine ----------===//
+//===- local_job.cpp - launch variables for ranks on one machine ----------===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -22,10 +22,10 @@
 
 using namespace ddphook;
 
-/// Takes a port that rank 0 can listen at, and nobody else is given: a socket
-/// that is bound to it, but does not listen, is in the way of other sockets
-/// only if one of the two lacks SO_REUSEADDR, and of the kernel's choice of
-/// free ports always.
+/// Reserves a port at which rank 0 can listen and which nobody else gets. A
+/// socket that is bound to it but does not listen conflicts with other sockets
+/// only if one of the two lacks SO_REUSEADDR, and always keeps the kernel from
+/// choosing the port as a free one.
 static Status reservePort(const std::string &host, FileDescriptor *reservation,
                           uint16_t *port) {
   addrinfo hints = {};
@@ -44,19 +44,18 @@ static Status reservePort(const std::string &host, FileDescriptor *reservation,
   auto *address = reinterpret_cast<sockaddr *>(&bound);
   socklen_t size = sizeof(bound);
   const int on = 1;
-  // First a port that nobody has, then others may share it.
+  // First find a port that nobody has, then let others share it.
   if (::bind(fd.get(), found->ai_addr, found->ai_addrlen) != 0 ||
       ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)) != 0 ||
       ::getsockname(fd.get(), address, &size) != 0)
     return systemError(errno, "cannot find a free port");
-  // It has the same place in an address of IPv4.
+  // IPv4 addresses have the port at the same offset.
   *port = ntohs(bound.sin6_port);
   *reservation = std::move(fd);
   return Status::ok();
 }
 
-/// Draws a secret for the ranks that are going to be started, unless the user
-/// has set one.
+/// Draws a secret for the ranks to be started, unless the user has set one.
 static Status chooseJobSecret() {
   const char *variable = "DDPHOOK_JOB_SECRET";
   const char *chosen = std::getenv(variable);

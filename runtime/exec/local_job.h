@@ -1,10 +1,10 @@
-//===- local_job.h - launch variables for ranks of one machine --*- C++ -*-===//
+//===- local_job.h - launch variables for ranks on one machine --*- C++ -*-===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// What a launcher would tell ranks that rank_group.h starts: their places, and
-// a store and a secret that no other job has.
+// Provides what a launcher would to the ranks that rank_group.h starts: their
+// numbers, and a store and a secret that no other job has.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_EXEC_LOCAL_JOB_H
@@ -20,14 +20,14 @@ namespace ddphook {
 
 class LocalJob {
 public:
-  /// Takes a free port, until the job is destroyed, and draws a secret unless
-  /// the user has set one. In the parent, before ranks are started.
+  /// Reserves a free port until the job is destroyed, and draws a secret unless
+  /// the user has set one. Called in the parent before it starts ranks.
   static Status prepare(int32_t ranks, LocalJob *job);
 
-  /// Sets the launch variables of `rank` in the process that is to be it.
+  /// Sets the launch variables of `rank` in the process that becomes it.
   void enter(int32_t rank) const;
 
-  /// Where rank 0's store listens.
+  /// The address at which rank 0's store listens.
   const std::string &address() const { return storeAddress; }
   uint16_t port() const { return storePort; }
 
@@ -35,7 +35,7 @@ private:
   int32_t ranks = 1;
   std::string storeAddress;
   uint16_t storePort = 0;
-  FileDescriptor reservation; ///< Of the port.
+  FileDescriptor reservation; ///< Holds the port.
 };
 
 } // namespace ddphook

@@ -1,4 +1,4 @@
-//===- numbers.cpp - sizes and times for people ---------------------------===//
+//===- numbers.cpp - sizes and times for users ----------------------------===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -24,7 +24,7 @@ static std::string print(const char *format, double number) {
 std::string ddphook::printBytes(double bytes) {
   const char *const units[] = {"bytes", "kB", "MB", "GB", "TB", "PB", "EB"};
   size_t unit = 0;
-  // What three digits would round up to a thousand has the next unit.
+  // Numbers that three digits would round up to a thousand use the next unit.
   while (bytes >= (unit == 0 ? 1000 : 999.5) && unit + 1 < std::size(units)) {
     bytes /= 1000;
     ++unit;
@@ -39,7 +39,7 @@ std::string ddphook::printMilliseconds(double seconds) {
 std::string ddphook::printDuration(double seconds) {
   if (seconds < 9.95)
     return print("%.2g s", seconds);
-  // Longer than anybody waits, and than an integer holds.
+  // Longer than anybody waits, and the limit of an integer.
   const int64_t whole = std::llround(std::min(seconds, 1e15));
   if (whole < 60)
     return std::to_string(whole) + " s";

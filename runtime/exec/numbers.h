@@ -1,9 +1,9 @@
-//===- numbers.h - sizes and times for people -------------------*- C++ -*-===//
+//===- numbers.h - sizes and times for users --------------------*- C++ -*-===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Three digits and a unit.
+// Prints three digits and a unit.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_EXEC_NUMBERS_H
@@ -14,16 +14,16 @@
 
 namespace ddphook {
 
-/// "120 bytes", "1.5 GB"; units are powers of 1000.
+/// Returns "120 bytes" or "1.5 GB"; units are powers of 1000.
 std::string printBytes(double bytes);
 
-/// "0.012 ms", "1250 ms".
+/// Returns "0.012 ms" or "1250 ms".
 std::string printMilliseconds(double seconds);
 
-/// "0.25 s", "12 s", "3 min 5 s", "2 h 7 min".
+/// Returns "0.25 s", "12 s", "3 min 5 s" or "2 h 7 min".
 std::string printDuration(double seconds);
 
-/// "1 file", "3 files".
+/// Returns "1 file" or "3 files".
 std::string printCount(int64_t count, const std::string &what);
 
 } // namespace ddphook

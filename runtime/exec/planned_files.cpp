@@ -1,10 +1,10 @@
-//===- planned_files.cpp - what a run is going to write -------------------===//
+//===- planned_files.cpp - the files that a run will write ----------------===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Sizes are computed in floating point: a product of three large numbers has to
-// be right to a few digits, and must not wrap.
+// Sizes are computed in floating point: a product of three large numbers only
+// needs a few correct digits, and must not wrap.
 //
 //===----------------------------------------------------------------------===//
 #include "planned_files.h"
@@ -20,12 +20,12 @@
 
 using namespace ddphook;
 
-/// How many files are looked at for what they would give back.
+/// At most this many files are checked for the space that they will free.
 static constexpr double maxFilesToLookAt = 1e6;
-/// What a checkpoint says about one state, beside its numbers.
+/// The bytes of a checkpoint per state, besides its numbers.
 static constexpr double bytesAboutState = 400;
 
-/// Bytes of a file with the results of one step.
+/// Returns the size of a file with the results of one step.
 static double outputBytes(const EntrySignature &signature) {
   std::vector<TensorView> tensors;
   double data = 0;
@@ -52,7 +52,7 @@ std::vector<PlannedFiles> ddphook::planFiles(const RunOptions &options,
                      {options.outputs, ranks, options.steps},
                      outputBytes(signature),
                      /*makesRoom=*/true});
-  // Until all ranks have written theirs, the old checkpoint stays.
+  // The old checkpoint remains until all ranks have written theirs.
   if (!options.stateOut.empty())
     files.push_back(
         {"states",
@@ -71,8 +71,8 @@ std::string ddphook::describeFiles(const PlannedFiles &files) {
          (count == 1 ? " as '" : " in all as '") + files.set.pattern + "'";
 }
 
-/// Bytes on disk of the files of `set` that are there already, as far as they
-/// matter.
+/// Returns the bytes on disk of the existing files of `set`, but need not count
+/// more than `needed`.
 static double replacedBytes(const FileSet &set, double needed) {
   double bytes = 0;
   if (static_cast<double>(set.ranks) * static_cast<double>(set.steps) >
@@ -90,7 +90,7 @@ static double replacedBytes(const FileSet &set, double needed) {
 }
 
 namespace {
-/// A file system, and what is going to be written there.
+/// A file system, and the files that will be written there.
 struct Disk {
   std::string directory;
   double available = 0, needed = 0;
@@ -99,7 +99,7 @@ struct Disk {
 };
 } // namespace
 
-/// Adds `files` to the file system of their first one.
+/// Adds `files` to the file system of the first one.
 static void place(const PlannedFiles &files, std::map<dev_t, Disk> &disks) {
   const std::filesystem::path first = expandPattern(files.set.pattern, 0, 0);
   const std::string directory =

@@ -1,10 +1,10 @@
-//===- planned_files.h - what a run is going to write -----------*- C++ -*-===//
+//===- planned_files.h - the files that a run will write --------*- C++ -*-===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// How much that is, and whether it will fit, before the first step: a run that
-// fills the disk after hours has wasted them, and harmed others on the way.
+// Checks before the first step how much a run will write, and if it fits: a run
+// that fills the disk after hours has wasted them and harmed others.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_EXEC_PLANNED_FILES_H
@@ -20,8 +20,8 @@ namespace ddphook {
 struct PlannedFiles {
   std::string what; ///< "outputs" or "states".
   FileSet set;
-  double fileBytes = 0; ///< Of each; of states nearly.
-  /// Whether files that are there are gone before all new ones are written.
+  double fileBytes = 0; ///< Per file; approximate for states.
+  /// True if existing files are deleted before all new ones are written.
   bool makesRoom = false;
 
   double count() const {
@@ -30,22 +30,22 @@ struct PlannedFiles {
   double bytes() const { return fileBytes * count(); }
 };
 
-/// What `ranks` ranks will write for --outputs and --state-out.
+/// Returns what `ranks` ranks will write for --outputs and --state-out.
 std::vector<PlannedFiles> planFiles(const RunOptions &options,
                                     const EntrySignature &signature,
                                     int32_t ranks);
 
-/// "20 files of 5.1 kB in all as 'out.{rank}.{step}'".
+/// Returns "20 files of 5.1 kB in all as 'out.{rank}.{step}'".
 std::string describeFiles(const PlannedFiles &files);
 
-/// How files and the free space of their file systems compare.
+/// Compares files with the free space of their file systems.
 struct FreeSpace {
-  /// RESOURCE_EXHAUSTED when files are larger than the free space. OK also when
-  /// nobody can tell: the directory is missing, say.
+  /// RESOURCE_EXHAUSTED if files exceed the free space. OK also if the space is
+  /// unknown, for example because the directory is missing.
   Status status;
-  /// The largest part of a file system's free space that is needed.
+  /// The largest fraction of a file system's free space that is needed.
   double share = 0;
-  /// "; 'DIRECTORY' has 12 GB free", for each file system.
+  /// "; 'DIRECTORY' has 12 GB free" for each file system.
   std::string text;
 };
 FreeSpace compareWithFreeSpace(const std::vector<PlannedFiles> &files);

@@ -1,9 +1,9 @@
-//===- progress.cpp - how far a run has come ------------------------------===//
+//===- progress.cpp - progress of a run -----------------------------------===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Decides when to write, and how.
+// Decides when and how to write.
 //
 //===----------------------------------------------------------------------===//
 #include "progress.h"
@@ -15,7 +15,7 @@
 
 using namespace ddphook;
 
-/// Runs that end sooner show nothing.
+/// Shorter runs show nothing.
 static constexpr std::chrono::seconds firstPause(1);
 static constexpr std::chrono::milliseconds terminalPause(250);
 static constexpr std::chrono::seconds linePause(10);
@@ -35,8 +35,8 @@ Progress::~Progress() {
 
 void Progress::show(const std::string &text) {
   if (isTerminal) {
-    // The cursor waits at the line's beginning, so that whatever else is
-    // written meanwhile takes the line's place.
+    // Leave the cursor at the start of the line, so that any other output
+    // replaces the line.
     std::fprintf(stderr, "\r\033[K%s: %s\r", toolName, text.c_str());
     hasLine = true;
   } else {
@@ -45,7 +45,7 @@ void Progress::show(const std::string &text) {
   std::fflush(stderr);
 }
 
-/// "step 7 of 9, 1.5 ms a step, 3 s left".
+/// Returns "step 7 of 9, 1.5 ms a step, 3 s left".
 std::string Progress::describe(int64_t step, Clock::time_point now) const {
   std::string text =
       "step " + std::to_string(step) + " of " + std::to_string(steps);
@@ -66,7 +66,7 @@ void Progress::update(int64_t step) {
     firstStep = step;
     firstTime = now;
   }
-  // Until then the runtime tells for whom it waits.
+  // Until then the runtime says for whom it waits.
   if (now < next || step < 0)
     return;
   next = now + (isTerminal ? Clock::duration(terminalPause) : linePause);

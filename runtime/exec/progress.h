@@ -1,11 +1,11 @@
-//===- progress.h - how far a run has come ----------------------*- C++ -*-===//
+//===- progress.h - progress of a run ---------------------------*- C++ -*-===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Tells people on standard error which step a run is in, how long a step takes
-// and how long the rest will: on a terminal one line that is written over,
-// elsewhere, if that is wanted, a line every ten seconds.
+// Shows on standard error which step a run is in, how long a step takes and how
+// long the rest will take: on a terminal as one line that is overwritten,
+// elsewhere, if requested, as a line every ten seconds.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_EXEC_PROGRESS_H
@@ -27,9 +27,9 @@ public:
   Progress(const Progress &) = delete;
   Progress &operator=(const Progress &) = delete;
 
-  /// To be called often: `step` has begun, −1: none has.
+  /// Must be called often: `step` has begun, or none if it is −1.
   void update(int64_t step);
-  /// All steps are done.
+  /// Says that all steps are done.
   void finish();
 
 private:
@@ -43,7 +43,7 @@ private:
   const bool isTerminal;
   const bool isShown;
   bool hasLine = false;
-  /// The first step that was seen, −1: none, and when that was.
+  /// The first step that was seen, or −1, and the time of that.
   int64_t firstStep = -1;
   Clock::time_point firstTime;
   Clock::time_point next;

@@ -1,10 +1,10 @@
-//===- random_tensor.cpp - inputs drawn at random -------------------------===//
+//===- random_tensor.cpp - random inputs ----------------------------------===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// A counter-based generator (the SplitMix64 finaliser over key and position)
-// and Box–Muller on top of it.
+// Uses a counter-based generator (the SplitMix64 finaliser over key and
+// position) with Box–Muller on top of it.
 //
 //===----------------------------------------------------------------------===//
 #include "random_tensor.h"
@@ -45,7 +45,7 @@ public:
   }
 
 private:
-  /// In (0, 1]: its logarithm is finite.
+  /// Returns a number in (0, 1], so that its logarithm is finite.
   double uniform() {
     return (static_cast<double>(bits() >> 11) + 1.0) * 0x1p-53;
   }
@@ -58,13 +58,14 @@ private:
 
 } // namespace
 
-/// The bits of `value` in a binary 16-bit format without overflow handling: a
-/// normal number from Box–Muller on 53 bits is below 9 in magnitude.
+/// Returns the bits of `value` in a binary 16-bit format, without overflow
+/// handling: normal numbers from Box–Muller on 53 bits are below 9 in
+/// magnitude.
 static uint16_t encodeHalf(double value, int mantissaBits, int minExponent) {
   if (value == 0)
     return 0;
   int exponent = std::max(std::ilogb(value), minExponent);
-  // The quotient has the implicit bit; a carry out of it lands where it must.
+  // The quotient has the implicit bit, and a carry increments the exponent.
   auto quotient = static_cast<uint32_t>(
       std::nearbyint(std::ldexp(std::fabs(value), mantissaBits - exponent)));
   uint32_t bits =

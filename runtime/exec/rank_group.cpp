@@ -28,7 +28,7 @@
 
 using namespace ddphook;
 
-/// Nanoseconds of a clock that all processes of the machine share.
+/// Returns nanoseconds by a clock that all processes of the machine share.
 static int64_t now() {
   timespec time;
   ::clock_gettime(CLOCK_MONOTONIC, &time);
@@ -46,10 +46,10 @@ void RankReport::progress(int64_t newStep) {
 
 namespace {
 
-/// The signals by which people and launchers end a program.
+/// The signals with which users and launchers end a program.
 constexpr int endingSignals[] = {SIGINT, SIGTERM, SIGHUP};
 
-/// Blocks SIGCHLD and the ending signals while it lives.
+/// Blocks SIGCHLD and the ending signals during its lifetime.
 class SignalScope {
 public:
   SignalScope() {
@@ -58,7 +58,7 @@ public:
     for (int signal : endingSignals) {
       struct sigaction action;
       // A signal that was ignored (by nohup, for example) must stay ignored: if
-      // it were blocked, sigtimedwait() would receive it all the same.
+      // it were blocked, sigtimedwait() would receive it anyway.
       if (::sigaction(signal, nullptr, &action) == 0 &&
           action.sa_handler != SIG_IGN)
         sigaddset(&set, signal);
@@ -73,13 +73,13 @@ public:
   SignalScope(const SignalScope &) = delete;
   SignalScope &operator=(const SignalScope &) = delete;
 
-  /// Back to what it was; for children.
+  /// Restores the previous state; for children.
   void restore() {
     ::sigprocmask(SIG_SETMASK, &oldMask, nullptr);
     ::sigaction(SIGCHLD, &oldChildAction, nullptr);
   }
 
-  /// The next signal, or 0 after a tenth of a second without one.
+  /// Returns the next signal, or 0 after a tenth of a second without one.
   int wait() {
     timespec timeout = {0, 100000000};
     int signal = ::sigtimedwait(&set, nullptr, &timeout);
@@ -95,7 +95,7 @@ private:
 struct Child {
   pid_t process = -1;
   bool running = false;
-  /// The group ended it: its death is nobody's failure.
+  /// True if the group ended it, so that its death is not a failure.
   bool ended = false;
   RankReport *report = nullptr;
 };
@@ -155,7 +155,7 @@ Status RankGroup::start() {
     child.report->progress(-1);
   }
 
-  // Without this, every child would write the buffered output once more.
+  // Otherwise every child would write the buffered output again.
   std::fflush(nullptr);
   pid_t parent = ::getpid();
   for (int32_t rank = 0; rank < options.ranks; ++rank) {
@@ -204,7 +204,7 @@ std::string ddphook::nameStep(int64_t step) {
   return "step " + std::to_string(step + 1);
 }
 
-/// " in step 4", or where else the rank was.
+/// Returns " in step 4", or where else the rank was.
 std::string RankGroup::place(int32_t rank) const {
   int64_t step = children[static_cast<size_t>(rank)].report->step.load();
   return step < 0 ? std::string(" before the first step")
@@ -255,7 +255,7 @@ void RankGroup::reap() {
 }
 
 bool RankGroup::anyFailed() const {
-  // A rank that reported its failure may still hang in its clean-up.
+  // A rank that reported its failure may still hang during clean-up.
   return !failures.empty() ||
          std::any_of(children.begin(), children.end(), [](const Child &child) {
            return child.report->state.load() == RankReport::State::Failed;
@@ -296,8 +296,8 @@ void RankGroup::killStalled() {
   }
 }
 
-/// How likely a failure is another one's consequence. ABORTED says so itself;
-/// it may be reported before its cause, by a rank that ends faster.
+/// Returns how likely a failure is a consequence of another one. ABORTED always
+/// is; a rank that ends faster may report it before its cause is reported.
 static int distanceFromCause(ddphook_status_t code) {
   switch (code) {
   case DDPHOOK_ABORTED:
@@ -325,7 +325,7 @@ RankGroupResult RankGroup::run() {
   Status started = start();
   if (!started.isOk())
     signalAll(SIGKILL);
-  int64_t killTime = 0; // 0: nothing has gone wrong yet
+  int64_t killTime = 0; // 0: nothing has failed yet
   while (running > 0) {
     int signal = signals.wait();
     if (signal != 0 && signal != SIGCHLD && result.signal == 0) {

@@ -3,10 +3,9 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Starts one process per rank and watches over them until all have ended: no
-// rank outlives its parent, none keeps the others waiting, and of many failures
-// the one that caused the others is found. What a rank does is the caller's
-// business.
+// Starts one process per rank and monitors them until all have ended: no rank
+// outlives its parent, none keeps the others waiting, and of many failures it
+// finds the one that caused the others. The caller defines the work of a rank.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_EXEC_RANK_GROUP_H
@@ -22,15 +21,15 @@
 
 namespace ddphook {
 
-/// "step 4" for step 3: messages count from 1, as what is recorded of steps
-/// does, and both can be in one line. File names and seeds count from 0.
+/// Returns "step 4" for step 3. Messages count from 1, like the records of
+/// steps, which may be in the same line. File names and seeds count from 0.
 std::string nameStep(int64_t step);
 
-/// What a rank shows its parent, in memory that both share.
+/// A rank's report to its parent, in shared memory.
 class RankReport {
 public:
-  /// To be called whenever the rank gets on: before each step and after the
-  /// last. A rank that is silent for too long is killed.
+  /// Must be called whenever the rank makes progress: before each step and
+  /// after the last. A rank that is silent for too long is killed.
   void progress(int64_t step);
 
   enum class State : int32_t { Running, Done, Failed };
@@ -40,7 +39,7 @@ public:
   std::atomic<int64_t> progressTime{0};
   /// Written before `state` becomes Done.
   RankFigures figures;
-  /// The rest is written before `state` becomes Failed.
+  /// The following members are written before `state` becomes Failed.
   ddphook_status_t code = DDPHOOK_OK;
   int64_t failureTime = 0;
   char message[2048] = {};
@@ -48,32 +47,32 @@ public:
 
 struct RankGroupOptions {
   int32_t ranks = 1;
-  /// Seconds without progress after which a rank counts as hanging.
+  /// Seconds without progress after which a rank is considered hung.
   double stallSeconds = 330;
-  /// Seconds that the other ranks have to end after one failed.
+  /// Seconds that the other ranks have to end after one has failed.
   double graceSeconds = 1;
-  /// Runs in a new child; its status is the rank's.
+  /// Runs in a new child and returns the rank's status.
   std::function<Status(int32_t rank, RankReport &report)> body;
   /// Runs in the parent, several times a second while ranks run, with the last
   /// step that all of them have begun, or −1.
   std::function<void(int64_t step)> onProgress;
-  /// Runs in the parent for every rank that did not finish, after it ended.
-  /// `step` is the last one that it began, or −1.
+  /// Runs in the parent for every rank that did not finish, after it has ended.
+  /// `step` is the last step that it began, or −1.
   std::function<void(int32_t rank, pid_t process, int64_t step)> cleanUp;
 };
 
 struct RankGroupResult {
-  /// The first failure that no other one explains.
+  /// The first failure that is not explained by another one.
   Status status;
   /// The signal that made the parent end the group, or 0.
   int signal = 0;
-  /// Of rank 0, after success.
+  /// From rank 0, after success.
   RankFigures figures;
 };
 
-/// Runs the group to its end. Children leave by _exit(): destructors of static
-/// objects and atexit() functions run in the parent only. The calling process
-/// must have a single thread.
+/// Runs the group until it ends. Children leave by _exit(): destructors of
+/// static objects and atexit() functions run only in the parent. The calling
+/// process must have a single thread.
 RankGroupResult runRankGroup(const RankGroupOptions &options);
 
 } // namespace ddphook

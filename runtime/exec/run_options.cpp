@@ -3,7 +3,7 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Parses the flags that both tools share and checks file name patterns.
+// Parses the flags that both tools have and checks file name patterns.
 //
 //===----------------------------------------------------------------------===//
 #include "run_options.h"
@@ -64,7 +64,7 @@ const char *const ddphook::runOptionsHelp =
     "                     the same\n"
     "  --help, --version  print this, or versions\n";
 
-/// Flags with values, without their dashes.
+/// Returns the flags with values, without their dashes.
 static const std::vector<std::string_view> &flagNames() {
   static const std::vector<std::string_view> names = {
       "device", "entry",    "free-space", "inputs", "outputs", "progress",
@@ -228,8 +228,8 @@ std::string ddphook::chooseDevice(const RunOptions &options) {
   return variable && *variable ? variable : "host";
 }
 
-/// Refuses that `writer` replaces a file that `other` names: a pattern of files
-/// that are used once by every rank, or in every step.
+/// Refuses it if `writer` replaces a file that `other` names. Both are patterns
+/// of files that every rank uses once, or in every step.
 static Status checkOverwriting(const char *flag, const FileSet &writer,
                                const char *otherFlag, const FileSet &other) {
   if (writer.pattern.empty() || other.pattern.empty())

@@ -3,8 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// The flags that both tools share, and what can be checked about them without
-// the module. Flags that only one tool has are that tool's own business.
+// The flags that both tools have, and the checks of them that need no module.
+// Each tool handles its other flags.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_EXEC_RUN_OPTIONS_H
@@ -20,34 +20,34 @@
 
 namespace ddphook {
 
-/// More processes than this on one machine are taken for a mistake.
+/// More processes than this on one machine are assumed to be a mistake.
 constexpr int32_t maxLocalRanks = 1024;
 
 enum class ProgressMode { Auto, On, Off };
 
 struct RunOptions {
   std::string entry;
-  /// Not given: 1, or the size of the job that is joined.
+  /// If unset, 1 or the size of the launched job.
   std::optional<int32_t> ranks;
-  /// The file of a trace; empty: from the environment, else none.
+  /// The file of a trace; if empty, from the environment, or none.
   std::string trace;
-  /// A backend's name; empty: from the environment, else "host".
+  /// A backend's name; if empty, from the environment, or "host".
   std::string device;
   int64_t steps = 1;
-  /// A pattern of file names; empty when not given.
+  /// A pattern of file names; empty if not given.
   std::string inputs;
   /// `--inputs=random:SEED`; `inputs` is then empty.
   std::optional<uint64_t> randomSeed;
-  /// A pattern of file names; empty: results are not written.
+  /// A pattern of file names; if empty, results are not written.
   std::string outputs;
-  /// Whether outputs that are larger than the free space are an error.
+  /// True if outputs that exceed the free space are an error.
   bool checksFreeSpace = true;
-  /// Auto: on a terminal.
+  /// Auto shows progress on a terminal.
   ProgressMode progress = ProgressMode::Auto;
-  /// Whether nothing is to be said about a run that goes well.
+  /// True if a successful run should print nothing.
   bool isQuiet = false;
-  /// Patterns of the files that states are loaded from before the first step
-  /// and saved to after the last; empty when not given.
+  /// Patterns of the files from which states are loaded before the first step
+  /// and to which they are saved after the last; empty if not given.
   std::string stateIn;
   std::string stateOut;
   /// `--state-in=strict:PATTERN` and `--state-in=partial:PATTERN`.
@@ -58,23 +58,23 @@ struct RunOptions {
 /// Usage lines of the shared flags, for the tools' --help.
 extern const char *const runOptionsHelp;
 
-/// INVALID_ARGUMENT for `argument`, a flag that neither parseRunOptions() nor
-/// the tool, which has `others`, knows; with the flag that may have been meant.
+/// Returns INVALID_ARGUMENT for `argument`, a flag that neither
+/// parseRunOptions() nor the tool, which has `others`, knows; suggests a
+/// similar flag.
 Status unknownFlag(const std::string &argument,
                    const std::vector<std::string_view> &others = {});
 
-/// Takes the shared flags, `--flag=value` or `--flag value`, out of
-/// `arguments`; everything else goes to `rest` in its order. INVALID_ARGUMENT
-/// for a flag that has no value, a bad one, or is given twice, and when --entry
-/// is missing.
+/// Removes the shared flags, `--flag=value` or `--flag value`, from `arguments`
+/// and appends everything else to `rest` in order. INVALID_ARGUMENT if a flag
+/// has no value or a bad one, or is given twice, and if --entry is missing.
 Status parseRunOptions(const std::vector<std::string> &arguments,
                        RunOptions &options, std::vector<std::string> &rest);
 
-/// The backend that `options` and the environment choose.
+/// Returns the backend that `options` and the environment choose.
 std::string chooseDevice(const RunOptions &options);
 
-/// Refuses patterns by which one of `worldSize` ranks would, in one of the
-/// steps, overwrite what another has written or what the run reads.
+/// Refuses patterns with which one of `worldSize` ranks would, in one of the
+/// steps, overwrite a file that another has written or that the run reads.
 Status checkPatterns(const RunOptions &options, int32_t worldSize);
 
 } // namespace ddphook

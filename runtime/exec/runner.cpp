@@ -1,9 +1,9 @@
-//===- runner.cpp - run a compiled module on ranks ------------------------===//
+//===- runner.cpp - runs a compiled module on ranks -----------------------===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// The work of one rank, and the choice between starting ranks and being one.
+// Does the work of one rank, and decides between starting ranks and being one.
 //
 //===----------------------------------------------------------------------===//
 #include "runner.h"
@@ -29,7 +29,7 @@ using namespace ddphook;
 
 namespace {
 
-/// What every rank of a run needs to know.
+/// The data that every rank of a run needs.
 struct Job {
   const char *toolName;
   const ddphook_compiled_module_t &module;
@@ -65,7 +65,7 @@ int ddphook::reportError(const char *toolName, const Status &status,
   return isUsage ? 2 : 1;
 }
 
-/// A call's status with the runtime's text for it.
+/// Returns a call's status with the runtime's text for it.
 static Status fromRuntime(ddphook_status_t code, const std::string &what) {
   if (code == DDPHOOK_OK)
     return Status::ok();
@@ -103,7 +103,7 @@ static void noteLoad(const Job &job, const ddphook_state_info_t &info,
     notes.push_back("lacks " + printCount(info.missing, "state") +
                     " of gradients, which begin anew, and has " +
                     count(info.dropped) + " that were dropped");
-  // Also counts states of which everything is missing.
+  // `zeroed` also counts states of which everything is missing.
   if (info.zeroed > 0 && (!isPart || info.world_size != worldSize))
     notes.push_back(
         (info.world_size != worldSize
@@ -149,8 +149,8 @@ static Status saveStates(const Job &job) {
                      "cannot save the states");
 }
 
-/// Runs all steps as one rank, at `place` in the job. `onStep` is called before
-/// each step and after the last.
+/// Runs all steps as one rank, whose identity in the job is `place`. `onStep`
+/// is called before each step and after the last.
 static Status runRank(const Job &job, ddphook_options_t place,
                       const std::function<void(int64_t)> &onStep,
                       RankFigures &figures) {
@@ -161,7 +161,7 @@ static Status runRank(const Job &job, ddphook_options_t place,
   DDPHOOK_RETURN_IF_ERROR(fromRuntime(
       ddphook_context_create(&place, &context.context), "cannot join the job"));
   int32_t rank = ddphook_context_rank(context.context);
-  // Loaded first: that says what is wrong with a module for another device.
+  // Load it first, because this explains why a module for another device fails.
   DDPHOOK_RETURN_IF_ERROR(
       fromRuntime(ddphook_module_load(context.context, &job.module),
                   "cannot load the module"));
@@ -200,7 +200,7 @@ static Status runStartedRank(const Job &job, int32_t rank, int32_t ranks,
       job, place, [&](int64_t step) { report.progress(step); }, report.figures);
 }
 
-/// Says what the run has done, unless nobody wants to know.
+/// Prints a summary of the run unless --quiet was given.
 static void summarize(const Job &job, const RankFigures &figures) {
   if (job.options.isQuiet)
     return;
@@ -217,8 +217,8 @@ static int startRanks(const char *toolName, const Job &job,
   const RunOptions &options = job.options;
   RankGroupOptions group;
   group.ranks = options.ranks.value_or(1);
-  // Ranks that wait for each other notice a passed deadline themselves; this
-  // is for those that hang elsewhere, so it must come later.
+  // Ranks that wait for each other notice a passed deadline themselves. This is
+  // for ranks that hang elsewhere, so it must come later.
   group.stallSeconds = timeoutSeconds * 1.1 + 5;
   LocalJob local;
   Status status = LocalJob::prepare(group.ranks, &local);
@@ -248,12 +248,12 @@ static int startRanks(const char *toolName, const Job &job,
   return result.signal != 0 ? 128 + result.signal : exitStatus;
 }
 
-/// Compares what will be written with the free space, and says how much it is:
-/// to people at a terminal, and elsewhere if it is a good part of that space.
+/// Compares the files to be written with the free space. Prints their size on a
+/// terminal, and elsewhere if it is a large part of that space.
 static Status checkFiles(const Job &job, const Bootstrap &place) {
   constexpr double goodPart = 0.1;
   const RunOptions &options = job.options;
-  // In a launched job it is not known which ranks share a disk.
+  // In a launched job it is unknown which ranks share a disk.
   const std::vector<PlannedFiles> files =
       planFiles(options, job.signature, place.isLaunched ? 1 : job.worldSize);
   const FreeSpace space = compareWithFreeSpace(files);
@@ -304,7 +304,7 @@ int ddphook::runModule(const char *toolName,
     return reportError(toolName, status);
   if (!place.isLaunched)
     return startRanks(toolName, job, place.timeoutSeconds);
-  // Its place is in the launch variables.
+  // The launch variables define its identity.
   ddphook_options_t launched = {};
   launched.struct_size = sizeof(launched);
   RankFigures figures;

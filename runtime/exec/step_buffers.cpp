@@ -1,10 +1,10 @@
-//===- step_buffers.cpp - the memory an entry point is called with --------===//
+//===- step_buffers.cpp - memory for calls of an entry point --------------===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Allocates buffers, checks tensors against the entry point's signature and
-// moves them from and to files.
+// Allocates buffers, checks tensors against the entry point's signature, and
+// copies them from and to files.
 //
 //===----------------------------------------------------------------------===//
 #include "step_buffers.h"
@@ -15,7 +15,7 @@
 
 using namespace ddphook;
 
-/// In bytes: a cache line, and the widest vector that compiled code uses.
+/// In bytes: a cache line, and the widest vector of compiled code.
 constexpr size_t bufferAlignment = 64;
 
 StepBuffers::~StepBuffers() {
@@ -63,7 +63,7 @@ Status StepBuffers::allocate() {
   return Status::ok();
 }
 
-/// "f32 [300, 200]": types as the IR spells them, where it has them.
+/// Returns "f32 [300, 200]"; spells types as the IR does, if it has them.
 static std::string print(TensorType type, const std::vector<int64_t> &shape) {
   std::string name = tensorTypeName(type);
   for (char &c : name)
@@ -71,7 +71,7 @@ static std::string print(TensorType type, const std::vector<int64_t> &shape) {
   return name + " " + printShape(shape);
 }
 
-/// i8 has no sign in the IR, so both 8-bit integer types fit it.
+/// i8 has no sign in the IR, so it matches both 8-bit integer types.
 static bool sameType(TensorType expected, TensorType got) {
   return expected == got ||
          (expected == TensorType::I8 && got == TensorType::U8);

@@ -3,8 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Buffers for the arguments and results of one entry point, in the memory that
-// its module expects them in, and their ways from and to files.
+// Buffers for the arguments and results of one entry point, in the memory where
+// its module expects them, and their transfer from and to files.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_EXEC_STEP_BUFFERS_H
@@ -27,7 +27,7 @@ namespace ddphook {
 class StepBuffers {
 public:
   /// `signature` must outlive this object, and so must `device`: the context
-  /// whose device arrays lie on, or null when that is the host.
+  /// whose device has the arrays, or null if that is the host.
   explicit StepBuffers(const EntrySignature &signature,
                        ddphook_context_t *device = nullptr)
       : signature(signature), device(device) {}
@@ -38,22 +38,21 @@ public:
   /// Allocates all buffers, each aligned to 64 bytes and none null.
   Status allocate();
 
-  /// Argument i from tensor `arg<i>` of the file; its other tensors are
-  /// ignored.
+  /// Reads argument i from tensor `arg<i>` of the file; ignores other tensors.
   Status readArguments(const std::string &path);
-  /// Argument i drawn with `key`, whose `argument` is replaced by i.
+  /// Draws argument i with `key`, whose `argument` is replaced by i.
   void drawArguments(RandomKey key);
-  /// Fills results with 0xff bytes, which are NaN in every floating-point type:
-  /// an element that the entry point forgets is seen.
+  /// Fills results with 0xff bytes, which are NaN in every floating-point type,
+  /// so that elements that the entry point does not write are noticed.
   void poisonResults();
-  /// Copy what the calls above have written to the device, and what the entry
-  /// point has written back. Without a device they do nothing.
+  /// Copy to the device what the calls above have written, and back what the
+  /// entry point has written. Without a device they do nothing.
   Status upload();
   Status download();
-  /// Result i to tensor `result<i>` of the file.
+  /// Writes result i to tensor `result<i>` of the file.
   Status writeResults(const std::string &path) const;
 
-  /// What ddphook_compiled_entry_t::invoke takes.
+  /// The argument of ddphook_compiled_entry_t::invoke.
   void *const *pointers() const { return list.data(); }
 
 private:
@@ -61,7 +60,7 @@ private:
     void operator()(void *memory) const { std::free(memory); }
   };
 
-  /// One argument, or one result that has memory of its own.
+  /// One argument, or one result with its own memory.
   struct Buffer {
     std::unique_ptr<void, Free> host;
     void *onDevice = nullptr; // null: the entry point takes `host`
@@ -74,7 +73,7 @@ private:
   const EntrySignature &signature;
   ddphook_context_t *const device;
   std::vector<Buffer> buffers;
-  /// The number of each result's buffer, which may be that of an argument.
+  /// The number of each result's buffer, which may be an argument's.
   std::vector<size_t> resultBuffers;
   std::vector<void *> list;
 };

@@ -1,4 +1,4 @@
-//===- summary.cpp - what a run has done ----------------------------------===//
+//===- summary.cpp - summary of a run -------------------------------------===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -16,7 +16,7 @@
 
 using namespace ddphook;
 
-/// How many times of steps are kept.
+/// The number of step times that are kept.
 static constexpr size_t maxTimes = size_t(1) << 20;
 
 void StepTimes::add(double seconds) {
@@ -39,7 +39,7 @@ double StepTimes::median() const {
   return (double(*middle) + *std::max_element(sorted.begin(), middle)) / 2;
 }
 
-/// "2.00", or what a quotient by zero means.
+/// Returns "2.00", or the meaning of a quotient by zero.
 static std::string printRatio(uint64_t before, uint64_t after) {
   if (after == 0)
     return before == 0 ? "1.00" : "infinite";
@@ -58,7 +58,7 @@ static std::string describeWire(const ddphook_stats_t &stats) {
       ", uncompressed " +
       printBytes(static_cast<double>(stats.uncompressed_bytes)) + ", ratio " +
       printRatio(stats.uncompressed_bytes, stats.wire_bytes);
-  // What PyTorch's PowerSGDState.compression_stats() gives.
+  // The numbers of PyTorch's PowerSGDState.compression_stats().
   if (stats.elements_before_compression > 0)
     text += "; compression_stats: rate " +
             printRatio(stats.elements_before_compression,
@@ -69,8 +69,8 @@ static std::string describeWire(const ddphook_stats_t &stats) {
   return text;
 }
 
-/// Takes the size that files have on disk where it was only guessed, unless
-/// some are on another machine.
+/// Replaces an estimated size by the files' size on disk, unless some are on
+/// another machine.
 static PlannedFiles lookAt(PlannedFiles files) {
   double bytes = 0;
   for (int32_t rank = 0; rank < files.set.ranks; ++rank) {

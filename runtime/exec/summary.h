@@ -1,9 +1,9 @@
-//===- summary.h - what a run has done --------------------------*- C++ -*-===//
+//===- summary.h - summary of a run -----------------------------*- C++ -*-===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// The lines at the end of a run that succeeded.
+// The lines at the end of a successful run.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_EXEC_SUMMARY_H
@@ -17,16 +17,16 @@
 
 namespace ddphook {
 
-/// What a rank has to say of its run. It lies in memory that processes share.
+/// A rank's figures of its run, in shared memory.
 struct RankFigures {
-  double medianSeconds = 0; ///< Of a call of the entry point.
+  double medianSeconds = 0; ///< Time of one entry-point call.
   ddphook_stats_t stats = {};
 };
 
-/// How long steps take.
+/// Measures how long steps take.
 class StepTimes {
 public:
-  /// Runs `step` and takes its time.
+  /// Runs `step` and records its time.
   template <typename Step>
   auto measure(const Step &step) {
     const auto start = std::chrono::steady_clock::now();
@@ -36,7 +36,7 @@ public:
     return result;
   }
   void add(double seconds);
-  /// The median; of very many steps, that of the last ones. 0 without any.
+  /// Returns the median, of very many steps that of the last ones; 0 if none.
   double median() const;
 
 private:
@@ -49,11 +49,11 @@ struct Summary {
   const RunOptions &options;
   const EntrySignature &signature;
   int32_t worldSize = 1;
-  double seconds = 0;  ///< All of the run.
-  RankFigures figures; ///< Of rank 0.
+  double seconds = 0;  ///< Time of the whole run.
+  RankFigures figures; ///< From rank 0.
 };
 
-/// The summary's lines.
+/// Returns the summary's lines.
 std::string describeRun(const Summary &summary);
 
 } // namespace ddphook

@@ -1,4 +1,4 @@
-//===- tool_version.cpp - what --version prints ---------------------------===//
+//===- tool_version.cpp - output of --version -----------------------------===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

@@ -1,9 +1,9 @@
-//===- tool_version.h - what --version prints -------------------*- C++ -*-===//
+//===- tool_version.h - output of --version ---------------------*- C++ -*-===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// For tools that have the runtime. Those on LLVM's library: ToolOptions.h.
+// For tools with the runtime. For those with LLVM's library see ToolOptions.h.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_EXEC_TOOL_VERSION_H
@@ -13,7 +13,7 @@
 
 namespace ddphook {
 
-/// "TOOL (ddphook) 0.1.0", and the versions of what it shares with others.
+/// Returns "TOOL (ddphook) 0.1.0" and the versions of its interfaces.
 std::string describeVersion(const std::string &toolName);
 
 } // namespace ddphook

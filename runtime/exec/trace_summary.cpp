@@ -1,4 +1,4 @@
-//===- trace_summary.cpp - what takes the time in a trace -----------------===//
+//===- trace_summary.cpp - summary of a trace -----------------------------===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -21,7 +21,7 @@ using nlohmann::json;
 
 namespace {
 
-/// Of all events of a name, in microseconds.
+/// The sums over all events of a name, in microseconds.
 struct Sum {
   int64_t count = 0;
   double total = 0, most = 0, waited = 0;

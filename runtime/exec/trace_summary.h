@@ -1,4 +1,4 @@
-//===- trace_summary.h - what takes the time in a trace ---------*- C++ -*-===//
+//===- trace_summary.h - summary of a trace ---------------------*- C++ -*-===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -15,8 +15,8 @@
 
 namespace ddphook {
 
-/// A table of the trace at `path`, and a line for each rank that failed or was
-/// lost. IO_ERROR, or DATA_LOSS where the file is no trace of ddphook's.
+/// Returns a table of the trace at `path`, and a line for each rank that failed
+/// or was lost. IO_ERROR, or DATA_LOSS if the file is not a trace of ddphook.
 Status summarizeTrace(const std::string &path, std::string *text);
 
 } // namespace ddphook

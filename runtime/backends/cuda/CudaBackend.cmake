@@ -1,7 +1,7 @@
-# ddphook_add_cuda_backend(NAME KERNELS DEVICE): the CUDA backend as a library
-# that is loaded, libNAME.so, made of the kernels' target KERNELS and of DEVICE,
-# which gives headers and libraries: those of a toolkit, or the emulated ones.
-# NAME_core has all but the table, for tests of parts.
+# ddphook_add_cuda_backend(NAME KERNELS DEVICE): builds the CUDA backend as a
+# loadable library, libNAME.so, from the kernels' target KERNELS and from DEVICE,
+# which provides headers and libraries: those of a toolkit or emulated ones.
+# NAME_core has everything except the table, for tests of parts.
 include_guard(GLOBAL)
 
 function(ddphook_add_cuda_backend name kernels device)
@@ -26,7 +26,7 @@ function(ddphook_add_cuda_backend name kernels device)
   target_link_libraries(${name}_core PUBLIC
     ${kernels} ${device} Threads::Threads)
 
-  # The runtime keeps its C++ symbols to itself: what is shared is compiled in.
+  # The runtime hides its C++ symbols, so the common files are compiled in.
   add_library(${name} MODULE
     ${dir}/cuda_backend.cpp
     ${runtime}/src/backend/backend_store.cpp
@@ -37,7 +37,7 @@ function(ddphook_add_cuda_backend name kernels device)
     LINKER:--version-script=${dir}/cuda_backend.map)
   set_target_properties(${name} PROPERTIES
     LINK_DEPENDS ${dir}/cuda_backend.map
-    # Kernels are linked like any object: no device code is left to link.
+    # Kernels are linked like any object; no device code needs linking.
     LINKER_LANGUAGE CXX)
 
   foreach(target ${name}_core ${name})

@@ -3,8 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// The functions of backend.h for NVIDIA GPUs and NCCL. Contracts are stated
-// there.
+// Implements the functions of backend.h, which states their contracts, for
+// NVIDIA GPUs and NCCL.
 //
 //===----------------------------------------------------------------------===//
 #include "backend/backend_store.h"
@@ -46,7 +46,7 @@ static Status checkAddresses(const CudaDevice &device,
   return Status::ok();
 }
 
-/// Runs `function`, which returns a Status, with the GPU as current device,
+/// Runs `function`, which returns a Status, with the GPU as the current device,
 /// unless the device has failed.
 template <typename Function>
 static ddphook_status_t run(ddphook_device_t *device,
@@ -62,7 +62,7 @@ static ddphook_status_t run(ddphook_device_t *device,
                         error);
 }
 
-/// The same for what launches kernels on arrays: `launch` is given the stream.
+/// Does the same for kernels on arrays: passes the stream to `launch`.
 template <typename Launch>
 static ddphook_status_t
 runKernels(ddphook_device_t *device, ddphook_backend_error_t *error,
@@ -85,7 +85,7 @@ static void destroy(ddphook_device_t *device, Object *object) {
   }).ignore();
 }
 
-/// The type of that number; callers checked it.
+/// Converts a type number, which callers have checked.
 static Dtype toDtype(int32_t value) { return static_cast<Dtype>(value); }
 
 static ddphook_status_t createDevice(const ddphook_device_config_t *config,
@@ -174,7 +174,7 @@ static ddphook_status_t createCommunicator(
   });
 }
 
-// The functions of functions.inc, under their names there.
+// The functions of functions.inc, under the same names.
 
 static ddphook_status_t copy(ddphook_device_t *device, const void *in,
                              void *out, int64_t bytes,
@@ -342,8 +342,8 @@ static ddphook_status_t createMatrices(ddphook_device_t *device,
   });
 }
 
-/// What kernels may still be using is gone only when they have ended. Where
-/// they do not end it stays: CUDA would wait for them.
+/// Destroys an object that kernels may be using, once these have ended. If they
+/// do not end, the object remains: CUDA would wait for them.
 template <typename Object>
 static void destroyUsed(ddphook_device_t *device, Object *object) {
   CudaDevice &impl = *device->impl;
@@ -439,7 +439,7 @@ static ddphook_status_t runCollective(ddphook_device_t *device,
 static ddphook_status_t wait(ddphook_device_t *device, int64_t ticket,
                              ddphook_backend_error_t *error) {
   if (device->impl->failureLatch().isSet())
-    // Buffers are in use until what was started has been aborted.
+    // Buffers are in use until the started collectives have been aborted.
     return synchronize(device, error);
   return run(device, error, [&](CudaDevice &impl) {
     return impl.inFlight().wait(ticket, impl.computeStream());

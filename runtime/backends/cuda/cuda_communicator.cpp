@@ -3,8 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// The communication stream runs one collective after the other, with the casts
-// before and behind it: so one staging buffer is enough.
+// The communication stream runs collectives one after another, each with its
+// casts, so one staging buffer is enough.
 //
 //===----------------------------------------------------------------------===//
 #include "cuda_communicator.h"
@@ -23,12 +23,12 @@
 using namespace ddphook;
 using namespace ddphook::cuda;
 
-/// What NCCL's windows and our loads want.
+/// The alignment that NCCL's windows and our loads require.
 static constexpr uint64_t stagingAlignment = 4096;
 
 static const char *const what = "a collective";
 
-/// Bytes for the codes of any collective of a group.
+/// Returns the bytes for the codes of any collective of a group.
 static uint64_t encodedRoom(const ddphook_communicator_config_t &config) {
   int64_t room = 0;
   if (config.max_encoded_bytes > 0)
@@ -65,12 +65,12 @@ Status CudaCommunicator::create(CudaDevice &device,
     Status status = NcclCommunicator::create(
         ids, config.size, config.rank, *created->name, device.options(),
         device.failureLatch(), deadline, &joined);
-    // Before it is aborted: ranks that notice that will tell of it.
+    // Fail before the abort, because ranks that notice the abort report it.
     if (!status.isOk())
       return device.fail(status);
     created->nccl = std::move(joined);
     device.addCommunicator(created->nccl.get());
-    // After a failure the watchdog aborts, once, those that it knows then.
+    // After a failure the watchdog aborts, once, the communicators it knows.
     DDPHOOK_RETURN_IF_ERROR(device.failure());
     DDPHOOK_RETURN_IF_ERROR(device.registerAll(created->nccl.get()));
   }
@@ -101,8 +101,7 @@ static Status checkRoom(uint64_t bytes, uint64_t room) {
                room, bytes);
 }
 
-/// The parts in which a reduction travels whose codes are summed where they
-/// arrive.
+/// Returns the parts of a reduction that sums codes where they arrive.
 static EncodedParts partsOf(const ddphook_collective_t &operation,
                             const Encoding &encoding, int64_t ranks) {
   return static_cast<CollectiveKind>(operation.kind) ==
@@ -114,7 +113,7 @@ static EncodedParts partsOf(const ddphook_collective_t &operation,
 Status CudaCommunicator::checkOperation(const ddphook_collective_t &operation,
                                         const void *in, const void *out) const {
   DDPHOOK_RETURN_IF_ERROR(device.checkAddress(in, "in"));
-  // An empty part may be at the end of an array, where no memory is.
+  // An empty part may be at the end of an array, past its memory.
   const bool isEmpty =
       operation.part_ends && partOf(operation.part_ends, rank).size() == 0;
   if (!isEmpty)
@@ -141,7 +140,7 @@ Status CudaCommunicator::checkOperation(const ddphook_collective_t &operation,
       stagingBytes);
 }
 
-/// A collective's events; waits for one to end when all are in use.
+/// Returns a collective's events; waits for one to end if all are in use.
 Status CudaCommunicator::take(bool isCapturing, Collective **collective) {
   InFlight &inFlight = device.inFlight();
   Backoff backoff;
@@ -169,7 +168,7 @@ Status CudaCommunicator::start(const ddphook_collective_t &operation,
   }
   DDPHOOK_RETURN_IF_ERROR(checkOperation(operation, in, out));
   if (!nccl) {
-    // A group of one rank has no communication with which to overlap.
+    // A group of one rank has no communication to overlap with.
     DDPHOOK_RETURN_IF_ERROR(
         enqueue(operation, in, out, device.computeStream(), nullptr));
     *ticket = inFlight.publishEnded();
@@ -206,7 +205,7 @@ Status CudaCommunicator::start(const ddphook_collective_t &operation,
   return Status::ok();
 }
 
-/// The sum over ranks, in the type that `in` and `out` have.
+/// Enqueues the sum over ranks, in the type of `in` and `out`.
 Status CudaCommunicator::enqueueSum(const void *in, void *out, int64_t count,
                                     Dtype dtype, cudaStream_t stream,
                                     cudaEvent_t begin) {
@@ -218,7 +217,7 @@ Status CudaCommunicator::enqueueSum(const void *in, void *out, int64_t count,
         cudaMemcpyAsync(out, in, bytes, cudaMemcpyDeviceToDevice, stream),
         what);
   }
-  // Recorded again, where the deadline of what waits for peers begins.
+  // Record `begin` again: the deadline for waiting on peers starts here.
   DDPHOOK_RETURN_IF_ERROR(toStatus(cudaEventRecord(begin, stream), what));
   return nccl->allReduce(in, out, count, dtype, stream,
                          Deadline::after(device.timeoutSeconds()));
@@ -249,7 +248,7 @@ Status CudaCommunicator::enqueueAllReduce(const ddphook_collective_t &operation,
   return enqueueSum(in, out, count, dtype, stream, begin);
 }
 
-/// Elements of each rank's part, the short ones counted whole.
+/// Returns the elements of each rank's part; short parts count as full.
 int64_t
 CudaCommunicator::partOfEach(const ddphook_collective_t &operation) const {
   return operation.part_ends ? longestPart(operation.part_ends, size)
@@ -281,7 +280,7 @@ Status CudaCommunicator::toWire(const void *in, Dtype dtype, void *staged,
                   what);
 }
 
-/// Casts elements back out of it.
+/// Casts elements from the staging buffer.
 Status CudaCommunicator::fromWire(const void *staged, Dtype wire, void *out,
                                   Dtype dtype, int64_t count,
                                   cudaStream_t stream) {
@@ -295,8 +294,8 @@ Status CudaCommunicator::fromWire(const void *staged, Dtype wire, void *out,
                   what);
 }
 
-/// In the staging buffer, in place: parts of equal size, zeros behind the
-/// array; parts of other sizes are put there one by one, with anything behind.
+/// Uses the staging buffer, in place. Zeros follow the array if parts are
+/// equal; other parts are copied one by one, with arbitrary data after each.
 Status
 CudaCommunicator::enqueueReduceScatter(const ddphook_collective_t &operation,
                                        const void *in, void *out,
@@ -354,7 +353,7 @@ Status CudaCommunicator::enqueueAllGather(const ddphook_collective_t &operation,
   void *to = out;
   if (isStaged(operation)) {
     char *own = static_cast<char *>(staging) + rank * part * dtypeSize(wire);
-    // What is behind a short part comes to lie behind the array.
+    // The data after a short part ends up after the array.
     DDPHOOK_RETURN_IF_ERROR(
         toWire(in, dtype, own, wire, part, /*divisor=*/1, stream));
     from = own;
@@ -367,7 +366,7 @@ Status CudaCommunicator::enqueueAllGather(const ddphook_collective_t &operation,
                    : fromWire(to, wire, out, dtype, operation.count, stream);
 }
 
-/// Each rank encodes all parts and adds one, which an all-reduce gathers.
+/// Each rank encodes all parts and adds one; an all-reduce gathers the sums.
 Status CudaCommunicator::enqueueEncoded(const ddphook_collective_t &operation,
                                         const Encoding &encoding,
                                         const void *in, void *out,
@@ -399,7 +398,7 @@ Status CudaCommunicator::enqueueEncoded(const ddphook_collective_t &operation,
   }
   DDPHOOK_RETURN_IF_ERROR(
       toStatus(encodeParts(stream, in, dtype, parts, size, ours, own), what));
-  // To NCCL they are numbers of four bytes.
+  // NCCL sees codes as four-byte numbers.
   const int64_t words = parts.bytes / dtypeSize(Dtype::F32);
   if (nccl) {
     DDPHOOK_RETURN_IF_ERROR(toStatus(cudaEventRecord(begin, stream), what));
@@ -411,7 +410,7 @@ Status CudaCommunicator::enqueueEncoded(const ddphook_collective_t &operation,
                        operation.divide ? size : 1, sum, ofSum),
                what));
   if (isScatter) {
-    // A short part ends with zeros.
+    // Zeros follow a short part.
     const int64_t own = partOf(operation.count, size, rank).size();
     const int64_t bytes = dtypeSize(dtype);
     DDPHOOK_RETURN_IF_ERROR(toStatus(
@@ -430,7 +429,7 @@ Status CudaCommunicator::enqueueEncoded(const ddphook_collective_t &operation,
                   what);
 }
 
-/// Every rank encodes its array, and adds what it has gathered of all ranks.
+/// Every rank encodes its array and adds the gathered codes of all ranks.
 Status CudaCommunicator::enqueueAffine(const ddphook_collective_t &operation,
                                        const Encoding &encoding, const void *in,
                                        void *out, cudaStream_t stream,
@@ -445,7 +444,7 @@ Status CudaCommunicator::enqueueAffine(const ddphook_collective_t &operation,
                what));
   if (nccl) {
     DDPHOOK_RETURN_IF_ERROR(toStatus(cudaEventRecord(begin, stream), what));
-    // To NCCL they are numbers of four bytes.
+    // NCCL sees codes as four-byte numbers.
     DDPHOOK_RETURN_IF_ERROR(nccl->allGather(own, all,
                                             codes.bytes / dtypeSize(Dtype::F32),
                                             Dtype::F32, stream, deadline()));
@@ -463,7 +462,7 @@ Status CudaCommunicator::enqueue(const ddphook_collective_t &operation,
     return encoding->isAffine()
                ? enqueueAffine(operation, *encoding, in, out, stream, begin)
                : enqueueEncoded(operation, *encoding, in, out, stream, begin);
-  // Of one rank all kinds are one.
+  // With one rank all kinds of collectives are the same.
   if (!nccl || kind == CollectiveKind::AllReduce)
     return enqueueAllReduce(operation, in, out, stream, begin);
   if (kind == CollectiveKind::ReduceScatter)

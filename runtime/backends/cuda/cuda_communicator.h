@@ -3,7 +3,7 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Collectives with their casts and divisions. A group of one has no NCCL.
+// Runs collectives with their casts and divisions. A group of one has no NCCL.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_BACKENDS_CUDA_CUDA_COMMUNICATOR_H
@@ -23,8 +23,8 @@ public:
                        std::unique_ptr<CudaCommunicator> *result);
   ~CudaCommunicator();
 
-  /// Puts a collective on the communication stream, behind what is on the
-  /// compute stream now.
+  /// Enqueues a collective on the communication stream, after the work that is
+  /// on the compute stream now.
   Status start(const ddphook_collective_t &operation, const void *in, void *out,
                int64_t *ticket);
 
@@ -59,21 +59,21 @@ private:
                 int64_t count, int64_t divisor, cudaStream_t stream);
   Status fromWire(const void *staged, Dtype wire, void *out, Dtype dtype,
                   int64_t count, cudaStream_t stream);
-  /// Whether a reduce-scatter or all-gather goes through the staging buffer:
-  /// with casts and divisions, and where NCCL's parts of equal size are not
-  /// those of the array.
+  /// True if a reduce-scatter or all-gather uses the staging buffer: with casts
+  /// or divisions, and if NCCL's parts of equal size are not those of the
+  /// array.
   bool isStaged(const ddphook_collective_t &operation) const;
   Deadline deadline() const { return Deadline::after(device.timeoutSeconds()); }
 
   CudaDevice &device;
   const int rank, size;
-  /// What messages and NCCL call the group.
+  /// The name of the group in messages and in NCCL.
   const std::shared_ptr<const std::string> name;
-  /// What travels in another type than it has in memory.
+  /// Arrays whose wire type differs from their type in memory.
   void *staging = nullptr;
   uint64_t stagingBytes = 0;
-  /// Codes and scales: this rank's parts, and then those of all ranks that are
-  /// added here; affine ones of all ranks, and then scratch.
+  /// Codes and scales: this rank's parts, then all ranks' codes of the part
+  /// that is added here; or the affine codes of all ranks, then scratch.
   void *encoded = nullptr;
   uint64_t encodedBytes = 0;
   std::unique_ptr<NcclCommunicator> nccl;

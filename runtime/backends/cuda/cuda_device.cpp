@@ -3,8 +3,7 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Every wait asks again and again, under a deadline: CUDA's own waits have
-// none.
+// Every wait polls under a deadline, because CUDA's own waits have none.
 //
 //===----------------------------------------------------------------------===//
 #include "cuda_device.h"
@@ -21,17 +20,17 @@
 using namespace ddphook;
 using namespace ddphook::cuda;
 
-/// How long, after a failure, streams may take to drain. NCCL's kernels end
-/// within milliseconds of an abort; what does not is stuck.
+/// The time that streams may take to drain after a failure. NCCL's kernels end
+/// within milliseconds of an abort; anything later is stuck.
 static constexpr double drainSeconds = 3;
-/// How long leaving groups in good order may take. Ranks leave together, but
-/// need not; NCCL then waits for the others of this machine. After that every
-/// further group gets a moment, since its ranks may be others.
+/// The time for leaving groups gracefully. Ranks leave together, but need not;
+/// NCCL then waits for the others on this machine. After that every further
+/// group gets a moment, since its ranks may be different ones.
 static constexpr double leaveSeconds = 3;
 static constexpr double leaveAnotherSeconds = 0.1;
 static constexpr int defaultWatchdogMs = 5;
-/// A collective that is late says more than that something is: it gets to speak
-/// first.
+/// A message about a late collective is more specific than one about a late
+/// device, so the collective's deadline expires first.
 static constexpr double marginSeconds = 0.25;
 
 Status CudaDevice::create(const ddphook_device_config_t &config,
@@ -57,7 +56,7 @@ Status CudaDevice::create(const ddphook_device_config_t &config,
   if (status.isOk())
     *result = std::move(device);
   else
-    device.reset(); // While its GPU is the current device.
+    device.reset(); // while its GPU is the current device
   return status;
 }
 
@@ -72,7 +71,7 @@ Status CudaDevice::open(const ddphook_device_config_t &config) {
   DDPHOOK_RETURN_IF_ERROR(allocations->allocate(
       sizeof(*deviceFlag), alignof(int32_t), setup, &flag));
   deviceFlag = static_cast<int32_t *>(flag);
-  // Their functions want an address that 16 divides.
+  // The affine kernels require an address that is a multiple of 16.
   DDPHOOK_RETURN_IF_ERROR(allocations->allocate(
       kAffineScratchBytes, /*alignment=*/256, setup, &scratch));
   DDPHOOK_RETURN_IF_ERROR(toStatus(cudaMallocHost(&flag, sizeof(*hostFlag)),
@@ -112,7 +111,7 @@ Status CudaDevice::createStreams() {
         "creating a stream");
   };
   DDPHOOK_RETURN_IF_ERROR(make(parsedOptions.computePriority, least, &own));
-  // Collectives first: other ranks wait for them.
+  // Collectives have priority, because other ranks wait for them.
   DDPHOOK_RETURN_IF_ERROR(make(parsedOptions.commPriority, greatest, &comm));
   DDPHOOK_RETURN_IF_ERROR(make(std::nullopt, least, &setup));
   DDPHOOK_RETURN_IF_ERROR(
@@ -124,11 +123,11 @@ Status CudaDevice::createStreams() {
 
 CudaDevice::~CudaDevice() {
   if (!own)
-    return; // It was refused before it used a GPU.
+    return; // it was refused before it used a GPU
   CurrentDevice current(chosen.number);
   RelaxedCapture relaxed;
   if (allocations && !isIdleAtEnd()) {
-    // What has not ended may still use all of this.
+    // Work that has not ended may still use all of this.
     for (std::shared_ptr<void> &object : deferredObjects)
       keepForever(std::move(object));
     return;
@@ -258,8 +257,8 @@ void CudaDevice::releaseNow(void *memory) {
   const DeviceAllocations::Block *block = allocations->find(memory);
   if (!block)
     return;
-  // CUDA itself would wait for the device, without a deadline, and a caller's
-  // allocator for nothing.
+  // CUDA would wait for the device without a deadline, and a caller's allocator
+  // would not wait.
   if (!isDone("freeing memory"))
     return allocations->abandon(memory);
   for (NcclCommunicator *communicator : communicators)
@@ -310,7 +309,7 @@ cudaError_t CudaDevice::queryStreams(bool withComm) const {
   const cudaError_t state = queryStream(compute);
   if (!withComm || state == cudaErrorNotReady)
     return state;
-  // Also where the caller's stream cannot be asked.
+  // Query this stream even if the caller's stream cannot be queried.
   const cudaError_t others = queryStream(comm);
   return others == cudaErrorNotReady || state == cudaSuccess ? others : state;
 }
@@ -342,7 +341,7 @@ Status CudaDevice::waitForStreams(bool withComm, const char *what) {
 }
 
 Status CudaDevice::synchronize() {
-  // A failure says more than that a capture goes on.
+  // A failure is more informative than an ongoing capture.
   if (Status refused = refuseCapture("waiting"); !refused.isOk())
     return latch.isSet() ? latch.get() : refused;
   Status status = waitForStreams(/*withComm=*/true, "waiting for the GPU");
@@ -354,7 +353,7 @@ Status CudaDevice::synchronize() {
 Status CudaDevice::copyAndWait(void *to, const void *from, uint64_t bytes,
                                cudaMemcpyKind kind, const char *what) {
   DDPHOOK_RETURN_IF_ERROR(refuseCapture(what));
-  // A copy of pageable memory blocks until the stream comes to it.
+  // A copy of pageable memory blocks until the stream reaches it.
   DDPHOOK_RETURN_IF_ERROR(waitForStreams(/*withComm=*/false, what));
   DDPHOOK_RETURN_IF_ERROR(
       toStatus(cudaMemcpyAsync(to, from, bytes, kind, compute), what));
@@ -395,7 +394,7 @@ Status CudaDevice::densify(const void *entries, int64_t parts, int64_t keep,
 }
 
 Status CudaDevice::placesFailure() {
-  // None where the device did not open.
+  // There is no flag if the device did not open.
   if (!badPlaces || __atomic_load_n(badPlaces, __ATOMIC_RELAXED) == 0)
     return latch.get();
   return fail(error(DDPHOOK_DATA_LOSS,
@@ -441,10 +440,10 @@ bool CudaDevice::drain() {
     }
     backoff.pause();
   }
-  return true; // A device that failed runs nothing any more.
+  return true; // a failed device runs nothing any more
 }
 
-/// Such a stream does not tell what it was given before.
+/// True if a stream is being captured: it then cannot report earlier work.
 bool CudaDevice::isAnyCaptured() const {
   for (cudaStream_t stream : {compute, comm}) {
     cudaStreamCaptureStatus state = cudaStreamCaptureStatusNone;

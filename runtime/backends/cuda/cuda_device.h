@@ -3,9 +3,9 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Streams, memory and failures of a GPU. Collectives are in
-// cuda_communicator.h, kernels of compiled modules in kernel_library.h; which
-// stream runs what is in docs/cuda.md.
+// Manages streams, memory and failures of a GPU. cuda_communicator.h has the
+// collectives, kernel_library.h the kernels of compiled modules; docs/cuda.md
+// says which stream runs what.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_BACKENDS_CUDA_CUDA_DEVICE_H
@@ -29,7 +29,7 @@
 
 namespace ddphook::cuda {
 
-/// One thread at a time calls it, fail() excepted; the GPU is that thread's
+/// Used by one thread at a time, except for fail(); the GPU is that thread's
 /// current device.
 class CudaDevice {
 public:
@@ -42,65 +42,64 @@ public:
   double timeoutSeconds() const { return timeout; }
   InFlight &inFlight() { return collectives; }
 
-  /// The queue of all work but collectives; and theirs.
+  /// The stream for all work except collectives, and the one for collectives.
   cudaStream_t computeStream() const { return compute; }
   cudaStream_t commStream() const { return comm; }
   Status setStream(cudaStream_t stream);
-  /// Whether the compute stream is recording a graph.
+  /// Sets *result to true if the compute stream is recording a graph.
   Status isCapturing(bool *result) const;
-  /// FAILED_PRECONDITION where it is; `what` cannot be a part of a graph.
+  /// Returns FAILED_PRECONDITION if it is; `what` cannot be a part of a graph.
   Status refuseCapture(const char *what) const;
 
   Status allocate(uint64_t bytes, uint64_t alignment, void **memory);
   void release(void *memory);
-  /// Where memory comes from that collectives never see, and so NCCL need not
-  /// know. What is taken there is given back before the device goes.
+  /// The source of memory that collectives never access, so that NCCL need not
+  /// know it. It must be returned before the device is destroyed.
   MemorySource &plainMemory() { return callers ? *callers : cudaMemory(); }
-  /// Keeps an object until no graph is captured any more and the GPU has done
-  /// all that it was given until then.
+  /// Keeps an object until no graph is being captured and the GPU has finished
+  /// all work submitted by then.
   void keepWhileCapturing(std::shared_ptr<void> object);
   Status checkAddress(const void *address, const char *argument) const {
     return allocations->check(address, argument);
   }
-  /// Host to device or back, on the compute stream; waits for it.
+  /// Copies between host and device on the compute stream, and waits for that.
   Status copyAndWait(void *to, const void *from, uint64_t bytes,
                      cudaMemcpyKind kind, const char *what);
   Status isFinite(const void *in, Dtype dtype, int64_t count, int32_t *result);
-  /// Both of kernels/sparse.h, on the compute stream.
+  /// See kernels/sparse.h; both run on the compute stream.
   Status sparsify(int64_t keep, const void *in, int64_t count, void *entries,
                   void *rest);
   Status densify(const void *entries, int64_t parts, int64_t keep, void *out,
                  int64_t count);
-  /// For affine codes on the compute stream.
+  /// Scratch memory for affine codes on the compute stream.
   void *affineScratch() const { return scratch; }
 
-  /// Waits until what was begun has ended, at most until a deadline that starts
-  /// anew with every collective that ends.
+  /// Waits until all started work has ended, at most until a deadline that
+  /// restarts with every collective that ends.
   Status synchronize();
 
-  /// Keeps the first failure that is final, and has communicators aborted. Any
-  /// thread.
+  /// Keeps the first final failure and has communicators aborted. Any thread
+  /// may call it.
   Status fail(const Status &status);
-  /// Keeps `status`, whatever it is. Any thread.
+  /// Keeps `status`, whatever it is. Any thread may call it.
   Status abort(const Status &status);
-  /// The failure that was kept.
+  /// Returns the kept failure.
   Status failure() const { return latch.get(); }
   const FailureLatch &failureLatch() const { return latch; }
-  /// After a failure: waits until streams are idle, for a while that begins
-  /// with the first call. Tells whether they are.
+  /// After a failure: waits until the streams are idle, within a time that
+  /// starts with the first call. Returns true if they are.
   bool drain();
-  /// After a failure: whether the GPU may still use what it was given.
+  /// After a failure: true if the GPU may still use its buffers.
   bool isStuck() { return latch.isSet() && !drain(); }
 
   void addCommunicator(NcclCommunicator *communicator);
   void removeCommunicator(NcclCommunicator *communicator);
-  /// Leaves in good order, waiting for a while that begins with the first
-  /// communicator of those that are left in vain.
+  /// Leaves gracefully. The time for that starts with the first communicator
+  /// whose peers do not leave.
   void leave(NcclCommunicator *communicator);
-  /// Registers what is allocated with a new communicator, where options ask for
-  /// that.
+  /// Registers all allocations with a new communicator, if options ask for it.
   Status registerAll(NcclCommunicator *communicator);
-  /// What started is to be watched.
+  /// Makes the watchdog watch the work that was started.
   void wakeWatchdog() { watchdog.wake(); }
   Watchdog &ownWatchdog() { return watchdog; }
 
@@ -112,13 +111,13 @@ private:
   Status waitForStreams(bool withComm, const char *what);
   cudaError_t queryStreams(bool withComm) const;
   bool isAnyCaptured() const;
-  /// Once, in the log.
+  /// Logs it once.
   void tellStuck(const char *how);
-  /// DATA_LOSS where a densify() that has ended met places that cannot be.
+  /// Returns DATA_LOSS if a finished densify() found invalid indices.
   Status placesFailure();
-  /// Whether the GPU is done with what is to be given back, for which it waits.
+  /// True if the GPU has finished with memory to be freed; waits for that.
   bool isDone(const char *what);
-  /// The same for the destructor; a capture may still be under way there.
+  /// The same for the destructor, during which a capture may be in progress.
   bool isIdleAtEnd();
   void releaseNow(void *memory);
   void releaseDeferred();
@@ -129,36 +128,36 @@ private:
   cudaStream_t own = nullptr;
   cudaStream_t compute = nullptr;
   cudaStream_t comm = nullptr;
-  /// Fills new memory, behind nothing else.
+  /// Initializes new memory; has no other work.
   cudaStream_t setup = nullptr;
   /// Orders one compute stream after another.
   cudaEvent_t switched = nullptr;
   /// For isFinite(): on the device, and on the host, pinned.
   int32_t *deviceFlag = nullptr;
   int32_t *hostFlag = nullptr;
-  /// For sparsify(), and what densify() finds wrong with places, on the host,
-  /// pinned: the kernel itself writes there, since nobody waits for it.
+  /// Scratch of sparsify(), and the pinned host flag for invalid indices that
+  /// the kernel of densify() itself sets, since nobody waits for it.
   SparseScratch *sparse = nullptr;
   int32_t *badPlaces = nullptr;
   void *scratch = nullptr;
   std::unique_ptr<CallersMemory> callers;
   NcclMemory ncclMemory;
   std::unique_ptr<DeviceAllocations> allocations;
-  /// Given back while a graph was captured, when nothing can be freed.
+  /// Freed while a graph was captured, when nothing can be freed.
   std::vector<void *> deferred;
   std::vector<std::shared_ptr<void>> deferredObjects;
   std::set<NcclCommunicator *> communicators;
   FailureLatch latch;
-  /// Of all calls of drain().
+  /// The deadline of all calls of drain().
   std::optional<Deadline> drained;
   bool hasToldStuck = false;
-  /// Of leave().
+  /// The deadline of leave().
   std::optional<Deadline> leaving;
   InFlight collectives;
   Watchdog watchdog{latch, collectives};
 };
 
-/// Keeps what is not destroyed where a search for leaks finds it.
+/// Keeps an object forever, in memory that a leak checker sees as reachable.
 void keepForever(std::shared_ptr<void> object);
 
 } // namespace ddphook::cuda

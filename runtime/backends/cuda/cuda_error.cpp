@@ -3,7 +3,7 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Chooses the status that tells a caller what to do next.
+// Chooses the status that says what the caller can do next.
 //
 //===----------------------------------------------------------------------===//
 #include "cuda_error.h"
@@ -62,8 +62,8 @@ Status cuda::toStatus(ncclResult_t result, ncclComm_t communicator,
                       const char *what) {
   if (result == ncclSuccess)
     return Status::ok();
-  // The last error is NCCL's own line for this thread's or communicator's
-  // latest warning; it is empty where NCCL did not say more.
+  // The last error is NCCL's line for the latest warning of this thread or
+  // communicator; empty if NCCL gave no details.
   const char *detail = ncclGetLastError(communicator);
   const bool hasDetail = detail && detail[0] != '\0';
   return error(codeOf(result), "%s: NCCL: %s%s%s", what,

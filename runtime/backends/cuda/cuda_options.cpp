@@ -3,7 +3,7 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Reads the options' text by two tables: numbers and words.
+// Parses the options with two tables: numbers and words.
 //
 //===----------------------------------------------------------------------===//
 #include "cuda_options.h"
@@ -24,7 +24,7 @@ struct NumberOption {
   std::optional<int> CudaOptions::*member;
   int least;
   int most;
-  bool isAgreed; ///< All ranks have to give the same value.
+  bool isAgreed; ///< All ranks must give the same value.
 };
 
 struct WordOption {

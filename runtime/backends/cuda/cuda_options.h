@@ -4,7 +4,7 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The text "name=value,name=value" of ddphook_device_config_t. docs/cuda.md
-// lists the names with what they mean.
+// explains the names.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_BACKENDS_CUDA_CUDA_OPTIONS_H
@@ -20,19 +20,19 @@
 namespace ddphook::cuda {
 
 struct CudaOptions {
-  /// Number of the GPU among those that the process sees; nothing: by rank.
+  /// The GPU's number among those visible to the process; if unset, by rank.
   std::optional<int> device;
-  /// Priorities of the own compute stream and of the communication stream;
-  /// lower numbers go first. Values beyond the device's range are cut to it.
+  /// Priorities of the backend's compute stream and the communication stream;
+  /// lower numbers go first. Values are clamped to the device's range.
   std::optional<int> computePriority;
   std::optional<int> commPriority;
-  /// Memory of the device comes from NCCL and is registered with it.
+  /// If not 0, device memory comes from NCCL and is registered with it.
   std::optional<int> registerMemory;
-  /// Collectives wait on the caller's thread, inside NCCL.
+  /// If not 0, collectives wait on the caller's thread, inside NCCL.
   std::optional<int> blocking;
-  /// Processes that give a unique id to a communicator; nothing: by its size.
+  /// Processes that provide a communicator's unique ids; if unset, by its size.
   std::optional<int> roots;
-  /// Milliseconds between two looks at what is under way.
+  /// Milliseconds between two checks of collectives in flight.
   std::optional<int> watchdogMs;
 
   // Fields of ncclConfig_t.
@@ -48,27 +48,27 @@ struct CudaOptions {
   std::optional<int> nvlinkCentricSched;
   std::string netName;
 
-  // What NCCL reads from the environment only.
+  // Settings that NCCL reads only from the environment.
   std::string algo;
   std::string proto;
   std::optional<int> nthreads;
 
-  /// Those that all ranks have to give the same values, with commas in between.
+  /// Returns the options that must agree on all ranks, comma-separated.
   static const char *agreedNames();
 
-  /// INVALID_ARGUMENT names the entry that is wrong, and what is known.
+  /// Parses options; INVALID_ARGUMENT names the wrong entry and the known ones.
   static Status parse(const std::string &text, CudaOptions *options);
 
-  /// Whether communicators are blocking: NCCL lets its environment decide
-  /// before the configuration.
+  /// True if communicators are blocking; NCCL's environment takes precedence
+  /// over the configuration.
   bool isBlocking() const;
 
-  /// A configuration with these values. `name` and this object must outlive
-  /// its use.
+  /// Returns a configuration with these values. `name` and this object must
+  /// outlive its use.
   ncclConfig_t ncclConfig(const std::string &name) const;
 
-  /// Sets NCCL_ALGO and its like for this process, unless they are set. Only
-  /// what is set before NCCL's first call has an effect.
+  /// Sets NCCL_ALGO and similar variables for this process, unless they are
+  /// set. Only variables that are set before NCCL's first call have an effect.
   void exportEnvironment() const;
 };
 

@@ -4,7 +4,7 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // NCCL's functions that end a communicator have no deadline. Each runs on a
-// thread of its own, which its caller leaves to itself when time is up.
+// separate thread, which its caller abandons when the time is up.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_BACKENDS_CUDA_DETACHED_CALL_H
@@ -17,9 +17,9 @@
 
 namespace ddphook::cuda {
 
-/// Runs `function`, which owns all that it uses, on a thread called `name`. The
-/// call has ended when it has returned, or if there is no such thread: then
-/// what was to be ended stays.
+/// Runs `function`, which owns everything that it uses, on a thread named
+/// `name`. The call counts as ended if no thread can be created: then nothing
+/// is ended.
 template <typename Function>
 std::future<void> callDetached(const char *name, Function &&function) {
   std::future<void> ended;
@@ -35,7 +35,7 @@ std::future<void> callDetached(const char *name, Function &&function) {
   return ended;
 }
 
-/// Returns true if the call has ended, waiting for that until `deadline`.
+/// Waits for the call until `deadline`; returns true if it has ended.
 inline bool hasEnded(const std::future<void> &call, const Deadline &deadline) {
   return !call.valid() ||
          call.wait_until(deadline.time()) == std::future_status::ready;

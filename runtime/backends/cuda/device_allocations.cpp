@@ -3,7 +3,7 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Allocation is not for steps: it takes as long as CUDA takes.
+// Not for use in steps: allocations take as long as CUDA takes.
 //
 //===----------------------------------------------------------------------===//
 #include "device_allocations.h"

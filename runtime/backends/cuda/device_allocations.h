@@ -3,8 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// What the backend has allocated, and whether an address that a caller gives is
-// memory of this GPU.
+// Tracks the backend's allocations, and checks if an address that a caller
+// passes is memory of this GPU.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_BACKENDS_CUDA_DEVICE_ALLOCATIONS_H
@@ -23,34 +23,34 @@ namespace ddphook::cuda {
 class DeviceAllocations {
 public:
   struct Block {
-    /// What the source gave; begins before the memory where that has to be
-    /// aligned further.
+    /// The source's memory; starts before the block's if that needs more
+    /// alignment.
     void *base;
     uint64_t baseBytes;
     uint64_t bytes;
   };
 
-  /// `source` outlives it.
+  /// `source` must outlive this object.
   DeviceAllocations(int device, MemorySource &source)
       : device(device), source(source) {}
 
-  /// Zeroed when it returns, on `stream`, which has nothing else to do: whoever
-  /// is given the memory may use it on any stream. RESOURCE_EXHAUSTED says how
-  /// much is free.
+  /// Allocates memory and zeroes it on `stream`, which has no other work. It is
+  /// zeroed when this returns, so it may be used on any stream.
+  /// RESOURCE_EXHAUSTED says how much is free.
   Status allocate(uint64_t bytes, uint64_t alignment, cudaStream_t stream,
                   void **memory);
-  /// Null where nothing was allocated at that address.
+  /// Returns null if nothing was allocated at that address.
   const Block *find(const void *memory) const;
-  /// Gives the memory back; nothing on the device uses it any more.
+  /// Frees the memory; nothing on the device may use it any more.
   void release(void *memory);
-  /// The same with all memory, also that which nobody has released.
+  /// Frees all memory, released or not.
   void releaseAll();
   /// Forgets the memory without freeing it: the device may still write to it.
   void abandon(void *memory) { blocks.erase(memory); }
 
   const std::map<const void *, Block> &all() const { return blocks; }
 
-  /// INVALID_ARGUMENT where `address` is not memory that this GPU can use;
+  /// Returns INVALID_ARGUMENT if `address` is not memory that this GPU can use;
   /// `argument` names it.
   Status check(const void *address, const char *argument) const;
 

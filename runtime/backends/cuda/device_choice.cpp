@@ -1,10 +1,10 @@
-//===- device_choice.cpp - which GPU a process takes ----------------------===//
+//===- device_choice.cpp - chooses a process's GPU ------------------------===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Exactly two errors mean that there is no GPU: no device, and no driver or one
-// that is too old. Every other one is a failure of the machine.
+// Only two errors mean that there is no GPU: no device, and no driver or one
+// that is too old. All others are failures of the machine.
 //
 //===----------------------------------------------------------------------===//
 #include "device_choice.h"
@@ -14,7 +14,7 @@
 using namespace ddphook;
 using namespace ddphook::cuda;
 
-/// Oldest compute capability that kernels are built for.
+/// The oldest major compute capability that kernels are built for.
 static constexpr int leastMajor = 8;
 
 static Status describeDriver() {
@@ -55,8 +55,8 @@ static Status pickNumber(int localRank, std::optional<int> wanted, int count,
     return error(DDPHOOK_INVALID_ARGUMENT,
                  "option device: expected a GPU from 0 to %d, but got %d",
                  count - 1, *wanted);
-  // Launchers that show every process its own GPU alone leave the local rank as
-  // it is.
+  // Launchers that expose a single GPU to each process do not change the local
+  // rank.
   if (!wanted && count > 1 && (localRank < 0 || localRank >= count))
     return error(DDPHOOK_INVALID_ARGUMENT,
                  "expected a GPU for local rank %d, but this process sees %d; "

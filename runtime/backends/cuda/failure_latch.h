@@ -3,7 +3,7 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Keeps the first failure, and how threads wait that must hear of one soon.
+// Keeps the first failure, and paces threads that must learn of one soon.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_BACKENDS_CUDA_FAILURE_LATCH_H
@@ -19,10 +19,10 @@
 
 namespace ddphook::cuda {
 
-/// All calls may come from any thread.
+/// Any thread may call any function.
 class FailureLatch {
 public:
-  /// Keeps `status` unless there is a failure already; gives the one kept.
+  /// Keeps `status` unless there is a failure already; returns the kept one.
   Status set(const Status &status) {
     std::lock_guard<std::mutex> lock(mutex);
     if (first.isOk() && !status.isOk()) {
@@ -34,7 +34,7 @@ public:
 
   bool isSet() const { return flag.load(std::memory_order_acquire); }
 
-  /// The failure, or OK.
+  /// Returns the failure, or OK.
   Status get() const {
     if (!isSet())
       return Status::ok();
@@ -48,10 +48,9 @@ private:
   Status first;
 };
 
-/// Pauses of a loop that asks again and again: short ones first, since most of
-/// what is waited for takes microseconds. Beside other programs a yield takes
-/// longer than all of those, and is not repeated: newer kernels make who yields
-/// often wait for seconds.
+/// Pauses a polling loop: briefly at first, since most waits take microseconds.
+/// Next to other programs a yield takes longer than all of these and is not
+/// repeated: newer kernels make a thread that yields often wait for seconds.
 class Backoff {
 public:
   void pause() {

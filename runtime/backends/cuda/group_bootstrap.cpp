@@ -1,10 +1,10 @@
-//===- group_bootstrap.cpp - how ranks of a group find each other ---------===//
+//===- group_bootstrap.cpp - how ranks of a group meet --------------------===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Every rank sets one key; rank 0 of the group reads them, decides, and sets
-// one that all read. So a group of n ranks costs 3n messages, not n².
+// Every rank sets one key; rank 0 of the group reads them all, decides, and
+// sets one key that all ranks read: 3n messages for n ranks, not n².
 //
 //===----------------------------------------------------------------------===//
 #include "group_bootstrap.h"
@@ -19,18 +19,18 @@
 using namespace ddphook;
 using namespace ddphook::cuda;
 
-/// First character of what a rank says.
+/// The first character of a rank's introduction.
 static constexpr char ready = '+';
 static constexpr char failed = '-';
 
-/// Ranks that one process can greet in good time.
+/// The number of ranks that one process can handle quickly enough.
 static constexpr int ranksPerRoot = 128;
 
-/// The first version that has all that is asked of it: the build wants no less
-/// (DDPHOOK_LEAST_NCCL), but the library that is loaded may be another one.
+/// The first version with all required features. The build requires it, too
+/// (DDPHOOK_LEAST_NCCL), but a different library may be loaded.
 static constexpr int leastVersion = NCCL_VERSION(2, 28, 0);
 
-/// From this version on NCCL lets ranks share a GPU when it is asked to.
+/// From this version on NCCL lets ranks share a GPU on request.
 static constexpr int sharingVersion = 23003;
 
 static int countRoots(const CudaOptions &options, int size) {
@@ -38,7 +38,7 @@ static int countRoots(const CudaOptions &options, int size) {
   return std::min(roots, size);
 }
 
-/// The rank that gives unique id number `root`.
+/// Returns the rank that provides unique id number `root`.
 static int rankOfRoot(int root, int roots, int size) {
   return static_cast<int>(static_cast<int64_t>(root) * size / roots);
 }
@@ -79,7 +79,7 @@ Status cuda::checkIdentities(const std::vector<RankIdentity> &ranks,
                    worldRanks[0], ranks[0].capability / 10,
                    ranks[0].capability % 10, worldRanks[i],
                    rank.capability / 10, rank.capability % 10);
-    // What NCCL compares, too: ranks of two hosts have no GPU in common for it.
+    // Compare what NCCL compares: to it, ranks of two hosts share no GPU.
     auto [owner, isFirst] = ownerOf.emplace(rank.uuid + '\n' + rank.hostId, i);
     if (!isFirst && !canShareGpu)
       return error(DDPHOOK_UNSUPPORTED,
@@ -111,7 +111,7 @@ public:
   Status get(const std::string &name, std::string *value) {
     return store.get(key + name, deadline, value);
   }
-  /// Whether it is there now.
+  /// True if the key is set now.
   bool has(const std::string &name) {
     std::string value;
     return store.get(key + name, Deadline::after(0), &value).isOk();
@@ -133,8 +133,8 @@ static std::string toBytes(const ncclUniqueId &id) {
   return std::string(id.internal, sizeof(id.internal));
 }
 
-/// "+uuid capability version length\n", as many bytes of a host's name, and the
-/// id of a rank that gives one.
+/// Writes "+uuid capability version length\n", then `length` bytes of a host
+/// name, and the unique id if this rank provides one.
 static Status introduce(const DeviceChoice &device, bool isRootRank,
                         std::string *text, RankIdentity *identity) {
   int version = 0;
@@ -175,7 +175,7 @@ static Status readIntroduction(const std::string &text, int worldRank,
   return Status::ok();
 }
 
-/// What rank 0 of the group does: all unique ids, one behind the other.
+/// Collects the introductions as rank 0, and concatenates all unique ids.
 static Status collect(GroupStore &store,
                       const ddphook_communicator_config_t &config, int roots,
                       std::string *ids) {
@@ -196,14 +196,14 @@ static Status collect(GroupStore &store,
                    worldRank);
     *ids += id;
   }
-  // Until here they told others who had come.
+  // Keep the keys until now, because they tell others which ranks have come.
   for (int rank = 0; rank < config.size; ++rank)
     DDPHOOK_RETURN_IF_ERROR(store.erase(std::to_string(rank)));
   return checkIdentities(ranks, config.world_ranks,
                          mayShareGpu(ranks[0].ncclVersion));
 }
 
-/// Whom rank 0 waits for, or who waits for nobody and has not decided.
+/// Returns the rank that rank 0 waits for, or rank 0 if it has not decided.
 static int findLate(GroupStore &store,
                     const ddphook_communicator_config_t &config) {
   for (int rank = 0; rank < config.size; ++rank)
@@ -212,7 +212,7 @@ static int findLate(GroupStore &store,
   return config.world_ranks[0];
 }
 
-/// Reads rank 0's decision. The last one to do so clears it away.
+/// Reads rank 0's decision. The last reader deletes it.
 static Status readVerdict(GroupStore &store,
                           const ddphook_communicator_config_t &config,
                           std::string *ids) {

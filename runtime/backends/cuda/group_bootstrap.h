@@ -1,11 +1,11 @@
-//===- group_bootstrap.h - how ranks of a group find each other -*- C++ -*-===//
+//===- group_bootstrap.h - how ranks of a group meet ------------*- C++ -*-===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Before NCCL is asked to connect a process group, its ranks tell each other
-// over the job's store which GPU and which NCCL they have: what NCCL would
-// refuse, or wait for in vain, is a clear message on every rank.
+// Before NCCL connects a process group, its ranks exchange their GPU and NCCL
+// versions through the job's store, so that cases that NCCL would refuse, or
+// wait for in vain, give a clear message on every rank.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_BACKENDS_CUDA_GROUP_BOOTSTRAP_H
@@ -23,24 +23,24 @@
 
 namespace ddphook::cuda {
 
-/// What a rank says about itself.
+/// A rank's introduction.
 struct RankIdentity {
   std::string uuid;
   int capability = 0;
   int ncclVersion = 0;
-  /// Its NCCL_HOSTID, which to NCCL is the name of its machine.
+  /// Its NCCL_HOSTID, which NCCL uses as the name of its machine.
   std::string hostId = {};
 };
 
-/// UNSUPPORTED where these ranks cannot form a group: an old NCCL, different
-/// versions of it, different compute capabilities (they could give different
-/// bits), two ranks on one GPU unless `canShareGpu` or the host ids differ.
-/// `worldRanks` are for the message.
+/// Returns UNSUPPORTED if these ranks cannot form a group: an old NCCL,
+/// different versions of it, different compute capabilities (they could give
+/// different bits), or two ranks on one GPU unless `canShareGpu` or the host
+/// ids differ. `worldRanks` are for the message.
 Status checkIdentities(const std::vector<RankIdentity> &ranks,
                        const int32_t *worldRanks, bool canShareGpu);
 
 /// Collective: exchanges identities, and gives every rank the unique ids for
-/// NCCL, or the first rank's reason why there are none.
+/// NCCL, or the first rank's reason for refusing.
 Status agreeOnIds(const ddphook_communicator_config_t &config,
                   const CudaOptions &options, const DeviceChoice &device,
                   const Deadline &deadline, std::vector<ncclUniqueId> *ids);

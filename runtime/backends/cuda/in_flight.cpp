@@ -1,10 +1,10 @@
-//===- in_flight.cpp - collectives that were started ----------------------===//
+//===- in_flight.cpp - started collectives --------------------------------===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Collectives run on one stream: they end in the order of their tickets, and
-// the oldest one is all that has to be looked at.
+// Collectives run on one stream, so they end in the order of their tickets, and
+// only the oldest must be polled.
 //
 //===----------------------------------------------------------------------===//
 #include "in_flight.h"
@@ -17,8 +17,8 @@
 using namespace ddphook;
 using namespace ddphook::cuda;
 
-/// Collectives under way at a time, more than a step of the largest networks
-/// has buckets; the next one waits until the oldest has ended.
+/// The number of collectives in flight, more than the largest networks have
+/// buckets per step; the next one waits until the oldest has ended.
 static constexpr size_t poolSize = 256;
 
 InFlight::~InFlight() {
@@ -83,9 +83,9 @@ void InFlight::releaseCaptured(int64_t ticket) {
   }
 }
 
-/// The last collective up to `ticket` that nobody has waited for and that has
-/// not ended yet; null when there is none. A capture may not wait again for
-/// what was begun before it.
+/// Returns the last collective up to `ticket` that has not ended and that
+/// nobody has waited for, or null. A capture must not wait again for a
+/// collective that was started before it.
 Collective *InFlight::find(int64_t ticket) {
   Collective *found = nullptr;
   for (const std::deque<Collective *> *list : {&pending, &captured})
@@ -115,7 +115,7 @@ Status InFlight::wait(int64_t ticket, cudaStream_t stream) {
   return Status::ok();
 }
 
-/// "all-reduce 7 (1000 f32 as f16) of process group 'dp'".
+/// Returns "all-reduce 7 (1000 f32 as f16) of process group 'dp'".
 static std::string describe(const Collective &collective) {
   const ddphook_collective_t &operation = collective.operation;
   const auto kind = static_cast<CollectiveKind>(operation.kind);
@@ -142,7 +142,7 @@ Status InFlight::poll(double timeoutSeconds) {
     if (state != cudaErrorNotReady)
       return toStatus(state, describe(*oldest).c_str());
     // A collective that waits for the caller's kernels is not late: its peers
-    // may be waiting in the same way.
+    // may be waiting for theirs, too.
     if (!oldest->deadline && queryEvent(oldest->begin) == cudaSuccess)
       oldest->deadline = Deadline::after(timeoutSeconds);
     if (oldest->deadline && oldest->deadline->expired())

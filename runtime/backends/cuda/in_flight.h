@@ -1,11 +1,11 @@
-//===- in_flight.h - collectives that were started --------------*- C++ -*-===//
+//===- in_flight.h - started collectives ------------------------*- C++ -*-===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Tickets, the events behind them, and which collectives have not ended yet.
-// Events are created once; a collective takes two and gives them back when it
-// has ended.
+// Manages tickets and their events, and tracks which collectives have not
+// ended. Events are created once; a collective takes two and returns them when
+// it has ended.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_BACKENDS_CUDA_IN_FLIGHT_H
@@ -28,20 +28,20 @@ namespace ddphook::cuda {
 
 /// A collective on the communication stream.
 struct Collective {
-  /// Recorded where it may begin, and where it has ended.
+  /// Recorded where the collective may begin, and where it has ended.
   cudaEvent_t begin = nullptr;
   cudaEvent_t end = nullptr;
   int64_t ticket = 0;
   ddphook_collective_t operation = {};
-  /// What messages call the process group.
+  /// The name of the process group in messages.
   std::shared_ptr<const std::string> group;
-  /// Set when it was seen to have begun.
+  /// Set once the collective is known to have begun.
   std::optional<Deadline> deadline;
-  /// The compute stream waits for it, or does within the graph that it is in.
+  /// The compute stream waits for it, or will do so within its graph.
   bool isWaited = false;
 };
 
-/// One thread takes, publishes and waits; any other may look.
+/// One thread takes, publishes and waits; other threads may only poll.
 class InFlight {
 public:
   ~InFlight();
@@ -49,27 +49,27 @@ public:
   /// Creates the events on the current device.
   Status create();
 
-  /// A collective to fill in; null when all are under way. With `isCapturing`
-  /// its events become part of a graph.
+  /// Returns a collective to fill in, or null if all are in flight. With
+  /// `isCapturing` its events become part of a graph.
   Collective *take(bool isCapturing);
-  /// Returns a collective that was taken and not published.
+  /// Puts back a collective that was taken and not published.
   void putBack(Collective *collective);
-  /// Its ticket. Its events are recorded by now.
+  /// Returns the collective's ticket. Its events must have been recorded.
   int64_t publish(Collective *collective, bool isCapturing);
-  /// The ticket of something that needs no waiting for: it is on the stream of
-  /// those who would wait.
+  /// Returns a ticket that needs no waiting: the work is on the waiter's
+  /// stream.
   int64_t publishEnded();
 
-  /// Lets `stream` go on when `ticket` has ended, and all before it.
+  /// Makes `stream` wait until `ticket` and all earlier ones have ended.
   Status wait(int64_t ticket, cudaStream_t stream);
 
-  /// Forgets what has ended. The failure of the oldest collective that has not:
-  /// the device's, or DEADLINE_EXCEEDED `timeoutSeconds` after it was seen to
-  /// have begun. What is captured is not looked at.
+  /// Forgets collectives that have ended. Returns the failure of the oldest one
+  /// that has not: the device's, or DEADLINE_EXCEEDED `timeoutSeconds` after it
+  /// was seen to have begun. Ignores captured collectives.
   Status poll(double timeoutSeconds);
 
   bool isEmpty() const;
-  /// Grows with everything that ends.
+  /// Increases with every collective that ends.
   int64_t endedCount() const;
 
 private:
@@ -79,7 +79,7 @@ private:
   mutable std::mutex mutex;
   std::vector<std::unique_ptr<Collective>> all;
   std::vector<Collective *> unused;
-  /// Both in the order of their tickets.
+  /// Both are in ticket order.
   std::deque<Collective *> pending;
   std::deque<Collective *> captured;
   int64_t started = 0;

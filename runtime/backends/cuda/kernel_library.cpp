@@ -3,7 +3,7 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Loads, finds and launches; the driver compiles PTX for the GPU at hand.
+// Loads, finds and launches kernels; the driver compiles PTX for the GPU.
 //
 //===----------------------------------------------------------------------===//
 #include "kernel_library.h"
@@ -16,7 +16,7 @@
 using namespace ddphook;
 using namespace ddphook::cuda;
 
-/// Dynamic shared memory that every kernel may use without asking.
+/// Dynamic shared memory that every kernel may use without a request.
 static constexpr int64_t defaultSharedBytes = 48 * 1024;
 
 static Status describeLoading(cudaError_t error) {
@@ -54,8 +54,8 @@ Status KernelLibrary::load(const void *code, uint64_t bytes,
                    "none (%s)",
                    names[i], cudaGetErrorName(failed));
     }
-    // The driver compiles a kernel when it is first asked for something of it:
-    // now, not in the middle of a step.
+    // The driver compiles a kernel when it is first queried. Do this now, not
+    // in the middle of a step.
     cudaFuncAttributes attributes;
     if (!failed)
       failed = cudaFuncGetAttributes(
@@ -90,7 +90,7 @@ Status KernelLibrary::launch(int64_t number, const int64_t *grid,
     return error(DDPHOOK_INVALID_ARGUMENT,
                  "kernel '%s': expected sizes from 0 to %d",
                  kernel.name.c_str(), INT_MAX);
-  // A loop without iterations.
+  // The loop has no iterations.
   if (std::count(grid, grid + 3, 0) > 0)
     return Status::ok();
   const void *function = reinterpret_cast<const void *>(kernel.handle);

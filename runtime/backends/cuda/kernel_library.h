@@ -3,7 +3,7 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Device code that a compiled module carries, loaded by the driver.
+// Loads the device code of a compiled module with the driver.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_BACKENDS_CUDA_KERNEL_LIBRARY_H
@@ -21,7 +21,7 @@ namespace ddphook::cuda {
 
 class KernelLibrary {
 public:
-  /// `code` is PTX, followed by a null, or an image that the driver knows.
+  /// `code` is null-terminated PTX or an image that the driver accepts.
   static Status load(const void *code, uint64_t bytes, const char *const *names,
                      int64_t count, std::unique_ptr<KernelLibrary> *result);
   ~KernelLibrary();
@@ -33,7 +33,7 @@ private:
   struct Kernel {
     std::string name;
     cudaKernel_t handle = nullptr;
-    /// Dynamic shared memory that it may use so far.
+    /// The dynamic shared memory that it may use now.
     int64_t sharedBytes = 0;
   };
 

@@ -3,7 +3,7 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Asks, and looks at what comes.
+// Requests memory and checks what it gets.
 //
 //===----------------------------------------------------------------------===//
 #include "memory_sources.h"
@@ -39,7 +39,7 @@ Status cuda::describeForeign(const void *address, int device,
 
 Status NcclMemory::take(uint64_t bytes, void **memory) {
   const ncclResult_t result = ncclMemAlloc(memory, bytes);
-  // NCCL does not say whether it was memory that CUDA lacked.
+  // NCCL does not say if CUDA was out of memory.
   if (result == ncclUnhandledCudaError)
     return describeExhaustion(bytes);
   return toStatus(result, nullptr, "allocating device memory");
@@ -57,14 +57,14 @@ bool CallersMemory::isInUse(void *memory, uint64_t bytes) const {
   return next->first + next->second > begin;
 }
 
-/// Whether the backend can use what the allocator gave.
+/// Returns an error unless the backend can use the allocator's memory.
 Status CallersMemory::check(void *memory, uint64_t bytes) const {
   if (reinterpret_cast<uintptr_t>(memory) % kMemoryAlignment != 0)
     return error(DDPHOOK_INVALID_ARGUMENT,
                  "expected the caller's allocator to give an address that "
                  "%" PRIu64 " divides, but got %p",
                  kMemoryAlignment, memory);
-  // Both ends: a block may be shorter than what was asked for.
+  // Check both ends: a block may be shorter than requested.
   const char *begin = static_cast<const char *>(memory);
   std::string foreign;
   for (const char *end : {begin, begin + bytes - 1}) {
@@ -75,7 +75,7 @@ Status CallersMemory::check(void *memory, uint64_t bytes) const {
                    " bytes of memory of GPU %d, but got %s",
                    bytes, device, foreign.c_str());
   }
-  // The allocator's own work on the stream, if it has any.
+  // Wait for the allocator's own work on the stream, if there is any.
   return toStatus(cudaStreamSynchronize(stream),
                   "waiting for memory of the caller's allocator");
 }
@@ -84,7 +84,7 @@ Status CallersMemory::take(uint64_t bytes, void **memory) {
   *memory = nullptr;
   void *given = allocator.alloc(allocator.user, bytes, device, stream);
   if (!given) {
-    // A GPU that has failed has no memory for anybody.
+    // A failed GPU has no memory for anybody.
     if (const cudaError_t state = queryStream(stream);
         state != cudaErrorNotReady)
       DDPHOOK_RETURN_IF_ERROR(
@@ -94,7 +94,7 @@ Status CallersMemory::take(uint64_t bytes, void **memory) {
                  " bytes of memory of GPU %d, but it gave none",
                  bytes, device);
   }
-  // Not given back: that would free what is in use.
+  // Do not free it: that would free memory in use.
   if (isInUse(given, bytes))
     return error(DDPHOOK_INVALID_ARGUMENT,
                  "expected the caller's allocator to give memory that is free, "

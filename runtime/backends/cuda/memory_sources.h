@@ -3,7 +3,7 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// The sources beside CUDA itself. The device is the current one in all calls.
+// The sources other than CUDA itself. The device must be current in all calls.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_BACKENDS_CUDA_MEMORY_SOURCES_H
@@ -19,8 +19,8 @@
 
 namespace ddphook::cuda {
 
-/// What is at `address` if that is no memory which GPU `device` can use, as
-/// "host memory" or "memory of GPU 1"; else empty.
+/// If GPU `device` cannot use the memory at `address`, describes it as "host
+/// memory" or "memory of GPU 1"; otherwise *what is empty.
 Status describeForeign(const void *address, int device, std::string *what);
 
 /// Memory that NCCL can register on all kinds of links.
@@ -30,11 +30,11 @@ public:
   void giveBack(void *memory, uint64_t bytes) override;
 };
 
-/// The caller's allocator, whose contract is in allocator.h. Trusts nothing
-/// that it gives.
+/// The caller's allocator, whose contract is in allocator.h. Verifies
+/// everything that it returns.
 class CallersMemory final : public MemorySource {
 public:
-  /// `stream` belongs to the memory, and has no other work.
+  /// `stream` is the stream of the memory, and has no other work.
   CallersMemory(const ddphook_allocator_t &allocator, int device,
                 cudaStream_t stream)
       : allocator(allocator), device(device), stream(stream) {}
@@ -49,7 +49,7 @@ private:
   const ddphook_allocator_t allocator;
   const int device;
   const cudaStream_t stream;
-  /// The bytes at every address that has not been given back.
+  /// The size of the memory at every address that has not been freed.
   std::map<char *, uint64_t> inUse;
 };
 

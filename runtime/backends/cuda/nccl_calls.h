@@ -1,10 +1,10 @@
-//===- nccl_calls.h - who is in a call of NCCL ------------------*- C++ -*-===//
+//===- nccl_calls.h - tracks calls of NCCL in progress ----------*- C++ -*-===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// NCCL frees a communicator whoever is in a call that uses it. So whoever frees
-// one asks here first, once NCCL was told to end those calls.
+// NCCL frees a communicator even while a call uses it. So a thread that frees
+// one waits here first, once NCCL has been asked to end those calls.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_BACKENDS_CUDA_NCCL_CALLS_H
@@ -15,7 +15,7 @@
 
 namespace ddphook::cuda {
 
-/// The calls of one communicator that wait for peers. Any thread.
+/// The calls of one communicator that wait for peers. Any thread may use it.
 class NcclCalls {
 public:
   void begin() {

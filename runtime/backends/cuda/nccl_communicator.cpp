@@ -1,11 +1,11 @@
-//===- nccl_communicator.cpp - a communicator of NCCL ---------------------===//
+//===- nccl_communicator.cpp - an NCCL communicator -----------------------===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// A call of a non-blocking communicator may return ncclInProgress; until that
-// is over, NCCL allows nothing on it but asking for its state and aborting it.
-// The same holds for a blocking one while a thread is in a call.
+// A call of a non-blocking communicator may return ncclInProgress; until it is
+// complete, NCCL permits nothing except to query the communicator's state or to
+// abort it. The same holds for a blocking one while a thread is in a call.
 //
 //===----------------------------------------------------------------------===//
 #include "nccl_communicator.h"
@@ -37,8 +37,8 @@ static ncclDataType_t ncclTypeOf(Dtype dtype) {
   return ncclNumTypes;
 }
 
-/// A new thread is to use this GPU, whatever a capture elsewhere forbids: to
-/// ask for another GPU would make a context there.
+/// Makes a new thread use this GPU, whatever a capture elsewhere forbids: a
+/// call for another GPU would create a context there.
 static void enterDevice(int device) {
   (void)cudaSetDevice(device);
   cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
@@ -56,7 +56,7 @@ NcclAbort cuda::abortTogether(std::vector<NcclHandle> handles, int device) {
                                for (const NcclHandle &handle : handles)
                                  (void)ncclCommAbort(handle.communicator);
                                requested->set_value();
-                               // The end of the group frees them.
+                               // Ending the group frees the communicators.
                                for (const NcclHandle &handle : handles)
                                  handle.calls->waitForNone();
                                (void)ncclGroupEnd();
@@ -95,12 +95,12 @@ Status NcclCommunicator::lateStatus(const std::string &what) const {
                name.c_str());
 }
 
-/// The failure with the group's name.
+/// Adds the group's name to a failure.
 Status NcclCommunicator::inGroup(Status status) const {
   return status.isOk() ? status : withContext(std::move(status), name);
 }
 
-/// Waits until the last call is over.
+/// Waits until the last call is complete.
 Status NcclCommunicator::poll(const Deadline &deadline, const char *what) {
   Backoff backoff;
   for (;;) {
@@ -163,7 +163,7 @@ Status NcclCommunicator::join(const std::vector<ncclUniqueId> &ids, int size,
 }
 
 namespace {
-/// What a thread that joins uses, which may be left to itself.
+/// The data of a thread that joins, which may be abandoned.
 struct Joiner {
   CudaOptions options;
   NcclHandle handle;
@@ -171,8 +171,8 @@ struct Joiner {
 };
 } // namespace
 
-/// NCCL waits for the other ranks. It gives the communicator before it does, so
-/// that another thread can abort it.
+/// NCCL waits for the other ranks here. It returns the communicator before
+/// that, so that another thread can abort it.
 Status NcclCommunicator::joinElsewhere(const std::vector<ncclUniqueId> &ids,
                                        int size, int rank,
                                        const CudaOptions &options,
@@ -229,8 +229,8 @@ Status NcclCommunicator::begin(const std::string &what,
   return poll(deadline, what.c_str());
 }
 
-/// asyncError() tells when the deadline has passed. The call returns when that,
-/// or a failure elsewhere, has had the communicator aborted.
+/// Runs a call that waits for peers. It returns once the communicator has been
+/// aborted, because of a failure or the deadline, which asyncError() reports.
 template <typename Function>
 Status NcclCommunicator::call(const std::string &what, const Deadline &deadline,
                               const Function &function) {
@@ -300,7 +300,7 @@ Status NcclCommunicator::allToAll(const void *in, void *out, int64_t part,
             begun = ncclRecv(static_cast<char *>(out) + peer * bytes, count,
                              type, peer, communicator, stream);
         }
-        // Always: the group is the thread's, not the communicator's.
+        // In any case: the group is the thread's, not the communicator's.
         const ncclResult_t ended = ncclGroupEnd();
         return isFailure(begun) ? begun : ended;
       });
@@ -317,7 +317,7 @@ Status NcclCommunicator::broadcast(const void *in, void *out, int64_t count,
 }
 
 Status NcclCommunicator::asyncError() {
-  // A thread that is in a call looks itself.
+  // If a thread is in a call, that thread checks the state itself.
   std::unique_lock<std::mutex> lock(mutex, std::try_to_lock);
   if (!lock.owns_lock() || !handle)
     return Status::ok();
@@ -348,7 +348,7 @@ bool NcclCommunicator::leave(const Deadline &deadline) {
   NcclHandle last = release();
   if (!last.communicator)
     return true;
-  // It finalizes first. Ranks of this machine wait for each other in it.
+  // This finalizes first, in which the ranks of a machine wait for each other.
   std::future<void> left =
       callDetached("ddphook-leave", [last, device = device] {
         enterDevice(device);

@@ -1,12 +1,12 @@
-//===- nccl_communicator.h - a communicator of NCCL -------------*- C++ -*-===//
+//===- nccl_communicator.h - an NCCL communicator ---------------*- C++ -*-===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Every wait for a peer ends at our deadline or when the job fails elsewhere.
-// A non-blocking communicator waits for none inside NCCL. A blocking one does,
-// on the caller's thread, until NCCL is told to abort by another one; it joins
-// on a thread of its own, as do all communicators that are ended.
+// Every wait for a peer ends at our deadline or when the job fails elsewhere. A
+// non-blocking communicator never waits inside NCCL. A blocking one does, on
+// the caller's thread, until another thread has it aborted. Joining a blocking
+// one, and ending any, run on separate threads.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_BACKENDS_CUDA_NCCL_COMMUNICATOR_H
@@ -33,46 +33,46 @@
 
 namespace ddphook::cuda {
 
-/// How long an abort may take that waits for nothing but NCCL.
+/// The maximum duration of an abort that waits only for NCCL.
 inline constexpr double abortSeconds = 1;
 
-/// A communicator, its name, to which NCCL keeps a pointer, and who is in a
-/// call of it.
+/// A communicator, its name, to which NCCL keeps a pointer, and its calls in
+/// progress.
 struct NcclHandle {
   ncclComm_t communicator = nullptr;
   std::shared_ptr<const std::string> name;
   std::shared_ptr<NcclCalls> calls;
 };
 
-/// An abort of communicators under way.
+/// An abort of communicators in progress.
 struct NcclAbort {
-  /// Ready when NCCL has told the device's work to end.
+  /// Ready once NCCL has told the device's work to end.
   std::future<void> requested;
-  /// Ready when NCCL has freed all of them.
+  /// Ready once NCCL has freed all of them.
   std::future<void> ended;
 };
 
-/// Aborts communicators of one GPU together: NCCL frees one when the device has
-/// done all that it was given, which may be behind a collective of another one.
+/// Aborts the communicators of one GPU together: NCCL frees one when the device
+/// has finished its work, which may wait for a collective of another one.
 NcclAbort abortTogether(std::vector<NcclHandle> handles, int device);
 
-/// One line: NCCL has not ended `what`, and is left alone with it.
+/// Logs that NCCL has not ended `what`, which continues in the background.
 void logUnended(const std::string &what, bool isCaptured);
 
 class NcclCommunicator {
 public:
-  /// Collective, on the current device. `ids` are the same on all ranks;
-  /// waiting ends early when `failure` is set. After a failure `result` is what
-  /// came into being, whose end other ranks notice.
+  /// Collective, on the current device. `ids` are the same on all ranks; the
+  /// wait ends early when `failure` is set. After a failure `result` is what
+  /// was created; destroying it notifies other ranks.
   static Status create(const std::vector<ncclUniqueId> &ids, int size, int rank,
                        const std::string &name, const CudaOptions &options,
                        const FailureLatch &failure, const Deadline &deadline,
                        std::unique_ptr<NcclCommunicator> *result);
-  /// Aborts what is left of it.
+  /// Aborts the communicator if it still exists.
   ~NcclCommunicator();
 
-  // Each puts a collective on `stream`, and waits until NCCL has done that. Of
-  // what is cut into parts every rank has `part` elements.
+  // Each function enqueues a collective on `stream` and waits until NCCL has
+  // done so. If arrays are cut into parts, every rank has `part` elements.
   Status allReduce(const void *in, void *out, int64_t count, Dtype dtype,
                    cudaStream_t stream, const Deadline &deadline);
   Status reduceScatter(const void *in, void *out, int64_t part, Dtype dtype,
@@ -84,27 +84,27 @@ public:
   Status broadcast(const void *in, void *out, int64_t count, int root,
                    Dtype dtype, cudaStream_t stream, const Deadline &deadline);
 
-  /// What NCCL found out meanwhile, or that a call waits for too long. Any
-  /// thread.
+  /// Returns an asynchronous failure of NCCL, or an error if a call has waited
+  /// too long. Any thread may call it.
   Status asyncError();
 
-  /// Its calls wait inside NCCL: somebody has to look for asyncError().
+  /// True if calls wait inside NCCL: another thread must poll asyncError().
   bool isBlocking() const { return blocking; }
 
-  /// Gives NCCL's communicator away, to be ended; null when there is none any
-  /// more. Later calls fail. Any thread.
+  /// Gives up ownership of NCCL's communicator, so that it can be ended; null
+  /// if there is none. Later calls fail. Any thread may call it.
   NcclHandle release();
 
-  /// Leaves in good order, when nothing is under way. False: NCCL has not come
-  /// to an end by `deadline`, and goes on alone.
+  /// Finalizes the communicator; no collective may be in flight. False if NCCL
+  /// has not finished by `deadline`; it then continues in the background.
   bool leave(const Deadline &deadline);
 
-  /// A graph is capturing a collective, and NCCL ends no communicator before
-  /// such graphs are destroyed.
+  /// Records that a graph captures a collective: NCCL ends no communicator
+  /// before such graphs are destroyed.
   void noteCapture() { captured = true; }
   bool isCaptured() const { return captured; }
 
-  /// Tells NCCL of memory that collectives work on, until it is forgotten.
+  /// Registers memory for collectives with NCCL, until it is forgotten.
   Status registerMemory(void *memory, size_t bytes);
   void forgetMemory(void *memory);
 
@@ -136,8 +136,8 @@ private:
   const bool blocking;
   const FailureLatch &failure;
   const std::shared_ptr<NcclCalls> calls = std::make_shared<NcclCalls>();
-  /// Held during calls of NCCL, never while waiting: the thread that aborts
-  /// gets its turn.
+  /// Held during NCCL calls but never while waiting, so that the aborting
+  /// thread gets it.
   std::mutex mutex;
   ncclComm_t handle = nullptr;
   /// The call of a blocking communicator that has not returned.

@@ -1,11 +1,11 @@
-//===- thread_state.cpp - what CUDA knows of a thread ---------------------===//
+//===- thread_state.cpp - CUDA's state of a thread ------------------------===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Since CUDA 12, cudaSetDevice() makes the device's primary context. Only the
-// driver tells whether there is one, and this library does not link the driver,
-// so that it can be loaded where there is none.
+// Since CUDA 12, cudaSetDevice() creates the device's primary context. Only the
+// driver knows if there is one. This library does not link the driver, so that
+// it can be loaded without one.
 //
 //===----------------------------------------------------------------------===//
 #include "thread_state.h"
@@ -17,10 +17,10 @@
 using namespace ddphook;
 using namespace ddphook::cuda;
 
-/// The driver's function; null where there is no driver that has it.
+/// Returns the driver's function; null if no driver has it.
 static decltype(&cuDevicePrimaryCtxGetState) findGetState() {
   void *function = nullptr;
-  // The version of CUDA that brought the function.
+  // The version of CUDA that introduced the function.
   if (cudaGetDriverEntryPointByVersion("cuDevicePrimaryCtxGetState", &function,
                                        7000, cudaEnableDefault,
                                        nullptr) != cudaSuccess) {
@@ -50,7 +50,7 @@ CurrentDevice::~CurrentDevice() {
     (void)cudaSetDevice(previous);
 }
 
-/// Asks, and takes back what CUDA remembers of the answer.
+/// Queries, and clears the error that CUDA remembers.
 template <typename Handle>
 static cudaError_t ask(cudaError_t (*query)(Handle), Handle handle) {
   const cudaError_t state = query(handle);
@@ -59,8 +59,8 @@ static cudaError_t ask(cudaError_t (*query)(Handle), Handle handle) {
   return state;
 }
 
-/// The same where the thread remembers an error that the caller has not looked
-/// at yet. Nothing could put it back, so another thread asks.
+/// Does the same if the thread has an error that the caller has not yet
+/// retrieved. Nothing could restore that, so another thread queries.
 template <typename Handle>
 static cudaError_t askElsewhere(cudaError_t (*query)(Handle), Handle handle) {
   int device = 0;
@@ -82,7 +82,7 @@ static cudaError_t askElsewhere(cudaError_t (*query)(Handle), Handle handle) {
 }
 
 cudaError_t cuda::queryStream(cudaStream_t stream) {
-  // In another thread cudaStreamPerThread is another stream.
+  // In another thread, cudaStreamPerThread is a different stream.
   return cudaPeekAtLastError() == cudaSuccess || stream == cudaStreamPerThread
              ? ask(cudaStreamQuery, stream)
              : askElsewhere(cudaStreamQuery, stream);

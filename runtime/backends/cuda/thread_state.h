@@ -1,10 +1,10 @@
-//===- thread_state.h - what CUDA knows of a thread -------------*- C++ -*-===//
+//===- thread_state.h - CUDA's state of a thread ----------------*- C++ -*-===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// The backend runs on the caller's threads. Their current device, their capture
-// mode and their last error are the caller's again when it returns.
+// The backend runs on the caller's threads. It restores their current device,
+// capture mode and last error when it returns.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_BACKENDS_CUDA_THREAD_STATE_H
@@ -14,11 +14,11 @@
 
 namespace ddphook::cuda {
 
-/// Makes a device the calling thread's current one while it lives. Callers that
-/// have made another one current find that again. A thread whose device has no
-/// context in this process has not made it current: it keeps the new device,
-/// because going back would make a context there, which takes hundreds of
-/// megabytes of a GPU that belongs to another rank.
+/// Makes a device current for the calling thread during its lifetime, and then
+/// restores the device that the caller had made current. A thread whose device
+/// has no context in this process has not made it current. It keeps the new
+/// device, because restoring would create a context, which takes hundreds of
+/// megabytes of a GPU that another rank uses.
 class CurrentDevice {
 public:
   explicit CurrentDevice(int number);
@@ -32,7 +32,7 @@ private:
 };
 
 /// Lets the calling thread do what a capture elsewhere in the process would
-/// forbid, while it lives.
+/// forbid, during its lifetime.
 class RelaxedCapture {
 public:
   RelaxedCapture() { (void)cudaThreadExchangeStreamCaptureMode(&mode); }
@@ -44,9 +44,9 @@ private:
   cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
 };
 
-/// cudaStreamQuery() and cudaEventQuery(), after which the calling thread's
-/// last error, which is the caller's, is what it was before: CUDA itself
-/// remembers there even that something is not ready.
+/// Call cudaStreamQuery() and cudaEventQuery(), and preserve the calling
+/// thread's last error, which is the caller's: CUDA records there even that
+/// something is not ready.
 cudaError_t queryStream(cudaStream_t stream);
 cudaError_t queryEvent(cudaEvent_t event);
 

@@ -1,9 +1,9 @@
-//===- watchdog.cpp - sees that nothing hangs -----------------------------===//
+//===- watchdog.cpp - ensures that nothing hangs --------------------------===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// The thread sleeps while nothing is under way.
+// The thread sleeps while nothing is in flight.
 //
 //===----------------------------------------------------------------------===//
 #include "watchdog.h"
@@ -109,15 +109,15 @@ void Watchdog::look() {
 
 void Watchdog::loop(int device) {
   (void)cudaSetDevice(device);
-  // Asking for events from another thread would spoil a capture of the caller's
-  // in the strictest mode.
+  // In the strictest mode, event queries from another thread would invalidate a
+  // capture of the caller.
   cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
   (void)cudaThreadExchangeStreamCaptureMode(&mode);
   std::unique_lock<std::mutex> lock(mutex);
   while (!isEnding) {
     if (failure.isSet() && !hasAborted) {
       lock.unlock();
-      // Without memory the communicators stay.
+      // If memory is exhausted, the communicators remain.
       withoutExceptions([&] {
         abortAll(device);
         return Status::ok();
@@ -137,7 +137,7 @@ void Watchdog::loop(int device) {
       });
       continue;
     }
-    // wake() also tells of a failure, which cannot wait for the interval.
+    // wake() also signals a failure, which cannot wait for the interval.
     changed.wait_for(lock, interval,
                      [&] { return isEnding || failure.isSet(); });
     if (isEnding || failure.isSet())

@@ -1,9 +1,9 @@
-//===- watchdog.h - sees that nothing hangs ---------------------*- C++ -*-===//
+//===- watchdog.h - ensures that nothing hangs ------------------*- C++ -*-===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// A thread that looks at collectives under way and at their communicators. The
+// A thread that monitors collectives in flight and their communicators. The
 // first failure, whoever finds it, makes it abort all communicators: kernels
 // that wait for a peer then end, and streams drain.
 //
@@ -26,25 +26,25 @@ namespace ddphook::cuda {
 
 class Watchdog {
 public:
-  /// `failure` and `inFlight` must outlive it.
+  /// `failure` and `inFlight` must outlive the watchdog.
   Watchdog(FailureLatch &failure, InFlight &inFlight)
       : failure(failure), inFlight(inFlight) {}
   /// Ends the thread.
   ~Watchdog();
 
-  /// Starts the thread, which looks every `interval`.
+  /// Starts the thread, which checks every `interval`.
   Status start(int device, double timeoutSeconds,
                std::chrono::milliseconds interval);
 
-  /// Communicators to look at and to abort.
+  /// Add and remove a communicator to check and to abort.
   void add(NcclCommunicator *communicator);
   void remove(NcclCommunicator *communicator);
 
-  /// Something was started, or the failure was set. Any thread.
+  /// Signals that something was started or the failure was set. Any thread.
   void wake();
 
-  /// Looks at communicators while it lives, also where no collective is known
-  /// to be under way: those of a graph are not.
+  /// Has communicators checked during its lifetime, even if no collective is
+  /// known to be in flight: those of a graph are not known.
   class Watch {
   public:
     explicit Watch(Watchdog &watchdog) : watchdog(watchdog) {
@@ -60,7 +60,7 @@ public:
 
   /// Waits, after a failure, until NCCL was told to abort all communicators.
   void waitForAbort(const Deadline &deadline);
-  /// Waits until NCCL has done that; a line tells where it has not.
+  /// Waits until NCCL has done so; logs a line if it has not.
   void waitForAbortsEnd(const Deadline &deadline);
 
 private:
@@ -82,7 +82,7 @@ private:
   std::condition_variable changed;
   bool isEnding = false;
   bool hasAborted = false;
-  /// Nothing where there was no communicator. Written before `hasAborted` is.
+  /// Empty if there was no communicator. Written before `hasAborted`.
   std::optional<NcclAbort> aborted;
   bool isCaptured = false;
   bool hasWork = false;

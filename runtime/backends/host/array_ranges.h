@@ -3,7 +3,7 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// For kernels that treat every element, or block of elements, by itself.
+// Splits loops over independent elements, or blocks of elements.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_BACKENDS_HOST_ARRAY_RANGES_H
@@ -17,11 +17,11 @@
 
 namespace ddphook::host {
 
-/// Calls fn(first element, count) for ranges of an array, on several threads
-/// when it is large. `bytes` are read and written for each element.
+/// Calls fn(first element, count) for ranges that cover an array, on several
+/// threads if it is large. `bytes` are read and written per element.
 template <class Fn>
 void forRanges(ThreadPool &pool, int64_t count, int64_t bytes, const Fn &fn) {
-  // Below this a thread takes longer to wake than to help.
+  // For fewer bytes, waking a thread takes longer than it saves.
   constexpr int64_t leastBytes = 256 << 10;
   constexpr int64_t partsPerThread = 4, unit = 1024;
   const int threads = pool.threads();
@@ -36,7 +36,7 @@ void forRanges(ThreadPool &pool, int64_t count, int64_t bytes, const Fn &fn) {
   });
 }
 
-/// The address of an element.
+/// Returns the address of element `index`.
 template <class Type>
 const void *at(const void *array, Type type, int64_t index) {
   return static_cast<const char *>(array) + index * dtypeSize(type);

@@ -1,9 +1,9 @@
-//===- collective_desc.cpp - what one collective does ---------------------===//
+//===- collective_desc.cpp - description of one collective ----------------===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// From the backend's ABI.
+// Converts the backend ABI's description of a collective.
 //
 //===----------------------------------------------------------------------===//
 #include "collective_desc.h"

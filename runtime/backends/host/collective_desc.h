@@ -1,10 +1,10 @@
-//===- collective_desc.h - what one collective does -------------*- C++ -*-===//
+//===- collective_desc.h - description of one collective --------*- C++ -*-===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// The description of one collective that every transport of the host backend
-// takes. All transports give the same bits: see docs/parity.md.
+// Describes one collective to the transports of the host backend. All
+// transports produce the same bits: see docs/parity.md.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_BACKENDS_HOST_COLLECTIVE_DESC_H
@@ -21,43 +21,42 @@
 
 namespace ddphook::host {
 
-/// An all-reduce, unless it says otherwise.
+/// One collective; by default an all-reduce.
 struct CollectiveDesc {
-  /// Elements of the whole array; 0 is legal.
+  /// Number of elements in the whole array; may be 0.
   int64_t count = 0;
   /// Type of the elements in memory, before and after.
   Dtype dtype = Dtype::F32;
-  /// Type in which elements travel and are added; nothing: `dtype`.
+  /// Type in which elements are sent and added; nullopt means `dtype`.
   std::optional<Dtype> wire;
   /// Divide by the group's size, after the cast and before the addition.
   bool divide = false;
-  /// Of an all-reduce: elements travel as these codes, are added in f32 and
-  /// divided afterwards; then there is no wire type.
+  /// All-reduces only: elements are sent as these codes, added in f32 and
+  /// divided afterwards. There is no wire type then.
   std::optional<Encoding> encoding = std::nullopt;
   CollectiveKind kind = CollectiveKind::AllReduce;
-  /// Of a broadcast: whose elements they are.
+  /// Broadcasts only: the rank whose elements are sent.
   int root = 0;
-  /// Of scaled codes: their sums are rounded stochastically by these numbers,
-  /// and what ranks have by those beside them; nothing: to nearest.
+  /// Scaled codes only: the random numbers for stochastic rounding of the sums;
+  /// each rank's elements use numbers derived from them. nullopt: to nearest.
   std::optional<Rounding> rounding = std::nullopt;
-  /// Of a reduce-scatter without an encoding: where each rank's part ends;
-  /// null: parts of equal size. Not owned.
+  /// Reduce-scatters without an encoding only: the end of each rank's part;
+  /// null if parts have equal size. Not owned.
   const int64_t *partEnds = nullptr;
-  /// Of a reduce-scatter and of an all-gather of parts of equal size, without
-  /// an encoding: the elements of each part that it is about, of those that are
-  /// there; nothing: all. Others are neither read nor written.
+  /// Reduce-scatters and all-gathers of equal parts, without an encoding: the
+  /// elements of each part to process, as far as the part has them; nullopt
+  /// means all. Other elements are neither read nor written.
   std::optional<ElementRange> window = std::nullopt;
 
-  /// What a caller of the backend wants of a group of so many ranks; it was
-  /// checked.
+  /// Converts a collective over `ranks` ranks, which the caller has checked.
   static CollectiveDesc of(const ddphook_collective_t &operation, int ranks);
 
   Dtype wireType() const { return wire.value_or(dtype); }
-  /// How a rank's own elements are rounded.
+  /// Returns how the elements of `rank` are rounded.
   std::optional<Rounding> roundingOf(int rank) const {
     return rounding ? std::optional(rounding->ofRank(rank)) : std::nullopt;
   }
-  /// Elements of the longest part, and the part of a rank.
+  /// The number of elements of the longest part.
   int64_t longestPart(int ranks) const {
     return partEnds ? ddphook::longestPart(partEnds, ranks)
                     : partElements(count, ranks);
@@ -66,7 +65,7 @@ struct CollectiveDesc {
     return partEnds ? ddphook::partOf(partEnds, rank)
                     : ddphook::partOf(count, ranks, rank);
   }
-  /// Elements of such a window, as far as the longest part has them.
+  /// Returns the window, or all elements of the longest part without one.
   ElementRange windowOf(int ranks) const {
     return window.value_or(ElementRange{0, longestPart(ranks)});
   }

@@ -3,7 +3,7 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// The queue of collectives and its thread.
+// Implements the queue of collectives and its thread.
 //
 //===----------------------------------------------------------------------===//
 #include "comm_thread.h"
@@ -25,8 +25,8 @@ CommThread::~CommThread() {
     thread.join();
 }
 
-/// Runs onFailure, which may not throw, unless it ran; `lock` is held before
-/// and after.
+/// Runs onFailure, which must not throw, unless it has run; `lock` is held
+/// before and after.
 void CommThread::notifyFailure(std::unique_lock<std::mutex> &lock) {
   if (hasNotified)
     return;
@@ -39,8 +39,8 @@ void CommThread::notifyFailure(std::unique_lock<std::mutex> &lock) {
   changed.notify_all();
 }
 
-/// Books a job that ended with `status` while `lock` is held. A failure that
-/// was heard of while it ran explains more than the job's own.
+/// Records that a job ended with `status`; `lock` is held. If the job failed
+/// after another failure was reported, returns that one, the likelier cause.
 Status CommThread::finish(std::unique_lock<std::mutex> &lock, Status status) {
   isBusy = false;
   if (!status.isOk() && failure.isOk())
@@ -112,7 +112,7 @@ void CommThread::abort(const Status &reason) {
   std::unique_lock<std::mutex> lock(mutex);
   if (failure.isOk())
     failure = reason;
-  // A job that runs ends by itself, and then onFailure is called.
+  // A running job ends by itself; onFailure is called then.
   if (!isBusy)
     notifyFailure(lock);
   changed.notify_all();
@@ -134,7 +134,7 @@ void CommThread::loop() {
       status = withoutExceptions(job);
       lock.lock();
     }
-    // Off the queue only now: run() must not overtake it.
+    // Stay in the queue until now, so that run() cannot overtake the job.
     queue.pop_front();
     ++ended;
     if (!status.isOk() && failedTicket == INT64_MAX)

@@ -1,10 +1,10 @@
-//===- encoded_chunks.cpp - encoded all-reduces in pieces -----------------===//
+//===- encoded_chunks.cpp - encoded all-reduces in chunks -----------------===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// A chunk's memory holds the scales, padded to a cache line, and then the
-// codes. Affine chunks may begin and end within a block: they have a scale for
+// The memory of a chunk holds the scales, padded to a cache line, and then the
+// codes. Affine chunks may begin and end within a block and have a scale for
 // each block that they touch.
 //
 //===----------------------------------------------------------------------===//
@@ -28,7 +28,7 @@ EncodedChunks::EncodedChunks(const CollectiveDesc &desc, int rank, int ranks)
       ownRounding(desc.roundingOf(rank)) {}
 
 int64_t EncodedChunks::chunkElements(int64_t bytes) const {
-  // Affine blocks may have any size: of long ones a chunk has a part.
+  // Affine blocks may have any size; a chunk may hold a part of a long one.
   const int64_t unit =
       encoding.block > 0 && encoding.block <= Encoding::kMostBlock
           ? encoding.block
@@ -36,12 +36,12 @@ int64_t EncodedChunks::chunkElements(int64_t bytes) const {
   const int64_t unitBytes = encoding.codeBytes(unit) +
                             (encoding.isAffine() ? int64_t{sizeof(AffineScale)}
                                                  : encoding.scaleBytes(unit));
-  // Room for padding, and for the scale of one block more.
+  // Leave space for padding and for the scale of one more block.
   const int64_t units = (bytes - 2 * kLine) / unitBytes;
   return std::max<int64_t>(1, units) * unit;
 }
 
-/// One past the last element of the block of `element`.
+/// Returns one past the last element of the block that contains `element`.
 int64_t EncodedChunks::blockEnd(int64_t element) const {
   if (encoding.block == 0)
     return total;

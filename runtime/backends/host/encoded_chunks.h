@@ -1,16 +1,16 @@
-//===- encoded_chunks.h - encoded all-reduces in pieces ---------*- C++ -*-===//
+//===- encoded_chunks.h - encoded all-reduces in chunks ---------*- C++ -*-===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// An array that is reduced in an encoding, cut into chunks, each encoded into
-// memory of its own: what a transport moves. docs/quantization.md defines the
-// result; cutting does not change it.
+// Cuts an array that is reduced in an encoding into chunks. Each chunk is
+// encoded into its own memory, which a transport moves. docs/quantization.md
+// defines the result; cutting does not change it.
 //
-// Casts and scaled codes are reduced in two stages: whoever owns a part of a
-// chunk adds what all ranks encoded, and encodes the sum, which everybody,
-// the owner too, decodes. Affine codes are reduced in one: everybody adds what
-// all ranks encoded.
+// Casts and scaled codes are reduced in two stages: the owner of a part of a
+// chunk adds the codes of all ranks and encodes the sum; then all ranks, the
+// owner included, decode it. Affine codes are reduced in one stage: every rank
+// adds the codes of all ranks.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_BACKENDS_HOST_ENCODED_CHUNKS_H
@@ -26,53 +26,53 @@ namespace ddphook::host {
 
 class EncodedChunks {
 public:
-  /// A reduction with an encoding, on rank `rank` of `ranks`.
+  /// Describes a reduction with an encoding, on rank `rank` of `ranks`.
   EncodedChunks(const CollectiveDesc &desc, int rank, int ranks);
 
-  /// Elements of a chunk whose memory has at most that many bytes, which are at
-  /// least 16 KiB. All but the last chunk have so many.
+  /// Returns the number of elements of a chunk whose memory has at most `bytes`
+  /// bytes (at least 16 KiB). All chunks but the last have that many.
   int64_t chunkElements(int64_t bytes) const;
 
   bool isAffine() const { return encoding.isAffine(); }
 
-  /// Bytes of the scales and of the codes of so many elements; of codes that
-  /// are not affine.
+  /// Bytes of the scales and of the codes of `count` elements; not for affine
+  /// codes.
   int64_t scaleBytes(int64_t count) const { return encoding.scaleBytes(count); }
   int64_t codeBytes(int64_t count) const { return encoding.codeBytes(count); }
 
-  /// Bytes of memory for `count` elements from `begin`, the first of a chunk.
+  /// Bytes of memory for a chunk of `count` elements that starts at `begin`.
   int64_t bytes(int64_t begin, int64_t count) const;
 
-  /// Encodes the elements of `in`, the whole array, from `begin`. Chunks have
-  /// to come in their order: an affine block may go on in the next one. What
-  /// belongs to chunks before may have been overwritten.
+  /// Encodes `count` elements from `begin` of `in`, the whole array. Chunks
+  /// must come in order, because an affine block may continue in the next one.
+  /// The elements of earlier chunks may have been overwritten.
   void encode(const void *in, int64_t begin, int64_t count, void *memory);
 
-  // Casts and scaled codes.
+  // For casts and scaled codes:
 
-  /// Part number `part` of `parts`, as elements of a chunk that has `count`.
+  /// Part `part` of `parts`, as elements of a chunk of `count` elements.
   struct Range {
     int64_t begin, end;
   };
   Range part(int64_t count, int part, int parts) const;
 
-  /// Adds part `range` of a chunk's memory of all ranks, in their order,
-  /// divides the sum if the reduction does, and encodes it to the same place
-  /// of `out`, which may be one of the memories.
+  /// Adds part `range` of the chunk's memory of all ranks, in rank order,
+  /// divides the sum if the reduction divides, and encodes it into the same
+  /// part of `out`, which may be one of the memories.
   void sum(void *const *memories, int64_t begin, int64_t count, Range range,
            void *out) const;
 
-  /// Decodes such a part to its place in `out`, the whole array.
+  /// Decodes such a part to its elements of `out`, the whole array.
   void decode(void *memory, int64_t begin, int64_t count, Range range,
               void *out, Stores stores = Stores::Cached) const;
 
-  // Affine codes.
+  // For affine codes:
 
-  /// Decodes and adds a whole chunk, and divides if the reduction does.
+  /// Decodes and adds a whole chunk, and divides if the reduction divides.
   void average(void *const *memories, int64_t begin, int64_t count,
                void *out) const;
 
-  /// Where a part of a chunk's memory lies: codes and scales.
+  /// Returns the location of codes and scales from `element` on in a chunk.
   EncodedArray at(void *memory, int64_t begin, int64_t count,
                   int64_t element) const;
 
@@ -88,13 +88,13 @@ private:
   const int64_t total;
   const int ranks;
   const int64_t divisor;
-  /// Of sums, and of what this rank has.
+  /// For the sums, and for this rank's own elements.
   const std::optional<Rounding> rounding, ownRounding;
-  /// The scale of the affine block that the last chunk ended in.
+  /// The scale of the affine block in which the last chunk ended.
   AffineScale current = {};
 };
 
-/// The reduction over one rank: encodes and decodes.
+/// Performs the reduction over one rank: encodes and decodes.
 void reduceEncodedAlone(const CollectiveDesc &desc, const void *in, void *out);
 
 } // namespace ddphook::host

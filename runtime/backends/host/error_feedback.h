@@ -1,10 +1,10 @@
-//===- error_feedback.h - what an encoding loses comes again ----*- C++ -*-===//
+//===- error_feedback.h - error feedback inside a collective ----*- C++ -*-===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Error feedback of a collective that keeps its own error, as those over
-// hierarchical groups do (docs/hierarchy.md). Elsewhere it is compiled code's.
+// Error feedback for collectives that keep their own error, such as those over
+// hierarchical groups (docs/hierarchy.md). Elsewhere compiled code does it.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_BACKENDS_HOST_ERROR_FEEDBACK_H
@@ -14,8 +14,8 @@
 
 namespace ddphook::host {
 
-/// out[i] = in[i] + error[i], and error[i] = what rank `rank` of `desc`'s group
-/// loses of out[i] when it encodes that. `out` may be `in`; `error` lies apart.
+/// Computes out[i] = in[i] + error[i], and sets error[i] to what rank `rank` of
+/// the group loses by encoding it. `out` may be `in`; `error` overlaps neither.
 void feedBackError(const CollectiveDesc &desc, int rank, const void *in,
                    void *error, void *out);
 

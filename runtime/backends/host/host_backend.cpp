@@ -3,7 +3,7 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// The functions of backend.h for CPUs. Contracts are stated there.
+// Implements backend.h, which states the contracts, for CPUs.
 //
 //===----------------------------------------------------------------------===//
 #include "host_backend.h"
@@ -39,7 +39,7 @@ struct ddphook_communicator {
   std::unique_ptr<HostCommunicator> impl;
   int32_t size = 1;
   int32_t rank = 0;
-  /// Where collectives run that are started.
+  /// Where started collectives run.
   CommThread::Place place = CommThread::Place::Thread;
 };
 
@@ -53,18 +53,18 @@ struct ddphook_device {
   double timeoutSeconds = 300;
   std::string localAddress;
 
-  /// Guards what follows against abort(), which comes from other threads.
+  /// Protects the members below from abort(), which other threads call.
   std::mutex mutex;
   std::set<ddphook_communicator *> communicators;
   std::unique_ptr<GlooDevice> gloo;
-  /// Groups that are being joined are not among the communicators yet.
+  /// Groups that are still being joined are not in `communicators`.
   std::atomic<bool> isAborted{false};
 
-  /// Collectives of `commThread` use it, which therefore goes first.
+  /// Jobs of `commThread` use it, so `commThread` is destroyed first.
   NodePipeline pipeline;
   CommThread commThread{[this] { closeAll(); }};
 
-  /// For the calls that compute; collectives keep to their thread.
+  /// For kernels only; collectives run on one thread.
   std::unique_ptr<ThreadPool> pool;
 
   void closeAll() {
@@ -144,9 +144,9 @@ static ddphook_status_t setStream(ddphook_device_t *, void *stream,
       message);
 }
 
-/// Within a machine no wire is slower than the processors that reduce, and
-/// those have the program to run: a thread would only take turns with it. All
-/// ranks of a group see the same here, but need not: see comm_thread.h.
+/// Within a machine communication is not slower than the processors that
+/// reduce, and these also run the program: a thread would only compete with it.
+/// All ranks of a group decide alike here, but need not: see comm_thread.h.
 static CommThread::Place placeOf(const HostOptions &options,
                                  const ddphook_communicator_config_t &config) {
   const bool isBeside = options.asyncProgress == AsyncProgress::Auto
@@ -161,7 +161,7 @@ createCommunicatorImpl(ddphook_device_t *device,
                        ddphook_communicator_t **communicator) {
   auto result = std::make_unique<ddphook_communicator>();
   auto makeDevice = [device](GlooDevice **gloo) {
-    // Only this thread ever sets the pointer.
+    // Only this thread sets the pointer.
     if (!device->gloo) {
       std::unique_ptr<GlooDevice> made;
       DDPHOOK_RETURN_IF_ERROR(GlooDevice::create(device->localAddress, &made));
@@ -206,10 +206,10 @@ static void destroyCommunicator(ddphook_device_t *device,
   delete communicator;
 }
 
-/// The type of that number; callers checked it.
+/// Converts a type number, which callers have checked.
 static Dtype toDtype(int32_t value) { return static_cast<Dtype>(value); }
 
-// The functions of functions.inc, under their names there.
+// The functions of functions.inc, under the same names.
 
 static ddphook_status_t copy(ddphook_device_t *device, const void *in,
                              void *out, int64_t bytes,
@@ -224,7 +224,7 @@ static ddphook_status_t copy(ddphook_device_t *device, const void *in,
 static ddphook_status_t zero(ddphook_device_t *device, void *out, int64_t bytes,
                              ddphook_backend_error_t *) {
   forRanges(*device->pool, bytes, 1, [&](int64_t begin, int64_t n) {
-    if (n > 0) // memset() forbids null pointers even then
+    if (n > 0) // memset() forbids null pointers even for 0 bytes
       std::memset(static_cast<char *>(out) + begin, 0, static_cast<size_t>(n));
   });
   return DDPHOOK_OK;
@@ -290,14 +290,14 @@ static ddphook_status_t subtract(ddphook_device_t *device, const void *a,
   return DDPHOOK_OK;
 }
 
-/// What a rank's elements lose, by blocks of them on several threads.
+/// Computes what encoding a rank's elements loses, on several threads.
 static void findEncodingError(ddphook_device_t *device, const void *in,
                               void *out, int64_t count, int32_t dtype,
                               int32_t encoding, int64_t block,
                               const std::optional<Rounding> &rounding) {
   const Dtype type = toDtype(dtype);
   const Encoding codes = *encodingFromAbi(encoding, block);
-  // Ranges begin with blocks, of which a single one may be everything.
+  // Ranges start at block boundaries; a single block may be the whole array.
   const bool isOneBlock = codes.isAffine() && codes.block == 0;
   const int64_t unit = std::max<int64_t>(isOneBlock ? count : codes.block, 1);
   forRanges(*device->pool, (count + unit - 1) / unit,
@@ -526,7 +526,7 @@ static ddphook_status_t synchronize(ddphook_device_t *device,
 static void abortDevice(ddphook_device_t *device, ddphook_status_t status,
                         const char *message) {
   withoutExceptions([&] {
-    // The reason first: a call that then ends shall not be taken for the cause.
+    // Set the reason first: a call that ends now must not seem the cause.
     device->commThread.abort(Status(status, message));
     device->pipeline.abort(Status(status, message));
     std::lock_guard<std::mutex> lock(device->mutex);

@@ -3,7 +3,7 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// CPUs, shared memory and Gloo behind the interface of backend.h.
+// Implements the interface of backend.h with CPUs, shared memory and Gloo.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_BACKENDS_HOST_HOST_BACKEND_H
@@ -13,7 +13,7 @@
 
 namespace ddphook::host {
 
-/// The table of the host backend.
+/// Returns the table of the host backend.
 const ddphook_backend_t &hostBackend();
 
 } // namespace ddphook::host

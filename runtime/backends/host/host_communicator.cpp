@@ -3,7 +3,7 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Chooses a transport, and handles groups of one rank without any.
+// Chooses a transport; groups of one rank have none.
 //
 //===----------------------------------------------------------------------===//
 #include "host_communicator.h"
@@ -18,7 +18,7 @@
 using namespace ddphook;
 using namespace ddphook::host;
 
-/// Elements that a group of one rounds at a time; they stay in the cache.
+/// Elements that a group of one rounds at a time, to stay in the cache.
 static constexpr int64_t chunkElements = 32768;
 
 Status host::parseTransport(const std::string &name, Transport *transport) {
@@ -74,7 +74,7 @@ HostCommunicator::create(const ddphook_communicator_config_t &config,
   return Status::ok();
 }
 
-/// A group of one: dividing by one changes nothing, but the wire type rounds.
+/// Reduces in a group of one: the wire type rounds, but dividing by 1 does not.
 static void roundTrip(const CollectiveDesc &desc, const void *in, void *out) {
   if (desc.encoding)
     return reduceEncodedAlone(desc, in, out);

@@ -3,7 +3,7 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// A rank's end of a process group, over whichever transport suits its ranks.
+// A rank's end of a process group, over the transport that suits its ranks.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_BACKENDS_HOST_HOST_COMMUNICATOR_H
@@ -26,31 +26,31 @@ namespace ddphook::host {
 
 enum class Transport { Auto, SharedMemory, Gloo };
 
-/// The transport of that name; INVALID_ARGUMENT names the ones that exist.
+/// Parses the name of a transport; INVALID_ARGUMENT lists the valid ones.
 Status parseTransport(const std::string &name, Transport *transport);
 
 class HostCommunicator {
 public:
-  /// Collective. `makeDevice` gives the process's Gloo device when it is
-  /// needed. Aborting that, and `isAborted` beside it, end the waits.
+  /// Collective. `makeDevice` provides the process's Gloo device when it is
+  /// needed. Aborting that device and setting `isAborted` end the waits.
   static Status create(const ddphook_communicator_config_t &config,
                        Transport transport, double timeoutSeconds,
                        const std::function<Status(GlooDevice **)> &makeDevice,
                        const std::atomic<bool> &isAborted,
                        std::unique_ptr<HostCommunicator> *communicator);
 
-  /// A failure names the group, if that is a part of the job.
+  /// A failure names the group if it is a part of the job.
   Status run(const CollectiveDesc &desc, const void *in, void *out);
 
-  /// GlooGroup's. Of ranks of several machines.
+  /// See GlooGroup; the ranks must be on several machines.
   Status runInPieces(const CollectiveDesc &desc, void *array, void *error,
                      PieceFlow &flow);
   int64_t pieceElements(const CollectiveDesc &desc) const;
 
-  /// Makes a call that is under way fail soon, and every later one. Any thread.
+  /// Makes the running and all later calls fail soon. Any thread may call it.
   void abort();
 
-  /// Makes peers fail that wait for this rank. Never while a call is under way.
+  /// Makes peers that wait for this rank fail. Not during another call.
   void close();
 
 private:

@@ -3,8 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Maps memory and touches it: the first step would otherwise pay about 10 ms
-// per 25 MiB for page faults, in the middle of a collective.
+// Maps memory and touches it; otherwise the first step would spend about 10 ms
+// per 25 MiB on page faults, in the middle of a collective.
 //
 //===----------------------------------------------------------------------===//
 #include "host_memory.h"
@@ -19,7 +19,7 @@ using namespace ddphook;
 using namespace ddphook::host;
 
 static constexpr uint64_t hugePage = uint64_t(2) << 20;
-/// From here on huge pages are worth their rounding.
+/// From this size on, huge pages are worth the rounding.
 static constexpr uint64_t hugePageThreshold = uint64_t(4) << 20;
 
 static uint64_t roundUp(uint64_t value, uint64_t unit) {
@@ -30,7 +30,7 @@ static uint64_t pageSize() {
   return static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
 }
 
-/// What the kernel is asked for; never 0, so that every block has an address.
+/// Returns the bytes to map; never 0, so that every block has an address.
 static uint64_t mappedSize(uint64_t bytes) {
   return bytes >= hugePageThreshold
              ? roundUp(bytes, hugePage)
@@ -53,7 +53,7 @@ Status host::allocateMemory(uint64_t bytes, uint64_t alignment, void **memory) {
   uint64_t size = mappedSize(bytes);
   uint64_t unit = bytes >= hugePageThreshold ? hugePage : pageSize();
   unit = std::max(unit, alignment);
-  // Mapped with room to spare, then trimmed to the alignment.
+  // Map more than needed, then trim to the alignment.
   uint64_t total = size + unit - pageSize();
   void *mapped = ::mmap(nullptr, total, PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -69,7 +69,7 @@ Status host::allocateMemory(uint64_t bytes, uint64_t alignment, void **memory) {
   if (end < begin + total)
     ::munmap(end, static_cast<size_t>(begin + total - end));
   if (bytes >= hugePageThreshold)
-    // A kernel without huge pages refuses; ordinary ones do as well.
+    // Kernels without huge pages refuse; ordinary pages work too.
     (void)::madvise(aligned, size, MADV_HUGEPAGE);
   for (uint64_t offset = 0; offset < bytes; offset += pageSize())
     static_cast<volatile char *>(aligned)[offset] = 0;

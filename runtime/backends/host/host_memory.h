@@ -3,7 +3,7 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Large blocks that a step reads and writes whole. Not for small objects.
+// Allocates large blocks, which a step reads and writes whole.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_BACKENDS_HOST_HOST_MEMORY_H
@@ -15,13 +15,13 @@
 
 namespace ddphook::host {
 
-/// Zeroed and resident memory, page-aligned at least; from 4 MiB on aligned to
-/// 2 MiB and backed by huge pages where the kernel gives some. `alignment` is a
-/// power of two of at most 2 MiB. RESOURCE_EXHAUSTED also when the machine
-/// could never hold `bytes`.
+/// Allocates zeroed, resident memory. It is at least page-aligned; from 4 MiB
+/// on it is aligned to 2 MiB and uses huge pages where the kernel provides
+/// them. `alignment` is a power of two of at most 2 MiB. Also returns
+/// RESOURCE_EXHAUSTED if the machine could never hold `bytes`.
 Status allocateMemory(uint64_t bytes, uint64_t alignment, void **memory);
 
-/// Frees memory of allocateMemory(), with the same `bytes`.
+/// Frees memory from allocateMemory(); `bytes` must be the same.
 void freeMemory(void *memory, uint64_t bytes);
 
 } // namespace ddphook::host

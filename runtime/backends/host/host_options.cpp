@@ -3,7 +3,7 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// There is one option so far.
+// Parses the options; so far there is only one.
 //
 //===----------------------------------------------------------------------===//
 #include "host_options.h"

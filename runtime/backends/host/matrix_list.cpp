@@ -3,9 +3,9 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Cuts matrices into parts, so that all threads have something to do until the
-// end. The first and the last pass of a step go forwards, the one between them
-// backwards, so that each begins with what the one before left in the caches.
+// Cuts matrices into parts so that all threads stay busy until the end. The
+// first and last passes of a step go forwards and the one between them
+// backwards, so that each starts with data that is still in the caches.
 //
 //===----------------------------------------------------------------------===//
 #include "matrix_list.h"
@@ -21,8 +21,8 @@ using namespace ddphook;
 using namespace ddphook::host;
 using Order = ThreadPool::Order;
 
-/// From this size on, what is written and not read here bypasses the caches:
-/// that spares reading it first, and leaves them to M.
+/// From this size on, arrays that are written but not read here bypass the
+/// caches. That avoids reading them first and leaves the caches to M.
 static constexpr int64_t kStreamingBytes = int64_t(2) << 20;
 
 static double elementsOf(const ddphook_matrix_t &matrix) {
@@ -33,7 +33,7 @@ static LowRankShape shapeOf(const ddphook_matrix_t &matrix) {
   return {matrix.rows, matrix.columns, matrix.rank};
 }
 
-/// The address of an element; of nothing, when there is no array.
+/// Returns the address of an element; null if there is no array.
 static const void *at(const void *array, Dtype dtype, int64_t offset) {
   return array ? static_cast<const char *>(array) + offset * dtypeSize(dtype)
                : nullptr;
@@ -79,7 +79,7 @@ Status MatrixList::allocateScratch() {
                    static_cast<long long>(matrix.rank));
     slotBytes = std::max(slotBytes, static_cast<uint64_t>(*bytes));
   }
-  // Threads do not write to each other's cache lines.
+  // Keep threads off each other's cache lines.
   slotBytes = (slotBytes + 127) / 128 * 128;
   if (__builtin_mul_overflow(slotBytes, static_cast<uint64_t>(pool.threads()),
                              &scratchBytes))
@@ -87,14 +87,14 @@ Status MatrixList::allocateScratch() {
   return allocateMemory(scratchBytes, 128, &scratch);
 }
 
-/// Large matrices are cut into blocks of rows, whose sums Q is the sum of: a
-/// thread then reads the rows that it wrote, from its own caches. A part of the
-/// order of additions, so neither the number of threads nor the other matrices
-/// of the list must matter here. 16-bit types would be rounded once for each
-/// block.
+/// Cuts large matrices into blocks of rows; Q is the sum of the blocks'
+/// products. A thread then reads the rows that it wrote from its own caches.
+/// The cut determines the order of additions, so it must not depend on the
+/// number of threads or on the other matrices of the list. 16-bit types are not
+/// cut: they would be rounded once per block.
 Status MatrixList::makeBlocks() {
   constexpr int64_t leastRows = 96;
-  // A sixteenth of a bucket of 25 MiB.
+  // A sixteenth of a 25 MiB bucket.
   constexpr double blockElements = 409600, mostBlocks = 16;
   int64_t numbers = 0;
   for (const ddphook_matrix_t &one : matrices) {
@@ -122,18 +122,18 @@ void *MatrixList::scratchOf(int slot) const {
 
 namespace {
 
-/// Cuts a sequence of things into parts of about the same amount of work. The
-/// same fraction of two sequences is in the same fraction of their parts, so
-/// that a thread finds in its caches what it left there in another pass. With
-/// one thread there is one part.
+/// Cuts a sequence of items into parts of about equal work. The same fraction
+/// of two sequences ends up in the same fraction of their parts, so that a
+/// thread finds what it left in its caches in another pass. With one thread
+/// there is one part.
 class Cutter {
 public:
-  /// Threads are not equally fast: with several parts for each of them they end
-  /// at about the same time.
+  /// Threads are not equally fast; several parts per thread let them finish at
+  /// about the same time.
   Cutter(double allWork, int threads, int partsPerThread,
          std::vector<std::vector<MatrixList::Range>> *parts)
       : parts(*parts) {
-    // Not worth waking a thread for less: multiply-adds, or elements.
+    // The least work worth waking a thread for, in multiply-adds or elements.
     constexpr double leastWork = 32768;
     double count = 1;
     if (threads > 1)
@@ -144,8 +144,8 @@ public:
     partWork = std::max(allWork / count, 1.0);
   }
 
-  /// Adds `length` rows of `rowWork` each, which are cut at multiples of `unit`
-  /// unless there is one part.
+  /// Adds `length` rows of `rowWork` each; they are cut at multiples of `unit`
+  /// if there are several parts.
   void add(size_t index, int64_t length, double rowWork, int64_t unit) {
     if (length == 0)
       return;
@@ -158,8 +158,8 @@ public:
     addBlocks(index, length, rowWork, step);
   }
 
-  /// The same, cut into blocks of `step` rows. Without rows there is one block
-  /// that has none.
+  /// Does the same with blocks of `step` rows. Without rows it adds one empty
+  /// block.
   void addBlocks(size_t index, int64_t length, double rowWork, int64_t step) {
     for (int64_t begin = 0; begin == 0 || begin < length; begin += step) {
       const int64_t end = std::min(length, begin + step);
@@ -177,7 +177,7 @@ private:
 
 } // namespace
 
-/// Rows are cut where kernels that take several together begin anew.
+/// Cuts rows at multiples of the number of rows that kernels process together.
 void MatrixList::makeParts() {
   constexpr int64_t rowUnit = 12, pieceUnit = 1024;
   auto reflections = [](const ddphook_matrix_t &one) {
@@ -207,7 +207,7 @@ void MatrixList::makeParts() {
     others.add(i, pieces[i].count, 1, pieceUnit);
 }
 
-/// Calls fn(range, scratch) for all ranges.
+/// Calls fn(range, scratch) for all ranges of all parts.
 template <class Fn>
 void MatrixList::forParts(const Parts &parts, Order order, const Fn &fn) const {
   auto run = [&](int64_t number, int slot) {
@@ -219,7 +219,7 @@ void MatrixList::forParts(const Parts &parts, Order order, const Fn &fn) const {
   pool.run(static_cast<int64_t>(parts.size()), run, order);
 }
 
-/// The rows of a range as a matrix of their own.
+/// Returns the rows of a range as a separate matrix.
 static ddphook_matrix_t someRows(ddphook_matrix_t matrix, int64_t begin,
                                  int64_t end) {
   matrix.offset += begin * matrix.columns;
@@ -228,8 +228,8 @@ static ddphook_matrix_t someRows(ddphook_matrix_t matrix, int64_t begin,
   return matrix;
 }
 
-/// Q = Mᵀ·P: the sums of blocks of rows, then the sums of these from the last
-/// block to the first.
+/// Computes Q = Mᵀ·P: sums each block of rows, then adds these sums from the
+/// last block to the first.
 void MatrixList::multiplyQ(void *matrix, void *p, void *q) const {
   forParts(blockParts, Order::Backwards, [&](const Range &range, void *memory) {
     const ddphook_matrix_t one =
@@ -328,7 +328,7 @@ void MatrixList::reconstructPiece(const Range &range, const void *rest,
   const void *from = at(rest, dtype, piece.rest_offset + range.begin);
   void *to = at(out, dtype, offset);
   if (err) {
-    // `out` holds the quotient until the error was computed with it.
+    // `out` holds the quotient until the error has been computed from it.
     divideArray(from, to, dtype, count, divisor);
     subtractArrays(at(err, dtype, offset), at(m, dtype, offset), to, dtype,
                    count);

@@ -3,8 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// A matrix list of backend.h on the host: which matrices there are, and the
-// memory that kernels work in. The contracts of the calls are compiled.h's. The
+// Implements a matrix list of backend.h on the host: the matrices and the
+// scratch memory of the kernels. compiled.h has the contracts of the calls. The
 // bits do not depend on the number of threads.
 //
 //===----------------------------------------------------------------------===//
@@ -29,8 +29,8 @@ public:
     int64_t begin, end;
   };
 
-  /// RESOURCE_EXHAUSTED when there is no memory to work in. The pool outlives
-  /// the list.
+  /// Returns RESOURCE_EXHAUSTED if there is no memory for scratch. The pool
+  /// must outlive the list.
   static Status create(const ddphook_matrix_list_t &list, Dtype dtype,
                        ThreadPool &pool, std::unique_ptr<MatrixList> *result);
   ~MatrixList();
@@ -38,7 +38,7 @@ public:
   MatrixList &operator=(const MatrixList &) = delete;
 
   void matmul(ddphook_matmul_kind_t kind, void *matrix, void *p, void *q) const;
-  /// `factor`: bits of ddphook_factor_t.
+  /// `factor` holds bits of ddphook_factor_t.
   void orthogonalize(int32_t factor, const void *in, void *out,
                      double epsilon) const;
   void project(const void *g, const void *e, const void *q, void *m, void *p,
@@ -47,7 +47,7 @@ public:
                    const void *m, void *out, void *err, int64_t divisor) const;
 
 private:
-  /// What one thread does at a time, one part after the other.
+  /// The parts of a loop; a thread processes one part at a time.
   using Parts = std::vector<std::vector<Range>>;
 
   MatrixList(const ddphook_matrix_list_t &list, Dtype dtype, ThreadPool &pool);
@@ -71,15 +71,15 @@ private:
   ThreadPool &pool;
   Parts rowParts, blockParts, matrixParts, pieceParts;
 
-  /// How the rows of a matrix are cut for Q = Mᵀ·P, and where the sums of all
-  /// blocks but the first are in `partial`.
+  /// How the rows of a matrix are cut for Q = Mᵀ·P, and the offset in `partial`
+  /// of the sums of all blocks but the first.
   struct Blocks {
     int64_t rows, count, offset;
   };
   std::vector<Blocks> blocksOf;
   void *partial = nullptr;
   uint64_t partialBytes = 0;
-  /// Every thread's working memory.
+  /// The scratch memory of all threads.
   void *scratch = nullptr;
   uint64_t slotBytes = 0;
   uint64_t scratchBytes = 0;

@@ -4,8 +4,8 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // See node_pipeline.h. In a trace the first stage lasts until its last piece,
-// the second one until its own last piece, and the third one is what is left
-// then: pieces of later stages are within what earlier ones last.
+// the second until its own last piece, and the third covers the remainder:
+// pieces of later stages lie within the time of earlier ones.
 //
 //===----------------------------------------------------------------------===//
 #include "node_pipeline.h"
@@ -17,14 +17,14 @@
 using namespace ddphook;
 using namespace ddphook::host;
 
-/// Pieces that the first stage is ahead of the third one: of those between, the
-/// one between nodes has three under way.
+/// How many pieces the first stage is ahead of the third. The stage between
+/// nodes has three of them in flight.
 static constexpr int64_t kAhead = 4;
 
 namespace {
 
-/// How long the calling thread waits for others: the events of its collective
-/// are another thread's.
+/// Measures how long the calling thread waits for others; another thread
+/// records the collective's events.
 class WaitsOfThread {
 public:
   WaitsOfThread() : ring(&memory, slots, /*capacity=*/1) {
@@ -39,7 +39,7 @@ private:
   trace::Ring ring;
 };
 
-/// Ends a flow when the job that holds it is gone: a job that has not begun
+/// Ends a flow when the job that owns it is destroyed. A job that has not begun
 /// when the job of all ranks fails is dropped, and the calling thread waits for
 /// its pieces without a deadline.
 class EndOfFlow {
@@ -53,7 +53,7 @@ private:
   PieceFlow &flow;
 };
 
-/// The event of the stage that a reduction is in.
+/// The trace event of the current stage of a reduction.
 class StageEvent {
 public:
   void enter(const trace::CollectiveTag &tag) {
@@ -63,7 +63,7 @@ public:
     begin = trace::now();
     scope.emplace(tag);
   }
-  /// The thread between nodes has waited so long, partly before the event.
+  /// The thread between nodes waited for `time`, partly before the event.
   void waitedBeside(int64_t time) {
     scope->waitedBeside(std::min(time, trace::now() - begin));
   }
@@ -85,7 +85,7 @@ void StagedReduction::setStages(int64_t count, const CollectiveDesc &share) {
   gather.kind = CollectiveKind::AllGather;
   gather.count = count;
   gather.dtype = share.dtype;
-  // Nothing is lost in such a type: the second stage has rounded to it.
+  // The wire type loses nothing: the second stage has rounded to it.
   if (dtypeSize(share.wireType()) < dtypeSize(share.dtype))
     gather.wire = share.wire;
   scatterTag = trace::CollectiveCall::take(scatter.kind);
@@ -111,7 +111,7 @@ Status NodePipeline::run(const StagedReduction &reduction) {
       withoutExceptions([&] { return runInNode(reduction, ticket, waited); });
   if (status.isOk())
     return status;
-  // Nothing is left running that uses what the reduction does.
+  // Do not leave anything running that uses the reduction's memory.
   const bool hasFailedBefore = flow->hasEnded();
   flow->giveUp();
   reduction.across->abort();

@@ -3,16 +3,15 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// The stages of a hierarchical all-reduce (docs/hierarchy.md) beside each
-// other: while a piece of this rank's share travels between nodes, the ranks of
-// a node add up the next ones, and give each other those that have come. Every
-// element goes through the same operations as in stages that follow each other.
+// Overlaps the stages of a hierarchical all-reduce (docs/hierarchy.md): while a
+// piece of this rank's part travels between nodes, the ranks of a node add up
+// the next pieces and gather those that have arrived. Every element goes
+// through the same operations as in consecutive stages.
 //
-// The thread that runs the collective does the node's stages, another one the
-// stage between nodes. Neither can wait for ever: all ranks of a node take the
-// pieces of both of its stages in one order, those of a position on all nodes
-// take the pieces of theirs in one order, and a piece waits for earlier pieces
-// alone.
+// The calling thread runs the node's stages, another thread the stage between
+// nodes. Neither can wait forever: all ranks of a node process the pieces of
+// both of its stages in one order, the ranks of a position on all nodes process
+// the pieces of theirs in one order, and a piece only waits for earlier pieces.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_BACKENDS_HOST_NODE_PIPELINE_H
@@ -25,21 +24,21 @@
 
 namespace ddphook::host {
 
-/// One hierarchical all-reduce. What stages are about is said of whole arrays.
+/// One hierarchical all-reduce. The stages describe whole arrays.
 struct StagedReduction {
   HostCommunicator *node, *across;
-  /// Over the ranks of the node, and between nodes, of this rank's share.
+  /// Stages in the node, between nodes (on this rank's part), in the node.
   CollectiveDesc scatter, reduce, gather;
-  /// Ranks of the node.
+  /// The number of ranks of the node.
   int nodeRanks;
   const void *in;
   void *out;
-  /// Memory for this rank's share, and, or null, the error of encoding it.
+  /// Memory for this rank's part, and the error of encoding it, or null.
   void *share, *error;
   trace::CollectiveTag scatterTag, reduceTag, gatherTag;
 
-  /// Sets the stages of an all-reduce of `count` elements, of which `share`
-  /// says what is done with this rank's share, and takes their tags.
+  /// Sets the stages of an all-reduce of `count` elements and takes their trace
+  /// tags. `share` describes the all-reduce of this rank's part.
   void setStages(int64_t count, const CollectiveDesc &share);
 };
 
@@ -47,12 +46,12 @@ class NodePipeline {
 public:
   NodePipeline() = default;
 
-  /// Runs one, on the calling thread and on its own, which starts with the
-  /// first one. One at a time; after a failure none any more.
+  /// Runs a reduction on the calling thread and on a second one, which the
+  /// first call creates. Runs one at a time, and none after a failure.
   Status run(const StagedReduction &reduction);
 
-  /// Makes later ones fail. Any thread; ends none that is under way, which
-  /// aborting its communicators does.
+  /// Makes later reductions fail. Any thread may call it. It does not end a
+  /// running one; aborting its communicators does.
   void abort(const Status &reason) { network.abort(reason); }
 
 private:
@@ -60,7 +59,7 @@ private:
                    const int64_t &waited);
 
   std::unique_ptr<PieceFlow> flow;
-  /// Between nodes.
+  /// Runs the stage between nodes.
   CommThread network{[] {}, "ddphook-across"};
 };
 

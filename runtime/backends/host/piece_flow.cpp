@@ -1,4 +1,4 @@
-//===- piece_flow.cpp - pieces that two threads hand each other -----------===//
+//===- piece_flow.cpp - pieces that one thread hands another --------------===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

@@ -1,10 +1,10 @@
-//===- piece_flow.h - pieces that two threads hand each other ---*- C++ -*-===//
+//===- piece_flow.h - pieces that one thread hands another ------*- C++ -*-===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// One thread makes the pieces of an array ready in their order, another one
-// works on them, and the first goes on with what the second has finished.
+// One thread makes the pieces of an array ready, in order; a second one
+// processes them, and the first continues with the finished ones.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_BACKENDS_HOST_PIECE_FLOW_H
@@ -25,28 +25,28 @@ class PieceFlow {
 public:
   static Status create(std::unique_ptr<PieceFlow> *flow);
 
-  /// Begins with the first piece again, while no thread uses it.
+  /// Restarts with the first piece; no thread may be using the flow.
   void reset();
 
-  // The first thread.
+  // For the first thread:
 
   void makeReady();
-  /// There will be no more pieces.
+  /// Announces that no more pieces follow.
   void giveUp();
-  /// Waits until so many pieces are finished; false if the other thread has
-  /// ended before.
+  /// Waits until `pieces` pieces are finished; returns false if the second
+  /// thread ended before.
   bool awaitFinished(int64_t pieces);
-  /// The other thread works on no more pieces.
+  /// True if the second thread has stopped processing pieces.
   bool hasEnded();
 
-  // The second thread.
+  // For the second thread:
 
   bool isReady(int64_t piece) const { return ready.load() > piece; }
   bool isGivenUp() const { return givenUp.load(); }
-  /// Readable whenever that may have changed; nobody else reads it.
+  /// Readable whenever that may have changed; only this thread reads it.
   int event() const { return changed.get(); }
   void finish();
-  /// It works on no more pieces.
+  /// Says that this thread processes no more pieces.
   void end();
 
 private:

@@ -3,7 +3,7 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// A chunk's memory holds a piece for each rank, one behind the other, or the
+// The memory of a chunk holds one piece for each rank, contiguously, or the one
 // piece that all ranks need.
 //
 //===----------------------------------------------------------------------===//
@@ -22,8 +22,8 @@ static char *at(void *array, Dtype type, int64_t index) {
   return static_cast<char *>(array) + index * dtypeSize(type);
 }
 
-/// Elements of a piece where so many lie in `bytes` bytes: whole cache lines,
-/// if they fit, so that two ranks seldom read the same one.
+/// Returns the elements of a piece if `pieces` of them take `bytes` bytes:
+/// whole cache lines if these fit, so that two ranks seldom read the same line.
 static int64_t chooseElements(int64_t bytes, int64_t pieces,
                               int64_t elementBytes) {
   const int64_t line = 64 / elementBytes;
@@ -57,8 +57,8 @@ int64_t Pieces::totalBytes(const CollectiveDesc &desc, int size) {
   return elements * dtypeSize(desc.wireType());
 }
 
-/// The elements of the whole array that a chunk has of a rank's part, or of a
-/// broadcast at all.
+/// Returns the elements of the whole array that a chunk holds of a rank's part,
+/// or of a broadcast.
 ElementRange Pieces::piece(int64_t chunk, int owner) const {
   const ElementRange all = desc.kind == CollectiveKind::Broadcast
                                ? ElementRange{0, desc.count}
@@ -70,9 +70,8 @@ ElementRange Pieces::piece(int64_t chunk, int owner) const {
   return {begin, std::min(all.end, begin + most)};
 }
 
-/// Whether a sum takes this rank's own elements from where they are, and not
-/// from its memory: in a sum of few ranks they are a large part of what would
-/// have to be copied.
+/// True if a sum reads this rank's own elements from the input instead of the
+/// chunk's memory. With few ranks, copying them is a large part of the work.
 bool Pieces::leavesOwn() const {
   return desc.kind == CollectiveKind::ReduceScatter && wire == desc.dtype &&
          (!desc.divide || (size == 2 && wire == Dtype::F32));
@@ -128,9 +127,9 @@ Pieces::Bytes Pieces::needed(int64_t chunk, int from, int to) const {
   return {0, piece(chunk, from).size() * bytes};
 }
 
-/// Sums `count` elements from element `begin` of the array, all of one section.
-/// This rank's own are `own`, and `place` says where those of others are in
-/// memories.
+/// Sums `count` elements of one section from element `begin` of the array.
+/// `own` points to this rank's elements; `place` is the offset of the others'
+/// elements in `memories`.
 void Pieces::sumRange(const void *own, void *const *memories, int64_t begin,
                       int64_t count, int64_t place, void *out, Stores stores) {
   const int section = order.section(begin);
@@ -149,7 +148,7 @@ void Pieces::sumRange(const void *own, void *const *memories, int64_t begin,
                      stores);
 }
 
-/// Sums this rank's piece; zeros stand behind a short part of equal ones.
+/// Sums this rank's piece; zeros follow a short part if parts have equal size.
 void Pieces::sum(const void *in, void *const *memories, int64_t chunk,
                  void *out, Stores stores) {
   const ElementRange range = piece(chunk, rank);
@@ -186,7 +185,7 @@ void Pieces::take(const void *in, void *const *memories, int64_t chunk,
                      piece(chunk, rank).size(), stores);
   case CollectiveKind::AllGather:
   case CollectiveKind::AllToAll:
-    // Each begins with another rank: nobody is read by all at once.
+    // Each rank starts with another one, so that none is read by all at once.
     for (int k = 0; k < size; ++k) {
       const int from = (rank + k) % size;
       const ElementRange range = piece(chunk, from);
@@ -200,7 +199,7 @@ void Pieces::take(const void *in, void *const *memories, int64_t chunk,
 }
 
 //===----------------------------------------------------------------------===//
-// Reduce-scatters in an encoding
+// Reduce-scatters in an encoding.
 //===----------------------------------------------------------------------===//
 
 static int64_t roundUp(int64_t n, int64_t unit) {
@@ -211,7 +210,7 @@ void Pieces::chooseEncoded(int64_t bytes) {
   constexpr int64_t line = 64;
   const Encoding &encoding = *desc.encoding;
   unit = std::max<int64_t>(1, encoding.block);
-  // A part may touch a block at each of its ends.
+  // A part may touch an incomplete block at each end.
   extent = (part + 2 * unit - 2) / unit * unit;
   const int64_t least = unit == 1 ? line : unit;
   auto room = [&](int64_t elements) {
@@ -219,7 +218,7 @@ void Pieces::chooseEncoded(int64_t bytes) {
            roundUp(encoding.codeBytes(elements), line);
   };
   ownersOfChunk = std::clamp<int64_t>(bytes / room(least), 1, size);
-  // What rounding adds to many blocks is less than what it adds to one.
+  // Rounding adds less to many blocks than to one.
   pieceElements =
       std::max<int64_t>(1, bytes / (ownersOfChunk * room(least))) * least;
   pieceElements = std::min(pieceElements, extent);
@@ -231,7 +230,7 @@ void Pieces::chooseEncoded(int64_t bytes) {
   decoded.resize(static_cast<size_t>(unit * dtypeSize(desc.dtype)));
 }
 
-/// The blocks that a rank's part touches, as elements.
+/// Returns the elements of the blocks that a rank's part touches.
 ElementRange Pieces::span(int owner) const {
   const ElementRange own = partOf(desc.count, size, owner);
   if (own.size() == 0)
@@ -240,7 +239,7 @@ ElementRange Pieces::span(int owner) const {
           std::min(desc.count, roundUp(own.end, unit))};
 }
 
-/// The ranks that a chunk has pieces of.
+/// Returns the ranks of which a chunk holds pieces.
 ElementRange Pieces::owners(int64_t chunk) const {
   const int64_t groups = (size + ownersOfChunk - 1) / ownersOfChunk;
   const int64_t begin = chunk % groups * ownersOfChunk;
@@ -262,7 +261,7 @@ EncodedArray Pieces::place(void *memory, int64_t chunk, int owner) const {
 }
 
 /// Sums this rank's piece, encodes the sum as an all-reduce does, and decodes
-/// what of it is in the rank's part; zeros stand behind a short part.
+/// the elements within the rank's part; zeros follow a short part.
 void Pieces::sumCodes(void *const *memories, int64_t chunk, void *out) {
   const ElementRange own = partOf(desc.count, size, rank);
   if (chunk == 0)
@@ -283,7 +282,7 @@ void Pieces::sumCodes(void *const *memories, int64_t chunk, void *out) {
 
   const int64_t end = std::min(piece.end, own.end);
   int64_t i = piece.begin;
-  // The block that the part before begins with ends in this one.
+  // The part starts within a block that the previous part shares.
   if (i < own.begin) {
     const int64_t stop = std::min(end, i + unit);
     decodeArray(sum, encoding, stop - i, decoded.data(), desc.dtype);

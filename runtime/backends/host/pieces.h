@@ -3,15 +3,15 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Everything but all-reduces: one exchange, after which each rank has what it
-// needs. An array is cut into chunks, and a chunk has a piece of each rank's
-// part, so that all ranks have as much to do at a time. What a rank has put
-// into a chunk's memory, a transport moves or shows to the others.
+// Implements all collectives but all-reduces with one exchange, after which
+// each rank has what it needs. An array is cut into chunks. A chunk holds a
+// piece of each rank's part, so that all ranks have equal work at any time. A
+// transport moves a chunk's memory or maps it for the other ranks.
 //
-// Sums are those of an all-reduce of the whole array, bit for bit: the order of
-// additions depends on an element's place in it. With an encoding the pieces of
-// a part are the blocks that it touches, as an all-reduce has them: the block
-// that two parts share is sent to both.
+// Sums match those of an all-reduce of the whole array, bit for bit: the order
+// of additions depends on an element's index in it. With an encoding, the
+// pieces of a part consist of the blocks that it touches, as in an all-reduce;
+// a block that two parts share is sent to both.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_BACKENDS_HOST_PIECES_H
@@ -28,31 +28,31 @@ namespace ddphook::host {
 
 class Pieces {
 public:
-  /// A collective of `size` ranks, whose chunks have at most `bytes` bytes of
-  /// memory on each rank, and at least an element of each piece. With an
-  /// encoding `bytes` is at least 16 KiB.
+  /// Describes a collective of `size` ranks whose chunks have at most `bytes`
+  /// bytes of memory on each rank, and at least one element of each piece. With
+  /// an encoding `bytes` must be at least 16 KiB.
   Pieces(const CollectiveDesc &desc, int rank, int size, int64_t bytes);
 
-  /// Bytes that a rank puts into chunks altogether.
+  /// The total number of bytes that a rank puts into chunks.
   static int64_t totalBytes(const CollectiveDesc &desc, int size);
 
   int64_t chunks() const { return chunkCount; }
 
-  /// Puts this rank's elements into its memory of a chunk; of a broadcast only
+  /// Puts this rank's elements into its memory of a chunk; in a broadcast only
   /// the root has any.
   void put(const void *in, int64_t chunk, void *memory,
            Stores stores = Stores::Cached) const;
 
-  /// Bytes of a chunk's memory.
+  /// A range of bytes in a chunk's memory.
   struct Bytes {
     int64_t begin, size;
   };
-  /// What rank `to` needs of the memory of rank `from`.
+  /// Returns the bytes that rank `to` needs of the memory of rank `from`.
   Bytes needed(int64_t chunk, int from, int to) const;
 
-  /// Takes this rank's elements out of the memories of all ranks, of which the
-  /// bytes needed are there. `in` is what was put there; of a reduce-scatter
-  /// `out` may be this rank's part of it.
+  /// Reads this rank's elements from the memories of all ranks, of which only
+  /// the needed bytes must be present. `in` is what was put there; in a
+  /// reduce-scatter `out` may be this rank's part of it.
   void take(const void *in, void *const *memories, int64_t chunk, void *out,
             Stores stores = Stores::Cached);
 
@@ -62,7 +62,7 @@ private:
            desc.kind == CollectiveKind::AllToAll;
   }
   ElementRange piece(int64_t chunk, int owner) const;
-  /// The first element of a chunk's pieces, within parts.
+  /// The first element of a chunk's pieces, relative to their parts.
   int64_t firstOf(int64_t chunk) const {
     return window.begin + chunk * pieceElements;
   }
@@ -72,7 +72,7 @@ private:
   void sum(const void *in, void *const *memories, int64_t chunk, void *out,
            Stores stores);
 
-  // With an encoding.
+  // For encodings:
   void chooseEncoded(int64_t bytes);
   ElementRange span(int owner) const;
   ElementRange owners(int64_t chunk) const;
@@ -84,22 +84,22 @@ private:
   const int rank, size;
   const Dtype wire;
   const int64_t part;
-  /// The elements of each part that it is about.
+  /// The elements of each part that the collective processes.
   const ElementRange window;
-  /// Elements of a piece, and of what is cut into them: that of a rank's part,
-  /// or of a broadcast all.
+  /// Elements of a piece, and of the range that is cut into pieces: a rank's
+  /// part, or the whole array in a broadcast.
   int64_t pieceElements, extent;
   int64_t chunkCount;
   RingOrder order;
   /// Scratch: the memories of all ranks in the order of additions.
   std::vector<const void *> ordered;
 
-  // With an encoding.
-  /// Elements that are encoded together, and bytes of a piece in memory, of
-  /// which the first ones are scales.
+  // For encodings:
+  /// Elements that are encoded together; bytes of a piece in memory, and of the
+  /// scales at its start.
   int64_t unit = 1, pieceBytes = 0, scaleRoom = 0;
-  /// Ranks that a chunk has pieces of: all of them, unless blocks are so large
-  /// that these do not fit.
+  /// The number of ranks of which a chunk holds pieces: all, unless the blocks
+  /// are too large to fit.
   int64_t ownersOfChunk = 1;
   /// Scratch: a piece's sum, encoded, and a block of it, decoded.
   std::vector<char> summed, decoded;

@@ -1,12 +1,12 @@
-//===- ring_order.h - the association of an all-reduce's sums ---*- C++ -*-===//
+//===- ring_order.h - the order of an all-reduce's additions ----*- C++ -*-===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Floating-point sums depend on the order of the additions. Every transport
-// adds in the order of Gloo's ring, which docs/parity.md specifies; it is a
-// function of the element's index and of the size of the whole collective, not
-// of who adds.
+// Floating-point sums depend on the order of additions. Every transport adds in
+// the order of Gloo's ring, which docs/parity.md specifies. The order depends
+// on the element's index and the size of the whole collective, not on the rank
+// that adds.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_BACKENDS_HOST_RING_ORDER_H
@@ -17,8 +17,8 @@
 
 namespace ddphook::host {
 
-/// The ring cuts `count` elements into up to `size` sections; element i of
-/// section s is x[s-1], then x[s-2] + that, …, at last x[s] + that, with rank
+/// The ring cuts `count` elements into up to `size` sections. Element i of
+/// section s is x[s-1], then x[s-2] + that, …, finally x[s] + that, with rank
 /// numbers modulo `size`.
 class RingOrder {
 public:
@@ -35,17 +35,17 @@ public:
     sectionElements = std::max<int64_t>(1, segmentElements * (segments / size));
   }
 
-  /// The section of element `index`.
+  /// Returns the section of element `index`.
   int section(int64_t index) const {
     return static_cast<int>(index / sectionElements);
   }
 
-  /// One past the last element of a section; may lie beyond the array.
+  /// Returns one past the last element of a section; may exceed the array.
   int64_t sectionEnd(int section) const {
     return (section + 1) * sectionElements;
   }
 
-  /// The rank whose element is number `position` (from 0) in the sum.
+  /// Returns the rank whose element is number `position` (from 0) in the sum.
   int rankAt(int section, int position) const {
     return (section + 2 * size - 1 - position) % size;
   }

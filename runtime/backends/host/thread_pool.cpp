@@ -3,8 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// A thread that has nothing to do looks for work for some microseconds, since
-// the loops of a step follow each other closely, and then sleeps.
+// An idle thread looks for work for some microseconds, because the loops of a
+// step follow each other closely, and then sleeps.
 //
 //===----------------------------------------------------------------------===//
 #include "thread_pool.h"
@@ -25,10 +25,10 @@
 using namespace ddphook;
 using namespace ddphook::host;
 
-/// Looks before sleeping; 10 to 50 microseconds, as long as processors pause.
+/// Checks before sleeping: 10 to 50 microseconds, by the length of a pause.
 static constexpr int kSpins = 1000;
 
-/// The threads but the calling one, and what they share with it.
+/// All threads except the calling one, and the state that they share with it.
 class ThreadPool::Workers {
 public:
   explicit Workers(int threads);
@@ -37,16 +37,16 @@ public:
   void run(int64_t parts, Order order, Call call, const void *context);
 
 private:
-  /// The parts of a loop that belong to a slot and that nobody has taken. A
-  /// thread that changes `state` has taken a part. The loop cannot end before
-  /// it is done, so what the loop is about stays until then.
+  /// The untaken parts of a loop that are assigned to a slot. A thread takes a
+  /// part by changing `state`. The loop cannot end before that part is done, so
+  /// the loop's data stays valid until then.
   struct alignas(128) Share {
     static uint64_t pack(uint64_t number, int64_t begin, int64_t end) {
       return number << 32 | static_cast<uint64_t>(begin) << 16 |
              static_cast<uint64_t>(end);
     }
 
-    /// The lower half of the loop's number, the first part, the last but one.
+    /// The low half of the loop's number, the first part, one past the last.
     std::atomic<uint64_t> state{0};
   };
 
@@ -61,14 +61,14 @@ private:
   std::atomic<const void *> context{nullptr};
   std::atomic<Order> order{Order::Forwards};
   std::atomic<int64_t> done{0};
-  /// A part of the loop has thrown an exception.
+  /// True if a part of the loop has thrown an exception.
   std::atomic<bool> hasThrown{false};
-  /// Counts loops; raised when a loop can begin.
+  /// Counts loops; incremented when a loop can begin.
   std::atomic<uint64_t> number{0};
 
-  /// For threads that sleep. Who is about to says so first, and then looks once
-  /// more whether it has to; who changes what a sleeper waits for looks
-  /// afterwards whether there is one.
+  /// For sleeping threads. A thread announces that it will sleep and then
+  /// checks its condition once more; a thread that changes the condition checks
+  /// for sleepers afterwards.
   std::mutex mutex;
   std::condition_variable loopBegun, partsDone;
   std::atomic<int> sleepers{0};
@@ -83,7 +83,7 @@ ThreadPool::Workers::Workers(int count)
   threads.reserve(static_cast<size_t>(count));
   for (int slot = 1; slot <= count; ++slot) {
     std::thread thread;
-    // If the system refuses more threads, those that exist do all parts.
+    // If the system refuses more threads, the existing ones do all parts.
     if (!startThread(
              "ddphook-worker", &thread, [this, slot] { loop(slot); },
              [](const Status &) { return true; })
@@ -117,8 +117,8 @@ bool ThreadPool::Workers::takePart(Share &share, bool fromFront,
   return true;
 }
 
-/// Takes a part of the thread's own and does it; when there is none, the part
-/// of another thread that this would come to last.
+/// Takes and does one of this thread's own parts. If none is left, takes the
+/// part that another thread would reach last.
 bool ThreadPool::Workers::doPart(int slot) {
   const bool isForwards = order == Order::Forwards;
   const size_t own = static_cast<size_t>(slot);
@@ -141,7 +141,7 @@ bool ThreadPool::Workers::doPart(int slot) {
   return true;
 }
 
-/// Waits for a loop after number `seen`; false at the end.
+/// Waits for a loop after number `seen`; returns false at shutdown.
 bool ThreadPool::Workers::awaitLoop(uint64_t seen) {
   for (int i = 0; i < kSpins; ++i) {
     if (number != seen)
@@ -202,12 +202,12 @@ void ThreadPool::Workers::run(int64_t parts, Order newOrder, Call function,
 ThreadPool::ThreadPool(int threads) : count(threads) {}
 
 ThreadPool::~ThreadPool() {
-  // A forked child has nobody to join, and locks in any state.
+  // A forked child has no threads to join, and its locks may be in any state.
   if (workers && process != ::getpid())
     (void)workers.release();
 }
 
-/// Tries once.
+/// Tries only once.
 void ThreadPool::startWorkers() {
   if (process != 0)
     return;

@@ -3,16 +3,16 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Runs the parts of a loop on the cores that a rank was given. Every thread
-// begins with parts of its own, the same ones in each loop of as many parts, so
-// that it finds in its caches what it left there; then it takes parts of
-// others. So which thread does a part is left to chance, and results must not
-// depend on it: parts write to memory of their own, and whoever cuts a loop
-// into parts sees to it that the order of additions does not depend on the cut.
+// Runs the parts of a loop on the cores of a rank. Every thread starts with its
+// own parts, which are the same in each loop of equally many parts, so that it
+// finds its data in its caches; then it takes parts of other threads. Any
+// thread may do any part, and results must not depend on it: parts write to
+// disjoint memory, and the code that cuts a loop into parts ensures that the
+// cut does not affect the order of additions.
 //
-// The calling thread takes parts like all others, and waits only for parts that
-// another thread has begun. So it does not wait for a thread that the system
-// has not woken yet, and does everything itself where there is no other thread.
+// The calling thread takes parts like all others and waits only for parts that
+// another thread has begun. It never waits for a thread that the system has not
+// woken yet, and does everything itself if there is no other thread.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_BACKENDS_HOST_THREAD_POOL_H
@@ -26,10 +26,10 @@ namespace ddphook::host {
 
 class ThreadPool {
 public:
-  /// `threads` counts the calling one; at least 1. The others start with the
-  /// first loop, and may use the processors that its thread may use.
+  /// `threads`, at least 1, includes the calling thread. The others start with
+  /// the first loop and inherit the processors of its calling thread.
   explicit ThreadPool(int threads);
-  /// No loop is running. Ends the threads.
+  /// Ends the threads; no loop may be running.
   ~ThreadPool();
   ThreadPool(const ThreadPool &) = delete;
   ThreadPool &operator=(const ThreadPool &) = delete;
@@ -42,9 +42,9 @@ public:
   static constexpr int64_t kMaxParts = 65535;
 
   /// Calls body(part, slot) for all parts from 0 to parts - 1, and returns when
-  /// all are done. No two calls have the same slot, a number below threads(),
-  /// at the same time. `body` neither throws nor runs loops. One thread at a
-  /// time calls this.
+  /// all are done. `slot` is below threads() and unique among concurrent calls.
+  /// `body` must neither throw nor run loops. Only one thread at a time may
+  /// call this.
   template <class Body>
   void run(int64_t parts, const Body &body, Order order = Order::Forwards) {
     runParts(
@@ -64,7 +64,7 @@ private:
 
   const int count;
   std::unique_ptr<Workers> workers;
-  /// The process that has the threads: a forked child has none of them.
+  /// The process that owns the threads; a forked child has none of them.
   pid_t process = 0;
 };
 

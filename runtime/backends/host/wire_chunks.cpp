@@ -1,9 +1,9 @@
-//===- wire_chunks.cpp - all-reduces in a wire type, in pieces ------------===//
+//===- wire_chunks.cpp - all-reduces in a wire type, in chunks ------------===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// A chunk's memory holds its elements in the wire type, one behind the other.
+// The memory of a chunk holds its elements in the wire type, contiguously.
 //
 //===----------------------------------------------------------------------===//
 #include "wire_chunks.h"

@@ -1,11 +1,11 @@
-//===- wire_chunks.h - all-reduces in a wire type, in pieces ----*- C++ -*-===//
+//===- wire_chunks.h - all-reduces in a wire type, in chunks ----*- C++ -*-===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// What encoded_chunks.h has for encodings, for reductions without one: an array
-// cut into chunks, each cast into memory of its own, of which whoever owns a
-// part adds it. Sums are those of a ring over the whole array, bit for bit
+// The counterpart of encoded_chunks.h for reductions without an encoding. Cuts
+// an array into chunks, each cast into its own memory; the owner of a part adds
+// it. Sums match those of a ring over the whole array, bit for bit
 // (ring_order.h), however it is cut.
 //
 //===----------------------------------------------------------------------===//
@@ -20,10 +20,10 @@
 
 namespace ddphook::host {
 
-/// Functions are those of EncodedChunks, and do what these do.
+/// The functions do the same as those of EncodedChunks.
 class WireChunks {
 public:
-  /// A reduction without an encoding.
+  /// Describes a reduction without an encoding.
   WireChunks(const CollectiveDesc &desc, int ranks);
 
   using Range = EncodedChunks::Range;
@@ -37,13 +37,13 @@ public:
                   int64_t element) const;
   Range part(int64_t count, int part, int parts) const;
 
-  /// Casts, and divides if the reduction does.
+  /// Casts, and divides if the reduction divides.
   void encode(const void *in, int64_t begin, int64_t count, void *memory) const;
   void sum(void *const *memories, int64_t begin, int64_t count, Range range,
            void *out);
   void decode(void *memory, int64_t begin, int64_t count, Range range,
               void *out) const;
-  /// Of affine codes, which these are not.
+  /// Never called: these codes are not affine.
   void average(void *const *, int64_t, int64_t, void *) const {}
 
 private:

@@ -1,4 +1,4 @@
-//===- backend_loader.cpp - finds a backend by its name -------------------===//
+//===- backend_loader.cpp - finds a backend by name -----------------------===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -20,8 +20,8 @@
 
 using namespace ddphook;
 
-/// The directory of the library or program that holds the runtime, with a slash
-/// behind it; empty when nobody knows.
+/// Returns the directory of the library or program that contains the runtime,
+/// with a trailing slash; empty if it is unknown.
 static std::string ownDirectory() {
   Dl_info info = {};
   std::string path;
@@ -29,7 +29,7 @@ static std::string ownDirectory() {
           0 &&
       info.dli_fname)
     path = info.dli_fname;
-  // A program that was found through PATH is known by its name alone.
+  // A program that was found through PATH is known only by its name.
   if (path.find('/') == std::string::npos) {
     char target[PATH_MAX];
     const ssize_t size = ::readlink("/proc/self/exe", target, sizeof(target));
@@ -38,8 +38,8 @@ static std::string ownDirectory() {
   return path.substr(0, path.rfind('/') + 1);
 }
 
-/// The path of a backend's library: beside the runtime's library or, if the
-/// program contains the runtime, in `lib`; else its name, for the usual search.
+/// Returns the path of a backend's library: next to the runtime's library, in
+/// `lib` if the program contains the runtime, or its name for a normal search.
 static std::string findLibrary(const std::string &file) {
   const std::string own = ownDirectory();
   if (own.empty())
@@ -53,7 +53,7 @@ static std::string findLibrary(const std::string &file) {
 }
 
 namespace {
-/// A function of the table, and where its pointer lies.
+/// A function of the table, and the offset of its pointer.
 struct Slot {
   const char *name;
   size_t offset;
@@ -69,7 +69,7 @@ struct Slot {
 
 #define SLOT(function) {#function, offsetof(ddphook_backend_t, function)}
 
-/// What every backend has.
+/// The functions that every backend must have.
 static constexpr Slot kFunctions[] = {SLOT(device_create),
                                       SLOT(device_destroy),
                                       SLOT(memory_alloc),
@@ -90,11 +90,11 @@ static constexpr Slot kFunctions[] = {SLOT(device_create),
                                       SLOT(wait),
                                       SLOT(abort)};
 
-/// What a backend has all of, or nothing.
+/// The functions of which a backend must have all or none.
 static constexpr Slot kKernelFunctions[] = {SLOT(kernels_load),
                                             SLOT(kernels_unload), SLOT(launch)};
 
-/// What a backend may have.
+/// The functions that a backend may have.
 static constexpr Slot kOptionalFunctions[] = {SLOT(collective_staged)};
 
 #undef SLOT
@@ -142,7 +142,7 @@ Status ddphook::loadBackend(const std::string &name,
     *backend = &host::hostBackend();
     return Status::ok();
   }
-  // A name, not a path: whoever sets it may not choose any file.
+  // Only a name, not a path: whoever sets it must not be able to load any file.
   const char *allowed = "abcdefghijklmnopqrstuvwxyz0123456789_";
   if (name.empty() || name.find_first_not_of(allowed) != std::string::npos)
     return error(DDPHOOK_INVALID_ARGUMENT,

@@ -1,4 +1,4 @@
-//===- backend_loader.h - finds a backend by its name -----------*- C++ -*-===//
+//===- backend_loader.h - finds a backend by name ---------------*- C++ -*-===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

@@ -3,8 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Both directions: the runtime's Store as the C table that backends get, and
-// such a table as a Store for backends written in C++.
+// Converts in both directions: the runtime's Store to the C table for backends,
+// and such a table to a Store for backends in C++.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_SRC_BACKEND_BACKEND_STORE_H
@@ -15,15 +15,15 @@
 
 namespace ddphook {
 
-/// Writes a failure to `error` and gives its code.
+/// Writes a failure to `error` and returns its code.
 ddphook_status_t toBackendError(const Status &status,
                                 ddphook_backend_error_t *error);
 
-/// The failure that a backend's function reported.
+/// Returns the failure that a backend's function reported.
 Status fromBackendError(ddphook_status_t code,
                         const ddphook_backend_error_t &error);
 
-/// `store` as a table; `store` must outlive its use.
+/// Returns `store` as a table; `store` must outlive it.
 ddphook_backend_store_t toBackendStore(Store &store);
 
 /// A table as a store; the table must outlive it.

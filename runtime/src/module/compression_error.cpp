@@ -1,10 +1,10 @@
-//===- compression_error.cpp - what compression loses in a step -----------===//
+//===- compression_error.cpp - the loss of compression in a step ----------===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// See compression_error.h. All is computed on the host, by the host's kernels,
-// whose bits are those of every device; sums are in f64.
+// See compression_error.h. The host's kernels, whose bits are those of every
+// device, compute everything on the host; sums are in f64.
 //
 //===----------------------------------------------------------------------===//
 #include "module/compression_error.h"
@@ -18,7 +18,7 @@
 
 using namespace ddphook;
 
-/// Elements that are looked at together: they stay in a processor's caches.
+/// The number of elements processed together, so that they stay in the caches.
 static constexpr int64_t mostElements = 1 << 14;
 
 double LostSquares::relativeError() const {
@@ -33,8 +33,8 @@ void CompressionError::begin() {
   unsent.clear();
 }
 
-/// Makes `bytes` bytes of the device's memory readable at `*host`; by a copy in
-/// `buffer` where the host cannot read it.
+/// Makes `bytes` bytes of device memory readable at `*host`; copies them to
+/// `buffer` if the host cannot read them.
 Status CompressionError::read(std::vector<char> *buffer, const void *memory,
                               int64_t bytes, const void **host) const {
   *host = memory;
@@ -46,7 +46,7 @@ Status CompressionError::read(std::vector<char> *buffer, const void *memory,
                       static_cast<uint64_t>(bytes));
 }
 
-/// The elements from `offset` on of an array, as f64.
+/// Reads `count` elements of an array from `offset` on, as f64.
 Status CompressionError::readWidened(const void *memory, int64_t offset,
                                      int64_t count, Dtype dtype,
                                      std::vector<double> *values) const {
@@ -61,7 +61,7 @@ Status CompressionError::readWidened(const void *memory, int64_t offset,
   return Status::ok();
 }
 
-/// The type that elements are rounded to; codes without a scale are one, too.
+/// Returns the type to which elements, or codes without a scale, are rounded.
 static std::optional<Dtype> castOf(const PlanCollective &collective) {
   if (!collective.encoding)
     return collective.wireDtype;
@@ -81,7 +81,7 @@ Status CompressionError::measureCodes(const PlanCollective &collective,
                                       LostSquares *squares) const {
   const Dtype dtype = collective.dtype;
   const std::optional<Dtype> cast = castOf(collective);
-  // Blocks are encoded whole; of affine ones a single one may be everything.
+  // Blocks are encoded whole; a single affine block may be the whole array.
   int64_t step = mostElements;
   if (!cast)
     step = collective.encoding->block == 0
@@ -89,7 +89,7 @@ Status CompressionError::measureCodes(const PlanCollective &collective,
                : (mostElements + collective.encoding->block - 1) /
                      collective.encoding->block * collective.encoding->block;
   step = std::min(step, std::max<int64_t>(count, 1));
-  // Scaled codes are of f32, so that the difference is not rounded to 16 bits.
+  // Widen to f32 for scaled codes, so that 16 bits do not round the difference.
   const bool isWidened =
       !cast && !collective.encoding->isAffine() && dtype != Dtype::F64;
   const Dtype lostType = cast ? Dtype::F64 : isWidened ? Dtype::F32 : dtype;
@@ -163,7 +163,7 @@ Status CompressionError::measureProducts(const PlanMatrixList &list,
 void CompressionError::seeCollective(int32_t number, const void *in,
                                      int64_t ranks,
                                      const std::optional<Rounding> &rounding) {
-  // Nothing here fails a step: what cannot be measured is missing.
+  // Errors here must not fail a step; unmeasured values are missing.
   withoutExceptions([&] {
     const PlanCollective &collective =
         plan.collectives[static_cast<size_t>(number)];
@@ -175,7 +175,7 @@ void CompressionError::seeCollective(int32_t number, const void *in,
     unsent.erase(sent, end);
     if (!collective.wireDtype && !collective.encoding)
       return Status::ok();
-    // There codes are of a share of a node's sum, and not of this rank's.
+    // Codes are those of a part of a node's sum, not of this rank's elements.
     if (plan.processGroups[collective.group].isHierarchical &&
         collective.kind == CollectiveKind::AllReduce)
       return Status::ok();
@@ -192,7 +192,7 @@ void CompressionError::seeProduct(int32_t number, const void *matrix,
                                   const void *p, const void *q) {
   withoutExceptions([&] {
     const PlanMatrixList &list = plan.matrixLists[static_cast<size_t>(number)];
-    // Those are of a node's sum, and not of this rank's gradient.
+    // The products are those of a node's sum, not of this rank's gradient.
     if (list.deal)
       return Status::ok();
     const auto first =
@@ -210,7 +210,7 @@ void CompressionError::seeProduct(int32_t number, const void *matrix,
   }).ignore();
 }
 
-/// Adds the squares of an array of f32.
+/// Adds the squares of an f32 array.
 Status CompressionError::addSquares(const void *memory, int64_t count,
                                     double *sum) const {
   std::vector<double> values;
@@ -229,8 +229,8 @@ void CompressionError::seeEntries(int64_t keep, const void *entries,
     DefaultFloatingPoint environment;
     LostSquares squares;
     DDPHOOK_RETURN_IF_ERROR(addSquares(rest, count, &squares.lost));
-    // The array itself may be gone: `rest` may have been written over it.
-    // Elements that are not finite are among the entries, if there are any.
+    // The array itself may be gone: `rest` may have overwritten it. Elements
+    // that are not finite are among the entries, if there are any.
     squares.whole = squares.lost;
     DDPHOOK_RETURN_IF_ERROR(addSquares(entries, keep, &squares.whole));
     unsent[static_cast<const char *>(entries)] = squares;
@@ -242,7 +242,7 @@ std::map<std::string, double> CompressionError::relativeErrors() const {
   std::map<std::string, double> errors;
   for (const auto &[bucket, squares] : ofCodes)
     errors[bucket] = squares.relativeError();
-  // Codes of a bucket that goes in parts are the parts', not the gradients'.
+  // The codes of a bucket that is sent in parts are not those of gradients.
   for (const auto &[bucket, squares] : ofParts)
     errors[bucket] = squares.relativeError();
   return errors;

@@ -1,11 +1,11 @@
-//===- compression_error.h - what compression loses in a step ---*- C++ -*-===//
+//===- compression_error.h - the loss of compression in a step --*- C++ -*-===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// For metrics that ask for it: how far what this rank's elements are decoded to
-// is from what they were. It needs no other rank and changes nothing that the
-// step computes. docs/tracing.md defines the numbers.
+// Measures, for metrics that request it, how far this rank's decoded elements
+// are from the original ones. It needs no other rank and changes nothing that
+// the step computes. docs/tracing.md defines the numbers.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_SRC_MODULE_COMPRESSION_ERROR_H
@@ -23,7 +23,7 @@
 
 namespace ddphook {
 
-/// Sums of squares: of what was lost of some elements, and of these.
+/// Sums of squares of what some elements lost, and of the elements.
 struct LostSquares {
   double lost = 0, whole = 0;
 
@@ -32,39 +32,38 @@ struct LostSquares {
     whole += other.whole;
     return *this;
   }
-  /// The 2-norm of what was lost by that of the elements; NaN where an element
-  /// is not finite, 0 of zeros.
+  /// Returns the 2-norm of the loss divided by that of the elements; NaN if an
+  /// element is not finite, 0 for zeros.
   double relativeError() const;
 };
 
-/// Of the last step that was measured. Calls that cannot read the device's
-/// memory, as while a graph is captured, measure nothing.
+/// The errors of the last measured step. Calls that cannot read device memory,
+/// for example during a graph capture, measure nothing.
 class CompressionError {
 public:
   CompressionError(const Context &context, const Plan &plan)
       : context(context), plan(plan) {}
 
-  /// Forgets what was measured.
+  /// Forgets all measurements.
   void begin();
 
-  /// Before collective number `number`, whose operand is `in`, over a group of
-  /// `ranks`; `rounding` is how this rank's codes are rounded, if not to
+  /// Called before collective number `number` with operand `in` over a group of
+  /// `ranks`; `rounding` says how this rank's codes are rounded, if not to
   /// nearest.
   void seeCollective(int32_t number, const void *in, int64_t ranks,
                      const std::optional<Rounding> &rounding);
 
-  /// After Qᵢ = Mᵢᵀ·Pᵢ for matrix list number `list`: Pᵢ·Qᵢᵀ is what this
-  /// rank's Mᵢ is decoded to.
+  /// Called after Qᵢ = Mᵢᵀ·Pᵢ for matrix list number `list`: this rank's Mᵢ
+  /// decodes to Pᵢ·Qᵢᵀ.
   void seeProduct(int32_t list, const void *matrix, const void *p,
                   const void *q);
 
-  /// After the largest elements, `keep` of f32, were taken out of an array of
-  /// `count`: they are what this rank's array is decoded to, and `rest` is what
-  /// is lost.
+  /// Called after the `keep` largest f32 elements were extracted from an array
+  /// of `count`: the array decodes to these, and `rest` is lost.
   void seeEntries(int64_t keep, const void *entries, const void *rest,
                   int64_t count);
 
-  /// By the names of buckets, those that were compressed.
+  /// Returns the errors of all compressed buckets, by bucket name.
   std::map<std::string, double> relativeErrors() const;
 
 private:
@@ -82,10 +81,10 @@ private:
 
   const Context &context;
   const Plan &plan;
-  /// By the names of buckets.
+  /// The sums by bucket name.
   std::map<std::string, LostSquares> ofCodes, ofParts;
-  /// Of products whose Q, and of elements whose entries, have not been sent
-  /// yet, by its address: the collective that sends it knows the bucket.
+  /// Sums for products whose Q, and for elements whose entries, have not been
+  /// sent yet, by its address: the collective that sends it knows the bucket.
   std::map<const char *, LostSquares> unsent;
 };
 

@@ -3,7 +3,7 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// What each role of functions.inc asks of an argument.
+// Implements the checks that each role of functions.inc requires.
 //
 //===----------------------------------------------------------------------===//
 #include "module/device_call.h"
@@ -14,7 +14,7 @@
 
 using namespace ddphook;
 
-/// Whether `number` is from 0 to `count` - 1, the things that it numbers.
+/// Checks that `number` is from 0 to `count` - 1; `things` names the numbered.
 static Status checkNumber(int32_t number, size_t count, const char *things) {
   if (number >= 0 && static_cast<size_t>(number) < count)
     return Status::ok();

@@ -1,11 +1,11 @@
-//===- device_call.h - calls that a device answers --------------*- C++ -*-===//
+//===- device_call.h - calls that the device executes -----------*- C++ -*-===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// From a function that compiled code calls to the same function of a backend:
-// arguments are checked by the roles that functions.inc gives them, and numbers
-// of the plan become what they stand for on the device.
+// Passes calls from compiled code to the same function of a backend: checks
+// arguments by their roles in functions.inc, and replaces numbers of the plan
+// by the device's objects.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_SRC_DEVICE_CALL_H
@@ -47,7 +47,7 @@ struct Integer : Argument<int64_t> {};
 struct Number : Argument<double> {};
 } // namespace role
 
-/// Checks the arguments of one call, of which it has to see all first.
+/// Checks the arguments of one call; it must see all of them first.
 class ArgumentCheck {
 public:
   explicit ArgumentCheck(const ddphook_module &module) : module(module) {}
@@ -62,8 +62,8 @@ public:
   template <typename T>
   void see(const T &) {}
 
-  /// Whether the arrays that were seen have any, of which this rank has been
-  /// dealt something.
+  /// True if the arrays that were seen have elements that are assigned to this
+  /// rank.
   bool hasElements() const {
     return elements != 0 && (list < 0 || module.matricesOf(list, product));
   }
@@ -85,7 +85,7 @@ public:
   Status check(const role::Matrices &number) const;
   Status check(const role::Product &product) const;
   Status check(const role::Factor &factor) const;
-  /// All else has no wrong values.
+  /// Other arguments have no wrong values.
   template <typename T>
   Status check(const T &) const {
     return Status::ok();
@@ -107,7 +107,7 @@ public:
   T onDevice(const role::Argument<T> &argument) const {
     return argument.value;
   }
-  /// What is no role is for the backend as it is.
+  /// Arguments without a role are passed to the backend unchanged.
   template <typename T>
   T *onDevice(T *pointer) const {
     return pointer;
@@ -122,7 +122,7 @@ private:
   }
 
   const ddphook_module &module;
-  /// Of every array; without a count they have some.
+  /// The elements of every array; not 0 if there is no count.
   int64_t elements = 1;
   int32_t list = -1;
   int32_t product = -1;
@@ -130,8 +130,8 @@ private:
   bool hasOptional = false, lacksOptional = false;
 };
 
-/// Whether function `call` may run now with these arguments; else that is the
-/// step's failure.
+/// Returns true if function `call` may run now with these arguments; otherwise
+/// fails the step.
 template <typename... Arguments>
 bool checkCall(ddphook_module &module, const char *call,
                const Arguments &...arguments) {
@@ -146,7 +146,7 @@ bool checkCall(ddphook_module &module, const char *call,
   return false;
 }
 
-/// What metrics want to see of a call that ended: nothing, of most.
+/// Records what metrics need of a call that has ended; for most calls, nothing.
 template <typename... Arguments>
 void inspectCall(ddphook_module &, const Arguments &...) {}
 inline void inspectCall(ddphook_module &module, const role::Matrices &list,
@@ -160,8 +160,8 @@ inline void inspectCall(ddphook_module &module, const role::Count &keep,
   module.inspectEntries(keep.value, entries.value, rest.value, count.value);
 }
 
-/// What is left to do after a call that has done what this rank was dealt:
-/// nothing, of most.
+/// Completes a call that has done this rank's assigned work; for most calls,
+/// does nothing.
 template <typename... Arguments>
 void finishCall(ddphook_module &, const Arguments &...) {}
 inline void finishCall(ddphook_module &module, const role::Matrices &list,
@@ -172,8 +172,8 @@ inline void finishCall(ddphook_module &module, const role::Matrices &list,
   module.reconstructOthers(list.value, p.value, q.value, rest.value, out.value);
 }
 
-/// Checks the arguments of `call`, and has the device's function run with what
-/// they stand for there.
+/// Checks the arguments of `call`, and runs the device's function with the
+/// device's counterparts of them.
 template <typename... Parameters, typename... Arguments>
 void callDevice(ddphook_module &module, const char *call,
                 ddphook_status_t (*ddphook_backend_t::*function)(
@@ -184,7 +184,7 @@ void callDevice(ddphook_module &module, const char *call,
   DefaultFloatingPoint environment;
   ArgumentCheck all(module);
   (all.see(arguments), ...);
-  // Arrays without elements may lie anywhere, also where no device would look.
+  // Arrays without elements may have any address, even an invalid one.
   if (all.hasElements()) {
     module.failStep(module.context.call(function, all.onDevice(arguments)...));
     inspectCall(module, arguments...);

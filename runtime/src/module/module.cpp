@@ -18,11 +18,11 @@ ddphook_module::~ddphook_module() {
   if (isPublished && context.observed().hasMetrics() &&
       !context.observed().isSampled(stats.steps))
     context.observed().write([this] { return sampleMetrics(); });
-  // A step that never ended may have left collectives running; they end by
-  // their deadlines, and use memory that is freed below.
+  // A step that never ended may have left collectives running, which end by
+  // their deadlines and use memory that is freed below.
   if (lastTicket > 0)
     context.call(&ddphook_backend_t::wait, lastTicket).ignore();
-  // Work that steps began on a caller's stream may still use this memory.
+  // Work of steps on a caller's stream may still use this memory.
   context.call(&ddphook_backend_t::synchronize).ignore();
   destroyMatrices();
   if (kernels)
@@ -100,7 +100,7 @@ void *ddphook_module::stateMemory(int32_t state) {
   return nullptr;
 }
 
-/// Whether two arrays of so many bytes share some.
+/// True if two arrays of these sizes overlap.
 static bool overlap(const void *a, int64_t aBytes, const void *b,
                     int64_t bBytes) {
   auto first = reinterpret_cast<uintptr_t>(a);
@@ -221,19 +221,19 @@ int64_t ddphook_module::startCollective(
     failStep(groups[collective->group].start(
         context, describe(*collective, rounding), in, out, &ticket));
   }
-  // Also of a part that was started: it uses the arrays.
+  // Even if only a part was started: it uses the arrays.
   lastTicket = std::max(lastTicket, ticket);
   if (!stepFailure.isOk())
     return 0;
   countCollective(number);
-  // Nothing that a step may allocate.
+  // A step must not allocate.
   if (startedCollectives.size() < startedCollectives.capacity())
     startedCollectives.emplace_back(ticket, number);
   return ticket;
 }
 
 void ddphook_module::wait(int64_t ticket) {
-  // Also after a failure: the buffers are in use until the collective ended.
+  // Even after a failure: buffers are in use until the collective has ended.
   if (lastTicket == 0) {
     if (canRun("ddphook_rt_wait"))
       failStep(error(DDPHOOK_INVALID_ARGUMENT,

@@ -3,8 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// The memory, process groups and counters of a compiled module, and what its
-// code calls in a step. Loading is in module_loader.h.
+// The memory, process groups and counters of a compiled module, and the
+// functions that its code calls in a step. module_loader.h loads modules.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_SRC_MODULE_MODULE_H
@@ -28,20 +28,19 @@
 namespace ddphook {
 class Context;
 
-/// What a step has reduced of one bucket, in elements.
+/// The elements of one bucket that a step has reduced.
 struct BucketCounts {
   int64_t sent = 0; ///< By collectives of the bucket.
-  /// Whether an all-gather sent something else that stands for all of it.
+  /// True if an all-gather sent other data that represents the whole bucket.
   bool isGathered = false;
-  /// What ddphook_rt_count_compression() was told: a part of the bucket that
-  /// was compressed, and what was sent for it.
+  /// The arguments of ddphook_rt_count_compression(): elements of the bucket
+  /// that were compressed, and elements that were sent for them.
   int64_t before = 0, after = 0;
 };
 
 } // namespace ddphook
 
-/// What a compiled module's handle points to. Only one thread at a time uses
-/// it.
+/// The target of a compiled module's handle. Only one thread at a time uses it.
 struct ddphook_module {
   ddphook_module(ddphook::Context &context,
                  const ddphook_compiled_module_t *compiled)
@@ -52,16 +51,16 @@ struct ddphook_module {
   ddphook::Status leave();
   bool isRunning() const { return currentEntry >= 0; }
 
-  // What a step calls. The first failure is kept for leave(), and nothing is
-  // done after it. Calls that a device answers are in device_call.h.
+  // The functions that a step calls. The first failure is kept for leave(), and
+  // later calls do nothing. device_call.h has the calls that a device executes.
   void *stateMemory(int32_t state);
   void launch(int32_t kernel, const int64_t *grid, const int64_t *block,
               int64_t sharedBytes, void **arguments);
-  /// How codes of a collective are rounded, if not to nearest.
+  /// How a collective's codes are rounded, if not to nearest.
   struct StochasticRounding {
     int64_t stream, step;
   };
-  /// Function `call`, which may want one kind of collective only.
+  /// Runs function `call`, which may accept only one kind of collective.
   void runCollective(const char *call,
                      std::optional<ddphook::CollectiveKind> kind,
                      int32_t collective, const void *in, void *out,
@@ -75,10 +74,10 @@ struct ddphook_module {
                     void *out, int32_t dtype);
 
   bool isFinite(const void *in, int64_t count, int32_t dtype);
-  /// After a product of matrix list `list`, for metrics.
+  /// Called after a product of matrix list `list`, for metrics.
   void inspectProduct(int32_t list, int32_t kind, const void *matrix,
                       const void *p, const void *q);
-  /// After the largest elements of an array were taken, for metrics.
+  /// Called after the largest elements of an array were extracted, for metrics.
   void inspectEntries(int64_t keep, const void *entries, const void *rest,
                       int64_t count);
   void countCompression(int32_t bucket, int64_t before, int64_t after,
@@ -87,54 +86,53 @@ struct ddphook_module {
   /// Prepares the plan's matrix lists on the device, and loads the module's
   /// kernels; for loading.
   ddphook::Status createMatrices();
-  /// And the parts of those that are dealt, once ranks know their nodes.
+  /// Prepares the assigned parts of matrix lists, once ranks know their nodes.
   ddphook::Status dealMatrices();
   ddphook::Status loadKernels();
 
   /// Prepares the counters; for loading.
   void prepareCounts();
 
-  /// Gives what will be recorded of it names; for loading, when the groups are
-  /// connected.
+  /// Names the events to record; for loading, once the groups are connected.
   void nameEvents();
 
-  /// Whether function `call` may do its work: a step is running, and nothing of
-  /// it has failed.
+  /// True if function `call` may run: a step is running, and nothing in it has
+  /// failed.
   bool canRun(const char *call);
 
-  /// Keeps `status` as the step's failure; with that the whole job fails: this
-  /// rank will not take part in the step's other collectives.
+  /// Keeps `status` as the step's failure. This fails the whole job, because
+  /// this rank will not join the step's other collectives.
   void failStep(ddphook::Status status);
 
   ddphook::Context &context;
   const ddphook_compiled_module_t *const compiled;
   ddphook::Plan plan;
-  /// Their addresses stay.
+  /// A deque, because their addresses must not change.
   std::deque<ddphook::ModuleGroup> groups;
   ddphook::DeviceMemory arena;
   ddphook::StateMemory states;
-  /// Its number in the job.
+  /// The module's number in the job.
   int64_t moduleNumber = 0;
-  /// One for each matrix list of the plan, once they are created.
+  /// One for each matrix list of the plan, once created.
   std::vector<ddphook_matrices_t *> matrices;
-  /// Of a list that is dealt to several ranks: what this rank has been dealt of
-  /// it, and what lies before and behind. Null: nothing.
+  /// For a list that is assigned to several ranks: this rank's part, and the
+  /// parts before and after it. Null if empty.
   struct DealtMatrices {
     ddphook_matrices_t *own, *before, *behind;
   };
   std::map<int32_t, DealtMatrices> dealtMatrices;
-  /// The matrices of a list that a call works on: of a product P or Q, and of
-  /// other calls, this rank's. Null: none.
+  /// Returns the matrices of a list that a call uses: all for the product M,
+  /// otherwise this rank's. Null if there are none.
   ddphook_matrices_t *matricesOf(int32_t list, int32_t product) const;
-  /// What other ranks have been dealt of a list, without their errors.
+  /// Reconstructs the other ranks' parts of a list, without their errors.
   void reconstructOthers(int32_t list, const void *p, const void *q,
                          const void *rest, void *out);
   ddphook_stats_t stats = {};
   /// The generations of the checkpoints that it saved last, by their manifests.
   std::map<std::string, uint64_t> checkpoints;
-  /// What the last load of states reported.
+  /// The report of the last load of states.
   std::string stateReport;
-  /// The compiled module's handle points here.
+  /// True if the compiled module's handle points here.
   bool isPublished = false;
 
 private:
@@ -150,42 +148,42 @@ private:
   beginCollective(const char *call, std::optional<ddphook::CollectiveKind> kind,
                   int32_t number, const void *in, const void *out,
                   const std::optional<StochasticRounding> &rounding);
-  /// As backends take it.
+  /// Describes a collective as backends take it.
   ddphook_collective_t
   describe(const ddphook::PlanCollective &collective,
            const std::optional<StochasticRounding> &rounding) const;
 
   int32_t currentEntry = -1;
-  /// For each bucket, since the step began; and for each collective, its
+  /// Counts of each bucket since the step began; and for each collective its
   /// bucket's number or -1.
   std::vector<ddphook::BucketCounts> bucketCounts;
   std::vector<int32_t> collectiveBuckets;
   bool hasReduced = false;
-  /// Each bucket's first compressed iteration, as far as there was one.
+  /// The first compressed iteration of each bucket that had one.
   std::map<int32_t, int64_t> firstCompressed;
-  /// Names of events: of the steps of each entry, and of collectives. Their
-  /// addresses stay.
+  /// Names of events: of the steps of each entry, and of collectives, whose
+  /// addresses must not change.
   std::vector<uint32_t> stepNames;
   std::deque<ddphook::trace::CollectiveNames> collectiveNames;
-  /// And of waiting for collectives, and which have been started in this step,
+  /// Names of waits for collectives, and the collectives started in this step,
   /// by their tickets.
   std::vector<uint32_t> waitNames;
   std::vector<std::pair<int64_t, int32_t>> startedCollectives;
   uint32_t nameOfWait(int64_t ticket) const;
-  /// Nanoseconds in the steps of `stats`.
+  /// Nanoseconds spent in the steps of `stats`.
   int64_t stepTime = 0;
-  /// Tests for non-finite numbers that found some.
+  /// The number of tests that found non-finite numbers.
   uint64_t nonFinite = 0;
-  /// And of the operands of collectives, those of each.
+  /// The same for the operands of each collective.
   std::vector<uint64_t> nonFiniteOperands;
-  /// What compression has lost in the last step of which metrics are asked to
-  /// tell that, and whether that is the one that is running.
+  /// The compression loss in the last step whose errors metrics request, and
+  /// whether that step is the running one.
   ddphook::CompressionError compressionError;
   bool isErrorMeasured = false;
   int64_t lastTicket = 0;
   ddphook::Status stepFailure;
-  ddphook_kernels_t *kernels = nullptr; // null when the plan has none
-  /// Buffer in which random numbers are drawn; kept from step to step.
+  ddphook_kernels_t *kernels = nullptr; // null if the plan has none
+  /// A buffer for random numbers, kept between steps.
   std::vector<char> randomNumbers;
 };
 

@@ -5,16 +5,16 @@
 //
 // A hierarchical all-reduce of n elements on K nodes with L ranks each:
 //
-//   reduce_scatter   of L ranks    n elements, as they are in memory
-//   all_reduce       of K ranks    a share, in the wire type
-//   all_gather       of L ranks    the shares, as they are in memory
+//  reduce_scatter   of L ranks    n elements, as they are in memory
+//  all_reduce       of K ranks    a part, in the wire type
+//  all_gather       of L ranks    the parts, as they are in memory
 //
-// A backend may overlap the three (isStaged()). One of parts that are dealt to
-// the ranks of a node begins with the second of these stages. Parts need not be
-// adjacent, and positions need not have equally many elements, so they are
-// copied together, and all count as the longest. The first stage is an
-// all-reduce over the ranks of a node that is dealt: a reduce-scatter of parts
-// that are not equally long.
+// A backend may overlap the three (isStaged()). An all-reduce of parts that are
+// assigned to the ranks of a node begins with the second stage. Parts need not
+// be adjacent, and positions need not have equally many elements, so they are
+// copied together and padded to the longest. The first stage is then a separate
+// all-reduce with assigned parts over the ranks of a node: a reduce-scatter of
+// parts of unequal size.
 //
 //===----------------------------------------------------------------------===//
 #include "module/module_groups.h"
@@ -48,7 +48,7 @@ Status Communicator::join(Context &newContext, const GroupMembers &members,
                           const WireBytes &most) {
   context = &newContext;
   ranks = static_cast<int64_t>(members.ranks.size());
-  // The sets of one group are apart; their first ranks tell them apart.
+  // The rank sets of a group are disjoint; their first ranks identify them.
   const std::string ownKey = key + "/" + std::to_string(members.ranks.front());
   const std::vector<int32_t> worldRanks(members.ranks.begin(),
                                         members.ranks.end());
@@ -68,7 +68,7 @@ Status Communicator::join(Context &newContext, const GroupMembers &members,
   const std::string proofKey = context->proofKey(ownKey);
   config.proof_key = reinterpret_cast<const unsigned char *>(proofKey.data());
   config.proof_key_size = proofKey.size();
-  // For backends that say nothing themselves.
+  // For backends that report nothing themselves.
   WaitScope scope([&] {
     return "rank " + std::to_string(context->rank()) + " is waiting for " +
            what + " to connect";
@@ -106,7 +106,7 @@ int64_t DealtParts::countOf(int64_t position) const {
   return count;
 }
 
-/// Memory of a position's parts begins with a cache line.
+/// Memory of a position's parts starts at a cache line.
 static constexpr int64_t shareAlignment = 64;
 
 static int64_t shareBytesOf(int64_t elements, Dtype dtype) {
@@ -114,7 +114,7 @@ static int64_t shareBytesOf(int64_t elements, Dtype dtype) {
          shareAlignment;
 }
 
-/// The parts of a dealt collective, and what it needs of this group.
+/// Prepares the parts of an assigned collective, and its needs of this group.
 void ModuleGroup::prepareDealt(const Plan &plan, size_t number,
                                size_t collective, uint64_t *inNode,
                                uint64_t *acrossNodes, int64_t *shareBytes) {
@@ -162,7 +162,7 @@ Status ModuleGroup::connect(Context &context, const Plan &plan, size_t number,
     inNode.encoding.reset();
     across.count = partElements(collective.count, ranks);
     mostInNode.include(inNode, ranks);
-    // In pieces nothing of it is there as a whole.
+    // A staged reduction never has the whole part on the wire.
     if (!isStaged(context, collective.operation()))
       mostAcross.include(across,
                          static_cast<int64_t>(members.levels[1].ranks.size()));
@@ -199,7 +199,7 @@ Status ModuleGroup::forEachStage(const ddphook_collective_t &operation,
   inNode.block = 0;
   inNode.rounding = {};
   inNode.error = nullptr;
-  // Then nobody is left, and nothing to round.
+  // Then no other node is left, and nothing to round.
   if (members.levels[1].ranks.size() == 1 && operation.wire_dtype < 0 &&
       operation.encoding == 0)
     return call(node, inNode, in, out);
@@ -236,7 +236,7 @@ Status ModuleGroup::forEachDealtStage(const DealtParts &parts,
                 out ? static_cast<char *>(out) + begin * dtypeSize(dtype)
                     : nullptr);
   }
-  // What is dealt to one rank needs no gathering.
+  // Parts that are assigned to a single rank need no gathering.
   if (ranks == 1)
     return call(across, operation, in, out);
   ddphook_collective_t reduce = operation, gather = operation;
@@ -295,7 +295,7 @@ Status ModuleGroup::runDealt(Context &context, size_t number,
       copyIn, copyOut);
 }
 
-/// Shares of this size on are worth it.
+/// The size from which on overlapping is worthwhile.
 static constexpr int64_t leastStagedBytes = 1 << 20;
 
 bool ModuleGroup::isStaged(Context &context,
@@ -359,7 +359,7 @@ Status ModuleGroup::start(Context &context,
   if (isStaged(context, operation))
     return context.call(&ddphook_backend_t::collective_staged, node.get(),
                         across.get(), &operation, in, out, share.get(), ticket);
-  // They run in this order: the last one's ticket is that of all.
+  // They run in this order, so the last one's ticket covers all.
   return forEachStage(
       operation, in, out,
       [&](const Communicator &ranks, const ddphook_collective_t &stage,

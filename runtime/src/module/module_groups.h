@@ -3,9 +3,9 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// A loaded module's process groups on this rank, and how their collectives get
-// to a backend: a hierarchical all-reduce is several collectives there, so that
-// backends know nothing of nodes (docs/hierarchy.md).
+// A loaded module's process groups on this rank, and the translation of their
+// collectives for a backend: a hierarchical all-reduce becomes several
+// collectives, so that backends need not know nodes (docs/hierarchy.md).
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_SRC_MODULE_MODULE_GROUPS_H
@@ -29,16 +29,16 @@ struct Plan;
 struct PlanCollective;
 struct PlanDeal;
 
-/// The largest numbers of bytes that collectives of a group have, those of
+/// The largest numbers of bytes of a group's collectives, as in
 /// ddphook_communicator_config_t.
 struct WireBytes {
   uint64_t onWire = 0, encoded = 0, gathered = 0;
 
-  /// Those of one more collective, among so many ranks.
+  /// Includes one more collective among `ranks` ranks.
   void include(const PlanCollective &collective, int64_t ranks);
 };
 
-/// A communicator of the backend; left when it goes.
+/// A communicator of the backend; the destructor leaves it.
 class Communicator {
 public:
   Communicator() = default;
@@ -46,13 +46,13 @@ public:
   Communicator(const Communicator &) = delete;
   Communicator &operator=(const Communicator &) = delete;
 
-  /// Joins these ranks; collective. Messages call it `what`. No other
-  /// communicator of the job has this `key` on one of the ranks.
+  /// Joins these ranks; collective. Messages call the group `what`. No other
+  /// communicator of the job may have this `key` on one of the ranks.
   Status join(Context &newContext, const GroupMembers &members,
               const std::string &what, const std::string &key,
               const WireBytes &most);
   ddphook_communicator_t *get() const { return communicator; }
-  /// Its ranks, once they are joined.
+  /// The number of its ranks, once joined.
   int64_t size() const { return ranks; }
 
 private:
@@ -61,21 +61,21 @@ private:
   int64_t ranks = 0;
 };
 
-/// One of the backend's collectives that a collective of a module is.
+/// One of the backend's collectives that make up a collective of a module.
 struct CollectiveStage {
   CollectiveKind kind;
-  /// What this rank puts on the wire.
+  /// The bytes that this rank puts on the wire.
   int64_t wireBytes;
 };
 
-/// Which parts of an array each position in a node is dealt.
+/// The parts of an array that are assigned to each position in a node.
 struct DealtParts {
-  /// Adjacent ones are one.
+  /// Each position's parts; adjacent ones are merged.
   std::vector<std::vector<ElementRange>> ofPositions;
-  /// Elements of the longest position's parts.
+  /// The elements of the parts of the position with the most.
   int64_t most = 0;
-  /// Where each position's parts end, if those of all positions lie one behind
-  /// the other.
+  /// The end of each position's parts, if those of all positions are
+  /// contiguous.
   std::vector<int64_t> ends;
 
   DealtParts(const Plan &plan, const PlanDeal &deal, int64_t ranks);
@@ -89,37 +89,37 @@ public:
 
   int64_t size() const { return static_cast<int64_t>(members.ranks.size()); }
 
-  /// Their numbers in the job.
+  /// The ranks' numbers in the job.
   const std::vector<int> &ranks() const { return members.ranks; }
 
   /// This rank's number among them.
   int32_t rank() const { return members.index; }
 
-  /// Of a hierarchical group: the number of ranks on this node, and this rank's
-  /// position among them; of the ranks of a node, the same.
+  /// The number of ranks of a hierarchical group on this node, and this rank's
+  /// position among them; for the ranks of a node, the same.
   int64_t nodeRanks() const {
     return static_cast<int64_t>(inNode().ranks.size());
   }
   int64_t nodePosition() const { return inNode().index; }
 
-  /// Joins the ranks with which it will reduce, for the collectives of `plan`
+  /// Joins the ranks with which this one reduces, for the collectives of `plan`
   /// over group `number`; collective.
   Status connect(Context &context, const Plan &plan, size_t number,
                  const std::string &prefix);
 
-  /// What `operation`, collective number `number` of the plan, is over this
-  /// group, once that is connected.
+  /// Returns the backend's collectives that make up `operation`, collective
+  /// number `number` of the plan. The group must be connected.
   std::vector<CollectiveStage>
   stagesOf(size_t number, const ddphook_collective_t &operation) const;
 
-  /// Runs a collective, or starts one. The first failure ends both.
+  /// Run or start a collective. Both end at the first failure.
   Status run(Context &context, const ddphook_collective_t &operation,
              const void *in, void *out) const;
   Status start(Context &context, const ddphook_collective_t &operation,
                const void *in, void *out, int64_t *ticket) const;
 
   /// Runs collective number `number` of the plan, an all-reduce of parts that
-  /// are dealt to the ranks of a node.
+  /// are assigned to the ranks of a node.
   Status runDealt(Context &context, size_t number,
                   const ddphook_collective_t &operation, const void *in,
                   void *out) const;
@@ -131,8 +131,8 @@ private:
   void prepareDealt(const Plan &plan, size_t number, size_t collective,
                     uint64_t *inNode, uint64_t *acrossNodes,
                     int64_t *shareBytes);
-  /// The same of a dealt one, of whose array `copyIn` takes this rank's parts
-  /// to a place, and `copyOut` those of a position from another place.
+  /// Does the same for assigned parts: `copyIn` copies this rank's parts of the
+  /// array to a buffer, and `copyOut` those of a position from another buffer.
   template <typename CallT, typename CopyInT, typename CopyOutT>
   Status forEachDealtStage(const DealtParts &parts,
                            const ddphook_collective_t &operation,
@@ -140,22 +140,22 @@ private:
                            const CopyInT &copyIn,
                            const CopyOutT &copyOut) const;
 
-  /// Whether the backend overlaps the stages of an all-reduce.
+  /// True if the backend overlaps the stages of an all-reduce.
   bool isStaged(Context &context, const ddphook_collective_t &operation) const;
 
-  /// Calls `call` with each of the backend's collectives that `operation` is:
-  /// communicator, operation, operand and result. Ends with the first failure.
+  /// Calls `call` with each of the backend's collectives that make up
+  /// `operation`: communicator, operation, operand, result. Ends at a failure.
   template <typename CallT>
   Status forEachStage(const ddphook_collective_t &operation, const void *in,
                       void *out, const CallT &call) const;
 
   GroupMembers members;
-  /// Of a hierarchical group with all-reduces: what this rank has of an array
-  /// meanwhile. Collectives run one after the other, so one share is enough.
+  /// This rank's intermediate part of an array, for all-reduces of hierarchical
+  /// groups. Collectives run one after another, so one buffer is enough.
   DeviceMemory share;
-  /// The parts of the plan's collectives over this group that are dealt.
+  /// The assigned parts of the plan's collectives over this group.
   std::map<size_t, DealtParts> dealt;
-  /// All ranks; not connected where only levels are used, or nothing is.
+  /// All ranks; not connected if only levels are used, or nothing is.
   Communicator all;
   /// The ranks of this node, and those of this position on all nodes.
   Communicator node, across;

@@ -3,9 +3,9 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Every rank first does what it can do alone, then all tell each other how that
-// went. So a rank with a broken file does not leave the others waiting for it,
-// and no collective runs before all plans are known to be the same.
+// Every rank first does its local work, then all ranks exchange the outcome. So
+// a rank with a broken file does not keep the others waiting, and no collective
+// runs before all plans are known to be the same.
 //
 //===----------------------------------------------------------------------===//
 #include "module/module_loader.h"
@@ -20,7 +20,7 @@
 
 using namespace ddphook;
 
-/// First character of what a rank says about its own part of loading.
+/// The first character of a rank's report on its local work.
 static constexpr char ready = '+';
 static constexpr char failed = '-';
 
@@ -68,7 +68,7 @@ static Status checkEntries(const Plan &plan,
   return Status::ok();
 }
 
-/// Whether the backend has the encodings of the plan's collectives.
+/// Checks that the backend supports the encodings of the plan's collectives.
 static Status checkEncodings(const Plan &plan,
                              const ddphook_backend_t &backend) {
   for (const PlanCollective &collective : plan.collectives)
@@ -83,7 +83,7 @@ static Status checkEncodings(const Plan &plan,
   return Status::ok();
 }
 
-/// Everything that needs no other rank.
+/// Does everything that needs no other rank.
 static Status prepare(ddphook_module &module, Context &context) {
   const ddphook_compiled_module_t *compiled = module.compiled;
   DDPHOOK_RETURN_IF_ERROR(checkCompiled(compiled));
@@ -104,8 +104,8 @@ static Status prepare(ddphook_module &module, Context &context) {
   return initialiseStates(module);
 }
 
-/// The first rank whose plan differs from rank 0's, told by what the ranks said
-/// about themselves; 0 when there is none.
+/// Returns the first rank whose report shows a plan that differs from rank 0's;
+/// 0 if there is none.
 static size_t findOdd(const std::vector<std::string> &reports) {
   for (size_t rank = 1; rank < reports.size(); ++rank)
     if (reports[rank] != reports[0])
@@ -113,7 +113,7 @@ static size_t findOdd(const std::vector<std::string> &reports) {
   return 0;
 }
 
-/// Exchanges with all ranks whether preparing the module has succeeded.
+/// Exchanges with all ranks whether preparing the module succeeded.
 static Status agree(ddphook_module &module, Context &context,
                     const Status &prepared) {
   const ddphook_compiled_module_t *compiled = module.compiled;
@@ -147,7 +147,7 @@ static Status agree(ddphook_module &module, Context &context,
                                    "rank " + std::to_string(odd)));
 }
 
-/// Creates the communicators that collectives use; collective.
+/// Creates the communicators for collectives; collective.
 static Status connectGroups(ddphook_module &module, Context &context) {
   module.moduleNumber = context.nextModuleNumber();
   const std::string prefix =
@@ -158,7 +158,7 @@ static Status connectGroups(ddphook_module &module, Context &context) {
   return Status::ok();
 }
 
-/// Whether the groups of this job can run the plan's collectives.
+/// Checks that the groups of this job can run the plan's collectives.
 static Status checkCollectives(const ddphook_module &module) {
   for (const PlanCollective &collective : module.plan.collectives)
     DDPHOOK_RETURN_IF_ERROR(withContext(
@@ -175,8 +175,8 @@ static Status connect(ddphook_module &module, Context &context) {
       resolveGroups(module.plan, context.rank(), context.allNodes(), &members));
   for (GroupMembers &group : members)
     module.groups.emplace_back(std::move(group));
-  // From here on ranks wait for each other, so a failure of one fails all: sets
-  // of one group may differ in size.
+  // From here on ranks wait for each other, so the failure of one fails all:
+  // rank sets of one group may differ in size.
   Status status = checkCollectives(module);
   if (status.isOk())
     status = module.dealMatrices();

@@ -16,9 +16,8 @@
 
 namespace ddphook {
 
-/// Loads `compiled` and sets its handle; collective. When any rank cannot, none
-/// does: PLAN_MISMATCH when plans differ, ABORTED where only another rank
-/// failed.
+/// Loads `compiled` and sets its handle; collective. If any rank fails, all do:
+/// PLAN_MISMATCH if plans differ, ABORTED if only another rank failed.
 Status loadModule(Context &context, const ddphook_compiled_module_t *compiled);
 
 } // namespace ddphook

@@ -3,9 +3,9 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// What low-rank compression needs beside the device's functions: matrix lists
-// that are prepared when the module is loaded, and the random numbers that
-// factors begin with.
+// The parts of low-rank compression besides the device's functions: matrix
+// lists, which are prepared when the module is loaded, and the random numbers
+// with which factors start.
 //
 //===----------------------------------------------------------------------===//
 #include "module/module.h"
@@ -47,7 +47,7 @@ Status ddphook_module::dealMatrices() {
       continue;
     const std::vector<int64_t> positions =
         plan.dealMembers(*list.deal, group.nodeRanks());
-    // Positions grow with members of a group: those of this rank are adjacent.
+    // Positions increase with members of a group, so this rank's are adjacent.
     int64_t first = list.begin, last = list.begin;
     for (const PlanDeal::Part &part : list.deal->parts) {
       const int64_t position = positions[part.member];
@@ -99,9 +99,9 @@ void ddphook_module::destroyMatrices() {
   matrices.clear();
 }
 
-/// The number of elements of all draws together; nothing when that cannot be.
+/// Returns the number of elements of all draws; nullopt if it is invalid.
 static std::optional<int64_t> countDraws(const int64_t *draws, int64_t count) {
-  // The largest element type still has an address for each of them.
+  // The largest element type still has an address for each element.
   constexpr int64_t most = int64_t(1) << 58;
   int64_t sum = 0;
   for (int64_t i = 0; i < count; ++i) {
@@ -130,7 +130,7 @@ void ddphook_module::randomNormal(void *generator, const int64_t *draws,
                  role::Out{out, "out"}))
     return;
   DefaultFloatingPoint environment;
-  // The numbers are drawn on the host, where the generator is on every device.
+  // Draw the numbers on the host, which has the generator for every device.
   randomNumbers.resize(
       static_cast<size_t>(*count * dtypeSize(static_cast<Dtype>(dtype))));
   failStep(drawNormal(static_cast<int32_t *>(generator), draws, drawCount,

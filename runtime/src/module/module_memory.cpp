@@ -3,7 +3,7 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Allocates what a plan says, where the module's code expects it.
+// Allocates the memory of a plan where the module's code expects it.
 //
 //===----------------------------------------------------------------------===//
 #include "module/module_memory.h"
@@ -27,7 +27,7 @@ Status DeviceMemory::allocate(Context &newContext, const PlanArena &arena) {
 }
 
 Status StateMemory::allocateHost(const Plan &plan) {
-  // A cache line, in bytes; a state's alignment in the plan is smaller.
+  // A cache line in bytes; a state's alignment in the plan is smaller.
   constexpr size_t unit = 64;
   auto rounded = [](const PlanState &state) {
     return (static_cast<size_t>(state.bytes) + unit - 1) / unit * unit;

@@ -37,9 +37,9 @@ private:
   uint64_t bytes = 0;
 };
 
-/// Memory of a module's states, zeroed. States of integer types lie in the
-/// host's memory on every device, because compiled code decides by them; all
-/// others in the device's.
+/// Memory of a module's states, zeroed. States of integer types are in host
+/// memory for every device, because compiled code branches on them; all others
+/// are in device memory.
 class StateMemory {
 public:
   Status allocate(Context &context, const Plan &plan);
@@ -57,9 +57,9 @@ private:
 
   Status allocateHost(const Plan &plan);
 
-  /// The plan's arena. Where its memory is the host's, it has all states.
+  /// The plan's arena. If this is host memory, it has all states.
   DeviceMemory device;
-  /// One behind the other: the states that `device` does not have.
+  /// The states that `device` does not have, contiguously.
   std::unique_ptr<char, Free> host;
   std::vector<Place> places;
 };

@@ -1,4 +1,4 @@
-//===- module_stats.cpp - what a step says about itself -------------------===//
+//===- module_stats.cpp - statistics of a step ----------------------------===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -27,7 +27,7 @@
 using namespace ddphook;
 
 bool ddphook_module::isFinite(const void *in, int64_t count, int32_t dtype) {
-  int32_t result = 1; // no device is asked about an array without elements
+  int32_t result = 1; // devices are not called for arrays without elements
   callDevice(*this, "ddphook_rt_is_finite", &ddphook_backend_t::is_finite,
              role::In{in, "in"}, role::Count{count, "count"},
              role::ElementType{dtype, "dtype"}, &result);
@@ -51,7 +51,7 @@ void ddphook_module::inspectOperand(
   compressionError.seeCollective(number, in, group.size(), codes);
 }
 
-/// Other collectives than reductions may carry what is no number.
+/// Tests reductions only: other collectives may carry data other than numbers.
 void ddphook_module::testOperand(int32_t number, const void *in) {
   const PlanCollective &collective =
       plan.collectives[static_cast<size_t>(number)];
@@ -59,12 +59,12 @@ void ddphook_module::testOperand(int32_t number, const void *in) {
       (collective.kind != CollectiveKind::AllReduce &&
        collective.kind != CollectiveKind::ReduceScatter))
     return;
-  // Between nodes, other ranks' parts of a rank's operand mean nothing.
+  // Between nodes, other ranks' parts of an operand have no meaning.
   if (collective.deal && plan.processGroups[collective.group].isHierarchical)
     return;
   DefaultFloatingPoint environment;
   int32_t isFinite = 1;
-  // A device that cannot answer, as while a graph is captured, fails no step.
+  // A device that cannot answer, for example during a capture, fails no step.
   context
       .call(&ddphook_backend_t::is_finite, in, collective.count,
             static_cast<int32_t>(collective.dtype), &isFinite)
@@ -101,7 +101,7 @@ void ddphook_module::prepareCounts() {
   }
 }
 
-/// "all_reduce b0"; or with its number where it has no bucket.
+/// Returns "all_reduce b0", or the collective's number if it has no bucket.
 static std::string nameOf(const PlanCollective &collective, size_t number,
                           CollectiveKind kind) {
   return std::string(collectiveName(kind)) + " " +
@@ -187,8 +187,8 @@ trace::MetricsSample ddphook_module::sampleMetrics() const {
   return sample;
 }
 
-/// Whether a hook keeps in the state what its compression has lost: hooks name
-/// the roles of their states "hook.what".
+/// True if a hook keeps its compression loss in the state: hooks name the roles
+/// of their states "hook.what".
 static bool isErrorFeedback(const PlanState &state) {
   const size_t dot = state.role.find('.');
   if (!floatDtype(state.dtype) || dot == 0 || dot == std::string::npos)
@@ -210,7 +210,7 @@ void ddphook_module::sampleErrors(
     double sum = 0;
     for (int64_t at = 0; at < state.bytes;) {
       const int64_t bytes = std::min(mostElements * size, state.bytes - at);
-      // Nothing here fails a step.
+      // Errors here must not fail a step.
       if (!readState(*this, i, at, part.data(), bytes).isOk())
         return;
       host::castArray(part.data(), dtype, widened.data(), Dtype::F64,
@@ -251,9 +251,9 @@ static int64_t numElements(const PlanBucket &bucket) {
   return sum;
 }
 
-/// At the end of a step. Only then is it known which of a bucket's collectives
-/// sent the gradients themselves: all but those that ddphook_rt_count_
-/// compression() has announced, in an order that the compiler may choose.
+/// Counts the buckets at the end of a step. Only then is it known which of a
+/// bucket's collectives sent the gradients themselves: all except those that
+/// ddphook_rt_count_compression() has announced, in any order.
 void ddphook_module::countBuckets() {
   if (!hasReduced)
     return;

@@ -3,7 +3,7 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Random states are drawn in the host's memory and copied to the device once.
+// Random states are drawn in host memory and copied to the device once.
 //
 //===----------------------------------------------------------------------===//
 #include "module/state_init.h"
@@ -20,7 +20,7 @@ using namespace ddphook;
 Status ddphook::readState(const ddphook_module &module, size_t state,
                           int64_t offset, void *data, int64_t bytes) {
   if (bytes == 0)
-    return Status::ok(); // memcpy() forbids null pointers even then
+    return Status::ok(); // memcpy() forbids null pointers even for 0 bytes
   const char *memory = module.states.get(state) + offset;
   if (module.states.isOnHost(state)) {
     std::memcpy(data, memory, static_cast<size_t>(bytes));
@@ -63,7 +63,7 @@ Status ddphook::drawFirstValues(
         DDPHOOK_RETURN_IF_ERROR(set(i, numbers.data()));
     }
   }
-  // Store the generators again, since numbers were taken from them.
+  // Store the generators again, since numbers were drawn from them.
   for (const auto &[i, generator] : generators)
     DDPHOOK_RETURN_IF_ERROR(set(i, generator.data()));
   return Status::ok();

@@ -1,11 +1,11 @@
-//===- plan.cpp - what a compiled module needs ----------------------------===//
+//===- plan.cpp - the plan of a compiled module ---------------------------===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Parses plans, but for states and matrix lists (plan_state.cpp). A plan comes
-// from a file, so nothing in it is believed: types, ranges, sums and references
-// are checked, and no arithmetic overflows.
+// Parses plans, except for states and matrix lists (plan_state.cpp). A plan
+// comes from a file, so nothing in it is trusted: types, ranges, sums and
+// references are checked, and no arithmetic overflows.
 //
 //===----------------------------------------------------------------------===//
 #include "plan/plan_reader.h"
@@ -19,7 +19,7 @@
 using namespace ddphook;
 using namespace ddphook::plan;
 
-/// Twice the depth of a plan that is as it should be.
+/// Reads a list of sizes.
 
 static Shape readShape(const Reader &at) {
   Shape shape;
@@ -28,7 +28,7 @@ static Shape readShape(const Reader &at) {
   return shape;
 }
 
-/// Bytes of an array, or an error when they are beyond all bounds.
+/// Returns the bytes of an array, or fails if they exceed the bounds.
 static int64_t shapeBytes(const Reader &at, const Shape &shape,
                           int64_t elementBytes) {
   int64_t bytes = elementBytes;
@@ -58,7 +58,7 @@ std::vector<Shape> plan::readShapes(const Reader &at, int64_t elementBytes,
   return shapes;
 }
 
-/// Each rank of 0 … n - 1 exactly once.
+/// Reads lists that contain each rank of 0 … n - 1 exactly once.
 static void readPartition(const Reader &at,
                           std::vector<std::vector<int>> *ranks) {
   std::set<int> seen;
@@ -106,7 +106,7 @@ static void readProcessGroup(const Reader &at, Names *names, Plan *plan) {
   plan->processGroups.push_back(std::move(group));
 }
 
-/// How elements travel: as they are, in another type, or encoded.
+/// Reads how elements are sent: as they are, in another type, or encoded.
 static void readWire(const Reader &at, std::optional<Dtype> *wireDtype,
                      std::optional<Encoding> *encoding) {
   *wireDtype = at["wire_dtype"].optionalDtype();
@@ -184,8 +184,8 @@ std::vector<bool> Plan::findShareErrors() const {
   for (const PlanCollective &collective : collectives)
     if (collective.error && processGroups[collective.group].isHierarchical)
       found[*collective.error] = true;
-  // Those of buckets that are dealt, of the members that a rank has. Nothing of
-  // a bucket need be a matrix, but something of it is reduced.
+  // The errors of assigned buckets are those of the rank's assigned members. A
+  // bucket may have no matrix, but some of it is reduced.
   for (const PlanCollective &collective : collectives)
     for (size_t i = 0; collective.deal && i < states.size(); ++i)
       if (states[i].name ==
@@ -194,7 +194,7 @@ std::vector<bool> Plan::findShareErrors() const {
   return found;
 }
 
-/// A group's size, as far as the plan says it; else 0.
+/// Returns a group's size if the plan defines it; else 0.
 static int64_t sizeOf(const PlanProcessGroup &group) {
   if (group.size != 0 || group.ranks.empty())
     return group.size;
@@ -205,8 +205,8 @@ static int64_t sizeOf(const PlanProcessGroup &group) {
   return static_cast<int64_t>(size);
 }
 
-/// What a kind has no use for, and whether a group's size is known where arrays
-/// depend on it.
+/// Checks that a collective has no attributes that its kind does not use, and
+/// that the group's size is known if arrays depend on it.
 static void checkKind(const Reader &at, const PlanCollective &collective,
                       int64_t ranks) {
   const CollectiveKind kind = collective.kind;
@@ -233,7 +233,7 @@ static void checkKind(const Reader &at, const PlanCollective &collective,
                      " ranks");
 }
 
-/// The state that has the collective's error, if it feeds one back.
+/// Reads the state with the collective's error, if it has error feedback.
 static void readError(const Reader &at, const Names &states, const Plan &plan,
                       PlanCollective *collective) {
   if (at["error"].text().empty())
@@ -251,12 +251,12 @@ static void readError(const Reader &at, const Names &states, const Plan &plan,
     at["error"].fail("a state of as many elements of the collective's type");
 }
 
-/// Whether a group consists of the ranks of `whole` on each node.
+/// True if a group consists of the ranks of `whole` on each node.
 static bool isWithinNodes(const PlanProcessGroup &group, size_t whole) {
   return group.placement == GroupPlacement::IntraNode && group.parent == whole;
 }
 
-/// Whose run the parts of an all-reduce's operand belong to, if they do.
+/// Reads the assignment of parts of an all-reduce's operand, if there is one.
 static void readDeal(const Reader &at, const Names &buckets, const Plan &plan,
                      PlanCollective *collective) {
   readDeal(at, buckets, plan, collective->count, &collective->deal);
@@ -392,7 +392,7 @@ Status ddphook::parsePlan(std::string_view text, Plan *plan) {
         "is too deep, or there is a zero byte");
   if (parsed == Json::Result::NotJson)
     return error(DDPHOOK_DATA_LOSS, "malformed plan: it is not JSON text");
-  // The version first: another one may have other keys.
+  // Check the version first: other versions may have other keys.
   const Json *const version = json.find("abi");
   if (!version || !version->is(Json::Kind::Integer))
     return error(DDPHOOK_DATA_LOSS, "malformed plan: it has no ABI version");

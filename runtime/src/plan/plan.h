@@ -1,11 +1,10 @@
-//===- plan.h - what a compiled module needs --------------------*- C++ -*-===//
+//===- plan.h - the plan of a compiled module -------------------*- C++ -*-===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// The plan of docs/plan.md as C++ structs. Parsing checks everything that one
-// rank can check alone; what depends on the job is checked where the module is
-// loaded.
+// The plan of docs/plan.md as C++ structs. The parser checks everything that
+// one rank can check alone; loading the module checks what depends on the job.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_SRC_PLAN_PLAN_H
@@ -38,7 +37,7 @@ struct PlanProcessGroup {
   std::vector<std::vector<int>> ranks;
   GroupPlacement placement = GroupPlacement::Everyone;
   std::optional<size_t> parent; // an earlier group
-  /// First within nodes, then between them.
+  /// Reduces first within nodes, then between them.
   bool isHierarchical = false;
 };
 
@@ -60,8 +59,8 @@ struct PlanState {
   std::string name;
   StateDtype dtype = StateDtype::F32;
   std::vector<Shape> shapes;
-  /// What it is to gradients, by which checkpoints find it. Lists of their
-  /// names: one for each shape, or one for all of the state.
+  /// Its relation to gradients, by which checkpoints find it. Lists of gradient
+  /// names: one per shape, or one for the whole state.
   std::string role;
   std::vector<std::vector<std::string>> gradients;
   std::string method; // what else its values depend on
@@ -73,27 +72,27 @@ struct PlanState {
   int64_t offset = 0;
   int64_t bytes = 0;
 
-  /// Whether all gradients have one value of it, and each has all of it: a
+  /// True if all gradients have one value of the state in common, such as a
   /// counter or a random generator.
   bool isShared() const { return !role.empty() && !floatDtype(dtype); }
 };
 
-/// Whose run parts of an array belong to, where the members of a bucket are
-/// dealt to the ranks of a node (docs/hierarchy.md).
+/// The assignment of an array's parts to the ranks of a node, through the
+/// members of a bucket that the parts belong to (docs/hierarchy.md).
 struct PlanDeal {
   size_t bucket = 0;
-  /// The first member of each group that is dealt by itself; begins with 0.
+  /// The first member of each group that is assigned separately; starts with 0.
   std::vector<size_t> groups;
-  /// A part of the array, behind the one before it: which member of the bucket
-  /// it belongs to, and its elements.
+  /// A part of the array, which follows the previous one: its bucket member and
+  /// its elements.
   struct Part {
     size_t member = 0;
     int64_t count = 0;
   };
   std::vector<Part> parts;
 
-  /// Whether the parts belong to adjacent members of one group, in their order:
-  /// then those of a position are adjacent.
+  /// True if the parts belong to adjacent members of one group, in order: then
+  /// those of a position are adjacent.
   bool isOfOneGroup() const;
 };
 
@@ -103,14 +102,14 @@ struct PlanMatrixList {
   int64_t end = 0;
   std::vector<ddphook_matrix_t> matrices;
   std::vector<ddphook_piece_t> pieces;
-  /// Of elements begin … end; none: no rank leaves anything to another one.
+  /// The assignment of elements begin … end; nullopt: all to every rank.
   std::optional<PlanDeal> deal;
 
-  /// The part of it in elements first … last - 1, which cut no matrix and no
-  /// piece.
+  /// Returns the part in elements first … last - 1, which must not cut a matrix
+  /// or a piece.
   PlanMatrixList cut(int64_t first, int64_t last) const;
 
-  /// As backends take it; valid as long as this is.
+  /// Returns the list as backends take it; valid as long as this object is.
   ddphook_matrix_list_t view() const {
     return {sizeof(ddphook_matrix_list_t),
             begin,
@@ -129,20 +128,20 @@ struct PlanCollective {
   int64_t count = 0;
   Dtype dtype = Dtype::F32;
   std::optional<Dtype> wireDtype;
-  std::optional<Encoding> encoding; // in place of a wireDtype
+  std::optional<Encoding> encoding; // instead of a wireDtype
   bool divide = false;
-  int32_t root = 0; // of a broadcast
-  /// The state whose error it feeds back: as many elements of its type.
+  int32_t root = 0; // for broadcasts
+  /// The state for its error feedback: as many elements of the same type.
   std::optional<size_t> error;
-  /// Random numbers that calls pass with it, or -1: ranks compare plans.
+  /// The random stream that calls pass, or -1; here so that ranks compare it.
   int64_t stream = -1;
-  /// Of the operand of an all_reduce over a hierarchical group: each part is
-  /// summed of what the ranks have that it is dealt to. Over the ranks of a
-  /// node: each part is wanted by the rank that it is dealt to.
+  /// The assignment of an all_reduce's operand. Over a hierarchical group, each
+  /// part is summed over the ranks to which it is assigned. Over the ranks of a
+  /// node, only the rank to which a part is assigned needs it.
   std::optional<PlanDeal> deal;
 
-  /// Elements that a rank contributes to it, in a group of so many, and their
-  /// bytes in memory and on the wire.
+  /// Elements that a rank contributes in a group of `ranks`, and their bytes in
+  /// memory and on the wire.
   int64_t contributed(int64_t ranks) const {
     return inputElements(kind, count, ranks);
   }
@@ -153,9 +152,9 @@ struct PlanCollective {
     return encoding ? encoding->bytes(contributed(ranks))
                     : contributed(ranks) * dtypeSize(wireDtype.value_or(dtype));
   }
-  /// Bytes on the wire of all ranks' parts, the short ones counted whole.
+  /// Bytes on the wire of all ranks' parts; short ones count as full.
   int64_t wholeWireBytes(int64_t ranks) const;
-  /// As backends take it.
+  /// Returns the collective as backends take it.
   ddphook_collective_t operation() const;
 };
 
@@ -165,12 +164,12 @@ struct PlanArena {
 };
 
 struct PlanValue {
-  std::string dtype; // of PlanEntry's larger set of types
+  std::string dtype; // from PlanEntry's larger set of types
   int64_t elementBytes = 0;
   Shape shape;
   bool isScalar = false; // arguments: a value, not an array of one
   bool isInout = false;  // arguments
-  int64_t argument = -1; // results: the argument that it is
+  int64_t argument = -1; // results: the argument with the same array
 };
 
 struct PlanEntry {
@@ -180,7 +179,7 @@ struct PlanEntry {
 };
 
 struct Plan {
-  /// Whether compiled code reads and writes arrays itself.
+  /// True if compiled code reads and writes arrays itself.
   bool needsHostMemory = true;
   std::vector<std::string> kernels;
   std::vector<PlanProcessGroup> processGroups;
@@ -192,25 +191,25 @@ struct Plan {
   PlanArena stateArena;
   std::vector<PlanEntry> entries;
 
-  /// For each member of a deal's bucket the position in a node of `ranks` ranks
-  /// that it is dealt to.
+  /// Returns, for each member of an assignment's bucket, the position in a node
+  /// of `ranks` ranks to which it is assigned.
   std::vector<int64_t> dealMembers(const PlanDeal &deal, int64_t ranks) const;
 
-  /// For each state whether it has the error of this rank's share of a node's
-  /// sum: its elements depend on which ranks are on which node.
+  /// Returns, for each state, true if it has the error of this rank's part of a
+  /// node's sum: its elements depend on which ranks are on which node.
   std::vector<bool> findShareErrors() const;
 };
 
-/// XXH3-64 of the plan's bytes.
+/// Returns the XXH3-64 of the plan's bytes.
 uint64_t hashPlan(std::string_view text);
 
 /// Parses a plan. UNSUPPORTED: made for another ABI version. DATA_LOSS:
-/// anything else that is wrong with it; the message begins with the path of the
-/// place.
+/// anything else is wrong with it; the message starts with the path of the
+/// error.
 Status parsePlan(std::string_view text, Plan *plan);
 
 /// Describes the first difference of two plans in one line: its path and both
-/// values. `first` and `second` are the names of the plans there ("rank 0").
+/// values. `first` and `second` name the plans ("rank 0").
 std::string describeDifference(std::string_view firstText,
                                const std::string &first,
                                std::string_view secondText,

@@ -1,10 +1,10 @@
-//===- plan_deal.cpp - what is dealt to the ranks of a node ---------------===//
+//===- plan_deal.cpp - assignments to the ranks of a node -----------------===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Parses the deals of a plan's matrix lists and collectives, and says which
-// position in a node a bucket's members are dealt to.
+// Parses the assignments of a plan's matrix lists and collectives, and computes
+// the positions in a node to which a bucket's members are assigned.
 //
 //===----------------------------------------------------------------------===//
 #include "plan/plan_reader.h"
@@ -62,7 +62,7 @@ void plan::readDeal(const Reader &at, const Names &buckets, const Plan &plan,
   *deal = std::move(result);
 }
 
-/// Whether a place lies between the ends of parts.
+/// True if a range is empty or within one part.
 static bool isWithinPart(const std::vector<int64_t> &ends, int64_t offset,
                          int64_t count) {
   const auto end = std::upper_bound(ends.begin(), ends.end(), offset);
@@ -109,8 +109,8 @@ PlanMatrixList PlanMatrixList::cut(int64_t first, int64_t last) const {
   return result;
 }
 
-/// A member is dealt by its middle in its group, so that runs are about equally
-/// long.
+/// Assigns a member by the position of its middle in its group, so that
+/// positions get about equally many elements.
 std::vector<int64_t> Plan::dealMembers(const PlanDeal &deal,
                                        int64_t ranks) const {
   std::vector<int64_t> counts;

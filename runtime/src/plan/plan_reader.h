@@ -1,10 +1,10 @@
-//===- plan_reader.h - reads the plan's JSON --------------------*- C++ -*-===//
+//===- plan_reader.h - reader of the plan's JSON ----------------*- C++ -*-===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// The parts of the parser that its files share: bounds, a reader of checked
-// values at a place in the text, and names. Not for use outside the parser.
+// The common code of the parser's files: bounds, a reader of checked values at
+// a path in the text, and names. Not for use outside the parser.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_SRC_PLAN_PLAN_READER_H
@@ -18,17 +18,17 @@
 
 namespace ddphook::plan {
 
-/// Bounds on sizes, far above what a machine has. Every sum of a few of them is
-/// within 64 bits, and all that the compiler lets through is within them: 2^56
+/// Bounds on sizes, far above any machine's. The sum of a few of them fits into
+/// 64 bits, and everything that the compiler accepts is within them: 2^56
 /// elements of eight bytes (DDP.h), and the arena of `ddp-plan-arena`.
 constexpr int64_t maxBytes = int64_t(1) << 60;
 constexpr int64_t maxAlignment = int64_t(1) << 21;
 constexpr int64_t maxRanks = 1 << 24;
 
-/// A place in the plan: reads values there and remembers the first error.
+/// A node of the plan: reads values there and remembers the first error.
 class Reader {
 public:
-  /// The whole of a text. `what`: what text that is.
+  /// Reads a whole text; `what` names it in messages.
   Reader(const Json &json, Status *failure, const char *what = "plan")
       : json(json), failure(failure), what(what) {}
 
@@ -47,8 +47,8 @@ public:
 
   bool has(const char *key) const { return json.find(key) != nullptr; }
 
-  /// Checks that this is an object with exactly these keys, and with one that
-  /// it may have.
+  /// Checks that this is an object with exactly these keys and, possibly, the
+  /// optional one.
   bool expectKeys(std::initializer_list<const char *> keys,
                   const char *optionalKey = nullptr) const {
     if (!json.is(Json::Kind::Object)) {
@@ -64,8 +64,8 @@ public:
     return isOk();
   }
 
-  /// The value under a key that expectKeys() or has() has seen; valid as long
-  /// as this is.
+  /// Returns the value of a key that expectKeys() or has() has checked; valid
+  /// as long as this object is.
   Reader operator[](const char *key) const {
     return Reader(*json.find(key), *this, key, 0);
   }
@@ -117,7 +117,7 @@ private:
       : json(json), around(&around), key(key), index(index),
         failure(around.failure), what(around.what) {}
 
-  /// Put together only for an error: texts have places by the ten thousand.
+  /// Built only for an error, because texts have tens of thousands of nodes.
   std::string path() const {
     if (!around)
       return "";
@@ -128,7 +128,7 @@ private:
   }
 
   const Json &json;
-  /// What this is an element of, by its key or else by its index.
+  /// The parent, and the key or else the index in it.
   const Reader *around = nullptr;
   const char *key = nullptr;
   size_t index = 0;
@@ -136,7 +136,7 @@ private:
   const char *what;
 };
 
-/// Names that must be unique, and their numbers.
+/// Unique names and their numbers.
 class Names {
 public:
   void add(const Reader &at, const std::string &name) {
@@ -156,32 +156,32 @@ private:
   std::map<std::string, size_t> numbers;
 };
 
-/// Shapes of arrays, and the bytes of all of them together.
+/// Reads shapes of arrays, and sums up the bytes of all of them.
 std::vector<Shape> readShapes(const Reader &at, int64_t elementBytes,
                               int64_t *bytes);
 
-/// A list of names that are not empty.
+/// Reads a list of non-empty names.
 std::vector<std::string> readNames(const Reader &at);
 
-/// What a state is: its name, type, shapes, role, method and placement. Gives
-/// its bytes.
+/// Reads a state's name, type, shapes, role, method and placement. Returns its
+/// bytes.
 int64_t readDescription(const Reader &at, PlanState *state);
 
-/// No two states have one role for one gradient.
+/// Checks that no two states have the same role for a gradient.
 void checkRoles(const Reader &at, const std::vector<PlanState> &states);
 
-// One element of the lists of those names.
+// Each reads one element of the list with that name.
 void readState(const Reader &at, Names *names, Plan *plan);
 void readMatrixList(const Reader &at, const Names &buckets, Plan *plan);
 
-/// The deal of `elements` elements that a list or a collective may have.
+/// Reads the optional assignment of `elements` elements of a list or operand.
 void readDeal(const Reader &at, const Names &buckets, const Plan &plan,
               int64_t elements, std::optional<PlanDeal> *deal);
-/// Of a list: no part ends within a matrix or a piece, and the parts belong to
-/// adjacent members.
+/// Checks that no part of a list ends within a matrix or a piece, and that the
+/// parts belong to adjacent members.
 void checkDeal(const Reader &at, const PlanMatrixList &list);
 
-/// No two states share memory.
+/// Checks that no two states share memory.
 void checkOverlap(const Reader &at, const Plan &plan);
 
 } // namespace ddphook::plan

@@ -3,9 +3,9 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Parses what a plan says about memory that outlives a step and about the
-// matrices in buckets. Lists of matrices can be long, so every check takes time
-// in proportion to their length, but for sorting.
+// Parses a plan's memory that outlives a step, and the matrices in buckets.
+// Lists of matrices can be long, so every check takes time proportional to
+// their length, except for sorting.
 //
 //===----------------------------------------------------------------------===//
 #include "files/safetensors.h"
@@ -18,7 +18,7 @@
 using namespace ddphook;
 using namespace ddphook::plan;
 
-/// A random generator's words and its position, as numpy keeps them.
+/// A random generator's words and its position, as in numpy.
 static constexpr int64_t generatorWords = 625;
 static constexpr int64_t maxElements = maxBytes / 8;
 
@@ -147,7 +147,7 @@ void plan::readState(const Reader &at, Names *names, Plan *plan) {
   if (state.bytes > plan->stateArena.bytes - state.offset)
     at["bytes"].fail("an end within the state arena");
   readInit(at, *names, *plan, &state);
-  // Last, so that a state is not its own generator.
+  // Add the name last, so that a state is not its own generator.
   names->add(at["name"], state.name);
   plan->states.push_back(std::move(state));
 }
@@ -168,7 +168,7 @@ void plan::checkOverlap(const Reader &at, const Plan &plan) {
 }
 
 namespace {
-/// Elements of an array that something of a matrix list takes.
+/// Elements of an array that an item of a matrix list occupies.
 struct Range {
   int64_t begin;
   int64_t count;
@@ -182,8 +182,8 @@ public:
       ranges.push_back({begin, count});
   }
 
-  /// Checks that no two overlap, and that there is nothing between them when
-  /// they must fill the array from `begin` to `end`.
+  /// areApart() checks that no two ranges overlap; fill() also checks that they
+  /// fill the array from `begin` to `end` without gaps.
   bool areApart() {
     sort();
     for (size_t i = 1; i < ranges.size(); ++i)

@@ -20,7 +20,7 @@ using namespace ddphook::trace;
 std::string trace::clockIdentity() {
   std::string boot;
   readBootId(&boot).ignore();
-  // Nobody's but this process's: then it is measured.
+  // Use an identity of this process alone, so that the clock is measured.
   if (boot.empty())
     return "process/" + std::to_string(::getpid());
   // Containers may shift the monotonic clock.

@@ -3,9 +3,9 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Which ranks read the same clock, and by how much the others' differ from rank
-// 0's. Clocks of machines also drift apart, some microseconds a second, which
-// is not corrected.
+// Finds out which ranks read the same clock, and by how much other clocks
+// differ from rank 0's. Clocks of machines also drift apart, by some
+// microseconds per second, which is not corrected.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_SRC_TRACE_CLOCK_H
@@ -19,19 +19,19 @@
 
 namespace ddphook::trace {
 
-/// Equal on processes for which now() reads the same clock.
+/// Returns equal texts in processes for which now() reads the same clock.
 std::string clockIdentity();
 
-/// What to add to times of this process to get the other one's.
+/// The value to add to times of this process to get the other one's.
 struct ClockOffset {
   int64_t offset = 0;
-  int64_t uncertainty = 0; ///< At most so much wrong, in nanoseconds.
+  int64_t uncertainty = 0; ///< Maximum error in nanoseconds.
 };
 
-/// Asks the other process `questions` times for its time, and believes the
-/// answer that came fastest: the other clock was read between question and
-/// answer, so half that time bounds the error, however the way is divided.
-/// `ask` gives the time there; its first failure ends it.
+/// Asks the other process `questions` times for its time, and uses the fastest
+/// answer: the other clock was read between question and answer, so half that
+/// time bounds the error, however it is divided between the two directions.
+/// `ask` returns the time there; its first failure ends the measurement.
 Status measureClock(const std::function<Status(int64_t *)> &ask,
                     const std::function<int64_t()> &ownTime, int questions,
                     ClockOffset *result);

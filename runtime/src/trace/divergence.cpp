@@ -1,4 +1,4 @@
-//===- divergence.cpp - which rank is elsewhere than the others -----------===//
+//===- divergence.cpp - finds ranks that diverge --------------------------===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -50,7 +50,7 @@ Whereabouts trace::findWhereabouts(const Recorder &recorder) {
   if (!part)
     return result;
   const Progress &progress = part->progress();
-  // What ends later is read first: a collective is never ended and not begun.
+  // Read later counters first, so that no collective seems ended but not begun.
   result.ended = progress.ended.load(std::memory_order_acquire);
   result.begun = progress.begun.load(std::memory_order_acquire);
   result.called = progress.called.load(std::memory_order_relaxed);
@@ -62,7 +62,7 @@ Whereabouts trace::findWhereabouts(const Recorder &recorder) {
   return result;
 }
 
-/// "ranks 0, 2 wait in all_reduce b3 of step 4", where `one` of them is.
+/// Returns "ranks 0, 2 wait in all_reduce b3 of step 4"; `one` is one of them.
 static std::string describeWaiting(const std::vector<int> &ranks,
                                    const Whereabouts &one) {
   return nameRanks(ranks) + (ranks.size() == 1 ? " waits in " : " wait in ") +
@@ -76,7 +76,7 @@ static bool isMember(const Whereabouts &one, int rank) {
          std::find(members.begin(), members.end(), rank) != members.end();
 }
 
-/// The same for the collective that `first` waits in.
+/// Returns the sentence for the collective in which `first` waits.
 static std::string
 describeAround(const Whereabouts &first,
                const std::vector<std::optional<Whereabouts>> &ranks) {
@@ -106,8 +106,8 @@ describeAround(const Whereabouts &first,
   return text + "; " + describeWaiting(waiting, first);
 }
 
-/// Says which rank of `first`'s group waits in which collective, if they wait
-/// in different ones, as when they call modules in different orders.
+/// Says which rank of `first`'s group waits in which collective if these
+/// differ, for example because ranks call modules in different orders.
 static std::string
 describeDifferent(const Whereabouts &first,
                   const std::vector<std::optional<Whereabouts>> &ranks) {
@@ -134,12 +134,12 @@ std::string trace::describeDivergence(
   for (const auto &rank : ranks)
     if (rank && rank->isInCollective())
       waiting.push_back(&*rank);
-  // Of those who wait in collectives of one number, the lowest rank first.
+  // Order ranks by the number of their collective, then by rank.
   std::sort(waiting.begin(), waiting.end(),
             [](const Whereabouts *a, const Whereabouts *b) {
               return std::pair(a->begun, a) < std::pair(b->begun, b);
             });
-  // The ranks of another group may all be in theirs, and about to end it.
+  // The ranks of another group may all be in their collective, about to end it.
   for (auto *describe : {describeAround, describeDifferent})
     for (const Whereabouts *first : waiting)
       if (std::string text = describe(*first, ranks); !text.empty())

@@ -1,11 +1,11 @@
-//===- divergence.h - which rank is elsewhere than the others ---*- C++ -*-===//
+//===- divergence.h - finds ranks that diverge ------------------*- C++ -*-===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// All ranks call the same collectives in the same order. When one waits in vain
-// they tell each other how far they have come; the sentence that follows from
-// that belongs to the error.
+// All ranks call the same collectives in the same order. If one waits in vain,
+// they exchange how far they have come, and the error includes the resulting
+// sentence.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_SRC_TRACE_DIVERGENCE_H
@@ -21,35 +21,35 @@
 
 namespace ddphook::trace {
 
-/// Where a rank is; numbers count from 1.
+/// The progress of a rank; numbers count from 1.
 struct Whereabouts {
   uint64_t step = 0;
-  /// Collectives that were called, begun and ended; begun later than called
-  /// where a thread runs them.
+  /// Collectives that were called, begun and ended; a collective begins later
+  /// than it is called if a thread runs it.
   uint64_t called = 0, begun = 0, ended = 0;
-  /// Of the collective that began last: "all_reduce b3".
+  /// The name of the collective that began last: "all_reduce b3".
   std::string begunName;
   CollectivePlace place;
 
   bool isInCollective() const { return begun > ended; }
 
   std::string encode() const;
-  /// Nothing for a text that encode() did not write.
+  /// Returns nullopt for a text that encode() did not write.
   static std::optional<Whereabouts> decode(std::string_view text);
 };
 
-/// Where the rank of `recorder` is; any thread.
+/// Returns the progress of the rank of `recorder`; any thread may call it.
 Whereabouts findWhereabouts(const Recorder &recorder);
 
-/// The sentence, without a period: which ranks of its process group have not
-/// begun the first collective that others wait in, or do not answer, and who
-/// waits in it; or else that ranks wait in different collectives. Ranks have
-/// their numbers in the job. Empty where no rank waits, or none is elsewhere.
+/// Returns the sentence, without a period: which ranks of a process group have
+/// not begun the first collective in which others wait, or do not answer, and
+/// which ranks wait in it; or that ranks wait in different collectives. Uses
+/// the job's rank numbers. Empty if no rank waits, or none lags.
 std::string
 describeDivergence(const std::vector<std::optional<Whereabouts>> &ranks);
 
-/// The sentence of a rank that has heard of none of the others, since rank 0,
-/// through which they tell each other, does not answer; `own`: where it is.
+/// Returns the sentence of a rank that has heard from no other rank because
+/// rank 0, which forwards the exchange, does not answer; `own` is its progress.
 std::string describeSilence(const std::optional<Whereabouts> &own, int rank);
 
 } // namespace ddphook::trace

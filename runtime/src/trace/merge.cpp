@@ -1,10 +1,10 @@
-//===- merge.cpp - the parts of all ranks become one trace ----------------===//
+//===- merge.cpp - merges the parts of all ranks into a trace -------------===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Parts are read twice, to have one in memory at a time: first for what has to
-// be known of all ranks, then for their events.
+// Parts are read twice, so that only one is in memory at a time: first for the
+// data that must be known of all ranks, then for their events.
 //
 //===----------------------------------------------------------------------===//
 #include "trace/merge.h"
@@ -47,7 +47,7 @@ std::vector<std::string> trace::findParts(const std::string &path) {
       continue;
     const auto rank = static_cast<int>(
         std::strtol(name.c_str() + prefix.size(), nullptr, 10));
-    // Other files may begin so: copies, for example.
+    // Other files may have this prefix: copies, for example.
     if (name == partPath(file, rank))
       found.emplace(rank, partPath(path, rank));
   }
@@ -57,16 +57,16 @@ std::vector<std::string> trace::findParts(const std::string &path) {
   return parts;
 }
 
-/// Whether a process of this machine is there and does not end: /proc/PID/stat
-/// tells, see proc_pid_stat(5). The kernel closes the files of a process, by
-/// which others learn of its death, while its state is still that of one that
-/// runs; a flag says from the beginning that it ends.
+/// True if a process of this machine exists and is not exiting, according to
+/// /proc/PID/stat: see proc_pid_stat(5). The kernel closes the files of a
+/// process, which tells others of its death, while its state is still that of a
+/// running process; a flag shows from the start that it is exiting.
 static bool isAlive(int64_t process) {
-  constexpr uint32_t isExiting = 0x4; // PF_EXITING of the kernel.
+  constexpr uint32_t isExiting = 0x4; // The kernel's PF_EXITING.
   std::ifstream file("/proc/" + std::to_string(process) + "/stat");
   std::string line;
   std::getline(file, line);
-  // The fields stand behind the name, which may hold anything.
+  // The fields follow the name, which may contain any characters.
   const size_t name = line.rfind(')');
   if (name == std::string::npos)
     return false;
@@ -106,8 +106,8 @@ static RankSummary summarize(const PartContents &part) {
   return summary;
 }
 
-/// Gives the ranks that could not say so themselves the job's failure: what the
-/// first of the others has heard of.
+/// Sets the job's failure for ranks that could not report it themselves: the
+/// failure that the first of the others learned of.
 static void explainLost(std::vector<RankSummary> *ranks) {
   const RankSummary *first = nullptr;
   for (const RankSummary &rank : *ranks)

@@ -1,11 +1,11 @@
-//===- merge.h - the parts of all ranks become one trace --------*- C++ -*-===//
+//===- merge.h - merges the parts of all ranks into a trace -----*- C++ -*-===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Reads the parts that the ranks of a job have left, one at a time, and writes
-// one trace. Ranks that died and parts that are missing or belong to another
-// job make it shorter, not impossible.
+// one trace. If ranks died, or parts are missing or belong to another job, the
+// trace is shorter, but still written.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_SRC_TRACE_MERGE_H
@@ -18,31 +18,31 @@
 
 namespace ddphook::trace {
 
-/// The name of rank number `rank`'s part of the trace `path`.
+/// Returns the name of the part of rank `rank` for the trace `path`.
 std::string partPath(const std::string &path, int rank);
 
-/// The parts of the trace `path` that exist, in the order of ranks.
+/// Returns the existing parts of the trace `path`, in rank order.
 std::vector<std::string> findParts(const std::string &path);
 
 struct MergeResult {
   std::string runId;
   /// One for each rank of the job.
   std::vector<RankSummary> ranks;
-  /// What could not be merged, and why: a line each.
+  /// The parts that could not be merged, and why: one line each.
   std::vector<std::string> problems;
-  /// The parts that were.
+  /// The merged parts.
   std::vector<std::string> merged;
 };
 
-/// Merges `parts` into `path`. All have to be of the run `runId`, and are
-/// opened as files that the runtime has named; if it is empty, of that of the
-/// newest of them, and a user has named them. DATA_LOSS: none is; IO_ERROR and
-/// RESOURCE_EXHAUSTED: the trace cannot be written.
+/// Merges `parts` into `path`. If `runId` is not empty, all must be of that
+/// run, and are opened as files that the runtime has named; otherwise all must
+/// be of the newest part's run, and a user has named them. DATA_LOSS: no part
+/// is valid; IO_ERROR and RESOURCE_EXHAUSTED: the trace cannot be written.
 Status mergeParts(const std::vector<std::string> &parts,
                   const std::string &runId, const std::string &path,
                   MergeResult *result);
 
-/// Writes one part, which may be under way, as a trace of its own: at most
+/// Writes one part, which may still be recording, as a separate trace: at most
 /// `mostEvents` of each thread.
 Status writePart(const Part &part, uint64_t mostEvents,
                  const std::string &path);

@@ -1,4 +1,4 @@
-//===- metrics.cpp - counters and times of modules, as files --------------===//
+//===- metrics.cpp - files of modules' counters and times -----------------===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -34,7 +34,7 @@ bool trace::isForPrometheus(std::string_view path) {
          path.substr(path.size() - prometheusSuffix.size()) == prometheusSuffix;
 }
 
-/// A finite number that both formats can read.
+/// Prints a finite number so that both formats can read it.
 static std::string print(double number) {
   char text[32];
   std::snprintf(text, sizeof(text), "%.9g", number);
@@ -42,12 +42,12 @@ static std::string print(double number) {
 }
 static std::string print(uint64_t number) { return std::to_string(number); }
 
-/// JSON has no word for numbers that are not finite.
+/// Prints a number for JSON, which has only finite numbers.
 static std::string printForJson(double number) {
   return std::isfinite(number) ? print(number) : "null";
 }
 
-/// Numbers that are at least 0, or NaN.
+/// Prints a number that is at least 0, or NaN.
 static std::string printForPrometheus(double number) {
   return std::isfinite(number) ? print(number)
          : std::isnan(number)  ? "NaN"
@@ -110,7 +110,7 @@ std::string trace::toJsonLine(const std::string &runId, int rank, double time,
   return json + '}';
 }
 
-/// A label's value, between quotes.
+/// Returns a label's value in quotes.
 static std::string quote(const std::string &text) {
   std::string result = "\"";
   for (char c : text) {
@@ -129,7 +129,7 @@ std::string trace::toPrometheus(int rank,
                                 const std::map<int64_t, MetricsSample> &samples,
                                 int context) {
   std::string text;
-  // All values of a metric stand together.
+  // All values of a metric must be contiguous.
   auto addMetric = [&](const char *name, const char *type, const char *help,
                        const auto &addValues) {
     const std::string metric = std::string("ddphook_") + name;
@@ -235,8 +235,8 @@ void MetricsFile::open(std::string newPath, std::string newRunId, int newRank,
   context = newContext;
 }
 
-/// Appends a line whole or not at all; the first one of a run replaces what the
-/// file has.
+/// Appends a line completely or not at all; the first line of a run replaces
+/// the file's contents.
 static Status appendLine(const std::string &path, bool isFirst,
                          const std::string &line) {
   const NoWriteSignals noSignals;
@@ -249,7 +249,7 @@ static Status appendLine(const std::string &path, bool isFirst,
   if (written == static_cast<ssize_t>(line.size()))
     return Status::ok();
   const int failed = written < 0 ? errno : ENOSPC;
-  // Of a line that a full disk has cut off readers could make nothing.
+  // Remove a line that a full disk has cut off: readers could not parse it.
   struct stat attributes;
   if (written > 0 && ::fstat(file.descriptor(), &attributes) == 0 &&
       ::ftruncate(file.descriptor(), attributes.st_size - written) != 0)

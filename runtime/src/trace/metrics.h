@@ -1,10 +1,10 @@
-//===- metrics.h - counters and times of modules, as files ------*- C++ -*-===//
+//===- metrics.h - files of modules' counters and times ---------*- C++ -*-===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Writes what a module has counted every so many steps, for other programs to
-// read: a line of JSON each time, or a text file for Prometheus that is
+// Writes a module's counters at a fixed interval of steps, for other programs
+// to read: each time a line of JSON, or a text file for Prometheus that is
 // replaced. docs/tracing.md lists the values.
 //
 //===----------------------------------------------------------------------===//
@@ -23,60 +23,59 @@
 
 namespace ddphook::trace {
 
-/// Of all collectives of a bucket, since the module was loaded.
+/// Sums over all collectives of a bucket, since the module was loaded.
 struct BucketSample {
   std::string bucket;
   int64_t collectives = 0;
-  /// Nanoseconds in them, and those of it in which peers were waited for.
+  /// Nanoseconds in the collectives, and the part spent waiting for peers.
   int64_t total = 0, waited = 0;
-  /// ‖what this rank's compression lost‖ / ‖what it compressed‖, where that was
-  /// measured.
+  /// ‖loss of this rank's compression‖ / ‖compressed elements‖, if measured.
   std::optional<double> relativeError;
-  /// Reductions with an operand that was not finite, where they were tested.
+  /// Reductions with an operand that was not finite, if tested.
   std::optional<uint64_t> nonFinite;
 };
 
-/// What a hook keeps of what its compression has lost.
+/// The error that a hook keeps of its compression.
 struct ErrorSample {
-  std::string state; ///< Its name in the plan.
-  double norm = 0;   ///< The 2-norm of this rank's part.
+  std::string state; ///< Name in the plan.
+  double norm = 0;   ///< 2-norm of this rank's part.
 };
 
-/// What a module has counted.
+/// A module's counters.
 struct MetricsSample {
   /// The module's number in the job.
   int64_t module = 0;
   ddphook_stats_t stats = {};
-  /// Nanoseconds in these steps.
+  /// Nanoseconds spent in these steps.
   int64_t stepTime = 0;
-  /// Tests for non-finite numbers that found some.
+  /// The number of tests that found non-finite numbers.
   uint64_t nonFinite = 0;
   std::vector<BucketSample> buckets;
-  /// Empty unless they were asked for.
+  /// Empty unless requested.
   std::vector<ErrorSample> errors;
 };
 
-/// How the names of files for Prometheus end.
+/// The extension of files for Prometheus.
 constexpr std::string_view prometheusSuffix = ".prom";
 bool isForPrometheus(std::string_view path);
 
-/// The line of JSON, without its end; `time` in seconds since 1970.
+/// Returns the line of JSON, without its end; `time` in seconds since 1970.
 std::string toJsonLine(const std::string &runId, int rank, double time,
                        const MetricsSample &sample);
 
-/// The text for Prometheus, of all modules of a rank. After the first context
-/// of a process, number 0, values have a label with the context's number from
-/// 1: two files may not have the same values for one reader.
+/// Returns the text for Prometheus, for all modules of a rank. After the first
+/// context of a process, number 0, values are labelled with the context's
+/// number, from 1 on: two files must not have the same values for one reader.
 std::string toPrometheus(int rank,
                          const std::map<int64_t, MetricsSample> &samples,
                          int context = 0);
 
-/// The file of one rank. A failure to write is one warning, and the last
-/// attempt.
+/// The file of one rank. A failure to write causes one warning, and no further
+/// attempts.
 class MetricsFile {
 public:
-  /// With an empty `path` nothing is written; one that ends with ".prom" is for
-  /// Prometheus. `newContext` contexts of the process came before.
+  /// Opens the file. With an empty `path` nothing is written; ".prom" at its
+  /// end means Prometheus. `newContext` contexts of the process came before.
   void open(std::string newPath, std::string newRunId, int newRank,
             int newContext = 0);
   bool isOpen() const { return !path.empty(); }
@@ -88,7 +87,7 @@ private:
   std::string path, runId;
   int rank = 0, context = 0;
   bool hasWritten = false;
-  std::map<int64_t, MetricsSample> samples; ///< The last of each module.
+  std::map<int64_t, MetricsSample> samples; ///< Last sample of each module.
 };
 
 } // namespace ddphook::trace

@@ -1,9 +1,9 @@
-//===- observation.h - what is to be recorded -------------------*- C++ -*-===//
+//===- observation.h - options of recording ---------------------*- C++ -*-===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// What users ask for by options and variables. docs/tracing.md lists them.
+// What users request by options and variables. docs/tracing.md lists these.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_SRC_TRACE_OBSERVATION_H
@@ -14,23 +14,23 @@
 namespace ddphook::trace {
 
 struct Observation {
-  /// The trace's file; empty: none.
+  /// The trace's file; empty for none.
   std::string trace;
-  /// Events of each thread that a trace keeps, the last ones.
+  /// The number of last events of each thread that a trace keeps.
   int traceEvents = 100000;
-  /// Whether there is a flight recorder.
+  /// True if there is a flight recorder.
   bool isRecording = true;
-  /// Pattern of its files; empty: it only explains errors.
+  /// Pattern of its files; if empty, it only explains errors.
   std::string flightRecorder;
-  /// Pattern of the files with metrics; empty: none.
+  /// Pattern of the files with metrics; empty for none.
   std::string metrics;
-  /// Steps of a module from one sample of its metrics to the next.
+  /// Steps of a module between two samples of its metrics.
   int metricsInterval = 100;
-  /// Whether samples have relative errors of compression and norms of what
-  /// error feedback keeps, which take passes over gradients and states.
+  /// True if samples include relative errors of compression and norms of error
+  /// feedback residuals, which take passes over gradients and states.
   bool measuresErrors = false;
-  /// Whether the operands of all reductions are tested for numbers that are not
-  /// finite, a pass over them in every step.
+  /// True if the operands of all reductions are tested for numbers that are not
+  /// finite, which takes a pass over them in every step.
   bool findsNonFinite = false;
 };
 

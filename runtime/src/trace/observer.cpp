@@ -1,4 +1,4 @@
-//===- observer.cpp - what becomes of what a rank records -----------------===//
+//===- observer.cpp - destinations of a rank's recording ------------------===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -27,11 +27,11 @@
 using namespace ddphook;
 using namespace ddphook::trace;
 
-/// Questions to rank 0 for its time. Of so many one is answered without delay.
+/// Requests to rank 0 for its time; some of so many are answered without delay.
 static constexpr int clockQuestions = 32;
 
-/// How many contexts of this process before had `file`: a program that has
-/// several of them gets a file for each.
+/// Returns how many contexts of this process have used `file`: each context of
+/// a program gets a separate file.
 static int countUse(const std::string &file) {
   static std::mutex mutex;
   static std::map<std::string, int> uses;
@@ -39,15 +39,15 @@ static int countUse(const std::string &file) {
   return uses[file]++;
 }
 
-/// `path` as it is from every directory.
+/// Returns `path` as an absolute path.
 static std::string placeOf(const std::string &path) {
   std::error_code ignored;
   const std::filesystem::path place = std::filesystem::absolute(path, ignored);
   return place.empty() ? path : place.string();
 }
 
-/// `path` for context number `number` of the process, from 0: after the first
-/// one ".N" precedes the extension.
+/// Returns `path` for context number `number` of the process, from 0: after the
+/// first one, ".N" precedes the extension.
 static std::string numberPath(const std::string &path, int number) {
   if (number == 0)
     return path;
@@ -58,8 +58,8 @@ static std::string numberPath(const std::string &path, int number) {
   return place.string();
 }
 
-/// The file of one rank: without {rank} in the pattern its number follows,
-/// before the ending that Prometheus looks for.
+/// Returns the file of one rank. If the pattern has no {rank}, appends the
+/// rank's number, before the extension that Prometheus needs.
 static std::string expandRank(std::string pattern, int rank) {
   constexpr std::string_view placeholder = "{rank}";
   const std::string number = std::to_string(rank);
@@ -74,15 +74,15 @@ static std::string expandRank(std::string pattern, int rank) {
   return pattern;
 }
 
-/// The file of one rank that no context of this process had before, from every
-/// directory. `number` is how many had the one that `pattern` names.
+/// Returns the absolute path of a file of one rank that no context of this
+/// process has used. *number is how many have used the one of `pattern`.
 static std::string takeFile(const std::string &pattern, int rank, int *number) {
   const std::string place = placeOf(pattern);
   *number = countUse(expandRank(place, rank));
   return expandRank(numberPath(place, *number), rank);
 }
 
-/// Tells the runs of one job apart, too.
+/// Draws an identity, which also distinguishes the runs of a job.
 static std::string drawToken() {
   std::string bytes, digits;
   drawSecret(16, &bytes).ignore();
@@ -142,7 +142,7 @@ void Observer::begin(const std::vector<std::string> &introductions,
     identity.clockOffset = clock.offset;
     identity.clockUncertainty = clock.uncertainty;
   }
-  // Ranks of one machine mean the same directories, and one of them says so.
+  // Ranks on one machine use the same directories, so one of them checks.
   if (rank == 0 || !isOnMachineOfRankZero)
     for (const std::string &file :
          {path, wanted.flightRecorder, wanted.metrics})
@@ -187,7 +187,7 @@ void Observer::openPart(const PartIdentity &identity) {
 }
 
 void Observer::write(const std::function<MetricsSample()> &sample) {
-  // Without memory a sample is missing.
+  // If memory is exhausted, the sample is missing.
   withoutExceptions([&] {
     metrics.write(sample());
     return Status::ok();
@@ -195,7 +195,7 @@ void Observer::write(const std::function<MetricsSample()> &sample) {
 }
 
 void Observer::fail(const std::string &message) {
-  // Without memory the reason or the file is missing.
+  // If memory is exhausted, the reason or the file is missing.
   std::call_once(hasFailed, [&] {
     withoutExceptions([&] {
       keep(message);
@@ -227,8 +227,8 @@ void Observer::close() {
     part->close(!path.empty() && !isOnMachineOfRankZero);
 }
 
-/// Whether rank 0 can be expected to read this rank's part: then it has one of
-/// its own beside it, or has merged and removed both.
+/// True if rank 0 can be expected to read this rank's part: then it has its own
+/// part in the same directory, or has merged and removed both.
 static bool isForRankZero(const std::string &part,
                           const std::string &ofRankZero,
                           const std::string &runId) {
@@ -245,7 +245,7 @@ std::string Observer::pack() const {
   if (rank == 0 || path.empty() || !part || parts[0].empty() ||
       isForRankZero(parts[static_cast<size_t>(rank)], parts[0], runId))
     return {};
-  // Rank 0 has room for as much of every rank.
+  // Rank 0 has the same capacity for every rank.
   return part->pack(std::min<uint64_t>(
       wire::Frame::maxValueSize,
       Deliveries::mostBytes / static_cast<uint64_t>(worldSize - 1)));

@@ -1,11 +1,11 @@
-//===- observer.h - what becomes of what a rank records ---------*- C++ -*-===//
+//===- observer.h - destinations of a rank's recording ----------*- C++ -*-===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// A context's recorder and the places where its events go: a part of a trace,
+// A context's recorder and the destinations of its events: a part of a trace,
 // which rank 0 merges, and the flight recorder's file. Nothing here fails a
-// step: what cannot be written is one warning.
+// step: if something cannot be written, there is one warning.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_SRC_TRACE_OBSERVER_H
@@ -24,7 +24,7 @@
 
 namespace ddphook::trace {
 
-/// Events of each thread that the flight recorder keeps.
+/// The number of last events of each thread that the flight recorder keeps.
 constexpr uint64_t flightEvents = 1000;
 
 class Observer {
@@ -35,52 +35,52 @@ public:
   Recorder &recorder() { return events; }
   const Recorder &recorder() const { return events; }
 
-  /// Whether a module that has made so many steps is to be sampled.
+  /// True if a module should be sampled after `steps` steps.
   bool isSampled(uint64_t steps) const {
     return metrics.isOpen() &&
            steps % static_cast<uint64_t>(wanted.metricsInterval) == 0;
   }
   bool hasMetrics() const { return metrics.isOpen(); }
-  /// Whether samples tell what compression loses, and what is kept of that.
+  /// True if samples include compression losses and residuals.
   bool measuresErrors() const { return wanted.measuresErrors; }
-  /// Whether reductions are to be tested for numbers that are not finite.
+  /// True if reductions should be tested for numbers that are not finite.
   bool findsNonFinite() const {
     return wanted.findsNonFinite && metrics.isOpen();
   }
-  /// Writes what `sample` gives. Never throws.
+  /// Writes the result of `sample`. Never throws.
   void write(const std::function<MetricsSample()> &sample);
 
-  /// Whether this rank has a part of a trace.
+  /// True if this rank has a part of a trace.
   bool isTracing() const { return !path.empty(); }
 
-  /// What the other ranks have to know of this one, as a text.
+  /// Returns the data that the other ranks need of this one, as a text.
   std::string introduce();
 
-  /// Begins to record. `introductions` are those of all ranks, `launchId` is
-  /// what the launcher calls the job; `askTime` gives the time of rank 0.
+  /// Starts to record. `introductions` are those of all ranks, `launchId` is
+  /// the launcher's name for the job; `askTime` returns the time of rank 0.
   void begin(const std::vector<std::string> &introductions,
              const std::string &launchId,
              const std::function<Status(int64_t *)> &askTime);
 
-  /// Keeps what was recorded until a failure of the job, the first one; from
-  /// any thread. When it returns, that has been done, whoever has called it.
+  /// Saves the recording up to the job's first failure; any thread may call it.
+  /// When it returns, that has been done, whichever thread called first.
   void fail(const std::string &message);
 
-  /// Ends the recording, with no collective under way. Other ranks may be told
-  /// of it now.
+  /// Ends the recording; no collective may be in flight. Other ranks may then
+  /// be notified.
   void close();
 
-  /// When that is closed: what rank 0 has to be sent of it, because it cannot
-  /// read this rank's directory; nothing where there is no need.
+  /// After close(): returns the data to send to rank 0, because it cannot read
+  /// this rank's directory; empty if that is not necessary.
   std::string pack() const;
-  /// Takes what became of that.
+  /// Handles the outcome of sending that.
   void deliver(const Status &status);
 
-  /// On rank 0: whether it cannot read the parts of all ranks where they are.
+  /// On rank 0: true if it cannot read the parts of all ranks in their files.
   bool lacksParts() const;
 
-  /// On rank 0, when the other ranks have closed theirs or will not any more:
-  /// merges the parts into the trace. `delivered` are those that were sent.
+  /// On rank 0, once the other ranks have closed their parts or never will:
+  /// merges the parts into the trace. `delivered` are the parts that were sent.
   void merge(const std::map<int, std::string> &delivered);
 
 private:
@@ -93,7 +93,7 @@ private:
   }
   static Introduction parse(const std::string &text);
   void openPart(const PartIdentity &identity);
-  /// Why the parts that are `present` cannot be merged.
+  /// Returns why the parts that are `present` cannot be merged.
   std::string whyThereIsNone(const std::vector<std::string> &present) const;
 
   const Observation wanted;
@@ -101,12 +101,12 @@ private:
   Recorder events;
   MetricsFile metrics;
   std::string runId;
-  /// Of the trace, absolute; empty: none is written.
+  /// The absolute path of the trace; empty if none is written.
   std::string path;
-  /// Of this rank's flight recorder, absolute; empty: none is written.
+  /// The absolute path of this rank's flight recorder; empty if there is none.
   std::string flightFile;
   std::once_flag hasFailed;
-  std::vector<std::string> parts; ///< Of all ranks.
+  std::vector<std::string> parts; ///< Files of all ranks' parts.
   bool isOnMachineOfRankZero = true;
 };
 

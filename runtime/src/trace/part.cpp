@@ -1,9 +1,9 @@
-//===- part.cpp - what one rank has recorded ------------------------------===//
+//===- part.cpp - the recording of one rank -------------------------------===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Records into memory, and reads what is there or was in a file.
+// Records to memory, and reads a recording from memory or from a file's bytes.
 //
 //===----------------------------------------------------------------------===//
 #include "trace/part.h"
@@ -22,13 +22,13 @@ using namespace ddphook::trace;
 
 namespace {
 
-/// More are a damaged number: a trace has an entry for every rank.
+/// Larger numbers are corrupt: a trace has an entry for every rank.
 constexpr int32_t mostRanks = 1 << 18;
-/// 73 years, and half of them between two clocks: their sums and differences
-/// are numbers, too.
+/// 73 years, and half of that between two clocks: their sums and differences do
+/// not overflow.
 constexpr int64_t mostTime = int64_t(1) << 61, mostOffset = mostTime / 2;
 
-/// Before the three texts of a name.
+/// Precedes the three texts of a name.
 struct NameHeader {
   uint32_t category;
   int32_t collective;
@@ -57,10 +57,10 @@ const char *trace::categoryName(Category category) {
 }
 
 //===----------------------------------------------------------------------===//
-// Writing
+// Writing.
 //===----------------------------------------------------------------------===//
 
-/// The memory is shared with forked children: pages that are copied on write
+/// Maps memory shared with forked children: pages that are copied on write
 /// would fault in a step.
 Status Part::map(const PartIdentity &identity, uint64_t events, int flags,
                  std::unique_ptr<Part> *part) {
@@ -101,7 +101,7 @@ Status Part::create(const PartIdentity &identity, uint64_t events,
 Status Part::create(const PartIdentity &identity, uint64_t events,
                     const std::string &path, std::unique_ptr<Part> *part) {
   std::unique_ptr<Part> result;
-  // Resident, so that steps do not fault its pages in.
+  // Resident, so that steps have no page faults.
   Status status = map(identity, events, MAP_POPULATE, &result);
   if (status.isOk())
     status = PartFile::create(result->bytes(), path, &result->file);
@@ -208,7 +208,7 @@ std::string Part::pack(uint64_t mostBytes) const {
 }
 
 //===----------------------------------------------------------------------===//
-// Reading
+// Reading.
 //===----------------------------------------------------------------------===//
 
 static Status readNames(std::string_view bytes, std::vector<Name> *names);
@@ -272,7 +272,7 @@ static void readRing(const RingMemory &memory, const EventSlot *slots,
         unpack(open[0].load(relaxed), 0, open[1].load(relaxed), 0));
   }
   const uint64_t end = memory.recorded.load(std::memory_order_acquire);
-  // The slot that is written next may be half written, whoever was killed.
+  // The slot that is written next may be incomplete if a process was killed.
   const uint64_t kept = std::min({end, capacity - 1, mostEvents});
   uint64_t begin = end - kept;
   for (uint64_t i = begin; i < end; ++i) {
@@ -281,7 +281,7 @@ static void readRing(const RingMemory &memory, const EventSlot *slots,
         unpack(words[0].load(relaxed), words[1].load(relaxed),
                words[2].load(relaxed), words[3].load(relaxed)));
   }
-  // What was overwritten meanwhile.
+  // Discard events that were overwritten in the meantime.
   std::atomic_thread_fence(std::memory_order_acquire);
   const uint64_t later =
       std::max(memory.recorded.load(relaxed), memory.overwritten.load(relaxed));
@@ -335,7 +335,7 @@ Status trace::readPart(std::string_view bytes, PartContents *contents,
   for (size_t lane = 0; lane < laneCount; ++lane)
     readRing(header.rings[lane], slots + lane * capacity, capacity, mostEvents,
              &result.threads[lane]);
-  // After the events, which may have got names meanwhile.
+  // Read names after the events, which may have got names in the meantime.
   const uint64_t namesSize = header.namesSize.load(std::memory_order_acquire);
   if (namesSize > namesCapacity)
     return malformedPart("its names have no room in it");

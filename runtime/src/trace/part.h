@@ -1,10 +1,10 @@
-//===- part.h - what one rank has recorded ----------------------*- C++ -*-===//
+//===- part.h - the recording of one rank -----------------------*- C++ -*-===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// The memory of a rank's rings, of the names of its events and of where the
-// rank is. A file may follow it (part_file.h).
+// The memory of a rank's rings, event names and progress. A file may follow it
+// (part_file.h).
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_SRC_TRACE_PART_H
@@ -21,17 +21,17 @@
 
 namespace ddphook::trace {
 
-/// The threads whose events are told apart, with their numbers in traces.
+/// The threads whose events are distinguished, with their numbers in traces.
 enum class Lane : int {
-  Steps = 0,        ///< The one that runs steps.
-  Communication = 1 ///< That of collectives in flight.
+  Steps = 0,        ///< Runs steps.
+  Communication = 1 ///< Runs collectives in flight.
 };
 constexpr int laneCount = 2;
 
 enum class Category : uint32_t { Step, Kernel, Collective, Wait };
 const char *categoryName(Category category);
 
-/// What events of one name have in common.
+/// The common data of all events with one name.
 struct Name {
   Name() = default;
   Name(Category category, std::string text)
@@ -39,37 +39,37 @@ struct Name {
 
   Category category = Category::Kernel;
   std::string text;
-  /// Of a collective: its number in the plan, its bucket, process group, and
-  /// the bytes that the rank puts on the wire.
+  /// For a collective: its number in the plan, its bucket, its process group,
+  /// and the bytes that the rank puts on the wire.
   int32_t collective = -1;
   std::string bucket, group;
   int64_t wireBytes = 0;
 };
 
-/// What is known of a rank before its first event.
+/// The data of a rank that are known before its first event.
 struct PartIdentity {
-  /// The same on all ranks of a run, and on no rank of another one.
+  /// The same on all ranks of a run, and different in other runs.
   std::string runId;
   int32_t rank = 0, worldSize = 1;
   int64_t process = 0;
   std::string host;
-  /// Which clock now() reads there, and what to add to its times to get those
-  /// of rank 0's; off by at most `clockUncertainty`.
+  /// The clock that now() reads there, and the value to add to its times to get
+  /// those of rank 0, with an error of at most `clockUncertainty`.
   std::string clock;
   int64_t clockOffset = 0, clockUncertainty = 0;
 };
 
-/// How a rank's recording has ended.
+/// How a rank's recording ended.
 enum class PartState : uint32_t {
-  Open,   ///< Not at all: the rank runs, or has died.
-  Closed, ///< With the context.
-  Failed  ///< By a failure that the rank knows of.
+  Open,   ///< Not ended: the rank runs, or died.
+  Closed, ///< Ended with the context.
+  Failed  ///< Ended by a failure known to the rank.
 };
 
-/// Where a rank is: the numbers of its step and of the collectives that were
-/// called, begun and ended, each from 1 in the order of the program. Any thread
-/// reads it. One thread writes the first two, another often the others: each
-/// has a line of the cache.
+/// A rank's progress: the numbers of its step and of the collectives that were
+/// called, begun and ended, each from 1 in program order. Any thread may read
+/// it. One thread writes the first two, and often another one the others, so
+/// each pair has its own cache line.
 struct Progress {
   alignas(64) std::atomic<uint64_t> step;
   std::atomic<uint64_t> called;
@@ -83,34 +83,34 @@ class PartFile;
 
 class Part {
 public:
-  /// For about `events` events of each thread.
+  /// Creates a part for about `events` events per thread.
   static Status create(const PartIdentity &identity, uint64_t events,
                        std::unique_ptr<Part> *part);
-  /// The same, followed by a new file, which replaces what is at `path`.
+  /// Does the same with a new file, which replaces the one at `path`.
   static Status create(const PartIdentity &identity, uint64_t events,
                        const std::string &path, std::unique_ptr<Part> *part);
-  /// The file stays.
+  /// Does not delete the file.
   ~Part();
   Part(const Part &) = delete;
   Part &operator=(const Part &) = delete;
 
   Ring ring(Lane lane) const;
   Progress &progress() const;
-  /// Adds a name and gives its number, or otherName when there is no room.
+  /// Adds a name and returns its number, or otherName if there is no space.
   uint32_t addName(const Name &name);
-  /// The text of name number `name`; any thread.
+  /// Returns the text of name number `name`; any thread may call it.
   std::string nameOf(uint32_t name) const;
-  /// Books a failure of which this rank knows, the first one; any thread.
+  /// Records the first failure that this rank knows of; any thread may call it.
   void fail(const std::string &message);
-  /// No event follows: completes the file, and makes its bytes visible to other
-  /// machines if `isRemote`.
+  /// Ends the recording: completes the file, and makes its bytes visible to
+  /// other machines if `isRemote`.
   void close(bool isRemote);
 
-  /// Its last events in at most `mostBytes` bytes, for savePart(); nothing when
-  /// not even what is no event has room there. No event is being written.
+  /// Packs its last events into at most `mostBytes` bytes, for savePart();
+  /// empty if not even the other data fit. No event may be written meanwhile.
   std::string pack(uint64_t mostBytes) const;
 
-  /// Its bytes, as a file of it has them.
+  /// Returns its bytes, as in a file.
   std::string_view bytes() const {
     return {static_cast<const char *>(memory), size};
   }
@@ -122,11 +122,11 @@ private:
 
   void *memory = nullptr;
   size_t size = 0;
-  std::unique_ptr<PartFile> file; ///< Or null.
+  std::unique_ptr<PartFile> file; ///< May be null.
   uint32_t names = 0;
 };
 
-/// A part as it is read.
+/// The contents of a part that was read.
 struct PartContents {
   PartIdentity identity;
   PartState state = PartState::Open;
@@ -135,14 +135,14 @@ struct PartContents {
   std::vector<Name> names;
   struct Thread {
     std::vector<Event> events; ///< In the order in which they ended.
-    std::vector<Event> open;   ///< Without an end; the innermost last.
-    uint64_t lost = 0;         ///< Older events that were overwritten.
+    std::vector<Event> open;   ///< Not ended; the innermost is last.
+    uint64_t lost = 0;         ///< Number of older, overwritten events.
   };
   std::array<Thread, laneCount> threads;
 };
 
-/// Reads a part that may still be written, at most `mostEvents` of each thread,
-/// the last ones. DATA_LOSS: the bytes are not those of a part.
+/// Reads a part that may still be written: at most the last `mostEvents` events
+/// of each thread. DATA_LOSS: the bytes are not those of a part.
 Status readPart(std::string_view bytes, PartContents *contents,
                 uint64_t mostEvents = UINT64_MAX);
 

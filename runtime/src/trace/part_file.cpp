@@ -1,4 +1,4 @@
-//===- part_file.cpp - files of what ranks have recorded ------------------===//
+//===- part_file.cpp - files of ranks' recordings -------------------------===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -26,11 +26,11 @@ using namespace ddphook;
 using namespace ddphook::trace;
 
 static constexpr uint64_t slotWords = sizeof(EventSlot) / sizeof(uint64_t);
-/// Slots that are written at a time.
+/// The number of slots that are written at a time.
 static constexpr uint64_t slotsAtOnce = 2048;
 
 //===----------------------------------------------------------------------===//
-// Writing
+// Writing.
 //===----------------------------------------------------------------------===//
 
 PartFile::PartFile(std::string_view part, std::string path, int file)
@@ -45,7 +45,7 @@ PartFile::~PartFile() {
 
 Status PartFile::create(std::string_view part, const std::string &path,
                         std::unique_ptr<PartFile> *result) {
-  // Another job may still write to the old one.
+  // Another job may still write to the old file.
   ::unlink(path.c_str());
   const int file = aboveStandard(
       ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW,
@@ -60,7 +60,7 @@ Status PartFile::create(std::string_view part, const std::string &path,
                          part.size(), path.c_str());
   if (status.isOk())
     status = created->writeNew();
-  // Without memory the rest is missing.
+  // If memory is exhausted, the rest is missing.
   if (status.isOk())
     status = startThread(
         "ddphook-trace", &created->thread,
@@ -102,8 +102,8 @@ void PartFile::finish(bool isRemote) {
     ::fsync(file);
 }
 
-/// Copies a ring while its thread keeps recording. Retries while events end, so
-/// that no event is counted as both open and ended, or as neither.
+/// Copies a ring while its thread continues to record. Retries while events
+/// end, so that no event is counted as both open and ended, or as neither.
 static void copyRing(const RingMemory &from, RingMemory *to) {
   constexpr auto acquire = std::memory_order_acquire;
   uint64_t recorded = from.recorded.load(acquire);
@@ -124,7 +124,7 @@ static void copyHeader(const PartHeader &from, PartHeader *to) {
   std::memcpy(static_cast<void *>(to), &from, offsetof(PartHeader, state));
   for (size_t lane = 0; lane < laneCount; ++lane)
     copyRing(from.rings[lane], &to->rings[lane]);
-  // After the events, which may have got names meanwhile.
+  // Copy names after the events, which may have got names in the meantime.
   to->namesSize.store(from.namesSize.load(std::memory_order_acquire), relaxed);
   const uint32_t state = from.state.load(std::memory_order_acquire);
   if (state == static_cast<uint32_t>(PartState::Failed)) {
@@ -134,9 +134,8 @@ static void copyHeader(const PartHeader &from, PartHeader *to) {
   to->state.store(state, relaxed);
 }
 
-/// The header is written twice: first to mark the slots that are about to lose
-/// the events it counts, and, once the slots are written, to count the new
-/// ones.
+/// Writes the header twice: first to mark the slots that will lose the events
+/// it counts and, once the slots are written, to count the new events.
 Status PartFile::writeNew() {
   const auto &memory = *reinterpret_cast<const PartHeader *>(part.data());
   struct stat attributes;
@@ -176,7 +175,7 @@ Status PartFile::writeNew() {
   return Status::ok();
 }
 
-/// Writes the slots of the events before number `end` that the file lacks.
+/// Writes the slots of events before number `end` that the file lacks.
 Status PartFile::writeRing(size_t lane, uint64_t end) {
   const auto &memory = *reinterpret_cast<const PartHeader *>(part.data());
   const uint64_t capacity = memory.capacity;
@@ -218,12 +217,12 @@ Status PartFile::write(const void *data, uint64_t bytes, uint64_t offset) {
 }
 
 //===----------------------------------------------------------------------===//
-// Reading
+// Reading.
 //===----------------------------------------------------------------------===//
 
 Status trace::readPartFile(const std::string &path, NamedBy namedBy,
                            PartContents *contents) {
-  // With the alignment of its numbers.
+  // Bytes with the alignment of a part's numbers.
   struct alignas(PartHeader) Line {
     char bytes[alignof(PartHeader)];
   };
@@ -231,8 +230,8 @@ Status trace::readPartFile(const std::string &path, NamedBy namedBy,
   DDPHOOK_RETURN_IF_ERROR(file.open(path, O_RDONLY, namedBy));
   if (file.size() < slotsOffset)
     return withContext(malformedPart("it has another size"), "'" + path + "'");
-  // A file that is no part may be huge: readPart() needs no more than its
-  // beginning to refuse it.
+  // A file that is not a part may be huge: readPart() needs only its beginning
+  // to reject it.
   uint64_t capacity = 0;
   DDPHOOK_RETURN_IF_ERROR(
       file.read(&capacity, sizeof(capacity), offsetof(PartHeader, capacity)));

@@ -1,4 +1,4 @@
-//===- part_file.h - files of what ranks have recorded ----------*- C++ -*-===//
+//===- part_file.h - files of ranks' recordings -----------------*- C++ -*-===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -6,8 +6,8 @@
 // A file follows the memory of a part and outlives its process. Files are for
 // the machines of one job: numbers are in the processor's byte order.
 //
-// The memory is not a mapping of the file: whoever may write to the file may
-// truncate it, and a store to a page that is gone is a SIGBUS.
+// The memory is not a mapping of the file: anyone who may write to the file may
+// truncate it, and a store to a truncated page is a SIGBUS.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_SRC_TRACE_PART_FILE_H
@@ -24,17 +24,16 @@
 
 namespace ddphook::trace {
 
-/// Writes what is new in a part to a file, on a thread of its own. After each
-/// of its system calls the file is a readable part, so a kill at any moment
-/// leaves one.
+/// Writes new data of a part to a file, on a separate thread. After each of its
+/// system calls the file is a readable part, so a kill at any time leaves one.
 class PartFile {
 public:
-  /// The longest time that an event is only in memory, while the disk keeps up.
+  /// The longest time that an event is only in memory, if the disk keeps up.
   static constexpr std::chrono::milliseconds interval{50};
 
-  /// Creates the file at `path`, replacing what is there, and reserves its disk
-  /// space, so that no later write fails unless somebody truncates it. `part`
-  /// is the memory of a part and must outlive the file.
+  /// Creates the file at `path`, replacing an existing one, and reserves its
+  /// disk space, so that no later write fails unless somebody truncates it.
+  /// `part` is the memory of a part and must outlive the file.
   static Status create(std::string_view part, const std::string &path,
                        std::unique_ptr<PartFile> *result);
   /// Completes the file.
@@ -62,7 +61,7 @@ private:
   const int file;
   /// The header in the file, and the next one.
   std::unique_ptr<PartHeader> written, next;
-  std::vector<uint64_t> slots; ///< Room to copy some.
+  std::vector<uint64_t> slots; ///< Space to copy some slots.
 
   std::mutex mutex;
   std::condition_variable wake;
@@ -70,15 +69,15 @@ private:
   std::thread thread;
 };
 
-/// Reads a part from a file; IO_ERROR, DATA_LOSS.
+/// Reads a part from a file; IO_ERROR or DATA_LOSS if it fails.
 Status readPartFile(const std::string &path, NamedBy namedBy,
                     PartContents *contents);
 
-/// Returns the run of the part at `path`, a name that the runtime chose, or an
-/// empty text if there is no readable part.
+/// Returns the run of the part at `path`, a name that the runtime chose; empty
+/// if there is no readable part.
 std::string runOfPart(const std::string &path);
 
-/// Writes what pack() of another process gave as a file of a part.
+/// Writes the result of another process's pack() as a file of a part.
 Status savePart(std::string_view packed, const std::string &path);
 
 } // namespace ddphook::trace

@@ -1,10 +1,10 @@
-//===- part_layout.h - the bytes of a part ----------------------*- C++ -*-===//
+//===- part_layout.h - layout of a part's bytes -----------------*- C++ -*-===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// A header, the names one after the other, and the slots of each ring; the same
-// in memory and in a file. A reader of a file trusts no number in it.
+// A header, the names, and the slots of each ring, contiguously; the same in
+// memory and in a file. A reader of a file must not trust any number in it.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_SRC_TRACE_PART_LAYOUT_H
@@ -22,7 +22,7 @@ constexpr uint32_t layoutVersion = 3;
 constexpr uint64_t namesCapacity = 1 << 20;
 constexpr uint64_t mostSlots = uint64_t(1) << 26;
 
-/// A text that is cut where it is too long.
+/// A text that is truncated if it is too long.
 template <size_t size>
 struct Text {
   char bytes[size];
@@ -40,7 +40,7 @@ struct PartHeader {
   uint32_t version;
   int32_t rank, worldSize;
   int64_t process, clockOffset, clockUncertainty;
-  uint64_t capacity; ///< Slots of each ring; a power of two.
+  uint64_t capacity; ///< Slots per ring; a power of two.
   Text<128> runId;
   Text<256> host, clock;
   std::atomic<uint32_t> state;
@@ -61,7 +61,7 @@ constexpr uint64_t partBytes(uint64_t capacity) {
   return slotsOffset + laneCount * capacity * sizeof(EventSlot);
 }
 
-/// DATA_LOSS.
+/// Returns DATA_LOSS.
 Status malformedPart(const char *what);
 
 constexpr bool isCapacity(uint64_t slots) {

@@ -1,4 +1,4 @@
-//===- ranges.cpp - what a rank does, for profilers -----------------------===//
+//===- ranges.cpp - ranges for profilers ----------------------------------===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -50,7 +50,7 @@ public:
 
 private:
   static nvtxDomainHandle_t domainOfProcess() {
-    // Profilers tell domains apart, and not those who make them.
+    // Profilers distinguish domains, but not who creates them.
     static nvtxDomainHandle_t domain = nvtxDomainCreateA("ddphook");
     return domain;
   }

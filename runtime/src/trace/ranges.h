@@ -1,12 +1,12 @@
-//===- ranges.h - what a rank does, for profilers ---------------*- C++ -*-===//
+//===- ranges.h - ranges for profilers --------------------------*- C++ -*-===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// What is recorded of steps, as ranges of NVTX: a profiler that has loaded
-// itself into the process (NVTX_INJECTION64_PATH) shows them beside what the
-// device does. Without one there are none. NVTX is headers of the CUDA toolkit;
-// a runtime that was built without them says so where a profiler asks.
+// Exports the recorded events of steps as NVTX ranges: a profiler that has
+// loaded itself into the process (NVTX_INJECTION64_PATH) shows them next to the
+// device's work. Without a profiler there are none. NVTX consists of headers of
+// the CUDA toolkit; a runtime without them says so if there is a profiler.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_SRC_TRACE_RANGES_H
@@ -20,14 +20,14 @@ namespace ddphook::trace {
 
 class Ranges {
 public:
-  /// Null where no profiler wants any.
+  /// Returns null if no profiler wants ranges.
   static std::unique_ptr<Ranges> create();
   virtual ~Ranges() = default;
 
-  /// Gives names numbers from 0. Not while other threads push.
+  /// Assigns numbers from 0 to names. Other threads must not push meanwhile.
   virtual void add(const std::string &name) = 0;
 
-  /// Begins a range on the calling thread; pop() ends its innermost one.
+  /// Begins a range on the calling thread; pop() ends the innermost one.
   virtual void push(uint32_t name) const = 0;
   virtual void pop() const = 0;
 };

@@ -1,4 +1,4 @@
-//===- recorder.cpp - what a rank records of its steps --------------------===//
+//===- recorder.cpp - recording of a rank's steps -------------------------===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -24,7 +24,7 @@ void Recorder::open(std::unique_ptr<Part> newPart) {
     ring(lane) = recording->ring(lane);
     ring(lane).setRanges(ranges.get());
   }
-  // In the order of their numbers.
+  // Add them in the order of their numbers.
   addName(Name(Category::Kernel, "other"));
   addName(Name(Category::Wait, "wait"));
 #define DDPHOOK_FUNCTION(name) addName(Name(Category::Kernel, #name));
@@ -34,7 +34,7 @@ void Recorder::open(std::unique_ptr<Part> newPart) {
 
 uint32_t Recorder::addName(const Name &name) {
   const uint32_t number = recording->addName(name);
-  // There is no room for more where it is another one's number.
+  // The number is that of another name if there is no space for more.
   if (ranges && number == rangeNames) {
     ranges->add(name.text);
     ++rangeNames;
@@ -124,10 +124,10 @@ CollectiveScope::CollectiveScope(const CollectiveTag &tag) : tag(tag) {
   ring = &tag.recorder->ring(laneOfThread);
   outer = std::exchange(collectiveRing, ring);
   waitedBefore = ring->totalWaited();
-  // On the thread of steps it is that step already.
+  // The thread of steps already has that step.
   if (laneOfThread == Lane::Communication)
     ring->setStep(tag.step);
-  // There the call is a range already, or a wait.
+  // On the thread of steps, the call or a wait is a range already.
   hasRange = laneOfThread == Lane::Communication;
   if (hasRange)
     ring->pushRange(tag.name);

@@ -1,12 +1,11 @@
-//===- recorder.h - what a rank records of its steps ------------*- C++ -*-===//
+//===- recorder.h - recording of a rank's steps -----------------*- C++ -*-===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// The hot path of traces, of the flight recorder and of metrics: scopes that
-// put their begin and end into the ring of the thread that they are on. One
-// mechanism; where the events go to is decided elsewhere (observer.h). Switched
-// off, a scope is one branch.
+// The hot path of traces, the flight recorder and metrics: scopes that put
+// their begin and end into the ring of their thread. observer.h decides where
+// events go. If recording is off, a scope is one branch.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_SRC_TRACE_RECORDER_H
@@ -23,26 +22,26 @@
 
 namespace ddphook::trace {
 
-/// The numbers of the names of the functions that compiled code calls.
+/// The numbers of the names of functions that compiled code calls.
 enum class Function : uint32_t {
   beforeFirst = waitName,
 #define DDPHOOK_FUNCTION(name) name,
 #include "ddphook/runtime/functions.inc"
 };
 
-/// How long the collectives of one name have taken, in nanoseconds. One thread
-/// at a time writes it, any reads it.
+/// Durations of the collectives of one name, in nanoseconds. One thread at a
+/// time writes them, any thread may read them.
 struct CollectiveTimes {
   std::atomic<int64_t> count{0}, total{0}, waited{0};
 };
 
-/// A collective of a module as it is recorded: the names of the backend's
-/// collectives that it is, by their kinds.
+/// The recorded names of a module's collective: those of the backend's
+/// collectives that make it up, by kind.
 struct CollectiveNames {
   std::array<uint32_t, std::size(allCollectiveKinds)> byKind = {};
-  /// Of the module's own kind.
+  /// The module's own kind.
   CollectiveKind kind = CollectiveKind::AllReduce;
-  /// Of its last stage.
+  /// The kind of its last stage.
   CollectiveKind last = CollectiveKind::AllReduce;
   CollectiveTimes times;
 
@@ -51,43 +50,43 @@ struct CollectiveNames {
   }
 };
 
-/// Where a collective belongs.
+/// The ranks and the module of a collective.
 struct CollectivePlace {
-  /// The ranks of the job that make it together; empty: all of them.
+  /// The job's ranks that take part in it; empty if all do.
   std::vector<int> members;
   /// "module 1 (@step)".
   std::string module;
 };
 
-/// Used by the thread of a context, but where it says otherwise.
+/// Used by the thread of a context, unless stated otherwise.
 class Recorder {
 public:
-  /// Switched off until open().
+  /// Recording is off until open().
   Recorder() = default;
 
-  /// Records into `part` from here on.
+  /// Records into `part` from now on.
   void open(std::unique_ptr<Part> newPart);
   bool isOn() const { return on.load(std::memory_order_relaxed); }
-  /// From any thread: scopes that begin later record nothing.
+  /// Makes later scopes record nothing. Any thread may call it.
   void stop() { on.store(false, std::memory_order_relaxed); }
 
-  /// Null before open().
+  /// Returns null before open().
   Part *part() const { return recording.get(); }
   Ring &ring(Lane lane) { return rings[static_cast<size_t>(lane)]; }
   Progress &progress() const { return recording->progress(); }
-  /// While nothing is recorded on other threads.
+  /// Must not be called while other threads record.
   uint32_t addName(const Name &name);
 
-  /// Where the collective `name` belongs; any thread.
+  /// Set and get the ranks and module of collective `name`; any thread.
   void setPlace(uint32_t name, CollectivePlace place);
   CollectivePlace placeOf(uint32_t name) const;
 
   uint64_t steps() const { return stepNumber; }
   void beginStep(uint32_t entry);
-  /// Gives its nanoseconds; 0 where it was not recorded.
+  /// Returns the step's nanoseconds; 0 if it was not recorded.
   int64_t endStep();
 
-  /// The collective that is called next, in the order of the program.
+  /// Returns the number of the next collective, in program order.
   uint64_t nextCollective();
 
 private:
@@ -95,7 +94,7 @@ private:
   std::unique_ptr<Part> recording;
   std::unique_ptr<Ranges> ranges;
   Ring rings[laneCount];
-  uint32_t rangeNames = 0; ///< Names that `ranges` knows.
+  uint32_t rangeNames = 0; ///< Number of names that `ranges` has.
   mutable std::mutex placesMutex;
   std::map<uint32_t, CollectivePlace> places;
   uint64_t stepNumber = 0;
@@ -103,11 +102,10 @@ private:
   bool isStepOpen = false;
 };
 
-/// While it lives, the thread of a recorder's steps does something that has a
-/// name.
+/// Records, for its lifetime, a named activity of the thread that runs steps.
 class Scope {
 public:
-  /// Shorter than `least` nanoseconds it is not recorded.
+  /// An activity shorter than `least` nanoseconds is not recorded.
   Scope(Recorder &recorder, uint32_t name, int64_t least = 0)
       : ring(recorder.isOn() ? &recorder.ring(Lane::Steps) : nullptr),
         least(least) {
@@ -128,19 +126,19 @@ private:
   const int64_t least;
 };
 
-/// What a collective carries from the thread that calls it to the one that runs
-/// it. One without a recorder records nothing.
+/// The data of a collective that the calling thread passes to the thread that
+/// runs it. Without a recorder it records nothing.
 struct CollectiveTag {
   Recorder *recorder = nullptr;
   CollectiveTimes *times = nullptr;
   uint32_t name = otherName;
   uint32_t step = 0;
   uint64_t number = 0;
-  bool isLast = true; ///< With this stage the rank has passed the collective.
+  bool isLast = true; ///< Ends the rank's part in the collective.
 };
 
-/// Around a call of the backend for a collective: a backend that records its
-/// collectives itself takes the tags; else the call is what is recorded.
+/// Encloses a backend call for a collective. A backend that records its
+/// collectives itself takes the tags; otherwise the call is recorded.
 class CollectiveCall {
 public:
   CollectiveCall(Recorder &recorder, CollectiveNames &names);
@@ -148,8 +146,8 @@ public:
   CollectiveCall(const CollectiveCall &) = delete;
   CollectiveCall &operator=(const CollectiveCall &) = delete;
 
-  /// For a backend: the tag of the collective of that kind that it was called
-  /// for by this thread.
+  /// For a backend: returns the tag of the collective of that kind for which
+  /// this thread has called it.
   static CollectiveTag take(CollectiveKind kind);
 
 private:
@@ -160,7 +158,7 @@ private:
   bool isTaken = false;
 };
 
-/// Tells that the calling thread, which runs what others start, is the one of
+/// Says that the calling thread, which runs collectives for others, is that of
 /// Lane::Communication.
 class CommunicationThread {
 public:
@@ -168,7 +166,7 @@ public:
   ~CommunicationThread();
 };
 
-/// While it lives, the calling thread runs a collective.
+/// Records, for its lifetime, a collective that the calling thread runs.
 class CollectiveScope {
 public:
   explicit CollectiveScope(const CollectiveTag &tag);
@@ -176,11 +174,11 @@ public:
   CollectiveScope(const CollectiveScope &) = delete;
   CollectiveScope &operator=(const CollectiveScope &) = delete;
 
-  /// Another thread of it has waited for peers so many nanoseconds, at the same
-  /// time as this one.
+  /// Records that another thread of the collective has waited for peers for
+  /// `time` nanoseconds, concurrently with this one.
   void waitedBeside(int64_t time) { waitedElsewhere = time; }
 
-  /// It ended well: the rank has passed it, if that was its last stage.
+  /// Says that it succeeded, and with its last stage the collective.
   void succeed();
 
 private:

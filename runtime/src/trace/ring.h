@@ -3,8 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// A ring of events that one thread writes: no lock, no allocation and no system
-// call. Any other thread may read it meanwhile (part.h).
+// A ring of events, to which one thread writes without locks, allocations or
+// system calls. Any other thread may read it meanwhile (part.h).
 //
 // The runtime and its shared-memory transport both use this. They are separate
 // libraries, so all of it is in this header.
@@ -22,8 +22,8 @@
 
 namespace ddphook::trace {
 
-/// Nanoseconds of the system's monotonic clock, which the processes of a
-/// machine share. No system call where the kernel lets programs read it.
+/// Returns nanoseconds of the system's monotonic clock, which all processes of
+/// a machine share. Makes no system call if programs can read it directly.
 inline int64_t now() {
   timespec time;
   ::clock_gettime(CLOCK_MONOTONIC, &time);
@@ -32,32 +32,32 @@ inline int64_t now() {
 
 constexpr auto relaxed = std::memory_order_relaxed;
 
-/// Numbers of names that every recorder has (recorder.h).
-constexpr uint32_t otherName = 0; ///< Of what there was no room to name.
+/// The numbers of the names that every recorder has (recorder.h).
+constexpr uint32_t otherName = 0; ///< Names beyond the capacity.
 constexpr uint32_t waitName = 1;  ///< Waiting for a peer in a collective.
 
-/// Shorter waits are counted, but get no event of their own.
+/// Shorter waits are counted, but are not separate events.
 constexpr int64_t leastWait = 10000;
 
 struct Event {
-  int64_t begin = 0, end = 0; ///< As now() gives them.
+  int64_t begin = 0, end = 0; ///< Results of now().
   uint32_t name = otherName;
   uint32_t step = 0;
-  int64_t waited = 0; ///< Nanoseconds of it in which a peer was waited for.
+  int64_t waited = 0; ///< Nanoseconds of it spent waiting for a peer.
 };
 
-/// What readers see of a ring. Zeroed memory is an empty one. In lines of the
-/// cache of its own: what other threads write must not take them away.
+/// The part of a ring that readers see. Zeroed memory is an empty ring. It has
+/// its own cache lines, so that writes of other threads do not evict them.
 struct alignas(64) RingMemory {
   static constexpr uint32_t maxDepth = 8;
 
-  /// Events since the beginning; the last of them are in the slots.
+  /// The number of all events; the last of them are in the slots.
   std::atomic<uint64_t> recorded;
-  /// In a file, at least as many events as were written to the slots: the
-  /// slots of the latest ones may be incomplete.
+  /// In a file, at least the number of events that were written to the slots:
+  /// the slots of the latest ones may be incomplete.
   std::atomic<uint64_t> overwritten;
-  /// Events that have begun and not ended, the innermost last: each its begin,
-  /// and its name and, above it, its step.
+  /// Events that have begun but not ended, the innermost last: each with its
+  /// begin, and its name with the step in the upper half.
   std::atomic<uint64_t> depth;
   std::atomic<uint64_t> open[maxDepth][2];
 };
@@ -70,17 +70,17 @@ static_assert(sizeof(EventSlot) == 32 &&
                   std::atomic<uint64_t>::is_always_lock_free,
               "processes share them");
 
-/// The writer's end. Used by one thread at a time.
+/// The writer of a ring. Used by one thread at a time.
 class Ring {
 public:
   Ring() = default;
-  /// `capacity` slots, a power of two; not owned.
+  /// `capacity` is the number of slots, a power of two; nothing is owned.
   Ring(RingMemory *memory, EventSlot *slots, uint64_t capacity)
       : memory(memory), slots(slots), mask(capacity - 1) {}
 
-  /// Events are ranges for a profiler as well; null: are not. Not owned.
+  /// Makes events also ranges for a profiler; null: not. Not owned.
   void setRanges(const Ranges *newRanges) { ranges = newRanges; }
-  /// A range that is no event.
+  /// Begins a range that is not an event.
   void pushRange(uint32_t name) const {
     if (ranges)
       ranges->push(name);
@@ -90,9 +90,9 @@ public:
       ranges->pop();
   }
 
-  /// The number of the step that events belong to.
+  /// Sets the number of the step of the following events.
   void setStep(uint32_t number) { step = number; }
-  /// Nanoseconds in which peers have been waited for.
+  /// Nanoseconds spent waiting for peers.
   int64_t totalWaited() const { return waitedSoFar; }
 
   void begin(uint32_t name, int64_t time = now()) {
@@ -100,19 +100,19 @@ public:
     beginEvent(name, time);
   }
 
-  /// Ends what began last, and gives its nanoseconds.
+  /// Ends the innermost event, and returns its nanoseconds.
   int64_t end(int64_t waited = 0, int64_t least = 0) {
     popRange();
     return endEvent(waited, least);
   }
 
-  /// The same as end() for a wait.
+  /// Ends a wait.
   void endWait() {
     const int64_t time = end(/*waited=*/0, leastWait);
     waitedSoFar += time;
   }
 
-  // The same of an event that is no range.
+  // Begin and end an event that is not a range.
   void beginEvent(uint32_t name, int64_t time = now()) {
     if (depth < RingMemory::maxDepth) {
       stack[depth] = {time, name};
@@ -140,7 +140,7 @@ private:
     uint32_t name;
   };
 
-  /// As many as two lines of a cache hold.
+  /// As many as two cache lines hold.
   static constexpr uint64_t slotsAhead = 4;
 
   uint64_t pack(uint32_t name) const { return name | uint64_t(step) << 32; }
@@ -152,8 +152,8 @@ private:
     words[2].store(pack(name), std::memory_order_relaxed);
     words[3].store(static_cast<uint64_t>(waited), std::memory_order_relaxed);
     memory->recorded.store(++recorded, std::memory_order_release);
-    // A ring of a trace is larger than the caches: its next line is fetched
-    // now, and nobody waits for it.
+    // A trace's ring is larger than the caches: prefetch its next line, for
+    // which nobody then waits.
     __builtin_prefetch(&slots[(recorded + slotsAhead) & mask], /*rw=*/1);
   }
 
@@ -168,10 +168,10 @@ private:
   Begun stack[RingMemory::maxDepth] = {};
 };
 
-/// Where the collective that this thread runs is recorded; null where none is.
+/// The ring that records the collective of this thread; null if none does.
 inline thread_local Ring *collectiveRing = nullptr;
 
-/// While it lives, the calling thread's collective waits for a peer.
+/// Records, for its lifetime, that this thread's collective waits for a peer.
 class PeerWait {
 public:
   PeerWait() : ring(collectiveRing) {

@@ -3,8 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Text is put together by hand: a trace has a million events, and what events
-// of one name have in common is written once.
+// Text is built by hand: a trace has a million events, and the common data of
+// events with one name are formatted once.
 //
 //===----------------------------------------------------------------------===//
 #include "trace/trace_writer.h"
@@ -18,7 +18,7 @@
 using namespace ddphook;
 using namespace ddphook::trace;
 
-/// Version of the schema.
+/// The version of the schema.
 static constexpr int schemaVersion = 1;
 static constexpr size_t pieceBytes = 1 << 20;
 
@@ -28,7 +28,7 @@ static void append(std::string *json, int64_t number) {
   json->append(digits, end);
 }
 
-/// Nanoseconds as microseconds, without rounding.
+/// Appends nanoseconds as microseconds, without rounding.
 static void appendMicroseconds(std::string *json, int64_t ns) {
   if (ns < 0) {
     *json += '-';
@@ -73,7 +73,7 @@ int64_t trace::lastTime(const PartContents &part) {
   return last + part.identity.clockOffset;
 }
 
-/// What the events of one name have in common, behind their step.
+/// Returns the common arguments of the events with one name, after their step.
 static std::string describeArguments(const Name &name) {
   std::string json;
   if (name.category == Category::Collective) {
@@ -115,7 +115,7 @@ void TraceWriter::addMetadata(int32_t rank, int tid, const char *what,
   json += "}}";
 }
 
-/// Outer events before those that they contain.
+/// True if `a` comes first: outer events precede those that they contain.
 static bool isEarlier(const Event &a, const Event &b) {
   return a.begin != b.begin ? a.begin < b.begin : a.end > b.end;
 }
@@ -125,7 +125,7 @@ void TraceWriter::addEvents(const PartContents &part, int lane, int64_t end) {
   const int64_t offset = part.identity.clockOffset;
   std::vector<Event> events = thread.events;
   for (Event event : thread.open) {
-    // Later than all that have ended: a mark that no real event can have.
+    // A mark that no real event has, later than all events that have ended.
     event.end = INT64_MAX;
     events.push_back(event);
   }
@@ -167,8 +167,8 @@ Status TraceWriter::add(const PartContents &part, const RankSummary &summary) {
   addMetadata(rank, 0, "process_name",
               "rank " + std::to_string(rank) + " (" + part.identity.host + ")");
   const char *const threadNames[laneCount] = {"steps", "communication"};
-  // What has no end lasts beyond the begin of all that it contains: a reader
-  // takes what begins where another event ends for its neighbour.
+  // Events without an end last beyond the begin of all that they contain: to
+  // readers, an event that begins where another one ends is its neighbour.
   const int64_t end = std::max(lastTime(part) + 1, summary.time);
   for (int lane = 0; lane < laneCount; ++lane) {
     addMetadata(rank, lane, "thread_name", threadNames[lane]);

@@ -18,32 +18,32 @@
 
 namespace ddphook::trace {
 
-/// What a trace says of a rank besides its events.
+/// A trace's data on a rank besides its events.
 struct RankSummary {
   PartIdentity identity;
   /// "closed", "failed", "running", "lost" or "missing".
   std::string state;
-  /// Why it is not "closed"; else empty. At `time`, on the clock of rank 0.
+  /// The reason why it is not "closed", or empty; at `time` of rank 0's clock.
   std::string reason;
   int64_t time = 0;
   uint64_t events = 0, lost = 0;
 };
 
-/// Times of a part on the clock of rank 0.
-int64_t firstTime(const PartContents &part); ///< INT64_MAX: it has no event.
-int64_t lastTime(const PartContents &part);  ///< Of its events and failure.
+/// The first and last times of a part on the clock of rank 0.
+int64_t firstTime(const PartContents &part); ///< INT64_MAX: no event.
+int64_t lastTime(const PartContents &part);  ///< Includes its failure.
 
-/// One file, written in pieces, which appears when it is complete.
+/// One file, which is written in pieces and appears when it is complete.
 class TraceWriter {
 public:
-  /// Times in the file count from `origin`, a time of rank 0's clock.
+  /// Times in the file are relative to `origin`, a time of rank 0's clock.
   TraceWriter(const std::string &path, int64_t origin)
       : file(path), origin(origin) {}
 
   Status begin();
-  /// The events of a rank; those without an end last until `end`.
+  /// Adds the events of a rank; those without an end last until its last time.
   Status add(const PartContents &part, const RankSummary &summary);
-  /// What is known of the run, with a summary for each of its ranks.
+  /// Adds the data of the run, with a summary of each of its ranks.
   Status finish(const std::string &runId, int worldSize,
                 const std::vector<RankSummary> &summaries);
 

@@ -1,9 +1,9 @@
-# ddphook_add_cuda_kernels(NAME [EMULATED]): a static library of the CUDA
-# kernels. By itself it needs the CUDA language; EMULATED compiles the same files
-# as C++ against the target emulated_cuda.
+# ddphook_add_cuda_kernels(NAME [EMULATED]): builds a static library of the CUDA
+# kernels with the CUDA language. EMULATED compiles the same files as C++ against
+# the target emulated_cuda instead.
 #
-# The build keeps what ptxas says of each kernel in NAME.ptxas.txt beside the
-# library, and fails when a kernel spills registers, with the ptxas that
+# The build stores ptxas's report on each kernel in NAME.ptxas.txt next to the
+# library, and fails if a kernel spills registers with the version of ptxas that
 # check_spills.cmake names.
 include_guard(GLOBAL)
 
@@ -14,7 +14,7 @@ function(ddphook_add_cuda_kernels name)
   file(GLOB kernels CONFIGURE_DEPENDS ${dir}/*.cu ${dir}/*.cpp)
   set(sources)
   if(arg_EMULATED)
-    # Other names, so that the same file may be CUDA in this build too.
+    # Use other names, so that the same file can also be CUDA in this build.
     foreach(kernel IN LISTS kernels)
       get_filename_component(stem ${kernel} NAME_WE)
       set(source ${CMAKE_CURRENT_BINARY_DIR}/${name}/${stem}.cpp)
@@ -37,7 +37,7 @@ function(ddphook_add_cuda_kernels name)
     VISIBILITY_INLINES_HIDDEN ON)
   if(arg_EMULATED)
     target_link_libraries(${name} PUBLIC emulated_cuda)
-    # Every rounding counts; and kernels are loops within loops.
+    # Every rounding counts, and kernels are nested loops.
     target_compile_options(${name} PRIVATE -ffp-contract=off -O2
       -Wall -Wextra $<$<CXX_COMPILER_ID:Clang>:-Wno-pass-failed>
       $<$<CXX_COMPILER_ID:GNU>:-Wno-unknown-pragmas>

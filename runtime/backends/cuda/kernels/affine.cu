@@ -3,12 +3,11 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// A warp has a block of at most kWarpBlock elements: it reads it for its scale
-// and again, from a cache, for the codes. Longer blocks are cut into slices,
-// one for each thread block of two kernels. The first one finds the range of
-// each slice; all thread blocks of the second one put these together, which
-// costs each of them a few KiB out of the L2 cache, and saves a launch between
-// the two.
+// A warp encodes a block of at most kWarpBlock elements: it reads it for its
+// scale and again, from a cache, for the codes. Longer blocks are cut into
+// slices, one per thread block of two kernels. The first kernel finds the range
+// of each slice; all thread blocks of the second combine these, which costs
+// each of them a few KiB from the L2 cache and saves a launch between the two.
 //
 //===----------------------------------------------------------------------===//
 #include "affine.h"
@@ -24,18 +23,18 @@ using namespace ddphook::cuda;
 namespace {
 
 //===----------------------------------------------------------------------===//
-// Kernels
+// Kernels.
 //===----------------------------------------------------------------------===//
 
-/// What is made of elements: codes with their scales, or what those lose.
+/// The results for elements: codes with their scales, or the error.
 struct Destination {
   unsigned char *codes;
   AffineScale *scales;
   void *lost;
 };
 
-/// Encodes elements begin … end - 1, which belong to one block, by `kGroup`
-/// threads, whole warps, of which this is number `thread`.
+/// Encodes elements begin … end - 1, all of one block, as thread number
+/// `thread` of `kGroup` threads in whole warps.
 template <class CodeT, class Element, int kGroup>
 __device__ __forceinline__ void
 encodeRange(const void *in, int64_t begin, int64_t end,
@@ -63,7 +62,7 @@ encodeRange(const void *in, int64_t begin, int64_t end,
   }
 }
 
-/// A warp for each block.
+/// Encodes one block per warp.
 template <class CodeT, class Element>
 __global__ void __launch_bounds__(kAffineThreads)
     encodeBlocks(const void *in, AffineCodes codes, Destination to) {
@@ -76,7 +75,7 @@ __global__ void __launch_bounds__(kAffineThreads)
   const int64_t size = left < codes.block ? left : codes.block;
   const int lane = static_cast<int>(threadIdx.x % kLanes);
   const auto *x = static_cast<const ElemOf<Element> *>(in) + begin;
-  // Found by all lanes before anything is stored: `lost` may be `in`.
+  // All lanes find the scale before anything is stored: `lost` may be `in`.
   const AffineScale scale = CodeT::template findScale<Element>(x, size);
   if (!to.lost && lane == 0)
     to.scales[block] = scale;
@@ -89,14 +88,14 @@ struct Slices {
   int64_t length;
 };
 
-/// A slice of a block, the calling thread block's.
+/// The slice of a block that the calling thread block processes.
 struct Slice {
   int64_t block;
   int number;
   int64_t begin, end;
 };
 
-/// Thread blocks have the slices of the blocks from number `first` on.
+/// Returns this thread block's slice; the grid covers blocks from `first` on.
 __device__ __forceinline__ Slice sliceOfBlock(const AffineCodes &codes,
                                               const Slices &cut,
                                               int64_t first) {
@@ -125,7 +124,7 @@ __global__ void __launch_bounds__(kAffineThreads)
     found[blockIdx.x] = all;
 }
 
-/// A warp for each of `blocks` blocks from number `first` on.
+/// Finds the scales of `blocks` blocks from number `first` on, one per warp.
 template <class Element>
 __global__ void __launch_bounds__(kAffineThreads)
     findMagnitudes(const void *in, AffineCodes codes, Slices cut, int64_t first,
@@ -157,16 +156,16 @@ __global__ void __launch_bounds__(kAffineThreads)
       in, slice.begin, slice.end, scale, to, static_cast<int>(threadIdx.x));
 }
 
-/// Quads of a thread when codes are added, and elements of its warp.
+/// Quads per thread and elements per warp when codes are added.
 constexpr int kQuads = 4;
 constexpr int64_t kWarpElements = kQuads * kLanes * kQuad;
 
-/// The blocks of elements that lie behind an element of block `first`, `within`
-/// elements behind its begin.
+/// Finds the blocks of elements relative to an element at offset `within` in
+/// block `first`.
 struct BlocksFrom {
   int64_t first, within, block;
 
-  /// That of the element `offset`, below kWarpElements, elements behind.
+  /// Returns the block of the element `offset`, below kWarpElements, later.
   DDPHOOK_HOST_DEVICE int64_t at(int offset) const {
     const int64_t element = within + offset;
     if (element < block)
@@ -178,8 +177,8 @@ struct BlocksFrom {
   }
 };
 
-/// A warp has kWarpElements elements, each lane every 32nd quad of them. With
-/// four thread blocks on a multiprocessor enough loads are in flight.
+/// A warp processes kWarpElements elements, each lane every 32nd quad of them.
+/// With four thread blocks per multiprocessor enough loads are in flight.
 template <class CodeT, class Element>
 __global__ void __launch_bounds__(kAffineThreads, 4)
     averageKernel(const unsigned char *in, int ranks, AffineCodes codes,
@@ -240,19 +239,19 @@ __global__ void __launch_bounds__(kAffineThreads, 4)
 }
 
 //===----------------------------------------------------------------------===//
-// Launches
+// Launches.
 //===----------------------------------------------------------------------===//
 
-/// Found of slices: as many as scratch has room for, of at most 1024 of a
-/// block, which 256 threads put together.
+/// The number of slices per launch, as the scratch has space for; at most 1024
+/// per block, which 256 threads combine.
 constexpr int64_t kMostFound = kAffineScratchBytes / int64_t{sizeof(Range)};
 constexpr int64_t kMostSlices = 1024;
 constexpr int64_t kLeastSlice = 4096;
 static_assert(sizeof(Range) == sizeof(AffineScale),
               "either is found of a slice");
 
-/// Slices of which all but the last begin with whole packs and whole bytes of
-/// signs.
+/// Cuts blocks into slices; all but the last start at whole packs and at whole
+/// bytes of signs.
 Slices cutBlocks(int64_t block) {
   constexpr int64_t unit = 64;
   const int64_t wanted =

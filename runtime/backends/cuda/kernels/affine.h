@@ -3,11 +3,11 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Codes that go from every rank to all ranks: bytes with a scale and a zero
+// Codes that every rank sends to all ranks: bytes with a scale and a zero
 // point, and signs. The bits are those of docs/quantization.md. The conventions
-// are those of kernels.h, except that there may be several launches: one for
-// blocks of up to kWarpBlock elements, and two for longer ones, which many
-// thread blocks share.
+// of kernels.h apply, but there may be several launches: one for blocks of up
+// to kWarpBlock elements, and two for longer blocks, which several thread
+// blocks share.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_BACKENDS_CUDA_KERNELS_AFFINE_H
@@ -22,41 +22,40 @@
 
 namespace ddphook::cuda {
 
-/// Elements of the longest blocks that a warp has to itself.
+/// The number of elements in the longest block that a single warp encodes.
 constexpr int64_t kWarpBlock = 4096;
 
-/// What thread blocks find of long blocks, before others encode them.
+/// Bytes for the results of slices of long blocks, before they are encoded.
 constexpr int64_t kAffineScratchBytes = 32 << 10;
 
-/// A rank's array as it travels: the codes, and then an AffineScale for each
-/// block. What lies behind them has no meaning.
+/// A rank's array on the wire: the codes, then an AffineScale per block. The
+/// padding after each is arbitrary.
 struct AffineCodes {
   Code code;
-  /// Elements, and those of a block; the last block may have fewer.
+  /// Elements of the array and of a block; the last block may have fewer.
   int64_t count, block;
   int64_t blocks;
-  /// Where scales begin, and the length; multiples of 16.
+  /// The offset of the scales, and the total length; multiples of 16.
   int64_t scaleOffset, bytes;
 
   static AffineCodes of(const Encoding &encoding, int64_t count);
-  /// Bytes of `ranks` arrays, of which codes and scales have at most
-  /// `mostBytes`.
+  /// Bytes of `ranks` arrays whose codes and scales have at most `mostBytes`.
   static int64_t mostBytes(int64_t mostBytes, int64_t ranks);
 };
 
-/// Encodes an array to `out`, which is aligned to 16 bytes, as is `scratch`,
-/// of kAffineScratchBytes bytes.
+/// Encodes an array to `out`. Both `out` and `scratch`, of kAffineScratchBytes
+/// bytes, are aligned to 16 bytes.
 cudaError_t encodeAffine(cudaStream_t stream, const void *in, Dtype inType,
                          const AffineCodes &codes, void *out, void *scratch);
 
-/// out[i] = (x₀ + x₁ + …) / divisor, where xₖ is what code i of rank k decodes
-/// to: `in` has the codes of all ranks, one behind the other.
+/// Computes out[i] = (x₀ + x₁ + …) / divisor, where code i of rank k decodes to
+/// xₖ: `in` has the codes of all ranks, contiguously.
 cudaError_t averageAffine(cudaStream_t stream, const void *in, int64_t ranks,
                           const AffineCodes &codes, int64_t divisor, void *out,
                           Dtype outType);
 
-/// out[i] = in[i] less what its code decodes to, or 0 where that is not finite.
-/// `out` may be `in`.
+/// Computes out[i] = in[i] minus the value of its code, or 0 where that is not
+/// finite. `out` may be `in`.
 cudaError_t affineError(cudaStream_t stream, const void *in, void *out,
                         Dtype type, int64_t n, const Encoding &encoding,
                         void *scratch);

@@ -3,11 +3,11 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// The scales of blocks of affine codes, and how elements become codes: to the
-// bit what docs/quantization.md says.
+// Computes scales of blocks of affine codes, and converts elements to codes,
+// exactly as docs/quantization.md specifies.
 //
-// The mean magnitude that signs have for a scale is added in an order that lets
-// 16 threads add, however long a block is: a warp has every block for that.
+// The order in which the magnitudes of signs are added allows 16 threads to
+// add, however long a block is, so a warp processes each block.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_BACKENDS_CUDA_KERNELS_AFFINE_CODES_H
@@ -19,18 +19,18 @@
 
 namespace ddphook::cuda {
 
-/// Threads of a block of the kernels that encode, and of a warp.
+/// Threads per thread block of the kernels that encode, and per warp.
 constexpr int kAffineThreads = 256;
 constexpr int kLanes = 32;
 
 //===----------------------------------------------------------------------===//
-// Scales
+// Scales.
 //===----------------------------------------------------------------------===//
 
 constexpr uint32_t kInfinityBits = 0x7f800000u;
 
-/// How far the elements of a block, and zero, lie on either side of zero. An
-/// element that is NaN lies infinitely far away.
+/// How far the elements of a block, and zero, extend to either side of zero. A
+/// NaN extends infinitely far.
 struct Range {
   float below, above;
 
@@ -48,7 +48,7 @@ DDPHOOK_HOST_DEVICE AffineScale noScale() {
   return {floatOf(kInfinityBits | 0x400000u), 0};
 }
 
-/// The scale of a block whose elements are bytes. The range may overflow.
+/// Returns the scale of a block of byte codes. The range may overflow.
 DDPHOOK_HOST_DEVICE AffineScale scaleOf(const Range &range) {
   float step = (range.above + range.below) / kLargestByte;
   if (!F32::isFinite(step))
@@ -58,12 +58,12 @@ DDPHOOK_HOST_DEVICE AffineScale scaleOf(const Range &range) {
   return {step, zero < kLargestByte ? zero : kLargestByte};
 }
 
-/// The range of an array, by `kGroup` threads of which this is number `thread`;
-/// each has the range of some elements.
+/// Returns the range of an array, found by `kGroup` threads of which this is
+/// number `thread`; each gets the range of some elements.
 template <class Element, int kGroup>
 __device__ __forceinline__ Range findRange(const ElemOf<Element> *x,
                                            int64_t size, int thread) {
-  // Several loads of 16 bytes are in flight before the first one is used.
+  // Several 16-byte loads are in flight before the first one is used.
   constexpr int kPacks = 4, kLength = kPackLength<ElemOf<Element>>;
   const bool isAligned = isAlignedForPacks<kLength>(x);
   Range range = {0, 0};
@@ -92,15 +92,15 @@ __device__ __forceinline__ Range findRange(const ElemOf<Element> *x,
   return range;
 }
 
-/// The scale of a block of which codes are signs: twice the mean magnitude,
-/// added as docs/quantization.md says. By the lanes of a warp, all of which get
+/// Returns the scale of a block of sign codes, twice the mean magnitude, added
+/// in the order of docs/quantization.md. All lanes of a warp compute and get
 /// it.
 template <class Element>
 __device__ __forceinline__ AffineScale findMagnitude(const ElemOf<Element> *x,
                                                      int64_t size) {
   constexpr int kSums = 16, kSteps = 8;
   const int lane = static_cast<int>(threadIdx.x % kLanes);
-  // Lane k, below 16, has partial sum k, and lane k + 16 loads for it.
+  // Lane k, below 16, has partial sum k; lane k + 16 loads for it.
   double sum = 0;
   for (int64_t first = 0; first < size; first += kSteps * kLanes) {
     double magnitudes[kSteps];
@@ -125,24 +125,24 @@ __device__ __forceinline__ AffineScale findMagnitude(const ElemOf<Element> *x,
 }
 
 //===----------------------------------------------------------------------===//
-// Codes
+// Codes.
 //===----------------------------------------------------------------------===//
 
 DDPHOOK_HOST_DEVICE float toWhole(float x) { return rintf(x); }
 DDPHOOK_HOST_DEVICE double toWhole(double x) { return rint(x); }
 
-// One class per code. encode() is of one element; store() and load() are of a
-// quad that begins with code `i`. All lanes of a warp store, with a `count` of
-// 0 if need be. What load() gives has a word for the quad, also behind the last
-// code, where there is room; at() takes a code out of it.
+// One class per code. encode() converts one element; store() and load() handle
+// a quad that starts at code `i`. All lanes of a warp must call store(), with a
+// `count` of 0 if necessary. load() returns a word for the quad, also past the
+// last code, where memory exists; at() extracts a code from it.
 
 struct Bytes {
-  /// Whether no quad is in two blocks.
+  /// True if no quad spans two blocks.
   static constexpr bool kHasWholeQuads = false;
-  /// What the first kernel finds of each slice of a block.
+  /// The first kernel's result for a slice of a block.
   using Found = Range;
 
-  /// The scale of a block of a warp.
+  /// Returns the scale of a warp's block.
   template <class Element>
   static __device__ __forceinline__ AffineScale
   findScale(const ElemOf<Element> *x, int64_t size) {
@@ -156,14 +156,14 @@ struct Bytes {
     }
     return scaleOf(range);
   }
-  /// Numbers in shared memory that the two functions below need.
+  /// The numbers of shared memory that the two functions below need.
   static constexpr int kRoom = blockSumRoom(1);
-  /// The range of all threads' ranges.
+  /// Returns the union of all threads' ranges.
   static __device__ __forceinline__ Range overBlock(const Range &range,
                                                     float *room) {
     return {maxOverBlock(range.below, room), maxOverBlock(range.above, room)};
   }
-  /// The scale of a block by what was found of its slices.
+  /// Returns the scale of a block from the results of its slices.
   static __device__ __forceinline__ AffineScale
   scaleOfSlices(const Range *found, int slices, float *room) {
     Range range = {0, 0};
@@ -181,7 +181,7 @@ struct Bytes {
     using T = ComputeOf<Element>;
     const T whole = toWhole(roundTo<Element>(x / static_cast<T>(scale.scale)));
     const T code = roundTo<Element>(whole + static_cast<T>(scale.zero));
-    // A block without a scale has zeros.
+    // Blocks without a scale have zeros.
     if (!(code > 0))
       return 0;
     return code < kLargestByte ? static_cast<unsigned>(code)
@@ -210,7 +210,7 @@ struct Bytes {
   }
 };
 
-/// Eight in a byte; quads of a block are shared out by twos.
+/// Eight codes per byte; pairs of lanes share the quads of a byte.
 struct Signs {
   static constexpr bool kHasWholeQuads = true;
   using Found = AffineScale;
@@ -251,7 +251,7 @@ struct Signs {
   }
 };
 
-/// What a code adds to a sum.
+/// Adds the value of a code to a sum.
 DDPHOOK_HOST_DEVICE float addCode(float sum, unsigned code,
                                   const AffineScale &scale) {
   return sum + scale.scale * (static_cast<float>(code) - scale.zero);

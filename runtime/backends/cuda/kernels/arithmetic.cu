@@ -1,9 +1,9 @@
-//===- arithmetic.cu - scaling, sums and the search for infinities --------===//
+//===- arithmetic.cu - scaling, sums and the test for infinities ----------===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Element-wise kernels that have one type.
+// Element-wise kernels with a single type.
 //
 //===----------------------------------------------------------------------===//
 #include "kernels.h"

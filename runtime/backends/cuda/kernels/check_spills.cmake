@@ -1,8 +1,8 @@
-# Collects what ptxas_log.sh kept beside OBJECTS (separated by |) in REPORT: one
-# line a kernel with its architecture, registers, shared memory and spilled
-# bytes. Fails when a kernel spills, or when there is nothing to collect; where
-# COMPILER, nvcc's version, is not the one that the kernels were written with,
-# both are warnings, since other registers and other words are its own affair.
+# Collects in REPORT what ptxas_log.sh stored next to OBJECTS (separated by |):
+# one line per kernel with its architecture, registers, shared memory and spilled
+# bytes. Fails if a kernel spills or if there is nothing to collect. If COMPILER,
+# nvcc's version, is not the one that the kernels were written with, both are only
+# warnings, since its registers and messages may differ.
 set(written_with 13.0)
 set(severity WARNING)
 if(COMPILER MATCHES "^${written_with}(\\.|$)")

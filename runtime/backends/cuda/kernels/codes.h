@@ -3,13 +3,13 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// One class per code without zero points, all with the same members, and how
-// elements become codes: to the bit what docs/quantization.md says. A thread
-// has four elements at a time, a quad, whose codes are one store and whose
-// random numbers are one turn of the generator.
+// Has one class per code without zero points, all with the same members, and
+// converts elements to codes exactly as docs/quantization.md specifies. A
+// thread processes four elements at a time, a quad, whose codes are one store
+// and whose random numbers are one step of the generator.
 //
-// Arithmetic is the same on the host and on the device, as that of elements.h,
-// but for NaNs of casts.
+// Arithmetic is the same on the host and on the device, as in elements.h,
+// except for NaNs of casts.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_BACKENDS_CUDA_KERNELS_CODES_H
@@ -22,8 +22,8 @@
 
 namespace ddphook::cuda {
 
-/// The 8-bit float nearest to a magnitude that is not above the largest one,
-/// with that sign. Numbers below 2^kLeastExponent have one distance in common.
+/// Returns the 8-bit float nearest to a number whose magnitude does not exceed
+/// the largest one. Numbers below 2^kLeastExponent have equal distances.
 template <int kFractionBits, int kLeastExponent>
 DDPHOOK_HOST_DEVICE uint8_t narrowTo8(float x) {
   const uint32_t sign = bitsOf(x) >> 24 & 0x80u;
@@ -36,7 +36,7 @@ DDPHOOK_HOST_DEVICE uint8_t narrowTo8(float x) {
     const uint32_t bias = uint32_t(126 + kLeastExponent) << 23;
     result = (magnitude - bias + half + odd) >> kDropped;
   } else {
-    // In the sum the last place is that distance.
+    // The last place of the sum is that distance.
     constexpr uint32_t kShift =
         uint32_t(127 + kLeastExponent - kFractionBits + 23) << 23;
     result = bitsOf(floatOf(magnitude) + floatOf(kShift)) - kShift;
@@ -59,8 +59,8 @@ DDPHOOK_HOST_DEVICE float widenFrom8(uint8_t code) {
   return floatOf(sign | (magnitude << (23 - kFractionBits)) + kBias);
 }
 
-/// Loads and stores the codes of a quad, as many as `count` says, from code `i`
-/// on, a multiple of 4; arrays of codes are aligned to 8 bytes.
+/// Load and store the first `count` codes of a quad from code `i` on, a
+/// multiple of 4; arrays of codes are aligned to 8 bytes.
 template <class Elem>
 __device__ __forceinline__ Pack<Elem, kQuad> loadCodes(const void *array,
                                                        int64_t i, int count) {
@@ -82,8 +82,8 @@ __device__ __forceinline__ void storeCodes(const Pack<Elem, kQuad> &quad,
     to[v] = quad.elements[v];
 }
 
-// Scaled codes have the largest magnitude of a quotient, and whether they are
-// as far apart everywhere. round() is what a code of that quotient decodes to.
+// Scaled codes provide the largest magnitude of a quotient and whether they are
+// equidistant. round() returns the decoded value of a quotient's code.
 
 /// Elements themselves, in 16 bits.
 template <class Element>
@@ -159,7 +159,7 @@ struct CodeF8 : ByteCode<CodeF8<kFraction, kLeast, kLargestNumber>> {
 using CodeF8E4M3FN = CodeF8<3, -6, 448>;
 using CodeF8E5M2 = CodeF8<2, -14, 57344>;
 
-/// Two codes in a byte, the first one in its lower half.
+/// Two codes per byte, the first in the lower half.
 struct CodeI4 {
   static constexpr bool kIsScaled = true;
   static constexpr float kLargest = 7;
@@ -168,7 +168,7 @@ struct CodeI4 {
   static __device__ __forceinline__ void
   store(const float (&x)[kQuad], void *array, int64_t i, int count) {
     unsigned quad = 0;
-    // Beside an odd last one is a zero.
+    // A zero follows an odd last code.
     for (int v = 0; v < count; ++v)
       quad |= (static_cast<unsigned>(static_cast<int>(rintf(x[v]))) & 15u)
               << (4 * v);
@@ -189,36 +189,36 @@ struct CodeI4 {
     }
   }
   static DDPHOOK_HOST_DEVICE float round(float x) {
-    // Codes know no negative zero.
+    // Codes have no negative zero.
     return static_cast<float>(static_cast<int>(rintf(x)));
   }
 };
 
-/// The bfloat16 that is the scale of a block whose largest magnitude has these
-/// bits as an f32.
+/// Returns the scale, as a bfloat16, of a block whose largest magnitude has
+/// these f32 bits.
 template <class CodeT>
 DDPHOOK_HOST_DEVICE uint16_t scaleOf(uint32_t largestBits) {
-  // All elements of a block with an infinity or a NaN are NaN.
+  // All elements of a block with an infinity or a NaN become NaN.
   if (largestBits >= 0x7f800000u)
     return 0x7fc0;
   const uint32_t bits = bitsOf(floatOf(largestBits) / CodeT::kLargest);
   return static_cast<uint16_t>((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
 }
 
-/// What is rounded to a code: the quotient by the scale, which was rounded.
+/// Returns the value to round to a code: the quotient by the rounded scale.
 template <class CodeT>
 DDPHOOK_HOST_DEVICE float quotientOf(float x, float scale) {
-  // Blocks of zeros, and those of which the scale is NaN.
+  // The block has only zeros, or its scale is NaN.
   if (!(scale > 0))
     return 0;
   return fminf(fmaxf(x / scale, -CodeT::kLargest), CodeT::kLargest);
 }
 
 //===----------------------------------------------------------------------===//
-// Stochastic rounding
+// Stochastic rounding.
 //===----------------------------------------------------------------------===//
 
-/// Rounding of base/rounding.h, or none, as kernels take it.
+/// The Rounding of base/rounding.h, or none, as kernels take it.
 struct DeviceRounding {
   bool isStochastic;
   uint32_t key[2];
@@ -226,8 +226,8 @@ struct DeviceRounding {
   int64_t first;
 };
 
-/// The four words of a counter: Philox4x32-10 of Salmon, Moraes, Dror and Shaw,
-/// "Parallel random numbers: as easy as 1, 2, 3" (2011).
+/// Returns the four words of a counter: Philox4x32-10 of Salmon, Moraes, Dror
+/// and Shaw, "Parallel random numbers: as easy as 1, 2, 3" (2011).
 DDPHOOK_HOST_DEVICE void randomWords(const DeviceRounding &rounding,
                                      uint64_t counter, uint32_t (&x)[kQuad]) {
   x[0] = static_cast<uint32_t>(counter);
@@ -247,13 +247,13 @@ DDPHOOK_HOST_DEVICE void randomWords(const DeviceRounding &rounding,
   }
 }
 
-/// One of the two codes beside a quotient: the upper one as often as the
-/// quotient is nearer to it.
+/// Rounds a quotient to one of the two nearest codes; the probability of
+/// rounding up is the fraction above the lower code.
 template <class CodeT>
 DDPHOOK_HOST_DEVICE float roundStochastically(float x, uint32_t word) {
   float steps = fabsf(x), step = 1;
   if constexpr (CodeT::kIsFloat) {
-    // The distance of codes: a power of two, as is its inverse.
+    // The distance between codes is a power of two, and so is its inverse.
     constexpr uint32_t least = uint32_t(127 + CodeT::kLeastExponent) << 23;
     const uint32_t exponent = bitsOf(steps) & 0x7f800000u;
     const uint32_t power = (exponent > least ? exponent : least) -
@@ -268,8 +268,8 @@ DDPHOOK_HOST_DEVICE float roundStochastically(float x, uint32_t word) {
   return copysignf(rounded * step, x);
 }
 
-/// The quotients of a quad, rounded so that they have codes; to nearest they
-/// are when they are stored.
+/// Computes the quotients of a quad and rounds them stochastically, if
+/// required; storing them rounds to nearest.
 template <class CodeT>
 DDPHOOK_HOST_DEVICE void quotientsOf(float (&x)[kQuad], float scale,
                                      const DeviceRounding &rounding,

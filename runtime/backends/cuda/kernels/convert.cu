@@ -3,9 +3,9 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Three kernels for each pair of types: one that converts, and counts if it is
-// given a counter; one that divides what it has converted; and one that
-// multiplies it, for divisors that are powers of two.
+// Each pair of types has three kernels: one that converts, and counts if it has
+// a counter; one that divides the converted values; and one that multiplies
+// them, for divisors that are powers of two.
 //
 //===----------------------------------------------------------------------===//
 #include "kernels.h"
@@ -52,7 +52,7 @@ struct ConvertAndDivide {
   ComputeOf<Out> divisor;
 };
 
-/// The same for a divisor that has an exact inverse.
+/// Does the same for a divisor with an exact inverse.
 template <class In, class Out>
 struct ConvertAndScale {
   static constexpr bool kHasResult = true;
@@ -65,10 +65,10 @@ struct ConvertAndScale {
   ComputeOf<Out> factor;
 };
 
-/// The inverse of a divisor if it can stand for it: of a power of two, which
-/// has one without rounding, so that quotient and product are the same number
-/// and are rounded in the same way. Else 0. A division takes a device some ten
-/// instructions.
+/// Returns the inverse of a divisor if multiplying by it gives the same bits,
+/// else 0. The inverse of a power of two is exact, so quotient and product are
+/// the same number and round in the same way. A division takes a device some
+/// ten instructions.
 template <class T>
 T exactInverse(int64_t divisor) {
   const bool isPower = divisor > 0 && (divisor & (divisor - 1)) == 0;

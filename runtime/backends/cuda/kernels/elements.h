@@ -3,14 +3,14 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// One class per element type, all with the same members, and the arithmetic of
-// the kernels on single elements. Every function is the same on the host and on
-// the device, so that a machine without one tests it bit by bit; there is one
-// exception: the device's own instructions convert between f32 and 16-bit
-// types. They round in the same way and differ in the bits of NaNs alone.
+// Has one class per element type, all with the same members, and the arithmetic
+// of the kernels on single elements. Every function is the same on the host and
+// on the device, so that a machine without a device tests it bit by bit. The
+// only exception: the device's own instructions convert between f32 and 16-bit
+// types. They round in the same way and differ only in the bits of NaNs.
 //
-// Needs no CUDA header and no CUDA compiler. To be compiled without contracting
-// a product and a sum into one operation.
+// Needs no CUDA header and no CUDA compiler. Must be compiled without
+// contracting a product and a sum into one operation.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_BACKENDS_CUDA_KERNELS_ELEMENTS_H
@@ -50,10 +50,10 @@ DDPHOOK_HOST_DEVICE float floatOf(uint32_t bits) {
 }
 
 //===----------------------------------------------------------------------===//
-// Element types
+// Element types.
 //===----------------------------------------------------------------------===//
 
-/// In memory an `Elem`; computed with as a `Compute`.
+/// Stored as `Elem`; computed as `Compute`.
 struct F32 {
   static constexpr Dtype type = Dtype::F32;
   using Elem = float;
@@ -111,8 +111,8 @@ struct F16 {
     } else if (magnitude >= (127 + 16) << 23) {
       result = 0x7c00;
     } else if (magnitude >= (127 - 14) << 23) {
-      // Half of the last place that stays, less one, plus its parity rounds to
-      // nearest even; the carry into the exponent is right.
+      // Adding half of the last remaining place, less one, plus its parity
+      // rounds to nearest even; the carry into the exponent is right.
       const uint32_t odd = magnitude >> 13 & 1;
       result = (magnitude - ((127 - 15) << 23) + 0xfffu + odd) >> 13;
     } else {
@@ -159,10 +159,10 @@ template <class Element>
 using ComputeOf = typename Element::Compute;
 
 //===----------------------------------------------------------------------===//
-// Arithmetic
+// Arithmetic.
 //===----------------------------------------------------------------------===//
 
-/// To another type; from f64 to a 16-bit one through f32.
+/// Converts to another type; from f64 to a 16-bit type through f32.
 template <class In, class Out>
 DDPHOOK_HOST_DEVICE ElemOf<Out> convertElement(ElemOf<In> x) {
   if constexpr (std::is_same_v<In, Out>)
@@ -171,7 +171,7 @@ DDPHOOK_HOST_DEVICE ElemOf<Out> convertElement(ElemOf<In> x) {
     return Out::narrow(static_cast<ComputeOf<Out>>(In::widen(x)));
 }
 
-/// What is left of a value that was computed when it is stored.
+/// Returns what remains of a computed value when it is stored.
 template <class Element>
 DDPHOOK_HOST_DEVICE ComputeOf<Element> roundTo(ComputeOf<Element> x) {
   return Element::widen(Element::narrow(x));
@@ -198,7 +198,7 @@ DDPHOOK_HOST_DEVICE ElemOf<Element> subtractElements(ElemOf<Element> a,
   return Element::narrow(Element::widen(a) - Element::widen(b));
 }
 
-/// a * b + c with one rounding.
+/// Returns a * b + c with one rounding.
 DDPHOOK_HOST_DEVICE float multiplyAdd(float a, float b, float c) {
   return fmaf(a, b, c);
 }
@@ -207,9 +207,9 @@ DDPHOOK_HOST_DEVICE double multiplyAdd(double a, double b, double c) {
 }
 
 /// The scalars of LAPACK's larfg: H = I - tau·v·vᵀ with v = (1, factor·x) maps
-/// (pivot, x) to a multiple of the first unit vector whose sign the pivot does
-/// not have. A zero has no sign: nobody promises that of a zero in a product.
-/// `below` is the sum of squares of x, and not 0.
+/// (pivot, x) to a multiple of the first unit vector, with the sign opposite to
+/// the pivot's. The sign of zero is ignored: a zero in a product has no
+/// guaranteed sign. `below` is the sum of squares of x and must not be 0.
 template <class T>
 struct Reflector {
   T tau;

@@ -3,11 +3,11 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// A warp has a block: it reads it for the largest element and again for the
-// codes, the second time from a cache. A sum is computed both times, which
-// reads codes twice and needs no memory for the sums of a block.
+// A warp encodes a block: it reads it for the largest element and again, from a
+// cache, for the codes. A sum is computed both times, which reads codes twice
+// but needs no memory for the sums of a block.
 //
-// Element types are told apart at run time, by all threads alike: kernels for
+// Kernels test element types at run time, uniformly in all threads: kernels for
 // each pair of types and codes would be four times as many.
 //
 //===----------------------------------------------------------------------===//
@@ -26,7 +26,7 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kLanes = 32;
 
-/// Elements of casts that a warp takes.
+/// The number of elements of a cast that a warp processes.
 constexpr int64_t kCastBlock = 1024;
 
 constexpr int64_t kPartAlignment = 16;
@@ -36,21 +36,20 @@ int64_t roundUp(int64_t n, int64_t unit) {
 }
 
 //===----------------------------------------------------------------------===//
-// Blocks
+// Blocks.
 //===----------------------------------------------------------------------===//
 
-/// The block of a warp.
+/// The block that a warp processes.
 struct Block {
-  /// Its first element in the array, and how many it has.
+  /// Its first element in the array, and its size.
   int64_t begin;
   int size;
-  /// Its number among those of its part, and the part's among those that a
-  /// kernel has.
+  /// Its number within its part, and the number of the part within the launch.
   int64_t number, part;
 };
 
-/// Finds block number `warp` of the parts from number `first` on; returns
-/// whether it exists.
+/// Finds block number `warp` of the parts from number `first` on; returns true
+/// if it exists.
 __device__ __forceinline__ bool findBlock(const EncodedParts &parts,
                                           int64_t first, int64_t warp,
                                           Block &block) {
@@ -71,8 +70,8 @@ __device__ __forceinline__ int64_t warpOfThread() {
   return (int64_t(blockIdx.x) * kThreads + threadIdx.x) / kLanes;
 }
 
-/// Calls fn(i, count) for the quads of a block that are this thread's: `count`
-/// elements from element `i` of the block on.
+/// Calls fn(i, count) for this thread's quads of a block: `count` elements from
+/// element `i` of the block on.
 template <class Fn>
 __device__ __forceinline__ void forQuads(int size, const Fn &fn) {
   const int lane = static_cast<int>(threadIdx.x % kLanes);
@@ -80,10 +79,10 @@ __device__ __forceinline__ void forQuads(int size, const Fn &fn) {
     fn(i, size - i < kQuad ? size - i : kQuad);
 }
 
-/// The scale of a block, of which load(i, count, x) gives the elements.
+/// Returns the scale of a block; load(i, count, x) loads its elements.
 template <class CodeT, class Load>
 __device__ __forceinline__ uint16_t findScale(int size, const Load &load) {
-  // Magnitudes of floats are in the order of their bits, NaNs last.
+  // Bits of magnitudes have the order of the floats, NaNs last.
   uint32_t most = 0;
   forQuads(size, [&](int i, int count) {
     float x[kQuad];
@@ -101,8 +100,8 @@ __device__ __forceinline__ uint16_t findScale(int size, const Load &load) {
   return scaleOf<CodeT>(most);
 }
 
-/// Calls store(i, count, x) with what is rounded to the codes of a block; gives
-/// its scale.
+/// Calls store(i, count, x) with the values to round to the codes of a block;
+/// returns its scale.
 template <class CodeT, class Load, class Store>
 __device__ __forceinline__ uint16_t encodeBlock(const Block &block,
                                                 const DeviceRounding &rounding,
@@ -122,7 +121,7 @@ __device__ __forceinline__ uint16_t encodeBlock(const Block &block,
   return scale;
 }
 
-/// The elements of codes from code `i` on of a block that has that scale.
+/// Decodes the codes from code `i` on of a block with the given scale.
 template <class CodeT>
 __device__ __forceinline__ void decodeQuad(const unsigned char *codes,
                                            int64_t i, int count, float scale,
@@ -162,7 +161,7 @@ encodeInto(const EncodedParts &parts, const Block &block,
 }
 
 //===----------------------------------------------------------------------===//
-// Kernels
+// Kernels.
 //===----------------------------------------------------------------------===//
 
 template <class CodeT>
@@ -220,7 +219,7 @@ __global__ void __launch_bounds__(kThreads)
     return;
   const unsigned char *part = in + block.part * parts.bytes;
   const float scale = scaleAt<CodeT>(parts, part, block.number);
-  // Of a block that two parts share, each has some elements.
+  // If two parts share a block, each gets some of its elements.
   const int64_t begin = (first + block.part) * parts.part;
   const int64_t end = begin + parts.part;
   forQuads(block.size, [&](int i, int count) {
@@ -250,7 +249,7 @@ __global__ void __launch_bounds__(kThreads)
   auto load = [&](int i, int count, float (&x)[kQuad]) {
     loadQuad(in, type, block.begin + i, count, x);
   };
-  // Found first by all lanes: `out` may be `in`.
+  // All lanes find it first, because `out` may be `in`.
   float scale = 1;
   if constexpr (CodeT::kIsScaled)
     scale = BF16::widen(findScale<CodeT>(block.size, load));
@@ -269,7 +268,7 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 //===----------------------------------------------------------------------===//
-// Launches
+// Launches.
 //===----------------------------------------------------------------------===//
 
 /// Calls fn(CodeT()) with the class of a code without zero points.
@@ -338,15 +337,15 @@ EncodedParts EncodedParts::ofScatter(const Encoding &encoding, int64_t count,
                                      int64_t ranks) {
   const int64_t block = blockOf(encoding);
   const int64_t part = ddphook::partElements(count, ranks);
-  // Parts that begin within a block touch one more.
+  // Parts that start within a block touch one more.
   const int64_t blocks =
       partElements(part, block) + (part % block != 0 && ranks > 1);
   return makeParts(encoding, count, part, blocks);
 }
 
 int64_t EncodedParts::mostBytes(int64_t mostBytes, int64_t ranks) {
-  // Three blocks more for each part: one that is not full, one that it shares,
-  // and one whose share of a rank was rounded up; of casts, the longest.
+  // Reserve three extra blocks per part: a partial block, a block shared with
+  // the next part, and one for rounding. Casts use the longest block.
   constexpr int64_t blockBytes = std::max<int64_t>(
       Encoding::kMostBlock + sizeof(uint16_t), kCastBlock * sizeof(uint16_t));
   return mostBytes + ranks * (3 * blockBytes + 2 * kPartAlignment);

@@ -5,7 +5,7 @@
 //
 // Encodes and decodes arrays of a device, and adds encoded ones: casts and
 // scaled codes; affine.h has the others. The bits are those of
-// docs/quantization.md. The conventions are those of kernels.h.
+// docs/quantization.md. The conventions of kernels.h apply.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_BACKENDS_CUDA_KERNELS_ENCODE_H
@@ -22,55 +22,54 @@
 
 namespace ddphook::cuda {
 
-/// An encoded array as it travels: cut into parts, one for each rank. The bytes
-/// of a part are the codes of the blocks that it touches, whole ones but for
-/// the array's last, and then their scales. All parts have room for the largest
-/// one, so that they are equally long; what lies behind codes and scales has no
-/// meaning.
+/// An encoded array on the wire, cut into one part per rank. A part consists of
+/// the codes of the blocks that it touches, all whole except for the array's
+/// last, and then their scales. All parts have the size of the largest one; the
+/// padding after codes and after scales is arbitrary.
 struct EncodedParts {
   Encoding encoding;
-  /// Elements of the array, and of a part; the last parts may have fewer.
+  /// Elements of the array and of a part; the last parts may have fewer.
   int64_t count, part;
-  /// Elements with a scale in common; of casts, which have none, some.
+  /// Elements that share a scale; for casts, which have none, any number.
   int64_t block;
   /// Blocks that a part may touch.
   int64_t blocks;
-  /// Where a part's scales begin, and its length; a multiple of 16.
+  /// The offset of a part's scales, and its length; a multiple of 16.
   int64_t scaleOffset, bytes;
 
-  /// Parts that end with blocks, so that no block is in two of them.
+  /// Parts that end at block boundaries, so that no block is in two of them.
   static EncodedParts ofWholeBlocks(const Encoding &encoding, int64_t count,
                                     int64_t ranks);
-  /// Those of a reduce-scatter, which may begin and end within a block.
+  /// Parts of a reduce-scatter, which may begin and end within a block.
   static EncodedParts ofScatter(const Encoding &encoding, int64_t count,
                                 int64_t ranks);
-  /// Bytes of `ranks` parts, either way, of any array for which a rank sends at
-  /// most `mostBytes` bytes of codes and scales.
+  /// Bytes of `ranks` parts of either kind, for any array of which a rank sends
+  /// at most `mostBytes` bytes of codes and scales.
   static int64_t mostBytes(int64_t mostBytes, int64_t ranks);
 };
 
-/// Encodes an array of parts.count elements: parts 0 … ranks - 1 lie behind
-/// each other in `out`, which is aligned to 16 bytes. With a `rounding`, of
-/// scaled codes only, quotients are rounded stochastically, else to nearest.
+/// Encodes an array of parts.count elements: `out`, which is aligned to 16
+/// bytes, gets parts 0 … ranks - 1, contiguously. With a `rounding`, for scaled
+/// codes only, quotients are rounded stochastically, otherwise to nearest.
 cudaError_t encodeParts(cudaStream_t stream, const void *in, Dtype inType,
                         const EncodedParts &parts, int64_t ranks, void *out,
                         const std::optional<Rounding> &rounding);
 
-/// Encodes (x₀ + x₁ + …) / divisor to `out`, where xₖ is what that part of rank
-/// k decodes to: `in` has the part of each rank, one behind the other, apart
-/// from `out`.
+/// Encodes (x₀ + x₁ + …) / divisor to `out`, where part number `part` of rank k
+/// decodes to xₖ. `in` has that part of each rank, contiguously, and does not
+/// overlap `out`.
 cudaError_t sumPart(cudaStream_t stream, const void *in, int64_t ranks,
                     const EncodedParts &parts, int64_t part, int64_t divisor,
                     void *out, const std::optional<Rounding> &rounding);
 
-/// out[i] = the element of code i, for the elements of `number` parts from part
-/// `first` on, which lie behind each other in `in`.
+/// Computes out[i] = the value of code i, for the elements of `number` parts
+/// from part `first` on, which are contiguous in `in`.
 cudaError_t decodeParts(cudaStream_t stream, const void *in,
                         const EncodedParts &parts, int64_t first,
                         int64_t number, void *out, Dtype outType);
 
-/// out[i] = in[i] less what its code decodes to, or 0 where that is not finite.
-/// `out` may be `in`.
+/// Computes out[i] = in[i] minus the value of its code, or 0 where that is not
+/// finite. `out` may be `in`.
 cudaError_t encodingError(cudaStream_t stream, const void *in, void *out,
                           Dtype type, int64_t n, const Encoding &encoding,
                           const std::optional<Rounding> &rounding);

@@ -3,8 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Loads and stores that say what becomes of a line in the L2 cache, and
-// asynchronous copies to shared memory. The emulated device counts them.
+// Loads and stores with a cache policy for the L2 cache, and asynchronous
+// copies to shared memory. The emulated device counts them.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_BACKENDS_CUDA_KERNELS_GLOBAL_MEMORY_H
@@ -18,8 +18,8 @@
 
 namespace ddphook::cuda {
 
-/// What becomes of a line: a later stage finds it in the L2 cache, or it is
-/// the first to make room, since nobody needs it soon.
+/// The policy for a line: keep it in the L2 cache for a later stage, or evict
+/// it first, because nobody needs it soon.
 enum class Cache { Keep, Stream };
 
 template <>
@@ -27,7 +27,7 @@ struct Word<2> {
   using Type = unsigned short;
 };
 
-/// `kCount` elements, with one instruction: `p` is a multiple of their size.
+/// Loads `kCount` elements at once; `p` must be aligned to their total size.
 template <Cache kCache, int kCount, class T>
 __device__ __forceinline__ Pack<T, kCount> loadGlobal(const T *p) {
   using Type = typename Word<sizeof(Pack<T, kCount>)>::Type;
@@ -60,8 +60,8 @@ __device__ __forceinline__ void storeElement(T *p, T value) {
   storeGlobal<kCache, 1>(p, Pack<T, 1>{{value}});
 }
 
-/// Calls fn(std::bool_constant<condition>()), so that a branch holds all loads
-/// of one kind and they are in flight together.
+/// Calls fn(std::bool_constant<condition>()), so that a branch contains all
+/// loads of one kind and they are in flight together.
 template <class Fn>
 __device__ __forceinline__ void withBool(bool condition, const Fn &fn) {
   if (condition)
@@ -70,8 +70,8 @@ __device__ __forceinline__ void withBool(bool condition, const Fn &fn) {
     fn(std::false_type());
 }
 
-/// Elements begin … end - 1 of a pack; the others are zeros. With `isWhole`
-/// there are all.
+/// Loads elements begin … end - 1 of a pack, or all if `isWhole`; the others
+/// are zeros.
 template <Cache kCache, int kCount, class T>
 __device__ __forceinline__ Pack<T, kCount> loadPart(const T *p, int begin,
                                                     int end, bool isWhole) {
@@ -96,7 +96,7 @@ __device__ __forceinline__ void storePart(T *p, const Pack<T, kCount> &pack,
       storeElement<kCache>(p + v, pack.elements[v]);
 }
 
-/// Begins to bring the line of `p` to the L2 cache.
+/// Starts to load the line of `p` into the L2 cache.
 __device__ __forceinline__ void prefetchGlobal(const void *p) {
 #ifdef __CUDA_ARCH__
   asm volatile("prefetch.global.L2 [%0];" ::"l"(p));
@@ -105,7 +105,7 @@ __device__ __forceinline__ void prefetchGlobal(const void *p) {
 #endif
 }
 
-/// Begins to copy kBytes, which the thread's waitForCopies() waits for.
+/// Starts to copy kBytes; the thread's waitForCopies() waits for the copy.
 template <int kBytes>
 __device__ __forceinline__ void copyToShared(void *shared, const void *global) {
   static_assert(kBytes == 4 || kBytes == 8 || kBytes == 16,
@@ -113,9 +113,9 @@ __device__ __forceinline__ void copyToShared(void *shared, const void *global) {
   __pipeline_memcpy_async(shared, global, kBytes);
 }
 
-/// The thread's copies so far are a group.
+/// Makes the thread's copies so far a group.
 __device__ __forceinline__ void commitCopies() { __pipeline_commit(); }
-/// Waits for all groups of the thread but the last `kPrior`.
+/// Waits for all groups of the thread except the last `kPrior`.
 template <int kPrior>
 __device__ __forceinline__ void waitForCopies() {
   __pipeline_wait_prior(kPrior);

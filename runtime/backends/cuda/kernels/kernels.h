@@ -3,20 +3,20 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// The arithmetic of ddphook_rt_cast() and its like on arrays of a device.
-// Collectives, memory and streams are not here; low-rank kernels are in
-// lowrank.h.
+// The arithmetic of ddphook_rt_cast() and similar functions on arrays of a
+// device. Low-rank kernels are in lowrank.h; collectives, memory and streams
+// are elsewhere.
 //
 // Common to all functions:
-// - They launch at most one kernel on `stream` and return without waiting for
-//   it; the result is that launch's error. Nothing is allocated. `n` may be 0,
-//   and pointers are then not looked at.
+// - They launch at most one kernel on `stream` and return its launch error
+//   without waiting. They allocate nothing. `n` may be 0; pointers are then
+//   ignored.
 // - Rounding is to nearest even; f64 becomes a 16-bit type through f32, as in
-//   PyTorch. 16-bit values are computed with in f32 and rounded once per
-//   operation. A NaN stays some NaN; subnormals are kept. The bits are the host
-//   kernels', NaNs excepted.
-// - Arrays need the alignment of their elements only; aligned to 16 bytes they
-//   are read and written faster.
+//   PyTorch. 16-bit values are computed in f32 and rounded once per operation.
+//   A NaN stays some NaN; subnormals are kept. The bits are those of the host
+//   kernels, except for NaNs.
+// - Arrays only need the alignment of their elements; with an alignment of 16
+//   bytes they are read and written faster.
 // - The output may be the same array as an input whose elements have the same
 //   size; otherwise they must not overlap.
 //
@@ -32,40 +32,40 @@
 
 namespace ddphook::cuda {
 
-/// out[i] = in[i] in the other type.
+/// Converts in[i] to out[i].
 cudaError_t castArray(cudaStream_t stream, const void *in, Dtype inType,
                       void *out, Dtype outType, int64_t n);
 
-/// out[i] = in[i] / divisor, a true division. `divisor` >= 1.
+/// Computes out[i] = in[i] / divisor, a true division. `divisor` >= 1.
 cudaError_t divideArray(cudaStream_t stream, const void *in, void *out,
                         Dtype type, int64_t n, int64_t divisor);
 
-/// out[i] = in[i] * factor, where the factor is first rounded to f32 (kept for
-/// f64).
+/// Computes out[i] = in[i] * factor, where the factor is first rounded to f32
+/// (but not for f64).
 cudaError_t scaleArray(cudaStream_t stream, const void *in, void *out,
                        Dtype type, int64_t n, double factor);
 
-/// out[i] = a[i] + b[i], and a[i] - b[i].
+/// Compute out[i] = a[i] + b[i], and a[i] - b[i].
 cudaError_t addArrays(cudaStream_t stream, void *out, const void *a,
                       const void *b, Dtype type, int64_t n);
 cudaError_t subtractArrays(cudaStream_t stream, void *out, const void *a,
                            const void *b, Dtype type, int64_t n);
 
-/// What a hook puts on the wire, in one pass: wire[i] = RN(RN(in[i]) / divisor)
+/// Computes what a hook sends, in one pass: wire[i] = RN(RN(in[i]) / divisor),
 /// with both roundings to `wireType`; a divisor of 1 means no division.
 cudaError_t compressArray(cudaStream_t stream, const void *in, Dtype inType,
                           void *wire, Dtype wireType, int64_t n,
                           int64_t divisor);
 
-/// What comes back from it: out[i] = wire[i] in the other type. With
-/// `nonFinite` (a counter on the device), adds the number of infinite and NaN
-/// elements to it.
+/// Converts received elements: out[i] = wire[i] in the other type. Adds the
+/// number of infinite and NaN elements to the device counter `nonFinite`, if it
+/// is not null.
 cudaError_t decompressArray(cudaStream_t stream, const void *wire,
                             Dtype wireType, void *out, Dtype outType, int64_t n,
                             unsigned long long *nonFinite);
 
-/// Sets *flag (on the device) to 1 if an element is infinite or NaN, and leaves
-/// it alone if none is.
+/// Sets the device flag *flag to 1 if an element is infinite or NaN; otherwise
+/// leaves it unchanged.
 cudaError_t findNonFinite(cudaStream_t stream, const void *in, Dtype type,
                           int64_t n, int32_t *flag);
 

@@ -1,11 +1,11 @@
-//===- launch.h - launching kernels and what all of them use ----*- C++ -*-===//
+//===- launch.h - launching kernels, and their common parts -----*- C++ -*-===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Launches go through cudaLaunchKernelEx(), which is a function call to every
-// compiler; dynamic shared memory has one name in all kernels; packs are what a
-// thread loads or stores with one instruction.
+// Launches use cudaLaunchKernelEx(), which is a function call to every
+// compiler. Dynamic shared memory has the same name in all kernels. Packs are
+// loaded or stored by a thread with one instruction.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_BACKENDS_CUDA_KERNELS_LAUNCH_H
@@ -25,7 +25,7 @@ namespace ddphook::cuda {
 extern __shared__ __align__(16) unsigned char dynamicSharedBytes[];
 #endif
 
-/// The block's dynamic shared memory, aligned to 16 bytes.
+/// Returns the block's dynamic shared memory, aligned to 16 bytes.
 template <class T>
 __device__ __forceinline__ T *dynamicShared() {
 #ifdef __CUDACC__
@@ -51,8 +51,8 @@ cudaError_t launch(cudaStream_t stream, int64_t blocks, int threads,
                             static_cast<Parameters>(arguments)...);
 }
 
-/// The same number, of which the compiler does not know where it comes from: it
-/// cannot keep an address for each of its uses from one iteration to the next.
+/// Returns `value` but hides its origin from the compiler, which then cannot
+/// keep an address for each of its uses from one iteration to the next.
 __device__ __forceinline__ int64_t opaque(int64_t value) {
 #ifdef __CUDA_ARCH__
   asm volatile("" : "+l"(value));
@@ -60,14 +60,14 @@ __device__ __forceinline__ int64_t opaque(int64_t value) {
   return value;
 }
 
-/// `kCount` elements that are loaded and stored at once, where their address
-/// allows that.
+/// `kCount` elements that are loaded and stored at once if their address
+/// permits.
 template <class T, int kCount>
 struct alignas(sizeof(T) * kCount) Pack {
   T elements[kCount];
 };
 
-/// How many elements of a type have 16 bytes.
+/// The number of elements of a type in 16 bytes.
 template <class T>
 constexpr int kPackLength = static_cast<int>(16 / sizeof(T));
 
@@ -76,7 +76,7 @@ __host__ __device__ __forceinline__ bool isAlignedForPacks(const T *p) {
   return reinterpret_cast<uintptr_t>(p) % (sizeof(T) * kCount) == 0;
 }
 
-/// The type of one load or store of that many bytes.
+/// The type of one load or store of kBytes bytes.
 template <int kBytes>
 struct Word;
 template <>
@@ -119,7 +119,7 @@ __device__ __forceinline__ void storePack(T *p, const Pack<T, kCount> &pack,
 #ifdef __CUDA_ARCH__
     typename Word<sizeof(pack)>::Type word;
     memcpy(&word, &pack, sizeof(pack));
-    // A plain store may be taken apart again.
+    // The compiler may split a plain store again.
     __stwb(reinterpret_cast<decltype(word) *>(p), word);
 #else
     memcpy(p, &pack, sizeof(pack));
@@ -131,7 +131,7 @@ __device__ __forceinline__ void storePack(T *p, const Pack<T, kCount> &pack,
     p[v] = pack.elements[v];
 }
 
-/// Calls fn(Element()) with the class of `type` and gives its result.
+/// Calls fn(Element()) with the class of `type` and returns its result.
 template <class Fn>
 cudaError_t withElement(Dtype type, const Fn &fn) {
   switch (type) {

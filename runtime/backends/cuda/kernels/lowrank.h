@@ -7,18 +7,18 @@
 // list at once. Element-wise kernels are in kernels.h.
 //
 // Common to all calls:
-// - They launch kernels on `stream`, as few as they can whatever the number of
-//   matrices, and return without waiting; the result is the first launch's
-//   error. Nothing is allocated.
+// - They launch kernels on `stream`, as few as possible for any number of
+//   matrices, and return the first launch's error without waiting. They
+//   allocate nothing.
 // - f32 and f64 are accumulated in their own type, without TF32, and the Gram
-//   matrices of tall factors of f32 in f64; 16-bit types in f32, rounded once
-//   per element of a product. Sums have a fixed order: the same input gives the
-//   same bits, on every device of a kind.
-// - Fused passes give the bits of the calls that they stand for. A row of Pᵢ
-//   depends on that row of Mᵢ alone.
-// - Products of a rank above 32 are cuBLAS's, a call a matrix. Their bits are
-//   the same for the same arrays on the same device and library; unlike those
-//   of our kernels they may depend on how arrays are aligned.
+//   matrices of tall f32 factors in f64; 16-bit types are accumulated in f32
+//   and rounded once per element of a product. Sums have a fixed order: the
+//   same input gives the same bits on every device of a kind.
+// - Fused passes give the bits of the calls that they replace. A row of Pᵢ
+//   depends only on the same row of Mᵢ.
+// - cuBLAS computes products of a rank above 32, one call per matrix. Their
+//   bits are the same for the same arrays on the same device and library;
+//   unlike those of our kernels they may depend on the alignment of arrays.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_BACKENDS_CUDA_KERNELS_LOWRANK_H
@@ -35,18 +35,18 @@
 
 namespace ddphook::cuda {
 
-/// A matrix list of backend.h on the current device. Its tables and scratch
-/// memory live there.
+/// A matrix list of backend.h on the current device, which has its tables and
+/// scratch memory.
 class MatrixList {
 public:
-  /// Uploads the tables and allocates the scratch, from `memory`, which
-  /// outlives the list; waits for that. RESOURCE_EXHAUSTED: no memory.
+  /// Uploads the tables, allocates the scratch from `memory`, which must
+  /// outlive the list, and waits for both. RESOURCE_EXHAUSTED: no memory.
   static Status create(const ddphook_matrix_list_t &list, Dtype dtype,
                        MemorySource &memory,
                        std::unique_ptr<MatrixList> *result);
   virtual ~MatrixList() = default;
 
-  // These functions do what the calls of compiled.h with the same names do.
+  // The following functions implement the calls of the same names.
   virtual cudaError_t matmul(cudaStream_t stream, ddphook_matmul_kind_t kind,
                              void *matrix, void *p, void *q) = 0;
   virtual cudaError_t orthogonalize(cudaStream_t stream, int32_t factor,

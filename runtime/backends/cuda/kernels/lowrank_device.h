@@ -1,10 +1,10 @@
-//===- lowrank_device.h - device code of several stages ---------*- C++ -*-===//
+//===- lowrank_device.h - common device code of low-rank stages -*- C++ -*-===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Device functions that the kernels of low-rank compression share: they load
-// parts of factors and of rows.
+// Device functions that several low-rank kernels use to load parts of factors
+// and rows.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_BACKENDS_CUDA_KERNELS_LOWRANK_DEVICE_H
@@ -36,8 +36,8 @@ cudaError_t withBucket(int bucket, const Fn &fn) {
   return cudaErrorInvalidValue;
 }
 
-/// Where the calling thread's numbers of a factor are when a block's threads
-/// take them in turn, row by row. It takes two divisions: to be made once.
+/// Finds the calling thread's numbers of a factor when a block's threads take
+/// them row by row. Takes two divisions, so construct it once.
 struct RowMajorTurns {
   __device__ explicit RowMajorTurns(int rank) : rank(rank) {
     const int columns = rank > 0 ? rank : 1;
@@ -48,7 +48,7 @@ struct RowMajorTurns {
     columnStep = kThreads - rowStep * columns;
   }
 
-  /// From one number's row and column to the next one's.
+  /// Advances the row and column of a number to the thread's next number.
   __device__ __forceinline__ void next(int &j, int &k) const {
     j += rowStep;
     k += columnStep;
@@ -59,16 +59,16 @@ struct RowMajorTurns {
   }
 
   int rank;
-  /// Of the first number.
+  /// The first number's row and column.
   int row;
   int column;
-  /// To the next; a row more when that is beyond the last column.
+  /// The steps to the next number; one more row after the last column.
   int rowStep;
   int columnStep;
 };
 
-/// Copies a number of a factor to shared memory, asynchronously where the
-/// device can.
+/// Copies a number of a factor to shared memory, asynchronously if the device
+/// can.
 template <class T>
 __device__ __forceinline__ void copyNumber(T *shared, const T *global) {
   if constexpr (sizeof(T) >= 4)
@@ -77,8 +77,8 @@ __device__ __forceinline__ void copyNumber(T *shared, const T *global) {
     *shared = loadElement<Cache::Keep>(global);
 }
 
-/// A lane's kLength columns from `column` on, of which begin … end - 1 are the
-/// matrix's: panels may begin before its first column.
+/// A lane's kLength columns from `column` on. Only begin … end - 1 are in the
+/// matrix: panels may start before its first column.
 template <int kLength>
 struct LaneColumns {
   __device__ LaneColumns(int64_t column, int64_t columns)
@@ -93,8 +93,8 @@ struct LaneColumns {
   bool isWhole;
 };
 
-/// Elements of a row of a factor, as many as a thread has; zeros from `count`
-/// on. With `isAligned` there are all or none.
+/// Loads as many elements of a factor's row as a thread has; zeros from `count`
+/// on. With `isAligned` all of them exist, or none.
 template <int kLength, class T>
 __device__ __forceinline__ Pack<T, kLength> loadRow(const T *p, int64_t count,
                                                     bool isAligned) {

@@ -3,42 +3,42 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// What lowrank_orthogonalize.cu does with one block a factor, for tall factors
-// of f32 on many: the Gram matrix G = AᵀA, a partial sum a tile of rows; then,
-// in every block again rather than in a launch of its own, a small matrix X and
-// Q = A·X. Of three columns and more X is R⁻¹·S, where R is G's Cholesky factor
-// and the signs S make it the Q of Householder's method; of one or two it is
-// what Gram-Schmidt does, epsilon included.
+// Does for tall f32 factors, on many blocks, what lowrank_orthogonalize.cu does
+// with one block per factor: computes the Gram matrix G = AᵀA, with a partial
+// sum per tile of rows; then, in every block instead of a separate launch, a
+// small matrix X and Q = A·X. For three or more columns X is R⁻¹·S, where R is
+// G's Cholesky factor and the signs S make Q that of Householder's method; for
+// one or two columns X does what Gram-Schmidt does, including epsilon.
 //
 // Accuracy. G and all that follows are computed in f64, in which a product of
 // two f32 is exact, and Q is rounded once. With d the norms of A's columns, an
-// element of G, and what Cholesky's method adds, is wrong by at most γ·dₖ·dₗ,
-// where γ is 2^-53 times the additions of the longest chain: of 100 000 rows
-// about 150 for r = 4, 300 for r = 8, 1700 for r = 32. Hence ‖QᵀQ - 1‖ is at
-// most γ·r·spread, where spread = Σ dᵢ²·(R⁻¹)ᵢⱼ², and the rounding of Q. The
-// norms of columns do not matter, be they 1e-38 or 1e38. A factor is done here
-// if its spread is at most kMostSpread. Up to r = 8 the bound is then no more
-// than the rounding of f32, for r = 32 it is 2e-6, and errors of chance signs
-// stay far below; so a second pass, as CholeskyQR2 has it, gains nothing.
-// Others (columns nearly dependent, zero, not finite) are left to the kernel of
-// one block. All ranks have the same factor, add in the same order, and decide
-// alike.
+// element of G, and what Cholesky's method adds, has an error of at most
+// γ·dₖ·dₗ, where γ is 2^-53 times the additions of the longest chain: for 1e5
+// rows about 150 for r = 4, 300 for r = 8, 1700 for r = 32. Hence ‖QᵀQ - 1‖ is
+// at most γ·r·spread, where spread = Σ dᵢ²·(R⁻¹)ᵢⱼ², plus the rounding of Q.
+// The norms of columns have no influence, from 1e-38 to 1e38. A factor is done
+// here if its spread is at most kMostSpread. Up to r = 8 the bound is then no
+// more than the rounding of f32, for r = 32 it is 2e-6, and errors with random
+// signs are far smaller; so a second pass, as in CholeskyQR2, gains nothing.
+// Other factors (columns nearly dependent, zero, not finite) are left to the
+// one-block kernel. All ranks have the same factor, add in the same order, and
+// decide alike.
 //
-// Gram-Schmidt's order of additions is not promised to anybody, only what it
-// does with columns of zeros and how it adds epsilon. Where the squares of f32
-// vanish or overflow, its norms are 0 or infinite, and so are PyTorch's: such
-// factors are one block's as well.
+// Gram-Schmidt's order of additions is not guaranteed, only its treatment of
+// zero columns and of epsilon. Where the squares of f32 vanish or overflow, its
+// norms are 0 or infinite, as PyTorch's are: the one-block kernel does such
+// factors, too.
 //
-// f64 is one block's. There γ·spread is a rounding only where columns are
-// orthogonal already, so every factor would take the second pass, which is
-// twice the launches and reads; and hardly a model has gradients of f64.
+// The one-block kernel does f64. There γ·spread is a rounding only if columns
+// are orthogonal already, so every factor would take the second pass, with
+// twice the launches and reads; and hardly any model has f64 gradients.
 //
 // Signs. Householder's reflector k maps its column to -sign(α)·norm, where α is
-// the column's element k after the reflectors before. The first rows of A·R⁻¹
+// the column's element k after the previous reflectors. The first rows of A·R⁻¹
 // have the same α up to a positive factor, and because its columns are
 // orthonormal, its reflectors act on those rows as the elimination below. A
-// column with nothing below α is not reflected and keeps α's sign; G does not
-// tell nothing from little, so columns that consist of α are one block's.
+// column with only zeros below α is not reflected and keeps α's sign; G cannot
+// tell zero from small, so the one-block kernel does columns that consist of α.
 //
 //===----------------------------------------------------------------------===//
 #include "lowrank_device.h"
@@ -51,17 +51,17 @@ namespace {
 
 constexpr double kMostSpread = 1 << 18;
 /// The largest |α| of a column of norm 1, which leaves 0.005 below it. The
-/// bound above is that of α's error as well.
+/// bound above also holds for the error of α.
 constexpr double kMostPivot = 1 - 0x1p-16;
-/// Squares of norms that Gram-Schmidt has in f32 without loss.
+/// Squares of norms that f32 Gram-Schmidt computes without loss.
 constexpr double kLeastSquare = 1e-30;
 constexpr double kMostSquare = 1e+30;
 
-/// Numbers of a factor that are in shared memory at a time: a chunk of rows.
+/// The numbers of a factor in shared memory at a time: a chunk of rows.
 constexpr int kChunk = 4096;
-/// Elements of half a Gram matrix that a thread has at most.
+/// The maximum number of elements of half a Gram matrix per thread.
 constexpr int kMostPairs = (pairsOf(kMaxBucket) + kThreads - 1) / kThreads;
-/// From row to row of a small matrix in shared memory.
+/// The distance between rows of a small matrix in shared memory.
 constexpr int kRow = kMaxBucket + 1;
 
 struct GramArguments {
@@ -74,7 +74,7 @@ struct GramArguments {
   bool isP;
 };
 
-/// A tall factor, and what belongs to it in scratch memory.
+/// A tall factor and its data in scratch memory.
 struct TallFactor {
   __device__ TallFactor(const GramArguments &a, const MatrixEntry &matrix)
       : rank(static_cast<int>(matrix.rank)), pairs(pairsOf(rank)),
@@ -88,16 +88,16 @@ struct TallFactor {
   int pairs;
   int tiles;
   int64_t offset;
-  /// 1 or 0: whether the factor is done.
+  /// 1 if the factor is done, else 0.
   double *isDone;
-  /// The first rows, row by row, which the result may overwrite.
+  /// The first rows, row by row, since the result may overwrite them.
   double *top;
-  /// Half a Gram matrix a tile, row by row.
+  /// Half a Gram matrix per tile, row by row.
   double *partials;
 };
 
-/// Copies rows begin … of a factor, at most `most` and none from `end` on, to
-/// shared memory; gives how many. Between barriers.
+/// Copies rows begin … of a factor to shared memory, at most `most` and none
+/// from `end` on; returns their number. Starts and ends with a barrier.
 __device__ __forceinline__ int stageChunk(const float *factor, int rank,
                                           int64_t begin, int64_t end, int most,
                                           float *staged) {
@@ -111,7 +111,7 @@ __device__ __forceinline__ int stageChunk(const float *factor, int rank,
   return rows;
 }
 
-/// Row and column of an element of half a matrix.
+/// The row and column of an element of half a matrix.
 struct Pair {
   __device__ Pair(int number, int rank) {
     for (; number >= rank - row && row < rank; ++row)
@@ -122,10 +122,10 @@ struct Pair {
   int column = 0;
 };
 
-/// The partial sum of a tile, and from the first tile, whose first chunk has
-/// more rows than columns, the first rows. Threads have an element of the Gram
-/// matrix and a slice of the rows each; of ranks above 22 several elements and
-/// all rows.
+/// Computes the partial sum of a tile. The first tile, whose first chunk has
+/// more rows than columns, also copies the first rows. Each thread has an
+/// element of the Gram matrix and a slice of the rows; for ranks above 22 it
+/// has several elements and all rows.
 __global__ void __launch_bounds__(kThreads) addGrams(GramArguments a) {
   const Tile tile = a.tiles[blockIdx.x];
   const TallFactor factor(a, a.matrices[tile.matrix]);
@@ -179,11 +179,11 @@ __global__ void __launch_bounds__(kThreads) addGrams(GramArguments a) {
   }
 }
 
-/// Small matrices, in shared memory, kRow numbers from row to row. A warp's
-/// lane has a column; all lanes call the functions.
+/// Small matrices in shared memory, whose rows are kRow numbers apart. Each
+/// lane of a warp has a column; all lanes call the functions.
 struct SmallMatrices {
-  /// Replaces G, of which `r` has the upper half, by R with RᵀR = G. Gives
-  /// whether there is one.
+  /// Replaces G, whose upper half is in `r`, by R with RᵀR = G. Returns false
+  /// if there is none.
   __device__ bool factorize(int lane) const {
     bool isPositive = true;
     for (int k = 0; k < rank; ++k) {
@@ -195,7 +195,7 @@ struct SmallMatrices {
           sum = multiplyAdd(-r[i * kRow + k], r[i * kRow + lane], sum);
       }
       const double pivot = __shfl_sync(kAllLanes, sum, k);
-      // Not so for a NaN.
+      // False for a NaN.
       isPositive = isPositive && pivot > 0;
       if (isMine)
         r[k * kRow + lane] = sum / std::sqrt(pivot);
@@ -204,7 +204,7 @@ struct SmallMatrices {
     return isPositive;
   }
 
-  /// x = R⁻¹; gives its spread, where `square` is G's element of the diagonal.
+  /// Computes x = R⁻¹; returns its spread. `square` is G's diagonal element.
   __device__ double invert(int lane, double square) const {
     double spread = 0;
     for (int i = rank - 1; i >= 0; --i) {
@@ -224,7 +224,7 @@ struct SmallMatrices {
   }
 
   /// Gives the columns of x the signs that follow from the first rows of A·x,
-  /// which `r` has. Gives whether all columns are reflected for certain.
+  /// which are in `r`. Returns true if all columns are certainly reflected.
   __device__ bool setSigns(int lane) const {
     for (int k = 0; k < rank; ++k) {
       if (lane > k && lane < rank) {
@@ -242,11 +242,11 @@ struct SmallMatrices {
     return __all_sync(kAllLanes, std::fabs(pivot) <= kMostPivot);
   }
 
-  /// Of what a reflector makes of a column with that pivot.
+  /// Returns the sign that a reflector gives a column with that pivot.
   static __device__ double signOf(double pivot) { return pivot < 0 ? 1 : -1; }
 
-  /// x is what Gram-Schmidt does with one or two columns, of which `r` has G.
-  /// Gives whether it can. For one thread.
+  /// Sets x to what Gram-Schmidt does with one or two columns, whose G is in
+  /// `r`. Returns false if it cannot. For one thread.
   __device__ bool makeGramSchmidt(double epsilon) const {
     bool isSound = true;
     double dot = 0;
@@ -255,7 +255,7 @@ struct SmallMatrices {
       const double square = r[k * kRow + k];
       double left = square;
       if (k > 0) {
-        // On the first column, which epsilon has made shorter than 1.
+        // The projection on the first column, which epsilon has shortened.
         dot = r[1] * x[0];
         left -= dot * dot * (2 - r[0] * x[0] * x[0]);
       }
@@ -273,10 +273,10 @@ struct SmallMatrices {
   double *x;
 };
 
-/// Numbers of shared memory before the chunk: two matrices, and a flag.
+/// Numbers of shared memory before the chunk: two matrices and a flag.
 constexpr int kSmallRoom = 2 * kMaxBucket * kRow + 1;
 
-/// X, and whether the factor is sound enough.
+/// Computes X; returns true if the factor is sound enough.
 __device__ bool makeTransform(const TallFactor &factor, double epsilon,
                               double *shared) {
   const int rank = factor.rank;
@@ -326,7 +326,7 @@ __device__ bool makeTransform(const TallFactor &factor, double epsilon,
   return *isSound != 0;
 }
 
-/// The rows of a tile of Q.
+/// Computes the rows of a tile of Q.
 __global__ void __launch_bounds__(kThreads) applyTransforms(GramArguments a) {
   const Tile tile = a.tiles[blockIdx.x];
   const TallFactor factor(a, a.matrices[tile.matrix]);

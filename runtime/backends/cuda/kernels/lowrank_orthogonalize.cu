@@ -4,10 +4,10 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Modified Gram-Schmidt and Householder QR, as the host backend's lowrank.h
-// defines them, one block a factor. The columns, each contiguous, are in shared
-// memory if they fit and else in scratch memory. Row i of the factor belongs to
-// thread i mod threads, which loads it, works on it and stores it, so that only
-// sums, and what is read of other threads' elements, need barriers.
+// defines them, with one block per factor. The columns, each contiguous, are in
+// shared memory if they fit and otherwise in scratch memory. Thread i mod
+// threads loads, computes and stores row i of the factor, so only sums, and
+// reads of other threads' elements, need barriers.
 //
 //===----------------------------------------------------------------------===//
 #include "lowrank_device.h"
@@ -18,12 +18,12 @@ using namespace ddphook::cuda;
 
 namespace {
 
-/// Columns whose inner products with one are summed at once.
+/// The number of inner products with a column that are summed at once.
 constexpr int kDots = 8;
 constexpr int kMostThreads = 512;
 
-/// Shared memory beside the factor, in numbers, and in indices: that of the
-/// sums, then that of the largest and the least number.
+/// Shared memory besides the factor, in numbers and in indices: that of the
+/// sums, then that of the maximum and minimum.
 constexpr int kSumsRoom = BlockSums<float, kDots, kMostThreads>::kRoom;
 constexpr int kRoom = kSumsRoom + blockSumRoom(1);
 constexpr int kIndexRoom = 32;
@@ -38,20 +38,20 @@ struct OrthogonalizeArguments {
   /// Numbers of shared memory for the factor.
   int64_t sharedNumbers;
   double epsilon;
-  /// What launchTallOrthogonalize() has left.
+  /// Says which factors launchTallOrthogonalize() has done.
   const double *grams;
   bool isP;
   int32_t replaced;
 };
 
-/// A block's columns, with their arithmetic on the block's threads.
+/// The columns of a block, and their arithmetic on the block's threads.
 template <class Element>
 struct Columns {
   using T = ComputeOf<Element>;
 
   __device__ T *column(int64_t k) const { return columns + k * stride; }
-  /// The first element from `begin` on that is the calling thread's. The
-  /// number of threads is a power of two.
+  /// Returns the calling thread's first element from `begin` on. The number of
+  /// threads is a power of two.
   __device__ int64_t mine(int64_t begin) const {
     const int64_t threads = blockDim.x;
     const int64_t i = (begin & -threads) + threadIdx.x;
@@ -66,7 +66,7 @@ struct Columns {
       fn(i);
   }
 
-  /// The sum of the thread's squares from element `begin` on.
+  /// Returns the sum of the thread's squares from element `begin` on.
   __device__ T mySquares(const T *column, int64_t begin) const {
     T sum = 0;
     forMine(begin,
@@ -100,12 +100,12 @@ struct Columns {
   int64_t rows;
   int64_t count;
   BlockSums<T, kDots, kMostThreads> sums;
-  /// For the largest and the least number.
+  /// Shared memory for the maximum and minimum.
   T *room;
   int64_t *indexRoom;
 };
 
-/// Numbers of a row that are loaded before the first is used.
+/// The numbers of a row that are loaded before the first is used.
 template <class Element>
 constexpr int kTogether = sizeof(ElemOf<Element>) == 8 ? 2 : 4;
 
@@ -148,8 +148,8 @@ __device__ void Columns<Element>::store(ElemOf<Element> *out,
   }
 }
 
-/// Replaces column k by a unit vector without its projection on the columns
-/// before it, which are orthonormal; the one of which most is left.
+/// Replaces column k by a unit vector minus its projections on the columns
+/// before it, which are orthonormal, normalized. Picks the largest remainder.
 template <class Element>
 __device__ void Columns<Element>::makeUnitColumn(int64_t k) {
   T least = static_cast<T>(INFINITY);
@@ -176,7 +176,7 @@ __device__ void Columns<Element>::makeUnitColumn(int64_t k) {
           [&](int64_t i) { target[i] = roundTo<Element>(target[i] / length); });
 }
 
-/// Takes the projection on column k from the columns after it.
+/// Subtracts the projections on column k from the columns after it.
 template <class Element>
 __device__ void Columns<Element>::subtractProjections(int64_t k) {
   const T *current = column(k);
@@ -255,11 +255,11 @@ __device__ void Columns<Element>::gramSchmidt(double epsilon,
   }
 }
 
-/// Element k of a column, for all threads, and the sum of squares below it.
+/// Gives all threads element k of a column and the sum of squares below it.
 template <class Element>
 __device__ void Columns<Element>::splitAtPivot(const T *column, int64_t k,
                                                T &pivot, T &below) {
-  // Negative zeros add nothing, not even to a negative zero. So the sum gives
+  // Negative zeros add nothing, not even to a negative zero. So the sum passes
   // the pivot to all threads, and its thread may overwrite it at once.
   T values[2] = {mySquares(column, k + 1),
                  mine(k) == k ? column[k] : static_cast<T>(-0.0)};
@@ -268,12 +268,12 @@ __device__ void Columns<Element>::splitAtPivot(const T *column, int64_t k,
   pivot = values[1];
 }
 
-/// Makes the reflector of a column with its pivot at `k`, as LAPACK's larfg:
-/// H = I - tau·v·vᵀ. v replaces the column from its pivot, which is 1, on.
+/// Computes the reflector of a column with its pivot at `k`, as LAPACK's larfg:
+/// H = I - tau·v·vᵀ. v replaces the column from its pivot, 1, on. Returns tau.
 template <class Element>
 __device__ typename Columns<Element>::T
 Columns<Element>::makeReflector(T *column, int64_t k) {
-  // Between these bounds squares have lost nothing that matters.
+  // Between these bounds squares lose nothing that matters.
   constexpr bool isFloat = sizeof(T) == 4;
   constexpr T tiny = static_cast<T>(isFloat ? 1e-30 : 1e-280);
   constexpr T huge = static_cast<T>(isFloat ? 1e+30 : 1e+280);
@@ -292,8 +292,8 @@ Columns<Element>::makeReflector(T *column, int64_t k) {
     isZero = found[0] == 0;
     largest = maxOverBlock(largest, room);
     if (!isZero && largest > 0 && std::isfinite(largest)) {
-      // A power of two, so that squares neither overflow nor vanish; the
-      // reflector stays the same.
+      // Scale by a power of two, so that squares neither overflow nor vanish;
+      // the reflector stays the same.
       const int exponent = std::ilogb(largest);
       forMine(k,
               [&](int64_t i) { column[i] = std::ldexp(column[i], -exponent); });
@@ -349,7 +349,7 @@ __device__ void Columns<Element>::reflectLater(int64_t k, T tau) {
   }
 }
 
-/// LAPACK's geqr2 and org2r.
+/// Implements LAPACK's geqr2 and org2r.
 template <class Element>
 __device__ void Columns<Element>::householder() {
 #pragma unroll 1
@@ -373,7 +373,7 @@ __device__ void Columns<Element>::householder() {
   }
 }
 
-/// `kIsReflected`: Householder for ranks above 2.
+/// Orthonormalizes a factor per block; `kIsReflected`: Householder if rank > 2.
 template <class Element, bool kIsReflected>
 __global__ void __launch_bounds__(kMostThreads, 1)
     orthogonalizeFactors(OrthogonalizeArguments<Element> a) {
@@ -391,10 +391,10 @@ __global__ void __launch_bounds__(kMostThreads, 1)
   work.indexRoom = shared;
   work.sums.room = reinterpret_cast<T *>(shared + kIndexRoom);
   work.room = work.sums.room + kSumsRoom;
-  // Odd: elements of one row lie in different banks.
+  // Odd, so that the elements of a row are in different banks.
   work.stride = rows | 1;
   work.rows = rows;
-  // No direction is left for columns beyond the number of rows.
+  // Columns beyond the number of rows have no direction left.
   work.count = rows < rank ? rows : rank;
   const bool isShared = (work.stride + 1) * work.count <= a.sharedNumbers;
   work.columns = isShared ? work.sums.room + kRoom : a.work + matrix.workOffset;

@@ -3,23 +3,23 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// A warp has a few rows of M and goes along them in steps, each lane with 16
-// bytes of numbers of each row; Q is in shared memory, a chunk of steps at a
-// time, and what a lane loads of it is used for all its rows. Long rows of
-// small matrices are shared by several warps, which take turns at steps.
+// A warp has a few rows of M and processes them in steps, in which each lane
+// has 16 bytes of each row. Q is in shared memory, a chunk of steps at a time,
+// and a lane uses each number of it that it loads for all its rows. Several
+// warps share long rows of small matrices and alternate between steps.
 //
-// Chunks are copied asynchronously and take turns in two places, so that one
-// barrier a chunk suffices, and one in all where Q is a single chunk. The rows
-// of M that a warp needs behind the barrier are on their way before it.
+// Chunks are copied asynchronously and alternate between two buffers, so that
+// one barrier per chunk suffices, and a single one if Q is one chunk. The rows
+// of M that a warp needs after the barrier are in flight before it.
 //
-// The order of additions of an element of P: each lane over its columns in
-// turn, then the lanes by halves, then the warps of the row. So which lane has
-// a column does not depend on where rows begin: where they begin in the middle
-// of 16 bytes, lanes load and store whole packs that lie a few columns further
-// on, and pass the sums on to the lanes whose columns they are.
+// The order of additions of an element of P: each lane adds its columns in
+// order, then lanes are added by halves, then the warps of the row. The lane of
+// a column thus does not depend on where rows start. If they start within 16
+// bytes, lanes load and store whole packs that are a few columns further on,
+// and pass the sums to the lanes of the columns.
 //
-// In the L2 cache: M stays, since it is read twice more. G is not needed again,
-// unless it is M.
+// In the L2 cache, M is kept, since it is read twice more; G is not, unless it
+// is M.
 //
 //===----------------------------------------------------------------------===//
 #include "global_memory.h"
@@ -56,16 +56,16 @@ struct ProjectShape {
   static constexpr int kRows = projectRows(sizeof(T), kBucket);
   static constexpr int kValues = kRows * kBucket;
   // A lane's numbers of Q in a step are adjacent in memory. They are copied in
-  // granules of up to 16 bytes; in shared memory those with the same place in
-  // their lane lie side by side, so that a warp's loads meet no bank twice. One
-  // more between them does that for the copies.
+  // granules of up to 16 bytes; in shared memory, granules with the same
+  // position in their lane are adjacent, so that a warp's loads have no bank
+  // conflicts. One more between them avoids conflicts for the copies.
   static constexpr int kNumbers = kLength * kBucket;
   static constexpr int kGranule =
       kNumbers < kPackLength<Elem> ? kNumbers : kPackLength<Elem>;
   static constexpr int kGranules = kNumbers / kGranule;
   static constexpr int kStride = kColumns / kLength + 1;
   static constexpr int kBuffer = kGranules * kStride * kGranule;
-  // Blocks of a multiprocessor at least, which bounds the registers.
+  // The minimum of blocks per multiprocessor, which bounds the registers.
   static constexpr int kBlocks = kValues <= (sizeof(T) == 8 ? 8 : 32) ? 2 : 1;
   static constexpr int64_t kBufferBytes =
       (2 * kBuffer * int64_t(sizeof(Elem)) + 15) / 16 * 16;
@@ -88,9 +88,9 @@ struct ChunksOfQ {
     return dynamicShared<Elem>() + (turn & 1) * Shape::kBuffer;
   }
 
-  /// Begins to copy the columns from `first` on; zeros up to a whole step.
+  /// Starts to copy the columns from `first` on, with zeros up to a whole step.
   __device__ __forceinline__ void stage(int64_t first, int turn) const {
-    // Loaded each time: kept meanwhile, it would take registers of the sums.
+    // Loaded each time, because keeping it would take registers from the sums.
     const MatrixEntry &matrix = matrices[opaque(number)];
     const int rank = static_cast<int>(matrix.rank);
     const int64_t left = matrix.columns - first;
@@ -110,7 +110,7 @@ struct ChunksOfQ {
     commitCopies();
   }
 
-  /// Granule `i` of a lane's numbers in a step.
+  /// Returns granule `i` of a lane's numbers in a step.
   __device__ __forceinline__ Pack<Elem, kGranule> load(int turn, int lane,
                                                        int i) const {
     return loadPack<kGranule>(
@@ -118,14 +118,14 @@ struct ChunksOfQ {
   }
 
 private:
-  /// Where a buffer has a number.
+  /// Returns the offset of a number in a buffer.
   static __device__ __forceinline__ int placeOf(int column, int k) {
     const int number = column % kLength * kBucket + k;
     return (number / kGranule * Shape::kStride + column / kLength) * kGranule +
            number % kGranule;
   }
 
-  /// The columns of whole lanes, granule by granule; gives how many those are.
+  /// Copies the columns of whole lanes, by granules; returns their number.
   static __device__ __forceinline__ int stageGranules(const Elem *from,
                                                       int count, Elem *to) {
     const int lanes = count / kLength;
@@ -139,7 +139,7 @@ private:
     return lanes * kLength;
   }
 
-  /// The numbers of columns begin … end - 1, one by one.
+  /// Copies the numbers of columns begin … end - 1, one by one.
   static __device__ __forceinline__ void
   stageNumbers(const Elem *from, int rank, int begin, int end, Elem *to) {
 #pragma unroll 1
@@ -153,19 +153,19 @@ private:
 
   const Elem *allOfQ;
   const MatrixEntry *matrices;
-  /// Of the matrix.
+  /// The number of the matrix.
   int number;
 };
 
-/// The rows of M that a warp works on; with `e`, their sum is computed and
-/// stored.
+/// The rows of M that a warp processes; with `e`, it computes and stores their
+/// sum.
 template <class Element, int kRows, int kLength>
 struct RowsOfM {
   using Elem = ElemOf<Element>;
   using T = ComputeOf<Element>;
 
-  /// What a lane has of a step: element v of its pack is element v of the row
-  /// from `offset` on; but from `shift` on, as many as `back` before that.
+  /// A lane's part of a step: element v of its pack is element v of the row
+  /// from `offset` on, or, from `shift` on, the element `back` before that.
   struct Place {
     int64_t offset;
     int count;
@@ -182,7 +182,7 @@ struct RowsOfM {
       shift = -1;
   }
 
-  /// In the step from `column` on of the row that begins with element `start`.
+  /// Returns the part in the step from `column` on of the row at `start`.
   __device__ __forceinline__ Place placeOf(int64_t start,
                                            int64_t column) const {
     const int64_t left = columns - column;
@@ -199,8 +199,8 @@ struct RowsOfM {
             offset + kLength < end};
   }
 
-  /// Begins to bring a step of `rows` rows, or of kRows if that is less, to the
-  /// L2 cache. That takes no registers, which loads would.
+  /// Starts to load a step of `rows` rows, but at most kRows, into the L2
+  /// cache. Unlike loads, this takes no registers.
   __device__ __forceinline__ void prefetch(int64_t start, int64_t column,
                                            int rows) const {
     column += static_cast<int>(threadIdx.x % 32) * kLength;
@@ -215,7 +215,7 @@ struct RowsOfM {
     }
   }
 
-  /// Begins to load such a step.
+  /// Starts to load such a step.
   __device__ __forceinline__ void fetch(int64_t start, int64_t column,
                                         int rows) {
     const Place place = placeOf(start, column);
@@ -229,7 +229,7 @@ struct RowsOfM {
     });
   }
 
-  /// What was fetched, as each lane's own columns; zeros where there is none.
+  /// Returns the fetched step as each lane's own columns, or zeros.
   __device__ __forceinline__ void take(int64_t start, int64_t column, int rows,
                                        T (&x)[kRows][kLength]) {
     const Place place = placeOf(start, column);
@@ -258,13 +258,13 @@ struct RowsOfM {
   }
 
 private:
-  /// How many elements behind a multiple of a pack's bytes it is.
+  /// Returns the distance in elements from the last multiple of a pack's bytes.
   static __device__ __forceinline__ int shiftOf(const Elem *p) {
     return static_cast<int>(reinterpret_cast<uintptr_t>(p) / sizeof(Elem) %
                             kLength);
   }
 
-  /// Element v of a pack is that many elements from where the pack begins.
+  /// Returns the offset of element v of a pack from the start of the pack.
   __device__ __forceinline__ int elementOf(const Place &place, int v) const {
     return v - (v >= shift ? place.back : 0);
   }
@@ -310,12 +310,12 @@ private:
     }
   }
 
-  /// From packs that lie kLength - shift columns further on to a lane's own.
+  /// Moves columns of packs that are kLength - shift further on to their lanes.
   __device__ __forceinline__ void turnBack(const Place &place,
                                            T (&x)[kLength]) const {
-    // From `shift` on a pack has columns of the lane before, or, in the first
-    // lane, of the last one's pack. A lane behind the last one has no columns:
-    // an infinity there would make a NaN of the sum, times a zero of Q.
+    // From `shift` on a pack has columns of the previous lane, or, in the first
+    // lane, of the last one's pack. Lanes after the last one have no columns:
+    // an infinity there, times a zero of Q, would make the sum a NaN.
     const int lane = static_cast<int>(threadIdx.x % 32);
     const int next = lane > 0 ? lane - 1 : place.back / kLength - 1;
 #pragma unroll
@@ -324,7 +324,7 @@ private:
       if (v >= shift)
         x[v] = place.count > 0 ? other : T(0);
     }
-    // By as many elements to the left.
+    // Rotate to the left by `shift` elements.
 #pragma unroll
     for (int step = 1; step < kLength; step *= 2) {
       T turned[kLength];
@@ -341,7 +341,7 @@ private:
   const Elem *e;
   Elem *m;
   int64_t columns;
-  /// shiftOf() of the rows of all arrays; -1: they differ in that.
+  /// shiftOf() of the rows of all arrays; -1 if it differs between them.
   int shift;
   Pack<Elem, kLength> sums[kRows], errors[kRows];
 };
@@ -381,7 +381,7 @@ __device__ void gatherPiece(const ProjectArguments<ElemOf<Element>> &a,
   }
 }
 
-/// values[b][k] += Σ x[b][v]·Q[v][k], v over a lane's columns in turn.
+/// Adds Σ x[b][v]·Q[v][k] to values[b][k], v over a lane's columns in order.
 template <class Element, int kBucket, class Chunks, class T, int kRows,
           int kLength>
 __device__ __forceinline__ void multiplyStep(const Chunks &chunks, int turn,
@@ -405,7 +405,7 @@ __device__ __forceinline__ void multiplyStep(const Chunks &chunks, int turn,
   }
 }
 
-/// Writes what the lanes' sums add up to: rows begin … end - 1 of P.
+/// Adds the lanes' sums and writes rows begin … end - 1 of P.
 template <class Element, int kBucket, class T>
 __device__ __forceinline__ void writeRows(T *values, ElemOf<Element> *p,
                                           const MatrixEntry &matrix,
@@ -433,7 +433,7 @@ __device__ __forceinline__ void writeRows(T *values, ElemOf<Element> *p,
   }
   T *sums = reinterpret_cast<T *>(dynamicShared<unsigned char>() +
                                   Shape::kBufferBytes);
-  // Others may still read those of the rows before.
+  // Others may still read the sums of the previous rows.
   __syncthreads();
   if (isWriter) {
 #pragma unroll
@@ -490,7 +490,7 @@ __global__ void __launch_bounds__(kThreads,
       source.prefetch(start, first + step * Shape::kStep, rows);
       if (!isOneChunk || begin == 0) {
         waitForCopies<0>();
-        // All have done with the chunk before, whose place the next one takes.
+        // All warps have finished the previous chunk, whose buffer is reused.
         __syncthreads();
       }
 #pragma unroll 1
@@ -501,7 +501,7 @@ __global__ void __launch_bounds__(kThreads,
         source.take(start, first + step * Shape::kStep, rows, x);
         multiplyStep<Element, kBucket>(chunks, turn, step, x, values);
       }
-      // The next chunk is in the L2 cache: it comes before the rows of M.
+      // The next chunk is in the L2 cache, so it arrives before the rows of M.
       const bool isLast = first + Shape::kColumns >= columns;
       if (!isOneChunk && (!isLast || begin + passRows < tileRows))
         chunks.stage(isLast ? 0 : first + Shape::kColumns, turn + 1);

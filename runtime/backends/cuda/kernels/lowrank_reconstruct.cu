@@ -6,17 +6,16 @@
 // A block has a panel of columns, as wide as a warp's load, and a range of
 // rows, of which each warp takes four at a time. The panel's part of Q is in
 // shared memory, column by column, so that one load serves sixteen products.
-// The rows of P are the warp's own there: the next four are copied while these
-// are used, and no barrier but the first concerns the block. One kernel for all
+// Each warp keeps its rows of P there: it copies the next four while it uses
+// these, so the block needs no barrier but the first. One kernel serves all
 // ranks up to 32.
 //
-// The order of additions: from the first column of the factors to the last. It
-// does not depend on which lane has an element, so panels begin where 16 bytes
-// do.
+// The order of additions is from the first column of the factors to the last.
+// It does not depend on which lane has an element, so panels start at multiples
+// of 16 bytes.
 //
-// In the L2 cache: M is read for the last time, and nobody reads out or err
-// before the next step or another kernel of the caller's; all three are
-// streamed.
+// In the L2 cache, all arrays are streamed: M is read for the last time, and
+// nobody reads out or err before the next step or another kernel of the caller.
 //
 //===----------------------------------------------------------------------===//
 #include "global_memory.h"
@@ -44,7 +43,7 @@ struct ReconstructArguments {
   ComputeOf<Element> divisor;
   bool isDivided;
 
-  /// m - product / divisor, each rounded.
+  /// Returns m - product / divisor, each rounded.
   __device__ __forceinline__ Elem error(Elem x, Elem product) const {
     if (isDivided)
       product = divideElement<Element>(product, divisor);
@@ -59,9 +58,9 @@ struct ReconstructShape {
   static constexpr int kLength = laneColumns(sizeof(T));
   static constexpr int kPanel = 32 * kLength;
   static constexpr int kRows = kWarps * kReconstructRows;
-  // The padding lets columns begin in different banks, and keeps packs aligned.
+  // The padding puts columns into different banks and keeps packs aligned.
   static constexpr int kStride = kPanel + kLength;
-  /// What is copied of a warp's rows of P at once: up to 16 bytes.
+  /// The numbers of a warp's rows of P that are copied at once: up to 16 bytes.
   static constexpr int kGranule = kReconstructRows < kPackLength<Elem>
                                       ? kReconstructRows
                                       : kPackLength<Elem>;
@@ -69,7 +68,7 @@ struct ReconstructShape {
   static DDPHOOK_HOST_DEVICE constexpr int64_t panelBytes(int64_t rank) {
     return rank * kStride * int64_t(sizeof(T));
   }
-  /// With two times the rows of P for every warp.
+  /// Includes two sets of rows of P for every warp.
   static constexpr int64_t sharedBytes(int64_t rank) {
     return panelBytes(rank) + 2 * kRows * rank * int64_t(sizeof(Elem));
   }
@@ -110,7 +109,7 @@ __device__ void scatterPiece(const ReconstructArguments<Element> &a,
   }
 }
 
-/// Copies the rows of Q of a panel's columns from `first` on into shared
+/// Copies the rows of Q of a panel's columns, from `first` on, to shared
 /// memory, widened and column by column; zeros where there are none.
 template <class Element>
 __device__ __forceinline__ void
@@ -130,7 +129,7 @@ stagePanel(const ElemOf<Element> *q, const MatrixEntry &matrix, int64_t first,
   }
 }
 
-/// Begins to copy `rows` rows of P, at most a warp's, for the calling warp.
+/// Starts to copy `rows` rows of P, at most a warp's, for the calling warp.
 template <class Element>
 __device__ __forceinline__ void stageWarpRows(const ElemOf<Element> *p,
                                               int rank, int rows,
@@ -151,14 +150,14 @@ __device__ __forceinline__ void stageWarpRows(const ElemOf<Element> *p,
   commitCopies();
 }
 
-/// Four rows of P times a lane's columns of Qᵀ, which are kStride apart.
+/// Multiplies four rows of P by a lane's columns of Qᵀ, kStride apart.
 template <class Element, class T>
 __device__ __forceinline__ void
 multiplyFactors(const ElemOf<Element> *rows, const T *panel, int rank,
                 T (&products)[kReconstructRows][laneColumns(sizeof(T))]) {
   using Shape = ReconstructShape<Element>;
   constexpr int kLength = Shape::kLength, kRows = kReconstructRows;
-  // Added to the first product, a negative zero keeps its sign.
+  // Added to the first product, a negative zero keeps the product's sign.
   const T none = rank > 0 ? T(-0.0) : T(0);
 #pragma unroll
   for (int b = 0; b < kRows; ++b) {
@@ -180,7 +179,7 @@ multiplyFactors(const ElemOf<Element> *rows, const T *panel, int rank,
   }
 }
 
-/// `most`: columns of a factor that there is room for.
+/// Computes the tiles; `most` is the capacity for columns of a factor.
 template <class Element>
 __global__ void __launch_bounds__(kThreads, 2)
     reconstructTiles(ReconstructArguments<Element> a, int most) {
@@ -238,7 +237,7 @@ __global__ void __launch_bounds__(kThreads, 2)
       stagePanel<Element>(a.q + matrix.qOffset, matrix, tile.column, panel);
       __syncthreads();
     }
-    // All lanes have done with the rows before, whose place the next ones take.
+    // All lanes have finished the previous rows, whose buffer is reused.
     __syncwarp();
     stage(row + Shape::kRows, turn ^ 1);
     waitForCopies<1>();

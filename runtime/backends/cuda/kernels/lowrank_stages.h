@@ -4,7 +4,7 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The parameters of the kernels of all stages, and the functions that launch
-// them. Each stage has a file of its own; matrix_list.cpp calls them.
+// them. Each stage has its own file; matrix_list.cpp calls them.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_BACKENDS_CUDA_KERNELS_LOWRANK_STAGES_H
@@ -16,7 +16,7 @@
 
 namespace ddphook::cuda {
 
-/// One launch: its tables on the device, a block a tile.
+/// One launch: its tables on the device, with one block per tile.
 struct StageLaunch {
   cudaStream_t stream;
   Dtype type;
@@ -28,10 +28,10 @@ struct StageLaunch {
   int64_t blocks;
 };
 
-/// The arrays of a step. Which of them a stage uses, and which may be null, is
-/// said in compiled.h.
+/// The arrays of a step. compiled.h says which ones a stage uses, and which may
+/// be null.
 struct StepArrays {
-  /// The matrix that is read: G in the first stage, else M.
+  /// The matrix to read: G in the first stage, M in the others.
   const void *g = nullptr;
   const void *e = nullptr;
   const void *pIn = nullptr;
@@ -47,11 +47,11 @@ struct StepArrays {
 
 /// m = g + e, P = M·Q and the gathered rest: g, e, q, m, pOut, restOut.
 cudaError_t launchProject(const StageLaunch &stage, const StepArrays &arrays);
-/// Lets it use the shared memory that it needs, on the current device.
+/// Allows it the shared memory that it needs, on the current device.
 cudaError_t allowProjectShared(Dtype type, int bucket);
 
-/// Q = Mᵀ·P: g, pIn, qOut. Where the rows of a matrix are split, writes partial
-/// sums to `partials`; launchSum() then adds them up.
+/// Q = Mᵀ·P: g, pIn, qOut. If the rows of a matrix are split, writes partial
+/// sums to `partials`; launchSum() then adds them.
 cudaError_t launchTransposed(const StageLaunch &stage, const StepArrays &arrays,
                              void *partials);
 cudaError_t launchSum(const StageLaunch &stage, void *qOut,
@@ -61,7 +61,7 @@ cudaError_t launchSum(const StageLaunch &stage, void *qOut,
 cudaError_t launchReconstruct(const StageLaunch &stage,
                               const StepArrays &arrays, int64_t divisor);
 
-/// Orthonormal columns of a factor of every matrix.
+/// The arguments for orthonormalizing a factor of every matrix.
 struct Orthogonalize {
   bool isP;
   /// DDPHOOK_UNIT_COLUMNS and DDPHOOK_INDEPENDENT_COLUMNS.
@@ -69,24 +69,23 @@ struct Orthogonalize {
   double epsilon;
   const void *in;
   void *out;
-  /// Working memory for factors that do not fit into `sharedBytes` of shared
-  /// memory.
+  /// Scratch for factors that do not fit into `sharedBytes` of shared memory.
   void *work;
   int64_t sharedBytes;
   int threads;
-  /// Working memory of tall factors.
+  /// Scratch for tall factors.
   double *grams;
 };
-/// The tall factors, of which the stage has the tiles; those that it refuses
-/// are left to launchOrthogonalize(), which does all that are not done.
+/// Orthonormalizes the tall factors, whose tiles are the stage's, and leaves
+/// the factors that it refuses to launchOrthogonalize(), which does all others.
 cudaError_t launchTallOrthogonalize(const StageLaunch &stage,
                                     const Orthogonalize &arguments);
 cudaError_t launchOrthogonalize(const StageLaunch &stage,
                                 const Orthogonalize &arguments);
 
-/// Bytes of shared memory that orthogonalize needs beside a factor.
+/// Returns the bytes of shared memory besides a factor.
 int64_t orthogonalizeRoomBytes(Dtype type);
-/// Lets it use that many bytes in all, on the current device.
+/// Allows it `bytes` of shared memory in total, on the current device.
 cudaError_t allowOrthogonalizeShared(Dtype type, int64_t bytes);
 
 } // namespace ddphook::cuda

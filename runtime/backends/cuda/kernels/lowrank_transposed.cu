@@ -4,19 +4,19 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // A block has a panel of columns, as wide as a warp's load, and a range of
-// rows; its warps take turns at the rows. A row of P is the same for all lanes
-// and comes from shared memory, where a chunk is copied while the one before is
-// used; a warp's first loads of M are in flight when it waits for a chunk. Sums
-// stay in registers until the warps' are added. Where a matrix has several
-// ranges of rows, the blocks' sums go to scratch memory and a second kernel
-// adds them.
+// rows, which its warps take alternately. A row of P is the same for all lanes
+// and comes from shared memory, to which a chunk is copied while the previous
+// one is used; a warp's first loads of M are in flight while it waits for a
+// chunk. Sums stay in registers until the warps' are added. If a matrix has
+// several ranges of rows, the blocks' sums go to scratch memory, and a second
+// kernel adds them.
 //
-// The order of additions of an element of Q: each warp over its rows in turn,
-// then the warps from the first to the last, then the ranges likewise. It does
-// not depend on which lane has a column, so panels begin where 16 bytes do.
+// The order of additions of an element of Q: each warp adds its rows in order,
+// then warps are added from the first to the last, then the ranges likewise. It
+// is independent of the lane of a column, so panels are aligned to 16 bytes.
 //
-// In the L2 cache: M stays for the last stage; the sums of ranges are streamed
-// when they are added.
+// In the L2 cache, M is kept for the last stage; the sums of ranges are
+// streamed when they are added.
 //
 //===----------------------------------------------------------------------===//
 #include "global_memory.h"
@@ -42,14 +42,14 @@ struct TransposedShape {
   using T = ComputeOf<Element>;
   static constexpr int kLength = transposedColumns(sizeof(T), kBucket);
   static constexpr int kPanel = 32 * kLength;
-  /// Rows of a warp that are loaded before the first is used.
+  /// The rows of a warp that are loaded before the first is used.
   static constexpr int kRows = kBucket <= 4 ? 8 : 4;
-  /// Rows of P in shared memory.
+  /// The rows of P in shared memory.
   static constexpr int kChunk = kBucket <= 8 ? 256 : 64;
-  /// Numbers of a row of P that are loaded at once.
+  /// The numbers of a row of P that are loaded at once.
   static constexpr int kTogether =
       kBucket < kPackLength<T> ? kBucket : kPackLength<T>;
-  /// Columns of P that the warps' sums are added for at a time.
+  /// The columns of P for which the warps' sums are added at a time.
   static constexpr int kSlice = kBucket < 4 ? kBucket : 4;
   static constexpr int kBlocks = kLength * kBucket * sizeof(T) <= 128 ? 2 : 1;
   static constexpr int kStaged = kChunk * kBucket;
@@ -61,8 +61,8 @@ struct TransposedShape {
       kStagedBytes > kSumBytes ? kStagedBytes : kSumBytes;
 };
 
-/// Begins to copy rows first … end - 1 of P, at most a chunk; zeros for as many
-/// more as a warp takes at once.
+/// Starts to copy rows first … end - 1 of P, at most a chunk, with zeros for as
+/// many more as a warp takes at once.
 template <class Element, int kBucket>
 __device__ __forceinline__ void stageRows(const ElemOf<Element> *p, int rank,
                                           int64_t first, int64_t end,
@@ -149,7 +149,7 @@ __global__ void __launch_bounds__(kThreads,
     if (isThere)
       fetch(first + i);
     waitForCopies<0>();
-    // All have done with the chunk before, whose place the next one takes.
+    // All warps have finished the previous chunk, whose buffer is reused.
     __syncthreads();
     const Elem *chunk = staged + turn * Shape::kStaged;
     turn ^= 1;
@@ -213,7 +213,7 @@ __global__ void __launch_bounds__(kThreads,
   }
 }
 
-/// Adds the sums of ranges of rows; a tile is a range of the elements of Q.
+/// Adds the sums of ranges of rows; a tile is a range of elements of Q.
 template <class Element>
 __global__ void __launch_bounds__(kThreads)
     sumTiles(const MatrixEntry *matrices, const Tile *tiles,

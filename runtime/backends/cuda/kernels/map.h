@@ -3,24 +3,24 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Kernels that apply a function to the elements of one or two arrays. Which
-// functions there are is in convert.cu and arithmetic.cu.
+// Kernels that apply a function of convert.cu or arithmetic.cu to the elements
+// of one or two arrays.
 //
 // They are bound by memory. A pack has 16 bytes in the array of the narrowest
 // elements, and a multiple of that in the others, so that aligned arrays are
-// read and written 16 bytes at a time; a thread has several packs, a block's
-// threads apart, in flight before it uses the first. The packs of the output
-// are always aligned. Those of an input are read by the widest accesses that
-// its address allows, since the two may be shifted against each other: half a
-// sector that is written costs more than one that is read twice. The elements
-// before the first whole pack, and after the last, are the first block's.
+// read and written 16 bytes at a time. A thread has several packs in flight, a
+// block's threads apart, before it uses the first. The packs of the output are
+// always aligned. Those of an input are read by the widest accesses that its
+// address permits, since alignments may differ: writing half a sector costs
+// more than reading one twice. The first block processes the elements before
+// the first whole pack and after the last.
 //
-// Blocks are small and many: a multiprocessor gets the next when one has ended,
-// so that none waits long for the last. A grid that stays, one that is as large
-// as the device, would share the work out before it knows who is slow.
+// Blocks are small and many: a multiprocessor gets the next block when one has
+// ended, so that none waits long for the last. A persistent grid, as large as
+// the device, would divide the work before it is known who is slow.
 //
-// Loads and stores keep the default cache policy: what a bucket's pass writes,
-// the next pass or a collective reads.
+// Loads and stores keep the default cache policy: the next pass or a collective
+// reads what a pass over a bucket writes.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_BACKENDS_CUDA_KERNELS_MAP_H
@@ -33,19 +33,19 @@
 namespace ddphook::cuda {
 
 constexpr int kMapThreads = 256;
-/// Bytes of an array that a thread has in flight.
+/// The bytes of an array that a thread has in flight.
 constexpr size_t kMapBytes = 64;
-/// Bytes of the widest access.
+/// The bytes of the widest access.
 constexpr int kWidest = 16;
 
-/// How many elements a pack has when the smallest element has `size` bytes.
+/// Returns the length of a pack if the smallest element has `size` bytes.
 constexpr int packLength(size_t size) { return static_cast<int>(16 / size); }
 
-/// Packs of a thread when those of an input have kBytes.
+/// The number of packs per thread if those of an input have kBytes.
 template <size_t kBytes>
 constexpr int kMapPacks = kBytes < kMapBytes ? kMapBytes / kBytes : 1;
 
-/// The widest access that an address allows.
+/// Returns the widest access that an address permits.
 inline int accessBytes(const void *p) {
   int bytes = kWidest;
   while (reinterpret_cast<uintptr_t>(p) % static_cast<unsigned>(bytes))
@@ -60,8 +60,8 @@ struct MapLayout {
   int head;
   int tail;
   int64_t packs;
-  /// Bytes of an access to the first and the second input; those to the output
-  /// are of the widest.
+  /// Bytes of an access to the first and second inputs; the output uses the
+  /// widest.
   int access[2];
 
   int64_t blocks(int packsOfThread) const {
@@ -70,8 +70,8 @@ struct MapLayout {
   }
 };
 
-/// A layout in which the packs of `lead` are aligned, and of those the one that
-/// takes the fewest accesses to the inputs. `n` is not 0.
+/// Returns a layout in which the packs of `lead` are aligned, with the fewest
+/// accesses to the inputs. `n` must not be 0.
 template <int kLength, class Lead, class In>
 MapLayout makeMapLayout(const Lead *lead, const In *a, const In *b, int64_t n) {
   MapLayout best = {};
@@ -94,7 +94,7 @@ MapLayout makeMapLayout(const Lead *lead, const In *a, const In *b, int64_t n) {
   return best;
 }
 
-/// A pack, by accesses of kBytes.
+/// Loads a pack by accesses of kBytes.
 template <int kBytes, int kLength, class T>
 __device__ __forceinline__ Pack<T, kLength> loadBy(const T *p) {
   constexpr int kCount = kBytes / static_cast<int>(sizeof(T));
@@ -109,7 +109,7 @@ __device__ __forceinline__ Pack<T, kLength> loadBy(const T *p) {
   return pack;
 }
 
-/// A pack, by accesses of as many bytes.
+/// Loads a pack by accesses of `bytes` bytes.
 template <int kLength, class T>
 __device__ __forceinline__ Pack<T, kLength> loadBy(int bytes, const T *p) {
   if (bytes == 16)
@@ -138,14 +138,14 @@ __device__ __forceinline__ void storeWidest(T *p,
   }
 }
 
-/// The calling thread's first pack; the next is a block's threads later.
+/// Returns the thread's first pack; the next is a block's threads later.
 template <int kPacks>
 __device__ __forceinline__ int64_t firstPackOfThread() {
   return int64_t(blockIdx.x) * (kMapThreads * kPacks) + threadIdx.x;
 }
 
-/// The element of the head or the tail that the calling thread has to do with;
-/// -1 for none.
+/// Returns the element of the head or tail that the calling thread processes,
+/// or -1.
 __device__ __forceinline__ int64_t edgeOfThread(const MapLayout &layout) {
   const int t = static_cast<int>(threadIdx.x);
   if (blockIdx.x != 0 || t >= layout.head + layout.tail)
@@ -153,8 +153,8 @@ __device__ __forceinline__ int64_t edgeOfThread(const MapLayout &layout) {
   return t < layout.head ? t : layout.n - layout.head - layout.tail + t;
 }
 
-/// out[i] = function(in[i]); then function.finish() in every thread. `out` is
-/// null for functions without a result.
+/// Computes out[i] = function(in[i]), then calls function.finish() in every
+/// thread. `out` is null for functions without a result.
 template <int kLength, class In, class Out, class Function>
 __global__ void __launch_bounds__(kMapThreads)
     mapArray(const In *in, Out *out, MapLayout layout, Function function) {
@@ -198,7 +198,7 @@ __global__ void __launch_bounds__(kMapThreads)
   function.finish();
 }
 
-/// out[i] = function(a[i], b[i]).
+/// Computes out[i] = function(a[i], b[i]).
 template <int kLength, class T, class Function>
 __global__ void __launch_bounds__(kMapThreads)
     mapArrays(const T *a, const T *b, T *out, MapLayout layout,

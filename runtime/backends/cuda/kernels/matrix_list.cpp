@@ -3,7 +3,7 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Uploads a list's tables with the scratch memory of its stages, in one
+// Uploads a list's tables, with the scratch memory of its stages in the same
 // allocation, and launches the stages.
 //
 //===----------------------------------------------------------------------===//
@@ -66,14 +66,14 @@ private:
   void *work = nullptr;
   double *grams = nullptr;
   int64_t matrixCount = 0;
-  /// Shared memory for the factors P and Q in orthogonalize, and its threads.
+  /// Shared memory for the factors Q and P in orthogonalize, and its threads.
   int64_t sharedBytes[2] = {0, 0};
   int threads = 0;
 
   friend class ddphook::cuda::MatrixList;
 };
 
-/// Tables one behind the other, each aligned, as one block of bytes.
+/// Packs tables contiguously, each aligned, as one block of bytes.
 class Packer {
 public:
   template <class T>
@@ -85,7 +85,7 @@ public:
                   values.size() * sizeof(T));
     return begin;
   }
-  /// Room that nothing is copied to; only after all tables.
+  /// Reserves space to which nothing is copied; only after all tables.
   int64_t reserve(uint64_t size) {
     const int64_t begin = end;
     end += static_cast<int64_t>((size + 255) / 256 * 256);
@@ -99,9 +99,9 @@ private:
   int64_t end = 0;
 };
 
-/// Copies from pageable memory of the host, and returns when all of it is on
-/// the device. After cudaMemcpy() some may be on its way, which streams like
-/// the backend's do not wait for.
+/// Copies from pageable host memory, and returns when everything is on the
+/// device. After cudaMemcpy() a part may be in flight, and streams like the
+/// backend's do not wait for it.
 cudaError_t uploadAndWait(void *to, const std::vector<char> &from) {
   cudaStream_t stream = nullptr;
   cudaError_t code = cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
@@ -115,7 +115,7 @@ cudaError_t uploadAndWait(void *to, const std::vector<char> &from) {
   return code;
 }
 
-/// The largest shared memory of a block on the current device.
+/// Finds the largest shared memory of a block on the current device.
 cudaError_t largestSharedBytes(int *bytes) {
   int device = 0;
   if (cudaError_t error = cudaGetDevice(&device))
@@ -125,7 +125,7 @@ cudaError_t largestSharedBytes(int *bytes) {
 }
 
 Status cudaFailure(cudaError_t code, const char *what) {
-  // Later launches are not to find it.
+  // Clear the error, so that later launches do not report it.
   (void)cudaGetLastError();
   return error(code == cudaErrorMemoryAllocation ? DDPHOOK_RESOURCE_EXHAUSTED
                                                  : DDPHOOK_INTERNAL,
@@ -172,7 +172,7 @@ int64_t DeviceMatrixList::workOf(bool isP, const MatrixEntry &matrix) const {
 
 Status DeviceMatrixList::upload(MemorySource &source) {
   matrixCount = static_cast<int64_t>(tables.matrices.size());
-  // Four rows of a factor a thread, if there are as many threads.
+  // Each thread has four rows of a factor, if there are enough threads.
   threads = 64;
   while (threads < 512 && threads * 4 < tables.largestFactorRows)
     threads *= 2;
@@ -289,7 +289,7 @@ cudaError_t DeviceMatrixList::project(cudaStream_t stream, const void *g,
   arrays.m = m;
   arrays.pOut = p;
   arrays.restOut = rest;
-  // For wide matrices the kernel computes the sum, and then cuBLAS the product.
+  // For wide matrices the kernel computes the sum, then cuBLAS the product.
   const int64_t tiles = e ? projectStage.allTiles : projectStage.listTiles;
   const cudaError_t code =
       launchProject(launchOf(stream, projectStage, tiles), arrays);
@@ -310,8 +310,7 @@ cudaError_t DeviceMatrixList::reconstruct(cudaStream_t stream, const void *p,
   arrays.g = m;
   arrays.out = out;
   arrays.err = err;
-  // For wide matrices cuBLAS computes the product, and then the kernel the
-  // error.
+  // For wide matrices cuBLAS computes the product, then the kernel the error.
   if (wide)
     if (cudaError_t code = wide->multiply(stream, DDPHOOK_MATMUL_M, nullptr,
                                           out, p, nullptr, q, nullptr))

@@ -1,18 +1,18 @@
-//===- matrix_tables.cpp - which block works on what ----------------------===//
+//===- matrix_tables.cpp - assignment of work to blocks -------------------===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Tiles are as small as it takes to give every multiprocessor some, and large
-// enough that what blocks load besides M, or write besides their result, stays
-// small. The figures are those of an H200: 132 multiprocessors of several
-// blocks each; they are the same on every device, because the order of
-// additions follows from them.
+// Tiles are small enough to give every multiprocessor some, and large enough
+// that what blocks load besides M, or write besides their result, stays small.
+// The figures are for an H200, with 132 multiprocessors of several blocks each.
+// They are the same on every device, because they determine the order of
+// additions.
 //
 // M is read three times. A list of up to about half of the L2 cache (50 MB)
-// leaves it there from one pass to the next, since all else is streamed; beyond
-// that the second pass begins with the rows that the first has read last.
-// Larger buckets may be cut into several lists by the compiler (`group-mb`).
+// keeps it there between passes, since all other data is streamed; for larger
+// lists the second pass starts with the rows that the first read last. The
+// compiler may cut larger buckets into several lists (`group-mb`).
 //
 //===----------------------------------------------------------------------===//
 #include "matrix_tables.h"
@@ -24,18 +24,18 @@
 using namespace ddphook;
 using namespace ddphook::cuda;
 
-/// Tiles that a list is cut into at least, if it is large enough.
+/// The minimum number of tiles of a list that is large enough.
 static constexpr int64_t kTargetTiles = 512;
-/// Tiles of P = M·Q from which on they get more rows: then the 264 places
-/// for blocks of an H200 get about six each, and idle little at the end.
+/// From this number of tiles of P = M·Q on, tiles get more rows: then each of
+/// the 264 block slots of an H200 gets about six, and idles little at the end.
 static constexpr int64_t kProjectTiles = 1536;
-/// Ranges of rows in Q = Mᵀ·P at most. A tall matrix of one panel has no other
-/// blocks than those, about one for each multiprocessor; more would take longer
-/// to add up than they save.
+/// The maximum number of row ranges in Q = Mᵀ·P. A tall matrix of one panel has
+/// one block per range, about one per multiprocessor; more would take longer to
+/// add up than they save.
 static constexpr int64_t kMostSplits = 128;
-/// Tiles of a matrix or a piece at most, for the table's sake.
+/// The maximum number of tiles per matrix or piece, to limit the table.
 static constexpr int64_t kMostTiles = int64_t(1) << 16;
-/// Elements of a piece's tile at least.
+/// The minimum number of elements of a piece's tile.
 static constexpr int64_t kPieceElements = 4096;
 
 static int64_t divideUp(int64_t a, int64_t b) { return (a + b - 1) / b; }
@@ -57,19 +57,19 @@ std::optional<int64_t> ddphook::cuda::orthogonalizeWork(int64_t rows,
   return numbers;
 }
 
-/// Numbers that one block reads and writes for a row of a factor.
+/// Returns the numbers that one block reads and writes for a row of a factor.
 static int64_t numbersOfOneBlock(int64_t rank) {
   return rank <= 2 ? 12 * rank - 5 : 3 * rank * rank + 10 * rank - 4;
 }
 
 bool ddphook::cuda::isTall(Dtype type, int64_t rows, int64_t rank) {
-  // Below, one block may take no longer than two launches more: reckoned, not
-  // measured.
+  // For smaller factors, one block should take no longer than two more
+  // launches; calculated, not measured.
   return type == Dtype::F32 && rank > 0 && rank <= kMaxBucket && rows >= 512 &&
          rows >= divideUp(5 << 17, numbersOfOneBlock(rank));
 }
 
-/// Whether the products are cuBLAS's.
+/// True if cuBLAS computes the products.
 static bool isWide(const ddphook_matrix_t &matrix) {
   return matrix.rank > kMaxBucket;
 }
@@ -117,8 +117,8 @@ TableMaker::TableMaker(const ddphook_matrix_list_t &list, Dtype type,
 }
 
 int32_t TableMaker::warpsPerRow(const MatrixEntry &matrix) const {
-  // As few warps per row as give enough blocks: more warps per row mean blocks
-  // of fewer rows, which read Q more often.
+  // Use as few warps per row as give enough blocks: more warps per row mean
+  // blocks of fewer rows, which read Q more often.
   const int64_t steps = std::min<int64_t>(
       divideUp(matrix.columns, 32 * laneColumns(computeBytes)),
       projectSteps(tables.bucket));
@@ -130,7 +130,7 @@ int32_t TableMaker::warpsPerRow(const MatrixEntry &matrix) const {
   return warps;
 }
 
-/// Whether some device might hold the factors; cuBLAS counts in ints.
+/// True if some device might hold the factors; cuBLAS counts in ints.
 bool TableMaker::fits(const ddphook_matrix_t &matrix) const {
   constexpr int64_t limit = int64_t(1) << 40;
   const int64_t longest = std::max({matrix.rows, matrix.columns, matrix.rank});
@@ -174,7 +174,7 @@ void TableMaker::addMatrix(const ddphook_matrix_t &matrix) {
   tables.matrices.push_back(entry);
 }
 
-/// The tiles of a factor that is tall.
+/// Adds the tiles of a factor if it is tall.
 void TableMaker::addGram(MatrixEntry &entry, int32_t number, bool isP) {
   const int64_t rows = isP ? entry.rows : entry.columns;
   entry.gramOffset[isP] = kNotTall;
@@ -185,25 +185,25 @@ void TableMaker::addGram(MatrixEntry &entry, int32_t number, bool isP) {
     tables.gram[isP].tiles.push_back({tile * tileRows,
                                       std::min((tile + 1) * tileRows, rows), 0,
                                       number, static_cast<int32_t>(tile)});
-  // Whether it is done, its first rows, and the tiles' sums.
+  // A flag for whether it is done, its first rows, and the tiles' sums.
   entry.gramOffset[isP] = tables.grams;
   tables.grams += 1 + entry.rank * entry.rank +
                   gramTiles(rows) * pairsOf(static_cast<int>(entry.rank));
 }
 
-/// Columns that panels begin before the first of a matrix, so that each lane's
-/// `lane` columns begin at a multiple of them in the bucket. Rows that are not
-/// whole packs begin in different places; for those it is none.
+/// Returns the columns by which panels start before a matrix's first column, so
+/// that each lane's `lane` columns start at a multiple of `lane` in the bucket.
+/// Rows that are not whole packs start at varying offsets; for them it is 0.
 static int64_t leadOf(const MatrixEntry &matrix, int lane) {
   return matrix.columns % lane == 0 ? matrix.offset % lane : 0;
 }
 
-/// The tiles of a matrix's products.
+/// Adds the tiles of a matrix's products.
 void TableMaker::addProducts(MatrixEntry &matrix, int32_t number) {
   matrix.warpsPerRow = warpsPerRow(matrix);
   const int64_t groups = kWarps / matrix.warpsPerRow;
   const int64_t passRows = groups * projectRows(computeBytes, tables.bucket);
-  // Several passes share what a block stages of Q, if there are enough tiles.
+  // Several passes use what a block loads of Q, if there are enough tiles.
   const int64_t projectTile =
       std::max({passRows, rows / kProjectTiles / passRows * passRows,
                 roundUp(divideUp(matrix.rows, kMostTiles), passRows)});
@@ -211,7 +211,7 @@ void TableMaker::addProducts(MatrixEntry &matrix, int32_t number) {
     tables.project.tiles.push_back(
         {row, std::min(row + projectTile, matrix.rows), 0, number, 0});
 
-  // Panels of Q; of one of no rows at least one tile, which writes zeros.
+  // Panels of Q; a panel of no rows has at least one tile, which writes zeros.
   const int lane = transposedColumns(computeBytes, tables.bucket);
   const int64_t panel = 32 * lane;
   const int64_t mostSplits = std::clamp<int64_t>(
@@ -262,7 +262,7 @@ void TableMaker::addProducts(MatrixEntry &matrix, int32_t number) {
 
 void TableMaker::addPiece(StageTiles &stage, int64_t number) {
   const int64_t count = tables.pieces[static_cast<size_t>(number)].count;
-  // Whole packs, whatever the type.
+  // Whole packs for every type.
   const int64_t tile =
       std::max(kPieceElements, roundUp(divideUp(count, kMostTiles), 8));
   for (int64_t i = 0; i < count; i += tile)
@@ -270,8 +270,8 @@ void TableMaker::addPiece(StageTiles &stage, int64_t number) {
                            static_cast<int32_t>(-1 - number), 0});
 }
 
-/// Orders the blocks of orthogonalize by their work. A device has room for as
-/// many as it has multiprocessors, so a large factor that begins last would run
+/// Orders the blocks of orthogonalize by their work. A device runs as many at a
+/// time as it has multiprocessors, so a large factor that starts last would run
 /// alone.
 static void setFactorsInTurn(std::vector<MatrixEntry> &matrices) {
   std::vector<int32_t> order(matrices.size());
@@ -302,7 +302,7 @@ std::optional<MatrixTables> TableMaker::make() {
       tables.work > int64_t(1) << 59)
     return std::nullopt;
   setFactorsInTurn(tables.matrices);
-  // The pass before left the last rows in the cache.
+  // The previous pass left the last rows in the cache.
   std::reverse(tables.transposed.tiles.begin(), tables.transposed.tiles.end());
   tables.pieces.insert(tables.pieces.begin(), list.pieces,
                        list.pieces + list.piece_count);

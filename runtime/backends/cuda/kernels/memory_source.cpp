@@ -3,7 +3,7 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// cudaMalloc() and cudaFree() as a source.
+// Implements a source with cudaMalloc() and cudaFree().
 //
 //===----------------------------------------------------------------------===//
 #include "memory_source.h"
@@ -42,7 +42,7 @@ public:
     *memory = nullptr;
     if (code == cudaErrorMemoryAllocation)
       return describeExhaustion(bytes);
-    // Later launches are not to find it.
+    // Clear the error, so that later launches do not report it.
     (void)cudaGetLastError();
     return error(DDPHOOK_INTERNAL, "allocating device memory: %s (%s)",
                  cudaGetErrorString(code), cudaGetErrorName(code));

@@ -1,10 +1,10 @@
-//===- memory_source.h - where device memory comes from ---------*- C++ -*-===//
+//===- memory_source.h - sources of device memory ---------------*- C++ -*-===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// All memory of a GPU that the backend and its matrix lists hold comes from a
-// source: CUDA here, NCCL and the caller's allocator in memory_sources.h.
+// The source of all GPU memory that the backend and its matrix lists hold: CUDA
+// here, NCCL and the caller's allocator in memory_sources.h.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_BACKENDS_CUDA_KERNELS_MEMORY_SOURCE_H
@@ -16,26 +16,26 @@
 
 namespace ddphook::cuda {
 
-/// What divides every address that a source gives; cudaMalloc() promises it.
+/// The alignment of all addresses from a source; cudaMalloc() guarantees it.
 constexpr uint64_t kMemoryAlignment = 256;
 
 class MemorySource {
 public:
   virtual ~MemorySource() = default;
-  /// Gives `bytes` bytes, at least 1, which any stream may use at once; what is
-  /// in them does not matter. RESOURCE_EXHAUSTED where there are not as many.
+  /// Allocates `bytes` bytes, at least 1, which any stream may use at once; the
+  /// contents are arbitrary. RESOURCE_EXHAUSTED if there is not enough memory.
   virtual Status take(uint64_t bytes, void **memory) = 0;
-  /// Takes them back. The GPU has done all that it was given to do with them.
+  /// Frees the memory. The GPU must have finished all work on it.
   virtual void giveBack(void *memory, uint64_t bytes) = 0;
 };
 
-/// cudaMalloc() and cudaFree() on the current device.
+/// Returns a source with cudaMalloc() and cudaFree() on the current device.
 MemorySource &cudaMemory();
 
-/// RESOURCE_EXHAUSTED for so many bytes; says how many are free.
+/// Returns RESOURCE_EXHAUSTED for `bytes` bytes; says how many are free.
 Status describeExhaustion(uint64_t bytes);
 
-/// A block of memory with one owner; empty at first.
+/// A block of memory with one owner; initially empty.
 class DeviceBuffer {
 public:
   DeviceBuffer() = default;
@@ -46,7 +46,7 @@ public:
   DeviceBuffer(const DeviceBuffer &) = delete;
   DeviceBuffer &operator=(const DeviceBuffer &) = delete;
 
-  /// Once. `source` outlives the buffer.
+  /// May be called once. `source` must outlive the buffer.
   Status allocate(MemorySource &newSource, uint64_t newBytes) {
     source = &newSource;
     bytes = newBytes;

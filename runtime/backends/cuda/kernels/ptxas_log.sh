@@ -1,6 +1,6 @@
 #!/bin/sh
-# Runs a compiler, given as the arguments, and keeps what ptxas says of each
-# kernel in a file beside the object.
+# Runs a compiler, given as the arguments, and stores ptxas's report on each
+# kernel in a file next to the object.
 object=
 previous=
 for argument in "$@"; do
@@ -12,7 +12,7 @@ messages=${object:-/dev/null}
 "$@" 2>"$messages"
 status=$?
 if [ -n "$object" ]; then
-  # ptxas's lines go to a file, all others to the terminal.
+  # ptxas's lines go to a file, all others to stderr.
   ptxas='^ptxas info|bytes (stack frame|cumulative stack)|^$'
   grep -E "$ptxas" "$messages" >"$object.ptxas"
   grep -Ev "$ptxas" "$messages" >&2

@@ -3,8 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// How kernels that encode and decode load and store elements: a quad at a time,
-// with as few instructions as its address allows.
+// Loads and stores elements for kernels that encode and decode: a quad at a
+// time, with as few instructions as its address permits.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_BACKENDS_CUDA_KERNELS_QUADS_H
@@ -16,8 +16,8 @@ namespace ddphook::cuda {
 
 constexpr int kQuad = 4;
 
-/// Elements as floats or doubles, `count` from element `i` on; the others of a
-/// quad are 0.
+/// Loads `count` elements from element `i` on as floats or doubles; the other
+/// elements of the quad are 0.
 template <class Element, class T>
 __device__ __forceinline__ void loadElements(const void *array, int64_t i,
                                              int count, T (&x)[kQuad]) {
@@ -39,7 +39,7 @@ __device__ __forceinline__ void loadElements(const void *array, int64_t i,
     x[v] = v < count ? static_cast<T>(Element::widen(from[v])) : T(0);
 }
 
-/// Stores those of four values that are elements first … end - 1 of a quad.
+/// Stores those values of a quad that are its elements first … end - 1.
 template <class Element>
 __device__ __forceinline__ void storeElements(const float (&x)[kQuad],
                                               void *array, int64_t i, int first,
@@ -65,7 +65,7 @@ __device__ __forceinline__ void storeElements(const float (&x)[kQuad],
       to[v] = Element::narrow(static_cast<ComputeOf<Element>>(x[v]));
 }
 
-/// out = in less what was kept, of `count` elements from element `i` on.
+/// Computes out = in minus `kept`, for `count` elements from element `i` on.
 template <class Element>
 __device__ __forceinline__ void storeLost(const void *in,
                                           const float (&kept)[kQuad], void *out,
@@ -76,7 +76,7 @@ __device__ __forceinline__ void storeLost(const void *in,
 #pragma unroll
   for (int v = 0; v < kQuad; ++v)
     if (v < count) {
-      // What became an infinity or a NaN is not fed back.
+      // Errors of elements that became infinite or NaN are not fed back.
       const ComputeOf<Element> lost =
           F32::isFinite(kept[v]) ? Element::widen(from[v]) -
                                        static_cast<ComputeOf<Element>>(kept[v])

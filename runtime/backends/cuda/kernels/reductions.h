@@ -17,10 +17,10 @@ namespace ddphook::cuda {
 constexpr unsigned kAllLanes = 0xffffffffu;
 
 /// Sums kCount values, a power of two, over the lanes of a warp, all of which
-/// call it. A lane is left with max(1, kCount / 32) of the totals in values[0],
-/// …: those from the index on that is returned. Values are exchanged by halves,
-/// so that this takes about kCount shuffles and not five times as many; the
-/// order of additions is the same for every kCount.
+/// must call it. Each lane gets max(1, kCount / 32) of the totals in values[0],
+/// …, starting with the returned index. Lanes exchange halves of the values, so
+/// this takes about kCount shuffles instead of five times as many; the order of
+/// additions is the same for every kCount.
 template <int kCount, class T>
 __device__ __forceinline__ int sumOverLanes(T *values) {
   const int lane = static_cast<int>(threadIdx.x % 32);
@@ -47,23 +47,23 @@ __device__ __forceinline__ int sumOverLanes(T *values) {
   return first;
 }
 
-/// Whether this lane is the one to write what it has after sumOverLanes(): when
-/// there are more lanes than values, several have the same.
+/// True if this lane should write its totals of sumOverLanes(): if there are
+/// more lanes than values, several lanes have the same ones.
 template <int kCount>
 __device__ __forceinline__ bool isWriterOfSums() {
   constexpr unsigned kSame = kCount >= 32 ? 1 : 32 / kCount;
   return threadIdx.x % kSame == 0;
 }
 
-/// Room in shared memory for the functions below, in numbers: up to 32 results,
-/// always in the same place, and `count` for each of up to 32 warps. Nobody
-/// writes results while a thread may still read those of the call before: there
-/// is a barrier between.
+/// The numbers of shared memory for the functions below: up to 32 results,
+/// always at the start, and `count` for each of up to 32 warps. A barrier
+/// prevents that a thread writes results while another still reads those of the
+/// previous call.
 constexpr int kMostSums = 32;
 constexpr int blockSumRoom(int count) { return kMostSums + 32 * count; }
 
-/// Sums kCount <= 32 values over all threads of the block, all of which call it
-/// and get the totals. `room` may be used again at once.
+/// Sums kCount <= 32 values over all threads of the block, all of which must
+/// call it and get the totals. `room` may be reused at once.
 template <int kCount, class T>
 __device__ void sumOverBlock(T (&values)[kCount], T *room) {
   static_assert(kCount <= kMostSums, "expected room for the results");
@@ -86,17 +86,17 @@ __device__ void sumOverBlock(T (&values)[kCount], T *room) {
     values[i] = totals[i];
 }
 
-/// Sums like sumOverBlock(), with the same bits, for kernels that need one
-/// after the other: each takes one barrier. Every warp adds the warps' sums for
-/// itself, and two rooms take turns, so that a sum is not written over while a
-/// slow warp still reads that of the call before.
+/// Sums like sumOverBlock(), with the same bits, for kernels that need several
+/// sums in sequence: each takes one barrier. Every warp adds the warps' sums
+/// itself, in alternating buffers, so that a sum is not overwritten while a
+/// slow warp still reads the previous one.
 template <class T, int kMost, int kThreads>
 struct BlockSums {
   static constexpr int kTurn = kThreads / 32 * kMost;
-  /// In numbers.
+  /// The size in numbers.
   static constexpr int kRoom = 2 * kTurn;
 
-  /// All threads of the block call it and get the totals.
+  /// All threads of the block must call it, and get the totals.
   template <int kCount>
   __device__ __forceinline__ void add(T (&values)[kCount]) {
     static_assert(kCount <= kMost, "expected room for the warps' sums");
@@ -122,7 +122,7 @@ struct BlockSums {
   int turn = 0;
 };
 
-/// The largest of the threads' numbers, NaNs aside.
+/// Returns the largest of the threads' numbers, ignoring NaNs.
 template <class T>
 __device__ T maxOverBlock(T value, T *room) {
   room += kMostSums;
@@ -139,7 +139,7 @@ __device__ T maxOverBlock(T value, T *room) {
   return value;
 }
 
-/// The least of the threads' numbers and the smallest index that has it.
+/// Finds the least of the threads' numbers and the smallest index that has it.
 template <class T>
 __device__ void minOverBlock(T &value, int64_t &index, T *room,
                              int64_t *indexRoom) {

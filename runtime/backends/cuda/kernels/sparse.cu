@@ -1,13 +1,13 @@
-//===- sparse.cu - the largest elements of the CUDA backend ---------------===//
+//===- sparse.cu - selection of the largest elements ----------------------===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// As on the host, the least magnitude that is taken is found digit by digit,
-// from a count of each digit's values: floats are in the order of their bits.
-// Then each block counts what it takes of its chunk, and moves it behind what
-// the blocks before it take. Sums, which have an order, are each computed by
-// one block.
+// As on the host, the smallest selected magnitude is found digit by digit, from
+// counts of each digit's values: magnitudes are ordered like their bits. Then
+// each block counts what it selects from its chunk, and moves it after what the
+// blocks before it select. Each sum, which has an order, is computed by one
+// block.
 //
 //===----------------------------------------------------------------------===//
 #include "sparse.h"
@@ -22,13 +22,13 @@ using namespace ddphook::cuda;
 
 namespace {
 
-/// The magnitude from which on floats are not finite.
+/// The magnitude bits from which on floats are not finite.
 constexpr unsigned kInfinity = 0x7f800000;
 constexpr int kThreads = 256;
-/// Elements that a thread takes at once, and a block.
+/// Elements that a thread and a block process at once.
 constexpr int kQuad = 4;
 constexpr int kTile = kThreads * kQuad;
-/// Elements of a sum that a block computes, and the parts of which it looks for
+/// Elements of a sum that a block computes, and the parts that it searches for
 /// its entries at once, with two threads each.
 constexpr int64_t kSumRange = 32 * kThreads;
 constexpr int kPartsAtOnce = kThreads / 2;
@@ -37,7 +37,7 @@ struct Digit {
   int shift, bits;
 };
 
-/// The same as the host's.
+/// Returns the same digits as the host.
 __host__ __device__ constexpr Digit digitOf(int number) {
   return number == 0   ? Digit{20, 11}
          : number == 1 ? Digit{10, 10}
@@ -48,7 +48,7 @@ __host__ __device__ constexpr int valuesOf(int number) {
   return 1 << digitOf(number).bits;
 }
 
-/// Bits of floats from element `i` on, of which only `count` are loaded.
+/// Loads the bits of floats from element `i` on, but only `count` of them.
 __device__ __forceinline__ void loadBits(const float *in, int64_t i,
                                          int64_t count, bool isAligned,
                                          unsigned (&bits)[kQuad]) {
@@ -69,8 +69,8 @@ __device__ __forceinline__ unsigned magnitude(unsigned bits) {
   return bits & 0x7fffffffu;
 }
 
-/// Calls fn(i, bits, count) for each quad of the block's chunk that begins
-/// within it, all threads equally often; what is behind the chunk has no count.
+/// Calls fn(i, bits, count) for each quad that begins within the block's chunk,
+/// in all threads equally often; `count` excludes elements after the chunk.
 template <class Fn>
 __device__ __forceinline__ void forQuads(const float *in, int64_t n,
                                          int64_t chunk, const Fn &fn) {
@@ -86,8 +86,8 @@ __device__ __forceinline__ void forQuads(const float *in, int64_t n,
   }
 }
 
-/// The sum of the values of the threads before this one, and of all. `room` is
-/// that of a sum over the block, and may be used again at once.
+/// Returns the sum of the values of all threads before this one, and the total.
+/// `room` is that of a sum over the block, and may be reused at once.
 __device__ unsigned sumBefore(unsigned value, unsigned *room, unsigned *total) {
   const int lane = static_cast<int>(threadIdx.x % 32);
   const unsigned warp = threadIdx.x / 32;
@@ -112,11 +112,11 @@ __device__ unsigned sumBefore(unsigned value, unsigned *room, unsigned *total) {
 }
 
 //===----------------------------------------------------------------------===//
-// The largest elements
+// The largest elements.
 //===----------------------------------------------------------------------===//
 
-/// Counts the values of a digit among magnitudes that have the digits above it
-/// that are known.
+/// Counts the values of a digit among magnitudes whose higher digits are the
+/// known ones.
 template <int kDigit>
 __global__ void __launch_bounds__(kThreads)
     countKernel(const float *in, int64_t n, int64_t chunk,
@@ -144,9 +144,9 @@ __global__ void __launch_bounds__(kThreads)
       atomicAdd(&scratch->counts[kDigit][value], counts[value]);
 }
 
-/// Finds the digit of the least magnitude that is taken: so many of the
-/// magnitudes that were counted are. One block, whose threads have the values
-/// from the largest on.
+/// Finds the digit of the smallest selected magnitude, given how many of the
+/// counted magnitudes are selected. Uses one block, whose threads have the
+/// values from the largest on.
 template <int kDigit>
 __global__ void __launch_bounds__(kThreads)
     pickKernel(unsigned keep, SparseScratch *scratch) {
@@ -157,7 +157,7 @@ __global__ void __launch_bounds__(kThreads)
   unsigned mine = 0;
   for (unsigned v = 0; v < kEach; ++v)
     mine += scratch->counts[kDigit][first - v];
-  // All have read how many are wanted before the one that finds it writes.
+  // All threads read `wanted` before the one that finds the digit writes.
   unsigned all;
   const unsigned before = sumBefore(mine, room, &all);
   if (before >= wanted || wanted - before > mine)
@@ -170,7 +170,7 @@ __global__ void __launch_bounds__(kThreads)
   scratch->ofLeast = wanted;
 }
 
-/// Counts what each chunk has above the least magnitude, and of it.
+/// Counts the magnitudes of each chunk above the least one, and equal to it.
 __global__ void __launch_bounds__(kThreads)
     sizeKernel(const float *in, int64_t n, int64_t chunk,
                SparseScratch *scratch) {
@@ -209,7 +209,7 @@ __global__ void __launch_bounds__(kThreads)
   unsigned *left = reinterpret_cast<unsigned *>(rest);
   forQuads(in, n, chunk,
            [&](int64_t i, const unsigned (&bits)[kQuad], int64_t count) {
-             // Both numbers in one: neither exceeds a tile.
+             // Both counts in one number: neither exceeds a tile.
              unsigned mine = 0;
 #pragma unroll
              for (int v = 0; v < kQuad; ++v)
@@ -245,10 +245,10 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 //===----------------------------------------------------------------------===//
-// Their sum
+// Sums of the largest elements.
 //===----------------------------------------------------------------------===//
 
-/// The first of `keep` ascending places that is not below `place`.
+/// Returns the position of the first ascending index that is not below `place`.
 __device__ __forceinline__ int64_t lowerBound(const int32_t *places,
                                               int64_t keep, int64_t place) {
   int64_t first = 0, count = keep;
@@ -275,7 +275,7 @@ __global__ void __launch_bounds__(kThreads)
   auto placesOf = [&](int64_t part) {
     return reinterpret_cast<const int32_t *>(entries) + (part * 2 + 1) * keep;
   };
-  // What the searches below rely on.
+  // The searches below rely on this.
   const int64_t stride = static_cast<int64_t>(gridDim.x) * kThreads;
   for (int64_t i = blockIdx.x * static_cast<int64_t>(kThreads) + threadIdx.x;
        i < parts * keep; i += stride) {
@@ -304,7 +304,7 @@ __global__ void __launch_bounds__(kThreads)
         if (place >= begin && place < end)
           out[place] += values[i];
       }
-      // An element's entries of different parts are different threads'.
+      // Different threads have an element's entries in different parts.
       __syncthreads();
     }
   }

@@ -3,13 +3,13 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// cuBLAS stores matrices column by column, so that it takes our row-major n x m
-// matrix for one of m x n, its transpose, and gives transposed products:
-//   Pᵀ = Qᵀ·Mᵀ,  Qᵀ = Pᵀ·M,  Mᵀ = Q·Pᵀ.
+// cuBLAS stores matrices column by column, so it takes our row-major n x m
+// matrix for its m x n transpose and computes transposed products:
+//  Pᵀ = Qᵀ·Mᵀ,  Qᵀ = Pᵀ·M,  Mᵀ = Q·Pᵀ.
 //
 // All lists of a device share a handle, which is expensive; its stream and
-// workspace are set before each product. Setting the stream gives the workspace
-// back, so that comes first.
+// workspace are set before each product. Setting the stream resets the
+// workspace, so that comes first.
 //
 //===----------------------------------------------------------------------===//
 #include "wide_products.h"
@@ -26,7 +26,7 @@ namespace {
 
 constexpr size_t kWorkspaceBytes = size_t(8) << 20;
 
-/// A device's cuBLAS, for one thread at a time.
+/// A device's cuBLAS handle, for one thread at a time.
 struct Cublas {
   ~Cublas() {
     if (handle)
@@ -52,7 +52,7 @@ public:
   DeviceBuffer workspace;
 
 private:
-  /// C = op(A)·op(B), column by column: m x n, the inner dimension k.
+  /// C = op(A)·op(B), column by column: m x n, with the inner dimension k.
   struct Product {
     bool isTransposedA, isTransposedB;
     int64_t m, n, k;
@@ -85,8 +85,8 @@ cudaDataType_t cublasType(Dtype type) {
   return CUDA_R_32F;
 }
 
-/// 16-bit products may use the units that are made for them, which sum in f32;
-/// pedantic f32 and f64 keep the others from theirs.
+/// 16-bit products may use their special units, which sum in f32; the pedantic
+/// modes keep f32 and f64 off these.
 cublasComputeType_t computeType(Dtype type) {
   switch (type) {
   case Dtype::F16:
@@ -118,7 +118,7 @@ cudaError_t toCudaError(cublasStatus_t status) {
   }
 }
 
-/// The first failure of several calls.
+/// Returns the first failure of several calls.
 cublasStatus_t firstOf(std::initializer_list<cublasStatus_t> statuses) {
   for (cublasStatus_t status : statuses)
     if (status != CUBLAS_STATUS_SUCCESS)
@@ -133,7 +133,7 @@ Status failure(cublasStatus_t status) {
                cublasGetStatusName(status));
 }
 
-/// The current device's cuBLAS, as long as a list uses it.
+/// Returns the current device's handle, which exists while a list uses it.
 Status sharedCublas(std::shared_ptr<Cublas> *result) {
   static std::mutex mutex;
   static std::map<int, std::weak_ptr<Cublas>> known;

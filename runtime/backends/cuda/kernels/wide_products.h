@@ -3,10 +3,10 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// P = M·Q, Q = Mᵀ·P and M = P·Qᵀ of the matrices of a list whose rank is above
-// 32, by cuBLAS, one call a matrix: without TF32 and without atomics, in a
-// workspace of the list's, so that calls can be captured and give the same bits
-// each time.
+// Computes P = M·Q, Q = Mᵀ·P and M = P·Qᵀ for the matrices of a list whose rank
+// exceeds 32, with one cuBLAS call per matrix. It uses neither TF32 nor
+// atomics, and a workspace of the list, so that calls can be captured and give
+// the same bits each time.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_BACKENDS_CUDA_KERNELS_WIDE_PRODUCTS_H
@@ -25,15 +25,15 @@ namespace ddphook::cuda {
 
 class WideProducts {
 public:
-  /// For the current device, with a workspace from `memory`, which outlives the
-  /// products. RESOURCE_EXHAUSTED: no memory; UNSUPPORTED: cuBLAS
-  /// does not work here.
+  /// Creates products for the current device, with a workspace from `memory`,
+  /// which must outlive them. RESOURCE_EXHAUSTED: no memory; UNSUPPORTED:
+  /// cuBLAS does not work here.
   static Status create(Dtype type, const std::vector<MatrixEntry> &matrices,
                        MemorySource &memory,
                        std::unique_ptr<WideProducts> *result);
   virtual ~WideProducts() = default;
 
-  /// As MatrixList::matmul().
+  /// See MatrixList::matmul().
   virtual cudaError_t multiply(cudaStream_t stream, ddphook_matmul_kind_t kind,
                                const void *matrixIn, void *matrixOut,
                                const void *pIn, void *pOut, const void *qIn,

@@ -1,4 +1,4 @@
-//===- chunk_rooms.cpp - memory of chunks that are under way --------------===//
+//===- chunk_rooms.cpp - memory of chunks in flight -----------------------===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

@@ -1,10 +1,10 @@
-//===- chunk_rooms.h - memory of chunks that are under way ------*- C++ -*-===//
+//===- chunk_rooms.h - memory of chunks in flight ---------------*- C++ -*-===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// What collectives that travel in chunks need of memory, kept from one to the
-// next, and the messages to and from it.
+// The memory for collectives that travel in chunks, which is kept from one to
+// the next, and the messages to and from it.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_BACKENDS_HOST_GLOO_CHUNK_ROOMS_H
@@ -18,15 +18,15 @@
 
 namespace ddphook::host {
 
-/// Of one chunk: equally long areas, for a collective to use as it likes.
+/// The memory of one chunk: areas of equal size, to be used in any way.
 class ChunkRoom {
 public:
   void reserve(GlooTransport &transport, size_t count, size_t bytes);
 
   const std::vector<void *> &areas() const { return places; }
 
-  /// Sends off `size` bytes of an area, or lets them arrive there; nothing if
-  /// there are none.
+  /// Start sending `size` bytes of an area, or receiving them there; no-ops if
+  /// `size` is 0.
   void send(uint32_t operation, int to, const void *begin, int64_t size);
   void receive(uint32_t operation, int from, const void *begin, int64_t size);
   void awaitSends();
@@ -46,14 +46,14 @@ private:
   int64_t sends = 0, receives = 0;
 };
 
-/// Of the chunks that are in memory at a time.
+/// The memory of all chunks that are in flight at a time.
 class ChunkRooms {
 public:
   explicit ChunkRooms(size_t chunks) : rooms(chunks) {}
 
-  /// Makes room for chunks of `count` areas of at least so many bytes, which
-  /// begin with a line of the cache. Areas that nothing arrives in have no
-  /// pages. Throws what allocations throw. `count` is always the same.
+  /// Reserves chunks of `count` areas, each of at least `bytes` bytes and
+  /// aligned to a cache line. Areas that nothing is written to have no pages.
+  /// Throws what allocations throw. `count` must always be the same.
   void reserve(GlooTransport &transport, int count, int64_t bytes);
 
   ChunkRoom &ofChunk(int64_t chunk) {

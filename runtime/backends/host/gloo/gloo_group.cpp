@@ -3,7 +3,7 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// The only file that runs Gloo's algorithms; exceptions become statuses here.
+// The only file that runs Gloo's algorithms. Converts exceptions to statuses.
 //
 //===----------------------------------------------------------------------===//
 #include "gloo_group.h"
@@ -36,9 +36,9 @@ public:
   Interrupt interrupt;
 };
 
-/// Two ranks send each other all of an array up to this size: no more bytes
-/// than in a ring, which sends halves and then their sums, and one way instead
-/// of two. A longer one would need as much memory again.
+/// Two ranks exchange whole arrays up to this size: this sends no more bytes
+/// than a ring, which sends halves and then their sums, and takes one trip
+/// instead of two. A longer array would need as much memory again.
 static constexpr int64_t kMostSwapped = 256 << 10;
 
 class GlooGroup::Impl {
@@ -57,12 +57,12 @@ public:
   std::shared_ptr<GlooContext> context;
   int size = 0;
   double timeoutSeconds = 0;
-  /// Collectives so far.
+  /// The number of collectives so far.
   uint32_t operations = 0;
   /// The bucket in its wire type.
   std::unique_ptr<char[]> wire;
   int64_t wireCapacity = 0;
-  /// What the other one of two ranks sends in a short message.
+  /// The array that the other of two ranks sends in a short message.
   std::unique_ptr<char[]> theirs;
   ReductionExchange reductions;
   PieceExchange pieces;
@@ -74,7 +74,7 @@ static std::chrono::milliseconds toMilliseconds(double seconds) {
   return std::chrono::milliseconds(static_cast<int64_t>(ms));
 }
 
-/// Runs `function`, which calls Gloo.
+/// Runs `function`, which calls Gloo, and converts its exceptions.
 template <typename Function>
 static Status translateExceptions(const char *what, Function &&function) {
   try {
@@ -89,7 +89,7 @@ static Status translateExceptions(const char *what, Function &&function) {
   }
 }
 
-/// The first address of a network interface; its size, or 0.
+/// Finds the first address of a network interface; *size is 0 if it has none.
 static Status findInterface(const char *name, sockaddr_storage *address,
                             socklen_t *size) {
   ifaddrs *list = nullptr;
@@ -188,14 +188,14 @@ Status GlooGroup::create(GlooDevice &device, Store &store,
 void GlooGroup::Impl::reserve(int64_t wireBytes) {
   if (wireBytes <= wireCapacity)
     return;
-  // Zeroed, and with that resident.
+  // Zeroed, and therefore resident.
   wire = std::make_unique<char[]>(static_cast<size_t>(wireBytes));
   wireCapacity = wireBytes;
 }
 
 void GlooGroup::reserve(int64_t wireBytes) { impl->reserve(wireBytes); }
 
-/// Adds up arrays of the wire type.
+/// Adds arrays of the wire type.
 Status GlooGroup::Impl::sum(const CollectiveDesc &desc, const void *in,
                             void *out) {
   return size == 2 && desc.count * dtypeSize(desc.wireType()) <= kMostSwapped
@@ -203,12 +203,12 @@ Status GlooGroup::Impl::sum(const CollectiveDesc &desc, const void *in,
              : ring(desc, in, out);
 }
 
-/// Both ranks add in the same order: the sum of two NaNs is one of them.
+/// Both ranks add in one order, because the sum of two NaNs is one of them.
 Status GlooGroup::Impl::swap(const CollectiveDesc &desc, const void *in,
                              void *out) {
   return translateExceptions("all-reduce over TCP", [&] {
     const int rank = transport->rank, peer = 1 - rank;
-    // One that gave up waiting for this rank has left what it sent.
+    // A peer that gave up waiting for this rank may have sent its array before.
     transport->checkConnected(peer);
     const Dtype type = desc.wireType();
     const auto bytes = static_cast<size_t>(desc.count * dtypeSize(type));
@@ -227,14 +227,14 @@ Status GlooGroup::Impl::swap(const CollectiveDesc &desc, const void *in,
   });
 }
 
-/// One Gloo operation over the whole array: its segments, and with them the
-/// order of additions, depend on the array's size.
+/// Runs one Gloo operation over the whole array: the segments, and with them
+/// the order of additions, depend on the array's size.
 Status GlooGroup::Impl::ring(const CollectiveDesc &desc, const void *in,
                              void *out) {
   return translateExceptions("all-reduce over TCP", [&] {
     ::gloo::AllreduceOptions options(context);
     size_t count = static_cast<size_t>(desc.count);
-    // Gloo only wants to know the elements' size.
+    // Gloo only needs the size of the elements.
     auto bind = [&](auto element) {
       using Element = decltype(element);
       if (in != out)
@@ -276,7 +276,7 @@ Status GlooGroup::Impl::exchange(const CollectiveDesc &desc, const void *in,
   });
 }
 
-/// Without an encoding.
+/// Runs an all-reduce without an encoding.
 Status GlooGroup::Impl::allReduce(const CollectiveDesc &desc, const void *in,
                                   void *out) {
   if (desc.wireType() != desc.dtype) {

@@ -3,7 +3,7 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// The transport for ranks of several machines: Gloo's ring all-reduce with our
+// The transport for ranks on several machines: Gloo's ring all-reduce with our
 // element-wise kernels. It defines the order of additions that all other
 // transports, and other collectives, follow (docs/parity.md).
 //
@@ -22,17 +22,17 @@
 
 namespace ddphook::host {
 
-/// The network address at which a process's groups meet others.
+/// The network address at which a process's groups meet their peers.
 class GlooDevice {
 public:
-  /// `address` is the numeric address by which others reach this machine. An
-  /// environment variable DDPHOOK_SOCKET_IFNAME names an interface instead.
+  /// `address` is the numeric address at which others reach this machine. The
+  /// environment variable DDPHOOK_SOCKET_IFNAME overrides it with an interface.
   static Status create(const std::string &address,
                        std::unique_ptr<GlooDevice> *device);
   ~GlooDevice();
 
-  /// Makes calls of its groups that are under way fail soon, creating one
-  /// included, and every later call that has to wait. Any thread.
+  /// Makes running calls of its groups, including their creation, fail soon,
+  /// and all later calls that have to wait. Any thread may call it.
   void abort();
 
 private:
@@ -44,8 +44,8 @@ private:
 
 class GlooGroup {
 public:
-  /// Meets the ranks that use the same `key` of the same store, and lets in
-  /// nobody who has not the same `proofKey`. Collective; ends within
+  /// Connects the ranks that use the same `key` of the same store, and admits
+  /// only ranks with the same `proofKey`. Collective; ends within
   /// `timeoutSeconds`, which also bounds every later call. `key` must not have
   /// been used before in this store. The device must outlive the group.
   static Status create(GlooDevice &device, Store &store, const std::string &key,
@@ -54,29 +54,29 @@ public:
                        std::unique_ptr<GlooGroup> *group);
   ~GlooGroup();
 
-  /// Makes room for all-reduces of at most that many bytes on the wire, so that
-  /// the first step need not.
+  /// Reserves memory for all-reduces of at most `wireBytes` bytes on the wire,
+  /// so that the first step need not.
   void reserve(int64_t wireBytes);
 
-  /// Collective; all ranks pass the same description: the plan's comparison
-  /// sees to that, since not every difference shows on the wire. `in` may equal
-  /// `out` where the kind of collective allows that, else they must not
-  /// overlap. After a failure every later call fails at once.
+  /// Collective. All ranks must pass the same description; the comparison of
+  /// plans ensures this, since not every difference is visible on the wire.
+  /// `in` may equal `out` where the kind of collective allows it; otherwise
+  /// they must not overlap. After a failure every later call fails at once.
   Status run(const CollectiveDesc &desc, const void *in, void *out);
 
-  /// An all-reduce of an array in place, with the bits that run() gives, in
-  /// pieces that `flow` says are ready, and which it finishes; not of affine
-  /// codes. `error`: null, or what error feedback keeps (error_feedback.h).
+  /// All-reduces an array in place, with the same bits as run(), in pieces that
+  /// `flow` reports ready and that this finishes; not for affine codes. `error`
+  /// is null or the error feedback residual (error_feedback.h).
   Status runInPieces(const CollectiveDesc &desc, void *array, void *error,
                      PieceFlow &flow);
-  /// Elements of such a piece.
+  /// The number of elements of such a piece.
   int64_t pieceElements(const CollectiveDesc &desc) const;
 
-  /// GlooDevice::abort().
+  /// See GlooDevice::abort().
   void abort();
 
-  /// Closes all connections: peers that wait for this rank fail. Never while a
-  /// call is under way.
+  /// Closes all connections; peers that wait for this rank fail. Must not run
+  /// during another call.
   void close();
 
 private:

@@ -3,8 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// See gloo_transport.h. All messages that can move are moved whenever one is
-// waited for, so no two ranks wait for each other to receive.
+// See gloo_transport.h. Every wait moves all messages that can move, so no two
+// ranks wait for each other to receive.
 //
 //===----------------------------------------------------------------------===//
 #include "gloo_transport.h"
@@ -28,8 +28,8 @@ using namespace ddphook::host;
 
 namespace {
 
-/// A pair that only tells that there is a connection to a rank, which is all
-/// that algorithms on unbound buffers need.
+/// A pair that only indicates that a rank is connected, which is all that
+/// algorithms on unbound buffers need.
 class Connected final : public ::gloo::transport::Pair {
 public:
   const ::gloo::transport::Address &address() const override { refuse(); }
@@ -91,7 +91,7 @@ public:
   void abortWaitSend() override {}
   void abortWaitRecv() override {}
 
-  /// Messages that have moved and were not waited for yet.
+  /// Messages that have moved but have not been waited for.
   size_t sent = 0, received = 0;
 
 private:
@@ -142,7 +142,7 @@ void GlooTransport::close() {
 void GlooTransport::fail(Status status) {
   if (failure.isOk())
     failure = std::move(status);
-  // The memory of what is on its way is about to go.
+  // The memory of messages in flight is about to be freed.
   for (Peer &peer : peers) {
     peer.outgoing.clear();
     peer.incoming.clear();
@@ -153,20 +153,20 @@ void GlooTransport::fail(Status status) {
 void GlooTransport::failConnection(int rank, int reason) {
   if (reason != 0 && reason != ECONNRESET && reason != EPIPE)
     failConnection(rank, std::strerror(reason));
-  // The peer's process has ended, or has failed; somebody else knows why.
+  // The peer's process has ended or failed; another rank knows why.
   fail(error(DDPHOOK_PEER_LOST, "%s closed its connection",
              place.nameOf(rank).c_str()));
 }
 
-/// Both ranks may be alive, and nobody but them knows this: not PEER_LOST, for
-/// which a rank asks what the others know.
+/// Both ranks may be alive, and only they know of this. So it is not PEER_LOST,
+/// which makes a rank ask what the others know.
 void GlooTransport::failConnection(int rank, const std::string &reason) {
   fail(error(DDPHOOK_IO_ERROR, "the connection between %s and %s broke: %s",
              place.nameOf(place.rank).c_str(), place.nameOf(rank).c_str(),
              reason.c_str()));
 }
 
-/// Fails if a peer that this rank waits for is silent for too long.
+/// Fails if a peer that this rank waits for has been silent for too long.
 void GlooTransport::lookForSilence() {
   const auto now = Silence::Clock::now();
   for (int rank = 0; rank < size; ++rank) {
@@ -193,7 +193,7 @@ short GlooTransport::Peer::events() const {
 void GlooTransport::send(int to, Message message) {
   Peer &peer = peerOf(to);
   peer.outgoing.push_back(message);
-  // Usually the system takes it at once.
+  // The system usually accepts it at once.
   if (peer.outgoing.size() == 1)
     sendSome(to);
 }
@@ -228,7 +228,7 @@ void GlooTransport::moveUntil(const std::function<bool()> &happened,
   }
 }
 
-/// Waits until something can be moved, or the event is there.
+/// Waits until something can move or the event is raised.
 void GlooTransport::blockBesideEvent(int event) {
   std::vector<pollfd> entries = {{interrupt.fd(), POLLIN, 0},
                                  {event, POLLIN, 0}};
@@ -247,7 +247,7 @@ void GlooTransport::blockBesideEvent(int event) {
   lookForSilence();
 }
 
-/// Moves what can be moved now; false when nothing could.
+/// Moves what can move now; returns false if nothing could.
 bool GlooTransport::moveAll() {
   bool hasMoved = false;
   for (int rank = 0; rank < size; ++rank) {
@@ -331,7 +331,7 @@ bool GlooTransport::receiveSome(int rank) {
   return hasMoved;
 }
 
-/// Waits until something can be moved.
+/// Waits until something can move.
 void GlooTransport::block(const Deadline &deadline, double seconds) {
   std::vector<pollfd> entries = {{interrupt.fd(), POLLIN, 0}};
   int waitedFor = -1;
@@ -350,7 +350,7 @@ void GlooTransport::block(const Deadline &deadline, double seconds) {
   WaitScope scope([&] {
     return place.describeWait(place.nameOf(waitedFor)) + " over TCP";
   });
-  // What has begun to arrive is on its way: nobody has to come for it.
+  // A message that has begun to arrive is not a wait for a peer.
   std::optional<trace::PeerWait> recorded;
   if (!isMoving)
     recorded.emplace();

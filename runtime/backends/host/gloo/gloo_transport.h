@@ -4,11 +4,11 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // A transport for Gloo's algorithms over connections that were opened without
-// Gloo (peer_mesh.h). Its own TCP transport takes whoever connects first for
-// the peer, ends the process when a peer sends something odd, waits five times
-// as long as it is told to while it connects, and cannot be called off. This
+// Gloo (peer_mesh.h). Gloo's own TCP transport accepts whoever connects first
+// as the peer, ends the process if a peer sends something unexpected, waits
+// five times the given timeout while it connects, and cannot be cancelled. This
 // one has no thread: bytes move while the algorithm waits, and every wait ends
-// by its deadline, when a peer is lost, or when it is interrupted.
+// at its deadline, when a peer is lost, or when it is interrupted.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_BACKENDS_HOST_GLOO_GLOO_TRANSPORT_H
@@ -30,7 +30,7 @@
 
 namespace ddphook::host {
 
-/// Leaves a Gloo algorithm: its waits have no other way to fail.
+/// Leaves a Gloo algorithm, whose waits have no other way to fail.
 class TransportFailure : public std::exception {
 public:
   explicit TransportFailure(Status status) : status(std::move(status)) {}
@@ -41,14 +41,13 @@ public:
   const Status status;
 };
 
-/// Used by one thread at a time. A message is a header, which says which
-/// operation it belongs to and how long it is, and its bytes. Messages from one
-/// rank to another are received in the order in which they were sent. After a
-/// failure every later wait fails.
+/// Used by one thread at a time. A message is a header, with its operation and
+/// length, and its bytes. Messages from one rank to another are received in the
+/// order in which they were sent. After a failure every later wait fails.
 class GlooTransport final : public ::gloo::transport::Context {
 public:
-  /// `sockets` has a connection to every other rank. The interrupt must outlive
-  /// it.
+  /// `sockets` holds a connection to every other rank. The interrupt must
+  /// outlive the transport.
   GlooTransport(const GroupPlace &place, std::vector<FileDescriptor> sockets,
                 const Interrupt &interrupt, double timeoutSeconds);
   ~GlooTransport() override;
@@ -57,12 +56,12 @@ public:
   std::unique_ptr<::gloo::transport::UnboundBuffer>
   createUnboundBuffer(void *memory, size_t size) override;
 
-  /// Fails if that rank has closed its connection, although messages of it may
-  /// still be there.
+  /// Fails if `rank` has closed its connection, although messages from it may
+  /// still be unread.
   void checkConnected(int rank);
 
-  /// Moves messages until `happened` says that something has happened. Whoever
-  /// makes that happen makes `event` readable afterwards; this reads it.
+  /// Moves messages until `happened` returns true. The thread that makes it
+  /// true makes `event` readable afterwards; this reads the event.
   void moveUntil(const std::function<bool()> &happened, int event);
 
   /// Closes all connections.
@@ -76,14 +75,14 @@ private:
     uint64_t bytes;
   };
 
-  /// A message on its way, in one direction.
+  /// A message in flight, in one direction.
   struct Message {
     Header header;
     char *data;
     Buffer *buffer;
-    /// Bytes that were moved, those of the header included.
+    /// Bytes moved so far, including those of the header.
     size_t moved = 0;
-    /// The header of a message that is received, as the peer sent it.
+    /// The header of a received message, as the peer sent it.
     Header announced = {};
 
     size_t size() const { return sizeof(Header) + header.bytes; }
@@ -95,13 +94,13 @@ private:
     std::deque<Message> incoming;
     Silence silence{dataSilenceSeconds};
 
-    /// What poll() is to wait for; 0: nothing.
+    /// The events that poll() should wait for; 0 means none.
     short events() const;
   };
 
   void send(int to, Message message);
   void receive(int from, Message message);
-  /// Waits until `completions` is not 0 any more.
+  /// Waits until `completions` is not 0.
   void await(const size_t &completions, double seconds);
   bool moveAll();
   bool sendSome(int rank);

@@ -1,4 +1,4 @@
-//===- peer_mesh.cpp - a group's connections to each other ----------------===//
+//===- peer_mesh.cpp - connections between a group's ranks ----------------===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -24,7 +24,7 @@ using namespace ddphook::host;
 
 namespace {
 
-/// What a connecting rank says of itself.
+/// The size of a connecting rank's introduction.
 constexpr size_t introductionSize = 8;
 
 class PeerMesh {
@@ -47,7 +47,7 @@ private:
   std::vector<int> findMissing() const;
   std::string nameAll(std::vector<int> peers) const;
 
-  /// For connections from one rank to another.
+  /// Returns the credentials for connections to rank `to`.
   Credentials credentials(int to) const {
     return {options.proofKey, !options.proofKey.empty(),
             "ddphook group " + options.key + " rank " + std::to_string(to)};
@@ -60,8 +60,8 @@ private:
   Store &store;
   std::vector<FileDescriptor> &sockets;
   const Deadline deadline;
-  /// For reaching a peer: a rank that cannot knows why, and one that is waited
-  /// for in vain does not.
+  /// The deadline for reaching a peer; shorter, because a rank that cannot
+  /// connect knows the reason and the rank that waits for it does not.
   const Deadline connecting;
 };
 
@@ -79,7 +79,7 @@ uint64_t decodeRank(const std::string &bytes) {
   return rank;
 }
 
-/// An address as "ADDRESS PORT".
+/// Formats an address as "ADDRESS PORT".
 std::string encodeAddress(const sockaddr_storage &address) {
   char text[INET6_ADDRSTRLEN] = "";
   uint16_t port = 0;
@@ -95,7 +95,7 @@ std::string encodeAddress(const sockaddr_storage &address) {
   return std::string(text) + " " + std::to_string(ntohs(port));
 }
 
-/// The address in `text`, of the same family as `own`; 0 when there is none.
+/// Parses the address in `text`, of the family of `own`; returns its size or 0.
 socklen_t decodeAddress(const std::string &text, const sockaddr_storage &own,
                         sockaddr_storage *address) {
   size_t space = text.find(' ');
@@ -108,7 +108,7 @@ socklen_t decodeAddress(const std::string &text, const sockaddr_storage &own,
   if (own.ss_family == AF_INET6) {
     auto &v6 = reinterpret_cast<sockaddr_in6 &>(*address);
     v6.sin6_port = port;
-    // An address of the link needs an interface, which is each machine's own.
+    // A link-local address needs an interface, specific to each machine.
     v6.sin6_scope_id =
         reinterpret_cast<const sockaddr_in6 &>(own).sin6_scope_id;
     return ::inet_pton(AF_INET6, host.c_str(), &v6.sin6_addr) == 1 ? sizeof(v6)
@@ -119,7 +119,7 @@ socklen_t decodeAddress(const std::string &text, const sockaddr_storage &own,
   return ::inet_pton(AF_INET, host.c_str(), &v4.sin_addr) == 1 ? sizeof(v4) : 0;
 }
 
-/// Pauses between attempts; false when the time is up or somebody interrupts.
+/// Pauses between attempts; false if the deadline passes or on an interrupt.
 bool pauseBefore(const Deadline &deadline, const Interrupt *interrupt,
                  double seconds) {
   pollfd entry = {interrupt ? interrupt->fd() : -1, POLLIN, 0};
@@ -189,9 +189,9 @@ Status PeerMesh::connectTo(int peer) {
   do {
     WaitScope::poll();
     Status status = tryToConnect(peer, address, size);
-    // Only failures of the network may be temporary. If the deadline cut this
-    // attempt short, the failures before it tell more; and a peer that said why
-    // it refuses this rank has told most, even if it is gone by now.
+    // Only network failures may be temporary. If the deadline cut this attempt
+    // short, earlier failures explain more. The best explanation is the reason
+    // with which a peer refused this rank, even if the peer has gone by now.
     if (status.isOk() || status.code() == DDPHOOK_ABORTED ||
         status.code() == DDPHOOK_RESOURCE_EXHAUSTED)
       return status;
@@ -208,7 +208,7 @@ Status PeerMesh::connectTo(int peer) {
                options.timeoutSeconds, cause.message().c_str());
 }
 
-/// Of the ranks that connect to this one.
+/// Returns the ranks that have yet to connect to this one.
 std::vector<int> PeerMesh::findMissing() const {
   std::vector<int> missing;
   for (int peer = options.place.rank + 1; peer < options.place.size; ++peer)
@@ -217,7 +217,7 @@ std::vector<int> PeerMesh::findMissing() const {
   return missing;
 }
 
-/// "ranks 1, 2", with their numbers in the job.
+/// Returns "ranks 1, 2", with their numbers in the job.
 std::string PeerMesh::nameAll(std::vector<int> peers) const {
   for (int &peer : peers)
     peer = options.place.jobRank(peer);
@@ -259,7 +259,7 @@ Status PeerMesh::letIn(std::vector<FileDescriptor> listening) {
     DDPHOOK_RETURN_IF_ERROR(admission.handle(entries.data() + 1, &guests));
     for (Admission::Guest &guest : guests) {
       uint64_t peer = decodeRank(guest.introduction);
-      // A peer that connects a second time has given up its first connection.
+      // A peer that connects a second time has abandoned its first connection.
       if (peer > uint64_t(options.place.rank) &&
           peer < uint64_t(options.place.size))
         sockets[peer] = std::move(guest.socket);

@@ -3,9 +3,9 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// The schedule. In round i a rank sends off its pieces of chunk i, and takes
-// what it needs of chunk i - 1 when that has arrived. All ranks post their
-// messages in this order, as the transport needs it.
+// The schedule: in round i a rank sends its pieces of chunk i, and takes what
+// it needs of chunk i - 1 once that has arrived. All ranks post their messages
+// in this order, as the transport requires.
 //
 //===----------------------------------------------------------------------===//
 #include "piece_exchange.h"
@@ -15,14 +15,14 @@
 using namespace ddphook;
 using namespace ddphook::host;
 
-/// Of a chunk on one rank: long enough for a network, short enough to be
+/// Bytes of a chunk on one rank: long enough for a network, short enough to be
 /// pipelined.
 static constexpr int64_t kMostPieceBytes = 1 << 20, kLeastPieceBytes = 16 << 10;
 
 void PieceExchange::run(GlooTransport &transport, uint32_t operation,
                         const CollectiveDesc &desc, const void *in, void *out) {
   const int rank = transport.rank, size = transport.size;
-  // Short arrays are cut, too. A chunk has at least an element for each rank.
+  // Cut short arrays, too. A chunk has at least one element for each rank.
   const int64_t bytes =
       std::max<int64_t>(std::clamp(Pieces::totalBytes(desc, size) / 4,
                                    kLeastPieceBytes, kMostPieceBytes),
@@ -33,7 +33,7 @@ void PieceExchange::run(GlooTransport &transport, uint32_t operation,
   auto areaOf = [](const ChunkRoom &room, int owner) {
     return static_cast<char *>(room.areas()[static_cast<size_t>(owner)]);
   };
-  // Of what rank `owner` has put into a chunk.
+  // Send and receive parts of what rank `owner` has put into a chunk.
   auto send = [&](ChunkRoom &room, int owner, int to,
                   const Pieces::Bytes &part) {
     room.send(operation, to, areaOf(room, owner) + part.begin, part.size);

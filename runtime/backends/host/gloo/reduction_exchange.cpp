@@ -3,9 +3,9 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// The schedule. In round i a rank encodes chunk i and sends it off, adds its
-// part of chunk i - 1 when that of all ranks is there, and decodes chunk i - 2.
-// All ranks post their messages in this order, as the transport needs it.
+// The schedule: in round i a rank encodes chunk i and sends it, adds its part
+// of chunk i - 1 once the data of all ranks has arrived, and decodes chunk i -
+// 2. All ranks post their messages in this order, as the transport requires.
 //
 //===----------------------------------------------------------------------===//
 #include "reduction_exchange.h"
@@ -18,19 +18,19 @@
 using namespace ddphook;
 using namespace ddphook::host;
 
-/// Codes of a chunk: long enough for a network, short enough to be pipelined.
+/// Bytes of a chunk's codes: enough for a network, few enough to pipeline.
 static constexpr int64_t kMostBytes = 1 << 20, kLeastBytes = 16 << 10;
 
-/// The same where stages within a node are pipelined with it: the first piece's
-/// and the last one's are not.
+/// The same if stages within a node are pipelined with the exchange: those of
+/// the first and last pieces do not overlap with it.
 static constexpr int64_t kPieceBytes = 256 << 10;
 
-/// Of affine chunks those of all ranks are in memory.
+/// The limit for an affine chunk of all ranks, which a rank holds together.
 static constexpr int64_t kMostOfAllRanks = 4 << 20;
 
 namespace {
 
-/// A part of the array that is encoded at a time.
+/// A part of the array that is encoded at once.
 struct Chunk {
   int64_t begin, count;
 };
@@ -43,7 +43,7 @@ struct Bytes {
 
 } // namespace
 
-/// One all-reduce under way, of chunks of `step` elements.
+/// One running all-reduce, in chunks of `step` elements.
 template <class ChunksT>
 class ReductionExchange::Schedule {
 public:
@@ -75,14 +75,14 @@ private:
   void receive(ChunkRoom &room, int from, const Bytes &part) const {
     room.receive(operation, from, part.begin, part.size);
   }
-  /// What a rank has encoded, and what the owners of parts have added.
+  /// The codes of rank `owner`, and the sums of the owners of parts.
   void *encodedOf(const ChunkRoom &room, int owner) const {
     return room.areas()[static_cast<size_t>(owner)];
   }
   static void *summedOf(const ChunkRoom &room) { return room.areas().back(); }
 
-  /// Calls fn(bytes) for the scales and the codes of the part that `owner`
-  /// adds, at their place in a chunk's memory.
+  /// Calls fn(bytes) for the scales and for the codes of the part that `owner`
+  /// adds, at their location in a chunk's memory.
   template <class FnT>
   void forPart(const Chunk &chunk, int owner, void *memory,
                const FnT &fn) const {
@@ -158,7 +158,7 @@ void ReductionExchange::run(GlooTransport &transport, uint32_t operation,
                             const CollectiveDesc &desc, const void *in,
                             void *out) {
   EncodedChunks chunks(desc, transport.rank, transport.size);
-  // Short arrays are cut, too; each rank has a part of each chunk.
+  // Cut short arrays, too; each rank owns a part of each chunk.
   const int64_t most = chunks.isAffine()
                            ? std::clamp(kMostOfAllRanks / transport.size,
                                         kLeastBytes, kMostBytes)

@@ -3,10 +3,10 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// The codes of PyTorch's quantization hooks, compiled once per instruction set:
-// docs/quantization.md has the formula. Scales and codes are computed in the
-// type that PyTorch computes them in: f64 in f64, all others in f32, where f16
-// and bf16 round after each step.
+// The codes of PyTorch's quantization hooks, compiled once per instruction set.
+// docs/quantization.md has the formula. Scales and codes are computed in
+// PyTorch's type: f64 in f64, all others in f32, where f16 and bf16 round after
+// each step.
 //
 //===----------------------------------------------------------------------===//
 #include "affine.h"
@@ -31,7 +31,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace ddphook::host::HWY_NAMESPACE {
 
-/// Vectors of the type that codes are computed in.
+/// Vectors of the type in which codes are computed.
 template <class Element>
 using Computed = hn::ScalableTag<
     std::conditional_t<std::is_same_v<Element, F64>, double, float>>;
@@ -42,7 +42,7 @@ void scaleKernel(const void *in, Dtype type, size_t n, AffineScale *scale) {
     const Computed<Element> d;
     const size_t lanes = hn::Lanes(d);
     const auto *x = static_cast<const typename Element::Elem *>(in);
-    // The range always has zero in it, as has what a last vector lacks.
+    // The range includes zero, so zeros may fill up the last vector.
     auto least = hn::Zero(d), most = hn::Zero(d);
     auto strange = hn::Zero(d);
     for (size_t i = 0; i < n; i += lanes) {
@@ -55,7 +55,7 @@ void scaleKernel(const void *in, Dtype type, size_t n, AffineScale *scale) {
     const float low = static_cast<float>(hn::GetLane(hn::MinOfLanes(d, least)));
     const float high = static_cast<float>(hn::GetLane(hn::MaxOfLanes(d, most)));
     const bool isFinite = hn::AllTrue(d, hn::Eq(strange, hn::Zero(d)));
-    // The subtraction may overflow, and casts of f64 as well.
+    // The subtraction may overflow, and so may casts from f64.
     float step = (high - low) / 255.0f;
     if (!isFinite || !std::isfinite(step)) {
       *scale = {std::numeric_limits<float>::quiet_NaN(), 0};
@@ -159,7 +159,7 @@ void encodeAffine(Code code, const void *in, Dtype type, int64_t n,
   if (code == Code::UI1)
     return encodeSigns(in, type, n, codes);
   if (std::isnan(scale.scale)) {
-    // The block decodes to NaN whatever the codes are.
+    // The block decodes to NaN, whatever its codes are.
     std::memset(codes, 0, static_cast<size_t>(n));
     return;
   }
@@ -190,7 +190,7 @@ void averageAffine(Code code, const uint8_t *const *codes,
   }
 }
 
-/// out[i] = in[i] - kept[i], or 0 where that is an infinity or a NaN.
+/// Computes out[i] = in[i] - kept[i], or 0 where kept[i] is infinite or NaN.
 template <class T>
 static void storeLost(const T *in, const float *kept, T *out, int64_t n) {
   for (int64_t i = 0; i < n; ++i)

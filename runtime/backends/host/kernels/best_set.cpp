@@ -3,8 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Prints Highway's number for the best instruction set of this machine, of
-// those that the kernels are compiled for. No part of the library: CMake runs
+// Prints Highway's number for the best instruction set that this machine has
+// and the kernels are compiled for. It is not part of the library: CMake runs
 // it for DDPHOOK_INSTRUCTION_SETS=MACHINE.
 //
 //===----------------------------------------------------------------------===//
@@ -14,7 +14,7 @@
 #include <cstdio>
 
 int main() {
-  // Without SSSE3 in every build: CMakeLists.txt.
+  // No build uses SSSE3: see CMakeLists.txt.
   const long long sets = HWY_TARGETS & ~HWY_SSSE3;
   const long long usable = (hwy::SupportedTargets() & sets) | HWY_STATIC_TARGET;
   // The lower the bit, the better the set.

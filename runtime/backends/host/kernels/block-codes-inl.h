@@ -3,8 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// A block is read twice, for its largest element and, some blocks later, for
-// its codes; the second time it comes from the first-level cache.
+// A block is read twice: for its largest element and, some blocks later, for
+// its codes; the second read hits the first-level cache.
 //
 // Included once per instruction set by Highway's foreach_target.h; everything
 // is in HWY_NAMESPACE.
@@ -28,8 +28,8 @@
 HWY_BEFORE_NAMESPACE();
 namespace ddphook::host::HWY_NAMESPACE {
 
-/// One of the two codes next to each magnitude, by the random words from
-/// `words` on; the upper one as often as the magnitude is nearer to it.
+/// Rounds each magnitude down or up to a code by the random words from `words`
+/// on. The probability of rounding up is the fraction above the lower code.
 template <class CodeT, class D, class V>
 HWY_INLINE V roundStochastically(D d, V v, const uint32_t *words) {
   const Like<uint32_t, D> du;
@@ -37,7 +37,7 @@ HWY_INLINE V roundStochastically(D d, V v, const uint32_t *words) {
   auto steps = hn::Abs(v);
   auto step = hn::Set(d, 1.0f);
   if constexpr (CodeT::kIsFloat) {
-    // The distance of codes: a power of two, as is its inverse.
+    // The distance between codes is a power of two, and so is its inverse.
     const auto least = hn::Set(di, (127 + CodeT::kLeastExponent) << 23);
     const auto exponent = hn::Max(
         hn::And(hn::BitCast(di, steps), hn::Set(di, 0x7f800000)), least);
@@ -64,8 +64,8 @@ struct BlockWords {
   HWY_ALIGN uint32_t words[Encoding::kMostBlock + kRandomWords];
 };
 
-/// Magnitudes of one block of `n` elements, the largest one among them, for
-/// codes with scales.
+/// Returns magnitudes of a block of `n` elements, the largest of which is the
+/// block's largest, for codes with scales.
 template <class CodeT, class From>
 HWY_INLINE auto findMost(From from, const typename From::Elem *in, size_t n) {
   const Floats<From> d;
@@ -78,9 +78,9 @@ HWY_INLINE auto findMost(From from, const typename From::Elem *in, size_t n) {
   return most;
 }
 
-/// The nearest codes of one block with a usual scale. That was rounded by at
-/// most 2^-8 of it, so that the largest quotient is less than half a code above
-/// the largest code, and rounded to it: nothing has to be clamped.
+/// The nearest codes of a block with a usual scale. The scale was rounded by at
+/// most 2^-8 of its value, so the largest quotient exceeds the largest code by
+/// less than half a code and is rounded to it: nothing needs to be clamped.
 template <class CodeT, class From>
 class NearestCodes {
   using D = Floats<From>;
@@ -91,7 +91,7 @@ public:
                           const BlockScale &scale)
       : in(in), codes(codes), quotients(D(), scale) {}
 
-  /// Stores those of `kVectors` vectors from element `i` on.
+  /// Stores the codes of `kVectors` vectors from element `i` on.
   template <size_t kVectors>
   HWY_INLINE void storeAt(size_t i) const {
     const D d;
@@ -107,7 +107,7 @@ public:
                            codeAt<CodeT>(place, k * lanes), lanes);
     }
   }
-  /// Stores all `n`.
+  /// Stores all `n` codes.
   HWY_INLINE void storeAll(From from, size_t n) const {
     const D d;
     const size_t lanes = hn::Lanes(d);
@@ -131,9 +131,9 @@ private:
   const Quotients<D> quotients;
 };
 
-/// Encodes a block of `n` elements, and meanwhile returns magnitudes of
-/// another one, the largest one among them. next.load(i, vectors) gives
-/// `kVectors` vectors of that one.
+/// Encodes a block of `n` elements and returns magnitudes of another block, the
+/// largest of which is that block's largest. next.load(i, vectors) loads
+/// `kVectors` vectors of the other block.
 template <size_t kVectors, class CodeT, class From, class Next>
 HWY_INLINE auto encodeAndFindBy(const NearestCodes<CodeT, From> &nearest,
                                 size_t n, const Next &next) {
@@ -165,7 +165,7 @@ HWY_INLINE auto encodeAndFind(const NearestCodes<CodeT, From> &nearest,
   return encodeAndFindBy<4>(nearest, n, next);
 }
 
-/// The codes of one block with that scale, with random words or with null.
+/// Computes the codes of a block with the given scale; `words` may be null.
 template <class CodeT, class From>
 HWY_INLINE void encodeBlock(From from, const typename From::Elem *in, size_t n,
                             typename CodeT::Elem *codes,
@@ -188,7 +188,7 @@ HWY_INLINE void encodeBlock(From from, const typename From::Elem *in, size_t n,
     const auto divisor = hn::Set(d, scale.value);
     const auto largest = hn::Set(d, CodeT::largest);
     const auto least = hn::Set(d, -CodeT::largest);
-    // The scale was rounded.
+    // The scale was rounded, so quotients may exceed the largest code.
     auto quotient = [&](size_t i, size_t count) HWY_ATTR {
       const auto v = hn::Div(loadSome(from, d, in + i, count), divisor);
       return hn::Min(hn::Max(v, least), largest);
@@ -207,8 +207,8 @@ HWY_INLINE void encodeBlock(From from, const typename From::Elem *in, size_t n,
   }
 }
 
-/// What encodeBlock() takes for a block of `n` elements that begins with
-/// element `begin` of the array.
+/// Returns the random words for encodeBlock(), for a block of `n` elements that
+/// starts at element `begin` of the array, or null.
 template <class CodeT>
 HWY_INLINE const uint32_t *randomWords(const std::optional<Rounding> &rounding,
                                        size_t begin, size_t n,
@@ -223,20 +223,20 @@ HWY_INLINE uint16_t *scalesOf(const EncodedArray &array) {
   return static_cast<uint16_t *>(array.scales);
 }
 
-/// The scale of a block; casts have none.
+/// Returns the scale of a block; casts have none.
 template <class CodeT>
 HWY_INLINE float scaleAt(const EncodedArray &array, size_t index) {
   return isScaled<CodeT> ? fromBFloat16(scalesOf(array)[index]) : 1.0f;
 }
 
-/// The codes of an array from element `begin` on, which begins a block.
+/// Returns the codes of an array from element `begin` on, which starts a block.
 template <class CodeT>
 HWY_INLINE typename CodeT::Elem *codesFrom(const EncodedArray &array,
                                            size_t begin) {
   return codeAt<CodeT>(static_cast<typename CodeT::Elem *>(array.codes), begin);
 }
 
-/// Calls fn(begin, count, vector) with the elements of a block's codes.
+/// Calls fn(begin, count, vector) for the decoded elements of a block.
 template <class CodeT, class D, class Fn>
 HWY_INLINE void forDecoded(D d, const typename CodeT::Elem *codes, float scale,
                            size_t n, const Fn &fn) {
@@ -246,7 +246,7 @@ HWY_INLINE void forDecoded(D d, const typename CodeT::Elem *codes, float scale,
   });
 }
 
-/// Encodes one block, which begins with element `begin` of an array.
+/// Encodes one block, which starts at element `begin` of an array.
 template <class CodeT, class From>
 HWY_INLINE void encodeInto(EncodedArray out, From from,
                            const typename From::Elem *in, size_t begin,

@@ -3,12 +3,12 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// A block is 64 bytes of the type that is computed in, in as many vectors as
-// that takes. Sums over blocks have the same lanes on every instruction set,
-// and therefore the same bits, which sums over vectors would not have.
+// A block is 64 bytes of the type in which elements are computed, in as many
+// vectors as that takes. Sums over blocks have the same lanes, and therefore
+// the same bits, on every instruction set; sums over vectors would not.
 //
-// Also packing: see lowrank_scratch.h. Included once per instruction set, after
-// elements-inl.h.
+// Also packs factors: see lowrank_scratch.h. Included once per instruction set,
+// after elements-inl.h.
 //
 //===----------------------------------------------------------------------===//
 #if defined(DDPHOOK_KERNELS_BLOCKS_INL_H) == defined(HWY_TARGET_TOGGLE)
@@ -26,14 +26,14 @@
 HWY_BEFORE_NAMESPACE();
 namespace ddphook::host::HWY_NAMESPACE {
 
-/// The type that elements are computed in, and that type as an element class.
+/// The type in which elements are computed, and the element class of that type.
 template <class Element>
 using ComputeOf =
     std::conditional_t<std::is_same_v<Element, F64>, double, float>;
 template <class T>
 using ElementOf = std::conditional_t<std::is_same_v<T, double>, F64, F32>;
 
-/// Elements in a block.
+/// The number of elements in a block.
 template <class T>
 constexpr size_t kBlock = 64 / sizeof(T);
 
@@ -48,7 +48,7 @@ struct Block {
   hn::Vec<BlockTag<T>> part[parts];
 };
 
-/// The block of fn(part number).
+/// Returns the block whose parts are fn(part number).
 template <class T, class Fn>
 HWY_INLINE Block<T> makeBlock(const Fn &fn) {
   Block<T> block;
@@ -64,7 +64,7 @@ HWY_INLINE Block<T> setBlock(T value) {
                           HWY_ATTR { return hn::Set(BlockTag<T>(), value); });
 }
 
-/// Whether conversions are function calls instead of being inlined into every
+/// True if conversions are function calls instead of being inlined into every
 /// loop: on old processors they take many instructions, which would bloat code.
 template <class Element>
 constexpr bool kConvertsOutOfLine =
@@ -89,7 +89,7 @@ HWY_INLINE Block<T> loadBlock(const typename Element::Elem *p) {
     return loadInline<Element, T>(p);
 }
 
-/// The first `count` elements, which may be none, and zeros.
+/// Loads the first `count` elements, which may be 0, followed by zeros.
 template <class Element, class T = ComputeOf<Element>>
 HWY_INLINE Block<T> loadPartialBlock(const typename Element::Elem *p,
                                      size_t count) {
@@ -150,7 +150,7 @@ HWY_INLINE Block<T> div(const Block<T> &a, const Block<T> &b) {
   return makeBlock<T>([&](size_t i)
                           HWY_ATTR { return hn::Div(a.part[i], b.part[i]); });
 }
-/// a * b + c.
+/// Returns a * b + c.
 template <class T>
 HWY_INLINE Block<T> mulAdd(const Block<T> &a, const Block<T> &b,
                            const Block<T> &c) {
@@ -169,7 +169,7 @@ HWY_NOINLINE Block<T> roundCalled(const Block<T> &a) {
   return roundInline<Element>(a);
 }
 
-/// Rounded to what the element type can hold.
+/// Rounds to values that the element type can hold.
 template <class Element, class T>
 HWY_INLINE Block<T> roundBlock(const Block<T> &a) {
   if constexpr (kConvertsOutOfLine<Element>)
@@ -182,7 +182,7 @@ HWY_INLINE T roundScalar(T value) {
   return hn::GetLane(roundBlock<Element>(setBlock(value)).part[0]);
 }
 
-/// The sum of a vector's lanes: halves are added until one is left.
+/// Returns the sum of a vector's lanes: adds halves until one lane is left.
 template <class D>
 HWY_INLINE hn::TFromD<D> sumLanes(D d, hn::Vec<D> v) {
 #if HWY_TARGET != HWY_SCALAR
@@ -202,7 +202,7 @@ HWY_INLINE hn::TFromD<D> sumLanes(D d, hn::Vec<D> v) {
 #endif
 }
 
-/// The sum of a block's lanes, in the order of sumLanes().
+/// Returns the sum of a block's lanes, in the order of sumLanes().
 template <class T>
 HWY_INLINE T sumBlock(Block<T> block) {
   HWY_UNROLL(4)
@@ -214,7 +214,7 @@ HWY_INLINE T sumBlock(Block<T> block) {
   return sumLanes(BlockTag<T>(), block.part[0]);
 }
 
-/// Calls fn with `value` as a constant, if it is from 1 to `kMax`.
+/// Calls fn with `value` as a constant if it is between 1 and `kMax`.
 template <size_t kMax, class Fn>
 HWY_INLINE void withConstant(size_t value, const Fn &fn) {
   if (value == kMax)
@@ -223,8 +223,8 @@ HWY_INLINE void withConstant(size_t value, const Fn &fn) {
     withConstant<kMax - 1>(value, fn);
 }
 
-/// Packs `kCount` columns of a row-major factor whose rows are `length` apart,
-/// or `kCount` when that is 0.
+/// Packs `kCount` columns of a row-major factor. Rows are `length` elements
+/// apart, or `kCount` if `length` is 0.
 template <size_t kCount, class T>
 void packColumns(const T *HWY_RESTRICT factor, size_t rows, size_t length,
                  T *HWY_RESTRICT packed, size_t stride) {
@@ -234,7 +234,7 @@ void packColumns(const T *HWY_RESTRICT factor, size_t rows, size_t length,
       packed[k * stride + i] = factor[i * step + k];
 }
 
-/// The way back.
+/// The inverse of packColumns().
 template <size_t kCount, class T>
 void unpackColumns(const T *HWY_RESTRICT packed, size_t rows, size_t length,
                    T *HWY_RESTRICT factor, size_t stride) {
@@ -244,8 +244,8 @@ void unpackColumns(const T *HWY_RESTRICT packed, size_t rows, size_t length,
       factor[i * step + k] = packed[k * stride + i];
 }
 
-/// Calls fn(first column, their number as a constant, distance of rows) for the
-/// columns of a factor; constants turn the loops above into shuffles.
+/// Calls fn(first column, number of columns as a constant, distance of rows)
+/// for the columns of a factor. Constants turn the loops above into shuffles.
 template <class Fn>
 HWY_INLINE void forColumns(size_t rank, const Fn &fn) {
   constexpr size_t most = 8;
@@ -270,7 +270,7 @@ void packFactor(const T *factor, size_t rows, size_t rank, T *packed) {
   });
 }
 
-/// The way back.
+/// The inverse of packFactor().
 template <class T>
 void unpackFactor(const T *packed, size_t rows, size_t rank, T *factor) {
   const size_t stride = packedStride(rows);

@@ -1,10 +1,10 @@
-//===- codes-inl.h - codes of a few bits, and how they lie ------*- C++ -*-===//
+//===- codes-inl.h - types of codes, and their packing ----------*- C++ -*-===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Casts and scaled codes as types: their values in memory, the largest one, and
-// how they are packed. And loops over vectors of which the last may be short.
+// Represents casts and scaled codes as types: values in memory, largest value
+// and packing. Also has loops over vectors of which the last may be short.
 //
 // Included once per instruction set by Highway's foreach_target.h; everything
 // is in HWY_NAMESPACE.
@@ -25,14 +25,14 @@
 HWY_BEFORE_NAMESPACE();
 namespace ddphook::host::HWY_NAMESPACE {
 
-/// Floats, as many as a vector of doubles has when the loop reads f64.
+/// Vectors of floats; as many as a vector of doubles has if the loop reads f64.
 template <class Element>
 using Floats = std::conditional_t<std::is_same_v<Element, F64>,
                                   Like<float, hn::ScalableTag<double>>,
                                   hn::ScalableTag<float>>;
 
 /// Calls fn(begin, count) for all vectors of `n` elements; only the last one
-/// may have less than `lanes`.
+/// may have fewer than `lanes`.
 template <class Fn>
 HWY_INLINE void forVectors(size_t n, size_t lanes, const Fn &fn) {
   size_t i = 0;
@@ -77,15 +77,15 @@ struct Int8 {
     const Like<uint32_t, D> du;
     return hn::TruncateTo(Like<uint8_t, D>(), hn::BitCast(du, rounded(d, v)));
   }
-  /// To nearest even, as an addition rounds: then they are the lowest bits of
-  /// the sum.
+  /// Rounds to nearest even with an addition; the result is in the lowest bits
+  /// of the sum.
   template <class D, class V>
   static HWY_INLINE V rounded(D d, V v) {
     return hn::Add(v, hn::Set(d, 0x1.8p23f));
   }
 };
 
-/// Whole numbers from -7 to 7, two in a byte, the first one in its lower half.
+/// Whole numbers from -7 to 7, two per byte, the first in the lower half.
 struct Int4 {
   using Elem = uint8_t;
 
@@ -117,8 +117,8 @@ struct Int4 {
   }
 };
 
-// What follows knows of a code: its values in memory as an element class, how
-// many of them are in one of its `Elem`s, and the largest one.
+// A code type provides its values in memory as an element class, the number of
+// codes in one `Elem`, and the largest value.
 
 template <class ElementT, size_t kCodes = 1>
 struct CodeOf {
@@ -133,34 +133,34 @@ struct CastBF16 : CodeOf<BF16> {
   static constexpr float largest = 0;
 };
 
-// Scaled codes also know how they are decoded, to units of which `kUnit` is the
-// value, and which code is nearest to a quotient of an element that is not
-// above the largest code by half of the distance to the next one.
+// A scaled code type also decodes codes to units of value `kUnit`, and finds
+// the code nearest to the quotient of an element. The quotient must not exceed
+// the largest code by half of the distance to the next code.
 
-/// Of codes that are whole numbers.
+/// Codes that are whole numbers.
 struct WholeNumbers {
   static constexpr bool kIsFloat = false;
   static constexpr float kUnit = 1;
 
-  /// The code, in the lowest bits.
+  /// Returns the code in the lowest bits.
   template <class D, class V>
   static HWY_INLINE hn::Vec<Like<uint32_t, D>> nearest(D d, V quotient, V) {
     return hn::BitCast(Like<uint32_t, D>(), Int8::rounded(d, quotient));
   }
-  /// What it stands for.
+  /// Returns the value of the nearest code.
   template <class D, class V>
   static HWY_INLINE V nearestValue(D d, V quotient, V) {
     return hn::Sub(Int8::rounded(d, quotient), Int8::rounded(d, hn::Zero(d)));
   }
 };
 
-/// Of codes that are floats.
+/// Codes that are floats.
 template <int kFraction, int kLeast>
 struct SmallFloats {
   static constexpr bool kIsFloat = true;
   static constexpr int kLeastExponent = kLeast, kFractionBits = kFraction;
 
-  /// The code, in the lowest bits. The sign is that of `element`.
+  /// Returns the code in the lowest bits, with the sign of `element`.
   template <class D, class V>
   static HWY_INLINE hn::Vec<Like<uint32_t, D>> nearest(D d, V quotient,
                                                        V element) {
@@ -172,7 +172,7 @@ struct SmallFloats {
     const auto sign = hn::ShiftRight<24>(hn::BitCast(du, element));
     return hn::Or(hn::And(sign, hn::Set(du, 0x80u)), code);
   }
-  /// What it stands for.
+  /// Returns the value of the nearest code.
   template <class D, class V>
   static HWY_INLINE V nearestValue(D d, V quotient, V element) {
     const auto unit = unitOf(d, exponentOf(d, quotient));
@@ -184,17 +184,17 @@ private:
   static constexpr int kShift = 23 - kFraction;
   static constexpr uint32_t kLeastBits = uint32_t(127 + kLeast) << 23;
 
-  /// The exponent's bits of the codes next to a quotient.
+  /// Returns the exponent bits of the codes next to a quotient.
   template <class D, class V>
   static HWY_INLINE hn::Vec<Like<uint32_t, D>> exponentOf(D, V quotient) {
     const Like<uint32_t, D> du;
     return hn::Max(hn::And(hn::BitCast(du, quotient), hn::Set(du, 0x7f800000u)),
                    hn::Set(du, kLeastBits));
   }
-  /// What to add for a sum whose last place is the distance of these codes, so
-  /// that it is rounded to them. The lowest bits of the sum count the codes
-  /// with this exponent, from a number on that makes them codes, together with
-  /// kShift bits of the exponent; it is even, which leaves ties as they are.
+  /// Returns the addend for a sum whose last place is the distance of these
+  /// codes, which rounds to them. The lowest bits of the sum count the codes
+  /// with this exponent, from a number that, with kShift bits of the exponent,
+  /// makes them codes; it is even, which preserves ties.
   template <class D, class VU>
   static HWY_INLINE hn::Vec<D> unitOf(D d, VU exponent) {
     const Like<uint32_t, D> du;
@@ -226,7 +226,7 @@ struct ScaledF8E4M3FN : CodeOf<F8E4M3FN>, SmallFloats<3, -6> {
 #if DDPHOOK_NATIVE_F16
   static constexpr float kUnit = 256;
 
-  /// As halves, whose exponents are biased by 8 more.
+  /// Converts codes to halves, whose exponents are biased by 8 more.
   template <class D>
   static HWY_INLINE hn::Vec<D> loadUnits(D d, const uint8_t *p) {
     const Like<int16_t, D> d16;
@@ -234,8 +234,8 @@ struct ScaledF8E4M3FN : CodeOf<F8E4M3FN>, SmallFloats<3, -6> {
         d16, hn::BitCast(Like<int8_t, D>(), hn::LoadU(Like<uint8_t, D>(), p)));
     const auto half =
         hn::And(hn::ShiftLeft<7>(wide), hn::Set(d16, int16_t(0xbf80)));
-    // Only where all bits of the magnitude are set one carries into the
-    // exponent's highest one: that makes it a NaN.
+    // The sum carries into the highest exponent bit only if all bits of the
+    // magnitude are set; this makes the value a NaN.
     const auto isNaN = hn::And(hn::Add(half, hn::Set(d16, int16_t{0x80})),
                                hn::Set(d16, int16_t{0x4000}));
     return hn::PromoteTo(
@@ -270,7 +270,7 @@ struct ScaledF8E5M2 : CodeOf<F8E5M2>, SmallFloats<2, -14> {
 template <class CodeT>
 constexpr bool isScaled = CodeT::largest > 0;
 
-/// The value of what CodeT::loadUnits() counts; of casts that is arbitrary.
+/// The value of one unit of CodeT::loadUnits(); arbitrary for casts.
 template <class CodeT>
 constexpr float unitOf() {
   if constexpr (isScaled<CodeT>)
@@ -296,17 +296,17 @@ HWY_INLINE void withCode(Code code, const Fn &fn) {
     return fn(ScaledF8E5M2());
   case Code::UI8:
   case Code::UI1:
-    return; // affine.cpp
+    return; // see affine.cpp
   }
 }
 
-/// Where code `i` of an array lies; it begins one of its `Elem`s.
+/// Returns the address of code `i`, which starts one of the array's `Elem`s.
 template <class CodeT, class Elem>
 HWY_INLINE Elem *codeAt(Elem *codes, size_t i) {
   return codes + i / CodeT::kInElem;
 }
 
-/// What the codes of a block decode to. Casts have no scale.
+/// Decodes the codes of a block. Casts have no scale.
 template <class CodeT, class D>
 struct Decoder {
   using Elem = typename CodeT::Elem;
@@ -315,14 +315,14 @@ struct Decoder {
   HWY_INLINE Decoder(D d, float scale)
       : factor(hn::Set(d, scale * unitOf<CodeT>())) {}
 
-  /// A vector of elements.
+  /// Returns a vector of elements.
   HWY_INLINE V load(D d, const Elem *codes) const {
     if constexpr (isScaled<CodeT>)
       return hn::Mul(CodeT::loadUnits(d, codes), factor);
     else
       return CodeT::Element::load(d, codes);
   }
-  /// The first `count` of them, and zeros.
+  /// Returns the first `count` elements, followed by zeros.
   HWY_INLINE V loadSome(D d, const Elem *codes, size_t count) const {
     if (HWY_LIKELY(count == hn::Lanes(d)))
       return load(d, codes);
@@ -331,8 +331,8 @@ struct Decoder {
                 hwy::DivCeil(count, CodeT::kInElem) * sizeof(*codes));
     return hn::IfThenElseZero(hn::FirstN(d, count), load(d, buffer));
   }
-  /// The sum of them and `addend`, if the scale is usual: then no product needs
-  /// rounding.
+  /// Returns the sum of the elements and `addend`. The scale must be usual:
+  /// then no product needs rounding.
   HWY_INLINE V loadAndAdd(D d, const Elem *codes, V addend) const {
     return hn::MulAdd(CodeT::loadUnits(d, codes), factor, addend);
   }
@@ -341,7 +341,7 @@ struct Decoder {
 };
 
 #if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
-/// A vector has room for all elements that a code can stand for.
+/// A vector can hold the values of all codes.
 template <>
 struct Decoder<ScaledI4, hn::ScalableTag<float>> {
   using D = hn::ScalableTag<float>;
@@ -382,7 +382,7 @@ struct Decoder<ScaledI4, hn::ScalableTag<float>> {
 };
 #endif
 
-/// Stores the first `count` codes; beside an odd last one is what follows it.
+/// Stores the first `count` codes; the next lane may fill up the last byte.
 template <class CodeT, class D, class V>
 HWY_INLINE void storeCodes(D d, V v, typename CodeT::Elem *codes,
                            size_t count) {
@@ -410,7 +410,7 @@ HWY_INLINE void storeLowest(D, VU bits, uint8_t *codes, size_t count) {
     std::memcpy(codes, buffer, hwy::DivCeil(count, CodeT::kInElem));
 }
 
-/// Stores the lowest bits of four vectors, one behind the other.
+/// Stores the lowest bits of four vectors, contiguously.
 template <class CodeT, class D, class VU>
 HWY_INLINE void storeFour(D d, VU v0, VU v1, VU v2, VU v3, uint8_t *codes) {
   const size_t lanes = hn::Lanes(d);
@@ -418,8 +418,8 @@ HWY_INLINE void storeFour(D d, VU v0, VU v1, VU v2, VU v3, uint8_t *codes) {
   if constexpr (std::is_same_v<D, hn::ScalableTag<float>> &&
                 HWY_MAX_BYTES > 16 &&
                 (HWY_MAX_BYTES < 64 || CodeT::kInElem > 1)) {
-    // Picking every other part of two vectors is cheaper than narrowing each,
-    // where that takes more than an instruction.
+    // Picking every other part of two vectors is cheaper than narrowing each if
+    // narrowing takes more than one instruction.
     const hn::Repartition<uint16_t, D> d16;
     const hn::Repartition<uint8_t, D> d8;
     auto lowerHalves = [&](VU a, VU b) HWY_ATTR {

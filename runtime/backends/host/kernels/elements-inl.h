@@ -3,15 +3,15 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// One class per element type, all with the same members, so that a kernel is
-// written once: `load` and `store` convert between memory and vectors of the
-// type that is computed in (float, or double for f64), and `round` rounds such
-// a vector to what the element type can hold.
+// Defines one class per element type, all with the same members, so that a
+// kernel is written once: `load` and `store` convert between memory and vectors
+// of the computation type (float, or double for f64), and `round` rounds such a
+// vector to values that the element type can hold.
 //
 // Included once per instruction set by Highway's foreach_target.h; everything
 // is in HWY_NAMESPACE. The 16-bit conversions are our own: Highway 1.0.3
-// truncates instead of rounding where the processor has no instruction, and
-// the bfloat16 instruction of AVX-512 flushes subnormals.
+// truncates instead of rounding if the processor has no instruction, and the
+// bfloat16 instruction of AVX-512 flushes subnormals.
 //
 //===----------------------------------------------------------------------===//
 #if defined(DDPHOOK_KERNELS_ELEMENTS_INL_H) == defined(HWY_TARGET_TOGGLE)
@@ -37,12 +37,12 @@ namespace hn = hwy::HWY_NAMESPACE;
 template <class D>
 constexpr bool isDouble = std::is_same_v<hn::TFromD<D>, double>;
 
-/// Vectors of as many elements of another type.
+/// Vectors of another type with the same number of lanes.
 template <class T, class D>
 using Like = hn::Rebind<T, D>;
 
-/// Whether Highway's conversions of doubles to floats and between floats and
-/// halves are those of the processor.
+/// True if Highway emulates the conversions of doubles to floats and between
+/// floats and halves.
 #if HWY_TARGET == HWY_EMU128 || HWY_TARGET == HWY_SCALAR
 constexpr bool kEmulated = true;
 #else
@@ -57,14 +57,14 @@ constexpr bool kEmulated = false;
 
 template <bool kStream, class D, class V>
 HWY_INLINE void storeVector(D d, V v, hn::TFromD<D> *p) {
-  // Highway's Stream() writes 16 bytes of smaller vectors too.
+  // Highway's Stream() writes 16 bytes even for smaller vectors.
   if constexpr (kStream && hn::MaxLanes(D()) * sizeof(*p) >= 16)
     hn::Stream(v, d, p);
   else
     hn::StoreU(v, d, p);
 }
 
-/// double → float, rounded to nearest even, overflow to infinity.
+/// Converts double → float: rounds to nearest even, overflows to infinity.
 template <class DF, class V>
 HWY_INLINE hn::Vec<DF> demoteDouble(DF df, V v) {
   if constexpr (kEmulated) {
@@ -133,8 +133,8 @@ struct F64 {
   }
 };
 
-/// What the types narrower than a float have in common; `Derived` converts
-/// between vectors of float and of their bits.
+/// The common part of types narrower than a float. `Derived` converts between
+/// vectors of floats and of the type's bits.
 template <class Derived, class Bits>
 struct NarrowFloat {
   using Elem = Bits;
@@ -158,27 +158,27 @@ struct NarrowFloat {
   }
 };
 
-/// Numbers of `kMantissa` and `kExponent` bits from and to floats, by integer
-/// operations on the bits of magnitudes.
+/// Converts numbers with `kMantissa` and `kExponent` bits from and to floats,
+/// by integer operations on the bits of magnitudes.
 template <int kMantissa, int kExponent>
 struct ShortFormat {
-  /// How far the bits of the exponent are from where a float has them.
+  /// How far the exponent bits are from their position in a float.
   static constexpr int kShift = 23 - kMantissa;
   static constexpr int kBias = (1 << (kExponent - 1)) - 1;
-  /// What makes an exponent a float's.
+  /// Converts an exponent to a float's.
   static constexpr int32_t kRebias = (127 - kBias) << 23;
-  /// Bits of floats: the least normal number, the first that is too large, and
-  /// one whose last place is that of the subnormal numbers.
+  /// Bits of floats: the least normal number, the first number that is too
+  /// large, and a number whose last place is that of the subnormal numbers.
   static constexpr int32_t kLeastNormal = kRebias + (1 << 23);
   static constexpr int32_t kTooLarge = (127 + kBias + 1) << 23;
   static constexpr int32_t kSubnormalUnit = (127 + 23 + 1 - kBias - kMantissa)
                                             << 23;
 
-  /// The float, of a finite number whose bits have been shifted.
+  /// Returns the float for a finite number whose bits have been shifted.
   template <class D, class VI>
   static HWY_INLINE VI widen(D d, VI shifted) {
     const Like<int32_t, D> di;
-    // Subnormal numbers are normalised by a subtraction of floats.
+    // A subtraction of floats normalises subnormal numbers.
     auto rebiased = hn::Add(shifted, hn::Set(di, kRebias));
     auto normalised = hn::BitCast(
         di, hn::Sub(hn::BitCast(d, hn::Add(rebiased, hn::Set(di, 1 << 23))),
@@ -186,7 +186,7 @@ struct ShortFormat {
     return hn::IfThenElse(hn::Lt(shifted, hn::Set(di, 1 << 23)), normalised,
                           rebiased);
   }
-  /// The same of a type with infinities.
+  /// Does the same for a type with infinities.
   template <class D, class VI>
   static HWY_INLINE VI widenOrSpecial(D d, VI shifted) {
     const Like<int32_t, D> di;
@@ -196,12 +196,12 @@ struct ShortFormat {
                           hn::Add(shifted, hn::Set(di, 2 * kRebias)));
   }
 
-  /// The bits of a float's magnitude in the type, if it is not too large.
+  /// Returns the bits of a float's magnitude, if it is not too large.
   template <class D, class VI>
   static HWY_INLINE VI narrow(D d, VI magnitude) {
     const Like<int32_t, D> di;
-    // Normal results: half of the last place that stays, less one, plus its
-    // parity rounds to nearest even; the carry into the exponent is right.
+    // Normal results: adding half of the last remaining place, less one, plus
+    // its parity rounds to nearest even; the carry into the exponent is right.
     constexpr int32_t kHalf = (1 << (kShift - 1)) - 1;
     auto odd = hn::And(hn::ShiftRight<kShift>(magnitude), hn::Set(di, 1));
     auto normal = hn::ShiftRight<kShift>(
@@ -214,7 +214,7 @@ struct ShortFormat {
     return hn::IfThenElse(hn::Lt(magnitude, hn::Set(di, kLeastNormal)),
                           subnormal, normal);
   }
-  /// The same of any magnitude, in a type with these bits.
+  /// Does the same for any magnitude, given the bits of infinity and NaN.
   template <class D, class VI>
   static HWY_INLINE VI narrowOrSpecial(D d, VI magnitude, int32_t infinity,
                                        int32_t nan) {
@@ -225,7 +225,7 @@ struct ShortFormat {
                           narrow(d, magnitude), special);
   }
 
-  /// Of the bits of a float's magnitude.
+  /// True where a float's magnitude bits are a NaN's.
   template <class D, class VI>
   static HWY_INLINE hn::Mask<Like<int32_t, D>> isNaN(D, VI magnitude) {
     return hn::Gt(magnitude, hn::Set(Like<int32_t, D>(), 0xff << 23));
@@ -312,8 +312,8 @@ struct BF16 : NarrowFloat<BF16, uint16_t> {
     return hn::BitCast(d, hn::And(rounded(d, v), hn::Set(du, 0xffff0000u)));
   }
 
-  /// The bfloat16 in the upper half of each 32-bit integer; the lower half is
-  /// arbitrary.
+  /// Returns the bfloat16 in the upper half of each 32-bit integer; the lower
+  /// half is arbitrary.
   template <class D, class V>
   static HWY_INLINE hn::Vec<Like<uint32_t, D>> rounded(D, V v) {
     const Like<uint32_t, D> du;
@@ -326,8 +326,8 @@ struct BF16 : NarrowFloat<BF16, uint16_t> {
   }
 };
 
-/// No infinities, one NaN of each sign. As in PyTorch what is too large becomes
-/// the largest number, 448, and so do infinities.
+/// A type with no infinities and one NaN of each sign. As in PyTorch,
+/// infinities and values that are too large become the largest number, 448.
 struct F8E4M3FN : NarrowFloat<F8E4M3FN, uint8_t> {
   using Format = ShortFormat<3, 4>;
   static constexpr int32_t kNaN = 0x7f, kLargest = 0x7e;
@@ -358,8 +358,8 @@ struct F8E4M3FN : NarrowFloat<F8E4M3FN, uint8_t> {
   }
 };
 
-/// The upper byte of an F16, rounded from the wider value at once. A NaN stays
-/// one; as in PyTorch, one that is rounded to has all bits of the mantissa.
+/// The upper byte of an F16, rounded directly from the wider value. NaNs stay
+/// NaNs; as in PyTorch, conversions to NaN set all bits of the mantissa.
 struct F8E5M2 : NarrowFloat<F8E5M2, uint8_t> {
   using Format = ShortFormat<2, 5>;
 
@@ -385,8 +385,8 @@ struct F8E5M2 : NarrowFloat<F8E5M2, uint8_t> {
   }
 };
 
-/// Calls fn(Element()) with the class of `type`, which has its name in the
-/// list.
+/// Calls fn(Element()) with the class of `type`, which has the type's name in
+/// the list.
 template <class Fn>
 HWY_INLINE void withElement(Dtype type, const Fn &fn) {
   switch (type) {
@@ -397,7 +397,7 @@ HWY_INLINE void withElement(Dtype type, const Fn &fn) {
   }
 }
 
-/// The same for the types of casts.
+/// Does the same for the types of casts.
 template <class Fn>
 HWY_INLINE void withElement(CastDtype type, const Fn &fn) {
   switch (type) {
@@ -408,7 +408,7 @@ HWY_INLINE void withElement(CastDtype type, const Fn &fn) {
   }
 }
 
-/// The first `count` elements, and zeros.
+/// Loads the first `count` elements, followed by zeros.
 template <class Element, class D>
 HWY_INLINE hn::Vec<D> loadSome(Element, D d, const typename Element::Elem *p,
                                size_t count) {
@@ -419,7 +419,7 @@ HWY_INLINE hn::Vec<D> loadSome(Element, D d, const typename Element::Elem *p,
   return Element::load(d, buffer);
 }
 
-/// Stores two vectors one after the other.
+/// Stores two vectors contiguously.
 template <class Element, bool kStream, class D, class V>
 HWY_INLINE void storePair(D d, V a, V b, typename Element::Elem *p) {
 #if HWY_TARGET != HWY_SCALAR
@@ -439,8 +439,8 @@ HWY_INLINE void storePair(D d, V a, V b, typename Element::Elem *p) {
   Element::template store<kStream>(d, b, p + hn::Lanes(d));
 }
 
-/// Fetches the cache line `distance` elements after `p`, or before it, into the
-/// second level, or into the first one. That may be outside the array.
+/// Prefetches the cache line `distance` elements from `p` (if negative, before
+/// it) into the second or first cache level. It may be outside the array.
 template <bool kFirstLevel = false, class Elem>
 HWY_INLINE void prefetchFrom(const Elem *p, ptrdiff_t distance) {
   const auto bytes = static_cast<uintptr_t>(distance) * sizeof(Elem);
@@ -449,9 +449,9 @@ HWY_INLINE void prefetchFrom(const Elem *p, ptrdiff_t distance) {
       /*rw=*/0, /*locality=*/kFirstLevel ? 3 : 2);
 }
 
-/// Fetches what a loop that reads from `p` on comes to later: far enough ahead
-/// that lines of the next page are there in time, since the processor's own
-/// prefetchers stop where a page ends.
+/// Prefetches what a loop that reads from `p` on will reach: far enough ahead
+/// that lines of the next page arrive in time, since hardware prefetchers stop
+/// at page boundaries.
 template <class Elem>
 HWY_INLINE void prefetchAhead(const Elem *p) {
   constexpr ptrdiff_t bytes = 12288;

@@ -27,7 +27,7 @@
 #define DDPHOOK_ENCODE_ONCE
 namespace ddphook::host {
 
-/// Elements of a block: casts have none, and are taken so many at a time.
+/// The elements of a block. Casts have none and process this many at a time.
 inline size_t blockOf(const Encoding &encoding) {
   return encoding.block == 0 ? 1024 : static_cast<size_t>(encoding.block);
 }
@@ -38,7 +38,7 @@ inline size_t blockOf(const Encoding &encoding) {
 HWY_BEFORE_NAMESPACE();
 namespace ddphook::host::HWY_NAMESPACE {
 
-/// The elements of a block, for encodeAndFind().
+/// Loads the elements of a block, for encodeAndFind().
 template <class From>
 struct Elements {
   template <size_t kVectors>
@@ -54,7 +54,7 @@ struct Elements {
   const typename From::Elem *const x;
 };
 
-/// What encoding is to forBlocksAhead().
+/// Encodes blocks, for forBlocksAhead().
 template <class CodeT, class From>
 struct EncodeWork {
   HWY_INLINE auto most(size_t index, size_t count, size_t) const {
@@ -123,7 +123,7 @@ void decodeKernel(EncodedArray in, const Encoding &encoding, size_t n,
     withCode(encoding.code, [&](auto code) HWY_ATTR {
       using CodeT = decltype(code);
       auto *y = static_cast<typename To::Elem *>(out);
-      // Blocks are whole vectors: all are aligned if the first one is. Other
+      // Blocks are whole vectors, so all are aligned if the first one is. Other
       // types and small vectors are not worth the code.
       if constexpr (std::is_same_v<To, F32> && HWY_MAX_BYTES > 16) {
         if (stores == Stores::Streaming &&
@@ -149,7 +149,7 @@ void sumKernel(const EncodedArray *sources, int count, const Encoding &encoding,
   });
 }
 
-/// y[i] = x[i] less what its code decodes to, of one block.
+/// Computes y[i] = x[i] minus the value of its code, for one block.
 template <class CodeT, class Element>
 HWY_INLINE void loseBlock(Element element, const typename Element::Elem *x,
                           const typename CodeT::Elem *codes, float scale,
@@ -157,7 +157,7 @@ HWY_INLINE void loseBlock(Element element, const typename Element::Elem *x,
   const Floats<Element> d;
   forDecoded<CodeT>(
       d, codes, scale, n, [&](size_t i, size_t count, auto v) HWY_ATTR {
-        // What became an infinity or a NaN is not fed back.
+        // Errors of elements that became infinite or NaN are not fed back.
         auto storeLost = [&](auto dy, auto kept) HWY_ATTR {
           const auto lost = hn::Sub(loadSome(element, dy, x + i, count), kept);
           storeSome(element, dy, hn::IfThenElseZero(hn::IsFinite(kept), lost),
@@ -172,8 +172,8 @@ HWY_INLINE void loseBlock(Element element, const typename Element::Elem *x,
       });
 }
 
-/// y[i] = x[i] less what its nearest code decodes to, of one block with a usual
-/// scale.
+/// Computes y[i] = x[i] minus the value of its nearest code, for one block with
+/// a usual scale.
 template <class CodeT, class Element>
 HWY_INLINE void loseNearest(Element element, const typename Element::Elem *x,
                             const BlockScale &scale, size_t n,
@@ -196,7 +196,7 @@ HWY_INLINE void loseNearest(Element element, const typename Element::Elem *x,
   });
 }
 
-/// What finding the error is to forBlocksAhead().
+/// Computes the error of blocks, for forBlocksAhead().
 template <class CodeT, class Element>
 struct ErrorWork {
   using Elem = typename Element::Elem;
@@ -212,7 +212,7 @@ struct ErrorWork {
         return loseNearest<CodeT>(Element(), x + begin, scale, count,
                                   y + begin);
     }
-    // A code needs no packing to be decoded again.
+    // Codes that are decoded at once need no packing.
     HWY_ALIGN typename CodeT::Elem codes[Encoding::kMostBlock];
     BlockWords room;
     encodeBlock<CodeT>(Element(), x + begin, count, codes, scale,

@@ -4,8 +4,8 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Encodes and decodes contiguous arrays, and adds encoded ones. The bits are
-// those of docs/quantization.md on every instruction set. The conventions are
-// those of kernels.h.
+// those of docs/quantization.md on every instruction set. The conventions of
+// kernels.h apply.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_BACKENDS_HOST_KERNELS_ENCODE_H
@@ -21,49 +21,49 @@
 
 namespace ddphook::host {
 
-/// Where encoded elements lie: codeBytes() of codes, which begin with a block,
-/// and scaleBytes() of scales. No alignment is needed.
+/// The addresses of encoded elements: codeBytes() of codes, which start at a
+/// block, and scaleBytes() of scales. They need no alignment.
 struct EncodedArray {
   void *codes;
   void *scales;
 };
 
-// Casts and scaled codes. With a `rounding`, of scaled ones only, quotients are
-// rounded stochastically, else to nearest even.
+// Casts and scaled codes. With a `rounding`, which only scaled codes may have,
+// quotients are rounded stochastically, otherwise to nearest even.
 
-/// Encodes `n` elements, which begin with a block.
+/// Encodes `n` elements, which start at a block.
 void encodeArray(const void *in, Dtype inType, int64_t n,
                  const Encoding &encoding, EncodedArray out,
                  const std::optional<Rounding> &rounding = std::nullopt);
 
-/// out[i] = the element of code i. Other types than f32 are always written
-/// through the caches.
+/// Computes out[i] = the value of code i. Types other than f32 always ignore
+/// `stores` and are written through the caches.
 void decodeArray(EncodedArray in, const Encoding &encoding, int64_t n,
                  void *out, Dtype outType, Stores stores = Stores::Cached);
 
-/// Encodes (x₀ + x₁ + … ) / divisor, where xₖ is what sources[k] decodes to.
-/// `count` >= 1, `divisor` >= 1; `out` may be one of the sources.
+/// Encodes (x₀ + x₁ + … ) / divisor, where sources[k] decodes to xₖ. `count` >=
+/// 1, `divisor` >= 1; `out` may be one of the sources.
 void sumEncoded(const EncodedArray *sources, int count,
                 const Encoding &encoding, int64_t n, int64_t divisor,
                 EncodedArray out,
                 const std::optional<Rounding> &rounding = std::nullopt);
 
-/// out[i] = in[i] less what its code decodes to. `out` may be `in`.
+/// Computes out[i] = in[i] minus the value of its code. `out` may be `in`.
 void encodingError(const void *in, void *out, Dtype type, int64_t n,
                    const Encoding &encoding,
                    const std::optional<Rounding> &rounding = std::nullopt);
 
-// Affine codes, of a block or a part of one that begins at a byte.
+// Affine codes of a block, or of a part of a block that starts at a byte.
 
-/// The scale of a block of `n` elements.
+/// Returns the scale of a block of `n` elements.
 AffineScale findAffineScale(Code code, const void *in, Dtype type, int64_t n);
 
-/// Encodes elements of a block with that scale.
+/// Encodes elements of a block with the given scale.
 void encodeAffine(Code code, const void *in, Dtype type, int64_t n,
                   const AffineScale &scale, uint8_t *codes);
 
-/// out[i] = (x₀ + x₁ + …) / divisor, where xₖ is what code i of codes[k]
-/// decodes to with scales[k].
+/// Computes out[i] = (x₀ + x₁ + …) / divisor, where code i of codes[k] decodes
+/// to xₖ with scales[k].
 void averageAffine(Code code, const uint8_t *const *codes,
                    const AffineScale *scales, int count, int64_t n,
                    int64_t divisor, void *out, Dtype outType);

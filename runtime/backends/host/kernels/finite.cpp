@@ -1,11 +1,10 @@
-//===- finite.cpp - numbers or not ----------------------------------------===//
+//===- finite.cpp - tests for infinities and NaNs -------------------------===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Tests bits: an element is infinite or NaN if all bits of its exponent are
-// ones. Compilers vectorise these plain loops; the arrays are small, or read
-// once.
+// An element is infinite or NaN if all bits of its exponent are ones. Compilers
+// vectorise these plain loops; the arrays are small or are read once.
 //
 //===----------------------------------------------------------------------===//
 #include "kernels.h"
@@ -15,11 +14,11 @@
 
 using namespace ddphook;
 
-/// Whether an element's exponent, `mask`, is all ones.
+/// True if all exponent bits, `mask`, of some element are ones.
 template <typename Bits>
 static bool hasNonFinite(const void *in, int64_t n, Bits mask) {
-  // A chunk at a time: the loop has no exit that would keep it from being
-  // vectorised, and a large array is not read to its end for nothing.
+  // Test a chunk at a time: the loop has no exit that would prevent
+  // vectorisation, and a large array is not read to its end needlessly.
   constexpr int64_t chunk = 4096;
   auto *bytes = static_cast<const unsigned char *>(in);
   for (int64_t begin = 0; begin < n; begin += chunk) {

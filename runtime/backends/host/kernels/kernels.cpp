@@ -3,8 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// The loops, compiled once per instruction set, and their dispatch at run
-// time. How single elements are converted is in elements-inl.h.
+// The loops, compiled once per instruction set, and their dispatch at run time.
+// elements-inl.h converts single elements.
 //
 //===----------------------------------------------------------------------===//
 #include "kernels.h"
@@ -26,8 +26,8 @@
 #define DDPHOOK_KERNELS_ONCE
 namespace ddphook::host {
 
-/// The types in memory and on the wire that compressKernel() and sumKernel()
-/// have loops for; hooks use these. All other pairs are put together from two
+/// True if compressKernel() and sumKernel() have loops for these types in
+/// memory and on the wire; hooks use these pairs. All other pairs combine two
 /// loops, block by block.
 constexpr bool hasFusedLoop(Dtype memory, Dtype wire) {
   return memory == wire || (memory == Dtype::F32 && isHalf(wire));
@@ -39,8 +39,8 @@ constexpr bool hasFusedLoop(Dtype memory, Dtype wire) {
 HWY_BEFORE_NAMESPACE();
 namespace ddphook::host::HWY_NAMESPACE {
 
-/// The vectors to compute in: doubles when `kDouble`, else floats, as many as
-/// a vector of doubles has when the loop also touches f64 in memory.
+/// The vectors to compute in: doubles if `kDouble`, otherwise floats, with as
+/// many lanes as a vector of doubles if the loop also accesses f64 in memory.
 template <bool kDouble, class... Elements>
 struct TagFor {
   static constexpr bool touchesDouble = (std::is_same_v<Elements, F64> || ...);
@@ -94,16 +94,16 @@ HWY_NOINLINE void mapFrom(D d, typename Out::Elem *out, size_t begin, size_t n,
   mapPartial<Out>(d, out, i, n - i, fn);
 }
 
-/// out[i] = fn(load, i) for i < n. `fn` computes one vector whose first element
-/// is number i, and reads its inputs with load(Element(), tag, address).
-/// `kMayStream`: whether a loop with streaming stores exists.
+/// Computes out[i] = fn(load, i) for i < n. `fn` computes one vector whose
+/// first element is number i, and reads its inputs with load(Element(), tag,
+/// address). `kMayStream` says whether to compile a loop with streaming stores.
 template <class Out, bool kMayStream, class D, class Fn>
 HWY_INLINE void map(D d, void *outBytes, size_t n, Stores stores,
                     const Fn &fn) {
   auto *out = static_cast<typename Out::Elem *>(outBytes);
   if constexpr (kMayStream) {
-    // Streaming stores need aligned addresses. A pair of vectors is the widest
-    // store, see storePair().
+    // Streaming stores need aligned addresses. The widest store is a pair of
+    // vectors, see storePair().
     const size_t width = 2 * hn::Lanes(d) * sizeof(*out);
     const size_t past = reinterpret_cast<uintptr_t>(out) % width;
     const size_t head = (width - past) % width / sizeof(*out);
@@ -122,8 +122,8 @@ HWY_INLINE const typename Element::Elem *input(Element, const void *array) {
   return static_cast<const typename Element::Elem *>(array);
 }
 
-/// Which loops exist with streaming stores too: f64 and old processors are not
-/// worth the code.
+/// True if loops with these types also exist with streaming stores; f64 and old
+/// processors are not worth the code.
 template <class... Elements>
 constexpr bool mayStream =
     HWY_MAX_BYTES > 16 && !(std::is_same_v<Elements, F64> || ...);
@@ -147,11 +147,11 @@ void castKernel(const void *in, CastDtype inType, void *out, CastDtype outType,
   });
 }
 
-/// How division by the group's size is done. Multiplying by the reciprocal of
-/// a power of two gives the same bits.
+/// How to divide by the group's size. For a power of two, multiplying by the
+/// reciprocal gives the same bits.
 enum class Division { Multiply, Divide };
 
-/// Calls fn with the way for that divisor, as a constant.
+/// Calls fn with the kind of division for the divisor, as a constant.
 template <class Fn>
 HWY_INLINE void withDivision(int64_t divisor, const Fn &fn) {
   if ((divisor & (divisor - 1)) == 0)
@@ -192,7 +192,7 @@ void compressKernel(const void *in, Dtype inType, void *out, Dtype outType,
               d, out, n, stores, [&](auto load, size_t i) HWY_ATTR {
                 prefetchAhead(x + i);
                 auto v = load(from, d, x + i);
-                // Elements of the type already need no rounding to it.
+                // Elements of the same type need no rounding.
                 if constexpr (!std::is_same_v<From, To>)
                   v = To::round(d, v);
                 return divide<kDivision>(v, operands);
@@ -212,7 +212,7 @@ void peerKernel(const float *own, int64_t divisor, const float *peer,
     auto addend = [&](auto load, size_t i) HWY_ATTR {
       return divide<kDivision>(load(F32(), d, own + i), operands);
     };
-    // The order tells which of two NaNs is the sum.
+    // The order determines which of two NaNs is the sum.
     if (ownIsFirst)
       map<F32, mayStream<F32>>(
           d, out, n, stores, [&](auto load, size_t i) HWY_ATTR {
@@ -255,7 +255,7 @@ void subtractKernel(const void *a, const void *b, void *out, Dtype type,
   });
 }
 
-/// Two sources: the common case of two ranks, without the loop over sources.
+/// Sums two sources: the common case of two ranks, without a loop over sources.
 template <class Wire, class Out>
 HWY_INLINE void sumTwo(const void *const *sources, void *out, size_t n,
                        Stores stores) {
@@ -265,7 +265,7 @@ HWY_INLINE void sumTwo(const void *const *sources, void *out, size_t n,
   map<Out, mayStream<Wire, Out>>(
       d, out, n, stores, [&](auto load, size_t i) HWY_ATTR {
         auto sum = hn::Add(load(Wire(), d, b + i), load(Wire(), d, a + i));
-        // Storing rounds by itself to the wire's own type.
+        // A store of the wire's own type rounds.
         if constexpr (std::is_same_v<Wire, Out>)
           return sum;
         else
@@ -304,7 +304,7 @@ void sumKernel(const void *const *sources, int count, Dtype wireType, void *out,
   });
 }
 
-/// The fastest plain copy that we know, for arrays beyond the caches.
+/// The fastest plain copy that we know of, for arrays larger than the caches.
 void streamingCopyKernel(void *out, const void *in, size_t bytes) {
   const hn::ScalableTag<float> d;
   const size_t lanes = hn::Lanes(d);
@@ -316,8 +316,8 @@ void streamingCopyKernel(void *out, const void *in, size_t bytes) {
   if (i > bytes)
     i = bytes;
   std::memcpy(to, from, i);
-  // Far enough ahead to cross into the next page before it is needed, which
-  // the processor's own prefetchers do not do.
+  // Far enough to reach the next page before it is needed; hardware prefetchers
+  // do not cross pages.
   constexpr size_t ahead = 2048, line = 64;
   for (; i + 4 * vectorBytes <= bytes; i += 4 * vectorBytes) {
     for (size_t k = 0; k < 4 * vectorBytes; k += line)
@@ -345,7 +345,7 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace ddphook::host {
 
-/// Elements in a block of the loops that are put together from two.
+/// Elements in a block of the loops that combine two others.
 constexpr int64_t kBlock = 1024;
 
 template <class Fn>
@@ -453,7 +453,7 @@ void addDividedToPeer(const float *own, int64_t divisor, const float *peer,
 
 void copyBytes(void *out, const void *in, int64_t bytes, Stores stores) {
   if (bytes == 0)
-    return; // memcpy() forbids null pointers even then
+    return; // memcpy() forbids null pointers even for 0 bytes
   if (stores == Stores::Cached)
     std::memcpy(out, in, static_cast<size_t>(bytes));
   else

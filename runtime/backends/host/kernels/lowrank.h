@@ -4,21 +4,21 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The arithmetic of low-rank compression on one matrix M (rows x columns) and
-// its factors P (rows x rank) and Q (columns x rank), all row-major. Nothing
-// here knows of lists of matrices; that is ../matrix_list.h.
+// its factors P (rows x rank) and Q (columns x rank), all row-major.
+// ../matrix_list.h handles lists of matrices.
 //
-// The conventions of kernels.h hold. In addition:
-// - f32 and f64 are computed with in their own type, 16-bit types in f32 with
-//   one rounding per element of a product.
-// - The order of additions depends on the sizes alone, so the bits are the same
+// The conventions of kernels.h apply. In addition:
+// - f32 and f64 are computed in their own type, 16-bit types in f32 with one
+//   rounding per element of a product.
+// - The order of additions depends only on the sizes, so the bits are the same
 //   on every instruction set that has a fused multiply-add. All ranks compute
-//   P·Qᵀ and orthogonal factors for themselves, and must not drift apart.
-// - A row of P and of P·Qᵀ depends on that row of M and P alone: some rows of a
-//   matrix give the bits of the whole.
-// - Any size may be 0, and the rank may be larger than rows and columns.
-// - `scratch` is memory of at least lowRankScratchBytes() bytes, aligned to 64;
-//   what is in it does not matter.
-// - Arrays do not overlap unless it says so.
+//   P·Qᵀ and orthogonal factors themselves and must not drift apart.
+// - A row of P or P·Qᵀ depends only on the same row of M or P: computing some
+//   rows gives the same bits as computing all.
+// - Any size may be 0, and the rank may exceed the numbers of rows and columns.
+// - `scratch` is memory of at least lowRankScratchBytes() bytes, aligned to 64,
+//   with arbitrary contents.
+// - Arrays must not overlap unless stated otherwise.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_BACKENDS_HOST_KERNELS_LOWRANK_H
@@ -38,26 +38,26 @@ struct LowRankShape {
   int64_t rank;
 };
 
-/// How much scratch the functions below need; nothing when that is more than
-/// 2^62 bytes.
+/// Returns the bytes of scratch that the functions below need; nullopt if they
+/// exceed 2^62.
 std::optional<int64_t> lowRankScratchBytes(Dtype type,
                                            const LowRankShape &shape);
 
-/// m = g + e and P = M·Q; with null pointers for `e` and `m`, M is `g`. `m` may
-/// equal `g` or `e`. The same bits in one pass as in two.
+/// Computes m = g + e and P = M·Q. If `e` and `m` are null, M is `g`. `m` may
+/// equal `g` or `e`. One pass gives the same bits as two.
 void projectMatrix(Dtype type, const LowRankShape &shape, const void *g,
                    const void *e, const void *q, void *m, void *p,
                    void *scratch);
 
-/// Q = Mᵀ·P. Reads M from its last rows to its first, which a pass before left
-/// in the caches.
+/// Computes Q = Mᵀ·P. Reads M from its last rows to its first, because the
+/// previous pass left the last rows in the caches.
 void multiplyTransposed(Dtype type, const LowRankShape &shape,
                         const void *matrix, const void *p, void *q,
                         void *scratch);
 
-/// out = P·Qᵀ and err = m - out / divisor, each rounded; with null pointers for
-/// `m` and `err` only the first. `err` may equal `m`. The same bits in one pass
-/// as in three. `stores` is how `out` is written.
+/// Computes out = P·Qᵀ and err = m - out / divisor, each rounded; only the
+/// first if `m` and `err` are null. `err` may equal `m`. One pass gives the
+/// same bits as three. `stores` says how `out` is written.
 void reconstructMatrix(Dtype type, const LowRankShape &shape, const void *p,
                        const void *q, const void *m, void *out, void *err,
                        int64_t divisor, void *scratch,
@@ -66,11 +66,11 @@ void reconstructMatrix(Dtype type, const LowRankShape &shape, const void *p,
 /// Makes the columns of a factor (rows x rank) orthonormal. `out` may equal
 /// `in`.
 ///
-/// Rank 1 and 2, and 16-bit types of any rank: modified Gram-Schmidt, as
+/// Rank 1 and 2, and 16-bit types of any rank, use modified Gram-Schmidt as
 /// PyTorch writes it. From the first column to the last: divide it by its norm
-/// (plus `epsilon` when that is not 0), then take its part away from each
-/// column after it. In 16-bit types every element-wise operation is rounded,
-/// and so are norms and sums, which are accumulated in f32.
+/// (plus `epsilon` if that is not 0), then subtract its projection from each
+/// later column. In 16-bit types every element-wise operation is rounded, and
+/// so are norms and sums, which are accumulated in f32.
 ///
 /// `replaced` selects columns that become a unit vector instead: the one
 /// farthest from the columns before it, made orthogonal to them. With
@@ -78,8 +78,8 @@ void reconstructMatrix(Dtype type, const LowRankShape &shape, const void *p,
 /// become NaN or infinite. With DDPHOOK_INDEPENDENT_COLUMNS, these are columns
 /// of whose norm the projections leave at most the fraction dependentPart().
 ///
-/// Other ranks of f32 and f64: the Q of a Householder QR with LAPACK's signs;
-/// `epsilon` does not matter. A column that is zero below its pivot is not
+/// Other ranks of f32 and f64 use the Q of a Householder QR with LAPACK's
+/// signs; `epsilon` has no effect. A column that is zero below its pivot is not
 /// reflected.
 ///
 /// Columns beyond the number of rows have no direction left and become zero;

@@ -3,9 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Modified Gram-Schmidt and Householder QR on packed columns. Loops go to the
-// end of the last block: behind every column there are zeros, and they stay
-// zeros.
+// Modified Gram-Schmidt and Householder QR on packed columns. Loops run to the
+// end of the last block: zeros follow every column, and stay zeros.
 //
 //===----------------------------------------------------------------------===//
 #include "lowrank.h"
@@ -39,7 +38,7 @@ HWY_INLINE void storeColumn(const Block<T> &block, T *p) {
   storeBlock<ElementOf<T>>(block, p);
 }
 
-/// The sum of term(i) over the blocks that begin at i = 0, block, … < n.
+/// Returns the sum of term(i) over the blocks at i = 0, block, … < n.
 template <class T, class Term>
 HWY_INLINE T sumTerms(size_t n, const Term &term) {
   constexpr size_t step = kBlock<T>;
@@ -68,7 +67,7 @@ T dot(const T *a, const T *b, size_t n) {
   });
 }
 
-/// a -= factor * b.
+/// Computes a -= factor * b.
 template <class T>
 void subtractMultiple(T *a, T factor, const T *b, size_t n) {
   const auto negative = setBlock(-factor);
@@ -83,18 +82,18 @@ void scale(T *a, T factor, size_t n) {
     storeColumn(mul(factors, loadColumn(a + i)), a + i);
 }
 
-/// Columns that no direction is left for.
+/// Clears the columns for which no direction is left.
 template <class T>
 void clearColumns(T *columns, size_t stride, size_t first, size_t rank) {
   for (size_t k = first; k < rank; ++k)
     std::fill(columns + k * stride, columns + (k + 1) * stride, T(0));
 }
 
-/// Replaces column k by a unit vector without its projection on the columns
-/// before it, which are orthonormal; the one of which most is left.
+/// Replaces column k by a unit vector minus its projections on the columns
+/// before it, which are orthonormal, normalized. Picks the largest remainder.
 template <class Element, class T>
 void makeUnitColumn(T *columns, size_t stride, size_t rows, size_t k) {
-  // The part of unit vector i that is in the span: the sum of squares of row i.
+  // The part of unit vector i in the span is the sum of squares of row i.
   size_t best = 0;
   T least = std::numeric_limits<T>::infinity();
   for (size_t i = 0; i < rows; ++i) {
@@ -127,7 +126,7 @@ T dependentPart() {
   return part;
 }
 
-/// `least` has room for `rank` numbers.
+/// Orthonormalizes `rank` columns; `least` has space for `rank` numbers.
 template <class Element, class T = ComputeOf<Element>>
 void gramSchmidt(T *columns, size_t rows, size_t rank, double epsilon,
                  int32_t replaced, T *least) {
@@ -178,14 +177,14 @@ void gramSchmidt(T *columns, size_t rows, size_t rank, double epsilon,
   clearColumns(columns, stride, count, rank);
 }
 
-/// The first element of the block of element k.
+/// Returns the first element of the block that contains element k.
 template <class T>
 constexpr size_t blockOf(size_t k) {
   return k / kBlock<T> * kBlock<T>;
 }
 
-/// Multiplies a column by a power of two, so that squares of its largest
-/// element neither overflow nor vanish. Its reflector stays the same.
+/// Scales a column by a power of two, so that the square of its largest element
+/// neither overflows nor vanishes. Its reflector stays the same.
 template <class T>
 void rescale(T *column, size_t n) {
   T largest = 0;
@@ -198,12 +197,12 @@ void rescale(T *column, size_t n) {
     column[i] = std::ldexp(column[i], -exponent);
 }
 
-/// Makes the reflector of a column with its pivot at `k`, as LAPACK's larfg:
-/// H = I - tau·v·vᵀ. The whole of v replaces the column: zeros before the pivot
-/// and 1 there, so that loops may begin at a block. Gives tau.
+/// Computes the reflector of a column with its pivot at `k`, as LAPACK's larfg:
+/// H = I - tau·v·vᵀ. All of v replaces the column, with zeros before the pivot
+/// and 1 at it, so that loops may start at a block. Returns tau.
 template <class T>
 T makeReflector(T *column, size_t k, size_t rows) {
-  // Between these bounds squares have lost nothing that matters.
+  // Between these bounds squares lose nothing that matters.
   constexpr T tiny = std::is_same_v<T, float> ? T(1e-30) : T(1e-280);
   constexpr T huge = std::is_same_v<T, float> ? T(1e+30) : T(1e+280);
   const size_t begin = blockOf<T>(k);
@@ -227,7 +226,7 @@ T makeReflector(T *column, size_t k, size_t rows) {
   if (!isZero) {
     const double pivot = column[k];
     const double norm = std::sqrt(pivot * pivot + static_cast<double>(squares));
-    // A zero has no sign: nobody promises that of a zero in a product.
+    // Ignore the sign of zero: a zero in a product has no guaranteed sign.
     const double beta = pivot < 0 ? norm : -norm;
     tau = static_cast<T>((beta - pivot) / beta);
     scale(column + begin, static_cast<T>(1 / (pivot - beta)), rows - begin);
@@ -236,8 +235,8 @@ T makeReflector(T *column, size_t k, size_t rows) {
   return tau;
 }
 
-/// Applies the reflector to `kCount` columns that are `stride` apart; all begin
-/// with the block of its pivot. The order of additions is that of dot().
+/// Applies the reflector to `kCount` columns that are `stride` apart; all start
+/// at the block of its pivot. The order of additions is that of dot().
 template <size_t kCount, class T>
 void reflectTogether(T *columns, size_t stride, const T *reflector, T tau,
                      size_t n) {
@@ -289,12 +288,12 @@ void reflect(T *columns, size_t stride, size_t count, const T *reflector, T tau,
     reflectTogether<1>(columns, stride, reflector, tau, n);
 }
 
-/// LAPACK's geqr2 and org2r.
+/// Implements LAPACK's geqr2 and org2r.
 template <class T>
 void householder(T *columns, size_t rows, size_t rank, T *tau) {
   const size_t stride = packedStride(rows);
   const size_t count = std::min(rows, rank);
-  // Reflector k, from its pivot's block on, is applied to the columns after it.
+  // Applies reflector k, from its pivot's block on, to the columns after it.
   auto reflectLater = [&](size_t k) HWY_ATTR {
     const size_t begin = blockOf<T>(k);
     T *reflector = columns + k * stride + begin;
@@ -317,8 +316,8 @@ void householder(T *columns, size_t rows, size_t rank, T *tau) {
   clearColumns(columns, stride, count, rank);
 }
 
-/// `in` and `out` are of the type that is computed in; `scalars` has room for
-/// `rank` numbers, and may be `in`.
+/// Orthonormalizes `in` into `out`, both in the computation type; `scalars` has
+/// space for `rank` numbers and may be `in`.
 void orthogonalizeKernel(Dtype type, size_t rows, size_t rank, const void *in,
                          void *out, double epsilon, int32_t replaced,
                          void *packed, void *scalars) {
@@ -352,7 +351,7 @@ HWY_EXPORT(orthogonalizeKernel);
 std::optional<int64_t> lowRankScratchBytes(Dtype type,
                                            const LowRankShape &shape) {
   // A column takes at most 31 numbers more than it has rows, and one for tau;
-  // then the wide copy.
+  // the wide copy follows.
   const int64_t rows = std::max(shape.rows, shape.columns);
   constexpr int64_t limit = int64_t(1) << 62;
   int64_t perColumn = 0, numbers = 0, bytes = 0;

@@ -4,19 +4,19 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // An element of P is the inner product of a row of M, which is contiguous, and
-// a packed column of Q. A panel of columns is summed in the registers; a rank
-// of several panels reads the rows again.
+// a packed column of Q. A panel of columns is summed in registers; if the rank
+// takes several panels, the rows are read again.
 //
-// As long as Q stays in the first-level cache, one row at a time is best: M is
-// read in its order, in which processors fetch ahead by themselves, and G and E
-// are added on the way. A larger Q has to be loaded once for several rows. Read
-// together, these are streams that each end after a row, which took twice as
-// long from memory as one stream. So some rows of M are computed first, in
-// their order, and then read together from the second-level cache.
+// While Q fits into the first-level cache, one row at a time is best: M is read
+// in order, which hardware prefetchers handle, and G and E are added on the
+// way. A larger Q must be loaded once for several rows. Reading these together
+// means streams that each end after a row, which took twice as long from memory
+// as one stream. So some rows of M are computed first, in order, and then read
+// together from the second-level cache.
 //
-// The order of additions: lane l of a block sums the products of columns
-// l, l + lanes, …; at rank 1 and 2, where one sum would wait for its own last
-// addition, four and two blocks take turns. Then blocks are added, then lanes.
+// The order of additions: lane l of a block sums the products of columns l, l +
+// lanes, …. At rank 1 and 2, where a single sum would wait for its own previous
+// addition, four and two blocks alternate. Then blocks are added, then lanes.
 //
 //===----------------------------------------------------------------------===//
 #include "lowrank.h"
@@ -48,16 +48,16 @@ struct CachedRows {
   HWY_INLINE Block<T> partial(size_t i, size_t count) const {
     return loadPartialBlock<Element>(matrix + i, count);
   }
-  /// Fetches what is read some time after block `j` of row `b` of `kRows`.
+  /// Prefetches data read some time after block `j` of row `b` of `kRows`.
   template <size_t kRows>
   HWY_INLINE void fetch(size_t, size_t, size_t) const {}
-  /// The rows when they are read once more.
+  /// Returns the rows for reading them again.
   CachedRows again() const { return {matrix}; }
 
   const Elem *matrix;
 };
 
-/// Rows of M as they are in memory.
+/// Rows of M that are read from memory.
 template <class Element>
 struct PlainRows : CachedRows<Element> {
   using CachedRows<Element>::matrix;
@@ -73,7 +73,7 @@ struct PlainRows : CachedRows<Element> {
   PlainRows from(size_t i) const { return {{matrix + i}}; }
 };
 
-/// Rows of M that are computed and stored when they are read, one at a time.
+/// Rows of M that are computed and stored as they are read, one at a time.
 template <class Element>
 struct SummedRows {
   using Elem = typename Element::Elem;
@@ -91,7 +91,7 @@ struct SummedRows {
     storePartialBlock<Element>(x, m + i, count);
     return x;
   }
-  /// The processor fetches two arrays by itself.
+  /// Does nothing: hardware prefetchers handle two arrays.
   template <size_t kRows>
   HWY_INLINE void fetch(size_t, size_t, size_t) const {
     static_assert(kRows == 1);
@@ -104,9 +104,9 @@ struct SummedRows {
   Elem *m;
 };
 
-/// Rows of M that were computed just before. While `kTogether` of them are
-/// read, memory would be idle: fetches one of the rows of G and E that are
-/// added next. Two were slower.
+/// Rows of M that were just computed. Memory would be idle while `kTogether` of
+/// them are read, so this prefetches one of the rows of G and E that are added
+/// next. Prefetching two was slower.
 template <class Element, size_t kTogether>
 struct NearRows : CachedRows<Element> {
   using Elem = typename Element::Elem;
@@ -119,7 +119,7 @@ struct NearRows : CachedRows<Element> {
     prefetchFrom(g, static_cast<ptrdiff_t>(next + j));
     prefetchFrom(e, static_cast<ptrdiff_t>(next + j));
   }
-  /// Fetches with every panel of columns, which was faster than with one alone.
+  /// Prefetches with every panel of columns, which was faster than with one.
   NearRows again() const { return *this; }
   NearRows from(size_t i) const {
     return {{matrix + i}, g, e, next + i / kTogether};
@@ -130,7 +130,7 @@ struct NearRows : CachedRows<Element> {
   size_t next;
 };
 
-/// `kWidth` columns of P in `kRows` rows.
+/// Computes `kWidth` columns of P in `kRows` rows.
 template <size_t kWidth, size_t kRows, size_t kTurns, class Rows,
           class T = typename Rows::T>
 HWY_INLINE void projectPanel(const Rows &rows, size_t columns,
@@ -202,8 +202,8 @@ HWY_INLINE void projectPanel(const Rows &rows, size_t columns,
   }
 }
 
-/// Columns that one panel has at most, and rows that are worked on together;
-/// what the accumulators leave room for in the registers.
+/// The maximum number of columns in a panel and the number of rows processed
+/// together, as the registers left by the accumulators permit.
 constexpr bool kManyRegisters = HWY_ARCH_X86 && HWY_MAX_BYTES == 64;
 constexpr size_t kMaxWidth = kManyRegisters ? 8 : 4;
 constexpr size_t rowsTogether(size_t width) {
@@ -215,14 +215,14 @@ constexpr size_t turnsOf(size_t rank) {
   return rank == 1 ? 4 : rank == 2 ? 2 : 1;
 }
 
-/// A row at a time while Q has no more bytes; see above.
+/// Process one row at a time while Q is no larger; see above.
 constexpr size_t kNearBytes = 16 << 10;
 
-/// Rows of M that are computed before they are read together, in bytes.
+/// Bytes of the rows of M that are computed before they are read together.
 constexpr size_t kChunkBytes = 64 << 10;
 
-/// `kRows` rows; a `kRank` of 0 means any rank, in several panels of about the
-/// same width.
+/// Processes `kRows` rows. A `kRank` of 0 means any rank, in several panels of
+/// about the same width.
 template <size_t kRank, size_t kRows, class Rows, class T = typename Rows::T>
 HWY_INLINE void projectGroup(const Rows &rows, size_t columns, const T *q,
                              size_t stride, T *p, size_t rank) {
@@ -236,7 +236,7 @@ HWY_INLINE void projectGroup(const Rows &rows, size_t columns, const T *q,
       const size_t width = (rank - k) / (panels - panel);
       withConstant<kMaxWidth>(width, [&](auto constant) HWY_ATTR {
         constexpr size_t kWidth = constant.value;
-        // No rank of several panels has one that narrow.
+        // With several panels, none is this narrow.
         if constexpr (kWidth > 1) {
           if (panel == 0)
             projectPanel<kWidth, kRows, 1>(rows, columns, q, stride, p, rank);
@@ -250,7 +250,7 @@ HWY_INLINE void projectGroup(const Rows &rows, size_t columns, const T *q,
   }
 }
 
-/// `kRows` rows at a time, and what is left one at a time.
+/// Processes `kRows` rows at a time and the remaining rows one at a time.
 template <size_t kRank, size_t kRows, class Rows, class T = typename Rows::T>
 void projectRows(const Rows &rows, size_t count, size_t columns, const T *q,
                  size_t stride, T *p, size_t rank) {
@@ -263,7 +263,7 @@ void projectRows(const Rows &rows, size_t count, size_t columns, const T *q,
                           p + i * rank, rank);
 }
 
-/// The same of rows that are computed first, some at a time.
+/// Does the same for rows that are computed first, some at a time.
 template <size_t kRank, size_t kRows, class Element, class T>
 void projectSums(const SummedRows<Element> &all, size_t count, size_t columns,
                  const T *q, size_t stride, T *p, size_t rank) {
@@ -283,7 +283,7 @@ void projectSums(const SummedRows<Element> &all, size_t count, size_t columns,
   }
 }
 
-/// Calls fn with the rank as a constant, or 0 when it is several panels.
+/// Calls fn with the rank as a constant, or 0 if it takes several panels.
 template <class Fn>
 HWY_INLINE void withRank(size_t rank, const Fn &fn) {
   if (rank > kMaxWidth)
@@ -292,7 +292,7 @@ HWY_INLINE void withRank(size_t rank, const Fn &fn) {
     withConstant<kMaxWidth>(rank, fn);
 }
 
-/// `q` and `p` are of the type that is computed in.
+/// Projects M; `q` and `p` are in the computation type.
 void projectKernel(Dtype type, const LowRankShape &shape, const void *g,
                    const void *e, const void *q, void *m, void *p,
                    void *packed) {
@@ -311,7 +311,7 @@ void projectKernel(Dtype type, const LowRankShape &shape, const void *g,
     const SummedRows<Element> summed{static_cast<const Elem *>(g),
                                      static_cast<const Elem *>(e),
                                      static_cast<Elem *>(m)};
-    // Of one or two columns there are few loads to share.
+    // With one or two columns there are few loads to share.
     const bool alone = rank <= 2 || columns * rank * sizeof(T) <= kNearBytes;
     withRank(rank, [&](auto constant) HWY_ATTR {
       constexpr size_t kRank = constant.value;

@@ -4,9 +4,9 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Tiles of a few rows and blocks of columns are summed over the rank in
-// registers and then written, together with the error where there is one.
+// registers and then written, together with the error if there is one.
 //
-// The order of additions: from the first column of the factors to the last.
+// The order of additions is from the first column of the factors to the last.
 //
 //===----------------------------------------------------------------------===//
 #include "lowrank.h"
@@ -26,7 +26,7 @@
 #define DDPHOOK_LOWRANK_RECONSTRUCT_ONCE
 namespace ddphook::host {
 
-/// What is written beside the product.
+/// The error that is written next to the product.
 enum class ErrorKind { None, Difference, DifferenceToQuotient };
 
 } // namespace ddphook::host
@@ -78,15 +78,15 @@ struct Target {
 /// copies of the code.
 constexpr bool kLarge = HWY_MAX_BYTES > 16;
 
-/// Rows that are worked on together. Eight keep as much of M on its way from
-/// memory as it takes.
+/// The number of rows processed together. Eight keep as many loads of M in
+/// flight as memory can handle.
 constexpr size_t rowsTogether(size_t rank) {
   if (rank == 1 || rank == 2 || !kLarge)
     return 1;
   return HWY_ARCH_X86 && HWY_MAX_BYTES == 64 ? 8 : 4;
 }
 
-/// `kRows` rows and `kBlocks` blocks of columns. A `kRank` of 0 means any rank.
+/// `kRows` rows and `kBlocks` blocks of columns; a `kRank` of 0 means any rank.
 template <size_t kRank, size_t kRows, size_t kBlocks, class T>
 struct Tile {
   Block<T> products[kRows][kBlocks];
@@ -162,7 +162,7 @@ void reconstructAll(const Target &target, size_t rows, size_t columns,
                               rank, q, stride);
 }
 
-/// `p` and `packed`, Q's packed columns, are of the type that is computed in.
+/// Reconstructs M; `p` and `packed` (Q's columns) are in the computation type.
 void reconstructKernel(Dtype type, ErrorKind kind, const LowRankShape &shape,
                        const void *p, const void *packed, const void *m,
                        void *out, void *err, int64_t divisor, Stores stores) {
@@ -236,7 +236,7 @@ namespace ddphook::host {
 HWY_EXPORT(packQKernel);
 HWY_EXPORT(reconstructKernel);
 
-/// Without factors the product is zero.
+/// Reconstructs from factors of rank 0: the product is zero.
 static void reconstructNothing(Dtype type, int64_t count, const void *m,
                                void *out, void *err) {
   if (err)
@@ -256,7 +256,7 @@ void reconstructMatrix(Dtype type, const LowRankShape &shape, const void *p,
   withComputeType(type, [&](auto zero) {
     using T = decltype(zero);
     const LowRankScratch<T> parts(scratch, shape);
-    // Q first: once it is packed, its wide copy may give way to P's.
+    // Pack Q first; after that, P's wide copy may replace Q's.
     const T *wideQ =
         widenFactor(type, q, shape.columns * shape.rank, parts.wide);
     HWY_DYNAMIC_DISPATCH(packQKernel)(type, shape, wideQ, parts.packed);

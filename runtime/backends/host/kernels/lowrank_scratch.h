@@ -1,14 +1,14 @@
-//===- lowrank_scratch.h - the working memory of low-rank kernels -*- C++ -===//
+//===- lowrank_scratch.h - scratch memory of low-rank kernels ---*- C++ -*-===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// The layout of lowrank.h's scratch memory, and how factors are copied to it.
+// The layout of lowrank.h's scratch memory; functions copy factors to it.
 //
-// Kernels want the columns of a factor each contiguous ("packed"), in the type
-// that is computed in, and padded with zeros so that loops have no remainder.
+// Kernels need each column of a factor contiguous ("packed"), in the
+// computation type, and padded with zeros so that loops have no remainder.
 // Packed columns are `packedStride` elements apart: at least 16 zeros follow
-// each, and columns of 1024 elements do not all fall into one set of the cache.
+// each, and columns of 1024 elements do not all map to one set of the cache.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_BACKENDS_HOST_KERNELS_LOWRANK_SCRATCH_H
@@ -22,7 +22,7 @@
 
 namespace ddphook::host {
 
-/// Distance of packed columns of `n` elements.
+/// The distance between packed columns of `n` elements.
 constexpr size_t packedStride(size_t n) { return (n + 15) / 16 * 16 + 16; }
 
 /// The two parts of the scratch, for factors of at most `rows` rows.
@@ -38,11 +38,11 @@ struct LowRankScratch {
 
   /// `rank` packed columns.
   T *packed;
-  /// A row-major factor in the type that is computed in.
+  /// A row-major factor in the computation type.
   T *wide;
 };
 
-/// A factor in the type that is computed in: itself, or a copy in `wide`.
+/// Returns a factor in the computation type: itself, or a copy in `wide`.
 template <class T>
 const T *widenFactor(Dtype type, const void *factor, int64_t count, T *wide) {
   if (!isHalf(type))
@@ -51,8 +51,8 @@ const T *widenFactor(Dtype type, const void *factor, int64_t count, T *wide) {
   return wide;
 }
 
-/// The memory to which a kernel writes a factor in its arithmetic type: the
-/// factor itself, or `wide`, from which narrowFactor() then converts it.
+/// Returns the memory to which a kernel writes a factor in the computation
+/// type: the factor itself, or `wide`, which narrowFactor() then converts.
 template <class T>
 T *widenedTarget(Dtype type, void *factor, T *wide) {
   return isHalf(type) ? wide : static_cast<T *>(factor);
@@ -64,7 +64,7 @@ void narrowFactor(Dtype type, const T *wide, void *factor, int64_t count) {
     castArray(wide, Dtype::F32, factor, type, count);
 }
 
-/// Calls fn(T()) with the type that `type` is computed in.
+/// Calls fn(T()) with the computation type of `type`.
 template <class Fn>
 void withComputeType(Dtype type, const Fn &fn) {
   if (type == Dtype::F64)

@@ -3,8 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Rows of M, each times a number of P, are added to the packed columns of Q: a
-// few rows at a time, so that Q is loaded and stored once for all of them.
+// Adds rows of M, each multiplied by an element of P, to the packed columns of
+// Q: a few rows at a time, so that Q is loaded and stored once for all of them.
 //
 // The order of additions: groups of rows from the last to the first, the rows
 // of a group from the first to the last.
@@ -25,11 +25,11 @@
 HWY_BEFORE_NAMESPACE();
 namespace ddphook::host::HWY_NAMESPACE {
 
-/// Rows of a group; a part of the order of additions.
+/// The number of rows in a group, which determines the order of additions.
 constexpr size_t kGroupRows = 48;
 
-/// What the accumulators leave room for in the registers: the columns of Q of a
-/// panel, and the blocks of its rows that are worked on together.
+/// The columns of Q in a panel, and the blocks of its rows processed together:
+/// the maximum for which the accumulators leave registers.
 constexpr bool kManyRegisters = HWY_ARCH_X86 && HWY_MAX_BYTES == 64;
 constexpr size_t kMaxWidth = kManyRegisters ? 8 : HWY_MAX_BYTES > 16 ? 6 : 4;
 constexpr size_t blocksTogether(size_t width) {
@@ -37,11 +37,11 @@ constexpr size_t blocksTogether(size_t width) {
     return 1;
   return width <= 2 ? 8 / width : width <= 4 ? 4 : width <= 6 ? 3 : 2;
 }
-/// Rows that are added before sums go back to memory.
+/// The number of rows added before sums are stored.
 constexpr size_t kRowsTogether = 8;
 
 /// Adds `rows` rows of M to `kBlocks` blocks of `kWidth` columns of Q. The last
-/// block has only `count` elements when `kPartial`.
+/// block has only `count` elements if `kPartial`.
 template <class Element, size_t kWidth, size_t kBlocks, bool kPartial,
           class T = ComputeOf<Element>>
 HWY_INLINE void addToTile(const typename Element::Elem *HWY_RESTRICT matrix,
@@ -63,7 +63,7 @@ HWY_INLINE void addToTile(const typename Element::Elem *HWY_RESTRICT matrix,
         x[c] = loadPartialBlock<Element>(matrix + b * columns, count);
       else
         x[c] = loadBlock<Element>(matrix + b * columns + c * kBlock<T>);
-      // Several rows at a time are no pattern that processors fetch ahead in.
+      // Hardware prefetchers do not recognize several rows at a time.
       prefetchFrom(matrix + b * columns + c * kBlock<T>,
                    -static_cast<ptrdiff_t>(kGroupRows * columns));
     }
@@ -111,7 +111,7 @@ void addGroup(const typename Element::Elem *matrix, size_t rows, size_t columns,
   }
 }
 
-/// `p` and `q` are of the type that is computed in.
+/// Computes Q = Mᵀ·P; `p` and `q` are in the computation type.
 void transposedKernel(Dtype type, const LowRankShape &shape, const void *matrix,
                       const void *p, void *q, void *packed) {
   const auto rows = static_cast<size_t>(shape.rows);

@@ -1,11 +1,11 @@
-//===- random-inl.h - random numbers by their places ------------*- C++ -*-===//
+//===- random-inl.h - random numbers by position ----------------*- C++ -*-===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Philox4x32-10 of Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as
-// easy as 1, 2, 3" (2011): four words of 32 bits for each counter of 128 bits,
-// so that words are computed in any order.
+// Implements Philox4x32-10 of Salmon, Moraes, Dror and Shaw, "Parallel random
+// numbers: as easy as 1, 2, 3" (2011): four 32-bit words for each 128-bit
+// counter, so that words can be computed in any order.
 //
 // Included once per instruction set by Highway's foreach_target.h; everything
 // is in HWY_NAMESPACE.
@@ -29,7 +29,7 @@ HWY_BEFORE_NAMESPACE();
 namespace ddphook::host::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-/// The upper and the lower halves of a * factor.
+/// Computes the upper and lower halves of a * factor.
 template <class D, class V>
 HWY_INLINE void multiply(D d, V a, uint32_t factor, V &high, V &low) {
   const hn::RepartitionToWide<D> wide;
@@ -43,17 +43,17 @@ HWY_INLINE void multiply(D d, V a, uint32_t factor, V &high, V &low) {
       hn::OddEven(hn::BitCast(d, hn::ShiftLeft<32>(odd)), hn::BitCast(d, even));
 }
 
-/// Words that are written at a time, in every instruction set.
+/// The number of words written at a time, on every instruction set.
 constexpr size_t kRandomWords = 4 * hn::MaxLanes(hn::ScalableTag<uint32_t>());
 
-/// Element i's word, for `n` elements from number `rounding.first` on: word
-/// i mod 4 of counter i / 4. Up to kRandomWords - 1 more are written, into an
-/// aligned array.
+/// Writes the words of `n` elements from number `rounding.first` on: element i
+/// gets word i mod 4 of counter i / 4. Writes up to kRandomWords - 1 more
+/// words. `out` must be aligned.
 HWY_INLINE void fillRandom(const Rounding &rounding, size_t n, uint32_t *out) {
   const hn::ScalableTag<uint32_t> d;
   const size_t lanes = hn::Lanes(d);
   for (size_t i = 0; i < n; i += 4 * lanes) {
-    // Where the lower word wraps within a vector, the upper one is one more.
+    // If the lower word wraps within a vector, the upper word is one larger.
     const auto counter = (static_cast<uint64_t>(rounding.first) + i) / 4;
     const auto low = static_cast<uint32_t>(counter);
     auto x0 = hn::Add(hn::Set(d, low), hn::Iota(d, 0));

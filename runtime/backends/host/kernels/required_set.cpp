@@ -1,10 +1,10 @@
-//===- required_set.cpp - processors that cannot run the kernels ----------===//
+//===- required_set.cpp - required instruction set ------------------------===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Kernels that are compiled for one instruction set have nothing to fall back
-// on. A processor without it has to be told before the first of them runs.
+// Kernels compiled for one instruction set have no fallback. A processor
+// without it must be rejected before the first kernel runs.
 //
 //===----------------------------------------------------------------------===//
 

@@ -1,4 +1,4 @@
-//===- scales-inl.h - scales of blocks, and quotients by them ---*- C++ -*-===//
+//===- scales-inl.h - scales of blocks, and division by them ----*- C++ -*-===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -22,7 +22,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace ddphook::host::HWY_NAMESPACE {
 
-/// A bfloat16's value.
+/// Returns a bfloat16's value.
 HWY_INLINE float fromBFloat16(uint16_t bits) {
   const uint32_t wide = static_cast<uint32_t>(bits) << 16;
   float value;
@@ -30,27 +30,27 @@ HWY_INLINE float fromBFloat16(uint16_t bits) {
   return value;
 }
 
-/// Magnitudes of floats are in the order of their bits, NaNs last.
+/// Returns magnitudes of floats as integers with the same order, NaNs last.
 template <class D, class V>
 HWY_INLINE hn::Vec<Like<int32_t, D>> magnitude(D, V v) {
   const Like<int32_t, D> di;
   return hn::And(hn::BitCast(di, v), hn::Set(di, 0x7fffffff));
 }
 
-/// Scales between these are far from what f32 cannot hold, and so are products
-/// of codes with them and quotients by them.
+/// Scales within these bounds, products of codes with them and quotients by
+/// them stay far from the limits of f32.
 constexpr float kLeastUsual = 0x1p-64f, kMostUsual = 0x1p64f;
 constexpr uint16_t kLeastUsualBits = (127 - 64) << 7, kUsualRange = 128 << 7;
 HWY_INLINE bool isUsual(float scale) {
   return scale >= kLeastUsual && scale <= kMostUsual;
 }
 
-/// The same of a scale's bits as a bfloat16.
+/// True if the scale with these bfloat16 bits is usual.
 HWY_INLINE bool isUsual(uint16_t bits) {
   return static_cast<uint16_t>(bits - kLeastUsualBits) <= kUsualRange;
 }
 
-/// Whether all of these scales are usual.
+/// True if all these scales are usual.
 HWY_INLINE bool areUsual(const uint16_t *scales, size_t count) {
   const hn::CappedTag<uint16_t, 8> d;
   auto farthest = hn::Zero(d);
@@ -64,11 +64,10 @@ HWY_INLINE bool areUsual(const uint16_t *scales, size_t count) {
   return all;
 }
 
-/// A scale takes longer to come out of a block's largest element than the block
-/// takes to be encoded. So blocks are taken in groups, which stay in the
-/// first-level cache: a group is encoded while the largest elements of the next
-/// one are found, and as soon as half of these are known, their scales are
-/// computed together.
+/// Computing a scale from a block's largest element takes longer than encoding
+/// the block. So blocks are processed in groups, which stay in the first-level
+/// cache: a group is encoded while the largest elements of the next one are
+/// found, and once half of these are known, their scales are computed together.
 constexpr size_t kGroupElements = Encoding::kMostBlock, kMostTogether = 8;
 HWY_INLINE size_t blocksTogether(size_t block) {
   return std::clamp<size_t>(kGroupElements / 2 / block, 1, kMostTogether);
@@ -77,13 +76,13 @@ HWY_INLINE size_t blocksInGroup(size_t block) {
   return block > kGroupElements / 2 ? 1 : 2 * blocksTogether(block);
 }
 
-/// The scale of a block, and what f32 has of its inverse.
+/// The scale of a block, and its inverse rounded to f32.
 struct BlockScale {
   float value, inverse;
 };
 
 #if HWY_TARGET != HWY_SCALAR
-/// The largest of all parts of 16 bytes, lane by lane.
+/// Returns the lane-wise maximum of all 16-byte parts.
 template <class DI, class VI>
 HWY_INLINE auto largestPart([[maybe_unused]] DI di, VI v) {
   if constexpr (hn::MaxLanes(DI()) > 4) {
@@ -95,7 +94,7 @@ HWY_INLINE auto largestPart([[maybe_unused]] DI di, VI v) {
   }
 }
 
-/// The largest lanes of four vectors of at least 16 bytes.
+/// Returns the largest lane of each of four vectors of at least 16 bytes.
 template <class DI, class VI>
 HWY_INLINE auto largestOfFour(DI di, VI a, VI b, VI c, VI d) {
   const hn::Repartition<uint64_t, DI> pairs;
@@ -110,20 +109,20 @@ HWY_INLINE auto largestOfFour(DI di, VI a, VI b, VI c, VI d) {
 }
 #endif
 
-/// The scales of a group of blocks, whose elements come as vectors of D.
+/// The scales of a group of blocks, whose elements arrive as vectors of D.
 template <class CodeT, class D>
 class BlockScales {
   using DI = Like<int32_t, D>;
   static constexpr size_t kLanes = hn::MaxLanes(DI());
 
 public:
-  /// Block `number` has one of these magnitudes, and no larger one.
+  /// Sets magnitudes of block `number`, including its largest.
   HWY_INLINE void setMost(size_t number, hn::Vec<DI> magnitudes) {
     hn::Store(magnitudes, DI(), most + number * kLanes);
   }
 
   /// Computes the scales of up to kMostTogether blocks from `first` on, and
-  /// writes them to `out`, unless that is null.
+  /// writes them to `out`, if it is not null.
   HWY_INLINE void compute(size_t first, size_t blocks, uint16_t *out) {
     const hn::CappedTag<float, kMostTogether> d;
     const Like<int32_t, decltype(d)> di;
@@ -133,7 +132,7 @@ public:
       const auto bits = findLargest(di, first + i);
       const auto rounded = BF16::round(
           d, hn::Div(hn::BitCast(d, bits), hn::Set(d, CodeT::largest)));
-      // All elements of a block with an infinity or a NaN are NaN.
+      // All elements of a block with an infinity or a NaN become NaN.
       const auto isFinite = hn::Lt(bits, hn::Set(di, 0x7f800000));
       const auto scale =
           hn::IfThenElse(hn::RebindMask(d, isFinite), rounded,
@@ -154,11 +153,11 @@ public:
   HWY_INLINE BlockScale operator[](size_t number) const {
     return {values[number], inverses[number]};
   }
-  /// Whether those of a whole group are usual.
+  /// True if all scales of the group are usual.
   HWY_INLINE bool allUsual() const { return usual; }
 
 private:
-  /// The largest magnitudes of as many blocks as there are lanes.
+  /// Returns the largest magnitudes of as many blocks as there are lanes.
   template <class DL>
   HWY_INLINE hn::Vec<DL> findLargest(DL dl, size_t first) const {
     const DI di;
@@ -186,17 +185,17 @@ private:
   bool usual = false;
 };
 
-/// Goes over the blocks of `n` elements as described above. `work` has
+/// Processes the blocks of `n` elements as described above. `work` provides
 ///
-///     most(index, count, number), which gives a vector of magnitudes with the
-///         largest one of a block,
-///     encode(index, count, number, scale), for each block afterwards,
-///     canDoBoth(index, blocks), whether both(before, index, number, scale) may
-///         stand for encode(before, ...) and most(index, ...) of blocks from
-///         `index` on, where all blocks are whole and all scales usual.
+///   most(index, count, number), which returns a vector of magnitudes that
+///       includes the largest of a block,
+///   encode(index, count, number, scale), called later for each block,
+///   canDoBoth(index, blocks), which says whether both(before, index, number,
+///       scale) may replace encode(before, ...) and most(index, ...) for blocks
+///       from `index` on, where all blocks are whole and all scales usual.
 ///
-/// `both` is faster: one of them computes while the other waits for memory.
-/// Between most() and encode() no other block has its number, which is below
+/// `both` is faster: one computes while the other waits for memory. Between a
+/// block's most() and encode() no other block has its number, which is below
 /// blocksInGroup(). Casts have no scales.
 template <class CodeT, class D, class Work>
 HWY_INLINE void forBlocksAhead(D, size_t n, size_t block, uint16_t *scales,
@@ -233,15 +232,15 @@ HWY_INLINE void forBlocksAhead(D, size_t n, size_t block, uint16_t *scales,
   }
 }
 
-/// Quotients by a usual scale, as fast as two products on processors that round
-/// once in multiplying and adding.
+/// Divides by a usual scale in two products on processors that have a fused
+/// multiply-add.
 ///
-/// They have the bits of a division, since scales have 8 significant bits.
-/// `upper` + `lower` is less than 2^-47 of it from the inverse, and the sum
-/// that is rounded last less than 2^-22 units of its last place from the
-/// quotient. No quotient by such a divisor is closer than 2^-9 units to the
-/// middle of two floats, from where it would be rounded to the other one. Of
-/// quotients below 2^-40, which are codes of zero, more may be lost.
+/// The results have the bits of a division, because scales have 8 significant
+/// bits. `upper` + `lower` differs from the inverse by less than 2^-47 of it,
+/// and the sum, before its rounding, from the quotient by less than 2^-22 units
+/// of its last place. No quotient by such a divisor is closer than 2^-9 units
+/// to the midpoint of two floats, where it would round to the other one.
+/// Quotients below 2^-40, which are codes of zero, may be less accurate.
 template <class D>
 struct Quotients {
   using V = hn::Vec<D>;
@@ -249,12 +248,12 @@ struct Quotients {
 #if HWY_NATIVE_FMA
   HWY_INLINE Quotients(D d, const BlockScale &scale)
       : upper(hn::Set(d, scale.inverse)),
-        // What a quotient leaves is exact.
+        // The remainder of a quotient is exact.
         lower(hn::Mul(
             hn::NegMulAdd(upper, hn::Set(d, scale.value), hn::Set(d, 1.0f)),
             upper)) {}
 
-  /// A quotient of -0 may be +0.
+  /// A quotient of -0 may become +0.
   HWY_INLINE V of(V x) const { return hn::MulAdd(x, upper, hn::Mul(x, lower)); }
 
   V upper, lower;

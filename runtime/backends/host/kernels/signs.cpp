@@ -3,9 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Loops that compilers make vectors of, over doubles: every element type's
-// magnitudes are exact in f64, and the order of their sum is part of the
-// format.
+// Compilers vectorise these loops over doubles: every element type's magnitudes
+// are exact in f64, and the order of their sum is part of the format.
 //
 //===----------------------------------------------------------------------===//
 #include "signs.h"
@@ -18,10 +17,10 @@
 using namespace ddphook;
 using namespace ddphook::host;
 
-/// Elements that are looked at together; they stay in the first-level cache.
+/// Elements processed together; they stay in the first-level cache.
 static constexpr int64_t kTile = 512;
 
-/// Calls fn(elements as f64, first one, count) for tiles of an array.
+/// Calls fn(elements as f64, first index, count) for tiles of an array.
 template <class Fn>
 static void forTiles(const void *in, Dtype type, int64_t n, const Fn &fn) {
   alignas(64) double tile[kTile];
@@ -34,12 +33,12 @@ static void forTiles(const void *in, Dtype type, int64_t n, const Fn &fn) {
 }
 
 AffineScale host::findSignScale(const void *in, Dtype type, int64_t n) {
-  // Element i belongs to sum number i % 16.
+  // Element i is added to sum number i % 16.
   constexpr int64_t kSums = 16;
   static_assert(kTile % kSums == 0, "a tile begins with the first sum");
   double sums[kSums] = {};
   forTiles(in, type, n, [&](double *tile, int64_t, int64_t count) {
-    // What a last tile lacks changes no sum.
+    // Padding the last tile with zeros changes no sum.
     std::fill(tile + count, tile + (count + kSums - 1) / kSums * kSums, 0.0);
     for (int64_t i = 0; i < count; i += kSums)
       for (int64_t k = 0; k < kSums; ++k)
@@ -49,7 +48,7 @@ AffineScale host::findSignScale(const void *in, Dtype type, int64_t n) {
   for (const double sum : sums)
     total += sum;
   const float mean = static_cast<float>(total / static_cast<double>(n));
-  // An element that is infinite or NaN makes the sum so.
+  // An infinite or NaN element makes the sum infinite or NaN.
   if (!std::isfinite(2 * mean))
     return {std::numeric_limits<float>::quiet_NaN(), 0};
   return {2 * mean, 0.5F};

@@ -3,8 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// What encode.h does for affine codes of one bit: eight in a byte, the first
-// one in its lowest bit. docs/quantization.md has the formula.
+// Implements encode.h's affine codes of one bit: eight per byte, the first in
+// the lowest bit. docs/quantization.md has the formula.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_BACKENDS_HOST_KERNELS_SIGNS_H
@@ -14,13 +14,13 @@
 
 namespace ddphook::host {
 
-/// The scale of a block of `n` elements: twice their mean magnitude.
+/// Returns the scale of a block of `n` elements: twice their mean magnitude.
 AffineScale findSignScale(const void *in, Dtype type, int64_t n);
 
-/// The signs of `n` elements.
+/// Encodes the signs of `n` elements.
 void encodeSigns(const void *in, Dtype type, int64_t n, uint8_t *codes);
 
-/// A byte for each of `n` codes.
+/// Writes a byte for each of `n` codes.
 void unpackSigns(const uint8_t *codes, int64_t n, uint8_t *bytes);
 
 } // namespace ddphook::host

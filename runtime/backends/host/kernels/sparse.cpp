@@ -1,10 +1,10 @@
-//===- sparse.cpp - the largest elements of the host backend --------------===//
+//===- sparse.cpp - selection of the largest elements ---------------------===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Magnitudes of floats are in the order of their bits. Their smallest one that
-// is taken is found digit by digit, from a count of each digit's values.
+// Magnitudes of floats are ordered like their bits. The smallest selected
+// magnitude is found digit by digit, from counts of each digit's values.
 //
 //===----------------------------------------------------------------------===//
 #include "sparse.h"
@@ -15,7 +15,7 @@
 
 using namespace ddphook;
 
-/// The magnitude from which on floats are not finite.
+/// The magnitude bits from which on floats are not finite.
 constexpr uint32_t kInfinity = 0x7f800000;
 
 static uint32_t magnitude(float value) {
@@ -25,16 +25,16 @@ static uint32_t magnitude(float value) {
 }
 
 namespace {
-/// Which magnitudes are taken: all above `least`, and so many of `least`.
+/// Selects all magnitudes above `least`, and the first `ofLeast` equal to it.
 struct Threshold {
   uint32_t least;
   int64_t ofLeast;
 };
 } // namespace
 
-/// 0 < `keep` < `n`.
+/// Finds the threshold for 0 < `keep` < `n`.
 static Threshold findThreshold(const float *in, int64_t n, int64_t keep) {
-  // Counts of a digit stay in the first-level cache.
+  // The counts of a digit fit into the first-level cache.
   struct Digit {
     unsigned shift, bits;
   };
@@ -60,7 +60,7 @@ static Threshold findThreshold(const float *in, int64_t n, int64_t keep) {
 
 void host::takeLargest(const float *in, int64_t n, int64_t keep, void *entries,
                        float *rest) {
-  // All are taken, or none.
+  // Select all elements or none.
   Threshold threshold = {0, keep};
   if (keep == 0)
     threshold.least = ~0U;
@@ -68,7 +68,7 @@ void host::takeLargest(const float *in, int64_t n, int64_t keep, void *entries,
     threshold = findThreshold(in, n, keep);
   auto *values = static_cast<float *>(entries);
   auto *places = static_cast<int32_t *>(entries) + keep;
-  // With none taken, what is not finite would be lost unseen.
+  // If none is selected, zeroing would hide elements that are not finite.
   const uint32_t most = keep > 0 ? kInfinity : ~0U;
   int64_t taken = 0;
   for (int64_t i = 0; i < n; ++i) {

@@ -1,9 +1,9 @@
-//===- sparse.h - the largest elements of the host backend ------*- C++ -*-===//
+//===- sparse.h - selection of the largest elements -------------*- C++ -*-===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Takes the largest elements out of arrays of f32, and adds them up again: the
+// Extracts the largest elements of f32 arrays and adds them up again: the
 // functions sparsify and densify of compiled.h.
 //
 //===----------------------------------------------------------------------===//
@@ -14,16 +14,16 @@
 
 namespace ddphook::host {
 
-/// `entries`: the `keep` elements of `in` of largest magnitude, in the order of
-/// their places, and behind them these places, as int32_t. `rest` is `in` with
-/// zeros there and, if anything is taken, where `in` is not finite; it may be
-/// `in`. 0 <= `keep` <= `n` < 2^31.
+/// Writes to `entries` the `keep` elements of `in` of largest magnitude,
+/// ordered by index, followed by their indices, as int32_t. `rest` is `in` with
+/// zeros at these and, if `keep` > 0, where `in` is not finite; it may be `in`.
+/// 0 <= `keep` <= `n` < 2^31.
 void takeLargest(const float *in, int64_t n, int64_t keep, void *entries,
                  float *rest);
 
-/// out[i] = the sum of the entries of place i of all `parts` that takeLargest()
-/// made, which lie one behind the other. False, and `out` is undefined, where a
-/// place is none of the array's.
+/// Computes out[i] = the sum of the entries with index i in all `parts` results
+/// of takeLargest(), which are contiguous. Returns false, with `out` undefined,
+/// if an index is outside the array.
 bool addEntries(const void *entries, int64_t parts, int64_t keep, float *out,
                 int64_t n);
 

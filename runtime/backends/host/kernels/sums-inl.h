@@ -22,7 +22,7 @@
 HWY_BEFORE_NAMESPACE();
 namespace ddphook::host::HWY_NAMESPACE {
 
-/// What is added: `count` sources, divided by `divisor`.
+/// The `count` sources to add, and the divisor of the sum.
 template <class CodeT>
 struct Addends {
   Addends(const EncodedArray *sources, int count, size_t block, int64_t divisor)
@@ -31,14 +31,14 @@ struct Addends {
         isPower((divisor & (divisor - 1)) == 0),
         inverse(isPower ? 1.0f / static_cast<float>(divisor) : 1.0f) {}
 
-  /// Of a block.
+  /// Returns the codes of block `index` of source `number`.
   HWY_INLINE const typename CodeT::Elem *codes(int number, size_t index) const {
     return codesFrom<CodeT>(sources[number], index * block);
   }
   HWY_INLINE float scale(int number, size_t index) const {
     return scaleAt<CodeT>(sources[number], index);
   }
-  /// Whether the scales of so many blocks of all sources are usual.
+  /// True if the scales of `blocks` blocks of all sources are usual.
   HWY_INLINE bool haveUsualScales(size_t index, size_t blocks) const {
     for (int number = 0; number < count; ++number)
       if (!areUsual(scalesOf(sources[number]) + index, blocks))
@@ -50,14 +50,14 @@ struct Addends {
   const int count;
   const size_t block;
   const float divisor;
-  /// By a power of two, a division is a product with the same bits.
+  /// For a power of two, the division is a product with the same bits.
   const bool isPower;
   const float inverse;
 };
 
-/// Sums of two or more sources' elements of a block, with usual scales: these
-/// can be divided instead of sums, if that is by a power of two, and products
-/// are exact, so that they need no rounding before they are added.
+/// Sums elements of a block of two or more sources with usual scales. A
+/// division by a power of two can then be applied to the scales, and products
+/// are exact, so they need no rounding before they are added.
 template <class CodeT>
 class UsualSum {
   using D = hn::ScalableTag<float>;
@@ -70,7 +70,7 @@ public:
         codes1(addends.codes(1, index)), decoder0(decoderOf(0)),
         decoder1(decoderOf(1)) {}
 
-  /// The sums from element `i` of the block on.
+  /// Computes the sums from element `i` of the block on.
   template <size_t kVectors>
   HWY_INLINE void at(size_t i, V *sums) const {
     const D d;
@@ -109,9 +109,8 @@ private:
   const Decoder<CodeT, D> decoder0, decoder1;
 };
 
-/// The same for encodeAndFind(); they are kept, too, and what their codes are
-/// written to is fetched: the processor waits for a line that it lacks with all
-/// stores behind it.
+/// Does the same for encodeAndFind(). It also keeps the sums and prefetches the
+/// destination of their codes: a store that misses stalls all stores after it.
 template <class CodeT>
 struct KeptSum {
   using D = hn::ScalableTag<float>;
@@ -132,7 +131,7 @@ struct KeptSum {
   typename CodeT::Elem *const codes;
 };
 
-/// What adding is to forBlocksAhead(). A group's sums are kept until they are
+/// Adds sources, for forBlocksAhead(). Keeps a group's sums until they are
 /// encoded.
 template <class CodeT>
 class SumWork {
@@ -196,8 +195,8 @@ private:
     return most;
   }
 
-  /// Adds one more source, and divides when that is the last one. Whole vectors
-  /// are written: blocks end with zeros.
+  /// Adds one more source, and divides after the last one. Writes whole
+  /// vectors: zeros follow the elements of a block.
   template <class IsFirst, class IsLast>
   HWY_INLINE Magnitudes addSource(IsFirst, IsLast, int number, size_t index,
                                   size_t size, float *to) const {

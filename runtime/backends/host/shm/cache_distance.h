@@ -3,13 +3,13 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Processors that share a last-level cache hand each other data through it.
-// Between others every line that one writes and another has read costs a round
-// trip, and writing around the caches is several times faster (on an AMD EPYC:
-// 2 ms instead of 12 for 25 MiB and two ranks). Which case it is can change
-// while a program runs, and virtual machines do not tell; so it is measured all
-// the time, by how long it takes to read a counter that a peer has just
-// written. It decides about speed only.
+// Processors that share a last-level cache pass data through it. Between other
+// processors, a line that one writes and another has read costs a round trip,
+// and writing around the caches is several times faster (on an AMD EPYC: 2 ms
+// instead of 12 for 25 MiB and two ranks). Which case applies can change while
+// a program runs, and virtual machines do not report it. So this class measures
+// continuously how long it takes to read a counter that a peer has just
+// written. The result affects only speed.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_BACKENDS_HOST_SHM_CACHE_DISTANCE_H
@@ -32,11 +32,11 @@ public:
     }
   }
 
-  /// Loads a peer's counter, always the same one of that peer.
+  /// Loads a peer's counter, which must always be the same one.
   uint64_t load(const std::atomic<uint64_t> &counter, int peer) {
     const Clock::time_point begin = Clock::now();
 #if defined(__x86_64__)
-    // Or else the load starts while the clock still waits for earlier loads.
+    // Otherwise the load starts while the clock still waits for earlier loads.
     __builtin_ia32_lfence();
 #endif
     const uint64_t value = counter.load(std::memory_order_acquire);
@@ -50,13 +50,13 @@ public:
     return value;
   }
 
-  /// To be called after the counter was read otherwise: the processor's own
+  /// Must be called after the counter was read in another way: this processor's
   /// cache has its value now.
   void skip(uint64_t value, int peer) {
     peers[static_cast<size_t>(peer)].seen = value;
   }
 
-  /// Whether at least half of the peers do not share a cache with this rank.
+  /// True if at least half of the peers do not share a cache with this rank.
   bool isFar() const { return 2 * farPeers >= peers.size() && farPeers > 0; }
 
 private:
@@ -64,9 +64,9 @@ private:
 
   /// Shared caches answer within about 40 ns, others after more than 100.
   static constexpr Clock::duration kFar = std::chrono::nanoseconds(75);
-  /// Number of samples of which a quarter must be long. Short samples prove
-  /// little, since a prefetcher may have fetched the line; single long samples
-  /// are interruptions.
+  /// The number of samples of which a quarter must be long. Short samples prove
+  /// little, since a prefetcher may have fetched the line; isolated long
+  /// samples are interruptions.
   static constexpr int kWindow = 32;
 
   struct Peer {
@@ -85,7 +85,7 @@ private:
     peer.samples = peer.longSamples = 0;
   }
 
-  std::vector<Peer> peers; ///< This rank's own entry stays unused.
+  std::vector<Peer> peers; ///< This rank's own entry is unused.
   size_t farPeers = 0;
   Clock::duration overhead = Clock::duration::max();
 };

@@ -1,4 +1,4 @@
-//===- peer_monitor.cpp - do the other ranks' processes live? -------------===//
+//===- peer_monitor.cpp - detects the death of peers' processes -----------===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

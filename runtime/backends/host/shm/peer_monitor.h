@@ -1,10 +1,10 @@
-//===- peer_monitor.h - do the other ranks' processes live? -----*- C++ -*-===//
+//===- peer_monitor.h - detects the death of peers' processes ---*- C++ -*-===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Watches processes of this machine through pidfds, which are immune to the
-// reuse of process numbers. A process that was stopped counts as alive.
+// reuse of process IDs. A stopped process counts as alive.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_BACKENDS_HOST_SHM_PEER_MONITOR_H
@@ -25,8 +25,8 @@ public:
   PeerMonitor &operator=(const PeerMonitor &) = delete;
   ~PeerMonitor();
 
-  /// Begins to watch the processes, one per rank; this process itself is not
-  /// watched. UNSUPPORTED when the kernel has no pidfds.
+  /// Starts to watch the processes, one per rank; this process itself is not
+  /// watched. Returns UNSUPPORTED if the kernel has no pidfds.
   Status watch(const std::vector<pid_t> &pids, const GroupPlace &place);
 
   bool hasDied(int rank) const;

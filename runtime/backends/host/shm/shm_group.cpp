@@ -3,21 +3,21 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// The protocol in the segment. Chunks are numbered from the group's beginning,
-// through all collectives; chunk g of a rank lies in its slot g % kSlots.
+// The protocol in the segment. Chunks are numbered across all collectives of
+// the group; chunk g of a rank is in its slot g % kSlots.
 //
-//   published[r] > g  chunk g of rank r is in its slot, on the wire's type
-//   reduced[r]   > g  (three ranks and more) rank r has replaced its part of
-//                     its own chunk g by the sum over all ranks
-//   consumed[r]  > g  rank r does not read chunk g of any rank any more, so
-//                     their owners may overwrite the slots
+//  published[r] > g  chunk g of rank r is in its slot, in the wire type
+//  reduced[r]   > g  (three or more ranks) rank r has replaced its part of
+//                    its own chunk g by the sum over all ranks
+//  consumed[r]  > g  rank r no longer reads chunk g of any rank, so their
+//                    owners may overwrite the slots
 //
-// An all-reduce of two ranks: each adds up both slots. Of more: reduce-scatter
-// and all-gather inside each chunk. Every other collective is one exchange
-// (pieces.h): a rank takes from all slots what it needs. A rank whose peers are
-// slow goes on publishing as far as it has slots, so that ranks which share
-// their processors with other work meet seldom; otherwise it keeps kLead chunks
-// ahead, which stay in its cache.
+// In an all-reduce of two ranks each rank adds both slots. More ranks use a
+// reduce-scatter and an all-gather within each chunk. Every other collective is
+// one exchange (pieces.h): a rank takes what it needs from all slots. A rank
+// whose peers are slow continues to publish while it has slots, so that ranks
+// that share their processors with other work synchronize seldom; otherwise it
+// stays kLead chunks ahead, which remain in its cache.
 //
 //===----------------------------------------------------------------------===//
 #include "shm_group.h"
@@ -40,29 +40,29 @@ using namespace ddphook::host;
 
 namespace {
 
-/// Chunks that are published before their predecessors are done with; one more
-/// with the second stage of three ranks and more.
+/// How many chunks are published before their predecessors are done; one more
+/// with the second stage of three or more ranks.
 constexpr uint64_t kLead = 2;
 static_assert(kLead + 1 < ShmSegment::kSlots, "a slot must be free to publish");
 
-/// Destinations beyond this size leave the caches before anyone reads them, but
-/// for parts of sizes of their own and windows of parts: those are shorter, and
-/// worked on next.
+/// Destinations beyond this size would leave the caches before anyone reads
+/// them, so they are streamed. Parts of unequal size and windows of parts are
+/// not: they are shorter, and used next.
 constexpr int64_t kStreamingBytes = 4 << 20;
 
 bool isPartOfScatter(const CollectiveDesc &desc) {
   return desc.window && desc.kind == CollectiveKind::ReduceScatter;
 }
 
-/// Slots are written around the caches only for messages of this size: below
-/// it, waiting for the stores to arrive costs more.
+/// Slots are written around the caches only for messages of at least this size;
+/// for smaller ones, waiting for the stores to arrive costs more.
 constexpr int64_t kFarBytes = 8 << 10;
 
 char *offset(void *array, int64_t bytes) {
   return static_cast<char *>(array) + bytes;
 }
 
-/// One collective under way.
+/// One running collective.
 struct Collective {
   CollectiveDesc desc;
   const char *in;
@@ -70,15 +70,15 @@ struct Collective {
   int64_t divisor;
   Stores stores;
   RingOrder order;
-  /// With an encoding, which has an order of its own.
+  /// Set with an encoding, which has its own order of additions.
   std::optional<EncodedChunks> encoded;
-  /// Of all that are no all-reduces, which have chunks of their own.
+  /// Set unless this is an all-reduce, which has chunks of its own.
   std::optional<Pieces> pieces;
   int64_t chunkElements;
   uint64_t chunks;
 
-  /// Whether sums take two stages: everybody adds a part of a chunk, and then
-  /// gathers the others'. Two ranks are faster when both add everything.
+  /// True if sums take two stages: each rank adds a part of a chunk, then
+  /// gathers the others' parts. Two ranks are faster if both add everything.
   bool hasTwoStages(int ranks) const {
     return !pieces && (encoded ? !desc.encoding->isAffine() : ranks > 2);
   }
@@ -125,44 +125,44 @@ private:
   void sumRange(const Collective &op, uint64_t chunk, int64_t begin,
                 int64_t end, void *out, Dtype outType, Stores stores);
 
-  /// How this rank writes what others read next.
+  /// Returns how this rank writes data that others read next.
   Stores slotStores(const Collective &op) const {
     return op.desc.wireBytes() >= kFarBytes && distance.isFar()
                ? Stores::Streaming
                : Stores::Cached;
   }
-  /// The slots of all ranks for a chunk, in the order of the ranks.
+  /// Returns the slots of all ranks for a chunk, in rank order.
   void *const *slots(uint64_t chunk) {
     for (int k = 0; k < size; ++k)
       inOrder[static_cast<size_t>(k)] = slot(k, chunk);
     return inOrder.data();
   }
-  /// The slot of `owner` for a chunk of this collective.
+  /// Returns the slot of `owner` for a chunk of this collective.
   void *slot(int owner, uint64_t chunk) const {
     return member.memory().slot(owner, global(chunk));
   }
-  /// The chunk's number since the group began.
+  /// Returns the chunk's number since the group began.
   uint64_t global(uint64_t chunk) const { return chunksBefore + chunk; }
-  /// The value of a counter that has passed the chunk.
+  /// Returns the value of a counter that has passed the chunk.
   uint64_t past(uint64_t chunk) const { return global(chunk) + 1; }
 
   const int rank, size;
-  /// Chunks of, and number of, earlier collectives.
+  /// The chunks in earlier collectives, and the number of these.
   uint64_t chunksBefore = 0, collectives = 0;
   CacheDistance distance;
   /// Scratch: the slots of all ranks in the order of additions.
   std::vector<const void *> ordered;
-  /// Scratch: the same in the order of the ranks.
+  /// Scratch: the same in rank order.
   std::vector<void *> inOrder;
 };
 
 //===----------------------------------------------------------------------===//
-// Collectives
+// Collectives.
 //===----------------------------------------------------------------------===//
 
-/// Bytes of a chunk on the wire. Chunks of two ranks fit their second-level
-/// caches together with the data in memory; short messages are cut too, so that
-/// the ranks do not work in lockstep.
+/// Returns the bytes of a chunk on the wire. Chunks of two ranks fit into their
+/// second-level caches together with the data in memory. Short messages are cut
+/// too, so that the ranks do not work in lockstep.
 static int64_t chunkBytes(const CollectiveDesc &desc, int64_t wireBytes,
                           int64_t slotBytes) {
   constexpr int64_t least = 16 << 10, granule = 4 << 10, pieces = 4;
@@ -252,8 +252,8 @@ void ShmGroup::Impl::runAlone(const Collective &op) {
   }
 }
 
-/// Whether nobody reads what this rank's slot for the chunk holds now: no peer,
-/// nor this rank itself, which its peers may have overtaken.
+/// True if nobody reads this rank's slot for the chunk any more: neither a peer
+/// nor this rank, which its peers may have overtaken.
 bool ShmGroup::Impl::canPublish(uint64_t chunk) const {
   constexpr uint64_t slots = ShmSegment::kSlots;
   constexpr auto consumed = &RankControl::consumed;
@@ -280,7 +280,7 @@ void ShmGroup::Impl::publish(Collective &op, uint64_t chunk) {
   member.set(&RankControl::published, past(chunk));
 }
 
-/// Distances between caches are measured by this counter.
+/// This counter also serves to measure the distance between caches.
 bool ShmGroup::Impl::allPublished(uint64_t chunk) {
   return member.forPeers([&](int peer) {
     return distance.load(member.counter(&RankControl::published, peer), peer) >=
@@ -298,7 +298,7 @@ bool ShmGroup::Impl::awaitPublished(uint64_t chunk) {
   });
 }
 
-/// Once all other ranks have published a chunk of this collective.
+/// Compares the signatures; all ranks must have published a chunk.
 bool ShmGroup::Impl::checkSignatures() {
   auto text = [&](const CollectiveSignature &s) {
     const auto encoding = encodingFromAbi(s.encoding, s.block);
@@ -328,14 +328,14 @@ bool ShmGroup::Impl::checkSignatures() {
   });
 }
 
-/// Does whatever can be done next, the stage nearest to the end first.
+/// Does whatever can be done next, with the stage nearest to the end first.
 bool ShmGroup::Impl::runTogether(Collective &op) {
   const bool twoStages = op.hasTwoStages(size);
   const uint64_t lead = twoStages ? kLead + 1 : kLead;
-  // Chunks of this collective that have passed each stage.
+  // The number of chunks of this collective that have passed each stage.
   uint64_t publishedHere = 0, summedHere = 0, done = 0;
   for (int idle = 0; done < op.chunks;) {
-    // Published ahead, whatever else there is to do.
+    // Publish ahead first.
     if (publishedHere < std::min(op.chunks, done + lead) &&
         canPublish(publishedHere)) {
       publish(op, publishedHere++);
@@ -371,8 +371,8 @@ bool ShmGroup::Impl::runTogether(Collective &op) {
       publish(op, publishedHere++);
       continue;
     }
-    // Waits for what holds up the oldest chunk that is not done: nobody can
-    // wait for a later stage of it, so somebody gets on.
+    // Wait for what holds up the oldest unfinished chunk. Nobody can wait for a
+    // later stage of it, so somebody makes progress.
     bool ok;
     if (twoStages && done < summedHere)
       ok = member.awaitAll(&RankControl::reduced, past(done));
@@ -388,7 +388,7 @@ bool ShmGroup::Impl::runTogether(Collective &op) {
   return true;
 }
 
-/// The only stage: takes or sums a chunk of all ranks straight into the output.
+/// Runs the only stage: takes or sums a chunk of all ranks into the output.
 void ShmGroup::Impl::takeWhole(Collective &op, uint64_t chunk) {
   if (op.pieces)
     op.pieces->take(op.in, slots(chunk), static_cast<int64_t>(chunk), op.out,
@@ -403,7 +403,7 @@ void ShmGroup::Impl::takeWhole(Collective &op, uint64_t chunk) {
 
 void ShmGroup::Impl::sumTwo(const Collective &op, uint64_t chunk) {
   const bool asItIs = op.desc.wireType() == op.desc.dtype;
-  // Both ranks add in the same order: the sum of two NaNs is one of them.
+  // Both ranks add in one order, because the sum of two NaNs is one of them.
   if (asItIs && op.divisor != 1 && op.desc.dtype == Dtype::F32) {
     addDividedToPeer(reinterpret_cast<const float *>(op.input(chunk)),
                      op.divisor,
@@ -412,7 +412,7 @@ void ShmGroup::Impl::sumTwo(const Collective &op, uint64_t chunk) {
                      op.length(chunk), op.stores);
   } else {
     const void *slots[] = {slot(0, chunk), slot(1, chunk)};
-    // Own elements that the slot holds unchanged are nearer in the input.
+    // If the slot holds this rank's elements unchanged, the input is closer.
     if (asItIs && op.divisor == 1)
       slots[rank] = op.input(chunk);
     sumRanksDecompress(slots, 2, op.desc.wireType(), op.output(chunk),
@@ -421,7 +421,7 @@ void ShmGroup::Impl::sumTwo(const Collective &op, uint64_t chunk) {
 }
 
 /// Sums elements begin … end - 1 of the chunk in every rank's slot into `out`,
-/// which begins with element `begin`.
+/// which starts at element `begin`.
 void ShmGroup::Impl::sumRange(const Collective &op, uint64_t chunk,
                               int64_t begin, int64_t end, void *out,
                               Dtype outType, Stores stores) {
@@ -440,8 +440,8 @@ void ShmGroup::Impl::sumRange(const Collective &op, uint64_t chunk,
   }
 }
 
-/// The first element of the part of a chunk that rank number `part` sums. Parts
-/// end at cache lines, so that two ranks never write to the same one.
+/// Returns the first element of the part of a chunk that rank `part` sums.
+/// Parts end at cache lines, so that two ranks never write to the same one.
 static int64_t partBegin(const Collective &op, uint64_t chunk, int size,
                          int part) {
   const int64_t line = 64 / dtypeSize(op.desc.wireType());
@@ -487,7 +487,7 @@ void ShmGroup::Impl::gatherParts(const Collective &op, uint64_t chunk) {
 }
 
 //===----------------------------------------------------------------------===//
-// The public class
+// The public class.
 //===----------------------------------------------------------------------===//
 
 ShmGroup::ShmGroup(std::unique_ptr<Impl> impl) : impl(std::move(impl)) {}

@@ -1,4 +1,4 @@
-//===- shm_membership.cpp - a rank's place in a shared segment ------------===//
+//===- shm_membership.cpp - membership in a shared segment ----------------===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -34,7 +34,7 @@ ShmMembership::~ShmMembership() {
 }
 
 //===----------------------------------------------------------------------===//
-// Failures
+// Failures.
 //===----------------------------------------------------------------------===//
 
 void ShmMembership::tellOthers(const Status &status) {
@@ -83,7 +83,7 @@ void ShmMembership::abort() {
 }
 
 //===----------------------------------------------------------------------===//
-// Waiting
+// Waiting.
 //===----------------------------------------------------------------------===//
 
 bool ShmMembership::allReached(Counter kind, uint64_t goal) const {
@@ -106,10 +106,10 @@ bool ShmMembership::await(Counter kind, uint64_t goal, int peer) {
   };
   trace::PeerWait recorded;
   const Deadline::Clock::time_point start = Deadline::Clock::now();
-  // Ranks that share a processor need it handed over. Alone or among
-  // themselves they yield some hundred times here, but beside other programs
-  // only once or twice: a yield forfeits a slice of time, and newer kernels
-  // never forget that, so that a rank with many of them runs seconds later.
+  // Ranks that share a processor must hand it to each other. Among themselves
+  // they yield some hundred times here, but next to other programs only once or
+  // twice: a yield forfeits a time slice, and newer kernels remember that, so
+  // that a rank that yields often runs seconds later.
   constexpr std::chrono::microseconds yieldTime(100);
   do {
     if (reached())
@@ -135,7 +135,7 @@ bool ShmMembership::await(Counter kind, uint64_t goal, int peer) {
                                      segment.control(peer).pid.load()));
     if (deadline.expired())
       return reached() || fail(place.lateness(peer, timeoutSeconds));
-    // Long waits are polled less often, at a cost of about 1 % of the wait.
+    // Poll long waits less often, at a cost of about 1 % of the wait.
     const long waited =
         static_cast<long>(std::chrono::duration_cast<std::chrono::microseconds>(
                               Deadline::Clock::now() - start)
@@ -145,12 +145,12 @@ bool ShmMembership::await(Counter kind, uint64_t goal, int peer) {
 }
 
 //===----------------------------------------------------------------------===//
-// Joining
+// Joining.
 //===----------------------------------------------------------------------===//
 
 namespace {
 
-/// A status as the value of a key; `detail` is what comes with success.
+/// Encodes a status as the value of a key; `detail` accompanies success.
 std::string encodeStatus(const Status &status, const std::string &detail) {
   return std::to_string(status.code()) + " " +
          (status.isOk() ? detail : status.message());
@@ -168,15 +168,15 @@ Status decodeStatus(const std::string &text, std::string *detail) {
 
 } // namespace
 
-/// What that rank, or rank 0 for all, has set.
+/// Gets what rank `peer`, or rank 0 for all, has set.
 Status ShmMembership::getFrom(int peer, Store &store, const std::string &key,
                               std::string *text) {
   WaitScope scope([&] { return describeWait(peer); });
   return place.getFrom(peer, store, key, deadline, timeoutSeconds, text);
 }
 
-/// Every rank learns of every other rank's success, so that all of them fail
-/// when one does.
+/// Every rank waits for every other rank's success, so that all fail if one
+/// does.
 Status ShmMembership::exchangeSegment(Store &store, const std::string &key) {
   Status own;
   std::string address, text;
@@ -227,8 +227,8 @@ Status ShmMembership::join(Store &store, const std::string &key,
     fail(exchanged);
     return exchanged;
   }
-  // A rank that reaches the second barrier lived when all had opened its
-  // pidfd: no pidfd can belong to a later process of the same number.
+  // A rank that reaches the second barrier was alive when all had opened its
+  // pidfd, so no pidfd can refer to a later process with the same ID.
   if (!barrier() || !barrier())
     return latched;
   joiningAborted = nullptr;

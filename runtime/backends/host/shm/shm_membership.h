@@ -1,10 +1,10 @@
-//===- shm_membership.h - a rank's place in a shared segment ----*- C++ -*-===//
+//===- shm_membership.h - membership in a shared segment --------*- C++ -*-===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Joins the other ranks, waits for them, notices that one died, stopped, left
-// or failed, and tells them that this one did. shm_group.cpp does the
+// Joins the other ranks, waits for them, detects that one died, stopped, left
+// or failed, and notifies them of this rank's failure. shm_group.cpp does the
 // computation in between.
 //
 //===----------------------------------------------------------------------===//
@@ -26,7 +26,7 @@
 
 namespace ddphook::host {
 
-/// Used by one thread at a time, but for abort().
+/// Used by one thread at a time, except for abort().
 class ShmMembership {
 public:
   ShmMembership(GroupPlace newPlace, double timeoutSeconds)
@@ -48,23 +48,23 @@ public:
   const std::atomic<uint64_t> &counter(Counter counter, int peer) const {
     return (segment.control(peer).*counter).value;
   }
-  /// Sets this rank's counter; what it wrote before is visible to whoever sees
-  /// that.
+  /// Sets this rank's counter; a rank that sees the value also sees everything
+  /// that this rank wrote before.
   void set(Counter counter, uint64_t value) const {
     (mine().*counter).value.store(value, std::memory_order_release);
   }
-  /// Whether the counters of all other ranks have reached `goal`.
+  /// True if the counters of all other ranks have reached `goal`.
   bool allReached(Counter counter, uint64_t goal) const;
 
-  /// Begins a collective: waits until its end share one deadline.
+  /// Starts a collective: its waits share one deadline.
   void startClock() { deadline = Deadline::after(timeoutSeconds); }
-  /// Waits until the counters of all others have reached `goal`, or that of one
-  /// peer; false after a failure.
+  /// Wait until the counters of all other ranks, or of one peer, have reached
+  /// `goal`; false after a failure.
   bool awaitAll(Counter counter, uint64_t goal);
   bool await(Counter counter, uint64_t goal, int peer);
 
-  /// Calls fn(peer) for all other ranks, beginning with the next one, until one
-  /// call gives false.
+  /// Calls fn(peer) for all other ranks, starting with the next one, until a
+  /// call returns false.
   template <class Fn>
   bool forPeers(const Fn &fn) const {
     for (int k = 1; k < size; ++k)
@@ -73,12 +73,12 @@ public:
     return true;
   }
 
-  /// Latches a failure of this rank and tells the others; always false.
+  /// Latches a failure of this rank and notifies the others; always false.
   bool fail(Status status);
-  /// Whether this rank or another one has failed; failure() says why.
+  /// True if this rank or another one has failed; failure() says why.
   bool hasFailed();
   const Status &failure() const { return latched; }
-  /// Makes hasFailed() true on all ranks. From any thread.
+  /// Makes hasFailed() true on all ranks. Any thread may call it.
   void abort();
 
   const GroupPlace place;
@@ -89,20 +89,20 @@ private:
   Status getFrom(int peer, Store &store, const std::string &key,
                  std::string *text);
   bool barrier();
-  /// "rank 0 is waiting for rank 1 …".
+  /// Returns "rank 0 is waiting for rank 1 …".
   std::string describeWait(int peer) const;
   void tellOthers(const Status &status);
 
   const double timeoutSeconds;
   ShmSegment segment;
   PeerMonitor monitor;
-  /// Others may read this rank's control lines.
+  /// True if others may read this rank's control lines.
   bool joined = false;
   uint64_t barriers = 0;
   Deadline deadline = Deadline::after(0);
   Status latched;
   std::atomic<bool> abortedHere{false};
-  /// While it joins, before anybody could call abort().
+  /// The caller's flag during join(), when nobody can call abort() yet.
   const std::atomic<bool> *joiningAborted = nullptr;
   std::mutex tellMutex;
   bool toldOthers = false;

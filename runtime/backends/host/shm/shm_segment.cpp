@@ -3,7 +3,7 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// System calls around the segment; see shm_segment.h.
+// The system calls for the segment; see shm_segment.h.
 //
 //===----------------------------------------------------------------------===//
 #include "shm_segment.h"
@@ -26,8 +26,8 @@
 using namespace ddphook;
 using namespace ddphook::host;
 
-/// Tells machines and PID namespaces apart: processes that agree on it see each
-/// other under the same process numbers.
+/// Identifies the machine and the PID namespace: processes with equal results
+/// see each other under the same process IDs.
 static Status findProcessSpace(std::string *result) {
   std::string bootId;
   DDPHOOK_RETURN_IF_ERROR(readBootId(&bootId));
@@ -38,7 +38,7 @@ static Status findProcessSpace(std::string *result) {
   return Status::ok();
 }
 
-/// The limit on file sizes is a resource like the others.
+/// Treats the limit on file sizes as a resource like the others.
 static Status memoryError(int errorNumber, const char *what, size_t bytes) {
   Status status = systemError(
       errorNumber, "cannot %s %zu bytes of shared memory", what, bytes);
@@ -58,7 +58,7 @@ void ShmSegment::layOut(int size) {
   const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
   const size_t ranks = static_cast<size_t>(size);
   auto roundUp = [](size_t a, size_t b) { return (a + b - 1) / b * b; };
-  // Slots of all ranks together stay well inside a last-level cache.
+  // The slots of all ranks together fit well into a last-level cache.
   constexpr size_t maxSlot = 256 << 10, minSlot = 64 << 10, budget = 32 << 20;
   slotSize = std::clamp(budget / (ranks * kSlots), minSlot, maxSlot);
   slotSize = roundUp(slotSize, page);
@@ -99,7 +99,7 @@ Status ShmSegment::create(int size, std::string *address) {
     return systemError(errno, "cannot create shared memory");
   if (ftruncate(file, static_cast<off_t>(totalBytes)) != 0)
     return memoryError(errno, "create", totalBytes);
-  // Nobody can cut off memory that others have mapped.
+  // Nobody can truncate memory that others have mapped.
   if (fcntl(file, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
     return systemError(errno, "cannot seal shared memory");
   DDPHOOK_RETURN_IF_ERROR(reserveRange(0, controlBytes));
@@ -157,7 +157,7 @@ Status ShmSegment::open(int size, const std::string &address) {
 }
 
 Status ShmSegment::reserve(int rank) {
-  // Each rank its own, so that the pages lie on its NUMA node.
+  // Each rank reserves its own slots, so that the pages are on its NUMA node.
   return reserveRange(slotOffset(rank), kSlots * slotSize);
 }
 

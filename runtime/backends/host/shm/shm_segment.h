@@ -3,13 +3,13 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Creates, opens and lays out the segment of a ShmGroup. What the counters in
-// it mean is the business of shm_group.cpp.
+// Creates, opens and lays out the segment of a ShmGroup. shm_group.cpp defines
+// the meaning of its counters.
 //
-// The segment is an anonymous file: rank 0 makes it, the others open it through
-// /proc while rank 0 keeps it open. It has no name that could be left behind,
-// and the kernel frees it with the last process that maps it, however that
-// ends.
+// The segment is an anonymous file: rank 0 creates it, and the others open it
+// through /proc while rank 0 keeps it open. It has no name that could be left
+// over, and the kernel frees it with the last process that maps it, however
+// that process ends.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_BACKENDS_HOST_SHM_SHM_SEGMENT_H
@@ -32,7 +32,7 @@ struct alignas(kLine) SharedCounter {
   std::atomic<uint64_t> value;
 };
 
-/// Which collective a rank says it runs, so that a difference is an error.
+/// The collective that a rank says it runs, so that a difference is an error.
 struct CollectiveSignature {
   int64_t count, block;
   int32_t dtype, wire, divide, encoding, kind, root;
@@ -47,8 +47,8 @@ struct CollectiveSignature {
 
 /// The part of the segment that one rank writes and all read.
 struct RankControl {
-  /// Slots filled, parts reduced, slots read, and barriers reached since the
-  /// group began. They only grow.
+  /// Counts of slots filled, parts reduced, slots read, and barriers reached
+  /// since the group began. They only grow.
   SharedCounter published, reduced, consumed, barrier;
   /// The signature of collective number i is at i % 2.
   alignas(kLine) CollectiveSignature signatures[2];
@@ -60,8 +60,8 @@ struct RankControl {
 
 struct SegmentHeader {
   uint64_t nonce[2];
-  /// 1 + the rank that failed first, after it wrote its `failure`; 0: none.
-  /// Once it is set, no rank returns success.
+  /// 1 + the rank that failed first, set after it wrote its `failure`; 0 if
+  /// none. Once it is set, no rank returns success.
   alignas(kLine) std::atomic<int32_t> failedRank;
 };
 
@@ -72,7 +72,7 @@ static_assert(std::atomic<uint64_t>::is_always_lock_free &&
 /// A process's view of the segment.
 class ShmSegment {
 public:
-  /// Slots of a rank: how far ranks can be apart.
+  /// Slots per rank; bounds how far ranks can be apart.
   static constexpr uint64_t kSlots = 8;
 
   ShmSegment() = default;
@@ -80,18 +80,18 @@ public:
   ShmSegment &operator=(const ShmSegment &) = delete;
   ~ShmSegment();
 
-  /// Makes a segment for `size` ranks. `address` is what open() needs.
+  /// Creates a segment for `size` ranks. Others pass `address` to open().
   Status create(int size, std::string *address);
 
-  /// Maps the segment that another rank made. UNSUPPORTED when this process
-  /// does not see that one.
+  /// Maps the segment that another rank created. UNSUPPORTED if this process
+  /// cannot see that rank's.
   Status open(int size, const std::string &address);
 
-  /// Reserves the memory of a rank's slots, so that writing them cannot fail.
+  /// Reserves the memory of a rank's slots, so that writes cannot fail.
   Status reserve(int rank);
 
-  /// Once all ranks have reserved: makes page faults unlikely, and closes the
-  /// file.
+  /// Makes page faults unlikely, and closes the file. All ranks must have
+  /// reserved their slots.
   void finish();
 
   SegmentHeader &header() const {

@@ -3,10 +3,9 @@
  * Part of the ddphook project, under the Apache License v2.0 with LLVM
  * Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
  *
- * Every public function of the runtime returns one of these. A status says
- * what the caller can do next; the text that names the cause comes from
- * ddphook_last_error(). Nothing in the runtime exits, aborts or throws across
- * the C ABI.
+ * The statuses that every public function of the runtime returns. A status says
+ * what the caller can do next; ddphook_last_error() returns the text that names
+ * the cause. Nothing in the runtime exits, aborts or throws across the C ABI.
  *
  *===----------------------------------------------------------------------===*/
 #ifndef DDPHOOK_RUNTIME_STATUS_H
@@ -56,22 +55,22 @@ typedef enum ddphook_status {
   /* A peer died or closed its connection. The context can only be destroyed;
    * restart the job from the last checkpoint. */
   DDPHOOK_PEER_LOST = 9,
-  /* A deadline passed: a peer never joined, or stopped. What to do is the same
-   * as for PEER_LOST. */
+  /* A deadline passed: a peer never joined, or stopped. Do the same as for
+   * PEER_LOST. */
   DDPHOOK_DEADLINE_EXCEEDED = 10,
-  /* Another rank failed first; its message is in ddphook_last_error(). What to
-   * do is the same as for PEER_LOST. */
+  /* Another rank failed first; its message is in ddphook_last_error(). Do the
+   * same as for PEER_LOST. */
   DDPHOOK_ABORTED = 11,
   /* A bug in ddphook. */
   DDPHOOK_INTERNAL = 12
 } ddphook_status_t;
 
-/* The name of a status without its prefix ("PEER_LOST"); never null, static. */
+/* Returns a status's name without prefix ("PEER_LOST"); never null, static. */
 DDPHOOK_API const char *ddphook_status_name(ddphook_status_t status);
 
-/* One line with the reason of the last failure on this thread. The text is
- * owned by the runtime and valid until the next failing call on this thread; it
- * is empty if no call has failed yet. */
+/* Returns one line with the reason of the last failure on this thread. The
+ * runtime owns the text, which is valid until the next failing call on this
+ * thread; it is empty if no call has failed yet. */
 DDPHOOK_API const char *ddphook_last_error(void);
 
 #ifdef __cplusplus
