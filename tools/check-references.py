@@ -6,8 +6,9 @@
 - links of all Markdown files to files and headings of the project;
 - paths in backquotes that begin with a top-level directory (`runtime/src/...`, `tools/...`);
   patterns with `*` must match something;
-- the tests that docs/status.md and faults.md name: files below test/, pytest functions after
-  `::`, GoogleTest names in parentheses;
+- the tests that docs/faults.md names: files below test/, pytest functions after `::`, GoogleTest
+  names in parentheses;
+- the tests in the lines of test/status.txt, `feature | path::name,name path`;
 - messages, in tables and after `error:` in code blocks: the text between names and numbers must
   be in a string of the sources. For docs/passes.md and the generated pages, test/Docs compares
   them with the compiler's output;
@@ -24,7 +25,8 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-TABLES_OF_TESTS = (ROOT / "docs/status.md", ROOT / "docs/faults.md")
+FAULTS = ROOT / "docs/faults.md"
+STATUS = ROOT / "test/status.txt"
 ROOMS = ("lib/", "include/", "runtime/", "tools/", "test/", "docs/", ".ci/")
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 QUOTED = re.compile(r"`([^`\n]+)`")
@@ -168,6 +170,38 @@ def check_tests(text):
                     yield f"no test {test} in {quoted}"
 
 
+def check_status(text):
+    """The lines of test/status.txt."""
+    features = set()
+    for line in text.splitlines():
+        if not line or line.startswith("#"):
+            continue
+        feature, bar, tests = (part.strip() for part in line.partition(" | "))
+        if not bar or not tests:
+            yield f"no test for '{feature}'"
+        if feature in features:
+            yield f"two lines for '{feature}'"
+        features.add(feature)
+        for test in tests.split():
+            name, _, inside = test.partition("::")
+            base = ROOT if name.startswith(("runtime/", "tools/")) else ROOT / "test"
+            if not found(name, base):
+                yield f"no file {name}"
+                continue
+            paths = base.glob(name) if "*" in name else [base / name]
+            texts = [path.read_text() for path in paths if path.is_file()]
+            for word in filter(None, inside.split(",")):
+                if not any(re.search(rf"\b{re.escape(word)}\b", text) for text in texts):
+                    yield f"no {word} in {name}"
+
+
+def report(path, problems):
+    """Prints the problems of a file, and returns their number."""
+    lines = [f"{path.relative_to(ROOT)}: {problem}" for problem in problems]
+    print("".join(line + "\n" for line in lines), end="")
+    return len(lines)
+
+
 def main():
     failures = 0
     known = strings()
@@ -176,11 +210,10 @@ def main():
         text = without_code(whole)
         problems = [*check_fences(whole), *check_messages(path, whole, known),
                     *check_links(path, text), *check_quoted_paths(text)]
-        if path in TABLES_OF_TESTS:
+        if path == FAULTS:
             problems += check_tests(text)
-        for problem in problems:
-            print(f"{path.relative_to(ROOT)}: {problem}")
-        failures += len(problems)
+        failures += report(path, problems)
+    failures += report(STATUS, check_status(STATUS.read_text()))
     print("FAIL references" if failures else "PASS references")
     return failures != 0
 
