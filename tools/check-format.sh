@@ -2,8 +2,9 @@
 # Part of the ddphook project, under the Apache License v2.0 with LLVM
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #
-# Lists C, C++ and CUDA files that are not formatted by clang-format; --fix formats
-# them. The last line is "N of N files are formatted".
+# Lists C, C++ and CUDA files that clang-format would change (--fix formats them), and
+# prints what check-prose.py finds. The last line is "N of N files pass"; a file that
+# both of them read counts twice.
 set -euo pipefail
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -18,5 +19,9 @@ bad=$("$format" --dry-run "${files[@]}" 2>&1 |
   sort -u)
 if [[ -n $bad ]]; then sed 's/^/not formatted (tools\/check-format.sh --fix does it): /' <<<"$bad"; fi
 wrong=$(grep -c . <<<"$bad" || true)
-echo "$((${#files[@]} - wrong)) of ${#files[@]} files are formatted"
-((wrong == 0))
+prose=$(python3 tools/check-prose.py) || true
+sed '$d' <<<"$prose"
+read -r plain _ prose_files _ <<<"$(tail -1 <<<"$prose")"
+right=$((${#files[@]} - wrong + plain)) all=$((${#files[@]} + prose_files))
+echo "$right of $all files pass"
+((right == all))
