@@ -39,7 +39,8 @@ void mlir::ddp::buildLowerToLLVMPipeline(OpPassManager &pm,
   addCPUKernelPasses(pm, options);
   pm.addNestedPass<func::FuncOp>(createConvertLinalgToLoopsPass());
 
-  // LLVM has vectors of what is contiguous only.
+  // Transfers of vectors from strided memory become loops: LLVM loads and
+  // stores contiguous vectors only.
   pm.addPass(createConvertVectorToSCFPass());
   pm.addPass(memref::createExpandStridedMetadataPass());
   pm.addPass(createLowerAffinePass());

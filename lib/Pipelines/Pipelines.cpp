@@ -159,7 +159,7 @@ static void addIsolated(OpPassManager &pm, const DDPCommonOptions &options,
 
 void mlir::ddp::buildDDPPipeline(OpPassManager &pm,
                                  const DDPPipelineOptions &options) {
-  // Functions without collectives compute, too.
+  // It also applies to functions without collectives.
   pm.addPass(createDDPWidenAccumulatorsPass());
   addIsolated(pm, options, [&](CheckedPassManager &isolated) {
     addTensorPasses(isolated, options, options.memory);

@@ -1,11 +1,11 @@
-// In bf16 a sum of 2048 ones is 256, and so is that of as many products. In a step that was
-// imported as a whole both are 2048; without the mark they are what is written.
+// In bf16 a sum of 2048 ones, or of 2048 products of ones, is 256. In an imported step both
+// are 2048. Without the attribute the program computes what is written.
 
 // RUN: rm -rf %t && mkdir %t
 // RUN: ddphook-run %s --entry=step --ranks=1 --outputs=%t/wide
 // RUN: sed 's/attributes {ddp.widen_accumulators}//' %s > %t/exact.mlir
 // RUN: ddphook-run %t/exact.mlir --entry=step --ranks=1 --outputs=%t/exact
-// The elements, of two bytes, are the last ones of a file: 0x4500 is 2048, 0x4380 is 256.
+// A file ends with its elements of two bytes: 0x4500 is 2048, 0x4380 is 256.
 // RUN: %python -c "import sys; data = lambda name: open(f'{sys.argv[1]}/{name}', 'rb').read()[-16:]; \
 // RUN:   assert data('wide') == bytes.fromhex('0045' * 8), data('wide'); \
 // RUN:   assert data('exact') == bytes.fromhex('8043' * 8), data('exact')" %t

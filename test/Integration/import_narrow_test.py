@@ -1,6 +1,6 @@
 # Part of the ddphook project, under the Apache License v2.0 with LLVM
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Sums of 16-bit numbers, and collectives on parts, on our ranks as on JAX's devices."""
+"""Sums of 16-bit numbers and collectives on parts of tensors, compared with JAX."""
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +12,7 @@ from jax_steps import F32, SEED, export, imported, lower, mesh, run, shard_map, 
 
 
 def regression(w, b, x, y):
-    """Twelve steps of a linear model, all of it in 16 bits."""
+    """Twelve steps of a linear model in 16 bits."""
 
     def body(model, _):
         def loss(model):
@@ -28,8 +28,8 @@ def regression(w, b, x, y):
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_trains_as_jax_does(tmp_path, dtype):
-    """Gradients of 2048 rows are sums of as many; added up in bfloat16 they stop growing
-    at a few hundred, and the loss is ten times JAX's."""
+    """A gradient is a sum over 2048 rows. Summed in bfloat16 it stops growing at a few
+    hundred, and the loss is ten times JAX's."""
     random = np.random.default_rng(SEED)
     x = random.standard_normal((4096, 8))
     truth = random.standard_normal((8, 4))
@@ -50,7 +50,7 @@ def test_trains_as_jax_does(tmp_path, dtype):
                 got[0].astype(np.float32), np.asarray(w, np.float32), atol=2**-4
             )
     right = np.asarray(losses, np.float32)
-    # Both are small differences of large numbers; what is left is rounding.
+    # Both losses are small differences of large numbers: the rest is rounding.
     assert right[-1] < 2**-7 * right[0]
     np.testing.assert_allclose(last[""], right, rtol=2**-3, atol=2**-9 * right[0])
     if dtype == jnp.bfloat16:
@@ -69,7 +69,7 @@ def convolution(k, x):
 
 
 def test_convolutions(tmp_path):
-    """Of ones, as many as bfloat16 can count exactly only in float32."""
+    """A convolution of ones, whose exact sums need accumulators of float32."""
     k = jnp.ones((3, 3, 64, 2), jnp.bfloat16) / 64
     x = jnp.ones((2, 16, 32, 64), jnp.bfloat16)
     specs, devices = (P(), P("dp")), mesh(2)
@@ -84,8 +84,8 @@ def test_convolutions(tmp_path):
 
 
 def sharded(w, x, y):
-    """ZeRO, and an exchange of experts: gradients are reduced in parts, by which parts of
-    the parameters move, and these are put together again."""
+    """ZeRO and an exchange of experts: gradients are reduced and scattered, each rank
+    updates its part of the parameters, and an all-gather puts them together."""
     loss, g = jax.value_and_grad(lambda w: jnp.mean((x @ w - y) ** 2))(w)
     part = jax.lax.psum_scatter(g, "dp", scatter_dimension=1, tiled=True)
     mine = jax.lax.psum_scatter(w, "dp", scatter_dimension=1, tiled=True) / 2

@@ -1,7 +1,6 @@
-// One-Shot Bufferize of one's own between the halves of the pipeline, behind the
-// elimination of empty tensors that goes with it upstream. The gradient is needed
-// behind its average: it must not be computed in the bucket, nor in what is
-// inserted into the bucket.
+// One-Shot Bufferize between the halves of the pipeline, after the elimination of empty
+// tensors that upstream recommends. The gradient is used after its average, so that it must
+// not be computed in the bucket, nor in a tensor that is inserted into the bucket.
 
 // RUN: rm -rf %t && mkdir %t
 // RUN: ddphook-opt %s -o %t/whole.mlir --ddp-pipeline="hook=allreduce"

@@ -1,5 +1,5 @@
-// A step for test_interleaving.py: gradients, and what is inserted into one, that are needed
-// behind their averages; an argument that is updated in place; a loop.
+// A step for test_interleaving.py: gradients, and a tensor inserted into one, that are used
+// after their averages; an argument that is updated in place; a loop.
 
 ddp.process_group @dp size 1
 func.func @step(%w: tensor<16x12xf32> {bufferization.writable = true}, %x: tensor<16x12xf32>)
@@ -7,11 +7,11 @@ func.func @step(%w: tensor<16x12xf32> {bufferization.writable = true}, %x: tenso
   %e = tensor.empty() : tensor<16x12xf32>
   %g = linalg.map { arith.mulf } ins(%w, %x : tensor<16x12xf32>, tensor<16x12xf32>) outs(%e : tensor<16x12xf32>)
   %r = ddp.all_reduce mean %g on @dp {ddp.name = "w"} : tensor<16x12xf32>
-  // The gradient is needed behind its average.
+  // The gradient is used after its average.
   %e2 = tensor.empty() : tensor<16x12xf32>
   %d = linalg.map { arith.subf } ins(%g, %r : tensor<16x12xf32>, tensor<16x12xf32>) outs(%e2 : tensor<16x12xf32>)
   %n = linalg.map { arith.subf } ins(%w, %r : tensor<16x12xf32>, tensor<16x12xf32>) outs(%w : tensor<16x12xf32>)
-  // So is what is inserted into one.
+  // So is a tensor that is inserted into a gradient.
   %zero = arith.constant 0.0 : f32
   %e3 = tensor.empty() : tensor<12xf32>
   %i3 = linalg.fill ins(%zero : f32) outs(%e3 : tensor<12xf32>) -> tensor<12xf32>
@@ -24,7 +24,7 @@ func.func @step(%w: tensor<16x12xf32> {bufferization.writable = true}, %x: tenso
   %e5 = tensor.empty() : tensor<12xf32>
   %c = linalg.map { arith.subf } ins(%b, %back : tensor<12xf32>, tensor<12xf32>) outs(%e5 : tensor<12xf32>)
   %rest = tensor.insert_slice %c into %rv[0] [12] [1] : tensor<12xf32> into tensor<24xf32>
-  // In a loop.
+  // A gradient in a loop.
   %c0 = arith.constant 0 : index
   %c1 = arith.constant 1 : index
   %c3 = arith.constant 3 : index

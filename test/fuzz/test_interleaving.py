@@ -1,10 +1,10 @@
 # Part of the ddphook project, under the Apache License v2.0 with LLVM
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""MLIR's own passes between ours: wherever one is inserted, the module that comes out
+"""Inserts upstream's passes between ours: wherever one is inserted, the compiled module
 computes the same bits, or a pass refuses it.
 
-One rank is enough: the hooks lose digits, so that a value which is computed in memory
-that its reduction overwrites differs. Modules whose text is the same run once."""
+One rank is enough: the hooks lose digits, so that a value computed in memory that its
+reduction overwrites differs. Modules with the same text run only once."""
 
 import concurrent.futures
 import os
@@ -51,7 +51,7 @@ PASSES = """
 
 
 def nested(name):
-    """The pass on modules, or on the functions of one."""
+    """Returns a pipeline that runs the pass on the module or on its functions."""
     for text in (name, f"func.func({name})"):
         try:
             ddphook.compiler.parse("module {}").run(text)
@@ -62,7 +62,7 @@ def nested(name):
 
 
 def split(text):
-    """What is between commas outside of parentheses."""
+    """Splits the text at commas outside of parentheses."""
     parts, depth = [""], 0
     for c in text:
         depth += (c in "({") - (c in ")}")
@@ -74,14 +74,14 @@ def split(text):
 
 
 def passes_of(hook):
-    """The passes of ddp-pipeline."""
+    """Returns the passes of ddp-pipeline."""
     command = [BIN / "ddphook-opt", f"--ddp-pipeline={hook}", "--dump-pass-pipeline"]
     done = subprocess.run(command, input="module {}", capture_output=True, text=True)
     return split(re.search(r"pipeline=\{builtin\.module\((.*)\)\}\}", done.stderr)[1])
 
 
 def execute(text, folder):
-    """The files that three steps leave."""
+    """Runs three steps. Returns their output files, or why the run failed."""
     folder.mkdir()
     (folder / "module.mlir").write_text(text, encoding="utf-8")
     command = [BIN / "ddphook-run", "module.mlir", "--entry=step", "--ranks=1", "--quiet"]
@@ -95,7 +95,8 @@ def execute(text, folder):
 
 
 def check(ways, right, folder):
-    """Compares the modules of `ways`, each with how it came about, with `right`."""
+    """Compares each module of `ways`, which maps modules to how they were compiled, with
+    `right`. Returns how many gave its results."""
     expected = execute(right, folder / "right")
     assert not isinstance(expected, str), expected
     ways.pop(right, None)
@@ -105,7 +106,7 @@ def check(ways, right, folder):
     wrong = [
         f"{how}: {got if isinstance(got, str) else 'other numbers'}"
         for how, got in zip(ways.values(), results)
-        # What upstream frees, and what it leaves to lower, is told when it runs.
+        # A module that upstream left with operations to lower fails with an error.
         if got != expected and not (isinstance(got, str) and "error:" in got)
     ]
     assert not wrong, "\n".join(wrong)
@@ -140,11 +141,11 @@ def test_pass_at_each_place(hook, tmp_path):
 
 @pytest.mark.parametrize("hook", HOOKS)
 def test_halves_around_one_shot(hook, tmp_path):
-    """docs/embedding.md, Your own bufferization."""
+    """The section "Your own bufferization" of docs/embedding.md."""
     first, last = f"ddp-tensor-pipeline{{{HOOKS[hook]}}}", "ddp-memory-pipeline"
     right = str(ddphook.compiler.parse(PROGRAM).run(f"{first},{ONE_SHOT},{last}"))
     ways = {}
-    for before, behind in [(True, False), (False, True)]:
+    for before in (True, False):
         middle = ddphook.compiler.parse(PROGRAM).run(first if before else f"{first},{ONE_SHOT}")
         here, rest = middle.bytecode(), f"{ONE_SHOT},{last}" if before else last
         for name in PASSES:
@@ -152,5 +153,5 @@ def test_halves_around_one_shot(hook, tmp_path):
                 changed = ddphook.compiler.parse(here).run(f"{nested(name)},{rest}")
             except ddphook.CompileError:
                 continue
-            ways.setdefault(str(changed), f"{name} {'before' if before else 'behind'} One-Shot")
+            ways.setdefault(str(changed), f"{name} {'before' if before else 'after'} One-Shot")
     assert check(ways, right, tmp_path) > 5

@@ -1,6 +1,6 @@
 # Part of the ddphook project, under the Apache License v2.0 with LLVM
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What a user of ddphook.jax asks for happens, or an error or a warning says why not.
+"""Every request to ddphook.jax has an effect, or an error or a warning says why not.
 
     jax_requests.py PROGRAM DEVICES
 """
@@ -36,7 +36,7 @@ def compress(step, hook="powersgd", **options):
 
 
 def warned(function, *arguments):
-    """The texts of the package's warnings."""
+    """Returns the texts of the package's warnings."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         function(*arguments)
@@ -44,7 +44,7 @@ def warned(function, *arguments):
 
 
 def hooks_of(step, *arguments):
-    """The hook of each gradient."""
+    """Returns the hook of each gradient."""
     return {
         name: bucket["hook"]
         for bucket in step.manifest(*arguments)["buckets"]
@@ -53,7 +53,7 @@ def hooks_of(step, *arguments):
 
 
 def metrics_are_exact():
-    """A matrix that the step only returns is no gradient, whatever its shape."""
+    """A reduced matrix that the step only returns is exact."""
 
     def step(w, x, y):
         def loss(w):
@@ -100,7 +100,7 @@ def exempt_takes_expressions():
 
 
 def linear_algebra():
-    """Optimizers that factorize: custom calls bring attributes of Shardy's along."""
+    """jnp.linalg in a step: its custom calls have attributes of Shardy."""
 
     def step(w, x, y):
         loss, g = jax.value_and_grad(lambda w: jnp.mean((x @ w - y) ** 2))(w)
@@ -124,7 +124,7 @@ def linear_algebra():
 
 
 def kernels_compress():
-    """By the layouts that JAX's libraries have: as much as PyTorch's do by PyTorch's."""
+    """PowerSGD compresses the layouts of JAX's libraries as much as PyTorch's."""
 
     def step(p, x):
         g = jax.grad(lambda p: jnp.sum(jnp.tanh(x * p)))(p)
@@ -160,8 +160,8 @@ def kernels_compress():
             else:
                 assert int(rate(shape, rank, matrix_view="first")) == other
 
-    # One that trains: a kernel and stacked layers, each towards a matrix of rank 1 on each
-    # of two devices. At rank 2 nothing is lost, if the matrices are those.
+    # Train a kernel and stacked layers, whose gradients have rank 1 on each device. With
+    # two devices, rank 2 loses nothing if the matrices are chosen as described.
     p = (np.zeros((3, 3, 16, 32), np.float32), np.zeros((3, 64, 80), np.float32))
     x = (
         np.einsum("dhwi,do->dhwio", normal(DEVICES, 3, 3, 16), normal(DEVICES, 32)),
@@ -190,8 +190,7 @@ def kernels_compress():
 
 
 def sharded_optimizer():
-    """ZeRO: gradients in parts, and parameters put together again. What casts compresses
-    it; what cannot is refused by name."""
+    """ZeRO: hooks that cast compress its reduce-scatters; PowerSGD is refused by name."""
 
     def step(w, x, y):
         loss, g = jax.value_and_grad(lambda w: jnp.mean((x @ w - y) ** 2))(w)

@@ -145,3 +145,38 @@ def _ddp(rank, cache):
 
 def test_a_ddp_model_whose_backward_is_outside(tmp_path):
     ranks.run(1, _ddp, str(tmp_path))
+
+
+def _too_few_bytes(rank, cache):
+    import os
+
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = cache
+    x, ops = torch.ones(3, 3), torch.ops._c10d_functional
+    for hook, dtype, warns in (
+        ("powersgd", torch.float32, True),
+        ("bf16", torch.bfloat16, True),
+        ("fp16", torch.float32, False),
+        ("allreduce", torch.float32, False),
+    ):
+        ddp = DistributedDataParallel(Product().to(dtype))
+        with log() as warnings, ddphook.torch.register(ddp, hook):
+            for _ in range(4):
+                ddp(x.to(dtype)).sum().backward()
+        assert len(warnings) == warns, warnings
+        assert all("more than half" in text and f"hook={hook}" in text for text in warnings)
+
+        def step(x):
+            return ops.wait_tensor(ops.all_reduce(x @ x, "avg", "0"))
+
+        compiled = ddphook.torch.compile(step, hook=hook)
+        with log() as warnings:
+            for _ in range(3):
+                compiled(x.to(dtype))
+        assert len(warnings) == warns, warnings
+        assert all("more than half" in text for text in warnings)
+        torch._dynamo.reset()
+    ddphook.torch.close()
+
+
+def test_a_hook_that_saves_too_few_bytes(tmp_path):
+    ranks.run(1, _too_few_bytes, str(tmp_path))

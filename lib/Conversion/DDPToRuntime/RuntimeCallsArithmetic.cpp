@@ -93,10 +93,11 @@ LogicalResult CallLowering::convert(FlatExchangeStartOp op) {
 }
 
 LogicalResult CallLowering::convert(FlatAllReduceStartOp op) {
-  // Which of its waits is the one that waits is told by the branch of an
-  // 'scf.if'. Passes of others may have left blocks in its place, unverified.
+  // The branch of an 'scf.if' that contains a wait tells whether it is a no-op.
+  // Another pass may have replaced the 'scf.if' by blocks without running the
+  // verifier.
   if (op.getCondition() && failed(op.verify())) {
-    op.emitRemark() << "if 'scf' is lowered to 'cf', that has to come behind "
+    op.emitRemark() << "if 'scf' is lowered to 'cf', that has to come after "
                        "'convert-ddp-to-runtime'";
     return failure();
   }

@@ -120,8 +120,8 @@ LogicalResult FunctionExporter::convert(ConcatOp op) {
   return success();
 }
 
-/// The same elements in other members, if each of the new ones is a part of an
-/// old one, or made of whole ones; else nothing.
+/// Returns the elements of `from` as the members of `type`, or nullopt unless
+/// each new member is a part of one old member or a sequence of whole ones.
 std::optional<Members> FunctionExporter::viewMembers(ArrayRef<TensorValue> from,
                                                      BucketType type) {
   int64_t numElements = 0;

@@ -3,7 +3,7 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Collectives on parts of tensors.
+// Exports reduce-scatters, all-gathers, all-to-alls and broadcasts.
 //
 //===----------------------------------------------------------------------===//
 

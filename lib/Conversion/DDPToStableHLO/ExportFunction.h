@@ -110,10 +110,10 @@ private:
   Members get(Value value);
   void set(Value value, Members members);
   TensorValue join(ArrayRef<TensorValue> members, Type elementType);
-  /// A bucket or a tensor as a 1-D tensor.
+  /// Returns a bucket or a tensor as a 1-D tensor.
   TensorValue getWhole(Value value);
   void setWhole(Value value, TensorValue flat);
-  /// The first elements of a 1-D tensor, and zeros behind those that it has.
+  /// Cuts a 1-D tensor to `size` elements, or pads it with zeros.
   TensorValue resize(TensorValue flat, int64_t size);
   std::optional<Members> viewMembers(ArrayRef<TensorValue> from,
                                      BucketType type);

@@ -276,7 +276,7 @@ TensorValue HLOBuilder::broadcastFrom(TensorValue value,
                                       int64_t channel) {
   SmallVector<int64_t> ranks(groups.getValues<int64_t>());
   int64_t size = groups.getType().getDimSize(1);
-  // The first one of each group sends.
+  // The first rank of each group is the source.
   for (auto *group = ranks.begin(); group != ranks.end(); group += size)
     std::rotate(group, group + root, group + size);
   auto rotated = DenseIntElementsAttr::get(groups.getType(), ranks);

@@ -105,23 +105,22 @@ public:
   TensorValue allReduce(TensorValue value, DenseIntElementsAttr groups,
                         int64_t channel);
 
-  /// Sums over the listed groups, of which each rank gets its part of a 1-D
-  /// tensor.
+  /// Sums a 1-D tensor over the listed groups; each rank gets its part.
   TensorValue reduceScatter(TensorValue value, DenseIntElementsAttr groups,
                             int64_t channel);
-  /// The 1-D parts of all ranks of a group, one behind the other.
+  /// Concatenates the 1-D parts of all ranks of each group.
   TensorValue allGather(TensorValue part, DenseIntElementsAttr groups,
                         int64_t channel);
-  /// The parts that all ranks of a group have for this one. Each is one index
-  /// of the first dimension.
+  /// Sends the i-th slice of the first dimension to rank i of the group, and
+  /// returns the slices received.
   TensorValue allToAll(TensorValue parts, DenseIntElementsAttr groups,
                        int64_t channel);
-  /// What the rank at place `root` of each group has.
+  /// Returns the value of the rank at position `root` of each group.
   TensorValue broadcastFrom(TensorValue value, DenseIntElementsAttr groups,
                             int64_t root, int64_t channel);
 
 private:
-  /// What every collective has: a channel and groups of ranks.
+  /// Returns the attributes that all collectives have: channel and groups.
   SmallVector<NamedAttribute> getMeeting(DenseIntElementsAttr groups,
                                          int64_t channel);
   /// Adds a block that combines two 0-D tensors to `op`.

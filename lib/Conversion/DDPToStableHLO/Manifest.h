@@ -22,7 +22,7 @@ struct StateArgument {
   unsigned argument, result;
 };
 
-/// A reduce-scatter, which is in no bucket.
+/// A reduce-scatter; these are not in buckets.
 struct ScatterRecord {
   StringRef group;
   int64_t numElements;

@@ -24,14 +24,14 @@ struct FXCollective {
   /// The function that is called; null if `op` is the operator itself.
   Operation *callee = nullptr;
 
-  /// What it starts; nothing if it is a wait or has no equivalent.
+  /// The kind of collective; nullopt for a wait or if ddp has no equivalent.
   std::optional<CollectiveKind> getKind() const;
-  /// Whether it starts a reduction.
+  /// Returns true if it starts an all-reduce or a reduce-scatter.
   bool isReduction() const;
   bool isWait() const;
   /// Empty if it is no string.
   StringRef getString(StringRef name) const;
-  /// Nothing if it is no integer.
+  /// Returns nullopt unless the attribute is an integer.
   std::optional<int64_t> getInteger(StringRef name) const;
   /// Begins an error at `op`.
   InFlightDiagnostic emitError() const;

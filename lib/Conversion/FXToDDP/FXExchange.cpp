@@ -14,7 +14,7 @@
 using namespace mlir;
 using namespace mlir::ddp;
 
-/// True if `whole` is `part` so many times along the first dimension.
+/// Returns true if `whole` consists of `size` parts along the first dimension.
 static bool isInParts(RankedTensorType whole, RankedTensorType part,
                       int64_t number) {
   if (part.getRank() == 0)
@@ -24,7 +24,7 @@ static bool isInParts(RankedTensorType whole, RankedTensorType part,
   return whole == part.clone(shape);
 }
 
-/// True if all sizes of that name, if there are any, are the same.
+/// Returns true if the sizes in this attribute are all equal, or absent.
 static bool isEven(const FXCollective &start, StringRef name) {
   auto sizes = start.arguments.getAs<ArrayAttr>(name);
   return !sizes || llvm::all_equal(sizes);

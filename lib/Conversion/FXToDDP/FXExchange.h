@@ -3,8 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// PyTorch's collectives that are no all-reduces. They cut tensors along the
-// first dimension, where ddp's parts lie as well.
+// Imports PyTorch's collectives other than all-reduces. They split tensors
+// along the first dimension, so that the parts are contiguous, as ddp's are.
 //
 //===----------------------------------------------------------------------===//
 
@@ -15,12 +15,12 @@
 
 namespace mlir::ddp {
 
-/// Why ddp has no equivalent of `start`, an exchange among `size` ranks; empty
-/// if it has.
+/// Returns why ddp has no equivalent of `start`, an exchange among `size`
+/// ranks; an empty string if it has one.
 std::string judgeExchange(const FXCollective &start,
                           std::optional<int64_t> size);
 
-/// Builds the equivalent in front of `start`. Returns its result.
+/// Builds the equivalent before `start` and returns its result.
 Value buildExchange(const FXCollective &start, ProcessGroupOp group);
 
 } // namespace mlir::ddp

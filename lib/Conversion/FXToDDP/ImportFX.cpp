@@ -76,14 +76,14 @@ LogicalResult FXImporter::refuse(const FXCollective &collective,
 // What is imported
 //===----------------------------------------------------------------------===//
 
-/// The number of ranks in `group`, if the module says so.
+/// Returns the number of ranks in `group`, if the module declares it.
 static std::optional<int64_t> getSize(ProcessGroupOp group) {
   if (ArrayAttr ranks = group.getRanksAttr())
     return cast<DenseI64ArrayAttr>(ranks[0]).size();
   return group.getSize();
 }
 
-/// Why `start` is no collective that ddp has; empty if it is one.
+/// Returns why ddp has no equivalent of `start`; empty if it has one.
 std::string FXImporter::judge(const FXCollective &start) {
   std::string text;
   llvm::raw_string_ostream stream(text);
@@ -261,7 +261,7 @@ LogicalResult FXImporter::checkRepeated(const FXCollective &start) const {
 // From PyTorch to ddp
 //===----------------------------------------------------------------------===//
 
-/// Lets the users of a start's waits have `value`.
+/// Replaces the results of the waits for `start` by `value`.
 static void replaceWaits(OpResult started, Value value) {
   for (Operation *wait : llvm::make_early_inc_range(started.getUsers())) {
     wait->getResult(0).replaceAllUsesWith(value);

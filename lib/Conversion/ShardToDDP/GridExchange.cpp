@@ -58,8 +58,8 @@ mlir::ddp::matchExchange(Operation *op, SymbolTableCollection &symbols) {
   return std::nullopt;
 }
 
-/// The place in its group of the process that a broadcast comes from; -1 if
-/// that is not one that is known.
+/// Returns the position of a broadcast's root in its group; -1 if the indices
+/// are not constant.
 static int64_t getRoot(const GridExchange &exchange) {
   ArrayRef<int64_t> shape = shard::GridOp(exchange.grid).getShape();
   ArrayRef<int64_t> indices = cast<shard::BroadcastOp>(exchange.op).getRoot();
@@ -92,7 +92,7 @@ static bool isInParts(RankedTensorType whole, RankedTensorType part,
   return part.getShape() == ArrayRef(shape);
 }
 
-/// True if the types are those of parts of a tensor.
+/// Returns true if the types fit an all-to-all of `size` equal parts.
 static bool hasFittingTypes(const GridExchange &exchange, RankedTensorType from,
                             RankedTensorType to) {
   int64_t number = exchange.getNumParts(), dimension = exchange.dimension;
@@ -180,7 +180,8 @@ static Value transpose(OpBuilder &builder, Location loc, Value value,
       ->getResult(0);
 }
 
-/// The dimensions of a tensor in which one of another's is two.
+/// Returns the reassociation that merges two dimensions into `dimension` of a
+/// tensor of this rank.
 static SmallVector<ReassociationIndices> mergeAt(int64_t dimension,
                                                  int64_t rank) {
   SmallVector<ReassociationIndices> groups;
@@ -192,7 +193,7 @@ static SmallVector<ReassociationIndices> mergeAt(int64_t dimension,
   return groups;
 }
 
-/// Makes one dimension two, of which the first counts parts.
+/// Splits a dimension into the number of the part and the index within it.
 static Value splitDimension(OpBuilder &builder, Location loc, Value value,
                             int64_t dimension, int64_t numParts) {
   auto type = cast<RankedTensorType>(value.getType());
@@ -203,7 +204,7 @@ static Value splitDimension(OpBuilder &builder, Location loc, Value value,
                                        mergeAt(dimension, type.getRank()));
 }
 
-/// Moves a dimension to another place.
+/// Moves a dimension to another position.
 static Value moveDimension(OpBuilder &builder, Location loc, Value value,
                            int64_t from, int64_t to) {
   auto order = llvm::to_vector(
@@ -213,7 +214,8 @@ static Value moveDimension(OpBuilder &builder, Location loc, Value value,
   return from == to ? value : transpose(builder, loc, value, order);
 }
 
-/// Brings the parts to the front, and those that come to their places.
+/// Moves the parts to the first dimension for the exchange, and the received
+/// parts to the dimension along which they are concatenated.
 static Value buildAllToAll(OpBuilder &builder, const GridExchange &exchange,
                            ProcessGroupOp group) {
   Location loc = exchange.op->getLoc();

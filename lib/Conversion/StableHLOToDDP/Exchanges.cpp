@@ -27,14 +27,13 @@ std::optional<CollectiveKind> mlir::ddp::getExchangeKind(Operation *op) {
       .Default(std::nullopt);
 }
 
-/// A dimension of the tensors that `op` is about; -1 if it has no such
-/// attribute.
+/// Returns an integer attribute of `op`; -1 if it is missing.
 static int64_t getNumber(Operation *op, StringRef name) {
   auto attribute = op->getAttrOfType<IntegerAttr>(name);
   return attribute ? attribute.getValue().getSExtValue() : -1;
 }
 
-/// True if `whole` is `part` so many times along the dimension.
+/// Returns true if `whole` consists of `number` parts along the dimension.
 static bool isInParts(RankedTensorType whole, RankedTensorType part,
                       int64_t dimension, int64_t number) {
   if (dimension < 0 || dimension >= whole.getRank() ||
@@ -45,7 +44,8 @@ static bool isInParts(RankedTensorType whole, RankedTensorType part,
   return whole == part.clone(shape);
 }
 
-/// Why the shapes of an exchange with `size` ranks are not those of ddp's.
+/// Returns true if these are the types of an exchange of equal parts among
+/// `size` ranks.
 static bool hasFittingTypes(const Exchange &exchange, RankedTensorType from,
                             RankedTensorType to, int64_t size) {
   Operation *op = exchange.op;
@@ -112,7 +112,7 @@ std::string mlir::ddp::readExchange(Exchange &exchange,
 }
 
 namespace {
-/// Builds what stands around an exchange.
+/// Builds the reshapes and transposes around an exchange.
 class ExchangeBuilder {
 public:
   explicit ExchangeBuilder(Operation *op) : builder(op), loc(op->getLoc()) {}
@@ -131,7 +131,7 @@ public:
                   builder.getNamedAttr("permutation",
                                        builder.getDenseI64ArrayAttr(order)));
   }
-  /// Moves a dimension to another place.
+  /// Moves a dimension to another position.
   Value move(Value value, int64_t from, int64_t to) {
     auto order = llvm::to_vector(
         llvm::seq<int64_t>(cast<RankedTensorType>(value.getType()).getRank()));
@@ -139,7 +139,7 @@ public:
     order.insert(order.begin() + to, from);
     return transpose(value, order);
   }
-  /// Makes one dimension two, of which the first has `count` indices.
+  /// Splits a dimension in two, the first of which has `count` indices.
   Value split(Value value, int64_t dimension, int64_t count) {
     SmallVector<int64_t> shape(
         cast<RankedTensorType>(value.getType()).getShape());

@@ -3,9 +3,10 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// StableHLO's collectives that are no all-reduces, as sharded optimizers and
-// parameters need them. They cut tensors along any dimension; those of ddp cut
-// what lies in memory. Reshapes and transposes around them make up for it.
+// Imports StableHLO's collectives other than all-reduces, which sharded
+// optimizers and parameters need. They split tensors along any dimension; those
+// of ddp split memory into contiguous parts, so that the import adds reshapes
+// and transposes.
 //
 //===----------------------------------------------------------------------===//
 
@@ -20,19 +21,19 @@ struct Exchange {
   Operation *op;
   CollectiveKind kind;
   ArrayAttr groups;
-  /// Of a broadcast, the place in each group of the rank that sends.
+  /// The position of a broadcast's source in each group.
   int64_t root = 0;
 };
 
-/// The kind of collective that `op` is, if it is one of these.
+/// Returns the kind of collective of `op`; nullopt if it is none of these.
 std::optional<CollectiveKind> getExchangeKind(Operation *op);
 
-/// Fills in `exchange`, whose operation and kind are known. Returns why ddp has
-/// no equivalent; an empty text if it has.
+/// Fills in the rest of `exchange`, whose operation and kind are set. Returns
+/// why ddp has no equivalent; an empty text if it has one.
 std::string readExchange(Exchange &exchange, const ReplicaGroups &groups);
 
-/// Replaces the operation by one of ddp over `group`. `hook`, if any, is that
-/// of a reduction.
+/// Replaces the operation by its equivalent over `group`. A reduce-scatter gets
+/// `hook`, unless that is null.
 void importExchange(const Exchange &exchange, ProcessGroupOp group,
                     Attribute hook);
 

@@ -462,8 +462,8 @@ static LogicalResult dropSharding(Operation *op, Attribute attribute,
   return success();
 }
 
-/// The names of attributes of Shardy's, such as an operation's rule for
-/// sharding, which mean nothing once nothing is split.
+/// Returns the names of the attributes that belong to Shardy, such as an
+/// operation's sharding rule. They have no meaning in a program of one rank.
 static SmallVector<StringAttr> findNamesOfShardy(ArrayRef<NamedAttribute> all) {
   SmallVector<StringAttr> names;
   for (NamedAttribute attribute : all)

@@ -63,7 +63,7 @@ std::string ReplicaGroups::read(Operation *collective, ArrayAttr &attribute,
   Attribute global = collective->getAttr("use_global_device_ids");
   if (global && !isa<UnitAttr>(global))
     return "expected use_global_device_ids without a value" + describe(global);
-  // Where nothing says what is numbered, a channel says that it is partitions.
+  // These have no use_global_device_ids: with a channel they number partitions.
   bool isOfPartitions = false;
   if (isNamed(collective, "stablehlo.all_to_all") ||
       isNamed(collective, "stablehlo.collective_broadcast"))

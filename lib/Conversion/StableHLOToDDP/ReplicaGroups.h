@@ -22,8 +22,9 @@ class ReplicaGroups {
 public:
   ReplicaGroups(ModuleOp module, const Meshes &meshes);
 
-  /// Gives the lists of ranks of `collective`, and in `asListed` each in its
-  /// own order. Returns why ddp has no such groups; an empty text if it has.
+  /// Sets `lists` to the sorted lists of ranks of `collective`, and `asListed`
+  /// to the lists as written. Returns why ddp has no such groups; an empty text
+  /// if it has.
   std::string read(Operation *collective, ArrayAttr &lists,
                    RankLists *asListed = nullptr) const;
 

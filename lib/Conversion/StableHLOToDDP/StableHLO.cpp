@@ -56,7 +56,7 @@ bool mlir::ddp::isCollective(Operation *op) {
   StringRef name = op->getName().getStringRef();
   if (!name.consume_front("stablehlo.") && !name.consume_front("mhlo."))
     return false;
-  // In flight they are two operations.
+  // An asynchronous collective is a pair of operations.
   if (!name.consume_back("_start"))
     name.consume_back("_done");
   return llvm::StringSwitch<bool>(name)

@@ -14,8 +14,9 @@
 // gradients may look the same, if weight decay is in them; so this is believed
 // only of a program that also moves parameters by reduced gradients.
 //
-// In such a program, what meets no parameter or state at all is no gradient
-// either: a metric, such as a confusion matrix, which the step only returns.
+// In such a program a value that is never combined with a parameter or a state
+// is no gradient either, but a metric, such as a confusion matrix that the step
+// returns.
 //
 //===----------------------------------------------------------------------===//
 
@@ -38,8 +39,8 @@ public:
   /// program, is an average of states.
   bool isAverage(OpResult value);
 
-  /// Returns true if `value`, of which `contains` was asked as of all others of
-  /// its program, reaches no parameter.
+  /// Returns true if `value` reaches no parameter. `contains` must have been
+  /// called for all reductions of the program.
   bool isMetric(OpResult value) const;
 
 private:
@@ -55,7 +56,7 @@ private:
   llvm::DenseMap<Value, bool> parameters;
   /// The same of arguments of functions, whether a step gives new values.
   llvm::DenseMap<Value, bool> trained;
-  /// Reductions that may move parameters, in ways that are not all understood.
+  /// Reductions that reach a parameter, or may do so.
   llvm::DenseSet<Value> used;
   /// Whether the program has reductions that move parameters.
   bool hasGradients = false;

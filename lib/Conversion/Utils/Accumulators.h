@@ -1,11 +1,10 @@
-//===- Accumulators.h - in which type whole steps add up ---------*- C++
-//-*-===//
+//===- Accumulators.h - how imported steps sum ------------------*- C++ -*-===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Frameworks add up 16-bit numbers in f32. Only the import knows that a program
-// comes from one.
+// Frameworks sum 16-bit numbers in f32. The imports mark the programs that come
+// from a framework.
 //
 //===----------------------------------------------------------------------===//
 
@@ -16,8 +15,8 @@
 
 namespace mlir::ddp {
 
-/// Marks a module that computes with 16-bit floating-point numbers for
-/// `ddp-widen-accumulators`.
+/// Marks the module for `ddp-widen-accumulators` if it computes with f16 or
+/// bf16.
 void requestWideAccumulators(ModuleOp module);
 
 } // namespace mlir::ddp

@@ -1,6 +1,6 @@
 // RUN: ddphook-opt %s -split-input-file --ddp-export-stablehlo | FileCheck %s
 
-// Parts of tensors, cast on the wire as an all-reduce is; the last part has zeros behind it.
+// Parts of tensors, cast on the wire like an all-reduce. The last part is padded with zeros.
 // CHECK-LABEL: func.func @parts(
 // CHECK-SAME:      %[[G:.+]]: tensor<5x1xf32>, %[[P:.+]]: tensor<3xf32>
 // CHECK:         %[[F:.+]] = "stablehlo.reshape"(%[[G]]) : (tensor<5x1xf32>) -> tensor<5xf32>

@@ -1,6 +1,6 @@
 // RUN: ddphook-opt %s --ddp-import-fx --allow-unregistered-dialect | FileCheck %s
 
-// Collectives on parts, which lie along the first dimension, and their waits.
+// Collectives that split tensors along the first dimension, and their waits.
 // CHECK-LABEL: func.func @step(
 // CHECK-SAME:      %[[G:.+]]: tensor<4x3xf32>, %[[P:.+]]: tensor<2x3xf32>
 // CHECK-NEXT:    %[[S:.+]] = ddp.reduce_scatter mean %[[G]] on @"0" {ddp.name = "w"} : tensor<4x3xf32> -> tensor<6xf32>

@@ -60,8 +60,8 @@ func.func @other(%a: tensor<4x6x2xf32>) -> (tensor<4x3x2xf32>, tensor<4x3x4xf32>
 
 // -----
 
-// All-to-alls and broadcasts. Parts come to the front, and those that come back to the
-// dimension that they are put together along.
+// All-to-alls and broadcasts. The parts move to the first dimension for the exchange, and
+// the received parts to the dimension along which they are concatenated.
 
 // CHECK-LABEL: func.func @every(
 // CHECK-SAME:      %[[A:.+]]: tensor<3x4xf32>

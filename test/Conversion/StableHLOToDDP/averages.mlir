@@ -89,7 +89,7 @@ func.func @momentum(%w: tensor<3xf32>, %m: tensor<3xf32>, %total: tensor<3xf32>,
 // -----
 
 // With a rate that comes in, a choice in a function that others call as well, and a bound.
-// What goes through the same function and meets no parameter is a metric.
+// A value that goes through the same function but reaches no parameter is a metric.
 // CHECK-LABEL: func.func @chosen(
 // CHECK: ddp.all_reduce sum %{{.+}} on @replicas {ddp.name = "w"} : tensor<3xf32>
 // CHECK: ddp.all_reduce sum %{{.+}} on @replicas {ddp.hook = #ddp.allreduce, ddp.name = "running"} : tensor<3xf32>

@@ -1,7 +1,7 @@
 // RUN: ddphook-opt %s -split-input-file --ddp-import-stablehlo | FileCheck %s
 
-// Collectives on parts. ddp's parts follow each other in memory: what is cut along another
-// dimension is transposed for that.
+// Collectives on parts. ddp's parts are contiguous, so that a tensor that is split along
+// another dimension is transposed first.
 // CHECK-DAG:   ddp.process_group @replicas size 2
 // CHECK-LABEL: func.func @parts(
 // CHECK-SAME:      %[[A:.+]]: tensor<4x6xf32>, %[[B:.+]]: tensor<3x2xf32>
@@ -32,8 +32,8 @@ func.func @parts(%a: tensor<4x6xf32>, %b: tensor<3x2xf32>)
 
 // -----
 
-// Every rank's part for this one, split along the second dimension and put together along
-// the first; and what the second rank of each pair has.
+// An all-to-all that splits along the second dimension and concatenates along the first,
+// and a broadcast from the second rank of each pair.
 // CHECK-DAG:   ddp.process_group @replicas size 2 ranks {{\[}}[0, 2], [1, 3]]
 // CHECK-LABEL: func.func @others(
 // CHECK-NEXT:    %[[R:.+]] = "stablehlo.reshape"(%{{.+}}) : (tensor<3x4xf32>) -> tensor<3x2x2xf32>

@@ -1,7 +1,7 @@
 // RUN: ddphook-opt %s -split-input-file --ddp-import-stablehlo | FileCheck %s
 
-// What a step that moves its parameters only returns is no gradient. What meets a state on
-// its way may be one: parameters that are flattened, or moved by rows.
+// In a step that updates parameters, a reduction that is only returned is no gradient. One
+// that is combined with a state may be one, as with flattened parameters.
 // CHECK-LABEL: func.func @metrics(
 // CHECK: ddp.all_reduce sum %{{.+}} on @replicas {ddp.name = "w"} : tensor<4x4xf32>
 // CHECK: ddp.all_reduce sum %{{.+}} on @replicas {ddp.hook = #ddp.allreduce, ddp.name = "confusion"} : tensor<4x4xf32>
@@ -35,7 +35,7 @@ func.func @metrics(%w: tensor<4x4xf32>, %m: tensor<32xf32>, %g: tensor<4x4xf32>,
 
 // -----
 
-// Without a parameter that is moved, nothing tells gradients from metrics.
+// In a step that updates no parameters, every reduction may be a gradient.
 // CHECK-LABEL: func.func @gradients(
 // CHECK: ddp.all_reduce sum %{{.+}} on @replicas {ddp.name = "g"} : tensor<4x4xf32>
 func.func @gradients(%g: tensor<4x4xf32>)
@@ -50,8 +50,8 @@ func.func @gradients(%g: tensor<4x4xf32>)
 
 // -----
 
-// Shardy's rules for operations go with its shardings; other attributes stay. The module
-// asks for wide accumulators, as it has numbers of 16 bits.
+// The import removes Shardy's sharding rules and keeps other attributes. The module has
+// numbers of 16 bits, so it requests wide accumulators.
 // CHECK: module attributes {ddp.widen_accumulators}
 // CHECK-LABEL: func.func @rules(
 // CHECK-SAME:      %{{.+}}: tensor<4x4xbf16>)

@@ -89,7 +89,7 @@ def DDPImportFXPass : Pass<"ddp-import-fx", "::mlir::ModuleOp"> {
            "Leave what has no equivalent in ddp as it is">,
     Option<"keepAccumulators", "keep-accumulators", "bool",
            /*default=*/"false",
-           "Add up 16-bit numbers in 16 bits, as the program's linalg says">,
+           "Sum 16-bit numbers in 16 bits, as the program's linalg does">,
   ];
   let dependentDialects = ["::mlir::ddp::DDPDialect",
                            "::mlir::tensor::TensorDialect"];

@@ -3,8 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Whether the iterations of a loop, each of which inserts one slice, together
-// write all of a tensor.
+// Decides whether the iterations of a loop, each of which writes one slice,
+// together write all of a tensor or memref.
 //
 //===----------------------------------------------------------------------===//
 
@@ -16,16 +16,16 @@
 
 namespace mlir::ddp {
 
-/// What a loop's variable goes through.
+/// The range of a loop's induction variable.
 struct LoopRange {
   Value variable;
   OpFoldResult begin, end, step;
 };
 
-/// Whether a loop with these variables that inserts `slice` into a tensor of
-/// this type in each iteration, or writes to it in memory, writes all of it: slices lie along some
-/// dimensions from begin to end, one behind the other. What cannot be told from
-/// constants is not so.
+/// Returns true if a loop with these ranges that writes `slice` of a tensor or
+/// memref of this type in each iteration writes all of it: the slices follow
+/// one another along some dimensions from the first index to the last. Returns
+/// false if an offset, a size or a bound is not constant.
 bool coversAll(OffsetSizeAndStrideOpInterface slice, ShapedType type,
                ArrayRef<LoopRange> ranges);
 

@@ -144,7 +144,8 @@ MemoryRegion RankAnalysis::findRegion(OpResult result) {
 // Loops that overwrite memory
 //===----------------------------------------------------------------------===//
 
-/// The ranges of a loop's variables.
+/// Returns the ranges of a loop's induction variables; none if the loop does
+/// not tell them.
 static SmallVector<LoopRange> getRanges(LoopLikeOpInterface loop) {
   SmallVector<LoopRange> ranges;
   auto variables = loop.getLoopInductionVars();
@@ -157,24 +158,27 @@ static SmallVector<LoopRange> getRanges(LoopLikeOpInterface loop) {
   return ranges;
 }
 
-/// Returns true if each iteration writes all of `slice`, and does nothing else
-/// with it.
-static bool isOnlyWritten(memref::SubViewOp slice) {
+/// Returns the operation that overwrites all of `slice`, if nothing else uses
+/// it; otherwise null.
+static Operation *findOverwriter(memref::SubViewOp slice) {
   if (!slice->hasOneUse())
-    return false;
+    return nullptr;
   OpOperand &use = *slice->use_begin();
   Operation *user = use.getOwner();
   if (user->getBlock() != slice->getBlock())
-    return false;
+    return nullptr;
   if (auto copy = dyn_cast<memref::CopyOp>(user))
-    return copy.getTarget() == slice;
+    return copy.getTarget() == slice ? user : nullptr;
+  // With a reduction dimension of size 0 it would write nothing.
   auto op = dyn_cast<linalg::LinalgOp>(user);
-  return op && op.isDpsInit(&use) && !op.payloadUsesValueFromOperand(&use) &&
-         op.getMatchingIndexingMap(&use).isProjectedPermutation();
+  bool overwrites = op && op.isDpsInit(&use) &&
+                    !op.payloadUsesValueFromOperand(&use) &&
+                    op.getMatchingIndexingMap(&use).isPermutation();
+  return overwrites ? user : nullptr;
 }
 
-/// The memref from outside of the loop whose memory `value` is in; null if that
-/// is not known.
+/// Returns the memref outside of the loop that `value` is or is a view of; null
+/// if it comes from anything but views.
 static Value findOutside(LoopLikeOpInterface loop, Value value) {
   while (!loop.isDefinedOutsideOfLoop(value)) {
     auto view = value.getDefiningOp<ViewLikeOpInterface>();
@@ -185,45 +189,58 @@ static Value findOutside(LoopLikeOpInterface loop, Value value) {
   return value;
 }
 
-/// Forgets what was in memory that a loop overwrites as a whole, slice by
-/// slice, and does not use otherwise: none of it is left behind the loop.
+/// Returns true if `op` may access memory that is none of its operands.
+static bool mayAccessOtherMemory(Operation *op) {
+  auto isMemRef = [](Value value) {
+    return isa<BaseMemRefType>(value.getType());
+  };
+  if (isa<CallOpInterface>(op))
+    return true;
+  return !isa<memref::AllocOp, memref::AllocaOp>(op) &&
+         !op->hasTrait<OpTrait::HasRecursiveMemoryEffects>() &&
+         llvm::none_of(op->getOperands(), isMemRef) && !isMemoryEffectFree(op);
+}
+
+/// Forgets the contents of memory that the loop overwrites completely, slice by
+/// slice, and does not access in any other way: nothing reads them anymore.
 void RankAnalysis::forgetOverwritten(LoopLikeOpInterface loop) {
   SmallVector<LoopRange> ranges = getRanges(loop);
   if (ranges.empty())
     return;
-  SmallVector<memref::SubViewOp> candidates;
+  SmallVector<memref::SubViewOp> slices;
   for (auto slice :
-       loop.getLoopRegions().front()->front().getOps<memref::SubViewOp>())
-    if (loop.isDefinedOutsideOfLoop(slice.getSource()) &&
-        facts.lookup(slice.getSource()).region.isExact &&
-        isOnlyWritten(slice) &&
+       loop.getLoopRegions().front()->front().getOps<memref::SubViewOp>()) {
+    Value source = slice.getSource();
+    if (loop.isDefinedOutsideOfLoop(source) && findOverwriter(slice) &&
+        facts.lookup(source).region.isExact &&
         coversAll(slice, slice.getSourceType(), ranges))
-      candidates.push_back(slice);
-  if (candidates.empty())
+      slices.push_back(slice);
+  }
+  if (slices.empty())
     return;
-  // Who else uses memory; null stands for anything.
-  llvm::SmallVector<std::pair<Operation *, Value>> others;
+  // Each memref operand of an operation in the loop, as the memref outside that
+  // it is a view of. Null stands for unknown memory.
+  SmallVector<std::pair<Operation *, Value>> accesses;
   loop.walk([&](Operation *op) {
-    if (isa<CallOpInterface>(op))
-      others.emplace_back(op, Value());
+    if (mayAccessOtherMemory(op))
+      accesses.emplace_back(op, Value());
     for (Value operand : op->getOperands())
       if (isa<BaseMemRefType>(operand.getType()))
-        others.emplace_back(op, findOutside(loop, operand));
+        accesses.emplace_back(op, findOutside(loop, operand));
   });
-  for (memref::SubViewOp slice : candidates) {
+  for (memref::SubViewOp slice : slices) {
     MemoryRegion region = facts.lookup(slice.getSource()).region;
-    Operation *writer = *slice->user_begin();
-    bool isAlone = llvm::all_of(others, [&](auto &other) {
-      auto [op, memref] = other;
+    Operation *writer = findOverwriter(slice);
+    unsigned numByWriter = 0;
+    bool isAlone = llvm::all_of(accesses, [&](auto &access) {
+      auto [op, memref] = access;
       if (op == slice)
         return true;
-      // The writer may use other memory.
-      if (op == writer && memref == slice.getSource())
-        return llvm::count_if(op->getOperands(), [&](Value operand) {
-                 return isa<BaseMemRefType>(operand.getType()) &&
-                        findOutside(loop, operand) == memref;
-               }) == 1;
-      return memref && !region.overlaps(facts.lookup(memref).region);
+      MemoryRegion other =
+          memref ? facts.lookup(memref).region : MemoryRegion();
+      if (!other.root)
+        return false;
+      return !region.overlaps(other) || (op == writer && ++numByWriter == 1);
     });
     if (isAlone)
       memory.write(region, {kAllRanks, nullptr}, /*isWhole=*/true);

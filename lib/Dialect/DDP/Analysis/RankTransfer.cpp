@@ -359,7 +359,7 @@ void RankAnalysis::transferDestinationStyle(DestinationStyleOpInterface op,
       Type type = init.get().getType();
       bool isUnfollowed = !body && op->getNumRegions() != 0;
       fact = isUnfollowed ? combineUnfollowed(all, type) : combine(all, type);
-      // Without a body nobody knows which elements are left alone.
+      // Without a body it is unknown which elements keep their old values.
       if (!body && !isUnfollowed && !isMemory(init.get())) {
         Inputs inputs;
         for (OpOperand *input : op.getDpsInputOperands())
@@ -490,7 +490,7 @@ void RankAnalysis::transfer(Operation *op, const RankControl &control) {
     set(toTensor.getResult(), fact);
     return;
   }
-  // One that reads vectors has the interface, but no destination.
+  // vector.transfer_read implements the interface without a destination.
   if (auto dps = dyn_cast<DestinationStyleOpInterface>(op);
       dps && dps.getNumDpsInits() != 0)
     return transferDestinationStyle(dps, control);

@@ -61,8 +61,8 @@ static bufferization::OneShotBufferizationOptions getOptions() {
 // Memory of its own for what control flow hands on
 //===----------------------------------------------------------------------===//
 
-/// Gives `operand` memory of its own: a copy, unless it has that already.
-/// Returns whether it made one.
+/// Gives `operand` memory of its own by a copy, unless it already has that.
+/// Returns true if it made a copy.
 static bool copyOperand(OpOperand &operand) {
   Value value = operand.get();
   auto type = dyn_cast<RankedTensorType>(value.getType());

@@ -44,9 +44,9 @@ static StringRef findImport(StringRef dialect) {
       .Default({});
 }
 
-/// Returns a function that calls itself, if there is one from here on: with the
-/// function itself, or by others. `state` has what was visited, and whether
-/// that is still under way.
+/// Returns a recursive function among `function` and its direct and indirect
+/// callees; null if there is none. `state` maps each visited function to true
+/// while its callees are being visited.
 static func::FuncOp findRecursion(func::FuncOp function, SymbolTable &symbols,
                                   llvm::DenseMap<Operation *, bool> &state) {
   auto [it, isNew] = state.try_emplace(function, /*isUnderWay=*/true);

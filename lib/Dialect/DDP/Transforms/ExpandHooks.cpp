@@ -47,7 +47,8 @@ static std::string getRate(int64_t bytes, BucketType type) {
                                      static_cast<double>(bytes));
 }
 
-/// True if the hook is there to send less: of a large matrix it does.
+/// Returns true if the hook is meant to send fewer bytes, as it does for a large
+/// matrix.
 static bool isMeantToCompress(HookAttrInterface hook) {
   MLIRContext *context = hook.getContext();
   auto large = BucketType::get(context, Float32Type::get(context),
@@ -238,7 +239,8 @@ struct ExpandHooksPass
       remarkRates(*defaultHook);
   }
 
-  /// Says which hooks do not do what they are there for.
+  /// Emits a remark for each compressing hook that saves less than half of its
+  /// gradients' bytes.
   void remarkRates(HookAttrInterface defaultHook) {
     sent.insert({defaultHook, {0, 0}});
     for (auto [hook, bytes] : sent) {
@@ -341,8 +343,8 @@ struct ExpandHooksPass
     });
   }
 
-  /// Returns true if operand and destination may be different parts of one
-  /// array that overlap, which the runtime does not reduce.
+  /// Returns true if operand and destination may overlap without being the same
+  /// memory; the runtime refuses that.
   static bool mayOverlap(AllReduceOp op) {
     auto getRoot = [](Value memory) {
       while (auto view = memory.getDefiningOp<ViewLikeOpInterface>())
@@ -500,7 +502,7 @@ struct ExpandHooksPass
   unsigned nextNumber = 0;
   /// Names of the buckets that the module has a record of.
   llvm::StringSet<> recorded;
-  /// Of each hook, the bytes of its gradients and those that are sent.
+  /// For each hook, the bytes of its gradients and the bytes sent.
   llvm::MapVector<Attribute, std::pair<int64_t, int64_t>> sent;
 };
 } // namespace

@@ -41,8 +41,8 @@ static MemRefType getBufferType(Value flatBucket) {
   return MemRefType::get(type.getShape(), type.getElementType());
 }
 
-/// Leaves `value` in `memory`, which has another name already: `restrict` would
-/// say that it has none.
+/// Writes `value` to `memory`. The write is not `restrict`, since the memory has
+/// another alias.
 static void createWrite(OpBuilder &builder, Location loc, Value value,
                         Value memory) {
   bufferization::MaterializeInDestinationOp::create(
@@ -384,10 +384,9 @@ static void rewriteStore(StoreOp store) {
 // The pass
 //===----------------------------------------------------------------------===//
 
-/// Makes an empty tensor an allocation. From here on memory has several names,
-/// of which only this pass knows the lifetimes: upstream's elimination of empty
-/// tensors would compute a value in memory that is overwritten while the value
-/// is still needed.
+/// Replaces an empty tensor by an allocation. This pass creates aliases whose
+/// lifetimes only it knows. Upstream's empty-tensor elimination could otherwise
+/// compute a value in memory that is overwritten while the value is still live.
 static void rewriteEmpty(tensor::EmptyOp empty) {
   OpBuilder builder(empty);
   if (!empty->use_empty())

@@ -3,8 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// ddp-widen-accumulators: sums of 16-bit numbers are added up in f32 and
-// rounded once, as frameworks do. In 16 bits a sum of ones ends at 256.
+// ddp-widen-accumulators: accumulates sums of 16-bit numbers in f32 and rounds
+// once, as frameworks do. In bf16 a sum of ones never exceeds 256.
 //
 //===----------------------------------------------------------------------===//
 
@@ -31,8 +31,8 @@ static bool isNarrow(Value value) {
          getElementTypeOrSelf(value).isF16();
 }
 
-/// The operation that adds a term to the accumulator of this init, or
-/// multiplies it; null if the body does anything else with it.
+/// Returns the operation that adds a term to the accumulator of `init`, or
+/// multiplies it by one; null if the body uses the accumulator in another way.
 static Operation *findCombiner(linalg::LinalgOp op, OpOperand &init) {
   BlockArgument old = op.getMatchingBlockArgument(&init);
   Operation *combiner = op.getMatchingYieldValue(&init)->get().getDefiningOp();
@@ -43,15 +43,15 @@ static Operation *findCombiner(linalg::LinalgOp op, OpOperand &init) {
   return combiner;
 }
 
-/// True if the body rounds what it computes from the accumulator: a maximum
-/// does not.
+/// Returns true if the body rounds what it computes from the accumulator. A
+/// maximum, for example, is exact.
 static bool isRounded(linalg::LinalgOp op, OpOperand &init) {
   return llvm::any_of(op.getMatchingBlockArgument(&init).getUsers(),
                       llvm::IsaPred<arith::AddFOp, arith::SubFOp, arith::MulFOp,
                                     arith::DivFOp, math::FmaOp>);
 }
 
-/// True if the body is acc + lhs * rhs, of two inputs.
+/// Returns true if the body is acc + lhs * rhs, for two inputs lhs and rhs.
 static bool isContraction(linalg::LinalgOp op, Operation *combiner) {
   Block *body = op.getBlock();
   auto isInput = [&](Value value) {
@@ -83,7 +83,7 @@ private:
 
   Type f32;
   IRRewriter rewriter;
-  /// Of tensors: the f32 tensors that they were rounded from.
+  /// Maps a rounded tensor to its f32 value.
   DenseMap<Value, Value> exact;
 };
 } // namespace
@@ -112,7 +112,7 @@ Value AccumulatorWidener::convert(Location loc, Value value, Type elementType) {
       .getResult(0);
 }
 
-/// The value, in f32, that an accumulator begins with.
+/// Returns the initial value of an accumulator in f32.
 Value AccumulatorWidener::convertInit(Location loc, Value value) {
   if (Value wide = exact.lookup(value))
     return wide;
@@ -126,7 +126,8 @@ Value AccumulatorWidener::convertInit(Location loc, Value value) {
   return linalg::FillOp::create(rewriter, loc, number, empty).getResult(0);
 }
 
-/// Computes a contraction of f32 tensors, which kernels know, in its place.
+/// Replaces a contraction by the same operation on f32 tensors, for which there
+/// are kernels.
 Operation *AccumulatorWidener::widenContraction(linalg::LinalgOp op) {
   SmallVector<Value> operands;
   for (OpOperand &operand : op->getOpOperands()) {
@@ -146,8 +147,8 @@ Operation *AccumulatorWidener::widenContraction(linalg::LinalgOp op) {
   return wide;
 }
 
-/// The factors of a term that is a product of two elements, which is exact in
-/// f32; else the term itself.
+/// Returns the factors of a term that is a product of two elements, which is
+/// exact in f32; otherwise the term itself.
 static SmallVector<Value> getFactors(Value term) {
   auto product = term.getDefiningOp<arith::MulFOp>();
   if (product && product->hasOneUse() &&
@@ -156,7 +157,8 @@ static SmallVector<Value> getFactors(Value term) {
   return {term};
 }
 
-/// Keeps the body, but for the accumulators of `wide`.
+/// Creates a generic operation with the same body, in which the accumulators in
+/// `wide` are f32.
 Operation *AccumulatorWidener::widenSums(linalg::LinalgOp op,
                                          const llvm::SmallBitVector &wide) {
   SmallVector<Value> inits(op.getDpsInits());

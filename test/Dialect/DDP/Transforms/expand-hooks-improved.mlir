@@ -107,7 +107,7 @@ func.func @skip_twice(%b: !ddp.bucket<f32, [64x32]>)
 
 ddp.process_group @dp
 
-// Columns that PyTorch divides by zero become unit vectors by default.
+// Columns whose norm PyTorch divides by although it is zero become unit vectors by default.
 // CHECK-LABEL: func @columns(
 // CHECK-COUNT-2: ddp.orthogonalize %{{.+}} epsilon 1.000000e-08 :
 // CHECK-COUNT-2: ddp.orthogonalize %{{.+}} epsilon 0.000000e+00 unit_columns independent_columns :

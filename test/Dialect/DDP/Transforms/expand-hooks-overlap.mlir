@@ -1,7 +1,7 @@
 // RUN: ddphook-opt %s --ddp-expand-hooks=hook=allreduce | FileCheck %s
 
-// What the runtime would not reduce, since operand and destination overlap without being
-// the same, goes through a bucket; parts that lie apart, and one part twice, do not.
+// The runtime refuses an operand and a destination that overlap without being equal, so
+// that these go through a bucket. Disjoint or equal slices do not.
 // CHECK-LABEL: func.func @overlapping(
 // CHECK:         ddp.pack
 // CHECK:         bufferization.materialize_in_destination

@@ -3,7 +3,7 @@
 // RUN: ddphook-opt %s --ddp-bucketize --ddp-expand-hooks="hook=allreduce" --remarks-filter=ddp-expand-hooks -o /dev/null 2>&1 | FileCheck %s --check-prefix=FITTED
 // RUN: ddphook-opt %s --ddp-exempt-gradients="exempt=." --ddp-bucketize --ddp-expand-hooks="hook=fp16" --remarks-filter=ddp-expand-hooks -o /dev/null 2>&1 | FileCheck %s --check-prefix=NONE
 
-// A hook that is there to send less, and does not, is told. An all-reduce is not.
+// A remark reports a compressing hook that saves hardly any bytes. An all-reduce gets none.
 // CHECK: [Missed] Rate {{.+}}"the hook compresses its gradients less than 2x overall", gradient-bytes=589824, hook="#ddp.powersgd<{{.+}}>", wire-bytes=589824
 // FITTED-NOT: Rate
 // NONE: [Missed] Rate {{.+}}"no reduction has the hook, since all are exact or have hooks of their own", gradient-bytes=0, hook=#ddp.fp16, wire-bytes=0

@@ -1,6 +1,6 @@
 // RUN: ddphook-opt %s --ddp-verify-sync -split-input-file -verify-diagnostics
 
-// What is written over a reduced tensor decides what it is; vectors are no exception.
+// Writing a vector of unreduced data over a reduced tensor makes it unreduced.
 ddp.process_group @dp
 func.func @overwritten(%g: tensor<8xf32>) -> (tensor<8xf32> {ddp.gradient}) {
   %c0 = arith.constant 0 : index
@@ -28,7 +28,7 @@ func.func @partly_overwritten(%g: tensor<8xf32>) -> (tensor<8xf32> {ddp.gradient
 
 // -----
 
-// With a mask nobody knows which elements stay.
+// It is unknown which elements a mask leaves unchanged.
 ddp.process_group @dp
 func.func @masked(%g: tensor<8xf32>, %m: vector<8xi1>) -> (tensor<8xf32> {ddp.gradient}) {
   %c0 = arith.constant 0 : index
@@ -43,7 +43,7 @@ func.func @masked(%g: tensor<8xf32>, %m: vector<8xi1>) -> (tensor<8xf32> {ddp.gr
 
 // -----
 
-// In vectors themselves.
+// Insertions into vectors.
 ddp.process_group @dp
 func.func @inserted(%g: tensor<8xf32>, %o: tensor<8xf32>) -> (tensor<8xf32> {ddp.gradient}) {
   %c0 = arith.constant 0 : index
@@ -61,7 +61,7 @@ func.func @inserted(%g: tensor<8xf32>, %o: tensor<8xf32>) -> (tensor<8xf32> {ddp
 
 // -----
 
-// An operation without a body may leave elements of its destination as they are.
+// An operation without a body may leave elements of its destination unchanged.
 ddp.process_group @dp
 func.func @unpacked(%g: tensor<2x4xf32>, %h: tensor<8xf32>)
     -> (tensor<8xf32> {ddp.gradient}) {
@@ -75,8 +75,7 @@ func.func @unpacked(%g: tensor<2x4xf32>, %h: tensor<8xf32>)
 
 // -----
 
-// What is right stays so: reduced data in vectors, an update in place, and a destination
-// that is nobody's.
+// Correct programs: reduced data in vectors, an update in place, and an empty destination.
 ddp.process_group @dp
 func.func @right(%g: tensor<8xf32>, %p: tensor<8xf32>)
     -> (tensor<8xf32> {ddp.gradient}, tensor<8xf32> {ddp.gradient}) {

@@ -5,8 +5,8 @@
 // REMARK: [Passed] Accumulators {{.+}}operations=1
 // REMARK: [Missed] Accumulators {{.+}}kept in 16 bits
 
-// A contraction of f32, whose operation stays what it is. What begins with its result
-// begins with all of its digits.
+// A contraction becomes the same operation on f32. An operation that accumulates into its
+// result continues with the unrounded value.
 // CHECK-LABEL: module {
 // CHECK-LABEL: func.func @products(
 // CHECK-SAME:      %[[A:.+]]: tensor<4x8xbf16>, %[[B:.+]]: tensor<8x2xbf16>
@@ -32,8 +32,8 @@ module attributes {ddp.widen_accumulators} {
 
 // -----
 
-// Only what is added to the accumulator is wider, and products of elements. A maximum
-// loses nothing, and f32 has all digits already.
+// Only accumulators and products of elements are widened. A maximum is exact, and a sum of
+// f32 is wide already.
 // CHECK-LABEL: func.func @bodies(
 // CHECK:         linalg.generic {{.+}}iterator_types = ["reduction"]
 // CHECK-NEXT:    ^bb0(%[[X:.+]]: f16, %[[Y:.+]]: f16, %[[S:.+]]: f32, %[[M:.+]]: f16):
@@ -64,7 +64,7 @@ module attributes {ddp.widen_accumulators} {
 
 // -----
 
-// A running mean is more than a sum.
+// The body of a running mean is not a plain sum.
 // CHECK-LABEL: func.func @other(
 // CHECK:         linalg.reduce ins(%{{.+}} : tensor<8xbf16>) outs(%{{.+}} : tensor<bf16>)
 module attributes {ddp.widen_accumulators} {
@@ -82,7 +82,7 @@ module attributes {ddp.widen_accumulators} {
 
 // -----
 
-// Without the attribute the program says what is computed.
+// Without the attribute the program is computed as written.
 // CHECK-LABEL: func.func @exact(
 // CHECK-NEXT:    linalg.reduce { arith.addf } ins(%{{.+}} : tensor<8xbf16>)
 func.func @exact(%x: tensor<8xbf16>, %z: tensor<bf16>) -> tensor<bf16> {

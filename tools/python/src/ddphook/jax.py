@@ -27,7 +27,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
-from ddphook import _compiler, _normal
+from ddphook import _compiler, _normal, _rate
 from ddphook._errors import CompileError, InvalidArgumentError, UnsupportedError
 
 __all__ = ["CompressedStep", "compress"]
@@ -266,7 +266,7 @@ class CompressedStep:
                     f"with {self._pipeline}: {reason}", error.diagnostics
                 ) from None
             manifest = json.loads(file.read_text(encoding="utf-8"))
-        if not manifest["buckets"]:
+        if not manifest["buckets"] and not manifest["scatters"]:
             raise InvalidArgumentError(
                 "expected a step that reduces something over the mesh's devices"
             )
@@ -274,7 +274,7 @@ class CompressedStep:
         return _Program(lowered, text, manifest, self._mesh, self._specs, self._donate)
 
     def _warn_of_waste(self, manifest: Mapping[str, Any]) -> None:
-        """Warns, once, if the hook gets no gradient or saves hardly any bytes."""
+        """Warns once if the hook applies to no gradient or saves too few bytes."""
         reason = _find_waste(self._pipeline, manifest)
         if reason and not self._is_warned:
             self._is_warned = True
@@ -510,9 +510,9 @@ def _pipeline(
 
 
 def _exempt(pattern: str, hook: str) -> str:
-    """The options for reductions that have another hook."""
+    """Returns the options that exempt reductions from the hook."""
     if not isinstance(pattern, str) or not pattern or {"'", '"'} <= set(pattern):
-        # It becomes a part of a text.
+        # The options of a pipeline are one text, in which it is quoted.
         raise InvalidArgumentError(
             "expected exempt to be a regular expression that is not empty and has no "
             f"quotation marks of both kinds, but got {pattern!r}"
@@ -526,10 +526,10 @@ def _exempt(pattern: str, hook: str) -> str:
 
 
 def _find_waste(pipeline: str, manifest: Mapping[str, Any]) -> str | None:
-    """Returns why the hook does nothing, or hardly anything, for the step."""
+    """Returns why the hook does nothing, or too little, for the step."""
     buckets, scatters = manifest["buckets"], manifest["scatters"]
-    if re.match(r"hook=(allreduce|allreduce_and_upcast|noop)\b(?!.*wrapper=)", pipeline):
-        # Scalars, such as a loss, are no gradients.
+    if not _rate.is_meant_to_compress(pipeline):
+        # A bucket of scalars, such as a loss, has no gradients.
         if scatters or any(b["elements"] > len(b["gradients"]) for b in buckets):
             return None
         return (
@@ -548,6 +548,4 @@ def _find_waste(pipeline: str, manifest: Mapping[str, Any]) -> str | None:
         for reduction in compressed
     )
     after = sum(reduction["wire_bytes"] for reduction in compressed)
-    if before < 2 * after:
-        return f"of {before} bytes of gradients {after} are sent, more than half"
-    return None
+    return _rate.find_waste(before, after)

@@ -87,7 +87,7 @@ def DDP_Rounding
 }
 
 def DDP_MatrixView
-    : I32EnumAttr<"MatrixView", "which matrix a gradient is", [
+    : I32EnumAttr<"MatrixView", "how a gradient becomes a matrix", [
     I32EnumAttrCase<"First", 0, "first">,
     I32EnumAttrCase<"Fitted", 1, "fitted">
   ]> {
@@ -291,11 +291,11 @@ class DDP_PowerSGDBase<string name, string attrMnemonic,
     - `wire_type`: collectives cast to this 16-bit type; everything else,
       including error and norms, keeps the bucket's own type. (A wrapper computes
       everything in 16 bits.)
-    - `matrix_view`: with `fitted`, a tensor is the matrix whose factors are the
-      smallest, of its first few dimensions by the others, which suits kernels
-      whose input channels do not come last. Leading dimensions that stand for
-      layers, heads or experts count matrices of their own. `first` is PyTorch's
-      view.
+    - `matrix_view`: how a tensor becomes a matrix. `first` is PyTorch's view: the
+      first dimension by all others. `fitted` splits the dimensions after the k-th,
+      with k such that the factors are smallest; it suits kernels whose output
+      channels come last. A leading dimension of layers, heads or experts becomes a
+      batch of matrices.
 
     Constraints:
     - (C1) `matrix_approximation_rank` is positive.
@@ -345,8 +345,8 @@ class DDP_PowerSGDBase<string name, string attrMnemonic,
                                         "wire">
         :$wire_type,
     DDP_ChoiceParameter<DDP_MatrixView, "First", "first",
-                        "first or fitted: a gradient's first dimension by all "
-                        "others, or what compresses well">:$matrix_view);
+                        "how a gradient becomes a matrix: first dimension by "
+                        "all others, or the split that compresses best">:$matrix_view);
   let genVerifyDecl = 1;
 }
 

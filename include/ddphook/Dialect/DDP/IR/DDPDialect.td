@@ -59,8 +59,8 @@ def DDP_Dialect : Dialect {
       is dealt to, and elsewhere any values. Products P and Q, a projection
       and an error are only wanted of the matrices that are dealt to this rank: they may
       be computed, and hold any values elsewhere; of an error also those it had.
-    - `ddp.widen_accumulators`: on a module, written by the imports of whole steps:
-      `ddp-widen-accumulators` is to add up sums of 16-bit numbers in f32.
+    - `ddp.widen_accumulators`: on a module, set by the imports of whole steps:
+      `ddp-widen-accumulators` sums 16-bit numbers in f32.
     - `ddp.plan`: on a module, written by `convert-ddp-to-runtime`: its plan, a
       `#ddp.plan`.
   }];

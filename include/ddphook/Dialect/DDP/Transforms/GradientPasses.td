@@ -54,20 +54,21 @@ def DDPIsolateCollectivesPass
 
 def DDPWidenAccumulatorsPass
     : Pass<"ddp-widen-accumulators", "::mlir::ModuleOp"> {
-  let summary = "add up 16-bit numbers in f32";
+  let summary = "sum 16-bit numbers in f32";
   let description = [{
-    Frameworks add up f16 and bf16 in f32, and round once. What lowers their programs
-    to linalg often adds in the type of the elements instead, where a sum of 2048 ones
-    is 256. In a module that has the attribute `ddp.widen_accumulators`, which
+    Frameworks sum f16 and bf16 in f32 and round once. The lowerings of their programs
+    to linalg often sum in the type of the elements instead; in bf16 a sum of 2048 ones
+    is then 256. In a module with the attribute `ddp.widen_accumulators`, which
     `ddp-import-stablehlo` and `ddp-import-fx` set, this pass gives each contraction,
-    reduction and convolution of linalg an accumulator of f32, and rounds its result.
-    A product of two elements that is added to the accumulator is not rounded either.
-    What begins with the unrounded result of another such operation goes on with it.
+    reduction and convolution of linalg an f32 accumulator and rounds the result. It
+    does not round a product of two elements that is added to the accumulator. An
+    operation that accumulates into the result of another one continues with the
+    unrounded value.
 
-    A remark tells how many operations of a function were changed. One whose body does
-    anything but add to its accumulator, or multiply it, is left alone, with a missed
-    remark; so are loops that add up by `tensor.insert`. A module without the attribute
-    is computed as it is written.
+    A remark reports how many operations of a function changed. The pass leaves an
+    operation unchanged, with a missed remark, if its body uses the accumulator for
+    anything but one addition or multiplication. It also leaves loops that accumulate
+    by `tensor.insert` unchanged. A module without the attribute is computed as written.
 
     Pre-condition: tensors. Post-condition: the attribute is gone.
 

@@ -508,11 +508,10 @@ def DDPMaterializeBucketsPass
     is copied. `ddp.unpack` becomes views of the bucket.
 
     Every view becomes a tensor with `restrict`, that is, an alias set of its own,
-    which keeps One-Shot Bufferize linear. From then on memory has several names, and
-    only this pass knows how long each value needs its own. So no other pass may
-    compute a value in such memory: the writes are not `restrict`, and every
-    `tensor.empty` becomes a `bufferization.alloc_tensor`, which the elimination of
-    empty tensors leaves alone.
+    which keeps One-Shot Bufferize linear. The memory now has aliases, whose lifetimes
+    only this pass knows, so that no later pass may compute a value in it. The writes
+    are therefore not `restrict`, and every `tensor.empty` becomes a
+    `bufferization.alloc_tensor`, which empty-tensor elimination does not touch.
 
     Pre-condition: `ddp-assign-destinations`. Post-condition: no `ddp.pack`, no
     `ddp.unpack`, no `tensor.empty`.

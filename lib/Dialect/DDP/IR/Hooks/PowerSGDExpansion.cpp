@@ -19,8 +19,8 @@
 using namespace mlir;
 using namespace mlir::ddp;
 
-/// The state of the factors, with one tensor for each gradient, and which
-/// gradient that is.
+/// Returns the type of the state of the factors, with one member for each
+/// compressed gradient, and the numbers of these gradients.
 static std::pair<BucketType, SmallVector<SmallVector<int64_t>>>
 getFactorState(const PowerSGDCompression &compression,
                ArrayRef<int64_t> gradients) {
@@ -29,7 +29,7 @@ getFactorState(const PowerSGDCompression &compression,
   for (auto [factor, member] : llvm::enumerate(compression.members)) {
     auto [rows, rank] = compression.q.getMatrixShape(factor);
     SmallVector<int64_t> list = {gradients[member]};
-    // The matrices of one gradient have one shape, and are adjacent.
+    // The matrices of one gradient are adjacent and have the same shape.
     if (!lists.empty() && lists.back() == list) {
       rows += shapes.back()[0];
       shapes.pop_back();

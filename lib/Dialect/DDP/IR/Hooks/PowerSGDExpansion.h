@@ -182,8 +182,8 @@ private:
   SmallVector<int64_t> groupBegins;
   /// The type of the gradient's bucket, without padding.
   BucketType bucketType;
-  /// Of which gradient each of its members is a matrix; all of one are
-  /// adjacent.
+  /// For each member of the bucket, the gradient that it is a matrix of. The
+  /// matrices of one gradient are adjacent.
   SmallVector<int64_t> gradients;
 };
 

@@ -78,21 +78,21 @@ static DenseI64ArrayAttr getShape(MLIRContext *context, int64_t rows,
 }
 
 namespace {
-/// A tensor as matrices of one shape.
+/// A view of a tensor as `count` matrices of the same shape.
 struct MatrixFit {
   int64_t count, rows, columns;
 };
 
-/// A bucket as the hook sees it.
+/// A bucket whose members are matrices.
 struct MatricesOfBucket {
   BucketType bucket;
-  /// Of which gradient each member is a matrix.
+  /// For each member, the gradient that it is a matrix of.
   SmallVector<int64_t> gradients;
 };
 } // namespace
 
-/// The matrix of the first few dimensions by the others that has the smallest
-/// factors.
+/// Returns the matrix of the first few dimensions by the others that has the
+/// smallest factors.
 static MatrixFit splitDimensions(ArrayRef<int64_t> shape) {
   int64_t numElements = ShapedType::getNumElements(shape);
   MatrixFit best = {1, numElements, 1};
@@ -106,7 +106,8 @@ static MatrixFit splitDimensions(ArrayRef<int64_t> shape) {
   return best;
 }
 
-/// True if all but the last two dimensions are those of a convolution's window.
+/// Returns true if all but the last two dimensions look like a convolution's
+/// window.
 static bool isKernel(ArrayRef<int64_t> shape) {
   constexpr int64_t maxWindow = 11;
   return shape.size() >= 4 &&
@@ -115,9 +116,9 @@ static bool isKernel(ArrayRef<int64_t> shape) {
          });
 }
 
-/// The matrices that a tensor without dimensions of size 1 is. If its first
-/// dimension is smaller than the sides of what lies along it, it counts
-/// matrices, such as those of layers, provided that these compress well.
+/// Returns how to view a tensor without dimensions of size 1 as matrices. If its
+/// first dimension is smaller than both sides of the matrices of the others, and
+/// these compress well, each index of it is a matrix, such as that of a layer.
 static MatrixFit fitMatrices(ArrayRef<int64_t> shape, int64_t rank) {
   constexpr int64_t minRate = 8;
   MatrixFit whole = splitDimensions(shape);
@@ -167,7 +168,7 @@ static MatricesOfBucket getMatrices(PowerSGDHookAttr hook, BucketType bucket) {
   return all;
 }
 
-/// What is compressed of a bucket of matrices.
+/// Returns which members of a bucket of matrices are compressed.
 static PowerSGDCompression getCompression(PowerSGDHookAttr hook,
                                           BucketType bucket) {
   llvm::MapVector<std::pair<int64_t, int64_t>, SmallVector<int64_t>> byShape;

@@ -29,8 +29,8 @@ public:
 
   void visit(Operation *op);
 
-  /// Insertions whose destination, or whose source, needs what One-Shot's
-  /// analysis would find: a copy, or nothing but its memory.
+  /// Destinations of insertions that have to be copied first, and sources of
+  /// insertions that are in no chain and are read in their memory.
   SetVector<OpOperand *> copied, foreign;
 
   /// The operations to bufferize, in their order.
@@ -58,7 +58,7 @@ private:
     return chains.size() - 1;
   }
   unsigned getChain(Value value) const { return chainOf.lookup(value); }
-  /// The tensor that this is a slice or another shape of; else itself.
+  /// Returns the tensor that `value` is a slice or a reshape of, or `value`.
   Value getWhole(Value value) const {
     Value whole = wholeOf.lookup(value);
     return whole ? whole : value;
@@ -70,7 +70,7 @@ private:
   AnalysisState state;
   SmallVector<Chain> chains = {{Value(), false}};
   DenseMap<Value, unsigned> chainOf;
-  /// Slices and other shapes lie in the chain of what they are taken of.
+  /// The tensor of which a value is a slice or a reshape, in the same chain.
   DenseMap<Value, Value> wholeOf;
   /// Chains that one operation uses are bufferized together or not at all.
   llvm::IntEqClasses linked = llvm::IntEqClasses(1);
@@ -78,8 +78,8 @@ private:
 };
 } // namespace
 
-/// Returns true if the operand, or the tensor that it is a slice or another
-/// shape of, is what its buffer holds when its operation runs.
+/// Returns true if the operand, or the tensor that it is a slice or a reshape
+/// of, is the current content of its buffer when its operation runs.
 bool ChainFinder::canRead(OpOperand &operand) const {
   unsigned chain = getChain(operand.get());
   return chain != kUnknown && chains[chain].newest == getWhole(operand.get()) &&
@@ -104,8 +104,8 @@ bool ChainFinder::write(OpOperand &init, OpResult result) {
   return true;
 }
 
-/// An insertion is bufferized whatever its source is: where that lies in no
-/// chain, its memory is only read, at once.
+/// Adds an insertion to the chain of its destination. The source may be in any
+/// other chain or in none, since the insertion only reads it.
 void ChainFinder::visitInsert(tensor::InsertSliceOp insert) {
   OpOperand &source = insert.getSourceMutable(),
             &init = insert.getDestMutable();

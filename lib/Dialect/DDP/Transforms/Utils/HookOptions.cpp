@@ -174,8 +174,8 @@ static std::optional<bool> getFlag(StringRef value) {
       .Default(std::nullopt);
 }
 
-/// The text of a type that is given as in IR, or by its name in PyTorch and
-/// NumPy; empty if it is neither.
+/// Returns the type in MLIR's syntax, given that or its name in PyTorch and
+/// NumPy; an empty string if it is neither.
 static StringRef spellType(StringRef name) {
   StringRef letters = name.take_while(llvm::isAlpha);
   bool isSpelt =
@@ -214,7 +214,7 @@ static FailureOr<std::string> convertValue(MLIRContext *context,
     value.consume_front("@");
     return print(FlatSymbolRefAttr::get(context, value));
   case HookParameter::Kind::Choice:
-    return value.str(); // the attribute's parser knows the words
+    return value.str(); // the attribute's parser checks it
   case HookParameter::Kind::Type:
     if (spellType(value).empty())
       return mismatch("a type such as f32");
@@ -344,7 +344,7 @@ static Attribute parseText(MLIRContext *context, StringRef text,
   return {};
 }
 
-/// Returns true if the dialect of hook=`text` is known; else reports that.
+/// Returns true if the dialect of hook=`text` is known; otherwise emits an error.
 static bool checkDialect(MLIRContext *context, StringRef text,
                          EmitError emitError) {
   StringRef name = text;

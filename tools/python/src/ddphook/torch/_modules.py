@@ -18,7 +18,7 @@ from torch.distributed.algorithms.ddp_comm_hooks.post_localSGD_hook import (
 )
 from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState
 
-from ddphook import _cache, _compiler, _runtime
+from ddphook import _cache, _compiler, _rate, _runtime
 from ddphook._errors import InvalidArgumentError
 from ddphook.torch import _bucket, _states
 from ddphook.torch._device import Device
@@ -56,6 +56,7 @@ class Modules:
         self._context = context
         self._device = device
         self._watch = Watch(device)
+        self._is_rate_checked = not _rate.is_meant_to_compress(hook.pipeline())
         self._hook = hook
         self._groups = groups
         self._loaded: dict[_bucket.Layout, _runtime.Module] = {}
@@ -91,6 +92,8 @@ class Modules:
         module = self._loaded.get(layout)
         if module is None:
             module = self._load(layout)
+        elif is_final and not self._is_rate_checked:
+            self._check_rate()
         if self._foreign and is_final:
             self._place_foreign(layout, module)
         if self._draws_in_steps:
@@ -155,6 +158,16 @@ class Modules:
                 "powersgd.error": dict(state.error_dict),
                 "powersgd.q": dict(state.q_memory_dict),
             }
+
+    def _check_rate(self) -> None:
+        """Warns once if the hook saves too few bytes of all buckets.
+
+        Called when all buckets are loaded, as soon as one of them runs again.
+        """
+        self._is_rate_checked = True
+        reason = _rate.find_waste_of_plans(m.plan for m in self._loaded.values())
+        if reason:
+            _log.warning("with %s: %s", self._hook.pipeline(), reason)
 
     @property
     def _draws_in_steps(self) -> bool:

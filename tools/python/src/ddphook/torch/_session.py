@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import re
 import weakref
 from collections import deque
 from collections.abc import Sequence
@@ -23,7 +24,7 @@ from typing import Any, NamedTuple
 import torch
 import torch.distributed as dist
 
-from ddphook import _cache, _compiler, _runtime
+from ddphook import _cache, _compiler, _rate, _runtime
 from ddphook._errors import DeadlineExceededError, FailedPreconditionError
 from ddphook._errors import InvalidArgumentError
 from ddphook.torch import _bucket, _device, _states
@@ -88,6 +89,7 @@ class Session:
     ) -> None:
         self.device = device
         self._watch = Watch(device)
+        self._rated: set[str] = set()
         self._process = os.getpid()
         self._worker = Worker()
         self._modules: dict[Key, _runtime.Module] = {}
@@ -258,7 +260,9 @@ class Session:
 
     def _module(self, key: Key) -> _runtime.Module:
         module = self._modules.get(key)
-        if module is None:
+        if module is not None:
+            self._check_rate(key)
+        else:
             text = _bucket.with_group_size(key.text, self._meeting.world_size)
             target = self.device.target
             image = _cache.get(
@@ -271,6 +275,27 @@ class Session:
             self._modules[key] = module
             self._place(key, module)
         return module
+
+    def _check_rate(self, key: Key) -> None:
+        """Warns once if the hook of a compiled step saves too few bytes.
+
+        Called when all modules of the step are loaded, as soon as one runs again.
+        """
+        # As _steps.prefix_of() writes it.
+        match = re.match(r"step \d+ ", key.owner)
+        if match is None or match[0] in self._rated:
+            return
+        step = match[0]
+        self._rated.add(step)
+        if not _rate.is_meant_to_compress(key.pipeline):
+            return
+        reason = _rate.find_waste_of_plans(
+            module.plan
+            for other, module in self._modules.items()
+            if other.owner.startswith(step)
+        )
+        if reason:
+            _log.warning("with %s: %s", key.pipeline, reason)
 
     def _place(self, key: Key, module: _runtime.Module) -> None:
         """Gives a module the states that wait for it; collective if it has any."""
