@@ -161,8 +161,7 @@ void GramSchmidt::run(MutableArrayRef<TensorValue> columns,
       isLeast = hlo.binary(
           "and", isLeast,
           hlo.create("is_finite", isLeast.getType(), ValueRange(least[k])));
-      isReplaced =
-          isReplaced ? hlo.binary("or", isReplaced, isLeast) : isLeast;
+      isReplaced = isReplaced ? hlo.binary("or", isReplaced, isLeast) : isLeast;
     }
     if (isReplaced) {
       auto each = RankedTensorType::get(column.getType().getShape(),
