@@ -132,6 +132,15 @@ def _ddp(rank, cache):
                 compiled = make()
                 with pytest.raises(ddphook.UnsupportedError, match="torch.register"):
                     compiled(x).backward(x)
+    # TorchDynamo compiles no graph of PyTorch's own modules.
+    config.optimize_ddp, config.compiled_autograd = "ddp_optimizer", False
+    ddp = DistributedDataParallel(nn.Linear(3, 3))
+    for make in ways(lambda x: ddp(x)):
+        compiled = make()
+        with log() as warnings:
+            for _ in range(2):
+                compiled(x).backward(x)
+        assert len(warnings) == 1 and "register for a Distributed" in warnings[0]
     config.optimize_ddp, config.compiled_autograd = "python_reducer", True
     ddp = DistributedDataParallel(Product())
     for make in ways(lambda x: ddp(x).backward(x)):
