@@ -9,6 +9,7 @@ from dataclasses import replace
 import powersgd_cases
 import powersgd_runner
 import pytest
+import test_numerics
 import test_powersgd
 from powersgd_cases import Case
 from powersgd_model import Config
@@ -121,3 +122,14 @@ def test_ranks_agree_and_stay_finite(device, worlds_of, tmp_path, case, number):
         for rank in range(case.world):
             assert states[rank].iter == 22
             assert not difference(states[rank].q[0], states[0].q[0])
+
+
+@pytest.mark.parametrize("kind", ["f32", "f64", "f16", "bf16"])
+def test_gradients_of_a_lower_rank(device, tmp_path, kind):
+    test_numerics.test_gradients_of_a_lower_rank(tmp_path, kind)
+
+
+@pytest.mark.parametrize("kind", ["f32", "f16"])
+@pytest.mark.parametrize("rank", [1, 2])
+def test_zeros_stay_zeros(device, tmp_path, kind, rank):
+    test_numerics.test_zeros_stay_zeros(tmp_path, "", kind, rank)

@@ -39,7 +39,9 @@ def run(path, case, inputs, options, before=None, env=None, summary=False):
             tensors.save(states_in.format(rank=rank), states)
         arguments.append(f"--state-in=strict:{states_in}")
     arguments.append(f"--state-out={states_out}")
-    result = runner.finish(runner.start(arguments, env, summary))
+    # Devices have no summary.
+    more = {"summary": True} if summary else {}
+    result = runner.finish(runner.start(arguments, env, **more))
     assert result.code == 0, f"{options}; stderr:\n{result.stderr}"
     after = [tensors.load(states_out.format(rank=r)) for r in range(case.world)]
     return directory.read_outputs(case.world, steps), after, result.stderr

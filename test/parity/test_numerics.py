@@ -307,9 +307,13 @@ def test_a_zero_step_is_forgotten(tmp_path, kind, rank, feedback):
 # Columns that depend on others.
 
 
-@pytest.mark.parametrize("kind", ["f32", "f64", "fp16-fp32-error"])
+@pytest.mark.parametrize("kind", ["f32", "f64", "f16", "bf16", "fp16", "fp16-fp32-error"])
 def test_gradients_of_a_lower_rank(tmp_path, kind):
-    """A second column of rounding errors would count the first one's direction twice."""
+    """A second column of rounding errors would count the first one's direction twice.
+
+    Without `independent-columns` all kinds but the last give more than half of the gradient
+    too much.
+    """
     dtype, hook, _ = KINDS[kind]
     case = make_case(dtype, 2, [(40, 30), (64, 48)])
     random = np.random.RandomState(runner.SEED)
@@ -328,7 +332,7 @@ def test_gradients_of_a_lower_rank(tmp_path, kind):
         for number in (0, 1):
             want = sum(wide(by_step[step][number]) for by_step in gradients) / 2
             difference = rms(wide(got[0][step][number]) - want) / rms(want)
-            assert difference < 2e-3, (step, number)
+            assert difference < 8 * max(UNIT[dtype], UNIT["f16"]), (step, number)
 
 
 # Local error feedback.

@@ -1,6 +1,6 @@
 # Part of the ddphook project, under the Apache License v2.0 with LLVM
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""DDP with our hook behaves as with PyTorch's: pickles, logs, profiles, names."""
+"""DDP with our hook behaves as with PyTorch's: pickling, logs, profiles, names."""
 
 import copy
 import io
@@ -17,7 +17,7 @@ from test_requests import log
 
 
 def _copies(rank):
-    """A copy of the model has no hook, as with PyTorch's, and may get one."""
+    """A copy of the model has no hook, as with PyTorch's, and can be given one."""
     import ddphook.torch
 
     ddp = models.make("mlp", rank)
@@ -74,7 +74,7 @@ def _profile(rank):
         ]
         reductions = [e for e in profiler.events() if e.name == "gloo:all_reduce"]
         assert len(reductions) == (0 if hook == "noop" else buckets)
-        # Begun by backward(), ended by the thread that reduces.
+        # backward() starts them, and the thread that reduces ends them.
         assert buckets > 1 and all(event.is_async for event in records + reductions)
 
 
@@ -92,7 +92,7 @@ class Wrapper(nn.Module):
 
 
 def _wrapped(rank):
-    """States and `exempt` go by the names that all wrappers of a model share."""
+    """States and `exempt` use the model's own names, whatever wraps it."""
     import ddphook.torch
 
     def ddp_of(wrap):
@@ -123,7 +123,7 @@ def _wrapped(rank):
         for role, values in states["plain"].items():
             assert values.keys() == state[role].keys()
             assert all(torch.equal(values[name], state[role][name]) for name in values)
-    # What is compiled around DDP is DDP.
+    # A compiled DDP model is registered as the DDP model in it.
     ddp = ddp_of(lambda model: model)
     with ddphook.torch.register(torch.compile(ddp, backend="eager"), "fp16") as handle:
         models.train(ddp, rank, 1)

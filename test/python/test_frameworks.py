@@ -1,9 +1,9 @@
 # Part of the ddphook project, under the Apache License v2.0 with LLVM
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Accelerate and Lightning: hooks that they register, and jobs that go on elsewhere.
+"""Accelerate and Lightning register hooks and save their states.
 
-Hooks whose states differ between ranks: what is trained on after a checkpoint has the
-bits of a job without a stop.
+The states differ between ranks. A job that is resumed from a checkpoint has the bits of one
+without a stop.
 """
 
 import os
@@ -23,7 +23,7 @@ FIXED = {"find_unused_parameters": True, "bucket_cap_mb": 0.02}
 
 
 def as_launched(rank, world):
-    """The variables by which both know the job, which PyTorch has joined already."""
+    """Sets the variables that describe the job, which PyTorch has joined already."""
     places = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": world, "LOCAL_WORLD_SIZE": world}
     os.environ.update({name: str(value) for name, value in places.items()})
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1", "GROUP_RANK": "0"}
@@ -85,7 +85,7 @@ def _accelerate(rank, folder):
         accelerator.load_state(f"{folder}/none")
     with pytest.raises(ddphook.InvalidArgumentError, match=r"prepare\(\) returned"):
         ddphook.accelerate.register(accelerator, models.mlp(), "fp16")
-    # What Accelerate has registered itself cannot be registered again.
+    # A model whose hook Accelerate has registered cannot be registered again.
     given = DistributedDataParallelKwargs(comm_hook=DDPCommunicationHookType.FP16)
     model = Accelerator(cpu=True, kwargs_handlers=[given]).prepare(models.mlp())
     with pytest.raises(ddphook.FailedPreconditionError, match="without comm_hook"):
@@ -115,7 +115,7 @@ def _lightning(rank, folder):
         def configure_optimizers(self):
             return torch.optim.AdamW(self.parameters(), lr=0.01)
 
-    # One batch for each rank: epochs, in whose middle Lightning would begin anew.
+    # One batch per rank, so that checkpoints are between epochs: Lightning restarts an epoch.
     rows = torch.cat([batch(0, 0), batch(1, 0)])
 
     def fit(steps, strategy, callback, checkpoint=None):
@@ -136,7 +136,7 @@ def _lightning(rank, folder):
         return trainer, models.parameters(module)
 
     class Saving(ddphook.lightning.HookCallback):
-        """With the name of the hook that DDP has, and a checkpoint at the end."""
+        """Keeps the name of DDP's hook, and writes a checkpoint at the end."""
 
         def on_train_end(self, trainer, pl_module):
             self.name = trainer.strategy.model._get_ddp_logging_data()["comm_hook"]

@@ -273,7 +273,7 @@ def test_the_tolerance_is_able_to_fail():
 
 
 def _unused(rank):
-    """Parameters that a step does not use, at the ranks at which PyTorch has NaN."""
+    """Parameters that a step does not use, at the ranks at which PyTorch's hook gives NaN."""
     import ddphook.torch
 
     unused = {"find_unused_parameters": True, **BUCKETS}
@@ -293,7 +293,7 @@ def test_powersgd_with_unused_parameters():
 
 
 def _overflow(rank):
-    """A gradient of rank 0 that is not finite, and what comes after it."""
+    """The steps after one in which a gradient of rank 0 was not finite."""
     import ddphook.torch
 
     def backward(ddp, bad=None):
@@ -315,14 +315,14 @@ def _overflow(rank):
         ("powersgd", {"numerics": "improved"}),
     ):
         recovers = "skip_nonfinite" in options or "numerics" in options
-        # A matrix, and what is not compressed.
+        # A matrix, and a tensor that is not compressed.
         for bad in ("2.weight", "2.bias"):
             ddp = models.make("mlp", rank, **BUCKETS)
             with (
                 ddphook.torch.register(ddp, hook, start_powerSGD_iter=2, **options),
                 log() as warnings,
             ):
-                # One that is not compressed changes no state.
+                # Before compression starts, an overflow changes no state.
                 assert not backward(ddp, bad) and backward(ddp) and backward(ddp)
                 assert not warnings
                 assert not backward(ddp, bad)

@@ -1,9 +1,10 @@
 # Part of the ddphook project, under the Apache License v2.0 with LLVM
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""PyTorch's own tests of DDP, of what surrounds a hook, with ours in each model.
+"""PyTorch's own tests of DDP pass with our hook in each model.
 
-They come with PyTorch's package. Most are written for GPUs: what names one is taken for
-the host. A model that gets no hook from the test gets the hook "allreduce".
+These seven pass with PyTorch's hooks on the host, and are part of PyTorch's package. Most are
+written for GPUs; stand-ins let them run on the host. A model to which the test gives no hook
+gets the hook "allreduce".
 """
 
 import contextlib
@@ -30,7 +31,7 @@ TESTS = [
 
 
 def on_host(function):
-    """The function, which ignores the numbers of GPUs that it is given."""
+    """Returns the function without its argument for the number of a GPU."""
 
     def call(*arguments, **keywords):
         if isinstance(keywords.get("device"), int):
@@ -41,7 +42,7 @@ def on_host(function):
 
 
 def normalized(self, x):
-    """What SyncBatchNorm makes of a batch, which PyTorch has for GPUs alone."""
+    """SyncBatchNorm.forward for the host, which PyTorch has for GPUs alone."""
     dimensions = [number for number in range(x.dim()) if number != 1]
     counts = torch.full((x.shape[1],), x.numel() / x.shape[1])
     sums = torch.stack([x.sum(dimensions), (x * x).sum(dimensions), counts])
@@ -54,7 +55,7 @@ def normalized(self, x):
 
 
 def with_hooks(registered, has_default):
-    """What makes DDP a thing of the host, with our hooks, which are put into a list."""
+    """Patches DDP to run on the host with our hooks; appends the models to a list."""
     import ddphook.torch
 
     make = DistributedDataParallel.__init__
@@ -99,7 +100,7 @@ def without_gpus():
 
 
 def _run(rank, world):
-    # What the module asks for when it is imported.
+    # The module reads these when it is imported.
     os.environ |= {"WORLD_SIZE": str(world), "BACKEND": "gloo", "INIT_METHOD": "env://"}
     from torch.testing._internal.common_utils import TestCase
     from torch.testing._internal.distributed import distributed_test
@@ -122,6 +123,6 @@ def _run(rank, world):
 
 def test_pytorchs_tests():
     for counts in ranks.run(2, _run, 2):
-        # Of what is no hook, PyTorch's own error is expected.
+        # This test gives DDP an object that is no hook, and expects PyTorch's error.
         assert counts.pop("test_ddp_python_error_logged") == 0
         assert all(counts.values()), counts

@@ -1,8 +1,8 @@
 # Part of the ddphook project, under the Apache License v2.0 with LLVM
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What is asked of torch.compile's backend happens, or somebody says that it does not.
+"""Requests to torch.compile's backend have an effect, or an error or a warning says why not.
 
-Products alone: Inductor calls a library for them, and compiles nothing.
+The steps only multiply matrices. Inductor calls a library for that and compiles nothing.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ OPTIONS = {"hook": "fp16"}
 
 @contextlib.contextmanager
 def log():
-    """The texts of warnings."""
+    """Collects the texts of warnings."""
     texts = []
     handler = logging.Handler(logging.WARNING)
     handler.emit = lambda record: texts.append(record.getMessage())
@@ -34,7 +34,7 @@ def log():
 
 
 def ways(step):
-    """Both ways to compile it, each forgotten by TorchDynamo afterwards."""
+    """Yields both ways to compile a step, and resets TorchDynamo after each."""
     import ddphook.torch
     from ddphook.torch._backend import backend
 
@@ -45,7 +45,7 @@ def ways(step):
 
 
 class Product(nn.Module):
-    """A model that is not a part of PyTorch, which TorchDynamo would not look at."""
+    """A module that is not PyTorch's own: TorchDynamo skips those."""
 
     def __init__(self):
         super().__init__()
@@ -84,7 +84,7 @@ def _nothing_is_reduced(rank, cache):
                 compiled(x)
             assert warnings == [text], "it warns once"
             assert "hook=fp16" in text and cause in text and "register" in text
-    # A backward pass that is not in the step may reduce, too.
+    # A backward pass after the call may reduce, too.
     for make in ways(model):
         compiled = make()
         with log() as warnings:
@@ -96,7 +96,7 @@ def _nothing_is_reduced(rank, cache):
             (text,) = warnings
             compiled(x).backward(x)
         assert warnings == [text] and "none of its graphs" in text
-    # What does reduce says nothing, also after a call that does not.
+    # A step that reduces in some calls logs nothing.
 
     def reduce(x, reduces):
         ops = torch.ops._c10d_functional
@@ -132,6 +132,15 @@ def _ddp(rank, cache):
                 compiled = make()
                 with pytest.raises(ddphook.UnsupportedError, match="torch.register"):
                     compiled(x).backward(x)
+    # TorchDynamo makes no graph of PyTorch's own modules, so there is only the warning.
+    config.optimize_ddp, config.compiled_autograd = "ddp_optimizer", False
+    ddp = DistributedDataParallel(nn.Linear(3, 3))
+    for make in ways(lambda x: ddp(x)):
+        compiled = make()
+        with log() as warnings:
+            for _ in range(2):
+                compiled(x).backward(x)
+        assert len(warnings) == 1 and "register for a Distributed" in warnings[0]
     config.optimize_ddp, config.compiled_autograd = "python_reducer", True
     ddp = DistributedDataParallel(Product())
     for make in ways(lambda x: ddp(x).backward(x)):

@@ -255,15 +255,16 @@ TEST_F(CudaOrthogonalize, zeroColumns) {
     std::vector<double> a = toDoubles(normal(type, 40));
     for (size_t i = 0; i < a.size(); i += 2)
       a[i] = 0;
-    for (double value : single(type, 20, 2, a, {0, false}))
+    for (double value : single(type, 20, 2, a, {0, 0}))
       EXPECT_TRUE(std::isnan(value));
-    const std::vector<double> kept = single(type, 20, 2, a, {1e-3, false});
+    const std::vector<double> kept = single(type, 20, 2, a, {1e-3, 0});
     for (size_t i = 0; i < kept.size(); i += 2) {
       EXPECT_EQ(kept[i], 0);
       EXPECT_NE(kept[i + 1], 0);
     }
     // A unit vector instead, the first of those that are equally far.
-    const std::vector<double> unit = single(type, 20, 2, a, {0, true});
+    const std::vector<double> unit =
+        single(type, 20, 2, a, {0, DDPHOOK_UNIT_COLUMNS});
     for (size_t i = 0; i < unit.size(); i += 2)
       EXPECT_EQ(unit[i], i == 0 ? 1 : 0);
   }
@@ -510,7 +511,7 @@ TEST_F(CudaOrthogonalize, tallGramSchmidtOfHardColumns) {
       const HostArray in = toArray(Dtype::F32, changed);
       const TestList test(Dtype::F32, {{rows, 1, rank}}, 0);
       for (const Settings &settings :
-           {Settings{}, Settings{1e-3, false}, Settings{0, true}}) {
+           {Settings{}, Settings{1e-3, 0}, Settings{0, DDPHOOK_UNIT_COLUMNS}}) {
         SCOPED_TRACE("factor " + std::to_string(factor));
         expectNearHost(test, true, in, settings,
                        [](int64_t, int64_t) { return 1e-5; });

@@ -325,7 +325,7 @@ TEST_P(Orthogonalize, unitColumns) {
 TEST_P(Orthogonalize, independentColumns) {
   for (Dtype type : kTypes)
     for (int64_t rows : {3, 40, 3000})
-      for (double epsilon : {0.0, 1e-6}) {
+      for (double epsilon : {0.0, 1e-30}) {
         Factor a = randomFactor(rows, 2, random);
         for (double &value : a.values)
           value = roundTo(type, value);

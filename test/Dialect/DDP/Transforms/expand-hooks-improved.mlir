@@ -107,7 +107,8 @@ func.func @skip_twice(%b: !ddp.bucket<f32, [64x32]>)
 
 ddp.process_group @dp
 
-// Columns whose norm PyTorch divides by although it is zero become unit vectors by default.
+// Columns that PyTorch divides by a norm of zero become unit vectors by default.
+// Columns that depend on others do so without an epsilon.
 // CHECK-LABEL: func @columns(
 // CHECK-COUNT-2: ddp.orthogonalize %{{.+}} epsilon 1.000000e-08 :
 // CHECK-COUNT-2: ddp.orthogonalize %{{.+}} epsilon 0.000000e+00 unit_columns independent_columns :
@@ -118,7 +119,8 @@ func.func @columns(%b: !ddp.bucket<f32, [64x32]>)
                                 orthogonalization_epsilon = 1.0e-8 : f64>}
       : !ddp.bucket<f32, [64x32]>
   %s = ddp.all_reduce mean %r on @dp as "b1"
-      {ddp.hook = #ddp.powersgd<independent_columns = true>}
+      {ddp.hook = #ddp.powersgd<independent_columns = true,
+                                orthogonalization_epsilon = 1.0e-8 : f64>}
       : !ddp.bucket<f32, [64x32]>
   return %s : !ddp.bucket<f32, [64x32]>
 }

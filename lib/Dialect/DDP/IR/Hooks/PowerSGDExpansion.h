@@ -97,10 +97,14 @@ private:
     auto unitIf = [&](bool flag) {
       return flag ? builder.getUnitAttr() : UnitAttr();
     };
-    return create<OrthogonalizeOp>(
-        factor, builder.getF64FloatAttr(parameters.orthogonalization_epsilon),
-        unitIf(parameters.keep_zero_columns),
-        unitIf(parameters.independent_columns));
+    // An epsilon makes columns shorter than 1, so that projections on them
+    // leave a part that is no rounding error.
+    double epsilon = parameters.independent_columns
+                         ? 0
+                         : parameters.orthogonalization_epsilon;
+    return create<OrthogonalizeOp>(factor, builder.getF64FloatAttr(epsilon),
+                                   unitIf(parameters.keep_zero_columns),
+                                   unitIf(parameters.independent_columns));
   }
   /// Multiplies matrices, and records their assignment, if any.
   BucketValue matmul(BucketType type, BucketValue lhs, BucketValue rhs,
