@@ -157,7 +157,16 @@ Status Context::exchangeNodes() {
     settings.push_back(std::move(texts[0]));
     text = std::move(texts[1]);
   }
-  DDPHOOK_RETURN_IF_ERROR(compareSettings(settings));
+  Status differ = compareSettings(settings);
+  if (!differ.isOk()) {
+    // Every rank finds the difference itself, unless the job has failed before
+    // it has received the settings.
+    exchange
+        ->barrier("ddphook_context_create (different settings)",
+                  Deadline::after(place.timeoutSeconds))
+        .ignore();
+    return differ;
+  }
   std::vector<ProcessorSet> neighbours;
   std::vector<std::string> introductions;
   size_t self = 0;
