@@ -19,23 +19,28 @@ namespace ddphook {
 
 /// While this lives, such system calls of this thread fail with EFBIG or EPIPE
 /// and do nothing else. The host program's handlers, mask and pending signals
-/// stay as they are, and so does errno.
+/// stay as they are, and so does errno. One inside another costs nothing.
 class NoWriteSignals {
 public:
   NoWriteSignals() {
+    if (depth++ > 0)
+      return;
     sigemptyset(&raised);
     for (int signal : {SIGXFSZ, SIGPIPE})
       sigaddset(&raised, signal);
     pthread_sigmask(SIG_BLOCK, &raised, &saved);
+    // One that waits already is the host program's, which then blocks it.
     sigset_t pending;
-    if (sigpending(&pending) != 0)
+    if ((!sigismember(&saved, SIGXFSZ) && !sigismember(&saved, SIGPIPE)) ||
+        sigpending(&pending) != 0)
       return;
-    // One that waits already is the host program's.
     for (int signal : {SIGXFSZ, SIGPIPE})
       if (sigismember(&saved, signal) && sigismember(&pending, signal))
         sigdelset(&raised, signal);
   }
   ~NoWriteSignals() {
+    if (--depth > 0)
+      return;
     const int failure = errno;
     const timespec noTime = {};
     while (sigtimedwait(&raised, nullptr, &noTime) > 0) {
@@ -47,6 +52,8 @@ public:
   NoWriteSignals &operator=(const NoWriteSignals &) = delete;
 
 private:
+  /// How many of them this thread has.
+  static inline thread_local int depth = 0;
   /// Those that a write of this thread has raised.
   sigset_t raised;
   sigset_t saved;

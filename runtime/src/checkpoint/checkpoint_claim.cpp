@@ -10,7 +10,7 @@
 //===----------------------------------------------------------------------===//
 #include "checkpoint/checkpoint_claim.h"
 
-#include "base/standard_descriptors.h"
+#include "base/file_descriptor.h"
 
 #include <cerrno>
 #include <cstdio>
@@ -34,22 +34,23 @@ static std::string describeOwner(const Context &context) {
   ::gethostname(host, sizeof(host) - 1);
   std::string text =
       "process " + std::to_string(::getpid()) + " on " + std::string(host);
+  // A manifest has to stay small.
   if (!context.runId().empty())
-    text += ", job run '" + context.runId() + "'";
+    text += ", job run '" + context.runId().substr(0, 256) + "'";
   char seconds[32];
   std::snprintf(seconds, sizeof(seconds), "%.3g s", context.timeoutSeconds());
   return text + deadlineWords + seconds;
 }
 
-Status CheckpointClaim::take(const Manifest &manifest, std::string replaced) {
+Status CheckpointClaim::take(Manifest manifest, std::string replaced) {
   generation = manifest.generation;
   oldText = std::move(replaced);
   claim = pendingFile(path, generation);
+  manifest.savedBy = describeOwner(context);
   text = printManifest(manifest);
-  const std::string all = text + printOwner(describeOwner(context));
   file.emplace(claim);
   DDPHOOK_RETURN_IF_ERROR(file->open());
-  DDPHOOK_RETURN_IF_ERROR(file->write(all.data(), all.size()));
+  DDPHOOK_RETURN_IF_ERROR(file->write(text.data(), text.size()));
   // Before others can see it. Without locks they wait until it has aged.
   (void)::flock(file->descriptor(), LOCK_EX | LOCK_NB);
   DDPHOOK_RETURN_IF_ERROR(file->commit(/*isDurable=*/false));
@@ -69,11 +70,13 @@ Status CheckpointClaim::take(const Manifest &manifest, std::string replaced) {
 bool CheckpointClaim::isOver(const std::string &other,
                              const std::string &owner) const {
   // LOCK_SH needs no right to write the file, and ends with the descriptor.
-  const int opened = aboveStandard(
-      ::open(other.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW));
-  const bool isFree = opened >= 0 && ::flock(opened, LOCK_SH | LOCK_NB) == 0;
-  if (opened >= 0)
-    ::close(opened);
+  auto opened = FileDescriptor::opened([&other] {
+    return ::open(other.c_str(),
+                  O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);
+  });
+  const bool isFree =
+      opened.isValid() && ::flock(opened.get(), LOCK_SH | LOCK_NB) == 0;
+  opened.reset();
   struct stat theirs, mine;
   if (isFree || ::lstat(other.c_str(), &theirs) != 0 ||
       ::fstat(file->descriptor(), &mine) != 0)
@@ -121,12 +124,10 @@ Status CheckpointClaim::withdraw(Status reason) {
                path.c_str(), claim.c_str());
 }
 
-/// Completes the pending manifest, and checks last whether it may take its
+/// Writes the pending manifest to disk, and checks last whether it may take its
 /// place.
 Status CheckpointClaim::prepare(const Deadline &deadline) {
-  // Other versions read nothing but JSON, so the comment has to go.
-  if (::fsync(file->descriptor()) != 0 ||
-      ::ftruncate(file->descriptor(), static_cast<off_t>(text.size())) != 0)
+  if (::fsync(file->descriptor()) != 0)
     return systemError(errno, "cannot write '%s'", claim.c_str());
   std::string now;
   Status status = readManifestText(path, &now);

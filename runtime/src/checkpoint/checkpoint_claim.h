@@ -35,7 +35,7 @@ public:
   /// FAILED_PRECONDITION, with the owner's name, while another save has a
   /// claim. One whose process has ended, or that has made no progress until its
   /// deadline, is removed.
-  Status take(const Manifest &manifest, std::string replaced);
+  Status take(Manifest manifest, std::string replaced);
 
   /// Tells other savers that this save makes progress.
   void touch();

@@ -10,6 +10,7 @@
 
 #include "files/atomic_file.h"
 #include "files/json.h"
+#include "files/json_text.h"
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
@@ -21,7 +22,6 @@
 #include <fcntl.h>
 #include <memory>
 #include <sys/random.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 using namespace ddphook;
@@ -30,9 +30,6 @@ static constexpr char rankWord[] = "{rank}";
 static constexpr char pendingSuffix[] = ".pending-";
 static constexpr char manifestFormat[] = "ddphook checkpoint";
 static constexpr int formatVersion = 2;
-/// Begins the comment at the end of a manifest that is still pending. The JSON
-/// has no such line.
-static constexpr char ownerPrefix[] = "\n# saved by ";
 /// A manifest has a few hundred bytes.
 static constexpr uint64_t maxManifestBytes = 1 << 16;
 
@@ -119,20 +116,14 @@ uint64_t ddphook::hashText(std::string_view text) {
   return XXH3_64bits(text.data(), text.size());
 }
 
-std::string ddphook::printOwner(const std::string &owner) {
-  std::string line = ownerPrefix + owner;
-  std::replace_if(
-      line.begin() + 1, line.end(), [](unsigned char c) { return c < ' '; },
-      '?');
-  return line.substr(1) + "\n";
-}
-
 std::string ddphook::ownerOf(const std::string &text) {
-  const size_t begin = text.find(ownerPrefix);
-  if (begin == std::string::npos)
+  Manifest manifest;
+  if (!parseManifest(text, "", &manifest).isOk() || manifest.savedBy.empty())
     return "another process";
-  const size_t name = begin + sizeof(ownerPrefix) - 1;
-  return text.substr(name, text.find('\n', name) - name);
+  std::replace_if(
+      manifest.savedBy.begin(), manifest.savedBy.end(),
+      [](unsigned char c) { return c < ' '; }, '?');
+  return manifest.savedBy;
 }
 
 /// The text of a manifest before its checksum: in one line, over which that is
@@ -151,6 +142,11 @@ static std::string printFields(const Manifest &manifest, bool isOneLine) {
   add("program_hash", quote(printHash(manifest.programHash)));
   add("states_hash", quote(printHash(manifest.statesHash)));
   add("world_size", std::to_string(manifest.worldSize));
+  if (!manifest.savedBy.empty()) {
+    std::string owner;
+    appendJsonText(&owner, manifest.savedBy, /*isRepaired=*/true);
+    add("saved_by", owner);
+  }
   return text;
 }
 
@@ -169,9 +165,7 @@ Status ddphook::parseManifest(const std::string &text, const std::string &path,
     return error(DDPHOOK_DATA_LOSS, "'%s' %s", path.c_str(), what);
   };
   Json json;
-  // A power failure may bring back the comment that ended it before.
-  const Json::Result parsed =
-      Json::parse(text.substr(0, text.find(ownerPrefix)), &json);
+  const Json::Result parsed = Json::parse(text, &json);
   auto value = [&](const char *key) {
     static const Json none;
     const Json *found = json.find(key);
@@ -190,7 +184,9 @@ Status ddphook::parseManifest(const std::string &text, const std::string &path,
   };
   uint64_t checksum = 0;
   const int64_t worldSize = value("world_size")->integer;
-  if (!version || json.keys.size() != 7 || !hash("checksum", &checksum) ||
+  manifest->savedBy = value("saved_by")->string();
+  const size_t keys = manifest->savedBy.empty() ? 7 : 8;
+  if (!version || json.keys.size() != keys || !hash("checksum", &checksum) ||
       !hash("generation", &manifest->generation) || manifest->generation == 0 ||
       !hash("program_hash", &manifest->programHash) ||
       !hash("states_hash", &manifest->statesHash) || worldSize < 1 ||
@@ -204,11 +200,10 @@ Status ddphook::parseManifest(const std::string &text, const std::string &path,
 
 Status ddphook::readManifestText(const std::string &path, std::string *text) {
   text->clear();
-  struct stat attributes;
-  if (::stat(path.c_str(), &attributes) != 0 && errno == ENOENT)
-    return Status::ok();
   OpenFile file;
-  DDPHOOK_RETURN_IF_ERROR(file.open(path, O_RDONLY, NamedBy::User));
+  const Status opened = file.open(path, O_RDONLY, NamedBy::User);
+  if (!opened.isOk())
+    return file.isMissing() ? Status::ok() : opened;
   if (file.size() > maxManifestBytes || file.size() == 0)
     return error(DDPHOOK_DATA_LOSS, "'%s' is not the manifest of a checkpoint",
                  path.c_str());

@@ -49,6 +49,7 @@ struct Manifest {
   uint64_t programHash = 0; ///< hashProgram() of the module's states.
   uint64_t statesHash = 0;  ///< XXH3 of their description.
   int worldSize = 0;
+  std::string savedBy; ///< Empty if the manifest does not say.
 };
 
 /// XXH3, 64 bits.
@@ -67,8 +68,7 @@ inline bool isForeign(const Status &status) {
          status.code() == DDPHOOK_UNSUPPORTED;
 }
 
-/// The end of a pending manifest, which says who saves it, and what it says.
-std::string printOwner(const std::string &owner);
+/// Returns who saves the pending manifest `text`, or "another process".
 std::string ownerOf(const std::string &text);
 
 /// How tensors of states are described in files: one tensor a state, of its

@@ -9,6 +9,7 @@
 // final names.
 //
 //===----------------------------------------------------------------------===//
+#include "base/write_signals.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/checkpoint_claim.h"
 #include "checkpoint/checkpoint_states.h"
@@ -75,6 +76,7 @@ static Status writeRankFile(const ddphook_module &module,
                                  &header);
   };
   DDPHOOK_RETURN_IF_ERROR(makeHeader());
+  const NoWriteSignals noSignals;
   AtomicFile file(path);
   DDPHOOK_RETURN_IF_ERROR(file.open());
   DDPHOOK_RETURN_IF_ERROR(file.write(header.data(), header.size()));

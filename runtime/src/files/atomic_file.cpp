@@ -8,7 +8,6 @@
 //===----------------------------------------------------------------------===//
 #include "files/atomic_file.h"
 
-#include "base/standard_descriptors.h"
 #include "base/write_signals.h"
 #include "files/open_file.h"
 
@@ -29,8 +28,6 @@ static std::string descriptorPath(int file) {
 }
 
 AtomicFile::~AtomicFile() {
-  if (file >= 0)
-    ::close(file);
   if (!partial.empty())
     ::unlink(partial.c_str());
 }
@@ -47,20 +44,22 @@ Status AtomicFile::open(bool avoidNameless) {
     return Status(DDPHOOK_IO_ERROR,
                   "cannot create '" + path + "': not a regular file");
   if (!avoidNameless) {
-    file = aboveStandard(::open(directoryOf(path).c_str(),
-                                O_WRONLY | O_TMPFILE | O_CLOEXEC, 0666));
-    if (file >= 0 && ::access(descriptorPath(file).c_str(), F_OK) == 0)
+    file = FileDescriptor::opened([this] {
+      return ::open(directoryOf(path).c_str(), O_WRONLY | O_TMPFILE | O_CLOEXEC,
+                    0666);
+    });
+    if (file.isValid() &&
+        ::access(descriptorPath(file.get()).c_str(), F_OK) == 0)
       return Status::ok();
-    if (file >= 0)
-      ::close(file);
   }
   std::string name = partialPath(path, ::getpid());
   // A process of the same number may have been killed, or somebody else may
   // have made a pipe or a link.
   ::unlink(name.c_str());
-  file = aboveStandard(
-      ::open(name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
-  if (file < 0)
+  file = FileDescriptor::opened([&name] {
+    return ::open(name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  });
+  if (!file.isValid())
     return failure("create");
   partial = std::move(name);
   return Status::ok();
@@ -76,7 +75,7 @@ Status AtomicFile::overwrite(uint64_t offset, const void *data, uint64_t size) {
   const NoWriteSignals noSignals;
   const char *in = static_cast<const char *>(data);
   while (size > 0) {
-    ssize_t put = ::pwrite(file, in, size, static_cast<off_t>(offset));
+    ssize_t put = ::pwrite(file.get(), in, size, static_cast<off_t>(offset));
     if (put < 0 && errno == EINTR)
       continue;
     if (put < 0)
@@ -91,7 +90,7 @@ Status AtomicFile::overwrite(uint64_t offset, const void *data, uint64_t size) {
 /// Links the nameless file to the final name if that is free, else to the
 /// partial one: no system call replaces an existing name by a link.
 Status AtomicFile::takeName() {
-  std::string descriptor = descriptorPath(file);
+  std::string descriptor = descriptorPath(file.get());
   auto link = [&](const std::string &name) {
     return ::linkat(AT_FDCWD, descriptor.c_str(), AT_FDCWD, name.c_str(),
                     AT_SYMLINK_FOLLOW) == 0;
@@ -108,7 +107,7 @@ Status AtomicFile::takeName() {
 }
 
 Status AtomicFile::commit(bool isDurable) {
-  if (isDurable && ::fsync(file) != 0)
+  if (isDurable && ::fsync(file.get()) != 0)
     return failure("write");
   if (partial.empty())
     DDPHOOK_RETURN_IF_ERROR(takeName());
@@ -121,17 +120,16 @@ Status AtomicFile::commit(bool isDurable) {
 }
 
 Status ddphook::syncDirectory(const std::string &path) {
-  const int directory = aboveStandard(
-      ::open(directoryOf(path).c_str(), O_RDONLY | O_CLOEXEC | O_DIRECTORY));
+  const auto directory = FileDescriptor::opened([&path] {
+    return ::open(directoryOf(path).c_str(),
+                  O_RDONLY | O_CLOEXEC | O_DIRECTORY);
+  });
   // A directory may be writable but not readable, and some file systems refuse
   // fsync on directories: neither makes the file less complete.
-  const bool isSynced = directory < 0
-                            ? errno == EACCES
-                            : ::fsync(directory) == 0 || errno == EINVAL;
-  const int failed = errno;
-  if (directory >= 0)
-    ::close(directory);
+  const bool isSynced = directory.isValid()
+                            ? ::fsync(directory.get()) == 0 || errno == EINVAL
+                            : errno == EACCES;
   return isSynced ? Status::ok()
-                  : systemError(failed, "cannot write the directory of '%s'",
+                  : systemError(errno, "cannot write the directory of '%s'",
                                 path.c_str());
 }

@@ -10,6 +10,7 @@
 #ifndef DDPHOOK_RUNTIME_SRC_FILES_ATOMIC_FILE_H
 #define DDPHOOK_RUNTIME_SRC_FILES_ATOMIC_FILE_H
 
+#include "base/file_descriptor.h"
 #include "base/status.h"
 
 #include <cstdint>
@@ -38,7 +39,7 @@ public:
   Status commit(bool isDurable = true);
 
   /// Stays open after commit().
-  int descriptor() const { return file; }
+  int descriptor() const { return file.get(); }
 
 private:
   Status failure(const char *what) const;
@@ -46,7 +47,7 @@ private:
 
   const std::string path;
   std::string partial; ///< Empty while the file has no name.
-  int file = -1;
+  FileDescriptor file;
   uint64_t bytes = 0; ///< Written so far.
 };
 

@@ -52,6 +52,7 @@ Status OpenFile::open(const std::string &name, int flags, NamedBy namedBy) {
   file = aboveStandard(
       ::open(path.c_str(),
              flags | O_CLOEXEC | O_NONBLOCK | (isOurs ? O_NOFOLLOW : 0), 0666));
+  missing = file < 0 && errno == ENOENT;
   if (file < 0 && errno == ELOOP && isOurs)
     return error(DDPHOOK_IO_ERROR, "cannot open '%s': it is a symbolic link",
                  path.c_str());
@@ -113,12 +114,14 @@ std::string ddphook::describeOtherWriters(const std::string &directory) {
 void ddphook::warnOfOtherWriters(const std::string &directory,
                                  const char *what) {
   static std::mutex mutex;
-  static std::set<std::string> warned;
+  static std::set<std::string> seen;
+  {
+    std::lock_guard<std::mutex> lock(mutex);
+    if (!seen.insert(directory).second)
+      return;
+  }
   const std::string writers = describeOtherWriters(directory);
-  if (writers.empty())
-    return;
-  std::lock_guard<std::mutex> lock(mutex);
-  if (warned.insert(directory).second)
+  if (!writers.empty())
     log(LogLevel::Warn, std::string("others can replace ") + what + " in '" +
                             directory + "': " + writers);
 }

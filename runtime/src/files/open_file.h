@@ -43,6 +43,8 @@ public:
   /// called once.
   Status open(const std::string &path, int flags, NamedBy namedBy);
 
+  /// True if open() failed because there is no such file.
+  bool isMissing() const { return missing; }
   int descriptor() const { return file; }
   /// The size in bytes when the file was opened.
   uint64_t size() const { return bytes; }
@@ -52,6 +54,7 @@ public:
 private:
   std::string path;
   int file = -1;
+  bool missing = false;
   uint64_t bytes = 0;
 };
 
@@ -64,7 +67,8 @@ std::string directoryOf(const std::string &path);
 /// trusted.
 std::string describeOtherWriters(const std::string &directory);
 
-/// Logs the same, once per directory and process; `what` names the files.
+/// Logs the same; `what` names the files. A process looks at a directory only
+/// once.
 void warnOfOtherWriters(const std::string &directory, const char *what);
 
 } // namespace ddphook

@@ -12,8 +12,8 @@
 #define DDPHOOK_RUNTIME_SRC_STORE_SOCKET_H
 
 #include "base/deadline.h"
+#include "base/file_descriptor.h"
 #include "base/status.h"
-#include "store/file_descriptor.h"
 
 #include <cstddef>
 #include <string>

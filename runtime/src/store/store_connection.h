@@ -11,7 +11,7 @@
 #define DDPHOOK_RUNTIME_SRC_STORE_STORE_CONNECTION_H
 
 #include "base/deadline.h"
-#include "store/file_descriptor.h"
+#include "base/file_descriptor.h"
 #include "store/silence.h"
 #include "store/store_protocol.h"
 

@@ -38,6 +38,11 @@ struct Fault {
   int number;
   /// It happens to all later calls, too.
   bool isLasting = false;
+  /// Only calls that replace the manifest count.
+  bool isOfManifest = false;
+  /// The process forks a child before it stalls. The child lives until it reads
+  /// a byte from `released`.
+  bool forks = false;
   /// A stalled call writes a byte here, and goes on once it can read one.
   int arrived = -1, released = -1;
 
@@ -57,15 +62,22 @@ void record(const std::string &what) {
 }
 
 template <typename Function>
-int callWithFault(Function &&call) {
+int callWithFault(Function &&call, bool replacesManifest = false) {
   Fault *fault = armed;
+  if (fault && fault->isOfManifest && !replacesManifest)
+    fault = nullptr;
   if (fault && fault->number-- != 0 &&
       !(fault->isLasting && fault->hasHappened()))
     fault = nullptr;
   auto wait = [&](Fault::Kind kind) {
     char byte = 0;
-    if (fault && fault->kind == kind &&
-        (::write(fault->arrived, &byte, 1) != 1 ||
+    if (!fault || fault->kind != kind)
+      return;
+    if (fault->forks && ::fork() == 0) {
+      ::alarm(600);
+      ::_exit(::read(fault->released, &byte, 1) == 1 ? 0 : 1);
+    }
+    if ((::write(fault->arrived, &byte, 1) != 1 ||
          ::read(fault->released, &byte, 1) != 1))
       ::_exit(99);
   };
@@ -94,9 +106,6 @@ int fsync(int file) {
              : "sync a file");
   return callWithFault([&] { return ::syscall(SYS_fsync, file); });
 }
-int ftruncate(int file, off_t size) noexcept {
-  return callWithFault([&] { return ::syscall(SYS_ftruncate, file, size); });
-}
 int flock(int file, int operation) noexcept {
   return callWithFault([&]() -> long {
     if (!hasNoLocks)
@@ -109,9 +118,9 @@ int rename(const char *from, const char *to) noexcept {
   const std::string name = std::filesystem::path(to).filename();
   record(name.find(".pending-") == std::string::npos ? "replace " + name
                                                      : "name a file");
-  return callWithFault([&] {
-    return ::syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, 0);
-  });
+  return callWithFault(
+      [&] { return ::syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, 0); },
+      name == "s.manifest.json");
 }
 int linkat(int fromDirectory, const char *from, int toDirectory, const char *to,
            int flags) noexcept {
@@ -334,12 +343,18 @@ TEST_F(CheckpointFenceTest, AStallAnywhereAndASecondLife) {
   expectTidy();
 }
 
-/// Within its deadline a save that hangs is left alone, and named.
-TEST_F(CheckpointFenceTest, ASecondSaverIsToldOfTheFirst) {
+/// Within its deadline a save that hangs, in its first system call or in its
+/// last one before the commit, is left alone, and named.
+class NamedSaverTest : public CheckpointFenceTest,
+                       public testing::WithParamInterface<bool> {};
+
+TEST_P(NamedSaverTest, ASecondSaverIsToldOfTheFirst) {
   expectSaved(1);
   ::setenv("DDPHOOK_RUN_ID", "nightly", 1);
-  StalledSave first([&](StateModule &m) { return save(m, 2); }, 1,
-                    {Fault::Kind::StallBefore, 0});
+  Fault fault = {Fault::Kind::StallBefore, 0};
+  fault.isOfManifest = GetParam();
+  StalledSave first([&](StateModule &m) { return save(m, 2); },
+                    fault.isOfManifest ? 0 : 1, fault);
   ASSERT_TRUE(first.isStalled);
   ASSERT_EQ(claims().size(), 1u);
   ::setenv("DDPHOOK_RUN_ID", "other", 1);
@@ -364,6 +379,23 @@ TEST_F(CheckpointFenceTest, ASecondSaverIsToldOfTheFirst) {
   EXPECT_TRUE(first.job->isOk(0) && first.job->isOk(1));
   expectLoaded(2);
   expectTidy();
+}
+
+INSTANTIATE_TEST_SUITE_P(All, NamedSaverTest, testing::Bool());
+
+/// kill -9 ends a save at once, though a child that was forked meanwhile lives.
+TEST_F(CheckpointFenceTest, AForkedChildIsNoSave) {
+  expectSaved(1);
+  Fault fault = {Fault::Kind::StallBefore, 0};
+  fault.isOfManifest = fault.forks = true;
+  StalledSave first([&](StateModule &m) { return save(m, 2); }, 0, fault);
+  ASSERT_TRUE(first.isStalled);
+  ASSERT_EQ(claims().size(), 1u);
+  first.job->kill(0);
+  expectSaved(3);
+  first.release();
+  first.job->isOk(1);
+  expectLoaded(3);
 }
 
 /// kill -9 ends a save at once, though a rank of it still hangs.

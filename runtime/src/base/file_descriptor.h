@@ -10,8 +10,8 @@
 // their numbers, which whoever owns them here may still close there.
 //
 //===----------------------------------------------------------------------===//
-#ifndef DDPHOOK_RUNTIME_SRC_STORE_FILE_DESCRIPTOR_H
-#define DDPHOOK_RUNTIME_SRC_STORE_FILE_DESCRIPTOR_H
+#ifndef DDPHOOK_RUNTIME_SRC_BASE_FILE_DESCRIPTOR_H
+#define DDPHOOK_RUNTIME_SRC_BASE_FILE_DESCRIPTOR_H
 
 #include <atomic>
 
@@ -72,4 +72,4 @@ private:
 
 } // namespace ddphook
 
-#endif // DDPHOOK_RUNTIME_SRC_STORE_FILE_DESCRIPTOR_H
+#endif // DDPHOOK_RUNTIME_SRC_BASE_FILE_DESCRIPTOR_H

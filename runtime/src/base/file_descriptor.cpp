@@ -7,7 +7,7 @@
 // here can fail.
 //
 //===----------------------------------------------------------------------===//
-#include "store/file_descriptor.h"
+#include "base/file_descriptor.h"
 
 #include "base/standard_descriptors.h"
 
