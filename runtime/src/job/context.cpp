@@ -10,17 +10,15 @@
 
 #include "backend/backend_loader.h"
 #include "base/packed_texts.h"
-#include "base/wait_scope.h"
+#include "job/broadcast.h"
 #include "job/processors.h"
 #include "job/rendezvous.h"
 #include "job/settings.h"
 #include "module/module.h"
-#include "store/absent_ranks.h"
 #include "store/handshake.h"
 #include "trace/divergence.h"
 
 #include <algorithm>
-#include <cstring>
 
 using namespace ddphook;
 
@@ -51,9 +49,6 @@ static_assert(inquirySeconds + verdictSeconds +
                                 farewellSeconds}) <
                   mostSecondsAfterDeadline,
               "a failed rank may not outlive its deadline by more");
-/// Bytes of a broadcast per message. Each message has a deadline of its own, so
-/// that a slow link makes the broadcast slow, but does not fail it.
-static constexpr size_t chunkBytes = size_t(4) << 20;
 
 Context::Context(const Bootstrap &place)
     : place(place), observer(place.observation, place.rank, place.worldSize) {}
@@ -423,63 +418,6 @@ Status Context::barrier() {
   return allGather("ddphook_barrier", {}, &all);
 }
 
-Status Context::receiveChunk(const std::string &key, int root, char *data,
-                             size_t size) {
-  WaitScope scope(
-      [&] {
-        return describeWait(place.rank, {root}, place.worldSize) +
-               " in ddphook_broadcast";
-      },
-      tellsWaits());
-  std::string value;
-  Status status =
-      store->get(key, Deadline::after(place.timeoutSeconds), &value);
-  if (status.code() == DDPHOOK_DEADLINE_EXCEEDED)
-    return error(DDPHOOK_DEADLINE_EXCEEDED,
-                 "ddphook_broadcast: a part from rank %d did not arrive within "
-                 "%g s",
-                 root, place.timeoutSeconds);
-  if (!status.isOk())
-    return status;
-  if (value.size() != size)
-    return error(DDPHOOK_DATA_LOSS,
-                 "ddphook_broadcast: expected a part of %zu bytes, but got %zu",
-                 size, value.size());
-  std::memcpy(data, value.data(), size);
-  return Status::ok();
-}
-
-Status Context::sendChunks(char *data, size_t bytes, int root) {
-  const std::string base =
-      "broadcast/" + std::to_string(broadcastNumber++) + "/";
-  const size_t chunks = (bytes + chunkBytes - 1) / chunkBytes;
-  const bool isRoot = place.rank == root;
-  auto keyOf = [&](size_t chunk) { return base + std::to_string(chunk); };
-  auto sizeOf = [&](size_t chunk) {
-    return std::min(chunkBytes, bytes - chunk * chunkBytes);
-  };
-  auto send = [&](size_t chunk) {
-    return chunk == chunks
-               ? Status::ok()
-               : store->set(keyOf(chunk), std::string(data + chunk * chunkBytes,
-                                                      sizeOf(chunk)));
-  };
-  // The root is one message ahead; more would only take memory of rank 0.
-  if (isRoot)
-    DDPHOOK_RETURN_IF_ERROR(send(0));
-  for (size_t chunk = 0; chunk < chunks; ++chunk) {
-    DDPHOOK_RETURN_IF_ERROR(isRoot ? send(chunk + 1)
-                                   : receiveChunk(keyOf(chunk), root,
-                                                  data + chunk * chunkBytes,
-                                                  sizeOf(chunk)));
-    DDPHOOK_RETURN_IF_ERROR(exchange->barrier(
-        "ddphook_broadcast (a part)", Deadline::after(place.timeoutSeconds)));
-    if (isRoot)
-      DDPHOOK_RETURN_IF_ERROR(store->erase(keyOf(chunk)));
-  }
-  return Status::ok();
-}
-
 Status Context::broadcast(void *data, size_t bytes, int root) {
   if (root < 0 || root >= place.worldSize)
     return error(DDPHOOK_INVALID_ARGUMENT,
@@ -496,5 +434,13 @@ Status Context::broadcast(void *data, size_t bytes, int root) {
                    all[0].c_str(), other, all[other].c_str());
   if (place.worldSize == 1)
     return Status::ok();
-  return failIfFinal(sendChunks(static_cast<char *>(data), bytes, root));
+  Broadcast::Options options;
+  options.prefix = "broadcast/" + std::to_string(broadcastNumber++) + "/";
+  options.rank = place.rank;
+  options.size = place.worldSize;
+  options.root = root;
+  options.timeoutSeconds = place.timeoutSeconds;
+  options.tellsWaits = tellsWaits();
+  return failIfFinal(Broadcast(*store, *exchange, std::move(options))
+                         .run(static_cast<char *>(data), bytes));
 }

@@ -136,9 +136,6 @@ private:
   /// Sends rank 0 what it cannot read of this rank's trace.
   void sendTrace(bool isFarewell);
   Status exchangeNodes();
-  Status sendChunks(char *data, size_t bytes, int root);
-  Status receiveChunk(const std::string &key, int root, char *data,
-                      size_t size);
   Status latch(const Status &status, bool tellOthers);
 
   const unsigned forks = forkCount.load();

@@ -231,16 +231,29 @@ std::string isStoppedForLong(int rank, ddphook_context_t *context,
   return show(ddphook_broadcast(context, data.data(), 4 * kElements, 0));
 }
 
+void slowDown(int socket) {
+  const uint32_t bytesPerSecond = 1 << 20;
+  ::setsockopt(socket, SOL_SOCKET, SO_MAX_PACING_RATE, &bytesPerSecond,
+               sizeof(bytesPerSecond));
+}
+
 /// Each of rank 0's connections moves a megabyte a second, and the deadline is
 /// shorter than a broadcast takes over them.
 std::string broadcastsSlowly(int rank, ddphook_context_t *context,
                              TestModule &) {
   if (rank == 0)
-    for (const Connection &connection : connections()) {
-      const uint32_t bytesPerSecond = 1 << 20;
-      ::setsockopt(connection.socket, SOL_SOCKET, SO_MAX_PACING_RATE,
-                   &bytesPerSecond, sizeof(bytesPerSecond));
-    }
+    for (const Connection &connection : connections())
+      slowDown(connection.socket);
+  std::vector<char> data(14 << 20, 1);
+  return show(ddphook_broadcast(context, data.data(), data.size(), 0));
+}
+
+/// The same, but only rank 0's first connection, a control connection, is slow:
+/// the rank at the end of the other one has to wait.
+std::string broadcastsUnevenly(int rank, ddphook_context_t *context,
+                               TestModule &) {
+  if (rank == 0)
+    slowDown(connections().front().socket);
   std::vector<char> data(14 << 20, 1);
   return show(ddphook_broadcast(context, data.data(), data.size(), 0));
 }
@@ -259,6 +272,7 @@ const Job kJobs[] = {
     {"Computing", -1, -1, computesForLong, "OK"},
     {"Stopped", -1, -1, isStoppedForLong, "OK"},
     {"SlowLink", -1, -1, broadcastsSlowly, "OK", world, 10},
+    {"OneSlowLink", -1, -1, broadcastsUnevenly, "OK", world, 10},
 };
 
 } // namespace
