@@ -119,12 +119,13 @@ socklen_t decodeAddress(const std::string &text, const sockaddr_storage &own,
   return ::inet_pton(AF_INET, host.c_str(), &v4.sin_addr) == 1 ? sizeof(v4) : 0;
 }
 
-/// Pauses between attempts; false when the time is up or somebody interrupts.
+/// Pauses between attempts, until a signal arrives at most; false when the time
+/// is up or the interrupt was raised.
 bool pauseBefore(const Deadline &deadline, const Interrupt *interrupt,
                  double seconds) {
   pollfd entry = {interrupt ? interrupt->fd() : -1, POLLIN, 0};
   int pause = std::min(static_cast<int>(seconds * 1e3), deadline.remainingMs());
-  return ::poll(&entry, 1, pause) == 0 && !deadline.expired();
+  return ::poll(&entry, 1, pause) <= 0 && !deadline.expired();
 }
 
 } // namespace
