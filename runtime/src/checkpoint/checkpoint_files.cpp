@@ -205,8 +205,10 @@ Status ddphook::parseManifest(const std::string &text, const std::string &path,
 Status ddphook::readManifestText(const std::string &path, std::string *text) {
   text->clear();
   struct stat attributes;
-  if (::stat(path.c_str(), &attributes) != 0 && errno == ENOENT)
-    return Status::ok();
+  if (::stat(path.c_str(), &attributes) != 0)
+    return errno == ENOENT
+               ? Status::ok()
+               : systemError(errno, "cannot open '%s'", path.c_str());
   OpenFile file;
   DDPHOOK_RETURN_IF_ERROR(file.open(path, O_RDONLY, NamedBy::User));
   if (file.size() > maxManifestBytes || file.size() == 0)
