@@ -43,8 +43,9 @@ public:
 
   /// Calls body(part, slot) for all parts from 0 to parts - 1, and returns when
   /// all are done. No two calls have the same slot, a number below threads(),
-  /// at the same time. `body` neither throws nor runs loops. One thread at a
-  /// time calls this.
+  /// at the same time. `body` runs no loops. If it throws anything, so does
+  /// this, when no thread calls `body` any more. One thread at a time calls
+  /// this.
   template <class Body>
   void run(int64_t parts, const Body &body, Order order = Order::Forwards) {
     runParts(
