@@ -326,6 +326,21 @@ def test_which_devices(monkeypatch):
         of("cuda:1")
 
 
+def test_examining_arrays_does_not_wait_for_a_gpu():
+    from ddphook.torch import _device
+
+    calls = mock.MagicMock()
+    calls.cuda.Event().query.side_effect = [False, True]
+    with mock.patch.object(torch, "cuda", calls.cuda):
+        look = _device.Cuda(torch.device("cuda", 1)).examine(calls.look)
+        assert look() is None
+        found = look()
+    assert found is calls.look().to("cpu", non_blocking=True)
+    names = [name for name, *_ in calls.mock_calls]
+    assert names.index("look().to") < names.index("cuda.Event().record")
+    assert not any("synchronize" in name or "item" in name for name in names)
+
+
 def test_what_is_called_of_a_gpu(monkeypatch):
     """Streams and events, in the order that keeps a run behind its gradients and
     the users of its future behind the run. PyTorch's own are stand-ins here."""

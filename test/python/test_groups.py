@@ -51,6 +51,7 @@ def _groups_of_states(rank):
         (default_hooks.allreduce_hook, lambda: group),
         (default_hooks.fp16_compress_hook, lambda: group),
         (powersgd.powerSGD_hook, lambda: powersgd.PowerSGDState(group, 1, 2)),
+        (local.post_localSGD_hook, lambda: local.PostLocalSGDState(group, group, 2)),
     ):
         theirs = models.make("mlp", rank, bucket_cap_mb=100)
         theirs.register_comm_hook(state(), hook)
