@@ -329,7 +329,7 @@ class _Layout:
         )
 
     def check(self, name: str, value: Any, mesh: Mesh) -> None:
-        # XLA reports a deleted array less clearly.
+        # XLA does not handle a deleted array well.
         if isinstance(value, jax.Array) and not _is_traced(value) and value.is_deleted():
             raise InvalidArgumentError(
                 f"expected a state that is not used up, but {name!r} was donated"
@@ -464,7 +464,7 @@ def _is_traced(value: Any) -> bool:
 
 
 def _shape_of(value: Any, mesh: Mesh | None = None) -> jax.ShapeDtypeStruct:
-    """Returns the shape as part of JAX's type, with the sharding if the mesh is explicit."""
+    """Returns a value's type as JAX has it; for an explicit mesh, it includes the sharding."""
     dtype = value.dtype if hasattr(value, "dtype") else jnp.result_type(value)
     if jnp.issubdtype(dtype, jax.dtypes.extended):
         raise UnsupportedError(

@@ -24,7 +24,7 @@ from ddphook.torch._device import Device
 
 _log = logging.getLogger("ddphook")
 _POISONED = ("powersgd.error", "powersgd.share_error", "powersgd.q")
-# Longer pieces are summed in place; elements of shorter pieces are gathered first.
+# Pieces with at least as many elements are summed directly; shorter ones are gathered first.
 _LONG = 4096
 
 _Probe = Callable[[Sequence[torch.Tensor]], torch.Tensor]

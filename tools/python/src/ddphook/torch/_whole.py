@@ -249,7 +249,7 @@ def _functional(
     traced: Any, values: list[torch.Tensor], draws: _random.Draws
 ) -> Any:
     """Returns the trace without writes, in operators that torch-mlir knows."""
-    # An unused draw must not draw.
+    # Unused draws do not count.
     traced.graph.eliminate_dead_code(_is_needed)
     table = {**known_decompositions(), **_decompositions.for_linalg()}
     run = torch.func.functionalize(_random.seeded(traced, draws), remove="mutations")
