@@ -134,7 +134,7 @@ def get(
 
 
 def _open_directory() -> Path | None:
-    """Returns the directory if modules may be kept there; otherwise warns once."""
+    """Returns the directory, or none, with one warning, if modules cannot be kept there."""
     place = directory()
     try:
         for missing in reversed([place, *place.parents]):

@@ -372,7 +372,7 @@ class SharedObject:
             raise DataLossError(f"not a compiled module: {error}") from None
 
     def close(self) -> None:
-        """Unloads the code; the module must be unloaded."""
+        """Removes the code; the module must already be unloaded."""
         dlclose = ctypes.CDLL(None).dlclose
         dlclose.argtypes = [c_void_p]
         dlclose(self._code._handle)

@@ -332,7 +332,7 @@ def _check_handler(model: DistributedDataParallel, handler: Any) -> None:
 
 
 def _check_model(model: DistributedDataParallel, hook: Any) -> _device.Device:
-    """Refuses models that DDP reduces without the hook; returns the model's device."""
+    """Refuses models with which DDP cannot use the hook; returns the model's device."""
     if is_accelerates(hook):
         _check_handler(model, hook)
     if model.mixed_precision is not None:

@@ -324,7 +324,7 @@ def _measure_steps(options: Options, hook: _Hook) -> tuple[dict[str, _Rounds], f
         rounds = _by_turns(sides, options)
     expected = theirs.parameters()
     difference = _difference(ours.parameters(), expected)
-    # Rounding over many steps has no bound. PowerSGD rounds differently than PyTorch's,
+    # Rounding errors have no bound over many steps. PowerSGD rounds unlike PyTorch's,
     # and so does Adam in the hook.
     _check(hook, "parameters", difference, 0.0 if hook.is_exact else float("inf"))
     if hook.is_exact and options.optimizer == "sgd":

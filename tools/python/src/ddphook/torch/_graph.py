@@ -178,7 +178,7 @@ def _understand(
 ) -> Iterator[Reduction]:
     """Yields the reduction of `gradient` whose wait is the user of `started`.
 
-    A quotient among the `results` of other reductions was already divided by them.
+    If `gradient` is among the `results` of other reductions, its division is theirs.
     """
     value = gradient.meta["val"]
     waits = [user for user in started.users if user.target is _collectives.wait_tensor.default]

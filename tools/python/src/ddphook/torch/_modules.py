@@ -27,7 +27,7 @@ from ddphook.torch._overflow import Watch
 
 _log = logging.getLogger("ddphook")
 _FIRST_COMPRESSED_STEP = 1000  # PyTorch's default of start_powerSGD_iter.
-# The hooks that have one in PyTorch.
+# The classes of PyTorch's states, by hook.
 _STATES: dict[str, type] = {
     "powersgd": PowerSGDState,
     "batched_powersgd": PowerSGDState,

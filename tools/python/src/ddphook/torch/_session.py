@@ -211,7 +211,7 @@ class Session:
     def leave(self, finish: bool = True) -> None:
         """Begins to leave the job; collective. By default, waits for its runs first.
 
-        It then raises a failure of the device that no run has reported.
+        After waiting, it raises a failure of the device that no run has reported.
         """
         if os.getpid() != self._process:
             return

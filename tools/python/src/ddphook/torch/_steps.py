@@ -108,8 +108,8 @@ class Step:
     def _await_backward(self, node: torch.autograd.graph.Node) -> None:
         """Schedules a check for the end of the backward pass of the call's first graph.
 
-        That graph's backward pass comes last. With compiled autograd, which would
-        compile the check, there is none.
+        That graph's backward pass comes last. There is no check with compiled autograd,
+        which would compile it.
         """
         if self._trains:
             return
