@@ -45,7 +45,7 @@ def ways(step):
 
 
 class Product(nn.Module):
-    """A module that is not PyTorch's own: TorchDynamo skips those."""
+    """A module that is not part of PyTorch, since TorchDynamo skips PyTorch's own modules."""
 
     def __init__(self):
         super().__init__()
