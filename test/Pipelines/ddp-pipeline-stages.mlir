@@ -39,8 +39,8 @@
 // CHECK:       func.func @step(%[[X:.+]]: memref<3x2xf32>, %[[G1:.+]]: memref<2xf32>, %[[O0:.+]]: memref<3x2xf32>, %[[O1:.+]]: memref<2xf32>)
 // CHECK:         bufferization.to_tensor %[[X]] restrict :
 // CHECK:         %[[U:.+]]:2 = ddp.unpack
-// CHECK-DAG:     bufferization.materialize_in_destination %[[U]]#1 in restrict writable %[[O0]]
-// CHECK-DAG:     bufferization.materialize_in_destination %[[U]]#0 in restrict writable %[[O1]]
+// CHECK-DAG:     bufferization.materialize_in_destination %[[U]]#1 in writable %[[O0]]
+// CHECK-DAG:     bufferization.materialize_in_destination %[[U]]#0 in writable %[[O1]]
 // CHECK:         return{{$}}
 
 // CHECK:       After DDPAssignDestinationsPass

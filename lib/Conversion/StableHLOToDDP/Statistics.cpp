@@ -111,8 +111,8 @@ bool Statistics::moves(Operation *op, Value gradient, int64_t size) {
          });
 }
 
-/// Returns true if `op` computes from `value` and from a parameter or a state of
-/// any size.
+/// Returns true if `op` computes from `value` and from a parameter or a state
+/// of any size.
 bool Statistics::meetsParameter(Operation *op, Value value) {
   return llvm::any_of(op->getOperands(), [&](Value other) {
     return other != value && isParameter(other, getSize(other), /*depth=*/0);

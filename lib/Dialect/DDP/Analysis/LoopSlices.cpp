@@ -42,8 +42,8 @@ static std::optional<int64_t> getFactor(OpFoldResult offset, Value variable) {
   return std::nullopt;
 }
 
-bool mlir::ddp::coversAll(OffsetSizeAndStrideOpInterface slice,
-                          ShapedType type, ArrayRef<LoopRange> ranges) {
+bool mlir::ddp::coversAll(OffsetSizeAndStrideOpInterface slice, ShapedType type,
+                          ArrayRef<LoopRange> ranges) {
   if (!type.hasStaticShape() || !slice.hasUnitStride())
     return false;
   SmallPtrSet<const LoopRange *, 4> used;

@@ -13,6 +13,7 @@
 #include "ddphook/Dialect/DDP/IR/DDP.h"
 
 #include "mlir/Dialect/Affine/IR/AffineOps.h"
+#include "mlir/Dialect/Bufferization/IR/Bufferization.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
 #include "mlir/Dialect/Utils/StaticValueUtils.h"
@@ -375,8 +376,12 @@ static tensor::InsertSliceOp findCoveringInsert(LoopLikeOpInterface loop,
   std::optional<OpFoldResult> begin = loop.getSingleLowerBound();
   std::optional<OpFoldResult> end = loop.getSingleUpperBound();
   std::optional<OpFoldResult> step = loop.getSingleStep();
-  auto insert =
-      loop.getYieldedValues()[number].getDefiningOp<tensor::InsertSliceOp>();
+  Value yielded = loop.getYieldedValues()[number];
+  // ddp-yield-in-place writes the value to the memory of the loop's argument.
+  if (auto write =
+          yielded.getDefiningOp<bufferization::MaterializeInDestinationOp>())
+    yielded = write.getSource();
+  auto insert = yielded.getDefiningOp<tensor::InsertSliceOp>();
   if (!variable || !begin || !end || !step || !insert ||
       insert.getDest() != loop.getRegionIterArgs()[number] ||
       insert->getParentOp() != loop ||

@@ -47,8 +47,8 @@ static std::string getRate(int64_t bytes, BucketType type) {
                                      static_cast<double>(bytes));
 }
 
-/// Returns true if the hook is meant to send fewer bytes, as it does for a large
-/// matrix.
+/// Returns true if the hook is meant to send fewer bytes, as it does for a
+/// large matrix.
 static bool isMeantToCompress(HookAttrInterface hook) {
   MLIRContext *context = hook.getContext();
   auto large = BucketType::get(context, Float32Type::get(context),

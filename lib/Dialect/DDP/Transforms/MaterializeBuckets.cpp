@@ -41,8 +41,8 @@ static MemRefType getBufferType(Value flatBucket) {
   return MemRefType::get(type.getShape(), type.getElementType());
 }
 
-/// Writes `value` to `memory`. The write is not `restrict`, since the memory has
-/// another alias.
+/// Writes `value` to `memory`. The write is not `restrict`, since the memory
+/// has another alias.
 static void createWrite(OpBuilder &builder, Location loc, Value value,
                         Value memory) {
   bufferization::MaterializeInDestinationOp::create(

@@ -116,9 +116,10 @@ static bool isKernel(ArrayRef<int64_t> shape) {
          });
 }
 
-/// Returns how to view a tensor without dimensions of size 1 as matrices. If its
-/// first dimension is smaller than both sides of the matrices of the others, and
-/// these compress well, each index of it is a matrix, such as that of a layer.
+/// Returns how to view a tensor without dimensions of size 1 as matrices. If
+/// its first dimension is smaller than both sides of the matrices of the
+/// others, and these compress well, each index of it is a matrix, such as that
+/// of a layer.
 static MatrixFit fitMatrices(ArrayRef<int64_t> shape, int64_t rank) {
   constexpr int64_t minRate = 8;
   MatrixFit whole = splitDimensions(shape);

@@ -344,7 +344,8 @@ static Attribute parseText(MLIRContext *context, StringRef text,
   return {};
 }
 
-/// Returns true if the dialect of hook=`text` is known; otherwise emits an error.
+/// Returns true if the dialect of hook=`text` is known; otherwise emits an
+/// error.
 static bool checkDialect(MLIRContext *context, StringRef text,
                          EmitError emitError) {
   StringRef name = text;
