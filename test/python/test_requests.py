@@ -159,6 +159,8 @@ def test_a_ddp_model_whose_backward_is_outside(tmp_path):
 def _too_few_bytes(rank, cache):
     import os
 
+    import ddphook.torch
+
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = cache
     x, ops = torch.ones(3, 3), torch.ops._c10d_functional
     for hook, dtype, warns in (
