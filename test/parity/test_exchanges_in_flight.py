@@ -79,7 +79,7 @@ class Program(Step):
         )
         self.result(updated)
         self.result(self.add(gathered, a))
-        # Adds a broadcast and reads of its operand, before and after.
+        # Adds a broadcast, in place or not: its operand is read before it, its result after.
         name = f"%b{len(self.lines)}"
         self.lines.append(
             f"  {name} = ddp.broadcast {gathered[0]} from {ranks - 1} on @{group} : {t}"

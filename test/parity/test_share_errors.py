@@ -84,7 +84,7 @@ class Shares:
         return Tensor(dtype, np.concatenate(parts))
 
     def state(self, rank, size):
-        """Returns the rank's state: its shard's error at the shard's offset, and zeros elsewhere."""
+        """Returns the rank's state: its shard's error at its offset, and zeros elsewhere."""
         name = self.names[rank]
         number = self.names[:rank].count(name)
         part = -(-size // self.names.count(name))

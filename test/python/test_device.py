@@ -205,7 +205,7 @@ def test_allocators_go_with_their_contexts():
 
 
 def _resumes(rank):
-    """Checks four steps, loading the host's states, two steps on the device, and the reverse."""
+    """Loads the host's states after four steps, and runs four more steps on the device."""
     import ddphook.torch
     import staged
 
