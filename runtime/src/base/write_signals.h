@@ -13,6 +13,7 @@
 
 #include <cerrno>
 #include <ctime>
+#include <initializer_list>
 #include <signal.h>
 
 namespace ddphook {
