@@ -10,6 +10,7 @@
 
 #include "ddphook/Compiler/Compiler.h"
 
+#include "BFloatMoves.h"
 #include "Kernels.h"
 #include "NativeTarget.h"
 #include "StageErrors.h"

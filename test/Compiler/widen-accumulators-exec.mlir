@@ -5,6 +5,10 @@
 // RUN: ddphook-run %s --entry=step --ranks=1 --outputs=%t/wide
 // RUN: sed 's/attributes {ddp.widen_accumulators}//' %s > %t/exact.mlir
 // RUN: ddphook-run %t/exact.mlir --entry=step --ranks=1 --outputs=%t/exact
+// On no CPU does that need a function of the compiler's library.
+// RUN: ddphook-cc %t/exact.mlir --march=haswell -o %t/exact.o
+// RUN: llvm-nm --undefined-only %t/exact.o | FileCheck %s --check-prefix=SYMBOLS
+// SYMBOLS-NOT: {{__(trunc|extend)}}
 // A file ends with its elements of two bytes: 0x4500 is 2048, 0x4380 is 256.
 // RUN: %python -c "import sys; data = lambda name: open(f'{sys.argv[1]}/{name}', 'rb').read()[-16:]; \
 // RUN:   assert data('wide') == bytes.fromhex('0045' * 8), data('wide'); \

@@ -20,7 +20,7 @@ def regression(w, b, x, y):
 
         value, gradients = jax.value_and_grad(loss)(model)
         gradients, value = jax.lax.pmean((gradients, value), "dp")
-        model = jax.tree.map(lambda p, g: p - jnp.asarray(0.25, p.dtype) * g, model, gradients)
+        model = jax.tree.map(lambda p, g: p - jnp.asarray(1, p.dtype) * g, model, gradients)
         return model, value
 
     return jax.lax.scan(body, (w, b), None, length=12)

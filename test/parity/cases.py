@@ -1,12 +1,12 @@
 # Part of the ddphook project, under the Apache License v2.0 with LLVM
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Modules, their inputs, and what each should give.
+"""Modules, their inputs, and their expected results.
 
-A Module is a list of functions whose arguments are gradients; it prints as the
-MLIR that users write by hand. `expected` packs the gradients into buckets as
-`ddp-bucketize` documents it, runs a reference on every bucket, and unpacks:
-from W = 3 on the rank order of a sum depends on an element's place in its
-bucket, so the buckets are part of the numbers.
+A Module is a list of functions whose arguments are gradients; it prints as MLIR like
+that which users write by hand. `expected` packs the gradients into buckets as
+`ddp-bucketize` documents it, runs a reference on every bucket, and unpacks. Buckets
+affect the numbers: from W = 3 on, the rank order of a sum depends on an element's
+position in its bucket.
 """
 
 import itertools
@@ -42,9 +42,9 @@ class Grad:
 
 @dataclass
 class Function:
-    """`body`: "plain" reduces the arguments in their order. "produced" reduces
-    the negated arguments, negated in `ready` order but reduced in their own.
-    "consumed" negates every result before the next argument is reduced."""
+    """A function of a module. The `body` "plain" reduces the arguments in their order.
+    "produced" reduces the negated arguments, negated in `ready` order but reduced in their
+    own. "consumed" negates every result before it reduces the next argument."""
 
     name: str
     grads: list
@@ -92,7 +92,7 @@ def hook_text(hook):
 
 
 def hook_name(hook):
-    """A short name for test ids."""
+    """Returns a short name for test ids."""
     return "-".join(
         hook_name(part) if isinstance(part, tuple) else str(part) for part in hook
     )
@@ -144,7 +144,7 @@ def _negated(tensor):
 
 @dataclass(frozen=True)
 class Options:
-    """The pipeline's options; None is "not given"."""
+    """The pipeline's options; None means "not given"."""
 
     hook: str = None
     wrapper: str = None
@@ -168,14 +168,14 @@ class Options:
         return ("wrap", element, hook) if element else hook
 
     def hook_by_name(self, name):
-        """The hook of a gradient that is exempt, else None."""
+        """Returns the hook of an exempt gradient, or None."""
         if self.exempt and re.search(self.exempt, name):
             return (self.exempt_hook or "allreduce",)
         return None
 
     @property
     def limits(self):
-        """Bytes at which the first and every later bucket closes."""
+        """The sizes in bytes at which the first and every later bucket closes."""
         cap = 25 if self.bucket_cap_mb is None else self.bucket_cap_mb
         first = self.first_bucket_mb
         if first is None:
@@ -187,8 +187,8 @@ class Options:
 
 
 def assign_buckets(grads, limits):
-    """Lists of positions in `grads`, a list of (key, bytes): one bucket chain
-    per key; a gradient is appended first and the bucket closed after."""
+    """Returns lists of positions in `grads`, a list of (key, bytes): one chain of buckets
+    per key; a bucket is closed after the gradient that fills it."""
     buckets, chains = [], {}
     for position, (key, size) in enumerate(grads):
         if key not in chains:
@@ -207,7 +207,7 @@ def assign_buckets(grads, limits):
 
 
 def buckets_of(module, function, options):
-    """[(grads' numbers, hook, reduction, group)] of one function."""
+    """Returns [(grads' numbers, hook, reduction, group)] of one function."""
     order = list(range(len(function.grads)))
     if options.order == "reverse":
         order.reverse()
@@ -215,8 +215,8 @@ def buckets_of(module, function, options):
         order = list(function.ready)
 
     def key(number):
-        # Hooks that the IR names keep to themselves, even where the pipeline's
-        # default is the same one.
+        # A hook that the IR names makes a separate bucket, even if it equals the pipeline's
+        # default.
         grad = function.grads[number]
         exempt = options.hook_by_name(f"{function.name}.arg{number}")
         hook = grad.hook or exempt or function.hook or module.hook
@@ -235,7 +235,7 @@ def buckets_of(module, function, options):
 
 
 def model_reference(world, jobs):
-    """Runs buckets through the numpy model; same signature as the oracle's
+    """Runs buckets through the numpy model; has the signature of the oracle's
     Pool.run_groups."""
     results = []
     for partition, hook, mean, tensors in jobs:
@@ -249,8 +249,8 @@ def model_reference(world, jobs):
 
 
 def expected(module, name, options, inputs, reference, partitions=None):
-    """What `inputs` [rank][step][number] should become: the same nesting.
-    `partitions` gives a group's ranks where it is not the whole world."""
+    """Returns the expected results for `inputs` [rank][step][number], nested in the same way.
+    `partitions` has the ranks of groups that are not the whole world."""
     function = module.function(name)
     if function.body == "produced":
         inputs = _map(_negated, inputs)
@@ -294,7 +294,7 @@ def _map(change, values):
 
 
 def make_inputs(module, name, world, steps, seed):
-    """Gradients [rank][step][number], all different, from one seed."""
+    """Returns gradients [rank][step][number], all different, from one seed."""
     grads = module.function(name).grads
     return [
         [
@@ -308,7 +308,7 @@ def make_inputs(module, name, world, steps, seed):
     ]
 
 
-# Values around everything that a 16-bit cast, a division or a sum can trip over.
+# Values at which a 16-bit cast, a division or a sum could go wrong.
 _SPECIAL = [
     0.0, 1.0, 2.0**-14, 2.0**-24, 2.0**-25, 1.5 * 2.0**-25, 2.0**-26, 2.0**-126,
     2.0**-133, 2.0**-134, 2.0**-149, 2.0**-1074, 65504.0, 65519.9, 65519.996,
@@ -319,7 +319,7 @@ _SPECIAL = [
 
 
 def make_values(grad, rank, rng):
-    """A tensor of the gradient's class of values."""
+    """Returns a tensor of the gradient's class of values."""
     count = grad.size
     wide = _VALUES[grad.values](grad.dtype, count, rank, rng)
     if isinstance(wide, Tensor):
@@ -343,7 +343,7 @@ def _wide(dtype, count, rank, rng):
 
 
 def _subnormal(dtype, count, rank, rng):
-    """In the subnormal range of half, of bfloat16 and float, or just above."""
+    """Returns values in the subnormal range of half, or of bfloat16 and float, or just above."""
     low, high = rng.choice([[-27, -13], [-150, -125]], count).T
     return _signs(count, rng) * np.exp2(rng.uniform(low, high))
 
@@ -354,8 +354,8 @@ def _special(dtype, count, rank, rng):
 
 
 def _halfway(dtype, count, rank, rng):
-    """Around the midpoints between neighbours of a 16-bit type: on them, off by
-    less than an f32 can hold (f64 only), and off by one in f32."""
+    """Returns values around the midpoints between neighbours of a 16-bit type: on them, off
+    by less than an f32 can hold (f64 only), and off by one in f32."""
     bits = rng.integers(0, 2**16, count, dtype=np.uint16)
     half = bits.view(np.float16).astype(np.float64)
     brain = Tensor("bf16", bits)
@@ -371,15 +371,15 @@ def _halfway(dtype, count, rank, rng):
 
 
 def _bits(dtype, count, rank, rng):
-    """Any bit pattern."""
+    """Returns any bit patterns."""
     storage = np.dtype(DTYPES[dtype][0])
     raw = rng.integers(0, 256, count * storage.itemsize, dtype=np.uint8)
     return Tensor(dtype, raw.view(storage))
 
 
 def _every_16_bit_value(dtype, count, rank, rng):
-    """Every value of both 16-bit types with its two neighbours in f32, in
-    another order on every rank. Needs an f32 gradient of 6 · 65536 elements."""
+    """Returns every value of both 16-bit types with its two neighbours in f32, in another
+    order on every rank. Needs an f32 gradient of 6 · 65536 elements."""
     patterns = np.arange(2**16, dtype=np.uint16)
     values = np.concatenate(
         [
@@ -406,7 +406,7 @@ _VALUES = {
     "bits": _bits,
     "every": _every_16_bit_value,
 }
-# The classes that any gradient can have.
+# The classes that any gradient can use.
 VALUES = [name for name in _VALUES if name != "every"]
 
 
@@ -419,7 +419,7 @@ WRAPPERS = [None, "fp16", "bf16"]
 
 
 def everything(groups=("dp",), shapes=SHAPES):
-    """Every element type with every class of values, in both reductions."""
+    """Returns a module with every element type, every class of values, and both reductions."""
     shapes = itertools.cycle(shapes)
     grads = [
         Grad(next(shapes), dtype, reduction, groups[i % len(groups)], values)
@@ -427,7 +427,7 @@ def everything(groups=("dp",), shapes=SHAPES):
             itertools.product(DTYPES, VALUES, ("mean", "sum"))
         )
     ]
-    # Neighbours of different types, so that packing has to gather.
+    # Neighbours have different types, so that packing has to gather.
     grads = grads[::5] + grads[1::5] + grads[2::5] + grads[3::5] + grads[4::5]
     return Module([Function("step", grads)], {group: "" for group in groups})
 
@@ -440,7 +440,7 @@ def random_hook(rng, depth=0):
 
 
 def random_module(rng):
-    """A module and options; hooks on some operations, functions, the module."""
+    """Returns a module and options, with hooks on some operations, functions and the module."""
 
     def maybe(probability, value):
         return value if rng.random() < probability else None
@@ -475,7 +475,7 @@ def random_module(rng):
 
 
 def difference_of(got, want):
-    """Compares [rank][step][number]; None or one line per differing tensor."""
+    """Compares [rank][step][number]; returns None or one line per differing tensor."""
     lines = []
     for rank, steps in enumerate(want):
         for step, tensors in enumerate(steps):

@@ -1,6 +1,6 @@
 # Part of the ddphook project, under the Apache License v2.0 with LLVM
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Fixtures of the parity suite and the line that says what the oracle is."""
+"""Fixtures of the parity suite, and the line that identifies the oracle."""
 
 import importlib.metadata
 import os
@@ -36,7 +36,7 @@ def free_port():
 
 
 def pytest_terminal_summary(terminalreporter):
-    """What PowerSGD's tests measured."""
+    """Prints what PowerSGD's tests measured."""
     lines = []
     for kind, deviations in sorted(powersgd_cases.MEASURED.items()):
         lines.append(f"{kind}: {deviations.report()}")

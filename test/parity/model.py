@@ -2,11 +2,11 @@
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """An independent model of the hooks' numerics, in numpy.
 
-Written from docs/parity.md, not from PyTorch's source or ddphook's: what the
-hooks compute for each element, in which order Gloo's ring adds the ranks, and
-where 16-bit values are rounded. test_oracle.py proves it against the real hooks
-on real process groups; it then serves as a second witness and as the oracle for
-world sizes that no test wants to start processes for.
+Written from docs/parity.md rather than from PyTorch's source or ddphook's: what the
+hooks compute for each element, in which order Gloo's ring adds the ranks, and where
+16-bit values are rounded. test_oracle.py checks it against the real hooks on real
+process groups. It is then a second reference, and the oracle for world sizes that would
+need too many processes.
 """
 
 import numpy as np
@@ -22,7 +22,7 @@ def _to_f32(tensor):
 
 
 def _round(values, dtype):
-    """f32 values rounded to nearest even in a 16-bit type, or as they are."""
+    """Rounds f32 values to nearest even in a 16-bit type; f32 stays unchanged."""
     if dtype == "f32":
         return Tensor(dtype, values)
     if dtype == "f16":
@@ -33,7 +33,7 @@ def _round(values, dtype):
 
 
 def cast(tensor, dtype):
-    """From f64 to a 16-bit type through f32: two roundings, as in PyTorch."""
+    """Casts a tensor. From f64 to a 16-bit type it rounds twice, through f32, as in PyTorch."""
     if tensor.dtype == dtype:
         return tensor
     with np.errstate(all="ignore"):
@@ -44,7 +44,7 @@ def cast(tensor, dtype):
 
 
 def divide(tensor, divisor):
-    """A true division; 16-bit types are divided in f32 and rounded once."""
+    """Divides exactly; 16-bit types are divided in f32 and rounded once."""
     with np.errstate(all="ignore"):
         if tensor.dtype in ("f32", "f64"):
             divisor = tensor.data.dtype.type(divisor)
@@ -60,7 +60,7 @@ def _add(a, b):
 
 
 def ring_chunks(count, size, world):
-    """The element ranges that Gloo's ring reduces each in its own rank order:
+    """Returns the element ranges that Gloo's ring reduces, each in its own rank order:
     W chunks of `count` elements of `size` bytes (some may be empty)."""
     if count == 0:
         return [(0, 0)] * world
@@ -77,7 +77,7 @@ def ring_chunks(count, size, world):
 
 
 def ring_sum(tensors):
-    """What an all-reduce gives on every rank, for flat tensors."""
+    """Returns the result of an all-reduce of flat tensors, which is the same on every rank."""
     world = len(tensors)
     first = tensors[0]
     out = np.empty_like(first.data)
@@ -95,20 +95,20 @@ def ring_sum(tensors):
 
 
 WIRE = {"fp16": "f16", "bf16": "bf16"}
-# Codes of hooks, and the blocks that they have by default.
+# The codes of hooks, and their default block sizes.
 SCALED = {"int8": ("i8", 256), "int4": ("i4", 64), "fp8": ("f8E4M3FN", 256)}
 AFFINE = {"quantization_pertensor": None, "quantization_perchannel": 512}
 
 
 def _values(tensor):
-    """The elements in a type that numpy computes with."""
+    """Returns the elements in a type with which numpy computes."""
     if tensor.dtype == "bf16":
         return tensor.data.view(quantization_model.BF16)
     return tensor.data
 
 
 def _reduce_encoded(hook, tensors, mean):
-    """What an encoded all-reduce gives, or None if the hook has none."""
+    """Returns the results of an encoded all-reduce, or None if the hook has no encoding."""
     arrays = [_values(tensor) for tensor in tensors]
     divisor = len(arrays) if mean else 1
     name, *rest = hook
@@ -127,15 +127,14 @@ def _reduce_encoded(hook, tensors, mean):
 
 
 def run_hook(hook, tensors, mean):
-    """One bucket through a hook: rank r's flat gradient in, its result out.
+    """Runs one bucket through a hook; maps rank r's flat gradient to its result.
 
-    `hook` is ("allreduce",), ("fp16",), ("bf16",), ("noop",), ("int8",), ("int8",
-    block), ("fp8", block, code), … without error feedback, ("fp16", "f32") with the type of the sum, or
-    ("wrap", element type, inner hook). `mean` False: without the division.
+    `hook` is ("allreduce",), ("fp16",), ("bf16",), ("noop",), ("int8",), ("int8", block),
+    ("fp8", block, code), … without error feedback, ("fp16", "f32") with the type of the
+    sum, or ("wrap", element type, inner hook). If `mean` is false, it does not divide.
 
-    A wrapper casts on the way in only: what the innermost hook returns, in the
-    type it was given, is cast to the bucket's type at once. A wrapper around a
-    wrapper so leaves no trace on the way back."""
+    A wrapper only casts its input: the innermost hook's result, in the type of its input,
+    is cast directly to the bucket's type. So nested wrappers do not affect the result."""
     dtype = tensors[0].dtype
     while hook[0] == "wrap":
         tensors = [cast(tensor, hook[1]) for tensor in tensors]

@@ -1,7 +1,7 @@
 # Part of the ddphook project, under the Apache License v2.0 with LLVM
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Steps of PowerSGD that test_numerics.py and test_statistics.py run: a case, its
-options, its results with the states before and after."""
+"""Steps of PowerSGD for test_numerics.py and test_statistics.py: a case, its options, and
+its results with the states before and after."""
 
 import runner
 import tensors
@@ -23,7 +23,7 @@ def pipeline(options, rank=2):
 
 
 def run(path, case, inputs, options, before=None, env=None, summary=False):
-    """Results [rank][step][number], states by rank {name: Tensor}, stderr."""
+    """Returns results [rank][step][number], states by rank {name: Tensor}, and stderr."""
     directory = runner.Directory(path)
     directory.write_module(case.module.text())
     directory.clear_outputs()
@@ -39,7 +39,7 @@ def run(path, case, inputs, options, before=None, env=None, summary=False):
             tensors.save(states_in.format(rank=rank), states)
         arguments.append(f"--state-in=strict:{states_in}")
     arguments.append(f"--state-out={states_out}")
-    # Devices have no summary.
+    # Devices print no summary.
     more = {"summary": True} if summary else {}
     result = runner.finish(runner.start(arguments, env, **more))
     assert result.code == 0, f"{options}; stderr:\n{result.stderr}"

@@ -1,19 +1,17 @@
 # Part of the ddphook project, under the Apache License v2.0 with LLVM
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What PyTorch's communication hooks give: the real ones, on real processes.
+"""The results of PyTorch's communication hooks: real hooks on real processes.
 
-Four worker processes form a Gloo world once per test session; a case with W
-ranks runs on a process group of the first W of them. On CUDA tensors (test/gpu)
-it is a NCCL world of as many as there is room for. A worker calls the hooks
-that ship with PyTorch, once per bucket, with an object that has the methods of
-torch.distributed.GradBucket (which Python cannot construct); test_oracle.py
-shows that this gives the bits of DistributedDataParallel itself.
+Four worker processes form a Gloo world once per test session; a case with W ranks runs
+on a process group of the first W of them. For CUDA tensors (test/gpu), it is an NCCL
+world with one worker per GPU. A worker calls PyTorch's hooks once per bucket, with an
+object that has the methods of torch.distributed.GradBucket (which Python cannot
+construct); test_oracle.py shows that this gives the bits of DistributedDataParallel.
 
-PyTorch's hooks always divide by the group's size. A `sum` therefore runs the
-same hooks on a group that says its size is one: x / 1 is x, and everything else
-stays the real thing.
+PyTorch's hooks always divide by the group's size. A `sum` therefore runs the same hooks
+on a group that reports size one: x / 1 is x, and everything else is unchanged.
 
-This module imports torch in the workers only, so that collecting tests is fast.
+This module imports torch only in the workers, so that collecting tests is fast.
 """
 
 import contextlib
@@ -31,14 +29,13 @@ from tensors import DTYPES, Tensor
 
 WORLD = 4
 TIMEOUT_S = 120
-# Where a worker's tensors lie.
+# The device of a worker's tensors.
 _DEVICE = "cpu"
 
 
 class Pool:
-    """The worker processes. One job at a time; a worker that fails fails the
-    job with its traceback. `variables(rank)` are set in a worker's environment
-    before it does anything."""
+    """The worker processes. They run one job at a time; if a worker fails, the job fails with
+    its traceback. A worker first sets the environment variables `variables(rank)`."""
 
     def __init__(
         self,
@@ -49,7 +46,7 @@ class Pool:
     ):
         self.world, self.timeout = world, timeout
         port = runner.free_port()
-        # A fork server imports torch once for all four.
+        # A fork server imports torch once for all workers.
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(["torch.distributed"])
         self.workers = []
@@ -65,7 +62,7 @@ class Pool:
             self.workers.append((process, here))
 
     def call(self, function, arguments, ranks=None):
-        """function(*arguments[rank]) on each of `ranks` (default: all); their
+        """Runs function(*arguments[rank]) on each of `ranks` (default: all); returns the
         results."""
         ranks = list(range(self.world) if ranks is None else ranks)
         for rank in ranks:
@@ -90,17 +87,17 @@ class Pool:
                 process.kill()
 
     def run_barrier(self):
-        """Shows that the world works."""
+        """Checks that the world works."""
         self.call("run_barrier", [()] * self.world)
 
     def run_buckets(self, world, jobs):
-        """Runs hooks on ranks 0 … world−1. jobs: a list of (hook, mean, bucket
-        tensors by rank). Returns the list of results by rank."""
+        """Runs hooks on ranks 0 … world−1. jobs: a list of (hook, mean, bucket tensors by rank).
+        Returns the list of results by rank."""
         return self.run_groups(world, [(None, *job) for job in jobs])
 
     def run_groups(self, world, jobs):
-        """As run_buckets, each job with the partition of the ranks into process
-        groups in front; None is one group of all."""
+        """Does the same as run_buckets, but each job starts with the partition of the ranks into
+        process groups; None is one group of all."""
         whole = (tuple(range(world)),)
         jobs = [(tuple(job[0] or whole), *job[1:]) for job in jobs]
         partitions = {job[0] for job in jobs}
@@ -121,8 +118,8 @@ class Pool:
         ]
 
     def run_powersgd(self, world, jobs):
-        """PowerSGD on ranks 0 … world−1. jobs: (Config, buckets, dtype, gradients
-        [rank][step][bucket] as Tensors). Per job: results in the same nesting,
+        """Runs PowerSGD on ranks 0 … world−1. jobs: (Config, buckets, dtype, gradients
+        [rank][step][bucket] as Tensors). Returns, per job, the results in the same nesting,
         and snapshots [rank][step]."""
         ranks = tuple(range(world))
         self.call("make_groups", [((ranks,),)] * self.world)
@@ -155,7 +152,7 @@ def _serve(rank, world, port, pipe, device, variables):
         _DEVICE = f"cuda:{rank % torch.cuda.device_count()}"
         torch.cuda.set_device(_DEVICE)
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
-    # Peers are processes of this machine; the name of the host need not resolve.
+    # Peers are processes of this machine; the host's name need not resolve.
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     backend = "nccl" if device == "cuda" else "gloo"
     dist.init_process_group(backend, rank=rank, world_size=world)
@@ -172,7 +169,7 @@ def _serve(rank, world, port, pipe, device, variables):
 
 
 class _SizeOne:
-    """A process group that says it has one member."""
+    """A process group that reports a single member."""
 
     def __init__(self, group):
         self._group = group
@@ -185,7 +182,7 @@ class _SizeOne:
 
 
 class _Bucket:
-    """The methods of torch.distributed.GradBucket that hooks call."""
+    """An object with the methods of torch.distributed.GradBucket that hooks call."""
 
     def __init__(self, buffer):
         self._buffer = buffer
@@ -201,7 +198,7 @@ class _Bucket:
 
 
 class _Worker:
-    """What a worker process can be asked to do; runs where torch is."""
+    """The functions that a worker process runs; only workers have torch."""
 
     def __init__(self, rank):
         self.rank = rank
@@ -231,8 +228,8 @@ class _Worker:
         return results
 
     def run_exchanges(self, group, arrays):
-        """torch.distributed's own collectives, of each array: the part of the sum,
-        the parts together, all-to-all, and what rank 0 has."""
+        """Runs torch.distributed's own collectives on each array: reduce-scatter, all-gather of
+        its parts, all-to-all, and broadcast from rank 0."""
         import torch
         import torch.distributed as dist
 
@@ -251,10 +248,10 @@ class _Worker:
         return results
 
     def run_ddp(self, group, hook, dtype, grads, cap_mb, steps):
-        """Real DistributedDataParallel over a module whose gradients are given.
-        grads[step][i] belongs to parameter i. Per step: the gradients that DDP
-        left, and per bucket in order of communication the numbers of its
-        parameters, the flat gradient it started with and what the hook gave."""
+        """Runs real DistributedDataParallel over a module whose gradients are given;
+        grads[step][i] belongs to parameter i. Returns, per step, the gradients after DDP and,
+        per bucket in order of communication, the numbers of its parameters, its initial flat
+        gradient, and the hook's result."""
         import torch
         from torch.nn.parallel import DistributedDataParallel
 
@@ -265,7 +262,7 @@ class _Worker:
                 self.weights = torch.nn.ParameterList(zeros)
 
             def forward(self, coefficients):
-                # The derivative of sum(w · c) by w is c, whatever its value.
+                # The derivative of sum(w · c) with respect to w is c, whatever its value.
                 parts = zip(self.weights, coefficients)
                 return sum((w * c).sum() for w, c in parts)
 
@@ -282,8 +279,8 @@ class _Worker:
             members = [numbers[id(p)] for p in bucket.parameters()]
             before = _to_numpy(bucket.buffer().clone())
             future = real(state, bucket)
-            # Wait here: DDP on Gloo may start chained collectives in different
-            # orders on different ranks.
+            # Waits here: DDP on Gloo may start chained collectives in different orders on
+            # different ranks.
             out = future.wait()
             log.append((members, before, _to_numpy(out.to(bucket_type))))
             done = torch.futures.Future()
@@ -318,7 +315,7 @@ class _Worker:
         return powersgd_oracle.draw(seeds, jobs, _to_numpy)
 
     def assign_buckets(self, tensors, limits):
-        """DDP's own bucket assignment: lists of tensor numbers."""
+        """Returns DDP's own bucket assignment: lists of tensor numbers."""
         import torch.distributed as dist
 
         tensors = [_to_torch(dtype, data) for dtype, data in tensors]
@@ -363,8 +360,8 @@ def _find_hook(hook):
 
 
 def _allreduce_and_upcast(reduce_dtype=None):
-    """The hook that DDP installs for `mixed_precision`, with as much of DDP as it
-    asks for: DDP itself makes a stream, which it cannot on a CPU."""
+    """The hook that DDP installs for `mixed_precision`, with a substitute for the parts of DDP
+    that it needs: DDP itself creates a stream, which a CPU does not have."""
     import torch
     import torch.distributed as dist
     from torch.distributed.algorithms.ddp_comm_hooks import mixed_precision_hooks
@@ -391,7 +388,7 @@ def _allreduce_and_upcast(reduce_dtype=None):
         state = SimpleNamespace(
             ddp_weakref=lambda: ddp,
             upcast_stream=contextlib.nullcontext(),
-            # Nobody waits for a stream at the end of a backward pass.
+            # Nothing waits for a stream at the end of a backward pass.
             wait_for_stream_enqueued=True,
         )
         return mixed_precision_hooks._reducer_allreduce_and_upcast_hook(state, bucket)

@@ -1,10 +1,10 @@
 # Part of the ddphook project, under the Apache License v2.0 with LLVM
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Models, options and gradients for the tests of PowerSGD, and how far results lie
-apart. How far they may is in powersgd_condition.py.
+"""Models, options and gradients for the tests of PowerSGD, and the distance of results.
+powersgd_condition.py has the permitted distance.
 
-The full product of shapes, options and ranks would be thousands of cases;
-`pairwise` chooses few that have every pair of settings of any two of them.
+The full product of shapes, options and ranks would be thousands of cases; `pairwise`
+chooses a few that contain every pair of values of any two settings.
 """
 
 import itertools
@@ -20,7 +20,7 @@ from cases import Function, Grad, Module, Options
 from powersgd_model import Config
 from tensors import Tensor
 
-# Real models' gradients, and awkward ones. Convolutions are seen as matrices of
+# Gradients of real models, and unusual ones. Convolutions are treated as matrices with
 # shape[0] rows.
 SHAPES = {
     "mlp": [(64, 32), (64,), (48, 64), (48,), (10, 48), (10,)],
@@ -38,7 +38,7 @@ SHAPES = {
     "everything": [(40, 30), (30, 40), (64, 21)],
 }
 
-# Element type of the gradients, wrapper, batched.
+# Element type of the gradients, wrapper, whether batched.
 KINDS = {
     "f32": ("f32", None, False),
     "f64": ("f64", None, False),
@@ -50,8 +50,8 @@ KINDS = {
     "batched-bf16": ("f32", "bf16", True),
 }
 
-# What tests measured, for the summary at the end of a run: the largest deviations
-# by kind, and the drift of results that nothing brings back.
+# Measurements for the summary at the end of a run: the largest deviations by kind, and
+# the drift of results whose states are not reset.
 MEASURED = {}
 DRIFT = {}
 
@@ -70,7 +70,7 @@ class Case:
 
     @property
     def first(self):
-        """The first compressed step."""
+        """The number of the first compressed step."""
         return max(self.config.start_powerSGD_iter, 0)
 
     @property
@@ -85,7 +85,7 @@ class Case:
 
     @property
     def buckets(self):
-        """Lists of gradients' numbers, in the order of communication."""
+        """The buckets as lists of gradients' numbers, in the order of communication."""
         module, options = self.module, Options(bucket_cap_mb=self.cap_mb)
         (function,) = module.functions
         return [b[0] for b in cases.buckets_of(module, function, options)]
@@ -99,7 +99,7 @@ class Case:
         return " ".join(filter(None, [self.config.pipeline(), options, *more]))
 
     def gradients(self, steps):
-        """[rank][step][number]"""
+        """Returns gradients [rank][step][number]."""
         return [
             [
                 [self._gradient(rank, step, i) for i in range(len(self.shapes))]
@@ -111,7 +111,7 @@ class Case:
     def _gradient(self, rank, step, number):
         shape = self.shapes[number]
         rng = np.random.default_rng([runner.SEED, self.seed, rank, step, number])
-        # What all ranks have in common, as gradients do.
+        # The part that all ranks have in common, as in real gradients.
         shared = np.random.default_rng([runner.SEED, self.seed, step, number])
         kind = self.values
         if kind == "mixed":
@@ -119,15 +119,15 @@ class Case:
         if kind == "zeros" and number % 2:
             kind = "gaussian"
         data = _VALUES[kind](shape, rng, shared)
-        # Matrices of their own may have scales of their own; in a matrix of
-        # everything the small ones would drown in the large ones' roundings.
+        # Separate matrices may have different scales; in a single matrix of everything, the
+        # small ones would vanish in the large ones' rounding errors.
         if not self.config.batched:
             data = data * 10.0 ** (number % 3 - 1)
         tensor = model.cast(Tensor("f64", np.asarray(data)), self.dtype)
         return Tensor(self.dtype, tensor.data.reshape(shape))
 
     def flat(self, gradients):
-        """[rank][step][bucket] of [rank][step][number]."""
+        """Converts [rank][step][number] to flat data [rank][step][bucket]."""
         return [
             [
                 [
@@ -148,7 +148,7 @@ def _gaussian(shape, rng, shared):
 
 
 def _decaying(shape, rng, shared):
-    """Singular values that fall by a factor of 0.6."""
+    """Returns a matrix whose singular values decrease by a factor of 0.6."""
     rows = shape[0] if shape else 1
     columns = int(np.prod(shape, dtype=int)) // rows if rows else 0
     count = min(rows, columns, 12)
@@ -168,8 +168,8 @@ _VALUES = {"gaussian": _gaussian, "decaying": _decaying, "zeros": _zeros}
 
 
 def pairwise(factors, seed):
-    """Rows (one choice of every factor) in which each pair of choices of two
-    factors occurs. Greedy; the same rows for the same seed."""
+    """Returns rows (one choice for every factor) that contain each pair of choices of two
+    factors. The search is greedy; equal seeds give equal rows."""
     names, rng = list(factors), random.Random(seed)
     left = {
         ((a, x), (b, y))
@@ -216,7 +216,7 @@ def matrix_of_cases():
         dtype, wrapper, batched = KINDS[row["kind"]]
         config = Config(
             matrix_approximation_rank=row["rank"],
-            # The earliest that PyTorch accepts.
+            # The earliest step that PyTorch accepts.
             start_powerSGD_iter=2 if row["feedback"] or row["warm"] else number % 2,
             min_compression_rate=row["rate"],
             use_error_feedback=row["feedback"],
@@ -255,12 +255,12 @@ def _extra(name, shapes, world, values="mixed", dtype="f32", seed=0, **options):
 
 
 def extra_cases():
-    """What the matrix of cases does not have."""
+    """Returns cases that the matrix of cases lacks."""
     r, start = "matrix_approximation_rank", "start_powerSGD_iter"
     rate, epsilon = "min_compression_rate", "orthogonalization_epsilon"
     cold = {"use_error_feedback": False, "warm_start": False}
     return [
-        # Not a number at once, and for ever.
+        # Becomes NaN in the first compressed step, and stays NaN.
         _extra(
             "zeros-gram-schmidt", "same", 2, "zeros", **{r: 1}, keep_zero_columns=False
         ),
@@ -270,7 +270,7 @@ def extra_cases():
         _extra("large-epsilon", "mlp", 3, **{r: 2, epsilon: 0.5}),
         _extra("negative-start", "conv", 2, **{start: -3}, **cold),
         _extra("late-start", "conv", 3, **{start: 4, r: 2}),
-        # Vectors are matrices of one column; here they are worth compressing.
+        # Vectors are matrices of one column; here, compressing them saves bytes.
         _extra("vectors", "mlp", 3, **{rate: 0.1, r: 3}),
         _extra("everything-at-any-rate", "awkward", 2, **{rate: 1e-3, r: 8}),
         _extra("nothing-at-any-rate", "transformer", 3, **{rate: 1000}),
@@ -288,8 +288,8 @@ def wide(tensor):
 
 
 def distance(got, want, scale):
-    """max |got − want| / scale for flat arrays; infinite where one is no number
-    and the other is, or where there is no scale and yet a difference."""
+    """Returns max |got − want| / scale of flat arrays; infinite if only one is not finite,
+    or if the scale is zero but there is a difference."""
     if got.shape != want.shape:
         raise AssertionError(f"expected {want.shape} elements, but got {got.shape}")
     odd = ~np.isfinite(want)
@@ -308,11 +308,11 @@ def largest(values):
 
 
 def distances(layouts, gradients, before, got, want):
-    """What a compressed step gave on one rank, compared: yields (what, bucket,
-    number) and a distance. Results ("out") and factors ("Q") are compared matrix by
-    matrix, relative to the matrix's largest element; errors ("E") relative to that
-    of gradient + error before the step. `gradients` by bucket, `before` a state;
-    `got` and `want` pairs of results by bucket and the state after the step."""
+    """Compares the results of a compressed step on one rank: yields (what, bucket, number)
+    and a distance. Results ("out") and factors ("Q") are compared matrix by matrix,
+    relative to the matrix's largest element; errors ("E") relative to that of gradient +
+    error before the step. `gradients` is by bucket, `before` is a state; `got` and `want`
+    are pairs of results by bucket and the state after the step."""
     (got, after), (want, expected) = got, want
     for bucket, layout in enumerate(layouts):
         ours, theirs = wide(got[bucket]), wide(want[bucket])
@@ -336,14 +336,14 @@ def distances(layouts, gradients, before, got, want):
 
 
 class Deviations:
-    """The largest distances seen, and the largest parts of their limits, by what
-    was compared; and all that were beyond."""
+    """The largest distances, and the largest ratios to their limits, by what was compared;
+    and all distances beyond their limits."""
 
     def __init__(self):
         self.worst, self.share, self.beyond = {}, {}, []
 
     def add(self, limits, found):
-        """`found` as distances() yields it; `limits` by the same keys."""
+        """Adds distances in the form of distances(); `limits` has the same keys."""
         for key, far in found:
             what, bucket, number = key
             limit = limits[key]
@@ -364,7 +364,7 @@ class Deviations:
         self.beyond += other.beyond
 
     def report(self):
-        """One line for a summary."""
+        """Returns one line for a summary."""
         return ", ".join(
             f"{what} {value:.1e} ({self.share[what]:.0%} of its limit)"
             for what, value in sorted(self.worst.items())

@@ -2,11 +2,11 @@
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """An independent model of PowerSGD and its batched variant, in numpy.
 
-Written from docs/parity.md. Products are accumulated in double and rounded once
-to the bucket's type, so it follows PyTorch to a few rounding errors, not to the
-bit; everything that is not a product (vanilla steps, uncompressed tensors, random
-numbers, counters) it gives exactly. test_powersgd_oracle.py proves it against the
-real hooks. It stands in for them where they raise: 0-D and empty tensors.
+Written from docs/parity.md. Products are accumulated in double and rounded once to the
+bucket's type, so they follow PyTorch to a few rounding errors. Everything else (vanilla
+steps, uncompressed tensors, random numbers, counters) is exact. test_powersgd_oracle.py
+checks it against the real hooks. It replaces them where they raise: for 0-D and empty
+tensors.
 """
 
 import math
@@ -23,7 +23,7 @@ WIRE = {None: None, "fp16": "f16", "bf16": "bf16"}
 
 @dataclass(frozen=True)
 class Config:
-    """PyTorch's options by their names; which hook; and its wrapper."""
+    """PyTorch's options by their names, the hook, and its wrapper."""
 
     matrix_approximation_rank: int = 1
     start_powerSGD_iter: int = 2
@@ -35,17 +35,17 @@ class Config:
     batch_tensors_with_same_shape: bool = False
     batched: bool = False
     wrapper: str = None
-    # Ours: where PyTorch divides by zero.
+    # An option of ours for cases in which PyTorch divides by zero.
     keep_zero_columns: bool = True
 
     def torch_options(self):
-        """The keyword arguments of PowerSGDState."""
+        """Returns the keyword arguments of PowerSGDState."""
         own = ("batched", "wrapper", "keep_zero_columns")
         return {k: v for k, v in vars(self).items() if k not in own}
 
     def pipeline(self):
-        """The options of ddp-pipeline; those at their default are left out, but
-        for the first iteration, whose default tests never reach."""
+        """Returns the options of ddp-pipeline. Defaults are left out, except for the first
+        iteration, whose default is too late for tests."""
         parts = ["hook=batched_powersgd" if self.batched else "hook=powersgd"]
         if self.wrapper:
             parts.append(f"wrapper={self.wrapper}")
@@ -63,11 +63,11 @@ class Config:
 
 @dataclass
 class Snapshot:
-    """The state of one rank between two steps; by bucket number where it is per
-    bucket. Buckets that have no memory yet are missing."""
+    """The state of one rank between two steps; dictionaries are by bucket number. Buckets
+    without memory so far are missing."""
 
     iter: int = 0
-    generator: np.ndarray = None  # As powersgd.generator keeps it.
+    generator: np.ndarray = None  # In the format of powersgd.generator.
     error: dict = field(default_factory=dict)
     p: dict = field(default_factory=dict)
     q: dict = field(default_factory=dict)
@@ -83,14 +83,14 @@ class Matrix:
 
 
 class Layout:
-    """What a bucket of these shapes consists of: the matrices in the order of
-    P's and Q's memory, the pieces that are not compressed, and the draws."""
+    """The contents of a bucket of these shapes: the matrices in the order of P's and Q's
+    memory, the uncompressed pieces, and the draws."""
 
     def __init__(self, shapes, config):
         self.sizes = [math.prod(shape) for shape in shapes]
         self.count = sum(self.sizes)
         self.total = self.count
-        # A square of nothing: there is nothing to compress, nor to draw.
+        # An empty square has nothing to compress, and draws nothing.
         self.is_compressed = self.count > 0 or not config.batched
         self.pieces, groups, offset = [], {}, 0
         self.compressed = 0
@@ -123,7 +123,7 @@ class Layout:
         ]
 
     def factors(self, flat, side):
-        """The factors in P's (side 0) or Q's (1) memory, as 2-D views."""
+        """Yields the factors in P's (side 0) or Q's (1) memory, as 2-D views."""
         offset = 0
         for matrix in self.matrices:
             rows = (matrix.rows, matrix.columns)[side]
@@ -146,7 +146,7 @@ def _matrix(offset, shape, size, config):
 
 
 class Arithmetic:
-    """Wide arrays (f64 for f64, else f32) that hold values of one type."""
+    """Arithmetic on wide arrays (f64 for f64, else f32) that hold values of one type."""
 
     def __init__(self, dtype):
         self.dtype = dtype
@@ -166,8 +166,8 @@ class Arithmetic:
         return self.load(self.store(values)) if self.is_16_bit else values
 
     def reduce(self, values, squares, count):
-        """Sums of `count` products each, whose order is free; `squares` are the
-        sums of the products' squares, by which rounding errors are estimated."""
+        """Rounds sums of `count` products each, whose order is not specified; `squares` are the
+        sums of the products' squares, from which rounding errors are estimated."""
         return self.round(values)
 
     def matmul(self, a, b):
@@ -181,7 +181,7 @@ class Arithmetic:
         return self.load(model.ring_sum([self.store(v) for v in values]))
 
     def orthogonalize(self, factor, epsilon, keep_zeros=True):
-        """In place. Householder QR from rank 3 on, where LAPACK has the type."""
+        """Orthogonalizes in place, by Householder QR from rank 3 on if LAPACK has the type."""
         if factor.shape[1] > 2 and not self.is_16_bit:
             factor[:] = self.householder(factor.astype(np.float64))
             return
@@ -211,7 +211,7 @@ class Arithmetic:
 
 
 def _unit_column(before):
-    """The unit vector that is farthest from orthonormal columns, orthogonal to them."""
+    """Returns the unit vector orthogonal to orthonormal columns and farthest from them."""
     before = before.astype(np.float64)
     best = np.argmin((before * before).sum(1))
     column = -before @ before[best]
@@ -220,7 +220,7 @@ def _unit_column(before):
 
 
 class Model:
-    """PowerSGD on all ranks of a group. `buckets`: a list of lists of shapes."""
+    """PowerSGD on all ranks of a group. `buckets` is a list of lists of shapes."""
 
     def __init__(self, config, world, buckets, dtype):
         self.config, self.world, self.dtype = config, world, dtype
@@ -233,7 +233,7 @@ class Model:
         self.p, self.q = {}, {}
 
     def step(self, grads, mean=True):
-        """grads[rank][bucket], flat; the results in the same nesting."""
+        """Runs a step on grads[rank][bucket], flat; returns results in the same nesting."""
         out = [[None] * len(self.layouts) for _ in range(self.world)]
         for number in range(len(self.layouts)):
             tensors = [rank[number] for rank in grads]
@@ -244,7 +244,7 @@ class Model:
         return out
 
     def snapshot(self, rank):
-        """P and Q are those of `mean`: PyTorch knows no other."""
+        """Returns a rank's state. P and Q are those of `mean`: PyTorch has no `sum`."""
         def stored(memory):
             return {b: self.math.store(values.copy()) for b, values in memory.items()}
 
@@ -338,7 +338,7 @@ class Model:
         return [out[: layout.count]] * self.world
 
     def _products(self, layout, x, factors, side):
-        """Every M·Q (side 0: `factors` are Qs) or Mᵀ·P (side 1)."""
+        """Returns every M·Q (side 0: `factors` are Qs) or Mᵀ·P (side 1)."""
         parts = [np.empty(0, self.math.wide)]
         pairs = zip(layout.matrices, layout.factors(factors, 1 - side))
         for matrix, factor in pairs:

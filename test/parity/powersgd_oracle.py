@@ -1,10 +1,10 @@
 # Part of the ddphook project, under the Apache License v2.0 with LLVM
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""PyTorch's PowerSGD hooks, the real ones, step by step with their state.
+"""PyTorch's real PowerSGD hooks, step by step with their state.
 
-What an oracle worker runs (oracle.py). The buckets of a step are handed to the
-hook one after another, each waited for: with several buckets in flight, Gloo may
-see their collectives in different orders on different ranks.
+An oracle worker runs this (oracle.py). It passes the buckets of a step to the hook one
+at a time, and waits for each: with several buckets in flight, Gloo may see their
+collectives in different orders on different ranks.
 """
 
 import contextlib
@@ -15,7 +15,7 @@ from tensors import Tensor
 
 
 class _Bucket:
-    """The methods of torch.distributed.GradBucket that PowerSGD calls."""
+    """An object with the methods of torch.distributed.GradBucket that PowerSGD calls."""
 
     def __init__(self, number, is_last, shapes, buffer):
         self._number, self._is_last = number, is_last
@@ -41,8 +41,8 @@ class _Bucket:
 
 @contextlib.contextmanager
 def _unsqueezed_factors():
-    """The batched hook gives `_orthogonalize` a matrix where it asserts a batch
-    of matrices; so it gets a batch of one."""
+    """Gives `_orthogonalize` a batch of one: the batched hook passes a matrix, but the
+    function asserts a batch of matrices."""
     from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook
 
     real = powerSGD_hook._orthogonalize
@@ -58,7 +58,7 @@ def _unsqueezed_factors():
 
 
 def state_and_hook(config, group):
-    """What a program gives to register_comm_hook."""
+    """Returns the arguments of register_comm_hook."""
     from torch.distributed.algorithms.ddp_comm_hooks import (
         default_hooks,
         powerSGD_hook,
@@ -77,7 +77,7 @@ def state_and_hook(config, group):
 
 def _snapshot(state, to_numpy, dtype):
     def copied(tensors):
-        # Before the first product P's memory is not initialised.
+        # Before the first product, P's memory is not initialized.
         return {
             number: Tensor(dtype, to_numpy(tensor.reshape(-1)).copy())
             for number, tensor in tensors.items()
@@ -94,9 +94,9 @@ def _snapshot(state, to_numpy, dtype):
 
 
 def run(group, jobs, to_torch, to_numpy, unsqueeze=True):
-    """jobs: (Config, buckets as lists of shapes, element type, this rank's
-    gradients [step][bucket], flat). Returns for each job the results in the same
-    nesting, and the snapshots before every step and after the last."""
+    """Runs jobs: (Config, buckets as lists of shapes, element type, this rank's gradients
+    [step][bucket], flat). Returns, for each job, the results in the same nesting, and the
+    snapshots before every step and after the last."""
     import torch
 
     results = []
@@ -113,7 +113,7 @@ def run(group, jobs, to_torch, to_numpy, unsqueeze=True):
                     is_last = number + 1 == len(step)
                     bucket = _Bucket(number, is_last, shapes[number], buffer.clone())
                     result = hook(state, bucket).wait()
-                    # As DDP does with what a wrapped hook returns.
+                    # DDP does the same with the result of a wrapped hook.
                     result = result[: buffer.numel()].to(buffer.dtype)
                     out[-1].append(to_numpy(result.clone()))
                 snapshots.append(_snapshot(state, to_numpy, inner))
@@ -122,7 +122,7 @@ def run(group, jobs, to_torch, to_numpy, unsqueeze=True):
 
 
 def draw(seeds, jobs, to_numpy):
-    """Per job (sizes, dtype) and seed: what the first bucket of a state draws."""
+    """Returns, per job (sizes, dtype) and seed, what the first bucket of a state draws."""
     import numpy as np
     import torch
 

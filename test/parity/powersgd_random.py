@@ -2,10 +2,10 @@
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The random numbers of PyTorch's PowerSGD, in numpy.
 
-A PowerSGD state owns a numpy RandomState; for every Q that it needs it takes one
-number below 10^9 from it, seeds PyTorch's CPU generator with that and calls
-torch.randn. What torch.randn gives is modelled here from docs/parity.md, to the
-last bit; test_powersgd_oracle.py compares it with torch.
+A PowerSGD state has a numpy RandomState. For every Q, it takes a number below 10^9 from
+it, seeds PyTorch's CPU generator with that and calls torch.randn. The results of
+torch.randn are modelled here from docs/parity.md, to the last bit;
+test_powersgd_oracle.py compares them with torch.
 """
 
 import math
@@ -19,8 +19,8 @@ _BLOCK = 16
 
 
 def _fma(a, b, c):
-    """f32 multiply-add, rounded once: the product is exact in an extended
-    double, and what the sum may lose there is far below half a unit of f32."""
+    """Returns a multiply-add in f32, rounded once: the product is exact in an extended double,
+    and the sum loses far less than half a unit of f32."""
     wide = [np.asarray(x, np.float32).astype(np.longdouble) for x in (a, b, c)]
     return (wide[0] * wide[1] + wide[2]).astype(np.float32)
 
@@ -66,7 +66,7 @@ def _sincos(x):
 
 
 def _box_muller_f32(uniform):
-    """Blocks of 16 uniforms to blocks of 16 normals."""
+    """Transforms blocks of 16 uniforms into blocks of 16 normals."""
     blocks = uniform.reshape(-1, _BLOCK)
     u1, u2 = _F(1) - blocks[:, :8], blocks[:, 8:]
     radius = np.sqrt(_F(-2) * _log(u1))
@@ -78,7 +78,7 @@ def _box_muller_f64(uniform):
     out = np.empty_like(uniform)
     for block in range(0, uniform.size, _BLOCK):
         for j in range(block, block + 8):
-            # The C library's functions: numpy's own may round differently.
+            # Uses the C library's functions: numpy's own may round differently.
             radius = math.sqrt(-2 * math.log(1 - uniform[j]))
             angle = 2 * math.pi * uniform[j + 8]
             out[j] = radius * math.cos(angle)
@@ -87,7 +87,7 @@ def _box_muller_f64(uniform):
 
 
 class TorchNormal:
-    """torch.manual_seed(seed) and the calls of torch.randn that follow."""
+    """The generator after torch.manual_seed(seed), for calls of torch.randn."""
 
     def __init__(self, seed):
         self._words = np.random.RandomState(seed)
@@ -114,7 +114,7 @@ class TorchNormal:
         return radius * math.cos(angle)
 
     def randn(self, count, dtype):
-        """A flat tensor of `count` normal numbers."""
+        """Returns a flat tensor of `count` normal numbers."""
         if count < _BLOCK:
             values = np.array([self._single() for _ in range(count)], np.float64)
             return model.cast(Tensor("f64", values), dtype)
@@ -123,7 +123,7 @@ class TorchNormal:
             uniform, transform = self._f64, _box_muller_f64
         else:
             uniform, transform = self._f32, _box_muller_f32
-        # The 16-bit types leave no uniform unused; the others fill all first.
+        # 16-bit types draw whole blocks; other types draw all numbers at once.
         first = uniform(whole if dtype in ("f16", "bf16") else count)
         out = np.empty(count, first.dtype)
         out[:whole] = transform(first[:whole])
@@ -133,8 +133,8 @@ class TorchNormal:
 
 
 def draw(generator, draws, dtype):
-    """The Qs of one bucket: one number of `generator`, a numpy RandomState, then
-    a tensor of each size in `draws`; all of them back to back."""
+    """Returns the Qs of one bucket, concatenated: takes one number from `generator`, a numpy
+    RandomState, and then draws a tensor of each size in `draws`."""
     stream = TorchNormal(int(generator.randint(1_000_000_000)))
     parts = [stream.randn(count, dtype).data for count in draws]
     empty = model.cast(Tensor("f32", np.empty(0, np.float32)), dtype).data
@@ -142,7 +142,7 @@ def draw(generator, draws, dtype):
 
 
 def generator_words(generator):
-    """The state of a RandomState as `powersgd.generator` keeps it."""
+    """Returns the state of a RandomState in the format of `powersgd.generator`."""
     _, key, position, *_ = generator.get_state(legacy=True)
     return np.append(key, np.uint32(position)).astype(np.uint32).view(np.int32)
 

@@ -1,7 +1,7 @@
 # Part of the ddphook project, under the Apache License v2.0 with LLVM
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Runs compiled PowerSGD with a given state: the oracle's snapshots as state
-files of ddphook-run and back. The names and layouts are those of docs/plan.md."""
+"""Runs compiled PowerSGD from a given state: converts the oracle's snapshots to state
+files of ddphook-run and back. docs/plan.md has the names and layouts."""
 
 import numpy as np
 
@@ -18,8 +18,8 @@ def layouts(case):
 
 
 def state_names(case):
-    """A bucket without a matrix has an empty Q: it takes its number from the
-    generator, as in PyTorch."""
+    """Returns the states' names. A bucket without a matrix has an empty Q: it still takes its
+    number from the generator, as in PyTorch."""
     names = {"powersgd.iter", "powersgd.generator"}
     for number in range(len(case.buckets)):
         if case.config.use_error_feedback:
@@ -30,8 +30,8 @@ def state_names(case):
 
 
 def first_factors(case, generator):
-    """What a state that begins draws for the Qs of every bucket; leaves
-    `generator` behind these draws."""
+    """Returns what an initial state draws for the Qs of every bucket; advances `generator`
+    past these draws."""
     inner = case.config.inner_dtype(case.dtype)
     return {
         number: powersgd_random.draw(generator, layout.draws, inner)
@@ -40,9 +40,9 @@ def first_factors(case, generator):
 
 
 def as_ours(case, snapshot):
-    """PyTorch's state with everything in place that a compiled module allocates
-    when it is loaded: zero errors, and with a warm start the first Qs, which
-    PyTorch draws when it first needs them."""
+    """Returns PyTorch's state, completed by what a compiled module allocates when it is
+    loaded: zero errors, and with a warm start the first Qs, which PyTorch draws when it
+    first needs them."""
     inner = case.config.inner_dtype(case.dtype)
     wide = model.cast(Tensor("f32", np.zeros(1, np.float32)), inner)
     error, q = dict(snapshot.error), dict(snapshot.q)
@@ -65,7 +65,7 @@ def _scaled(tensor, factor):
 
 
 def to_file(case, snapshot):
-    """The tensors of a rank's state file. The Q of a `sum` is not divided."""
+    """Returns the tensors of a rank's state file. The Q of a `sum` is not divided."""
     snapshot = as_ours(case, snapshot)
     factor = case.world if case.reduction == "sum" else 1
     named = {
@@ -101,9 +101,8 @@ def from_file(case, named):
 
 
 def run(directory, case, inputs, pipeline="", before=None, env=None):
-    """One call of ddphook-run: `inputs` [rank][step][number], `before` the
-    snapshots by rank. Returns results [rank][step][bucket] and the snapshots
-    after the last step."""
+    """Runs ddphook-run once: `inputs` is [rank][step][number], `before` has the snapshots by
+    rank. Returns results [rank][step][bucket] and the snapshots after the last step."""
     directory = runner.Directory(directory)
     directory.write_module(case.module.text())
     directory.clear_outputs()

@@ -2,9 +2,9 @@
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """An independent model of encoded all-reduces, in numpy.
 
-Written from docs/quantization.md. Codes of 8-bit floats are those of ml_dtypes.
-Everything is computed for flat arrays, one for each rank; `divisor` is the
-group's size, or 1 for a sum.
+Written from docs/quantization.md. Codes of 8-bit floats are those of ml_dtypes. All
+functions compute on flat arrays, one for each rank; `divisor` is the group's size, or
+1 for a sum.
 """
 
 import ml_dtypes
@@ -22,13 +22,13 @@ def _f32(values):
 
 
 def _in_blocks(values, block):
-    """A row for each block; zeros behind the last one change none."""
+    """Returns a row for each block; zeros after the last element do not change the result."""
     rows = -(-len(values) // block)
     return np.pad(values, (0, rows * block - len(values))).reshape(rows, block)
 
 
 def stream(seed, name):
-    """The random numbers of a bucket, by its first gradient's name: FNV-1a,
+    """Returns the stream of a bucket's random numbers, from its first gradient's name: FNV-1a
     without the highest bit."""
     number = 0xCBF29CE484222325
     for byte in f"{seed} {name}".encode():
@@ -37,7 +37,7 @@ def stream(seed, name):
 
 
 def _philox(counters, key):
-    """Philox4x32-10 of counters, a row of four words each."""
+    """Returns Philox4x32-10 of counters, a row of four words each."""
     words = [counters[:, i].astype(np.uint64) for i in range(4)]
     keys, low = [key % 2**32, key >> 32], np.uint64(2**32 - 1)
     for _ in range(10):
@@ -53,7 +53,7 @@ def _philox(counters, key):
 
 
 def random_numbers(size, stream, step, lane):
-    """Those of the elements of an array, from 0 to below 1."""
+    """Returns the numbers in [0, 1) for the elements of an array."""
     counters = np.empty((-(-size // 4), 4), np.uint64)
     counters[:, 0] = np.arange(len(counters))
     counters[:, 1:] = 0, step % 2**32, lane
@@ -62,7 +62,7 @@ def random_numbers(size, stream, step, lane):
 
 
 def _choose(q, code, random):
-    """One of the two codes beside each number, by chance."""
+    """Chooses one of the two codes next to each number at random."""
     magnitudes = np.abs(q).astype(np.float64)
     if code in FLOATS:
         known = np.arange(256, dtype=np.uint8).view(FLOATS[code]).astype(np.float64)
@@ -78,8 +78,8 @@ def _choose(q, code, random):
 
 
 def encode(values, code, block, random=None):
-    """Codes as f32, and the scales that belong to them, of f32 values, rounded to
-    nearest or by these random numbers."""
+    """Returns codes of f32 values as f32, and their scales; rounds to nearest or by the given
+    random numbers."""
     size = len(values)
     if code in ("f16", "bf16"):
         with np.errstate(all="ignore"):
@@ -108,8 +108,8 @@ def decode(encoded):
 
 
 def reduce_scaled(arrays, code, block, divisor, rounding=None):
-    """f32 results of casts and scaled codes, for arrays of any float type.
-    `rounding`: stream, step and, of an array that is a share, its number."""
+    """Returns f32 results of casts and scaled codes, for arrays of any float type.
+    `rounding` has stream and step, and for the shards of an array also the shard's number."""
     random = [None] * (len(arrays) + 1)
     if rounding:
         first = rounding[2] * len(random)
@@ -129,8 +129,8 @@ def reduce_scaled(arrays, code, block, divisor, rounding=None):
 
 
 def encoding_error(array, code, block, random=None):
-    """What encoding loses of an array, in its own type: nothing where the codes
-    decode to an infinity or a NaN."""
+    """Returns the loss of an array by encoding, in its own type; zero where the codes decode
+    to an infinity or a NaN."""
     with np.errstate(all="ignore"):
         if code == "ui1":
             kept = decode_signs(array, block)
@@ -144,15 +144,15 @@ def encoding_error(array, code, block, random=None):
 
 
 def _mean_magnitude(block):
-    """Of f64 values: element i belongs to partial sum i mod 16, and these are added
-    in order."""
+    """Returns the mean magnitude of f64 values: element i belongs to partial sum i mod 16, and
+    the partial sums are added in order."""
     rows = np.abs(_in_blocks(block, 16))
     sums = np.add.accumulate(rows, axis=0)[-1]
     return F32(np.add.accumulate(sums)[-1] / len(block))
 
 
 def decode_signs(array, block):
-    """What the signs of an array decode to, in f32; `block` 0: one block."""
+    """Returns the decoded signs of an array, in f32; `block` 0 means one block."""
     values = array.astype(np.float64)
     kept = np.empty(len(values), F32)
     with np.errstate(all="ignore"):
@@ -166,7 +166,7 @@ def decode_signs(array, block):
 
 
 def reduce_signs(arrays, block, divisor):
-    """f32 results of signs."""
+    """Returns f32 results of sign codes."""
     with np.errstate(all="ignore"):
         total = np.zeros(len(arrays[0]), F32)
         for array in arrays:
@@ -175,9 +175,8 @@ def reduce_signs(arrays, block, divisor):
 
 
 def _affine(rows):
-    """Codes of the rows' elements, with their scales and zero points, as PyTorch
-    computes them: f64 in f64, all others in f32, where 16-bit types round after
-    each step."""
+    """Returns the codes of the rows' elements, with scales and zero points, as PyTorch
+    computes them: f64 in f64, other types in f32, where 16-bit types round after each step."""
     with np.errstate(all="ignore"):
         low = np.minimum(F32(0), _f32(rows.min(axis=1, keepdims=True)))
         high = np.maximum(F32(0), _f32(rows.max(axis=1, keepdims=True)))
@@ -193,7 +192,7 @@ def _affine(rows):
 
 
 def reduce_affine(arrays, block, divisor):
-    """f32 results of affine codes; `block` None: one block."""
+    """Returns f32 results of affine codes; `block` None means one block."""
     size = len(arrays[0])
     total = np.zeros(size, F32)
     if size == 0:

@@ -1,9 +1,9 @@
 # Part of the ddphook project, under the Apache License v2.0 with LLVM
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Drives ddphook-run as a user would: files in, command line, files out.
+"""Drives ddphook-run like a user: input files, command line, output files.
 
-Environment: DDPHOOK_RUN names the tool (default: build/bin/ddphook-run of this
-checkout), DDPHOOK_TEST_SEED the seed of all random inputs. No expectations here.
+DDPHOOK_RUN names the tool (default: build/bin/ddphook-run of this checkout), and
+DDPHOOK_TEST_SEED is the seed of all random inputs. This module has no expectations.
 """
 
 import contextlib
@@ -21,12 +21,12 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "runtime" /
 from ports import free_port as free_port  # noqa: E402
 
 SEED = int(os.environ.get("DDPHOOK_TEST_SEED", "20261"))
-# A run that takes longer hangs; the slowest healthy one takes a few seconds.
+# A run that takes longer hangs; the slowest normal run takes a few seconds.
 HANG_S = 120
-# More steps than any test lets a job run, or a disk has room for the outputs of.
+# More steps than any test lets a job run, or than fit on a disk as outputs.
 ENDLESS = 1000000
 MARK = "PARITY_SUITE_RUN"
-# Variables that place a process in a job, from whatever launched the tests.
+# Variables by which the launcher of the tests assigns a process to a job.
 _LAUNCH = (
     "RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT"
 ).split()
@@ -34,26 +34,26 @@ _LAUNCH_PREFIXES = ("OMPI_", "PMI_", "PMIX_", "SLURM_", "DDPHOOK_")
 
 
 def tool():
-    """The path of ddphook-run; it need not exist, then every run fails."""
+    """Returns the path of ddphook-run; if it does not exist, every run fails."""
     root = pathlib.Path(__file__).resolve().parents[2]
     default = root / "build" / "bin" / "ddphook-run"
     return os.environ.get("DDPHOOK_RUN", str(default))
 
 
 def environment(changes):
-    """This process's environment without launch variables, with `changes`."""
+    """Returns this process's environment without launch variables, with `changes`."""
     clean = {
         name: value
         for name, value in os.environ.items()
         if name not in _LAUNCH and not name.startswith(_LAUNCH_PREFIXES)
     }
-    # Whether a rank waits long enough to say so depends on the machine.
+    # Suppresses messages about waiting, which depend on the machine's speed.
     changes = {"DDPHOOK_LOG": "error", **changes}
     return {**clean, **{name: str(value) for name, value in changes.items()}}
 
 
 def launch(rank, world, port):
-    """The variables that torchrun would set for a rank on this machine."""
+    """Returns the variables that torchrun would set for a rank on this machine."""
     return {
         "RANK": rank,
         "WORLD_SIZE": world,
@@ -70,12 +70,12 @@ class Result:
     stderr: str
 
 
-# What was started since end_all().
+# The processes started since end_all().
 _started = []
 
 
 def start(arguments, env=None, summary=False):
-    """Starts the tool in a process group of its own."""
+    """Starts the tool in a separate process group."""
     if not os.access(tool(), os.X_OK):
         raise FileNotFoundError(
             f"expected ddphook-run at {tool()}; build it or set DDPHOOK_RUN"
@@ -85,7 +85,7 @@ def start(arguments, env=None, summary=False):
 
 
 def start_command(command, env=None):
-    """The same for any tool."""
+    """Starts any tool in a separate process group."""
     mark = {MARK: uuid.uuid4().hex}
     process = subprocess.Popen(
         [*map(str, command)],
@@ -95,7 +95,7 @@ def start_command(command, env=None):
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
-        # A shell starts background jobs with SIGINT ignored, which is inherited.
+        # A shell starts background jobs with SIGINT ignored, and children inherit that.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     process.mark = f"{MARK}={mark[MARK]}"
@@ -104,7 +104,7 @@ def start_command(command, env=None):
 
 
 def end_all():
-    """Ends all that was started: a test that fails may leave a job that is endless."""
+    """Ends all started processes: a failing test may leave an endless job."""
     while _started:
         process = _started.pop()
         if process.poll() is None:
@@ -113,8 +113,8 @@ def end_all():
 
 
 def descendants(process):
-    """Pids of live processes that a started tool left or still has, itself
-    included, wherever they moved: found by a variable in their environment."""
+    """Returns the pids of a started tool and its live descendants, wherever they moved: they
+    have a variable in their environment."""
     found = []
     for entry in pathlib.Path("/proc").iterdir():
         if not entry.name.isdigit():
@@ -122,7 +122,7 @@ def descendants(process):
         try:
             variables = (entry / "environ").read_bytes().split(b"\0")
         except OSError:
-            continue  # Gone, or not ours.
+            continue  # The process has ended, or belongs to another user.
         if process.mark.encode() in variables:
             found.append(int(entry.name))
     return found
@@ -135,7 +135,7 @@ def kill_descendants(process):
 
 
 def finish(process, timeout=HANG_S):
-    """Waits for a started tool; one that hangs is killed with its children."""
+    """Waits for a started tool; kills it with its children if it hangs."""
     try:
         stdout, stderr = process.communicate(timeout=timeout)
     except subprocess.TimeoutExpired:
@@ -148,7 +148,7 @@ def finish(process, timeout=HANG_S):
 
 
 class Directory:
-    """Files of one or more runs: the module, the inputs and the outputs."""
+    """The files of one or more runs: the module, the inputs and the outputs."""
 
     def __init__(self, path):
         self.path = pathlib.Path(path)
@@ -180,7 +180,7 @@ class Directory:
         return [self.module, f"--entry={entry}", *flags]
 
     def read_outputs(self, ranks, steps):
-        """[rank][step][number]; the names must be result0, result1, …"""
+        """Returns outputs [rank][step][number], whose names must be result0, result1, …"""
         out = []
         for rank in range(ranks):
             out.append([])
@@ -194,12 +194,12 @@ class Directory:
         return out
 
     def clear_outputs(self):
-        """A later run must not find an earlier one's results."""
+        """Removes outputs, so that a later run does not find an earlier one's results."""
         for path in self.path.glob("out.*"):
             path.unlink()
 
     def output_files(self):
-        """Every file a run left behind, temporary ones included."""
+        """Returns every file that a run left, including temporary ones."""
         inputs = {self.module.name}
         return sorted(
             path.name

@@ -1,11 +1,11 @@
 # Part of the ddphook project, under the Apache License v2.0 with LLVM
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Tensors as the parity suite sees them: an element type and an array of bits.
+"""Tensors of the parity suite: an element type and an array of bits.
 
-numpy has no bfloat16, so a bf16 tensor holds its bit patterns as uint16; the
-other types use numpy's own. Files are read and written by a small safetensors
-codec of our own, because numpy's safetensors cannot hold bfloat16 and because
-the error tests need to write broken files. No arithmetic here (model.py).
+numpy has no bfloat16, so a bf16 tensor holds its bit patterns as uint16; other types
+use numpy's own. A small safetensors codec reads and writes files, because numpy's
+safetensors cannot hold bfloat16 and because the error tests need to write broken files.
+This module has no arithmetic (model.py does).
 """
 
 import json
@@ -22,7 +22,7 @@ DTYPES = {
     "f32": (np.float32, "F32"),
     "f64": (np.float64, "F64"),
 }
-# What files may hold beside gradients: counters and generators in states.
+# Files may also hold counters and generators, in states.
 _FILE_DTYPES = {**DTYPES, "i32": (np.int32, "I32"), "i64": (np.int64, "I64")}
 _BITS = {2: np.uint16, 4: np.uint32, 8: np.uint64}
 
@@ -48,7 +48,7 @@ class Tensor:
 
     @property
     def is_nan(self):
-        """Which elements are NaN, flat."""
+        """A flat array that is true for each NaN."""
         if self.dtype == "bf16":
             return (self.bits & 0x7FFF) > 0x7F80
         return np.isnan(self.data).reshape(-1)
@@ -59,8 +59,8 @@ def itemsize(dtype):
 
 
 def difference(got, want):
-    """None when `got` is bit-equal to `want`, any NaN equal to any NaN;
-    otherwise one line that says where they differ and how."""
+    """Returns None if `got` is bit-equal to `want` (any NaN equals any NaN), otherwise one
+    line that says where and how they differ."""
     if got.dtype != want.dtype or got.data.shape != want.data.shape:
         return (
             f"expected {list(want.data.shape)} {want.dtype}, but got "
@@ -80,7 +80,7 @@ def difference(got, want):
 
 
 def encode(tensors):
-    """The bytes of a safetensors file that holds `tensors` (name: Tensor)."""
+    """Returns the bytes of a safetensors file that holds `tensors` (name: Tensor)."""
     header, blobs, offset = {}, [], 0
     for name, tensor in tensors.items():
         blob = np.ascontiguousarray(tensor.data).tobytes()
@@ -102,8 +102,8 @@ def save(path, tensors):
 
 
 def load(path):
-    """The tensors of a safetensors file (name: Tensor). Strict: every byte of
-    the file belongs to exactly one tensor, as the format demands."""
+    """Returns the tensors of a safetensors file (name: Tensor). Checks that every byte of the
+    file belongs to exactly one tensor, as the format requires."""
     with open(path, "rb") as file:
         raw = file.read()
     (length,) = struct.unpack_from("<Q", raw)

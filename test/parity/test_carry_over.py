@@ -1,19 +1,19 @@
 # Part of the ddphook project, under the Apache License v2.0 with LLVM
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""A checkpoint goes on under another plan of the same program.
+"""A checkpoint continues under another plan of the same program.
 
-Some steps under one set of options, a checkpoint, and more steps under another
-set: other buckets, another order, overlap, no fusion, groups of matrices, arrays
-on a device. Two witnesses, and no oracle:
+A job runs some steps under one set of options, and more steps from a checkpoint under
+another set: other buckets, another order, overlap, no fusion, groups of matrices,
+arrays on a device. There is no oracle, but there are two references:
 
-- The run that goes on under the first options. With one and two ranks every
-  result and every piece of every state has its bits: matrices are multiplied one
-  by one, and a sum of two has no order. With three ranks the place of an element
-  in its message decides in which order ranks are added, so results are close;
-  and a cold start draws its Qs bucket by bucket, so they are others.
-- Plain files that are cut together from the checkpoint here, in numpy, from what
-  gradients the buckets of the other plan have. The run that begins with them has
-  the same bits, always: every state was where it belongs.
+- A run that continues under the first options. With one and two ranks, all results and
+  all pieces of states have the same bits: matrices are multiplied separately, and a sum
+  of two has only one order. With three ranks, an element's position in its message
+  determines the order in which ranks are added, so results are only close; a cold start
+  draws its Qs bucket by bucket, so they differ.
+- Plain files, assembled in numpy from the pieces of the checkpoint for the buckets of
+  the other plan. A run that starts from them always has the same bits: every state was
+  assigned correctly.
 """
 
 import json
@@ -30,8 +30,8 @@ import tensors
 from tensors import Tensor
 
 BEFORE, AFTER = 4, 3
-# Names and shapes, in the order of results. The fifth gradient belongs to a
-# group of single ranks; the sixth is summed, in f64.
+# Names and shapes, in the order of results. The fifth gradient belongs to a group of
+# single ranks; the sixth is summed, in f64.
 GRADIENTS = {
     "w": ("f32", (40, 30)),
     "step.arg1": ("f32", (30,)),
@@ -139,7 +139,7 @@ class Job:
         return str(self.directory.path / f"{name}.{{rank}}.safetensors")
 
     def run(self, plan, steps, state_out, state_in=None, expect=0):
-        """Results by rank and step, or the error."""
+        """Returns results by rank and step, or the error."""
         self.directory.clear_outputs()
         pipeline = f"{self.hook} {plan}"
         flags = [f"--state-out={self.states(state_out)}"]
@@ -169,15 +169,15 @@ class Job:
 
 
 def description(path):
-    """The states that a checkpoint's file has, as its metadata describe them."""
+    """Returns the states in a checkpoint's file, from its metadata."""
     data = pathlib.Path(path).read_bytes()
     (size,) = struct.unpack("<Q", data[:8])
     return json.loads(json.loads(data[8 : 8 + size])["__metadata__"]["ddphook.states"])
 
 
 def pieces(path):
-    """A file's states by role and gradient; counters and the like by role and
-    every gradient that has them."""
+    """Returns a file's states by role and gradient; counters and the like appear for every
+    gradient that has them."""
     found = {}
     named = tensors.load(path)
     for state in description(path):
@@ -197,7 +197,7 @@ def pieces(path):
 
 
 def cut_together(of, like, path):
-    """A plain file with the pieces `of` in the states that `like` has."""
+    """Writes a plain file with the pieces `of`, in the states of the file `like`."""
     named = {}
     for state in description(like):
         if state["dtype"].startswith("i"):
@@ -218,8 +218,8 @@ def assert_same(got, wanted, what):
 
 
 def assert_close(got, wanted, what):
-    """The same sums in another order. Error feedback and a factor carry a few
-    roundings through AFTER steps: test_grouping.py has the same limit."""
+    """Compares sums in different orders. Error feedback and a factor propagate a few roundings
+    through AFTER steps: test_grouping.py has the same limit."""
     got, wanted = (array.astype(np.float64) for array in (got, wanted))
     scale = np.abs(wanted).max(initial=0)
     assert np.abs(got - wanted).max(initial=0) <= 1e-4 * scale, what
@@ -227,8 +227,8 @@ def assert_close(got, wanted, what):
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory):
-    """Per hook and world: the job after its first steps, what it would go on to
-    under the same options, and the states that it would then have."""
+    """Returns, per hook and world, the job after its first steps, and its later results and
+    states under the same options."""
     known = {}
 
     def get(hook, world):
@@ -268,15 +268,15 @@ def test_other_plan(saved, hook, plan, world):
                     what = f"rank {rank}, step {step}, {name}"
                     if world <= 2 or plan == "the same":
                         assert_same(ours.data, theirs.data, what)
-                    # In 16 bits a rounding grows until nothing is left of
-                    # it (docs/parity.md): the plain files are witness.
+                    # In 16 bits, a rounding grows until nothing agrees
+                    # (docs/parity.md): only the plain files are a reference.
                     elif hook not in ("fp16", "bf16"):
                         assert_close(ours.data, theirs.data, what)
             if world <= 2 or plan == "the same":
                 for key, value in states[rank].items():
                     assert_same(value, wanted_states[rank][key], f"{rank}, {key}")
 
-    # The same from plain files.
+    # Plain files give the same results.
     for rank in range(world):
         cut_together(
             pieces(middle.format(rank=rank)),
@@ -297,7 +297,7 @@ def test_other_plan(saved, hook, plan, world):
 
 
 def test_names_of_all_states(saved):
-    """What the first plan has, in words."""
+    """The first plan has these states, by name."""
     job, _, _ = saved("powersgd", 2)
     found = pieces(job.states("middle").format(rank=0))
     roles = {role for role, _ in found}
@@ -368,7 +368,7 @@ def test_what_cannot_be_carried_over(tmp_path, name):
 
 
 def test_other_ranks_in_a_group(tmp_path):
-    """A Q that one group has agreed on is none of another one's."""
+    """A Q of one group is not valid for another group."""
     job = Job(tmp_path, 2, HOOKS["powersgd"])
     job.inputs(0, BEFORE)
     job.run(FIRST, BEFORE, "middle")
@@ -378,7 +378,7 @@ def test_other_ranks_in_a_group(tmp_path):
 
 
 def test_batched_where_buckets_are_the_same(tmp_path):
-    """A square of a whole bucket goes over to plans with the same buckets."""
+    """A state for a whole bucket transfers to plans with the same buckets."""
     job = Job(tmp_path, 2, BATCHED)
     job.inputs(0, BEFORE)
     job.run(FIRST, BEFORE, "middle")
@@ -418,7 +418,7 @@ def averages(*names):
 
 
 def test_counters_of_averages(tmp_path):
-    """They follow what is averaged, wherever the program has it."""
+    """Counters belong to what is averaged, wherever the program has it."""
     directory = runner.Directory(tmp_path)
     saved, other = (str(tmp_path / f"{n}.safetensors") for n in ("saved", "other"))
 

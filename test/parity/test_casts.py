@@ -3,9 +3,9 @@
 """The runtime's casts give PyTorch's bits, for every pair of the types that
 `element_types.inc` lists for them, on every instruction set of this machine.
 
-Inputs are all bit patterns of the narrow types. Of the wide ones they are every
-value of every narrow type, every tie between two neighbours, the numbers next to
-both, and random bits. A NaN has to stay some NaN.
+Inputs are all bit patterns of the narrow types. For wide types, they are every value of
+every narrow type, every tie between two neighbours, the numbers next to both, and
+random bits. A NaN must stay a NaN.
 """
 
 import ctypes
@@ -40,7 +40,7 @@ def library():
 
 
 def types_of(library):
-    """PyTorch's types, at the numbers that the runtime gives them."""
+    """Returns PyTorch's types in the order of the runtime's numbers."""
     types = []
     for number in itertools.count():
         size = ctypes.c_int64()
@@ -58,7 +58,7 @@ def all_values(dtype):
 
 
 def hard_values(dtype, types):
-    """What is hard to round from `dtype`, which is f32 or f64."""
+    """Returns values that are hard to round from `dtype`, which is f32 or f64."""
     integer = BITS[dtype.itemsize]
     parts = []
     for narrow in types:
@@ -73,7 +73,7 @@ def hard_values(dtype, types):
     near = torch.cat(parts).to(dtype).view(integer)
     random = np.random.RandomState(runner.SEED).bytes(dtype.itemsize << 20)
     random = torch.frombuffer(bytearray(random), dtype=integer)
-    # Ties of f32 in f64 too.
+    # Includes ties of f32 in f64.
     random_floats = random.view(dtype).to(torch.float32).to(dtype).view(integer)
     special = torch.tensor([torch.inf, -torch.inf, torch.nan, -0.0], dtype=dtype)
     return torch.cat(
@@ -84,7 +84,7 @@ def hard_values(dtype, types):
 
 def cast(library, values, types, source, target):
     wanted = types[target]
-    # Odd sizes and a margin that must stay as it is.
+    # Uses odd sizes, and a margin that must not change.
     out = torch.full(((len(values) + 8) * wanted.itemsize,), 0xA5, dtype=torch.uint8)
     library.ddphook_test_cast(
         ctypes.c_void_p(values.data_ptr()),

@@ -1,10 +1,10 @@
 # Part of the ddphook project, under the Apache License v2.0 with LLVM
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""PowerSGD over hierarchical groups: a node's mean is compressed, and the members of
-a bucket are dealt to the ranks of a node (docs/hierarchy.md). The model is that of
+"""PowerSGD over hierarchical groups: a node's mean is compressed, and the members of a
+bucket are assigned to the ranks of a node (docs/hierarchy.md). The model is that of
 PowerSGD (powersgd_model.py) with nodes in place of ranks.
 
-Each module is compiled once, and runs on several arrangements of ranks.
+Each module is compiled once, and runs with several assignments of ranks to nodes.
 """
 
 import math
@@ -25,8 +25,8 @@ from test_hierarchy import reduce
 from test_resume import same
 
 START, STEPS = 2, 4
-# In units of the largest element: products are added in another order, and 16-bit
-# types round each of them, and the errors that are fed back.
+# In units of the largest element: products are added in another order, and 16-bit types
+# round each of them, and the errors that are fed back.
 TOLERANCES = {"f32": 2e-5, "f64": 1e-11, "f16": 2e-2, "bf16": 1.5e-1}
 SHAPES = {
     "mixed": [(40, 30), (17,), (64, 8), (), (30, 40), (9, 9, 9), (0, 3), (40, 30)],
@@ -36,7 +36,7 @@ SHAPES = {
 
 
 def groups_of(shapes, dtype, config, group_mb):
-    """The members that go through PowerSGD's stages together: (first, last + 1)."""
+    """Returns the members that go through PowerSGD's stages together: (first, last + 1)."""
     begins, held, matrices = [0], 0, 0
     most = 2 * int(group_mb * 2**20)
     for number, shape in enumerate(shapes):
@@ -52,7 +52,7 @@ def groups_of(shapes, dtype, config, group_mb):
 
 
 def deal(shapes, ranks, groups):
-    """The position of each member, by the middle of its elements in its group."""
+    """Returns the rank of each member in its node, by the middle of its elements in its group."""
     positions = []
     for first, last in groups:
         ends = np.cumsum([0] + [math.prod(shape) for shape in shapes[first:last]])
@@ -70,7 +70,7 @@ def flatten(values):
 
 
 class Nodes:
-    """The model of one bucket on ranks whose nodes have these names."""
+    """The model of one bucket; `names` has the node of each rank."""
 
     def __init__(self, names, shapes, dtype, mean, config):
         self.names, self.mean = names, mean
@@ -91,7 +91,7 @@ class Nodes:
         return result
 
     def error(self, rank, shapes, groups):
-        """What the rank keeps: the errors of its members, and zeros elsewhere."""
+        """Returns the rank's state: the errors of its members, and zeros elsewhere."""
         name = self.names[rank]
         snapshot = self.model.snapshot(self.nodes.index(name))
         kept = snapshot.error[0].data.copy()
@@ -141,7 +141,7 @@ class Job:
         subprocess.run([*map(str, words)], check=True, timeout=runner.HANG_S)
 
     def run(self, nodes, inputs, *flags, transport="auto", fails=False):
-        """Results, states by their names, and what standard error says."""
+        """Returns results, states by name, and the standard error output."""
         world, steps = len(nodes), len(inputs[0])
         self.directory.clear_outputs()
         self.directory.write_inputs(inputs)
@@ -191,8 +191,8 @@ def assert_close(got, want, dtype, what):
     ],
 )
 def test_steps(tmp_path, free_port, shapes, dtype, reduction, more, arrangements):
-    """Compressed steps behind two that are not, and what every rank keeps of
-    errors."""
+    """Compares compressed steps after two uncompressed ones, and the errors that every rank
+    keeps."""
     shapes, words = SHAPES[shapes], more.split()
     options = f"matrix-approximation-rank=2 topology=hierarchical {more}"
     job = Job(tmp_path, free_port, shapes, options, dtype, reduction)
@@ -216,7 +216,7 @@ def test_steps(tmp_path, free_port, shapes, dtype, reduction, more, arrangements
         for rank, state in enumerate(states):
             assert "b0.error" not in state
             assert ("b0.share_error" in state) == config.use_error_feedback
-            # Operations that are not fused leave any values in other ranks' places.
+            # Without fusion, operations leave arbitrary values at other ranks' elements.
             if not config.use_error_feedback or "fuse=false" in words:
                 continue
             kept = state["b0.share_error"].data.reshape(-1)
@@ -226,7 +226,7 @@ def test_steps(tmp_path, free_port, shapes, dtype, reduction, more, arrangements
 
 
 def test_one_rank_a_node(tmp_path, free_port):
-    """The bits of a flat group, results and states."""
+    """Results and states have the bits of a flat group."""
     shapes, nodes = SHAPES["mixed"], "abc"
     inputs, got = inputs_of(shapes, "f32", len(nodes), STEPS), {}
     for topology in ("flat", "hierarchical"):
@@ -246,9 +246,9 @@ def test_one_rank_a_node(tmp_path, free_port):
 
 
 def test_checkpoints(tmp_path, free_port):
-    """Six steps are four, a checkpoint and two more. On other nodes, or in a world of
-    another size, errors begin at zero, and are named. Nodes of unlike sizes are
-    refused."""
+    """Six steps equal four, a checkpoint and two more. On other nodes, or in a world of
+    another size, errors begin at zero, with a warning that names them. Nodes of unequal
+    sizes are refused."""
     shapes = SHAPES["mixed"]
     inputs = inputs_of(shapes, "f32", 4, 6)
     job = Job(tmp_path, free_port, shapes, "topology=hierarchical")
@@ -292,8 +292,8 @@ def test_checkpoints(tmp_path, free_port):
     ],
 )
 def test_errors_on_other_nodes(tmp_path, free_port, name, saved, loaded):
-    """They begin at zero, also where no low-rank operation says what is dealt:
-    nothing is compressed, or each product is by itself."""
+    """Errors begin at zero, even if no low-rank operation determines the assignment: nothing
+    is compressed, or products are separate."""
     shapes = SHAPES[name]
     inputs = inputs_of(shapes, "f32", 4, STEPS)
     job = Job(tmp_path / "saved", free_port, shapes, f"topology=hierarchical {saved}")

@@ -1,9 +1,9 @@
 # Part of the ddphook project, under the Apache License v2.0 with LLVM
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Reduce-scatters, all-gathers, all-to-alls and broadcasts, to the last bit: a
-reduce-scatter is the all-reduce's part, by a model in NumPy, by the all-reduce
-of the same program, and by torch.distributed's reduce_scatter. The same of
-reduce-scatters in an encoding.
+"""Reduce-scatters, all-gathers, all-to-alls and broadcasts, to the last bit. A
+reduce-scatter is compared with the part of an all-reduce: by a model in NumPy, by the
+all-reduce of the same program, and by torch.distributed's reduce_scatter. The same
+holds for encoded reduce-scatters.
 """
 
 import numpy as np
@@ -25,7 +25,7 @@ def part_size(count, world):
 
 
 def part_of(flat, rank, world):
-    """A rank's part of an array, and the zeros behind it."""
+    """Returns a rank's part of an array, padded with zeros."""
     size = part_size(flat.data.size, world)
     own = flat.data[rank * size : (rank + 1) * size]
     return Tensor(flat.dtype, np.concatenate([own, np.zeros(size - own.size, own.dtype)]))
@@ -40,7 +40,7 @@ def type_of(shape, dtype):
 
 
 class Step:
-    """A function whose results are what it is asked for, of its arguments."""
+    """A function that is built from operations on its arguments."""
 
     def __init__(self, world, attributes=""):
         self.world, self.attributes = world, attributes
@@ -88,7 +88,7 @@ class Step:
         )
 
     def inputs(self, seed):
-        """By rank, one step: [rank][0][number]."""
+        """Returns one step's inputs by rank: [rank][0][number]."""
         ranks = []
         for rank in range(self.world):
             random = np.random.default_rng([*seed, rank])
@@ -104,7 +104,7 @@ class Step:
         return ranks
 
     def run(self, path, options="", env=None, edit=None):
-        """The inputs and the results by rank; edit(rank, values) changes inputs."""
+        """Returns the inputs and the results by rank; edit(rank, values) changes inputs."""
         directory = runner.Directory(path)
         directory.write_module(self.text())
         inputs = self.inputs([runner.SEED, self.world])
@@ -155,7 +155,7 @@ def test_against_the_model(tmp_path, world, transport):
             whole = np.concatenate([part.data for part in wanted[number]])
             count = got[0][len(wanted)].data.size
             together = Tensor(wanted[number][0].dtype, whole[:count])
-            # What is rounded to the wire's type stays so.
+            # Values already rounded to the wire's type do not change.
             wanted.append([together] * world)
         elif kind == "broadcast":
             wanted.append([inputs[world - 1][number]] * world)
@@ -177,7 +177,7 @@ def test_against_the_model(tmp_path, world, transport):
             check(got[rank][i], wanted[i][rank], f"rank {rank}, {kind} {rest}")
 
 
-# The largest blocks make chunks of several exchanges, each of some ranks' pieces.
+# The largest blocks make chunks of several exchanges, each with some ranks' pieces.
 ENCODINGS = [
     ("i8", 256),
     ("i8", 4096),
@@ -190,7 +190,7 @@ ENCODINGS = [
 
 
 def spoil(rank, values):
-    """Zeros, infinities and NaNs in some blocks of arrays that have many."""
+    """Puts zeros, infinities and NaNs into some blocks of large arrays."""
     for value in values:
         flat = value.data.reshape(-1)
         if flat.size < 1000:
@@ -207,7 +207,7 @@ def spoil(rank, values):
     [("shm", 1), ("shm", 2), ("shm", 3), ("shm", 4), ("gloo", 2), ("gloo", 3), ("gloo", 4)],
 )
 def test_encoded_against_the_model(tmp_path, world, transport):
-    """Blocks do not end where parts do; with three elements some ranks have none."""
+    """Blocks do not end where parts do; with three elements, some ranks have none."""
     step, expected = Step(world), []
     for dtype in DTYPES:
         for shape in [(), (3,), (7, 33), (1000,), (70001,)]:
@@ -236,7 +236,7 @@ def test_encoded_against_the_model(tmp_path, world, transport):
 @pytest.mark.parametrize("hook", ["int8", "int4", "fp8 format=f8E5M2 block-size=32"])
 @pytest.mark.parametrize("world, transport", [(1, "shm"), (3, "shm"), (4, "gloo")])
 def test_error_feedback(tmp_path, world, transport, hook):
-    """Of tensors and buckets; four steps, each with what the step before lost."""
+    """Errors of tensors and buckets: four steps, each with the loss of the step before."""
     step, steps = Step(world), 4
     for dtype in DTYPES:
         value = step.argument((7, 133), dtype)
@@ -280,7 +280,8 @@ def test_error_feedback(tmp_path, world, transport, hook):
 )
 @pytest.mark.parametrize("world", range(1, WORLD + 1))
 def test_is_the_part_of_the_all_reduce(tmp_path, world, options):
-    """With the hooks that are legal: each all-reduce is a bucket of its own."""
+    """With all valid hooks, a reduce-scatter gives its part of the all-reduce, which has a
+    separate bucket."""
     step = Step(world)
     for dtype in DTYPES:
         for shape in SHAPES:
@@ -298,7 +299,7 @@ def test_is_the_part_of_the_all_reduce(tmp_path, world, options):
 @pytest.mark.parametrize("options", ["", "memory=device", "overlap=false fuse=false"])
 @pytest.mark.parametrize("world", [2, 3, 4])
 def test_one_behind_the_other(tmp_path, world, options):
-    """Results in the memory of what is dead, but never of their own operands."""
+    """Results reuse memory of dead values, but never of their own operands."""
     step, shape = Step(world), (6 * world,)
     value = step.argument(shape, "f32")
     moved = value
@@ -307,7 +308,7 @@ def test_one_behind_the_other(tmp_path, world, options):
         moved = step.same_type(f"broadcast {moved[0]} from 1 on @dp", moved)
         part = step.reduce_scatter(moved, "sum")
         moved = step.all_gather(part, shape)
-    # Only the last one is a result: all others have a place in the arena.
+    # Only the last value is a result: all others have a slot in the arena.
     step.results, step.types = step.results[-1:], step.types[-1:]
     inputs, got = step.run(tmp_path, options)
     wanted = [rank[0].data for rank in inputs]
@@ -322,7 +323,7 @@ def test_one_behind_the_other(tmp_path, world, options):
 
 @pytest.mark.parametrize("world", range(1, WORLD + 1))
 def test_against_torch(pool, tmp_path, world):
-    """torch.distributed wants parts of equal size."""
+    """torch.distributed requires parts of equal size."""
     step, jobs = Step(world), []
     for dtype in DTYPES:
         for count in [1, 7, 1000, 50000]:

@@ -1,8 +1,8 @@
 # Part of the ddphook project, under the Apache License v2.0 with LLVM
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Reduce-scatters, all-gathers, all-to-alls and broadcasts in flight: the bits are
-those of the same program without overlap, which test_exchanges.py compares with a
-model. Several steps, several groups, parts that are uneven or empty.
+"""Reduce-scatters, all-gathers, all-to-alls and broadcasts in flight: bits equal those of
+the same program without overlap, which test_exchanges.py compares with a model. There
+are several steps, several groups, and uneven or empty parts.
 """
 
 import itertools
@@ -18,13 +18,13 @@ from tensors import difference
 from test_exchanges import DTYPES, Step, part_size, type_of
 
 STEPS = 3
-# Of three elements some of four ranks have none.
+# With three elements, some of four ranks have none.
 SHAPES = [(), (3,), (0, 5), (7, 33), (4, 250)]
 
 
 class Program(Step):
-    """Work beside collectives: sums, by loops, or by calls of the runtime, which may
-    be in the place of what they add."""
+    """A program with work next to collectives: sums, by loops or by calls of the runtime,
+    which may write in place of an operand."""
 
     def __init__(self, world, by_calls=False):
         super().__init__(world)
@@ -63,7 +63,7 @@ class Program(Step):
         self.types.append(type_of(shape, dtype))
 
     def layer(self, shape, dtype, group, wire=""):
-        """A gradient, its part, the update of that, and the parameters."""
+        """Adds a gradient, its part, the part's update, and the gathered parameters."""
         ranks = self.groups[group][0]
         a, b = self.argument(shape, dtype), self.argument(shape, dtype)
         gradient = self.add(a, b)
@@ -79,7 +79,7 @@ class Program(Step):
         )
         self.result(updated)
         self.result(self.add(gathered, a))
-        # What is read in its place or another one, before and behind.
+        # Adds a broadcast, in place or not: its operand is read before it, its result after.
         name = f"%b{len(self.lines)}"
         self.lines.append(
             f"  {name} = ddp.broadcast {gathered[0]} from {ranks - 1} on @{group} : {t}"
@@ -115,7 +115,7 @@ def count_starts(directory, options):
 
 
 def compare(path, program, options, overlaps, env=None, count=count_starts):
-    """The same bits with each of `overlaps` as with none, and enough in flight."""
+    """Checks that each of `overlaps` gives the same bits as none, with enough in flight."""
     world = program.world
     directory = runner.Directory(path)
     directory.write_module(program.text())
@@ -173,7 +173,7 @@ def test_same_bits(tmp_path, world, transport, by_calls):
 )
 @pytest.mark.parametrize("world", [2, 3, 4])
 def test_hooks(tmp_path, world, options):
-    """What a hook does to what is scattered is done before the start."""
+    """The hook's work on scattered values precedes the start."""
     compare(tmp_path, make(world, by_calls=world == 3), options, DEPTHS[:2])
 
 
@@ -183,7 +183,7 @@ def test_wires(tmp_path, wire):
 
 
 def test_in_a_loop(tmp_path):
-    """Steps of one program: what an iteration starts, it awaits."""
+    """In a loop, each iteration awaits what it starts."""
     world, shape, part = 3, (10, 7), (24,)
     program = Program(world)
     t, p = type_of(shape, "f32"), type_of(part, "f32")

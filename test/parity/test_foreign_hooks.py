@@ -1,8 +1,8 @@
 # Part of the ddphook project, under the Apache License v2.0 with LLVM
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Hooks of another dialect (test/lib) that are built from the parts that ddphook
-has for them, over several steps, to the last bit: signs and the largest elements,
-both with error feedback, against a model in NumPy.
+"""Hooks of another dialect (test/lib), built from ddphook's parts for that: signs and the
+largest elements, both with error feedback. Several steps are compared with a model in
+NumPy, to the last bit.
 """
 
 import json
@@ -25,20 +25,20 @@ WORLDS = [(1, "shm"), (2, "gloo"), (3, "shm"), (4, "shm"), (4, "gloo")]
 
 
 def plugin():
-    """The dialect, as a plugin of the tools."""
+    """Returns the dialect as a plugin of the tools."""
     build = pathlib.Path(runner.tool()).resolve().parents[1]
     return build / "lib" / "DDPHookTestHookPlugin.so"
 
 
 def run(path, hook, dtype, world, transport, **variables):
-    """Flat gradients and results by step and rank; one bucket."""
+    """Returns flat gradients and results by step and rank, for one bucket."""
     module = Module([Function("step", [Grad(shape, dtype) for shape in SIZES])])
     directory = runner.Directory(path)
     text = module.text().replace("@dp\n", f"@dp size {world}\n", 1)
     assert f"size {world}" in text
     directory.write_module(text)
     inputs = cases.make_inputs(module, "step", world, STEPS, [runner.SEED, world])
-    # A step that loss scaling would skip, and one in which a rank has only zeros.
+    # A step that loss scaling would skip, and a step in which one rank has only zeros.
     inputs[-1][1][0].data[7] = 0x7F80 if dtype == "bf16" else np.inf
     for tensor in inputs[0][2]:
         tensor.data[...] = 0
@@ -86,7 +86,7 @@ def test_signs(tmp_path, world, transport, dtype):
 
 
 def largest(values, keep):
-    """Places of the largest magnitudes, of equal ones the first, in order."""
+    """Returns the indices of the largest magnitudes in order; ties prefer the first."""
     magnitudes = values.view(np.uint32).astype(np.int64) & 0x7FFFFFFF
     return np.sort(np.argsort(-magnitudes, kind="stable")[:keep])
 
@@ -115,7 +115,7 @@ def test_largest_elements(tmp_path, world, transport, dtype):
 
 @pytest.mark.parametrize("world", [1, 3])
 def test_bytes_of_largest_elements(tmp_path, world):
-    """What is compared with the entries on the wire is the bucket."""
+    """The metrics compare the bytes on the wire with the whole bucket."""
     path = str(tmp_path / "metrics.{rank}")
     metrics = {"DDPHOOK_METRICS": path, "DDPHOOK_METRICS_INTERVAL": "1"}
     hook = "testhook.top_k density=0.03"

@@ -1,10 +1,10 @@
 # Part of the ddphook project, under the Apache License v2.0 with LLVM
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""PowerSGD in groups of matrices computes what it computes bucket by bucket.
+"""PowerSGD in groups of matrices computes the same as bucket by bucket.
 
-No oracle: compiled code is compared with itself. With one and two ranks bit by
-bit, results and states; with three to rounding, since the place of an element
-in its message decides in which order the ranks are added.
+There is no oracle: compiled code is compared with itself. With one and two ranks,
+results and states are equal bit by bit; with three, up to rounding, since an element's
+position in its message determines the order in which ranks are added.
 """
 
 import numpy as np
@@ -37,12 +37,12 @@ def gradients(shapes, rank, step):
 
 # Shapes, and the size of a group in MiB.
 MODELS = {
-    # 8 KiB: most groups are single matrices, some are several.
+    # With 8 KiB, most groups are single matrices, and some have several.
     "layers": (SHAPES["transformer"] + SHAPES["same"] + [(7,)], 0.0078125),
-    # A matrix of either shape in each of twelve groups: their factors are in
-    # 24 places of Q.
+    # Each of twelve groups has a matrix of either shape: their factors are in 24 locations
+    # of Q.
     "many groups": ([(24, 20), (20, 30)] * 12 + [(7,)], 0.005),
-    # Matrices that the runtime cuts into blocks of rows.
+    # Matrices that the runtime splits into blocks of rows.
     "large": ([(1100, 512), (7,), (800, 600), (512, 600)], 2.2),
 }
 

@@ -1,8 +1,8 @@
 # Part of the ddphook project, under the Apache License v2.0 with LLVM
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Hierarchical process groups, to the last bit: every hook on machines of several
-ranks, against the model of docs/hierarchy.md, which is the model of an all-reduce
-(model.py, proved by PyTorch) within nodes and then between them.
+"""Hierarchical process groups, to the last bit: every hook on machines of several ranks,
+compared with the model of docs/hierarchy.md: the model of an all-reduce (model.py,
+checked against PyTorch), first within nodes and then between them.
 """
 
 from dataclasses import replace
@@ -24,7 +24,7 @@ def share(tensor, number, shares):
 
 
 def reduce(hook, nodes, mean):
-    """What all ranks get; `nodes` has the tensors of each node's ranks."""
+    """Returns the result of all ranks; `nodes` has the tensors of each node's ranks."""
     sums = [model.run_hook(("allreduce",), node, mean)[0] for node in nodes]
     shares = len(nodes[0])
     parts = [
@@ -35,7 +35,7 @@ def reduce(hook, nodes, mean):
 
 
 def reference_of(names):
-    """As cases.model_reference, on nodes with such names, rank by rank."""
+    """Returns a reference like cases.model_reference; `names` has the node of each rank."""
 
     def reference(world, jobs):
         results = []
@@ -83,7 +83,7 @@ HOOKS = ["allreduce", "fp16", "bf16", "noop"]
 @pytest.mark.parametrize("nodes", NODES)
 @pytest.mark.parametrize("hook", HOOKS)
 def test_hooks(tmp_path, free_port, hook, nodes):
-    """Every element type, reduction and shape, in buckets of several gradients."""
+    """Runs every element type, reduction and shape, in buckets of several gradients."""
     options = Options(hook=hook, bucket_cap_mb=0.01)
     check(tmp_path, free_port, cases.everything(), options, nodes)
 
@@ -97,8 +97,8 @@ def test_random_modules(tmp_path, free_port, seed):
 
 @pytest.mark.parametrize("nodes", ["ab", "aabb"])
 def test_powersgd(tmp_path, free_port, nodes):
-    """Its factors go the same way: on two nodes of one rank with the bits of a flat
-    group, else as close as another order of additions lets them be."""
+    """PowerSGD's factors are reduced hierarchically, too: with one rank per node, bits equal
+    those of a flat group; otherwise results differ only by the order of additions."""
     grads = [Grad(shape, "f32", values="gaussian") for shape in [(40, 30), (17,), (64, 8)]]
     module = Module([Function("step", grads)])
     inputs = cases.make_inputs(module, "step", len(nodes), 5, runner.SEED)
@@ -124,7 +124,7 @@ def test_powersgd(tmp_path, free_port, nodes):
 
 
 def encodings():
-    """Buckets of one gradient each (with cap 0), in every kind of code."""
+    """Returns buckets of one gradient each (with cap 0), in every kind of code."""
     hooks = [
         ("int8",),
         ("int4", 64),
@@ -144,12 +144,12 @@ def encodings():
 
 @pytest.mark.parametrize("nodes", ["aabb", "abcabc"])
 def test_encodings(tmp_path, free_port, nodes):
-    """A node's share is encoded as an array of its own: blocks begin with it."""
+    """A node's shard is encoded as a separate array: blocks begin with it."""
     check(tmp_path, free_port, encodings(), Options(bucket_cap_mb=0), nodes, steps=1)
 
 
 def test_large_arrays(tmp_path, free_port):
-    """Longer than what a transport moves at a time, by prime numbers."""
+    """Arrays are longer than a transport's chunks, with prime sizes."""
     hooks = [("allreduce",), ("fp16",), ("int8",), ("int4", 64)]
     grads = [Grad((700001,), "f32", values="gaussian", hook=hook) for hook in hooks]
     module = Module([Function("step", grads)])
@@ -157,7 +157,7 @@ def test_large_arrays(tmp_path, free_port):
 
 
 def long_arrays(elements):
-    """Shares of this size are reduced in pieces, of which the last one is short."""
+    """Returns arrays whose shards are reduced in pieces, the last of which is short."""
     hooks = [
         ("f32", ("allreduce",)),
         ("f32", ("bf16",)),
@@ -181,7 +181,7 @@ def long_arrays(elements):
     ("nodes", "elements"), [("aabb", 2300003), ("aabbcc", 1700021), ("aaabbb", 3200007)]
 )
 def test_stages_in_pieces(tmp_path, free_port, nodes, elements, transport):
-    """Pieces change no bit, neither of two nodes nor in the order of three."""
+    """Pieces change no bit, neither for two nodes nor in the order of three."""
     check(
         tmp_path,
         free_port,
@@ -200,7 +200,7 @@ def test_wrappers(tmp_path, free_port, wrapper):
 
 
 def test_groups_of_lists(tmp_path, free_port):
-    """A hierarchical group of some of the ranks, on nodes of its own."""
+    """A hierarchical group of some ranks has its own assignment to nodes."""
     partitions = {"odds": [(0, 2, 4, 6), (1, 3, 5, 7)]}
     module = cases.everything(groups=("dp", "odds"))
     module.groups["odds"] = "ranks [[0, 2, 4, 6], [1, 3, 5, 7]]"

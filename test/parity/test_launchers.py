@@ -1,6 +1,6 @@
 # Part of the ddphook project, under the Apache License v2.0 with LLVM
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Ranks that a real launcher starts: torchrun, as it comes with PyTorch."""
+"""Ranks started by a real launcher: PyTorch's torchrun."""
 
 import subprocess
 import sys
@@ -15,8 +15,8 @@ from cases import Options
 @pytest.mark.parametrize("transport", ["shm", "gloo"])
 @pytest.mark.parametrize("rendezvous", ["static", "c10d"])
 def test_torchrun(tmp_path, free_port, rendezvous, transport):
-    """Two ways in which torchrun lets ranks meet. With c10d it takes any port for
-    its store, whose next may be another program's: ddphook's is told then."""
+    """Two kinds of rendezvous in torchrun. With c10d, its store takes any port, and the next
+    port may be in use: ddphook's port is then set explicitly."""
     world, steps, options = 2, 2, Options(hook="fp16")
     module = cases.everything()
     directory = runner.Directory(tmp_path)
@@ -32,7 +32,7 @@ def test_torchrun(tmp_path, free_port, rendezvous, transport):
     if rendezvous == "static":
         launcher += ["--master-addr=127.0.0.1", f"--master-port={free_port}"]
     else:
-        # The machine's name, which torchrun would tell the ranks, need not resolve.
+        # torchrun would pass the machine's name to the ranks, but it need not resolve.
         launcher += ["--local-addr=127.0.0.1", f"--rdzv-endpoint=127.0.0.1:{free_port}"]
         variables["DDPHOOK_PORT"] = free_port + 1
     arguments = directory.arguments("step", None, steps, options.text())
@@ -51,12 +51,12 @@ def test_torchrun(tmp_path, free_port, rendezvous, transport):
 
 
 def test_torchrun_when_a_rank_fails(tmp_path, free_port):
-    """The launcher learns of it, and nobody waits for the deadline."""
+    """The launcher notices the failure, and no rank waits for the deadline."""
     module = cases.everything()
     directory = runner.Directory(tmp_path)
     directory.write_module(module.text())
     inputs = cases.make_inputs(module, "step", 1, 1, runner.SEED)
-    directory.write_inputs(inputs)  # Rank 1 has none.
+    directory.write_inputs(inputs)  # Rank 1 has no inputs.
     launcher = [
         *[sys.executable, "-m", "torch.distributed.run", "--no-python"],
         *["--nproc-per-node=2", "--master-addr=127.0.0.1"],
@@ -75,8 +75,8 @@ def test_torchrun_when_a_rank_fails(tmp_path, free_port):
 
 
 def test_torchrun_restarts(tmp_path, free_port):
-    """Rank 1 is killed in two lives of the job, wherever it is then: the third
-    one comes together at once, at the same port."""
+    """Rank 1 is killed in two runs of the job, wherever it is: the third run starts at once,
+    at the same port."""
     world, steps, options = 2, 2, Options(hook="fp16")
     module = cases.everything()
     directory = runner.Directory(tmp_path)

@@ -1,14 +1,13 @@
 # Part of the ddphook project, under the Apache License v2.0 with LLVM
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Orthogonal factors and products of one matrix, against PyTorch's own.
+"""Orthogonal factors and products of one matrix, compared with PyTorch's own.
 
-PowerSGD orthogonalizes with a private function of PyTorch's hook and multiplies
-with `torch.bmm`; here the runtime's kernels are called through a small library,
-without a step around them.
+PowerSGD orthogonalizes with a private function of PyTorch's hook and multiplies with
+`torch.bmm`; here the runtime's kernels are called through a small library, without a
+step around them.
 
-Limits are in units of the type's last place, relative to the largest element:
-sums of as many terms in another order, and for 16-bit types the one rounding
-that may fall to the other side.
+Limits are in units of the type's last place, relative to the largest element: sums have
+as many terms in another order, and 16-bit types have one more rounding.
 """
 
 import ctypes
@@ -59,7 +58,7 @@ def theirs(matrix, epsilon):
 
 
 def units_apart(ours, reference):
-    """The largest difference, in units of the largest element's last place."""
+    """Returns the largest difference, in units of the largest element's last place."""
     difference = (ours.double() - reference.double()).abs().max()
     largest = reference.double().abs().max()
     return float(difference / largest / torch.finfo(ours.dtype).eps)
@@ -73,7 +72,7 @@ def test_orthogonalize(library, dtype, epsilon):
     limit = 4 if dtype in (torch.float16, torch.bfloat16) else 64
     for rank in (1, 2, 3, 4, 8):
         for rows in (1, 2, 3, 4, 5, 9, 16, 17, 64, 257, 1000):
-            # As many columns as rows: the last is what cancellation left.
+            # If columns are as many as rows, the last one is what cancellation left.
             if rank > 1 and rows < rank + 2:
                 continue
             matrix = torch.randn(rows, rank).to(dtype)
@@ -85,7 +84,7 @@ def test_orthogonalize(library, dtype, epsilon):
 
 @by_type
 def test_zero_column(library, dtype):
-    """NaN from Gram-Schmidt; a column of the identity from QR."""
+    """Gram-Schmidt gives NaN; QR gives a column of the identity."""
     for rank in (1, 2, 4):
         matrix = torch.zeros(20, rank, dtype=dtype)
         ours, reference = orthogonalized(library, matrix, 0), theirs(matrix, 0)

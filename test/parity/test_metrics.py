@@ -1,7 +1,7 @@
 # Part of the ddphook project, under the Apache License v2.0 with LLVM
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The relative errors of compression in metrics, as docs/tracing.md defines them,
-against NumPy: of casts, of all codes, and of low rank, each of what this rank has.
+"""The relative errors of compression in metrics, as docs/tracing.md defines them, compared
+with NumPy: for casts, all codes, and low rank, on each rank's own data.
 """
 
 import json
@@ -23,7 +23,7 @@ STEPS = 4
 
 
 def run(tmp_path, dtype, options, world=2, interval=1, **more):
-    """Inputs, outputs and each rank's samples of a step with these gradients."""
+    """Returns inputs, outputs, and each rank's samples by step."""
     module = Module([Function("step", [Grad(shape, dtype) for shape in SHAPES])])
     directory = runner.Directory(tmp_path)
     directory.write_module(sized(module, world))
@@ -89,7 +89,7 @@ def test_casts(tmp_path, hook, dtype):
     ],
 )
 def test_codes(tmp_path, hook, code, block, dtype):
-    """With error feedback it is of the gradient and what was kept before."""
+    """With error feedback, the error refers to the gradient plus the kept error."""
     inputs, _, samples = run(tmp_path, dtype, f"hook={hook}")
     feedback = "error-feedback=true" in hook or hook == "int4"
     for rank, steps in enumerate(samples):
@@ -123,7 +123,7 @@ def test_codes(tmp_path, hook, code, block, dtype):
     [("", "f32"), ("error-feedback=false", "f32"), ("", "bf16"), ("density=1", "f64")],
 )
 def test_largest_elements(tmp_path, options, dtype, world):
-    """What a rank does not send of its gradient and of what it has kept before."""
+    """The error is what a rank does not send of its gradient plus its kept error."""
     inputs, _, samples = run(tmp_path, dtype, f"hook=topk {options}", world)
     share = {"density=1": 1.0}.get(options, 0.01)
     bucket = topk_model.Bucket(world, share, "feedback=false" not in options)
@@ -142,7 +142,7 @@ def test_largest_elements(tmp_path, options, dtype, world):
 
 
 def projection_error(matrix, columns):
-    """What is lost of a matrix that is projected on these columns, squared."""
+    """Returns the squared loss of a matrix that is projected on these columns."""
     basis, singular, _ = np.linalg.svd(columns, full_matrices=False)
     basis = basis[:, singular > 1e-5 * singular[0]]
     return np.linalg.norm(matrix - basis @ (basis.T @ matrix)) ** 2
@@ -158,9 +158,9 @@ def projection_error(matrix, columns):
     ],
 )
 def test_low_rank(tmp_path, options, dtype, world):
-    """A matrix is decoded to its projection on the columns of P, which are those of
-    the result, and so from all ranks. The bucket's other gradients are sent whole,
-    and so is all of it before the first compressed step."""
+    """A matrix decodes to its projection on the columns of P. These columns span the result,
+    so they come from all ranks. The bucket's other gradients are sent whole, and so is the
+    whole bucket before the first compressed step."""
     start = 2
     hook = (
         "hook=powersgd matrix_approximation_rank=2 min_compression_rate=1 "
@@ -188,7 +188,7 @@ def test_low_rank(tmp_path, options, dtype, world):
 
 
 def test_low_rank_of_a_whole_bucket(tmp_path):
-    """The bucket is one square, with zeros behind its last gradient."""
+    """The bucket is one square, padded with zeros after its last gradient."""
     start = 2
     hook = (
         "hook=batched_powersgd matrix_approximation_rank=2 use_error_feedback=false "
@@ -202,14 +202,14 @@ def test_low_rank_of_a_whole_bucket(tmp_path):
             square = np.zeros((2, side * side))
             square[:, : len(put)] = put, result
             matrix, decoded = square.reshape(2, side, side)
-            # In these columns nothing of the result was cut off.
+            # In these columns, the result is complete.
             columns = decoded[:, : side - (side * side - len(put))]
             want = np.sqrt(projection_error(matrix, columns)) / np.linalg.norm(put)
             assert error_of(sample) == pytest.approx(want, rel=1e-4)
 
 
 def test_what_has_no_error(tmp_path):
-    """Without compression there is none, and of zeros nothing is lost."""
+    """Without compression there is no error, and zeros lose nothing."""
     _, _, samples = run(tmp_path, "f32", "hook=allreduce")
     assert all("relative_error" not in s["buckets"][0] for s in samples[0])
     module = Module([Function("step", [Grad((70,), "f32")])])
@@ -217,7 +217,7 @@ def test_what_has_no_error(tmp_path):
     directory.write_module(module.text())
     zeros, infinite = np.zeros(70, np.float32), np.ones(70, np.float32)
     infinite[3] = np.inf
-    # What overflows is finite, and is lost whole.
+    # Values that overflow are finite, and are lost completely.
     large = np.full(70, 1e6, np.float32)
     steps = [[Tensor("f32", data)] for data in (zeros, infinite, large)]
     directory.write_inputs([steps])
@@ -232,7 +232,7 @@ def test_what_has_no_error(tmp_path):
 
 
 def test_sampled_steps(tmp_path):
-    """The last line, of no sampled step, has the error of the last one that was."""
+    """The last line, of a step that was not sampled, has the last sampled step's error."""
     inputs, _, samples = run(tmp_path, "f32", "hook=fp16", interval=3)
     assert [sample["steps"] for sample in samples[0]] == [3, STEPS]
     whole = flat(inputs[0][2])
@@ -254,8 +254,8 @@ def test_sampled_steps(tmp_path):
     ],
 )
 def test_gradients_that_are_not_finite(tmp_path, hook):
-    """Every hook's are counted, on the rank that has them, in the step that has
-    them, also between samples; afterwards a hook may keep them or forget them."""
+    """Every hook counts its non-finite gradients, on the rank and in the step that has them,
+    even between samples; later, a hook may keep or forget them."""
     module = Module([Function("step", [Grad(shape, "f32") for shape in SHAPES])])
     directory = runner.Directory(tmp_path)
     directory.write_module(module.text())
@@ -273,7 +273,7 @@ def test_gradients_that_are_not_finite(tmp_path, hook):
         (bucket,) = sample["buckets"]
         assert sample["steps"] == 3
         assert sample["non_finite"] >= bucket["non_finite"]
-    # Low rank spreads what a rank has to the factors of all.
+    # Low rank spreads a rank's values to the factors of all ranks.
     if "powersgd" not in hook:
         assert [sample["buckets"][0]["non_finite"] for sample in first] == [0, 1]
     assert first[1]["buckets"][0]["non_finite"] >= 1

@@ -2,8 +2,8 @@
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """PowerSGD's numerics beyond PyTorch (docs/numerics.md).
 
-Compiled steps are compared with eager ones, with projections computed in double,
-and with themselves without the step that was to be skipped.
+Compiled steps are compared with eager ones, with projections computed in double, and
+with compiled steps that lack the step that was to be skipped.
 """
 
 import pathlib
@@ -20,7 +20,7 @@ from powersgd_cases import SHAPES, Case, distance, largest, wide
 from powersgd_model import Config, Layout
 from tensors import Tensor, difference
 
-# Element type of gradients; options; of the states. Roundings to expect.
+# Element type of gradients; options; element type of states; expected roundings.
 KINDS = {
     "f32": ("f32", "hook=powersgd", "f32"),
     "f64": ("f64", "hook=powersgd", "f64"),
@@ -39,7 +39,7 @@ def number(states, name):
 
 
 def flat(values):
-    """A list of tensors as one flat array in double."""
+    """Returns a list of tensors as one flat array in double."""
     return np.concatenate([wide(value) for value in values])
 
 
@@ -53,8 +53,8 @@ def assert_same(got, want, what):
 
 
 def poisoned(values, position, value):
-    """`values` with one element of one tensor replaced; `position`: its number,
-    and the element's, counted from the end where negative."""
+    """Returns `values` with one element of one tensor replaced; `position` has the tensor's
+    and the element's number, which counts from the end if negative."""
     which, element = position
     out = list(values)
     data = out[which].data.reshape(-1).copy()
@@ -66,12 +66,12 @@ def poisoned(values, position, value):
 
 # Steps that are not finite.
 
-# In a matrix, in a tensor that is not compressed.
+# Positions in a matrix, and in a tensor that is not compressed.
 PLACES = {"matrix": (0, 5), "last of a matrix": (2, -1), "vector": (1, 0)}
 VALUES = {"inf": np.inf, "-inf": -np.inf, "nan": np.nan}
 
 
-# Each kind with each value and each place, not with all pairs of them.
+# Each kind occurs with each value and each position, but not with all pairs of them.
 SKIPPED = [
     (kind, value, list(PLACES)[(i + j) % len(PLACES)])
     for i, kind in enumerate(KINDS)
@@ -81,8 +81,8 @@ SKIPPED = [
 
 @pytest.mark.parametrize("kind, value, place", SKIPPED)
 def test_a_step_that_is_not_finite_is_skipped(tmp_path, kind, value, place):
-    """On one rank of three: no rank changes its error or Q, and what follows is
-    as if that step had not been."""
+    """If one rank of three has such a step, no rank changes its error or Q, and later steps
+    are as if that step had not happened."""
     dtype, options, _ = KINDS[kind]
     options = pipeline(f"{options} numerics=improved")
     case = make_case(dtype, 3)
@@ -106,7 +106,7 @@ def test_a_step_that_is_not_finite_is_skipped(tmp_path, kind, value, place):
 
     got, end, _ = run(tmp_path, case, last, options, after)
     want, other_end, _ = run(tmp_path, case, last, options, before)
-    # And in one process, where nothing goes through files.
+    # In one process, nothing goes through files.
     whole = [start[r] + bad[r] + last[r] for r in ranks]
     one, one_end, _ = run(tmp_path, case, whole, options)
     for rank in ranks:
@@ -128,7 +128,7 @@ def assert_bytes(got, want, what):
 
 @pytest.mark.parametrize("world", [1, 2, 4])
 def test_eager_numerics_skip_alone(tmp_path, world):
-    """skip-nonfinite without the other options."""
+    """skip-nonfinite also works without the other options."""
     options = pipeline("hook=powersgd skip-nonfinite=true")
     case = make_case("f32", world)
     gradients = case.gradients(4)
@@ -196,7 +196,7 @@ def test_steps_that_are_not_compressed_do_not_count(tmp_path):
 
 
 def test_eager_numerics_do_not_skip(tmp_path):
-    """What all of this is for: PyTorch's error is NaN from then on."""
+    """Without these options, PyTorch's error is NaN from then on."""
     case = make_case("f32", 2)
     gradients = case.gradients(4)
     gradients[1][2] = poisoned(gradients[1][2], PLACES["matrix"], np.inf)
@@ -206,7 +206,7 @@ def test_eager_numerics_do_not_skip(tmp_path):
         assert np.isnan(wide(states["b0.error"])).any()
 
 
-# Zeros.
+# Matrices of zeros.
 
 
 @pytest.mark.parametrize("rank", [1, 2, 4])
@@ -238,7 +238,7 @@ def test_pytorchs_division_by_zero(tmp_path, rank):
 @pytest.mark.parametrize("kind", ["f32", "f64", "f16", "bf16", "fp16-fp32-error"])
 @pytest.mark.parametrize("rank", [1, 2, 4])
 def test_one_matrix_of_zeros(tmp_path, rank, kind):
-    """The other matrices of the bucket do not notice."""
+    """A matrix of zeros does not affect the other matrices of the bucket."""
     dtype, hook, _ = KINDS[kind]
     case = make_case(dtype, 2, "everything")
     gradients = case.gradients(5)
@@ -258,7 +258,7 @@ def test_one_matrix_of_zeros(tmp_path, rank, kind):
 @pytest.mark.parametrize("rank", [1, 2, 4])
 @pytest.mark.parametrize("epsilon", [0, 1e-3])
 def test_finite_results_keep_their_bits(tmp_path, kind, rank, epsilon):
-    """PyTorch's, also of a matrix of zeros where an epsilon keeps it finite."""
+    """Finite results have PyTorch's bits, even for zeros if an epsilon keeps them finite."""
     dtype, hook, _ = KINDS[kind]
     case = make_case(dtype, 2, "everything")
     gradients = case.gradients(6)
@@ -283,8 +283,7 @@ def test_finite_results_keep_their_bits(tmp_path, kind, rank, epsilon):
 @pytest.mark.parametrize("rank", [1, 2, 4])
 @pytest.mark.parametrize("feedback", [True, False])
 def test_a_zero_step_is_forgotten(tmp_path, kind, rank, feedback):
-    """A matrix whose gradient was zero at first is compressed like any other as
-    soon as it is not."""
+    """A matrix whose gradient was zero at first is compressed like any other once it is not."""
     dtype, hook, _ = KINDS[kind]
     case = make_case(dtype, 2, [(40, 30)])
     gradients = case.gradients(8)
@@ -298,7 +297,7 @@ def test_a_zero_step_is_forgotten(tmp_path, kind, rank, feedback):
         for step in range(4):
             assert not wide(by_step[step][0]).any()
         assert wide(by_step[7][0]).any(), "nothing of the matrix is sent any more"
-    # Power iteration finds the subspace again: about as good as without zeros.
+    # Power iteration finds the subspace again: results are about as good as without zeros.
     want, _, _ = run(tmp_path, case, case.gradients(8), pipeline(options, rank))
     ratio = rms(wide(got[0][7][0])) / rms(wide(want[0][7][0]))
     assert 0.5 < ratio < 2
@@ -311,8 +310,7 @@ def test_a_zero_step_is_forgotten(tmp_path, kind, rank, feedback):
 def test_gradients_of_a_lower_rank(tmp_path, kind):
     """A second column of rounding errors would count the first one's direction twice.
 
-    Without `independent-columns` all kinds but the last give more than half of the gradient
-    too much.
+    Without `independent-columns`, all kinds but the last add more than half of the gradient.
     """
     dtype, hook, _ = KINDS[kind]
     case = make_case(dtype, 2, [(40, 30), (64, 48)])
@@ -341,9 +339,9 @@ LOCAL = "local-error-feedback=true"
 
 
 def projections(case, layout, rank, gradients, before, world_sum):
-    """What each rank's step loses, in double: M − P·Pᵀ·M of each matrix, where P
+    """Returns the loss of each rank's step, in double: M − P·Pᵀ·M of each matrix, where P
     spans the sum of all M·Q; independent of signs and of bases. Zero elsewhere."""
-    # The error may be longer than the gradient, which is then filled up.
+    # The error may be longer than the gradient, which is then padded.
     total = [wide(states["b0.error"]).copy() for states in before]
     for values, rank_gradients in zip(total, gradients):
         gradient = flat(rank_gradients)
@@ -403,8 +401,8 @@ def test_local_errors_are_what_a_rank_lost(tmp_path, kind, world, reduction):
 @pytest.mark.parametrize("world", [1, 2, 3, 4])
 @pytest.mark.parametrize("kind", ["f32", "f64", "batched"])
 def test_local_errors_have_the_eager_mean(tmp_path, kind, world):
-    """Five compressed steps beside eager ones, nothing injected: the same
-    results, and errors of the same mean, up to rounding."""
+    """Runs five compressed steps without resetting states: results equal eager ones, and
+    errors have the same mean, up to rounding."""
     dtype, hook, _ = KINDS[kind]
     case = make_case(dtype, world)
     gradients = case.gradients(START + 5)
@@ -430,7 +428,7 @@ def test_local_errors_have_the_eager_mean(tmp_path, kind, world):
 
 
 def test_the_long_run_of_the_documentation():
-    """docs/examples/numerics, shorter: what docs/numerics.md says of it."""
+    """Runs a shorter docs/examples/numerics, and checks docs/numerics.md."""
     root = pathlib.Path(__file__).resolve().parents[2]
     script = root / "docs" / "examples" / "numerics" / "long_run.py"
     steps = (50, 450)
@@ -451,7 +449,7 @@ def test_the_long_run_of_the_documentation():
     assert len(rows) == 10
     for name, (matrix, vector, mean, _) in rows.items():
         is_local = "local" in name or "improved" in name
-        # The square root of half the number of steps, or what a rank loses.
+        # The square root of half the number of steps, or the loss of a single rank's step.
         walk = [np.sqrt(n / 2) for n in steps]
         assert matrix == pytest.approx([3, 3] if is_local else walk, rel=0.15), name
         assert vector == pytest.approx([0, 0] if is_local else walk, rel=0.3), name
@@ -475,9 +473,9 @@ def test_the_long_run_of_the_documentation():
 @pytest.mark.parametrize("world", [1, 2, 4])
 @pytest.mark.parametrize("wrapper, inner", [("fp16", "f16"), ("bf16", "bf16")])
 def test_fp32_error(tmp_path, wrapper, inner, world, record_property):
-    """From the same state, one step under the wrapper, one with f32 errors, and
-    one in f64: how far each one's error is from the last one's; and what is in
-    neither result nor error, and so is lost for ever."""
+    """Runs one step from the same state under the wrapper, with f32 errors, and in f64;
+    compares the errors with f64's, and measures what is in neither result nor error and so
+    is lost."""
     case, exact = make_case("f32", world), make_case("f64", world)
     gradients = case.gradients(6)
     last = [[r[5]] for r in gradients]
@@ -517,6 +515,6 @@ def test_fp32_error(tmp_path, wrapper, inner, world, record_property):
     far32, lost32 = measure(f"wrapper={wrapper} fp32-error=true", before, "f32")
     record_property("distance", f"{far:.1e} in 16 bits, {far32:.1e} in 32")
     record_property("lost", f"{lost:.1e} in 16 bits, {lost32:.1e} in 32")
-    # Measured: 4 to 5 times, and 8 000 to 70 000 times.
+    # Measured ratios: 4 to 5, and 8 000 to 70 000.
     assert far32 < far / 3, f"{far} in 16 bits, {far32} in 32"
     assert lost32 < 2 * UNIT["f32"] and lost32 < lost / 1000, f"{lost}, {lost32}"

@@ -1,10 +1,10 @@
 # Part of the ddphook project, under the Apache License v2.0 with LLVM
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Is the oracle one? Tests of the references that test_parity.py trusts.
+"""Tests of the references that test_parity.py relies on.
 
-The hooks called with our bucket object against real DistributedDataParallel,
-the numpy model against the hooks, our bucket assignment against DDP's, and the
-comparison against differences made on purpose. Needs no ddphook.
+The hooks called with our bucket object are compared with real DistributedDataParallel,
+the numpy model with the hooks, our bucket assignment with DDP's, and the comparison
+with deliberate differences. Needs no ddphook.
 """
 
 import itertools
@@ -28,7 +28,7 @@ HOOKS += [("wrap", "f16", ("wrap", "bf16", ("allreduce",)))]
 
 
 def bucket(dtype, world, size, seed):
-    """The tensors by rank of a bucket with every class of values."""
+    """Returns the tensors by rank of a bucket with every class of values."""
     def part(values, rank):
         rng = np.random.default_rng([runner.SEED, seed, rank])
         grad = Grad((size,), dtype, values=values)
@@ -57,8 +57,8 @@ def test_model_follows_the_hooks(pool, hook, world):
 
 @pytest.mark.parametrize("seed", range(8))
 def test_model_follows_the_hooks_on_whole_modules(pool, seed):
-    """Bucketing, hooks on operations and functions, partitioned groups: both
-    references behind one generator."""
+    """Both references agree on bucketing, on hooks on operations and functions, and on
+    partitioned groups."""
     rng = np.random.default_rng([runner.SEED, 1000, seed])
     module, options = cases.random_module(rng)
     world = int(rng.integers(1, WORLD + 1))
@@ -75,7 +75,7 @@ def test_model_follows_the_hooks_on_whole_modules(pool, seed):
 @pytest.mark.parametrize("world", range(1, WORLD + 1))
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_model_follows_the_ring_at_every_size(pool, dtype, world):
-    """Sizes around the ring's segments, empty ones and several MiB included."""
+    """Sizes are around the ring's segments, including empty ones and several MiB."""
     sizes = [0, 1, 2, 3, 5, 7, 8, 9, 31, 64, 1001, 524287, 2**19 * world + 3]
     jobs = []
     for size in sizes:
@@ -96,8 +96,8 @@ DDP_SHAPES = [(64, 33), (33,), (), (5, 7, 3), (1, 64), (129, 2), (2,)]
 @pytest.mark.parametrize("world", range(1, WORLD + 1))
 @pytest.mark.parametrize("hook", HOOKS[:3] + HOOKS[4:6], ids=cases.hook_name)
 def test_bucket_object_gives_the_bits_of_ddp(pool, hook, world, cap_mb):
-    """Real DDP with a real hook, three steps: what the hook was given, in which
-    buckets, and which gradients DDP left."""
+    """Runs real DDP with a real hook for three steps: compares the hook's input, the buckets,
+    and the gradients after DDP."""
     dtype, steps = "f32", 3
     function = cases.Function(
         "step",
@@ -122,8 +122,8 @@ def test_bucket_object_gives_the_bits_of_ddp(pool, hook, world, cap_mb):
         members = [numbers for numbers, _, _ in buckets[0]]
         assert sorted(sum(members, [])) == list(range(len(DDP_SHAPES)))
         if step > 0:
-            # From the second step on DDP packs in the order in which gradients
-            # became ready; given that order, our assignment is DDP's.
+            # From the second step on, DDP packs in the order in which gradients became ready; for
+            # that order, our assignment equals DDP's.
             order = sum(members, [])
             limits = cases.Options(bucket_cap_mb=cap_mb).limits
             sized = [(dtype, 4 * function.grads[i].size) for i in order]
@@ -203,8 +203,8 @@ def sum_in_float(tensors):
     "wrong", [divide_then_cast, sum_in_rank_order, sum_in_float]
 )
 def test_a_wrong_reference_is_noticed(pool, wrong):
-    """Plausible mistakes in the fp16 hook at W = 3 must come out as differences
-    from the real hook; if not, the inputs are too tame to prove anything."""
+    """Plausible mistakes in the fp16 hook at W = 3 must differ from the real hook; otherwise
+    the inputs are too simple to prove anything."""
     tensors = bucket("f32", 3, 997, 5)
     (real,) = pool.run_buckets(3, [(("fp16",), True, tensors)])
     assert difference(model.cast(wrong(tensors), "f32"), real[0])

@@ -1,6 +1,6 @@
 # Part of the ddphook project, under the Apache License v2.0 with LLVM
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Collectives in flight against PyTorch's hooks: as test_parity.py and
+"""Collectives in flight, compared with PyTorch's hooks: the tests of test_parity.py and
 test_powersgd.py, compiled with overlap, with one, two and four in flight."""
 
 import dataclasses
@@ -40,8 +40,7 @@ class OverlapCase(Case):
 @pytest.mark.parametrize("hook", ["allreduce", "fp16", "bf16"])
 @pytest.mark.parametrize("body", ["plain", "produced", "consumed"])
 def test_hooks(torch_hooks, tmp_path, body, hook, depth):  # noqa: F811
-    """Small buckets; gradients that are computed between the reductions, and
-    averages that are used there."""
+    """Small buckets; gradients are computed, and averages used, between the reductions."""
     (function,) = cases.everything(groups=("dp", "dp2")).functions
     ready = np.random.default_rng(runner.SEED).permutation(len(function.grads))
     module = Module(
@@ -63,8 +62,8 @@ def test_hooks(torch_hooks, tmp_path, body, hook, depth):  # noqa: F811
     ],
 )
 def test_error_feedback(tmp_path, hook):
-    """In flight, with the error that is left in a state: the bits of the same steps
-    one after the other."""
+    """In flight, with error feedback in a state: bits equal those of the same steps without
+    overlap."""
     grads = [Grad((n, 33), "f32") for n in (40, 1, 129, 7)]
     module = Module([Function("step", grads, None, "produced", [2, 0, 3, 1])])
     directory = runner.Directory(tmp_path)

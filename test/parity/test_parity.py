@@ -1,11 +1,10 @@
 # Part of the ddphook project, under the Apache License v2.0 with LLVM
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Compiled modules against PyTorch's hooks: every result, to the last bit.
+"""Compiled modules compared with PyTorch's hooks: every result, to the last bit.
 
-A test id that ends in "torch" was compared with PyTorch's real hooks on real
-Gloo process groups (a `sum` with the same hooks on a group that says its size is
-one, see oracle.py); "numpy" means the model of model.py, for what PyTorch would
-need more processes than the oracle has.
+A test id that ends in "torch" was compared with PyTorch's real hooks on real Gloo
+process groups (for a `sum`, on a group that reports size one, see oracle.py); "numpy"
+means the model of model.py, for cases with more ranks than the oracle has processes.
 """
 
 import itertools
@@ -58,7 +57,7 @@ def buckets_id(buckets):
     return Options(**buckets).text() or "default"
 
 
-# One setting of the bucket options for each combination of hook and wrapper.
+# The settings of the bucket options; each combination of hook and wrapper uses one.
 BUCKETS = [
     {},
     {"bucket_cap_mb": 0.01},
@@ -85,8 +84,8 @@ def test_every_hook(torch_hooks, tmp_path, hook, wrapper, world):
 @pytest.mark.parametrize("buckets", BUCKETS, ids=buckets_id)
 @pytest.mark.parametrize("body", ["plain", "produced", "consumed"])
 def test_bucket_options(torch_hooks, tmp_path, body, buckets):
-    """Three ranks, where an element's place in its bucket decides the order of
-    its sum: a gradient in the wrong bucket or place shows."""
+    """With three ranks, an element's position in its bucket determines the order of its sum,
+    so that a gradient in the wrong bucket or position makes a difference."""
     (function,) = cases.everything().functions
     ready = np.random.default_rng(runner.SEED).permutation(len(function.grads))
     module = Module([Function("step", function.grads, None, body, list(ready))])
@@ -95,7 +94,7 @@ def test_bucket_options(torch_hooks, tmp_path, body, buckets):
 
 @pytest.mark.parametrize("buckets", BUCKETS, ids=buckets_id)
 def test_bucket_limits_count_bytes_of_the_gradient(torch_hooks, tmp_path, buckets):
-    """Gradients that end exactly on a limit, one element before, one behind."""
+    """Gradients end exactly at a limit, one element before it, and one after it."""
     limits = [int(min(limit, 1200000)) for limit in Options(**buckets).limits]
     sizes = [n for limit in limits for n in (limit // 4 - 1, 1, limit // 4, 3)]
     sizes = [max(1, size) for size in sizes] * 2
@@ -120,7 +119,7 @@ def test_sums_in_a_type_of_their_own(torch_hooks, tmp_path, world):
 
 @pytest.mark.parametrize("world", [pytest.param(w, id=f"{w}-torch") for w in (2, 3)])
 def test_innermost_hook_wins(torch_hooks, tmp_path, world):
-    """Hooks on operations, by names, on functions, the module and in the
+    """Hooks are on operations, given by names, on functions, on the module and in the
     pipeline."""
     hooks = [None, ("allreduce",), ("fp16",), ("bf16",), ("noop",)]
     hooks += [("wrap", t, (base,)) for t in ("f16", "bf16") for base in cases.BASES]
@@ -141,7 +140,7 @@ def test_innermost_hook_wins(torch_hooks, tmp_path, world):
         [function("inner", ("bf16",)), function("outer", None)], hook=("noop",)
     )
     check(tmp_path, torch_hooks, module, Options(hook="fp16"), world)
-    # Names are more than functions and the module, and less than operations.
+    # Names take precedence over functions and the module, but not over operations.
     for exempt, hook in [("inner", None), (r"\.arg1?[13579]$", "bf16")]:
         options = Options(hook="fp16", exempt=exempt, exempt_hook=hook)
         check(tmp_path, torch_hooks, module, options, world)
@@ -174,7 +173,7 @@ def test_every_16_bit_value_and_its_neighbours(torch_hooks, tmp_path, world):
 @pytest.mark.parametrize("world", [pytest.param(w, id=f"{w}-torch") for w in (2, 3, 4)])
 @pytest.mark.parametrize("transport", ["shm", "gloo"])
 def test_transports(torch_hooks, tmp_path, transport, world):
-    """Both transports, buckets of many ring segments included."""
+    """Tests both transports, including buckets of many ring segments."""
     (function,) = cases.everything(groups=("dp", "dp2")).functions
     grads = list(function.grads)
     grads += [
@@ -191,7 +190,7 @@ def test_transports(torch_hooks, tmp_path, transport, world):
 
 @pytest.mark.parametrize("hook", cases.BASES)
 def test_partitioned_groups(torch_hooks, tmp_path, hook):
-    """Four ranks: all of them, neighbours, every other one, each for itself."""
+    """Four ranks form one group, neighbours, every other rank, and single ranks."""
     partitions = {
         "pairs": [(0, 1), (2, 3)],
         "odds": [(0, 2), (1, 3)],
@@ -223,9 +222,8 @@ def test_more_ranks_than_the_oracle_has(tmp_path, hook, world):
 
 
 def run_launched(directory, world, steps, pipeline, port, nodes=None, env_of=None):
-    """As runner.run, but every rank is a process that was launched for itself.
-    `nodes` gives each rank the machine that it believes to be on, env_of(rank)
-    more variables."""
+    """Like runner.run, but launches every rank as a separate process. `nodes` gives each
+    rank's machine name, env_of(rank) more variables."""
     processes = []
     for rank in range(world):
         env = runner.launch(rank, world, port)
@@ -241,8 +239,8 @@ def run_launched(directory, world, steps, pipeline, port, nodes=None, env_of=Non
 
 @pytest.mark.parametrize("nodes", [None, "aab", "abc"], ids=["one", "mixed", "apart"])
 def test_ranks_that_were_launched_one_by_one(torch_hooks, tmp_path, free_port, nodes):
-    """torchrun's variables instead of --ranks, on one machine or as if on
-    several: same job, same bits."""
+    """torchrun's variables replace --ranks, on one machine or as if on several: the job has
+    the same bits."""
     world, steps = 3, 2
     module = cases.everything()
     directory = runner.Directory(tmp_path)
@@ -255,8 +253,8 @@ def test_ranks_that_were_launched_one_by_one(torch_hooks, tmp_path, free_port, n
 
 
 def test_groups_by_placement(torch_hooks, tmp_path, free_port):
-    """Two machines of two ranks: groups inside a machine talk through shared
-    memory, groups across through TCP, in one step."""
+    """Two machines of two ranks: in one step, groups inside a machine use shared memory, and
+    groups across machines use TCP."""
     partitions = {"node": [(0, 1), (2, 3)], "rail": [(0, 2), (1, 3)]}
     module = cases.everything(groups=("dp", *partitions))
     module.groups["node"] = "placement intra_node"
@@ -272,7 +270,7 @@ def test_groups_by_placement(torch_hooks, tmp_path, free_port):
 
 
 def test_outputs_are_official_safetensors(pool, tmp_path):
-    """The library that everybody uses reads what ddphook-run writes."""
+    """The official library reads the outputs of ddphook-run."""
     module = cases.everything()
     directory = runner.Directory(tmp_path)
     directory.write_module(module.text())

@@ -1,10 +1,10 @@
 # Part of the ddphook project, under the Apache License v2.0 with LLVM
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Post-local SGD and periodic averages against PyTorch's real ones.
+"""Post-local SGD and periodic averages, compared with PyTorch's.
 
-post_localSGD_hook and PeriodicModelAverager run in processes of their own, on
-real Gloo process groups; everything is compared to the bit. Only `sum`, which
-PyTorch's hooks do not have, is compared with the model of model.py.
+post_localSGD_hook and PeriodicModelAverager run in separate processes, on real Gloo
+process groups; everything is compared to the bit. Only `sum`, which PyTorch's hooks do
+not have, is compared with the model of model.py.
 """
 
 import multiprocessing
@@ -26,7 +26,7 @@ from tensors import Tensor, difference
 START, STEPS = 3, 7
 WAIT_S = 120
 SHAPES = ((64, 32), (64,), (48, 64), (), (5, 0), (48,), (3, 3, 3), (257,))
-# By world size: partitions into subgroups, as PyTorch would take and as IR says.
+# Partitions into subgroups by world size, as PyTorch and IR define them.
 SUBGROUPS = {
     1: [((0,),)],
     2: [((0,), (1,)), ((0, 1),)],
@@ -36,7 +36,7 @@ SUBGROUPS = {
 
 
 def on_ranks(world, function, arguments):
-    """function(rank, *arguments[rank]) in a Gloo job of `world` processes."""
+    """Runs function(rank, *arguments[rank]) in a Gloo job of `world` processes."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["torch.distributed"])
     port, ranks = runner.free_port(), []
@@ -77,7 +77,7 @@ def _serve(rank, world, port, pipe, function, arguments):
 
 
 class _Bucket:
-    """The methods of torch.distributed.GradBucket that the hook calls."""
+    """An object with the methods of torch.distributed.GradBucket that the hook calls."""
 
     def __init__(self, buffer, is_last):
         self._buffer, self._is_last = buffer, is_last
@@ -93,7 +93,7 @@ class _Bucket:
 
 
 def _make_subgroup(rank, partition):
-    """All ranks make all groups; the one with this rank in it."""
+    """Makes all groups, as every rank must; returns the group of this rank."""
     import torch.distributed as dist
 
     groups = [dist.new_group(list(ranks)) for ranks in partition]
@@ -102,7 +102,7 @@ def _make_subgroup(rank, partition):
 
 
 def _run_hook(rank, subgroups, all_reduces, wrapper, dtype, gradients):
-    """PyTorch's hook on [step][bucket]; this rank's results in the same nesting."""
+    """Runs PyTorch's hook on [step][bucket]; returns this rank's results in the same nesting."""
     import torch.distributed as dist
     from torch.distributed.algorithms.ddp_comm_hooks import (
         default_hooks,
@@ -123,25 +123,25 @@ def _run_hook(rank, subgroups, all_reduces, wrapper, dtype, gradients):
             buffer = oracle._to_torch(dtype, flat)
             bucket = _Bucket(buffer.clone(), number + 1 == len(step))
             out = hook(state, bucket).wait()
-            # As DDP does with what a wrapped hook returns.
+            # DDP does the same with the result of a wrapped hook.
             results[-1].append(oracle._to_numpy(out.to(buffer.dtype).clone()))
     return results
 
 
 def _run_averager(rank, period, warmup, dtype, parameters):
-    """PeriodicModelAverager on [step][number], each step from given values."""
+    """Runs PeriodicModelAverager on [step][number], each step from given values."""
     from torch import nn
     from torch.distributed.algorithms.model_averaging import averagers
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # A period of 1 is not useful.
+        warnings.simplefilter("ignore")  # It warns that a period of 1 is not useful.
         averager = averagers.PeriodicModelAverager(period, warmup)
     results = []
     for step in parameters:
         values = [
             nn.Parameter(oracle._to_torch(dtype, data).clone()) for data in step
         ]
-        for value in values:  # What has no gradient is not averaged.
+        for value in values:  # Parameters without a gradient are not averaged.
             value.grad = value.detach().clone()
         averager.average_parameters(values)
         results.append([oracle._to_numpy(value.data.clone()) for value in values])
@@ -169,7 +169,7 @@ def run_ours(path, module, world, inputs, options):
 
 
 def to_buckets(values, buckets):
-    """[number] to the flat data of [bucket]."""
+    """Converts [number] to the flat data of [bucket]."""
     return [
         np.concatenate([values[i].data.reshape(-1) for i in numbers])
         for numbers in buckets
@@ -177,7 +177,7 @@ def to_buckets(values, buckets):
 
 
 def compare(module, buckets, got, want):
-    """`got` [rank][step][number], `want` [rank][step][bucket] of flat data."""
+    """Compares `got` [rank][step][number] with `want` [rank][step][bucket] of flat data."""
     dtype = module.functions[0].grads[0].dtype
     for rank, (ours, theirs) in enumerate(zip(got, want, strict=True)):
         for step, (mine, other) in enumerate(zip(ours, theirs, strict=True)):
@@ -221,7 +221,7 @@ CASES = [
     "world, subgroups, all_reduces, dtype, wrapper, values, cap_mb", CASES
 )
 def test_hook(tmp_path, world, subgroups, all_reduces, dtype, wrapper, values, cap_mb):
-    """Steps on both sides of the switch, on all ranks."""
+    """Runs steps before and after the switch, on all ranks."""
     module = make_module(dtype, subgroups, values=values)
     inputs = cases.make_inputs(module, "step", world, STEPS, runner.SEED)
     buckets = buckets_of(module, cap_mb)
@@ -262,7 +262,7 @@ def test_local_from_the_start(tmp_path, start, world):
 @pytest.mark.parametrize("world", [1, 2, 3, 4])
 @pytest.mark.parametrize("wrapper", [None, "fp16"])
 def test_the_default_are_ranks_of_one_machine(tmp_path, wrapper, world):
-    """Here all of them. (PyTorch wants a GPU to find out.)"""
+    """By default, the subgroup is a machine's ranks: here all. (PyTorch needs a GPU for that.)"""
     module = make_module("f32", None)
     inputs = cases.make_inputs(module, "step", world, 4, runner.SEED)
     options = "hook=post_local_sgd start-localsgd-iter=2"
@@ -273,7 +273,7 @@ def test_the_default_are_ranks_of_one_machine(tmp_path, wrapper, world):
 
 
 def check_model(module, got, inputs, hooks, partitions):
-    """One bucket a step, against the model: `hooks` and `partitions` by step."""
+    """Compares one bucket per step with the model; `hooks` and `partitions` are by step."""
     grads = module.functions[0].grads
     (numbers,) = buckets_of(module, None)
     world = len(inputs)
@@ -316,7 +316,7 @@ def test_transports(tmp_path, transport):
 
 
 def test_the_counter_is_a_state(tmp_path):
-    """Four steps are two steps, their states, and two more."""
+    """Four steps equal two steps, their states, and two more."""
     module = make_module("f32", None)
     inputs = cases.make_inputs(module, "step", 2, 4, runner.SEED)
     options = (
@@ -347,7 +347,7 @@ def test_the_counter_is_a_state(tmp_path):
 
 
 def averaging_text(dtype, clauses, groups=("@dp",)):
-    """A module whose entry point averages every argument."""
+    """Returns a module whose entry point averages every argument."""
     types = [Grad(shape, dtype).type for shape in SHAPES]
     arguments = ", ".join(f"%w{i}: {t}" for i, t in enumerate(types))
     lines = [f"ddp.process_group {group}" for group in groups]
@@ -367,7 +367,7 @@ AVERAGES = [
 @pytest.mark.parametrize("world", [1, 2, 3, 4])
 @pytest.mark.parametrize("dtype, period, warmup", AVERAGES)
 def test_averages(tmp_path, dtype, period, warmup, world):
-    """Ten steps, that is several periods."""
+    """Ten steps contain several periods."""
     steps = 10
     module = make_module(dtype, None)
     inputs = cases.make_inputs(module, "step", world, steps, runner.SEED)
@@ -413,8 +413,7 @@ func.func @step(%w: tensor<24x16xf32>, %b: tensor<16xf32>,
 
 
 def _train(rank, all_reduces, weights, gradients):
-    """PostLocalSGDOptimizer's step, of its parts: hook, SGD with a rate of 1,
-    averager."""
+    """Trains with the parts of PostLocalSGDOptimizer: hook, SGD with a rate of 1, averager."""
     import torch
     import torch.distributed as dist
     from torch.distributed.algorithms.ddp_comm_hooks import post_localSGD_hook
@@ -443,7 +442,7 @@ def _train(rank, all_reduces, weights, gradients):
 
 @pytest.mark.parametrize("all_reduces", [True, False])
 def test_training(tmp_path, all_reduces):
-    """Hook and averages in one step; its weights go into the next one."""
+    """Hook and averages are in one step, whose weights are inputs of the next one."""
     world, steps = 4, 12
     rng = np.random.default_rng(runner.SEED)
     shapes = [(24, 16), (16,)]

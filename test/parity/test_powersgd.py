@@ -1,12 +1,12 @@
 # Part of the ddphook project, under the Apache License v2.0 with LLVM
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Compiled PowerSGD against PyTorch's real hooks on real Gloo process groups.
+"""Compiled PowerSGD compared with PyTorch's real hooks on real Gloo process groups.
 
-Products may be summed in any order, so steps are compared one by one, each from
-the oracle's state; results within the limits of powersgd_condition.py. Vanilla steps,
-uncompressed tensors, counters and random numbers are compared to the bit. Test
-ids say whether PyTorch ("torch") or the model of powersgd_model.py ("numpy") gave
-the numbers: PyTorch's hooks cannot run some of the cases.
+Products may be summed in any order, so steps are compared one by one, each from the
+oracle's state, within the limits of powersgd_condition.py. Vanilla steps, uncompressed
+tensors, counters and random numbers are compared to the bit. Test ids say whether
+PyTorch ("torch") or the model of powersgd_model.py ("numpy") gave the numbers:
+PyTorch's hooks cannot run some of the cases.
 """
 
 import numpy as np
@@ -50,7 +50,7 @@ def part(tensor, begin, size):
 
 
 def expected_out(case, tensor):
-    """`sum` gives W times what PyTorch's mean gives."""
+    """Returns the expected result: `sum` gives W times PyTorch's mean."""
     if case.reduction == "mean":
         return tensor
     values = model.cast(tensor, "f64").data * case.world
@@ -58,7 +58,7 @@ def expected_out(case, tensor):
 
 
 def check_vanilla(case, got, flat, step):
-    """Bits; from the formula, since it also has to serve `sum`."""
+    """Compares bits with the formula rather than the hook, to include `sum`."""
     hook = ("allreduce",)
     if case.config.wrapper:
         hook = ("wrap", WIRE[case.config.wrapper], hook)
@@ -71,9 +71,9 @@ def check_vanilla(case, got, flat, step):
 
 
 def check_pieces(case, got, want, addends, is_packed):
-    """Uncompressed tensors: bits, but where packing changes the order of a sum,
-    or a `sum` the place of a rounding. `addends`: what the ranks added up, by
-    bucket; at most a rounding for each of them is lost."""
+    """Compares uncompressed tensors: by bits, unless packing changes the order of a sum, or a
+    `sum` moves a rounding. `addends` has what the ranks added up, by bucket; each addend
+    may lose at most one rounding."""
     is_exact = case.reduction == "mean" and (not is_packed or case.world <= 2)
     for number, layout in enumerate(powersgd_runner.layouts(case)):
         for begin, size in layout.pieces:
@@ -92,7 +92,7 @@ def check_pieces(case, got, want, addends, is_packed):
 
 
 def addends_of(case, gradients, before):
-    """By bucket: the largest |gradient + error| of all ranks, element-wise."""
+    """Returns, by bucket, the largest |gradient + error| of all ranks, element-wise."""
     result = []
     for number in range(len(case.buckets)):
         parts = []
@@ -106,7 +106,7 @@ def addends_of(case, gradients, before):
 
 
 def check_state(case, after, want):
-    """What has to be exact in the state after a compressed step, by rank."""
+    """Checks the parts of a state that must be exact after a compressed step, by rank."""
     for rank in range(case.world):
         assert after[rank].iter == want[rank].iter
         words = powersgd_runner.as_ours(case, want[rank]).generator
@@ -117,8 +117,8 @@ def check_state(case, after, want):
 
 
 def check(tmp_path, case, reference, pack=False, injected=2):
-    """Steps up to the first compressed one in one run with nothing injected, then
-    `injected` more, each from the reference's state."""
+    """Runs all steps up to the first compressed one without resetting states, then `injected`
+    more, each from the reference's state."""
     steps = case.first + 1 + injected
     gradients = case.gradients(steps)
     flat = case.flat(gradients)
@@ -194,7 +194,7 @@ def test_sum_is_world_times_mean(pool, tmp_path, case, number):
     check(tmp_path, case, torch_reference(pool), pack=number % 2 == 1)
 
 
-# Two groups of 3.7 MiB by default, with matrices of two shapes in each.
+# By default there are two groups of 3.7 MiB, with matrices of two shapes in each.
 LARGE = ((1100, 600), (7,), (600, 512), (1100, 600), (600, 512))
 GROUPED = [
     Case("grouped", LARGE, "f32", Config(matrix_approximation_rank=2), 3, cap_mb=25),
@@ -208,7 +208,7 @@ def test_groups_by_default(pool, tmp_path, case, number):
     check(tmp_path, case, torch_reference(pool), pack=True, injected=1)
 
 
-# 0-D tensors make PyTorch's hook raise, as empty ones do.
+# PyTorch's hook raises for 0-D tensors, as for empty ones.
 WITHOUT_MATRIX = ((), (20, 24), (0, 5), (), (33, 17), (4, 0), (7,), (20, 24))
 NUMPY_CASES = [
     Case("scalars", WITHOUT_MATRIX, "f32", Config(min_compression_rate=1.3), 2),
@@ -237,7 +237,7 @@ def test_what_pytorch_cannot_run(tmp_path, case, number):
 @pytest.mark.parametrize("kind", powersgd_cases.KINDS)
 @pytest.mark.parametrize("seed", [0, 2**32 - 1])
 def test_first_factors_are_those_of_torch(pool, tmp_path, kind, same, seed):
-    """Nothing injected, one vanilla step: the Qs are as PyTorch will draw them."""
+    """After one vanilla step, the initial Qs are those that PyTorch will draw."""
     dtype, wrapper, batched = powersgd_cases.KINDS[kind]
     config = Config(
         matrix_approximation_rank=3,
@@ -273,8 +273,8 @@ def free_case(name, kind, world, feedback=True, rank=2):
     return Case(name, shapes, dtype, config, world, values="gaussian")
 
 
-# And the drift at the last step beyond which something is wrong. With error
-# feedback a rounding grows from step to step; in 16 bits until nothing is left.
+# The drift at the last step beyond which something is wrong. With error feedback, a
+# rounding grows from step to step; in 16 bits until nothing agrees.
 FREE = [
     (free_case("f32-r1", "f32", 2, rank=1), 0.1),
     (free_case("f32-r2", "f32", 2), 0.1),
@@ -292,7 +292,7 @@ FREE = [
     "case, limit", [pytest.param(c, x, id=f"{c.name}-torch") for c, x in FREE]
 )
 def test_free_running(pool, tmp_path, case, limit):
-    """Twenty compressed steps, nothing injected: how far apart they drift."""
+    """Measures the drift over twenty compressed steps without resetting states."""
     steps = case.first + 20
     gradients = case.gradients(steps)
     flat = case.flat(gradients)
@@ -336,7 +336,7 @@ def test_transports_give_the_same_bits(tmp_path, kind):
 
 @pytest.mark.parametrize("kind", ["f32", "fp16", "batched"])
 def test_a_run_in_two_halves(tmp_path, kind):
-    """Six steps, or three, their state, and three more in another process."""
+    """Six steps equal a part of them, its state, and the rest in another process."""
     case = free_case("halves", kind, 2)
     gradients = case.gradients(6)
     whole, end = powersgd_runner.run(tmp_path, case, gradients)

@@ -1,7 +1,7 @@
 # Part of the ddphook project, under the Apache License v2.0 with LLVM
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Is PowerSGD's oracle one? The numpy model against PyTorch's hooks, the bucket
-object against real DistributedDataParallel. Needs no ddphook."""
+"""Tests of PowerSGD's oracle: compares the numpy model with PyTorch's hooks, and the
+bucket object with real DistributedDataParallel. Needs no ddphook."""
 
 
 import numpy as np
@@ -20,8 +20,8 @@ CASES = powersgd_cases.matrix_of_cases() + powersgd_cases.extra_cases()
 
 
 def run_both(pool, case, steps, make_model=Model):
-    """The oracle's results and snapshots, and what the model gives when it takes
-    the oracle's state before every step; and its own, with nothing taken."""
+    """Returns the oracle's results and snapshots, the model's results from the oracle's state
+    before every step, and a model that runs freely."""
     flat = case.flat(case.gradients(steps))
     job = (case.config, case.bucket_shapes, case.dtype, flat)
     ((out, snapshots),) = pool.run_powersgd(case.world, [job])
@@ -38,7 +38,7 @@ def run_both(pool, case, steps, make_model=Model):
 
 
 def compare(case, step, flat, out, snapshots, results, deviations):
-    """One compressed step with the state injected, all ranks."""
+    """Compares one compressed step from the oracle's state, on all ranks."""
     got, states, _ = results[step]
     grads = [rank[step] for rank in flat]
     limits = powersgd_condition.limits(case, grads, [s[step] for s in snapshots])
@@ -56,7 +56,7 @@ def compare(case, step, flat, out, snapshots, results, deviations):
 
 
 def assert_exact(case, step, got, out):
-    """Vanilla steps, and the tensors that are not compressed."""
+    """Compares vanilla steps, and the tensors that are not compressed."""
     for rank in range(case.world):
         for number, shapes in enumerate(case.bucket_shapes):
             ours, theirs = got[rank][number], out[rank][step][number]
@@ -81,7 +81,7 @@ def test_model_follows_the_hooks(pool, case):
         if step >= case.first:
             compare(case, step, flat, out, snapshots, results, deviations)
     assert not deviations.beyond, "; ".join(deviations.beyond)
-    # Nothing injected: what is exact stays so, the rest begins alike.
+    # In the free run, exact values stay exact, and the others start close.
     for rank in range(case.world):
         last = free.snapshot(rank)
         assert (last.iter, last.stats) == (steps, snapshots[rank][-1].stats)
@@ -129,8 +129,8 @@ def test_generator_words_are_the_state(seed):
 @pytest.mark.parametrize("wrapper", [None, "fp16", "bf16"])
 @pytest.mark.parametrize("world", [1, 2, 3])
 def test_bucket_object_gives_the_bits_of_ddp(pool, world, wrapper, cap_mb):
-    """Real DDP with a real PowerSGD hook, six steps, against the hook called
-    with our bucket object."""
+    """Compares six steps of real DDP with a real PowerSGD hook with the hook called with our
+    bucket object."""
     config = Config(
         matrix_approximation_rank=2, min_compression_rate=1.3, wrapper=wrapper
     )
@@ -146,7 +146,7 @@ def test_bucket_object_gives_the_bits_of_ddp(pool, world, wrapper, cap_mb):
         [(ranks, hook, "f32", grads[r], cap_mb, steps) for r in ranks],
         ranks,
     )
-    # DDP packs anew after its first step; steps below the start leave no trace.
+    # DDP packs again after its first step; steps before the start leave no state.
     buckets = [numbers for numbers, _, _ in runs[0][1][1]]
     assert (len(buckets) > 1) == (cap_mb is not None)
     flat = [
@@ -182,7 +182,7 @@ class ForgottenError(Model):
 
 
 class UngroupedDraws(Model):
-    """Draws in the bucket's order, not shape by shape."""
+    """Draws in the bucket's order rather than shape by shape."""
 
     def __init__(self, *arguments):
         super().__init__(*arguments)
@@ -192,7 +192,7 @@ class UngroupedDraws(Model):
 
 
 class StaleQ(Model):
-    """Keeps the Q that it was given."""
+    """Keeps the given Q."""
 
     def _compressed(self, number, values, mean):
         before = self.q.get(number)
@@ -216,7 +216,7 @@ class LateDivision(Model):
 
 @pytest.mark.parametrize("wrong", [ForgottenError, UngroupedDraws, StaleQ])
 def test_a_wrong_model_is_noticed(pool, wrong):
-    """Plausible mistakes come out as differences beyond the limits."""
+    """Plausible mistakes exceed the limits."""
     config = Config(matrix_approximation_rank=2, min_compression_rate=1.3)
     shapes = tuple(powersgd_cases.SHAPES["same"])
     case = Case("wrong", shapes, "f32", config, 3, values="gaussian")
@@ -230,8 +230,8 @@ def test_a_wrong_model_is_noticed(pool, wrong):
 
 
 class CoarseProducts(powersgd_model.Arithmetic):
-    """Multiplies what has lost digits, as tensor cores may: of f32 those of TF32
-    are left, of f64 those of f32, of 16 bits those of FP8."""
+    """Multiplies operands with fewer digits, as tensor cores may: f32 keeps those of TF32, f64
+    those of f32, and 16-bit types those of FP8."""
 
     DIGITS = {"f64": 24, "f32": 11, "f16": 4, "bf16": 4}
 
@@ -247,7 +247,7 @@ class CoarseProducts(powersgd_model.Arithmetic):
 @pytest.mark.parametrize("kind", powersgd_cases.KINDS)
 @pytest.mark.parametrize("shapes", ["mlp", "transformer", "awkward", "everything"])
 def test_lost_digits_are_noticed(shapes, kind):
-    """Limits that grow with the condition of a step still tell right from wrong."""
+    """Limits that grow with the condition of a step still detect wrong results."""
     dtype, wrapper, batched = powersgd_cases.KINDS[kind]
     config = Config(
         matrix_approximation_rank=8,
@@ -287,7 +287,7 @@ def test_a_division_before_the_sum_is_noticed(pool):
 
 
 def test_sum_is_world_times_mean():
-    """What docs/parity.md says of `sum`, in the model: PyTorch has none."""
+    """Checks docs/parity.md on `sum` in the model: PyTorch has none."""
     case = Case("sum", tuple(powersgd_cases.SHAPES["mlp"]), "f64", Config(), 3)
     flat = case.flat(case.gradients(6))
     arguments = (case.config, case.world, case.bucket_shapes, case.dtype)
@@ -300,7 +300,7 @@ def test_sum_is_world_times_mean():
 
 
 def test_batched_hook_of_pytorch_asserts(pool):
-    """Why the oracle unsqueezes the factors; when this fails, it need not."""
+    """Shows why the oracle unsqueezes the factors; if this fails, it no longer has to."""
     config = Config(batched=True)
     case = Case("batched", ((8, 8),), "f32", config, 1)
     flat = case.flat(case.gradients(3))

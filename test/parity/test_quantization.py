@@ -1,8 +1,8 @@
 # Part of the ddphook project, under the Apache License v2.0 with LLVM
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Encoded all-reduces, to the last bit: PyTorch's quantization hooks against the
-real ones on real process groups, and all encodings against the model of
-quantization_model.py, which is proved by the former where PyTorch has a hook.
+"""Encoded all-reduces, to the last bit: quantization hooks are compared with PyTorch's on
+real process groups, and all encodings with quantization_model.py, which is checked
+against PyTorch's hooks where they exist.
 """
 
 import itertools
@@ -50,7 +50,7 @@ SHAPES = [(), (3, 11), (1, 257), (1024,)]
 
 
 def gradients(hooks, reductions):
-    """Buckets of one gradient each (with cap 0), and what they are made of."""
+    """Returns gradients, each of which makes a bucket (with cap 0)."""
     return [
         Grad(shape, dtype, reduction, values=values, hook=hook)
         for hook in hooks
@@ -76,7 +76,7 @@ def test_pytorchs_hooks(pool, tmp_path, world):
     [("shm", 1), ("shm", 2), ("gloo", 3), ("shm", 4), ("gloo", 2), ("shm", 5)],
 )
 def test_all_encodings(tmp_path, transport, world):
-    """Means and sums. Buckets of several gradients: blocks begin with a bucket."""
+    """Tests means and sums. In buckets of several gradients, blocks begin with a bucket."""
     grads = gradients(SCALED + AFFINE[:2], ["mean" if world % 2 else "sum"])
     module = Module([Function("step", grads)])
     options = ONE_EACH if world % 2 else Options(bucket_cap_mb=0.01)
@@ -95,7 +95,7 @@ def test_all_encodings(tmp_path, transport, world):
     "transport, world", [("shm", 2), ("gloo", 2), ("shm", 3), ("gloo", 4)]
 )
 def test_arrays_of_many_chunks(tmp_path, transport, world):
-    """Longer than what a transport moves at a time, by prime numbers."""
+    """Arrays are longer than a transport's chunks, with prime sizes."""
     hooks = [("int8",), ("int4", 4096), ("fp8", 96, "f8E5M2"), ("bf16", "f32"), *AFFINE[:4]]
     grads = [
         Grad((size,), dtype, values="gaussian", hook=hook)
@@ -121,7 +121,7 @@ def test_wrappers(tmp_path, wrapper, world):
 
 @pytest.mark.parametrize("world", [1, 2, 3])
 def test_exempt_gradients(tmp_path, world):
-    """Some gradients travel as they are, or in another encoding."""
+    """Some gradients are sent unchanged, or in another encoding."""
     module = cases.everything()
     for exempt_hook in [None, "bf16", "fp8"]:
         options = Options(hook="int8", exempt=r"arg1?[02468]$", exempt_hook=exempt_hook)
@@ -139,8 +139,8 @@ def test_exempt_gradients(tmp_path, world):
     ],
 )
 def test_error_feedback(tmp_path, dtype, hook, world):
-    """What the first encoding lost comes back with the next gradient, but for
-    what an infinity made of a block; four steps, with metrics of what is kept."""
+    """The loss of the first encoding is added to the next gradient, except in blocks with an
+    infinity; runs four steps, and checks the metrics."""
     sizes, steps = [(300,), (7, 33), (1,)], 4
     grads = [Grad(shape, dtype) for shape in sizes]
     module = Module([Function("step", grads)])
@@ -187,7 +187,7 @@ def test_error_feedback(tmp_path, dtype, hook, world):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_errors_of_affine_codes(tmp_path, dtype):
-    """What elements lose whose codes go to all ranks; also of a block with a NaN."""
+    """Checks the loss of elements whose codes go to all ranks, including a block with a NaN."""
     size, encodings = 5003, [("ui8", 0), ("ui8", 100), ("ui1", 0), ("ui1", 1000)]
     type = f"tensor<{size}x{dtype}>"
     text = f"func.func @step(%x: {type}) -> ({', '.join([type] * len(encodings))}) {{\n"
@@ -204,7 +204,7 @@ def test_errors_of_affine_codes(tmp_path, dtype):
     directory.write_inputs([[[value]]])
     got = runner.run(directory, "step", 1, 1)
     for (code, block), lost in zip(encodings, got[0][0]):
-        # One block is NaN as a whole: nothing is kept, and nothing lost.
+        # One block decodes to NaN as a whole: its error is zero.
         want = quantization_model.encoding_error(
             model._values(value), code, block or (None if code == "ui8" else 0)
         )
@@ -213,7 +213,7 @@ def test_errors_of_affine_codes(tmp_path, dtype):
 
 
 def test_what_the_documentation_expects():
-    """The first rows of docs/quantization.md, from the script that made them."""
+    """The script reproduces the first rows of docs/quantization.md."""
     script = ROOT / "docs" / "examples" / "numerics" / "encodings.py"
     binaries = pathlib.Path(runner.tool()).parent
     options = ["--worlds", "2", "--data", "gaussian", f"--bin={binaries}"]

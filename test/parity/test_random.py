@@ -1,10 +1,10 @@
 # Part of the ddphook project, under the Apache License v2.0 with LLVM
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The runtime's random numbers are numpy's and PyTorch's, bit by bit.
+"""The runtime's random numbers equal numpy's and PyTorch's, bit by bit.
 
 PowerSGD begins with `torch.manual_seed(rng.randint(1e9))`, `rng` a
-`numpy.random.RandomState(seed)`, and `torch.randn` for each Q. The runtime does
-the same by itself; here its function is called through a small library.
+`numpy.random.RandomState(seed)`, and `torch.randn` for each Q. The runtime does the
+same itself; here its function is called through a small library.
 """
 
 import ctypes
@@ -22,7 +22,7 @@ DTYPES = {
     2: torch.float32,
     3: torch.float64,
 }
-# Mersenne twisters' edges: the signs of 32 bits, numpy's largest seed.
+# Edge cases of the Mersenne twister: the sign bit of 32 bits, numpy's largest seed.
 SEEDS = [0, 1, 42, 2**31 - 1, 2**31, 2**32 - 1]
 
 
@@ -33,7 +33,7 @@ def library():
 
 
 class Ours:
-    """The runtime's generator in the place of numpy's and PyTorch's."""
+    """The runtime's generator, with an interface for tests."""
 
     def __init__(self, library, seed):
         self.library = library
@@ -66,7 +66,7 @@ def theirs(rng, sizes, dtype):
 
 
 def expect_equal(ours, expected, dtype, what):
-    """Without an error text of megabytes."""
+    """Compares without printing megabytes on failure."""
     if not np.array_equal(ours, expected):
         width = DTYPES[dtype].itemsize
         wrong = (ours != expected).reshape(-1, width).any(axis=1).nonzero()[0]
@@ -83,7 +83,7 @@ def same_state(ours, rng):
 def test_generator_state(library, seed):
     ours, rng = Ours(library, seed), np.random.RandomState(seed)
     assert same_state(ours, rng)
-    # 3000 seeds: over four times all words.
+    # 3000 seeds use all words more than four times.
     for _ in range(3000):
         ours.draw([], 2)
         rng.randint(1_000_000_000)
@@ -92,7 +92,7 @@ def test_generator_state(library, seed):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_every_short_size(library, dtype):
-    """All ways in which a draw can begin and end: 0 … 100 numbers."""
+    """Sizes from 0 to 100 contain all ways in which a draw can begin and end."""
     ours, rng = Ours(library, runner.SEED), np.random.RandomState(runner.SEED)
     for size in range(101):
         for _ in range(20):
@@ -114,8 +114,8 @@ def test_long_draws(library, dtype, size):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_mixed_draws(library, dtype):
-    """Sequences as of a bucket with several matrices: the half of a pair that
-    a small draw leaves waits for the next small one."""
+    """Sequences resemble a bucket with several matrices: the unused half of a pair from a
+    small draw is used by the next small draw."""
     choice = np.random.RandomState(runner.SEED)
     ours, rng = Ours(library, 7), np.random.RandomState(7)
     for sequence in range(200):
@@ -131,7 +131,7 @@ def test_mixed_draws(library, dtype):
 
 
 def test_shapes_do_not_matter(library):
-    """A batched (B, m, r) draw is a draw of that many numbers."""
+    """A batched (B, m, r) draw equals a draw of that many numbers."""
     ours = Ours(library, 3).draw([5 * 7 * 2], 2)
     torch.manual_seed(np.random.RandomState(3).randint(1_000_000_000))
     expected = torch.randn(5, 7, 2).reshape(-1).view(torch.uint8).numpy()

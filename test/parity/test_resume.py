@@ -1,9 +1,9 @@
 # Part of the ddphook project, under the Apache License v2.0 with LLVM
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Ten steps are four steps, a checkpoint, a new process and six steps.
+"""Ten steps equal four steps, a checkpoint, a new process and six steps.
 
-Bit by bit, results and states, whatever the hook keeps. No oracle: a run is
-compared with itself.
+Results and states are equal bit by bit, whatever the hook keeps. There is no oracle: a
+run is compared with itself.
 """
 
 import numpy as np
@@ -53,7 +53,7 @@ def gradients(rank, step):
 
 
 def run(directory, inputs, pipeline, *flags):
-    """Results by rank and step."""
+    """Returns results by rank and step."""
     world, steps = len(inputs), len(inputs[0])
     directory.clear_outputs()
     directory.write_inputs(inputs)
@@ -68,7 +68,7 @@ def same(a, b):
 
 
 def check_resume(tmp_path, text, pipeline, world):
-    """The states of all ranks at the end."""
+    """Returns the states of all ranks at the end."""
     directory = runner.Directory(tmp_path)
     directory.write_module(text)
     inputs = [
@@ -115,7 +115,7 @@ def test_resume(tmp_path, name, world):
 
 @pytest.mark.parametrize("options", ["int8", "int4 bucket-cap-mb=0.001"])
 def test_resume_of_random_rounding(tmp_path, options):
-    """The count of steps, on which its random numbers depend, is a state."""
+    """The number of steps, on which its random numbers depend, is a state."""
     pipeline = f"hook={options} rounding=stochastic"
     for states in check_resume(tmp_path, MODULE, pipeline, world=3):
         assert states["rounding.iter"].data.reshape(()) == STEPS

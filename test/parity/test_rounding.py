@@ -1,6 +1,6 @@
 # Part of the ddphook project, under the Apache License v2.0 with LLVM
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Stochastic rounding of encoded collectives, to the last bit against the model of
+"""Stochastic rounding of encoded collectives, compared to the last bit with
 quantization_model.py, whose random numbers are those of docs/quantization.md.
 """
 
@@ -46,7 +46,7 @@ class Bucket:
         self.feedback, self.step, self.errors = feedback, 0, None
 
     def reduce(self, flats, mean):
-        """What all ranks get of their gradients."""
+        """Returns the result of all ranks for their gradients."""
         dtype = flats[0].dtype
         if self.errors:
             flats = [model._add(a, b) for a, b in zip(flats, self.errors)]
@@ -85,8 +85,8 @@ class Bucket:
 )
 @pytest.mark.parametrize("hook", HOOKS)
 def test_steps(tmp_path, hook, world, transport, more):
-    """Several buckets over four steps, with and without error feedback; what an
-    infinity made of a block is not fed back."""
+    """Several buckets over four steps, with and without error feedback; blocks with an
+    infinity feed nothing back."""
     for feedback in (False, True):
         grads = [Grad((300,), "f32"), Grad((7, 33), "f32"), Grad((5, 61), "bf16")]
         grads += [Grad((1,), "f64"), Grad((129,), "f16")]
@@ -113,7 +113,7 @@ def test_steps(tmp_path, hook, world, transport, more):
 
 @pytest.mark.parametrize("transport, world", [("shm", 2), ("gloo", 2), ("shm", 3)])
 def test_arrays_of_many_chunks(tmp_path, transport, world):
-    """Longer than what a transport moves at a time, by a prime number."""
+    """The array is longer than a transport's chunks, with a prime size."""
     module = Module([Function("step", [Grad((700001,), "f32", values="gaussian")])])
     directory = runner.Directory(tmp_path)
     directory.write_module(module.text())
@@ -134,7 +134,7 @@ def test_arrays_of_many_chunks(tmp_path, transport, world):
 @pytest.mark.parametrize("hook", HOOKS)
 @pytest.mark.parametrize("world, transport", [(1, "shm"), (3, "shm"), (4, "gloo")])
 def test_reduce_scatter(tmp_path, world, transport, hook):
-    """A part is that of the all-reduce of a gradient with the same name."""
+    """A part equals that of the all-reduce of a gradient with the same name."""
     size, steps = 931, 3
     part = -(-size // world)
     text = f"""ddp.process_group @dp size {world}
@@ -171,7 +171,7 @@ func.func @step(%x: tensor<7x133xf32>) -> tensor<{part}xf32> {{
 
 @pytest.mark.parametrize("nodes", ["ab", "aa", "aabb", "abcabc"])
 def test_hierarchy(tmp_path, free_port, nodes):
-    """Of a node's share, whose number tells its random numbers from another's."""
+    """A node's shards have different random numbers, by the shard's number."""
     module = Module([Function("step", [Grad((5, 201), "f32", values="gaussian")])])
     inputs = cases.make_inputs(module, "step", len(nodes), 2, runner.SEED)
     for i, (hook, (code, block)) in enumerate(HOOKS.items()):
@@ -207,9 +207,9 @@ def test_hierarchy(tmp_path, free_port, nodes):
 
 @pytest.mark.parametrize("hook", ["int8", "int4", "fp8"])
 def test_the_mean_of_many_steps(tmp_path, hook):
-    """The average of 64 reductions of the same gradients is nearer to their mean
-    than one of them, by about the square root of 64; rounded to nearest it is not
-    nearer at all. Error feedback is off: it would do that as well."""
+    """The average of 64 reductions of the same gradients is closer to their mean than a single
+    one, by about the square root of 64; rounded to nearest, it would not be closer. Error
+    feedback is off, since it would have the same effect."""
     steps, world = 64, 2
     module = Module([Function("step", [Grad((4096,), "f32", values="gaussian")])])
     inputs = cases.make_inputs(module, "step", world, 1, runner.SEED)

@@ -1,9 +1,9 @@
 # Part of the ddphook project, under the Apache License v2.0 with LLVM
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Sharded optimizers: a step of SGD with momentum, three ways. Each rank updates all
-parameters by an all-reduced gradient; each rank has a part of them, updates it by a
-reduce-scattered gradient and gathers the others' parts; the same with all
-parameters in one bucket. Parameters and momenta have the same bits.
+"""Sharded optimizers: a step of SGD with momentum, in three ways. Each rank updates all
+parameters by an all-reduced gradient; each rank updates its part of them by a
+reduce-scattered gradient and gathers the others' parts; the same with all parameters in
+one bucket. Parameters and momenta have the same bits.
 """
 
 import numpy as np
@@ -21,7 +21,7 @@ def part(count, ranks):
 
 
 def part_of(count, ranks, rank):
-    """The elements of a rank's part without what stands behind it."""
+    """Returns the number of elements in a rank's part, without padding."""
     return max(0, min(part(count, ranks), count - rank * part(count, ranks)))
 
 
@@ -30,7 +30,7 @@ def type_of(shape):
 
 
 def update(name, shape, weight, momentum, gradient):
-    """m' = 0.9 m + g and w' = w - 0.1 m', as linalg; the names of both."""
+    """Returns m' = 0.9 m + g and w' = w - 0.1 m' as linalg, and the names of both."""
     t, dims = type_of(shape), ", ".join(f"d{i}" for i in range(len(shape)))
     maps = ", ".join([f"affine_map<({dims}) -> ({dims})>"] * 5)
     kinds = ", ".join(['"parallel"'] * len(shape))
@@ -61,7 +61,7 @@ def function(name, arguments, body, results):
 
 
 def program(ranks):
-    """The three of them."""
+    """Returns a program with all three ways."""
     text = f"ddp.process_group @dp size {ranks}\n"
     arguments, body, results = [], "", []
     for name, shape in SHAPES.items():
@@ -159,15 +159,15 @@ def test_sharded_is_replicated(tmp_path, ranks, options):
             for i, name in enumerate(SHAPES):
                 check(got[2 * i], whole[2 * i], f"rank {rank}, {name}")
                 own = parts(whole[2 * i + 1], ranks)[rank]
-                # What is behind a short part is nobody's.
+                # The padding of a short part has no meaning.
                 size = part_of(whole[2 * i + 1].size, ranks, rank)
                 check(
                     got[2 * i + 1][:size], own[:size], f"rank {rank}, momentum of {name}"
                 )
 
-        # The place of an element in the collective decides about the order of
-        # additions of three ranks and more: with two any order is the same. And
-        # blocks of codes begin with a bucket.
+        # With three ranks and more, an element's position in the collective determines the order
+        # of additions; with two, there is only one order. Blocks of codes also begin with a
+        # bucket.
         if ranks > 2 or "int8" in options:
             continue
         inputs = [

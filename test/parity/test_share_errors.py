@@ -1,8 +1,8 @@
 # Part of the ddphook project, under the Apache License v2.0 with LLVM
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Error feedback over hierarchical groups, to the last bit: each rank keeps the
-error of its share of its node's sum (docs/hierarchy.md). The model of stages is
-test_hierarchy.py's, that of codes quantization_model.py's.
+"""Error feedback over hierarchical groups, to the last bit: each rank keeps the error of
+its shard of its node's sum (docs/hierarchy.md). test_hierarchy.py has the model of
+stages, quantization_model.py that of codes.
 """
 
 import numpy as np
@@ -33,15 +33,15 @@ def flatten(values):
 
 
 class Shares:
-    """The model of one bucket, step by step; `names` has the node of each rank."""
+    """The model of one bucket, step by step; `nodes` has the node of each rank."""
 
     def __init__(self, hook, nodes, stream=None):
         self.code, self.block = HOOKS[hook]
         self.names, self.stream, self.step = nodes, stream, 0
-        self.errors = {}  # by node and number of the share
+        self.errors = {}  # By node and number of the shard.
 
     def reduce(self, flats):
-        """What all ranks get of the mean."""
+        """Returns the mean, which is the result of all ranks."""
         nodes = {}
         for name, flat in zip(self.names, flats):
             nodes.setdefault(name, []).append(flat)
@@ -55,7 +55,7 @@ class Shares:
             arrays = []
             for rank, (name, total) in enumerate(sums.items()):
                 part = share(total, number, shares)
-                # Zero at first, which makes 0 of -0.
+                # The first error is zero; adding it turns -0 into 0.
                 zero = Tensor(dtype, np.zeros_like(part.data))
                 part = model._add(part, self.errors.get((name, number), zero))
                 array = model._values(part)
@@ -84,7 +84,7 @@ class Shares:
         return Tensor(dtype, np.concatenate(parts))
 
     def state(self, rank, size):
-        """What the rank keeps: zeros but for its share, at the share's place."""
+        """Returns the rank's state: its shard's error at its offset, and zeros elsewhere."""
         name = self.names[rank]
         number = self.names[:rank].count(name)
         part = -(-size // self.names.count(name))
@@ -124,9 +124,9 @@ GRADS = [
     ],
 )
 def test_steps(tmp_path, free_port, monkeypatch, nodes, transport, hook, rounding, more):
-    """Four steps of every type, with fewer elements than ranks, negative zeros at
-    first, of which codes of fp8 keep the sign and the first errors do not, and an
-    infinity on the way: what it made of a block is not fed back."""
+    """Four steps of every type, with fewer elements than ranks. The first step has negative
+    zeros, whose sign codes of fp8 keep and the first errors do not. A later one has an
+    infinity, whose block feeds nothing back."""
     monkeypatch.setenv("DDPHOOK_TRANSPORT", transport)
     world, steps = len(nodes), 4
     module = Module([Function("step", GRADS)])
@@ -159,8 +159,8 @@ def test_steps(tmp_path, free_port, monkeypatch, nodes, transport, hook, roundin
 @pytest.mark.parametrize("rounding", ["nearest", "stochastic"])
 @pytest.mark.parametrize("elements", [330017, 1900009])
 def test_arrays_of_many_chunks(tmp_path, free_port, elements, rounding):
-    """Longer than what a transport moves at a time; shares of the longer ones are
-    reduced in pieces."""
+    """Arrays are longer than a transport's chunks; shards of the longer ones are reduced in
+    pieces."""
     nodes, steps, hook = "aabb", 3, "int4 block-size=32"
     module = Module([Function("step", [Grad((elements,), "f32", values="gaussian")])])
     directory = runner.Directory(tmp_path)
@@ -192,7 +192,7 @@ SIZE = 40 * 31 + 31
 
 
 class Job:
-    """Runs TEXT on nodes; results, and what standard error says."""
+    """Runs TEXT on nodes; returns results and the standard error output."""
 
     def __init__(self, path, port, pipeline=""):
         self.directory, self.port = runner.Directory(path), port
@@ -231,8 +231,8 @@ def inputs_of(world, steps):
 
 
 def test_resume(tmp_path, free_port):
-    """Five steps are three, a checkpoint and two more; its file has the errors by
-    the names of gradients, in the places of the shares."""
+    """Five steps equal three, a checkpoint and two more; the file has the errors by the names
+    of gradients, at the offsets of the shards."""
     nodes = "abab"
     job, inputs = Job(tmp_path, free_port), inputs_of(4, 5)
     middle, whole = (str(tmp_path / f"{p}.{{rank}}.safetensors") for p in "mw")
@@ -258,8 +258,8 @@ def test_resume(tmp_path, free_port):
 
 
 def test_errors_begin_anew(tmp_path, free_port):
-    """In a world of another size, or on other nodes, the errors begin at zero, and
-    are named; a strict load is refused."""
+    """In a world of another size, or on other nodes, errors begin at zero, with a warning that
+    names them; a strict load is refused."""
     job, inputs = Job(tmp_path, free_port), inputs_of(4, 2)
     saved = str(tmp_path / "s.{rank}.safetensors")
     job.run("aabb", inputs, f"--state-out={saved}")
@@ -279,8 +279,8 @@ def test_errors_begin_anew(tmp_path, free_port):
 
 
 def test_what_does_not_go_over(tmp_path, free_port):
-    """An error of a share is no error of a rank's gradient, and belongs to its
-    whole bucket."""
+    """The error of a shard is not the error of a rank's gradient, and belongs to the whole
+    bucket."""
     job, inputs = Job(tmp_path, free_port), inputs_of(2, 1)
     saved = str(tmp_path / "s.{rank}.safetensors")
     job.run("aa", inputs, f"--state-out={saved}")

@@ -1,7 +1,7 @@
 # Part of the ddphook project, under the Apache License v2.0 with LLVM
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""PowerSGD's statistics are PyTorch's own: those that modules report every so often,
-and those of the tools' summary."""
+"""PowerSGD's statistics equal PyTorch's: those in the modules' periodic reports, and those
+in the tools' summary."""
 
 import math
 import re
@@ -23,7 +23,7 @@ REPORT = re.compile(
 @pytest.mark.parametrize("shapes", ["mlp", "conv", "transformer", "awkward", "nothing"])
 @pytest.mark.parametrize("kind", ["f32", "fp16", "batched"])
 def test_counts_are_those_of_compression_stats(pool, tmp_path, kind, shapes, world):
-    """Summed up from reports of every iteration."""
+    """Sums up reports of every iteration."""
     dtype, wrapper, batched = powersgd_cases.KINDS[kind]
     config = Config(matrix_approximation_rank=2, wrapper=wrapper, batched=batched)
     case = Case(
@@ -57,8 +57,8 @@ BYTES = {"f16": 2, "bf16": 2, "f32": 4, "f64": 8}
 
 @pytest.mark.parametrize("kind", ["f32", "fp16", "batched"])
 def test_the_summary_is_that_of_compression_stats(pool, tmp_path, kind):
-    """The three numbers of PowerSGDState.compression_stats(); and the ratio of
-    bytes, which also counts steps that do not compress yet, and the wire's type."""
+    """Checks the three numbers of PowerSGDState.compression_stats(), and the ratio of bytes,
+    which also includes uncompressed steps and the wire's type."""
     steps, world = 5, 2
     dtype, wrapper, batched = powersgd_cases.KINDS[kind]
     config = Config(matrix_approximation_rank=1, wrapper=wrapper, batched=batched)

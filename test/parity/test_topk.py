@@ -1,8 +1,8 @@
 # Part of the ddphook project, under the Apache License v2.0 with LLVM
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The hook `topk` on ranks, over several steps, to the last bit against a model in
-NumPy: ties, infinities and NaNs, all element types, means and sums, several buckets,
-wrappers, collectives in flight, checkpoints, and the bytes on the wire."""
+"""The hook `topk` over several steps, compared to the last bit with a model in NumPy:
+ties, infinities and NaNs, all element types, means and sums, several buckets, wrappers,
+collectives in flight, checkpoints, and the bytes on the wire."""
 
 import itertools
 import json
@@ -21,18 +21,18 @@ from topk_model import Bucket, kept
 
 STEPS = 4
 WORLDS = [(1, "shm"), (2, "gloo"), (3, "shm"), (4, "shm"), (4, "gloo")]
-# Of 3001 elements one, some, and all.
+# Of 3001 elements, these keep one, some, and all.
 DENSITIES = [1e-9, 0.03, 1.0]
 SHAPES = [(300,), (7, 133), (3, 0), (), (1769,), (1,)]
 
 
 def sized(module, world):
-    """The module, whose group says its size."""
+    """Returns the module's text, with the size of its group."""
     return re.sub(r"(process_group @dp)", rf"\1 size {world}", module.text())
 
 
 def values(kind, dtype, shape, seed):
-    """Gradients of a kind, in this type."""
+    """Returns gradients of a kind, in this type."""
     random = np.random.default_rng([runner.SEED, *seed])
     array = random.standard_normal(shape).astype(np.float32)
     if kind == "ties":
@@ -56,7 +56,7 @@ def make_inputs(module, world, kind):
         ]
         for rank in range(world)
     ]
-    # A rank that has nothing to say at first.
+    # One rank has only zeros at first.
     for tensor in inputs[0][1]:
         tensor.data[...] = 0
     return inputs
@@ -68,7 +68,7 @@ def flat(tensors):
 
 
 def run(path, module, inputs, options, env=None, *flags):
-    """Results [rank][step][number]."""
+    """Returns results [rank][step][number]."""
     directory = runner.Directory(path)
     world = len(inputs)
     directory.write_module(sized(module, world))
@@ -80,7 +80,7 @@ def run(path, module, inputs, options, env=None, *flags):
 
 
 def check(got, inputs, members, bucket, mean):
-    """A bucket of the gradients of these numbers, on all ranks and in all steps."""
+    """Checks a bucket of the gradients of these numbers, on all ranks and in all steps."""
     for step in range(len(inputs[0])):
         gradients = [flat([rank[step][i] for i in members]) for rank in inputs]
         want = bucket.reduce(gradients, mean)
@@ -93,7 +93,7 @@ def check(got, inputs, members, bucket, mean):
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("world, transport", WORLDS)
 def test_one_bucket(tmp_path, world, transport, dtype, kind):
-    """Gradients without and with one element among others."""
+    """The bucket also has gradients of no element and of one element."""
     number = list(DTYPES).index(dtype) + world
     density, feedback = DENSITIES[number % 3], number % 4 != 0
     kind_of = ["mean", "sum"][number % 2]
@@ -108,7 +108,7 @@ def test_one_bucket(tmp_path, world, transport, dtype, kind):
 
 @pytest.mark.parametrize("strange", [np.inf, np.nan])
 def test_a_gradient_that_is_not_finite(tmp_path, strange):
-    """It spoils its own step and no other one, whatever is kept."""
+    """A non-finite gradient affects only its own step, whatever is kept."""
     module = Module([Function("step", [Grad((40, 25), "f32")])])
     inputs = make_inputs(module, 2, "gaussian")
     inputs[1][1][0].data[...] = strange
@@ -121,8 +121,8 @@ def test_a_gradient_that_is_not_finite(tmp_path, strange):
 @pytest.mark.parametrize("overlap", ["true", "false"])
 @pytest.mark.parametrize("world", [1, 2, 3])
 def test_several_buckets(tmp_path, world, overlap):
-    """A bucket for each gradient, one of them without elements, of all types; some
-    have another hook; produced between the reductions, and with the default density."""
+    """Each gradient has a bucket, of all types, including empty ones; some have another hook.
+    They are produced between the reductions, with the default density."""
     grads = [
         Grad(shape, dtype, kind)
         for shape, (dtype, kind) in itertools.product(
@@ -161,7 +161,7 @@ def test_wrappers(tmp_path, wrapper, narrow):
 
 
 def test_subgroups(tmp_path):
-    """A group that is a part of the job says its size by its ranks."""
+    """A group of a part of the job derives its size from its ranks."""
     module = Module(
         [Function("step", [Grad((500,), group="pair")])],
         {"dp": "", "pair": "ranks [[0, 2], [1, 3]]"},
@@ -185,7 +185,7 @@ def test_resume(tmp_path, options):
 
 
 def test_errors_go_over_to_other_buckets_and_densities(tmp_path):
-    """Of each gradient what was not sent, whatever bucket it is in."""
+    """A gradient's error is what was not sent of it, whatever its bucket."""
     grads = [Grad((40, 7)), Grad((90,)), Grad((3, 3))]
     module = Module([Function("step", grads)])
     inputs = make_inputs(module, 2, "gaussian")
@@ -210,7 +210,7 @@ def test_errors_go_over_to_other_buckets_and_densities(tmp_path):
         bucket.errors = [error[begin : begin + grad.size] for error in whole.errors]
         check(second, halves[1], [number], bucket, True)
         begin += grad.size
-    # Not to a hook that keeps nothing.
+    # A hook without error feedback refuses the state.
     directory = runner.Directory(tmp_path)
     arguments = directory.arguments("step", 2, 2, "hook=topk error-feedback=false")
     result = runner.finish(runner.start([*arguments, f"--state-in=strict:{state}"]))

@@ -9,12 +9,12 @@ from tensors import Tensor
 
 
 def kept(density, count):
-    """Elements that a rank sends of so many."""
+    """Returns how many of `count` elements a rank sends."""
     return min(count, max(1, int(density * count)))
 
 
 def largest(values, keep):
-    """Places of the largest magnitudes, of equal ones the first, ascending. A NaN
+    """Returns the indices of the largest magnitudes, ascending; ties prefer the first. A NaN
     is larger than an infinity."""
     bits = values.view(np.uint32) & np.uint32(0x7FFFFFFF)
     order = np.lexsort((np.arange(len(bits)), -bits.astype(np.int64)))
@@ -29,7 +29,7 @@ class Bucket:
         self.errors = [np.float32(0)] * world
 
     def reduce(self, gradients, mean=True):
-        """What all ranks get of their flat gradients, of one type."""
+        """Returns the result of all ranks for their flat gradients, of one type."""
         dtype, count = gradients[0].dtype, gradients[0].data.size
         total = np.zeros(count, np.float32)
         with np.errstate(all="ignore"):

@@ -2,8 +2,8 @@
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The package from the source tree, with the libraries of the build tree.
 
-Both reach the ranks through the environment, which they inherit. PyTorch has to
-be there: without it the suite fails.
+Ranks inherit both through the environment. PyTorch is required: without it the suite
+fails.
 """
 
 import os
@@ -26,7 +26,7 @@ sys.path.insert(0, SOURCES)
 
 @pytest.fixture(scope="session", autouse=True)
 def cache(tmp_path_factory):
-    """An empty cache of compiled modules for the whole suite."""
+    """Creates an empty cache of compiled modules for the whole suite."""
     place = tmp_path_factory.mktemp("cache")
     place.chmod(0o700)
     os.environ["DDPHOOK_CACHE_DIR"] = str(place)

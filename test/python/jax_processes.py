@@ -4,7 +4,7 @@
 
     jax_processes.py FILE DEVICES [ADDRESS PROCESS]
 
-Writes for each hook the parameters after five steps, and the states' parts that are here.
+Writes, for each hook, the parameters after five steps, and this process's parts of states.
 """
 
 import os
@@ -64,7 +64,7 @@ def train(mesh, hook, options):
         (w, loss), state = jax.block_until_ready(compressed(state, w, x, y))
     results = {f"{hook} {name}": np.asarray(value) for name, value in w.items()}
     results[f"{hook} loss"] = np.asarray(loss)
-    # Those of a device are its own; each has its number.
+    # Each device's part of a state has the device's number.
     for name, value in state.items():
         for shard in value.addressable_shards:
             number = "" if value.is_fully_replicated else shard.index[0].start

@@ -1,10 +1,10 @@
 # Part of the ddphook project, under the Apache License v2.0 with LLVM
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Programs for test_jax.py, each run in a process of its own:
+"""Programs for test_jax.py, each run in a separate process:
 
     jax_programs.py PROGRAM DEVICES
 
-JAX has as many CPU devices as that, which it wants to know before it begins.
+JAX gets DEVICES CPU devices, which it must know before it starts.
 """
 
 import os
@@ -53,13 +53,13 @@ def updated(w, gradients):
 
 
 def averaging_step(w, x, y):
-    """The reductions spelt out."""
+    """The step with explicit reductions."""
     loss, gradients = jax.value_and_grad(loss_of)(w, x, y)
     return updated(w, jax.lax.pmean(gradients, "data")), jax.lax.pmean(loss, "data")
 
 
 def summing_step(w, x, y):
-    """shard_map reduces what is the gradient of something replicated."""
+    """The step whose reductions come from shard_map, since `w` is replicated."""
     count = jax.lax.axis_size("data")
     loss, gradients = jax.value_and_grad(lambda w: loss_of(w, x, y) / count)(w)
     return updated(w, gradients), jax.lax.psum(loss, "data")
@@ -80,8 +80,8 @@ def largest_difference(a, b):
 
 
 def trains_as_jax_does():
-    """Without compression to rounding, in 16 bits nearly; with PowerSGD the loss falls as
-    far, to a fifth."""
+    """Casts match training without compression to 16 bits; with PowerSGD, the loss falls as
+    much, to a fifth."""
     mesh = data_mesh()
     check_vma = DEVICES == 3
     step = summing_step if check_vma else averaging_step
@@ -118,14 +118,14 @@ def trains_as_jax_does():
 
 
 def equals_the_model():
-    """Gradients alone, beside the model of PowerSGD in NumPy, with its states."""
+    """PowerSGD of gradients alone matches its model in NumPy, states included."""
     import powersgd_model
     from tensors import Tensor
 
     mesh = data_mesh()
     shapes = {"p": (24, 16), "q": (16,), "r": (8, 3, 5), "s": (24, 16)}
     config = powersgd_model.Config(matrix_approximation_rank=2)
-    # In the order of the bucket, which the manifest tells.
+    # In the order of the bucket, which the manifest has.
     step = ddphook.jax.compress(
         lambda gradients: jax.lax.pmean(jax.tree.map(lambda g: g[0], gradients), "data"),
         "powersgd",
@@ -180,7 +180,7 @@ def assert_equal_trees(a, b):
 
 
 def state_is_a_checkpoint():
-    """Saved by NumPy, loaded in another step of the same kind: bits go on."""
+    """A state saved by NumPy continues with equal bits in another step of the same kind."""
     mesh, data, w = data_mesh(), list(batches(6)), weights()
     step = powersgd(mesh)
     state = step.init(w, *data[0])
@@ -196,7 +196,7 @@ def state_is_a_checkpoint():
         (saved_w, _), saved = other(saved, saved_w, x, y)
     assert_equal_trees(w, saved_w)
     assert_equal_trees(dict(state), dict(saved))
-    # It matters: without the error the steps are others.
+    # The error matters: without it, the result differs.
     kept = powersgd(mesh, donate=False)
     (w1, _), _ = kept({**state, "b1.error": 0 * state["b1.error"]}, w, *data[0])
     (w2, _), _ = kept(state, w, *data[0])
@@ -237,14 +237,14 @@ def donates():
     assert kept["b1.error"].is_deleted() and not state["b1.error"].is_deleted()
     assert state["b1.error"].shape == (DEVICES, 32 * 48 + 48 + 48 * 16)
     assert state["b1.error"].sharding.spec == P("data")
-    # A batch of another size is another program, with the same state.
+    # A batch of another size makes another program with the same state.
     (_, _), state = step(state, w, *next(batches(1, size=2)))
     assert int(state["powersgd.iter"]) == 2
 
 
 def reduces_over_one_axis_of_two():
-    """Layers split over `model`, whose activations are summed exactly, whatever is said
-    of axes, since gradients are computed from them; gradients compressed over `data`."""
+    """Sums of activations over `model` are exact, whatever the axes, since gradients are
+    computed from them; gradients are compressed over `data`."""
     mesh = Mesh(np.array(jax.devices()).reshape(2, 2), ("data", "model"))
 
     def step(w, x):
@@ -275,8 +275,8 @@ def reduces_over_one_axis_of_two():
 
 
 def programs_with_everything():
-    """Loops, branches, random numbers, large constants, functions that JAX keeps as they
-    are, and devices in another order: bits equal JAX's without compression."""
+    """Loops, branches, random numbers, large constants, functions that JAX keeps, and
+    reordered devices: without compression, bits equal JAX's."""
     mesh = Mesh(np.array(jax.devices()[::-1]), ("data",))
     constant = normal(64, 64)
 
@@ -302,7 +302,7 @@ def programs_with_everything():
     exact = ddphook.jax.compress(step, "allreduce", **where)
     got, state = exact(exact.init(*args), *args)
     assert state == {} and np.abs(right[1]).max() > 0
-    # The mean divides before the sum, which at two ranks is the same.
+    # The mean divides before the sum, which gives the same for two ranks.
     assert_equal_trees(got, right)
     low = ddphook.jax.compress(step, "powersgd", start_powerSGD_iter=2, **where)
     state = low.init(*args)
@@ -313,8 +313,8 @@ def programs_with_everything():
 
 
 def programs_with_other_collectives():
-    """What ddp has no equivalent for stays as it is, on devices in another order, too; so
-    do reductions of what is reduced. Bits equal JAX's."""
+    """Collectives without an equivalent in ddp stay unchanged, on reordered devices, too; so
+    do reductions of reduced values. Bits equal JAX's."""
     mesh = Mesh(np.array(jax.devices()[::-1]), ("data",))
 
     def step(w, x):
@@ -324,7 +324,7 @@ def programs_with_other_collectives():
 
         @jax.jit
         def gradient(w):
-            # Twice in the program, with one name.
+            # Occurs twice in the program, under one name.
             return jax.lax.pmean(jax.grad(lambda w: jnp.mean(jnp.tanh(x @ w) ** 2))(w), "data")
 
         counts = jax.lax.psum(jnp.arange(3) * index, "data")
@@ -353,7 +353,7 @@ def programs_with_other_collectives():
 
 
 def reduces_in_loops_and_branches():
-    """Where all devices decide alike, with hooks that have no states."""
+    """Loops and branches on which all devices agree, with hooks without states."""
     mesh = data_mesh()
 
     def gradient(w, x):
@@ -363,7 +363,7 @@ def reduces_in_loops_and_branches():
         def body(carry, x):
             w, number = carry
             g = gradient(w, x)
-            # By turns, although it is computed from what is reduced.
+            # Alternates, although it is computed from a reduced value.
             once = (number + (jnp.sum(g * g) < 0)) % 2 == 0
             g = jax.lax.cond(once, lambda: g, lambda: gradient(w / 2, x))
             return (w - g, number + 1), once
@@ -390,7 +390,7 @@ def reduces_in_loops_and_branches():
 
 
 def numbers_of_python():
-    """They take the type of the arrays that they meet, as in JAX, in all 16 bits."""
+    """Python's numbers take the type of the arrays they meet, as in JAX, even 16-bit types."""
     mesh = data_mesh()
 
     def step(w, x, rate):
@@ -413,7 +413,7 @@ def numbers_of_python():
 
 
 def statistics_in_a_loss():
-    """Sums of sums, which JAX writes for the gradient of a squared mean."""
+    """Sums of sums, which JAX creates for the gradient of a squared mean."""
     mesh = data_mesh()
 
     def step(w, x):
@@ -432,7 +432,7 @@ def statistics_in_a_loss():
 
 
 def explicit_meshes():
-    """Shardings as a part of types, which jax.make_mesh has by default."""
+    """Meshes with shardings in types, the default of jax.make_mesh."""
     mesh = jax.make_mesh((DEVICES,), ("data",))
     data, w = list(batches(3)), weights()
 
@@ -475,7 +475,7 @@ def refuses():
     ):
         step = compress(averaging_step, **where, **options)
         expect(ddphook.CompileError, text, step.init, w, *batch)
-    # shard_map has summed these gradients itself.
+    # shard_map has already summed these gradients.
     step = compress(averaging_step, **{**where, "check_vma": True})
     expect(ddphook.CompileError, "not reduced over the same ranks yet", step.init, w, *batch)
     step = compress(lambda w, x, y: (w, 0.0), **where)
@@ -497,21 +497,21 @@ def refuses():
     for derive in (jax.grad, lambda f: jax.jit(jax.value_and_grad(f))):
         loss = derive(lambda w: step(state, w, *batch)[0][1])
         expect(ddphook.UnsupportedError, "no derivative of a step", loss, w)
-    # None of these has used it up.
+    # No failed call has used up the state.
     step(state, w, *batch)
     whole = jax.jit(jax.shard_map(averaging_step, **where))
     step = compress(whole, **where)
     expect(wrong, "leave jax.shard_map to compress", step.init, w, *batch)
-    # Without shard_map it is welcome.
+    # The same step without shard_map is accepted.
     step = compress(jax.jit(averaging_step), **where)
     step(step.init(w, *batch), w, *batch)
-    # An error of the step's own comes out as it is.
+    # An error of the step is raised unchanged.
     step = compress(lambda w, x, y: w["a"] @ x, **where)
     expect(TypeError, "dot_general", step.init, w, *batch)
 
 
 def reduces_nothing():
-    """A step whose gradients stay on their devices, for which there is a warning."""
+    """A step whose gradients stay on their devices causes a warning."""
     mesh = data_mesh()
 
     def step(is_reduced, w, x):

@@ -214,6 +214,15 @@ def sharded_optimizer():
     low = compress(step, "powersgd")
     expect(ddphook.CompileError, "reduces whole gradients only", low.init, w, *batch)
 
+    def without_loss(w, x, y):
+        g = jax.grad(lambda w: jnp.mean((x @ w - y) ** 2))(w)
+        part = jax.lax.psum_scatter(g, "data", scatter_dimension=1, tiled=True)
+        return jax.lax.all_gather(part, "data", axis=1, tiled=True), jnp.zeros(())
+
+    half = compress(without_loss, "fp16")
+    assert warned(half.init, w, *batch) == []
+    assert [s["wire_dtype"] for s in half.manifest(w, *batch)["scatters"]] == ["float16"]
+
 
 def warns_of_what_does_nothing():
     w, (batch,) = weights(), batches(1)

@@ -59,7 +59,7 @@ class Recurrent(nn.Module):
 
 
 class Unused(nn.Module):
-    """One of two branches, by turns; the other one has no gradients."""
+    """Uses its two branches alternately; the other one has no gradients."""
 
     def __init__(self):
         super().__init__()
@@ -93,7 +93,7 @@ class SixteenBits(nn.Module):
 
 
 class Odd(nn.Module):
-    """Parameters without elements, also as a bucket of their own, and of a view."""
+    """Has empty parameters, one of them alone in its bucket, and parameters that are views."""
 
     def __init__(self):
         super().__init__()
@@ -135,7 +135,7 @@ class Tiny(nn.Module):
 
 
 class Two(nn.Module):
-    """Two models that know nothing of each other."""
+    """Two independent models."""
 
     def __init__(self):
         super().__init__()
@@ -211,13 +211,13 @@ MODELS = {
 
 
 def make(name, rank, **ddp_options):
-    """A model in DDP; the same parameters on all ranks."""
+    """Returns a model in DDP, with the same parameters on all ranks."""
     torch.manual_seed(7)
     return DistributedDataParallel(MODELS[name](), **ddp_options)
 
 
 def train(ddp, rank, steps, *, first=0, seed=1, accumulate=1, context=None, lr=0.05):
-    """Trains, and returns the parameters after each step, flat, in f64."""
+    """Trains, and returns the parameters after each step, flattened, in f64."""
     optimizer = torch.optim.SGD(ddp.parameters(), lr=lr)
     history = []
     for step in range(first, first + steps):
@@ -241,14 +241,14 @@ def parameters(ddp):
 
 
 def difference(ours, theirs):
-    """Largest difference over all steps, relative to the largest parameter."""
+    """Returns the largest difference over all steps, relative to the largest parameter."""
     return max(
         float((a - b).abs().max() / b.abs().max()) for a, b in zip(ours, theirs)
     )
 
 
 def check_equal(ours, theirs, what=""):
-    """The same bits after every step."""
+    """Checks that bits are equal after every step."""
     assert len(ours) == len(theirs)
     for step, (a, b) in enumerate(zip(ours, theirs)):
         assert b.isfinite().all(), f"{what}: training diverges"

@@ -1,6 +1,6 @@
 # Part of the ddphook project, under the Apache License v2.0 with LLVM
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Functions on the ranks of a job of PyTorch's, each a process."""
+"""Runs functions on the ranks of a PyTorch job, one process each."""
 
 import multiprocessing
 import os
@@ -12,11 +12,11 @@ import warnings
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "runtime" / "test"))
 from ports import free_port as free_port  # noqa: E402
 
-WAIT_S = 900  # Far beyond what any test needs, on a busy machine as well.
+WAIT_S = 900  # Far more than any test needs, even on a busy machine.
 
-# What a rank with DistributedDataParallel imports, a second of work: once for all,
-# by the process that ranks are forked from. Nothing of it starts a thread, and of
-# ddphook it has nothing.
+# Imports of a rank with DistributedDataParallel, which take a second. The process from
+# which ranks are forked imports them once. They start no thread, and include nothing of
+# ddphook.
 _PRELOADED = [
     "pytest",
     "torch._dynamo",
@@ -31,7 +31,7 @@ class Failure(Exception):
 
 
 def run(world, function, *arguments):
-    """function(rank, *arguments) on `world` ranks; the results by rank."""
+    """Runs function(rank, *arguments) on `world` ranks; returns the results by rank."""
     results = collect(world, function, *arguments)
     failures = [f"rank {r}: {v}" for r, (kind, v) in enumerate(results) if kind != "ok"]
     if failures:
@@ -40,12 +40,12 @@ def run(world, function, *arguments):
 
 
 def collect(world, function, *arguments):
-    """For each rank ("ok", result), ("raised", text) or ("died", exit status)."""
+    """Returns ("ok", result), ("raised", text) or ("died", exit status) for each rank."""
     import torch.distributed as dist
 
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(_PRELOADED)
-    # Not a rank's: that one may end while another still meets somebody.
+    # This process hosts the store: a rank might exit while others still need it.
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     ranks = []
     environment = {k: v for k, v in os.environ.items() if k.startswith("DDPHOOK_")}

@@ -1,10 +1,9 @@
 # Part of the ddphook project, under the Apache License v2.0 with LLVM
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""A device for tensors of the host: the emulated CUDA device.
+"""A device for tensors on the host: the emulated CUDA device.
 
-PyTorch has no tensors in its memory. So arrays are copied into that before a
-module runs, and out of it afterwards; modules, states and collectives are those
-of a GPU.
+PyTorch has no tensors in its memory. So arrays are copied there before a module runs,
+and back afterwards; modules, states and collectives are those of a GPU.
 """
 
 import contextlib
@@ -21,7 +20,7 @@ DEVICES = 3
 
 
 class Staged:
-    """As `ddphook.torch._device.Cuda`, without its streams."""
+    """The counterpart of `ddphook.torch._device.Cuda`, without its streams."""
 
     memory = torch.device("cpu")
     target = "cuda"
@@ -38,7 +37,7 @@ class Staged:
 
     finish_all = _device.Cuda.finish_all
 
-    # Of allocators and copies it knows those of PyTorch alone.
+    # Uses PyTorch's own allocators and copies only.
     pack = _device.Cuda.pack
 
     def begin(self, arrays, are_kept=False):
@@ -53,7 +52,7 @@ class Staged:
         self.runs += 1
 
     def take(self, array, address):
-        """Gives an array what the device has there."""
+        """Copies the device's memory to an array."""
         self.context.read_memory(bytes_of(array), address)
 
     def new_future(self):
@@ -75,7 +74,7 @@ class Staged:
 
     @contextlib.contextmanager
     def copied(self, array):
-        """The address of a copy in the device's memory."""
+        """Yields the address of a copy in the device's memory."""
         memory, size = ctypes.c_void_p(), ctypes.c_size_t(array.nbytes)
         rt, handle = _runtime.library(), self.context.handle
         _runtime.check(rt.ddphook_memory_alloc(handle, size, ctypes.byref(memory)))
@@ -87,8 +86,7 @@ class Staged:
 
 
 class Late(Staged):
-    """Arrays have a run's results when somebody has waited for its end, as on a
-    stream, and not before."""
+    """Delivers a run's results only when somebody waits for its end, as a stream would."""
 
     def __init__(self, number):
         super().__init__(number)
@@ -112,14 +110,14 @@ class Late(Staged):
 
 
 class Lender:
-    """In place of PyTorch's caching allocator: poisoned memory of a second context on
-    the emulated device."""
+    """Replaces PyTorch's caching allocator: poisoned memory of a second context on the
+    emulated device."""
 
     def __init__(self, number):
         self.number = number
         self.sizes = {}
         self.allocations = 0
-        self.fail_at = 0  # The number of the allocation, from 1; 0: none.
+        self.fail_at = 0  # The allocation to fail, counted from 1, or 0 for none.
         os.environ["EMULATED_CUDA_DEVICES"] = str(DEVICES)
         self.context = _runtime.Context(
             0, 1, None, 60.0, Staged.backend, f"device={number}"
@@ -153,7 +151,7 @@ class Lender:
 
 @contextlib.contextmanager
 def lent(number):
-    """Devices with this number have the memory of a lender, to which all comes back."""
+    """Gives devices of this number memory of a lender, and checks that all of it returns."""
     lender = Lender(number)
     functions = {
         "caching_allocator_alloc": lender.alloc,
@@ -174,7 +172,7 @@ def bytes_of(tensor):
 
 @contextlib.contextmanager
 def registered(model, rank, *hook, **options):
-    """``ddphook.torch.register`` of a model whose device is the emulated one."""
+    """Registers a hook with a model on the emulated device."""
     import ddphook.torch
 
     device = Staged(rank)
@@ -187,7 +185,7 @@ def registered(model, rank, *hook, **options):
 
 @contextlib.contextmanager
 def steps(rank, kind=Staged):
-    """Compiled steps whose gradients are on the emulated device."""
+    """Runs compiled steps whose gradients are on the emulated device."""
     import ddphook.torch
 
     ddphook.torch.close()

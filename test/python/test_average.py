@@ -1,6 +1,6 @@
 # Part of the ddphook project, under the Apache License v2.0 with LLVM
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Periodic averages of parameters, beside PyTorch's."""
+"""Compares periodic averages of parameters with PyTorch's."""
 
 import pytest
 import torch
@@ -13,7 +13,7 @@ import ranks
 
 
 def _train(rank, name, averager, steps):
-    """Without DDP: ranks have gradients of their own between the averages."""
+    """Trains without DDP: between averages, each rank has different gradients."""
     torch.manual_seed(7)
     model = models.MODELS[name]()
     optimizer = PostLocalSGDOptimizer(
@@ -48,7 +48,7 @@ def test_averages_have_pytorchs_bits(world):
     names = ["mixed-types", "tied", "frozen", "unused", "mlp"]
     histories = ranks.run(world, _beside, names)
     for other in histories[1:]:
-        # Averaged behind steps 2, 5 and 8, and only then.
+        # Parameters are averaged after steps 2, 5 and 8 only.
         equal = [a == b for a, b in zip(histories[0], other)]
         assert equal == [False, False, True] * 3
 
@@ -87,7 +87,7 @@ def _subgroups(rank):
     assert value.item() == (0.0 if rank == 0 else 1.5)
     assert value.data_ptr() == address
     ddphook.torch.close()
-    dist.barrier()  # Rank 0 has the store.
+    dist.barrier()  # Rank 0 hosts the store.
 
 
 def test_averages_of_a_part_of_the_ranks():
@@ -106,7 +106,7 @@ def _refused(rank):
     averager = ddphook.torch.PeriodicModelAverager(2)
     with pytest.raises(ddphook.UnsupportedError, match="complex"):
         averager.average_parameters([value])
-    # Ranks that average unlike parameters.
+    # The ranks average parameters of different sizes.
     value = torch.nn.Parameter(torch.ones(3 + rank))
     value.grad = torch.ones_like(value)
     averager = ddphook.torch.PeriodicModelAverager(2, timeout=60)

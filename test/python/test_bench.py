@@ -1,8 +1,8 @@
 # Part of the ddphook project, under the Apache License v2.0 with LLVM
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""python -m ddphook bench, and ddphook-bench torch, which becomes it.
+"""``python -m ddphook bench``, and ``ddphook-bench torch``, which runs it.
 
-No test looks at a time, only at what follows from it.
+No test depends on measured times, only on what is reported about them.
 """
 
 import itertools
@@ -37,7 +37,7 @@ def call(words, **variables):
 
 
 def table(text, head):
-    """The rows of the table with this head, split into cells."""
+    """Returns the rows of the table with this head, split into cells."""
     (block,) = [b for b in text.split("\n\n") if b.startswith(f"| {head} ")]
     return [re.split(r" ?\| ?", line)[1:-1] for line in block.splitlines()[2:]]
 
@@ -55,7 +55,7 @@ def test_what_is_measured(tmp_path):
         ("whole step", "step", ["none", "pytorch", "ours", "fused", "silent"]),
         ("hook alone", "hook", ["pytorch", "ours"]),
     ):
-        # These have columns of their own, with ratios, in front of the last one.
+        # These sides have separate columns, with ratios, before the last column.
         apart = {"fused": -5, "silent": -3}
         beside = [side for side in sides if side not in apart]
         rows = {row[0]: row[1:] for row in table(ended.stdout, head)}
@@ -146,7 +146,7 @@ def test_bad_options(arguments, status, message, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["ddphook", "bench", *arguments])
     try:
         got = program.main()
-    except SystemExit as error:  # As argparse ends.
+    except SystemExit as error:  # argparse exits this way.
         got = error.code
     printed = capsys.readouterr()
     assert (got, printed.out) == (status, "")
@@ -154,7 +154,7 @@ def test_bad_options(arguments, status, message, monkeypatch, capsys):
 
 
 def test_the_build_tree_lends_the_package(tmp_path, monkeypatch):
-    """To an interpreter that has none, with the libraries beside it."""
+    """The build tree's package and libraries serve an interpreter without the package."""
     variables = dict.fromkeys(["PYTHONPATH", "DDPHOOK_LIBRARY_DIR"])
     monkeypatch.chdir(tmp_path)
     words = ["--model-mb=0.01", "--hooks=fp16", "--steps=1", "--rounds=1"]
@@ -169,7 +169,7 @@ def test_help_needs_no_python():
     assert (ended.returncode, ended.stderr) == (0, "")
     theirs = call([*MODULE, "--help"]).stdout
     options = set(re.findall(r"--[a-z-]+", theirs)) - {"--help"}
-    # All of the module's, and the module's only, with their defaults.
+    # The options are exactly the module's, with their defaults.
     assert set(re.findall(r"^  (--[a-z-]+)", ended.stdout, re.M)) == {
         *options,
         "--python",
@@ -184,9 +184,9 @@ def test_help_needs_no_python():
 
 def test_interpreters_without_the_package(tmp_path, monkeypatch):
     without = {"PYTHONPATH": None, "DDPHOOK_TEST_PYTHON": sys.executable}
-    (tmp_path / "ddphook").mkdir()  # A clone of the project, say.
+    (tmp_path / "ddphook").mkdir()  # Could be a clone of the project.
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "bin").mkdir()  # As installed: no build tree to lend one.
+    (tmp_path / "bin").mkdir()  # An installed tool has no build tree to take the package from.
     moved = shutil.copy(TOOL, tmp_path / "bin")
     ended = call([moved, "torch"], **without)
     assert ended.returncode == 1
@@ -198,10 +198,10 @@ def test_interpreters_without_the_package(tmp_path, monkeypatch):
 
 
 def test_what_is_measured_of_a_device(tmp_path):
-    """On the emulated device, which has no graphs for this program, in small sizes."""
+    """Measures the emulated device, which has no graphs for this program, in small sizes."""
     path = tmp_path / "device.json"
     words = ["device", "--device=cuda_emulated", "--mib=0.01", "--rounds=1"]
-    # Without PyTorch, whose rows would come between. Its start has a time limit, too.
+    # Excludes PyTorch, whose rows would come in between; its start also has a time limit.
     ended = call([TOOL, *words, f"--json={path}"], DDPHOOK_TEST_PYTHON=None)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     report = json.loads(path.read_text())
@@ -225,7 +225,7 @@ def test_what_is_measured_of_a_device(tmp_path):
     host_time, *work = report["sections"]
     assert host_time["title"].startswith("host time of starting an all-reduce")
     assert [row["name"] for row in host_time["results"]] == ["not blocking", "blocking"]
-    # A fraction of what a copy of the same run reaches, in the table as well.
+    # The table also has the fraction of the speed of a copy in the same run.
     assert "% of roofline" in ended.stdout
     for section in work:
         copy, *others = section["results"]

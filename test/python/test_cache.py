@@ -1,6 +1,6 @@
 # Part of the ddphook project, under the Apache License v2.0 with LLVM
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Compiled modules on disk: shared, whole, and never a reason to fail."""
+"""Compiled modules on disk are shared and complete, and never cause a failure."""
 
 import multiprocessing
 import os
@@ -100,7 +100,7 @@ def test_a_place_that_others_can_write_to(place):
 
 @pytest.mark.parametrize("kept", [True, False], ids=["sticky", "open"])
 def test_a_place_whose_parent_others_can_write_to(place, caplog, kept):
-    """They can put another directory in its place, also after the first look."""
+    """Others could replace the directory, even after the first check."""
     assert _cache.get(TEXT, PIPELINE, lambda: b"first") == b"first"
     place.parent.chmod(0o1777 if kept else 0o777)
     assert _cache.get(TEXT, PIPELINE, lambda: b"second") == (
@@ -175,7 +175,7 @@ def test_of_eight_ranks_one_compiles(place):
 
 
 def test_a_module_runs_twice_at_the_same_time(place):
-    """Equal bytes are code of their own each time that they are loaded."""
+    """Each load of equal bytes makes another copy of the code."""
     import ctypes
 
     image = _cache.get(

@@ -1,6 +1,6 @@
 # Part of the ddphook project, under the Apache License v2.0 with LLVM
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Whole training steps under torch.compile, their reductions compressed.
+"""Whole training steps under torch.compile, with compressed reductions.
 
 The oracle is PyTorch's own hooks, called on the buckets that the pass makes.
 """
@@ -21,7 +21,7 @@ from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook as powersg
 
 SHAPES = [(37, 21), (21,), (5, 3, 2, 2), (1, 13), (13, 1), (64, 48)]
 
-# A bucket of one gradient, as the pass writes them.
+# A bucket of one gradient, in the form that the pass writes.
 TEXT = """ddp.process_group @dp
 func.func @bucket(%flat: tensor<3xf32> {bufferization.writable = true}) -> tensor<3xf32> {
   %r = ddp.all_reduce mean %flat on @dp : tensor<3xf32>
@@ -31,7 +31,7 @@ func.func @bucket(%flat: tensor<3xf32> {bufferization.writable = true}) -> tenso
 
 
 class Bucket:
-    """What a hook of PyTorch's sees of a bucket."""
+    """The part of a bucket's interface that PyTorch's hooks use."""
 
     def __init__(self, gradients):
         self.flat = torch.cat([gradient.flatten() for gradient in gradients])
@@ -74,7 +74,7 @@ def reduced(tensor, kind="avg", group="0"):
 
 
 def run_graph(rank, hook, options, dtype):
-    """Steps of a rewritten graph, without Inductor, beside PyTorch's hook."""
+    """Runs steps of a rewritten graph, without Inductor, and PyTorch's hook."""
     from torch.fx.experimental.proxy_tensor import make_fx
 
     from ddphook.torch import _graph, _ops, _session
@@ -156,7 +156,7 @@ def make_step(names, model, world):
 
 
 def train(rank, backends, cache):
-    """For each backend, with its options, the parameters and losses of 5 steps."""
+    """Returns parameters and losses of 5 steps for each backend with its options."""
     import ddphook.torch
 
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = cache
@@ -203,7 +203,7 @@ def flat(parameters):
 
 
 def distance(a, b):
-    """Relative, of lists of numbers."""
+    """Returns the relative distance of two lists of numbers."""
     a, b = torch.tensor(a), torch.tensor(b)
     return (a - b).norm() / b.norm()
 
@@ -222,14 +222,14 @@ def test_steps_under_inductor(tmp_path):
         assert 0 < distance(low_rank, inductor[0]) < 0.2
     for mine, others in zip(*runs, strict=True):
         assert mine[0] == others[0]
-    # New processes, which find the graphs in Inductor's cache.
+    # New processes find the graphs in Inductor's cache.
     again = ranks.run(2, train, backends[2:], str(tmp_path))
     for first, second in zip(runs, again, strict=True):
         assert first[2:] == second
 
 
 def reuse(x):
-    """The product has room in the gradient's memory, if nobody keeps that."""
+    """The product fits into the gradient's memory unless that memory is kept."""
     return reduced(x * 2), x @ x
 
 
@@ -240,7 +240,7 @@ def overwrite(x):
 
 
 def memory(rank, cache):
-    """The first reduction is slow, because its module is compiled."""
+    """The first reduction is slow, because its module is compiled first."""
     import ddphook.torch
 
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = cache
@@ -259,7 +259,7 @@ def test_gradients_keep_their_memory_until_they_are_reduced(tmp_path):
 
 
 def inductors_options(rank, cache):
-    """Code in C++, which has the modules in it; a mode; a pass of the user's own."""
+    """Checks C++ code that contains modules, a mode, and a pass of the user."""
     import ddphook
     from ddphook.torch._backend import backend
 
@@ -285,7 +285,7 @@ def test_options_of_inductor(tmp_path):
 
 
 def order_of_calls(rank, cache):
-    """Starts and waits of a step that updates its parameters in place."""
+    """Returns the starts and waits of a step that updates its parameters in place."""
     import ddphook.torch
     from ddphook.torch._bench_compile import CompiledTraining
 
@@ -304,7 +304,7 @@ def order_of_calls(rank, cache):
 
 
 def test_reductions_are_on_their_way_before_one_is_awaited(tmp_path):
-    """Inductor would await the first one early, to free memory."""
+    """Inductor alone would await the first reduction early, to free memory."""
     (calls,) = ranks.run(1, order_of_calls, str(tmp_path))
     number = calls.count("start")
     assert number > 3
@@ -312,7 +312,7 @@ def test_reductions_are_on_their_way_before_one_is_awaited(tmp_path):
 
 
 def train_ddp(rank, cache):
-    """DDP whose reducer is traced, under compiled autograd, by both backends."""
+    """Trains DDP with a traced reducer, under compiled autograd, with both backends."""
     import ddphook.torch
     from ddphook.torch import _session
     from ddphook.torch._rendezvous import timeout_seconds
@@ -347,9 +347,9 @@ def test_ddp_under_the_python_reducer(tmp_path):
 
 
 def run_twins(rank, numbers, save_after):
-    """Averages of two equal graphs, which run by turns on other gradients.
+    """Averages with two equal graphs, which run alternately on different gradients.
 
-    After `save_after` steps their states are saved, and go on in a new session.
+    After `save_after` steps, their states are saved and then loaded in a new session.
     """
     from torch.fx.experimental.proxy_tensor import make_fx
 
@@ -403,7 +403,7 @@ def test_what_is_no_state_of_steps():
 
 
 def load_from_another_rank(rank):
-    """The error feedback of this rank, before and after."""
+    """Returns this rank's error feedback before and after loading."""
     from torch.fx.experimental.proxy_tensor import make_fx
 
     import ddphook.torch
@@ -432,7 +432,7 @@ def test_the_error_of_another_rank_is_not_this_ones():
 
 
 def compile_twins(rank, cache):
-    """The owners and the counters of the states of two equal steps."""
+    """Returns the owners and the counters in the states of two equal steps."""
     import ddphook.torch
 
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = cache

@@ -1,6 +1,6 @@
 # Part of the ddphook project, under the Apache License v2.0 with LLVM
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Reductions of compiled steps that raise, that fail, and that are late."""
+"""Reductions of compiled steps that raise, fail, or are late."""
 
 import pytest
 import ranks
@@ -18,7 +18,7 @@ TIMEOUT_S = 60.0
 
 
 def start(value, length=3, timeout_s=TIMEOUT_S, group="0"):
-    import ddphook.torch._ops  # noqa: F401 - it has the operators.
+    import ddphook.torch._ops  # noqa: F401 - it registers the operators.
 
     gradients, text = [torch.full((length,), value)], TEXT.format(length)
     return torch.ops.ddphook.start(
@@ -27,7 +27,7 @@ def start(value, length=3, timeout_s=TIMEOUT_S, group="0"):
 
 
 def check(ticket, value, length=3):
-    """Waits, and compares."""
+    """Waits for a reduction and compares its result."""
     (average,) = torch.ops.ddphook.wait(
         ticket, [length], [1], [torch.float32], torch.device("cpu")
     )
@@ -35,7 +35,7 @@ def check(ticket, value, length=3):
 
 
 def memory_in_use():
-    """The number of pending reductions, and the bytes of all buckets."""
+    """Returns the number of pending reductions, and the bytes of all buckets."""
     from ddphook.torch import _ops, _session
 
     (session,) = _session._sessions["0"]._opened.values()
@@ -47,7 +47,7 @@ def memory_in_use():
 
 
 def break_steps(rank, who):
-    """Steps that start two buckets, of which some raise before they wait."""
+    """Runs steps that start two buckets; some of them raise before they wait."""
     import ddphook.torch
 
     def step(raises):
@@ -63,7 +63,7 @@ def break_steps(rank, who):
             step(number % 3 == 1 and rank in who)
         except ValueError:
             broken += 1
-        # One that begins behind a broken step awaits what that has left.
+        # A reduction after a broken step first awaits the reductions that the step left.
         check(start(2.0), 2.0)
         used.append(memory_in_use())
     ddphook.torch.close()
@@ -78,7 +78,7 @@ def test_a_step_that_raises_keeps_no_bucket(who):
 
 
 def go_on_after_a_failure(rank):
-    """Steps that are tried again and again when the other rank has gone."""
+    """Retries steps after the other rank has left."""
     import ddphook.torch
     from ddphook._errors import Error
 
@@ -103,7 +103,7 @@ def test_a_failed_job_keeps_no_more_than_one_step():
 
 
 def keep_a_deadline(rank):
-    """Two deadlines of one group; the other rank is late for the shorter one."""
+    """Uses two deadlines in one group; the other rank is late for the shorter one."""
     import ddphook.torch
     from ddphook._errors import DeadlineExceededError
 

@@ -2,9 +2,9 @@
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Random numbers in whole compiled steps: dropout, and noise on averages.
 
-What is drawn does not depend on the hook. So the oracle for draws is the step
-without a compiler, where Inductor calls PyTorch's generator (``fallback_random``),
-and the step with Inductor's own reductions where it draws itself.
+Draws do not depend on the hook. So if Inductor calls PyTorch's generator
+(``fallback_random``), the oracle for draws is the uncompiled step; if Inductor draws
+itself, it is the step with Inductor's own reductions.
 """
 
 import os
@@ -28,7 +28,7 @@ HOOKS = [{"hook": "allreduce"}, {"hook": "fp16"}, POWERSGD]
 
 
 def make_models():
-    """Two models with dropout, the same on all ranks."""
+    """Returns two models with dropout, the same on all ranks."""
     torch.manual_seed(7)
     return [
         nn.Sequential(nn.Linear(24, 33), nn.Dropout(0.4), nn.ReLU(), nn.Linear(33, 7))
@@ -37,10 +37,10 @@ def make_models():
 
 
 def make_step(both):
-    """A step of two models: noise is drawn for the first one's averages before the
-    second one's dropout is, although all gradients are in one bucket.
+    """Returns a step of two models: it draws noise for the first model's averages before the
+    second model's dropout, although all gradients are in one bucket.
 
-    Returns the parameters and what was drawn.
+    The step returns the parameters and the draws.
     """
 
     def step(parameters, x):
@@ -80,7 +80,7 @@ def inputs_of(rank, step):
 
 
 def run(step, rank, parameters, first=0, steps=STEPS):
-    """Parameters at the end; for each step what was drawn, and the generator."""
+    """Returns the final parameters and, for each step, the draws and the generator's state."""
     history = []
     for number in range(first, first + steps):
         parameters = [[p.requires_grad_() for p in mine] for mine in parameters]
@@ -90,7 +90,7 @@ def run(step, rank, parameters, first=0, steps=STEPS):
 
 
 def begin(rank, both):
-    """Each rank draws numbers of its own."""
+    """Seeds each rank differently."""
     torch.manual_seed(SEED + rank)
     return [[p.detach().clone() for p in model.parameters()] for model in both]
 
@@ -127,7 +127,7 @@ def draws(rank, fallback, cache):
                 distance = (flat(ours) - flat(end)).norm() / flat(end).norm()
                 assert 0 < distance < 0.2, options
             ddphook.torch.close()
-    # Of the last step, without the generator.
+    # The draws of the last step, without the generator's state.
     return [value.tolist() for value in expected[-1][:-1]]
 
 
@@ -139,7 +139,7 @@ def test_draws_are_those_without_a_hook(world, fallback, tmp_path):
 
 
 def run_part(rank, options, first, steps, folder):
-    """Some steps of a job: from a checkpoint, if it is not the first part."""
+    """Runs some steps of a job, from a checkpoint unless they are the first ones."""
     import ddphook.torch
 
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(folder / "inductor")
@@ -164,7 +164,7 @@ def run_part(rank, options, first, steps, folder):
 
 @pytest.mark.parametrize("world", [1, 2])
 def test_a_restart_from_a_checkpoint(world, tmp_path):
-    """Three steps and, in other processes, one more are four."""
+    """Three steps, and another one in other processes, equal four steps."""
     whole = ranks.run(world, run_part, POWERSGD, 0, 4, tmp_path)
     begun = ranks.run(world, run_part, POWERSGD, 0, 3, tmp_path)
     ended = ranks.run(world, run_part, POWERSGD, 3, 1, tmp_path)

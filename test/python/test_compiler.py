@@ -1,6 +1,6 @@
 # Part of the ddphook project, under the Apache License v2.0 with LLVM
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""ddphook.compiler: modules in memory, beside the tool ddphook-opt."""
+"""``ddphook.compiler``: modules in memory, compared with the tool ddphook-opt."""
 
 import gc
 import pathlib
@@ -53,7 +53,7 @@ def test_the_same_as_the_tool(tmp_path):
     assert '"ddp.all_reduce"(%arg0)' in generic
     assert re.search(r'loc\("[^"]*":3:8\)', module.text(locations=True))
     module.verify()
-    # Options of a pipeline, with and without the module around it.
+    # Pipelines with options, with and without the surrounding module.
     expected = opt(file, "--ddp-pipeline=hook=fp16").decode()
     assert str(module.run("ddp-pipeline{hook=fp16}")) + "\n" == expected
     other = ddphook.compiler.parse_file(file)
@@ -78,7 +78,7 @@ def test_bytecode(tmp_path):
     for again in (ddphook.compiler.parse_file(file), ddphook.compiler.parse(STEP)):
         assert str(again) == str(module)
     assert opt(file).decode() == str(module) + "\n"
-    # What is cut off anywhere is refused.
+    # A truncated module is refused, wherever it ends.
     data = file.read_bytes()
     for end in range(1, len(data), 7):
         with pytest.raises(ddphook.CompileError):
@@ -121,13 +121,13 @@ def test_errors_have_places_and_notes():
     (error,) = raised.value.diagnostics
     assert (error.severity, error.line) == ("error", 4)
     assert ("this decides about it", 3) in [(n.message, n.line) for n in error.notes]
-    # The next error does not repeat this one.
+    # The next exception does not repeat this error.
     with pytest.raises(ddphook.CompileError, match="ddp-nothing") as raised:
         module.run("ddp-nothing")
     assert "all ranks" not in str(raised.value)
     with pytest.raises(ddphook.CompileError, match="nothing"):
         module.run("ddp-pipeline{nothing=1}")
-    # Of passes over modules, where LLVM would end the process.
+    # Passes over modules, for which LLVM would end the process.
     with pytest.raises(ddphook.CompileError, match="'builtin.module', but got 'func.func'"):
         module.run("func.func(ddp-pipeline)")
     assert str(module) == str(ddphook.compiler.parse(BRANCH))
@@ -151,7 +151,7 @@ def test_documented_program(tmp_path, monkeypatch, capfd):
 
 
 def test_operations_of_another_mlir():
-    """Built with jaxlib's bindings, in which the dialect is not registered."""
+    """Operations built by jaxlib's bindings, in which the dialect is not registered."""
     from jaxlib.mlir import ir
     from jaxlib.mlir.dialects import func
 

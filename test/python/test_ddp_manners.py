@@ -17,7 +17,7 @@ from test_requests import log
 
 
 def _copies(rank):
-    """A copy of the model has no hook, as with PyTorch's, and can be given one."""
+    """A copy of the model has no hook, as with PyTorch's, and accepts a new one."""
     import ddphook.torch
 
     ddp = models.make("mlp", rank)
@@ -92,7 +92,7 @@ class Wrapper(nn.Module):
 
 
 def _wrapped(rank):
-    """States and `exempt` use the model's own names, whatever wraps it."""
+    """States and `exempt` use the model's own names, whatever its wrappers."""
     import ddphook.torch
 
     def ddp_of(wrap):
@@ -123,7 +123,7 @@ def _wrapped(rank):
         for role, values in states["plain"].items():
             assert values.keys() == state[role].keys()
             assert all(torch.equal(values[name], state[role][name]) for name in values)
-    # A compiled DDP model is registered as the DDP model in it.
+    # Registering a compiled DDP model registers the DDP model in it.
     ddp = ddp_of(lambda model: model)
     with ddphook.torch.register(torch.compile(ddp, backend="eager"), "fp16") as handle:
         models.train(ddp, rank, 1)

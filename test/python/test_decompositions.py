@@ -1,6 +1,6 @@
 # Part of the ddphook project, under the Apache License v2.0 with LLVM
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Operators in terms of those that torch-mlir lowers, beside PyTorch's own."""
+"""Compares the decompositions for torch-mlir with PyTorch's own operators."""
 
 import torch
 
@@ -23,7 +23,7 @@ def _classified(reduction, ignored, weighted):
 
 
 def _convolved(size, kernel, groups, mask=(True, True, True), **options):
-    """In groups of four channels of the input and six of the results."""
+    """Returns arguments for a convolution, in groups of 4 input and 6 output channels."""
     options = {"stride": [1], "padding": [0], "dilation": [1], **options}
     places = len(size)
     options = [list(value) * (places // len(value)) for value in options.values()]
@@ -35,7 +35,7 @@ def _convolved(size, kernel, groups, mask=(True, True, True), **options):
 
 
 def _convolved_back(groups, stride, padding, dilation):
-    """A transposed convolution."""
+    """Returns arguments for a transposed convolution."""
     x, images = torch.randn(2, 4, 7, 8), (stride, padding, dilation)
     weight, options = torch.randn(4, 3, 3, 2), (*images, True, [1, 0], groups)
     y = torch.convolution(x, weight, None, *options)
@@ -43,7 +43,7 @@ def _convolved_back(groups, stride, padding, dilation):
 
 
 def _bounded_and_compared():
-    """With what is no number, and numbers that float32 does not have."""
+    """Yields cases with NaN, and with numbers that float32 cannot represent."""
     x = torch.tensor([0.7, -0.7, 0.3, -2, 0, float("nan"), float("inf")])
     y = torch.tensor([0.1, 0.1, 0.3, float("nan"), -1, 1, 2])
     for operator in (_aten.maximum, _aten.minimum):
@@ -62,8 +62,7 @@ def _bounded_and_compared():
 
 
 def cases():
-    """Operators that are expressed by others, the first overload or one, with
-    arguments and options."""
+    """Yields decomposed operators, or one of their overloads, with arguments and options."""
     for ceil in (False, True):
         for case in (
             ([2, 2], [2, 2], [0, 0], [1, 1], 8),
@@ -131,7 +130,7 @@ def cases():
         index = torch.tensor([0, 2, 2, 1, 0, 2])
         arguments = torch.randn(3, 4, 5), dim, index, torch.randn(shape)
         yield _aten.index_add, arguments
-        # Negative numbers count from behind.
+        # Negative indices count from the end.
         index = torch.tensor([[0, -1, 2], [1, -3, 2]])
         values = torch.randn(*shape[:dim], 2, 3, *shape[dim + 1 :])
         arguments = torch.randn(3, 4, 5), [None] * dim + [index], values, True
@@ -157,7 +156,7 @@ def test_operators_in_terms_of_others():
         result = table[overload](*arguments, **options)
         expected = operator(*arguments, **options)
         if operator is _aten.convolution_backward:
-            # What is not asked for may be anything.
+            # Gradients that are not requested may have any value.
             mask = arguments[-1]
             assert all(mine is not None for mine, asked in zip(result, mask) if asked)
             result = [mine for mine, asked in zip(result, mask) if asked]

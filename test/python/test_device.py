@@ -18,7 +18,7 @@ import torch
 import models
 import ranks
 
-# Several buckets of these models after DDP has rebuilt them.
+# Gives these models several buckets after DDP has rebuilt them.
 BUCKETS = {"bucket_cap_mb": 0.02}
 STEPS = 4
 HOOKS = [
@@ -42,7 +42,7 @@ HOOKS = [
     ("topk", {"density": 0.1}),
     ("powersgd", {"start_powerSGD_iter": 2, "exempt": "bias"}),
 ]
-# Those that have kinds of memory that the others have not.
+# Each uses a kind of memory that the others do not.
 LENT_HOOKS = [
     ("powersgd", {"start_powerSGD_iter": 2}),
     ("int8", {}),
@@ -70,7 +70,7 @@ def _every_hook(rank, name, hooks, ddp_options):
 
 
 def _check_parameters(got, expected, what):
-    """The same bits, but with PowerSGD, whose products a GPU adds in other orders."""
+    """Checks for equal bits, except for PowerSGD: a GPU adds its products in another order."""
     if "powersgd" not in what:
         models.check_equal(got, expected, what)
     assert models.difference(got, expected) < 1e-4, what
@@ -104,7 +104,7 @@ def test_other_parameters(name):
 
 
 def _lent_memory(rank):
-    """States are PyTorch's allocator's, as the rest of what modules have there."""
+    """Checks that modules allocate all of their memory with PyTorch's allocator."""
     import ddphook.torch
     import staged
 
@@ -136,7 +136,7 @@ def test_memory_is_pytorchs(world):
 
 
 def _no_memory(rank):
-    """Whichever allocation fails, what PyTorch raised is the cause of an error."""
+    """Whichever allocation fails, PyTorch's exception is the cause of the error."""
     import ddphook
     import staged
 
@@ -149,11 +149,11 @@ def _no_memory(rank):
                 with staged.registered(model, rank, "powersgd", start_powerSGD_iter=2):
                     models.train(model, rank, 3)
             except ddphook.ResourceExhaustedError as error:
-                # When the job is joined.
+                # The allocation failed while joining the job.
                 assert "the caller's allocator to give" in str(error)
                 assert isinstance(error.__cause__, torch.OutOfMemoryError)
             except RuntimeError as error:
-                # In backward(), which knows no other kind.
+                # It failed in backward(), which only raises RuntimeError.
                 assert "ResourceExhaustedError" in str(error), error
                 assert "the caller's allocator to give" in str(error)
             else:
@@ -169,7 +169,7 @@ def test_memory_that_pytorch_lacks():
 
 
 class _Strange:
-    """An allocator that gives what is no address."""
+    """An allocator that returns something other than an address."""
 
     given = None
 
@@ -205,7 +205,7 @@ def test_allocators_go_with_their_contexts():
 
 
 def _resumes(rank):
-    """Four steps, states of a host, two more steps on the device, and back."""
+    """Loads the host's states after four steps, and runs four more steps on the device."""
     import ddphook.torch
     import staged
 
@@ -281,7 +281,7 @@ def _refuse_optimizer(rank):
         with staged.registered(model, rank, "fp16", optimizer=optimizer):
             pass
     assert optimizer.step == step
-    # A device that every PyTorch has.
+    # Every PyTorch has this device.
     elsewhere = torch.nn.Parameter(torch.ones(2, device="meta"))
     elsewhere.grad = torch.ones(2, device="meta")
     averager = ddphook.torch.PeriodicModelAverager(1)
@@ -294,7 +294,7 @@ def test_what_is_for_the_host_alone():
 
 
 class Somewhere:
-    """A parameter of a device that this machine may not have."""
+    """A parameter on a device that this machine may not have."""
 
     def __init__(self, device):
         self.device = torch.device(device)
@@ -326,9 +326,24 @@ def test_which_devices(monkeypatch):
         of("cuda:1")
 
 
+def test_examining_arrays_does_not_wait_for_a_gpu():
+    from ddphook.torch import _device
+
+    calls = mock.MagicMock()
+    calls.cuda.Event().query.side_effect = [False, True]
+    with mock.patch.object(torch, "cuda", calls.cuda):
+        look = _device.Cuda(torch.device("cuda", 1)).examine(calls.look)
+        assert look() is None
+        found = look()
+    assert found is calls.look().to("cpu", non_blocking=True)
+    names = [name for name, *_ in calls.mock_calls]
+    assert names.index("look().to") < names.index("cuda.Event().record")
+    assert not any("synchronize" in name or "item" in name for name in names)
+
+
 def test_what_is_called_of_a_gpu(monkeypatch):
-    """Streams and events, in the order that keeps a run behind its gradients and
-    the users of its future behind the run. PyTorch's own are stand-ins here."""
+    """Streams and events order a run after its gradients, and the users of its future after
+    the run. PyTorch's are mocks here."""
     from ddphook.torch import _device
 
     monkeypatch.setenv("DDPHOOK_BACKEND_OPTIONS", "roots=2")

@@ -21,7 +21,7 @@ import test_device
 
 SEED = 20261127
 STEPS = 4
-# What steps can have: see test_compile.test_bad_options.
+# Hooks that steps can have: see test_compile.test_bad_options.
 HOOKS = [
     (hook, options)
     for hook, options in test_device.HOOKS
@@ -37,12 +37,12 @@ GRADIENTS = [
     ((64, 48), torch.float32),
     ((7, 3, 5), torch.float16),
 ]
-# So that these are three buckets, one with several types.
+# Makes three buckets of these, one of them with several types.
 BUCKET_BYTES = 3000
 
 
 def rewritten(hook, wrapper=None, bucket_bytes=BUCKET_BYTES, gradients=GRADIENTS, **options):
-    """A graph that averages gradients, without Inductor."""
+    """Returns a graph that averages gradients, without Inductor."""
     from torch.fx.experimental.proxy_tensor import make_fx
 
     from ddphook.torch import _backend, _graph
@@ -66,7 +66,7 @@ def gradients_of(rank, step, gradients=GRADIENTS):
 
 
 def run(graph, rank, first=0, steps=STEPS):
-    """Averages of all steps, counters and states; gradients must stay as they are."""
+    """Returns averages of all steps, counters and states; checks that gradients are unchanged."""
     import ddphook.torch
     from ddphook.torch import _session
 
@@ -81,7 +81,7 @@ def run(graph, rank, first=0, steps=STEPS):
 
 
 def check_averages(got, expected, what):
-    """The same bits, but with PowerSGD, whose products a GPU adds in other orders."""
+    """Checks for equal bits, except for PowerSGD: a GPU adds its products in another order."""
     for step, (mine, others) in enumerate(zip(got, expected, strict=True)):
         for number, (a, b) in enumerate(zip(mine, others, strict=True)):
             where = (what, step, number)
@@ -136,7 +136,7 @@ def under_inductor(rank, backends, cache):
     for (parameters, losses), (expected, others) in zip(got, host, strict=True):
         assert test_compile.distance(parameters, expected) < 1e-5
         assert test_compile.distance(losses, others) < 1e-5
-    # Of the hooks but PowerSGD.
+    # Bits are equal for all hooks except PowerSGD.
     assert got[:-1] == host[:-1]
 
 
@@ -151,7 +151,7 @@ def test_steps_under_inductor(tmp_path):
 
 
 def carried_over(rank, hooks):
-    """Steps on the host, then on the device, then on the host again."""
+    """Runs steps on the host, then on the device, then on the host again."""
     import ddphook.torch
     import staged
 
@@ -177,7 +177,7 @@ def test_states_between_host_and_device():
 
 
 def a_session_for_each_device(rank):
-    """Two devices at once: each has modules and counters of its own."""
+    """Uses two devices at once: each has separate modules and counters."""
     import ddphook.torch
     import staged
     from ddphook.torch import _device, _session
@@ -206,7 +206,7 @@ def test_a_session_for_each_device():
 
 
 def keep_averages(rank):
-    """Averages that the program keeps are its own, whatever later steps do."""
+    """Averages that the program keeps are not overwritten by later steps."""
     import staged
 
     graph = rewritten("fp16")
@@ -265,8 +265,8 @@ def test_a_lost_peer_is_an_exception():
 
 
 def test_what_is_called_of_a_gpu():
-    """Streams and events of a step: packed on the stream that computes, run behind
-    that on the device's own, and used behind the run. PyTorch's are stand-ins."""
+    """Streams and events of a step: packing runs on the computing stream, the run follows on
+    the device's stream, and uses follow the run. PyTorch's are mocks."""
     from ddphook.torch import _device
 
     calls = mock.MagicMock()

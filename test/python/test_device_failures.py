@@ -1,6 +1,6 @@
 # Part of the ddphook project, under the Apache License v2.0 with LLVM
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Failures of a device that come when no further bucket is started."""
+"""Failures of a device after the last bucket has started."""
 
 import logging
 import os
@@ -16,7 +16,7 @@ LOST = "rank 7 was lost"
 
 
 def until_it_raises(function):
-    """What a function raises at last; a lost peer is noticed some time later."""
+    """Returns the exception that repeated calls finally raise; losses are noticed with a delay."""
     from ddphook._errors import Error
 
     end = time.monotonic() + 60
@@ -44,7 +44,7 @@ def lose_a_peer_at_the_end(rank):
             if rank == 1:
                 os._exit(3)
             names = [until_it_raises(session.statistics)]
-            # Of a compiled step, which has not seen that itself.
+            # Raises the failure of a compiled step, which the step itself has not seen.
             with pytest.raises(ddphook.Error):
                 ddphook.torch.close()
             names.append(until_it_raises(handle.statistics))
@@ -67,7 +67,7 @@ def lost_device(device):
 
 
 def messages():
-    """Texts that the logger gets from now on."""
+    """Returns the list that collects messages of the logger from now on."""
     texts, handler = [], logging.Handler()
     handler.emit = lambda record: texts.append(record.getMessage())
     logging.getLogger("ddphook").addHandler(handler)

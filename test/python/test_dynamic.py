@@ -2,8 +2,8 @@
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Steps under torch.compile whose inputs change their sizes.
 
-The oracle is the same arithmetic in eager mode. What went through the hook fp16
-has no more digits than its elements had on the wire.
+The oracle is the same arithmetic in eager mode. Values that went through the hook fp16
+have the precision of 16-bit elements.
 """
 
 import logging
@@ -28,7 +28,7 @@ def is_rounded_to_fp16(tensor):
 
 
 class Warnings(logging.Handler):
-    """What the logger ddphook warns of."""
+    """Collects the warnings of the logger ddphook."""
 
     def __init__(self):
         super().__init__(logging.WARNING)
@@ -49,7 +49,7 @@ def gradients_of(parameters, x, y):
 
 
 def mean_over_ranks(gradients):
-    """As the hook fp16 computes it, up to the order of additions."""
+    """Returns the averages of the hook fp16, up to the order of additions."""
     result = [gradient.clone() / dist.get_world_size() for gradient in gradients]
     for gradient in result:
         dist.all_reduce(gradient)
@@ -57,13 +57,13 @@ def mean_over_ranks(gradients):
 
 
 def step_with_parameters(parameters, x, y):
-    """Parameters are inputs: with dynamic=True their sizes are no numbers."""
+    """Parameters are inputs: with dynamic=True, their sizes are dynamic."""
     return [reduced(gradient) for gradient in gradients_of(parameters, x, y)]
 
 
 def prepare(cache):
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = cache
-    # Kernels of Inductor's own would be most of the time spent in a C++ compiler.
+    # Compiling Inductor's own kernels in C++ would take most of the time.
     torch._inductor.config.fallback_by_default = True
     torch._dynamo.config.trace_autograd_ops = True
 
@@ -99,7 +99,7 @@ def run_batches(rank, dynamic, cache):
 
 @pytest.mark.parametrize("dynamic", [None, True])
 def test_batches_of_changing_sizes(dynamic, tmp_path):
-    # The second time graphs, with the guards of their sizes, are in Inductor's cache.
+    # In the second run, graphs with guards on their sizes come from Inductor's cache.
     for _ in range(2 if dynamic else 1):
         for steps, warnings in ranks.run(2, run_batches, dynamic, str(tmp_path)):
             assert steps == len(BATCHES)
@@ -112,8 +112,8 @@ def run_gradients(rank, cache):
     from ddphook.torch import _session
     from ddphook.torch._rendezvous import timeout_seconds
 
-    # A graph that is found in the cache is not warned of again: what another rank
-    # has compiled by now must not be found.
+    # A graph from the cache causes no further warning, so each rank has its own cache
+    # directory.
     prepare(f"{cache}/{rank}")
     warnings = Warnings()
     compiled = ddphook.torch.compile(
@@ -134,7 +134,7 @@ def run_gradients(rank, cache):
 
 def test_gradients_of_changing_sizes(tmp_path):
     for warnings in ranks.run(2, run_gradients, str(tmp_path)):
-        # The first size is a number, and so is 1.
+        # The first size is not dynamic, and neither is 1.
         assert len(warnings) == 2
         for size, text in zip((6, 9), warnings, strict=True):
             assert f"[{size}, 5], although that may change" in text

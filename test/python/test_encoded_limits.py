@@ -1,6 +1,6 @@
 # Part of the ddphook project, under the Apache License v2.0 with LLVM
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The largest finite gradients through encoded hooks, as docs/quantization.md has them."""
+"""The largest finite gradients in encoded hooks, as docs/quantization.md lists them."""
 
 import pytest
 import ranks
@@ -17,7 +17,7 @@ func.func @bucket(%flat: tensor<4x{0}> {{bufferization.writable = true}})
 
 
 def reduce(rank, hook, dtype, value):
-    import ddphook.torch._ops  # noqa: F401 - it has the operators.
+    import ddphook.torch._ops  # noqa: F401 - it registers the operators.
 
     name = {torch.float16: "f16", torch.bfloat16: "bf16"}[dtype]
     gradient = torch.tensor([value, -value, 0.0, -0.0], dtype=dtype)
@@ -37,7 +37,7 @@ def reduce(rank, hook, dtype, value):
         (2, "int8", torch.float16, 65280.0, False),
         (2, "int8", torch.float16, 65504.0, False),
         (2, "fp8", torch.float16, 65504.0, True),
-        # Two such gradients overflow f32 when they are added.
+        # The sum of two such gradients overflows f32.
         (1, "int8", torch.bfloat16, LARGEST_BF16, False),
     ],
 )

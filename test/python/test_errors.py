@@ -1,6 +1,6 @@
 # Part of the ddphook project, under the Apache License v2.0 with LLVM
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What cannot work is an exception that says why, and nothing hangs."""
+"""Impossible requests raise an exception that gives the reason, and nothing hangs."""
 
 import os
 import re
@@ -56,7 +56,7 @@ def _refused_models(rank):
         DistributedDataParallel(Complex()),
         "fp16",
     )
-    # What DDP is told to ignore is nobody's concern here.
+    # Parameters that DDP ignores are not checked.
     partly = nn.Sequential(nn.Linear(4, 4), Sparse(), Complex())
     ignored = ["1.table.weight", "2.phase"]
     ignore = DistributedDataParallel._set_params_and_buffers_to_ignore_for_model
@@ -65,7 +65,7 @@ def _refused_models(rank):
     ddp = models.make("mlp", rank)
     ddp.register_comm_hook(None, lambda state, bucket: None)
     raised(ddphook.FailedPreconditionError, "hook already", register, ddp, "fp16")
-    # PyTorch that is built for GPUs makes such a model only where there is one.
+    # A PyTorch built for GPUs can make such a model only on a machine with a GPU.
     narrow = models.make("mlp", rank)
     narrow.mixed_precision = _MixedPrecision(param_dtype=torch.float16)
     raised(ddphook.UnsupportedError, "mixed_precision", register, narrow, "fp16")
@@ -74,7 +74,7 @@ def _refused_models(rank):
         raised(
             ddphook.InvalidArgumentError, "timeout", register, ddp, "fp16", timeout=timeout
         )
-    # None of this has used up the model.
+    # The model is still usable after these errors.
     with register(ddp, "fp16") as handle:
         raised(
             ddphook.FailedPreconditionError, "hook already", register, ddp, "fp16"
@@ -100,7 +100,7 @@ def _different_hooks(rank):
         ddp,
         ("fp16", "bf16")[rank],
     )
-    # All ranks know, and may try again.
+    # All ranks raise the error, and can try again.
     with ddphook.torch.register(ddp, "fp16"):
         models.train(ddp, rank, 1)
 
@@ -157,7 +157,7 @@ def _late(rank):
     import ddphook.torch
 
     ddp = models.make("mlp", rank)
-    # Room for a busy machine; only the last step takes this long.
+    # Allows for a busy machine; only the last step takes this long.
     with ddphook.torch.register(ddp, "fp16", timeout=10) as handle:
         models.train(ddp, rank, 2)
         if rank == 0:
@@ -173,7 +173,7 @@ def test_a_rank_that_comes_too_late():
 
 
 def _raises(rank):
-    """Rank 0 fails for a reason of its own; the other one must not wait."""
+    """Rank 0 raises an unrelated exception; the other rank must not wait."""
     import ddphook.torch
 
     ddp = models.make("mlp", rank)
@@ -191,7 +191,7 @@ def test_a_rank_that_raises_an_exception():
 
 
 def _cannot_compile(rank):
-    """One rank cannot compile; the others must not wait for their deadlines."""
+    """One rank fails to compile; the others must not wait for their deadlines."""
     import ddphook.torch
     from ddphook import _cache
 
@@ -204,7 +204,7 @@ def _cannot_compile(rank):
     with ddphook.torch.register(ddp, "fp16", timeout=100):
         text = "no linker" if rank == 1 else "rank 1"
         raised(RuntimeError, text, models.train, ddp, rank, 1)
-        torch.distributed.barrier()  # No rank is gone.
+        torch.distributed.barrier()  # All ranks are still alive.
 
 
 def test_a_rank_that_cannot_compile():
@@ -224,7 +224,7 @@ def _forked(rank):
                 handle.statistics()
             except ddphook.FailedPreconditionError as error:
                 os.write(there, str(error).encode())
-            handle.close()  # Changes nothing for the parent.
+            handle.close()  # Does not affect the parent.
             os._exit(0)
         os.close(there)
         text = os.read(here, 1000).decode()
@@ -240,7 +240,7 @@ def test_a_forked_process():
 def _different_models(rank):
     import ddphook.torch
 
-    # DDP compares shapes, not names.
+    # DDP compares only shapes, not names.
     torch.manual_seed(0)
     names = ("first", "second") if rank == 0 else ("second", "first")
     module = nn.ModuleDict({name: nn.Linear(3, 3) for name in names})

@@ -1,6 +1,6 @@
 # Part of the ddphook project, under the Apache License v2.0 with LLVM
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""docs/examples/pytorch with tiny models: what its table says is checked."""
+"""docs/examples/pytorch with tiny models: checks the facts of its table."""
 
 import json
 import pathlib
@@ -48,7 +48,7 @@ def test_the_comparison(tmp_path):
     for task, title in (("resnet", "ResNet-18"), ("gpt", "GPT")):
         result = json.loads((tmp_path / f"local.{task}.fp16.0.json").read_text())
         none, theirs, ours = (result[side] for side in ("none", "pytorch", "ours"))
-        # An exact hook: everything is the same to the bit.
+        # The hook is exact: all results have equal bits.
         assert ours["losses"] == theirs["losses"] and result["difference"] == 0
         assert none["losses"][0] == ours["losses"][0]
         assert none["losses"] != ours["losses"], "fp16 rounds"
@@ -74,7 +74,7 @@ def test_the_comparison(tmp_path):
 
 
 def test_the_accuracy(tmp_path):
-    """A row for each hook; an exact one predicts what none does but for rounding."""
+    """The table has a row for each hook; an exact hook predicts the same as no hook."""
     page = tmp_path / "page.md"
     place = "small GPT, written by docs/examples/pytorch/accuracy.py"
     page.write_text(f"before\n<!-- {place} -->\n<!-- end of small GPT -->\nbehind\n")
@@ -91,11 +91,11 @@ def test_the_accuracy(tmp_path):
     rows = [re.split(r" ?\| ?", line)[1:-1] for line in lines[4:-2]]
     assert [row[0] for row in rows] == ["none", "int4"]
     (none, _), (int4, deviation) = (map(float, row[2].split(" ± ")) for row in rows)
-    # Seeds make more difference than codes.
+    # Results vary more with seeds than with codes.
     assert abs(none - int4) < 0.1 and 0 < deviation
     assert rows[0][3] == "0.0000 ± 0.0000"
     sent, encoded = (int(row[4].replace(",", "")) for row in rows)
-    # Half a byte, and two bytes for each block of 64, in place of four.
+    # 4-byte elements become half a byte, plus two bytes for each block of 64.
     assert sent * (1 / 8 + 1 / 128) <= encoded < sent / 7
 
 
@@ -121,12 +121,12 @@ def test_powersgd_in_the_comparison():
         count = 0
         for rows, *columns in shapes:
             elements, small = rows * sum(columns or [1]), 2 * (rows + sum(columns))
-            # PyTorch compresses what becomes at most half as large.
+            # PyTorch compresses matrices that become at most half as large.
             count += small if columns and 2 * small < elements else elements
         assert sent["ours"] == sent["pytorch"]
         assert sent["ours"][:COMPRESS_FROM] == sent["none"][:COMPRESS_FROM]
         assert sent["ours"][COMPRESS_FROM:] == [4 * count] * (STEPS - COMPRESS_FROM)
-        same = COMPRESS_FROM + 1  # The loss is from before the step's update.
+        same = COMPRESS_FROM + 1  # The loss is computed before the step's update.
         assert losses["ours"][:same] == losses["pytorch"][:same]
         for a, b in zip(losses["ours"], losses["pytorch"]):
             assert abs(a - b) < 1e-4

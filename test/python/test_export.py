@@ -1,6 +1,6 @@
 # Part of the ddphook project, under the Apache License v2.0 with LLVM
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What a PyTorch program reduces, as a module that native ranks run."""
+"""Exports the reductions of a PyTorch program, and runs them on native ranks."""
 
 import os
 import pathlib
@@ -20,7 +20,7 @@ RUN = ROOT / "build" / "bin" / "ddphook-run"
 
 
 def run_native(module, world, pipeline, inputs, outputs):
-    """Runs the exported module on native ranks; their results."""
+    """Runs the exported module on native ranks, and returns their results."""
     from safetensors.torch import load_file
 
     subprocess.run(
@@ -46,7 +46,7 @@ def save(tensors, path):
 
 
 def check_command(module, pipeline):
-    """The file's first line is a command with its options, which compiles it."""
+    """Checks that the file's first line is a command with its options, and compiles it."""
     first = pathlib.Path(module).read_text().splitlines()[0]
     words = shlex.split(first.removeprefix("// "))
     assert words[:4] == ["ddphook-cc", "step.mlir", "-o", "step.o"]
@@ -55,7 +55,7 @@ def check_command(module, pipeline):
 
 
 def run_first_line(module):
-    """Pastes the command into a shell where the module is."""
+    """Runs the first line as a shell command in the module's directory."""
     module = pathlib.Path(module)
     tools = pathlib.Path(RUN).parent
     command = module.read_text().splitlines()[0].removeprefix("// ")
@@ -90,7 +90,7 @@ def _export_step(rank, directory, hook, options):
     module.parent.mkdir()
     pipeline = ddphook.torch.export(step, weights, x, file=module, hook=hook, **options)
     check_command(module, pipeline)
-    # What the native program gets: this rank's gradients.
+    # The input of the native program: this rank's gradients.
     gradients = [torch.randn(7, 5, generator=generator), torch.randn(5, 3)]
     save(gradients, directory / f"in.{rank}")
     compiled = [g.clone() for g in gradients]
@@ -109,7 +109,7 @@ def test_a_step_runs_natively(tmp_path):
     results = ranks.run(2, _export_step, tmp_path, "fp16", {})
     (pipeline, text, _), (other_pipeline, other_text, _) = results
     assert (pipeline, text) == (other_pipeline, other_text)
-    # The loss is a scalar, and not exported.
+    # The loss is a scalar, and therefore not exported.
     assert text.count("ddp.all_reduce mean") == 2
     outputs = run_native(
         tmp_path / "step0" / "step.mlir",
@@ -141,7 +141,7 @@ def _export_ddp(rank, directory):
     gradients = [torch.randn(p.shape) for _, p in trained]
     save(gradients, directory / f"in.{rank}")
     for gradient in gradients:
-        # What the hook computes in its first steps: the average in 16 bits.
+        # In its first steps, the hook computes the average in 16 bits.
         gradient.copy_((gradient.half() / 2))
         dist.all_reduce(gradient)
     return pipeline, [gradient.tolist() for gradient in gradients]

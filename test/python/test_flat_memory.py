@@ -1,7 +1,7 @@
 # Part of the ddphook project, under the Apache License v2.0 with LLVM
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The flat arrays of compiled steps: where gradients lie in them, that no two uses
-share memory, and that it is used again, but never more than at one time."""
+"""The flat arrays of compiled steps: the locations of gradients, exclusive use of memory,
+its reuse, and the bound on its size."""
 
 import gc
 
@@ -19,13 +19,13 @@ def addresses(tensors):
 
 
 def on_device(gradients, flats):
-    """What is for devices, with the memory of PyTorch's allocator for the host."""
+    """Calls the function for devices, but with PyTorch's allocator for the host."""
     return device_arrays(torch.device("cpu"), gradients, flats)
 
 
 @pytest.mark.parametrize("take", [FlatMemory().take, on_device], ids=["host", "device"])
 def test_places(take):
-    """Gradients lie one behind the other in the array of their number."""
+    """Gradients are consecutive in the array of their number."""
     gradients = [
         torch.zeros(3, 5),
         torch.zeros(7, dtype=torch.float16),
@@ -41,7 +41,7 @@ def test_places(take):
     first = whole[0].data_ptr()
     assert addresses([places[0], places[3]]) == [first, first + 60]
     assert places[1].data_ptr() == whole[1].data_ptr()
-    # Each has a storage that is its own memory alone, and keeps that of the array.
+    # Each has a separate storage of only its part, which keeps the array's memory alive.
     assert [place.untyped_storage().nbytes() for place in places[::3]] == [60, 4]
     places[0].fill_(7.0)
     del whole
@@ -59,7 +59,7 @@ KEEPERS = {
 
 @pytest.mark.parametrize("kept", KEEPERS)
 def test_what_is_kept_is_not_given_again(kept):
-    """Whatever refers to an array keeps its memory from other steps."""
+    """Any reference to an array keeps other steps from reusing its memory."""
     memory, gradient = FlatMemory(), torch.zeros(1000)
     whole, places = memory.take([gradient], [0])
     address = whole[0].data_ptr()
@@ -75,7 +75,7 @@ def test_what_is_kept_is_not_given_again(kept):
 
 
 def test_never_more_than_at_one_time():
-    """Steps of other sizes take the place of those before."""
+    """Arrays of new sizes replace those of earlier steps."""
     print(f"seed {SEED}")
     random = np.random.default_rng(SEED)
     memory, most = FlatMemory(), 0

@@ -2,8 +2,8 @@
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Accelerate and Lightning register hooks and save their states.
 
-The states differ between ranks. A job that is resumed from a checkpoint has the bits of one
-without a stop.
+States differ between ranks. A job resumed from a checkpoint has the same bits as an
+uninterrupted one.
 """
 
 import os
@@ -18,12 +18,12 @@ from test_requests import log
 
 OPTIONS = {"matrix_approximation_rank": 2, "start_powerSGD_iter": 2}
 HOOKS = [("powersgd", OPTIONS), ("int4", {}), ("topk", {"density": 0.1})]
-# DDP has its final buckets from the first step on.
+# Makes DDP have its final buckets from the first step on.
 FIXED = {"find_unused_parameters": True, "bucket_cap_mb": 0.02}
 
 
 def as_launched(rank, world):
-    """Sets the variables that describe the job, which PyTorch has joined already."""
+    """Sets the variables that describe the job, which PyTorch has already joined."""
     places = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": world, "LOCAL_WORLD_SIZE": world}
     os.environ.update({name: str(value) for name, value in places.items()})
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1", "GROUP_RANK": "0"}
@@ -85,7 +85,7 @@ def _accelerate(rank, folder):
         accelerator.load_state(f"{folder}/none")
     with pytest.raises(ddphook.InvalidArgumentError, match=r"prepare\(\) returned"):
         ddphook.accelerate.register(accelerator, models.mlp(), "fp16")
-    # A model whose hook Accelerate has registered cannot be registered again.
+    # A model whose hook Accelerate has registered cannot have another one.
     given = DistributedDataParallelKwargs(comm_hook=DDPCommunicationHookType.FP16)
     model = Accelerator(cpu=True, kwargs_handlers=[given]).prepare(models.mlp())
     with pytest.raises(ddphook.FailedPreconditionError, match="without comm_hook"):
@@ -115,7 +115,7 @@ def _lightning(rank, folder):
         def configure_optimizers(self):
             return torch.optim.AdamW(self.parameters(), lr=0.01)
 
-    # One batch per rank, so that checkpoints are between epochs: Lightning restarts an epoch.
+    # Each rank has one batch, so that checkpoints are between epochs: Lightning restarts epochs.
     rows = torch.cat([batch(0, 0), batch(1, 0)])
 
     def fit(steps, strategy, callback, checkpoint=None):
@@ -136,7 +136,7 @@ def _lightning(rank, folder):
         return trainer, models.parameters(module)
 
     class Saving(ddphook.lightning.HookCallback):
-        """Keeps the name of DDP's hook, and writes a checkpoint at the end."""
+        """Records the name of DDP's hook, and writes a checkpoint at the end."""
 
         def on_train_end(self, trainer, pl_module):
             self.name = trainer.strategy.model._get_ddp_logging_data()["comm_hook"]

@@ -1,10 +1,10 @@
 # Part of the ddphook project, under the Apache License v2.0 with LLVM
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""tools/gpu-bundle.sh and tools/gpu-test.sh, rehearsed with the emulated device.
+"""tools/gpu-bundle.sh and tools/gpu-test.sh, tested with the emulated device.
 
-Neither the checkout nor LLVM's directory can be seen by what is tested here, where
-the kernel lets this user mount. Programs are those of the bundle: what a machine
-builds where these do not start would take minutes here.
+The tested scripts cannot see the checkout or LLVM's directory if the kernel lets this
+user mount. The programs come from the bundle: building them, as a machine does where
+they do not start, would take minutes.
 """
 
 import functools
@@ -22,7 +22,7 @@ import pytest
 
 from conftest import ROOT
 
-# Of test/gpu one recorded module, and of test_torch_cuda.py two tests.
+# Select one recorded module of test/gpu, and two tests of test_torch_cuda.py.
 RECORDED = "test_every_16_bit_value"
 CHOSEN = f"{RECORDED} or test_powersgd or test_a_lost_peer_is"
 HIDDEN = [ROOT, pathlib.Path("/usr/lib/llvm-22")]
@@ -47,7 +47,7 @@ def bundle(tmp_path_factory):
 
 
 def hiding(place):
-    """The start of a command for which other directories than its own are empty."""
+    """Returns a command prefix that makes all directories except `place` empty."""
     empty = place / "empty"
     empty.mkdir(exist_ok=True)
     mounts = [f"mount --bind '{empty}' '{path}'" for path in HIDDEN if path.exists()]
@@ -63,7 +63,7 @@ def hiding(place):
 
 @functools.cache
 def toolkit():
-    """The one that the build has, since there is one."""
+    """Returns the CUDA toolkit of the build, which is installed already."""
     script = ROOT / "tools" / "cuda-toolkit.sh"
     done = subprocess.run([script], check=True, capture_output=True, text=True)
     return done.stdout.strip()
@@ -90,7 +90,7 @@ def start(place, *arguments, **variables):
 
 
 def read_report(place):
-    """The steps of the report, which is three files, all of them whole."""
+    """Returns the steps of the report, and checks that its three files are complete."""
     report = place / "report"
     files = {path.name for path in report.iterdir() if not path.name.startswith(".")}
     assert files == {"report.txt", "report.json", "logs.tar.gz"}
@@ -114,16 +114,16 @@ def results(steps):
 
 
 def test_parts(bundle):
-    """The programs start, and the second part goes on with the first one's report."""
+    """The programs start, and the second part continues the first part's report."""
     chosen = "carried,gpu-tests,sweep,torch"
     code, output, steps = run(bundle, "--part", "1", "--only", chosen)
     assert code == 0, output
     assert steps["carried"]["result"] == steps["sweep"]["result"] == "pass", output
     text = (bundle / "report" / "report.txt").read_text()
     assert "# wrong elements: 0" in text
-    # The runtime complains of variables of the script's that reach it.
+    # The runtime would warn about variables of the script that reach it.
     assert "unknown environment variable" not in text
-    # There is no GPU, or another test is the one that uses it.
+    # Either there is no GPU, or another test uses it.
     assert steps["gpu-tests"]["result"] in ("left out", "pass"), output
     assert sum(steps["gpu-tests"]["counts"].values()) > 0
     code, output, both = run(bundle, "--part", "2", "--only", "parity")
@@ -134,7 +134,7 @@ def test_parts(bundle):
 
 
 def test_failures(bundle):
-    """Processes that share a device find each other, and die, in a bundle as well."""
+    """The failure tests, whose processes share a device and die, also pass in a bundle."""
     chosen = "*CapturedSteps*:*PeerIsKilled/NonBlocking*:*PeerStops/BlockingCapture"
     code, output, steps = run(bundle, "--only", "failures", GTEST_FILTER=chosen)
     assert code == 0, output
@@ -153,7 +153,7 @@ def test_failures(bundle):
     ],
 )
 def test_sanitizers(bundle, says, status, result):
-    """A tool that refuses the device says nothing about the programs."""
+    """If the tool refuses the device, the step says nothing about the programs."""
     tools = bundle / "tools"
     tools.mkdir(exist_ok=True)
     tool = tools / "compute-sanitizer"
@@ -175,7 +175,7 @@ def test_sanitizers(bundle, says, status, result):
 
 @pytest.fixture
 def endless(bundle):
-    """A Python whose pytest never ends, and the file with that one's process."""
+    """Returns a Python whose pytest never ends, and a file with that process's id."""
     python, mark = bundle / "python", bundle / "process"
     mark.unlink(missing_ok=True)
     python.write_text(
@@ -214,7 +214,7 @@ def test_no_time_left(bundle, endless):
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
 def test_cut_off(bundle, endless, how):
-    """The report is there when the script is asked to end, and when it just ends."""
+    """The report is complete whether the script gets SIGTERM or SIGKILL."""
     python, mark = endless
     report = bundle / "report" / "report.json"
     shutil.rmtree(bundle / "report", ignore_errors=True)
@@ -233,7 +233,7 @@ def test_cut_off(bundle, endless, how):
     output, _ = process.communicate()
     assert process.returncode != 0, output
     assert results(read_report(bundle)) == {"parity": "cut off"}
-    # There is no time for anything in the second part, which keeps that.
+    # The second part has no time left, and keeps the first part's results.
     _, output, steps = run(
         bundle, "--part", "2", "--only", "racecheck", DDPHOOK_GPU_BUDGET_S="1"
     )

@@ -1,6 +1,6 @@
 # Part of the ddphook project, under the Apache License v2.0 with LLVM
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What the pass of the backend "ddphook" finds in graphs, and what it makes.
+"""Graphs before and after the pass of the backend "ddphook".
 
 Graphs are traced for three ranks that do not exist; test_compile.py runs them.
 """
@@ -33,13 +33,13 @@ def ranks():
 
 
 def traced(step, *shapes, dtype=torch.float32):
-    """The functional graph of a step on tensors of these shapes."""
+    """Returns the functional graph of a step on tensors of these shapes."""
     inputs = [torch.zeros(shape, dtype=dtype) for shape in shapes]
     return make_fx(step, tracing_mode="fake")(*inputs).graph
 
 
 def rewritten(step, *shapes, dtype=torch.float32, **options):
-    """The number of replaced reductions, and the graph's calls by name."""
+    """Returns the number of replaced reductions, and the graph's calls."""
     graph = traced(step, *shapes, dtype=dtype)
     count = _graph.rewrite(graph, "hook=fp16", 30.0, **options)
     graph.lint()
@@ -48,14 +48,14 @@ def rewritten(step, *shapes, dtype=torch.float32, **options):
 
 
 def names(calls):
-    """The operators without their namespaces."""
+    """Returns the operators' names without their namespaces."""
     return [
         getattr(call.target, "overloadpacket", call.target).__name__ for call in calls
     ]
 
 
 def texts(calls):
-    """The modules of all starts."""
+    """Returns the modules of all starts."""
     starts = [call for call in calls if call.target is torch.ops.ddphook.start.default]
     return [unquote(call.args[3]) for call in starts]
 
@@ -73,7 +73,7 @@ def reduced(tensor, kind="avg"):
         (lambda g: reduced(g, "sum") / RANKS, "mean"),
         (lambda g: reduced(g * (1 / RANKS), "sum"), "mean"),
         (lambda g: reduced(g, "sum") * (1 / RANKS), "mean"),
-        # Other numbers are the program's own.
+        # Other factors belong to the program.
         (lambda g: reduced(g, "sum") / 2, "sum"),
         (lambda g: reduced(g / 2, "sum"), "sum"),
         (lambda g: reduced(g, "avg") / RANKS, "mean"),
@@ -90,13 +90,13 @@ def test_spellings(step, kind):
 
 
 def traced_on(step, *devices):
-    """The graph of a step on a tensor of each device, which may not be there."""
+    """Returns the graph of a step on a tensor per device; the devices need not exist."""
     with FakeTensorMode():
         return make_fx(step)(*[torch.empty(4, 3, device=place) for place in devices]).graph
 
 
 def test_gradients_on_a_gpu():
-    """The number of the ticket stays in the host's memory, which needs no wait."""
+    """The ticket's number stays in the host's memory, so that reading it does not wait."""
     graph = traced_on(lambda a, b: (reduced(a), reduced(b)), "cuda:1", "cuda:1")
     assert _graph.rewrite(graph, "hook=fp16", 30.0) == 2
     graph.lint()
@@ -136,7 +136,7 @@ def test_devices_that_are_left_alone_with_a_warning(devices, warning, caplog):
 
 
 def test_a_loss_on_another_device():
-    """What is left alone is no other device's reason to be."""
+    """A loss on another device does not keep gradients from being compressed."""
 
     def step(gradient, loss):
         return reduced(gradient), reduced(loss.sum())
@@ -263,14 +263,14 @@ def test_what_writes_to_memory_comes_after_a_use_that_was_before():
     assert count == 3
     order = names(calls)
     assert order.index("wait") < order.index("mul") < order.index("zero_")
-    # No bucket extends across it.
+    # A bucket does not extend across the write.
     assert [text.count("ddp.all_reduce") for text in texts(calls)] == [2, 1]
     assert order.index("zero_") < order.index("exp")
 
 
 def test_random_numbers_keep_their_order():
-    """One that is drawn for an average stays before those that are drawn later, also
-    where that has other users in between, or an operation before the draw."""
+    """A draw that depends on an average stays before later draws, even if the average has
+    other users in between, or an operation precedes the draw."""
 
     def step(x):
         one = reduced(x.sin())
@@ -284,7 +284,7 @@ def test_random_numbers_keep_their_order():
     drawn = ("randn_like", "rand_like", "bernoulli")
     assert tuple(name for name in order if name in drawn) == drawn
     assert order.index("wait") < order.index("randn_like")
-    # Its gradient comes behind the draw, and so has a bucket of its own.
+    # Its gradient follows the draw, and so has a separate bucket.
     assert [text.count("ddp.all_reduce") for text in texts(calls)] == [1, 1]
 
 
@@ -378,7 +378,7 @@ def test_a_division_that_changes_the_type_is_the_programs_own():
 
 
 def test_inductors_cache_knows_the_number_of_ranks():
-    """A graph that divides by 3 has an average for three ranks alone."""
+    """A graph that divides by 3 contains an average for three ranks only."""
     pass_ = _backend.make_pass(hook="fp16")
     seen = []
     for world in (RANKS, 2, RANKS):

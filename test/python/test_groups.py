@@ -21,7 +21,7 @@ BUCKETS = {"bucket_cap_mb": 0.02}
 
 
 def _subgroups(rank):
-    """Ranks 0 and 2 train one model, 1 and 3 another, at the same time."""
+    """Ranks 0 and 2 train one model while ranks 1 and 3 train another."""
     import ddphook.torch
 
     groups = [dist.new_group([0, 2]), dist.new_group([1, 3])]
@@ -42,7 +42,7 @@ def test_models_on_subgroups():
 
 
 def _groups_of_states(rank):
-    """The group in a hook's state, which is not that of the model."""
+    """The hook's state has another group than the model."""
     import ddphook.torch
 
     groups = [dist.new_group([0, 1]), dist.new_group([2])]
@@ -51,6 +51,7 @@ def _groups_of_states(rank):
         (default_hooks.allreduce_hook, lambda: group),
         (default_hooks.fp16_compress_hook, lambda: group),
         (powersgd.powerSGD_hook, lambda: powersgd.PowerSGDState(group, 1, 2)),
+        (local.post_localSGD_hook, lambda: local.PostLocalSGDState(group, group, 2)),
     ):
         theirs = models.make("mlp", rank, bucket_cap_mb=100)
         theirs.register_comm_hook(state(), hook)
@@ -59,7 +60,7 @@ def _groups_of_states(rank):
         with ddphook.torch.register(ours, hook, state=state()):
             got = models.train(ours, rank, 4)
         assert models.difference(got, expected) < 1e-6, hook
-        # Up to the first step that compresses.
+        # Bits are equal before the first compressed step.
         models.check_equal(got[:2], expected[:2], hook)
     with pytest.raises(ddphook.UnsupportedError, match="names its own"):
         ddphook.torch.compile(lambda x: x, hook="fp16", state=group)
@@ -87,7 +88,7 @@ def _train_two(first, second, rank):
 
 
 def _two_models(rank):
-    """Two models of equal layout in one graph: modules of their own."""
+    """Two models of equal layout in one graph have separate modules."""
     import ddphook.torch
 
     theirs = [models.make("mlp", rank, **BUCKETS) for _ in range(2)]
@@ -155,7 +156,7 @@ def test_post_local_sgd_on_subgroups():
 
 
 def _again(rank):
-    """PyTorch is destroyed and initialized again, with other ranks."""
+    """PyTorch is shut down and initialized again, with other ranks."""
     import gc
 
     import ddphook.torch
@@ -171,7 +172,7 @@ def _again(rank):
         alone = number == 3
         if number:
             dist.destroy_process_group()
-            # Rank 0 is in one job more than rank 1.
+            # Rank 0 takes part in one more job than rank 1.
             mine = dist.HashStore() if alone else dist.PrefixStore(str(number), store)
             place, world = (0, 1) if alone else ((rank + number) % 2, 2)
             dist.init_process_group("gloo", store=mine, rank=place, world_size=world)
@@ -181,11 +182,11 @@ def _again(rank):
             ddp = models.make("mlp", rank)
             with ddphook.torch.register(ddp, "fp16", timeout=60):
                 models.train(ddp, rank, 1)
-        if number != 2:  # The session of the job before is still there.
+        if number != 2:  # Otherwise the previous job's session still exists.
             _ops.close()
         gc.collect()
         files.append(len(os.listdir("/proc/self/fd")))
-    # Neither code nor sockets of the jobs before are left.
+    # Previous jobs leave neither code nor sockets.
     assert files[5] <= files[1], files
 
 
@@ -199,7 +200,7 @@ def test_pytorch_is_initialized_again():
 
 
 def _forgotten(rank):
-    """A model and its handle that are dropped leave the job by themselves."""
+    """A model and handle without references leave the job automatically."""
     import gc
     import threading
 
@@ -218,7 +219,7 @@ def _forgotten(rank):
         if thread.name == "ddphook-torch":
             thread.join(60)
     assert count() == 0
-    # A model that is still there when the process ends is closed then.
+    # A model that still exists when the process exits is closed then.
     kept = nn.parallel.DistributedDataParallel(nn.Linear(3, 3))
     ddphook.torch.register(kept, "fp16")
     kept(torch.ones(1, 3)).sum().backward()

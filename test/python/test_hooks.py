@@ -1,10 +1,10 @@
 # Part of the ddphook project, under the Apache License v2.0 with LLVM
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Training with compiled hooks against training with PyTorch's own.
+"""Compares training with compiled hooks to training with PyTorch's own.
 
-Both train in the same processes, on equal data, under real
-DistributedDataParallel. Parameters have the same bits after every step, except
-with PowerSGD, where the order of additions differs (docs/parity.md).
+Both train in the same processes, on equal data, under real DistributedDataParallel.
+Parameters have the same bits after every step, except with PowerSGD, where the order
+of additions differs (docs/parity.md).
 """
 
 import os
@@ -25,7 +25,7 @@ from test_requests import log
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 STEPS = 20
-# Several buckets of this model after DDP has rebuilt them.
+# Gives this model several buckets after DDP has rebuilt them.
 BUCKETS = {"bucket_cap_mb": 0.02}
 
 EXACT = {
@@ -45,10 +45,10 @@ EXACT = {
 
 
 def waiting(hook):
-    """The hook, which returns when it is done.
+    """Returns a hook that waits for its result before it returns.
 
-    With several buckets PyTorch's hooks of more than one collective start them in
-    another order on each rank, which ends the process on Gloo.
+    With several buckets, PyTorch's hooks that have several collectives start them in a
+    different order on each rank, which ends the process on Gloo.
     """
 
     def wait(state, bucket):
@@ -68,7 +68,7 @@ def _exact(rank, name, hooks, ddp_options, train_options, steps=STEPS):
         theirs.register_comm_hook(None, waiting(EXACT[hook]))
         expected = models.train(theirs, rank, steps, **train_options)
         ours = models.make(name, rank, **ddp_options)
-        # What is registered is PyTorch's own function.
+        # Registers PyTorch's own function.
         with ddphook.torch.register(ours, EXACT[hook]) as handle:
             got = models.train(ours, rank, steps, **train_options)
             assert handle.statistics()["steps"] >= steps
@@ -81,8 +81,8 @@ def test_every_exact_hook(world):
 
 
 def _exempt(rank):
-    """Weights keep their own gradients; biases are averaged, as if there were no
-    hook, or as PyTorch's hook does it in a bucket of its own."""
+    """Weights keep their own gradients; biases are averaged as without a hook, or as
+    PyTorch's hook does in a separate bucket."""
     import ddphook.torch
 
     for theirs, ours in [(default_hooks.allreduce_hook, None), (EXACT["bf16"], "bf16")]:
@@ -110,8 +110,8 @@ def test_exempt_parameters():
 
 
 def _hierarchical(rank):
-    """Two nodes of two ranks: PyTorch's sums on each, and its fp16 between them.
-    With two ranks a sum has one order, so shares are not seen in its bits."""
+    """Two nodes of two ranks: PyTorch sums within each, and its fp16 hook works between them.
+    A sum of two ranks has only one order, so the assignment of shards does not affect bits."""
     os.environ["DDPHOOK_NODE"] = "ab"[rank // 2]
     import ddphook.torch
 
@@ -229,7 +229,7 @@ def _powersgd(rank, cases, ddp_options, start):
         with ddphook.torch.register(ours, "powersgd", **options) as handle:
             got = models.train(ours, rank, STEPS)
             statistics = handle.statistics()
-        # Up to the first compressed step the bits are the same.
+        # Before the first compressed step, bits are equal.
         models.check_equal(got[:start], expected[:start], case)
         assert state.iter == STEPS
         before = statistics["elements_before_compression"]
@@ -245,7 +245,7 @@ def test_powersgd_in_one_bucket(world):
     results = ranks.run(world, _powersgd, cases, {"bucket_cap_mb": 100}, 3)
     for measured in results:
         for case, deviation in measured.items():
-            # Of free-running f32 (docs/parity.md), times a learning rate.
+            # The deviation of free-running f32 (docs/parity.md), times a learning rate.
             assert deviation < 2e-5, (case, deviation)
 
 
@@ -268,12 +268,12 @@ def _wrong_seed(rank):
 
 
 def test_the_tolerance_is_able_to_fail():
-    """Another first Q is noticed: it changes more than rounding does."""
+    """Another first Q exceeds the tolerance: it changes more than rounding does."""
     assert min(ranks.run(2, _wrong_seed)) > 2e-4
 
 
 def _unused(rank):
-    """Parameters that a step does not use, at the ranks at which PyTorch's hook gives NaN."""
+    """Parameters that a step does not use, with ranks for which PyTorch's hook gives NaN."""
     import ddphook.torch
 
     unused = {"find_unused_parameters": True, **BUCKETS}
@@ -293,7 +293,7 @@ def test_powersgd_with_unused_parameters():
 
 
 def _overflow(rank):
-    """The steps after one in which a gradient of rank 0 was not finite."""
+    """Runs steps after a step in which a gradient of rank 0 was not finite."""
     import ddphook.torch
 
     def backward(ddp, bad=None):

@@ -75,7 +75,7 @@ def test_request(program):
 
 
 def test_two_processes(tmp_path):
-    """Two processes of one device each, over Gloo, give what one with two devices does."""
+    """Two processes of one device each, over Gloo, give the results of one with two devices."""
     try:
         socket.gethostbyname(socket.gethostname())
     except OSError as error:
@@ -86,7 +86,7 @@ def test_two_processes(tmp_path):
     with concurrent.futures.ThreadPoolExecutor(len(jobs)) as pool:
         list(pool.map(lambda job: run(program, *job), jobs))
     first, second, alone = (load_file(job[0]) for job in jobs)
-    # The error is each device's own; the rest is the same everywhere.
+    # The error belongs to each device; everything else is equal.
     assert set(first) ^ set(second) == {"powersgd b1.error0", "powersgd b1.error1"}
     assert set(first) | set(second) == set(alone)
     for name in set(first) & set(second):
@@ -94,15 +94,15 @@ def test_two_processes(tmp_path):
     assert not np.array_equal(alone["powersgd b1.error0"], alone["powersgd b1.error1"])
     for mine in (first, second):
         for name, value in mine.items():
-            # A sum of two is the same in any order, and so it is in 16 bits. Products of
-            # matrices may be added up by other numbers of threads.
+            # A sum of two has only one order, so 16-bit results are equal. Matrix products may be
+            # summed by another number of threads.
             limit = 0 if name.startswith("fp16") else 2**-16 * np.abs(alone[name]).max()
             np.testing.assert_allclose(value, alone[name], rtol=0, atol=limit)
     assert not np.array_equal(alone["fp16 a"], alone["powersgd a"])
 
 
 def test_documented_program():
-    """The commands of docs/frontends.md: PowerSGD trains as far as no compression."""
+    """The commands of docs/frontends.md: PowerSGD trains as well as no compression."""
     page = (ROOT / "docs" / "frontends.md").read_text(encoding="utf-8")
     [commands] = re.findall(r"```sh\n(export DDPHOOK_LIBRARY_DIR=[^`]*xla/train.py[^`]*)```", page)
     losses = {}

@@ -2,8 +2,8 @@
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Whole steps of many models under torch.compile, without a graph break.
 
-A step gives its gradients beside their averages, so that PyTorch's hook can
-average the same numbers. Eager DDP trains these models in test_hooks.py.
+A step returns its gradients with their averages, so that PyTorch's hook can average the
+same numbers. Eager DDP trains these models in test_hooks.py.
 """
 
 import logging
@@ -42,7 +42,7 @@ class Step:
         return [reduced(gradient) for gradient in gradients], gradients
 
     def train(self, rank, compiled):
-        """The averages and the gradients of each step, which trains with them."""
+        """Yields the averages and the gradients of each step, and trains with them."""
         for number in range(STEPS):
             generator = torch.Generator().manual_seed(100 * number + rank)
             x = torch.rand(6, 64, generator=generator) * 2 - 1
@@ -65,7 +65,7 @@ class Lines(logging.Handler):
 
 
 class Buckets:
-    """Notes which averages are in the buckets of a step, in the buckets' order."""
+    """Records which averages are in the buckets of a step, in the buckets' order."""
 
     def __init__(self):
         from ddphook.torch import _graph
@@ -80,8 +80,8 @@ class Buckets:
         return self.of_bucket(bucket, *arguments)
 
     def of(self, gradients):
-        """The only bucket's gradients with their numbers, for each of its types."""
-        # A step that is compiled again has the same one.
+        """Yields the gradients of the only bucket with their numbers, for each type."""
+        # A recompiled step has the same bucket.
         (order,) = set(self.orders)
         dtypes = dict.fromkeys(gradients[number].dtype for number in order)
         for dtype in dtypes:
@@ -90,7 +90,7 @@ class Buckets:
 
 
 def averages(rank, names, directory):
-    """Compares the averages of fp16 with those of PyTorch's hook, bit by bit."""
+    """Checks that the averages of fp16 have the bits of PyTorch's hook."""
     import ddphook.torch
 
     prepare(rank, directory)
@@ -122,9 +122,9 @@ def averages(rank, names, directory):
 
 
 def prepare(rank, directory):
-    # A graph that another rank has compiled would come without its buckets.
+    # A graph that another rank has compiled would lack its buckets.
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = os.path.join(directory, str(rank))
-    # Kernels of Inductor's own would be most of the time spent in a C++ compiler.
+    # Compiling Inductor's own kernels in C++ would take most of the time.
     torch._inductor.config.fallback_by_default = True
     torch._inductor.config.compile_threads = 1
     torch._dynamo.config.trace_autograd_ops = True
@@ -147,7 +147,7 @@ def test_averages_of_three_ranks(directory):
 
 
 def low_rank(rank, names, directory):
-    """The largest difference to PyTorch's PowerSGD on the same buckets."""
+    """Returns the largest difference to PyTorch's PowerSGD on the same buckets."""
     import ddphook.torch
 
     prepare(rank, directory)

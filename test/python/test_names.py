@@ -1,6 +1,6 @@
 # Part of the ddphook project, under the Apache License v2.0 with LLVM
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Every way to name a hook, and what is no hook. No process group, no model."""
+"""Every way to name a hook, and values that are not hooks. No process group, no model."""
 
 import dataclasses
 import enum
@@ -32,7 +32,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 class CommHook(str, enum.Enum):
-    """As accelerate.utils.DDPCommunicationHookType."""
+    """A copy of accelerate.utils.DDPCommunicationHookType."""
 
     NO = "no"
     FP16 = "fp16"
@@ -53,7 +53,7 @@ class DistributedDataParallelKwargs:
 
 
 class OwnState(powersgd.PowerSGDState):
-    """A subclass, as programs have them."""
+    """A subclass, as programs define them."""
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ class OwnState(powersgd.PowerSGDState):
             "hook=powersgd matrix_approximation_rank=3 wrapper=fp16",
         ),
         (DistributedDataParallelKwargs(), {}, "hook=allreduce"),
-        # Accelerate drops a wrapper of no hook.
+        # Accelerate drops a wrapper without a hook.
         (DistributedDataParallelKwargs(CommHook.NO, CommHook.FP16), {}, "hook=allreduce"),
         (
             "powersgd",
@@ -154,7 +154,7 @@ STATE_TEXT = (
 
 
 def test_state_objects():
-    # A state does not say which seed its generator began with.
+    # A state does not say which seed its generator started with.
     expected = STATE_TEXT.replace(" random_seed=3", "")
     assert resolve(STATE).pipeline() == expected
     by_lightning = {
@@ -259,7 +259,7 @@ def test_what_is_no_hook(hook, options, error, text):
         resolve(hook, wrapper, given)
 
 
-# Every option that has a range, just out of it, with what the compiler says.
+# Every option with a range, just outside of it, with the compiler's message.
 OUT_OF_RANGE = [
     ("topk", {"density": 1.0000001}, "at most 1, but got 1.0000001"),
     ("topk", {"density": 0}, "above 0 and at most 1, but got 0"),
@@ -312,7 +312,7 @@ def test_values_out_of_range(hook, options, text):
 
 @pytest.mark.parametrize("hook", HOOKS)
 def test_what_is_in_range(hook):
-    """The defaults, beside every wrapper and topology, and an exempt hook."""
+    """Defaults are valid with every wrapper and topology, and so is an exempt hook."""
     for wrapper in (None, "fp16", "bf16"):
         resolve(hook, wrapper)
     resolve(hook, None, {"exempt": "{b}", "exempt_hook": "topk"})
@@ -329,7 +329,7 @@ def test_an_exempt_hook_that_does_not_suit():
 
 
 def test_titles():
-    """What DDP's log calls them."""
+    """Titles are the names in DDP's log."""
     wrapped = default.fp16_compress_wrapper(default.allreduce_hook)
     for hook, wrapper, title in (
         (default.fp16_compress_hook, None, "fp16_compress_hook"),
@@ -363,7 +363,7 @@ def test_a_state_for_a_graph():
 
 
 def test_one_default():
-    """register wants a hook; whatever else may be called without one has the same."""
+    """register requires a hook; all other functions have the same default."""
     import ddphook.jax
 
     defaults = {

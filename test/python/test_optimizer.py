@@ -2,10 +2,10 @@
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Optimizers that run in the modules of buckets.
 
-Beside them train PyTorch's own: the same hook and ``optimizer.step()``, and its
-``_hook_then_optimizer``. SGD has the same bits after every step. Adam has not,
-because PyTorch's square root is not the nearest number, but differs by a few
-ulps from step to step: it goes on from PyTorch's values after each of them.
+They are compared with PyTorch's: the same hook and ``optimizer.step()``, and
+``_hook_then_optimizer``. SGD has the same bits after every step. Adam does not, because
+PyTorch's square root is not correctly rounded. It differs by a few ulps per step, so it
+continues from PyTorch's values after each step.
 """
 
 import pytest
@@ -21,7 +21,7 @@ import ranks
 
 STEPS = 6
 BUCKETS = {"bucket_cap_mb": 0.02}
-# Ulps of a parameter of about 1, in one step of Adam.
+# Some ulps of a parameter of about 1, for one step of Adam.
 TOLERANCE = 8 * torch.finfo(torch.float32).eps
 
 SGD = [
@@ -47,7 +47,7 @@ def train_step(ddp, rank, optimizer, step):
 
 
 def train(ddp, rank, optimizer, steps=STEPS, first=0, scheduler=None):
-    """The parameters after each step."""
+    """Returns the parameters after each step."""
     history = []
     for step in range(first, first + steps):
         train_step(ddp, rank, optimizer, step)
@@ -58,7 +58,7 @@ def train(ddp, rank, optimizer, steps=STEPS, first=0, scheduler=None):
 
 
 def go_on_from(theirs, their_states, ours, our_states):
-    """Gives a model and its optimizer's states another one's values."""
+    """Copies a model's and its optimizer's values to another one."""
     with torch.no_grad():
         for source, target in zip(theirs.parameters(), ours.parameters()):
             target.copy_(source)
@@ -130,7 +130,7 @@ def _beside_functional(rank):
         theirs, their_hook = _with_functional(rank, cls, options)
         ours, our_hook = _with_functional(rank, cls, options)
         theirs.register_comm_hook(None, their_hook)
-        # The optimizer has the parameters from the third on.
+        # The optimizer only has the parameters from the third on.
         untouched = list(ours.parameters())[1].clone()
         with ddphook.torch.register(ours, our_hook):
             exact = cls is _FunctionalSGD
@@ -139,7 +139,7 @@ def _beside_functional(rank):
 
 
 def _with_functional(rank, cls, options):
-    """A model, and PyTorch's hook that runs a functional optimizer."""
+    """Returns a model, and PyTorch's hook that runs a functional optimizer."""
     ddp = models.make("mlp", rank, **BUCKETS)
     chosen = list(ddp.parameters())[2:]
     ddp.functional = cls(chosen, **options)
@@ -205,7 +205,7 @@ def _resume(rank):
         optimizer = cls(whole.parameters(), **options)
         with ddphook.torch.register(whole, "fp16", optimizer=optimizer):
             expected = train(whole, rank, optimizer, 10)
-        # Four steps in modules, the state of the optimizer, six more steps.
+        # Four steps in modules, loading the optimizer's state, and six more steps.
         first = models.make("mlp", rank)
         optimizer = cls(first.parameters(), **options)
         with ddphook.torch.register(first, "fp16", optimizer=optimizer):
@@ -229,7 +229,7 @@ def _load_and_add_later(rank):
     saved = optimizer.state_dict()
     with ddphook.torch.register(ddp, "fp16", optimizer=optimizer):
         train(ddp, rank, optimizer, 1)
-        # Makes other groups and states.
+        # Loading replaces the groups and states.
         saved["param_groups"][0]["lr"] = 0.0
         optimizer.load_state_dict(saved)
         first, second = [p.clone() for p in parameters[:2]]
@@ -280,12 +280,12 @@ def test_step_is_given_back():
 
 
 class Reused(torch.nn.Module):
-    """Has its last weight once more, where autograd does not count it."""
+    """Uses its last weight twice, the first time without autograd."""
 
     def __init__(self):
         super().__init__()
         self.first = torch.nn.Linear(64, 600)
-        # Fills the first bucket, which has room for 1 MiB.
+        # Fills the first bucket, which has a capacity of 1 MiB.
         self.last = torch.nn.Parameter(torch.eye(600))
 
     def forward(self, x):
@@ -298,7 +298,7 @@ def _reused(rank):
     ddp = torch.nn.parallel.DistributedDataParallel(Reused())
     optimizer = torch.optim.SGD(ddp.parameters(), lr=0.5)
     ddphook.torch.register(ddp, "allreduce", optimizer=optimizer)
-    _loss(ddp)  # With all parameters in one bucket, the last to be updated.
+    _loss(ddp)  # All parameters are in one bucket, which is the last to be updated.
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         _loss(ddp)
 

@@ -1,9 +1,9 @@
 # Part of the ddphook project, under the Apache License v2.0 with LLVM
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Ranks that use several process groups for the first time in unlike orders.
+"""Ranks that first use several process groups in different orders.
 
-Three ranks, and each pair of them is a group. Each rank is in two of them, and begins
-with another one than the ranks that it shares them with.
+Each pair of the three ranks is a group. So each rank is in two groups, and starts with
+another group than its peers.
 """
 
 import os
@@ -20,19 +20,19 @@ import test_compile
 from test_compile_failures import check, start
 
 PAIRS = ((0, 1), (1, 2), (2, 0))
-# What ranks have in a group: the mean of their numbers.
+# The result in each group: the mean of its ranks' numbers.
 MEANS = {pair: sum(pair) / 2 for pair in PAIRS}
 
 
 def make_groups(rank, sort_ranks=True):
-    """The groups of a rank, in its order: around the ring."""
+    """Returns a rank's groups in its order: around the ring."""
     groups = [dist.new_group(list(pair), sort_ranks=sort_ranks) for pair in PAIRS]
     around = [(rank + number) % 3 for number in range(3)]
     return {PAIRS[n]: groups[n] for n in around if rank in PAIRS[n]}
 
 
 def by_hand(rank, sort_ranks):
-    """Both reductions are under way before one is awaited; and the jobs are left."""
+    """Starts both reductions before it awaits one, and leaves the jobs."""
     import ddphook.torch
 
     groups = make_groups(rank, sort_ranks)
@@ -44,7 +44,7 @@ def by_hand(rank, sort_ranks):
             ]
             for ticket, mean in tickets:
                 check(ticket, mean)
-        # In the order of their first uses, whoever is the first of a group.
+        # Leaves jobs in the order of their first uses, which differs between ranks.
         ddphook.torch.close()
     return list(groups)
 
@@ -56,7 +56,7 @@ def test_reductions_by_hand(sort_ranks):
 
 
 def compiled(rank, cache):
-    """A step with a reduction in each group, of other gradients."""
+    """Runs a step that reduces a different gradient in each group."""
     import ddphook.torch
 
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = cache
@@ -82,8 +82,8 @@ def test_compiled_steps(tmp_path):
 
 
 def hooks(rank):
-    """Models with registered hooks in one backward pass, which meets them in any
-    order; DDP's constructor and ``register`` themselves wait for the group."""
+    """Models with hooks in one backward pass, which uses groups in any order; DDP's
+    constructor and ``register`` themselves wait for the group."""
     import ddphook.torch
 
     groups = make_groups(rank)
@@ -114,8 +114,8 @@ def test_registered_hooks():
 
 
 def without_a_peer(rank):
-    """Rank 2 reduces nothing: the others learn it where they wait for that group, and
-    have the averages of their own one."""
+    """Rank 2 reduces nothing: the others fail when they wait for its group, and still have
+    the averages of their own group."""
     import ddphook.torch
     from ddphook._errors import DeadlineExceededError
 
@@ -143,7 +143,7 @@ def test_a_peer_that_never_comes():
 
 
 class Store(dist.Store):
-    """One in Python, which has no connections of its own."""
+    """A store written in Python, which has no separate connections."""
 
     def __init__(self):
         super().__init__()

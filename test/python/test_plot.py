@@ -1,6 +1,6 @@
 # Part of the ddphook project, under the Apache License v2.0 with LLVM
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""python -m ddphook plot: pictures of traces, those of the documents and others."""
+"""``python -m ddphook plot``: pictures of traces, including those of the documentation."""
 
 import json
 import os
@@ -18,7 +18,7 @@ EXAMPLE = ROOT / "docs" / "examples" / "wide" / "trace.json"
 
 
 def event(category, begin, time, rank=0, lane=0, step=1):
-    """As docs/tracing.md describes it; milliseconds."""
+    """Returns an event of docs/tracing.md; times are in milliseconds."""
     return {
         **{"ph": "X", "cat": category, "name": category, "pid": rank, "tid": lane},
         **{"ts": begin * 1e3, "dur": time * 1e3, "args": {"step": step}},
@@ -32,7 +32,7 @@ def write(path, events):
 
 
 def bars(axes):
-    """Of each kind, the begins, ends and rows of its bars."""
+    """Returns begin, end and row of the bars of each kind."""
     result = {}
     for collection in axes.collections:
         label = collection.get_label()
@@ -45,7 +45,7 @@ def bars(axes):
 
 
 def test_one_step_and_all_of_them(tmp_path):
-    """Step 2 has the median of rank 0's times; waits within waits count once."""
+    """Step 2 has the median of rank 0's times; nested waits count once."""
     events = []
     for step, time in ((1, 30), (2, 20), (3, 10)):
         begin = 100 * step
@@ -64,7 +64,7 @@ def test_one_step_and_all_of_them(tmp_path):
     found = bars(one)
     assert found["step"] == [(0, 20, 0)] and found["kernel"] == [(2, 5, 0)]
     assert found["collective"] == [(4, 10, 1)]
-    # Of what has its name in the legend already: rank 1's step, waits of the other.
+    # Bars without a legend entry of their own: rank 1's step, waits of the other thread.
     assert found[None] == [(1, 21, 2), (5, 6, 1)]
     assert found["waiting"] == [(6, 8, 0), (6.5, 7, 0), (7.5, 8.5, 0)]
     rows = [label.get_text() for label in one.get_yticklabels()]
@@ -82,7 +82,7 @@ def test_many_ranks(tmp_path):
 
 
 def test_the_picture_of_the_documents(tmp_path):
-    """It is what the command makes, whatever else matplotlib writes into it."""
+    """The documented picture is the command's output, apart from matplotlib's additions."""
     made = tmp_path / "trace.svg"
     command = [sys.executable, "-m", "ddphook", "plot", EXAMPLE, made]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
@@ -125,7 +125,7 @@ def test_other_files(tmp_path, events, step, message):
 )
 def test_damaged_numbers(tmp_path, changed):
     path = tmp_path / "trace.json"
-    # Without a change, lists in lists without an end.
+    # Without `changed`, the file has deeply nested lists.
     text = json.dumps({"traceEvents": [{**event("step", 0, 1), **(changed or {})}]})
     path.write_text(text if changed else "[" * 100000)
     with pytest.raises(ddphook.InvalidArgumentError, match="expected a trace of ddphook"):

@@ -3,7 +3,7 @@
 """PyTorch's own tests of DDP pass with our hook in each model.
 
 These seven pass with PyTorch's hooks on the host, and are part of PyTorch's package. Most are
-written for GPUs; stand-ins let them run on the host. A model to which the test gives no hook
+written for GPUs; mocks let them run on the host. A model to which the test gives no hook
 gets the hook "allreduce".
 """
 
@@ -31,7 +31,7 @@ TESTS = [
 
 
 def on_host(function):
-    """Returns the function without its argument for the number of a GPU."""
+    """Returns the function without its argument for a GPU's index."""
 
     def call(*arguments, **keywords):
         if isinstance(keywords.get("device"), int):
@@ -42,7 +42,7 @@ def on_host(function):
 
 
 def normalized(self, x):
-    """SyncBatchNorm.forward for the host, which PyTorch has for GPUs alone."""
+    """SyncBatchNorm.forward for the host, which PyTorch only has for GPUs."""
     dimensions = [number for number in range(x.dim()) if number != 1]
     counts = torch.full((x.shape[1],), x.numel() / x.shape[1])
     sums = torch.stack([x.sum(dimensions), (x * x).sum(dimensions), counts])

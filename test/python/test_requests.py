@@ -45,7 +45,7 @@ def ways(step):
 
 
 class Product(nn.Module):
-    """A module that is not PyTorch's own: TorchDynamo skips those."""
+    """A module that is not part of PyTorch, since TorchDynamo skips PyTorch's own modules."""
 
     def __init__(self):
         super().__init__()
@@ -159,6 +159,8 @@ def test_a_ddp_model_whose_backward_is_outside(tmp_path):
 def _too_few_bytes(rank, cache):
     import os
 
+    import ddphook.torch
+
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = cache
     x, ops = torch.ones(3, 3), torch.ops._c10d_functional
     for hook, dtype, warns in (
@@ -189,3 +191,30 @@ def _too_few_bytes(rank, cache):
 
 def test_a_hook_that_saves_too_few_bytes(tmp_path):
     ranks.run(1, _too_few_bytes, str(tmp_path))
+
+
+def _overflow(rank, cache):
+    import os
+
+    import ddphook.torch
+
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = cache
+
+    def step(x):
+        ops = torch.ops._c10d_functional
+        return ops.wait_tensor(ops.all_reduce(x @ x, "avg", "0"))
+
+    compiled = ddphook.torch.compile(step, hook="powersgd", start_powerSGD_iter=2)
+    with log() as warnings:
+        for value in (1, 2, 3):
+            assert compiled(torch.full((64, 64), float(value))).isfinite().all()
+        assert not warnings
+        compiled(torch.full((64, 64), float("inf")))
+        (text,) = warnings
+        assert not compiled(torch.ones(64, 64)).isfinite().any()
+    assert warnings == [text] and "skip_nonfinite=True" in text
+    ddphook.torch.close()
+
+
+def test_an_overflow_in_a_compiled_step(tmp_path):
+    ranks.run(1, _overflow, str(tmp_path))

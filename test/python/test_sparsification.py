@@ -25,7 +25,7 @@ SPARSE = {"hook": "topk", "density": 0.05}
 
 
 def loss_after(rank, steps, **options):
-    """The loss of a small network on data that it has not seen."""
+    """Returns the loss of a small network on unseen data."""
     import ddphook.torch
 
     ddp = models.make("mlp", rank, **SMALL)
@@ -60,8 +60,8 @@ def test_training_is_close_to_no_compression():
     whole, sparse, forgetful = first
     before = ranks.run(1, _untrained)[0]
     assert whole < before / 3
-    # A twentieth of the elements keeps most of what training gains, and more than
-    # where the others are forgotten.
+    # A twentieth of the elements retains most of the progress of training, and more than
+    # without error feedback.
     assert before - sparse > 0.8 * (before - whole)
     assert sparse < forgetful
 
@@ -71,7 +71,7 @@ def _untrained(rank):
 
 
 def _exact(rank):
-    """A step's gradients are the model's of what each rank had; in one bucket."""
+    """Returns a step's gradients in one bucket, to compare with the model."""
     import ddphook.torch
 
     local = models.make("mlp", rank, **ONE).module
@@ -97,8 +97,8 @@ def _exact(rank):
 
 
 def test_gradients_are_those_of_the_model():
-    """PyTorch's order in a bucket changes after the first step, in which no two
-    gradients tie; errors go with their parameters."""
+    """PyTorch's order in a bucket changes after the first step, in which no two gradients
+    tie; errors stay with their parameters."""
     of_ranks = ranks.run(2, _exact)
     names = list(of_ranks[0][0][0])
     bucket = topk_model.Bucket(2, 0.05)
@@ -114,8 +114,8 @@ def test_gradients_are_those_of_the_model():
 
 
 def _rebuilt(rank):
-    """Gradients of zeros in the buckets that DDP makes after its first step: what
-    is sent is what was left of the first."""
+    """Sends zero gradients in the buckets that DDP makes after its first step: what is sent
+    is then the rest of the first step's gradients."""
     import ddphook.torch
 
     ddp = models.make("mlp", rank, **SMALL)
@@ -126,7 +126,7 @@ def _rebuilt(rank):
         before = handle.statistics()["collectives"]
         ddp.zero_grad()
         (ddp(x) * 0).sum().backward()
-        # Other buckets than in the first step.
+        # The buckets differ from those of the first step.
         assert handle.statistics()["collectives"] > before + 1 >= 2
         second = handle.state_dict()["states"]["topk.error"]
         grads = {n: 2 * p.grad for n, p in ddp.module.named_parameters()}
@@ -176,7 +176,7 @@ def test_what_is_refused():
 
 
 def _graph(rank):
-    """A step of torch.compile's, in which a gradient becomes its largest."""
+    """Checks a compiled step in which only a gradient's largest element remains."""
     import ddphook.torch
 
     step = ddphook.torch.compile(
@@ -203,7 +203,7 @@ def _export(rank, path):
 
 
 def test_an_exported_module_needs_the_size(tmp_path):
-    """How many ranks there will be is not known where a model is exported."""
+    """The number of ranks is unknown when a model is exported."""
     path = tmp_path / "model.mlir"
     (options,) = ranks.run(1, _export, path)
     assert "density=0.5" in options and "hook=topk" in options

@@ -1,6 +1,6 @@
 # Part of the ddphook project, under the Apache License v2.0 with LLVM
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""States: checkpoints, other buckets, and what PyTorch's state becomes."""
+"""States: checkpoints, other buckets, and the conversion of PyTorch's states."""
 
 import io
 import logging
@@ -25,9 +25,9 @@ def through_a_file(value):
 
 
 def _resume(rank, hook, options, before, after, optimizer=False):
-    """Ten steps, and four and six with a file in between, give the same bits.
+    """Ten steps, and four and six steps with a file in between, give the same bits.
 
-    The file is loaded twice, and the second time from what the first has left.
+    The file is loaded twice, the second time into the state that the first load left.
     """
     import ddphook.torch
 
@@ -59,10 +59,10 @@ def _resume(rank, hook, options, before, after, optimizer=False):
 
 
 SMALL, ONE = {"bucket_cap_mb": 0.02}, {"bucket_cap_mb": 100}
-# A DDP that has the same buckets in its first step as in all others.
+# Makes DDP use the same buckets in its first step as later.
 FIXED = {"find_unused_parameters": True, **SMALL}
-# The results of all hooks depend on buckets if there are more than two ranks: in
-# which order these add an element.
+# With more than two ranks, the results of all hooks depend on buckets, which determine
+# the order in which ranks add an element.
 HOOKS = {
     "allreduce": {},
     "int8": {"error_feedback": True},
@@ -70,7 +70,7 @@ HOOKS = {
     "fp8": {},
     "topk": {},
     "powersgd": OPTIONS,
-    # Numbers are drawn in a step, bucket by bucket.
+    # Each step draws numbers, bucket by bucket.
     "powersgd without a warm start": {**OPTIONS, "warm_start": False},
     "batched_powersgd": OPTIONS,
 }
@@ -89,7 +89,7 @@ def _resume_others(rank):
         _resume(rank, "int4", {}, given, given)
     _resume(rank, "int4", {}, FIXED, FIXED)
     _resume(rank, "int8", {}, SMALL, SMALL, optimizer=True)
-    # What two ranks do with matrices does not depend on buckets.
+    # With two ranks, results for matrices do not depend on buckets.
     _resume(rank, "powersgd", OPTIONS, SMALL, ONE)
     _resume(rank, "powersgd", OPTIONS, ONE, SMALL)
 
@@ -121,7 +121,7 @@ def test_resuming_with_other_models_and_in_other_buckets():
 def _batched(rank):
     import ddphook.torch
 
-    # The error's parts belong to the bucket as a whole.
+    # The error's parts belong to the whole bucket.
     ddp = models.make("mlp", rank, **ONE)
     with ddphook.torch.register(ddp, "batched_powersgd", **OPTIONS) as handle:
         models.train(ddp, rank, 5)
@@ -146,7 +146,7 @@ def _contents(rank):
     shapes = {n: tuple(p.shape) for n, p in ddp.module.named_parameters()}
     for name, error in states["powersgd.error"].items():
         assert tuple(error.shape) == shapes[name]
-    # Of an n x m weight Q has m rows.
+    # For an n x m weight, Q has m rows.
     q = states["powersgd.q"]
     assert {name: tuple(value.shape) for name, value in q.items()} == {
         name: (shape[1], 2) for name, shape in shapes.items() if name in q
@@ -187,7 +187,7 @@ def _wrong_states(rank):
         torn["states"]["powersgd.q"]["0.weight"] += rank
         with pytest.raises(ddphook.PlanMismatchError):
             handle.load_state_dict(torn)
-        # Nothing has changed.
+        # The states are unchanged.
         again = handle.state_dict()["states"]
         for role, values in good["states"].items():
             for name, value in values.items():
@@ -203,7 +203,7 @@ def test_wrong_states():
 
 
 def _of_another_rank(rank):
-    """Error feedback of another rank is not this one's, nor is what is there."""
+    """Loading another rank's states clears the error feedback."""
     import ddphook.torch
 
     said = io.StringIO()
@@ -265,7 +265,7 @@ def test_frozen_parameters():
 
 
 def _from_pytorch(rank):
-    """Four steps with PyTorch's hook, four more with ours."""
+    """Runs four steps with PyTorch's hook, and four more with ours."""
     import ddphook.torch
 
     for start in (2, 6):
@@ -283,7 +283,7 @@ def _from_pytorch(rank):
             got = models.train(ours, rank, 4, first=4)
         deviation = models.difference(got, expected)
         assert deviation < 2e-5, (start, deviation)
-        # Without the states the same steps differ by more than rounding.
+        # Without the states, the same steps differ by more than rounding.
         fresh = models.make("mlp", rank, **FIXED)
         fresh.module.load_state_dict(parameters)
         with ddphook.torch.register(fresh, "powersgd", **OPTIONS):

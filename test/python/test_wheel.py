@@ -1,6 +1,6 @@
 # Part of the ddphook project, under the Apache License v2.0 with LLVM
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The wheel: built, installed in another environment, used from elsewhere."""
+"""The wheel: built, installed in another environment, used from another directory."""
 
 import os
 import pathlib
@@ -14,7 +14,7 @@ import torch
 import ranks
 from conftest import ROOT
 
-# Trains a step by the package's own libraries, and shows which ones it has.
+# Trains a step with the package's own libraries, and prints their paths.
 PROGRAM = """
 import sys
 import torch
@@ -64,7 +64,7 @@ def test_it_works_without_our_libraries_and_llvms(wheel, tmp_path):
     place = tmp_path / "environment"
     subprocess.run([sys.executable, "-m", "venv", str(place)], check=True)
     python = place / "bin" / "python"
-    # PyTorch comes from the environment of this test.
+    # The environment of this test provides PyTorch.
     (packages,) = place.glob("lib/python3*/site-packages")
     torch_packages = pathlib.Path(torch.__file__).parents[1]
     (packages / "torch.pth").write_text(f"{torch_packages}\n")

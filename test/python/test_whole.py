@@ -1,6 +1,6 @@
 # Part of the ddphook project, under the Apache License v2.0 with LLVM
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Whole steps of PyTorch, run natively, beside PyTorch's own run of the same step."""
+"""Compares whole steps of PyTorch, run natively, with PyTorch's run of the same step."""
 
 import inspect
 import os
@@ -23,9 +23,8 @@ from conftest import ROOT
 BIN = ROOT / "build" / "bin"
 IMPORT = "builtin.module(ddp-import-fx)"
 RATE = 0.05
-# Results are sums of products in another order than PyTorch's, of at most some
-# hundred terms that are as large as the largest gradient: some hundred roundings of
-# 2^-24 each.
+# Results are sums of products in another order than PyTorch's, with at most a few hundred
+# terms as large as the largest gradient: a few hundred roundings of 2^-24 each.
 TOLERANCE = 2e-5
 
 _ops = torch.ops._c10d_functional
@@ -40,13 +39,13 @@ def average(gradients):
 
 
 def divide_before(gradients):
-    """As DDP does under python_reducer."""
+    """Divides before the sum, as DDP does under python_reducer."""
     world = dist.get_world_size()
     return [reduced(gradient.div(world), "sum") for gradient in gradients]
 
 
 def divide_behind(gradients):
-    """All in one start; a tensor's own product in the place of a division."""
+    """Sums all gradients in one start, and then multiplies instead of dividing."""
     started = _ops.all_reduce_coalesced(gradients, "sum", "0")
     return [_ops.wait_tensor(sum_) * (1 / dist.get_world_size()) for sum_ in started]
 
@@ -55,7 +54,7 @@ REDUCTIONS = {f.__name__: f for f in (average, divide_before, divide_behind)}
 
 
 def make(name, reduction="average"):
-    """A step of a model and its arguments but for the data."""
+    """Returns a step of a model, and its arguments except for the data."""
     torch.manual_seed(7)
     model = models.MODELS[name]()
     parameters = {k: v.detach() for k, v in model.named_parameters()}
@@ -89,7 +88,7 @@ def save(tensors, path):
 
 
 def run_native(module, world, hook, directory):
-    """The results of each rank, as a list."""
+    """Returns the results of each rank as a list."""
     from safetensors.torch import load_file
 
     command = [
@@ -126,7 +125,7 @@ def _export_and_run(rank, directory, name, reduction, hook):
 
 
 def check_close(results, expected):
-    """Tensors beside lists, relative to the largest number of all floats."""
+    """Compares tensors with lists, relative to the largest number of all floats."""
     wanted = [torch.tensor(values) for values in expected]
     scale = max(float(v.abs().max()) for v in wanted if v.is_floating_point())
     assert len(results) == len(wanted)
@@ -144,7 +143,7 @@ def check_close(results, expected):
         ("mlp", "average", 1),
         ("mlp", "divide_before", 2),
         ("mlp", "divide_behind", 4),
-        ("conv", "average", 2),  # With buffers that change.
+        ("conv", "average", 2),  # Has buffers that change.
         ("tokens", "average", 2),
         ("attention", "divide_before", 4),
     ],
@@ -168,7 +167,7 @@ def test_equal_to_pytorch(tmp_path, name, reduction, world):
         capture_output=True,
         text=True,
     ).stdout
-    # Every spelling is a mean of the parameter's gradient; the loss is exact.
+    # Every form becomes a mean of the parameter's gradient; the loss is exact.
     names = re.findall(r'ddp\.all_reduce mean .* \{ddp\.name = "([^"]*)"', imported)
     assert names == list(parameters)
     assert imported.count("ddp.all_reduce") == len(parameters) + 1
@@ -187,7 +186,7 @@ def _pytorchs_hook(rank, gradients):
 
 
 def test_fp16_is_that_of_pytorchs_hook(tmp_path):
-    """On the gradients that the native step itself has computed."""
+    """PyTorch's hook runs on the gradients that the native step itself computed."""
     arguments = (tmp_path, "conv", "average", "fp16")
     pipeline, _ = ranks.run(2, _export_and_run, *arguments)[0]
     native = run_native(tmp_path / "step.mlir", 2, pipeline, tmp_path)
@@ -199,8 +198,7 @@ def test_fp16_is_that_of_pytorchs_hook(tmp_path):
 
 
 def _pairs(rank, directory):
-    """Gradients are averaged in pairs, the loss over all; each pair has a group of its
-    own name."""
+    """Averages gradients in pairs, and the loss over all; each pair's group has another name."""
     import ddphook
     import ddphook.torch
 
@@ -239,7 +237,7 @@ def _pairs(rank, directory):
 
 
 def _two_steps(rank, directory):
-    """One after the other: processes take long to begin."""
+    """Runs both in the same processes, which take long to start."""
     for name in ("pairs", "awkward"):
         (directory / name).mkdir(exist_ok=True)
     return _pairs(rank, directory / "pairs"), _export_awkward(rank, directory / "awkward")
@@ -261,7 +259,7 @@ def test_groups_of_a_part_of_the_ranks(two_steps):
 
 
 class Step(nn.Module):
-    """What torch.export takes."""
+    """A module for torch.export."""
 
     def forward(self, weights, x):
         weights = [weight.detach().requires_grad_() for weight in weights]
@@ -279,7 +277,7 @@ def _ddp_step(model, x, y):
 
 
 def _train_ddp(rank, directory):
-    """DDP's own reducer in Python, under compiled autograd, and the step exported."""
+    """Runs DDP's reducer in Python, under compiled autograd, and exports the step."""
     import ddphook
     import ddphook.torch
 
@@ -306,7 +304,7 @@ def _train_ddp(rank, directory):
     before = {name: value.clone() for name, value in model.state_dict().items()}
     if rank == 0:
         ddphook.torch.export(_ddp_step, ddp, x, y, file=file, whole=True)
-    # Nothing has run.
+    # The export has run nothing.
     assert all(value.equal(before[name]) for name, value in model.state_dict().items())
     assert all(value.grad is None for value in model.parameters())
 
@@ -325,7 +323,7 @@ def _train_ddp(rank, directory):
 def test_ddp_under_the_python_reducer(tmp_path):
     results = ranks.run(2, _train_ddp, tmp_path)
     assert results[0][1] == results[1][1]
-    assert results[0][-2] != results[1][-2]  # Each has statistics of its own.
+    assert results[0][-2] != results[1][-2]  # Each rank has its own statistics.
     native = run_native(tmp_path / "step.mlir", 2, "hook=allreduce", tmp_path)
     for mine, expected in zip(native, results, strict=True):
         check_close(mine, expected)
@@ -345,7 +343,7 @@ def test_ddp_under_the_python_reducer(tmp_path):
 
 
 def _documented(rank, page, directory):
-    """The programs of docs/frontends.md, of a model and data of ours."""
+    """Runs the programs of docs/frontends.md with a model and data of the test."""
     import ddphook.torch
 
     os.chdir(directory)
@@ -377,7 +375,7 @@ def test_documented_programs(tmp_path):
         )
         (tmp_path / "step.mlir").write_text(text)
         test_export.run_first_line(tmp_path / "step.mlir")
-        # One for each parameter.
+        # There is one for each parameter.
         assert text.count('"_c10d_functional.all_reduce"') == 6
 
 
@@ -390,7 +388,7 @@ def _captures(rank, directory):
 
     def export(step, *inputs):
         ddphook.torch.export(step, *inputs, file=file, whole=True)
-        # Lines of the program, and which result is which, are another matter.
+        # Ignores the program's lines, and the numbers of results.
         text = re.sub(r" ?loc\(.*\)|^#loc.*|^//.*", "", file.read_text(), flags=re.M)
         return text.strip()
 
@@ -412,7 +410,7 @@ def test_every_way_to_capture(tmp_path):
     (texts,) = ranks.run(1, _captures, tmp_path)
     assert len(texts) == 4
     for text in texts:
-        # The same program, but for the order of what is independent.
+        # The programs are equal except for the order of independent operations.
         assert sorted(text.split()) == sorted(texts[0].split())
 
 
@@ -495,7 +493,7 @@ def test_errors_name_the_operator_and_its_line(tmp_path):
 
 
 def _awkward():
-    """Operators of which torch-mlir's own lowering is wrong or missing."""
+    """A step of operators that torch-mlir itself lowers incorrectly or not at all."""
     torch.manual_seed(9)
     lstm = nn.LSTM(6, 4, batch_first=True)
     parameters = {k: v.detach() for k, v in lstm.named_parameters()}
@@ -516,9 +514,9 @@ def _awkward():
         y = y.gather(1, chosen.expand(2, 5, 4)) + y[:, chosen[:, 0]] * y.max(1, True)[0]
         loss = y.square().mean() + parameters["narrow"].float().square().sum() / 2
         gradients = torch.autograd.grad(loss, list(parameters.values()))
-        # Of the least numbers of an f16 there are no halves.
+        # The smallest numbers of f16 cannot be halved.
         gradients = [reduced(g, "sum").div(dist.get_world_size()) for g in gradients]
-        # No float32 is one of these numbers, to which its neighbour is equal.
+        # No float32 has exactly these values; the nearest one must not count as equal.
         row = x[0, 0, 0]
         truths = [row == 0.1, row > 0.3, row < 0.7]
         truths.append(row.div(0.1, rounding_mode="floor") == 6)
@@ -580,7 +578,7 @@ def test_without_torch_mlir(tmp_path):
 
 
 def test_the_example(tmp_path):
-    """The first steps of docs/examples/torch-native, before roundings add up."""
+    """Checks the first steps of docs/examples/torch-native, before rounding errors add up."""
     example = ROOT / "docs" / "examples" / "torch-native" / "run.sh"
     done = subprocess.run(
         [example, "5"], capture_output=True, text=True, timeout=1800, check=False
@@ -594,7 +592,7 @@ def test_the_example(tmp_path):
     ]
     for row in rows:
         _, _, first, theirs, ours, difference = row
-        # What is left of a rounding of 2^-11 in a gradient, with a rate of 0.1.
+        # The effect of a rounding of 2^-11 in a gradient, with a rate of 0.1.
         limit = 1e-5 if row[1] == "allreduce" else 1e-3
         assert float(difference.strip(" |")) < limit, row
         assert float(ours) < float(first)

@@ -1,6 +1,6 @@
 # Part of the ddphook project, under the Apache License v2.0 with LLVM
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What a whole step leaves in its model: taken over, or refused by its name."""
+"""Changes that a whole step leaves in its model: kept, or refused by name."""
 
 import pytest
 import torch
@@ -24,7 +24,7 @@ class Model(nn.Module):
 
 
 def sgd(model):
-    """By hand, the gradients averaged."""
+    """Updates the parameters by averaged gradients."""
     for parameter in model.parameters():
         parameter.data = parameter.data - 0.1 * reduced(parameter.grad)
 
@@ -102,7 +102,7 @@ def _run(rank):
     for step in (none_first, none_at_the_end, zeros_first, new_list):
         model = Model()
         if step is zeros_first:
-            # As a step finds them that is not the first.
+            # A later step finds the model in this state.
             backward(model, x)
         graph = capture(step, model, x)
         run = torch.fx.Interpreter(torch.fx.GraphModule({}, graph))

@@ -1,6 +1,6 @@
 # Part of the ddphook project, under the Apache License v2.0 with LLVM
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Whole steps that get models, however these keep and change their tensors."""
+"""Whole steps with models as inputs, however they store and change their tensors."""
 
 import os
 import re
@@ -17,7 +17,7 @@ SEED = int(os.environ.get("DDPHOOK_TEST_SEED", "20264"))
 
 
 class Averages(nn.Module):
-    """Buffers that are written to, put anew, and counted up."""
+    """Has buffers that are written to, replaced, and counted up."""
 
     def __init__(self, size):
         super().__init__()
@@ -35,7 +35,7 @@ class Averages(nn.Module):
 
 
 class Twins(nn.Module):
-    """One weight in two layers, and one layer in two places."""
+    """Has one weight in two layers, and one layer in two attributes."""
 
     def __init__(self, size):
         super().__init__()
@@ -69,7 +69,7 @@ def step(given, x, y):
 
 
 def tensors(given):
-    """In the order of the module's arguments, each once."""
+    """Returns the tensors in the order of the module's arguments, each once."""
     found = {}
     for model in (given["body"], *given["heads"]):
         for value in (*model.parameters(), *model.buffers()):
@@ -128,7 +128,7 @@ def test_models_in_containers(tmp_path):
     text = (tmp_path / "step.mlir").read_text()
     arguments = re.findall(r"^// arg\d+ is (.*)", text, flags=re.M)
     changed = re.findall(r"^// result\d+ is (.*) afterwards", text, flags=re.M)
-    # All of them move, in the order of the arguments.
+    # All of them change, in the order of the arguments.
     assert changed == arguments[:-2]
     assert "[0]['heads'][0]['0.second.weight']" not in text
     for mine, expected in zip(native, results, strict=True):

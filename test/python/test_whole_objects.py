@@ -1,10 +1,10 @@
 # Part of the ddphook project, under the Apache License v2.0 with LLVM
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What whole steps change of libraries' objects, of modules of the program, and of
-tensors themselves: refused, or as eager PyTorch has it.
+"""Changes of whole steps to objects of libraries, to modules of the program, and to
+tensors themselves: refused, or handled as in eager PyTorch.
 
-The steps leave no gradients, so that nothing but what they change tells the next one
-from the first.
+The steps leave no gradients, so that only these changes distinguish the next step from
+the first.
 """
 
 import array
@@ -47,7 +47,7 @@ class Twice(Rated):
 
 
 class Number(float):
-    """One with attributes."""
+    """A number with attributes."""
 
 
 class Model(nn.Module):
@@ -69,7 +69,7 @@ def train(model, x, rate=1.0):
 
 
 def changed_in(holder, read, write):
-    """A step whose rate is in an object, and is doubled; and what it is now."""
+    """Returns a step that doubles its rate in an object, and a function that reads the rate."""
 
     def step(model, x):
         train(model, x, read(holder))
@@ -87,15 +87,15 @@ def put(key):
 
 
 def rated(find):
-    """Of an object that another one leads to, by `find`."""
+    """Accesses the rate of the object that `find` returns for another one."""
     return (lambda holder: find(holder).rate, lambda holder, v: setattr(find(holder), "rate", v))
 
 
-KEPT = Rated()  # What weak references refer to.
+KEPT = Rated()  # The object that weak references refer to.
 
 
 def objects():
-    """Cases: a step, what it changes, and how that is called."""
+    """Yields cases: a step, the value that it changes, and its name in the message."""
     of_weak = weakref.WeakKeyDictionary({KEPT: 1.0})
     yield *changed_in(of_weak, get(KEPT), put(KEPT)), r"changes holder\.data\["
     yield *changed_in(weakref.ref(KEPT), *rated(lambda ref: ref())), r"changes holder\(\)\.rate"
@@ -249,7 +249,7 @@ def _refuse(rank):
         with pytest.raises(ddphook.UnsupportedError, match=words):
             capture(step, Model(), x)
         assert now() == before, words
-    # Nobody looks into this: the next step tells.
+    # Such objects are not inspected; the next trace detects the change.
     unknown = ctypes.c_double(1.0)
     step, _ = changed_in(unknown, lambda c: c.value, lambda c, v: setattr(c, "value", v))
     with pytest.raises(ddphook.UnsupportedError, match="or by an object that"):
@@ -262,7 +262,7 @@ def test_objects_of_libraries():
 
 
 def by_attributes(model, x):
-    """Parameters have rates of their own."""
+    """Uses a separate rate for each parameter."""
     model(x).square().sum().backward()
     for parameter in model.parameters():
         rate = getattr(parameter, "rate", 0.1)

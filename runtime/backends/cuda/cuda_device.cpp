@@ -150,9 +150,11 @@ CudaDevice::~CudaDevice() {
 bool CudaDevice::isIdleAtEnd() {
   bool is = false;
   if (isCapturing(&is).isOk() && is) {
-    log(LogLevel::Warn, "GPU " + std::to_string(chosen.number) +
-                            " is closed while a graph is captured from its "
-                            "stream: what its work may use is not freed");
+    ignoreExceptions([&] {
+      log(LogLevel::Warn, "GPU " + std::to_string(chosen.number) +
+                              " is closed while a graph is captured from its "
+                              "stream: what its work may use is not freed");
+    });
     return false;
   }
   return isDone("closing the GPU");
@@ -271,7 +273,7 @@ void cuda::keepForever(std::shared_ptr<void> object) {
   static std::mutex mutex;
   static auto *kept = new std::vector<std::shared_ptr<void>>();
   std::lock_guard<std::mutex> lock(mutex);
-  kept->push_back(std::move(object));
+  ignoreExceptions([&] { kept->push_back(std::move(object)); });
 }
 
 Status CudaDevice::registerAll(NcclCommunicator *communicator) {
@@ -456,7 +458,9 @@ bool CudaDevice::isAnyCaptured() const {
 
 void CudaDevice::tellStuck(const char *how) {
   if (!std::exchange(hasToldStuck, true))
-    log(LogLevel::Warn, "after a failure the work of GPU " +
-                            std::to_string(chosen.number) + " " + how +
-                            ": what it may use is not freed");
+    ignoreExceptions([&] {
+      log(LogLevel::Warn, "after a failure the work of GPU " +
+                              std::to_string(chosen.number) + " " + how +
+                              ": what it may use is not freed");
+    });
 }

@@ -65,21 +65,26 @@ NcclAbort cuda::abortTogether(std::vector<NcclHandle> handles, int device) {
 }
 
 void cuda::logUnended(const std::string &what, bool isCaptured) {
-  log(LogLevel::Warn,
-      what + ": NCCL has not come to an end, and is left to itself; " +
-          (isCaptured ? "expected CUDA graphs with collectives to be destroyed "
-                        "before"
-                      : "other ranks may not have left, or the GPU may be "
-                        "busy with other work"));
+  ignoreExceptions([&] {
+    log(LogLevel::Warn,
+        what + ": NCCL has not come to an end, and is left to itself; " +
+            (isCaptured ? "expected CUDA graphs with collectives to be "
+                          "destroyed before"
+                        : "other ranks may not have left, or the GPU may be "
+                          "busy with other work"));
+  });
 }
 
 NcclCommunicator::~NcclCommunicator() {
   NcclHandle last = release();
   if (!last.communicator)
     return;
-  NcclAbort abort = abortTogether({last}, device);
-  if (!hasEnded(abort.ended, Deadline::after(abortSeconds)))
-    logUnended("aborting " + name, captured);
+  // Without memory it stays.
+  ignoreExceptions([&] {
+    NcclAbort abort = abortTogether({last}, device);
+    if (!hasEnded(abort.ended, Deadline::after(abortSeconds)))
+      logUnended("aborting " + name, captured);
+  });
 }
 
 Status NcclCommunicator::goneStatus() const {

@@ -118,10 +118,7 @@ void Watchdog::loop(int device) {
     if (failure.isSet() && !hasAborted) {
       lock.unlock();
       // If memory is exhausted, the communicators remain.
-      withoutExceptions([&] {
-        abortAll(device);
-        return Status::ok();
-      }).ignore();
+      ignoreExceptions([&] { abortAll(device); });
       lock.lock();
       hasAborted = true;
       changed.notify_all();

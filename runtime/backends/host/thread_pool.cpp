@@ -15,7 +15,6 @@
 
 #include <atomic>
 #include <condition_variable>
-#include <exception>
 #include <mutex>
 #include <new>
 #include <thread>
@@ -130,7 +129,9 @@ bool ThreadPool::Workers::doPart(int slot) {
     return false;
   try {
     call.load()(context, part, slot);
-  } catch (const std::exception &) {
+  } catch (const abi::__forced_unwind &) {
+    throw; // As in withoutExceptions().
+  } catch (...) {
     hasThrown = true;
   }
   ++done;

@@ -43,8 +43,8 @@ public:
 
   /// Calls body(part, slot) for all parts from 0 to parts - 1, and returns when
   /// all are done. `slot` is below threads() and unique among concurrent calls.
-  /// `body` must neither throw nor run loops. Only one thread at a time may
-  /// call this.
+  /// `body` must not run loops. If it throws, so does this function, after all
+  /// calls of `body` have ended. Only one thread at a time may call this.
   template <class Body>
   void run(int64_t parts, const Body &body, Order order = Order::Forwards) {
     runParts(

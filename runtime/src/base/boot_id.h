@@ -20,24 +20,45 @@
 
 namespace ddphook {
 
-/// What the kernel calls its present run; empty where it does not tell. Ranks
-/// of one machine must not take each other for strangers because one of them
-/// has no descriptor left: that is RESOURCE_EXHAUSTED.
+/// Returns the failure of a system call that should tell where this process
+/// runs, or OK if `errorNumber` means that this kernel does not tell any
+/// process. Ranks of one machine must not take each other for strangers because
+/// one of them has no descriptor left.
+inline Status identityFailure(int errorNumber) {
+  Status status = systemError(errorNumber, "cannot identify the machine");
+  return errorNumber == EIO || status.code() == DDPHOOK_RESOURCE_EXHAUSTED
+             ? status
+             : Status::ok();
+}
+
+/// Reads what the kernel calls its present run; empty where it does not tell.
 inline Status readBootId(std::string *bootId) {
   bootId->clear();
   int file = aboveStandard(
       ::open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC));
-  if (file < 0) {
-    Status status = systemError(errno, "cannot identify the machine");
-    return status.code() == DDPHOOK_RESOURCE_EXHAUSTED ? status : Status::ok();
-  }
+  if (file < 0)
+    return identityFailure(errno);
   char text[64];
-  ssize_t size = ::read(file, text, sizeof(text));
+  const ssize_t size = ::read(file, text, sizeof(text));
+  const int reason = errno;
   ::close(file);
-  if (size > 0)
-    bootId->assign(text, static_cast<size_t>(size));
+  if (size < 0)
+    return identityFailure(reason);
+  bootId->assign(text, static_cast<size_t>(size));
   while (!bootId->empty() && bootId->back() == '\n')
     bootId->pop_back();
+  return Status::ok();
+}
+
+/// Reads the name and number of one of this process's namespaces, such as
+/// "/proc/self/ns/pid"; empty where the kernel does not tell.
+inline Status readNamespace(const char *path, std::string *name) {
+  char target[64];
+  const ssize_t size = ::readlink(path, target, sizeof(target));
+  name->clear();
+  if (size < 0)
+    return identityFailure(errno);
+  name->assign(target, static_cast<size_t>(size));
   return Status::ok();
 }
 

@@ -78,6 +78,16 @@ Status withoutExceptions(Function &&function) {
   }
 }
 
+/// The same for what may fail without harm, or cannot report it, as in a
+/// destructor.
+template <typename Function>
+void ignoreExceptions(Function &&function) {
+  withoutExceptions([&] {
+    function();
+    return Status::ok();
+  }).ignore();
+}
+
 } // namespace ddphook
 
 /// Returns from the enclosing function when `expr` is a failure.

@@ -16,15 +16,6 @@
 
 using namespace ddphook;
 
-static constexpr size_t partBytes = size_t(2) << 20;
-/// The root sends a part when all ranks have received the one that is this far
-/// before it. The parts between them are in the memory of rank 0.
-static constexpr size_t mostInFlight = 16;
-
-static size_t sizeOf(size_t part, size_t bytes) {
-  return std::min(partBytes, bytes - part * partBytes);
-}
-
 Status Broadcast::awaitReceipts(size_t part) {
   auto findLate = [&] {
     std::vector<int> late;

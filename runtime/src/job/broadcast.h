@@ -13,6 +13,8 @@
 
 #include "job/exchange.h"
 
+#include <algorithm>
+
 namespace ddphook {
 
 /// One rank's side of a broadcast.
@@ -31,6 +33,14 @@ public:
   Status run(char *data, size_t bytes);
 
 private:
+  static constexpr size_t partBytes = size_t(2) << 20;
+  /// The root sends a part when all ranks have received the one that is this
+  /// far before it. The parts between them are in the memory of rank 0.
+  static constexpr size_t mostInFlight = 16;
+
+  static size_t sizeOf(size_t part, size_t bytes) {
+    return std::min(partBytes, bytes - part * partBytes);
+  }
   std::string keyOf(size_t part) const {
     return options.prefix + std::to_string(part);
   }

@@ -194,8 +194,10 @@ Status Context::exchangeNodes() {
 
 Status Context::openBackend() {
   std::string address;
-  if (control)
-    address = server ? server->reachedAddress() : control->localAddress();
+  if (server)
+    address = server->reachedAddress();
+  else if (control)
+    DDPHOOK_RETURN_IF_ERROR(control->findOwnAddress(&address));
   // Ranks of one machine may have come to different ones.
   if (isLoopbackAddress(address))
     address = loopbackAddress();
@@ -243,11 +245,10 @@ Context::~Context() {
                  place.timeoutSeconds)));
   // Without memory the parts of the trace stay.
   auto merge = [&] {
-    withoutExceptions([&] {
+    ignoreExceptions([&] {
       observer.merge(server ? server->deliveries().take()
                             : std::map<int, std::string>());
-      return Status::ok();
-    }).ignore();
+    });
   };
   if (!isFarewell)
     merge();

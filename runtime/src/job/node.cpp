@@ -10,20 +10,13 @@
 
 #include "base/boot_id.h"
 
-#include <climits>
+#include <cerrno>
 #include <map>
 #include <string_view>
 #include <sys/stat.h>
 #include <unistd.h>
 
 using namespace ddphook;
-
-/// The name and number of a namespace that this process is in.
-static std::string namespaceOf(const char *path) {
-  char target[PATH_MAX];
-  ssize_t size = ::readlink(path, target, sizeof(target));
-  return size > 0 ? std::string(target, static_cast<size_t>(size)) : "";
-}
 
 /// Which run of which machine this is.
 static Status identifyMachine(std::string *machine) {
@@ -37,8 +30,10 @@ static Status identifyMachine(std::string *machine) {
 }
 
 Status ddphook::identifyNetwork(std::string *network) {
+  std::string space;
   DDPHOOK_RETURN_IF_ERROR(identifyMachine(network));
-  *network += "/" + namespaceOf("/proc/self/ns/net");
+  DDPHOOK_RETURN_IF_ERROR(readNamespace("/proc/self/ns/net", &space));
+  *network += "/" + space;
   return Status::ok();
 }
 
@@ -60,10 +55,12 @@ Status ddphook::identifyNode(const std::string &nodeOverride,
   else
     identity->node = "named:" + nodeOverride;
   struct stat sharedMemory = {};
-  std::string device = ::stat("/dev/shm", &sharedMemory) == 0
-                           ? std::to_string(sharedMemory.st_dev)
-                           : "";
-  identity->memoryDomain = identity->node + "/" +
-                           namespaceOf("/proc/self/ns/pid") + "/shm:" + device;
+  std::string device, space;
+  if (::stat("/dev/shm", &sharedMemory) == 0)
+    device = std::to_string(sharedMemory.st_dev);
+  else
+    DDPHOOK_RETURN_IF_ERROR(identityFailure(errno));
+  DDPHOOK_RETURN_IF_ERROR(readNamespace("/proc/self/ns/pid", &space));
+  identity->memoryDomain = identity->node + "/" + space + "/shm:" + device;
   return Status::ok();
 }

@@ -56,12 +56,32 @@ int Admission::patienceMs() const {
   return strangers.empty() ? -1 : 100;
 }
 
+/// Sets `trouble` if `errorNumber` says that this process lacks something. Else
+/// it is the other end that is gone.
+static void noteTrouble(int errorNumber, Status *trouble) {
+  Status status = systemError(errorNumber, "cannot answer a connection");
+  if (errorNumber != EAGAIN && status.code() == DDPHOOK_RESOURCE_EXHAUSTED)
+    *trouble = std::move(status);
+}
+
+/// Sends a message of the handshake; false if the stranger is to go. So little
+/// always has room in a connection on which so little was sent.
+static bool sendTo(int stranger, const std::string &message, Status *trouble) {
+  const ssize_t sent = ::send(stranger, message.data(), message.size(),
+                              MSG_NOSIGNAL | MSG_DONTWAIT);
+  if (sent < 0)
+    noteTrouble(errno, trouble);
+  return sent == static_cast<ssize_t>(message.size());
+}
+
 Status Admission::handle(const pollfd *entries, std::vector<Guest> *guests) {
   const pollfd *ofStrangers = entries + listening.size();
+  Status trouble;
   size_t kept = 0;
   for (size_t i = 0; i < strangers.size(); ++i) {
     Stranger &stranger = strangers[i];
-    bool stays = ofStrangers[i].revents == 0 || hear(stranger, guests);
+    bool stays =
+        ofStrangers[i].revents == 0 || hear(stranger, guests, &trouble);
     if (!stays || secondsSince(stranger.arrival) > patienceSeconds)
       continue;
     if (kept != i)
@@ -69,6 +89,7 @@ Status Admission::handle(const pollfd *entries, std::vector<Guest> *guests) {
     ++kept;
   }
   strangers.resize(kept);
+  DDPHOOK_RETURN_IF_ERROR(trouble);
   for (size_t i = 0; i < listening.size(); ++i)
     if (entries[i].revents != 0)
       DDPHOOK_RETURN_IF_ERROR(acceptSome(listening[i]));
@@ -76,13 +97,18 @@ Status Admission::handle(const pollfd *entries, std::vector<Guest> *guests) {
 }
 
 /// Reads what the stranger says; false when it is no stranger any more.
-bool Admission::hear(Stranger &stranger, std::vector<Guest> *guests) {
+bool Admission::hear(Stranger &stranger, std::vector<Guest> *guests,
+                     Status *trouble) {
   size_t size = AcceptingHandshake::claimSize(options.introductionSize);
   std::string buffer(size - stranger.claim.size(), '\0');
   ssize_t received =
       ::recv(stranger.socket.get(), buffer.data(), buffer.size(), MSG_DONTWAIT);
-  if (received < 0)
-    return errno == EAGAIN || errno == EINTR;
+  if (received < 0) {
+    const bool isToCome = errno == EAGAIN || errno == EINTR;
+    if (!isToCome)
+      noteTrouble(errno, trouble);
+    return isToCome;
+  }
   if (received == 0)
     return false;
   stranger.claim.append(buffer, 0, static_cast<size_t>(received));
@@ -96,10 +122,7 @@ bool Admission::hear(Stranger &stranger, std::vector<Guest> *guests) {
     ++refused;
     lastRefusedPeer = peerNameOf(stranger.socket.get());
   }
-  // So little always has room in a connection on which so little was sent.
-  ssize_t sent = ::send(stranger.socket.get(), verdict.data(), verdict.size(),
-                        MSG_NOSIGNAL | MSG_DONTWAIT);
-  if (isGuest && sent == static_cast<ssize_t>(verdict.size())) {
+  if (sendTo(stranger.socket.get(), verdict, trouble) && isGuest) {
     guest.socket = std::move(stranger.socket);
     guests->push_back(std::move(guest));
   }
@@ -137,10 +160,11 @@ Status Admission::acceptSome(const FileDescriptor &listener) {
     setControlOptions(socket.get());
     DDPHOOK_RETURN_IF_ERROR(
         AcceptingHandshake::begin(options.credentials, &stranger.handshake));
-    std::string greeting = stranger.handshake.greeting();
-    if (::send(socket.get(), greeting.data(), greeting.size(),
-               MSG_NOSIGNAL | MSG_DONTWAIT) !=
-        static_cast<ssize_t>(greeting.size()))
+    Status trouble;
+    const bool isGreeted =
+        sendTo(socket.get(), stranger.handshake.greeting(), &trouble);
+    DDPHOOK_RETURN_IF_ERROR(trouble);
+    if (!isGreeted)
       continue;
     stranger.socket = std::move(socket);
     strangers.push_back(std::move(stranger));

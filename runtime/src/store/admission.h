@@ -50,8 +50,8 @@ public:
 
   /// Handles the events in `entries`, which watch() has appended, and appends
   /// new guests. RESOURCE_EXHAUSTED if this process has no descriptor left for
-  /// a connection that waits. From then on it accepts one caller at a time,
-  /// which can be told why.
+  /// a connection that waits, from then on it accepts one caller at a time,
+  /// which can be told why; or if it has no memory to answer one.
   Status handle(const pollfd *entries, std::vector<Guest> *guests);
 
   /// Number of connections without the key, and the address of the last one.
@@ -69,7 +69,7 @@ private:
 
   Status acceptSome(const FileDescriptor &listener);
   bool makeRoom();
-  bool hear(Stranger &stranger, std::vector<Guest> *guests);
+  bool hear(Stranger &stranger, std::vector<Guest> *guests, Status *trouble);
 
   const Options options;
   std::vector<FileDescriptor> listening;

@@ -11,6 +11,7 @@
 #include <array>
 #include <cerrno>
 #include <cstdint>
+#include <cstring>
 #include <sys/random.h>
 
 using namespace ddphook;
@@ -129,7 +130,8 @@ Status ddphook::drawSecret(size_t size, std::string *secret) {
   for (size_t done = 0; done < size;) {
     ssize_t drawn = ::getrandom(secret->data() + done, size - done, 0);
     if (drawn < 0 && errno != EINTR)
-      return systemError(errno, "cannot draw random bytes");
+      return error(DDPHOOK_RESOURCE_EXHAUSTED, "cannot draw random bytes: %s",
+                   std::strerror(errno));
     done += drawn > 0 ? static_cast<size_t>(drawn) : 0;
   }
   return Status::ok();

@@ -33,7 +33,8 @@ std::string hmacSha256(std::string_view key, std::string_view message);
 /// tell where they differ.
 bool areEqualSecrets(std::string_view a, std::string_view b);
 
-/// `size` bytes that nobody can guess.
+/// Draws `size` bytes that nobody can guess. RESOURCE_EXHAUSTED: the system has
+/// none.
 Status drawSecret(size_t size, std::string *secret);
 
 } // namespace ddphook

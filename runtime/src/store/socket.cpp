@@ -170,17 +170,28 @@ static int portOf(int socket) {
   return ntohs(reinterpret_cast<sockaddr_in *>(&address)->sin_port);
 }
 
+/// Returns true if this machine has no such address. Other failures do not say
+/// that.
+template <typename Address>
+static bool lacksAddress(int family, const Address &address) {
+  FileDescriptor socket = openSocket(family);
+  if (!socket.isValid())
+    return errno == EAFNOSUPPORT;
+  return ::bind(socket.get(), reinterpret_cast<const sockaddr *>(&address),
+                sizeof(address)) != 0 &&
+         errno == EADDRNOTAVAIL;
+}
+
 std::string ddphook::loopbackAddress() {
-  for (const char *address : {"127.0.0.1", "::1"}) {
-    AddressList list(nullptr, &freeaddrinfo);
-    if (!resolve(address, 0, &list).isOk())
-      continue;
-    FileDescriptor socket = openSocket(list->ai_family);
-    if (socket.isValid() &&
-        ::bind(socket.get(), list->ai_addr, list->ai_addrlen) == 0)
-      return address;
-  }
-  return "127.0.0.1";
+  sockaddr_in v4 = {};
+  v4.sin_family = AF_INET;
+  v4.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  sockaddr_in6 v6 = {};
+  v6.sin6_family = AF_INET6;
+  v6.sin6_addr = in6addr_loopback;
+  // All ranks of a machine have to choose the same one.
+  return lacksAddress(AF_INET, v4) && !lacksAddress(AF_INET6, v6) ? "::1"
+                                                                  : "127.0.0.1";
 }
 
 Status ddphook::findAddresses(const std::string &host,
@@ -326,8 +337,9 @@ Status ddphook::connectTo(const sockaddr *address, socklen_t size,
       return systemError(failed, "cannot connect");
   }
   // Connecting to a free port of the ephemeral range can, rarely, meet itself.
-  if (peerNameOf(fd.get()) ==
-      endpointName(localAddressOf(fd.get()), portOf(fd.get())))
+  std::string local;
+  DDPHOOK_RETURN_IF_ERROR(findLocalAddress(fd.get(), &local));
+  if (peerNameOf(fd.get()) == endpointName(local, portOf(fd.get())))
     return systemError(ECONNREFUSED, "cannot connect");
   *result = std::move(fd);
   return Status::ok();
@@ -394,12 +406,13 @@ Status ddphook::receiveAll(int socket, void *data, size_t size,
   return Status::ok();
 }
 
-std::string ddphook::localAddressOf(int socket) {
-  sockaddr_storage address = {};
-  socklen_t size = sizeof(address);
-  if (::getsockname(socket, reinterpret_cast<sockaddr *>(&address), &size) != 0)
-    return "";
-  return hostOf(reinterpret_cast<sockaddr *>(&address), size);
+Status ddphook::findLocalAddress(int socket, std::string *address) {
+  sockaddr_storage local = {};
+  socklen_t size = sizeof(local);
+  if (::getsockname(socket, reinterpret_cast<sockaddr *>(&local), &size) != 0)
+    return systemError(errno, "cannot find the address of a connection");
+  *address = hostOf(reinterpret_cast<sockaddr *>(&local), size);
+  return Status::ok();
 }
 
 std::string ddphook::peerNameOf(int socket) {

@@ -100,8 +100,8 @@ Status sendAll(int socket, const void *data, size_t size,
 Status receiveAll(int socket, void *data, size_t size, const Deadline &deadline,
                   const Interrupt *interrupt = nullptr);
 
-/// The numeric address of this end of a connection.
-std::string localAddressOf(int socket);
+/// Finds the numeric address of this end of a connection.
+Status findLocalAddress(int socket, std::string *address);
 
 /// "host:port" of the other end, for messages.
 std::string peerNameOf(int socket);

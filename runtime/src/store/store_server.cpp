@@ -175,10 +175,9 @@ void StoreServer::Loop::run(const Deadline &end) {
     size_t firstStranger = entries.size();
     admission->watch(&entries);
     int patience = roster.hasVacancies() ? 100 : admission->patienceMs();
-    if (!connections.empty() && (patience < 0 || patience > Silence::lookMs))
+    if (patience < 0 || patience > Silence::lookMs)
       patience = Silence::lookMs;
-    if (patience < 0 || patience > end.remainingMs())
-      patience = end.remainingMs();
+    patience = std::min(patience, end.remainingMs());
     if (::poll(entries.data(), entries.size(), patience) < 0 &&
         errno != EINTR) {
       recover(systemError(errno, "cannot wait"));
@@ -317,7 +316,8 @@ void StoreServer::Loop::handleHello(Connection &connection,
   const int rank = static_cast<int>(hello.rank);
   connection.rank = rank;
   roster.join(rank);
-  std::string address = localAddressOf(connection.socket.get());
+  std::string address;
+  const Status found = findLocalAddress(connection.socket.get(), &address);
   {
     std::lock_guard<std::mutex> lock(sharedMutex);
     if (reached.empty() || !isLoopbackAddress(address))
@@ -326,6 +326,8 @@ void StoreServer::Loop::handleHello(Connection &connection,
   connection.send(Kind::Welcome, 0, token);
   if (!failure.isOk())
     connection.sendFailure(failureFrame);
+  else if (!found.isOk())
+    failJob(/*culprit=*/-1, withContext(found, "the store of rank 0"));
   values.set(joinedKey(rank), "");
   if (roster.isComplete())
     values.set(allJoinedKey(), "");
@@ -402,10 +404,7 @@ void StoreServer::Loop::failJob(int culprit, const Status &status) {
     std::lock_guard<std::mutex> lock(sharedMutex);
     failure = status;
   }
-  withoutExceptions([&] {
-    failureFrame = frameOf(status);
-    return Status::ok();
-  }).ignore();
+  ignoreExceptions([&] { failureFrame = frameOf(status); });
   for (Connection &connection : connections)
     if (connection.rank >= 0 && connection.rank != culprit &&
         !connection.hasLeft)

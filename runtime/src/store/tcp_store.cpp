@@ -26,8 +26,11 @@ using namespace ddphook::wire;
 /// Even an expired deadline leaves a question this long to be answered: it
 /// means "look once", not "do not look".
 static constexpr double lookSeconds = 0.5;
-/// How long a broken connection is given to tell why it broke.
+/// How long a rank that cannot send waits to hear why.
 static constexpr double newsSeconds = 0.1;
+/// How long the receiving thread has to read what came before a connection
+/// ended. It takes a moment, unless the thread is kept from running.
+static constexpr double lastNewsSeconds = 2;
 
 /// A question and, later, its answer. The receiving thread writes to it until
 /// it is no longer among the store's requests.
@@ -51,6 +54,12 @@ struct TcpStore::Request {
   Status status;
   std::string value;
 };
+
+/// The failure of the job when the connection has ended because of `status`.
+static Status lossOfRankZero(const Status &status) {
+  return error(DDPHOOK_PEER_LOST, "rank 0 was lost: %s",
+               status.message().c_str());
+}
 
 TcpStore::TcpStore(const Options &options, FileDescriptor connected,
                    std::string session)
@@ -82,17 +91,45 @@ TcpStore::~TcpStore() {
     receiver.join();
 }
 
-Status TcpStore::send(const std::string &frame, const Deadline &deadline) {
+/// Sends a frame. IO_ERROR: the connection has broken, and the receiving thread
+/// will come to its end.
+Status TcpStore::sendFrame(const std::string &frame, const Deadline &deadline) {
   Status status;
   {
     std::lock_guard<std::mutex> lock(sendMutex);
     status = sendAll(socket.get(), frame.data(), frame.size(), deadline);
   }
+  if (status.code() != DDPHOOK_IO_ERROR)
+    return status;
+  {
+    std::lock_guard<std::mutex> lock(mutex);
+    if (breakage.isOk())
+      breakage = status;
+  }
+  // What has come can still be received.
+  ::shutdown(socket.get(), SHUT_RDWR);
+  return status;
+}
+
+Status TcpStore::send(const std::string &frame, const Deadline &deadline) {
+  const Status status = sendFrame(frame, deadline);
   if (status.isOk())
     return status;
-  Status heard = failureWithin(newsSeconds);
+  const bool hasBroken = status.code() == DDPHOOK_IO_ERROR;
+  Status heard;
+  {
+    std::unique_lock<std::mutex> lock(mutex);
+    const double seconds =
+        hasBroken ? std::min(lastNewsSeconds, deadline.remaining()) : 0;
+    changed.wait_until(
+        lock, Deadline::after(std::max(seconds, newsSeconds)).time(), [&] {
+          return !failure.isOk() || (hasBroken && (hasEnded || isLeaving));
+        });
+    heard = failure;
+  }
   if (heard.isOk()) {
-    heard = withContext(status, "the control connection");
+    heard = hasBroken ? lossOfRankZero(status)
+                      : withContext(status, "the control connection to rank 0");
     fail(heard);
   }
   // A part of the frame may be on its way: the connection is of no use now.
@@ -368,9 +405,13 @@ Status TcpStore::receiveFrame(std::string *key, std::string *value) {
       std::lock_guard<std::mutex> lock(mutex);
       answer = answerInquiry;
     }
-    return answer ? send(encodeFrame(Kind::Set, 0, answerKey(options.rank),
-                                     answer()))
-                  : Status::ok();
+    if (!answer)
+      return Status::ok();
+    const Status sent =
+        sendFrame(encodeFrame(Kind::Set, 0, answerKey(options.rank), answer()),
+                  Deadline::after(options.timeoutSeconds));
+    // A broken connection may still have news.
+    return sent.code() == DDPHOOK_IO_ERROR ? Status::ok() : sent;
   }
   bool isAnswer = frame->kind == Kind::Value || frame->kind == Kind::Missing ||
                   frame->kind == Kind::Error;
@@ -414,9 +455,13 @@ void TcpStore::receive() {
       continue;
     const Status known =
         options.ownServer ? options.ownServer->failure() : Status::ok();
-    fail(known.isOk() ? error(DDPHOOK_PEER_LOST, "rank 0 was lost: %s",
-                              status.message().c_str())
-                      : known);
+    {
+      // What a send failed with tells more than the end that it brought about.
+      std::lock_guard<std::mutex> lock(mutex);
+      if (!breakage.isOk())
+        status = breakage;
+    }
+    fail(known.isOk() ? lossOfRankZero(status) : known);
     return end();
   }
 }

@@ -117,8 +117,10 @@ public:
   /// them beside the store.
   const std::string &sessionKey() const { return session; }
 
-  /// Address by which other machines reach this one.
-  std::string localAddress() const { return localAddressOf(socket.get()); }
+  /// Finds the address by which other machines reach this one.
+  Status findOwnAddress(std::string *address) const {
+    return findLocalAddress(socket.get(), address);
+  }
 
 private:
   struct Request;
@@ -131,6 +133,7 @@ private:
     return send(frame, Deadline::after(options.timeoutSeconds));
   }
   Status send(const std::string &frame, const Deadline &deadline);
+  Status sendFrame(const std::string &frame, const Deadline &deadline);
   Status request(const std::string &frame, const Deadline &deadline,
                  Request *request);
   void receive();
@@ -151,6 +154,8 @@ private:
   std::map<uint32_t, Request *> requests;
   uint32_t lastId = 0;
   Status failure;
+  /// Why a send has failed for good.
+  Status breakage;
   bool isLeaving = false;
   /// Nothing is received any more.
   bool hasEnded = false;

@@ -188,20 +188,12 @@ void Observer::openPart(const PartIdentity &identity) {
 
 void Observer::write(const std::function<MetricsSample()> &sample) {
   // If memory is exhausted, the sample is missing.
-  withoutExceptions([&] {
-    metrics.write(sample());
-    return Status::ok();
-  }).ignore();
+  ignoreExceptions([&] { metrics.write(sample()); });
 }
 
 void Observer::fail(const std::string &message) {
   // If memory is exhausted, the reason or the file is missing.
-  std::call_once(hasFailed, [&] {
-    withoutExceptions([&] {
-      keep(message);
-      return Status::ok();
-    }).ignore();
-  });
+  std::call_once(hasFailed, [&] { ignoreExceptions([&] { keep(message); }); });
 }
 
 void Observer::keep(const std::string &message) {
@@ -263,14 +255,13 @@ void Observer::deliver(const Status &status) {
 
 bool Observer::lacksParts() const {
   bool isAnyAway = false;
-  withoutExceptions([&] {
+  ignoreExceptions([&] {
     isAnyAway =
         rank == 0 && !path.empty() &&
         std::any_of(parts.begin(), parts.end(), [&](const std::string &part) {
           return !part.empty() && runOfPart(part) != runId;
         });
-    return Status::ok();
-  }).ignore();
+  });
   return isAnyAway;
 }
 

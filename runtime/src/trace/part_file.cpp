@@ -54,8 +54,12 @@ Status PartFile::create(std::string_view part, const std::string &path,
     return systemError(errno, "cannot create '%s'", path.c_str());
   std::unique_ptr<PartFile> created(new PartFile(part, path, file));
   const NoWriteSignals noSignals;
+  int failed;
+  do
+    failed = ::posix_fallocate(file, 0, static_cast<off_t>(part.size()));
+  while (failed == EINTR);
   Status status;
-  if (int failed = ::posix_fallocate(file, 0, static_cast<off_t>(part.size())))
+  if (failed != 0)
     status = systemError(failed, "cannot take %zu bytes of disk space for '%s'",
                          part.size(), path.c_str());
   if (status.isOk())

@@ -35,6 +35,7 @@ using namespace ddphook::test;
 
 static std::atomic<bool> isCounting{false}, isSent{false};
 static CallKind countedKind;
+static const char *countedFunction = "";
 static long firstFailure, failureCount;
 static std::atomic<long> calls{0};
 static std::atomic<const char *> failedName{nullptr};
@@ -42,7 +43,8 @@ static std::atomic<int> failedError{0};
 
 /// Whether this call fails; errno is then `error`.
 static bool fails(CallKind kind, const char *name, int error) {
-  if (!isCounting.load() || kind != countedKind)
+  if (!isCounting.load() || kind != countedKind ||
+      (*countedFunction && std::strcmp(name, countedFunction) != 0))
     return false;
   const long number = calls++;
   if (number < firstFailure || number - firstFailure >= failureCount)
@@ -56,8 +58,10 @@ static bool fails(CallKind kind, const char *name, int error) {
   return true;
 }
 
-void test::failCalls(CallKind kind, long first, long length) {
+void test::failCalls(CallKind kind, long first, long length,
+                     const char *function) {
   countedKind = kind;
+  countedFunction = function;
   firstFailure = first;
   failureCount = length;
   calls = 0;

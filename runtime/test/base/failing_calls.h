@@ -17,8 +17,10 @@ enum class CallKind { Allocation, Thread, System };
 
 /// From now on calls of `kind` are counted, by all threads of this process, and
 /// `length` of them fail, beginning with number `first`, from 0. Of system
-/// calls only those of the function fail that failed first.
-void failCalls(CallKind kind, long first, long length);
+/// calls only those of the function fail that failed first. If `function` is
+/// not empty, only calls of that one count.
+void failCalls(CallKind kind, long first, long length,
+               const char *function = "");
 
 /// Ends that.
 void allowCalls();

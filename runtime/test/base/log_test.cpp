@@ -3,8 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Waits that are told, at times that the tests make up, and warnings of
-// environment variables.
+// Waits that are told, at times that the tests make up, lines that nobody
+// reads, and warnings of environment variables.
 //
 //===----------------------------------------------------------------------===//
 #include "base/log.h"
@@ -13,6 +13,9 @@
 #include "job/variables.h"
 
 #include <gtest/gtest.h>
+
+#include <signal.h>
+#include <unistd.h>
 
 using namespace ddphook;
 using namespace std::chrono_literals;
@@ -110,6 +113,60 @@ TEST(Log, Levels) {
   EXPECT_EQ(parseLogLevel("info"), LogLevel::Info);
   for (const char *name : {"", "INFO", "infos", "inf", "2"})
     EXPECT_FALSE(parseLogLevel(name)) << name;
+}
+
+/// Replaces standard error with a pipe that nobody reads, and SIGPIPE ends the
+/// process again.
+static void breakStderr() {
+  int ends[2];
+  if (::pipe(ends) != 0 || ::dup2(ends[1], STDERR_FILENO) < 0)
+    ::_exit(2);
+  ::close(ends[0]);
+  ::close(ends[1]);
+  ::signal(SIGPIPE, SIG_DFL);
+}
+
+static bool isPending(int signal) {
+  sigset_t pending;
+  ::sigpending(&pending);
+  return sigismember(&pending, signal) == 1;
+}
+
+TEST(Log, NobodyReadsStandardError) {
+  EXPECT_EXIT(
+      {
+        breakStderr();
+        log(LogLevel::Warn, "nobody reads this");
+        WaitScope scope([] { return std::string("nor this"); }, true,
+                        Clock::now() - 10s);
+        WaitScope::poll();
+        ::_exit(isPending(SIGPIPE) ? 3 : 0);
+      },
+      testing::ExitedWithCode(0), "");
+}
+
+/// What the host program has blocked or has yet to take is left to it.
+TEST(Log, TheHostsSignalsStayAsTheyAre) {
+  EXPECT_EXIT(
+      {
+        breakStderr();
+        sigset_t pipe;
+        sigset_t mask;
+        sigemptyset(&pipe);
+        sigaddset(&pipe, SIGPIPE);
+        ::pthread_sigmask(SIG_BLOCK, &pipe, nullptr);
+        log(LogLevel::Warn, "nobody reads this");
+        if (isPending(SIGPIPE))
+          ::_exit(3);
+        ::raise(SIGPIPE);
+        log(LogLevel::Warn, "nobody reads this");
+        ::pthread_sigmask(SIG_BLOCK, nullptr, &mask);
+        ::_exit(isPending(SIGPIPE) && sigismember(&mask, SIGPIPE) == 1 &&
+                        sigismember(&mask, SIGXFSZ) == 0
+                    ? 0
+                    : 4);
+      },
+      testing::ExitedWithCode(0), "");
 }
 
 TEST(SuggestName, TheNearest) {

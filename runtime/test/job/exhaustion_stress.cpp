@@ -5,15 +5,19 @@
 //
 //   ddphook-exhaustion_stress --fail=allocation|thread|system
 //                             --transport=shm|gloo [--rounds=N|all]
-//                             [--only=RANK,INDEX,LENGTH] [--seed=N]
+//                             [--function=NAME] [--only=RANK,INDEX,LENGTH]…
+//                             [--seed=N] [--share=I/N]
 //
 // Runs a short job of two ranks, which join, load a module, make steps, meet,
 // broadcast, save and load their states, and leave. In each round one
 // allocation, thread or system call of one rank fails, or all from one on. No
 // rank may crash, hang, or wait for the deadline; if a failure is final on one
-// rank it is on both, and stays the same. `all` tries every call of both ranks
-// in turn. Prints how the rounds ended; the exit status is 1 if a rank broke
-// the rule.
+// rank it is on both, stays the same, and one of them names the reason. `all`
+// tries every call of both ranks in turn, `--function` only those of one
+// function. Rounds mostly wait, so N programs may each run a share of them at
+// the same time. `--only` runs the rounds that it names; it counts the calls of
+// the function named before it, and length 0 means all calls from there on.
+// Prints how the rounds ended; the exit status is 1 if a rank broke the rule.
 //
 //===----------------------------------------------------------------------===//
 #include "base/failing_calls.h"
@@ -68,7 +72,11 @@ struct Options {
   std::string transport = "shm";
   bool isComplete = false;
   int rounds = 20;
+  /// Empty: all of that kind.
+  std::string function;
   unsigned seed = 1;
+  /// Of every `shares` calls the one of this number, from 0.
+  int share = 0, shares = 1;
 };
 
 /// What fails in a round.
@@ -76,6 +84,8 @@ struct Fault {
   int rank = -1; ///< -1: nothing.
   long first = 0;
   long length = 1;
+  /// Whose calls are counted; empty: all of the kind.
+  std::string function;
 };
 
 /// The calls of a job, in their order.
@@ -286,7 +296,8 @@ std::string Stress::runRank(int rank, const Fault &fault, int port,
   Rank self(place, module, pattern, data);
   const bool hasFault = rank == fault.rank;
   watchForOther(!hasFault);
-  failCalls(options.kind, hasFault ? fault.first : forever, fault.length);
+  failCalls(options.kind, hasFault ? fault.first : forever, fault.length,
+            fault.function.c_str());
   self.run();
   allowCalls();
   watchForOther(false);
@@ -320,9 +331,10 @@ const char *Stress::judge(const Fault &fault,
       other.first.find("could not join rank 0") != std::string::npos;
   if (*isAlone || isOutside)
     return nullptr;
+  // A network may come back: a rank tries until its deadline to connect.
   for (const Ending &ending : ranks)
     for (int status : ending.statuses)
-      if (status == DDPHOOK_DEADLINE_EXCEEDED)
+      if (status == DDPHOOK_DEADLINE_EXCEEDED && one.failedCall != "connect")
         return "a rank waited for its deadline";
   const int earliest = std::min(one.final, other.final);
   if (one.final != other.final && earliest < callCount - 1 &&
@@ -330,9 +342,8 @@ const char *Stress::judge(const Fault &fault,
     return "a failure is final on one rank only";
   if (one.hasFailed() != other.hasFailed() && earliest < callCount - 1)
     return "only one rank has failed";
-  // A rank that loses a connection to a failed system call may report the lost
-  // peer only.
-  if (options.kind == CallKind::System)
+  // What a rank cannot do any more when it has left, nobody hears of.
+  if (!one.hasFailed() && other.final >= callCount - 1)
     return nullptr;
   const std::string all = one.first + one.text + other.first + other.text;
   if ((one.hasFailed() || other.hasFailed()) &&
@@ -375,8 +386,9 @@ bool Stress::round(const Fault &fault) {
     return true;
   }
   ++endings[std::string("BROKEN: ") + wrong];
-  std::printf("--only=%d,%ld,%ld: %s; it was %s\n", fault.rank, fault.first,
-              fault.length, wrong,
+  std::printf("--function=%s --only=%d,%ld,%ld: %s; it was %s\n",
+              fault.function.c_str(), fault.rank, fault.first, fault.length,
+              wrong,
               fault.rank < 0 ? "nothing" : last[fault.rank].failedCall.c_str());
   for (int rank = 0; rank < 2; ++rank)
     std::printf("  rank %d: signal %d, hung %d, %.2f s, final %d; %s; %s; %s\n",
@@ -389,7 +401,9 @@ bool Stress::round(const Fault &fault) {
 }
 
 std::vector<long> Stress::countCalls() {
-  if (!round({}))
+  Fault none;
+  none.function = options.function;
+  if (!round(none))
     return {};
   return {last[0].counted, last[1].counted};
 }
@@ -405,7 +419,8 @@ int main(int argc, char **argv) {
       {"thread", CallKind::Thread},
       {"system", CallKind::System}};
   Options options;
-  Fault only;
+  std::vector<Fault> only;
+  Fault named;
   std::string kind = "allocation";
   for (int i = 1; i < argc; ++i) {
     const std::string argument = argv[i];
@@ -421,40 +436,59 @@ int main(int argc, char **argv) {
     } else if (name == "--rounds") {
       options.isComplete = value == "all";
       options.rounds = std::atoi(value.c_str());
+    } else if (name == "--function") {
+      options.function = value;
     } else if (name == "--seed") {
       options.seed = static_cast<unsigned>(std::atoi(value.c_str()));
-    } else if (name != "--only" ||
-               std::sscanf(value.c_str(), "%d,%ld,%ld", &only.rank, &only.first,
-                           &only.length) != 3) {
+    } else if (name == "--share" &&
+               std::sscanf(value.c_str(), "%d/%d", &options.share,
+                           &options.shares) == 2 &&
+               options.shares > 0) {
+      continue;
+    } else if (name == "--only" &&
+               std::sscanf(value.c_str(), "%d,%ld,%ld", &named.rank,
+                           &named.first, &named.length) == 3) {
+      named.length = named.length == 0 ? forever : named.length;
+      named.function = options.function;
+      only.push_back(named);
+    } else {
       return fail(argv[i]);
     }
   }
   void *shared = ::mmap(nullptr, sizeof(*isAlone), PROT_READ | PROT_WRITE,
                         MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   isAlone = new (shared) std::atomic<bool>(false);
+  // A rank that waits for its rank 0 must not join the job of another program
+  // that has taken the port since.
+  ::setenv("DDPHOOK_RUN_ID", std::to_string(::getpid()).c_str(), 1);
   Stress stress(options);
   int rounds = 0, faults = 0;
   auto run = [&](const Fault &fault) {
+    if (fault.first % options.shares != options.share)
+      return;
     ++rounds;
     faults += !stress.round(fault);
   };
   const std::vector<long> counts = stress.countCalls();
   if (counts.empty())
     return 1;
-  if (only.rank >= 0) {
-    run(only);
+  if (!only.empty()) {
+    for (const Fault &fault : only)
+      run(fault);
   } else if (options.isComplete) {
     for (long length : {1L, forever})
       for (int rank = 0; rank < 2; ++rank)
         for (long first = 0; first < counts[rank]; ++first)
-          run({rank, first, length});
+          run({rank, first, length, options.function});
   } else {
     std::mt19937 random(options.seed);
     for (int i = 0; i < options.rounds; ++i) {
       const int rank = static_cast<int>(random() % 2);
+      if (counts[rank] == 0)
+        continue;
       const long first = static_cast<long>(
           random() % static_cast<unsigned long>(counts[rank]));
-      run({rank, first, random() % 2 == 0 ? 1 : forever});
+      run({rank, first, random() % 2 == 0 ? 1 : forever, options.function});
     }
   }
   std::printf("%s, %s: %ld and %ld calls; %d rounds with seed %u; %d broke the "

@@ -13,6 +13,7 @@
 #include "store/store_test_util.h"
 
 #include <atomic>
+#include <future>
 #include <random>
 #include <sys/socket.h>
 #include <thread>
@@ -238,6 +239,66 @@ TEST(TcpStore, AFailingRankTellsTheOthers) {
             "ABORTED: rank 1 failed: out of memory (RESOURCE_EXHAUSTED)");
   // It keeps its own.
   EXPECT_EQ(show(b->failureWithin(0.05)), "OK");
+}
+
+namespace {
+
+/// Keeps the receiving thread of a rank's store busy, so that a send may find
+/// the connection broken before what came on it has been read.
+class BusyReceiver {
+public:
+  BusyReceiver(TcpStore &other, TcpStore &store) {
+    store.onInquiry([this] {
+      entered.set_value();
+      end.get_future().wait();
+      return std::string();
+    });
+    TcpStore::Answers answers;
+    EXPECT_EQ(show(other.inquire(Deadline::after(0.1), &answers)), "OK");
+    entered.get_future().wait();
+  }
+  void release() { end.set_value(); }
+
+private:
+  std::promise<void> entered, end;
+};
+
+Status setUntilItFails(TcpStore &store) {
+  Status status;
+  while (status.isOk())
+    status = store.set("key", "value");
+  return status;
+}
+
+} // namespace
+
+TEST(TcpStore, ARankThatCannotSendReadsWhatCameBefore) {
+  auto server = startServer(2);
+  auto a = connect(*server, 0, 2), b = connect(*server, 1, 2);
+  BusyReceiver receiver(*a, *b);
+  a->reportFailure(error(DDPHOOK_IO_ERROR, "disk full"));
+  while (server->failure().isOk())
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  server.reset();
+  std::thread later([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    receiver.release();
+  });
+  EXPECT_EQ(show(setUntilItFails(*b)),
+            "ABORTED: rank 0 failed: disk full (IO_ERROR)");
+  later.join();
+  b.reset();
+}
+
+TEST(TcpStore, ARankThatCannotSendNamesRankZero) {
+  auto server = startServer(2);
+  auto a = connect(*server, 0, 2), b = connect(*server, 1, 2);
+  BusyReceiver receiver(*a, *b);
+  server.reset();
+  EXPECT_EQ(show(setUntilItFails(*b)),
+            "PEER_LOST: rank 0 was lost: cannot send: Broken pipe");
+  receiver.release();
+  b.reset();
 }
 
 TEST(TcpStore, RanksTellWhereTheyAre) {

@@ -31,6 +31,24 @@ static bool isNarrow(Value value) {
          getElementTypeOrSelf(value).isF16();
 }
 
+/// Removes tensors of one element from the body, in which jaxlib wraps the
+/// arguments and the result of a reduction.
+static void unwrapElements(linalg::LinalgOp op) {
+  SmallVector<tensor::FromElementsOp> wrappers(
+      op.getBlock()->getOps<tensor::FromElementsOp>());
+  for (tensor::FromElementsOp wrapper : wrappers) {
+    if (wrapper.getElements().size() != 1)
+      continue;
+    for (Operation *user : llvm::make_early_inc_range(wrapper->getUsers()))
+      if (auto extract = dyn_cast<tensor::ExtractOp>(user)) {
+        extract.replaceAllUsesWith(wrapper.getElements().front());
+        extract.erase();
+      }
+    if (wrapper->use_empty())
+      wrapper.erase();
+  }
+}
+
 /// Returns the operation that adds a term to the accumulator of `init`, or
 /// multiplies it by one; null if the body uses the accumulator in another way.
 static Operation *findCombiner(linalg::LinalgOp op, OpOperand &init) {
@@ -195,6 +213,9 @@ Operation *AccumulatorWidener::widenSums(linalg::LinalgOp op,
 bool AccumulatorWidener::widen(linalg::LinalgOp op) {
   if (op.getNumReductionLoops() == 0 || !op.hasPureTensorSemantics())
     return false;
+  if (llvm::none_of(op.getDpsInits(), isNarrow))
+    return false;
+  unwrapElements(op);
   llvm::SmallBitVector wide(op.getNumDpsInits());
   bool isProduct = false;
   for (OpOperand &init : op.getDpsInitsMutable()) {

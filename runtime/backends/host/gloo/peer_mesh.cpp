@@ -119,12 +119,13 @@ socklen_t decodeAddress(const std::string &text, const sockaddr_storage &own,
   return ::inet_pton(AF_INET, host.c_str(), &v4.sin_addr) == 1 ? sizeof(v4) : 0;
 }
 
-/// Pauses between attempts; false if the deadline passes or on an interrupt.
+/// Pauses between attempts, or until a signal arrives. Returns false if the
+/// deadline has passed or the interrupt was raised.
 bool pauseBefore(const Deadline &deadline, const Interrupt *interrupt,
                  double seconds) {
   pollfd entry = {interrupt ? interrupt->fd() : -1, POLLIN, 0};
   int pause = std::min(static_cast<int>(seconds * 1e3), deadline.remainingMs());
-  return ::poll(&entry, 1, pause) == 0 && !deadline.expired();
+  return ::poll(&entry, 1, pause) <= 0 && !deadline.expired();
 }
 
 } // namespace

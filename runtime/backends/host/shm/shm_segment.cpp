@@ -29,11 +29,9 @@ using namespace ddphook::host;
 /// Identifies the machine and the PID namespace: processes with equal results
 /// see each other under the same process IDs.
 static Status findProcessSpace(std::string *result) {
-  std::string bootId;
+  std::string bootId, space;
   DDPHOOK_RETURN_IF_ERROR(readBootId(&bootId));
-  char space[64] = {};
-  if (readlink("/proc/self/ns/pid", space, sizeof(space) - 1) < 0)
-    space[0] = '\0';
+  DDPHOOK_RETURN_IF_ERROR(readNamespace("/proc/self/ns/pid", &space));
   *result = bootId + "/" + space;
   return Status::ok();
 }
@@ -140,6 +138,10 @@ Status ShmSegment::open(int size, const std::string &address) {
     return error(DDPHOOK_UNSUPPORTED,
                  "may not open the shared memory of process %ld: %s", pid,
                  std::strerror(errno));
+  // The process has ended, or has failed; somebody else knows why.
+  if (file < 0 && errno == ENOENT)
+    return error(DDPHOOK_PEER_LOST,
+                 "process %ld has given up its shared memory", pid);
   if (file < 0)
     return systemError(errno, "cannot open the shared memory of process %ld",
                        pid);

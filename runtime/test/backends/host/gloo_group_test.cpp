@@ -16,6 +16,8 @@
 
 #include <atomic>
 #include <fstream>
+#include <signal.h>
+#include <sys/time.h>
 #include <thread>
 #include <unistd.h>
 
@@ -306,6 +308,27 @@ TEST(GlooGroup, ConnectingIsCalledOff) {
     // And so is every later one.
     expectContains(member.join(store, rank, 3, /*timeout=*/60), "ABORTED: ");
   }
+}
+
+/// The host program's own signals do not.
+TEST(GlooGroup, SignalsDoNotCallItOff) {
+  FileDescriptor listening;
+  int port = 0;
+  ASSERT_EQ(show(listenOn("127.0.0.1", 0, &listening, &port)), "OK");
+  listening.reset();
+  MemoryStore store;
+  ASSERT_EQ(
+      show(store.set("group/address/0", "127.0.0.1 " + std::to_string(port))),
+      "OK");
+  Member member;
+  ::signal(SIGALRM, [](int) {});
+  const itimerval often = {{0, 5000}, {0, 5000}}, never = {};
+  ::setitimer(ITIMER_REAL, &often, nullptr);
+  const std::string result = member.join(store, 1, 2, /*timeout=*/0.3);
+  ::setitimer(ITIMER_REAL, &never, nullptr);
+  ::signal(SIGALRM, SIG_DFL);
+  expectContains(result, "could not be reached within 0.3 s: cannot connect: "
+                         "Connection refused");
 }
 
 TEST(GlooGroup, APeerThatVanishesIsNamed) {

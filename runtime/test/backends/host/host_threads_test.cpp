@@ -257,9 +257,8 @@ std::vector<Bytes> step(Device &on, Dtype type, const List &list, Array &g,
     on.check(backend.orthogonalize(on.device, matrices, factor, array.data(),
                                    array.data(), 1e-8, &on.error));
   };
-  orthogonalize(DDPHOOK_FACTOR_Q | DDPHOOK_UNIT_COLUMNS |
-                    DDPHOOK_INDEPENDENT_COLUMNS,
-                q);
+  orthogonalize(
+      DDPHOOK_FACTOR_Q | DDPHOOK_UNIT_COLUMNS | DDPHOOK_INDEPENDENT_COLUMNS, q);
   on.check(backend.project(on.device, matrices, g.data(), e.data(), q.data(),
                            e.data(), packed.data(), packed.data(), &on.error));
   const Bytes projected = packed.bytes, sums = e.bytes;

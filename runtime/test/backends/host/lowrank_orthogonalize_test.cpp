@@ -329,10 +329,9 @@ TEST_P(Orthogonalize, independentColumns) {
         Factor a = randomFactor(rows, 2, random);
         for (double &value : a.values)
           value = roundTo(type, value);
-        EXPECT_EQ(
-            orthogonalized(type, a, epsilon, DDPHOOK_INDEPENDENT_COLUMNS)
-                .values,
-            orthogonalized(type, a, epsilon).values);
+        EXPECT_EQ(orthogonalized(type, a, epsilon, DDPHOOK_INDEPENDENT_COLUMNS)
+                      .values,
+                  orthogonalized(type, a, epsilon).values);
         for (int64_t i = 0; i < rows; ++i)
           a(i, 1) = roundTo(type, 3 * a(i, 0));
         EXPECT_LE(deviation(orthogonalized(type, a, epsilon,
@@ -342,8 +341,9 @@ TEST_P(Orthogonalize, independentColumns) {
         a(1, 0) = std::numeric_limits<double>::infinity();
         const Factor bad =
             orthogonalized(type, a, epsilon, DDPHOOK_INDEPENDENT_COLUMNS);
-        EXPECT_TRUE(std::any_of(bad.values.begin(), bad.values.end(),
-                                [](double value) { return std::isnan(value); }));
+        EXPECT_TRUE(
+            std::any_of(bad.values.begin(), bad.values.end(),
+                        [](double value) { return std::isnan(value); }));
       }
 }
 

@@ -86,6 +86,20 @@ TEST_P(ThreadPoolTest, manyLoops) {
   }
 }
 
+/// A part that throws ends its loop, and nothing else.
+TEST_P(ThreadPoolTest, aPartThatThrows) {
+  ThreadPool pool(GetParam());
+  for (int64_t thrower = 0; thrower < 20; ++thrower) {
+    EXPECT_ANY_THROW(pool.run(20, [&](int64_t part, int) {
+      if (part == thrower)
+        throw part;
+    }));
+    std::atomic<int> parts{0};
+    pool.run(20, [&](int64_t, int) { ++parts; });
+    EXPECT_EQ(parts, 20);
+  }
+}
+
 /// A part that takes long: the calling thread has to sleep until it is done.
 TEST_P(ThreadPoolTest, slowPart) {
   ThreadPool pool(GetParam());

@@ -90,3 +90,30 @@ func.func @exact(%x: tensor<8xbf16>, %z: tensor<bf16>) -> tensor<bf16> {
       dimensions = [0]
   return %0 : tensor<bf16>
 }
+
+// -----
+
+// jaxlib wraps the elements of a reduction in tensors.
+module attributes {ddp.widen_accumulators} {
+  // CHECK-LABEL: func.func @wrapped(
+  // CHECK:       linalg.generic {{.+}} ins(%{{.+}} : tensor<8xbf16>) outs(%{{.+}} : tensor<f32>)
+  // CHECK-NEXT:  ^bb0(%[[IN:.+]]: bf16, %[[OUT:.+]]: f32):
+  // CHECK-NEXT:    %[[WIDE:.+]] = arith.extf %[[IN]] : bf16 to f32
+  // CHECK-NEXT:    %[[SUM:.+]] = arith.addf %[[OUT]], %[[WIDE]] : f32
+  // CHECK-NEXT:    linalg.yield %[[SUM]] : f32
+  func.func @wrapped(%x: tensor<8xbf16>, %zero: tensor<bf16>) -> tensor<bf16> {
+    %0 = linalg.generic {indexing_maps = [affine_map<(d0) -> (d0)>, affine_map<(d0) -> ()>], iterator_types = ["reduction"]}
+        ins(%x : tensor<8xbf16>) outs(%zero : tensor<bf16>) {
+    ^bb0(%in: bf16, %out: bf16):
+      %a = tensor.from_elements %in : tensor<bf16>
+      %b = tensor.from_elements %out : tensor<bf16>
+      %c = tensor.extract %b[] : tensor<bf16>
+      %d = tensor.extract %a[] : tensor<bf16>
+      %e = arith.addf %c, %d : bf16
+      %f = tensor.from_elements %e : tensor<bf16>
+      %g = tensor.extract %f[] : tensor<bf16>
+      linalg.yield %g : bf16
+    } -> tensor<bf16>
+    return %0 : tensor<bf16>
+  }
+}

@@ -4,9 +4,8 @@
 
 ``ddphook.torch`` registers compiled communication hooks with PyTorch's
 ``DistributedDataParallel``; ``ddphook.jax`` compresses gradients in JAX programs;
-``ddphook.compiler`` is the compiler itself, for modules in memory. This module imports
-neither PyTorch nor JAX nor any library of ddphook's: it has the exceptions and the
-version.
+``ddphook.compiler`` is the compiler itself, for modules in memory. This module has the
+exceptions and the version; it imports neither PyTorch nor JAX nor a library of ddphook.
 """
 
 from ddphook._errors import (

@@ -1,6 +1,6 @@
 # Part of the ddphook project, under the Apache License v2.0 with LLVM
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""``python -m ddphook``: ``info``, what is installed and where; ``bench``; ``plot``."""
+"""``python -m ddphook``: ``info`` shows what is installed and where; ``bench``; ``plot``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ddphook import _cache, _compiler, _libraries, _runtime
 
 
 def main() -> int:
-    """Runs a subcommand; 1 if it fails, 2 for options that make no sense."""
+    """Runs a subcommand; returns 1 if it fails, and 2 for invalid options."""
     parser = argparse.ArgumentParser(
         prog="python -m ddphook", description="compiled communication hooks"
     )
@@ -89,7 +89,7 @@ def _add_plot(commands: Any) -> None:
 
 
 def _number(kind: type[int | float]) -> Callable[[str], float]:
-    """A positive number, for ``argparse``."""
+    """Returns a parser of positive numbers for ``argparse``."""
 
     def parse(text: str) -> float:
         value = kind(text)
@@ -97,7 +97,7 @@ def _number(kind: type[int | float]) -> Callable[[str], float]:
             raise ValueError
         return value
 
-    parse.__name__ = "positive number"  # As it is called in errors.
+    parse.__name__ = "positive number"  # argparse's errors show it.
     return parse
 
 
@@ -137,7 +137,7 @@ def _fail(command: str, message: str, status: int) -> int:
 
 
 def _info(_: argparse.Namespace) -> int:
-    """Prints a line for each fact; 1 if something that is needed is missing."""
+    """Prints a line for each fact; returns 1 if something required is missing."""
     complete = True
     for name, value, is_good in _facts():
         print(f"{name:12} {value}")

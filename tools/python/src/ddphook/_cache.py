@@ -3,13 +3,13 @@
 """Compiled modules on disk, shared by all ranks and jobs of a user.
 
 The directory is ``DDPHOOK_CACHE_DIR``, else ``ddphook/modules`` in the user's
-cache directory (XDG). A file's name is a hash of all that its content depends
-on, and the file begins with a hash of the rest of it: one that is damaged, or
-of another version, is made again. Files appear whole or not at all. Of several
-ranks that want the same module, one compiles it and the others wait.
+cache directory (XDG). A file's name is a hash of everything its content depends
+on, and the file begins with a hash of its content: a damaged file, or a file of
+another version, is built again. Files appear complete or not at all. If several
+ranks want the same module, one compiles it and the others wait.
 
-The cache never makes anything fail: without a place for it, modules are
-compiled in every process.
+The cache never causes a failure: without a usable directory, every process
+compiles its own modules.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ CACHE_DIR_VARIABLE = "DDPHOOK_CACHE_DIR"
 _log = logging.getLogger("ddphook")
 _MAGIC = b"ddphook module 1\n"
 _HASH_BYTES = hashlib.sha256().digest_size
-# How long a rank waits for another one that compiles the same module, before
-# it compiles the module itself: that one may have been stopped.
+# How long a rank waits for another rank that compiles the same module before it
+# compiles the module itself: the other rank may have been stopped.
 _WAIT_S = 60.0
 _POLL_S = 0.01
-# Files that are kept; the ones that were not used for the longest time go.
+# The number of files that are kept; the least recently used files are removed.
 _MOST_FILES = 2000
 
 
 def directory() -> Path:
-    """Where compiled modules are kept; need not exist."""
+    """Returns the directory of compiled modules, which need not exist."""
     chosen = os.environ.get(CACHE_DIR_VARIABLE)
     if chosen:
         return Path(chosen)
@@ -57,7 +57,7 @@ def directory() -> Path:
 
 @functools.cache
 def processor() -> str:
-    """A description of this machine's CPU: code is compiled for it."""
+    """Returns a description of this machine's CPU, for which code is compiled."""
     facts = {platform.machine()}
     with contextlib.suppress(OSError), open("/proc/cpuinfo") as file:
         for line in file:
@@ -69,7 +69,7 @@ def processor() -> str:
 
 @functools.cache
 def _compiler_identity() -> str:
-    """Changes when the compiler is rebuilt, even with the same version."""
+    """Returns a string that changes when the compiler is rebuilt, even with the same version."""
     path = _libraries.find(_libraries.COMPILER)
     with contextlib.suppress(OSError):
         status = os.stat(path)
@@ -78,18 +78,18 @@ def _compiler_identity() -> str:
 
 
 def is_module(name: str) -> bool:
-    """Whether a file of the cache is a module, and not a lock."""
+    """Returns whether a file of the cache is a module rather than a lock."""
     return len(name) == 2 * _HASH_BYTES
 
 
 def key(text: str, pipeline: str, device: str = "") -> str:
-    """The name of a module in the cache, 64 hexadecimal digits."""
+    """Returns the name of a module in the cache: 64 hexadecimal digits."""
     hasher = hashlib.sha256()
     for part in (
         ddphook.__version__,
         str(ABI_VERSION),
         _compiler_identity(),
-        # What modules name as needed.
+        # Modules name the runtime as a needed library.
         os.path.basename(_libraries.find(_libraries.RUNTIME)),
         processor(),
         pipeline,
@@ -103,19 +103,19 @@ def key(text: str, pipeline: str, device: str = "") -> str:
 def get(
     text: str, pipeline: str, build: Callable[[], bytes], device: str = ""
 ) -> bytes:
-    """The shared object of a module, from the cache or from ``build()``.
+    """Returns the shared object of a module, from the cache or from ``build()``.
 
     Parameters
     ----------
     text, pipeline, device
-        What ``build`` compiles, and for which device; by default the host.
+        The input of ``build`` and the device it compiles for; by default the host.
     build
         Called at most once, and only if the cache lacks the module.
 
     Raises
     ------
     Exception
-        What ``build`` raises; never one of the cache's own.
+        What ``build`` raises; the cache itself raises none.
     """
     name = key(text, pipeline, device)
     place = _open_directory()
@@ -134,13 +134,13 @@ def get(
 
 
 def _open_directory() -> Path | None:
-    """Where modules may be kept now; none if nowhere, and why, once."""
+    """Returns the directory, or none, with one warning, if modules cannot be kept there."""
     place = directory()
     try:
         for missing in reversed([place, *place.parents]):
             if not missing.exists():
                 missing.mkdir(mode=0o700, exist_ok=True)
-        # Use the directory that is checked: a link may point elsewhere later.
+        # Use the directory that was checked: a link may point elsewhere later.
         place = place.resolve(strict=True)
         why_not = _other_writers(place)
     except OSError as error:
@@ -152,7 +152,7 @@ def _open_directory() -> Path | None:
 
 
 def _other_writers(place: Path) -> str:
-    """Who else decides what this process runs, since they can write here."""
+    """Returns why other users could write here, and so decide what this process runs."""
     for path in (place, *place.parents):
         status = path.lstat()
         if status.st_uid not in (0, os.geteuid()):
@@ -171,7 +171,7 @@ def _warn_once(text: str) -> None:
 
 
 def _open_own(path: str, flags: int) -> int:
-    """Opens a regular file of the cache; waits for no pipe and follows no link."""
+    """Opens a regular file of the cache; does not wait for a pipe or follow a link."""
     descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
@@ -180,7 +180,7 @@ def _open_own(path: str, flags: int) -> int:
 
 
 def _read(path: Path) -> bytes | None:
-    """The content of a file; none if it is not there or not whole."""
+    """Returns the content of a file, or none if it is missing or incomplete."""
     try:
         with open(path, "rb", opener=_open_own) as file:
             data = file.read()
@@ -200,7 +200,7 @@ def _read(path: Path) -> bytes | None:
 
 
 def _write(path: Path, image: bytes) -> None:
-    """Makes the file appear whole, or not at all."""
+    """Writes the file atomically: it appears complete or not at all."""
     temporary = None
     try:
         descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix="new-")
@@ -227,7 +227,7 @@ def _remove_oldest(place: Path) -> None:
 
 @contextlib.contextmanager
 def _lock(path: Path) -> Iterator[None]:
-    """Holds the lock, or none if that is impossible or takes too long."""
+    """Holds the lock, or proceeds without it if locking fails or takes too long."""
     try:
         descriptor = _open_own(str(path), os.O_RDWR | os.O_CREAT)
     except OSError:
@@ -242,7 +242,7 @@ def _lock(path: Path) -> Iterator[None]:
             except BlockingIOError:
                 time.sleep(_POLL_S)
             except OSError:
-                break  # A file system without locks.
+                break  # The file system does not support locks.
         yield
     finally:
         os.close(descriptor)

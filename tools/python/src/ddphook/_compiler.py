@@ -1,7 +1,7 @@
 # Part of the ddphook project, under the Apache License v2.0 with LLVM
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The compiler's C API: from the text of a module to a shared object, or to the
-text of what passes make of it.
+"""The compiler's C API: turns the text of a module into a shared object, or into the
+text of the module after passes.
 
 Mirrors ``ddphook-c/Compiler.h`` and the part of MLIR's C API that it needs.
 Structs of one pointer are passed as that pointer, which is the same in the ABIs
@@ -28,7 +28,7 @@ class _StringRef(ctypes.Structure):
     @classmethod
     def of(cls, text: bytes) -> _StringRef:
         result = cls(ctypes.cast(c_char_p(text), c_void_p), len(text))
-        result.owner = text  # Keeps the memory.
+        result.owner = text  # Keeps the memory alive.
         return result
 
     def bytes(self) -> bytes:
@@ -36,19 +36,19 @@ class _StringRef(ctypes.Structure):
 
 
 _StringCallback = CFUNCTYPE(None, _StringRef, c_void_p)
-# The result is a struct of one byte, which callbacks cannot return.
+# The handler returns a struct of one byte, which ctypes callbacks cannot return.
 _DiagnosticHandler = CFUNCTYPE(c_int8, c_void_p, c_void_p)
 _SEVERITIES = ("error", "warning", "note", "remark")
 
 
 @functools.cache
 def library() -> ctypes.CDLL:
-    """The compiler, loaded at the first call.
+    """Returns the compiler, loaded at the first call.
 
     Raises
     ------
     UnsupportedError
-        It is not there.
+        The library is missing.
     """
     capi = _libraries.load(_libraries.COMPILER)
     pointer, text = c_void_p, _StringRef
@@ -120,7 +120,7 @@ def library() -> ctypes.CDLL:
 
 
 class Parsed:
-    """A module in a context of its own, which collects its diagnostics.
+    """A module in its own context, which collects the diagnostics.
 
     Parameters
     ----------
@@ -130,7 +130,7 @@ class Parsed:
     Raises
     ------
     CompileError
-        It is no valid module.
+        The source is not a valid module.
     UnsupportedError
         The compiler is missing.
     """
@@ -146,7 +146,7 @@ class Parsed:
             diagnostics.append(_read_diagnostic(diagnostic))
             return 1
 
-        # Referred to as long as the context may call it.
+        # Kept alive as long as the context may call it.
         self._handler = on_diagnostic
         registry = capi.mlirDialectRegistryCreate()
         capi.ddphookRegisterDialects(registry)
@@ -162,7 +162,7 @@ class Parsed:
             raise error
 
     def close(self) -> None:
-        """Frees the module and its context; nothing else may be called then."""
+        """Frees the module and its context; no other method may be called afterwards."""
         if self.module:
             self._capi.mlirModuleDestroy(self.module)
         if self.context:
@@ -180,7 +180,7 @@ class Parsed:
         return self._capi.mlirModuleGetOperation(self.module)
 
     def error(self, *others: str) -> CompileError:
-        """What is wrong, of the diagnostics since the last call."""
+        """Returns the exception for the diagnostics since the last call."""
         taken = tuple(self.diagnostics)
         self.diagnostics.clear()
         errors = [each.message for each in taken if each.severity == "error"]
@@ -190,7 +190,7 @@ class Parsed:
     def run(self, passes: str) -> None:
         """Runs a pipeline on the module, in place."""
         capi = self._capi
-        # What is wrong with the pipeline comes in pieces.
+        # The message about an invalid pipeline arrives in pieces.
         said: list[bytes] = []
         on_error = _StringCallback(lambda part, _: said.append(part.bytes()))
         manager = capi.mlirPassManagerCreate(self.context)
@@ -260,7 +260,7 @@ def _read_diagnostic(diagnostic: int) -> Diagnostic:
 
 @contextlib.contextmanager
 def _collected() -> Iterator[tuple[list[bytes], Any]]:
-    """Parts of a text, and the callback that gets them."""
+    """Yields the list of a text's parts, and the callback that appends to it."""
     parts: list[bytes] = []
     yield parts, _StringCallback(lambda part, _: parts.append(part.bytes()))
 
@@ -278,12 +278,12 @@ def transform_module(text: str, passes: str) -> str:
     Returns
     -------
     str
-        The module afterwards.
+        The module after the passes.
 
     Raises
     ------
     CompileError
-        The module or the pipeline is wrong, or a pass failed.
+        The module or the pipeline is invalid, or a pass failed.
     UnsupportedError
         The compiler is missing.
     """
@@ -302,19 +302,19 @@ def compile_module(text: str | bytes, pipeline: str, device: str = "") -> bytes:
     pipeline
         Options of ``ddp-pipeline``.
     device
-        In whose memory arrays are, as ``--device`` of ``ddphook-cc``; by default the
-        host's.
+        The device whose memory has the arrays, as ``--device`` of ``ddphook-cc``; by
+        default the host.
 
     Returns
     -------
     bytes
-        A shared object that exports ``ddphook_compiled_module`` and needs the
+        A shared object that exports ``ddphook_compiled_module`` and refers to the
         runtime by its soname.
 
     Raises
     ------
     CompileError
-        The module or the options are wrong.
+        The module or the options are invalid.
     UnsupportedError
         The compiler is missing.
     """
@@ -336,8 +336,8 @@ def compile_module(text: str | bytes, pipeline: str, device: str = "") -> bytes:
             if device:
                 name, oldest = _StringRef.of(device.encode()), _StringRef.of(b"")
                 capi.ddphookCompilerOptionsSetDevice(options, name, oldest)
-            # The module has to find the runtime among symbols that are not the
-            # process's: its Gloo must not meet PyTorch's.
+            # The module has to find the runtime without the process's global symbols:
+            # the runtime's Gloo must not mix with PyTorch's.
             runtime = _StringRef.of(_libraries.path(_libraries.RUNTIME).encode())
             capi.ddphookCompilerOptionsSetRuntime(options, runtime)
             compiled = capi.ddphookCompile(parsed.module, options)

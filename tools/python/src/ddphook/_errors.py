@@ -2,8 +2,8 @@
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Exceptions, one for each status of the runtime.
 
-All of them are ``RuntimeError``, so that code that catches what PyTorch raises
-out of ``backward()`` catches these as well.
+All of them are ``RuntimeError``, so that code that catches the exceptions PyTorch
+raises from ``backward()`` also catches these.
 """
 
 from __future__ import annotations
@@ -79,13 +79,13 @@ class PeerLostError(Error):
 
 
 class DeadlineExceededError(Error):
-    """Another rank never came, or stopped; restart the job."""
+    """Another rank never arrived, or stopped; restart the job."""
 
     status = "DEADLINE_EXCEEDED"
 
 
 class AbortedError(Error):
-    """Another rank failed first, with the reason in the message."""
+    """Another rank failed first; the message has the reason."""
 
     status = "ABORTED"
 
@@ -98,7 +98,7 @@ class InternalError(Error):
 
 @dataclasses.dataclass(frozen=True)
 class Diagnostic:
-    """What the compiler says of a place in a module.
+    """A message of the compiler about a location in a module.
 
     Attributes
     ----------
@@ -107,9 +107,9 @@ class Diagnostic:
     message
         One sentence.
     file, line, column
-        The place, counted from 1; an empty name and zeros if there is none.
+        The location, counted from 1; an empty name and zeros if there is none.
     notes
-        What belongs to it, such as other places.
+        Attached notes, such as other locations.
     """
 
     severity: str
@@ -126,7 +126,7 @@ class CompileError(Error):
     Attributes
     ----------
     diagnostics
-        The same one by one, with their places and notes, and warnings.
+        The errors one by one, with their locations and notes, and warnings.
     """
 
     status = "INVALID_ARGUMENT"
@@ -154,6 +154,6 @@ _BY_STATUS: tuple[type[Error], ...] = (
 
 
 def from_status(status: int, message: str) -> Error:
-    """The exception for a ``ddphook_status_t`` that is not ``DDPHOOK_OK``."""
+    """Returns the exception for a ``ddphook_status_t`` that is not ``DDPHOOK_OK``."""
     known = 1 <= status <= len(_BY_STATUS)
     return (_BY_STATUS[status - 1] if known else InternalError)(message)

@@ -2,9 +2,9 @@
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Finds the shared libraries of ddphook.
 
-They lie beside the package in a wheel. ``DDPHOOK_LIBRARY_DIR`` names another
-directory, such as ``build/lib`` of a build tree. Otherwise the prefix that the
-package is installed in is searched, then what the system's loader knows.
+A wheel has them next to the package. ``DDPHOOK_LIBRARY_DIR`` names another
+directory, such as ``build/lib`` of a build tree. Otherwise the search covers the
+prefix that the package is installed in, then the libraries known to the loader.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _VERSION = "0.1"
 
 
 def directories() -> list[Path]:
-    """The directories that are searched, in order.
+    """Returns the directories to search, in order.
 
-    ``DDPHOOK_LIBRARY_DIR`` is the only one if it is set, so that a mistake in
-    it does not end in another version of the libraries.
+    ``DDPHOOK_LIBRARY_DIR``, if set, is the only one, so that a mistake in it does
+    not load another version of the libraries.
     """
     chosen = os.environ.get(LIBRARY_DIR_VARIABLE)
     if chosen:
@@ -42,7 +42,7 @@ def directories() -> list[Path]:
 
 
 def find(name: str) -> str:
-    """The path of a library, or its soname where only the loader knows it.
+    """Returns the path of a library, or its soname if only the loader can find it.
 
     Raises
     ------
@@ -63,12 +63,12 @@ def find(name: str) -> str:
 
 
 def path(name: str) -> str:
-    """The path of a library, which is loaded for it if need be.
+    """Returns the path of a library, loading it to find the path if necessary.
 
     Raises
     ------
     UnsupportedError
-        The library is not there, or cannot be loaded.
+        The library is missing or cannot be loaded.
     """
     found = find(name)
     if os.sep in found:
@@ -79,14 +79,14 @@ def path(name: str) -> str:
 
 
 def load(name: str) -> ctypes.CDLL:
-    """Loads a library for this process, with symbols of its own.
+    """Loads a library into this process with local symbols.
 
-    Local symbols matter: PyTorch and the runtime may each have a Gloo.
+    Local symbols matter: PyTorch and the runtime may each contain a Gloo.
 
     Raises
     ------
     UnsupportedError
-        The library is not there, or cannot be loaded.
+        The library is missing or cannot be loaded.
     """
     try:
         return ctypes.CDLL(find(name), mode=os.RTLD_NOW | os.RTLD_LOCAL)

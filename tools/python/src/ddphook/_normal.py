@@ -3,8 +3,8 @@
 """Standard normal numbers as PyTorch draws them, in NumPy.
 
 The runtime draws a state's first value when it loads a module. A program that XLA
-runs has no runtime: whoever calls it brings the first values. The algorithms are
-those of docs/parity.md, to the last bit.
+runs has no runtime, so its caller provides the first values. The algorithms follow
+docs/parity.md to the last bit.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from typing import Any
 import numpy as np
 
 _BLOCK = 16
-_LIMIT = 10**9  # Of the numbers that seed a stream.
+_LIMIT = 10**9  # The bound of the numbers that seed a stream.
 _f32 = np.float32
 
 
 def draw(seed: int, number: int, draws: Iterable[int], dtype: Any) -> np.ndarray:
-    """What ``torch.randn`` returns for each size in ``draws``, back to back.
+    """Returns what ``torch.randn`` returns for each size in ``draws``, concatenated.
 
     Parameters
     ----------
     seed
-        Of a generator, numpy's ``RandomState``, from which PyTorch's is seeded.
+        The seed of the ``RandomState`` of NumPy that seeds PyTorch's generator.
     number
-        How many numbers others have taken from it before.
+        How many numbers have been taken from it before.
     draws
         Sizes.
     dtype
@@ -60,7 +60,7 @@ class _Stream:
         return bits.astype(np.float64) * 2.0**-53
 
     def _one(self) -> float:
-        """Of fewer than 16 numbers, which come in pairs."""
+        """Returns one number of a draw of fewer than 16; they are drawn in pairs."""
         if self._kept is not None:
             value, self._kept = self._kept, None
             return value
@@ -81,7 +81,7 @@ class _Stream:
             return values.astype(self._dtype)
         transform = _normal_f64 if self._dtype == np.float64 else _normal_f32
         whole = count - count % _BLOCK
-        # Types of 16 bits draw by the block, the others all that they need.
+        # 16-bit types draw whole blocks; other types draw all numbers at once.
         uniform = self._uniform(whole if self._dtype.itemsize == 2 else count)
         values = np.empty(count, uniform.dtype)
         values[:whole] = transform(uniform[:whole].reshape(-1, 2, 8))
@@ -92,7 +92,7 @@ class _Stream:
 
 
 def _normal_f64(uniform: np.ndarray) -> np.ndarray:
-    # The C library's functions, as in PyTorch; NumPy's own may round differently.
+    # Uses the C library's functions, as PyTorch does; NumPy's may round differently.
     def pair(first: float, second: float) -> tuple[float, float]:
         radius = math.sqrt(-2 * math.log(1 - first))
         angle = 2 * math.pi * second
@@ -110,8 +110,8 @@ def _normal_f32(uniform: np.ndarray) -> np.ndarray:
 
 
 def _fma(a: Any, b: Any, c: Any) -> np.ndarray:
-    """a·b + c in f32, rounded once: in extended precision the product is exact,
-    and the sum loses nothing that decides about the rounding."""
+    """Returns a·b + c in f32, rounded once: the product is exact in extended precision,
+    and the sum loses nothing that affects the rounding."""
     a, b, c = (np.asarray(x, np.float32).astype(np.longdouble) for x in (a, b, c))
     return (a * b + c).astype(np.float32)
 

@@ -1,7 +1,7 @@
 # Part of the ddphook project, under the Apache License v2.0 with LLVM
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Pictures of traces: one step of all ranks on a line of time, and what every step
-took. docs/tracing.md has the schema of a trace."""
+"""Plots of traces: one step of all ranks on a timeline, and the duration of every
+step. docs/tracing.md has the schema of a trace."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from matplotlib.ticker import MaxNLocator
 
 import ddphook
 
-# More would be too thin to be looked at.
+# More ranks would be too thin to read.
 MOST_RANKS = 16
 
-# What bars are called, and their colors, by the category of an event; drawn in this
-# order, since what waits is within a collective, and all is within a step.
+# The names and colors of bars, by the category of an event. They are drawn in this
+# order, since waits are within collectives, and everything is within a step.
 _LOOKS = {
     "step": ("step", "lightgray"),
     "kernel": ("kernel", "tab:blue"),
@@ -35,7 +35,7 @@ _LANES = ("steps", "communication")
 
 @dataclass(frozen=True)
 class _Event:
-    """Something that a thread of a rank did; times in milliseconds."""
+    """An event on a thread of a rank; times are in milliseconds."""
 
     rank: int
     lane: int
@@ -50,19 +50,19 @@ class _Event:
 
 
 def draw(trace: Path, picture: Path, step: int | None = None) -> str:
-    """Draws a trace into a file of the format that its name ends with (.svg, .png,
-    .pdf), and gives a line about it.
+    """Draws a trace into a file, in the format of its suffix (.svg, .png, .pdf), and
+    returns a line about it.
 
     Raises
     ------
     ddphook.InvalidArgumentError
-        As make_figure(); or pictures have no such format.
+        As make_figure(); or the format is not supported.
     OSError
         A file cannot be read or written.
     """
-    # The same picture has the same bytes.
+    # Makes equal pictures have equal bytes.
     matplotlib.rcParams.update({"svg.hashsalt": "ddphook", "svg.fonttype": "none"})
-    # matplotlib would add one of its own, and the file would be another.
+    # Without a suffix, matplotlib would add one and so write to another file.
     if not picture.suffix:
         raise ddphook.InvalidArgumentError(
             f"expected a picture that ends with .svg, .png or .pdf, but got {picture}"
@@ -76,14 +76,13 @@ def draw(trace: Path, picture: Path, step: int | None = None) -> str:
 
 
 def make_figure(trace: Path, step: int | None = None) -> Figure:
-    """The picture of a trace: above, a step of all ranks; below, what every step
-    took. Without a number of a step it is the one whose time is the median of the
-    first rank's.
+    """Returns the figure of a trace: a step of all ranks above, the duration of every
+    step below. The default step is the one of median duration on the first rank.
 
     Raises
     ------
     ddphook.InvalidArgumentError
-        It is no trace, or has no such step.
+        The file is not a trace, or has no such step.
     OSError
         The file cannot be read.
     """
@@ -135,7 +134,7 @@ def _read(trace: Path) -> list[_Event]:
 
 
 def _typical(events: list[_Event], rank: int) -> int:
-    """The step whose time is the lower median of a rank's."""
+    """Returns the step whose duration is the lower median of a rank's."""
     times = {
         event.step: event.time
         for event in events
@@ -146,8 +145,8 @@ def _typical(events: list[_Event], rank: int) -> int:
 
 
 def _draw_step(axes: Axes, events: list[_Event], ranks: list[int]) -> None:
-    """Two rows for each rank: the thread that runs steps, and that which runs
-    collectives in flight. What is above each other happens at once."""
+    """Draws two rows for each rank: the thread that runs steps, and the thread that
+    runs collectives in flight. Bars above each other run at the same time."""
     first = min(event.begin for event in events)
     for category, (name, color) in _LOOKS.items():
         label: str | None = name
@@ -161,7 +160,7 @@ def _draw_step(axes: Axes, events: list[_Event], ranks: list[int]) -> None:
             ]
             if bars:
                 axes.broken_barh(bars, (row - 0.4, 0.8), color=color, label=label)
-                label = None  # Once for all rows.
+                label = None  # One legend entry for all rows.
     rows = [f"rank {rank}, {lane}" for rank in ranks for lane in _LANES]
     axes.set_yticks(range(len(rows)), rows)
     axes.set_ylim(len(rows) - 0.4, -0.6)
@@ -170,7 +169,7 @@ def _draw_step(axes: Axes, events: list[_Event], ranks: list[int]) -> None:
 
 
 def _draw_times(axes: Axes, events: list[_Event], ranks: list[int]) -> None:
-    """What every step took, and how long of it a rank's thread waited."""
+    """Draws the duration of every step, and how long the rank's thread waited in it."""
     for number, rank in enumerate(ranks):
         own = [event for event in events if event.rank == rank and event.lane == 0]
         times = {event.step: event.time for event in own if event.category == "step"}
@@ -190,7 +189,7 @@ def _draw_times(axes: Axes, events: list[_Event], ranks: list[int]) -> None:
 
 
 def _covered(events: Iterable[_Event]) -> float:
-    """The time in which at least one of them lasts: a wait may be within another."""
+    """Returns the time that the events cover together: a wait may be within another."""
     total, end = 0.0, float("-inf")
     for event in sorted(events, key=lambda event: event.begin):
         until = event.begin + event.time
@@ -205,7 +204,7 @@ def _finish(axes: Axes) -> None:
 
 
 def _metadata(picture: Path) -> dict[str, None] | None:
-    """Nothing in the file that differs from run to run."""
+    """Returns metadata without entries that differ from run to run."""
     dated = {".svg": ("Date", "Creator"), ".pdf": ("CreationDate", "Creator")}
     keys = dated.get(picture.suffix.lower())
     return dict.fromkeys(keys) if keys else None

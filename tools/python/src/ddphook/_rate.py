@@ -25,7 +25,7 @@ def find_waste(before: int, after: int) -> str | None:
 
 
 def find_waste_of_plans(plans: Iterable[Mapping[str, Any]]) -> str | None:
-    """The same for all buckets with a hook in the plans of modules."""
+    """Applies `find_waste` to all buckets with a hook in the plans of modules."""
     before = after = 0
     for plan in plans:
         for bucket in plan["buckets"]:

@@ -3,7 +3,7 @@
 """The runtime's C ABI: contexts, modules, counters, states.
 
 Mirrors ``ddphook/runtime/runtime.h`` and ``compiled.h``, which have the
-contracts. A context and its modules belong to one thread at a time.
+contracts. Only one thread at a time may use a context and its modules.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _log = logging.getLogger("ddphook")
 
 ABI_VERSION = 5
 
-# Of ddphook_status_t, for functions that the runtime calls.
+# Values of ddphook_status_t that callbacks return to the runtime.
 _DEADLINE_EXCEEDED = 10
 _INTERNAL = 12
 
@@ -52,12 +52,12 @@ class _Store(ctypes.Structure):
 
 
 class Store(Protocol):
-    """What the ranks of a job share before they are one."""
+    """A key-value store through which the ranks of a job find each other."""
 
     def set(self, key: str, value: str) -> None: ...
 
     def get(self, key: str, timeout_s: float) -> str | None:
-        """Waits for a value; none if it does not come in time."""
+        """Waits for a value; returns none after the timeout."""
 
 
 _Alloc = ctypes.CFUNCTYPE(c_void_p, c_void_p, c_size_t, c_int32, c_void_p)
@@ -76,16 +76,16 @@ class _Allocator(ctypes.Structure):
 
 
 class Allocator(Protocol):
-    """Where memory of a device comes from: ``ddphook/runtime/allocator.h``.
+    """The source of device memory: ``ddphook/runtime/allocator.h``.
 
-    Called by the thread that has the context.
+    The thread that uses the context calls it.
     """
 
     def alloc(self, size: int, device: int, stream: int) -> int:
-        """The address of some memory; 0, or an exception, if there is none."""
+        """Returns the address of some memory; returns 0 or raises if there is none."""
 
     def free(self, address: int, size: int, device: int, stream: int) -> None:
-        """Takes memory back."""
+        """Takes back memory."""
 
 
 class Options(ctypes.Structure):
@@ -149,12 +149,12 @@ class _CompiledModule(ctypes.Structure):
 
 @functools.cache
 def library() -> ctypes.CDLL:
-    """The runtime, loaded at the first call.
+    """Returns the runtime, loaded at the first call.
 
     Raises
     ------
     UnsupportedError
-        It is not there.
+        The library is missing.
     """
     rt = _libraries.load(_libraries.RUNTIME)
     rt.ddphook_last_error.restype = c_char_p
@@ -188,20 +188,20 @@ class Context:
     Parameters
     ----------
     rank, world_size
-        This process's place in the job.
+        This process's rank, and the number of ranks in the job.
     store
-        Through which the ranks meet.
+        The store through which the ranks meet.
     timeout_s
         Deadline of every operation that waits for a peer, in seconds.
     backend, backend_options
-        As ``ddphook_options_t`` has them; empty for those of the environment.
+        As in ``ddphook_options_t``; if empty, the environment's.
     allocator
-        Of the device's memory; by default the device's own.
+        The allocator of the device's memory; by default the device's own.
 
     Raises
     ------
     Error
-        As ``ddphook_context_create`` says.
+        See ``ddphook_context_create``.
     """
 
     def __init__(
@@ -223,7 +223,7 @@ class Context:
         options.backend_options = backend_options.encode() or None
         table, failures = _table_of(store)
         options.store = ctypes.pointer(table)
-        # The runtime calls it until the context is gone.
+        # The runtime calls the allocator until the context is destroyed.
         self._lender = None if allocator is None else _Lender(allocator)
         if self._lender is not None:
             options.allocator = ctypes.pointer(self._lender.table)
@@ -236,7 +236,7 @@ class Context:
         self.check(status)
 
     def check(self, status: int) -> None:
-        """As ``check``; what the allocator raised meanwhile is the cause."""
+        """Calls ``check``; if the allocator raised meanwhile, its exception is the cause."""
         cause = None if self._lender is None else self._lender.take_failure()
         try:
             check(status)
@@ -260,12 +260,12 @@ class Context:
         check(library().ddphook_synchronize(self._handle))
 
     def read_memory(self, array: Any, address: int) -> None:
-        """Fills an array of ctypes from the device's memory, after all earlier work."""
+        """Fills a ctypes array from the device's memory, after all earlier work."""
         size = ctypes.sizeof(array)
         check(library().ddphook_memory_read(self._handle, array, address, size))
 
     def write_memory(self, address: int, array: Any) -> None:
-        """Copies an array of ctypes into the device's memory, after all earlier work."""
+        """Copies a ctypes array into the device's memory, after all earlier work."""
         size = ctypes.sizeof(array)
         check(library().ddphook_memory_write(self._handle, address, array, size))
 
@@ -277,19 +277,19 @@ class Context:
 
 
 class _Lender:
-    """An allocator as the runtime takes it."""
+    """An allocator in the form that the runtime takes."""
 
     def __init__(self, allocator: Allocator) -> None:
-        # The functions do not refer to this object, which has them: the allocator
-        # is free as soon as the context is.
+        # The functions must not refer to this object, which refers to them: the
+        # allocator is then released together with the context.
         failures = self._failures = collections.deque[BaseException](maxlen=1)
 
         @_Alloc
         def alloc(_: int, size: int, device: int, stream: int | None) -> int:
             try:
-                # Of what is no number ctypes would make any address.
+                # Without index(), ctypes would accept any object as an address.
                 return operator.index(allocator.alloc(size, device, stream or 0))
-            except BaseException as error:  # noqa: BLE001 - told by Context.check.
+            except BaseException as error:  # noqa: BLE001 - raised by Context.check.
                 failures.append(error)
                 return 0
 
@@ -297,18 +297,18 @@ class _Lender:
         def free(_: int, address: int, size: int, device: int, stream: int) -> None:
             try:
                 allocator.free(address, size, device, stream or 0)
-            except BaseException:  # noqa: BLE001 - nobody else is told.
+            except BaseException:  # noqa: BLE001 - there is no caller to raise it to.
                 _log.exception("memory of GPU %d was not given back", device)
 
         self.table = _Allocator(ctypes.sizeof(_Allocator), None, alloc, free)
 
     def take_failure(self) -> BaseException | None:
-        """What ``alloc`` has raised since the last call."""
+        """Returns the exception that ``alloc`` has raised since the last call."""
         return self._failures.pop() if self._failures else None
 
 
 def _table_of(store: Store) -> tuple[_Store, list[BaseException]]:
-    """A store as the runtime takes it, and what its functions raise."""
+    """Returns a store in the form that the runtime takes, and the list of its exceptions."""
     failures: list[BaseException] = []
 
     @_Set
@@ -341,8 +341,8 @@ def _table_of(store: Store) -> tuple[_Store, list[BaseException]]:
 class SharedObject:
     """The code of a compiled module, in this process.
 
-    Each instance is code of its own, also for equal bytes, because a process
-    can load a module only once at a time.
+    Each instance has its own copy of the code, even for equal bytes, because a
+    process can load a module only once at a time.
 
     Parameters
     ----------
@@ -352,13 +352,13 @@ class SharedObject:
     Raises
     ------
     DataLossError
-        It is not such an object.
+        The bytes are not such an object.
     """
 
     def __init__(self, image: bytes) -> None:
-        library()  # The image needs it, and finds it by its soname.
-        # The descriptor stays open as long as the code is there: the loader
-        # knows objects by their names, and a closed one's number is used again.
+        library()  # The image needs the runtime, and finds it by its soname.
+        # The descriptor stays open as long as the code is loaded: the loader
+        # identifies objects by name, and the number of a closed one is reused.
         with _file_of(image) as (self._descriptor, path):
             try:
                 self._code = ctypes.CDLL(path, mode=os.RTLD_NOW | os.RTLD_LOCAL)
@@ -372,7 +372,7 @@ class SharedObject:
             raise DataLossError(f"not a compiled module: {error}") from None
 
     def close(self) -> None:
-        """Removes the code; the module must be unloaded."""
+        """Removes the code; the module must already be unloaded."""
         dlclose = ctypes.CDLL(None).dlclose
         dlclose.argtypes = [c_void_p]
         dlclose(self._code._handle)
@@ -381,7 +381,7 @@ class SharedObject:
 
 @contextlib.contextmanager
 def _file_of(image: bytes) -> Iterator[tuple[int, str]]:
-    """A descriptor of a file with this content, and a path to open it by."""
+    """Yields a descriptor of a file with this content, and a path to open it by."""
     temporary = None
     try:
         descriptor = os.memfd_create("ddphook", os.MFD_CLOEXEC)
@@ -406,7 +406,7 @@ class Module:
     Parameters
     ----------
     context
-        The job; it must outlive the module.
+        The context, which must outlive the module.
     image
         The bytes of the shared object.
 
@@ -415,7 +415,7 @@ class Module:
     PlanMismatchError
         The ranks load different modules.
     Error
-        As ``ddphook_module_load`` says.
+        See ``ddphook_module_load``.
     """
 
     def __init__(self, context: Context, image: bytes) -> None:
@@ -447,15 +447,15 @@ class Module:
         Parameters
         ----------
         addresses
-            Of the arrays that are its arguments, in order.
+            The addresses of the argument arrays, in order.
         results
-            Of the arrays that are its results; by default the arguments with
-            their numbers.
+            The addresses of the result arrays; by default the arguments with the
+            same numbers.
 
         Raises
         ------
         Error
-            Of the step; the context is then of no more use.
+            The step failed; the context is then unusable.
         """
         if results is None:
             results = addresses
@@ -463,15 +463,15 @@ class Module:
         check(self._invoke((c_void_p * len(buffers))(*buffers)))
 
     def statistics(self) -> dict[str, int]:
-        """``ddphook_stats_t`` by the names of its fields."""
+        """Returns ``ddphook_stats_t`` by the names of its fields."""
         stats = Stats()
         stats.struct_size = ctypes.sizeof(Stats)
         check(library().ddphook_module_stats(self._address, ctypes.byref(stats)))
         return {name: getattr(stats, name) for name, *_ in Stats._fields_[1:]}
 
     def read_state(self, number: int) -> ctypes.Array[ctypes.c_char]:
-        """A state of the plan, which has some bytes: its memory, until the module is
-        unloaded, or a copy where that is a device's."""
+        """Returns the memory of a non-empty state, valid until the module is unloaded,
+        or a copy if that memory is on a device."""
         kind = ctypes.c_char * self.plan["states"][number]["bytes"]
         address = self._state(number)
         if not self._is_on_device(number):
@@ -481,17 +481,17 @@ class Module:
         return copy
 
     def write_state(self, number: int, array: ctypes.Array[ctypes.c_char]) -> None:
-        """Takes over what was changed in what ``read_state`` returned."""
+        """Writes back the changes made to the result of ``read_state``."""
         if self._is_on_device(number):
             self._context.write_memory(self._state(number), array)
 
     def _is_on_device(self, number: int) -> bool:
-        """Whether the host may not use a state's memory."""
+        """Returns whether the host cannot access a state's memory."""
         is_integer = self.plan["states"][number]["dtype"].startswith("i")
         return self.plan["memory"] == "device" and not is_integer
 
     def _state(self, number: int) -> int:
-        """The address of a state of the plan, until the module is unloaded."""
+        """Returns the address of a state, valid until the module is unloaded."""
         handle = ctypes.cast(self._object.module.handle, POINTER(c_void_p))[0]
         return library().ddphook_rt_state(handle, number)
 
@@ -501,5 +501,5 @@ class Module:
         self.release()
 
     def release(self) -> None:
-        """Frees the code alone, after the context has unloaded the module."""
+        """Frees only the code, after the context has unloaded the module."""
         self._object.close()

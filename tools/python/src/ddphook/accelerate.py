@@ -23,7 +23,7 @@ def register(
 
     Collective. ``accelerator.save_state()`` then writes a file with the states of each
     rank, and ``load_state()`` restores each rank's own. ``register_for_checkpointing()``
-    would save the states of one rank for all of them.
+    would save the states of one rank for all ranks.
 
     Parameters
     ----------
@@ -37,7 +37,7 @@ def register(
     Returns
     -------
     ddphook.torch.Handle
-        The registered hook. ``save_state()`` and ``load_state()`` need it open.
+        The registered hook. It must be open for ``save_state()`` and ``load_state()``.
 
     Raises
     ------
@@ -56,7 +56,7 @@ def register(
         torch.save(handle.state_dict(), file_of(directory, accelerator.process_index))
 
     def load(models: Any, directory: str) -> None:
-        # A job with fewer ranks has saved no file for this rank.
+        # If the job that saved had fewer ranks, this rank has no file.
         for rank in (accelerator.process_index, 0):
             if (file := file_of(directory, rank)).exists():
                 handle.load_state_dict(torch.load(file))
@@ -71,7 +71,7 @@ def register(
 
 
 def _number_of(model: Any, prepared: list[Any]) -> int:
-    """The index of a model among the prepared ones, which may lack its wrappers."""
+    """Returns the index of a model among the prepared ones, which may lack its wrappers."""
     while model is not None:
         for number, known in enumerate(prepared):
             if known is model:

@@ -1,16 +1,16 @@
 # Part of the ddphook project, under the Apache License v2.0 with LLVM
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The compiler in this process: modules in, passes over them, text or code out.
+"""The compiler in this process: parses modules, runs passes, returns text or code.
 
-It knows the dialects and passes of ddphook and of MLIR, and the stand-ins for StableHLO
-and Shardy. Programs of other packages' MLIR (``jaxlib.mlir``, ``torch_mlir``) come in and
-go out as text or bytecode: an MLIR in one library knows nothing of one in another.
+It has the dialects and passes of ddphook and of MLIR, and the stand-ins for StableHLO
+and Shardy. Modules from other packages' MLIR (``jaxlib.mlir``, ``torch_mlir``) come in
+and go out as text or bytecode: MLIR objects of one library are unknown to another.
 
 >>> module = ddphook.compiler.parse(text)
 >>> module.run("ddp-import-stablehlo,ddp-stablehlo-pipeline{hook=fp16}")
 >>> print(module)
 
-Threads may use different modules at the same time, and one module one after another.
+Threads may use different modules at the same time; only one thread may use a module.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ def parse(source: str | bytes) -> Module:
     Parameters
     ----------
     source
-        MLIR's textual form, or bytecode. A text without ``module`` around it is one
-        module all the same.
+        MLIR's textual form, or bytecode. A text without a surrounding ``module`` is
+        also read as one module.
 
     Raises
     ------
     CompileError
-        It is malformed, or an operation in it is not as it has to be.
+        The source is malformed, or an operation in it is invalid.
     UnsupportedError
         The compiler's library is not installed.
     """
@@ -57,11 +57,10 @@ def parse_file(path: str | os.PathLike[str]) -> Module:
 
 
 class Module:
-    """A module of MLIR, which `parse` makes.
+    """An MLIR module, made by `parse`.
 
     Its memory is freed with the last reference to it, at the end of ``with``, or by
-    `close`; nothing else may be called then (FailedPreconditionError). ``str()`` is
-    its text.
+    `close`; any later call raises FailedPreconditionError. ``str()`` returns its text.
     """
 
     def __init__(self, parsed: _compiler.Parsed) -> None:
@@ -79,13 +78,13 @@ class Module:
         Returns
         -------
         Module
-            This one.
+            This module.
 
         Raises
         ------
         CompileError
-            There is no such pass or option, and the module is as it was; or a pass
-            refused the module, and it is as that pass has left it.
+            There is no such pass or option, and the module is unchanged; or a pass
+            refused the module, which is as that pass has left it.
         """
         root = "builtin.module("
         text = passes.strip()
@@ -100,41 +99,41 @@ class Module:
         Raises
         ------
         CompileError
-            One is not as it has to be.
+            An operation is invalid.
         """
         self._open().verify()
 
     def text(self, *, generic: bool = False, locations: bool = False) -> str:
-        """MLIR's textual form.
+        """Returns MLIR's textual form.
 
         Parameters
         ----------
         generic
-            In the form that every MLIR reads, also one without these dialects.
+            Use the form that every MLIR can read, even without these dialects.
         locations
-            With the source line of each operation.
+            Include the source line of each operation.
         """
         return self._open().print(generic=generic, locations=locations)
 
     def bytecode(self) -> bytes:
-        """MLIR's bytecode, which `parse` and all tools read."""
+        """Returns MLIR's bytecode, which `parse` and all tools read."""
         return self._open().bytecode()
 
     def compile(self, pipeline: str = "") -> bytes:
-        """A shared object of the module for this machine's CPU.
+        """Returns a shared object of the module for this machine's CPU.
 
         Parameters
         ----------
         pipeline
             Options of ``ddp-pipeline``: ``"hook=powersgd bucket-cap-mb=25"``. The
-            module itself stays as it is.
+            module itself does not change.
 
         Returns
         -------
         bytes
             A shared object that exports ``ddphook_compiled_module``, as
-            ``ddphook-exec`` and the runtime load it, and needs the runtime's library by
-            its name.
+            ``ddphook-exec`` and the runtime load it. It refers to the runtime's
+            library by name.
 
         Raises
         ------
@@ -145,7 +144,7 @@ class Module:
 
     @property
     def diagnostics(self) -> tuple[Diagnostic, ...]:
-        """Warnings since the last exception of this module, in their order."""
+        """Warnings since the last exception of this module, in order."""
         return tuple(self._open().diagnostics)
 
     def close(self) -> None:

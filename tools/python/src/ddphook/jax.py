@@ -2,9 +2,9 @@
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Compressed gradients in JAX, on whatever XLA runs on.
 
-``compress`` takes the place of ``jax.shard_map`` around a training step. The step is
-lowered by JAX, its reductions are given a hook by ddphook's compiler, in this process,
-and the result is StableHLO again, which JAX runs as it runs any exported function.
+``compress`` replaces ``jax.shard_map`` around a training step. JAX lowers the step,
+ddphook's compiler adds a hook to its reductions in this process, and JAX runs the
+resulting StableHLO like any exported function.
 """
 
 from __future__ import annotations
@@ -53,13 +53,13 @@ def compress(
     allow_repeated: bool = False,
     **options: Any,
 ) -> CompressedStep:
-    """Makes a training step one that sends compressed gradients.
+    """Makes a training step send compressed gradients.
 
     Parameters
     ----------
     step
-        What ``jax.shard_map`` would be given: the step of one device, which sums
-        or averages gradients with ``jax.lax.psum`` or ``pmean``, or leaves that
+        The function that ``jax.shard_map`` would take: the step of one device, which
+        sums or averages gradients with ``jax.lax.psum`` or ``pmean``, or leaves that
         to ``shard_map``. Scalars, such as the loss, are reduced exactly.
     hook
         ``"allreduce"``, ``"fp16"``, ``"bf16"``, ``"noop"``, ``"powersgd"``,
@@ -67,40 +67,40 @@ def compress(
     mesh, in_specs, out_specs, check_vma
         As for ``jax.shard_map``.
     axis
-        The axes of the mesh over which gradients are reduced; reductions over
-        others are exact. All axes by default.
+        The axes of the mesh over which the hook reduces gradients; reductions over
+        other axes are exact. All axes by default.
     wrapper
         ``"fp16"`` or ``"bf16"``: run the hook in that type.
     exempt
-        A regular expression: reductions in whose names it matches have
-        ``exempt_hook``. Names are those of results, such as ``dense.kernel``.
+        A regular expression: reductions whose names it matches use ``exempt_hook``.
+        Names are those of results, such as ``dense.kernel``.
     exempt_hook
-        By default what it matches is exact.
+        The hook of exempt reductions, which are exact by default.
     bucket_cap_mb
-        MiB of gradients in a bucket; 25 by default.
+        The size of a bucket of gradients in MiB; 25 by default.
     donate
-        Whether a call may overwrite the state that it is given.
+        Whether a call may overwrite the state that it takes.
     keep_others
         Whether the step may have other collectives, such as ``jax.lax.pmax``,
-        ``all_gather`` and ``axis_index``. They stay what they are, as do sums of
+        ``all_gather`` and ``axis_index``. They stay unchanged, as do sums of
         integers.
     allow_repeated
-        Whether the step may reduce what it has reduced over the same devices.
+        Whether the step may reduce a value twice over the same devices.
     **options
-        Of the hook, by PyTorch's names: ``matrix_approximation_rank``,
+        The hook's options, by PyTorch's names: ``matrix_approximation_rank``,
         ``start_powerSGD_iter``, … PowerSGD's ``matrix_view`` is ``"fitted"``
-        by default, which suits kernels as JAX has them; PyTorch's is ``"first"``.
+        by default, which suits JAX's kernels; PyTorch's is ``"first"``.
 
     Returns
     -------
     CompressedStep
-        ``init(*args)`` gives the first state; ``step(state, *args)`` what the
-        step returns, and the next state.
+        ``init(*args)`` returns the first state; ``step(state, *args)`` returns the
+        step's results and the next state.
 
     Raises
     ------
     InvalidArgumentError
-        A name or a value cannot be an option.
+        A name or a value is not valid for an option.
     """
     if hook == "powersgd":
         options.setdefault("matrix_view", "fitted")
@@ -129,9 +129,9 @@ def compress(
 class CompressedStep:
     """A training step with a hook; made by `compress`.
 
-    It is compiled for the shapes of its arguments when it is first called with
-    them. It may be called within ``jax.jit``. It has no derivative: hooks are for
-    gradients, which the step takes itself.
+    The first call with arguments of certain shapes compiles it for them. It may be
+    called within ``jax.jit``. It has no derivative: a hook reduces gradients, which
+    the step itself takes.
     """
 
     def __init__(
@@ -163,10 +163,10 @@ class CompressedStep:
         self._is_warned = False
 
     def init(self, *args: Any) -> State:
-        """The state before the first step, by name.
+        """Returns the state before the first step, by name.
 
-        A state that is the same on all devices is one array. One that each device
-        has of its own has a leading dimension, split over the mesh's devices.
+        A state that is the same on all devices is one array. A state that differs
+        between devices has a leading dimension, split over the mesh's devices.
 
         Parameters
         ----------
@@ -184,20 +184,20 @@ class CompressedStep:
         Parameters
         ----------
         state
-            What `init` or the step before returned, or the like: arrays of the
-            same names, shapes and types. It is used up if it is donated.
+            The result of `init` or of the step before, or arrays of the same names,
+            shapes and types. A donated state cannot be used again.
         *args
-            Of the step.
+            Arguments of the step.
 
         Returns
         -------
         tuple
-            What the step returns, and the next state.
+            The step's results, and the next state.
 
         Raises
         ------
         InvalidArgumentError
-            The state is that of another step.
+            The state belongs to another step.
         """
         program = self._program(args)
         for name, layout in program.states.items():
@@ -208,19 +208,19 @@ class CompressedStep:
             if name not in program.states:
                 raise InvalidArgumentError(f"expected no state {name!r}")
         state = {name: state[name] for name in program.states}
-        # What is where it belongs from the beginning is compiled for once. With an
-        # explicit mesh that is a part of the arguments' types already.
+        # If every array already has its sharding, JAX compiles the step only once.
+        # With an explicit mesh, shardings are part of the arguments' types.
         if self._shardings and not any(map(_is_traced, jax.tree.leaves((state, args)))):
             state = jax.device_put(state, program.shardings)
             args = jax.device_put(args, self._shardings)
         return program.run(state, args)
 
     def module(self, *args: Any) -> str:
-        """The step as StableHLO, for one device, in MLIR's textual form."""
+        """Returns the step for one device as StableHLO, in MLIR's textual form."""
         return self._program(args).text
 
     def manifest(self, *args: Any) -> dict[str, Any]:
-        """What the compiler says of buckets and states (docs/frontends.md)."""
+        """Returns the compiler's record of buckets and states (docs/frontends.md)."""
         return self._program(args).manifest
 
     def _program(self, args: tuple[Any, ...]) -> _Program:
@@ -281,7 +281,7 @@ class CompressedStep:
             warnings.warn(f"ddphook: with {self._pipeline}: {reason}", UserWarning, stacklevel=5)
 
     def _is_whole_step(self, shapes: tuple[Any, ...]) -> bool:
-        """Whether the step that was given is in ``jax.shard_map`` already."""
+        """Returns whether the given step already contains ``jax.shard_map``."""
         try:
             program = jax.make_jaxpr(self._step)(*shapes)
         except Exception:  # It needs the mesh's axes, as it should.
@@ -291,7 +291,7 @@ class CompressedStep:
 
 @dataclasses.dataclass(frozen=True)
 class _Layout:
-    """A state: the manifest's record, and where it is in a call."""
+    """A state: its record in the manifest, and its positions in a call."""
 
     record: Mapping[str, Any]
     argument: int
@@ -303,7 +303,7 @@ class _Layout:
 
     @property
     def local(self) -> jax.ShapeDtypeStruct:
-        """On one device, as the compiled function has it."""
+        """The state on one device, as the compiled function takes it."""
         return jax.ShapeDtypeStruct(
             tuple(self.record["shape"]), jnp.dtype(self.record["dtype"])
         )
@@ -329,7 +329,7 @@ class _Layout:
         )
 
     def check(self, name: str, value: Any, mesh: Mesh) -> None:
-        # XLA does not take it well.
+        # XLA does not handle a deleted array well.
         if isinstance(value, jax.Array) and not _is_traced(value) and value.is_deleted():
             raise InvalidArgumentError(
                 f"expected a state that is not used up, but {name!r} was donated"
@@ -401,11 +401,11 @@ class _Program:
         )
 
     def _load(self, lowered: export.Exported) -> Callable[..., Any]:
-        """The compiled function as one that JAX can call on each device: an exported
-        function with the same signature, whose module is replaced."""
+        """Returns the compiled function in a form that JAX can call on each device: an
+        exported function with the same signature, whose module is replaced."""
         with mlir.make_ir_context():
             module = ir.Module.parse(self.text)
-            # MLIR's bindings tell no types of attributes.
+            # MLIR's bindings do not declare the types of attributes.
             attributes: list[Any] = [op.attributes for op in module.body]
             [kinds] = [
                 known["function_type"].value
@@ -442,7 +442,7 @@ class _Program:
         )
         run.def_vmap(_refuse_vmap)
         call = jax.custom_jvp(run)
-        # That of the placeholder would be zero.
+        # The placeholder's derivative would be zero.
         call.defjvp(_refuse_derivative)
         return call
 
@@ -464,7 +464,7 @@ def _is_traced(value: Any) -> bool:
 
 
 def _shape_of(value: Any, mesh: Mesh | None = None) -> jax.ShapeDtypeStruct:
-    """As JAX's types: with an explicit mesh, shardings are a part of them."""
+    """Returns a value's type as JAX has it; for an explicit mesh, it includes the sharding."""
     dtype = value.dtype if hasattr(value, "dtype") else jnp.result_type(value)
     if jnp.issubdtype(dtype, jax.dtypes.extended):
         raise UnsupportedError(
@@ -474,7 +474,7 @@ def _shape_of(value: Any, mesh: Mesh | None = None) -> jax.ShapeDtypeStruct:
     sharding = None
     if mesh is not None and AxisType.Explicit in mesh.axis_types:
         sharding = getattr(value, "sharding", None)
-    # Python's numbers take the type of what they meet.
+    # Python's numbers adopt the type of their operands.
     weak_type = getattr(value, "weak_type", type(value) in (int, float, complex))
     return jax.ShapeDtypeStruct(
         np.shape(value),
@@ -490,7 +490,7 @@ def _pipeline(
     bucket_cap_mb: float | None,
     options: Mapping[str, Any],
 ) -> str:
-    """Options of ``ddp-stablehlo-pipeline``."""
+    """Returns the options of ``ddp-stablehlo-pipeline``."""
     parts = {"hook": hook, **options}
     if wrapper is not None:
         parts["wrapper"] = wrapper
@@ -512,7 +512,7 @@ def _pipeline(
 def _exempt(pattern: str, hook: str) -> str:
     """Returns the options that exempt reductions from the hook."""
     if not isinstance(pattern, str) or not pattern or {"'", '"'} <= set(pattern):
-        # The options of a pipeline are one text, in which it is quoted.
+        # The pattern is quoted within the single string of pipeline options.
         raise InvalidArgumentError(
             "expected exempt to be a regular expression that is not empty and has no "
             f"quotation marks of both kinds, but got {pattern!r}"

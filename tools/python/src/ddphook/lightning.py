@@ -29,7 +29,7 @@ _KEY = "ddphook"
 
 
 class HookMixin:
-    """Registers the hook of a ``DDPStrategy`` as a compiled one, also on CPUs.
+    """Registers the hook of a ``DDPStrategy`` as a compiled one, on CPUs as well.
 
     List it before the strategy among the bases of a class. ``ddp_comm_hook``,
     ``ddp_comm_state`` and ``ddp_comm_wrapper`` mean what they mean for
@@ -86,7 +86,7 @@ class HookCallback(Callback):
     Parameters
     ----------
     hook, wrapper, **options
-        As for ``ddphook.torch.register``. Give none if the strategy has a hook.
+        As for ``ddphook.torch.register``. Omit them if the strategy has a hook.
 
     Attributes
     ----------
@@ -121,7 +121,7 @@ class HookCallback(Callback):
                     "expected states of the hook in the checkpoint, but it was saved "
                     "without this callback"
                 )
-            # A job with fewer ranks has saved no states for this rank.
+            # If the job that saved had fewer ranks, this rank has no states.
             rank = min(dist.get_rank(), len(self._loaded) - 1)
             handle.load_state_dict(self._loaded[rank])
             self._loaded = None

@@ -2,8 +2,8 @@
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Compiled communication hooks for ``DistributedDataParallel``.
 
-``register`` puts one into a DDP model, ``compile`` into a whole step. ``export``
-writes what they reduce as a module for the compiler's tools.
+``register`` adds a hook to a DDP model, ``compile`` to a whole step. ``export`` writes
+the reductions of a model or step as a module for the compiler's tools.
 """
 
 from __future__ import annotations
@@ -50,41 +50,39 @@ def register(
 ) -> Handle:
     """Registers a compiled communication hook with a DDP model.
 
-    Collective: all ranks of the model's process group call it, with equal
-    arguments, where they would call ``register_comm_hook``.
+    Collective: all ranks of the model's process group call it with equal arguments,
+    in place of ``register_comm_hook``.
 
     Parameters
     ----------
     ddp_model
         The model, without a hook, on CPUs or on one GPU.
     hook
-        Required. The name of a hook that the compiler has (``"powersgd"``, ``"int8"``, …);
-        or what PyTorch, Accelerate or Lightning call a hook: one of PyTorch's
-        functions, also wrapped in ``fp16_compress_wrapper``; a member of
+        Required. The name of a hook of the compiler (``"powersgd"``, ``"int8"``, …),
+        or a hook as PyTorch, Accelerate or Lightning define it: one of PyTorch's
+        functions, optionally in ``fp16_compress_wrapper``; a member of
         ``DDPCommHookType``; a ``PowerSGDState`` or ``PostLocalSGDState``;
         Accelerate's ``DistributedDataParallelKwargs``.
     wrapper
         ``"fp16"`` or ``"bf16"``, or PyTorch's wrapper function.
     optimizer
         A ``torch.optim.SGD``, ``Adam`` or ``AdamW`` of the model's parameters,
-        in float32 or float64. The modules then update parameters as well, as
-        each bucket's averages arrive, and ``optimizer.step()`` has nothing left
-        to do until the handle is closed. What happens to gradients between
-        ``backward()`` and ``step()``, such as clipping, comes too late. What
-        PyTorch's ``_hook_then_optimizer`` returns, given as ``hook``, is
-        understood, too.
+        in float32 or float64. The modules then update parameters as well, when
+        each bucket's averages arrive, and ``optimizer.step()`` does nothing until
+        the handle is closed. Changes to gradients between ``backward()`` and
+        ``step()``, such as clipping, come too late. ``hook`` may also be the
+        result of PyTorch's ``_hook_then_optimizer``.
     timeout
-        How long to wait for another rank, at any time: seconds or a
+        How long any operation waits for another rank: seconds or a
         ``timedelta``; by default ``DDPHOOK_TIMEOUT_S``, else 300 s.
     **options
-        Of the hook, by the names of its parameters, which are PyTorch's
-        (``matrix_approximation_rank``, …); ``exempt``, a regular expression
-        (``re.search``): parameters in whose names it matches are reduced by ``exempt_hook``, the name of a hook
-        (default ``"allreduce"``), as biases often should be; ``topology``,
-        ``"flat"`` (the default) or ``"hierarchical"``: gradients are summed
-        within machines first, and compressed between them; a ``state`` object of
-        PyTorch's; Lightning's ``ddp_comm_hook``, ``ddp_comm_state`` and
-        ``ddp_comm_wrapper``.
+        The hook's options, by PyTorch's names (``matrix_approximation_rank``, …);
+        ``exempt``, a regular expression (``re.search``): parameters whose names
+        it matches are reduced by ``exempt_hook``, the name of a hook (default
+        ``"allreduce"``), which often suits biases; ``topology``, ``"flat"`` (the
+        default) or ``"hierarchical"``, which sums gradients within machines first
+        and compresses them between machines; a ``state`` object of PyTorch's;
+        Lightning's ``ddp_comm_hook``, ``ddp_comm_state`` and ``ddp_comm_wrapper``.
 
     Returns
     -------
@@ -94,18 +92,18 @@ def register(
     Raises
     ------
     InvalidArgumentError
-        There is no such hook or option, or a value has a wrong type or is out
-        of its range.
+        There is no such hook or option, or a value has a wrong type or is out of
+        range.
     UnsupportedError
         The model or the hook is of a kind that ddphook does not support.
     FailedPreconditionError
-        The model has a hook already.
+        The model already has a hook.
     PlanMismatchError
         Another rank registers another hook.
     DeadlineExceededError
         A rank did not register its hook in time.
     """
-    ddp_model = getattr(ddp_model, "_orig_mod", ddp_model)  # Of torch.compile.
+    ddp_model = getattr(ddp_model, "_orig_mod", ddp_model)  # torch.compile's wrapper.
     if not isinstance(ddp_model, DistributedDataParallel):
         raise InvalidArgumentError(
             "expected a DistributedDataParallel model, but got "
@@ -135,7 +133,7 @@ def register(
     return handle
 
 
-def compile(  # noqa: A001 - as torch.compile is called.
+def compile(  # noqa: A001 - the name follows torch.compile.
     step: Any,
     *,
     hook: Any = "allreduce",
@@ -146,47 +144,48 @@ def compile(  # noqa: A001 - as torch.compile is called.
     dynamic: bool | None = None,
     **options: Any,
 ) -> Any:
-    """``torch.compile`` with Inductor, its reductions compressed by a hook.
+    """Runs ``torch.compile`` with Inductor; a hook compresses the reductions.
 
-    Replaces functional all-reduces of gradients, ``sum`` and ``avg``, also
-    coalesced, and those of DDP under ``optimize_ddp="python_reducer"``. They are
-    put into buckets in the order in which the graph computes the gradients, and
-    overlap with the rest of the graph. Scalars, integers, and what is used
-    before it is awaited are left to PyTorch; the log ``"ddphook"`` says so, with
-    the reason, at the level ``INFO``.
+    Replaces functional all-reduces of gradients, ``sum`` and ``avg``, coalesced or
+    not, and those of DDP under ``optimize_ddp="python_reducer"``. They are put into
+    buckets in the order in which the graph computes the gradients, and overlap with
+    the rest of the graph. PyTorch reduces scalars, integers, and values used before
+    they are awaited; the log ``"ddphook"`` says so, with the reason, at the level
+    ``INFO``.
 
-    The same as ``torch.compile(step, backend="ddphook", options={"hook": …})``
-    where the package is installed.
+    If the package is installed, ``torch.compile(step, backend="ddphook",
+    options={"hook": …})`` does the same.
 
     Parameters
     ----------
     step
         A function or a module, as for ``torch.compile``.
     hook, wrapper, **options
-        As for ``register``; ``post_local_sgd`` is no hook of a graph, and
-        ``exempt`` is for ``register`` and ``export``: gradients of a graph have
-        no names.
+        As for ``register``, but a graph cannot have ``post_local_sgd``, and
+        ``exempt`` is for ``register`` and ``export`` only: gradients of a graph
+        have no names.
     bucket_cap_mb
-        MiB of gradients in a bucket.
+        The size of a bucket of gradients in MiB.
     timeout
         As for ``register``.
     fullgraph, dynamic
-        Of ``torch.compile``.
+        As for ``torch.compile``.
 
     Returns
     -------
     Callable
         The compiled step. It raises ``ddphook.Error`` when a rank is lost.
-        States such as PowerSGD's belong to the step, also where it is compiled
+        States such as PowerSGD's belong to the step, even if it is compiled
         again for other shapes of its inputs; ``state_dict()`` has them.
 
     Raises
     ------
     InvalidArgumentError
-        There is no such hook or option, or a value is out of its range.
+        There is no such hook or option, or a value is out of range.
     UnsupportedError
-        The hook is no mere reduction; or the step is a DDP model, whose gradients are
-        reduced outside of it. The first step raises it where a DDP model in it is.
+        The hook is more than a reduction; or the step is a DDP model, whose gradients
+        are reduced outside of it. If a DDP model is within the step, the first step
+        raises the error.
     """
     from ddphook.torch import _backend
 
@@ -197,8 +196,8 @@ def compile(  # noqa: A001 - as torch.compile is called.
         "timeout": timeout,
         **options,
     }
-    _backend.make_pass(**given)  # Errors at once, not in the first step.
-    # Dynamo takes steps with equal code and equal options for one.
+    _backend.make_pass(**given)  # Raises errors now rather than in the first step.
+    # Dynamo treats steps with equal code and equal options as the same step.
     given["step"] = object()
     return torch.compile(
         step,
@@ -210,15 +209,15 @@ def compile(  # noqa: A001 - as torch.compile is called.
 
 
 def state_dict() -> dict[str, Any]:
-    """This rank's states of all compiled steps: error feedback, factors, counters.
+    """Returns this rank's states of all compiled steps: errors, factors, counters.
 
     Not collective. Call it between steps, on every rank: error feedback differs
-    between them. Hooks that were registered have their handles' own.
+    between ranks. The handles of registered hooks have their own states.
 
     Returns
     -------
     dict
-        For ``torch.save``; by the names of process groups.
+        A dictionary for ``torch.save``, by the names of process groups.
     """
     from ddphook.torch import _session
 
@@ -226,7 +225,7 @@ def state_dict() -> dict[str, Any]:
 
 
 def load_state_dict(state: dict[str, Any]) -> None:
-    """Lets compiled steps continue where a ``state_dict()`` was.
+    """Makes compiled steps continue from a ``state_dict()``.
 
     Collective. Call it in a program that compiles the same steps in the same
     order, before they run for the first time or between steps.
@@ -234,16 +233,16 @@ def load_state_dict(state: dict[str, Any]) -> None:
     Parameters
     ----------
     state
-        What ``state_dict()`` returned on this rank. Of another rank, or
-        another number of ranks, it is loaded without error feedback.
+        The result of ``state_dict()`` on this rank. A state of another rank, or of
+        another number of ranks, is loaded without error feedback.
 
     Raises
     ------
     InvalidArgumentError
-        It is no such state.
+        The value is not such a state.
     PlanMismatchError
-        Ranks have different values of a state that is the same on all of them;
-        raised by the next step of a module that was not loaded yet.
+        Ranks have different values of a state that must be the same on all ranks;
+        for a module that was not loaded yet, its next step raises it.
     """
     from ddphook.torch import _session
 
@@ -257,8 +256,8 @@ def load_state_dict(state: dict[str, Any]) -> None:
 def close() -> None:
     """Leaves the jobs of all compiled steps and frees their memory.
 
-    Collective. A step that runs afterwards begins anew, without its states.
-    Without this call it happens when the process exits.
+    Collective. A step that runs afterwards starts again, without its states. If it
+    is not called, the same happens when the process exits.
     """
     from ddphook.torch import _ops
 
@@ -266,7 +265,7 @@ def close() -> None:
 
 
 def _near_group(hook: Hook, meeting: Meeting) -> str:
-    """Declares the group of near ranks that post-local SGD is given.
+    """Declares the groups of near ranks that post-local SGD has as its subgroups.
 
     Raises
     ------
@@ -294,7 +293,7 @@ def _updates(
     optimizer: torch.optim.Optimizer | None,
     device: _device.Device,
 ) -> Optimizer | None:
-    """The optimizer that runs in modules, if one is given."""
+    """Returns the optimizer that runs in modules, if one is given."""
     if optimizer is not None and hook.optimizer is not None:
         raise InvalidArgumentError("expected one optimizer, but got two")
     given = hook.optimizer if optimizer is None else optimizer
@@ -313,10 +312,10 @@ def _updates(
 
 
 def _check_handler(model: DistributedDataParallel, handler: Any) -> None:
-    """Compares the arguments in Accelerate's handler with those the model was made with."""
+    """Compares the arguments in Accelerate's handler with those of the model."""
     asked = dict(handler.to_kwargs())
     if int(asked.get("bucket_cap_mb", 0) * (1 << 20)) == model.bucket_bytes_cap:
-        del asked["bucket_cap_mb"]  # DDP keeps it in whole bytes.
+        del asked["bucket_cap_mb"]  # DDP rounds it to whole bytes.
     given = {
         "broadcast_buffers": model.broadcast_buffers,
         "bucket_cap_mb": model.bucket_bytes_cap / (1 << 20),
@@ -333,7 +332,7 @@ def _check_handler(model: DistributedDataParallel, handler: Any) -> None:
 
 
 def _check_model(model: DistributedDataParallel, hook: Any) -> _device.Device:
-    """Refuses what DDP would do in a way that no hook sees; the model's device."""
+    """Refuses models with which DDP cannot use the hook; returns the model's device."""
     if is_accelerates(hook):
         _check_handler(model, hook)
     if model.mixed_precision is not None:

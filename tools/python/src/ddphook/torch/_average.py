@@ -1,6 +1,6 @@
 # Part of the ddphook project, under the Apache License v2.0 with LLVM
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Averages of parameters every few steps, as post-local SGD takes them."""
+"""Periodic averages of parameters, for post-local SGD."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ _numbers = itertools.count()
 class PeriodicModelAverager(averagers.PeriodicModelAverager):
     """Averages parameters over all ranks every few steps, in a compiled module.
 
-    The same as PyTorch's class of this name, and with its bits; an optimizer
-    such as ``PostLocalSGDOptimizer`` takes one in its place. Parameters keep
-    their memory, which PyTorch's replaces.
+    Returns the same bits as PyTorch's class of this name; an optimizer such as
+    ``PostLocalSGDOptimizer`` takes either. Parameters keep their memory, which
+    PyTorch's class replaces.
 
     Parameters
     ----------
     period
         Steps from one average to the next.
     warmup_steps
-        Steps before the first average; ``start_localSGD_iter`` of the hook.
+        Steps before the first average; equal to ``start_localSGD_iter`` of the hook.
     process_group
-        Whose ranks average; by default all.
+        The process group whose ranks average; by default all ranks.
     timeout
         As for ``ddphook.torch.register``.
 
@@ -45,7 +45,7 @@ class PeriodicModelAverager(averagers.PeriodicModelAverager):
     ValueError
         ``period`` is less than 1, or ``warmup_steps`` less than 0.
     InvalidArgumentError
-        ``timeout`` is no time.
+        ``timeout`` is not a valid time.
     FailedPreconditionError
         There are no process groups yet.
     """
@@ -71,24 +71,24 @@ class PeriodicModelAverager(averagers.PeriodicModelAverager):
         self,
         params: Iterable[torch.nn.Parameter] | Iterable[dict[str, Any]],
     ) -> None:
-        """Counts a step, and averages if it is one in which to do so.
+        """Counts a step, and averages the parameters if the step is due.
 
-        Collective in such a step.
+        Collective in a step that averages.
 
         Parameters
         ----------
         params
-            Of a model, or the parameter groups of an optimizer. Those without a
-            gradient are left out, on all ranks.
+            The parameters of a model, or the parameter groups of an optimizer.
+            Parameters without a gradient are skipped, on all ranks.
 
         Raises
         ------
         UnsupportedError
-            A parameter is of a kind that no module can hold.
+            A module cannot hold a parameter of this kind.
         PlanMismatchError
             Ranks have other parameters.
         Error
-            A rank was lost, or did not come in time.
+            A rank was lost, or did not arrive in time.
         """
         since = self.step - self.warmup_steps
         if since >= 0 and since % self.period == 0:

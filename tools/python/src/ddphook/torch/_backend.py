@@ -1,6 +1,6 @@
 # Part of the ddphook project, under the Apache License v2.0 with LLVM
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The backend ``"ddphook"`` of ``torch.compile``: Inductor, and a pass."""
+"""The backend ``"ddphook"`` of ``torch.compile``: Inductor with an additional pass."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from ddphook.torch._rendezvous import timeout_seconds
 
 
 class ReplaceReductions(CustomGraphPass):
-    """Inductor's pass that puts compiled modules into a graph.
+    """Inductor's pass that replaces reductions of a graph by compiled modules.
 
     Parameters
     ----------
@@ -34,21 +34,20 @@ class ReplaceReductions(CustomGraphPass):
     timeout_s
         Deadline of every wait for a peer, in seconds.
     bucket_bytes
-        Bytes of gradients in a bucket.
+        The size of a bucket of gradients in bytes.
     step
-        The number of the compiled step, whose graphs share no states with
-        another step's.
+        The number of the compiled step. Graphs of different steps share no states.
 
     Attributes
     ----------
     reorders
-        Whether Inductor may order graphs with reductions for least memory. It
-        would await one as soon as anything can be freed then, and so have the
-        link idle while the next gradients are computed.
+        Whether Inductor may order graphs with reductions for minimal memory. It would
+        then await a reduction as soon as that frees memory, and leave the link idle
+        while the next gradients are computed.
     hook
-        With its options, as messages have it.
+        The hook with its options, for messages.
     left_alone
-        Why reductions were left as they are.
+        The reasons why reductions were not replaced.
     """
 
     def __init__(
@@ -75,11 +74,11 @@ class ReplaceReductions(CustomGraphPass):
             self.left_alone,
         )
         if replaced > 0 and not self.reorders:
-            # Of this graph: `backend` has Inductor restore it behind each.
+            # For this graph only: `backend` has Inductor restore it after each graph.
             config.reorder_for_peak_memory = False
 
     def uuid(self) -> Any:
-        """What Inductor's cache distinguishes graphs by."""
+        """Returns the part of Inductor's cache key that identifies this pass."""
         options = [
             self.pipeline,
             self.timeout_s,
@@ -87,7 +86,7 @@ class ReplaceReductions(CustomGraphPass):
             self.reorders,
             self._frame(),
         ]
-        # A division by a number is a part of an average in a group of that size.
+        # Dividing by a number is part of an average only in a group of that size.
         sizes = sorted((name, g.size()) for g, name in c10d._world.pg_names.items())
         return get_hash_for_files(
             (__file__, _graph.__file__, _ops.__file__),
@@ -95,7 +94,7 @@ class ReplaceReductions(CustomGraphPass):
         )
 
     def _frame(self) -> str:
-        """The piece of the program that is compiled, the same when it is recompiled."""
+        """Returns a name of the compiled code, which stays the same on recompilation."""
         compiled = CompileContext.current_compile_id()
         frame = "" if compiled is None else compiled.frame_id
         return f"{_steps.prefix_of(self.step)}frame {frame}"
@@ -110,30 +109,30 @@ def backend(
     name: str | None = None,
     **inductor: Any,
 ) -> Any:
-    """Compiles a graph with Inductor, its reductions with ddphook.
+    """Compiles a graph with Inductor, and its reductions with ddphook.
 
-    What ``torch.compile`` finds under the name ``"ddphook"``.
+    ``torch.compile`` finds it under the name ``"ddphook"``.
 
     Parameters
     ----------
     model, inputs
-        As TorchDynamo gives them.
+        The arguments from TorchDynamo.
     options
-        Those of ``ddphook.torch.compile``, and options of Inductor's. ``"step"``
-        is an object that stands for the step: all graphs that are compiled with
-        it share states. By default it is this dictionary, which
-        ``torch.compile`` gives to all graphs of a step.
+        Options of ``ddphook.torch.compile`` and of Inductor. ``"step"`` is an object
+        that identifies the step: all graphs that are compiled with it share states. By
+        default it is this dictionary, which ``torch.compile`` passes to all graphs of
+        a step.
     mode, name
-        Of ``torch.compile``, as for Inductor.
+        Options of ``torch.compile``, as for Inductor.
     **inductor
-        Of ``compile_fx``.
+        Arguments of ``compile_fx``.
 
     Raises
     ------
     InvalidArgumentError
         There is no such hook or option.
     UnsupportedError
-        The hook is no mere reduction, or the place of the pass is taken.
+        The hook is more than a reduction, or another pass is already registered.
     """
     from torch._inductor.compile_fx import compile_fx
 
@@ -152,13 +151,13 @@ def backend(
     patches.setdefault("reorder_for_peak_memory", config.reorder_for_peak_memory)
     patches["post_grad_custom_pre_pass"] = replace
     inductor.setdefault("compile_region_name", name)
-    ddp = _steps.ddp_in(model)  # Before Inductor takes the graph for its own.
+    ddp = _steps.ddp_in(model)  # Comes before Inductor, which changes the graph.
     compiled: Any = compile_fx(model, inputs, config_patches=patches, **inductor)
     return step.watch(compiled, ddp)
 
 
 def _step_of(compiler: Any) -> _steps.Step | None:
-    """The step that a backend of TorchDynamo's compiles, if it is this one."""
+    """Returns the step of a TorchDynamo backend, or None if the backend is another."""
     if getattr(compiler, "compiler_fn", None) is not backend:
         return None
     options = compiler.kwargs.get("options")
@@ -167,7 +166,7 @@ def _step_of(compiler: Any) -> _steps.Step | None:
     return step
 
 
-# What TorchDynamo calls when it is given the backend.
+# TorchDynamo calls this function when it gets the backend.
 backend._dynamo_backend_init = functools.partial(  # type: ignore[attr-defined]
     _steps.begin, _step_of
 )
@@ -182,7 +181,7 @@ def make_pass(
     timeout: timedelta | float | None = None,
     **options: Any,
 ) -> ReplaceReductions:
-    """The pass for options of ``ddphook.torch.compile``, of the step of a number."""
+    """Returns the pass for options of ``ddphook.torch.compile``, in the step `step`."""
     resolved = resolve_for_graph(hook, wrapper, options)
     if resolved.exempt:
         raise UnsupportedError(

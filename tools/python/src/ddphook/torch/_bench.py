@@ -1,13 +1,13 @@
 # Part of the ddphook project, under the Apache License v2.0 with LLVM
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""``python -m ddphook bench``: hooks of ours beside PyTorch's.
+"""``python -m ddphook bench``: compares ddphook's hooks with PyTorch's.
 
-Each hook is measured in two ways, ours and PyTorch's by turns in the same
-processes: a whole step of DDP, which is also measured without a hook, with the
-optimizer in ours, and without communication, which no hook can be faster than;
-and the hook alone, on one bucket. With ``--compile`` it is a whole step under
-``torch.compile`` instead, beside Inductor's own without compression. Results are
-compared before times are reported.
+Each hook is measured in two ways, alternating between ours and PyTorch's in the same
+processes. The first is a whole step of DDP, which is also measured without a hook, with
+the optimizer in our hook, and without communication, the lower bound of all hooks. The
+second is the hook alone, on one bucket. With ``--compile``, the bench instead compares a
+whole step under ``torch.compile`` with Inductor's own, which does not compress. Results
+are compared before times are reported.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ import ddphook.torch
 from ddphook._errors import InternalError, InvalidArgumentError
 from ddphook.torch._bench_compile import CompiledTraining
 
-_WIDTH = 1024  # of a layer, which has 4 MiB of weights.
-_FIRST_COMPRESSED_STEP = 2  # The smallest that PyTorch allows.
-_WARM_UP_STEPS = 4  # Modules are loaded, and PowerSGD compresses.
-_LARGE_MB = 1 << 20  # One bucket.
-# Of an average by PowerSGD, relative to the largest element, by the wrapper:
-# some roundings of the type that matrices are multiplied in (docs/parity.md).
+_WIDTH = 1024  # The width of a layer, which has 4 MiB of weights.
+_FIRST_COMPRESSED_STEP = 2  # The smallest value that PyTorch allows.
+_WARM_UP_STEPS = 4  # Modules are then loaded, and PowerSGD compresses.
+_LARGE_MB = 1 << 20  # Makes a single bucket.
+# The tolerance of an average by PowerSGD, relative to the largest element, by wrapper:
+# some roundings of the type in which matrices are multiplied (docs/parity.md).
 _POWERSGD_TOLERANCES = {None: 1.5e-5, "fp16": 4e-3, "bf16": 3e-2}
 
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
@@ -80,7 +80,7 @@ class Options:
     model_mb
         MiB of parameters of the model, and of the bucket.
     ranks
-        To start on this machine; a launcher's own number otherwise.
+        The number of ranks to start on this machine; a launcher's number replaces it.
     hooks
         Names such as ``fp16``, ``powersgd-4`` and ``powersgd-4+fp16``.
     optimizer
@@ -88,9 +88,9 @@ class Options:
     compile
         Whether to measure steps under ``torch.compile`` instead.
     samples
-        Of a rank in a step.
+        The number of samples per rank and step.
     steps, rounds
-        Steps of each side in a round, and rounds.
+        The number of steps of each side per round, and of rounds.
     json
         A file for the results, or None.
     """
@@ -108,16 +108,16 @@ class Options:
 
 @dataclasses.dataclass(frozen=True)
 class _Hook:
-    """A hook of PyTorch's, with its options, which are ours as well."""
+    """A hook of PyTorch's, with options that also apply to ours."""
 
     name: str
     function: Callable[..., Any]
     options: dict[str, Any]
-    tolerance: float  # Of a step's averages; 0 for equal bits.
+    tolerance: float  # The tolerance of a step's averages; 0 for equal bits.
 
     @classmethod
     def parse(cls, name: str) -> _Hook:
-        """The hook of a name of the command line.
+        """Returns the hook with this name on the command line.
 
         Raises
         ------
@@ -143,12 +143,12 @@ class _Hook:
 
     @property
     def is_exact(self) -> bool:
-        """Whether ours has the bits of PyTorch's."""
+        """Whether ours has the same bits as PyTorch's."""
         return self.tolerance == 0
 
     @property
     def is_plain(self) -> bool:
-        """Whether it compresses nothing."""
+        """Whether it does not compress."""
         return self.name == "allreduce"
 
     def state(self) -> Any:
@@ -156,7 +156,7 @@ class _Hook:
 
     @property
     def compile_options(self) -> dict[str, Any]:
-        """Of ``ddphook.torch.compile``."""
+        """The options of ``ddphook.torch.compile``."""
         base, _, wrapper = self.name.partition("+")
         names = {"hook": base.partition("-")[0], "wrapper": wrapper or None}
         return {**names, **self.options}
@@ -174,19 +174,19 @@ class _Hook:
 def main(options: Options) -> None:
     """Measures, prints tables, and writes the JSON file.
 
-    Without a launcher's variables it starts the ranks; with them, this process
-    is one of them.
+    Without a launcher's variables, this process starts the ranks; otherwise it is one
+    of them.
 
     Raises
     ------
     InvalidArgumentError
         There is no such hook.
     InternalError
-        A result of ours differs from PyTorch's, or a rank failed otherwise.
+        A result of ours differs from PyTorch's, or a rank failed.
     """
     hooks = [_Hook.parse(name) for name in options.hooks]
     if options.json and os.environ.get("RANK", "0") == "0":
-        # A bad place costs nobody an hour.
+        # Fails now if the file cannot be written, rather than after the measurement.
         with tempfile.NamedTemporaryFile(dir=pathlib.Path(options.json).parent):
             pass
     torch.set_num_threads(1)
@@ -253,7 +253,7 @@ def _measure_as_rank(options: Options, hooks: list[_Hook]) -> None:
 
 
 def _make_model(mb: float) -> nn.Module:
-    """A multilayer perceptron of so many MiB of weights."""
+    """Returns a multilayer perceptron with about `mb` MiB of weights."""
     torch.manual_seed(0)
     mb_of_layer = _WIDTH * _WIDTH * 4 / 2**20
     count = int(mb // mb_of_layer)
@@ -265,12 +265,12 @@ def _make_model(mb: float) -> nn.Module:
 
 
 def _generator() -> torch.Generator:
-    """Of random numbers that differ between ranks."""
+    """Returns a generator of random numbers that differ between ranks."""
     return torch.Generator().manual_seed(dist.get_rank())
 
 
 class _Training:
-    """A model of DDP that trains."""
+    """A DDP model in training."""
 
     def __init__(self, options: Options, bucket_cap_mb: int) -> None:
         self.ddp = DistributedDataParallel(
@@ -285,7 +285,7 @@ class _Training:
         self._generator = _generator()
 
     def step(self) -> float:
-        """Trains one step, and returns its seconds."""
+        """Trains one step, and returns its duration in seconds."""
         x = torch.randn(self._samples, _WIDTH, generator=self._generator)
         dist.barrier()
         begin = time.perf_counter()
@@ -299,11 +299,11 @@ class _Training:
 
 
 def _measure_steps(options: Options, hook: _Hook) -> tuple[dict[str, _Rounds], float]:
-    """Whole steps: their times, and how far apart parameters are in the end.
+    """Measures whole steps; returns times, and the final difference of parameters.
 
-    With several buckets PyTorch's PowerSGD starts collectives in another order
-    on each rank, which ends the process on Gloo: it gets one bucket, and so
-    does ours.
+    With several buckets, PyTorch's PowerSGD starts collectives in a different order on
+    each rank, which ends the process on Gloo. So PowerSGD gets one bucket, in ours as
+    well.
     """
     cap = 25 if hook.is_exact else _LARGE_MB
     none = _Training(options, 25)
@@ -324,8 +324,8 @@ def _measure_steps(options: Options, hook: _Hook) -> tuple[dict[str, _Rounds], f
         rounds = _by_turns(sides, options)
     expected = theirs.parameters()
     difference = _difference(ours.parameters(), expected)
-    # What rounding becomes over many steps has no bound; PowerSGD rounds
-    # otherwise than PyTorch's, and so does Adam in the hook.
+    # Rounding errors have no bound over many steps. PowerSGD rounds unlike PyTorch's,
+    # and so does Adam in the hook.
     _check(hook, "parameters", difference, 0.0 if hook.is_exact else float("inf"))
     if hook.is_exact and options.optimizer == "sgd":
         in_hook = _difference(fused.parameters(), expected)
@@ -336,10 +336,10 @@ def _measure_steps(options: Options, hook: _Hook) -> tuple[dict[str, _Rounds], f
 def _measure_compiled_steps(
     options: Options, hook: _Hook
 ) -> tuple[dict[str, _Rounds], float]:
-    """Whole steps under ``torch.compile``: their times, and how far parameters are
-    from those of no compression in the end.
+    """Measures whole steps under ``torch.compile``; returns times, and the final
+    difference of parameters from those without compression.
     """
-    torch._dynamo.reset()  # Each hook's graphs are its own.
+    torch._dynamo.reset()  # Hooks do not share graphs.
     model = _make_model(options.model_mb)
     trainings = {
         "pytorch": CompiledTraining(model, reduces=True, options=None),
@@ -363,18 +363,18 @@ def _measure_compiled_steps(
     ours, theirs = trainings["ours"].parameters(), trainings["pytorch"].parameters()
     difference = _difference(ours, theirs)
     ddphook.torch.close()
-    # What compression costs is the hook's affair; without it there is no reason
-    # to differ.
+    # The effect of compression depends on the hook. Without compression, results must
+    # be equal.
     _check(hook, "parameters", difference, 0.0 if hook.is_plain else float("inf"))
     return rounds, difference
 
 
 def _measure_hook(options: Options, hook: _Hook) -> tuple[dict[str, _Rounds], float]:
-    """The hook alone, from its call to the end of its future.
+    """Measures the hook alone, from its call to the completion of its future.
 
-    Each call gets the same random gradients again: real ones may be so near to
-    a lower rank than PowerSGD's that rounding turns its factors far. Averages
-    are compared: of PowerSGD those of the first compressed step.
+    Each call gets the same random gradients. Real gradients may be so close to a rank
+    below PowerSGD's that rounding turns its factors far. The compared averages are, for
+    PowerSGD, those of the first compressed step.
     """
     model = _make_model(options.model_mb)
     bucket = _capture_bucket(model)
@@ -409,10 +409,10 @@ def _measure_hook(options: Options, hook: _Hook) -> tuple[dict[str, _Rounds], fl
 
 
 def _capture_bucket(model: nn.Module) -> dist.GradBucket:
-    """The one bucket that a hook of this model is given."""
+    """Returns the single bucket that a hook of this model gets."""
     buckets: list[dist.GradBucket] = []
 
-    # Without annotations: DDP does not know those that are texts.
+    # Has no annotations: DDP does not understand those that are strings.
     def keep(state, bucket):  # type: ignore[no-untyped-def]
         buckets.append(bucket)
         future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
@@ -429,10 +429,10 @@ def _capture_bucket(model: nn.Module) -> dist.GradBucket:
 def _by_turns(
     sides: dict[str, Callable[[], float]], options: Options
 ) -> dict[str, _Rounds]:
-    """Calls each side `steps` times in each round, behind a warm-up.
+    """Calls each side `steps` times in each round, after a warm-up.
 
-    Steps of a side follow each other, as in a job that has one model. Another
-    side begins in each round.
+    Steps of a side are consecutive, as in a job with one model. Each round begins with
+    another side.
     """
     for step in sides.values():
         for _ in range(_WARM_UP_STEPS):
@@ -441,7 +441,7 @@ def _by_turns(
     order = list(sides)
     for _ in range(options.rounds):
         for name in order:
-            sides[name]()  # Brings its memory into the caches.
+            sides[name]()  # Brings the side's memory into the caches.
             seconds = torch.tensor([sides[name]() for _ in range(options.steps)])
             dist.all_reduce(seconds, dist.ReduceOp.MAX)
             rounds[name].append(seconds.tolist())
@@ -450,15 +450,15 @@ def _by_turns(
 
 
 def _difference(ours: torch.Tensor, theirs: torch.Tensor) -> float:
-    """The largest one of any rank, relative to the largest element."""
+    """Returns the largest difference on any rank, relative to the largest element."""
     worst = ((ours - theirs).abs().max() / theirs.abs().max()).reshape(1)
-    worst.nan_to_num_(nan=float("inf"))  # The largest one of all, for any rank.
+    worst.nan_to_num_(nan=float("inf"))  # NaN is the largest difference of all.
     dist.all_reduce(worst, dist.ReduceOp.MAX)
     return float(worst)
 
 
 def _check(hook: _Hook, what: str, difference: float, tolerance: float) -> None:
-    if not difference <= tolerance:  # NaN is wrong, too.
+    if not difference <= tolerance:  # Also true for NaN.
         raise InternalError(
             f"expected {what} of {hook.name} within {tolerance:g} of PyTorch's, but "
             f"got {difference:g}"
@@ -466,7 +466,7 @@ def _check(hook: _Hook, what: str, difference: float, tolerance: float) -> None:
 
 
 def _summarize(rounds: dict[str, _Rounds]) -> dict[str, Any]:
-    """Medians of all steps, and the ratio of each round's medians."""
+    """Returns medians of all steps, and the ratios of each round's medians."""
     summary: dict[str, Any] = {
         f"{side}_s": statistics.median(itertools.chain(*times))
         for side, times in rounds.items()

@@ -2,8 +2,8 @@
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The step that ``python -m ddphook bench --compile`` measures.
 
-A whole training step, forward, backward and SGD, that averages its gradients with
-functional collectives, as ``torch.compile(fullgraph=True)`` takes it.
+A whole training step (forward, backward and SGD) that averages its gradients with
+functional collectives, in a form for ``torch.compile(fullgraph=True)``.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ class CompiledTraining:
     Parameters
     ----------
     model
-        Its parameters are copied: the model stays as it is.
+        The model, which is not changed: its parameters are copied.
     reduces
-        Whether gradients are averaged. Without it ranks train by themselves.
+        Whether gradients are averaged. Otherwise each rank trains separately.
     options
-        Of ``ddphook.torch.compile``, or None for PyTorch's own compiler and
+        Options of ``ddphook.torch.compile``, or None for PyTorch's own compiler and
         collectives.
     """
 
     def __init__(
         self, model: nn.Module, *, reduces: bool, options: dict[str, Any] | None
     ) -> None:
-        # Without it a step that contains its backward pass is no single graph.
+        # Without this setting, a step with a backward pass is not a single graph.
         torch._dynamo.config.trace_autograd_ops = True
         named = dict(model.named_parameters())
         self._parameters = [p.detach().clone() for p in named.values()]
@@ -54,7 +54,7 @@ class CompiledTraining:
         self._step(self._parameters, x)
 
     def parameters(self) -> torch.Tensor:
-        """All of them, in one vector."""
+        """Returns all parameters in one vector."""
         return torch.cat([p.detach().flatten() for p in self._parameters])
 
 

@@ -2,8 +2,8 @@
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """A bucket of DDP as a module for the compiler.
 
-The only place that knows what the text of a module looks like, and in which
-order its entry point takes arrays.
+Only this module knows the text of a module, and the order in which its entry point
+takes arrays.
 """
 
 from __future__ import annotations
@@ -25,27 +25,27 @@ ELEMENT_TYPES = {
     torch.float64: "f64",
 }
 
-# Larger than any bucket: what DDP put into one bucket stays in one.
+# Larger than any bucket, so that a bucket of DDP stays one bucket.
 _BUCKET_OPTIONS = "order=forward bucket-cap-mb=16777216"
 _WRITABLE = "bufferization.writable = true"
-# Declares the group of all ranks, whose number is not known yet.
+# Declares the group of all ranks, whose size is not known yet.
 WHOLE_GROUP = "ddp.process_group @dp\n"
 
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-    """What is in a bucket.
+    """The contents of a bucket.
 
     Attributes
     ----------
     index
         DDP's number of the bucket.
     names
-        Of the parameters, in the bucket's order.
+        The names of the parameters, in the bucket's order.
     shapes
-        Of their gradients, dimensions in the order in which memory has them.
+        The shapes of their gradients, with dimensions in memory order.
     dtype
-        Of all elements.
+        The type of all elements.
     rules
         How each parameter is updated, if an optimizer runs in the module.
     """
@@ -64,7 +64,7 @@ class Layout:
         gradients: Sequence[torch.Tensor],
         rules: Sequence[Rule | None] = (),
     ) -> Layout:
-        """The layout of these gradients.
+        """Returns the layout of these gradients.
 
         Raises
         ------
@@ -77,21 +77,21 @@ class Layout:
     def text(
         self, groups: str, own_hook: Callable[[str], str | None] = lambda name: None
     ) -> str:
-        """The module that averages this bucket, in MLIR's textual form.
+        """Returns the module that averages this bucket, in MLIR's textual form.
 
-        Its entry point takes the bucket as one tensor, and updates it in place:
-        the compiler sees that the gradients are all of it, one behind the other.
-        If there are rules, what `Optimizer.arrays` returns follows, and is
-        updated in place as well, but for the table.
+        Its entry point takes the bucket as one tensor and updates it in place: the
+        compiler sees that consecutive gradients cover it. If there are rules, the
+        arrays of `Optimizer.arrays` follow; they are updated in place as well,
+        except for the table.
 
         Parameters
         ----------
         groups
-            Lines that declare ``@dp``, over which gradients are averaged, and
+            Lines that declare ``@dp``, over which gradients are averaged, and the
             other process groups that the hook names.
         own_hook
-            The hook that a parameter of this name has for itself, as an
-            attribute; None: it has the bucket's.
+            Returns the hook of a parameter of this name, as an attribute, or None if
+            it has the bucket's hook.
         """
         sizes = [math.prod(shape) for shape in self.shapes]
         flat = _Flat("%flat", sum(sizes), self.dtype)
@@ -119,17 +119,17 @@ class Layout:
 
 
 class _Flat:
-    """A flat argument that gradients are taken out of, and put back into.
+    """A flat argument from which gradients are extracted, and into which they return.
 
     Attributes
     ----------
     type, argument
         Its type, and its declaration.
     take, put
-        Operations that give each gradient ``%g<number>``, and that put what it is
-        reduced to, ``%r<number>``, in its place: as one array, ``%p<number>``.
+        Operations that extract each gradient as ``%g<number>``, and that insert its
+        reduction ``%r<number>`` in the same location, as the array ``%p<number>``.
     last
-        The argument with all that was put into it.
+        The argument after all insertions.
     """
 
     def __init__(self, name: str, size: int, dtype: torch.dtype) -> None:
@@ -143,7 +143,7 @@ class _Flat:
         self._end = 0
 
     def add(self, number: int, shape: Sequence[int]) -> str:
-        """Puts a gradient behind those that there are, and returns its type."""
+        """Appends a gradient to the argument, and returns its type."""
         size = math.prod(shape)
         piece = tensor_type([size], self._dtype)
         tensor = tensor_type(shape, self._dtype)
@@ -186,9 +186,9 @@ class _Updates:
     Attributes
     ----------
     arguments
-        Of the entry point, behind the bucket; begins with a comma.
+        Arguments of the entry point after the bucket; begins with a comma.
     lines
-        Operations, which read the average ``%p<number>`` of each gradient.
+        Operations, which use the average ``%p<number>`` of each gradient.
     results, types
         The parameters and states that the entry point returns.
     """
@@ -240,9 +240,9 @@ class Reduced:
     kind
         ``"mean"`` or ``"sum"``.
     shape, dtype
-        Of the gradient.
+        The shape and type of the gradient.
     name
-        What it is called in states.
+        Its name in states.
     """
 
     kind: str
@@ -252,7 +252,7 @@ class Reduced:
 
 
 def flat_numbers(gradients: Sequence[Reduced]) -> list[int]:
-    """The flat array of each gradient: there is one for each kind and type."""
+    """Returns the number of each gradient's flat array: one per kind and type."""
     numbers: dict[tuple[str, torch.dtype], int] = {}
     return [
         numbers.setdefault((gradient.kind, gradient.dtype), len(numbers))
@@ -261,18 +261,18 @@ def flat_numbers(gradients: Sequence[Reduced]) -> list[int]:
 
 
 def flat_size(elements: int) -> int:
-    """Elements of a flat array for gradients of so many in all.
+    """Returns the size of a flat array for gradients of `elements` elements in total.
 
-    MLIR takes no slice out of an array of none, not even an empty one.
+    MLIR takes no slice of an empty array, not even an empty slice.
     """
     return max(elements, 1)
 
 
 def flat_reductions_text(gradients: Sequence[Reduced]) -> str:
-    """A module that reduces gradients in place, in MLIR's textual form.
+    """Returns a module that reduces gradients in place, in MLIR's textual form.
 
-    Its entry point takes the flat arrays of ``flat_numbers``, in which gradients
-    lie one behind the other.
+    Its entry point takes the flat arrays of ``flat_numbers``, which hold the
+    gradients consecutively.
     """
     numbers = flat_numbers(gradients)
     flats = []
@@ -304,15 +304,15 @@ def flat_reductions_text(gradients: Sequence[Reduced]) -> str:
 def reductions_text(
     function: str, kinds: Sequence[str], types: Sequence[str], names: Sequence[str]
 ) -> str:
-    """A module whose one function returns reduced gradients.
+    """Returns a module with one function, which returns reduced gradients.
 
     Parameters
     ----------
     function
-        Its name.
+        The function's name.
     kinds, types, names
-        Of each gradient: ``"mean"`` or ``"sum"``, its type in MLIR's textual
-        form, and what it is called in states.
+        Each gradient's kind (``"mean"`` or ``"sum"``), type in MLIR's textual
+        form, and name in states.
 
     Returns
     -------
@@ -322,7 +322,7 @@ def reductions_text(
     Raises
     ------
     InvalidArgumentError
-        There is no gradient.
+        There are no gradients.
     """
     if not types:
         raise InvalidArgumentError("expected a step that reduces gradients")
@@ -344,20 +344,20 @@ def reductions_text(
 
 
 def with_group_size(text: str, ranks: int) -> str:
-    """A module whose group ``@dp`` says its size, which some hooks depend on."""
+    """Returns a module whose group ``@dp`` has a size, which some hooks depend on."""
     return text.replace(WHOLE_GROUP, f"ddp.process_group @dp size {ranks}\n", 1)
 
 
 def tensor_type(shape: Iterable[int], dtype: torch.dtype) -> str:
-    """The type of an array, in MLIR's textual form."""
+    """Returns the type of an array, in MLIR's textual form."""
     return f"tensor<{''.join(f'{size}x' for size in shape)}{ELEMENT_TYPES[dtype]}>"
 
 
 def example_text(has_near_group: bool, own_hook: str | None) -> str:
-    """A bucket of two ranks that every hook takes unless its options are wrong.
+    """Returns a bucket of two ranks that every hook with valid options accepts.
 
-    Its size is one that no option is too large for in earnest. If ``own_hook``
-    is the hook of exempt parameters, one of the two is exempt.
+    It is larger than any option reasonably needs. If ``own_hook`` is the hook of
+    exempt parameters, one of the two parameters is exempt.
     """
     groups = with_group_size(WHOLE_GROUP, 2)
     if has_near_group:
@@ -367,12 +367,12 @@ def example_text(has_near_group: bool, own_hook: str | None) -> str:
 
 
 def check_cap(bucket_cap_mb: float) -> None:
-    """Refuses what is no size of buckets.
+    """Refuses a value that is no size of buckets.
 
     Raises
     ------
     InvalidArgumentError
-        It is not above 0, or not finite.
+        The value is not above 0, or not finite.
     """
     is_number = isinstance(bucket_cap_mb, (int, float))
     if not is_number or not 0 < bucket_cap_mb < math.inf:
@@ -382,17 +382,17 @@ def check_cap(bucket_cap_mb: float) -> None:
 
 
 def pipeline(hook: str) -> str:
-    """Options of ``ddp-pipeline`` for a bucket with this hook."""
+    """Returns the options of ``ddp-pipeline`` for a bucket with this hook."""
     return f"{hook} {_BUCKET_OPTIONS}"
 
 
 def check_tiling(buffer: torch.Tensor, gradients: Sequence[torch.Tensor]) -> None:
-    """Checks that a bucket's gradients are all of it, one behind the other.
+    """Checks that a bucket's gradients are consecutive and cover it.
 
     Raises
     ------
     UnsupportedError
-        They are not.
+        They do not.
     """
     offset = buffer.storage_offset()
     for gradient in gradients:
@@ -407,10 +407,10 @@ def check_tiling(buffer: torch.Tensor, gradients: Sequence[torch.Tensor]) -> Non
 
 
 def parameter_names(model: DistributedDataParallel) -> dict[torch.nn.Parameter, str]:
-    """The names of all parameters, the same however the model is wrapped.
+    """Returns the names of all parameters, which do not depend on the model's wrappers.
 
-    They have no ``_orig_mod``, which ``torch.compile`` adds, and do not all begin with
-    ``module``, as in another wrapper.
+    They lack the ``_orig_mod`` that ``torch.compile`` adds, and a ``module`` at the
+    beginning of every name, which comes from another wrapper.
     """
     parameters = dict(model.module.named_parameters())
     names = [".".join(filter("_orig_mod".__ne__, name.split("."))) for name in parameters]
@@ -424,12 +424,12 @@ def parameter_names(model: DistributedDataParallel) -> dict[torch.nn.Parameter, 
 def reduced_parameters(
     model: DistributedDataParallel,
 ) -> list[tuple[str, torch.nn.Parameter]]:
-    """The parameters whose gradients DDP reduces, with their names.
+    """Returns the parameters whose gradients DDP reduces, with their names.
 
     Raises
     ------
     UnsupportedError
-        No module can hold the gradients of one of them.
+        A module cannot hold the gradients of one of them.
     """
     result = []
     names = parameter_names(model)
@@ -446,12 +446,12 @@ def reduced_parameters(
 
 
 def check_tensor(tensor: torch.Tensor) -> None:
-    """Refuses gradients that no module can hold.
+    """Refuses gradients that a module cannot hold.
 
     Raises
     ------
     UnsupportedError
-        Sparse, complex and integer gradients.
+        The gradients are sparse, complex or integers.
     """
     if tensor.layout != torch.strided:
         raise UnsupportedError(
@@ -467,7 +467,7 @@ def check_tensor(tensor: torch.Tensor) -> None:
 
 
 def _memory_shape(gradient: torch.Tensor) -> tuple[int, ...]:
-    """The shape whose row-major order is that of the memory.
+    """Returns the shape whose row-major order is the order in memory.
 
     DDP gives a gradient its parameter's strides, such as those of
     ``torch.channels_last``.
@@ -484,7 +484,7 @@ def _memory_shape(gradient: torch.Tensor) -> tuple[int, ...]:
 
 
 def _quoted(name: str) -> str:
-    """A string literal of MLIR."""
+    """Returns a string literal of MLIR."""
     if name.isascii() and name.isprintable() and not set(name) & set('"\\'):
         return f'"{name}"'
     return '"' + "".join(f"\\{byte:02X}" for byte in name.encode()) + '"'

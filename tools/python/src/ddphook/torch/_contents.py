@@ -1,10 +1,10 @@
 # Part of the ddphook project, under the Apache License v2.0 with LLVM
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What Python objects hold and lead to, read and written alike.
+"""Reads and writes the contents of Python objects, and finds what they refer to.
 
-Of each object it is known here what it holds by which keys, how it is made to hold
-that again, what else it leads to, and how a program would write the way there. Whether
-a step may change it is decided in `_reached`.
+For each kind of object, this module knows what it holds by which keys, how to make it
+hold that again, what else it refers to, and how a program would write the path there.
+`_reached` decides whether a step may change the object.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim.lr_scheduler import LRScheduler
 
-# Values that are compared by what they are.
+# Types whose values are compared by value.
 NUMBERS = (bool, int, float, complex, str, bytes, type(None))
-# Libraries whose own objects are not looked into, but for those of `_KEEPING`.
+# Libraries whose own objects are not inspected, except those of `_KEEPING`.
 _LIBRARIES = frozenset(("torch", "functorch", "numpy", "ddphook", "builtins"))
-# Classes of libraries that programs keep things in.
+# Classes of libraries in which programs keep objects.
 _KEEPING = (
     nn.Module,
     LRScheduler,
@@ -50,15 +50,15 @@ _KEEPING = (
 )
 # Methods of objects that are written in C.
 _METHODS = (types.BuiltinMethodType, types.MethodWrapperType)
-# A module's dictionaries that stand for attributes of it.
+# A module's dictionaries whose entries act as its attributes.
 _TABLES = ("_modules", "_parameters", "_buffers")
-# Arrays of NumPy's that are larger are not copied; see `is_large_array`.
+# Larger NumPy arrays are not copied; see `is_large_array`.
 LARGE_BYTES = 1 << 20
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Names:
-    """The names that a function takes from a dictionary of globals, or of a module."""
+    """Names that a function reads from a dictionary of globals or of a module."""
 
     table: dict[str, Any]
     names: frozenset[str]
@@ -73,12 +73,12 @@ def is_names(value: Any) -> bool:
 
 
 def is_plain(value: Any) -> bool:
-    """Whether there is nothing behind a value that a step could change."""
+    """Returns whether a value refers to nothing that a step could change."""
     return type(value) in NUMBERS or isinstance(value, torch.Tensor)
 
 
 def is_iterator(value: Any) -> bool:
-    """Whether it is an iterator that cannot be looked into, or a method of one."""
+    """Returns whether it is an iterator that cannot be inspected, or a method of one."""
     if isinstance(value, _METHODS):
         return is_iterator(value.__self__)
     kind = type(value)
@@ -88,7 +88,7 @@ def is_iterator(value: Any) -> bool:
 
 
 def is_generator(value: Any) -> bool:
-    """Whether it is a generator of random numbers whose state can be read."""
+    """Returns whether it is a random number generator whose state can be read."""
     if isinstance(value, random.Random):
         return not isinstance(value, random.SystemRandom)
     numpy = sys.modules.get("numpy")
@@ -97,12 +97,12 @@ def is_generator(value: Any) -> bool:
 
 
 def is_large_array(value: Any) -> bool:
-    """Whether it is an array of which `read` has nothing, since a copy is too large."""
+    """Returns whether it is an array that `read` skips because a copy would be too large."""
     return _is_array(value) and value.nbytes > LARGE_BYTES
 
 
 def common_generators() -> Iterator[tuple[str, Any]]:
-    """Those that functions of modules draw from."""
+    """Yields the generators that functions of modules draw from."""
     yield "Python's random numbers", random.random.__self__  # type: ignore[attr-defined]
     numpy = sys.modules.get("numpy")
     if numpy is not None:
@@ -115,8 +115,8 @@ def _is_of_library(kind: type) -> bool:
 
 
 def _is_of_program(name: Any) -> bool:
-    """Whether a module is the user's own: installed ones keep caches, which a call may
-    fill to no effect."""
+    """Returns whether a module is the user's own: installed modules keep caches, which
+    a call may fill to no effect."""
     top = str(name).split(".")[0]
     if top in _LIBRARIES or top in sys.stdlib_module_names:
         return False
@@ -134,8 +134,8 @@ def _is_array(value: Any) -> bool:
 
 
 def read(value: Any) -> dict[Any, Any] | None:
-    """What an object holds by the keys that lead there; None if it holds nothing, or
-    cannot be looked into."""
+    """Returns what an object holds, by key; None if it holds nothing or cannot be
+    inspected."""
     if is_names(value):
         return {name: value.table[name] for name in value.names if name in value.table}
     if isinstance(value, dict):
@@ -184,7 +184,7 @@ def _read_array(array: Any) -> dict[Any, Any]:
 def _read_function(function: types.FunctionType) -> dict[Any, Any]:
     held = {name: getattr(function, name) for name in _OF_FUNCTIONS}
     is_own = _is_of_program(function.__globals__.get("__name__"))
-    # Wrappers of libraries have private ones, such as caches, that are their own.
+    # Wrappers of libraries have private attributes, such as caches.
     own = {k: v for k, v in vars(function).items() if is_own or not k.startswith("_")}
     return {**held, **own}
 
@@ -212,7 +212,7 @@ def _has_attributes(value: Any) -> bool:
 
 
 def _attributes(value: Any) -> dict[str, Any]:
-    """Those in the dictionary of an object, in slots of its classes, and its class."""
+    """Returns an object's class and its attributes in its dictionary and its slots."""
     held = {"__class__": type(value), **getattr(value, "__dict__", {})}
     for name, slot in _slots(value).items():
         try:
@@ -236,7 +236,7 @@ def _slots(value: Any) -> dict[str, Any]:
 
 
 def write(value: Any, held: dict[Any, Any]) -> None:
-    """Makes an object hold this; nothing in a tuple, which holds what it has."""
+    """Makes an object hold `held`; a tuple is immutable and stays unchanged."""
     if isinstance(value, (tuple, frozenset)):
         return
     if is_names(value):
@@ -313,12 +313,12 @@ def _write_attributes(value: Any, held: dict[str, Any]) -> None:
         vars(value).update(own)
 
 
-# What an object leads to
-# -----------------------
+# Following references
+# --------------------
 
 
 def behind(path: str, value: Any) -> Iterator[tuple[str, Any]]:
-    """What an object leads to without holding it as one that it could change."""
+    """Yields what an object refers to but does not hold as its own contents."""
     if isinstance(value, types.FunctionType):
         yield from _behind_function(path, value)
     elif isinstance(value, types.MethodType):
@@ -352,7 +352,7 @@ def behind(path: str, value: Any) -> Iterator[tuple[str, Any]]:
     elif isinstance(value, DistributedDataParallel):
         yield path, value.module
     elif isinstance(value, torch.optim.Optimizer):
-        # The rest of it is PyTorch's, and an input of the module.
+        # The rest of it is PyTorch's, and is an input of the module.
         yield path, Names(vars(value), _own_names(value))
         for number, group in enumerate(value.param_groups):
             for key, held in group.items():
@@ -383,7 +383,7 @@ def _behind_function(path: str, function: Any) -> Iterator[tuple[str, Any]]:
         yield path, inner
     if hasattr(function, "__wrapped__"):
         yield path, function.__wrapped__
-    # Not `__module__`, which a library's wrapper takes from what it wraps.
+    # Not `__module__`, which a library's wrapper copies from the wrapped function.
     table = function.__globals__
     if not _is_of_program(table.get("__name__")):
         return
@@ -393,7 +393,7 @@ def _behind_function(path: str, function: Any) -> Iterator[tuple[str, Any]]:
     names = frozenset(_names_of(function.__code__))
     yield "", Names(table, names)
     package = f"{table.get('__package__') or ''}."
-    # Those that the function imports itself have no global.
+    # Modules that the function imports itself are no globals.
     imported = {n: sys.modules.get(n) or sys.modules.get(package + n) for n in names}
     yield from _behind_modules({**imported, **table}, names)
 
@@ -401,7 +401,7 @@ def _behind_function(path: str, function: Any) -> Iterator[tuple[str, Any]]:
 def _behind_modules(
     table: dict[str, Any], names: frozenset[str]
 ) -> Iterator[tuple[str, Any]]:
-    """The names in modules of a table, and in modules of those, in any depth."""
+    """Yields the names in modules of a table, and in modules of those, recursively."""
     work = [("", table)]
     seen = set()
     while work:
@@ -416,7 +416,7 @@ def _behind_modules(
 
 
 def _names_of(code: types.CodeType) -> Iterator[str]:
-    """Names, and texts that may be names: of getattr(), of a dictionary of globals."""
+    """Yields names, and strings that may be names: for getattr() or globals()[...]."""
     yield from code.co_names
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
@@ -426,7 +426,7 @@ def _names_of(code: types.CodeType) -> Iterator[str]:
 
 
 def path_of(holder: Any, path: str, key: Any) -> str:
-    """The path of what an object holds, as a program says it."""
+    """Returns the path of a held object, as a program would write it."""
     if isinstance(holder, types.CellType) or key == "":
         return path
     if is_names(holder):

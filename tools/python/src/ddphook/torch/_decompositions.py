@@ -1,9 +1,9 @@
 # Part of the ddphook project, under the Apache License v2.0 with LLVM
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Operators in terms of those that torch-mlir lowers to linalg, and rightly.
+"""Expresses operators by others that torch-mlir lowers to linalg correctly.
 
-Most of them scatter, for which linalg has nothing: here each place of the result
-selects what belongs to it.
+Most of them scatter, which linalg cannot do: here each element of the result selects
+the values that it receives.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ _aten = torch.ops.aten
 
 
 def before_functionalization() -> dict[Any, Callable[..., Any]]:
-    """Operators that write to arguments although their schema hides it."""
+    """Returns decompositions of operators that write to arguments despite their schema."""
     return dict(get_decompositions([_aten.native_batch_norm]))
 
 
 def for_linalg() -> dict[Any, Callable[..., Any]]:
-    """What replaces torch-mlir's own decompositions."""
+    """Returns the decompositions that replace torch-mlir's own."""
     return {
         **{op: _view for op in (_aten.view.default, _aten._unsafe_view.default)},
         _aten.constant_pad_nd.default: _constant_pad_nd,
@@ -60,14 +60,14 @@ def for_linalg() -> dict[Any, Callable[..., Any]]:
 
 
 def _one_hot(indices: torch.Tensor, classes: int) -> torch.Tensor:
-    """A truth for each index and class, in a new last dimension."""
+    """Returns a boolean for each index and class, in a new last dimension."""
     numbers = torch.arange(classes, dtype=indices.dtype, device=indices.device)
     return indices.unsqueeze(-1) == numbers
 
 
 def _compared(compare: Callable[..., torch.Tensor]) -> Callable[..., Any]:
-    """With a number, rounded to the tensor's type as by PyTorch: torch-mlir compares in
-    float64, where no float32 equals 0.1."""
+    """Returns a comparison with a number rounded to the tensor's type, as in PyTorch:
+    torch-mlir compares in float64, where no float32 equals 0.1."""
 
     def compared(self: torch.Tensor, other: float) -> Any:
         if not self.dtype.is_floating_point:
@@ -78,8 +78,8 @@ def _compared(compare: Callable[..., torch.Tensor]) -> Callable[..., Any]:
 
 
 def _maximum(self: torch.Tensor, other: torch.Tensor | float) -> Any:
-    """What is no number wins: torch-mlir drops the second one, and bounds take its
-    place."""
+    """Returns the maximum, or NaN if an operand is NaN: torch-mlir loses a NaN in the
+    second operand, and in a tensor to clamp."""
     if not self.dtype.is_floating_point:
         return NotImplemented
     other = _as_tensor(other, self)
@@ -106,7 +106,7 @@ def _clamp(
 
 
 def _as_tensor(value: torch.Tensor | float, like: torch.Tensor) -> torch.Tensor:
-    """A number in the type of the tensor that it is computed with."""
+    """Returns a number in the type of the other operand."""
     return value if isinstance(value, torch.Tensor) else like.new_full((), value)
 
 
@@ -121,20 +121,20 @@ def _divided(
 
 
 def _divided_down(self: torch.Tensor, other: torch.Tensor | float) -> Any:
-    """The largest whole number that is not above the exact quotient: torch-mlir rounds
-    the quotient first, and says that 0.7 has 0.1 seven times."""
+    """Returns the largest integer not above the exact quotient: torch-mlir rounds the
+    quotient first, so that 0.7 // 0.1 becomes 7."""
     if not self.dtype.is_floating_point:
         return NotImplemented
     other = _as_tensor(other, self)
     quotient = self / other
     down = torch.round((self - torch.remainder(self, other)) / other)
-    # Zeros keep the quotient's sign.
+    # Zeros have the quotient's sign.
     down = torch.where(down == 0, quotient * 0, down)
     return torch.where(other == 0, quotient, down)
 
 
 def _view(self: torch.Tensor, size: list[int]) -> Any:
-    """Of what is empty: torch-mlir divides by its size, which ends the process."""
+    """Handles empty tensors: torch-mlir divides by their size, which ends the process."""
     if self.numel() > 0:
         return NotImplemented
     return self.new_empty([0 if n == -1 else n for n in size])
@@ -143,7 +143,7 @@ def _view(self: torch.Tensor, size: list[int]) -> Any:
 def _constant_pad_nd(
     self: torch.Tensor, pad: list[int], value: float = 0
 ) -> torch.Tensor:
-    """Cuts where a number is negative: torch-mlir pads wrongly there."""
+    """Crops where a number is negative: torch-mlir pads incorrectly there."""
     if all(number >= 0 for number in pad):
         return NotImplemented
     for i, (before, behind) in enumerate(zip(pad[::2], pad[1::2])):
@@ -155,7 +155,7 @@ def _constant_pad_nd(
 
 
 def _gelu(self: torch.Tensor, approximate: str = "none") -> torch.Tensor:
-    """With constants of as many digits as there are: torch-mlir's have four."""
+    """Uses constants of full precision: torch-mlir's have four digits."""
     if approximate != "tanh":
         return NotImplemented
     inner = math.sqrt(2 / math.pi) * (self + 0.044715 * self * self * self)
@@ -169,7 +169,7 @@ def _weight_norm_backward(
     saved_norms: torch.Tensor,
     dim: int,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Of w = v · g / |v|, with norms over all dimensions but one."""
+    """Differentiates w = v · g / |v|, with norms over all dimensions but `dim`."""
     others = [i for i in range(saved_v.dim()) if i != dim % saved_v.dim()]
     along = (grad_w * saved_v).sum(others, keepdim=True) / saved_norms
     across = grad_w - saved_v * (along / saved_norms)
@@ -189,8 +189,8 @@ def _convolution_backward(
     groups: int,
     output_mask: list[bool],
 ) -> tuple[torch.Tensor | None, ...]:
-    """In groups, for which torch-mlir's numbers are wrong, and transposed, at which it
-    crashes."""
+    """Handles grouped convolutions, for which torch-mlir computes wrong values, and
+    transposed ones, for which it crashes."""
     if groups == 1 and not transposed:
         return NotImplemented
     if self.dim() == 3:
@@ -216,7 +216,7 @@ def _convolution_backward(
         )
     options = _pair(stride), _pair(padding), _pair(dilation)
     if transposed:
-        # It goes from the result of another convolution to that one's image.
+        # It maps the result of another convolution to that convolution's image.
         of_input = _aten.convolution(
             grad_output, weight, None, *options, False, [0, 0], groups
         )
@@ -241,14 +241,14 @@ def _convolution_gradients(
     groups: int,
     output_mask: list[bool],
 ) -> tuple[torch.Tensor | None, torch.Tensor | None]:
-    """Of a convolution's image and weight: a product for each place of the kernel."""
+    """Returns the gradients of image and weight: a product for each kernel position."""
     padded = _aten.constant_pad_nd(
         image, [padding[1], padding[1], padding[0], padding[0]]
     )
     batch, _, rows, columns = grad_output.shape
 
     def grouped(values: torch.Tensor) -> torch.Tensor:
-        """[group, channel, number of a result]"""
+        """Returns the values as [group, channel, number of the result]."""
         values = values.reshape(batch, groups, -1, rows * columns)
         return values.permute(1, 2, 0, 3).reshape(groups, -1, batch * rows * columns)
 
@@ -327,7 +327,7 @@ def _max_pool2d_backward(
     ceil_mode: bool,
     indices: torch.Tensor,
 ) -> torch.Tensor:
-    """Adds, for each place of the kernel, the gradients whose maximum was there."""
+    """Adds, for each kernel position, the gradients whose maximum was there."""
     kernel = _pair(kernel_size)
     stride, dilation = _pair(stride or kernel), _pair(dilation)
     padding = _pair(padding)
@@ -335,7 +335,7 @@ def _max_pool2d_backward(
     results = grad_output.shape[-2:]
 
     def places(axis: int, offset: int) -> torch.Tensor:
-        """Where in the input the kernel's place is, for each result."""
+        """Returns the position in the input of a kernel position, for each result."""
         first = offset * dilation[axis] - padding[axis]
         end = first + results[axis] * stride[axis]
         return torch.arange(first, end, stride[axis], device=self.device)
@@ -345,7 +345,7 @@ def _max_pool2d_backward(
         for j in range(kernel[1]):
             rows, columns = places(0, i), places(1, j)
             is_maximum = indices == rows.unsqueeze(1) * width + columns
-            # Rows and columns outside the input have the numbers of others.
+            # Rows and columns outside the input have the indices of other elements.
             is_maximum = is_maximum & ((columns >= 0) & (columns < width))
             part = torch.where(is_maximum, grad_output, torch.zeros_like(grad_output))
             top, left = i * dilation[0] - padding[0], j * dilation[1] - padding[1]
@@ -363,12 +363,12 @@ def _avg_pool2d_backward(
     count_include_pad: bool,
     divisor_override: int | None,
 ) -> torch.Tensor:
-    """Adds each gradient's share at each place of the kernel."""
+    """Adds each gradient's part at each kernel position."""
     kernel = _pair(kernel_size)
     stride, padding = _pair(stride or kernel), _pair(padding)
 
     def counts(axis: int) -> torch.Tensor:
-        """The places along an axis that each result is the average of."""
+        """Returns the number of positions along an axis that each result averages."""
         size = self.shape[axis - 2]
         margin = padding[axis] if count_include_pad else 0
         numbers = torch.arange(grad_output.shape[axis - 2], device=self.device)
@@ -391,10 +391,10 @@ def _avg_pool2d_backward(
 def _adaptive_avg_pool2d_backward(
     grad_output: torch.Tensor, self: torch.Tensor
 ) -> torch.Tensor:
-    """Products with the matrices of averages along both axes."""
+    """Multiplies by the averaging matrices of both axes."""
 
     def averages(axis: int) -> torch.Tensor:
-        """[result, place]"""
+        """Returns the matrix as [result, position]."""
         results, size = grad_output.shape[axis], self.shape[axis]
         numbers = torch.arange(results, device=self.device).unsqueeze(1)
         first = numbers * size // results
@@ -409,7 +409,7 @@ def _adaptive_avg_pool2d_backward(
 def _scatter_add(
     self: torch.Tensor, dim: int, index: torch.Tensor, src: torch.Tensor
 ) -> torch.Tensor:
-    """Of each place in `dim` the sum of what belongs there."""
+    """Adds to each position in `dim` the values whose index it is."""
     if self.dim() == 0 or not self.is_floating_point():
         return NotImplemented
     chosen, values = _chosen(self, dim, index, src)
@@ -439,14 +439,14 @@ def _index_put(
     values: torch.Tensor,
     accumulate: bool = False,
 ) -> torch.Tensor:
-    """The gradient of what one index takes along one dimension."""
+    """Handles the gradient of indexing one dimension by one index."""
     given = [(dim, index) for dim, index in enumerate(indices) if index is not None]
     if not accumulate or len(given) != 1 or not self.is_floating_point():
         return NotImplemented
     ((dim, index),) = given
     if index.dtype == torch.bool:
         return NotImplemented
-    # The index's dimensions stand in the place of `dim`.
+    # The index's dimensions replace `dim`.
     shape = *self.shape[:dim], *index.shape, *self.shape[dim + 1 :]
     flat = *self.shape[:dim], index.numel(), *self.shape[dim + 1 :]
     size = self.shape[dim]
@@ -457,7 +457,7 @@ def _index_put(
 def _scatter(
     self: torch.Tensor, dim: int, index: torch.Tensor, src: torch.Tensor
 ) -> torch.Tensor:
-    # Which of several is written to one place is not defined.
+    # If several values are written to one position, PyTorch leaves the result undefined.
     if self.dim() == 0 or index.shape[dim] != 1 or not src.is_floating_point():
         return NotImplemented
     chosen, values = _chosen(self, dim, index, src)
@@ -469,15 +469,15 @@ def _scatter(
 def _chosen(
     self: torch.Tensor, dim: int, index: torch.Tensor, src: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Which place each element of `src` belongs to, [..., element, place], and the
-    elements."""
+    """Returns which position each element of `src` is written to, as
+    [..., element, position], and the elements."""
     src = src[tuple(slice(size) for size in index.shape)]
     chosen = _one_hot(index.movedim(dim, -1), self.shape[dim])
     return chosen, src.movedim(dim, -1).unsqueeze(-1).expand(chosen.shape)
 
 
 def _as_large(values: torch.Tensor, self: torch.Tensor, dim: int) -> torch.Tensor:
-    """With `dim` back in its place, and zeros where no index reaches."""
+    """Moves the last dimension back to `dim`, and pads with zeros to the shape of `self`."""
     values = values.movedim(-1, dim)
     pads = [0] * (2 * self.dim())
     for i in range(self.dim()):
@@ -486,15 +486,15 @@ def _as_large(values: torch.Tensor, self: torch.Tensor, dim: int) -> torch.Tenso
 
 
 def _pair(numbers: list[int]) -> list[int]:
-    """Of height and width; one number stands for both."""
+    """Returns the numbers for height and width; a single number applies to both."""
     return list(numbers) if len(numbers) == 2 else [numbers[0]] * 2
 
 
 def _placed(
     values: torch.Tensor, shape: torch.Size, stride: list[int], top: int, left: int
 ) -> torch.Tensor:
-    """A tensor of a shape that is zero but for one value each `stride` places along
-    the last two dimensions, from `top` and `left` on; what is outside is left out."""
+    """Returns a tensor of `shape` with one value every `stride` positions along the last
+    two dimensions, from `top` and `left`, and zeros elsewhere. Crops values outside."""
     *outer, rows, columns = values.shape
     values = values.reshape(*outer, rows, 1, columns, 1)
     values = _aten.constant_pad_nd(values, [0, stride[1] - 1, 0, 0, 0, stride[0] - 1])

@@ -1,10 +1,10 @@
 # Part of the ddphook project, under the Apache License v2.0 with LLVM
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Where gradients are, and how modules run there.
+"""The devices of gradients, and how modules run there.
 
-The only place that knows PyTorch's streams and events. A device belongs to one
-context: `pack`, `begin` and `wait` are called by threads that compute gradients or
-use averages, all others by the thread of the context.
+Only this module knows PyTorch's streams and events. A device belongs to one context.
+Threads that compute gradients or use averages call `pack`, `begin` and `wait`; the
+thread of the context calls all other methods.
 """
 
 from __future__ import annotations
@@ -21,23 +21,24 @@ from ddphook._errors import UnsupportedError
 from ddphook.torch._flat_memory import FlatMemory, device_arrays
 from ddphook.torch._rendezvous import Meeting
 
-# Of devices whose tensors modules can take.
+# Devices whose tensors modules can take.
 KINDS = ("cpu", "cuda")
 
 
 class Device(Protocol):
-    """The memory of one device, and the order of what happens there.
+    """The memory of one device, and the order of the work on it.
 
     Attributes
     ----------
     memory
         The device of the tensors.
     target
-        What modules are compiled for, as the compiler calls it; empty for the host.
+        The compiler's name of the target that modules are compiled for; empty for the
+        host.
     backend, backend_options
-        Of the runtime; empty for those of the environment.
+        Options of the runtime; if empty, the environment's.
     allocator
-        Of the memory that modules have there; none for the runtime's own.
+        The allocator of the modules' memory there; none for the runtime's own.
     """
 
     memory: torch.device
@@ -47,56 +48,56 @@ class Device(Protocol):
     allocator: _runtime.Allocator | None
 
     def attach(self, context: _runtime.Context) -> None:
-        """Called once, when the job has been joined."""
+        """Attaches to the context; called once, after the job has been joined."""
 
     def finish_all(self, context: _runtime.Context) -> None:
-        """Waits for all runs until now; raises a failure that none of them has."""
+        """Waits for all runs so far; raises a failure that no run has reported."""
 
     def pack(
         self, gradients: Sequence[torch.Tensor], flats: Sequence[int]
     ) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
-        """Copies of contiguous gradients in flat arrays: `FlatMemory.take`."""
+        """Copies contiguous gradients into flat arrays; see `FlatMemory.take`."""
 
     def begin(self, arrays: Sequence[torch.Tensor], are_kept: bool = False) -> Any:
-        """What a run on these arrays has to wait for.
+        """Returns what a run on these arrays has to wait for.
 
-        ``are_kept`` says that the caller has them until it has waited for the
-        run's end; else whoever has them may let them go before.
+        ``are_kept`` says that the caller keeps the arrays until it has waited for the
+        end of the run; otherwise they may be released before.
         """
 
     def run(
         self, module: _runtime.Module, arrays: Sequence[torch.Tensor], begun: Any
     ) -> None:
-        """Runs a module, or puts it into the device's queue."""
+        """Runs a module, or enqueues it on the device."""
 
     def copy(self, copies: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> None:
-        """Copies the second array of each pair to the first one, after all runs."""
+        """Copies the second array of each pair to the first, after all runs."""
 
     def new_future(self) -> torch.futures.Future[torch.Tensor]:
-        """One that `finish` completes."""
+        """Returns a future for `finish` to complete."""
 
     def finish(
         self, future: torch.futures.Future[torch.Tensor], value: torch.Tensor
     ) -> None:
-        """Completes a future, whose users wait for all runs until now."""
+        """Completes a future, whose users wait for all runs so far."""
 
     def end(self) -> Any:
-        """The end of all runs until now, for `wait`."""
+        """Returns the end of all runs so far, for `wait`."""
 
     def examine(
         self, look: Callable[[], torch.Tensor]
     ) -> Callable[[], torch.Tensor | None]:
-        """Calls `look` after all runs so far; its result on the host, None until it is there."""
+        """Calls `look` after all runs so far; returns its result on the host, or None before."""
 
     def wait(self, end: Any) -> None:
-        """Puts what this thread does next on the device behind an end."""
+        """Makes this thread's next work on the device wait for an end."""
 
     def release(self, arrays: Sequence[torch.Tensor]) -> None:
-        """Called before arrays are let go whose run's end nobody waits for."""
+        """Prepares for the release of arrays while nobody waits for the end of their run."""
 
 
 class Host:
-    """The host: a run is over when its call returns."""
+    """The host: a run ends when its call returns."""
 
     memory = torch.device("cpu")
     target = backend = backend_options = ""
@@ -156,10 +157,10 @@ class Host:
 
 
 class CachingAllocator:
-    """PyTorch's memory of GPUs, which its statistics and limits count.
+    """PyTorch's allocator of GPU memory, which its statistics and limits include.
 
-    A block belongs to the stream that it was allocated for: others never get it
-    before that stream has come to it.
+    A block belongs to the stream that it was allocated for: no other stream gets it
+    before that stream has reached its release.
     """
 
     def alloc(self, size: int, device: int, stream: int) -> int:
@@ -171,7 +172,7 @@ class CachingAllocator:
 
 
 def _asks_for_registered_memory(options: str) -> bool:
-    """Whether NCCL is to allocate the memory, which no other allocator can."""
+    """Returns whether NCCL has to allocate the memory, which excludes other allocators."""
     entries = (entry.partition("=") for entry in options.split(","))
     return any(
         name.strip() == "register" and value.strip() != "0"
@@ -180,15 +181,15 @@ def _asks_for_registered_memory(options: str) -> bool:
 
 
 class Cuda:
-    """A GPU. Modules run on a stream of their own, beside the backward pass.
+    """A GPU. Modules run on their own stream, concurrently with the backward pass.
 
-    Nothing waits on the host: a run waits for the stream on which gradients were
-    computed, by an event, and so does the stream that uses averages for the run.
+    The host does not wait. By events, a run waits for the stream that computed the
+    gradients, and the stream that uses the averages waits for the run.
 
     Parameters
     ----------
     memory
-        The GPU, with its number.
+        The GPU, with its index.
     """
 
     target = backend = "cuda"
@@ -196,7 +197,7 @@ class Cuda:
     def __init__(self, memory: torch.device) -> None:
         self.memory = memory
         given = os.environ.get("DDPHOOK_BACKEND_OPTIONS")
-        # The number is that of the GPUs that this process sees, as PyTorch counts.
+        # The index counts the GPUs visible to this process, as PyTorch does.
         options = [given] if given else []
         self.backend_options = ",".join([*options, f"device={memory.index}"])
         self.allocator: _runtime.Allocator | None = None
@@ -208,7 +209,7 @@ class Cuda:
         context.set_stream(self._stream.cuda_stream)
 
     def finish_all(self, context: _runtime.Context) -> None:
-        # A peer may have been lost since a run was put into the queue.
+        # A peer may have been lost since a run was enqueued.
         context.synchronize()
 
     def pack(
@@ -217,7 +218,7 @@ class Cuda:
         whole, places = device_arrays(self.memory, gradients, flats)
         filled = [number for number, place in enumerate(places) if place.numel() > 0]
         if filled:
-            # One kernel for many gradients.
+            # Copies many gradients by one kernel.
             torch._foreach_copy_(
                 [places[number] for number in filled],
                 [gradients[number] for number in filled],
@@ -227,8 +228,8 @@ class Cuda:
     def begin(self, arrays: Sequence[torch.Tensor], are_kept: bool = False) -> Any:
         event = torch.cuda.Event()
         event.record(torch.cuda.current_stream(self.memory))
-        # Of what is kept nothing is recorded: its memory would not be used again
-        # before the host sees that the run has ended, which is a step later.
+        # Kept arrays are not recorded: their memory could not be reused before the
+        # host sees that the run has ended, which is a step later.
         if not are_kept:
             self.release(arrays)
         return event
@@ -271,17 +272,17 @@ class Cuda:
 
     def release(self, arrays: Sequence[torch.Tensor]) -> None:
         for array in arrays:
-            # Its memory is not for others before the run has ended.
+            # Its memory must not be reused before the run has ended.
             array.record_stream(self._stream)
 
 
 def device_of(tensors: Iterable[tuple[str, torch.Tensor]]) -> Device:
-    """The device of parameters, which are given with their names.
+    """Returns the device of the parameters, which are given with their names.
 
     Raises
     ------
     UnsupportedError
-        They are on several devices, or as `device_at` says.
+        The parameters are on several devices, or see `device_at`.
     """
     owners: dict[torch.device, str] = {}
     for name, tensor in tensors:
@@ -295,12 +296,12 @@ def device_of(tensors: Iterable[tuple[str, torch.Tensor]]) -> Device:
 
 
 def device_at(memory: torch.device) -> Device:
-    """The device that has this memory, for one context.
+    """Returns the device with this memory, for one context.
 
     Raises
     ------
     UnsupportedError
-        It is of another kind, or the environment names another backend.
+        The device has another kind, or the environment names another backend.
     """
     if memory.type not in KINDS:
         raise UnsupportedError(
@@ -317,7 +318,10 @@ def device_at(memory: torch.device) -> Device:
 
 
 def join(meeting: Meeting, device: Device) -> _runtime.Context:
-    """The context of a job on a device, by its own thread; collective."""
+    """Joins a job for a device and returns the context; the context's thread calls it.
+
+    Collective.
+    """
     context = meeting.join(device.backend, device.backend_options, device.allocator)
     try:
         device.attach(context)

@@ -1,6 +1,6 @@
 # Part of the ddphook project, under the Apache License v2.0 with LLVM
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Reductions of a PyTorch program, or whole steps, as modules for native programs."""
+"""Exports reductions of a PyTorch program, or whole steps, for native programs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ddphook.torch import _bucket
 from ddphook.torch._hooks import resolve_for_graph
 from ddphook.torch._rendezvous import group_of_name
 
-# DDP's, where none is given.
+# DDP's default.
 _BUCKET_CAP_MB = 25
 _IMPORT = "builtin.module(ddp-import-fx)"
 
@@ -37,59 +37,58 @@ def export(
     """Writes the reductions of a step as a module for the compiler's tools.
 
     The module has one function, ``@step``, which takes the gradients and returns
-    their averages. Its states are those of the hook. What else is in the step,
-    such as the model, is not exported; with ``whole`` it is, and ``@step`` takes
-    and returns what the step does.
+    their averages. Its states are those of the hook. The rest of the step, such as
+    the model, is not exported, unless ``whole`` is set: ``@step`` then takes and
+    returns what the step does.
 
     Parameters
     ----------
     step
-        A function with functional collectives, as for ``compile``, that is
-        traced without running; or a DDP model, whose parameters' gradients are
-        exported under the parameters' names. A whole step gets all tensors as
-        inputs, parameters and buffers too, and returns what changes; it is a
-        function, a graph of ``make_fx`` or ``torch.compile``, or what
-        ``torch.export.export`` returns.
+        A function with functional collectives, as for ``compile``, which is traced
+        without running; or a DDP model, whose parameters' gradients are exported
+        under the parameters' names. A whole step gets all tensors as inputs,
+        including parameters and buffers, and returns what changes; it is a
+        function, a graph of ``make_fx`` or ``torch.compile``, or the result of
+        ``torch.export.export``.
     *inputs
-        Of the function: examples of its arguments. Those of a whole step may be
-        models: ``@step`` then takes their parameters and buffers, and returns, behind
-        what the step does, the new values of those that it changes. A DDP model
-        reduces gradients in ``backward()`` then; it has to be made under
-        ``optimize_ddp="python_reducer"``. So may optimizers of
-        these models be, which stand for what they keep from step to step.
+        Example arguments of the function. For a whole step, they may be models:
+        ``@step`` then takes their parameters and buffers, and returns, after the
+        step's results, the new values of those that it changes. A DDP model then
+        reduces gradients in ``backward()``; it has to be made under
+        ``optimize_ddp="python_reducer"``. They may also be optimizers of these
+        models: ``@step`` then takes and returns their states.
     file
-        Where to write the module, in MLIR's textual form.
+        The file to write, in MLIR's textual form.
     whole
         Whether to export the whole step, as linalg. Needs the package
-        ``torch-mlir``. The file's comments say which argument and which result
-        of ``@step`` is what, among them the seed of dropout; ``ddphook-cc`` and
-        ``ddphook-run`` need the option
-        ``--preprocessing-pass-pipeline='builtin.module(ddp-import-fx)'`` then.
+        ``torch-mlir``. The file's comments describe each argument and result of
+        ``@step``, including the seed of dropout. ``ddphook-cc`` and
+        ``ddphook-run`` then need the option
+        ``--preprocessing-pass-pipeline='builtin.module(ddp-import-fx)'``.
     partitions
-        How a whole step's process groups of a part of the ranks divide up the job:
-        ``[[[0, 1], [2, 3]]]`` if some reductions are over ranks 0 and 1, and over 2
-        and 3 on the others. One process does not know what groups others have.
+        How process groups that have only a part of the ranks partition the job, for a
+        whole step: ``[[[0, 1], [2, 3]]]`` if ranks 0 and 1 reduce together, and ranks
+        2 and 3. A process does not know the groups of other ranks.
     hook, wrapper, **options
-        As for ``register``; ``post_local_sgd`` is no hook of a graph.
+        As for ``register``, but a graph cannot have ``post_local_sgd``.
     bucket_cap_mb
-        MiB of gradients in a bucket; by default the DDP model's, or 25.
+        The size of a bucket in MiB; by default the DDP model's, or 25.
 
     Returns
     -------
     str
-        Options of ``ddp-pipeline`` for ``ddphook-cc`` and ``ddphook-run``. The
-        file begins with a comment that has them in a command.
+        Options of ``ddp-pipeline`` for ``ddphook-cc`` and ``ddphook-run``. The file
+        begins with a comment that shows them in a command.
 
     Raises
     ------
     InvalidArgumentError
         There is no such hook or option, or the step reduces no gradients.
     UnsupportedError
-        The hook is no mere reduction; a reduction is over a part of the ranks that
-        is in no partition;
-        a parameter is of a kind that no module can hold; torch-mlir is not
-        installed; a whole step has an operator that cannot be compiled, which
-        the message names, with its line in the program.
+        The hook is more than a reduction; a reduction is over a part of the ranks that
+        is in no partition; a module cannot hold a parameter of this kind; torch-mlir is
+        not installed; a whole step has an operator that cannot be compiled (the message
+        has the operator and its line in the program).
     """
     resolved = resolve_for_graph(hook, wrapper, options)
     if partitions and not whole:
@@ -128,7 +127,7 @@ def export(
 
 
 def _text_of_model(model: DistributedDataParallel) -> str:
-    """The module that averages the gradients of a model's parameters."""
+    """Returns the module that averages the gradients of a model's parameters."""
     parameters = _bucket.reduced_parameters(model)
     return _bucket.reductions_text(
         "step",
@@ -139,7 +138,7 @@ def _text_of_model(model: DistributedDataParallel) -> str:
 
 
 def _text_of_step(step: Any, inputs: Sequence[Any]) -> str:
-    """The module of what a function reduces."""
+    """Returns the module of a function's reductions."""
     from torch.fx.experimental.proxy_tensor import make_fx
 
     from ddphook.torch import _graph

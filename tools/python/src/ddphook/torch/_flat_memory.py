@@ -19,9 +19,9 @@ from ddphook.torch._bucket import flat_size
 def device_arrays(
     memory: torch.device, gradients: Sequence[torch.Tensor], flats: Sequence[int]
 ) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
-    """As `FlatMemory.take`, by the allocator that PyTorch has for a device.
+    """Does the same as `FlatMemory.take`, by PyTorch's allocator of a device.
 
-    That keeps what is freed for later steps itself, in the order of the stream.
+    The allocator itself reuses freed memory in later steps, in stream order.
     """
     sizes, types, begins = _layout(gradients, flats)
     whole = [
@@ -38,14 +38,14 @@ def device_arrays(
 
 
 def _alone(part: torch.Tensor) -> torch.Tensor:
-    """A tensor of the same memory, which it keeps, with a storage of its own."""
+    """Returns a tensor with a separate storage of the same memory, which it keeps alive."""
     return dlpack.from_dlpack(dlpack.to_dlpack(part))
 
 
 def _layout(
     gradients: Sequence[torch.Tensor], flats: Sequence[int]
 ) -> tuple[list[int], list[torch.dtype], list[int]]:
-    """Elements and type of each flat array, and where in it a gradient begins."""
+    """Returns each flat array's size and type, and each gradient's offset in its array."""
     sizes = [0] * (max(flats) + 1)
     types = [torch.float32] * len(sizes)
     begins = []
@@ -57,18 +57,18 @@ def _layout(
 
 
 class FlatMemory:
-    """Gives flat arrays, and takes them back when the last tensor in them is gone.
+    """Provides flat arrays, and reuses each when the last tensor in it is released.
 
-    The system gives new memory page by page, which takes longer than filling it
-    does. So arrays that nobody uses any more serve the next steps.
+    The system maps new memory page by page, which takes longer than filling it. So
+    arrays that are no longer used serve later steps.
 
-    Any thread may call its methods. It never holds more bytes, with those in use,
-    than have been in use at one time.
+    Any thread may call its methods. It never holds more bytes, including those in use,
+    than the largest number that was in use at one time.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        # Finalizers put them here, which may run at any time, with the lock held.
+        # Finalizers append here; they may run at any time, even with the lock held.
         self._returned: deque[torch.Tensor] = deque()
         # Oldest first.
         self._free: list[torch.Tensor] = []
@@ -77,18 +77,18 @@ class FlatMemory:
     def take(
         self, gradients: Sequence[torch.Tensor], flats: Sequence[int]
     ) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
-        """Flat arrays, and the place of each gradient in its own.
+        """Returns flat arrays, and the part of each gradient in its array.
 
-        Places are no views: an operator's results may not be views of one tensor.
-        Each has a storage of its own, which keeps all of the flat array.
+        Parts are no views: an operator's results may not be views of one tensor. Each
+        has a separate storage, which keeps the whole flat array alive.
 
         Parameters
         ----------
         gradients
             Contiguous tensors.
         flats
-            The number of the flat array of each gradient; all of an array have
-            one type.
+            The number of the flat array of each gradient; all gradients in an array
+            have one type.
         """
         sizes, types, begins = _layout(gradients, flats)
         memory = [self._take(size, dtype) for size, dtype in zip(sizes, types)]
@@ -107,7 +107,7 @@ class FlatMemory:
         return whole, places
 
     def _take(self, size: int, dtype: torch.dtype) -> ctypes.Array[ctypes.c_char]:
-        """An array's memory as a buffer of Python's."""
+        """Returns an array's memory as a Python buffer."""
         with self._lock:
             self._collect()
             for number, tensor in enumerate(self._free):
@@ -130,7 +130,7 @@ class FlatMemory:
             self._free.append(tensor)
 
     def _shrink(self) -> None:
-        """Frees the arrays that were given back first."""
+        """Frees the arrays that were returned first, as needed."""
         while self._free and self._used + self._bytes_free() > self._most:
             del self._free[0]
 

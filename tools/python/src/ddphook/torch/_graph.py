@@ -3,12 +3,12 @@
 """Replaces the all-reduces of a graph by compiled modules.
 
 Works on the functional graph that Inductor has after autograd. A reduction is
-`_c10d_functional.all_reduce` and its `wait_tensor`; an average is one of `avg`,
-or a sum that is divided by the group's size before, as DDP writes it, or after.
-Reductions are put into buckets in the order in which the graph computes their
-gradients. A bucket is started right behind its last gradient and awaited before
-the first use of an average, so that it overlaps with what is in between, but for
-writes to memory: it does not move across those, nor do uses of its averages.
+`_c10d_functional.all_reduce` and its `wait_tensor`. An average is an `avg`, or a sum
+divided by the group's size, either before, as DDP does it, or after. Reductions are
+put into buckets in the order in which the graph computes their gradients. A bucket
+starts right after its last gradient and is awaited before the first use of an average,
+so that it overlaps with the nodes in between. Neither a bucket nor a use of its
+averages moves across a write to memory.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from ddphook.torch._rendezvous import group_of_name
 _log = logging.getLogger("ddphook")
 _aten = torch.ops.aten
 _collectives = torch.ops._c10d_functional
-# What a reduction is made of, besides divisions.
+# The nodes of a reduction, besides divisions.
 _REDUCING = (
     _collectives.all_reduce.default,
     _collectives.all_reduce_coalesced.default,
@@ -52,7 +52,7 @@ DEFAULT_BUCKET_BYTES = 25 << 20
 
 @dataclasses.dataclass
 class Reduction:
-    """A gradient and what becomes of it.
+    """A gradient and its reduction.
 
     Attributes
     ----------
@@ -65,7 +65,7 @@ class Reduction:
     group
         The name of the process group.
     shape
-        Of the gradient, in numbers.
+        The shape of the gradient, in numbers.
     """
 
     gradient: torch.fx.Node
@@ -102,26 +102,26 @@ def rewrite(
     timeout_s
         Deadline of every wait for a peer, in seconds.
     bucket_bytes
-        A bucket is started when it has as many.
+        The size at which a bucket starts, in bytes.
     owner
-        Of the states: graphs whose owners differ share none.
+        The owner of the states: graphs with different owners share no states.
     left_alone
-        Is given the reasons why reductions are left alone.
+        Receives the reasons why reductions are left alone.
 
     Returns
     -------
     int
-        How many reductions were replaced. Others are left alone, with a line in
-        the log that says why.
+        The number of replaced reductions. Other reductions are left alone, and the
+        log says why.
     """
     reductions = _on_one_device(list(find_reductions(graph, left_alone)))
-    # Of each group by itself: its ranks may be in other groups besides.
+    # Gradients are numbered per group, since its ranks may be in other groups, too.
     numbers: collections.Counter[str] = collections.Counter()
     for bucket in _buckets(graph, reductions, bucket_bytes):
         group = bucket[0].group
         averages = _replace(graph, bucket, numbers[group], pipeline, timeout_s, owner)
         for reduction in reductions:
-            # An average that is reduced again.
+            # An average may be reduced again.
             reduction.gradient = averages.get(reduction.gradient, reduction.gradient)
         numbers[group] += len(bucket)
     stable_topological_sort(graph)
@@ -129,7 +129,7 @@ def rewrite(
 
 
 def _on_one_device(reductions: list[Reduction]) -> list[Reduction]:
-    """The reductions, or none of them, with a warning, if they are on several devices."""
+    """Returns the reductions, or none, with a warning, if they are on several devices."""
     places = sorted({str(reduction.value.device) for reduction in reductions})
     if len(places) <= 1:
         return reductions
@@ -143,9 +143,9 @@ def _on_one_device(reductions: list[Reduction]) -> list[Reduction]:
 def find_reductions(
     graph: torch.fx.Graph, left_alone: list[str] | None = None
 ) -> Iterator[Reduction]:
-    """The reductions of a graph that modules can replace, in its order.
+    """Yields the reductions of a graph that modules can replace, in graph order.
 
-    The reasons against others are added to `left_alone`.
+    Adds the reasons against other reductions to `left_alone`.
     """
     results: set[torch.fx.Node] = set()
     reasons = [] if left_alone is None else left_alone
@@ -176,9 +176,9 @@ def _understand(
     results: set[torch.fx.Node],
     reasons: list[str],
 ) -> Iterator[Reduction]:
-    """The reduction of `gradient` whose wait is the user of `started`.
+    """Yields the reduction of `gradient` whose wait is the user of `started`.
 
-    A quotient among the `results` of other reductions is divided already.
+    If `gradient` is among the `results` of other reductions, its division is theirs.
     """
     value = gradient.meta["val"]
     waits = [user for user in started.users if user.target is _collectives.wait_tensor.default]
@@ -222,11 +222,11 @@ def _understand(
 
 
 def _known_shape(gradient: torch.fx.Node) -> tuple[int, ...] | None:
-    """The shape that a gradient has now; none, with a warning, if it has none yet.
+    """Returns the gradient's present shape; none, with a warning, if it has none yet.
 
-    A module is compiled for numbers. A size that TorchDynamo holds to be dynamic
-    becomes one here, which is one of the compiled step's guards from then on, so
-    that other sizes get a step of their own.
+    A module is compiled for fixed sizes. A size that TorchDynamo considers dynamic
+    becomes fixed here, as a guard of the compiled step, so that other sizes get
+    another step.
     """
     sizes = gradient.meta["val"].shape
     if all(isinstance(size, int) for size in sizes):
@@ -252,7 +252,7 @@ def _warn_once(text: str) -> None:
 
 
 def _divided_by(node: torch.fx.Node, size: int) -> torch.fx.Node | None:
-    """What `node` divides by the number of ranks; none if it does not."""
+    """Returns what `node` divides by the number of ranks, or none."""
     if len(node.args) != 2:
         return None
     left, number = node.args
@@ -269,12 +269,12 @@ def _divided_by(node: torch.fx.Node, size: int) -> torch.fx.Node | None:
 def _buckets(
     graph: torch.fx.Graph, reductions: list[Reduction], bucket_bytes: int
 ) -> list[list[Reduction]]:
-    """Cuts the reductions into buckets, for each process group by itself.
+    """Partitions the reductions into buckets, for each process group separately.
 
-    A bucket ends before a gradient of any group that depends on one of its
-    averages, so that none waits for itself, before a random number that does, which
-    has to stay behind those drawn before it and before those drawn later, and before
-    a write to memory. It depends on buckets alone that are before it in the result.
+    A bucket ends before a gradient of any group that depends on one of its averages,
+    so that it does not wait for itself; before a random number that does, since draws
+    keep their order; and before a write to memory. In the result, a bucket depends
+    only on earlier ones.
     """
     of_gradient: dict[torch.fx.Node, list[Reduction]] = {}
     for reduction in reductions:
@@ -314,10 +314,10 @@ def _replace(
     timeout_s: float,
     owner: str,
 ) -> dict[torch.fx.Node, torch.fx.Node]:
-    """Puts one start and one wait in the place of a bucket's reductions.
+    """Replaces a bucket's reductions by one start and one wait.
 
-    Leaves to a topological sort what uses an average before the bucket starts.
-    Returns what has taken the place of each result.
+    A later topological sort moves nodes that use an average before the bucket starts.
+    Returns the replacement of each result.
     """
     order = {node: number for number, node in enumerate(graph.nodes)}
     gradients = [member.gradient for member in bucket]
@@ -341,8 +341,8 @@ def _replace(
     values = [gradient.meta["val"] for gradient in gradients]
     started.meta["val"] = values[0].new_empty((), dtype=torch.int64, device="cpu")
     ends = [user for member in bucket for user in member.result.users]
-    # The gradients' memory may be written to; and what uses an average before the
-    # bucket starts may read what is written, or be what a random number is drawn for.
+    # The gradients' memory may be written to; and a node that uses an average before
+    # the bucket starts may read written memory, or a random number may depend on it.
     needed = _dependents(graph, [member.result for member in bucket])
     ends += [node for node in order if _writes(node) or _draws(node) and node in needed]
     place = min([node for node in ends if order[node] >= order[place]] or [place],
@@ -375,7 +375,7 @@ def _replace(
 def _dependents(
     graph: torch.fx.Graph, nodes: list[torch.fx.Node]
 ) -> set[torch.fx.Node]:
-    """These nodes and all that need one of them."""
+    """Returns these nodes and all nodes that depend on them."""
     found = set(nodes)
     for node in graph.nodes:
         if not found.isdisjoint(node.all_input_nodes):
@@ -384,23 +384,23 @@ def _dependents(
 
 
 def _draws(node: torch.fx.Node) -> bool:
-    """Whether a node takes numbers from PyTorch's generator, whose order counts."""
+    """Returns whether a node draws from PyTorch's generator, so that its order matters."""
     return isinstance(node.target, torch._ops.OpOverload) and (
         torch.Tag.nondeterministic_seeded in node.target.tags
     )
 
 
 def _writes(node: torch.fx.Node) -> bool:
-    """Whether a node changes memory that others see, such as a parameter's."""
+    """Returns whether a node changes memory that others see, such as a parameter's."""
     return isinstance(node.target, torch._ops.OpOverload) and (
         node.target._schema.is_mutable
     )
 
 
 def _erase(graph: torch.fx.Graph, node: torch.fx.Node, end: torch.fx.Node) -> None:
-    """Removes an unused node and what only it used, up to `end`.
+    """Removes an unused node and the nodes that only it used, up to `end`.
 
-    Waits count as effects, so that eliminating dead code would keep them.
+    Dead-code elimination would keep waits, which count as effects.
     """
     if node is end or node.users:
         return
@@ -412,9 +412,9 @@ def _erase(graph: torch.fx.Graph, node: torch.fx.Node, end: torch.fx.Node) -> No
 
 
 def reduced_gradients(bucket: list[Reduction], first: int) -> list[Reduced]:
-    """A bucket's gradients, which are called ``gradient<number>``.
+    """Returns a bucket's gradients, named ``gradient<number>``.
 
-    `first` is the number of the first one among those of its group in the graph.
+    `first` is the number of the first one among the gradients of its group in the graph.
     """
     return [
         Reduced(

@@ -1,6 +1,6 @@
 # Part of the ddphook project, under the Apache License v2.0 with LLVM
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What ``register`` returns: the hook that DDP calls, with its states."""
+"""The result of ``register``: the hook that DDP calls, with its states."""
 
 from __future__ import annotations
 
@@ -39,18 +39,18 @@ class CommHook:
     Parameters
     ----------
     handle
-        Reduces the buckets.
+        The handle that reduces the buckets.
     title
-        The name.
+        The name that DDP logs.
     """
 
     def __init__(self, handle: Handle, title: str) -> None:
         self._handle = handle
         self.__qualname__ = title
-        # DDP compares this one with the names of its own functions.
+        # DDP compares `__name__` with the names of its own functions.
         self.__name__ = type(self).__name__
 
-    # Without annotations: DDP does not know those that are texts.
+    # Has no annotations: DDP does not understand those that are strings.
     def __call__(self, state, bucket):  # type: ignore[no-untyped-def]
         return self._handle.start(bucket)
 
@@ -62,7 +62,7 @@ class CommHook:
 
 
 class LostHook:
-    """Stands for the hook in a copy of a DDP model, whose reducer has none."""
+    """Replaces the hook in a copy of a DDP model, whose reducer has no hook."""
 
     def __init__(self, title: str) -> None:
         self.__qualname__ = title
@@ -116,9 +116,9 @@ class Handle:
         self._error: BaseException | None = None
         self._closed = False
         self._loads = 0
-        # The names in DDP's final buckets; in those of the current step; in those of
-        # the first step after a load; and in those of the loaded states, which are
-        # used until DDP has its final buckets.
+        # Names of parameters by bucket: in DDP's final buckets; in the current step; in
+        # the first step after a load; and in the loaded states, which apply until DDP
+        # has its final buckets.
         self._order: Order = []
         self._step_order: Order = []
         self._first_order: Order = []
@@ -133,8 +133,8 @@ class Handle:
             raise
         self._modules = Modules(context, hook, groups, device)
         _open_handles.add(self)
-        # A handle that nobody has any more leaves the job as well, but nothing
-        # waits for that.
+        # A handle that is garbage-collected leaves the job as well, but nothing waits
+        # for that.
         self._abandon = weakref.finalize(
             self, _leave, self._worker, self._modules, self._process
         )
@@ -142,27 +142,27 @@ class Handle:
 
     @property
     def hook(self) -> str:
-        """The hook with its options, as the compiler takes them."""
+        """The hook with its options, in the compiler's syntax."""
         return self._hook.pipeline()
 
     def start(self, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
-        """Starts the reduction of a bucket: what DDP calls.
+        """Starts the reduction of a bucket; DDP calls it.
 
         Parameters
         ----------
         bucket
-            Of dense gradients, on the device of the model.
+            A bucket of dense gradients, on the device of the model.
 
         Returns
         -------
         torch.futures.Future
-            Holds the bucket's flat buffer, averaged in place; the parameters
-            are then updated, too, if an optimizer runs in the modules.
+            Holds the bucket's flat buffer, averaged in place. If an optimizer runs in
+            the modules, the parameters are then updated as well.
 
         Raises
         ------
         UnsupportedError
-            The gradients are of a kind that no module can hold.
+            A module cannot hold gradients of this kind.
         FailedPreconditionError
             The hook was closed, or the process was forked.
         """
@@ -177,7 +177,7 @@ class Handle:
         self._check_device(buffer)
         gradients = bucket.gradients()
         _bucket.check_tiling(buffer, gradients)
-        # PyTorch's types call them tensors.
+        # PyTorch's annotations declare tensors.
         parameters: list[Any] = bucket.parameters()
         names = [self._names[parameter] for parameter in parameters]
         given = Bucket(bucket.index(), names, parameters, gradients, buffer)
@@ -203,17 +203,17 @@ class Handle:
             return empty
         layout = _bucket.Layout.of(given.index, given.names, given.gradients, rules)
         updated = [p for p, rule in zip(given.parameters, rules) if rule]
-        # From here on autograd refuses parameters that it has saved before.
+        # Makes autograd refuse the parameters that it saved before this update.
         torch.autograd.graph.increment_version(updated)
         return self._reduce(layout, arrays)
 
     def _hold(
         self, given: Bucket, is_last: bool
     ) -> torch.futures.Future[torch.Tensor]:
-        """Holds a bucket until all buckets of the step are there.
+        """Holds a bucket until all buckets of the step have arrived.
 
-        They are then reduced in the order of the states that were loaded. Used until
-        DDP has its final buckets.
+        They are then reduced in the order of the loaded states. Used until DDP has its
+        final buckets.
         """
         device = self._device
         held = device.new_future()
@@ -235,7 +235,7 @@ class Handle:
         device, held = self._device, self._held
         for _, _, begun in held:
             device.wait(begun)
-        # A rank that has joined is not told when DDP makes its final buckets.
+        # A rank in DDP's join() is not notified when DDP makes its final buckets.
         self._first_order = self._first_order or self._step_order
         is_first = self._step_order == self._first_order
         order = self._planned if is_first else self._step_order
@@ -256,7 +256,7 @@ class Handle:
         self._worker.post(put_back)
 
     def statistics(self) -> dict[str, int]:
-        """Counters of this rank since the hook was registered.
+        """Returns counters of this rank since the hook was registered.
 
         Returns
         -------
@@ -269,16 +269,16 @@ class Handle:
         return self._worker.call(self._modules.statistics)
 
     def state_dict(self) -> dict[str, Any]:
-        """This rank's states: error feedback, factors, counters, generators.
+        """Returns this rank's states: errors, factors, counters, generators.
 
-        Not collective. Call it between steps, on every rank: error feedback
-        differs between them.
+        Not collective. Call it between steps, on every rank: error feedback differs
+        between ranks.
 
         Returns
         -------
         dict
-            For ``torch.save``. ``"states"`` has, for each role
-            (``"powersgd.error"``), a tensor for each parameter's name; for
+            A dictionary for ``torch.save``. ``"states"`` has, for each role
+            (``"powersgd.error"``), a tensor for each parameter's name, or, for
             ``batched_powersgd``, for the tuple of all names of a bucket.
             ``"buckets"`` has the names of each of DDP's final buckets.
         """
@@ -294,27 +294,27 @@ class Handle:
         }
 
     def load_state_dict(self, state: Any) -> None:
-        """Continues where a ``state_dict()`` or PyTorch's state was.
+        """Continues from a ``state_dict()`` or from PyTorch's state.
 
-        Collective: all ranks call it, between steps. States that it does not
-        contain begin anew.
+        Collective: all ranks call it, between steps. States that it does not contain
+        start again.
 
         Parameters
         ----------
         state
-            What ``state_dict()`` returned on this rank. The state of another rank,
-            or of another number of ranks, is loaded without error feedback, and
-            the logger ``ddphook`` warns of that. Or a ``PowerSGDState`` or
-            ``PostLocalSGDState`` of PyTorch's: its counter and generator are
-            loaded, and so are its errors and factors if DDP has the same buckets.
+            The result of ``state_dict()`` on this rank. The state of another rank,
+            or of another number of ranks, is loaded without error feedback, and the
+            logger ``ddphook`` warns about it. It may also be a ``PowerSGDState`` or
+            ``PostLocalSGDState`` of PyTorch's: its counter and generator are loaded,
+            and so are its errors and factors if DDP has the same buckets.
 
         Raises
         ------
         InvalidArgumentError
-            The states are not of this hook with these options, or of other
+            The states belong to another hook, to other options, or to other
             parameters.
         PlanMismatchError
-            Ranks have different values of a state that is the same on all of
+            Ranks have different values of a state that must be the same on all of
             them.
         """
         self._check_usable()
@@ -346,13 +346,13 @@ class Handle:
     def close(self) -> None:
         """Leaves the job and frees all memory. May be called twice.
 
-        Collective: rank 0 waits until the other ranks have left. DDP keeps the
-        hook: the next ``backward()`` raises ``FailedPreconditionError``.
+        Collective: rank 0 waits until the other ranks have left. DDP keeps the hook:
+        the next ``backward()`` raises ``FailedPreconditionError``.
 
         Raises
         ------
         Error
-            A device's last step has failed, which nothing has raised yet. The job
+            A device's last step has failed, and no call has raised it yet. The job
             has been left nevertheless.
         """
         if self._closed:
@@ -375,14 +375,14 @@ class Handle:
         if exception[0] is None:
             self.close()
         else:
-            # What ends the block is not to be hidden by what follows from it.
+            # An error of close() must not hide the exception that ends the block.
             _close_and_log(self)
 
     def _finish(self) -> None:
-        """Waits for the device's last run, and raises a failure that no run has."""
+        """Waits for the device's last run; raises a failure that no run has reported."""
 
         def finish() -> None:
-            # Behind the runs, of which one may have failed and left the job.
+            # Runs after all modules, one of which may have failed and left the job.
             if self._error is None:
                 self._modules.finish()
 
@@ -395,7 +395,7 @@ class Handle:
     def _reduce(
         self, layout: _bucket.Layout, arrays: list[torch.Tensor]
     ) -> torch.futures.Future[torch.Tensor]:
-        """Puts a bucket, the first of its arrays, into the queue of the worker."""
+        """Enqueues the reduction of a bucket, `arrays[0]`, on the worker."""
         is_final = self._has_final_buckets()
         modules, device = self._modules, self._device
         begun = device.begin(arrays)
@@ -416,7 +416,7 @@ class Handle:
                 self._error = self._error or error
                 started.set_exception(error)  # type: ignore[arg-type]
             if failure:
-                # The other ranks learn of it now, and not by their deadlines.
+                # Notifies the other ranks now, rather than at their deadlines.
                 modules.close()
 
         def value_or_raise(
@@ -432,13 +432,13 @@ class Handle:
                 record = stack.enter_context(profiler.record_function(name))
                 ended = record._call_end_callbacks_on_future(ended)
             self._worker.post(task)
-        # DDP waits for a future of C++, which fails only if a callback raises.
+        # DDP waits for a C++ future, which fails only if a callback raises.
         return ended.then(value_or_raise)
 
     def _names_of_records(self, layout: _bucket.Layout) -> list[str]:
         """Returns the names of a bucket's reduction in ``torch.profiler``, if it is running.
 
-        The last one is PyTorch's own, by which its tools recognize communication.
+        The last one is PyTorch's own, which its tools recognize as communication.
         """
         if not profiler._is_profiler_enabled:
             return []
@@ -455,10 +455,10 @@ class Handle:
             )
 
     def _check_names(self, given: set[str]) -> None:
-        """Checks of which parameters states are, if they are of any.
+        """Checks that states, if not empty, belong to the model's parameters.
 
-        Those that are frozen now may have some: DDP reduces what was not frozen when
-        it was made.
+        Parameters that are frozen now may have states: DDP reduces those that were not
+        frozen when it was made.
         """
         expected = {self._names[p] for p in self._reduced if p.requires_grad}
         strange = given - set(self._names.values())
@@ -494,7 +494,7 @@ class Handle:
 
 
 def _leave(worker: Worker, modules: Modules, process: int) -> bool | None:
-    """Makes the worker leave the job and end; nothing in a forked process."""
+    """Makes the worker leave the job and end; does nothing in a forked process."""
     if os.getpid() != process:
         return None
     worker.post(modules.close)
@@ -502,7 +502,7 @@ def _leave(worker: Worker, modules: Modules, process: int) -> bool | None:
     return True
 
 
-# Ranks that exit leave first: others might still read the last step's memory.
+# At exit, ranks leave first: others might still read the last step's memory.
 _open_handles: weakref.WeakSet[Handle] = weakref.WeakSet()
 
 

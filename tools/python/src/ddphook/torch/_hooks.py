@@ -1,9 +1,9 @@
 # Part of the ddphook project, under the Apache License v2.0 with LLVM
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""From every way to name a hook to the compiler's options.
+"""Turns every way to name a hook into the compiler's options.
 
-A hook is named by ddphook's name, by PyTorch's function, enumeration or state,
-by Accelerate's keyword arguments or by Lightning's.
+A hook is named by ddphook's name, by PyTorch's function, enumeration or state, by
+Accelerate's keyword arguments or by Lightning's.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from ddphook.torch._hook_options import HOOK_OPTIONS
 
 _log = logging.getLogger("ddphook")
 
-# As IR spells them.
+# The names of types in IR.
 _TYPE_NAMES = ELEMENT_TYPES | {
     torch.float8_e4m3fn: "f8E4M3FN",
     torch.float8_e5m2: "f8E5M2",
 }
-# Of the values of options.
+# The Python types of option values, by kind.
 _TYPES: dict[str, type] = {
     "Integer": int,
     "Number": float,
@@ -93,20 +93,20 @@ class Hook:
     wrappers
         ``"fp16"`` and ``"bf16"``, the outermost first.
     options
-        By PyTorch's names, without those that are not given.
+        The given options, by PyTorch's names.
     exempt
-        A regular expression: parameters in whose names it matches have another
-        hook. Empty: there are none.
+        A regular expression: parameters whose names it matches have another hook.
+        Empty if there are none.
     exempt_hook
         Their hook, one of ``HOOKS``.
     topology
         ``"flat"`` or ``"hierarchical"``.
     state
-        The state object of PyTorch's that the options come from, if any.
+        PyTorch's state object that the options come from, if any.
     group
         The process group to reduce over; by default the model's.
     optimizer
-        What PyTorch's ``_hook_then_optimizer`` was given, if any.
+        The optimizer given to PyTorch's ``_hook_then_optimizer``, if any.
     title
         The name in DDP's logging data: the function's if the hook is a function.
     """
@@ -123,7 +123,7 @@ class Hook:
     title: str = dataclasses.field(default="", compare=False)
 
     def pipeline(self) -> str:
-        """As options of ``ddp-pipeline``; equal texts are equal hooks."""
+        """Returns the options of ``ddp-pipeline``; equal texts mean equal hooks."""
         parts = [f"hook={self.name}"]
         parts += [
             f"{name}={_text(value)}" for name, value in sorted(self.options.items())
@@ -139,17 +139,17 @@ class Hook:
 
     @property
     def own_hook_of_exempt(self) -> str | None:
-        """The hook of all parameters that are exempt, as an attribute, or None."""
+        """The hook of all exempt parameters as an attribute, or None."""
         return f"#ddp.{self.exempt_hook}" if self.exempt else None
 
     def own_hook(self, name: str) -> str | None:
-        """The hook of a parameter that is exempt, as an attribute, or None."""
+        """Returns the hook of an exempt parameter as an attribute, or None."""
         if not self.exempt or not re.search(self.exempt, name):
             return None
         return self.own_hook_of_exempt
 
     def check_names(self, names: Iterable[str]) -> None:
-        """Checks that a parameter is exempt, if any is meant to be.
+        """Checks that `exempt`, if given, matches a parameter.
 
         Raises
         ------
@@ -168,15 +168,15 @@ class Hook:
 def resolve(
     hook: Any, wrapper: Any = None, options: Mapping[str, Any] | None = None
 ) -> Hook:
-    """The hook that the arguments of ``register`` name.
+    """Returns the hook that the arguments of ``register`` name.
 
     Raises
     ------
     InvalidArgumentError
         There is no such hook or wrapper, the hook does not have an option, or
-        an option's value has another type or is out of its range.
+        an option's value has another type or is out of range.
     UnsupportedError
-        A hook of PyTorch's that ddphook does not have.
+        ddphook does not have this hook of PyTorch's.
     """
     given = dict(options or {})
     exempt = _take_exempt(given)
@@ -214,7 +214,7 @@ def resolve(
 def resolve_for_graph(
     hook: Any, wrapper: Any = None, options: Mapping[str, Any] | None = None
 ) -> Hook:
-    """As `resolve`, for reductions that are found in a graph.
+    """Returns the hook for reductions that are found in a graph; see `resolve`.
 
     Raises
     ------
@@ -247,7 +247,7 @@ def resolve_for_graph(
 
 
 def _check_values(hook: Hook) -> None:
-    """Lets the compiler, which knows the range of each option, take the hook."""
+    """Runs the compiler, which knows the range of each option, on an example."""
     text = _bucket.example_text("subgroup" in hook.options, hook.own_hook_of_exempt)
     pipeline = _bucket.pipeline(dataclasses.replace(hook, exempt="").pipeline())
     try:
@@ -258,7 +258,7 @@ def _check_values(hook: Hook) -> None:
 
 
 def _take_exempt(given: dict[str, Any]) -> tuple[str, str]:
-    """Takes what every hook has out of the options: `exempt`, `exempt_hook`."""
+    """Removes `exempt` and `exempt_hook`, which every hook has, from the options."""
     exempt = given.pop("exempt", None)
     hook = given.pop("exempt_hook", None)
     if hook is not None and exempt is None:
@@ -272,7 +272,7 @@ def _take_exempt(given: dict[str, Any]) -> tuple[str, str]:
                 f"{error}"
             ) from None
         if not exempt or {"'", '"'} <= set(exempt):
-            # It becomes a part of a text.
+            # The pattern becomes part of a string of options.
             raise InvalidArgumentError(
                 "expected 'exempt' not to be empty, nor to have quotation marks "
                 f"of both kinds, but got {exempt!r}"
@@ -286,7 +286,7 @@ def _take_exempt(given: dict[str, Any]) -> tuple[str, str]:
 
 
 def _take_topology(given: dict[str, Any]) -> str:
-    """Takes `topology`, which every hook has, out of the options."""
+    """Removes `topology`, which every hook has, from the options."""
     topology = given.pop("topology", "flat")
     if topology not in ("flat", "hierarchical"):
         raise InvalidArgumentError(
@@ -324,7 +324,7 @@ def _unpack_frameworks(
 
 
 def is_accelerates(hook: Any) -> bool:
-    """Whether this is an ``accelerate.DistributedDataParallelKwargs``."""
+    """Returns whether this is an ``accelerate.DistributedDataParallelKwargs``."""
     return all(hasattr(hook, name) for name in ("comm_hook", "comm_wrapper"))
 
 
@@ -382,13 +382,13 @@ def _unwrap(hook: Any) -> tuple[Any, list[str]]:
 
 
 def _maker(hook: Any) -> str:
-    """The name of the function that made a hook, or of the hook itself."""
+    """Returns the name of the function that made a hook, or of the hook itself."""
     name: str = getattr(hook, "__qualname__", "")
     return name.partition(".")[0]
 
 
 def _captured(function: Any, name: str) -> Any:
-    """What a function has captured under this name."""
+    """Returns the value that a function has captured under this name."""
     number = function.__code__.co_freevars.index(name)
     return function.__closure__[number].cell_contents
 
@@ -403,7 +403,7 @@ def _wrapper_name(wrapper: Any) -> str:
 
 
 def _hook_name(hook: Any) -> tuple[str, dict[str, Any]]:
-    """A name of ``HOOKS``, and options that the name implies."""
+    """Returns a name of ``HOOKS``, and the options that it implies."""
     implied: dict[str, Any] = {}
     if isinstance(hook, dist.BuiltinCommHookType):
         hook = hook.name.lower()
@@ -434,7 +434,7 @@ def _hook_name(hook: Any) -> tuple[str, dict[str, Any]]:
 
 
 def _options_of_state(name: str, state: Any) -> dict[str, Any]:
-    """The options that a state object of PyTorch's carries."""
+    """Returns the options that a state object of PyTorch's carries."""
     if state is None:
         return {}
     kinds: dict[str, type] = {
@@ -476,7 +476,7 @@ def _check_option(hook: str, name: str, value: Any) -> Any:
         )
     expected = types[name]
     if getattr(value, "ndim", None) == 0:
-        value = value.item()  # Of NumPy.
+        value = value.item()  # A scalar of NumPy or PyTorch.
     is_bool = isinstance(value, bool)
     if expected is float and isinstance(value, int) and not is_bool:
         return value
@@ -490,7 +490,7 @@ def _check_option(hook: str, name: str, value: Any) -> Any:
             f"expected one of {known} for '{name}', but got {value}"
         )
     if isinstance(value, str) and not value.isidentifier():
-        # It becomes a part of a text.
+        # The value becomes part of a string of options.
         raise InvalidArgumentError(
             f"expected a word for '{name}', but got {value!r}"
         )

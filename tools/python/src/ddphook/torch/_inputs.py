@@ -1,11 +1,11 @@
 # Part of the ddphook project, under the Apache License v2.0 with LLVM
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What a whole step takes: tensors, and models and optimizers that it changes.
+"""The inputs of a whole step: tensors, and models and optimizers that it changes.
 
-A model stands for its parameters and buffers. While a step is traced they are
-tensors of the trace, with the hooks of the parameters in whose place they are:
-those are how DistributedDataParallel reduces under ``python_reducer``. An optimizer
-stands for what it keeps of these parameters.
+A model contributes its parameters and buffers. While a step is traced, tensors of the
+trace replace them, with the hooks of the parameters: these hooks are how
+DistributedDataParallel reduces under ``python_reducer``. An optimizer contributes its
+state for these parameters.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ class Inputs:
     ----------
     tensors
         Examples: the inputs themselves, each parameter and buffer of a model once, in
-        the order in which the model has them, and what optimizers keep.
+        the model's order, and the states of optimizers.
     paths
-        Where they stand in the inputs: ``[0]['fc.weight']``.
+        Their locations in the inputs: ``[0]['fc.weight']``.
     names
-        Of those of models and optimizers: the parameter that they are or belong to.
+        The names of parameters, by the numbers of the tensors that are or belong to them.
     first
-        Those that no step has made yet, as an optimizer's first one finds them.
+        The tensors that no step has made yet, with an optimizer's initial values.
     """
 
     def __init__(self, inputs: Sequence[Any], step: Any = None) -> None:
@@ -50,22 +50,22 @@ class Inputs:
         self.paths: list[str] = []
         self.names: dict[int, str] = {}
         self.first: dict[int, torch.Tensor] = {}
-        # For each leaf the number of its tensor, a model or an optimizer.
+        # For each leaf, the number of its tensor, or a model or an optimizer.
         self._leaves: list[int | nn.Module | Optimizer] = []
-        # Each model and optimizer with its place.
+        # Each model and optimizer with its location.
         self._roots: list[tuple[str, Any]] = []
-        # The modules that the last step has left in another mode than before the first.
+        # The modules that the last step left in another mode than it found them in.
         self.modes: dict[nn.Module, bool] = {}
-        # Where it has left new tensors in containers of its own.
+        # Where the last step left new tensors in its own containers.
         self.left: Sequence[Left] = ()
-        # Of each tensor of a model.
+        # The number of each tensor of a model.
         self._numbers: dict[torch.Tensor, int] = {}
         self._memory = _Memory()
-        # What stands for `tensors` in the step that is traced.
+        # The replacements of `tensors` in the traced step.
         self._given: list[torch.Tensor] = []
-        # The attributes that each of a model's has by itself.
+        # The attributes that each replacement of a model's tensor has from the start.
         self._made: dict[int, frozenset[str]] = {}
-        # Those that have a gradient at the end of a step.
+        # The tensors that have a gradient at the end of a step.
         self._left: set[int] = set()
         # Each optimizer with the number of its first tensor.
         self._optimizers: dict[Optimizer, tuple[OptimizerInput, int]] = {}
@@ -109,8 +109,8 @@ class Inputs:
         return model
 
     def _check_memory(self, number: int) -> None:
-        """Refuses a tensor that lies over one of a model's before: a module has each
-        of them apart, and a write to one would not reach the other."""
+        """Refuses a tensor that overlaps an earlier one: the module has them as separate
+        arguments, so a write to one would not reach the other."""
         shared = self._memory.add(self.paths[number], self.tensors[number])
         if shared is not None:
             raise UnsupportedError(
@@ -122,7 +122,7 @@ class Inputs:
     def _check_replaced(
         self, number: int, tensor: torch.Tensor, now: torch.Tensor
     ) -> None:
-        """Refuses another tensor in the place of one that has more than a value."""
+        """Refuses the replacement of a tensor that has more than a value."""
         if isinstance(tensor, nn.Parameter):
             self._check_requires_grad(number, tensor, now)
         has = ""
@@ -137,7 +137,7 @@ class Inputs:
             )
 
     def _check_class(self, number: int) -> None:
-        """Refuses tensors that are not PyTorch's own, since a trace has others."""
+        """Refuses tensors of other classes than PyTorch's, which a trace would lose."""
         kind = type(self.tensors[number])
         if kind not in (torch.Tensor, nn.Parameter) and kind is not FakeTensor:
             raise UnsupportedError(
@@ -147,7 +147,7 @@ class Inputs:
             )
 
     def _optimized(self) -> Iterator[torch.Tensor]:
-        """The parameters of all optimizers, as a step finds them."""
+        """Yields the parameters of all optimizers, as a step finds them."""
         for optimizer in self._optimizers:
             for group in optimizer.param_groups:
                 yield from group["params"]
@@ -166,8 +166,8 @@ class Inputs:
         return optimizer
 
     def kept_gradients(self) -> list[int]:
-        """The parameters whose ``.grad`` a step may find as another one left it: those
-        that have one before, or had one at the end of the last step that was given."""
+        """Returns the parameters whose ``.grad`` may be left from an earlier step: those
+        that have one now, or had one at the end of the last step in `given`."""
         return [
             number
             for tensor, number in self._numbers.items()
@@ -183,11 +183,11 @@ class Inputs:
         modes: Mapping[nn.Module, bool] | None = None,
         left: Sequence[Left] = (),
     ) -> Iterator[tuple[Any, ...]]:
-        """The inputs with `values` for their tensors; models have them meanwhile, their
-        parameters `gradients`, or none, and modules these `modes`, or their own. What
-        a step has `left` may not be used.
+        """Yields the inputs with `values` for their tensors. Meanwhile, models have these
+        values, their parameters have `gradients` or none, and modules have `modes` or
+        their own. The step may not use what an earlier step has `left`.
 
-        Afterwards models, and all that they and the step reach, are as before."""
+        Afterwards, models and everything reachable from them and the step are restored."""
         self._given = given = list(values)
         for tensor, number in self._numbers.items():
             gradient = (gradients or {}).get(number)
@@ -198,7 +198,7 @@ class Inputs:
         models = [leaf for leaf in self._leaves if isinstance(leaf, nn.Module)]
         parameters = {tensor: given[number] for tensor, number in self._numbers.items()}
         with contextlib.ExitStack() as stack:
-            # Before all is noted, hooks of optimizers included.
+            # Comes before `Reached` records the objects, hooks of optimizers included.
             for optimizer, first in self._optimizers.values():
                 mine = range(first, first + len(optimizer.kept))
                 for number in mine:
@@ -239,8 +239,8 @@ class Inputs:
         value: torch.Tensor,
         gradient: torch.Tensor | None,
     ) -> torch.Tensor:
-        """What a step has in the place of a model's tensor."""
-        # Of its own, so that a step may write to it.
+        """Returns the replacement of a model's tensor in a step."""
+        # A copy, so that a step may write to it.
         new = value.clone()
         if isinstance(tensor, nn.Parameter):
             new = _parameter_like(tensor, new)
@@ -253,7 +253,7 @@ class Inputs:
     def _check_stand_in(
         self, number: int, tensor: torch.Tensor, now: torch.Tensor
     ) -> None:
-        """Refuses a step that leaves a tensor with more than another value."""
+        """Refuses a step that changes more of a tensor than its value."""
         self._check_hooks(number, tensor, now)
         left = {k: v for k, v in vars(now).items() if k not in self._made[number]}
         self._check_attributes(number, _attributes(tensor), left)
@@ -270,7 +270,7 @@ class Inputs:
             )
 
     def states(self) -> dict[int, torch.Tensor]:
-        """What models and optimizers have now, by its numbers; within `given`."""
+        """Returns the present tensors of models and optimizers, by number; within `given`."""
         self._reached.check()
         states: dict[int, torch.Tensor] = {}
         for part in self._parts:
@@ -285,7 +285,7 @@ class Inputs:
         return {number: states[number].detach() for number in sorted(states)}
 
     def _check_apart(self, states: Mapping[int, torch.Tensor]) -> None:
-        """Refuses a step that leaves one memory in two places."""
+        """Refuses a step that leaves the same memory in two tensors."""
         memory = _Memory()
         left = [(self.paths[number], now) for number, now in states.items()]
         left += [
@@ -303,7 +303,7 @@ class Inputs:
                 )
 
     def _of_tensors(self) -> Iterator[tuple[str, Any]]:
-        """What programs put on tensors of models: attributes and hooks."""
+        """Yields what programs attach to tensors of models: attributes and hooks."""
         for tensor, number in self._numbers.items():
             path = self.paths[number]
             yield f"{path}.", _attributes(tensor)
@@ -314,7 +314,7 @@ class Inputs:
     def _check_attributes(
         self, number: int, before: Mapping[str, Any], now: Mapping[str, Any]
     ) -> None:
-        """Refuses a step that leaves other attributes at a tensor."""
+        """Refuses a step that changes the attributes of a tensor."""
         for name in {**before, **now}:
             if before.get(name, self) is not now.get(name, self):
                 raise UnsupportedError(
@@ -323,7 +323,7 @@ class Inputs:
                 )
 
     def _check_hooks(self, number: int, old: torch.Tensor, new: torch.Tensor) -> None:
-        """Refuses a step that leaves a hook at a parameter, which the next one calls."""
+        """Refuses a step that changes the hooks of a parameter, which later steps call."""
         if isinstance(old, nn.Parameter) and _hooks(old) != _hooks(new):
             raise UnsupportedError(
                 f"expected a step that leaves the gradient hooks of {self.paths[number]} "
@@ -334,7 +334,7 @@ class Inputs:
     def _agree(
         self, number: int, other: torch.Tensor | None, now: torch.Tensor
     ) -> torch.Tensor:
-        """What a tensor has become, which may stand in several places."""
+        """Returns a tensor's new value, which must be the same in all its locations."""
         example = self.tensors[number]
         if now.shape != example.shape or now.dtype != example.dtype:
             raise UnsupportedError(
@@ -350,7 +350,7 @@ class Inputs:
         return now
 
     def _check_optimizer(self, optimizer: Any, *_: Any) -> None:
-        """Refuses one that would change the parameters that were replaced."""
+        """Refuses an optimizer that would change the parameters that were replaced."""
         for group in optimizer.param_groups:
             for parameter in group["params"]:
                 if parameter in self._numbers:
@@ -363,7 +363,7 @@ class Inputs:
 
 
 def _named_tensors(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
-    """The parameters and buffers of a model by the names that it has without DDP."""
+    """Yields the parameters and buffers of a model by their names without DDP."""
     inner = model.module if isinstance(model, DistributedDataParallel) else model
     yield from inner.named_parameters()
     yield from inner.named_buffers()
@@ -386,7 +386,7 @@ class _Part:
         self._before = [dict(table) for table in self.tables]
 
     def changes(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        """Each tensor, and what is in its place now."""
+        """Yields each tensor, and its replacement now."""
         for table, before in zip(self.tables, self._before):
             for name in {**before, **table}:
                 old, now = before.get(name), table.get(name)
@@ -404,14 +404,14 @@ class _Part:
 
 
 class _Memory:
-    """Where tensors lie."""
+    """The memory ranges of tensors."""
 
     def __init__(self) -> None:
-        # Of each storage: what lies there, from which byte to which.
+        # For each storage: the tensors there, with their first byte and end.
         self._taken: dict[int, list[tuple[str, tuple[int, int]]]] = {}
 
     def add(self, path: str, tensor: torch.Tensor) -> str | None:
-        """Adds a tensor, and returns which one before lies over it."""
+        """Adds a tensor; returns an earlier one that it overlaps, or None."""
         extent = _extent(tensor)
         taken = self._taken.setdefault(tensor.untyped_storage()._cdata, [])
         for before, other in taken:
@@ -422,7 +422,7 @@ class _Memory:
 
 
 def _extent(tensor: torch.Tensor) -> tuple[int, int]:
-    """The bytes of its storage that a tensor lies in: the first, and behind the last."""
+    """Returns the range of bytes of its storage that a tensor spans: first and end."""
     size = tensor.element_size()
     begin = int(tensor.storage_offset()) * size
     if tensor.numel() == 0:
@@ -433,7 +433,7 @@ def _extent(tensor: torch.Tensor) -> tuple[int, int]:
 
 
 def _parts(models: Sequence[nn.Module]) -> Iterator[_Part]:
-    """The modules of some models, each once. What DDP notes of itself is not theirs."""
+    """Yields the modules of some models, each once, without DDP's own data."""
     seen = set()
     for model in models:
         for module in model.modules():
@@ -442,24 +442,24 @@ def _parts(models: Sequence[nn.Module]) -> Iterator[_Part]:
                 yield _Part(module)
 
 
-# Attributes by which PyTorch knows its buffers.
+# Attributes by which PyTorch marks buffers.
 _OF_BUFFERS = {"_is_buffer", "persistent"}
 
 
 def _attributes(tensor: torch.Tensor) -> dict[str, Any]:
-    """Those that a program has given to a tensor."""
+    """Returns the attributes that a program has given to a tensor."""
     return {} if isinstance(tensor, FakeTensor) else dict(vars(tensor))
 
 
 def _hooks(parameter: torch.Tensor) -> tuple[list[Any], list[Any]]:
-    """The hooks of a parameter, as `_parameter_like` passes them on."""
+    """Returns the hooks of a parameter, as `_parameter_like` copies them."""
     accumulated = getattr(parameter, "_post_accumulate_grad_hooks", None)
     before = parameter._backward_hooks
     return list((before or {}).values()), list((accumulated or {}).values())
 
 
 def _parameter_like(parameter: nn.Parameter, value: torch.Tensor) -> nn.Parameter:
-    """A parameter of this value, with the hooks that the other one has."""
+    """Returns a parameter of this value, with the hooks of the other parameter."""
     new = nn.Parameter(value, requires_grad=parameter.requires_grad)
     before, accumulated = _hooks(parameter)
     for hook in before:

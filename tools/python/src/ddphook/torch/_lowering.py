@@ -1,11 +1,11 @@
 # Part of the ddphook project, under the Apache License v2.0 with LLVM
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Graphs of PyTorch's operators to linalg, through torch-mlir.
+"""Lowers graphs of PyTorch's operators to linalg, by torch-mlir.
 
-Each collective becomes a call of a function without a body, which passes torch-mlir
-unchanged; ddp-import-fx turns these calls into ours.
+Each collective becomes a call of a function without a body, which torch-mlir leaves
+unchanged; ddp-import-fx turns these calls into operations of the dialect.
 
-torch-mlir is imported by nothing but this file.
+Only this file imports torch-mlir.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from ddphook.torch._program_calls import innermost
 _PREFIX = "torch._c10d_functional."
 _WAIT = torch.ops._c10d_functional.wait_tensor.default
 
-# What torch-mlir's own pipelines run, but for the check at the end, which refuses
-# calls; `_check_lowered` takes its place.
+# torch-mlir's own pipelines, without the check at the end, which refuses calls;
+# `_check_lowered` replaces it.
 _TO_TORCH = "builtin.module(torchdynamo-export-to-torch-backend-pipeline)"
 _TO_LINALG = (
     "builtin.module(func.func(torch-restructure-non-constant-axes,"
@@ -36,7 +36,7 @@ _TO_LINALG = (
     "torch-func-backend-type-conversion,"
     "func.func(canonicalize,torch-finalizing-backend-type-conversion))"
 )
-# A draw is some 150 operations on whole tensors before, and one loop behind it.
+# Before it, a draw is some 150 operations on whole tensors; after it, a single loop.
 _FUSE = "builtin.module(func.func(linalg-fuse-elementwise-ops),lower-affine)"
 # Dialects that the compiler's tools lower to machine code.
 _LOWERED = ("arith", "builtin", "cf", "func", "linalg", "math", "scf", "tensor")
@@ -45,7 +45,7 @@ Partition = list[list[int]]
 
 
 def import_torch_mlir() -> None:
-    """Raises the exception of a step that cannot be lowered if it is missing."""
+    """Raises the exception for a step that cannot be lowered if torch-mlir is missing."""
     try:
         import torch_mlir.fx  # noqa: F401
     except ImportError as error:
@@ -57,7 +57,7 @@ def import_torch_mlir() -> None:
 
 
 def known_decompositions() -> dict[Any, Any]:
-    """Of operators that torch-mlir has in terms of others alone."""
+    """Returns decompositions of operators that torch-mlir supports only decomposed."""
     from torch_mlir.extras.fx_decomp_util import get_decomposition_table
 
     table: dict[Any, Any] = get_decomposition_table()
@@ -65,8 +65,8 @@ def known_decompositions() -> dict[Any, Any]:
 
 
 def started(node: torch.fx.Node) -> dict[str, Any] | None:
-    """The arguments of a collective that the node starts, by name; None if it is no
-    such start."""
+    """Returns the arguments of the collective that the node starts, by name, or None if
+    it starts none."""
     target = node.target
     if not isinstance(target, torch._ops.OpOverload) or target is _WAIT:
         return None
@@ -82,7 +82,7 @@ class Lowering:
     Parameters
     ----------
     graph, names, groups
-        Of a captured step.
+        Attributes of a captured step.
     """
 
     def __init__(
@@ -134,7 +134,7 @@ class Lowering:
                         work.append(op.operation)
 
     def _call_collectives(self) -> None:
-        """Turns collectives into calls of functions that say what they are."""
+        """Turns collectives into calls of functions whose attributes describe them."""
         ir = self._ir
         starts = (n for n in self._graph.nodes if started(n) is not None)
         for number, op in enumerate(list(self._operations())):
@@ -194,7 +194,7 @@ class Lowering:
         try:
             PassManager.parse(pipeline).run(self._module.operation)
         except self._ir.MLIRError as error:
-            # The pass stops at constants, which are left over with their user.
+            # The pass stops at constants, which remain together with their user.
             left = [
                 op
                 for op in self._operations()
@@ -223,7 +223,7 @@ class Lowering:
                 "sym_name": ir.StringAttr.get(name),
                 "size": ir.IntegerAttr.get(size_type, len(partition[0])),
             }
-            # One list is the whole job.
+            # A single list is the whole job.
             if len(partition) > 1:
                 lists = [ir.DenseI64ArrayAttr.get(ranks) for ranks in partition]
                 attributes["ranks"] = ir.ArrayAttr.get(lists)
@@ -237,5 +237,5 @@ def _is_tensor(value: Any) -> bool:
 
 
 def _place(location: Any) -> str:
-    """The line of the program that is in a location."""
+    """Returns the line of the program in a location."""
     return innermost(re.findall(r'"([^"]+)":(\d+):\d+', str(location)))

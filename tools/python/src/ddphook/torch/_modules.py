@@ -1,9 +1,9 @@
 # Part of the ddphook project, under the Apache License v2.0 with LLVM
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""The compiled modules of a model's buckets, and what happens between them.
+"""The compiled modules of a model's buckets, and the transfer of states between them.
 
-All of it runs on the thread of the context, in the order of DDP's buckets,
-which is the same on all ranks.
+All of it runs on the thread of the context, in the order of DDP's buckets, which is
+the same on all ranks.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from ddphook.torch._overflow import Watch
 
 _log = logging.getLogger("ddphook")
 _FIRST_COMPRESSED_STEP = 1000  # PyTorch's default of start_powerSGD_iter.
-# The hooks that have one in PyTorch.
+# The classes of PyTorch's states, by hook.
 _STATES: dict[str, type] = {
     "powersgd": PowerSGDState,
     "batched_powersgd": PowerSGDState,
@@ -41,13 +41,13 @@ class Modules:
     Parameters
     ----------
     context
-        The job.
+        The context of the job.
     hook
-        Of all buckets.
+        The hook of all buckets.
     groups
         The declarations of process groups that the hook needs.
     device
-        On which buckets are.
+        The device of the buckets.
     """
 
     def __init__(
@@ -60,11 +60,11 @@ class Modules:
         self._hook = hook
         self._groups = groups
         self._loaded: dict[_bucket.Layout, _runtime.Module] = {}
-        # States of parameters whose module is gone, or has not come yet.
+        # States of parameters whose module was unloaded, or is not loaded yet.
         self._waiting: _states.Parts = {}
-        # PyTorch's, by the numbers of buckets.
+        # PyTorch's states, by bucket index.
         self._foreign: dict[str, dict[int, torch.Tensor]] = {}
-        # Of the hook's one random generator: where it began, and is.
+        # The words of the hook's random generator, at the start and now.
         self._seed: torch.Tensor | None = None
         self._generator: torch.Tensor | None = None
         self._retired: dict[str, int] = {}
@@ -76,18 +76,18 @@ class Modules:
         is_final: bool,
         begun: Any,
     ) -> None:
-        """Averages a bucket in place; loads its module first if need be.
+        """Averages a bucket in place; loads its module first if necessary.
 
         Parameters
         ----------
         layout
-            Of the bucket.
+            The layout of the bucket.
         arrays
-            Its buffer, and what `Optimizer.arrays` returned.
+            Its buffer, and the arrays of `Optimizer.arrays`.
         is_final
             Whether DDP will keep its buckets from now on.
         begun
-            What `Device.begin` returned for the arrays.
+            The result of `Device.begin` for the arrays.
         """
         module = self._loaded.get(layout)
         if module is None:
@@ -103,7 +103,7 @@ class Modules:
         self._watch.after(module, arrays[:1])
 
     def finish(self) -> None:
-        """Waits until the device has run all of them; raises a failure there."""
+        """Waits until the device has run all modules; raises its failure."""
         self._device.finish_all(self._context)
 
     def close(self) -> None:
@@ -130,7 +130,7 @@ class Modules:
         return parts
 
     def place(self, parts: _states.Parts) -> None:
-        """Keeps parts for modules that begin anew with them, and with nothing else.
+        """Keeps parts for modules that start again with these parts only.
 
         Raises
         ------
@@ -148,7 +148,7 @@ class Modules:
             self._generator = words
 
     def adopt(self, state: Any, names: list[str]) -> None:
-        """Takes over a state of PyTorch's for the parameters of these names."""
+        """Converts a state of PyTorch's for the parameters of these names."""
         count = torch.tensor([state.iter], dtype=torch.int64)
         is_local = isinstance(state, PostLocalSGDState)
         self.place({_states.COUNTER_ROLES[is_local]: dict.fromkeys(names, count)})
@@ -160,9 +160,9 @@ class Modules:
             }
 
     def _check_rate(self) -> None:
-        """Warns once if the hook saves too few bytes of all buckets.
+        """Warns once if the hook saves too few bytes over all buckets.
 
-        Called when all buckets are loaded, as soon as one of them runs again.
+        Called when a bucket runs again; all buckets are then loaded.
         """
         self._is_rate_checked = True
         reason = _rate.find_waste_of_plans(m.plan for m in self._loaded.values())
@@ -176,7 +176,7 @@ class Modules:
     def _load(self, layout: _bucket.Layout) -> _runtime.Module:
         self._retire(layout)
         text = layout.text(self._groups, self._hook.own_hook)
-        # The text names the hooks of what is exempt.
+        # The text already names the hooks of exempt parameters.
         shared = dataclasses.replace(self._hook, exempt="")
         pipeline = _bucket.pipeline(shared.pipeline())
         target = self._device.target
@@ -204,15 +204,15 @@ class Modules:
         module.unload()
 
     def _begin(self, layout: _bucket.Layout, module: _runtime.Module) -> None:
-        """Gives a new module the states that it goes on with."""
+        """Gives a new module the states that it continues with."""
         parts = self._take(layout)
         start = self._hook.options.get("start_powerSGD_iter", _FIRST_COMPRESSED_STEP)
         has_factors = _STATES.get(self._hook.name) is PowerSGDState
         if not has_factors or _states.counter(parts) > start:
             _states.write(module, parts)
         else:
-            # Nothing was compressed yet, so that the first factors are still to
-            # be drawn, in the order of the buckets that there are now.
+            # Nothing has been compressed yet, so the first factors still have to be
+            # drawn, in the order of the present buckets.
             if not self._draws_in_steps:
                 if layout.index == 0 or self._generator is None:
                     self._generator = self._first_generator()
@@ -220,7 +220,7 @@ class Modules:
             _states.write(module, _states.counters_only(parts))
 
     def _take(self, layout: _bucket.Layout) -> _states.Parts:
-        """Takes what waits for a bucket."""
+        """Removes and returns the waiting states of a bucket."""
         parts = _states.select(self._waiting, set(layout.names))
         for role, values in parts.items():
             for key in values:
@@ -228,9 +228,9 @@ class Modules:
         return parts
 
     def _place_foreign(self, layout: _bucket.Layout, module: _runtime.Module) -> None:
-        """Takes over what PyTorch has for the bucket of this number.
+        """Takes over PyTorch's states for the bucket of this index.
 
-        PyTorch's state does not say which parameters that is of. It is of the
+        PyTorch's state does not say which parameters it belongs to. It refers to the
         buckets that DDP has after it has rebuilt them.
         """
         for role, arrays in self._foreign.items():
@@ -259,7 +259,7 @@ class Modules:
     def _run_with_generator(
         self, module: _runtime.Module, arrays: list[torch.Tensor], begun: Any
     ) -> None:
-        """Runs a module that draws in every step from the hook's generator."""
+        """Runs a module that draws from the hook's generator in every step."""
         if self._generator is not None:
             _states.set_generator(module, self._generator)
         self._device.run(module, arrays, begun)
@@ -268,12 +268,12 @@ class Modules:
 
 
 def common_parts(hook: str, state: Any) -> _states.Parts:
-    """What is the same on all ranks in a state of PyTorch's.
+    """Returns the parts of a state of PyTorch's that are the same on all ranks.
 
     Raises
     ------
     InvalidArgumentError
-        It is not the state of this hook.
+        The state does not belong to this hook.
     """
     is_expected = isinstance(state, _STATES.get(hook, ()))
     if not is_expected:
@@ -288,6 +288,6 @@ def common_parts(hook: str, state: Any) -> _states.Parts:
 
 
 def add_counters(total: dict[str, int], counters: dict[str, int]) -> None:
-    """Adds the counters of one module to those of others."""
+    """Adds the counters of one module to the total."""
     for name, value in counters.items():
         total[name] = total.get(name, 0) + value

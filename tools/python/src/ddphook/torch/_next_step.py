@@ -1,10 +1,10 @@
 # Part of the ddphook project, under the Apache License v2.0 with LLVM
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Whether a whole step is the same step again after it has been taken.
+"""Checks that a whole step, taken again, is the same step.
 
 A step may leave gradients, modes of modules and containers of tensors, and it may change
-objects that `Reached` does not look into. So it is traced a second time with what it has
-left, and refused if it computes something else then, since the module is the first trace.
+objects that `Reached` does not inspect. So it is traced a second time with what the first
+trace left, and refused if that trace computes something else: the module is the first one.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ddphook._errors import UnsupportedError
 from ddphook.torch import _random
 from ddphook.torch._inputs import Inputs
 
-# Of tensors whose sizes alone matter.
+# Operators that use only the sizes of their tensors.
 _SIZES_ONLY = ("zeros_like", "ones_like", "full_like", "empty_like")
 
 
@@ -29,19 +29,19 @@ def check_next(
     taken: Inputs,
     trace: Callable[[list[torch.Tensor]], torch.fx.GraphModule],
 ) -> None:
-    """Refuses a step whose next one would be another.
+    """Refuses a step whose second trace differs from its first.
 
     Parameters
     ----------
     module
         The first trace.
     values
-        What it was traced with.
+        The arguments of that trace.
     taken
         The step's inputs, as the first trace has left them.
     trace
-        Traces the step again, with these arguments: the inputs, and the gradients that
-        it has left.
+        Traces the step again with these arguments: the inputs, and the gradients that
+        the first trace left.
     """
     kept, modes = taken.kept_gradients(), dict(taken.modes)
     again = trace([*values, *(torch.empty_like(values[number]) for number in kept)])
@@ -68,8 +68,8 @@ def check_next(
 def _check_gradients(
     graph: torch.fx.Graph, taken: Inputs, kept: Sequence[int]
 ) -> None:
-    """Refuses a step that computes with gradients that an earlier one has left, since
-    a parameter's ``.grad`` is no argument of the module."""
+    """Refuses a step that reads gradients left by an earlier step: a parameter's
+    ``.grad`` is no argument of the module."""
     places = [
         node
         for node in graph.nodes
@@ -78,7 +78,7 @@ def _check_gradients(
     for number, place in zip(kept, places[len(taken.tensors) :], strict=True):
         for user in place.users:
             name = getattr(user.target, "_opname", "")
-            # What the step has written to it comes back at the end.
+            # The step's writes to the gradient are returned at the end.
             if name not in _SIZES_ONLY and (name != "copy_" or user.args[1] is place):
                 raise UnsupportedError(
                     "expected a step that computes its gradients anew, but it uses the "
@@ -88,7 +88,7 @@ def _check_gradients(
 
 
 def _operators(graph: torch.fx.Graph) -> list[str]:
-    """The operators of a graph and what they take, but writes to arguments."""
+    """Returns a graph's operators and their operands, except writes to arguments."""
     names: dict[torch.fx.Node, str] = {}
     operators: list[str] = []
     places = 0
@@ -106,14 +106,14 @@ def _operators(graph: torch.fx.Graph) -> list[str]:
 
 
 class _Name(str):
-    """A value's name in the place of the value."""
+    """A value's name, printed instead of the value."""
 
     def __repr__(self) -> str:
         return str(self)
 
 
 class _Alone(torch.fx.Interpreter):
-    """Runs a step as the only rank would: other ranks may not be tracing."""
+    """Runs a step as if this rank were the only one: others may not be tracing."""
 
     def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
         if getattr(target, "namespace", "").startswith("_c10d_functional"):
@@ -128,12 +128,12 @@ def _computes_the_same(
     taken: Inputs,
     kept: Sequence[int],
 ) -> bool:
-    """Whether two traces of other operators have the same results for the examples:
-    gradients that are set to zeros, for one, are added to."""
+    """Returns whether two traces with different operators have the same results for the
+    examples, as when one adds to gradients that are zero."""
     if any(isinstance(value, FakeTensor) for value in taken.tensors):
         return False
     with torch.no_grad():
-        # Each has its own, which it may write to.
+        # Each trace has its own copies, to which it may write.
         mine, other = ([v.detach().clone() for v in taken.tensors] for _ in range(2))
         left = [torch.full_like(mine[number], 3.0) for number in kept]
         seeds = [

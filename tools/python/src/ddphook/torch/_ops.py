@@ -2,18 +2,18 @@
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The operators that compiled graphs call: start a reduction, wait for it.
 
-Everything that a reduction depends on is an argument, so that a graph that
-Inductor finds in its cache runs in a process that never saw it compiled. The
-ticket of a reduction is declared as an alias of its gradients: whoever plans
-memory keeps theirs for the reduction until the ticket has been used. To name them
-again in the wait would not do, because Inductor may compute them twice.
+Everything that a reduction depends on is an argument, so that a graph from Inductor's
+cache runs in a process that never compiled it. The ticket of a reduction is declared as
+an alias of its gradients, so that memory planning keeps their memory until the ticket
+has been used. The wait cannot name the gradients again instead, because Inductor may
+compute them twice.
 
-A ticket is a number in the host's memory, also for gradients of a device, whose
-streams are ordered by events: the host waits until a module is in the device's
-queue, never for the device. Neither operator can be a part of a CUDA graph.
+A ticket is a number in the host's memory, even for gradients on a device, whose streams
+are ordered by events: the host waits until a module is in the device's queue, but never
+for the device. Neither operator can be part of a CUDA graph.
 
-A step that ends by an exception waits for none of its tickets. Their memory is that
-of the reductions, so that the end of a ticket's memory gives up its reduction.
+A step that ends with an exception waits for none of its tickets. The finalizer of a
+ticket's memory then abandons its reduction.
 """
 
 from __future__ import annotations
@@ -42,29 +42,29 @@ _library.define(
     "str group, float timeout) -> Tensor(a)",
     tags=(torch.Tag.needs_contiguous_strides, torch.Tag.cudagraph_unsafe),
 )
-# The averages have `types`, and the shapes that lie in `sizes` one behind the
-# other, with `dimensions` numbers each.
+# The averages have `types` and consecutive shapes in `sizes`, with `dimensions` numbers
+# each.
 _library.define(
     "wait(Tensor ticket, int[] sizes, int[] dimensions, ScalarType[] types, "
     "Device device) -> Tensor[]",
     tags=(torch.Tag.cudagraph_unsafe,),
 )
 
-# What Inductor expects of memory that an operator returns, in bytes.
+# The alignment that Inductor expects of memory from an operator, in bytes.
 _ALIGNMENT = 16
 
 
 class _Reduction(NamedTuple):
-    """One that is under way, with all memory that it may still use.
+    """A reduction in flight, with all memory that it may still use.
 
     Attributes
     ----------
     session
-        In which it is.
+        The session that runs it.
     ended
-        What `Device.end` returns for it.
+        A future of its `Device.end`.
     whole, places
-        Of `Device.pack`; the places become averages.
+        The results of `Device.pack`; the places become averages.
     """
 
     session: Session
@@ -76,30 +76,30 @@ class _Reduction(NamedTuple):
 # Reductions that nobody has waited for yet, by their tickets.
 _pending: dict[int, _Reduction] = {}
 _tickets = itertools.count()
-# Of all reductions that have begun in this process.
+# The owners of all reductions that have begun in this process.
 owners: set[str] = set()
 
 
-# What a string of C++ may have as it is, and what begins a quotation.
+# The characters that need no escape in a C++ string, without the escape character.
 _PLAIN = "".join(set(string.printable) - set(string.whitespace) - set('"\\%')) + " "
 
 
 def quoted(module: str) -> str:
-    """A module's text as an argument: Inductor puts it into C++ as it is."""
+    """Encodes a module's text as an argument: Inductor copies it into C++ unescaped."""
     return urllib.parse.quote(module, safe=_PLAIN)
 
 
 def close() -> None:
     """Leaves the jobs of all compiled graphs and frees their memory.
 
-    Collective. A graph that runs afterwards begins anew, without its states.
-    Without this call it happens when the process exits. Raises a failure of a device
-    that no step has raised, when it has left them.
+    Collective. A graph that runs afterwards starts again, without its states. If it is
+    not called, the same happens when the process exits. After leaving the jobs, raises a
+    device's failure that no step has raised.
     """
     try:
         _session.close_all()
     finally:
-        # No sooner: a device may still be at work on their memory.
+        # Must come last: a device may still use their memory.
         _pending.clear()
 
 
@@ -120,7 +120,7 @@ def _start(
     group: str,
     timeout: float,
 ) -> torch.Tensor:
-    """Begins to reduce gradients, the number of whose flat array is in `flats`.
+    """Begins to reduce gradients; `flats` has the number of each one's flat array.
 
     The module is `quoted`.
     """
@@ -128,8 +128,8 @@ def _start(
     session = _session.session_of(group, timeout, gradients[0].device)
     session.finish_given_up()
     dense = [gradient.contiguous() for gradient in gradients]
-    # Here, and not where the reduction runs: that may still be busy with the
-    # bucket before, and its link would be idle while this one is packed.
+    # Packs here rather than on the session's thread: that may still be busy with the
+    # previous bucket, and its link would be idle while it packs this one.
     whole, places = session.device.pack(dense, flats)
     key = _session.Key(owner, urllib.parse.unquote(module), pipeline)
     ended = session.run(key, whole)
@@ -137,7 +137,7 @@ def _start(
 
 
 def _new_ticket(reduction: _Reduction) -> torch.Tensor:
-    """The number of a reduction, which is given up with the last tensor that has it."""
+    """Returns a reduction's ticket; releasing the ticket's memory abandons the reduction."""
     number = next(_tickets)
     memory = (ctypes.c_char * (2 * _ALIGNMENT))()
     begin = -ctypes.addressof(memory) % _ALIGNMENT
@@ -149,9 +149,9 @@ def _new_ticket(reduction: _Reduction) -> torch.Tensor:
 
 
 def _give_up(number: int) -> None:
-    """Leaves a reduction that nobody can wait for any more to its session.
+    """Hands a reduction that nobody can await any more to its session.
 
-    A finalizer, which may run at any time in any thread.
+    Called by a finalizer, at any time in any thread.
     """
     reduction = _pending.pop(number, None)
     if reduction is not None:
@@ -171,7 +171,7 @@ def _wait(ticket: torch.Tensor, *_: Any) -> list[torch.Tensor]:
     try:
         session.device.wait(session.end_of(reduction.ended))
     except BaseException:
-        # Its memory is kept until the job has been left.
+        # The session keeps its memory until the job has been left.
         session.give_up([*reduction.whole, *reduction.places])
         raise
     return [

@@ -2,10 +2,9 @@
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Optimizers that run inside the modules of buckets.
 
-A bucket's module averages its gradients and updates its parameters right
-behind that, while the backward pass goes on. The optimizer's states stay where
-PyTorch has them, in ``optimizer.state``, so that ``optimizer.state_dict()`` and
-learning-rate schedulers go on working.
+A bucket's module averages its gradients and then updates its parameters, while the
+backward pass continues. The optimizer's states stay in ``optimizer.state``, so that
+``optimizer.state_dict()`` and learning-rate schedulers still work.
 """
 
 from __future__ import annotations
@@ -29,12 +28,12 @@ from ddphook._errors import FailedPreconditionError, InvalidArgumentError
 from ddphook._errors import UnsupportedError
 from ddphook.torch._rules import Rule, Settings, row_of, rule_of
 
-# PyTorch computes those of 16 bits in steps of another precision.
+# PyTorch computes 16-bit types in steps of another precision.
 _DTYPES = (torch.float32, torch.float64)
 
 
 class Optimizer:
-    """An optimizer of PyTorch's whose parameters modules update.
+    """A PyTorch optimizer whose parameters are updated by modules.
 
     Parameters
     ----------
@@ -42,15 +41,15 @@ class Optimizer:
         A ``torch.optim.SGD``, ``Adam`` or ``AdamW``, or the
         ``_OptimizerHookState`` of PyTorch's ``_hook_then_optimizer``.
     parameters
-        The model's, with their names; without those that DDP is told to ignore.
+        The model's parameters with their names, without those that DDP ignores.
 
     Raises
     ------
     UnsupportedError
-        It is another kind of optimizer, or has an option that modules do not
-        have, or a parameter is of 16 bits.
+        The optimizer has another type, has an option that modules lack, or has a
+        16-bit parameter.
     InvalidArgumentError
-        It has parameters that are not among these.
+        The optimizer has parameters that are not among these.
     """
 
     def __init__(self, optimizer: Any, parameters: Mapping[Parameter, str]) -> None:
@@ -73,31 +72,31 @@ class Optimizer:
                         f"an optimizer with {name}=True cannot run in modules"
                     )
         self._names = parameters
-        # Since the last call of optimizer.step().
+        # The parameters updated since the last call of optimizer.step().
         self._updated: set[Parameter] = set()
         self._taken = False
         if isinstance(optimizer, torch.optim.Optimizer):
             self._take_step(optimizer)
 
     def rules(self, parameters: Iterable[Parameter]) -> list[Rule | None]:
-        """How parameters are updated; none for those that are not its own."""
+        """Returns each parameter's rule, or none if the optimizer does not have it."""
         groups = self._source.settings()
         return [rule_of(groups[p]) if p in groups else None for p in parameters]
 
     def arrays(self, parameters: Iterable[Parameter]) -> list[torch.Tensor]:
-        """What a module takes behind a bucket, for one more step.
+        """Returns what a module takes after a bucket, for one more step.
 
         Parameters
         ----------
         parameters
-            The bucket's. DDP puts the elements of a gradient into the bucket in
-            the order in which its parameter has them.
+            The bucket's parameters. DDP puts the elements of a gradient into the
+            bucket in the memory order of its parameter.
 
         Returns
         -------
         list of torch.Tensor
-            For each parameter that has a rule, the parameter and its states;
-            behind them, the table with a row for each.
+            For each parameter with a rule, the parameter and its states; then the
+            table, which has a row for each of these parameters.
 
         Raises
         ------
@@ -131,11 +130,11 @@ class Optimizer:
         return arrays
 
     def release(self) -> None:
-        """Gives ``optimizer.step()`` back its meaning."""
+        """Restores the original ``optimizer.step()``."""
         self._taken = False
 
     def _next(self, parameter: Parameter, rule: Rule) -> tuple[int, list[torch.Tensor]]:
-        """Counts a step of a parameter; its number from 1, and the states."""
+        """Counts a step of a parameter; returns its number, from 1, and the states."""
         state = self._source.state.setdefault(parameter, {})
         step = 2
         if rule.kind == "adam":
@@ -151,7 +150,7 @@ class Optimizer:
                     step = 1
                     state[name].neg_()
             elif not _are_alike(state[name], parameter):
-                # Where it comes from a file it may have another order.
+                # A state from a file may have another memory order.
                 state[name] = torch.zeros_like(parameter.data).copy_(state[name])
             states.append(state[name])
         return step, states
@@ -167,13 +166,13 @@ class Optimizer:
         self._updated.clear()
 
     def _take_step(self, optimizer: torch.optim.Optimizer) -> None:
-        """Makes ``optimizer.step()`` do no more than call a closure and hooks.
+        """Makes ``optimizer.step()`` only call a closure and hooks.
 
-        Programs call it after ``backward()``, which has updated the parameters
-        already; schedulers look whether they do.
+        Programs call it after ``backward()``, which has already updated the parameters;
+        schedulers check that they do.
 
-        Raises, when it is called, FailedPreconditionError if a parameter has a
-        gradient with which no module has updated it.
+        When called, it raises FailedPreconditionError if a parameter has a gradient
+        that no module has used to update it.
         """
         original = optimizer.step
         self._taken = True
@@ -203,14 +202,14 @@ class Optimizer:
 
 
 class _Source(Protocol):
-    """Where an optimizer has what a step needs."""
+    """The source of an optimizer's states and settings."""
 
     @property
     def state(self) -> Any:
         """The states of each parameter, by name."""
 
     def settings(self) -> Mapping[Parameter, Settings]:
-        """Each parameter's, as they are now."""
+        """Returns the present settings of each parameter."""
 
 
 class _Groups:
@@ -270,7 +269,7 @@ def _source_of(optimizer: Any, parameters: Iterable[Parameter]) -> _Source:
 
 
 class _FunctionalSettings(Mapping[str, Any]):
-    """A functional optimizer's settings, as a parameter group has them."""
+    """A functional optimizer's settings in the form of a parameter group."""
 
     def __init__(self, optimizer: Any) -> None:
         self._optimizer = optimizer
@@ -295,12 +294,12 @@ class _FunctionalSettings(Mapping[str, Any]):
 
 
 def _is_dense(tensor: torch.Tensor) -> bool:
-    """Whether a tensor's elements fill its memory, in any order."""
+    """Returns whether a tensor's elements fill its memory, in any order."""
     order = sorted(range(tensor.dim()), key=tensor.stride, reverse=True)
     return tensor.permute(order).is_contiguous()
 
 
 def _are_alike(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Whether two tensors of one shape have their elements in one order."""
+    """Returns whether two tensors of equal shape have the same memory order."""
     strides = zip(one.shape, one.stride(), other.stride())
     return all(size == 1 or mine == theirs for size, mine, theirs in strides)

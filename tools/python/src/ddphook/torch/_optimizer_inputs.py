@@ -1,10 +1,10 @@
 # Part of the ddphook project, under the Apache License v2.0 with LLVM
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Optimizers that a whole step takes: what they keep from step to step, as tensors.
+"""Optimizers that a whole step takes: the state they keep between steps, as tensors.
 
-PyTorch's optimizers make most of that in their first step, and some compute with a
-count of steps as a Python number. Here it is there before, and the count is a tensor,
-as it is for CUDA graphs.
+PyTorch's optimizers create most of it in their first step, and some compute with a
+count of steps that is a Python number. Here it exists before the step, and the count is
+a tensor, as for CUDA graphs.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from torch.optim import Optimizer
 
 from ddphook._errors import UnsupportedError
 
-# How an optimizer computes; the trace decides about these itself.
+# Options for how an optimizer computes; the trace chooses them itself.
 _WAYS = {"foreach": False, "fused": False, "capturable": True}
 
 
@@ -31,14 +31,14 @@ class Kept(NamedTuple):
     Attributes
     ----------
     path
-        Where it stands in the optimizer: ``['fc.weight']['exp_avg']``.
+        Its location in the optimizer: ``['fc.weight']['exp_avg']``.
     name
-        The parameter that it belongs to, or nothing.
+        The parameter that it belongs to, or an empty string.
     value
-        What it is before the step.
+        Its value before the step.
     is_new
-        Whether the optimizer has taken no step yet, and `value` is what its first
-        one begins with.
+        Whether the optimizer has not taken a step yet, so that `value` is the initial
+        value of its first step.
     """
 
     path: str
@@ -48,16 +48,16 @@ class Kept(NamedTuple):
 
 
 class OptimizerInput:
-    """One optimizer.
+    """An optimizer among the inputs of a step.
 
     Parameters
     ----------
     place
-        Where it stands among the step's inputs, for messages.
+        Its location among the step's inputs, for messages.
     optimizer
-        Of parameters of models that are inputs, too. It stays as it is.
+        An optimizer of parameters of models that are inputs, too. It stays unchanged.
     names
-        Of the models' tensors.
+        The names of the models' tensors.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class OptimizerInput:
         self.optimizer = optimizer
         self._place = place
         self.kept: list[Kept] = []
-        # Where each is found: a parameter or the number of a group, and a key.
+        # Where each is found: a parameter or the index of a group, and a key.
         self._keys: list[tuple[nn.Parameter | int, str]] = []
         for number, group in enumerate(optimizer.param_groups):
             for key, value in group.items():
@@ -98,7 +98,7 @@ class OptimizerInput:
         self._keys.append((owner, key))
 
     def _first_state(self) -> dict[nn.Parameter, dict[str, Any]]:
-        """What the optimizer has of each parameter before the step."""
+        """Returns the optimizer's state of each parameter before the step."""
         optimizer = self.optimizer
         states: dict[nn.Parameter, dict[str, Any]] = {}
         initialize = getattr(optimizer, "_init_group", None)
@@ -134,7 +134,7 @@ class OptimizerInput:
     def _first_momentum(
         self, group: dict[str, Any], parameter: nn.Parameter
     ) -> torch.Tensor:
-        """SGD begins with the first gradient itself, which is its sum with zeros."""
+        """Returns zeros: SGD begins with the first gradient, which is 0 + gradient."""
         if group["dampening"] != 0:
             raise UnsupportedError(
                 f"expected {self._place}, an SGD with dampening, to have taken a step: "
@@ -148,14 +148,14 @@ class OptimizerInput:
         parameters: Mapping[torch.Tensor, torch.Tensor],
         values: Sequence[torch.Tensor],
     ) -> Iterator[None]:
-        """The optimizer with `values` for what it keeps, of other parameters.
+        """Gives the optimizer `values` for what it keeps, and other parameters.
 
         Parameters
         ----------
         parameters
-            What takes the places of the models' own.
+            The replacements of the models' parameters.
         values
-            For each tensor of `kept`, and written to.
+            The replacement of each tensor of `kept`; the step writes to them.
         """
         optimizer = self.optimizer
         groups: list[dict[str, Any]] = []
@@ -186,7 +186,7 @@ class OptimizerInput:
                 optimizer.param_groups, optimizer.state = kept
 
     def states(self) -> list[torch.Tensor]:
-        """What the optimizer keeps now, in the order of `kept`; within `given`."""
+        """Returns what the optimizer keeps now, in the order of `kept`; within `given`."""
         optimizer = self.optimizer
         self._check_groups()
         found = []
@@ -233,8 +233,8 @@ class OptimizerInput:
                     )
 
     def _begin(self, optimizer: Optimizer, *_: Any) -> None:
-        """Lets the optimizer count its steps in a tensor, of 64 bits, since it would
-        compute with a Python number otherwise."""
+        """Makes the optimizer count its steps in a 64-bit tensor: otherwise it would
+        compute with a Python number."""
         self._step.enter_context(_compiling())
         for state in optimizer.state.values():
             if "step" in state:
@@ -250,8 +250,8 @@ class OptimizerInput:
 
 @contextlib.contextmanager
 def _compiling() -> Iterator[None]:
-    """Tells PyTorch that it compiles: only then an optimizer takes counts in tensors
-    on a CPU."""
+    """Makes PyTorch believe that it is compiling: only then does an optimizer accept
+    counts in tensors on a CPU."""
     compiler: Any = torch.compiler
     before = compiler._is_compiling_flag
     compiler._is_compiling_flag = True

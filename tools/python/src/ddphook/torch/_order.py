@@ -3,8 +3,8 @@
 """Buckets in another order than DDP's.
 
 DDP makes its final buckets after its first step, in the order in which that step
-computed gradients. A job that resumes another one has made no step yet, but has to
-reduce in the other one's buckets: they determine where blocks of codes begin, and in
+computed gradients. A resumed job has not made a step yet, but must reduce in the
+buckets of the job that it resumes: they determine where blocks of codes begin, and in
 which order ranks add an element.
 """
 
@@ -26,11 +26,11 @@ class Bucket:
     Attributes
     ----------
     index
-        Its number in the step.
+        The bucket's number in the step.
     names, parameters, gradients
-        Of each parameter, in the bucket's order.
+        The names, parameters and gradients, in the bucket's order.
     buffer
-        The gradients, one after the other.
+        The memory of the gradients, consecutively.
     """
 
     index: int
@@ -40,7 +40,7 @@ class Bucket:
     buffer: torch.Tensor
 
     def pieces(self) -> list[torch.Tensor]:
-        """The part of the buffer that each gradient has."""
+        """Returns the part of the buffer that each gradient has."""
         return list(self.buffer.split([g.numel() for g in self.gradients]))
 
 
@@ -53,8 +53,8 @@ def regroup(buckets: Sequence[Bucket], order: Order) -> tuple[list[Bucket], Copi
     Returns
     -------
     list of Bucket, list of pairs
-        The new buckets; and for each gradient its place in the given bucket and in
-        the new one, from which the average has to be copied back. If the order does
+        The new buckets; and for each gradient its location in the given bucket and in
+        the new one, from which the caller copies the average back. If the order does
         not fit the gradients, the given buckets and no copies.
     """
     gradients: dict[str, tuple[Any, torch.Tensor, torch.Tensor]] = {}

@@ -1,11 +1,11 @@
 # Part of the ddphook project, under the Apache License v2.0 with LLVM
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""Warns when PowerSGD's states become non-finite, which they then stay, as PyTorch's do.
+"""Warns when PowerSGD's states become non-finite; as in PyTorch, they then stay so.
 
 After a gradient overflows, PowerSGD adds that step's error to the gradients of every later
 step. The averages of the step show the overflow: all elements of a compressed matrix are NaN.
-So it is enough to look at one element of each matrix, and at all elements of tensors that are
-not compressed.
+It is therefore enough to examine one element of each matrix, and all elements of tensors
+that are not compressed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ddphook.torch._device import Device
 
 _log = logging.getLogger("ddphook")
 _POISONED = ("powersgd.error", "powersgd.share_error", "powersgd.q")
-# Pieces with at least as many elements are summed where they are, shorter ones are gathered.
+# Pieces with at least as many elements are summed directly; shorter ones are gathered first.
 _LONG = 4096
 
 _Probe = Callable[[Sequence[torch.Tensor]], torch.Tensor]
@@ -50,9 +50,9 @@ class Watch:
         )
 
     def after(self, module: _runtime.Module, arrays: Sequence[torch.Tensor]) -> None:
-        """Looks at the arrays after a run of the module; on a GPU, without waiting for it.
+        """Examines the arrays after a run of the module; on a GPU, without waiting for it.
 
-        Called by the thread of the context.
+        The context's thread calls it.
         """
         if self._has_warned:
             return
@@ -87,7 +87,7 @@ class Watch:
 
 
 def _probe_of(plan: Mapping[str, Any], arrays: Sequence[torch.Tensor]) -> _Probe | None:
-    """Returns what sums a module's arrays, or None if its states always stay finite.
+    """Returns a function that sums a module's arrays, or None if its states stay finite.
 
     A sum is not finite if one of its elements is not.
     """

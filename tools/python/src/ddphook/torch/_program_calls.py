@@ -1,6 +1,6 @@
 # Part of the ddphook project, under the Apache License v2.0 with LLVM
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What a program that is traced calls of PyTorch, seen from the program."""
+"""Records the lines of a traced program that call PyTorch."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from torch.overrides import TorchFunctionMode
 
 from ddphook._errors import UnsupportedError
 
-# Where PyTorch's own lines are.
+# The directory of PyTorch's own code.
 TORCH = str(Path(torch.__file__).parent)
 
 _SET_DATA = vars(torch._C.TensorBase)["data"].__set__
 
 
 class ProgramCalls(TorchFunctionMode):
-    """Notes which lines of the program call PyTorch, for the nodes of a trace, and
-    makes operators of what a trace does not see.
+    """Records which lines of the program call PyTorch, for the nodes of a trace, and
+    turns assignments that a trace cannot see into operators.
 
     Parameters
     ----------
@@ -53,7 +53,7 @@ class ProgramCalls(TorchFunctionMode):
 
 
 def _set_data(tensor: torch.Tensor, value: torch.Tensor) -> None:
-    """``tensor.data = value`` as an operator, since a trace sees nothing else."""
+    """Performs ``tensor.data = value`` as an operator: a trace does not see assignments."""
     if tensor.shape != value.shape or tensor.dtype != value.dtype:
         raise UnsupportedError(
             f"expected .data of {tensor.dtype} and shape {tuple(tensor.shape)}, as it "
@@ -70,12 +70,12 @@ def _set_data(tensor: torch.Tensor, value: torch.Tensor) -> None:
 
 
 def _place_of(tensor: torch.Tensor) -> tuple[Any, ...]:
-    """Where a tensor lies in its storage."""
+    """Returns the location of a tensor in its storage."""
     return tensor.storage_offset(), tensor.stride()
 
 
 def innermost(places: Iterable[tuple[str, str]]) -> str:
-    """The first line that is not PyTorch's own; the innermost one comes first."""
+    """Returns the first line that is not PyTorch's own; `places` starts at the innermost."""
     for file, line in places:
         if not file.startswith(TORCH):
             return f"{file}:{line}"

@@ -2,10 +2,10 @@
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Random numbers of whole steps, in operators that torch-mlir lowers to linalg.
 
-A number is a function of a seed and of its place, Philox with ten rounds, as it is
-in Inductor's code for CPUs (``normalized_rand_cpu``): a compiled step with these
-seeds draws the same bits. Salmon, Moraes, Dror and Shaw, "Parallel random numbers:
-as easy as 1, 2, 3", 2011.
+A number is a function of a seed and of its position, by Philox with ten rounds, as in
+Inductor's code for CPUs (``normalized_rand_cpu``): a compiled step with these seeds
+draws the same bits. Source: Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as
+easy as 1, 2, 3", 2011.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ _WEYL = (0x9E3779B9, 0xBB67AE85)
 _WORD = (1 << 32) - 1
 # The largest float32 whose product with 2^31 - 1 is below one.
 _SCALE = 4.6566127342e-10
-# The key of a node's meta.
+# The key in a node's meta that marks the seed.
 _SEED = "ddphook_seed"
 
-# A draw of a trace: its number, and how many numbers it has.
+# A draw in a trace: the number of the draw, and the shape of its result.
 _library = torch.library.Library("ddphook", "FRAGMENT")
 _library.define("uniform(int draw, int[] size) -> Tensor")
 torch.library.register_fake(
@@ -42,14 +42,14 @@ _UNIFORM = torch.ops.ddphook.uniform.default
 
 
 def uniform(seed: torch.Tensor, size: Sequence[int]) -> torch.Tensor:
-    """Numbers of [0, 1), in float32, each of 31 random bits.
+    """Returns numbers in [0, 1), in float32, each of 31 random bits.
 
     Parameters
     ----------
     seed
-        An int64 without dimensions. Its halves are the two words of the key.
+        An int64 scalar. Its halves are the two words of the key.
     size
-        The sizes of the result. A number's place in it, row by row, is its counter.
+        The shape of the result. A number's row-major index is its counter.
     """
     places = torch.arange(math.prod(size), dtype=torch.int64, device=seed.device)
     word = _first_word(_low(seed), _high(seed), places)
@@ -59,7 +59,7 @@ def uniform(seed: torch.Tensor, size: Sequence[int]) -> torch.Tensor:
 def _first_word(
     key: torch.Tensor, other_key: torch.Tensor, counter: torch.Tensor
 ) -> torch.Tensor:
-    """The first of the four words of the block of a counter below 2^32."""
+    """Returns the first of the four words of the block of a counter below 2^32."""
     zero = torch.zeros_like(key)
     words = (counter, zero, zero, zero)
     for number in range(_ROUNDS):
@@ -78,27 +78,23 @@ def _low(value: torch.Tensor) -> torch.Tensor:
 
 
 def _high(value: torch.Tensor) -> torch.Tensor:
-    """Of a product of two words as well, whose highest bit is the sign."""
+    """Returns the high word, also of a product of two words, whose top bit is the sign."""
     return (value >> 32) & _WORD
 
 
 class Draws(TorchDispatchMode):
-    """Notes the random numbers of a step that is traced: each draw becomes an operator
-    that says which number it has, which `seeded` replaces by `uniform`.
+    """Records the random numbers of a traced step: each draw becomes an operator with
+    the number of the draw, which `seeded` replaces by `uniform`.
 
-    PyTorch's generator says which number that is: of each draw it has a state of its
-    own meanwhile. So a draw that is made again from a state that the program has kept,
-    as by ``torch.utils.checkpoint``, has the numbers that it had. What draws in another
-    way than these operators runs as it is.
-
-    Attributes
-    ----------
-    behind
-        The number of the draw that the step would make next, at its end.
+    PyTorch's generator keeps that number: meanwhile, it has a separate state for each
+    draw. If a program restores a saved state and draws again, as
+    ``torch.utils.checkpoint`` does, the draw therefore has the same numbers. Operators
+    without a rule run unchanged.
     """
 
     def __init__(self) -> None:
         super().__init__()
+        # At the end of the step, the number of the draw that it would make next.
         self.behind = 0
         aten = torch.ops.aten
         self._rules: dict[Any, Callable[..., Any]] = {
@@ -111,7 +107,7 @@ class Draws(TorchDispatchMode):
         }
 
     def __enter__(self) -> Draws:
-        # Nobody else seeds with these numbers.
+        # A random first seed, so that no other code seeds with these numbers.
         self._first = random.SystemRandom().getrandbits(62)
         self._made = 0
         self._before = torch.default_generator.get_state()
@@ -137,7 +133,7 @@ class Draws(TorchDispatchMode):
         return result
 
     def _next(self) -> int:
-        """The number of the draw that belongs to the generator's state."""
+        """Returns the number of the draw that the generator's state stands for."""
         number = torch.default_generator.initial_seed() - self._first
         if not 0 <= number <= self._made:
             raise UnsupportedError(
@@ -153,13 +149,13 @@ class Draws(TorchDispatchMode):
         torch.default_generator.manual_seed(self._first + number + 1)
         return torch.ops.ddphook.uniform(number, list(size))
 
-    # They are as PyTorch decomposes them for Inductor. Where one has a generator of
-    # its own, it is none of these rules.
+    # The rules follow PyTorch's decompositions for Inductor. A draw from an explicit
+    # generator has no rule.
 
     def _rand(
         self, size: Sequence[int], dtype: torch.dtype | None = None, **_: Any
     ) -> torch.Tensor:
-        """In a wide type, too, of 31 bits."""
+        """Draws 31 bits even for wider types."""
         return self._uniform(size).to(dtype or torch.get_default_dtype())
 
     def _rand_like(
@@ -169,7 +165,7 @@ class Draws(TorchDispatchMode):
         memory_format: torch.memory_format | None = None,
         **_: Any,
     ) -> torch.Tensor:
-        """An element's place is that in memory, unless another order is asked for."""
+        """Draws in memory order, unless another memory format is requested."""
         dtype = dtype or like.dtype
         if memory_format not in (None, torch.preserve_format):
             return self._rand(like.shape, dtype)
@@ -182,10 +178,10 @@ class Draws(TorchDispatchMode):
             return x.clone(), torch.ones_like(x, dtype=torch.bool)
         if p == 1:
             return torch.zeros_like(x), torch.zeros_like(x, dtype=torch.bool)
-        # Inductor rounds p to a narrow type, and not the numbers.
+        # Inductor rounds p to a narrow type, but not the numbers.
         wide = torch.promote_types(x.dtype, torch.float32)
         mask = self._rand_like(x, wide) > x.new_full((), p).to(wide)
-        # Where p is close to one, the factor may be too large for a narrow type.
+        # If p is close to one, the factor may overflow a narrow type.
         return ((mask * x).to(wide) * (1.0 / (1.0 - p))).to(x.dtype), mask
 
     def _bernoulli(
@@ -205,11 +201,11 @@ class Draws(TorchDispatchMode):
 def seeded(
     module: torch.fx.GraphModule, draws: Draws
 ) -> Callable[..., list[torch.Tensor]]:
-    """A graph whose last argument is a seed, and whose last result is the next step's
-    if it draws.
+    """Returns a graph with the seed as an additional last argument and, if it draws, the
+    next step's seed as an additional last result.
 
-    The numbers of the graph's k-th draw are those of the seed plus k. Draws that nobody
-    uses do not count, as for Inductor.
+    The k-th draw of the graph uses the seed plus k. As in Inductor, unused draws do not
+    count.
     """
     used = [node.args for node in module.graph.nodes if node.target is _UNIFORM]
     numbers = {draw: i for i, draw in enumerate(sorted({draw for draw, _ in used}))}
@@ -237,7 +233,7 @@ def seeded(
 
 
 def keep_seed(module: torch.fx.GraphModule) -> None:
-    """Removes the last argument where nothing is drawn, else marks it as the seed."""
+    """Marks the last argument as the seed, or removes it if nothing is drawn."""
     *_, seed = (node for node in module.graph.nodes if node.op == "placeholder")
     if seed.users:
         seed.meta[_SEED] = True
@@ -247,5 +243,5 @@ def keep_seed(module: torch.fx.GraphModule) -> None:
 
 
 def is_seed(node: torch.fx.Node) -> bool:
-    """Whether an argument of a graph is the seed."""
+    """Returns whether an argument of a graph is the seed."""
     return node.op == "placeholder" and node.meta.get(_SEED, False)

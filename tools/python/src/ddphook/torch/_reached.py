@@ -1,10 +1,10 @@
 # Part of the ddphook project, under the Apache License v2.0 with LLVM
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What a whole step reaches of its program's Python objects: noted before a trace,
-compared afterwards, and put back.
+"""Records the Python objects that a whole step reaches before a trace, compares them
+afterwards, and restores them.
 
-A module carries tensors from step to step and nothing else. A step that changes
-another object would go on with the value that the trace has found, so it is refused.
+A module carries only tensors from step to step. If a step changed another object, the
+module would continue with the value found by the trace, so such a step is refused.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from ddphook._errors import UnsupportedError
 from ddphook.torch import _contents
 from ddphook.torch._contents import NUMBERS, behind, path_of, read, write
 
-# How many objects are looked into; a warning tells of more.
+# How many objects are inspected; beyond that, a warning says so.
 _LIMIT = 100_000
 
-# Attributes of modules: a mode, see `modes`, and what recurrent ones make of their
-# parameters whenever these are set, by torch.func.functional_call, say.
+# Attributes of modules: the mode, see `modes`, and those that recurrent modules derive
+# whenever their parameters are set, for example by torch.func.functional_call.
 _DERIVED = ("training", "_flat_weights", "_flat_weight_refs")
 
-# What PyTorch keeps for all of a program.
+# Settings that PyTorch keeps for the whole program.
 _SETTINGS: dict[str, tuple[Any, Any]] = {
     "torch.is_grad_enabled()": (torch.is_grad_enabled, torch.set_grad_enabled),
     "torch.get_default_dtype()": (torch.get_default_dtype, torch.set_default_dtype),
@@ -38,7 +38,7 @@ _SETTINGS: dict[str, tuple[Any, Any]] = {
 
 
 class _Held(NamedTuple):
-    """An object that holds others, with what it held."""
+    """An object that holds others, with its contents before the step."""
 
     object: Any
     path: str
@@ -46,8 +46,8 @@ class _Held(NamedTuple):
 
 
 class Guard:
-    """Stands in the place of an object that no step may use while one is traced: of an
-    iterator, since many cannot be copied or put back, or of what a step has left."""
+    """Replaces an object that a step may not use while it is traced: an iterator, since
+    many cannot be copied or restored, or something that an earlier step left."""
 
     def __init__(self, path: str, does: str) -> None:
         self._path = path
@@ -66,7 +66,7 @@ class Guard:
 
 
 class Left(NamedTuple):
-    """New tensors that a step leaves in a container of its own."""
+    """New tensors that a step leaves in one of its own containers."""
 
     holder: Any
     key: Any
@@ -74,20 +74,20 @@ class Left(NamedTuple):
 
 
 class Reached:
-    """The Python objects that some roots lead to, as they are now.
+    """The Python objects reachable from some roots, as they are now.
 
-    Containers, attributes in dictionaries and slots, closures, code, defaults and
-    attributes of functions, globals that functions name, modules of the program, arrays
-    of NumPy's, generators of random numbers and classes of the program are looked into,
-    in any depth; of optimizers what a program adds to them. Tensors, most other objects
-    of the standard library, PyTorch's and of C are not.
+    Inspects, recursively: containers, attributes in dictionaries and slots, closures,
+    code, defaults and attributes of functions, globals that functions name, modules of
+    the program, NumPy arrays, random number generators and classes of the program; in
+    optimizers, what a program adds to them. Does not inspect tensors, and most other
+    objects of the standard library, of PyTorch, and of C extensions.
 
     Parameters
     ----------
     roots
         Objects with their paths, as the user would write them.
     apart
-        Dictionaries that are put back only, since others compare them.
+        Dictionaries that are restored only; other code compares them.
     """
 
     def __init__(
@@ -96,9 +96,9 @@ class Reached:
         self._held: list[_Held] = []
         self._apart = {id(table) for table in apart}
         self._modes: dict[nn.Module, bool] = {}
-        # By what holds them, and the key there.
+        # By the id of the holder, and the key there.
         self._guards: dict[tuple[int, Any], Guard] = {}
-        # Arrays that nobody may write to.
+        # Arrays that are temporarily read-only.
         self._locked: list[Any] = []
         self._settings = {name: get() for name, (get, _) in _SETTINGS.items()}
         self.left: list[Left] = []
@@ -115,7 +115,7 @@ class Reached:
             key = value.key if _contents.is_names(value) else id(value)
             if key in seen:
                 continue
-            # Kept alive, since others could have its number otherwise.
+            # Kept alive, so that no other object gets its id.
             seen[key] = value
             if len(seen) > _LIMIT:
                 warnings.warn(
@@ -163,7 +163,7 @@ class Reached:
             write(held.object, {**held.before, **guarded})
 
     def guard(self, left: Iterable[Left]) -> None:
-        """Lets nobody use what a step has left in its own containers."""
+        """Prevents the use of what a step has left in its own containers."""
         for holder, key, path in left:
             guard = Guard(path, "uses what the step before it has left in")
             self._guards[id(holder), key] = guard
@@ -171,7 +171,7 @@ class Reached:
 
     @contextlib.contextmanager
     def no_writes_to_large_arrays(self) -> Iterator[None]:
-        """Says what NumPy's exception means here."""
+        """Translates NumPy's exception for a write to a read-only array."""
         try:
             yield
         except ValueError as error:
@@ -184,7 +184,7 @@ class Reached:
             raise
 
     def modes(self) -> dict[nn.Module, bool]:
-        """The modules that are in another mode now, and whether they train."""
+        """Returns the modules whose mode has changed, and whether they train now."""
         return {
             module: module.training
             for module, before in self._modes.items()
@@ -192,8 +192,8 @@ class Reached:
         }
 
     def check(self) -> None:
-        """Refuses a step that has changed what it reaches, but the tables of
-        parameters and buffers, and modes."""
+        """Refuses a step that has changed an object, except the tables of parameters and
+        buffers, and modes."""
         for name, (get, _) in _SETTINGS.items():
             if get() != self._settings[name]:
                 raise _error(name, "changes")
@@ -223,14 +223,14 @@ class Reached:
             raise _error(held.path.rstrip("."), "changes the order of")
 
     def restore(self) -> None:
-        """Puts back what there was, in the same objects."""
+        """Restores the recorded contents, in the same objects."""
         for name, (_, set_) in _SETTINGS.items():
             set_(self._settings[name])
         for held in self._held:
             now = read(held.object) or {}
             if _differs(held.before, now) or _has_other_order(held, now):
                 write(held.object, held.before)
-        # An array in the memory of another one cannot be written to before that.
+        # A view cannot be made writable before its base array.
         for array in sorted(self._locked, key=lambda array: array.base is not None):
             array.flags.writeable = True
 
@@ -243,7 +243,7 @@ def _error(path: str, does: str) -> UnsupportedError:
     )
 
 
-# What a name has that is not there.
+# The value of a missing key.
 _GONE: Any = type("_Gone", (), {})()
 
 
@@ -259,25 +259,25 @@ def _differs(before: dict[Any, Any], now: dict[Any, Any]) -> bool:
 
 
 def _has_other_order(held: _Held, now: dict[Any, Any]) -> bool:
-    """Whether a dictionary has its keys in another order. That of sets is not theirs,
-    and that of attributes hardly ever matters."""
+    """Returns whether a dictionary has its keys in another order. Sets have no order of
+    their own, and the order of attributes hardly ever matters."""
     if not isinstance(held.object, dict):
         return False
-    # A tensor is a key by itself, and not by what it holds.
+    # Tensors are compared as keys by identity.
     pairs = ((old, new) for old, new in zip(held.before, now) if old is not new)
     return any(isinstance(old, torch.Tensor) or bool(old != new) for old, new in pairs)
 
 
 def _stays(old: Any, new: Any) -> bool:
-    """Whether what a container or an object holds is what it held."""
+    """Returns whether the contents of a container or an object are unchanged."""
     if isinstance(old, torch.Tensor) or isinstance(new, torch.Tensor):
         return False
     return _is_like(old, new)
 
 
 def _is_like(old: Any, new: Any) -> bool:
-    """Whether an object in the place of another is as that one. One container for
-    another may hold other tensors: those are the step's own."""
+    """Returns whether a replacement of an object is equal to it. A new container may
+    hold other tensors: those are the step's own."""
     pairs, seen = [(old, new)], set()
     while pairs:
         old, new = pairs.pop()
@@ -292,7 +292,7 @@ def _is_like(old: Any, new: Any) -> bool:
         elif type(old) is not type(new):
             return False
         elif isinstance(old, (*NUMBERS, types.CodeType, types.MethodType, torch.device)):
-            # A NaN is itself.
+            # NaN counts as equal to NaN.
             if old != new and not (old != old and new != new):
                 return False
         else:

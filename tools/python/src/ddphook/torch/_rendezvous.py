@@ -1,6 +1,6 @@
 # Part of the ddphook project, under the Apache License v2.0 with LLVM
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""How the ranks of a process group of PyTorch meet in a context of ours."""
+"""How the ranks of a PyTorch process group meet in a context of the runtime."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ _DEFAULT_TIMEOUT_S = 300.0
 
 
 def group_of_name(name: Any) -> dist.ProcessGroup:
-    """The process group that PyTorch calls so in functional collectives."""
+    """Returns the process group that functional collectives identify by this name."""
     group: dist.ProcessGroup = c10d._resolve_process_group(name)
     return group
 
 
 def timeout_seconds(timeout: timedelta | float | None) -> float:
-    """A user's deadline in seconds, by default ``DDPHOOK_TIMEOUT_S`` or 300.
+    """Returns a user's deadline in seconds; by default ``DDPHOOK_TIMEOUT_S`` or 300.
 
     Raises
     ------
     InvalidArgumentError
-        It is no time.
+        The value is not a valid time.
     """
     given: Any = timeout
     if given is None:
@@ -50,12 +50,12 @@ def timeout_seconds(timeout: timedelta | float | None) -> float:
 
 
 def _own_connection(store: dist.Store) -> dist.Store:
-    """The same store, for one thread: while that waits, others cannot use its
-    connection, such as those that join the jobs of other groups."""
+    """Returns the store with a separate connection: while a thread waits, others cannot
+    use its connection, such as threads that join the jobs of other groups."""
     try:
         own: dist.Store = store.clone()
     except RuntimeError as error:
-        # A store that is written in Python, as torchelastic's EtcdStore, has none.
+        # A store written in Python, such as torchelastic's EtcdStore, cannot be cloned.
         if "pure virtual" not in str(error):
             raise
         return store
@@ -65,8 +65,8 @@ def _own_connection(store: dist.Store) -> dist.Store:
 class Meeting:
     """The ranks of a process group that register one hook.
 
-    All ranks of the group make their meetings in the same order, as they
-    create their models.
+    All ranks of the group make their meetings in the same order, since they create
+    their models in the same order.
 
     Parameters
     ----------
@@ -83,30 +83,30 @@ class Meeting:
         self.timeout_s = timeout_s
         prefix = f"ddphook/{group.group_name}"
         store = _own_connection(c10d._get_default_store())
-        # Counted where the ranks meet: one of them may have been in other jobs.
+        # The store counts the meetings, since a rank may have been in other jobs.
         number = store.add(f"{prefix}/meetings of {self.rank}", 1)
         self._store = dist.PrefixStore(f"{prefix}/{number}", store)
 
     def set(self, key: str, value: str) -> None:
-        """Publishes a text."""
+        """Publishes a value."""
         self._store.set(key, value)
 
     def get(self, key: str, timeout_s: float) -> str | None:
-        """What a rank has published; none if it does not do so in time."""
+        """Returns what a rank has published; none if it does not publish it in time."""
         try:
-            # At least a millisecond: less means no limit to some stores.
+            # Waits at least a millisecond: some stores treat less as no limit.
             self._store.wait([key], timedelta(seconds=max(timeout_s, 1e-3)))
         except dist.DistStoreError:
             return None
         return self._store.get(key).decode()
 
     def all_gather(self, name: str, mine: str) -> list[str]:
-        """Every rank's text, by rank.
+        """Returns every rank's text, by rank.
 
         Raises
         ------
         DeadlineExceededError
-            A rank did not publish its own in time.
+            A rank did not publish its text in time.
         """
         self.set(f"{name}/{self.rank}", mine)
         texts = []
@@ -121,7 +121,7 @@ class Meeting:
         return texts
 
     def check_equal(self, name: str, mine: str) -> None:
-        """Compares a text between all ranks.
+        """Checks that a text is the same on all ranks.
 
         Raises
         ------

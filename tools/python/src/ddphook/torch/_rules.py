@@ -1,12 +1,12 @@
 # Part of the ddphook project, under the Apache License v2.0 with LLVM
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""How optimizers update a parameter: what is compiled, and what is not.
+"""The update rules of optimizers: their compiled and their variable parts.
 
-A `Rule` is compiled into a bucket's module. What changes from step to step, such
-as the learning rate, is a row of numbers that the module reads.
+A `Rule` is compiled into a bucket's module. Numbers that change from step to step,
+such as the learning rate, are in a row that the module reads.
 
-Formulas are those of ``torch.optim``'s loops over single tensors, with the
-roundings that PyTorch's vectorized kernels have.
+Formulas follow ``torch.optim``'s loops over single tensors, with the roundings of
+PyTorch's vectorized kernels.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 SCALARS = 7
-"""Numbers in a row of the table, of which a rule uses the first ones."""
+"""The length of a row of the table; a rule uses the first numbers."""
 
 Settings = Mapping[str, Any]
 """Hyperparameters by the names of ``torch.optim``'s parameter groups."""
@@ -24,7 +24,7 @@ Settings = Mapping[str, Any]
 
 @dataclasses.dataclass(frozen=True)
 class Rule:
-    """How a parameter is updated: what a module is compiled for.
+    """The part of a parameter's update that a module is compiled for.
 
     Attributes
     ----------
@@ -33,13 +33,13 @@ class Rule:
     decay
         ``""``, ``"coupled"`` (a part of the gradient) or ``"decoupled"``.
     maximize
-        Whether the gradient is ascended.
+        Whether the update ascends the gradient.
     momentum, nesterov
-        Of ``"sgd"``: whether there is a buffer, and which of its values is used.
+        For ``"sgd"``: whether there is a buffer, and which of its values is used.
     amsgrad
-        Of ``"adam"``: whether the largest second moment counts.
+        For ``"adam"``: whether the largest second moment counts.
     large_lerp
-        Of ``"adam"``: whether ``beta1`` is at most 1/2, where PyTorch
+        For ``"adam"``: whether ``beta1`` is at most 1/2, so that PyTorch
         interpolates from the other side.
     """
 
@@ -53,7 +53,7 @@ class Rule:
 
     @property
     def states(self) -> tuple[str, ...]:
-        """The names in ``optimizer.state`` of what is updated beside it."""
+        """The names in ``optimizer.state`` of the tensors that are updated as well."""
         if self.kind == "sgd":
             return ("momentum_buffer",) if self.momentum else ()
         more = ("max_exp_avg_sq",) if self.amsgrad else ()
@@ -61,11 +61,11 @@ class Rule:
 
     @property
     def scalars(self) -> int:
-        """How many numbers of its row are used."""
+        """The number of values of its row that it uses."""
         return 5 if self.kind == "sgd" else SCALARS
 
     def body(self, scalars: Sequence[str], dtype: str) -> list[str]:
-        """The operations on one element, in MLIR's textual form.
+        """Returns the operations on one element, in MLIR's textual form.
 
         Parameters
         ----------
@@ -164,19 +164,19 @@ class _Body:
 
 
 def rule_of(settings: Settings) -> Rule:
-    """The rule of a parameter group, of ``SGD``, ``Adam`` or ``AdamW``."""
+    """Returns the rule of a parameter group of ``SGD``, ``Adam`` or ``AdamW``."""
     return (_rule_of_adam if "betas" in settings else _rule_of_sgd)(settings)
 
 
 def row_of(settings: Settings, step: int) -> list[float]:
-    """The numbers of a rule in a step, in the order in which `Rule.body` has them.
+    """Returns the numbers of a rule in a step, in the order of `Rule.body`.
 
     Parameters
     ----------
     settings
-        Of the parameter group.
+        The settings of the parameter group.
     step
-        From 1. ``SGD`` tells the first one only from the others.
+        Counted from 1. ``SGD`` only distinguishes the first step from later ones.
     """
     row = (_row_of_adam if "betas" in settings else _row_of_sgd)(settings, step)
     return row + [0.0] * (SCALARS - len(row))
@@ -208,7 +208,7 @@ def _row_of_sgd(settings: Settings, step: int) -> list[float]:
     rate, decay = float(settings["lr"]), float(settings["weight_decay"])
     momentum = float(settings["momentum"])
     if step == 1:
-        # The buffer becomes the gradient: it holds -0, which adds nothing.
+        # The buffer holds -0, which adds nothing, so that it becomes the gradient.
         return [-rate, decay, momentum, 0.0, 1.0]
     return [-rate, decay, momentum, momentum, 1 - settings["dampening"]]
 

@@ -1,11 +1,11 @@
 # Part of the ddphook project, under the Apache License v2.0 with LLVM
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""A job for modules that are not of DDP's buckets: compiled steps, averagers.
+"""A job for modules outside of DDP's buckets: compiled steps, averagers.
 
-A session has a context of the runtime, the thread that uses it, and the modules
-that it has loaded. Those are known by their texts and by their owners: two
-owners have states of their own, also where their modules are the same. A process
-group has a session for each device that its arrays are on, and for each deadline.
+A session has a context of the runtime, the thread that uses it, and the modules that
+it has loaded. Modules are identified by text and owner: two owners have separate
+states, even if their modules are equal. A process group has a session for each device
+of its arrays, and for each deadline.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ _FORMAT = "ddphook.torch.compile 1"
 
 
 class Key(NamedTuple):
-    """What a module is known by.
+    """The identity of a module.
 
     Attributes
     ----------
     owner
-        Who runs it; has no part in its code.
+        The code that runs it; does not affect the compiled code.
     text
         The module, in MLIR's textual form.
     pipeline
@@ -59,9 +59,9 @@ class Key(NamedTuple):
 class Session:
     """A job of the ranks of a process group.
 
-    All ranks run the same modules in the same order. The job is joined on a thread of
-    the session, so that ranks may begin the sessions of several groups in any orders.
-    Where that fails, the first run raises it.
+    All ranks run the same modules in the same order. A thread of the session joins the
+    job, so that ranks may begin the sessions of several groups in different orders. If
+    joining fails, the first run raises the error.
 
     Parameters
     ----------
@@ -70,14 +70,14 @@ class Session:
     timeout_s
         Deadline of every operation that waits for a peer, in seconds.
     device
-        On which arrays are.
+        The device of the arrays.
     waiting
-        States of modules that have not come yet, which are taken out of it.
+        States of modules that are not loaded yet; loading a module removes its states.
 
     Attributes
     ----------
     device
-        The one that was given.
+        The device of the arrays.
     """
 
     def __init__(
@@ -98,27 +98,27 @@ class Session:
         self._error: BaseException | None = None
         self._traceback: TracebackType | None = None
         self._given_up: deque[Future[None]] = deque()
-        # The context, once it is there, which this destroys.
+        # Destroys the context, once it exists.
         self._membership = contextlib.ExitStack()
         self._meeting = Meeting(group, timeout_s)
         self._worker.post(self._join)
 
     def run(self, key: Key, arrays: Sequence[torch.Tensor]) -> Future[Any]:
-        """Begins to run a module, which is compiled and loaded if need be.
+        """Begins to run a module, compiling and loading it if necessary.
 
         Parameters
         ----------
         key
-            Of the module.
+            The module.
         arrays
-            Its arguments, which take its results. The caller keeps them until the
-            device has waited for the run's end.
+            Its arguments, which receive its results. The caller keeps them until the
+            device has waited for the end of the run.
 
         Returns
         -------
         concurrent.futures.Future
-            The run's end, for `Device.wait`, or the step's exception. On the host
-            the results are there.
+            The end of the run, for `Device.wait`, or the step's exception. On the host
+            the results are complete.
         """
         self._check_process()
         done: Future[Any] = Future()
@@ -135,7 +135,7 @@ class Session:
             except BaseException as error:  # noqa: BLE001 - raised by result().
                 self._fail(error)
                 done.set_exception(error)
-                # The other ranks learn of it now, and not by their deadlines.
+                # Notifies the other ranks now, rather than at their deadlines.
                 self._leave()
             else:
                 done.set_result(end)
@@ -144,16 +144,16 @@ class Session:
         return done
 
     def end_of(self, run: Future[Any]) -> Any:
-        """The end of a run, when it is known; raises the exception of its step."""
+        """Returns the end of a completed run; raises the exception of its step."""
         error = run.exception()
         if error is None:
             return run.result()
-        # The session keeps it, and with its traceback the frames of all that have
-        # ever waited, and their tensors, if each wait added its own.
+        # The session keeps the exception. If each wait extended its traceback, that
+        # would keep the frames of all waits, with their tensors.
         raise error.with_traceback(self._traceback)
 
     def give_up(self, arrays: list[torch.Tensor]) -> None:
-        """Keeps arrays of runs that nobody waits for until those have ended.
+        """Keeps arrays of abandoned runs until those runs have ended.
 
         Finalizers may call it, at any time in any thread.
         """
@@ -162,7 +162,7 @@ class Session:
         done: Future[None] = Future()
 
         def task() -> None:
-            # It comes behind the runs, and behind leaving the job if one failed.
+            # This task follows the runs, and the leaving of the job if a run failed.
             self.device.release(arrays)
             arrays.clear()
             done.set_result(None)
@@ -171,16 +171,16 @@ class Session:
         self._worker.post(task)
 
     def finish_given_up(self) -> None:
-        """Waits for runs that were given up.
+        """Waits for abandoned runs.
 
-        Without it steps that end by exceptions would use more memory with each.
+        Without it, each step that ends with an exception would use more memory.
         """
         self._check_process()
         while self._given_up:
             self._given_up.popleft().result()
 
     def statistics(self) -> dict[str, int]:
-        """Counters of this rank, summed over the modules."""
+        """Returns counters of this rank, summed over the modules."""
 
         def add() -> dict[str, int]:
             self._finish()
@@ -192,14 +192,14 @@ class Session:
         return self._worker.call(add)
 
     def states(self) -> dict[Key, _states.Parts]:
-        """This rank's states, of all modules that have come."""
+        """Returns this rank's states of all loaded modules."""
         self._check_process()
         return self._worker.call(
             lambda: {key: _states.read(module) for key, module in self._modules.items()}
         )
 
     def place(self) -> None:
-        """Gives modules that have come the states that wait for them; collective."""
+        """Gives loaded modules the states that wait for them; collective."""
         self._check_process()
 
         def place() -> None:
@@ -209,9 +209,9 @@ class Session:
         self._worker.call(place)
 
     def leave(self, finish: bool = True) -> None:
-        """Begins to leave the job; collective. Waits for its runs, by default.
+        """Begins to leave the job; collective. By default, waits for its runs first.
 
-        Then it raises a failure of the device that no run has.
+        After waiting, it raises a failure of the device that no run has reported.
         """
         if os.getpid() != self._process:
             return
@@ -244,7 +244,7 @@ class Session:
             self._membership.callback(self._context.destroy)
 
     def _fail(self, error: BaseException) -> None:
-        """Keeps the first failure, which all later runs have as well."""
+        """Keeps the first failure, which all later runs raise as well."""
         if self._error is None:
             self._error, self._traceback = error, error.__traceback__
 
@@ -279,9 +279,9 @@ class Session:
     def _check_rate(self, key: Key) -> None:
         """Warns once if the hook of a compiled step saves too few bytes.
 
-        Called when all modules of the step are loaded, as soon as one runs again.
+        Called when a module of the step runs again; all its modules are then loaded.
         """
-        # As _steps.prefix_of() writes it.
+        # _steps.prefix_of() writes this format.
         match = re.match(r"step \d+ ", key.owner)
         if match is None or match[0] in self._rated:
             return
@@ -331,7 +331,7 @@ class Sessions:
     def open(
         self, group: dist.ProcessGroup, memory: torch.device, timeout_s: float
     ) -> Session:
-        """The session for arrays in this memory; collective when it is new."""
+        """Returns the session for arrays in this memory; collective when it is new."""
         found = self._opened.get((memory, timeout_s))
         if found is None:
             device = _device.device_at(memory)
@@ -340,9 +340,9 @@ class Sessions:
         return found
 
     def state_dict(self) -> dict[str, Any]:
-        """This rank's states, of all modules that have any.
+        """Returns this rank's states of all modules that have any.
 
-        Of one that has run in several sessions, those of the session that is newest.
+        The states of a module that ran in several sessions are the newest session's.
         """
         states = dict(self._waiting)
         for session in self._opened.values():
@@ -356,12 +356,12 @@ class Sessions:
         }
 
     def load_state_dict(self, state: Any) -> None:
-        """Continues where a ``state_dict()`` was, with modules yet to come as well.
+        """Continues from a ``state_dict()``; also applies to modules loaded later.
 
         Raises
         ------
         InvalidArgumentError
-            It is no such state.
+            The value is not such a state.
         """
         if not isinstance(state, dict) or state.get("format") != _FORMAT:
             raise InvalidArgumentError(f"expected a state of the format '{_FORMAT}'")
@@ -376,11 +376,11 @@ class Sessions:
             session.place()
 
     def is_of(self, group: dist.ProcessGroup) -> bool:
-        """Whether they are of this process group, and not of one with its name."""
+        """Returns whether they belong to this group, rather than to one of equal name."""
         return self._group() is group
 
     def close(self) -> list[Session]:
-        """Gives away all sessions, the oldest one first, which are to be left."""
+        """Returns all sessions, the oldest first; the caller has to leave them."""
         if self._waiting and os.getpid() == self._process:
             _log.warning(
                 "states of %d modules were loaded and never used", len(self._waiting)
@@ -393,11 +393,11 @@ _sessions: dict[str, Sessions] = {}
 
 
 def sessions_of(group: dist.ProcessGroup) -> Sessions:
-    """The sessions of a process group."""
+    """Returns the sessions of a process group."""
     name = group.group_name
     found = _sessions.get(name)
     if found is not None and not found.is_of(group):
-        # PyTorch was initialized again, with other ranks perhaps.
+        # PyTorch was initialized again, possibly with other ranks.
         for session in _sessions.pop(name).close():
             session.leave(finish=False)
         found = None
@@ -409,21 +409,21 @@ def sessions_of(group: dist.ProcessGroup) -> Sessions:
 def session_of(
     group: str, timeout_s: float, memory: torch.device = _device.Host.memory
 ) -> Session:
-    """The session of a process group, by its name, for arrays in this memory.
+    """Returns the session of the named process group for arrays in this memory.
 
-    Its waits for peers have this deadline. Collective when it is new.
+    Its waits for peers have this deadline. Collective when the session is new.
     """
     process_group = group_of_name(group)
     return sessions_of(process_group).open(process_group, memory, timeout_s)
 
 
 def state_dict() -> dict[str, Any]:
-    """The states of all sessions, by the names of their process groups."""
+    """Returns the states of all sessions, by the names of their process groups."""
     return {name: each.state_dict() for name, each in _sessions.items()}
 
 
 def load_state_dict(state: dict[str, Any]) -> None:
-    """Gives a ``state_dict()`` to all sessions, also to those yet to come."""
+    """Gives a ``state_dict()`` to all sessions, including those opened later."""
     for name, values in state.items():
         sessions_of(group_of_name(name)).load_state_dict(values)
 
@@ -431,13 +431,13 @@ def load_state_dict(state: dict[str, Any]) -> None:
 def close_all() -> None:
     """Leaves the jobs of all sessions; collective.
 
-    It leaves all of them before it waits for other ranks to leave one: those may have
-    begun them in another order.
+    It leaves every job before it waits for other ranks to leave one, since they may
+    have begun the jobs in another order.
     """
     opened = [each for sessions in _sessions.values() for each in sessions.close()]
     _sessions.clear()
     with contextlib.ExitStack() as stack:
-        # It goes on after an exception, and what comes last here happens first.
+        # The stack continues after an exception, and runs its callbacks in reverse.
         for session in opened:
             stack.callback(session.wait_until_left)
         for session in reversed(opened):

@@ -2,11 +2,11 @@
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The states of modules by the names of parameters.
 
-A module has states of its bucket: error feedback, factors, a counter, a random
-generator. *Parts* are the same by role and by parameter, whatever buckets there
-are, so that they can be saved, and go over when DDP makes other buckets.
+A module has the states of its bucket: error feedback, factors, a counter, a random
+generator. *Parts* are the same states by role and by parameter, independent of buckets,
+so that they can be saved, and transferred when DDP makes other buckets.
 
-Nothing here is collective, or may run beside a step of the module.
+No function here is collective, and none may run concurrently with a step of the module.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _log = logging.getLogger("ddphook")
 Parts = dict[str, dict[Any, torch.Tensor]]
 
 GENERATOR_ROLE = "powersgd.generator"
-# What follows a hook's name in the roles of error feedback.
+# The suffixes of the roles of error feedback, after the hook's name.
 _ERRORS = ("error", "share_error")
 COUNTER_ROLES = ("powersgd.iter", "post_local_sgd.iter")
 _DTYPES = {
@@ -41,7 +41,7 @@ _DTYPES = {
 
 
 def read(module: _runtime.Module, role: str | None = None) -> Parts:
-    """Copies of all states of a module, or of those of a role."""
+    """Copies all states of a module, or those of one role."""
     parts: Parts = {}
     for state, memory in _memory(module, role):
         values = parts.setdefault(state["role"], {})
@@ -50,12 +50,12 @@ def read(module: _runtime.Module, role: str | None = None) -> Parts:
 
 
 def write(module: _runtime.Module, parts: Parts) -> None:
-    """Gives a module those of its states that ``parts`` has.
+    """Sets the states of a module that ``parts`` contains.
 
     Raises
     ------
     InvalidArgumentError
-        As `check` says.
+        See `check`.
     """
     check(module, parts)
     for state, memory in _memory(module, changes=True):
@@ -85,30 +85,30 @@ def check(module: _runtime.Module, parts: Parts) -> None:
 
 
 def clear_errors(module: _runtime.Module) -> None:
-    """Sets error feedback to what it is in a new job."""
+    """Sets error feedback to its value in a new job."""
     for state, memory in _memory(module, changes=True):
         if is_per_rank(state["role"]):
             memory.zero_()
 
 
 def merge(into: Parts, parts: Parts) -> None:
-    """Adds parts, which replace those that are there."""
+    """Adds parts to `into`, replacing existing ones."""
     for role, values in parts.items():
         into.setdefault(role, {}).update(values)
 
 
 def is_per_rank(role: str) -> bool:
-    """Whether ranks have values of their own: errors alone, whatever the hook."""
+    """Returns whether values differ between ranks: only errors do, for every hook."""
     return role.rpartition(".")[2] in _ERRORS
 
 
 def without_errors(parts: Parts) -> Parts:
-    """The parts that ranks and jobs of any size have in common."""
+    """Returns the parts that do not depend on the rank or the number of ranks."""
     return {role: values for role, values in parts.items() if not is_per_rank(role)}
 
 
 def warn_of_errors(roles: Iterable[str]) -> None:
-    """Says that error feedback of another rank was not loaded."""
+    """Warns that error feedback of another rank was not loaded."""
     if roles:
         _log.warning(
             "the states are of another rank or another number of ranks: "
@@ -118,7 +118,7 @@ def warn_of_errors(roles: Iterable[str]) -> None:
 
 
 def select(parts: Parts, names: set[str]) -> Parts:
-    """The parts of these parameters alone."""
+    """Returns the parts of these parameters only."""
     return {
         role: {key: value for key, value in values.items() if _names(key) <= names}
         for role, values in parts.items()
@@ -126,7 +126,7 @@ def select(parts: Parts, names: set[str]) -> Parts:
 
 
 def counter(parts: Parts) -> int:
-    """Steps so far; 0 where nothing counts."""
+    """Returns the number of steps so far; 0 without a counter."""
     for role in COUNTER_ROLES:
         for value in parts.get(role, {}).values():
             return int(value)
@@ -138,22 +138,22 @@ def counters_only(parts: Parts) -> Parts:
 
 
 def draw(module: _runtime.Module, words: torch.Tensor) -> torch.Tensor:
-    """Draws a module's first Q, as PyTorch would after other buckets.
+    """Draws a module's first Q as PyTorch would, after earlier buckets.
 
-    PyTorch's hook has one generator for all buckets, while each module's begins
+    PyTorch's hook has one generator for all buckets, but each module's generator starts
     at the seed.
 
     Parameters
     ----------
     module
-        Whose states are those of its load.
+        A module whose states are unchanged since its load.
     words
-        The generator, as the buckets before this one left it.
+        The generator's state after the earlier buckets.
 
     Returns
     -------
     torch.Tensor
-        The generator as this bucket leaves it.
+        The generator's state after this bucket.
     """
     import numpy
 
@@ -175,7 +175,7 @@ def draw(module: _runtime.Module, words: torch.Tensor) -> torch.Tensor:
 
 
 def generator_words(generator: Any) -> torch.Tensor:
-    """624 words and a position, of a ``numpy.random.RandomState``."""
+    """Returns the 624 words and the position of a ``numpy.random.RandomState``."""
     _, words, position = generator.get_state()[:3]
     result = torch.empty(625, dtype=torch.int32)
     result[:624] = torch.from_numpy(words.view("int32").copy())
@@ -184,7 +184,7 @@ def generator_words(generator: Any) -> torch.Tensor:
 
 
 def from_flat(module: _runtime.Module, role: str, flat: torch.Tensor) -> Parts:
-    """Parts of a state that is given as one array, in the module's order."""
+    """Returns the parts of a state given as one array, in the module's order."""
     parts: Parts = {}
     for state, memory in _memory(module):
         if state["role"] == role and memory.numel() == flat.numel():
@@ -194,7 +194,7 @@ def from_flat(module: _runtime.Module, role: str, flat: torch.Tensor) -> Parts:
 
 
 def generator(module: _runtime.Module) -> torch.Tensor | None:
-    """A copy of a module's random generator; none if it has none."""
+    """Copies a module's random generator; returns none if it has none."""
     for values in read(module, GENERATOR_ROLE).values():
         for words in values.values():
             return words
@@ -202,13 +202,13 @@ def generator(module: _runtime.Module) -> torch.Tensor | None:
 
 
 def set_generator(module: _runtime.Module, words: torch.Tensor) -> None:
-    """Gives a module's random generator, if it has one, these words."""
+    """Sets a module's random generator, if it has one, to these words."""
     for _, memory in _memory(module, GENERATOR_ROLE, changes=True):
         memory.copy_(words)
 
 
 def digest(parts: Parts, order: Any = None) -> str:
-    """Differs where parts do that all ranks have in common, or orders do."""
+    """Returns a hash of the order and of the parts that must be the same on all ranks."""
     hasher = hashlib.sha256(repr(order or None).encode())
     for role in sorted(parts):
         if not is_per_rank(role):
@@ -222,10 +222,10 @@ def digest(parts: Parts, order: Any = None) -> str:
 def _memory(
     module: _runtime.Module, role: str | None = None, changes: bool = False
 ) -> Iterator[tuple[Mapping[str, Any], torch.Tensor]]:
-    """Each state of a module, or those of a role, with its memory, flat.
+    """Yields each state of a module, or those of one role, with its flat memory.
 
-    With `changes`, what was written to the memory is the module's when the next
-    state is asked for.
+    With `changes`, writes to the memory reach the module when the next state is
+    requested.
     """
     for number, state in enumerate(module.plan["states"]):
         if role is not None and state["role"] != role:
@@ -243,9 +243,9 @@ def _memory(
 def _pieces(
     state: Mapping[str, Any], flat: torch.Tensor
 ) -> Iterator[tuple[Any, torch.Tensor]]:
-    """Views of a state's pieces, by their keys."""
+    """Yields views of a state's pieces, with their keys."""
     if state["dtype"] in ("i32", "i64"):
-        # One value that all of its gradients have.
+        # All gradients share the state's single value.
         for names in state["gradients"]:
             for name in names:
                 yield name, flat
@@ -263,5 +263,5 @@ def _names(key: Any) -> set[str]:
 
 
 def names(parts: Parts) -> set[str]:
-    """Of all parameters that have a part."""
+    """Returns the names of all parameters that have a part."""
     return {name for values in parts.values() for key in values for name in _names(key)}

@@ -2,9 +2,9 @@
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Compiled steps, and the check that they reduce something.
 
-A step whose graphs start no reduction compresses nothing. The check looks at the reductions
-that have run, not at those that were compiled, because graphs also come from Inductor's
-caches.
+A step whose graphs start no reduction compresses nothing. The check considers the
+reductions that have run rather than those that were compiled, because graphs may also
+come from Inductor's caches.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Step:
     Attributes
     ----------
     number
-        The number that was given.
+        The step's number in this process.
     hook
         The hook with its options, for messages.
     left_alone
@@ -59,7 +59,7 @@ class Step:
         self.left_alone: list[str] = []
         self._is_settled = False
         self._has_ended = False
-        # State of the call that is running.
+        # The state of the running call.
         self._is_watched = False
         self._has_ddp = False
         self._trains = False
@@ -108,8 +108,8 @@ class Step:
     def _await_backward(self, node: torch.autograd.graph.Node) -> None:
         """Schedules a check for the end of the backward pass of the call's first graph.
 
-        That graph's backward pass is the last one. Compiled autograd would compile the
-        check, so there is none then.
+        That graph's backward pass comes last. There is no check with compiled autograd,
+        which would compile it.
         """
         if self._trains:
             return
@@ -166,9 +166,9 @@ class Step:
 
 
 def begin(find: Callable[[Any], Step | None]) -> None:
-    """Called by ``torch.compile`` when it is given the backend.
+    """Called by ``torch.compile`` when it gets the backend.
 
-    Refuses a DDP model. Also watches compiled functions for which TorchDynamo makes no graph.
+    Refuses a DDP model. Also watches compiled functions without a graph.
 
     Parameters
     ----------
@@ -182,7 +182,7 @@ def begin(find: Callable[[Any], Step | None]) -> None:
     if isinstance(getattr(model, "_orig_mod", model), DistributedDataParallel):
         raise UnsupportedError(DDP_OUTSIDE)
 
-    @torch._dynamo.disable  # The caller holds a lock that compiling this would take.
+    @torch._dynamo.disable  # Compiling it would take a lock that the caller holds.
     def watch(_: Any) -> None:
         frame: Any = sys._getframe()
         while frame is not None and frame.f_code.co_name != "compile_wrapper":
@@ -210,7 +210,7 @@ def _call_of_compiled() -> list[Callable[[], Any]] | None:
 
 def _accumulates() -> bool:
     """Returns true if any DDP model is in ``no_sync()``."""
-    # isinstance() would ask proxies for the object they stand for.
+    # isinstance() would query a proxy for the object that it represents.
     return any(
         issubclass(type(model), DistributedDataParallel)
         and not model.require_backward_grad_sync
@@ -235,12 +235,12 @@ def ddp_in(model: torch.fx.GraphModule) -> str:
     return "graphs" if is_traced else ""
 
 
-# With the object that stands for each, which is kept alive so that its id stays unique.
+# Each step with the object that identifies it, kept alive so that its id stays unique.
 _steps: list[tuple[Any, Step]] = []
 
 
 def step_of(token: Any) -> Step:
-    """Returns the step that an object stands for."""
+    """Returns the step that an object identifies."""
     for known, step in _steps:
         if known is token:
             return step

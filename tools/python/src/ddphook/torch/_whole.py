@@ -2,8 +2,8 @@
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Whole training steps as modules for the compiler's tools.
 
-A step is traced twice: with autograd, into PyTorch's operators, and then without
-operators that write to memory, into those that torch-mlir lowers to linalg.
+A step is traced twice: first with autograd, into PyTorch's operators, and then without
+writes to memory, into the operators that torch-mlir lowers to linalg.
 """
 
 from __future__ import annotations
@@ -58,16 +58,16 @@ class Step:
     Attributes
     ----------
     graph
-        PyTorch's operators on tensors, without any that writes to memory.
+        PyTorch's operators on tensors, without operators that write to memory.
     inputs, outputs
-        Where arguments and results stand in what the step takes and returns:
-        ``[0]['fc.weight']``; of an optimizer that has taken no step yet also what its
-        arguments are at first.
+        The locations of arguments and results in what the step takes and returns:
+        ``[0]['fc.weight']``. For an optimizer that has not taken a step yet, an
+        argument's text also has its initial value.
     names
-        Of gradients' reductions, by the nodes that start them.
+        The names of gradients' reductions, by the nodes that start them.
     groups
-        The ranks of process groups, by their names, and those of the groups that
-        other ranks have in their place.
+        The partition of the ranks into process groups that each group belongs to, by
+        the group's name.
     """
 
     graph: torch.fx.Graph
@@ -78,8 +78,8 @@ class Step:
 
 
 class _Output(NamedTuple):
-    """A result: what the module's comment calls it, the name of the gradient that
-    moves it, and of which input it is the new value."""
+    """A result: its name in the module's comment, the name of the gradient that
+    determines it, and the number of the input that it replaces."""
 
     path: str
     name: str
@@ -89,13 +89,13 @@ class _Output(NamedTuple):
 def module_text(
     step: Any, inputs: Sequence[Any], partitions: Sequence[Any] = ()
 ) -> str:
-    """The module of a whole step, in MLIR's textual form, for ddp-import-fx.
+    """Returns the module of a whole step, in MLIR's textual form, for ddp-import-fx.
 
     Raises
     ------
     UnsupportedError
-        torch-mlir is not installed, or the step contains an operator that
-        cannot be compiled, which the message names, with its line.
+        torch-mlir is not installed, or the step contains an operator that cannot be
+        compiled; the message has the operator and its line.
     InvalidArgumentError
         The step reduces nothing.
     """
@@ -108,7 +108,7 @@ def module_text(
 
 
 def capture(step: Any, inputs: Sequence[Any], partitions: Sequence[Any] = ()) -> Step:
-    """Traces a step with examples of its arguments."""
+    """Traces a step with example arguments."""
     if not isinstance(partitions, Sequence):
         raise InvalidArgumentError(
             f"expected a list of partitions, but got {partitions!r}"
@@ -139,19 +139,19 @@ def capture(step: Any, inputs: Sequence[Any], partitions: Sequence[Any] = ()) ->
         return [value for _, value in leaves] + list(states.values())
 
     with contextlib.ExitStack() as stack:
-        # A backend of torch.compile has a trace of its own, of dynamic shapes.
+        # A backend of torch.compile has its own trace, with dynamic shapes.
         stack.enter_context(torch._guards.tracing(None))
         with FakeTensorMode(static_shapes=True):
             values = [torch.empty_strided(*_layout(v), dtype=v.dtype) for v in values]
-        # Attention as matrix products and a softmax: its other operators are opaque.
+        # Attention becomes matrix products and a softmax: its other operators are opaque.
         stack.enter_context(sdpa_kernel(SDPBackend.MATH))
-        # A part of the step that is compiled by itself is run as it was written.
+        # A part of the step that is compiled separately runs uncompiled.
         stack.enter_context(dynamo.config.patch(error_on_nested_fx_trace=False))
-        # And an LSTM as cells.
+        # An LSTM becomes cells.
         stack.enter_context(torch.backends.mkldnn.flags(enabled=False))
         stack.enter_context(preserve_node_meta())
         table = _decompositions.before_functionalization()
-        # As under torch.compile, for which dropout is one operator.
+        # As under torch.compile, dropout then stays one operator.
         stack.enter_context(enable_python_dispatcher())
         traced = _trace(flat, values, table)
         module = _functional(traced, values, draws)
@@ -196,16 +196,16 @@ def _describe_first(value: torch.Tensor | None) -> str:
 
 
 def _layout(value: torch.Tensor) -> tuple[list[int], list[int]]:
-    """Sizes and strides, of the sizes of the example where they are dynamic."""
+    """Returns sizes and strides, with the example's numbers where they are dynamic."""
     return [int(n) for n in value.shape], [int(n) for n in value.stride()]
 
 
 def _as_function(step: Any) -> tuple[Any, Any]:
-    """What computes a step, of whatever kind it is, and what notes the lines."""
+    """Returns the function that computes a step, and the mode that records its lines."""
     if isinstance(step, torch.export.ExportedProgram):
         step = step.module()
     if isinstance(step, torch.fx.GraphModule):
-        # It runs the nodes one by one, and they know their lines.
+        # The interpreter runs the nodes one by one; they have their lines already.
         return torch.fx.Interpreter(step).run, contextlib.nullcontext()
     return step, ProgramCalls(until=__file__)
 
@@ -228,7 +228,7 @@ def _trace(function: Any, values: list[torch.Tensor], table: Any) -> Any:
     except AssertionError as error:
         if "FakeTensor" not in str(error):
             raise
-        # Its text has the tensor, which may be long.
+        # The error's text contains the tensor, which may be long.
         found = re.search(r"Found in ([\w.]+)", str(error))
         by = f" by '{found[1]}'" if found else ""
         raise UnsupportedError(
@@ -239,7 +239,7 @@ def _trace(function: Any, values: list[torch.Tensor], table: Any) -> Any:
 
 
 def _place_of(error: BaseException) -> str:
-    """The line of the program that raised an exception."""
+    """Returns the line of the program that raised an exception."""
     frames = traceback.extract_tb(error.__traceback__)
     places = [(frame.filename, str(frame.lineno)) for frame in reversed(frames)]
     return innermost(p for p in places if Path(p[0]).parent != _HERE)
@@ -248,8 +248,8 @@ def _place_of(error: BaseException) -> str:
 def _functional(
     traced: Any, values: list[torch.Tensor], draws: _random.Draws
 ) -> Any:
-    """The same without writes, in operators that torch-mlir knows."""
-    # What nobody uses draws nothing.
+    """Returns the trace without writes, in operators that torch-mlir knows."""
+    # Unused draws do not count.
     traced.graph.eliminate_dead_code(_is_needed)
     table = {**known_decompositions(), **_decompositions.for_linalg()}
     run = torch.func.functionalize(_random.seeded(traced, draws), remove="mutations")
@@ -270,7 +270,7 @@ def _functional(
 
 
 def _is_needed(node: torch.fx.Node) -> bool:
-    """Whether a node does something although nobody uses its result."""
+    """Returns whether a node has an effect even if its result is unused."""
     if isinstance(node.target, torch._ops.OpOverload):
         is_collective = node.target.namespace.startswith("_c10d_functional")
         return is_collective or node.target._schema.is_mutable
@@ -278,7 +278,7 @@ def _is_needed(node: torch.fx.Node) -> bool:
 
 
 def _drop_unchanged(graph: torch.fx.Graph, outputs: list[_Output]) -> list[_Output]:
-    """Removes the results that are a model's tensors as the step has got them."""
+    """Removes the results that are a model's tensors unchanged by the step."""
     inputs = [node for node in graph.nodes if node.op == "placeholder"]
     (end,) = (node for node in graph.nodes if node.op == "output")
     aten = torch.ops.aten
@@ -295,7 +295,7 @@ def _drop_unchanged(graph: torch.fx.Graph, outputs: list[_Output]) -> list[_Outp
 
 
 def _split_coalesced(graph: torch.fx.Graph) -> None:
-    """Makes of one start for several tensors one for each."""
+    """Replaces a start for several tensors by one start for each."""
     for node in list(graph.nodes):
         if node.target is not _COALESCED:
             continue
@@ -318,7 +318,7 @@ def _split_coalesced(graph: torch.fx.Graph) -> None:
 
 
 def _check_operators(graph: torch.fx.Graph) -> None:
-    """Refuses what would be lost, or be wrong, without a word from torch-mlir."""
+    """Refuses operators that torch-mlir would silently drop or lower incorrectly."""
     for node in graph.nodes:
         if node.op == "get_attr":
             raise UnsupportedError(
@@ -348,7 +348,7 @@ def _check_results(graph: torch.fx.Graph, outputs: list[str]) -> None:
 
 
 def _check_partition(partition: Any) -> Partition:
-    """Groups of one size, in which each rank of the job is once."""
+    """Returns groups of equal size in which each rank of the job occurs once."""
     try:
         lists = [[int(rank) for rank in ranks] for ranks in partition]
     except TypeError:
@@ -379,7 +379,7 @@ def _find_partition(
 
 
 def _name(path: tuple[Any, ...]) -> str:
-    """A parameter's name: the texts among the keys that lead to it."""
+    """Returns a parameter's name: the strings among the keys that lead to it."""
     keys = [getattr(key, "key", getattr(key, "name", None)) for key in path]
     return ".".join(key for key in keys if isinstance(key, str))
 
@@ -387,11 +387,11 @@ def _name(path: tuple[Any, ...]) -> str:
 def _gradient_names(
     graph: torch.fx.Graph, outputs: list[str]
 ) -> dict[torch.fx.Node, str]:
-    """Names of gradients: of the first result of their shape that needs them, by way
-    of values that have as many elements.
+    """Returns names of gradients: each is named after the first result of its shape that
+    depends on it through values with the same number of elements.
 
-    That is the parameter's new value. A gradient without such a result is called
-    ``gradient<number>``, and so is a second one of the same name.
+    This result is the parameter's new value. A gradient without such a result, or whose
+    name is taken, is named ``gradient<number>``.
     """
     (returned,) = (node.args[0] for node in graph.nodes if node.op == "output")
     results: dict[torch.fx.Node, str] = {}
@@ -428,10 +428,10 @@ def _gradient_names(
 
 
 def _describe(node: torch.fx.Node) -> str:
-    """An operator, and the line that it comes from."""
+    """Returns an operator and its line."""
     return f"'{node.target}' ({_place_in(node.meta.get('stack_trace') or '')})"
 
 
 def _place_in(stack: str) -> str:
-    """The innermost line of the program in a stack."""
+    """Returns the innermost line of the program in a stack."""
     return innermost(reversed(re.findall(r'File "([^"]+)", line (\d+)', stack)))

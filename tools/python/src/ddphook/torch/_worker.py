@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class Worker:
-    """Runs functions in the order in which they were given to it.
+    """Runs functions in the order in which it receives them.
 
     Its thread does not keep the process from exiting.
     """
@@ -27,11 +27,11 @@ class Worker:
         self._thread.start()
 
     def post(self, task: Callable[[], None]) -> None:
-        """Runs ``task``, which raises nothing, some time later."""
+        """Runs ``task``, which must not raise, at a later time."""
         self._tasks.put(task)
 
     def call(self, function: Callable[..., T], *arguments: Any) -> T:
-        """Runs a function and returns, or raises, what it does."""
+        """Runs a function; returns its result or raises its exception."""
         result: Future[T] = Future()
 
         def task() -> None:
@@ -44,7 +44,7 @@ class Worker:
         return result.result()
 
     def stop(self) -> None:
-        """Ends the thread after all that it was given; does not wait."""
+        """Ends the thread after all tasks so far; does not wait."""
         self._tasks.put(None)
 
     def join(self) -> None:

@@ -1,0 +1,25 @@
+//===- BFloatMoves.h - bf16 as integers in LLVM IR --------------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Keeps LLVM from calling __truncsfbf2, which older compilers' libraries lack.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef DDPHOOK_LIB_COMPILER_BFLOATMOVES_H
+#define DDPHOOK_LIB_COMPILER_BFLOATMOVES_H
+
+#include "llvm/IR/Module.h"
+
+namespace mlir::ddp {
+
+/// Makes instructions that only move values of type bfloat, such as loads,
+/// stores and selects, move integers of 16 bits. The arithmetic consists of
+/// operations on f32 and integers already. On CPUs without AVX512-BF16, LLVM
+/// would round values of type bfloat that it keeps in registers by a call.
+void moveBFloatAsInteger(llvm::Module &module);
+
+} // namespace mlir::ddp
+
+#endif // DDPHOOK_LIB_COMPILER_BFLOATMOVES_H
