@@ -6,9 +6,8 @@
 - links of all Markdown files to files and headings of the project;
 - paths in backquotes that begin with a top-level directory (`runtime/src/...`, `tools/...`);
   patterns with `*` must match something;
-- the tests that docs/faults.md names: files below test/, pytest functions after `::`, GoogleTest
-  names in parentheses;
-- the tests in the lines of test/status.txt, `feature | path::name,name path`;
+- the tests in the lines of test/status.txt and test/faults.txt, `feature | path::name,name path`;
+- that test/faults.txt names the tests of each fault of docs/faults.md;
 - messages, in tables and after `error:` in code blocks: the text between names and numbers must
   be in a string of the sources. For docs/passes.md and the generated pages, test/Docs compares
   them with the compiler's output;
@@ -26,6 +25,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 FAULTS = ROOT / "docs/faults.md"
+FAULT_TESTS = ROOT / "test/faults.txt"
 STATUS = ROOT / "test/status.txt"
 ROOMS = ("lib/", "include/", "runtime/", "tools/", "test/", "docs/", ".ci/")
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
@@ -136,42 +136,16 @@ def check_quoted_paths(text):
             yield f"no file {quoted}"
 
 
-def check_tests(text):
-    """Checks the last column of the tables."""
-    files = []
-    for row in re.findall(r"^\|.*\|$", text, re.M):
-        cell = row.rstrip("|").rpartition("|")[2]
-        for quoted, names in re.findall(r"`([^`]+)`(?: \(((?:`\w+`(?:, )?)+)\))?", cell):
-            name, _, function = quoted.partition("::")
-            if re.fullmatch(r"test_\w+", name):
-                function = name
-            elif re.fullmatch(r"[A-Z]\w+\.[A-Z]\w+", name):
-                suite, test = name.split(".")
-                if not any(re.search(rf"\({suite}, {test}\)", file.read_text())
-                           for file in (ROOT / "runtime/test").glob("**/*.cpp")):
-                    yield f"no test {name}"
-                continue
-            elif PATH.fullmatch(name) and ("/" in name or "." in name):
-                base = ROOT if name.startswith("runtime/") or found(name) else ROOT / "test"
-                if not found(name, base):
-                    # A test in the same directory as the previous one.
-                    base = files[0].parent if files else base
-                files = sorted(base.glob(name)) if "*" in name else [base / name]
-                files = [file for file in files if file.exists()]
-                if not files:
-                    yield f"no file {name}"
-            elif not re.fullmatch(r"[A-Z]\w+", name):
-                continue
-            texts = [file.read_text() for file in files if file.is_file()]
-            if function and not any(f"def {function}(" in t for t in texts):
-                yield f"no function {function} for `{quoted}`"
-            for test in re.findall(r"\w+", names):
-                if not any(re.search(rf"\b{test}\b", t) for t in texts):
-                    yield f"no test {test} in {quoted}"
+def check_faults(page, tests):
+    """Checks that the tables of the page and the lines of test/faults.txt have the same faults."""
+    faults = re.findall(r"^\| \d+ \| (.*?) \|", page, re.M)
+    tested = re.findall(r"^(?!#)(.*?) \| ", tests, re.M)
+    for fault in sorted(set(faults) ^ set(tested)):
+        yield f"'{fault}' is not both in {FAULTS.name} and in {FAULT_TESTS.name}"
 
 
 def check_status(text):
-    """The lines of test/status.txt."""
+    """The lines of test/status.txt and test/faults.txt."""
     features = set()
     for line in text.splitlines():
         if not line or line.startswith("#"):
@@ -211,9 +185,10 @@ def main():
         problems = [*check_fences(whole), *check_messages(path, whole, known),
                     *check_links(path, text), *check_quoted_paths(text)]
         if path == FAULTS:
-            problems += check_tests(text)
+            problems += check_faults(text, FAULT_TESTS.read_text())
         failures += report(path, problems)
-    failures += report(STATUS, check_status(STATUS.read_text()))
+    for path in (STATUS, FAULT_TESTS):
+        failures += report(path, check_status(path.read_text()))
     print("FAIL references" if failures else "PASS references")
     return failures != 0
 

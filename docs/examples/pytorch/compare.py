@@ -3,7 +3,7 @@
 """Two models, each hook of ours beside PyTorch's and beside none, on two ranks.
 
     $(tools/python-env.sh) docs/examples/pytorch/compare.py \
-        --page=docs/pytorch.md --plot=docs/examples/pytorch/loss-and-bytes.svg
+        --page=docs/pytorch-speed.md --plot=docs/examples/pytorch/loss-and-bytes.svg
 
 Prints a table in Markdown, or puts it into a page, between two lines
 
@@ -182,11 +182,11 @@ def conditions(arguments, results):
     rate = f", a link of {arguments.link}" if arguments.link else ""
     text = (
         f"{' to '.join(dict.fromkeys([dates[0], dates[-1]]))}, PyTorch "
-        f"{importlib.metadata.version('torch')}, ddphook {ddphook.__version__}; two "
+        f"{importlib.metadata.version('torch')}, ddphook {ddphook.__version__}. Two "
         f"ranks with one thread each on {os.cpu_count()} cores"
-        f"{f' of an {processor[1]}' if processor else ''}{rate}; "
-        f"runs of each hook: {arguments.rounds}, with real-time priority: "
-        f"{sum(r['realtime'] for r in every)} of {len(every)}; load of the machine: "
+        f"{f' of an {processor[1]}' if processor else ''}{rate}. "
+        f"Runs of each hook: {arguments.rounds}; with real-time priority: "
+        f"{sum(r['realtime'] for r in every)} of {len(every)}. Load of the machine: "
         f"{loads[0]:.0f} to {loads[-1]:.0f}."
     )
     return textwrap.fill(text, 98)

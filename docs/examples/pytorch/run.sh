@@ -2,7 +2,7 @@
 # Part of the ddphook project, under the Apache License v2.0 with LLVM
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #
-# Writes the tables of models in docs/pytorch.md and the plot beside this file:
+# Writes the tables of models in docs/pytorch-speed.md and the plot beside this file:
 # about 25 minutes on two cores. Arguments go to compare.py. The second table,
 # of a slow link, needs root. The libraries are those of the build tree, unless
 # DDPHOOK_LIBRARY_DIR says otherwise.
@@ -14,10 +14,10 @@ python=$("$root/tools/python-env.sh")
 export DDPHOOK_LIBRARY_DIR=${DDPHOOK_LIBRARY_DIR:-$root/build/lib}
 export PYTHONPATH=$root/tools/python/src${PYTHONPATH:+:$PYTHONPATH}
 
-"$python" "$here/compare.py" "$@" --page="$root/docs/pytorch.md" \
+"$python" "$here/compare.py" "$@" --page="$root/docs/pytorch-speed.md" \
   --plot="$here/loss-and-bytes.svg"
 if ((EUID == 0)); then
-  "$python" "$here/compare.py" "$@" --page="$root/docs/pytorch.md" --link=1gbit
+  "$python" "$here/compare.py" "$@" --page="$root/docs/pytorch-speed.md" --link=1gbit
 else
   echo "no root, no network namespaces: the table of the link is as it was" >&2
 fi
