@@ -3,7 +3,7 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Finds out in a store, and says in messages, for whom the others wait.
+// Finds the ranks for which the others wait, and names them in messages.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_SRC_STORE_ABSENT_RANKS_H
@@ -16,19 +16,19 @@
 
 namespace ddphook {
 
-/// The ranks below `size` whose key, keyOf(rank), does not exist.
+/// Finds the ranks below `size` whose key, keyOf(rank), does not exist.
 Status findAbsent(Store &store, int size,
                   const std::function<std::string(int)> &keyOf,
                   std::vector<int> *absent);
 
-/// "1, 3, 4": at most eight, and then "…".
+/// Returns the ranks as "1, 3, 4": at most eight, then "…".
 std::string listRanks(const std::vector<int> &ranks);
 
-/// "rank 1", "ranks 0, 2".
+/// Returns "rank 1" or "ranks 0, 2".
 std::string nameRanks(const std::vector<int> &ranks);
 
-/// "rank 2 is waiting for ranks 1, 3 of 8"; for rank 0 where nobody is absent,
-/// because it has yet to tell the others.
+/// Returns "rank 2 is waiting for ranks 1, 3 of 8". If nobody is absent, it
+/// names rank 0, which has yet to notify the others.
 std::string describeWait(int rank, const std::vector<int> &absent, int size);
 
 } // namespace ddphook

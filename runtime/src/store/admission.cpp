@@ -13,17 +13,16 @@
 
 using namespace ddphook;
 
-/// How long a stranger may take to prove that it belongs here.
+/// The time in which a stranger must prove that it has the key.
 static constexpr double patienceSeconds = 10;
-/// How many strangers there may be beyond the ranks that are expected. When one
-/// more comes the oldest goes: a rank needs some milliseconds to prove itself,
-/// so a flood has to be faster than that to push one out, and then the rank
-/// comes again.
+/// The number of strangers allowed beyond the expected ranks. One more pushes
+/// out the oldest. A rank needs only milliseconds to prove itself, so only a
+/// faster flood can push one out, and that rank then reconnects.
 static constexpr size_t spareStrangers = 128;
-/// How many are accepted before those that are here get their turn.
+/// The number of connections accepted before existing ones are served again.
 static constexpr size_t acceptsAtATime = 64;
-/// Without descriptors: how long nobody is accepted, and the age at which a
-/// stranger has to go to make room.
+/// If no descriptors are left: the pause before the next accept, and the age
+/// from which a stranger may be evicted.
 static constexpr double pauseSeconds = 0.01;
 static constexpr double elderSeconds = 1;
 
@@ -56,16 +55,17 @@ int Admission::patienceMs() const {
   return strangers.empty() ? -1 : 100;
 }
 
-/// Sets `trouble` if `errorNumber` says that this process lacks something. Else
-/// it is the other end that is gone.
+/// Sets `trouble` if `errorNumber` says that this process has run out of a
+/// resource. Otherwise the other end is gone.
 static void noteTrouble(int errorNumber, Status *trouble) {
   Status status = systemError(errorNumber, "cannot answer a connection");
   if (errorNumber != EAGAIN && status.code() == DDPHOOK_RESOURCE_EXHAUSTED)
     *trouble = std::move(status);
 }
 
-/// Sends a message of the handshake; false if the stranger is to go. So little
-/// always has room in a connection on which so little was sent.
+/// Sends a message of the handshake. Returns false if the stranger must be
+/// dropped. A message this small always fits into the send buffer of such a new
+/// connection.
 static bool sendTo(int stranger, const std::string &message, Status *trouble) {
   const ssize_t sent = ::send(stranger, message.data(), message.size(),
                               MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -96,7 +96,7 @@ Status Admission::handle(const pollfd *entries, std::vector<Guest> *guests) {
   return Status::ok();
 }
 
-/// Reads what the stranger says; false when it is no stranger any more.
+/// Reads what the stranger sends. Returns false if it is no longer a stranger.
 bool Admission::hear(Stranger &stranger, std::vector<Guest> *guests,
                      Status *trouble) {
   size_t size = AcceptingHandshake::claimSize(options.introductionSize);
@@ -129,7 +129,7 @@ bool Admission::hear(Stranger &stranger, std::vector<Guest> *guests,
   return false;
 }
 
-/// Sends the oldest stranger away, when it has been here for long.
+/// Drops the oldest stranger if it is old enough. Returns false if it is not.
 bool Admission::makeRoom() {
   if (strangers.empty() ||
       secondsSince(strangers.front().arrival) < elderSeconds)
@@ -148,8 +148,8 @@ Status Admission::acceptSome(const FileDescriptor &listener) {
       int reason = errno;
       Status status = systemError(reason, "cannot accept a connection");
       if (reason == EAGAIN || status.code() != DDPHOOK_RESOURCE_EXHAUSTED)
-        return Status::ok(); // Nobody waits, or it is gone again.
-      // The caller stays in the queue, and is tried again.
+        return Status::ok(); // Nobody waits, or the caller has gone again.
+      // The caller stays in the queue and is retried.
       pause = Deadline::after(pauseSeconds);
       if (makeRoom() || !strangers.empty())
         return Status::ok();

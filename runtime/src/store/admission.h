@@ -3,10 +3,10 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Listening sockets and the strangers who have connected to them. A connection
-// that proves to have the key (handshake.h) is handed over as a guest. All
-// others take a bounded amount of memory, descriptors and time, so that neither
-// floods nor silent connections keep the job's ranks out.
+// Listening sockets and the strangers that have connected to them. A connection
+// that proves that it has the key (handshake.h) becomes a guest. All others get
+// a bounded amount of memory, descriptors and time, so that neither floods nor
+// silent connections keep the job's ranks out.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_SRC_STORE_ADMISSION_H
@@ -26,7 +26,8 @@ public:
   struct Options {
     Credentials credentials;
     size_t introductionSize = 0;
-    /// Number of the job's own connections that may arrive at the same moment.
+    /// The number of the job's own connections that may arrive at the same
+    /// time.
     size_t expected = 0;
   };
 
@@ -38,23 +39,24 @@ public:
 
   Admission(Options options, std::vector<FileDescriptor> listening);
 
-  /// Listens no more, and sends all strangers away.
+  /// Stops listening and drops all strangers.
   void close();
 
   /// Appends the descriptors to poll, with their events.
   void watch(std::vector<pollfd> *entries) const;
 
-  /// Milliseconds after which handle() has something to do even without an
-  /// event; -1: never.
+  /// Returns the milliseconds until handle() must run even without an event, or
+  /// -1.
   int patienceMs() const;
 
-  /// Handles the events in `entries`, which watch() has appended, and appends
-  /// new guests. RESOURCE_EXHAUSTED if this process has no descriptor left for
-  /// a connection that waits, from then on it accepts one caller at a time,
-  /// which can be told why; or if it has no memory to answer one.
+  /// Handles the events in `entries`, which watch() appended, and appends new
+  /// guests. RESOURCE_EXHAUSTED if this process has no descriptor left for a
+  /// waiting connection, or no memory to answer one. Without a descriptor it
+  /// then accepts one caller at a time, which can still be sent the reason.
   Status handle(const pollfd *entries, std::vector<Guest> *guests);
 
-  /// Number of connections without the key, and the address of the last one.
+  /// The number of connections without the key, and the address of the last
+  /// one.
   size_t refusals() const { return refused; }
   const std::string &lastRefused() const { return lastRefusedPeer; }
 
@@ -73,11 +75,11 @@ private:
 
   const Options options;
   std::vector<FileDescriptor> listening;
-  /// A spare descriptor, closed when there is no other one left.
+  /// A spare descriptor, closed when no other one is left.
   FileDescriptor reserve;
-  /// In the order of their arrival.
+  /// In order of arrival.
   std::deque<Stranger> strangers;
-  /// Until then no connection is accepted, because there are no descriptors.
+  /// No connection is accepted until then, because descriptors ran out.
   Deadline pause = Deadline::after(0);
   size_t refused = 0;
   std::string lastRefusedPeer;

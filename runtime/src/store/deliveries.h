@@ -3,8 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Values that no rank asks the store for: rank 0's process takes them from its
-// server, also when the job has failed and its own connection is gone.
+// Values that no rank asks the store for. Rank 0's process takes them from its
+// server, even when the job has failed and its own connection is gone.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_SRC_STORE_DELIVERIES_H
@@ -19,13 +19,14 @@
 
 namespace ddphook {
 
-/// Any thread may use it.
+/// Thread-safe.
 class Deliveries {
 public:
-  /// Bytes of all that is here.
+  /// The most bytes that all values together may have.
   static constexpr size_t mostBytes = size_t(256) << 20;
 
-  /// RESOURCE_EXHAUSTED: it has no room. A rank has one value, the last one.
+  /// Stores the value of `rank`, replacing an older one. RESOURCE_EXHAUSTED if
+  /// it does not fit.
   Status put(int rank, std::string value) {
     std::lock_guard<std::mutex> lock(mutex);
     std::string &place = values[rank];
@@ -38,7 +39,7 @@ public:
                : error(DDPHOOK_RESOURCE_EXHAUSTED, "rank 0 has no room for it");
   }
 
-  /// All of them by their ranks; they are gone then.
+  /// Returns all values by rank and removes them.
   std::map<int, std::string> take() {
     std::lock_guard<std::mutex> lock(mutex);
     bytes = 0;

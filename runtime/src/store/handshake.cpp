@@ -19,8 +19,8 @@ static constexpr char refused = 0;
 static_assert(AcceptingHandshake::greetingSize ==
               magic.size() + 1 + AcceptingHandshake::nonceSize);
 
-/// Texts one after another, each behind its size: no two lists of texts give
-/// the same bytes.
+/// Concatenates texts, each preceded by its size, so that no two lists of texts
+/// give the same bytes.
 static std::string frameTexts(std::initializer_list<std::string_view> texts) {
   std::string bytes;
   for (std::string_view text : texts) {
@@ -39,8 +39,8 @@ std::string ddphook::deriveKey(std::string_view key, std::string_view use) {
   return hmacSha256(key, frameTexts({"derived key", use}));
 }
 
-/// The proof of one end; `role` is "claim" or "verdict", so that neither can be
-/// sent back as the other.
+/// Returns the proof of one end. `role` is "claim" or "verdict", so that
+/// neither can be sent back as the other.
 static std::string prove(const Credentials &credentials, std::string_view role,
                          std::string_view acceptingNonce,
                          std::string_view connectingNonce,
@@ -81,7 +81,7 @@ bool AcceptingHandshake::check(std::string_view claim,
   return true;
 }
 
-/// Which of the two ends lacks the secret, as far as they say.
+/// Returns an error that says which end lacks the secret, as far as they say.
 static Status refusal(bool oursHasSecret, bool theirsHasSecret) {
   if (oursHasSecret == theirsHasSecret)
     return error(DDPHOOK_BAD_ENVIRONMENT,
@@ -110,8 +110,8 @@ Status ddphook::proveOn(int socket, const Credentials &credentials,
                                      interrupt));
   bool theirsHasSecret = received[magic.size()] == hasSecretFlag;
   std::string_view theirs = received.substr(magic.size() + 1);
-  // This is only a hint, since it is not proved. It reveals nothing to
-  // strangers, because no claim is sent.
+  // This is only a hint, because it is not proved. Strangers learn nothing from
+  // it, because no claim is sent.
   if (theirsHasSecret != credentials.hasSecret)
     return refusal(credentials.hasSecret, theirsHasSecret);
 

@@ -13,10 +13,10 @@
 //                               HMAC(key, "verdict", purpose, a, b,
 //                               introduction)
 //
-// The connecting end proves first, so that a stranger who connects gets nothing
-// that was computed with the key. Nonces are drawn anew for every connection,
-// so a recording of another one proves nothing. All sizes are known in advance,
-// and small. docs/SECURITY.md says what this protects against and what it does
+// The connecting end proves itself first, so that a stranger who connects gets
+// nothing that was computed with the key. Every connection draws new nonces, so
+// a recording of another one proves nothing. All sizes are small and known in
+// advance. docs/SECURITY.md says what this protects against and what it does
 // not.
 //
 //===----------------------------------------------------------------------===//
@@ -31,24 +31,25 @@
 
 namespace ddphook {
 
-/// What both ends of a connection have in common.
+/// The credentials that both ends of a connection have in common.
 struct Credentials {
-  /// Everything else is derived from it.
+  /// The key from which every other one is derived.
   std::string key;
-  /// Whether the key came from a secret, or is one that everybody can compute.
+  /// True if the key came from a secret, false if anybody can compute it.
   bool hasSecret = false;
-  /// What the connection is for: a proof for one purpose is none for another.
+  /// The purpose of the connection: a proof for one purpose is invalid for
+  /// another.
   std::string purpose;
 };
 
-/// The key of a job. `secret` may be empty.
+/// Returns the key of a job. `secret` may be empty.
 std::string jobKey(std::string_view secret);
 
-/// A key for one use of `key`.
+/// Derives a key for one use of `key`.
 std::string deriveKey(std::string_view key, std::string_view use);
 
-/// The accepting end. It only makes and checks messages; who sends them is the
-/// caller's business.
+/// The accepting end. It only creates and checks messages; the caller sends
+/// them.
 class AcceptingHandshake {
 public:
   static constexpr size_t nonceSize = 32;
@@ -64,8 +65,8 @@ public:
 
   std::string greeting() const;
 
-  /// Whether the other end has the key; its introduction, if so. `verdict` is
-  /// to be sent in any case. To be called once.
+  /// Returns true, and the introduction, if the other end has the key. The
+  /// caller must send `verdict` in either case. May be called once.
   bool check(std::string_view claim, std::string *introduction,
              std::string *verdict) const;
 
@@ -74,9 +75,9 @@ private:
   std::string nonce;
 };
 
-/// The connecting end: proves itself on `socket`, and demands the same of the
-/// other end. BAD_ENVIRONMENT: the two ends do not have the same key. IO_ERROR:
-/// the other end speaks something else.
+/// Runs the connecting end: proves itself on `socket` and demands the same of
+/// the other end. BAD_ENVIRONMENT if the two ends have different keys, IO_ERROR
+/// if the other end speaks another protocol.
 Status proveOn(int socket, const Credentials &credentials,
                std::string_view introduction, const Deadline &deadline,
                const Interrupt *interrupt = nullptr);

@@ -16,7 +16,7 @@
 
 using namespace ddphook;
 
-/// Bytes that are hashed at a time.
+/// The bytes that are hashed at a time.
 static constexpr size_t blockSize = 64;
 
 /// FIPS 180-4, 4.2.2: the first 32 bits of the fractional parts of the cube
@@ -46,7 +46,7 @@ static constexpr State initialState = {0x6a09e667, 0xbb67ae85, 0x3c6ef372,
 
 static uint32_t rotr(uint32_t x, int n) { return (x >> n) | (x << (32 - n)); }
 
-/// FIPS 180-4, 6.2.2: takes one block into the hash value.
+/// Adds one block to the hash value (FIPS 180-4, 6.2.2).
 static void compress(State &H, const char *block) {
   std::array<uint32_t, 64> W;
   for (size_t t = 0; t < 16; ++t) {
@@ -118,7 +118,7 @@ std::string ddphook::hmacSha256(std::string_view key,
 bool ddphook::areEqualSecrets(std::string_view a, std::string_view b) {
   if (a.size() != b.size())
     return false;
-  // Volatile, so that no compiler finds out that it could stop early.
+  // Volatile, so that the compiler cannot add an early exit.
   volatile unsigned char difference = 0;
   for (size_t i = 0; i < a.size(); ++i)
     difference = static_cast<unsigned char>(difference | (a[i] ^ b[i]));

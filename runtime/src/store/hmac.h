@@ -4,9 +4,9 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The hash of FIPS 180-4 and the keyed hash of RFC 2104, with which the ranks
-// of a job prove to each other that they belong together. A library of
-// cryptography would be a dependency for these two functions alone. They are
-// for messages of a few hundred bytes, not for data.
+// of a job prove to each other that they belong to it. A cryptography library
+// would be a dependency for only two functions. They are for messages of a few
+// hundred bytes, not for data.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_SRC_STORE_HMAC_H
@@ -20,21 +20,21 @@
 
 namespace ddphook {
 
-/// Bytes of a hash.
+/// The bytes of a hash.
 inline constexpr size_t digestSize = 32;
 
-/// The SHA-256 of `message`: digestSize bytes.
+/// Returns the SHA-256 of `message`: digestSize bytes.
 std::string sha256(std::string_view message);
 
-/// The HMAC-SHA-256 of `message` under `key`: digestSize bytes.
+/// Returns the HMAC-SHA-256 of `message` under `key`: digestSize bytes.
 std::string hmacSha256(std::string_view key, std::string_view message);
 
-/// Whether two secrets of the same size are equal. The time it takes does not
-/// tell where they differ.
+/// Returns true if two secrets of the same size are equal. The time it takes
+/// does not reveal where they differ.
 bool areEqualSecrets(std::string_view a, std::string_view b);
 
-/// Draws `size` bytes that nobody can guess. RESOURCE_EXHAUSTED: the system has
-/// none.
+/// Draws `size` bytes that nobody can guess. RESOURCE_EXHAUSTED if the system
+/// has no randomness.
 Status drawSecret(size_t size, std::string *secret);
 
 } // namespace ddphook

@@ -47,7 +47,7 @@ Status MemoryStore::get(const std::string &key, const Deadline &deadline,
   while (!changed.wait_until(lock, std::min(deadline.time(), WaitScope::due()),
                              ready) &&
          !deadline.expired()) {
-    // It may ask this store who is missing.
+    // poll() may ask this store who is missing.
     lock.unlock();
     WaitScope::poll();
     lock.lock();

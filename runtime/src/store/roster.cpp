@@ -12,8 +12,8 @@
 
 using namespace ddphook;
 
-/// How long a place stays open for a successor, and how long a rank that
-/// contradicts the job may try again. Processes of another life end sooner.
+/// How long a lost rank may be replaced, and how long a rank that contradicts
+/// the job may try again. Processes of another life of the job end sooner.
 static constexpr std::chrono::seconds succession(2);
 /// Ranks that try again do so within this time.
 static constexpr std::chrono::seconds longestPause(5);
@@ -21,7 +21,7 @@ static constexpr std::chrono::seconds longestPause(5);
 Roster::Roster(int worldSize, std::string runId)
     : worldSize(worldSize), runId(std::move(runId)) {}
 
-/// What contradicts the ranks that are here; OK if nothing does.
+/// Returns how `hello` contradicts the ranks that have joined, or OK.
 static Status compare(const wire::Hello &hello, int worldSize, bool isHere) {
   if (hello.abiVersion != DDPHOOK_ABI_VERSION)
     return error(DDPHOOK_UNSUPPORTED,
@@ -52,8 +52,8 @@ Roster::Decision Roster::decide(const wire::Hello &hello, Time now) {
                   "rank 0 at this address belongs to another job (its run id "
                   "is '%s')",
                   runId.c_str())};
-  // A rank that is back before the others have left waits for them until its
-  // deadline, as for a rank 0 that has not started yet.
+  // A rank that comes back before the others have left waits for them until its
+  // deadline, as it does for a rank 0 that has not started yet.
   if (gone.count(rank))
     return {error(DDPHOOK_PEER_LOST,
                   "the job that rank %d has left has not ended yet", rank)};
@@ -64,7 +64,7 @@ Roster::Decision Roster::decide(const wire::Hello &hello, Time now) {
                   "processes the rank %d",
                   rank)};
   Decision decision = {compare(hello, worldSize, joined.count(rank) != 0)};
-  // There is only one rank 0, because only one can listen.
+  // There is only one rank 0, because only one process can listen.
   if (decision.refusal.isOk() || rank == 0)
     return decision;
   if (now - lastContest > longestPause)

@@ -3,12 +3,11 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Decides who may join a job. Lives of a job overlap: processes of the last one
-// may still come while the next one gathers, and those of the next one while
-// the last one ends. So until all ranks have joined, the place of a rank that
-// is lost stays open for a moment, and a rank that contradicts the others may
-// try again for as long before that counts as a mistake. Once all have joined,
-// everybody else belongs to another job.
+// Decides who may join a job. Lives of a job overlap: while the next life
+// gathers, processes of the last one may still arrive, and vice versa. So until
+// all ranks have joined, a lost rank may be replaced for a short time, and a
+// rank that contradicts the others may try again for as long before that counts
+// as a mistake. Once all have joined, everybody else belongs to another job.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_SRC_STORE_ROSTER_H
@@ -30,30 +29,31 @@ public:
 
   Roster(int worldSize, std::string runId);
 
-  /// What becomes of a rank that introduces itself.
+  /// The decision about a rank that introduces itself.
   struct Decision {
-    /// OK: it may join.
+    /// OK if it may join.
     Status refusal;
-    /// Trying again may help.
+    /// True if trying again may help.
     bool mayRetry = true;
-    /// The job cannot become complete, and would only wait for its deadline.
+    /// True if the job cannot become complete and would only wait for its
+    /// deadline.
     bool endsJob = false;
   };
   Decision decide(const wire::Hello &hello, Time now = Deadline::Clock::now());
 
   void join(int rank);
-  /// The rank has ended; nobody takes its place.
+  /// Records that the rank has ended; nobody may replace it.
   void leave(int rank) { gone.insert(rank); }
-  /// The rank was lost. Returns false if another process cannot take its place.
+  /// Records that the rank was lost. Returns false if it cannot be replaced.
   bool vacate(int rank, const std::string &reason,
               Time now = Deadline::Clock::now());
-  /// True while a place is open for a successor.
+  /// True while a lost rank may still be replaced.
   bool hasVacancies() const { return !vacancies.empty(); }
-  /// PEER_LOST if nobody has taken the place of a rank in time; then no place
-  /// is open any more.
+  /// Returns PEER_LOST if a lost rank was not replaced in time. After that none
+  /// may be replaced.
   Status findMissing(Time now = Deadline::Clock::now());
 
-  /// All ranks have joined, though some may be gone again.
+  /// True if all ranks have joined, even if some have gone since.
   bool isComplete() const {
     return static_cast<int>(joined.size()) == worldSize;
   }
@@ -62,7 +62,7 @@ public:
   }
 
 private:
-  /// A place that was left open, and why.
+  /// A lost rank that may be replaced, and why it was lost.
   struct Vacancy {
     Time since;
     std::string reason;
@@ -70,10 +70,10 @@ private:
 
   const int worldSize;
   const std::string runId;
-  /// Ranks that joined, and those of them that left or were lost.
+  /// The ranks that joined, and those of them that left or were lost.
   std::set<int> joined, gone;
   std::map<int, Vacancy> vacancies;
-  /// When ranks that contradict the job began to come, and came last.
+  /// The first and the last time that a rank contradicted the job.
   Time firstContest, lastContest;
 };
 

@@ -3,8 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// The kernel counts the segments of a connection that come in, those without
-// data included.
+// The kernel counts the segments that a connection receives, including those
+// without data.
 //
 //===----------------------------------------------------------------------===//
 #include "store/silence.h"
@@ -27,8 +27,8 @@ Status Silence::look(int socket, Clock::time_point now) {
   last = now;
   tcp_info info = {};
   socklen_t size = sizeof(info);
-  // A system that does not count leaves it to keepalive. None yet: the socket
-  // is still connecting.
+  // A system that does not count leaves it to keepalive. Zero segments mean
+  // that the socket is still connecting.
   if (::getsockopt(socket, IPPROTO_TCP, TCP_INFO, &info, &size) != 0 ||
       size < offsetof(tcp_info, tcpi_segs_in) + sizeof(info.tcpi_segs_in) ||
       info.tcpi_segs_in == 0)

@@ -3,13 +3,13 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// TCP alone does not say in time that a machine has vanished: Linux sends no
-// keepalive probes while data is unacknowledged, and repeats that data for a
-// quarter of an hour. TCP_USER_TIMEOUT would end it sooner, but also the
-// connection to a peer that is alive and has not read for as long, such as a
-// rank that computes. So whoever waits looks whether anything comes in: with
-// keepalive on both ends (setControlOptions()), the system of a machine that
-// is there sends something every three seconds, whatever its processes do.
+// TCP alone does not report in time that a machine has vanished: Linux sends no
+// keepalive probes while data is unacknowledged, and retransmits that data for
+// a quarter of an hour. TCP_USER_TIMEOUT would end the connection sooner, but
+// also one to a live peer that has not read for that long, such as a rank that
+// computes. So a waiting thread checks whether anything arrives: with keepalive
+// on both ends (setControlOptions()), the system of a live machine sends
+// something every three seconds, whatever its processes do.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_SRC_STORE_SILENCE_H
@@ -22,32 +22,32 @@
 
 namespace ddphook {
 
-/// How long a peer's machine may be silent, in seconds. Longer than the pauses
-/// after which lost data is usually sent again, the sixth time after 12.6 s, so
-/// that short outages do no harm. When a machine is gone, the control
-/// connection says so first, and names its rank.
+/// The seconds for which a peer's machine may be silent. They exceed the usual
+/// pauses between retransmissions (the sixth follows after 12.6 s), so that
+/// short outages do no harm. When a machine is gone, the control connection
+/// reports it first, with its rank.
 inline constexpr double controlSilenceSeconds = 13;
 inline constexpr double dataSilenceSeconds = 14;
 
-/// Watches one connection, from the first look on.
+/// Watches one connection, from the first look() on.
 class Silence {
 public:
   using Clock = std::chrono::steady_clock;
 
   explicit Silence(double seconds) : limit(seconds) {}
 
-  /// How often a wait has to look, in milliseconds.
+  /// The milliseconds between two looks of a wait.
   static constexpr int lookMs = 500;
 
-  /// Looks at `socket`, unless it did so a moment ago. Fails with PEER_LOST
-  /// when nothing has come in for too long. Time without looks hardly counts:
-  /// this process, or its machine, may have been stopped.
+  /// Looks at `socket`, unless it did so a moment ago. Fails with PEER_LOST if
+  /// nothing has arrived for too long. Time without looks hardly counts,
+  /// because this process or its machine may have been stopped.
   Status look(int socket, Clock::time_point now = Clock::now());
 
 private:
   double limit;
   Clock::time_point last;
-  /// Segments that had come in by then, and for how long there were no more.
+  /// The segments received by then, and the time since the last new one.
   uint32_t segments = 0;
   Clock::duration silent = {};
 };

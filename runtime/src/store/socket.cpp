@@ -43,7 +43,7 @@ Status Interrupt::create(Interrupt *interrupt) {
 void Interrupt::raise() const {
   uint64_t one = 1;
   if (::write(event.get(), &one, sizeof(one)) < 0) {
-    // Its counter is full, and with that not 0.
+    // The counter is full, and therefore not 0.
   }
 }
 
@@ -73,7 +73,7 @@ bool ddphook::isLoopbackAddress(const std::string &address) {
   return address == "localhost";
 }
 
-/// The bytes of an IPv4 or IPv6 address; IPv4 within IPv6 is IPv4.
+/// Returns the bytes of an IPv4 or IPv6 address; IPv4 within IPv6 is IPv4.
 static std::string addressBytes(const sockaddr *address) {
   if (address->sa_family == AF_INET)
     return std::string(
@@ -98,7 +98,7 @@ bool ddphook::isOwnAddress(const std::string &address) {
   auto isOwn = [&](const sockaddr *wanted) {
     std::string bytes = addressBytes(wanted);
     if (bytes.size() == sizeof(in_addr) && bytes[0] == 127)
-      return true; // All of them are, though interfaces have one.
+      return true; // All of 127/8 is, though interfaces list one.
     for (ifaddrs *entry = interfaces; entry; entry = entry->ifa_next)
       if (entry->ifa_addr && addressBytes(entry->ifa_addr) == bytes)
         return true;
@@ -140,20 +140,20 @@ std::vector<std::string> ddphook::outwardAddresses() {
   return v4;
 }
 
-/// The numeric address, or nothing.
+/// Returns the numeric address, or an empty string.
 static std::string hostOf(const sockaddr *address, socklen_t size) {
   char host[NI_MAXHOST] = "";
   if (::getnameinfo(address, size, host, sizeof(host), nullptr, 0,
                     NI_NUMERICHOST) != 0)
     return "";
   std::string text = host;
-  // IPv4 seen through a dual-stack socket.
+  // An IPv4 address seen through a dual-stack socket.
   if (text.rfind("::ffff:", 0) == 0)
     text.erase(0, 7);
   return text;
 }
 
-/// For TCP, with addresses of that family.
+/// Opens a TCP socket for addresses of `family`.
 static FileDescriptor openSocket(int family) {
   return FileDescriptor::opened([family] {
     return ::socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
@@ -170,8 +170,8 @@ static int portOf(int socket) {
   return ntohs(reinterpret_cast<sockaddr_in *>(&address)->sin_port);
 }
 
-/// Returns true if this machine has no such address. Other failures do not say
-/// that.
+/// Returns true if this machine has no such address. Other failures return
+/// false.
 template <typename Address>
 static bool lacksAddress(int family, const Address &address) {
   FileDescriptor socket = openSocket(family);
@@ -189,7 +189,7 @@ std::string ddphook::loopbackAddress() {
   sockaddr_in6 v6 = {};
   v6.sin6_family = AF_INET6;
   v6.sin6_addr = in6addr_loopback;
-  // All ranks of a machine have to choose the same one.
+  // All ranks of a machine must choose the same one.
   return lacksAddress(AF_INET, v4) && !lacksAddress(AF_INET6, v6) ? "::1"
                                                                   : "127.0.0.1";
 }
@@ -217,8 +217,8 @@ Status ddphook::listenAt(const sockaddr *address, socklen_t size,
                          FileDescriptor *result, int *reason) {
   FileDescriptor fd = openSocket(address->sa_family);
   int on = 1, off = 0;
-  // A job that restarts at once must not trip over its predecessor's closed
-  // connections.
+  // A job that restarts at once must not fail because of its predecessor's
+  // closed connections.
   if (fd.isValid())
     ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
   if (address->sa_family == AF_INET6)
@@ -250,8 +250,7 @@ Status ddphook::listenOnAll(const std::string &host, int port,
                             std::vector<FileDescriptor> *sockets,
                             int *boundPort) {
   const bool isLocal = isLoopbackAddress(host);
-  // The first one is IPv4 as well, and the second one for machines without
-  // IPv6.
+  // "::" includes IPv4; "0.0.0.0" is for machines without IPv6.
   std::vector<std::string> addresses = {"::", "0.0.0.0"};
   if (isLocal)
     DDPHOOK_RETURN_IF_ERROR(findAddresses(host, &addresses));
@@ -296,7 +295,7 @@ Status ddphook::listenOnAll(const std::string &host, int port,
   }
 }
 
-/// Waits until `events` are possible.
+/// Waits until one of `events` is possible.
 static Status waitFor(int socket, short events, const Deadline &deadline,
                       const Interrupt *interrupt) {
   Silence silence(controlSilenceSeconds);
@@ -336,7 +335,8 @@ Status ddphook::connectTo(const sockaddr *address, socklen_t size,
     if (failed != 0)
       return systemError(failed, "cannot connect");
   }
-  // Connecting to a free port of the ephemeral range can, rarely, meet itself.
+  // A connection to a free port of the ephemeral range can, rarely, reach
+  // itself.
   std::string local;
   DDPHOOK_RETURN_IF_ERROR(findLocalAddress(fd.get(), &local));
   if (peerNameOf(fd.get()) == endpointName(local, portOf(fd.get())))

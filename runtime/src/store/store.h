@@ -3,9 +3,9 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// A small store that all ranks of a job share: they meet, compare plans and
-// exchange addresses through it. Values are bytes. It is the control
-// connection, not a data path.
+// A small store that all ranks of a job share: through it they meet, compare
+// plans and exchange addresses. Values are bytes. It is the control connection,
+// not a data path.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_SRC_STORE_STORE_H
@@ -22,7 +22,7 @@
 
 namespace ddphook {
 
-/// All calls may come from any thread.
+/// Thread-safe.
 class Store {
 public:
   virtual ~Store() = default;
@@ -30,13 +30,13 @@ public:
   /// Sets `key`, replacing an older value.
   virtual Status set(const std::string &key, const std::string &value) = 0;
 
-  /// Waits until `key` exists and copies its value. DEADLINE_EXCEEDED when it
-  /// does not come in time; PEER_LOST or ABORTED as soon as the store knows
+  /// Waits until `key` exists and copies its value. DEADLINE_EXCEEDED if it
+  /// does not arrive in time; PEER_LOST or ABORTED as soon as the store knows
   /// that a rank died or failed.
   virtual Status get(const std::string &key, const Deadline &deadline,
                      std::string *value) = 0;
 
-  /// Tells whether `key` exists now, without waiting for it.
+  /// Checks whether `key` exists now, without waiting for it.
   virtual Status exists(const std::string &key, bool *result) {
     std::string value;
     Status status = get(key, Deadline::after(0), &value);
@@ -44,18 +44,18 @@ public:
     return status.code() == DDPHOOK_DEADLINE_EXCEEDED ? Status::ok() : status;
   }
 
-  /// Adds `delta` to the counter `key` (0 when it does not exist yet) and gives
-  /// its new value back. A counter's value for get() is its decimal text.
+  /// Adds `delta` to the counter `key`, initially 0, and returns its new value.
+  /// get() returns a counter as decimal text.
   virtual Status add(const std::string &key, int64_t delta,
                      int64_t *result) = 0;
 
-  /// Forgets `key`; it need not exist.
+  /// Removes `key`, which need not exist.
   virtual Status erase(const std::string &key) = 0;
 };
 
-/// The sum of `delta` and the counter in `key`, whose text is `*text`, or null
-/// when it does not exist yet. INVALID_ARGUMENT: that is no number, or the sum
-/// is none.
+/// Adds `delta` to the counter `key`. `*text` is its present text; null: it
+/// does not exist yet. INVALID_ARGUMENT if that is not a number, or the sum
+/// overflows.
 Status addToCounter(const std::string &key, const std::string *text,
                     int64_t delta, int64_t *sum);
 
@@ -69,7 +69,7 @@ public:
   Status add(const std::string &key, int64_t delta, int64_t *result) override;
   Status erase(const std::string &key) override;
 
-  /// From now on all waits fail with `failure`, those under way included.
+  /// Fails all present and future waits with `failure`.
   void fail(Status failure);
 
 private:

@@ -23,17 +23,17 @@
 
 namespace ddphook::wire {
 
-/// What both ends of the store's connections have in common.
+/// Returns the credentials that both ends of the store's connections use.
 Credentials storeCredentials(const std::string &secret);
 
-/// Bytes of the token that comes with Welcome: ranks of this run of the job
-/// have it, ranks of others with the same secret do not.
+/// The bytes of the token that comes with Welcome. Ranks of this run of the job
+/// have it, ranks of other runs with the same secret do not.
 inline constexpr size_t tokenSize = 32;
 
-/// The hash under which a run id travels.
+/// Returns the hash that stands for a run id in messages.
 uint64_t hashRunId(const std::string &runId);
 
-/// Who a client is.
+/// The introduction of a client.
 struct Hello {
   static constexpr size_t size = 24;
 
@@ -43,7 +43,7 @@ struct Hello {
   uint64_t runId = 0; // a hash
 
   std::string encode() const;
-  /// Nothing when `bytes` have another size.
+  /// Returns nullopt if `bytes` has another size.
   static std::optional<Hello> decode(std::string_view bytes);
 };
 
@@ -60,7 +60,7 @@ enum class Kind : uint8_t {
   Clock = 9,    // answered by a Value: the server's time
   Inquire = 10, // sends an Inquiry to all ranks
   Deliver = 11, // value: what this rank leaves to rank 0's process; answered by
-                // an empty Value, or an Error
+                // an empty Value or an Error
   // Server to client.
   Welcome = 32, // value: the token
   Reject = 33,  // value: a failure; id 1: trying again may help
@@ -83,15 +83,15 @@ struct Frame {
   uint32_t valueSize = 0;
 
   size_t bodySize() const { return size_t(keySize) + valueSize; }
-  /// Nothing when the bytes are no header, or a size is beyond its limit.
+  /// Returns nullopt if the bytes are not a header or a size exceeds its limit.
   static std::optional<Frame> decodeHeader(std::string_view bytes);
 };
 
-/// A whole frame.
+/// Returns a whole frame.
 std::string encodeFrame(Kind kind, uint32_t id, std::string_view key,
                         std::string_view value);
 
-/// A failure as a frame's value, and back.
+/// Encodes a failure as a frame's value, and decodes it.
 std::string encodeStatus(const Status &status);
 Status decodeStatus(std::string_view value);
 

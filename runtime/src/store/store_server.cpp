@@ -35,7 +35,7 @@
 using namespace ddphook;
 using namespace ddphook::wire;
 
-/// How long ranks that come are told that there can be no store.
+/// How long new ranks are notified that there can be no store.
 static constexpr double farewellSeconds = 2;
 
 using Connection = StoreConnection;
@@ -56,14 +56,15 @@ public:
 
   /// Serves until it is asked to stop, at most until `end`.
   void run(const Deadline &end = Deadline::after(1e18));
-  /// The job fails, because run() has left something undone. It can be called
-  /// again.
+  /// Fails the job, because an exception interrupted run(). run() can be called
+  /// again afterwards.
   void recover(const Status &status);
 
-  /// Before run(): makes the connection of rank 0, which gets its other end.
+  /// Creates the connection of rank 0 and returns its other end. Call before
+  /// run().
   void welcomeRankZero(FileDescriptor *socket);
 
-  /// All of them from other threads.
+  /// These are for other threads.
   void requestStop(bool whenAllLeft) {
     (whenAllLeft ? stopWhenAllLeft : stopNow) = true;
     wakeUp();
@@ -115,10 +116,10 @@ private:
         encodeFrame(Kind::Failure, 0, {}, encodeStatus(failure)));
   }
 
-  /// What only ranks that were welcomed know.
+  /// A token that only welcomed ranks know.
   const std::string token;
-  /// Tells the failure of the job. Until that is known, it tells the only one
-  /// for which there may be no memory.
+  /// The frame that reports the job's failure. Until the job fails it reports
+  /// the one failure for which there may be no memory: out of memory.
   StoreConnection::Bytes failureFrame;
   FileDescriptor wake;
   std::unique_ptr<Admission> admission;
@@ -126,39 +127,40 @@ private:
   std::atomic<bool> stopWhenAllLeft{false};
   std::atomic<bool> ended{false};
 
-  /// Guards what follows, for other threads.
+  /// Guards the next members against other threads.
   std::mutex sharedMutex;
   std::string reached;
   Status failureOfRankZero;
-  /// The first failure of the job. This thread alone changes it.
+  /// The first failure of the job. Only this thread changes it.
   Status failure;
 
   std::list<Connection> connections;
   StoreValues values;
   Roster roster;
-  /// Not OK once a rank has left or was lost: an answer to waits for keys that
-  /// can then never come.
+  /// Not OK once a rank has left or was lost. It answers waits for keys that
+  /// can then never arrive.
   Status leftStatus;
-  /// A rank has waited for as long as it may: who is not here does not come.
+  /// True if a rank has waited until its deadline: ranks still missing will not
+  /// come.
   bool hasExpired = false;
 };
 
 void StoreServer::Loop::recover(const Status &status) {
   failJob(/*culprit=*/-1, withContext(status, "the store of rank 0"));
-  // run() may not come as far as to do this. It notices if that fails.
+  // run() may not get that far. It notices if flush() fails.
   for (Connection &connection : connections)
     (void)connection.flush();
-  // Memory may come back.
+  // Memory may become available again.
   std::this_thread::sleep_for(std::chrono::milliseconds(10));
 }
 
 void StoreServer::Loop::run(const Deadline &end) {
   std::vector<pollfd> entries;
   while (!stopNow && !end.expired()) {
-    // Read first: what was asked for before it is then known, too.
+    // Read this first, so that everything requested before it is known, too.
     bool mayStop = stopWhenAllLeft;
     takeFailure();
-    // Ranks that are still to join a job that failed shall hear of it.
+    // Ranks that have yet to join a failed job must learn that it failed.
     bool mayCome = !failure.isOk() && !roster.isComplete() && !hasExpired;
     bool nobodyLeft = connections.empty() && !mayCome;
     if (mayStop && (roster.haveAllLeft() || nobodyLeft))
@@ -186,7 +188,7 @@ void StoreServer::Loop::run(const Deadline &end) {
     if (entries[0].revents) {
       uint64_t count;
       if (::read(wake.get(), &count, sizeof(count)) < 0) {
-        // Somebody else's wake-up was read already.
+        // Another thread's wake-up was read already.
       }
     }
     size_t index = 1;
@@ -213,7 +215,7 @@ void StoreServer::Loop::run(const Deadline &end) {
   ended = true;
 }
 
-/// A rank has failed by itself.
+/// Fails the job because a rank has failed by itself.
 void StoreServer::Loop::abortJob(int rank, const Status &status) {
   hasExpired |= status.code() == DDPHOOK_DEADLINE_EXCEEDED;
   failJob(rank,
@@ -231,7 +233,7 @@ void StoreServer::Loop::takeFailure() {
     abortJob(/*rank=*/0, status);
 }
 
-/// Lets those in that have the job's secret.
+/// Admits connections that have the job's secret.
 void StoreServer::Loop::admit(const pollfd *entries) {
   std::vector<Admission::Guest> guests;
   size_t refusals = admission->refusals();
@@ -259,7 +261,7 @@ void StoreServer::Loop::admit(const pollfd *entries) {
 void StoreServer::Loop::readFrom(Connection &connection) {
   const bool isOpen = connection.receive();
   const int reason = errno;
-  // Frames that came before the end count.
+  // Frames that arrived before the end count.
   parseInput(connection);
   if (!isOpen)
     onEnd(connection,
@@ -333,8 +335,8 @@ void StoreServer::Loop::handleHello(Connection &connection,
     values.set(allJoinedKey(), "");
 }
 
-/// Says why, and closes the connection. So little always has room, and since
-/// the client has said nothing more, nothing keeps it from reading this.
+/// Sends the reason and closes the connection. A message this small always fits
+/// into the send buffer. The client has sent nothing more, so it will read it.
 void StoreServer::Loop::reject(Connection &connection, bool mayRetry,
                                const Status &status) {
   const std::string frame =
@@ -342,7 +344,7 @@ void StoreServer::Loop::reject(Connection &connection, bool mayRetry,
   connection.isClosed = true;
   if (::send(connection.socket.get(), frame.data(), frame.size(),
              MSG_NOSIGNAL | MSG_DONTWAIT) < 0) {
-    // It is gone already.
+    // The client is gone already.
   }
 }
 
@@ -469,8 +471,8 @@ Status StoreServer::start(const Options &options,
   DDPHOOK_RETURN_IF_ERROR(drawSecret(tokenSize, &server->token));
   server->loop = std::make_unique<Loop>(options, std::move(listening),
                                         std::move(wake), server->token);
-  // Start even if there are no descriptors for it, because the other ranks must
-  // be told.
+  // Start even without descriptors for it, because the other ranks must learn
+  // of it.
   if (options.hasRankZero)
     server->loop->welcomeRankZero(&server->rankZero);
   Loop *const loop = server->loop.get();
@@ -484,7 +486,7 @@ Status StoreServer::start(const Options &options,
     *result = std::move(server);
     return started;
   }
-  // Ranks that come are to hear of it.
+  // Notify ranks that arrive.
   loop->requestFailure(started);
   loop->run(Deadline::after(farewellSeconds));
   return started;

@@ -4,9 +4,10 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // One thread that serves the job's key-value store over TCP and watches the
-// ranks: a connection that closes without a farewell is a lost rank, and all
-// others hear of it at once. It serves only connections that have proved to
-// have the job's secret (admission.h), and checks everything that it receives.
+// ranks. A connection that closes without a farewell is a lost rank, and all
+// others learn of it at once. The server accepts only connections that have
+// proved that they have the job's secret (admission.h), and checks everything
+// that it receives.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_SRC_STORE_STORE_SERVER_H
@@ -25,56 +26,57 @@ namespace ddphook {
 class StoreServer {
 public:
   struct Options {
-    /// The address under which the other ranks know this machine.
+    /// The address by which the other ranks know this machine.
     std::string address = "127.0.0.1";
-    /// 0: any free one.
+    /// 0: any free port.
     int port = 0;
     int worldSize = 1;
-    /// Rank 0 is in this process and joins by TcpStore::attach(), nobody else.
+    /// True if rank 0 is in this process. Only TcpStore::attach() can then join
+    /// as rank 0.
     bool hasRankZero = false;
     std::string runId;
-    /// Empty: everybody is let in.
+    /// Empty: everybody is admitted.
     std::string secret;
   };
 
-  /// The key that exists as soon as `rank` is connected, and the one that
-  /// exists as soon as all are.
+  /// The key that exists as soon as `rank` is connected, and the key that
+  /// exists as soon as all ranks are.
   static std::string joinedKey(int rank);
   static const char *allJoinedKey();
-  /// The key that exists as soon as somebody without the job's secret was
-  /// turned away; its value says how often, and who was the last.
+  /// The key that exists as soon as a connection without the job's secret was
+  /// refused. Its value says how many were, and who was the last.
   static const char *refusedKey();
 
-  /// How long a job tries to take over from another one: rank 0 whose port is
-  /// taken, and ranks that are refused.
+  /// How long a job tries to take over from another one. This applies to a rank
+  /// 0 whose port is taken and to ranks that are refused.
   static constexpr double takeoverSeconds = 10;
 
-  /// Listens, and starts the thread. Waits until `deadline` for a port that
-  /// somebody else has.
+  /// Listens and starts the thread. While another program has the port, waits
+  /// for it until `deadline`.
   static Status start(const Options &options,
                       std::unique_ptr<StoreServer> *server,
                       const Deadline &deadline = Deadline::after(0));
 
   int port() const { return boundPort; }
 
-  /// Gives rank 0's own connection, and the token that ranks are welcomed with.
-  /// RESOURCE_EXHAUSTED if there were too few descriptors for it when the
-  /// server started.
+  /// Returns rank 0's own connection and the token that ranks are welcomed
+  /// with. RESOURCE_EXHAUSTED if the server had too few descriptors for it at
+  /// its start.
   Status connectRankZero(FileDescriptor *socket, std::string *token);
 
-  /// The address of this machine at which another rank has reached it, if
-  /// possible one of another machine; empty if none has.
+  /// Returns the address of this machine at which another rank has reached it,
+  /// preferably one on another machine; empty if none has.
   std::string reachedAddress() const;
 
-  /// The failure of the job, if it has failed, for rank 0 whose own connection
-  /// has broken.
+  /// Returns the failure of the job, or OK. It is for a rank 0 whose own
+  /// connection has broken.
   Status failure() const;
 
-  /// What ranks have left by TcpStore::deliver().
+  /// Returns the values that ranks have left by TcpStore::deliver().
   Deliveries &deliveries();
 
-  /// Tells all ranks, those that are still to join included, that rank 0 has
-  /// failed: for rank 0 when it has no connection of its own to say so.
+  /// Notifies all ranks, including those that have yet to join, that rank 0 has
+  /// failed. It is for a rank 0 without a connection of its own.
   void fail(const Status &status);
 
   /// Waits until every rank has left or was lost, at most until `deadline`, and

@@ -3,8 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// What StoreServer keeps for the ranks, and the requests that cannot be
-// answered yet.
+// The values that StoreServer keeps for the ranks, and the requests that it
+// cannot answer yet.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_SRC_STORE_STORE_VALUES_H
@@ -22,13 +22,13 @@
 
 namespace ddphook {
 
-/// Answers go to the connections of the requests.
+/// Sends answers to the connections of the requests.
 class StoreValues {
 public:
   void set(const std::string &key, std::string value);
   void erase(const std::string &key) { values.erase(key); }
-  /// Answers when there is a value. If `never` is a failure it answers that
-  /// now: what does not exist will not come.
+  /// Answers when there is a value. If `never` is a failure, a missing key will
+  /// never be set, so it answers with `never` at once.
   void get(StoreConnection &connection, uint32_t id, const std::string &key,
            const Status &never);
   /// Answers at once.
@@ -37,7 +37,7 @@ public:
   void add(StoreConnection &connection, uint32_t id, const std::string &key,
            std::string_view summand);
 
-  /// Forgets the request with that id of a connection, or all of it.
+  /// Forgets the request `id` of a connection, or all of its requests.
   void forget(const StoreConnection &connection,
               std::optional<uint32_t> id = std::nullopt);
   /// Fails all requests that have not been answered.

@@ -23,17 +23,17 @@
 using namespace ddphook;
 using namespace ddphook::wire;
 
-/// Even an expired deadline leaves a question this long to be answered: it
-/// means "look once", not "do not look".
+/// The least time for an answer. Even an expired deadline means "look once",
+/// not "do not look".
 static constexpr double lookSeconds = 0.5;
-/// How long a rank that cannot send waits to hear why.
+/// How long a rank that cannot send waits for the reason.
 static constexpr double newsSeconds = 0.1;
-/// How long the receiving thread has to read what came before a connection
-/// ended. It takes a moment, unless the thread is kept from running.
+/// The time that the receiving thread has to read what arrived before a
+/// connection ended. It takes a moment, unless the thread cannot run.
 static constexpr double lastNewsSeconds = 2;
 
-/// A question and, later, its answer. The receiving thread writes to it until
-/// it is no longer among the store's requests.
+/// A question and, later, its answer. The receiving thread may write to it
+/// while it is among the store's requests.
 struct TcpStore::Request {
   explicit Request(TcpStore &store) : store(store) {
     std::lock_guard<std::mutex> lock(store.mutex);
@@ -55,7 +55,7 @@ struct TcpStore::Request {
   std::string value;
 };
 
-/// The failure of the job when the connection has ended because of `status`.
+/// Returns the failure of the job after `status` ended the connection.
 static Status lossOfRankZero(const Status &status) {
   return error(DDPHOOK_PEER_LOST, "rank 0 was lost: %s",
                status.message().c_str());
@@ -91,8 +91,8 @@ TcpStore::~TcpStore() {
     receiver.join();
 }
 
-/// Sends a frame. IO_ERROR: the connection has broken, and the receiving thread
-/// will come to its end.
+/// Sends a frame. IO_ERROR if the connection has broken; the receiving thread
+/// then ends.
 Status TcpStore::sendFrame(const std::string &frame, const Deadline &deadline) {
   Status status;
   {
@@ -106,7 +106,7 @@ Status TcpStore::sendFrame(const std::string &frame, const Deadline &deadline) {
     if (breakage.isOk())
       breakage = status;
   }
-  // What has come can still be received.
+  // Data that has arrived can still be received.
   ::shutdown(socket.get(), SHUT_RDWR);
   return status;
 }
@@ -132,7 +132,7 @@ Status TcpStore::send(const std::string &frame, const Deadline &deadline) {
                       : withContext(status, "the control connection to rank 0");
     fail(heard);
   }
-  // A part of the frame may be on its way: the connection is of no use now.
+  // A part of the frame may have been sent: the connection is useless now.
   ::shutdown(socket.get(), SHUT_RDWR);
   return heard;
 }
@@ -148,7 +148,7 @@ Status TcpStore::request(const std::string &frame, const Deadline &deadline,
     auto isOver = [&] { return request->isAnswered || !failure.isOk(); };
     while (!changed.wait_until(lock, std::min(end, WaitScope::due()), isOver) &&
            Deadline::Clock::now() < end) {
-      // It may ask this store who is missing.
+      // poll() may ask this store who is missing.
       lock.unlock();
       WaitScope::poll();
       lock.lock();
@@ -229,7 +229,7 @@ Status TcpStore::erase(const std::string &key) {
 
 void TcpStore::reportFailure(const Status &status) {
   std::string frame;
-  // Without memory for the reason, that is the reason.
+  // Without memory for the reason, report that instead.
   const Status encoded = withoutExceptions([&] {
     frame = encodeFrame(Kind::Abort, 0, {}, encodeStatus(status));
     return Status::ok();
@@ -257,7 +257,7 @@ Status TcpStore::serverTime(const Deadline &deadline, int64_t *time) {
   return Status::ok();
 }
 
-/// Where a rank answers an inquiry.
+/// Returns the key at which a rank answers an inquiry.
 static std::string answerKey(int rank) {
   return "inquiry/" + std::to_string(rank);
 }
@@ -271,7 +271,8 @@ Status TcpStore::inquire(const Deadline &deadline, Answers *answers) {
   const auto size = static_cast<size_t>(options.worldSize);
   const auto self = static_cast<size_t>(options.rank);
   answers->ofRanks.assign(size, std::nullopt);
-  // One for each rank, and the time, which the server answers by itself.
+  // One question for each rank, and the time, which the server answers by
+  // itself.
   std::deque<Request> questions;
   std::string frames = encodeFrame(Kind::Inquire, 0, {}, {});
   for (size_t i = 0; i <= size; ++i) {
@@ -297,7 +298,7 @@ Status TcpStore::inquire(const Deadline &deadline, Answers *answers) {
   lock.unlock();
   if (ownAnswer)
     answers->ofRanks[self] = ownAnswer();
-  // What is answered later finds no question.
+  // Later answers find no question.
   for (size_t i = 0; i < size; ++i) {
     DDPHOOK_RETURN_IF_ERROR(questions[i].status);
     if (isAnswered(questions[i]))
@@ -313,7 +314,7 @@ Status TcpStore::deliver(const std::string &value, const Deadline &deadline) {
       send(encodeFrame(Kind::Deliver, answer.id, {}, value), deadline);
   std::unique_lock<std::mutex> lock(mutex);
   const bool isLate = sent.code() == DDPHOOK_DEADLINE_EXCEEDED;
-  // The connection of a message that cannot be sent ends.
+  // A connection that cannot send a message ends.
   if (!isLate)
     changed.wait_until(lock, deadline.time(),
                        [&] { return answer.isAnswered || hasEnded; });
@@ -379,7 +380,7 @@ void TcpStore::fail(const Status &status) {
     notify(status);
 }
 
-/// Receives one frame and does what it says.
+/// Receives one frame and acts on it.
 Status TcpStore::receiveFrame(std::string *key, std::string *value) {
   const Deadline never = Deadline::after(1e18);
   char header[Frame::headerSize];
@@ -410,7 +411,7 @@ Status TcpStore::receiveFrame(std::string *key, std::string *value) {
     const Status sent =
         sendFrame(encodeFrame(Kind::Set, 0, answerKey(options.rank), answer()),
                   Deadline::after(options.timeoutSeconds));
-    // A broken connection may still have news.
+    // A broken connection may still deliver news.
     return sent.code() == DDPHOOK_IO_ERROR ? Status::ok() : sent;
   }
   bool isAnswer = frame->kind == Kind::Value || frame->kind == Kind::Missing ||
@@ -431,7 +432,7 @@ Status TcpStore::receiveFrame(std::string *key, std::string *value) {
   return Status::ok();
 }
 
-/// Ends the connection, from which bytes may be lost.
+/// Ends the connection, which may have lost bytes.
 void TcpStore::giveUp(const Status &status) {
   fail(status);
   reportFailure(status);
@@ -456,7 +457,8 @@ void TcpStore::receive() {
     const Status known =
         options.ownServer ? options.ownServer->failure() : Status::ok();
     {
-      // What a send failed with tells more than the end that it brought about.
+      // The error of a failed send says more than the disconnection that it
+      // caused.
       std::lock_guard<std::mutex> lock(mutex);
       if (!breakage.isOk())
         status = breakage;

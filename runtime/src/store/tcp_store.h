@@ -4,8 +4,8 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The client of StoreServer. One thread receives: answers wake the calls that
-// wait for them, and news of a failed job reaches whoever asked for it while
-// all other threads are busy in a collective.
+// wait for them, and a failure of the job reaches the onFailure() callback even
+// while all other threads are busy in a collective.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_SRC_STORE_TCP_STORE_H
@@ -28,32 +28,33 @@ class StoreServer;
 class TcpStore : public Store {
 public:
   struct Options {
-    /// Names and addresses of rank 0's machine, to be tried in turn.
+    /// Names and addresses of rank 0's machine, tried in this order.
     std::vector<std::string> hosts = {"127.0.0.1"};
     int port = 0;
     int rank = 0;
     int worldSize = 1;
     std::string runId;
-    /// The job's; may be empty.
+    /// The job's secret; may be empty.
     std::string secret;
     /// Bounds connecting, and every send to a server that does not read.
     double timeoutSeconds = 300;
-    /// Whether this rank logs for whom it waits until all have joined.
+    /// True if this rank logs for whom it waits until all have joined.
     bool tellsWaits = true;
-    /// On rank 0 the store itself, which must outlive this.
+    /// On rank 0 the server itself, which must outlive this.
     const StoreServer *ownServer = nullptr;
   };
 
-  /// Connects and says who it is, again and again until the deadline: rank 0
-  /// may start later than this rank. Each address has a bounded time to answer.
+  /// Connects and introduces itself, repeatedly until the deadline, because
+  /// rank 0 may start later than this rank. Each address has a bounded time to
+  /// answer.
   static Status connect(const Options &options, const Deadline &deadline,
                         std::unique_ptr<TcpStore> *store);
 
-  /// Rank 0, in the process of the server, to which nobody else can come first.
+  /// Joins as rank 0 in the server's process. Nobody else can come first.
   static Status attach(const Options &options, StoreServer &server,
                        std::unique_ptr<TcpStore> *store);
 
-  /// Closes the connection; without leave() the others take it as a death.
+  /// Closes the connection. Without leave() the others take it for a lost rank.
   ~TcpStore() override;
 
   Status set(const std::string &key, const std::string &value) override;
@@ -63,47 +64,46 @@ public:
   Status add(const std::string &key, int64_t delta, int64_t *result) override;
   Status erase(const std::string &key) override;
 
-  /// Waits until all ranks are connected; names those that are not.
+  /// Waits until all ranks are connected. Its failure names those that are not.
   Status waitForAll(const Deadline &deadline);
 
-  /// Tells all other ranks that this one gives up, and why.
+  /// Notifies all other ranks that this one gives up, and why.
   void reportFailure(const Status &status);
 
   /// Calls `callback` once, from the receiving thread, when the job fails
-  /// elsewhere; from this call when that has happened already.
+  /// elsewhere. If that has already happened, calls it from here.
   void onFailure(std::function<void(const Status &)> callback);
 
-  /// The time of rank 0's monotonic clock, in nanoseconds.
+  /// Reads rank 0's monotonic clock, in nanoseconds.
   Status serverTime(const Deadline &deadline, int64_t *time);
 
-  /// What this rank answers, from the receiving thread, when another one asks
-  /// where all ranks are.
+  /// Sets the function that computes this rank's answer to an inquiry of
+  /// another rank. The receiving thread calls it.
   void onInquiry(std::function<std::string()> answer);
 
-  /// What ranks have answered; nothing of one that has not.
+  /// The answers of ranks; nullopt for a rank that has not answered.
   struct Answers {
     std::vector<std::optional<std::string>> ofRanks;
-    /// Rank 0 does not even serve its store: this rank's answer is the only
-    /// one, and no other rank could be asked.
+    /// True if rank 0 does not even serve its store. This rank's answer is then
+    /// the only one, because no other rank could be asked.
     bool isServerSilent = false;
   };
 
-  /// Asks that, this rank included, and waits for the answers until the
-  /// deadline. Fails with the job, if that fails meanwhile.
+  /// Asks all ranks, including this one, where they are, and waits for the
+  /// answers until the deadline. Fails if the job fails meanwhile.
   Status inquire(const Deadline &deadline, Answers *answers);
 
-  /// Leaves `value` to rank 0's process (StoreServer::deliveries()), also
-  /// after a failure of the job, and waits until it is there.
+  /// Leaves `value` to rank 0's process (StoreServer::deliveries()) and waits
+  /// until it has arrived. Works even after a failure of the job.
   Status deliver(const std::string &value, const Deadline &deadline);
 
-  /// The failure of the job that this rank heard of, waiting for one for at
-  /// most `seconds`; OK when there is none.
+  /// Waits at most `seconds` for a failure of the job and returns it, or OK.
   Status failureWithin(double seconds);
 
-  /// What is known of a failure that this rank has seen the consequences of.
+  /// What is known about a failure whose consequences this rank has seen.
   struct Verdict {
-    Status failure; ///< As failureWithin() gives it.
-    /// Rank 0 has not answered anything meanwhile.
+    Status failure; ///< As returned by failureWithin().
+    /// True if rank 0 has not answered anything meanwhile.
     bool isServerSilent = false;
     /// "rank 3 has left the job", if one has; else empty.
     std::string departure;
@@ -113,8 +113,8 @@ public:
   /// Says farewell: this rank ends well. Nothing may be called after it.
   void leave();
 
-  /// 32 bytes that only ranks of this run of the job know, for proofs between
-  /// them beside the store.
+  /// Returns 32 bytes that only ranks of this run of the job know, for proofs
+  /// between them outside the store.
   const std::string &sessionKey() const { return session; }
 
   /// Finds the address by which other machines reach this one.
@@ -142,7 +142,7 @@ private:
 
   const Options options;
   const std::string session;
-  /// Frames that can be sent without memory: that there is none, and leave().
+  /// Frames that need no memory to be sent: "out of memory", and leave().
   const std::string distress, farewell;
   FileDescriptor socket;
   std::thread receiver;
@@ -154,10 +154,10 @@ private:
   std::map<uint32_t, Request *> requests;
   uint32_t lastId = 0;
   Status failure;
-  /// Why a send has failed for good.
+  /// The error with which sending failed for good.
   Status breakage;
   bool isLeaving = false;
-  /// Nothing is received any more.
+  /// True if nothing is received any more.
   bool hasEnded = false;
   std::function<void(const Status &)> callback;
   std::function<std::string()> answerInquiry;

@@ -3,8 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Connects to rank 0, whose addresses are tried in turn until one of them
-// welcomes this rank.
+// Connects to rank 0, trying its addresses in order until one of them welcomes
+// this rank.
 //
 //===----------------------------------------------------------------------===//
 #include "base/wait_scope.h"
@@ -21,11 +21,11 @@
 using namespace ddphook;
 using namespace ddphook::wire;
 
-/// How long an address has at first to answer as a store, before it is the next
-/// one's turn, and how long at most.
+/// How long an address may at first take to answer as a store before the next
+/// one is tried, and how long at most.
 static constexpr double firstPatience = 2, longestPatience = 8;
 
-/// Receives the answer to the Hello; `token` is what comes with a welcome.
+/// Receives the answer to the Hello; `token` comes with a welcome.
 static Status receiveWelcome(int socket, const Deadline &deadline,
                              bool *isFinal, std::string *token) {
   char header[Frame::headerSize];
@@ -47,9 +47,8 @@ static Status receiveWelcome(int socket, const Deadline &deadline,
   return Status::ok();
 }
 
-/// One attempt to connect to `address`, where a store has to answer until
-/// `answer`, and be welcomed. `isFinal` is set when another one cannot end
-/// differently.
+/// Tries once to join at `address`, where a store has to answer until `answer`.
+/// Sets `isFinal` if another attempt cannot end differently.
 static Status tryToJoin(const TcpStore::Options &options,
                         const std::string &address, const Deadline &answer,
                         const Deadline &deadline, FileDescriptor *socket,
@@ -77,7 +76,7 @@ static Status tryToJoin(const TcpStore::Options &options,
   return Status::ok();
 }
 
-/// "node7:29500", or "port 29500 of 10.0.0.1, 10.1.0.1".
+/// Returns "node7:29500" or "port 29500 of 10.0.0.1, 10.1.0.1".
 static std::string describePlace(const TcpStore::Options &options) {
   if (options.hosts.size() == 1)
     return endpointName(options.hosts[0], options.port);
@@ -89,7 +88,7 @@ static std::string describePlace(const TcpStore::Options &options) {
 
 namespace {
 
-/// The addresses of rank 0, and what each of them failed at.
+/// The addresses of rank 0, and the failure of each.
 class Candidates {
 public:
   struct Candidate {
@@ -97,7 +96,7 @@ public:
     Status cause;
   };
 
-  /// Looks names up, again, because they may change.
+  /// Looks the names up again, because they may change.
   void resolve(const std::vector<std::string> &hosts) {
     std::vector<Candidate> old = std::move(all);
     all.clear();
@@ -163,11 +162,11 @@ Status TcpStore::connect(const Options &options, const Deadline &deadline,
             new TcpStore(options, std::move(socket), std::move(session)));
         return (*store)->start();
       }
-      // Without descriptors or memory, trying again cannot help.
+      // If descriptors or memory ran out, trying again cannot help.
       if (isFinal || status.code() == DDPHOOK_RESOURCE_EXHAUSTED)
         return status;
-      // An attempt that was cut short tells less than those before, and a
-      // refusal more than all others: rank 0 may have given up since.
+      // An attempt that was cut short says less than earlier ones. A refusal
+      // says more than all others, because rank 0 may have given up since.
       const bool refuses = status.code() == DDPHOOK_BAD_ENVIRONMENT;
       isRefused |= refuses;
       if (refuses || cause.isOk() ||
@@ -228,7 +227,7 @@ Status TcpStore::waitForAll(const Deadline &deadline) {
   if (look.isOk())
     names += "; connections that lacked the job's secret: " + refused;
   else if (look.code() != DDPHOOK_DEADLINE_EXCEEDED)
-    return look; // Another rank was faster, and has told all this.
+    return look; // Another rank was faster and has reported all this.
   return error(DDPHOOK_DEADLINE_EXCEEDED,
                "%zu of %d ranks did not join within %g s: rank %s",
                absent.size(), options.worldSize, options.timeoutSeconds,
