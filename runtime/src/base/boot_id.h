@@ -20,10 +20,10 @@
 
 namespace ddphook {
 
-/// Returns the failure of a system call that should tell where this process
-/// runs, or OK if `errorNumber` means that this kernel does not tell any
-/// process. Ranks of one machine must not take each other for strangers because
-/// one of them has no descriptor left.
+/// Returns the failure of a system call that should identify the machine, or OK
+/// if `errorNumber` means that this kernel never does. Ranks of one machine
+/// must not take each other for strangers because one of them has no descriptor
+/// left.
 inline Status identityFailure(int errorNumber) {
   Status status = systemError(errorNumber, "cannot identify the machine");
   return errorNumber == EIO || status.code() == DDPHOOK_RESOURCE_EXHAUSTED
@@ -31,7 +31,8 @@ inline Status identityFailure(int errorNumber) {
              : Status::ok();
 }
 
-/// Reads what the kernel calls its present run; empty where it does not tell.
+/// Reads the kernel's boot id, which identifies its present run; empty if the
+/// kernel does not provide it.
 inline Status readBootId(std::string *bootId) {
   bootId->clear();
   int file = aboveStandard(
@@ -51,7 +52,7 @@ inline Status readBootId(std::string *bootId) {
 }
 
 /// Reads the name and number of one of this process's namespaces, such as
-/// "/proc/self/ns/pid"; empty where the kernel does not tell.
+/// "/proc/self/ns/pid"; empty if the kernel does not provide them.
 inline Status readNamespace(const char *path, std::string *name) {
   char target[64];
   const ssize_t size = ::readlink(path, target, sizeof(target));

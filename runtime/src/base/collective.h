@@ -3,8 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// The kinds of compiled.h with their names in the plan, and the parts that some
-// of them cut an array into.
+// The kinds of collectives of compiled.h with their names in the plan, and the
+// parts into which some of them split an array.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_SRC_BASE_COLLECTIVE_H
@@ -49,7 +49,7 @@ constexpr const char *collectiveName(CollectiveKind kind) {
   return "unknown";
 }
 
-/// As messages name it: "reduce-scatter".
+/// Returns the name that messages use: "reduce-scatter".
 inline std::string describeCollective(CollectiveKind kind) {
   std::string text = collectiveName(kind);
   std::replace(text.begin(), text.end(), '_', '-');
@@ -64,7 +64,7 @@ parseCollectiveKind(std::string_view name) {
   return std::nullopt;
 }
 
-/// The kind of that number; nothing for a number that has none.
+/// Returns the kind with the number `value`, or nullopt.
 inline std::optional<CollectiveKind> collectiveKindFromAbi(int32_t value) {
   for (CollectiveKind kind : allCollectiveKinds)
     if (value == static_cast<int32_t>(kind))
@@ -72,47 +72,47 @@ inline std::optional<CollectiveKind> collectiveKindFromAbi(int32_t value) {
   return std::nullopt;
 }
 
-/// Whether it adds: then it may divide, and bits depend on its order.
+/// True if it adds: then it may divide, and bits depend on its order.
 constexpr bool isReduction(CollectiveKind kind) {
   return kind == CollectiveKind::AllReduce ||
          kind == CollectiveKind::ReduceScatter;
 }
 
-/// Whether its elements may travel in another type than they have in memory.
+/// True if its elements may travel in another type than they have in memory.
 constexpr bool mayHaveWireType(CollectiveKind kind) {
   return isReduction(kind) || kind == CollectiveKind::AllGather;
 }
 
-/// Whether its result may be written over its operand.
+/// True if its result may overwrite its operand.
 constexpr bool mayBeInPlace(CollectiveKind kind) {
   return kind == CollectiveKind::AllReduce || kind == CollectiveKind::Broadcast;
 }
 
-/// Elements of a rank's part of an array of `count`, with what is behind short
-/// parts.
+/// Returns the elements of a rank's part of an array of `count`, including the
+/// padding of short parts.
 constexpr int64_t partElements(int64_t count, int64_t ranks) {
   return count / ranks + (count % ranks != 0);
 }
 
-/// Elements begin … end - 1 of an array.
+/// The elements begin … end - 1 of an array.
 struct ElementRange {
   int64_t begin, end;
   int64_t size() const { return end - begin; }
 };
 
-/// The elements of such an array that are a rank's part of it.
+/// Returns a rank's part of such an array, without padding.
 inline ElementRange partOf(int64_t count, int64_t ranks, int64_t rank) {
   const int64_t part = partElements(count, ranks);
   return {std::min(count, rank * part), std::min(count, (rank + 1) * part)};
 }
 
-/// The part of an array that ends with element `ends[rank]`, and begins where
-/// the one before does.
+/// Returns the part of an array that ends before element `ends[rank]` and
+/// begins where the previous part ends.
 inline ElementRange partOf(const int64_t *ends, int64_t rank) {
   return {rank == 0 ? 0 : ends[rank - 1], ends[rank]};
 }
 
-/// Elements of the longest of these parts.
+/// Returns the elements of the longest of these parts.
 inline int64_t longestPart(const int64_t *ends, int64_t ranks) {
   int64_t most = 0;
   for (int64_t rank = 0; rank < ranks; ++rank)
@@ -120,7 +120,8 @@ inline int64_t longestPart(const int64_t *ends, int64_t ranks) {
   return most;
 }
 
-/// Elements of the operand and of the result on each of so many ranks.
+/// Returns the elements of the operand and of the result on each of `ranks`
+/// ranks.
 inline int64_t inputElements(CollectiveKind kind, int64_t count,
                              int64_t ranks) {
   return kind == CollectiveKind::AllGather ? partElements(count, ranks) : count;

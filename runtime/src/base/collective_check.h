@@ -3,8 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// What depends on a group's size: the runtime asks when it has resolved the
-// plan's groups, and every backend for each collective.
+// Checks that depend on a group's size. The runtime runs them when it has
+// resolved the plan's groups, and every backend for each collective.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_SRC_BASE_COLLECTIVE_CHECK_H
@@ -16,10 +16,9 @@
 
 namespace ddphook {
 
-/// Whether `ranks` ranks can run it: INVALID_ARGUMENT for a kind that does not
-/// exist, for elements that do not make parts of equal size where they have to,
-/// for a root that is none of the ranks, and for parts that are not the
-/// array's.
+/// Checks that `ranks` ranks can run it. INVALID_ARGUMENT for an unknown kind,
+/// a count that is not a multiple of the ranks where it must be, a root outside
+/// the group, or parts that do not cover the array.
 inline Status checkCollective(const ddphook_collective_t &operation,
                               int64_t ranks) {
   const std::optional<CollectiveKind> kind =

@@ -3,9 +3,9 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Every operation that waits for a peer carries one of these, made once where
-// the operation begins, so that nested waits share one budget. It uses the
-// steady clock: setting the machine's time changes nothing.
+// Every operation that waits for a peer carries a deadline, made once where the
+// operation begins, so that nested waits share one budget. It uses the steady
+// clock: setting the machine's time changes nothing.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_SRC_BASE_DEADLINE_H
@@ -16,8 +16,8 @@
 
 namespace ddphook {
 
-/// Returns how long a wait may take while other ranks are already in a wait of
-/// `seconds` for its end: less, so that what it fails with is heard there.
+/// Returns the time for a wait while other ranks already wait `seconds` for its
+/// end. It is shorter, so that its failure reaches them in time.
 inline double innerSeconds(double seconds) {
   return seconds - std::min(seconds / 10, 2.0);
 }
@@ -26,7 +26,7 @@ class Deadline {
 public:
   using Clock = std::chrono::steady_clock;
 
-  /// `seconds` from now; values that the clock cannot hold are cut to a year.
+  /// Returns the deadline in `seconds`, at most one year from now.
   static Deadline after(double seconds) {
     constexpr double year = 365.0 * 24 * 3600;
     double bounded = seconds > 0 ? std::min(seconds, year) : 0.0;
@@ -36,13 +36,13 @@ public:
 
   bool expired() const { return Clock::now() >= end; }
 
-  /// Seconds left, at least 0.
+  /// Returns the seconds left, at least 0.
   double remaining() const {
     return std::max(0.0,
                     std::chrono::duration<double>(end - Clock::now()).count());
   }
 
-  /// Milliseconds left, rounded up, as poll(2) wants them; at least 0.
+  /// Returns the milliseconds left for poll(2), rounded up, at least 0.
   int remainingMs() const {
     double ms = remaining() * 1e3 + 0.999;
     return ms > 1e9 ? 1000000000 : static_cast<int>(ms);

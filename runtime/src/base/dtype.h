@@ -3,9 +3,9 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// The element types that collectives and kernels work on, and those of casts,
-// which may be more. Entry points may have integer arguments too; those only
-// exist in the plan's entry list.
+// The element types of collectives and kernels, and those of casts, which may
+// be more. Entry points may also have integer arguments, whose types exist only
+// in the plan's entry list.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_SRC_BASE_DTYPE_H
@@ -29,7 +29,7 @@ constexpr CastDtype allCastDtypes[] = {
 #include "ddphook/runtime/element_types.inc"
 };
 
-/// Those that everything else works on; numbers, sizes and names are the same.
+/// The types for everything else, with the same numbers, sizes and names.
 enum class Dtype : int32_t {
 #define DDPHOOK_DTYPE(NAME, name, bytes, c_type, file, value) NAME = value,
 #include "ddphook/runtime/element_types.inc"
@@ -70,7 +70,7 @@ constexpr const char *dtypeName(Dtype dtype) {
 
 constexpr bool isHalf(Dtype dtype) { return dtypeSize(dtype) == 2; }
 
-/// The type of that name in a plan, or nothing.
+/// Returns the type with that name in a plan, or nullopt.
 inline std::optional<Dtype> parseDtype(std::string_view name) {
   for (Dtype dtype : allDtypes)
     if (name == dtypeName(dtype))
@@ -78,7 +78,7 @@ inline std::optional<Dtype> parseDtype(std::string_view name) {
   return std::nullopt;
 }
 
-/// The type of that number in the ABI, or nothing.
+/// Returns the type with that number in the ABI, or nullopt.
 constexpr std::optional<Dtype> dtypeFromAbi(int32_t value) {
   for (Dtype dtype : allDtypes)
     if (value == static_cast<int32_t>(dtype))

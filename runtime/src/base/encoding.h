@@ -3,8 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// The encodings of encodings.inc with their sizes. What they mean, to the bit,
-// stands in docs/quantization.md.
+// The encodings of encodings.inc with their sizes. docs/quantization.md defines
+// them, to the bit.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_SRC_BASE_ENCODING_H
@@ -56,18 +56,18 @@ constexpr CodeKind codeKind(Code code) {
   return CodeKind::CAST;
 }
 
-/// What a block of affine codes has in common: an element is
-/// scale · (code − zero).
+/// The parameters of a block of affine codes: an element is scale · (code −
+/// zero).
 struct AffineScale {
   float scale;
   float zero;
 };
 
-/// Codes, and how many elements have a scale in common.
+/// A code and the number of elements that share a scale.
 struct Encoding {
   Code code = Code::F16;
-  /// Elements of a block. 0: casts have no blocks; one affine block is the
-  /// whole array.
+  /// The elements of a block. 0 for casts, which have no blocks, and for affine
+  /// codes with one block for the whole array.
   int64_t block = 0;
 
   static constexpr int64_t kLeastBlock = DDPHOOK_BLOCK_UNIT;
@@ -76,28 +76,28 @@ struct Encoding {
   CodeKind kind() const { return codeKind(code); }
   bool isAffine() const { return kind() == CodeKind::AFFINE; }
 
-  /// Bytes of `count` codes that begin with a block.
+  /// Returns the bytes of `count` codes that begin with a block.
   int64_t codeBytes(int64_t count) const {
     return (count * codeBits(code) + 7) / 8;
   }
-  /// Bytes of their blocks' scales: bfloat16, or AffineScale.
+  /// Returns the bytes of their blocks' scales: bfloat16 or AffineScale.
   int64_t scaleBytes(int64_t count) const {
     if (kind() == CodeKind::CAST || count == 0)
       return 0;
     const int64_t blocks = block == 0 ? 1 : (count + block - 1) / block;
     return blocks * (isAffine() ? int64_t{sizeof(AffineScale)} : 2);
   }
-  /// What one rank contributes for `count` elements.
+  /// Returns the bytes that one rank contributes for `count` elements.
   int64_t bytes(int64_t count) const {
     return codeBytes(count) + scaleBytes(count);
   }
-  /// The smallest number of elements that can be encoded apart from others.
-  /// Casts get some, too, so that parts of an array begin at cache lines.
+  /// Returns the smallest number of elements that can be encoded separately.
+  /// Casts have a granule, too, so that parts of an array begin at cache lines.
   int64_t granule() const {
     return kind() == CodeKind::SCALED ? block : kLeastBlock;
   }
 
-  /// "i8 in blocks of 256".
+  /// Returns "i8 in blocks of 256".
   std::string describe() const {
     std::string text = codeName(code);
     return block == 0 ? text : text + " in blocks of " + std::to_string(block);
@@ -108,7 +108,7 @@ struct Encoding {
   }
 };
 
-/// The code of that name in a plan, or nothing.
+/// Returns the code with that name in a plan, or nullopt.
 inline std::optional<Code> parseCode(std::string_view name) {
 #define DDPHOOK_ENCODING(NAME, text, bits, KIND, value)                        \
   if (name == #text)                                                           \
@@ -117,7 +117,7 @@ inline std::optional<Code> parseCode(std::string_view name) {
   return std::nullopt;
 }
 
-/// The code of that number in the ABI, or nothing.
+/// Returns the code with that number in the ABI, or nullopt.
 constexpr std::optional<Code> codeFromAbi(int32_t number) {
 #define DDPHOOK_ENCODING(NAME, name, bits, KIND, value)                        \
   if (number == value)                                                         \
@@ -126,7 +126,7 @@ constexpr std::optional<Code> codeFromAbi(int32_t number) {
   return std::nullopt;
 }
 
-/// The encoding of those numbers of the ABI, or nothing.
+/// Returns the encoding with those numbers in the ABI, or nullopt.
 constexpr std::optional<Encoding> encodingFromAbi(int32_t number,
                                                   int64_t block) {
   const std::optional<Code> code = codeFromAbi(number);
@@ -135,7 +135,7 @@ constexpr std::optional<Encoding> encodingFromAbi(int32_t number,
   return Encoding{*code, block};
 }
 
-/// Whether blocks of that many elements exist for the code.
+/// True if the code allows blocks of `block` elements.
 constexpr bool isBlockOf(Code code, int64_t block) {
   switch (codeKind(code)) {
   case CodeKind::CAST:
@@ -144,7 +144,7 @@ constexpr bool isBlockOf(Code code, int64_t block) {
     return block >= Encoding::kLeastBlock && block <= Encoding::kMostBlock &&
            block % Encoding::kLeastBlock == 0;
   case CodeKind::AFFINE:
-    // Whole bytes.
+    // A block has whole bytes.
     return block >= 0 && block % 8 * codeBits(code) % 8 == 0;
   }
   return false;

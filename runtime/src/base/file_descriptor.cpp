@@ -3,8 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// See file_descriptor.h. The list needs no memory of its own, so that nothing
-// here can fail.
+// See file_descriptor.h. The list is intrusive and allocates no memory, so
+// nothing here can fail.
 //
 //===----------------------------------------------------------------------===//
 #include "base/file_descriptor.h"
@@ -19,14 +19,14 @@
 
 namespace ddphook {
 
-/// Those of this process.
+/// The descriptors of this process.
 class Descriptors {
 public:
   static std::mutex mutex;
   static FileDescriptor *first;
 
-  /// Everything that is called in a child may be called in a handler of
-  /// signals, as it has to be where other threads have held locks.
+  /// Registers the fork handlers. A child calls only functions that are
+  /// async-signal-safe, as it must where other threads have held locks.
   static bool watchForks() {
     static const int registered =
         ::pthread_atfork([] { mutex.lock(); }, [] { mutex.unlock(); },
@@ -42,7 +42,7 @@ private:
   static void replaceAll() {
     const int nothing = ::open("/dev/null", O_RDWR | O_CLOEXEC);
     for (FileDescriptor *each = first; each; each = each->next) {
-      // A process that may open no more at least frees one.
+      // If the process can open no file, at least free the descriptor.
       if (nothing < 0)
         ::close(each->fd);
       else
@@ -59,7 +59,7 @@ FileDescriptor *Descriptors::first = nullptr;
 bool FileDescriptor::watchForks() { return Descriptors::watchForks(); }
 
 FileDescriptor::NoFork::NoFork() {
-  // Without memory a child keeps what it has.
+  // If there is no memory, a child keeps its descriptors.
   (void)watchForks();
   Descriptors::mutex.lock();
 }

@@ -4,10 +4,10 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Peers learn of a process's death, and of a connection's end, when the kernel
-// closes its last descriptor. A child that was forked meanwhile, as PyTorch's
-// data loaders fork theirs, has one of each too, and may live for long. So in a
-// child all of these descriptors are others, of /dev/null: its files never get
-// their numbers, which whoever owns them here may still close there.
+// closes the last descriptor. A forked child, such as PyTorch's data loaders,
+// has a copy of each and may live long. So a child replaces these descriptors
+// with ones of /dev/null. They keep their numbers, so that the owner can still
+// close them and no file of the child gets the same number.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_SRC_BASE_FILE_DESCRIPTOR_H
@@ -17,16 +17,16 @@
 
 namespace ddphook {
 
-/// Grows in every child of a process that watches forks: what a process had
-/// made before it forked is not for its child.
+/// The number of forks on the way to this process, counted in children that
+/// watch forks. An object made before a fork must not be used in the child.
 inline std::atomic<unsigned> forkCount{0};
 
-/// Owns a file descriptor, in the process that has opened it.
+/// Owns a file descriptor in the process that opened it.
 class FileDescriptor {
 public:
   FileDescriptor() = default;
   explicit FileDescriptor(int fd);
-  /// Owns what `open` returns. No child is forked in between.
+  /// Owns the descriptor that `open` returns. No child is forked in between.
   template <class OpenT>
   static FileDescriptor opened(const OpenT &open) {
     FileDescriptor result;
@@ -40,18 +40,18 @@ public:
   FileDescriptor &operator=(FileDescriptor &&other) noexcept;
   ~FileDescriptor() { reset(); }
 
-  /// Makes this process watch forks, as the first descriptor does; false: there
-  /// is no memory for that.
+  /// Makes this process watch forks, as the first descriptor does. Returns
+  /// false if there is no memory for that.
   static bool watchForks();
 
   int get() const { return fd; }
   bool isValid() const { return fd >= 0; }
-  /// Gives it up; a child of later has it, too.
+  /// Gives up ownership; children forked later then inherit the descriptor.
   int release();
   void reset();
 
 private:
-  /// While it lives, no other thread forks, nor changes the list.
+  /// While it lives, no other thread forks or changes the list.
   class NoFork {
   public:
     NoFork();
@@ -66,7 +66,7 @@ private:
   void close();
 
   int fd = -1;
-  /// The list of all valid ones of this process.
+  /// The list of all valid descriptors of this process.
   FileDescriptor *previous = nullptr, *next = nullptr;
 };
 

@@ -5,7 +5,7 @@
 //
 // Frameworks set flush-to-zero and denormals-are-zero on their threads, which
 // changes the bits of small gradients. Every call that computes runs in the
-// default environment and gives the caller's back.
+// default environment and restores the caller's afterwards.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_SRC_BASE_FLOATING_POINT_H
@@ -19,7 +19,7 @@
 
 namespace ddphook {
 
-/// Round to nearest even, subnormals kept, nothing trapped, while it lives.
+/// While it lives, rounds to nearest even, keeps subnormals and traps nothing.
 class DefaultFloatingPoint {
 public:
   DefaultFloatingPoint() : saved(read()) { write(defaultState); }

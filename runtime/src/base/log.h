@@ -3,8 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Lines on standard error, as far as DDPHOOK_LOG wants them. Failures are no
-// part of it: they are statuses, which the caller prints.
+// Writes lines to standard error, as far as DDPHOOK_LOG requests them. Failures
+// are not logged: they are statuses, which the caller prints.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_SRC_BASE_LOG_H
@@ -18,18 +18,18 @@ namespace ddphook {
 
 enum class LogLevel {
   Error, ///< Nothing: there are no lines about errors.
-  Warn,  ///< The default: what a person has to know.
+  Warn,  ///< The default: what a user must know.
   Info   ///< Reports as well.
 };
 
-/// The level called "error", "warn" or "info".
+/// Returns the level called "error", "warn" or "info".
 std::optional<LogLevel> parseLogLevel(std::string_view name);
 
-/// Whether DDPHOOK_LOG, which is read once, wants lines of `level`. A value
-/// that is none counts as the default here; findPlace() refuses it.
+/// True if DDPHOOK_LOG, which is read once, requests lines of `level`. An
+/// invalid value counts as the default here; findPlace() rejects it.
 bool isLogged(LogLevel level);
 
-/// Writes "ddphook: " and `text` as one line, if lines of `level` are wanted.
+/// Writes "ddphook: " and `text` as one line if lines of `level` are requested.
 void log(LogLevel level, const std::string &text);
 
 } // namespace ddphook

@@ -3,7 +3,7 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// What a thread does between two looks at memory that another thread writes.
+// A pause for a thread that polls memory that another thread writes.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_SRC_BASE_PAUSE_H
@@ -11,7 +11,7 @@
 
 namespace ddphook {
 
-/// Lets the processor's other thread and its memory get on for a moment.
+/// Gives the processor's other hardware thread and its memory time to progress.
 inline void pauseProcessor() {
 #if defined(__x86_64__) || defined(__i386__)
   __builtin_ia32_pause();

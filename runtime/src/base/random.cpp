@@ -18,15 +18,16 @@
 
 using namespace ddphook;
 
-/// Numbers are made in blocks: eight radii and eight angles at a time.
+/// The numbers of a block: eight radii and eight angles.
 static constexpr int64_t blockSize = 16;
-/// PyTorch adds the mean, which makes the zero of every radius of -0 positive.
+/// PyTorch adds the mean, which turns -0 into +0.
 static constexpr float mean = 0;
 static constexpr double pi = 3.14159265358979323846;
 
-// The single-precision kernels exist twice on x86-64, so that an fma is an
-// instruction where the processor has one, and eight of them are. It makes them
-// six times as fast; the bits are the same, as those of an fma are everywhere.
+// On x86-64 the single-precision kernels exist twice: the second version uses
+// fma instructions, eight at a time, where the processor has them. That is six
+// times as fast. The bits are the same, because an fma gives the same bits
+// everywhere.
 #if defined(__x86_64__)
 #define DDPHOOK_FMA_TARGET __attribute__((target("avx2,fma")))
 #endif
@@ -82,7 +83,7 @@ private:
 
 } // namespace
 
-/// numpy's `randint(1000000000)`: masked, and again when that is too much.
+/// Draws numpy's `randint(1000000000)`: masked bits, redrawn if too large.
 static uint32_t drawSeed(MersenneTwister &generator) {
   uint32_t value;
   do
@@ -91,7 +92,7 @@ static uint32_t drawSeed(MersenneTwister &generator) {
   return value;
 }
 
-/// Natural logarithm of a normal number in (0, 1].
+/// Returns the natural logarithm of a normal number in (0, 1].
 DDPHOOK_INLINE float logarithm(float argument) {
   uint32_t bits;
   std::memcpy(&bits, &argument, sizeof(bits));
@@ -100,7 +101,7 @@ DDPHOOK_INLINE float logarithm(float argument) {
   bits = (bits & 0x007fffffu) | 0x3f000000u;
   float x;
   std::memcpy(&x, &bits, sizeof(x));
-  // Branches would keep the compiler from working on a block at once.
+  // Branches would keep the compiler from vectorizing the block.
   const bool isSmall = x < 0.707106781186547524f;
   e -= isSmall ? 1.0f : 0.0f;
   const float m = x;
@@ -119,7 +120,7 @@ DDPHOOK_INLINE float logarithm(float argument) {
   return __builtin_fmaf(e, 0.693359375f, x);
 }
 
-/// Sine and cosine of an angle from 0 to 2π.
+/// Computes sine and cosine of an angle from 0 to 2π.
 DDPHOOK_INLINE void sineAndCosine(float x, float *sine, float *cosine) {
   const int j = (static_cast<int>(x * 1.27323954473516f) + 1) & ~1;
   const float y = static_cast<float>(j);
@@ -192,7 +193,7 @@ static uint16_t toHalf(float value) {
   std::memcpy(&bits, &value, sizeof(bits));
   const uint32_t sign = (bits >> 16) & 0x8000u;
   bits &= 0x7fffffffu;
-  // Subnormal: adding 0.5 rounds to the multiples of 2^-24.
+  // Subnormal case: adding 0.5 rounds to a multiple of 2^-24.
   const float shifted = std::fabs(value) + 0.5f;
   uint32_t subnormal;
   std::memcpy(&subnormal, &shifted, sizeof(shifted));
@@ -205,12 +206,12 @@ static uint16_t toHalf(float value) {
 
 namespace {
 
-/// PyTorch's CPU generator, from `manual_seed` on.
+/// PyTorch's CPU generator, after `manual_seed`.
 class NormalSource {
 public:
   explicit NormalSource(uint32_t seed) : twister(seed) {}
 
-  /// What `randn(count)` gives, element by element.
+  /// Draws the values of `randn(count)`.
   void draw(float *out, int64_t count) {
     if (count < blockSize) {
       for (int64_t i = 0; i < count; ++i)
@@ -227,8 +228,8 @@ public:
     }
     drawInPlace(out, count);
   }
-  /// Draws numbers of a 16-bit type, rounded by `round` from single precision,
-  /// even if numbers come one by one in double precision.
+  /// Draws numbers of a 16-bit type. `round` rounds them from single precision,
+  /// even if numbers are drawn one by one in double precision.
   template <typename Round>
   void draw(uint16_t *out, int64_t count, Round &&round) {
     if (count < blockSize) {
@@ -237,7 +238,7 @@ public:
       return;
     }
     for (int64_t begin = 0; begin < count; begin += blockSize) {
-      // A last block that is not full is moved back over numbers that are
+      // The last, partial block moves back and overwrites numbers that are
       // there already.
       uint16_t *place = out + std::min(begin, count - blockSize);
       float block[blockSize];
@@ -275,7 +276,7 @@ private:
     return static_cast<double>(bits & ((uint64_t(1) << 53) - 1)) * 0x1p-53;
   }
 
-  /// Numbers of short draws come in pairs; the second one waits, also for the
+  /// Short draws produce numbers in pairs. The second one is kept, also for the
   /// next draw.
   double single() {
     if (hasCached) {

@@ -3,7 +3,7 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// What every backend checks of a ddphook_rt_sparsify().
+// The arguments of ddphook_rt_sparsify() that every backend checks.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_SRC_BASE_SPARSE_CHECK_H

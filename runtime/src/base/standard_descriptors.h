@@ -4,8 +4,8 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // In a program whose standard descriptors are closed, such as a daemon, the
-// next files and sockets get their numbers, and whatever the program or one of
-// its libraries prints goes there. So the runtime keeps none of the three.
+// next files and sockets get their numbers and then receive whatever the
+// program or a library prints. So the runtime keeps none of the three.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_SRC_BASE_STANDARD_DESCRIPTORS_H
@@ -17,8 +17,8 @@
 
 namespace ddphook {
 
-/// Moves a descriptor that was just opened to a number above 2, and returns it.
-/// If there is none, closes it and returns -1; errno says why.
+/// Moves a newly opened descriptor to a number above 2 and returns it. If no
+/// number is free, closes it and returns -1; errno says why.
 inline int aboveStandard(int fd) {
   if (fd < 0 || fd > STDERR_FILENO)
     return fd;

@@ -3,8 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// States hold what collectives work on, and also counters and the words of
-// random generators, which no collective and no kernel sees.
+// States hold elements for collectives, and also counters and the words of
+// random generators, which no collective or kernel sees.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_SRC_BASE_STATE_DTYPE_H
@@ -24,7 +24,7 @@ constexpr StateDtype allStateDtypes[] = {
 #include "ddphook/runtime/element_types.inc"
 };
 
-/// The floating-point type that it is, or nothing.
+/// Returns the corresponding floating-point type, or nullopt.
 constexpr std::optional<Dtype> floatDtype(StateDtype dtype) {
   switch (dtype) {
 #define DDPHOOK_DTYPE(NAME, name, bytes, c_type, file, value)                  \
@@ -48,7 +48,7 @@ constexpr int64_t stateDtypeSize(StateDtype dtype) {
   return 0;
 }
 
-/// Its name in a plan.
+/// Returns its name in a plan.
 constexpr const char *stateDtypeName(StateDtype dtype) {
   switch (dtype) {
 #define DDPHOOK_STATE_TYPE(NAME, name, bytes, c_type, file)                    \

@@ -28,7 +28,7 @@ Status::Status(ddphook_status_t code, std::string_view message) noexcept {
 }
 
 Status Status::outOfMemory() noexcept {
-  // So short that the string needs no memory of its own.
+  // Short enough for the string's internal buffer, so it needs no memory.
   static const std::string message = "out of memory";
   Status status;
   status.statusCode = DDPHOOK_RESOURCE_EXHAUSTED;
@@ -63,7 +63,7 @@ Status ddphook::error(ddphook_status_t code, const char *format, ...) {
   return status;
 }
 
-/// RESOURCE_EXHAUSTED if a limit of the process or of the machine was reached.
+/// Returns RESOURCE_EXHAUSTED if the process or the machine reached a limit.
 static ddphook_status_t codeOf(int errorNumber) {
   switch (errorNumber) {
   case ENOMEM:

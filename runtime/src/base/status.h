@@ -4,7 +4,7 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The result of functions inside the runtime: a code of the public ABI and one
-// line of text. It never crosses the C ABI; c_api.cpp turns it into a
+// line of text. It never crosses the C ABI; c_api.cpp converts it to a
 // ddphook_status_t and the text of ddphook_last_error().
 //
 //===----------------------------------------------------------------------===//
@@ -27,7 +27,7 @@ namespace ddphook {
 class [[nodiscard]] Status {
 public:
   Status() = default;
-  /// outOfMemory() if there is no memory for the message.
+  /// Becomes outOfMemory() if there is no memory for the message.
   Status(ddphook_status_t code, std::string_view message) noexcept;
 
   static Status ok() { return Status(); }
@@ -38,30 +38,30 @@ public:
   ddphook_status_t code() const { return statusCode; }
   const std::string &message() const noexcept;
 
-  /// For failures that are found while another one is being handled.
+  /// Discards a failure found while another one is being handled.
   void ignore() const {}
 
 private:
   ddphook_status_t statusCode = DDPHOOK_OK;
-  /// Shared, because copying it then needs no memory. Null: no text.
+  /// Shared, so that a copy needs no memory. Null: no text.
   std::shared_ptr<const std::string> text;
 };
 
-/// A failure whose message is made as by printf. Like the functions below it
-/// never throws.
+/// Returns a failure with a message formatted as by printf. Like the functions
+/// below, it never throws.
 Status error(ddphook_status_t code, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-/// A failure of the operating system: the message, then ": " and the text of
+/// Returns a failure of the operating system: the message, ": " and the text of
 /// `errorNumber`. ENOMEM, EMFILE and their like are RESOURCE_EXHAUSTED, all
 /// others IO_ERROR.
 Status systemError(int errorNumber, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
-/// The same failure with "`context`: " before its message.
+/// Returns the same failure with "`context`: " before its message.
 Status withContext(Status status, std::string_view context);
 
-/// The exception that is being handled, as a failure: RESOURCE_EXHAUSTED if
+/// Returns the exception being handled as a failure: RESOURCE_EXHAUSTED if
 /// memory ran out, otherwise INTERNAL.
 Status statusOfException() noexcept;
 
@@ -78,8 +78,8 @@ Status withoutExceptions(Function &&function) {
   }
 }
 
-/// The same for what may fail without harm, or cannot report it, as in a
-/// destructor.
+/// Runs `function` and drops its exceptions: for work whose failure does no
+/// harm or cannot be reported, as in a destructor.
 template <typename Function>
 void ignoreExceptions(Function &&function) {
   withoutExceptions([&] {
@@ -90,7 +90,7 @@ void ignoreExceptions(Function &&function) {
 
 } // namespace ddphook
 
-/// Returns from the enclosing function when `expr` is a failure.
+/// Returns from the enclosing function if `expr` is a failure.
 #define DDPHOOK_RETURN_IF_ERROR(expr)                                          \
   do {                                                                         \
     ::ddphook::Status ddphookStatus = (expr);                                  \

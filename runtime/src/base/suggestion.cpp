@@ -13,10 +13,10 @@
 
 using namespace ddphook;
 
-/// A part of a name that is shorter says too little.
+/// A shorter part of a name says too little.
 static constexpr size_t shortestPart = 4;
 
-/// The Levenshtein distance.
+/// Returns the Levenshtein distance.
 static size_t editDistance(std::string_view a, std::string_view b) {
   std::vector<size_t> row(b.size() + 1);
   std::iota(row.begin(), row.end(), size_t(0));
@@ -44,7 +44,7 @@ ddphook::suggestName(std::string_view name,
   size_t least = std::max<size_t>(2, name.size() / 3) + 1;
   for (std::string_view candidate : known) {
     const size_t distance = editDistance(name, candidate);
-    // A name of which nothing is left was not meant.
+    // A candidate of which no character remains was not meant.
     if (distance >= least || distance >= candidate.size())
       continue;
     least = distance;

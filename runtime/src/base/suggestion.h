@@ -3,7 +3,7 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// For flags of tools and environment variables.
+// Suggests names for misspelled flags of tools and environment variables.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_SRC_BASE_SUGGESTION_H
@@ -14,9 +14,9 @@
 
 namespace ddphook {
 
-/// The one of `known` that `name` resembles most: by the number of characters
-/// that have to be inserted, removed or replaced (at most two, or a third of
-/// the name), else because one of both contains the other. Empty if there is
+/// Returns the name in `known` that is most similar to `name`: the one with the
+/// fewest insertions, removals and replacements (at most two, or a third of the
+/// name), else one that contains or is contained in `name`. Empty if there is
 /// none.
 std::string_view suggestName(std::string_view name,
                              const std::vector<std::string_view> &known);

@@ -3,9 +3,9 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// The host program's signals belong to the host program's threads: the
-// runtime's own threads, and those of libraries that it makes start some, block
-// all of them. No exception ends the process: see startThread().
+// The host program's signals are for its own threads. The runtime's threads,
+// and those that a library starts for it, block all signals. No exception ends
+// the process: see startThread().
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_SRC_BASE_THREADS_H
@@ -21,8 +21,7 @@
 
 namespace ddphook {
 
-/// Threads that are started while this lives inherit a mask with all signals
-/// blocked.
+/// While this lives, new threads inherit a mask that blocks all signals.
 class BlockedSignals {
 public:
   BlockedSignals() {
@@ -38,11 +37,11 @@ private:
   sigset_t saved;
 };
 
-/// Starts a thread of the runtime. `name` has at most 15 characters. If an
-/// exception leaves `function`, the thread calls `fail` with it as a Status,
-/// and then, if `fail` returns true, `function` again. `fail` makes it the
-/// failure of whatever the thread works for, and may not throw.
-/// RESOURCE_EXHAUSTED: there is no such thread.
+/// Starts a thread of the runtime. `name` has at most 15 characters. If
+/// `function` throws, the thread passes the exception as a Status to `fail`,
+/// and calls `function` again if `fail` returns true. `fail` fails whatever the
+/// thread works for and must not throw. RESOURCE_EXHAUSTED if no thread can be
+/// started.
 template <typename Function, typename Fail>
 Status startThread(const char *name, std::thread *thread, Function function,
                    Fail fail) {

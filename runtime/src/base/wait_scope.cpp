@@ -16,7 +16,7 @@
 
 using namespace ddphook;
 
-/// Healthy jobs seldom wait so long; people become impatient then.
+/// Healthy jobs seldom wait longer, and people become impatient then.
 static constexpr std::chrono::seconds firstPause(5);
 static constexpr std::chrono::seconds longestPause(300);
 
@@ -47,7 +47,7 @@ int WaitScope::patienceMs(int most) {
 void WaitScope::poll(Clock::time_point now) {
   if (due() > now)
     return;
-  // What the description waits for is not told, nor does it come back here.
+  // Waits inside describe() are not logged and do not return here.
   WaitScope *const scope = std::exchange(innermost, nullptr);
   try {
     log(LogLevel::Warn,
@@ -57,7 +57,7 @@ void WaitScope::poll(Clock::time_point now) {
                                .count()) +
             " s");
   } catch (const std::exception &) {
-    // Without memory the line is missing.
+    // Without memory there is no line.
   }
   innermost = scope;
   scope->pause = std::min<Clock::duration>(2 * scope->pause, longestPause);

@@ -3,9 +3,9 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Two failures of a write also cost the writer a signal, which ends the process
-// by default: a file that would grow beyond RLIMIT_FSIZE (`ulimit -f`) raises
-// SIGXFSZ, and a pipe that nobody reads SIGPIPE.
+// Two failures of a write also send the writer a signal, which ends the process
+// by default. A file that would exceed RLIMIT_FSIZE (`ulimit -f`) raises
+// SIGXFSZ, and a pipe that nobody reads raises SIGPIPE.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_SRC_BASE_WRITE_SIGNALS_H
@@ -18,9 +18,9 @@
 
 namespace ddphook {
 
-/// While this lives, such system calls of this thread fail with EFBIG or EPIPE
-/// and do nothing else. The host program's handlers, mask and pending signals
-/// stay as they are, and so does errno. One inside another costs nothing.
+/// While this lives, such system calls of this thread only fail with EFBIG or
+/// EPIPE. The host program's handlers, mask and pending signals do not change,
+/// and neither does errno. A nested one costs nothing.
 class NoWriteSignals {
 public:
   NoWriteSignals() {
@@ -30,7 +30,7 @@ public:
     for (int signal : {SIGXFSZ, SIGPIPE})
       sigaddset(&raised, signal);
     pthread_sigmask(SIG_BLOCK, &raised, &saved);
-    // One that waits already is the host program's, which then blocks it.
+    // A signal that is pending already is the host program's, which blocks it.
     sigset_t pending;
     if ((!sigismember(&saved, SIGXFSZ) && !sigismember(&saved, SIGPIPE)) ||
         sigpending(&pending) != 0)
@@ -53,9 +53,9 @@ public:
   NoWriteSignals &operator=(const NoWriteSignals &) = delete;
 
 private:
-  /// How many of them this thread has.
+  /// The number of them on this thread.
   static inline thread_local int depth = 0;
-  /// Those that a write of this thread has raised.
+  /// The signals that a write of this thread may have raised.
   sigset_t raised;
   sigset_t saved;
 };
