@@ -3,8 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// The C ABI: null checks, the thread's last error, and a fence for exceptions.
-// All work is done elsewhere.
+// The C ABI: null checks, the thread's last error, and a barrier for
+// exceptions. Other files do the work.
 //
 //===----------------------------------------------------------------------===//
 #include "c_api/c_api.h"
@@ -19,8 +19,8 @@
 
 using namespace ddphook;
 
-/// It needs neither memory nor a destructor, for which the C library would end
-/// the process if it has no memory.
+/// A plain array, which needs neither memory nor a destructor. The C library
+/// ends the process if it has no memory to register a destructor.
 static thread_local char lastError[4096] = "";
 
 ddphook_status_t ddphook::publishStatus(const Status &status) {
@@ -39,7 +39,7 @@ ddphook_status_t ddphook_context_create(const ddphook_options_t *options,
     *context = nullptr;
     Bootstrap place;
     DDPHOOK_RETURN_IF_ERROR(findPlace(options, processEnvironment(), &place));
-    // All ranks of a machine mostly have the same environment.
+    // All ranks of a machine usually have the same environment.
     if (place.localRank == 0)
       warnOfUnknownVariables();
     auto result = std::make_unique<ddphook_context>();
@@ -50,7 +50,7 @@ ddphook_status_t ddphook_context_create(const ddphook_options_t *options,
 }
 
 void ddphook_context_destroy(ddphook_context_t *context) {
-  // In a forked child there are neither its threads nor its device.
+  // A forked child has neither the context's threads nor its device.
   if (context && !context->impl->isForked())
     delete context;
 }
@@ -93,7 +93,7 @@ ddphook_module_unload(const ddphook_compiled_module_t *compiled) {
     Context &context = module->context;
     if (context.isForked())
       return context.failure();
-    // A capture that is under way may have recorded steps that need it.
+    // A capture in progress may have recorded steps that need the module.
     if (context.hasCallersStream() && !context.hasFailed())
       if (Status waited = context.call(&ddphook_backend_t::synchronize);
           waited.code() == DDPHOOK_FAILED_PRECONDITION)
@@ -120,8 +120,8 @@ ddphook_status_t ddphook_module_stats(const ddphook_compiled_module_t *compiled,
     ddphook_module *module = moduleOf(compiled);
     if (!module)
       return notLoaded();
-    // A caller of another version has a shorter or a longer struct; what is
-    // unknown here stays 0 there.
+    // A caller of another version has a shorter or a longer struct; fields that
+    // are unknown here are 0.
     size_t size = stats->struct_size;
     std::memset(stats, 0, size);
     std::memcpy(stats, &module->stats, std::min(size, sizeof(module->stats)));
@@ -139,8 +139,8 @@ ddphook_status_t ddphook_rt_leave(ddphook_module_t *module) {
   return publish(module, [](ddphook_module &loaded) { return loaded.leave(); });
 }
 
-/// The body of a function that returns nothing: an exception is the step's
-/// failure.
+/// Runs the body of a function that returns nothing. An exception fails the
+/// step.
 template <typename Function>
 static void inStep(ddphook_module_t *module, Function &&function) {
   if (!module)
@@ -153,7 +153,7 @@ static void inStep(ddphook_module_t *module, Function &&function) {
     module->failStep(std::move(status));
 }
 
-/// The same, recorded as the function that it is.
+/// Does the same, and records the call under its name.
 template <typename Function>
 static void inStep(ddphook_module_t *module, trace::Function name,
                    Function &&function) {
@@ -270,8 +270,9 @@ void ddphook_rt_count_compression(ddphook_module_t *module, int32_t bucket,
   });
 }
 
-// All functions that only hand their arguments to the device. One whose roles
-// disagree with compiled.h does not compile: functions of C have no overloads.
+// All functions that only pass their arguments to the device. A function whose
+// roles differ from compiled.h does not compile, because C functions have no
+// overloads.
 #define DDPHOOK_PARAMETER(role_, name) role::role_::Type name
 #define DDPHOOK_ARGUMENT(role_, name)                                          \
   role::role_ { name, #name }

@@ -3,8 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Converts a Status of the runtime to the ddphook_status_t of the C ABI, which
-// no exception crosses.
+// Converts a Status of the runtime to the ddphook_status_t of the C ABI, and
+// keeps exceptions inside.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_SRC_C_API_C_API_H
@@ -16,14 +16,14 @@
 #include <memory>
 #include <string>
 
-/// What a context's handle points to.
+/// The target of a context's handle.
 struct ddphook_context {
   std::unique_ptr<ddphook::Context> impl;
 };
 
 namespace ddphook {
 
-/// Keeps the message of a failure for ddphook_last_error(), and returns its
+/// Keeps the message of a failure for ddphook_last_error(), and returns the
 /// code.
 ddphook_status_t publishStatus(const Status &status);
 
@@ -42,8 +42,8 @@ inline Status notLoaded() {
   return error(DDPHOOK_FAILED_PRECONDITION, "the module is not loaded");
 }
 
-/// Runs the body of a public function that is given the context. All ranks call
-/// it: see Context::failIfThrown().
+/// Runs the body of a public function with a context. All ranks call it: see
+/// Context::failIfThrown().
 template <typename Function>
 ddphook_status_t publish(ddphook_context_t *context, Function &&function) {
   if (!context)
@@ -52,7 +52,7 @@ ddphook_status_t publish(ddphook_context_t *context, Function &&function) {
   return publishStatus(impl.failIfThrown([&] { return function(impl); }));
 }
 
-/// The same for a function of a module; null: it is not loaded.
+/// Does the same for a function of a module; null means that it is not loaded.
 template <typename Function>
 ddphook_status_t publish(ddphook_module_t *module, Function &&function) {
   if (!module)
@@ -61,7 +61,8 @@ ddphook_status_t publish(ddphook_module_t *module, Function &&function) {
       module->context.failIfThrown([&] { return function(*module); }));
 }
 
-/// The module of a compiled module's handle; null when it is not loaded.
+/// Returns the module of a compiled module's handle, or null if it is not
+/// loaded.
 inline ddphook_module *moduleOf(const ddphook_compiled_module_t *module) {
   return module && module->handle ? *module->handle : nullptr;
 }

@@ -3,8 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Checks arguments; the work is done in checkpoint_save.cpp,
-// checkpoint_load.cpp and checkpoint_copy.cpp.
+// Checks arguments; checkpoint_save.cpp, checkpoint_load.cpp and
+// checkpoint_copy.cpp do the work.
 //
 //===----------------------------------------------------------------------===//
 #include "c_api/c_api.h"
@@ -26,7 +26,7 @@ ddphook_status_t ddphook_state_save(const ddphook_compiled_module_t *compiled,
   });
 }
 
-/// Runs `body`, which fills in an info, and copies that to the caller's.
+/// Runs `body`, which fills an info, and copies that to the caller's.
 template <typename Body>
 static Status withInfo(ddphook_state_info_t *info, Body &&body) {
   if (info && info->struct_size < sizeof(size_t))
@@ -59,7 +59,7 @@ ddphook_status_t ddphook_state_load(const ddphook_compiled_module_t *compiled,
   });
 }
 
-/// The modules of a list.
+/// Finds the modules of a list.
 static Status findModules(const ddphook_compiled_module_t *const *list,
                           size_t count, std::vector<ddphook_module *> *result) {
   if (!list && count > 0)

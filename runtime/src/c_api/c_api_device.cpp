@@ -3,15 +3,16 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Memory of a context's device and the queue that its work runs on, for hosts
-// that do not know which device it is.
+// Memory of a context's device and the queue on which its work runs, for hosts
+// that do not know the kind of device.
 //
 //===----------------------------------------------------------------------===//
 #include "c_api/c_api.h"
 
 using namespace ddphook;
 
-/// In bytes: enough for every vector that a device's kernels load at once.
+/// The alignment in bytes, enough for every vector that a device's kernels
+/// load.
 static constexpr uint64_t alignment = 256;
 
 ddphook_status_t ddphook_memory_alloc(ddphook_context_t *context, size_t bytes,

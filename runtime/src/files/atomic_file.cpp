@@ -3,7 +3,7 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// O_TMPFILE and linkat(2), or a named file and rename(2).
+// Uses O_TMPFILE and linkat(2), or a named file and rename(2).
 //
 //===----------------------------------------------------------------------===//
 #include "files/atomic_file.h"
@@ -22,7 +22,7 @@ std::string ddphook::partialPath(const std::string &path, int64_t process) {
   return path + partialSuffix + std::to_string(process);
 }
 
-/// The path by which linkat() finds a file that has no name.
+/// Returns the path by which linkat() finds a file without a name.
 static std::string descriptorPath(int file) {
   return "/proc/self/fd/" + std::to_string(file);
 }
@@ -32,7 +32,7 @@ AtomicFile::~AtomicFile() {
     ::unlink(partial.c_str());
 }
 
-/// For the system call that failed just now.
+/// Returns the failure of the preceding system call.
 Status AtomicFile::failure(const char *what) const {
   return systemError(errno, "cannot %s '%s'", what, path.c_str());
 }
@@ -53,7 +53,7 @@ Status AtomicFile::open(bool avoidNameless) {
       return Status::ok();
   }
   std::string name = partialPath(path, ::getpid());
-  // A process of the same number may have been killed, or somebody else may
+  // A process with the same number may have been killed, or another user may
   // have made a pipe or a link.
   ::unlink(name.c_str());
   file = FileDescriptor::opened([&name] {
@@ -87,8 +87,8 @@ Status AtomicFile::overwrite(uint64_t offset, const void *data, uint64_t size) {
   return Status::ok();
 }
 
-/// Links the nameless file to the final name if that is free, else to the
-/// partial one: no system call replaces an existing name by a link.
+/// Links the nameless file to the final name if that is free, otherwise to the
+/// partial one: no system call replaces an existing name with a link.
 Status AtomicFile::takeName() {
   std::string descriptor = descriptorPath(file.get());
   auto link = [&](const std::string &name) {
@@ -98,7 +98,7 @@ Status AtomicFile::takeName() {
   if (link(path))
     return Status::ok();
   std::string name = partialPath(path, ::getpid());
-  // A process of the same number may have been killed right here.
+  // A process with the same number may have been killed right here.
   ::unlink(name.c_str());
   if (!link(name))
     return failure("create");
@@ -125,7 +125,7 @@ Status ddphook::syncDirectory(const std::string &path) {
                   O_RDONLY | O_CLOEXEC | O_DIRECTORY);
   });
   // A directory may be writable but not readable, and some file systems refuse
-  // fsync on directories: neither makes the file less complete.
+  // fsync on directories. Neither makes the file less complete.
   const bool isSynced = directory.isValid()
                             ? ::fsync(directory.get()) == 0 || errno == EINVAL
                             : errno == EACCES;

@@ -3,8 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Writes a file that appears under its name only when everything is on disk.
-// The caller provides the contents.
+// Writes a file that appears under its name only when all of it is on disk. The
+// caller provides the contents.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_SRC_FILES_ATOMIC_FILE_H
@@ -19,12 +19,12 @@
 namespace ddphook {
 
 /// One file to be written. Its bytes gather in a file without a name, which
-/// vanishes with the process however that ends; where the file system has no
-/// such files, in one named partialPath() in the same directory.
+/// vanishes when the process ends, however that happens. If the file system has
+/// no such files, they gather in partialPath() in the same directory.
 class AtomicFile {
 public:
   explicit AtomicFile(std::string path) : path(std::move(path)) {}
-  /// Discards what was not committed.
+  /// Discards the file if it was not committed.
   ~AtomicFile();
   AtomicFile(const AtomicFile &) = delete;
   AtomicFile &operator=(const AtomicFile &) = delete;
@@ -32,13 +32,13 @@ public:
   /// `avoidNameless`: for tests of file systems without nameless files.
   Status open(bool avoidNameless = false);
   Status write(const void *data, uint64_t size);
-  /// Changes bytes that were written; the next write() goes on at the end.
+  /// Overwrites bytes already written; the next write() still appends.
   Status overwrite(uint64_t offset, const void *data, uint64_t size);
-  /// Makes the file appear, replacing an older regular file. It survives a
-  /// power failure from here on, unless it need not be `isDurable`.
+  /// Makes the file appear, replacing an older regular file. If `isDurable`, it
+  /// survives a power failure from then on.
   Status commit(bool isDurable = true);
 
-  /// Stays open after commit().
+  /// Remains open after commit().
   int descriptor() const { return file.get(); }
 
 private:
@@ -48,17 +48,17 @@ private:
   const std::string path;
   std::string partial; ///< Empty while the file has no name.
   FileDescriptor file;
-  uint64_t bytes = 0; ///< Written so far.
+  uint64_t bytes = 0; ///< The bytes written so far.
 };
 
 /// Makes the names in the directory of `path` survive a power failure.
 Status syncDirectory(const std::string &path);
 
-/// Between a file's name and a process's number in the name of an unfinished
+/// Separates a file's name from a process's number in the name of an unfinished
 /// file.
 constexpr char partialSuffix[] = ".partial-";
 
-/// The name that process `process` may give to an unfinished `path`.
+/// Returns the name that process `process` may give to an unfinished `path`.
 std::string partialPath(const std::string &path, int64_t process);
 
 } // namespace ddphook

@@ -3,7 +3,7 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Builds trees from the events of the library's parser.
+// Builds trees from the events of the JSON library's parser.
 //
 //===----------------------------------------------------------------------===//
 #include "files/json.h"
@@ -18,12 +18,12 @@
 
 using namespace ddphook;
 
-/// A plan has nine.
+/// A plan has nine levels.
 static constexpr size_t maxDepth = 12;
 
 namespace {
 
-/// Puts together a tree, and stops at what is refused.
+/// Builds a tree, and stops at input that is refused.
 class TreeBuilder : public nlohmann::json_sax<nlohmann::json> {
 public:
   explicit TreeBuilder(Json *root) : root(root) {}

@@ -3,8 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Trees of values. The ones of the library that parses the texts allocate
-// memory when they are destroyed, so that running out of it ends the process.
+// A JSON tree. The trees of the library that parses the texts allocate memory
+// when they are destroyed, so running out of memory would end the process.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_SRC_FILES_JSON_H
@@ -24,20 +24,22 @@ public:
   enum class Result {
     Parsed,
     NotJson,
-    /// An object has a key twice, the nesting is too deep for recursions over
-    /// the tree, or there is a zero byte, which the library takes for the end.
+    /// An object has a duplicate key, the nesting is too deep for recursion
+    /// over the tree, or there is a zero byte, which the library takes for the
+    /// end.
     Refused
   };
 
-  /// Replaces `value` by that of `text`; unless it is parsed, by a part of it.
+  /// Replaces `value` with the value of `text`, or with a part of it on
+  /// failure.
   static Result parse(std::string_view text, Json *value);
 
   bool is(Kind other) const { return kind == other; }
-  /// The value under a key of an object; null if there is none.
+  /// Returns the value of a key of an object, or null.
   const Json *find(std::string_view key) const;
-  /// The text of a string, or "".
+  /// Returns the text of a string, or "".
   const std::string &string() const;
-  /// On one line. Bytes that are not UTF-8 are replaced.
+  /// Returns the text on one line. Bytes that are not UTF-8 are replaced.
   std::string print() const;
 
   friend bool operator==(const Json &a, const Json &b) {
@@ -48,10 +50,10 @@ public:
 
   Kind kind = Kind::Null;
   bool boolean = false;
-  int64_t integer = 0; ///< Of Integer; what does not fit is a Number.
-  std::string text;    ///< Of String, and of numbers as it was written.
-  std::vector<std::string> keys; ///< Of Object.
-  std::vector<Json> elements;    ///< Of List and Object, in their order.
+  int64_t integer = 0; ///< For Integer; a number that does not fit is a Number.
+  std::string text;    ///< For String, and for numbers as written.
+  std::vector<std::string> keys; ///< For Object.
+  std::vector<Json> elements;    ///< For List and Object, in order.
 };
 
 } // namespace ddphook

@@ -3,8 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// The JSON library takes a general way, byte by byte. Nearly all texts are
-// plain, and are copied here.
+// The JSON library always processes texts byte by byte. Nearly all texts are
+// printable ASCII, which this file copies.
 //
 //===----------------------------------------------------------------------===//
 #include "files/json_text.h"

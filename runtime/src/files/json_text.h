@@ -3,7 +3,7 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Writes JSON text quickly: files may hold tens of thousands of names.
+// Writes JSON text quickly, because files may hold tens of thousands of names.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_SRC_FILES_JSON_TEXT_H
@@ -14,9 +14,9 @@
 
 namespace ddphook {
 
-/// Appends `text` as a JSON string, quotes included. Of a text that is no UTF-8
-/// it throws what the JSON library throws, or replaces what is wrong if it
-/// `isRepaired`.
+/// Appends `text` as a JSON string, including quotes. If `text` is not UTF-8,
+/// replaces the wrong bytes if `isRepaired`, otherwise throws the JSON
+/// library's exception.
 void appendJsonText(std::string *json, std::string_view text,
                     bool isRepaired = false);
 

@@ -3,8 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Files are read with pread(2), not mapped: a file that shrinks under the
-// reader is then an error and not a SIGBUS.
+// Files are read with pread(2), not mapped: if a file shrinks while it is read,
+// that is then an error and not a SIGBUS.
 //
 //===----------------------------------------------------------------------===//
 #include "files/open_file.h"
@@ -28,7 +28,7 @@ OpenFile::~OpenFile() {
     ::close(file);
 }
 
-/// Checks a file whose name the runtime has chosen.
+/// Checks a file whose name the runtime chose.
 static Status checkOwner(const std::string &path, const struct stat &attributes,
                          bool isWritten) {
   struct stat directory;
@@ -38,7 +38,7 @@ static Status checkOwner(const std::string &path, const struct stat &attributes,
        owner != directory.st_uid))
     return error(DDPHOOK_IO_ERROR, "cannot open '%s': it belongs to user %ld",
                  path.c_str(), static_cast<long>(owner));
-  // Writing would change the file under its other name as well.
+  // A write would also change the file under its other name.
   if (isWritten && attributes.st_nlink > 1)
     return error(DDPHOOK_IO_ERROR, "cannot open '%s': it is a hard link",
                  path.c_str());

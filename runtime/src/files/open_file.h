@@ -3,9 +3,9 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Opens every file that the runtime has not just created itself: somebody else
-// may have put a pipe, a device or a link in its place. docs/SECURITY.md says
-// how each kind of file is opened.
+// Opens every file that the runtime has not just created itself, because
+// another user may have replaced it with a pipe, a device or a link.
+// docs/SECURITY.md says how each kind of file is opened.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_SRC_FILES_OPEN_FILE_H
@@ -20,13 +20,13 @@ namespace ddphook {
 
 /// Says who chose a file's name.
 enum class NamedBy {
-  /// A person asked for this very file to be read. It may be a link, and it may
-  /// belong to anybody.
+  /// A user asked for exactly this file to be read. It may be a link and may
+  /// have any owner.
   User,
   /// The runtime derived it from a pattern, so others know it in advance. The
-  /// last component must not be a link. The file must belong to the user, to
-  /// root or to the owner of the directory, and must have no second name if it
-  /// is opened for writing.
+  /// last component must not be a link. The file must be owned by the user, by
+  /// root or by the owner of the directory. If it is opened for writing, it
+  /// must have no second name.
   Runtime
 };
 
@@ -39,7 +39,7 @@ public:
   OpenFile &operator=(const OpenFile &) = delete;
 
   /// Opens `path` with `flags` of open(2), which must not include O_TRUNC.
-  /// Never waits for the other end of a pipe. Messages name `path`. To be
+  /// Never waits for the other end of a pipe. Messages name `path`. May be
   /// called once.
   Status open(const std::string &path, int flags, NamedBy namedBy);
 
@@ -61,13 +61,13 @@ private:
 /// Returns the directory of `path`.
 std::string directoryOf(const std::string &path);
 
-/// Says who else can replace files in `directory`: it or a directory above it
-/// belongs to another user, or is writable for every user and not sticky.
-/// Returns an empty text if nobody can. Members of a directory's group are
-/// trusted.
+/// Returns who else can replace files in `directory`, or an empty text if
+/// nobody can. Others can if it or a directory above it has another owner, or
+/// is writable for every user and not sticky. Members of a directory's group
+/// are trusted.
 std::string describeOtherWriters(const std::string &directory);
 
-/// Logs the same; `what` names the files. A process looks at a directory only
+/// Logs the same; `what` names the files. A process checks a directory only
 /// once.
 void warnOfOtherWriters(const std::string &directory, const char *what);
 

@@ -3,8 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Opens, reads and writes the files; safetensors_header.cpp judges what is in
-// them.
+// Opens, reads and writes the files; safetensors_header.cpp checks their
+// contents.
 //
 //===----------------------------------------------------------------------===//
 #include "files/safetensors.h"
@@ -84,8 +84,8 @@ Status ddphook::layOutSafetensors(const std::vector<TensorView> &tensors,
     layout.order.push_back(layout.bytes.size());
     layout.bytes.push_back(size);
   }
-  // Widest elements first keeps every tensor aligned to its element size,
-  // which readers that map the file count on.
+  // The widest elements come first, so that every tensor is aligned to its
+  // element size. Readers that map the file rely on that.
   std::sort(layout.order.begin(), layout.order.end(), [&](size_t a, size_t b) {
     uint64_t sizeA = tensorTypeSize(tensors[a].type);
     uint64_t sizeB = tensorTypeSize(tensors[b].type);
@@ -94,7 +94,7 @@ Status ddphook::layOutSafetensors(const std::vector<TensorView> &tensors,
   return Status::ok();
 }
 
-/// The length is included, and data begins at a multiple of eight.
+/// The header includes its length, and data begins at a multiple of eight.
 Status ddphook::makeSafetensorsHeader(
     const std::vector<TensorView> &tensors, const SafetensorsLayout &layout,
     const std::map<std::string, std::string> &metadata, std::string *header) {

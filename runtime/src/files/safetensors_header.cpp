@@ -3,9 +3,9 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Parses and checks the JSON header. It is read as a stream of events, not
-// into a JSON tree: that keeps memory proportional to the header whatever it
-// holds, bounds the depth, and sees keys that occur twice.
+// Parses and checks the JSON header. It reads a stream of events instead of a
+// JSON tree. So memory is proportional to the header, the depth is bounded, and
+// duplicate keys are visible.
 //
 //===----------------------------------------------------------------------===//
 #include "files/safetensors.h"
@@ -38,8 +38,8 @@ Status malformed(const std::string &what) {
   return Status(DDPHOOK_DATA_LOSS, what);
 }
 
-/// Names come from the file: cut and stripped of what would break the one line
-/// of an error message.
+/// Prints a name from the file for a one-line message: a long name is cut, and
+/// control characters become '?'.
 std::string printName(std::string_view name) {
   constexpr size_t longest = 80;
   std::string text = "'";
@@ -48,8 +48,8 @@ std::string printName(std::string_view name) {
   return text + (name.size() > longest ? "…'" : "'");
 }
 
-/// Receives the parser's events. Every function gives false to stop, after it
-/// set `failure`.
+/// Receives the parser's events. To stop, a function sets `failure` and returns
+/// false.
 class HeaderEvents : public nlohmann::json_sax<json> {
 public:
   explicit HeaderEvents(SafetensorsHeader &header) : header(header) {}
@@ -354,7 +354,7 @@ Status ddphook::parseSafetensorsHeader(std::string_view text,
   header = SafetensorsHeader();
   if (text.empty() || text.front() != '{')
     return malformed("expected the header to begin with '{'");
-  // JSON has none; the library would take one for the end of the text.
+  // JSON has no zero bytes; the library would take one for the end of the text.
   if (size_t zero = text.find('\0'); zero != std::string_view::npos)
     return malformed("header is not valid JSON (a zero byte at byte " +
                      std::to_string(zero) + ")");
