@@ -3,9 +3,9 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// ddphook_state_save(), ddphook_state_load() and ddphook_state_copy() of
-// runtime.h. What the files look like, and why a crash at any moment leaves a
-// whole checkpoint, is in docs/checkpoints.md.
+// Implements ddphook_state_save(), ddphook_state_load() and
+// ddphook_state_copy() of runtime.h. docs/checkpoints.md describes the files
+// and why a crash at any moment leaves a whole checkpoint.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_SRC_CHECKPOINT_CHECKPOINT_H
@@ -18,14 +18,14 @@
 
 namespace ddphook {
 
-/// Both are collective, and change nothing on any rank if one rank fails.
+/// Save or load states. Collective; if one rank fails, nothing changes on any.
 Status saveStates(ddphook_module &module, const std::string &pattern,
                   uint32_t flags);
 Status loadStates(ddphook_module &module, const std::string &pattern,
                   uint32_t flags, ddphook_state_info_t *info);
 
-/// Of modules of one context, none of which is on both sides. Not collective;
-/// changes nothing if it fails, unless the device does.
+/// Copies states between modules of one context, none of which is on both
+/// sides. Not collective. A failure changes nothing, unless the device failed.
 Status copyStates(const std::vector<ddphook_module *> &from,
                   const std::vector<ddphook_module *> &to, uint32_t flags,
                   ddphook_state_info_t *info);

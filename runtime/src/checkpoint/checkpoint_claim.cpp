@@ -3,9 +3,9 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// The lock on a claim says only whether its process is alive. Correctness does
-// not depend on it, nor on clocks: file systems may have no locks, and machines
-// that stop may lose theirs.
+// The lock on a claim only shows whether its process is alive. Correctness
+// depends neither on locks nor on clocks: file systems may have no locks, and
+// machines that stop may lose theirs.
 //
 //===----------------------------------------------------------------------===//
 #include "checkpoint/checkpoint_claim.h"
@@ -34,7 +34,7 @@ static std::string describeOwner(const Context &context) {
   ::gethostname(host, sizeof(host) - 1);
   std::string text =
       "process " + std::to_string(::getpid()) + " on " + std::string(host);
-  // A manifest has to stay small.
+  // A manifest must remain small.
   if (!context.runId().empty())
     text += ", job run '" + context.runId().substr(0, 256) + "'";
   char seconds[32];
@@ -51,12 +51,13 @@ Status CheckpointClaim::take(Manifest manifest, std::string replaced) {
   file.emplace(claim);
   DDPHOOK_RETURN_IF_ERROR(file->open());
   DDPHOOK_RETURN_IF_ERROR(file->write(text.data(), text.size()));
-  // Before others can see it. Without locks they wait until it has aged.
+  // Lock it before others can see it. Without locks they wait until it has
+  // aged.
   (void)::flock(file->descriptor(), LOCK_EX | LOCK_NB);
   DDPHOOK_RETURN_IF_ERROR(file->commit(/*isDurable=*/false));
   state = State::Claimed;
-  // Two saves that begin at the same time: the one that looks last sees the
-  // other one.
+  // If two saves begin at the same time, the one that looks last sees the
+  // other.
   std::vector<PendingFile> pending;
   Status status = listPending(path, &pending);
   for (const PendingFile &other : pending)
@@ -65,11 +66,11 @@ Status CheckpointClaim::take(Manifest manifest, std::string replaced) {
   return status.isOk() ? status : withdraw(std::move(status));
 }
 
-/// Whether the save with that claim has ended, or made no progress until its
-/// deadline.
+/// Returns true if the save with that claim has ended, or made no progress
+/// until its deadline.
 bool CheckpointClaim::isOver(const std::string &other,
                              const std::string &owner) const {
-  // LOCK_SH needs no right to write the file, and ends with the descriptor.
+  // LOCK_SH needs no write permission and ends with the descriptor.
   auto opened = FileDescriptor::opened([&other] {
     return ::open(other.c_str(),
                   O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);
@@ -81,7 +82,7 @@ bool CheckpointClaim::isOver(const std::string &other,
   if (isFree || ::lstat(other.c_str(), &theirs) != 0 ||
       ::fstat(file->descriptor(), &mine) != 0)
     return isFree;
-  // Both times are the file system's, whichever machines the processes are on.
+  // Both times are the file system's, whichever machines the processes run on.
   const double age =
       static_cast<double>(mine.st_mtim.tv_sec - theirs.st_mtim.tv_sec) +
       1e-9 * static_cast<double>(mine.st_mtim.tv_nsec - theirs.st_mtim.tv_nsec);
@@ -114,7 +115,7 @@ void CheckpointClaim::touch() {
     ::futimens(file->descriptor(), nullptr);
 }
 
-/// Gives `reason`, or that the claim was gone already.
+/// Returns `reason`, or an error if the claim was already gone.
 Status CheckpointClaim::withdraw(Status reason) {
   state = State::None;
   if (::unlink(claim.c_str()) == 0 || errno != ENOENT)
@@ -124,8 +125,8 @@ Status CheckpointClaim::withdraw(Status reason) {
                path.c_str(), claim.c_str());
 }
 
-/// Writes the pending manifest to disk, and checks last whether it may take its
-/// place.
+/// Writes the pending manifest to disk. As its last step checks whether it may
+/// replace the manifest.
 Status CheckpointClaim::prepare(const Deadline &deadline) {
   if (::fsync(file->descriptor()) != 0)
     return systemError(errno, "cannot write '%s'", claim.c_str());
@@ -160,8 +161,8 @@ Status CheckpointClaim::commit() {
   }
   status = systemError(errno, "cannot rename '%s' to '%s'", claim.c_str(),
                        path.c_str());
-  // A file server may have renamed the file although its answer was lost, or
-  // may still do so as long as the file has its name.
+  // A file server may have renamed the file although its answer was lost, and
+  // may still do so while the file has its name.
   if (::unlink(claim.c_str()) == 0) {
     state = State::None;
     return status;

@@ -3,11 +3,11 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Keeps saves of other jobs, and of an earlier life of this one, apart. A claim
-// is the pending manifest itself, which exists under a name of its own from the
-// beginning of a save, and is renamed at its end. It is never made a second
-// time. So whoever removes it has fenced that save, even one that hangs in
-// rename(2). docs/checkpoints.md says why two saves cannot both succeed.
+// Keeps saves of other jobs, and of an earlier life of this job, apart. A claim
+// is the pending manifest itself. It exists under its own name from the
+// beginning of a save, is renamed at its end, and is never created again. So
+// whoever removes it has fenced that save, even one that hangs in rename(2).
+// docs/checkpoints.md says why two saves cannot both succeed.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_SRC_CHECKPOINT_CHECKPOINT_CLAIM_H
@@ -26,33 +26,32 @@ class CheckpointClaim {
 public:
   CheckpointClaim(Context &context, std::string manifestPath)
       : context(context), path(std::move(manifestPath)) {}
-  /// Withdraws it unless the manifest was replaced.
+  /// Withdraws the claim unless the manifest was replaced.
   ~CheckpointClaim();
   CheckpointClaim(const CheckpointClaim &) = delete;
   CheckpointClaim &operator=(const CheckpointClaim &) = delete;
 
-  /// Claims the place of the manifest, whose text is `replaced`, or of none.
+  /// Claims the manifest, whose text is `replaced`; empty if there is none.
   /// FAILED_PRECONDITION, with the owner's name, while another save has a
-  /// claim. One whose process has ended, or that has made no progress until its
-  /// deadline, is removed.
+  /// claim. Removes a claim whose process has ended, or that has made no
+  /// progress until its deadline.
   Status take(Manifest manifest, std::string replaced);
 
-  /// Tells other savers that this save makes progress.
+  /// Shows other savers that this save makes progress.
   void touch();
 
-  /// Replaces the manifest, unless the job has failed, its ranks wait no
-  /// longer, or another save has come first. After OK that survives a power
-  /// failure.
+  /// Replaces the manifest, unless the job has failed, its ranks no longer
+  /// wait, or another save came first. After OK it survives a power failure.
   Status commit();
 
-  /// Whether the manifest was replaced, which may be so after a failed
+  /// True if the manifest was replaced, which may be so after a failed
   /// commit().
   bool hasReplaced() const { return state == State::Replaced; }
-  /// True if commit() could not find that out.
+  /// True if commit() could not determine that.
   bool isUncertain() const { return state == State::Uncertain; }
 
-  /// Whether no save of that generation can be committed any more. To be asked
-  /// about files that existed after take().
+  /// True if no save of `generation` can be committed any more. Only for the
+  /// generations of files that existed after take().
   bool isDead(uint64_t generation) const;
 
 private:

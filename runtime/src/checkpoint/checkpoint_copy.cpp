@@ -3,8 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// The same as saving some modules and loading the checkpoint into others, but
-// without files. The modules of a side count as one.
+// Copying is the same as saving some modules and loading the checkpoint into
+// others, but without files. The modules of each side count as one.
 //
 //===----------------------------------------------------------------------===//
 #include "checkpoint/checkpoint.h"
@@ -30,7 +30,8 @@ public:
       }
   }
 
-  /// States are found by what they are to gradients.
+  /// Loading identifies states by their role for a gradient, so that must be
+  /// unique.
   Status checkUnique() const {
     std::set<std::pair<std::string, std::string>> known;
     for (const PlanState &state : states) {
@@ -94,7 +95,7 @@ static Status checkCall(const std::vector<ddphook_module *> &from,
   return to.front()->context.failure();
 }
 
-/// Reads what goes to the states of `to` into `images`.
+/// Reads the new values of the states of `to` into `images`.
 static Status readImages(const StateList &from, const StateList &to,
                          const CheckpointMapping &mapping,
                          std::vector<std::vector<char>> *images) {

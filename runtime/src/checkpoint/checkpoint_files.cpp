@@ -3,7 +3,7 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Names, the manifest's JSON and the metadata of ranks' files.
+// File names, the manifest's JSON and the metadata of ranks' files.
 //
 //===----------------------------------------------------------------------===//
 #include "checkpoint/checkpoint_files.h"
@@ -126,8 +126,8 @@ std::string ddphook::ownerOf(const std::string &text) {
   return manifest.savedBy;
 }
 
-/// The text of a manifest before its checksum: in one line, over which that is
-/// computed, or as it is in the file.
+/// Returns the text of a manifest before its checksum, either on one line, from
+/// which the checksum is computed, or as in the file.
 static std::string printFields(const Manifest &manifest, bool isOneLine) {
   std::string text = "{";
   auto add = [&](const char *key, const std::string &value) {
@@ -258,7 +258,7 @@ std::map<std::string, std::string> ddphook::rankMetadata(
   return metadata;
 }
 
-/// The value of a key; empty where there is none.
+/// Returns the value of a key, or an empty text.
 static std::string_view lookUp(const SafetensorsHeader &header,
                                std::string_view key) {
   auto found = header.metadata.find(key);

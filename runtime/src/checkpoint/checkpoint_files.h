@@ -3,8 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Names of files, the manifest, and what a rank's file says about itself. Which
-// of them is written when is the business of checkpoint_save.cpp.
+// File names, the manifest, and the metadata of a rank's file.
+// checkpoint_save.cpp decides when each is written.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_SRC_CHECKPOINT_CHECKPOINT_FILES_H
@@ -20,26 +20,26 @@
 
 namespace ddphook {
 
-/// Draws the generation of a save: a random number that is not zero, by which
-/// files of different saves are told apart.
+/// Draws the generation of a save: a nonzero random number that distinguishes
+/// the files of different saves.
 Status drawGeneration(uint64_t *generation);
 
-/// `pattern` with every {rank} replaced.
+/// Returns `pattern` with every {rank} replaced.
 std::string rankFile(const std::string &pattern, int rank);
-/// The path of a rank's file, or of the manifest, until its save is committed.
-/// No other save has files of that name.
+/// Returns the path of a rank's file, or of the manifest, until its save is
+/// committed. No other save has files with that name.
 std::string pendingFile(const std::string &file, uint64_t generation);
 std::string manifestFile(const std::string &pattern);
 
-/// A file of a save that goes on, or was interrupted.
+/// A file of a save that is in progress or was interrupted.
 struct PendingFile {
   std::string path;
   uint64_t generation;
 };
-/// Finds those of `file`, also unfinished ones.
+/// Finds the pending files of `file`, including incomplete ones.
 Status listPending(const std::string &file, std::vector<PendingFile> *found);
 
-/// Sixteen hexadecimal digits.
+/// Returns sixteen hexadecimal digits.
 std::string printHash(uint64_t hash);
 bool parseHash(std::string_view text, uint64_t *hash);
 
@@ -52,17 +52,18 @@ struct Manifest {
   std::string savedBy; ///< Empty if the manifest does not say.
 };
 
-/// XXH3, 64 bits.
+/// Returns the 64-bit XXH3.
 uint64_t hashText(std::string_view text);
 
 std::string printManifest(const Manifest &manifest);
-/// DATA_LOSS when `text`, which came from `path`, is not a whole manifest.
+/// Returns DATA_LOSS if `text`, which came from `path`, is not a whole
+/// manifest.
 Status parseManifest(const std::string &text, const std::string &path,
                      Manifest *manifest);
-/// `text` is empty when there is no such file.
+/// Sets `text`; empty if there is no such file.
 Status readManifestText(const std::string &path, std::string *text);
-/// Whether either failed since the file is not a manifest that this version can
-/// read.
+/// True if either failed because the file is not a manifest that this version
+/// can read.
 inline bool isForeign(const Status &status) {
   return status.code() == DDPHOOK_DATA_LOSS ||
          status.code() == DDPHOOK_UNSUPPORTED;
@@ -71,32 +72,32 @@ inline bool isForeign(const Status &status) {
 /// Returns who saves the pending manifest `text`, or "another process".
 std::string ownerOf(const std::string &text);
 
-/// How tensors of states are described in files: one tensor a state, of its
-/// shape where it has exactly one, else flat.
+/// Describes the tensor of a state in files. There is one per state. It has the
+/// state's shape if that has exactly one, otherwise it is flat.
 TensorView stateTensor(const PlanState &state);
 TensorType stateTensorType(StateDtype dtype);
 
-/// The metadata of a rank's file; `checksums` one per state, `description` of
-/// all of them. `nodes` of the job's ranks (printNodes()), where states depend
-/// on that; else empty.
+/// Returns the metadata of a rank's file. `checksums` has one entry per state,
+/// and `description` describes all states. `nodes` is printNodes() of the job's
+/// ranks if states depend on it, otherwise empty.
 std::map<std::string, std::string>
 rankMetadata(const Manifest &manifest, int rank,
              const std::vector<PlanState> &states,
              const std::string &description,
              const std::vector<uint64_t> &checksums, const std::string &nodes);
-/// Those nodes; empty: the file does not say.
+/// Returns those nodes, or an empty text if the file has none.
 std::string_view nodesOf(const SafetensorsHeader &header);
 
-/// Whether a file is a part of some checkpoint.
+/// True if the file is part of some checkpoint.
 bool hasRankMetadata(const SafetensorsHeader &header);
-/// The generation that a file says it belongs to; 0: none.
+/// Returns the generation in a file's metadata, or 0.
 uint64_t generationOf(const SafetensorsHeader &header);
-/// Checks that a file of `manifest`'s generation is that of `rank`, and gives
-/// the description of the states that it has.
+/// Checks that a file of `manifest`'s generation is that of `rank`, and returns
+/// the description of its states.
 Status checkRankMetadata(const SafetensorsHeader &header,
                          const Manifest &manifest, int rank,
                          std::string_view *description);
-/// The checksums of those states.
+/// Reads the checksums of those states.
 Status readChecksums(const SafetensorsHeader &header,
                      const std::vector<PlanState> &states,
                      std::vector<uint64_t> *checksums);

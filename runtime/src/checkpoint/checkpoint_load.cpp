@@ -3,9 +3,9 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Rank 0 reads the manifest and shows it to all, so only its machine needs to
-// have it. Every rank reads its file into an image of its states; when all
-// images are whole and agree, and not before, states change.
+// Rank 0 reads the manifest and sends it to all, so only its machine needs it.
+// Every rank reads its file into an image of its states. States change only
+// when all images are whole and agree.
 //
 //===----------------------------------------------------------------------===//
 #include "base/log.h"
@@ -27,12 +27,12 @@
 using namespace ddphook;
 
 static const char loadTask[] = "load its states";
-/// How many states without a saved value are named in the log unasked.
+/// The number of states without a saved value that are logged by name.
 static constexpr size_t maxLoggedStates = 8;
 
 namespace {
 
-/// Loads states; what it is made of is the same on all ranks, but for files.
+/// Loads states. Everything except the files is the same on all ranks.
 class Loader {
 public:
   Loader(ddphook_module &module, const std::string &pattern, uint32_t flags)
@@ -71,13 +71,13 @@ private:
   const std::string manifestPath;
 
   const std::string nodes = printNodes(context.allNodes());
-  /// None: plain files.
+  /// Not set for plain files.
   std::optional<Manifest> manifest;
   bool isOtherNodes = false;
   std::vector<char> image;
   ddphook_state_info_t result = {};
-  /// Lines about states without a saved value. In another world only rank 0,
-  /// which reads the file, has them.
+  /// Lines about states without a saved value. If the world size differs, only
+  /// rank 0, which reads the file, has them.
   std::vector<std::string> reports;
 };
 
@@ -143,7 +143,7 @@ Status Loader::findManifest() {
   return Status::ok();
 }
 
-/// "state 'b0.error' of 'w', 'b' begins at zero".
+/// Adds a line such as "state 'b0.error' of 'w', 'b' begins at zero".
 void Loader::report(size_t state, const char *what) {
   std::string names;
   for (const std::vector<std::string> &list : states[state].gradients)
@@ -152,7 +152,7 @@ void Loader::report(size_t state, const char *what) {
   reports.push_back("state '" + states[state].name + "'" + names + " " + what);
 }
 
-/// For programs that do not look at the report.
+/// Logs the report for programs that do not look at it.
 void Loader::logReport() const {
   if (result.zeroed == 0 || context.rank() != 0)
     return;
@@ -209,7 +209,7 @@ Status Loader::readCheckpoint() {
   return Status::ok();
 }
 
-/// Whether a tensor may stand for a state: as it is, or flat.
+/// True if a tensor matches a state, in its shape or flat.
 static bool fits(const TensorInfo &tensor, const PlanState &state) {
   const std::vector<int64_t> flat = {state.bytes / stateDtypeSize(state.dtype)};
   return tensor.type == stateTensorType(state.dtype) &&
@@ -264,7 +264,7 @@ Status Loader::readPlain() {
   return Status::ok();
 }
 
-/// What would make a later step fail.
+/// Checks for values that would make a later step fail.
 Status Loader::checkValues() {
   for (size_t i = 0; i < states.size(); ++i) {
     if (states[i].init != StateInit::Mt19937)
@@ -288,7 +288,7 @@ Status Loader::readImage() {
   return checkValues();
 }
 
-/// Sixteen digits for each replicated state.
+/// Returns sixteen digits for each replicated state.
 std::string Loader::hashReplicated() {
   std::string hashes;
   for (size_t i = 0; i < states.size(); ++i)

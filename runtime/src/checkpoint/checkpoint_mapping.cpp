@@ -3,9 +3,9 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Both sides are taken apart into pieces, which are matched by hashes of their
-// keys: time grows with the number of pieces. Keys are views of the states' own
-// names, of which there may be tens of thousands.
+// Splits both sides into pieces and matches them by hashes of their keys, so
+// that time is proportional to the number of pieces. Keys are views of the
+// states' names, of which there may be tens of thousands.
 //
 //===----------------------------------------------------------------------===//
 #include "checkpoint/checkpoint_mapping.h"
@@ -39,7 +39,7 @@ struct NameList {
   const std::string *end() const { return data + count; }
 };
 
-/// A role, and the gradients it is of; of no role, the state's name.
+/// A role and its gradients, or the name of a state without a role.
 struct PieceKey {
   std::string_view role;
   NameList names;
@@ -60,7 +60,7 @@ struct PieceKey {
   };
 };
 
-/// What belongs together: some tensors of a state.
+/// Tensors of a state that belong together.
 struct Piece {
   size_t state = 0;
   size_t firstShape = 0, numShapes = 0;
@@ -92,9 +92,9 @@ private:
   /// The pieces of the saved states.
   std::vector<Piece> pieces;
   std::unordered_map<PieceKey, size_t, PieceKey::Hash> pieceNumbers;
-  /// Saved states of gradients, by role and gradient.
+  /// The saved states of gradients, by role and gradient.
   std::unordered_map<PieceKey, size_t, PieceKey::Hash> ofGradient;
-  /// For each saved piece the module's piece that takes it.
+  /// The module's piece that takes each saved piece.
   std::vector<std::optional<Piece>> takers;
   std::vector<bool> isSharedTaken;
 };
@@ -119,7 +119,7 @@ static std::vector<Piece> getPieces(const std::vector<PlanState> &states,
   int64_t offset = 0;
   for (size_t i = 0; i < state.gradients.size(); ++i) {
     uint64_t bytes = 0;
-    // Fits: the whole state does.
+    // This cannot overflow, because the whole state fits.
     (void)tensorBytes(state.shapes[i],
                       static_cast<uint64_t>(stateDtypeSize(state.dtype)),
                       bytes);
@@ -141,7 +141,7 @@ static std::string quote(const std::string &name) {
   return text + (name.size() > 80 ? "…'" : "'");
 }
 
-/// "state 'powersgd.iter' of gradient 'w'".
+/// Returns a text such as "state 'powersgd.iter' of gradient 'w'".
 static std::string describePiece(const PlanState &state, NameList gradients) {
   if (state.role.empty())
     return "state " + quote(state.name);
@@ -220,7 +220,7 @@ void Mapper::takeShared(size_t number) {
   mapping.lacksAll[number] = sources.empty();
 }
 
-/// Whether pieces have one type and the same shapes.
+/// True if the pieces have one type and the same shapes.
 static bool isSameType(const PlanState &a, const Piece &pieceOfA,
                        const PlanState &b, const Piece &pieceOfB) {
   return a.dtype == b.dtype && pieceOfA.numShapes == pieceOfB.numShapes &&
@@ -230,7 +230,8 @@ static bool isSameType(const PlanState &a, const Piece &pieceOfA,
                     b.shapes.begin() + long(pieceOfB.firstShape));
 }
 
-/// Whether the same numbers mean the same in both places.
+/// Returns true if the values mean the same in both states. Otherwise reports
+/// the difference.
 bool Mapper::canTake(const Piece &wanted, const Piece &found) {
   const PlanState &state = states[wanted.state];
   const PlanState &source = saved[found.state];
@@ -252,8 +253,8 @@ bool Mapper::canTake(const Piece &wanted, const Piece &found) {
   return difference.empty();
 }
 
-/// Explains a missing piece, if its gradients have that state, but grouped in
-/// another way.
+/// Explains a missing piece if its gradients have that state, but grouped
+/// differently.
 std::string Mapper::explainMissing(const Piece &wanted) const {
   const auto &[role, gradients] = wanted.key;
   for (const std::string &gradient : gradients) {
@@ -285,7 +286,8 @@ void Mapper::takePieces(size_t number) {
   mapping.lacksAll[number] = isAnyWanted && !isAnyTaken;
 }
 
-/// The runs of each saved state: neighbours that stay neighbours are one.
+/// Lays out the runs of each saved state. Neighbors that remain neighbors form
+/// one run.
 void Mapper::layOut() {
   mapping.runs.resize(saved.size());
   for (size_t i = 0; i < pieces.size(); ++i) {
@@ -329,7 +331,7 @@ Status ddphook::mapStates(const std::vector<PlanState> &saved,
                           const std::vector<PlanState> &states, bool isPartial,
                           CheckpointMapping *mapping) {
   Mapper(saved, states, mapping).run();
-  // Report missing pieces first: left-over pieces often follow from them.
+  // Report missing pieces first, because they often cause the left-over ones.
   const bool isMissing = !mapping->missing.empty();
   const std::vector<std::string> &list =
       isMissing ? mapping->missing : mapping->dropped;
@@ -342,7 +344,7 @@ Status ddphook::mapStates(const std::vector<PlanState> &saved,
   return Status(DDPHOOK_PLAN_MISMATCH, first);
 }
 
-/// A counter's number; of a generator its checksum.
+/// Prints a counter's number, or a generator's checksum.
 static std::string printValue(const std::vector<char> &value) {
   int64_t count = 0;
   if (value.size() != sizeof(count))

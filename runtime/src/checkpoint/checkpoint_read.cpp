@@ -3,8 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Every byte that is used goes into a checksum on its way, once. Where buckets
-// are those of the module that saved, a state is one run of bytes.
+// Every byte that is used passes once through a checksum. If the buckets are
+// those of the module that saved, a state is one run of bytes.
 //
 //===----------------------------------------------------------------------===//
 #include "checkpoint/checkpoint_read.h"
@@ -20,11 +20,11 @@
 
 using namespace ddphook;
 
-/// Files are read in parts that stay in the processor's cache for the checksum.
+/// The parts in which files are read. They stay in cache for the checksum.
 static constexpr int64_t partBytes = int64_t(1) << 20;
 
-/// Opens the file of `rank`, which may not have its final name yet, or may get
-/// it meanwhile from a rank of an earlier life of the job.
+/// Opens the file of `rank`. It may not have its final name yet, or may just
+/// get it from a rank of an earlier life of the job.
 Status CheckpointReader::openRankFile(
     const std::string &path, int rank,
     std::unique_ptr<SafetensorsReader> *reader) const {
@@ -52,7 +52,7 @@ Status CheckpointReader::openRankFile(
   return status;
 }
 
-/// Finds out what states the file has.
+/// Finds the states in the file.
 Status CheckpointReader::findSaved(const SafetensorsReader &reader, int rank) {
   const SafetensorsHeader &header = reader.header();
   std::string_view description;
@@ -60,7 +60,7 @@ Status CheckpointReader::findSaved(const SafetensorsReader &reader, int rank) {
       checkRankMetadata(header, manifest, rank, &description));
   isOtherNodes = std::count(ofShares.begin(), ofShares.end(), true) > 0 &&
                  nodesOf(header) != nodes;
-  // Descriptions can be long; most jobs go on as they were.
+  // Descriptions can be long, and most jobs resume with the same states.
   if (description != printStates(states)) {
     DDPHOOK_RETURN_IF_ERROR(parseStates(description, &others));
     saved = &others;
@@ -72,7 +72,7 @@ Status CheckpointReader::findSaved(const SafetensorsReader &reader, int rank) {
   return Status::ok();
 }
 
-/// Finds out what goes where.
+/// Maps the saved states to those of the module.
 Status CheckpointReader::map() {
   if (saved == &states)
     mapped = mapInPlace(states);
@@ -126,14 +126,14 @@ Status CheckpointReader::read(int rank) {
   return takeShared();
 }
 
-/// Whether a state of the module is each rank's own, but files are other
-/// ranks', or is one of a share, but their nodes others.
+/// True if the file has another rank's value of a state, or if the state is the
+/// error of a part of a node's sum and the nodes differ.
 bool CheckpointReader::isForeign(size_t state) const {
   return (isOtherWorld && states[state].placement == StatePlacement::PerRank) ||
          (isOtherNodes && ofShares[state]);
 }
 
-/// Whether anything is taken of a saved state.
+/// True if a part of a saved state is needed.
 bool CheckpointReader::isNeeded(size_t number) const {
   if ((*saved)[number].isShared())
     return true;
@@ -142,7 +142,7 @@ bool CheckpointReader::isNeeded(size_t number) const {
       [&](const SavedRun &run) { return run.state && !isForeign(*run.state); });
 }
 
-/// Sets the initial values of states that get none, or not all, from the file.
+/// Sets the initial values of states that the file lacks, or has only in part.
 Status CheckpointReader::beginAnew() {
   bool isAny = false;
   for (size_t i = 0; i < states.size(); ++i)
@@ -156,8 +156,8 @@ Status CheckpointReader::beginAnew() {
   });
 }
 
-/// Reads all bytes of a saved state, those that are needed to their places, and
-/// gives their checksum.
+/// Reads all bytes of a saved state, copies the needed ones to the image, and
+/// returns their checksum.
 Status CheckpointReader::readSaved(const SafetensorsReader &reader,
                                    const TensorInfo &tensor, size_t number,
                                    uint64_t *hash) {
@@ -195,7 +195,7 @@ Status CheckpointReader::readSaved(const SafetensorsReader &reader,
   return Status::ok();
 }
 
-/// Counters and generators: gradients that come together must agree on them.
+/// Counters and generators: gradients that now share one must agree on it.
 Status CheckpointReader::takeShared() {
   Status status =
       placeShared(mapped, states, sharedValues,

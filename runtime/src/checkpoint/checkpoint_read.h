@@ -3,8 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Reads what a module needs of a checkpoint's file into an image of the
-// module's states. Agreement between ranks is checkpoint_load.cpp's business.
+// Reads the states that a module needs from a checkpoint's file into an image
+// of the module's states. checkpoint_load.cpp handles agreement between ranks.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_SRC_CHECKPOINT_CHECKPOINT_READ_H
@@ -19,9 +19,9 @@ namespace ddphook {
 
 class CheckpointReader {
 public:
-  /// `image`: zeros, for the states of `plan` as they lie in its arena.
-  /// `isOtherWorld`: files are of other ranks, so that only replicated states
-  /// are taken. `nodes`: printNodes() of this job. All references stay the
+  /// `image` has zeros, laid out as the states of `plan` in its arena.
+  /// `isOtherWorld`: the file is another rank's, so only replicated states are
+  /// taken. `nodes` is printNodes() of this job. All references remain the
   /// caller's.
   CheckpointReader(const Plan &plan, const Manifest &manifest,
                    const std::string &pattern, bool isPartial,
@@ -31,19 +31,19 @@ public:
         manifestPath(manifestFile(pattern)), isPartial(isPartial),
         isOtherWorld(isOtherWorld), nodes(nodes), image(image) {}
 
-  /// Reads the file of `rank`. PLAN_MISMATCH when it cannot be carried over.
+  /// Reads the file of `rank`. PLAN_MISMATCH if its states cannot be mapped.
   Status read(int rank);
-  /// Sets the initial values of states that get none, or not all, from a file;
-  /// read() does that itself.
+  /// Sets the initial values of states that a file lacks, or has only in part.
+  /// read() calls it.
   Status beginAnew();
 
-  /// After read().
+  /// The next two are valid after read().
   const CheckpointMapping &mapping() const { return mapped; }
   bool isLoaded(size_t state) const {
     return !isForeign(state) && !mapped.lacksAll[state];
   }
-  /// Whether errors of shares were saved by ranks of other nodes, so that they
-  /// begin as in a new job. The same on all ranks.
+  /// True if the nodes differ from those of the save, so that the errors of the
+  /// parts of a node's sum begin as in a new job. The same on all ranks.
   bool hasOtherNodes() const { return isOtherNodes; }
 
 private:
@@ -70,8 +70,8 @@ private:
   char *const image;
   bool isOtherNodes = false;
 
-  /// What the checkpoint has, the module's own states or others, where that
-  /// goes, and values that go to several places.
+  /// The states of the checkpoint (the module's own or `others`), their mapping,
+  /// and the values that several states share.
   std::vector<PlanState> others;
   const std::vector<PlanState> *saved = &states;
   std::vector<uint64_t> checksums;

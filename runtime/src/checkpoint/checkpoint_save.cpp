@@ -3,10 +3,9 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Every rank writes its file beside the one of the checkpoint before; when all
-// files are on disk, rank 0 replaces the manifest, and from that moment on the
-// new checkpoint is the one that a load finds. Only then do files take their
-// final names.
+// Every rank writes its file next to that of the previous checkpoint. When all
+// files are on disk, rank 0 replaces the manifest; from then on a load finds
+// the new checkpoint. Only then do files get their final names.
 //
 //===----------------------------------------------------------------------===//
 #include "base/write_signals.h"
@@ -29,7 +28,7 @@
 
 using namespace ddphook;
 
-/// States are copied from the device in parts.
+/// The parts in which states are copied from the device.
 static constexpr int64_t bytesPerWrite = int64_t(1) << 22;
 static const char saveTask[] = "save its states";
 
@@ -82,14 +81,15 @@ static Status writeRankFile(const ddphook_module &module,
   DDPHOOK_RETURN_IF_ERROR(file.write(header.data(), header.size()));
   for (size_t i : layout.order)
     DDPHOOK_RETURN_IF_ERROR(writeStateData(module, i, file, &checksums[i]));
-  // The new header has the same length, since all checksums have one.
+  // The new header has the same length, because all checksums have one length.
   DDPHOOK_RETURN_IF_ERROR(makeHeader());
   DDPHOOK_RETURN_IF_ERROR(file.overwrite(0, header.data(), header.size()));
   return file.commit();
 }
 
-/// A checkpoint of another program or job, or a file that is something else, is
-/// not to be replaced by mistake. `text` is what is there.
+/// Checks that the save does not replace a checkpoint of another program or
+/// job, or a file that is something else. Returns the present manifest in
+/// `text`.
 static Status checkReplaced(const ddphook_module &module,
                             const std::string &path, uint64_t programHash,
                             uint32_t flags, std::string *text) {
@@ -138,8 +138,8 @@ static Status checkOthers(const ddphook_module &module,
   return Status::ok();
 }
 
-/// A rank's file is to take its final name after the manifest is in place: what
-/// would be in its way has to be known before.
+/// A rank's file gets its final name after the manifest is in place, so
+/// obstacles to that must be found before.
 static Status checkPlace(const std::string &path) {
   struct stat attributes;
   if (::stat(path.c_str(), &attributes) == 0 && !S_ISREG(attributes.st_mode))
@@ -170,8 +170,8 @@ static Status checkSave(const ddphook_module &module,
   return checkOthers(module, path);
 }
 
-/// What rank 0 does first: decides about the generation of this save, and
-/// claims the manifest.
+/// Runs rank 0's first part: checks what the save would replace, and claims the
+/// manifest.
 static Status beginSave(const ddphook_module &module, const std::string &path,
                         uint32_t flags, Manifest *manifest,
                         CheckpointClaim *claim) {
@@ -183,13 +183,13 @@ static Status beginSave(const ddphook_module &module, const std::string &path,
   return claim->take(*manifest, std::move(old));
 }
 
-/// A list of generations as ranks exchange it. Each has a comma before it.
+/// Appends to a list of generations, as ranks exchange it. Each has a comma
+/// before it.
 static void appendGeneration(std::string *list, uint64_t generation) {
   *list += ',' + printHash(generation);
 }
 
-/// Writes this rank's file, and lists the files that other saves left beside
-/// it.
+/// Writes this rank's file, and lists leftover files of other saves.
 static Status writeFiles(const ddphook_module &module, const Manifest &manifest,
                          const std::string &description,
                          const std::string &file,
@@ -204,7 +204,7 @@ static Status writeFiles(const ddphook_module &module, const Manifest &manifest,
   return Status::ok();
 }
 
-/// Those of all ranks' lists of leftovers that may be removed.
+/// Returns the entries of all ranks' lists of leftovers that may be removed.
 static std::string findDead(const CheckpointClaim &claim,
                             const std::vector<std::string> &lists) {
   std::string dead;
@@ -218,9 +218,8 @@ static std::string findDead(const CheckpointClaim &claim,
   return dead;
 }
 
-/// Gives a rank's file its final name. Before that it removes the leftovers
-/// that are `dead`: a rank of an earlier life, which is late to rename one of
-/// them, must not find it.
+/// Gives a rank's file its final name. First removes the `dead` leftovers,
+/// because a rank of an earlier life that renames one late must not find it.
 static Status moveIntoPlace(const std::string &file, uint64_t generation,
                             const std::vector<PendingFile> &leftovers,
                             const std::string &dead) {
@@ -236,8 +235,8 @@ static Status moveIntoPlace(const std::string &file, uint64_t generation,
                      errno == ENOENT ? " (does another job save there?)" : "");
 }
 
-/// Removes this rank's file after a failure that all ranks know of. When ranks
-/// were lost instead, the manifest may be in place already, and need the file.
+/// Removes this rank's file after a failure that all ranks know of. If ranks
+/// were lost instead, the manifest may already be in place and need the file.
 static Status discard(const ddphook_module &module, const std::string &pending,
                       Status status) {
   if (!module.context.hasFailed())
@@ -298,8 +297,8 @@ Status ddphook::saveStates(ddphook_module &module, const std::string &pattern,
   if (!status.isOk())
     return discard(module, pending, std::move(status));
 
-  // Rank 0 tells the others what to remove. If the manifest might be lost in a
-  // power failure, nothing changes: the old files would be needed.
+  // Rank 0 tells the others which leftovers to remove. If a power failure might
+  // lose the manifest, nothing changes, because the old files would be needed.
   Status committed;
   std::string verdict;
   if (context.rank() == 0) {

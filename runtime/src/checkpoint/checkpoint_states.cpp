@@ -4,7 +4,7 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Prints and parses the description of states. Its keys are those of the plan's
-// states, but for what loading does not need.
+// states, except for those that loading does not need.
 //
 //===----------------------------------------------------------------------===//
 #include "checkpoint/checkpoint_states.h"
@@ -21,7 +21,7 @@
 using namespace ddphook;
 using namespace ddphook::plan;
 
-/// Appends a list of what `append` appends for elements.
+/// Appends a list; `append` appends each element.
 template <typename T, typename Function>
 static void appendList(std::string *text, const std::vector<T> &list,
                        Function &&append) {
@@ -101,8 +101,8 @@ Status ddphook::parseStates(std::string_view text,
 }
 
 uint64_t ddphook::hashProgram(const std::vector<PlanState> &states) {
-  // Lines by what they begin with. Names hold no zero byte that would make two
-  // lines one.
+  // Groups the lines by their common beginning. Names contain no zero byte, so
+  // different lines cannot become equal.
   std::map<std::string, std::vector<std::string_view>> lines;
   std::deque<std::string> printed;
   for (const PlanState &state : states) {

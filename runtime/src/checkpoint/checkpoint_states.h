@@ -4,8 +4,8 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // A checkpoint describes its states, so that modules with other buckets find
-// what belongs to their gradients. The description is a JSON text in the
-// metadata of ranks' files.
+// the states of their gradients. The description is a JSON text in the metadata
+// of ranks' files.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_SRC_CHECKPOINT_CHECKPOINT_STATES_H
@@ -15,15 +15,16 @@
 
 namespace ddphook {
 
-/// The description of states, in their order: name, type, shapes, role,
+/// Returns the description of states, in their order: name, type, shapes, role,
 /// gradients, method, placement and seed.
 std::string printStates(const std::vector<PlanState> &states);
-/// What printStates() printed, each state's place after the ones before it. It
-/// comes from a file: DATA_LOSS when anything is wrong with it.
+/// Parses the result of printStates() and lays each state out after the ones
+/// before it. The text comes from a file: DATA_LOSS if anything is wrong with
+/// it.
 Status parseStates(std::string_view text, std::vector<PlanState> *states);
 
-/// The same for modules that keep the same states of the same gradients,
-/// however these are put into buckets.
+/// Returns a hash that is equal for modules that keep the same states of the
+/// same gradients, however these are put into buckets.
 uint64_t hashProgram(const std::vector<PlanState> &states);
 
 } // namespace ddphook
