@@ -3,7 +3,7 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Agreement on work that every rank does by itself, but that counts only if it
+// Agreement on work that every rank does alone, but that counts only if it
 // succeeds on all ranks.
 //
 //===----------------------------------------------------------------------===//
@@ -14,10 +14,10 @@
 
 namespace ddphook {
 
-/// Collective: exchanges whether the work has succeeded on each rank. Returns
+/// Collective: exchanges whether the work succeeded on each rank. Returns
 /// `mine` if that is a failure, and ABORTED, "rank n could not `task`: …", if
-/// only others failed; the context is unharmed by both. A failure to reach the
-/// others is final. On success `all` has every rank's `payload`.
+/// only others failed; neither harms the context. A failure to reach the others
+/// is final. On success `all` has every rank's `payload`.
 Status agree(Context &context, const std::string &what, const char *task,
              const Status &mine, const std::string &payload,
              std::vector<std::string> *all);

@@ -3,9 +3,9 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Reads options and launch variables. When several launchers left variables
-// they must agree: a process that believes one of two contradicting ranks would
-// train on wrong data, or hang.
+// Reads options and launch variables. If several launchers left variables,
+// these must agree: a process that believes one of two contradicting ranks
+// would train on wrong data, or hang.
 //
 //===----------------------------------------------------------------------===//
 #include "job/bootstrap.h"
@@ -35,17 +35,17 @@ struct Setting {
   int value = 0;
 };
 
-/// What one launcher says.
+/// The ranks and sizes that one launcher sets.
 struct Launch {
   Setting rank;
   Setting worldSize;
   std::optional<Setting> localRank;
   std::optional<Setting> localSize;
-  /// The numbers of the job and of the step that Slurm started it as.
+  /// The numbers of the job and of the step as which Slurm started it.
   std::optional<std::pair<unsigned long long, unsigned long long>> slurmStep;
 };
 
-/// The names of one launcher's variables; null where it has none.
+/// The names of one launcher's variables; null for those it does not have.
 struct LaunchVariables {
   const char *rank;
   const char *worldSize;
@@ -61,13 +61,13 @@ constexpr LaunchVariables openMpi = {
 constexpr LaunchVariables pmi = {"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID",
                                  "MPI_LOCALNRANKS"};
 constexpr int defaultPort = 29500;
-/// More are a mistake in the variable.
+/// A larger number is a mistake in the variable.
 constexpr int maxThreads = 4096;
 /// 2 GiB for each thread.
 constexpr int mostTraceEvents = 1 << 26;
-/// Whoever records a handshake can try out any number of secrets offline.
+/// Anyone who records a handshake can try any number of secrets offline.
 constexpr size_t minSecretSize = 16;
-/// Of callers from before `store` was added.
+/// The size that callers from before `store` was added pass.
 constexpr size_t leastOptionsSize = offsetof(ddphook_options_t, store);
 
 /// Reads variables and keeps the first error.
@@ -121,7 +121,7 @@ private:
 
 } // namespace
 
-/// Reads one launcher's variables; nothing when it set none of them.
+/// Reads one launcher's variables, or returns nullopt if it set none.
 static std::optional<Launch> readLaunch(VariableReader &reader,
                                         const LaunchVariables &names) {
   bool hasRank = reader.text(names.rank) != nullptr;
@@ -159,10 +159,10 @@ static std::optional<Launch> readLaunch(VariableReader &reader,
   return launch;
 }
 
-/// Slurm's variables count only inside a job step of several tasks that nobody
-/// else's launcher runs in: a batch script, an interactive shell and the helper
-/// tasks with which torchrun and mpirun reach their nodes have them too, and
-/// there they describe something else.
+/// Reads Slurm's variables. They count only in a job step of several tasks in
+/// which no other launcher runs. Batch scripts, interactive shells and the
+/// helper tasks with which torchrun and mpirun reach their nodes also have
+/// them, but there they describe something else.
 static std::optional<Launch> readSlurm(VariableReader &reader) {
   if (!reader.text("SLURM_PROCID"))
     return std::nullopt;
@@ -193,7 +193,7 @@ static std::optional<Launch> readSlurm(VariableReader &reader) {
 }
 
 /// True if the tasks of a Slurm step have PMI's variables from Slurm itself
-/// (`srun --mpi=pmi2`), not from an mpiexec that runs inside of the step.
+/// (`srun --mpi=pmi2`), not from an mpiexec that runs inside the step.
 static bool isSlurmsPmi(const VariableReader &reader) {
   auto text = [&](const char *name) -> std::string {
     const char *value = reader.text(name);
@@ -308,7 +308,7 @@ static Status checkAllocator(const ddphook_allocator_t &allocator) {
 
 /// Finds the machine of rank 0 in a step of Slurm: tasks are numbered from the
 /// first node on, unless they are distributed by hand. SLURM_LAUNCH_NODE_IPADDR
-/// is no help: srun itself may run anywhere.
+/// does not help, because srun itself may run anywhere.
 static Status findSlurmHost(VariableReader &reader, const Bootstrap &place,
                             std::string *host) {
   const char *name = "SLURM_STEP_NODELIST";
@@ -330,7 +330,7 @@ static Status findSlurmHost(VariableReader &reader, const Bootstrap &place,
   return Status::ok();
 }
 
-/// Finds the address at which the store listens, for a job of several ranks.
+/// Finds the address at which the store of a job with several ranks listens.
 static Status findMaster(const ddphook_options_t &options,
                          VariableReader &reader, bool isOneMachine,
                          const std::optional<Launch> &launch,
@@ -350,7 +350,8 @@ static Status findMaster(const ddphook_options_t &options,
                  "expected MASTER_ADDR to name the machine of rank 0 in a job "
                  "of %d ranks, but it is not set",
                  result->worldSize);
-  // However the launcher calls this machine: nobody else shall reach the store.
+  // Whatever name the launcher gives this machine, no other machine may reach
+  // the store.
   if (isOneMachine && !isLoopbackAddress(result->masterAddress) &&
       isOwnAddress(result->masterAddress))
     result->masterAddress = loopbackAddress();
@@ -380,7 +381,7 @@ static Status findMaster(const ddphook_options_t &options,
   return Status::ok();
 }
 
-/// Texts from the options, else from the environment, else the default.
+/// Chooses a text from the option, else from the environment, else the default.
 static void chooseText(const char *option, const char *variable,
                        const VariableReader &reader, std::string *value) {
   if (option && *option)
@@ -389,7 +390,8 @@ static void chooseText(const char *option, const char *variable,
     *value = text;
 }
 
-/// The transports of the host's backend; other backends know other words.
+/// Chooses the transport. Only the host backend's variable is checked here,
+/// because other backends have other transports.
 static Status chooseTransport(const char *option, const VariableReader &reader,
                               const std::string &backend,
                               std::string *transport) {
@@ -422,7 +424,7 @@ static Status chooseSecret(const VariableReader &reader, std::string *secret) {
   return Status::ok();
 }
 
-/// A name that errors, logs and traces print.
+/// Chooses the node name, which errors, logs and traces print.
 static Status chooseNode(const VariableReader &reader, std::string *name) {
   chooseText(nullptr, "DDPHOOK_NODE", reader, name);
   if (std::any_of(name->begin(), name->end(), [](char c) {
@@ -445,7 +447,7 @@ static Status chooseTimeout(double option, const VariableReader &reader,
     return Status::ok();
   char *end = nullptr;
   double value = std::strtod(text, &end);
-  // No white space, no hexadecimal digits and no words.
+  // White space, hexadecimal digits and words are not allowed.
   if (std::strspn(text, "0123456789.eE+-") != std::strlen(text) ||
       end == text || *end != '\0' || !std::isfinite(value) || value <= 0)
     return error(DDPHOOK_BAD_ENVIRONMENT,
@@ -456,8 +458,8 @@ static Status chooseTimeout(double option, const VariableReader &reader,
   return Status::ok();
 }
 
-/// Our own variable, else OpenMP's, a list of one number for each level of
-/// nesting. That one is not ours to complain about.
+/// Reads our own variable, or else OpenMP's, a list with one number for each
+/// nesting level. We do not report errors in OpenMP's variable.
 static void chooseThreads(VariableReader &reader, int *threads) {
   if (reader.text("DDPHOOK_NUM_THREADS")) {
     *threads = reader.number("DDPHOOK_NUM_THREADS", 1, maxThreads).value_or(1);
@@ -551,7 +553,7 @@ Status ddphook::findPlace(const ddphook_options_t *givenOptions,
       result->localRank = launch->localRank->value;
     isOneMachine =
         launch->localSize && launch->localSize->value == result->worldSize;
-    // Steps of one job run beside each other.
+    // Several steps of one job may run at the same time.
     const char *job = reader.text("SLURM_JOB_ID");
     if (launch->slurmStep && result->runId == job)
       result->runId += "." + std::to_string(launch->slurmStep->second);

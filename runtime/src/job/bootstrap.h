@@ -3,10 +3,9 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Finds rank, world size and the store's address from options or from the
-// variables that launchers set. It opens no connection, but asks the resolver
-// whether the store's address is this machine's. docs/runtime.md lists the
-// variables.
+// Finds rank, world size and the store's address from options or from
+// launchers' variables. It opens no connection, but asks the resolver whether
+// the store's address is this machine's. docs/runtime.md lists the variables.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_SRC_JOB_BOOTSTRAP_H
@@ -25,38 +24,39 @@ namespace ddphook {
 /// Returns the value of an environment variable, or null. Tests pass their own.
 using Environment = std::function<const char *(const char *name)>;
 
-/// The process's real environment; an empty value counts as not set.
+/// Returns the process's environment; an empty value counts as not set.
 Environment processEnvironment();
 
 struct Bootstrap {
   int rank = 0;
   int worldSize = 1;
   int localRank = 0;
-  /// A launcher's variables say so, not the options or the default.
+  /// True if the rank comes from a launcher, not from options or the default.
   bool isLaunched = false;
   /// The address at which rank 0's store listens; unused in a world of one.
-  /// With a host's store it is only what rank 0 was told: empty and 0 mean that
-  /// it chooses.
+  /// With a host's store it only has rank 0's options: empty and 0 let rank 0
+  /// choose.
   std::string masterAddress;
   int masterPort = 0;
   /// The host program's store, through which ranks find that of rank 0. Valid
   /// only while the context is created.
   std::optional<ddphook_store_t> hostStore;
-  /// Keeps processes of different jobs apart that meet on one port.
+  /// Separates processes of different jobs that meet on one port.
   std::string runId;
-  /// The secret that each rank must prove to have; empty: none.
+  /// The secret that each rank must prove to have; empty means none.
   std::string secret;
   /// A name that replaces this machine's identity; usually empty.
   std::string nodeOverride;
   std::string backend = "host";
   std::string transport = "auto";
   std::string backendOptions;
-  /// The host program's memory of the device.
+  /// The host program's allocator for device memory.
   std::optional<ddphook_allocator_t> allocator;
   double timeoutSeconds = 300;
-  /// What is to be recorded.
+  /// Selects what is recorded.
   trace::Observation observation;
-  /// Threads to compute with; 0: a share of the machine's processors.
+  /// The number of compute threads; 0 means a share of the machine's
+  /// processors.
   int threads = 0;
 };
 

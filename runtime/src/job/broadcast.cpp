@@ -54,8 +54,8 @@ Status Broadcast::awaitReceipts(size_t part) {
 Status Broadcast::send(const char *data, size_t bytes, size_t parts) {
   size_t received = 0;
   for (size_t part = 0; part < parts; ++part) {
-    // Towards the end fewer and fewer parts are in flight, so that a rank that
-    // has received the last one does not wait long for the others.
+    // Towards the end fewer parts are in flight, so that a rank that has
+    // received the last one does not wait long for the others.
     const size_t inFlight = std::min(mostInFlight, parts - part);
     for (; part - received >= inFlight; ++received)
       DDPHOOK_RETURN_IF_ERROR(awaitReceipts(received));
@@ -104,7 +104,7 @@ Status Broadcast::run(char *data, size_t bytes) {
     if (part + 1 < parts)
       DDPHOOK_RETURN_IF_ERROR(store.set(receiptOf(part, options.rank), {}));
   }
-  // In the place of the receipts for the last part.
+  // This replaces the receipts for the last part.
   DDPHOOK_RETURN_IF_ERROR(exchange.barrier(
       "ddphook_broadcast (a part)", Deadline::after(options.timeoutSeconds)));
   return isRoot ? store.erase(keyOf(parts - 1)) : Status::ok();

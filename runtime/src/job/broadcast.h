@@ -4,8 +4,8 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Sends data from one rank to all others in parts. Every wait is for one or two
-// parts and has a deadline of its own, so a slow link makes a broadcast slow,
-// but does not fail it.
+// parts and has its own deadline, so a slow link makes a broadcast slow but
+// does not make it fail.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_SRC_JOB_BROADCAST_H
@@ -21,21 +21,21 @@ namespace ddphook {
 class Broadcast {
 public:
   struct Options {
-    std::string prefix; ///< Of its keys; ends with a slash.
+    std::string prefix; ///< The prefix of its keys; ends with a slash.
     int rank, size, root;
     double timeoutSeconds; ///< The deadline of each wait.
-    bool tellsWaits;       ///< Whether this rank logs for whom it waits.
+    bool tellsWaits;       ///< True if this rank logs for whom it waits.
   };
   Broadcast(Store &store, Exchange &exchange, Options options)
       : store(store), exchange(exchange), options(std::move(options)) {}
 
-  /// Collective. Returns OK when all ranks have all bytes.
+  /// Collective. Returns OK if all ranks have all bytes.
   Status run(char *data, size_t bytes);
 
 private:
   static constexpr size_t partBytes = size_t(2) << 20;
-  /// The root sends a part when all ranks have received the one that is this
-  /// far before it. The parts between them are in the memory of rank 0.
+  /// The root sends a part only when all ranks have received the part this many
+  /// before it. The parts in flight are in the memory of rank 0.
   static constexpr size_t mostInFlight = 16;
 
   static size_t sizeOf(size_t part, size_t bytes) {
@@ -44,7 +44,7 @@ private:
   std::string keyOf(size_t part) const {
     return options.prefix + std::to_string(part);
   }
-  /// The key by which a rank says that it has received a part.
+  /// Returns the key by which a rank acknowledges a part.
   std::string receiptOf(size_t part, int rank) const {
     return keyOf(part) + "/" + std::to_string(rank);
   }

@@ -3,7 +3,7 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Joining, leaving and failing.
+// Creation, destruction and failure of the context.
 //
 //===----------------------------------------------------------------------===//
 #include "job/context.h"
@@ -22,27 +22,27 @@
 
 using namespace ddphook;
 
-/// How long a rank whose deadline has passed waits to hear where the others
-/// are. Those that run answer within milliseconds, but on a machine with many
-/// more threads than processors; one that does not answer is waited for so
+/// How long a rank whose deadline has passed waits to learn where the others
+/// are. Running ranks answer within milliseconds, unless the machine has many
+/// more threads than processors. For a rank that does not answer, it waits this
 /// long.
 static constexpr double inquirySeconds = 0.7;
-/// How long a rank that saw a connection break waits to hear which rank was
-/// lost, or that was told of a failure waits for its cause. It usually takes a
-/// millisecond; in a step another rank may inquire first.
+/// How long a rank that saw a connection break waits to learn which rank was
+/// lost, or a rank that learned of a failure waits for its cause. It usually
+/// takes a millisecond; in a step another rank may inquire first.
 static constexpr double verdictSeconds = 0.25;
-/// How long rank 0 of a failed job waits for the others before it merges what
-/// they have recorded.
+/// How long rank 0 of a failed job waits for the others before it merges their
+/// traces.
 static constexpr double traceSeconds = 0.3;
-/// The same where ranks send that, for lack of a common directory; and for how
-/// long a rank tries to send it.
+/// The same if ranks send their traces because there is no common directory. It
+/// is also how long a rank tries to send one: the second value if it ends well.
 static constexpr double deliverySeconds = 1;
 static constexpr double patientDeliverySeconds = 30;
-/// How long rank 0 of a failed job keeps its store, for the news to arrive.
+/// How long rank 0 of a failed job keeps its store, so that ranks learn of it.
 static constexpr double farewellSeconds = 1;
-/// From the deadline of a step until the context of a rank that failed is gone,
-/// whatever the others do, apart from what it computes meanwhile. The waits of
-/// its end run at the same time.
+/// The most time from the deadline of a step until a failed rank has destroyed
+/// its context, whatever the others do, without its own computations. The waits
+/// of the destructor run at the same time.
 static constexpr double mostSecondsAfterDeadline = 2;
 static_assert(inquirySeconds + verdictSeconds +
                       std::max({traceSeconds, deliverySeconds,
@@ -72,7 +72,7 @@ Status Context::enter() {
   DDPHOOK_RETURN_IF_ERROR(join());
   DDPHOOK_RETURN_IF_ERROR(exchangeNodes());
   DDPHOOK_RETURN_IF_ERROR(openBackend());
-  // Nobody may go on while another rank could not open its device.
+  // No rank may continue while another one could not open its device.
   return exchange->barrier("ddphook_context_create",
                            Deadline::after(place.timeoutSeconds));
 }
@@ -154,8 +154,8 @@ Status Context::exchangeNodes() {
   }
   Status differ = compareSettings(settings);
   if (!differ.isOk()) {
-    // Every rank finds the difference itself, unless the job has failed before
-    // it has received the settings.
+    // Every rank finds the difference itself, unless the job fails before it
+    // has received the settings.
     exchange
         ->barrier("ddphook_context_create (different settings)",
                   Deadline::after(place.timeoutSeconds))
@@ -198,7 +198,7 @@ Status Context::openBackend() {
     address = server->reachedAddress();
   else if (control)
     DDPHOOK_RETURN_IF_ERROR(control->findOwnAddress(&address));
-  // Ranks of one machine may have come to different ones.
+  // Ranks of one machine may have connected to different loopback addresses.
   if (isLoopbackAddress(address))
     address = loopbackAddress();
   ddphook_device_config_t config = {};
@@ -222,7 +222,7 @@ Status Context::openBackend() {
 
 Context::~Context() {
   modules.clear();
-  // The thread that has heard of a failure may not have come to that yet.
+  // The thread that learned of a failure may not have done this yet.
   if (hasFailed())
     observer.fail(failure().message());
   observer.close();
@@ -232,18 +232,18 @@ Context::~Context() {
   if (control && isFarewell)
     control->leave();
   exchange.reset();
-  // Ends the thread that calls latch(), and with that the last use of the
-  // device.
+  // Ends the thread that calls latch(), and with it the last use of the device.
   store.reset();
   const Deadline farewell = Deadline::after(
       isFarewell ? place.timeoutSeconds
                  : std::min(farewellSeconds, place.timeoutSeconds));
-  // A launcher may end it before the farewell is over.
+  // Merge first, because a launcher may kill rank 0 before the farewell is
+  // over.
   if (server && !isFarewell && observer.isTracing())
     server->finish(Deadline::after(
         std::min(observer.lacksParts() ? deliverySeconds : traceSeconds,
                  place.timeoutSeconds)));
-  // Without memory the parts of the trace stay.
+  // Without memory the parts of the trace remain.
   auto merge = [&] {
     ignoreExceptions([&] {
       observer.merge(server ? server->deliveries().take()
@@ -271,7 +271,7 @@ void Context::sendTrace(bool isFarewell) {
         part, Deadline::after(std::min(seconds, place.timeoutSeconds))));
     return Status::ok();
   });
-  // Without memory the part stays where it is.
+  // Without memory the part remains where it is.
   status.ignore();
 }
 
@@ -285,9 +285,9 @@ Status Context::failure() const {
   return finalFailure;
 }
 
-/// Books `status` unless another failure came first, and gives the first one.
-/// With `tellOthers`, before the device learns of it: its transports pass the
-/// news on to their peers, but not the reason.
+/// Records `status` unless another failure came first, and returns the first
+/// one. With `tellOthers`, reports it before it aborts the device, whose
+/// transports notify their peers, but without the reason.
 Status Context::latch(const Status &status, bool tellOthers) {
   if (isForked())
     return failure();
@@ -312,8 +312,8 @@ Status Context::fail(Status status) {
   return failHearing(std::move(status), verdictSeconds);
 }
 
-/// What is known beside a failure whose cause nobody tells: who has left in
-/// good order, or that rank 0 tells nothing.
+/// Adds what is known to a failure without a known cause: which rank has left
+/// in good order, or that rank 0 does not answer.
 static Status explain(const Status &status, const TcpStore::Verdict &verdict,
                       double seconds) {
   std::string more;
@@ -340,7 +340,7 @@ Status Context::failHearing(Status status, double seconds) {
   return latch(status, /*tellOthers=*/true);
 }
 
-/// Whether a failure may mean that a rank is not where the others are.
+/// True if a failure may mean that a rank is not where the others are.
 static bool mayHaveDiverged(ddphook_status_t code) {
   return code == DDPHOOK_DEADLINE_EXCEEDED || code == DDPHOOK_PLAN_MISMATCH ||
          code == DDPHOOK_FAILED_PRECONDITION;
@@ -356,7 +356,7 @@ Status Context::failInStep(Status status) {
 Status Context::explainDivergence(const Status &status) {
   TcpStore::Answers answers;
   Status asked = control->inquire(Deadline::after(inquirySeconds), &answers);
-  // Another rank was faster, and has told why.
+  // Another rank was faster and has reported the reason.
   if (!asked.isOk() && hasFailed())
     return failure();
   std::vector<std::optional<trace::Whereabouts>> ranks;

@@ -3,8 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Joins the job, keeps the control connection and the device, and holds the one
-// failure after which nothing works any more. Modules live in module.h.
+// Joins the job, owns the control connection and the device, and keeps the
+// first failure, after which nothing works any more. Modules are in module.h.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_SRC_JOB_CONTEXT_H
@@ -33,8 +33,8 @@ public:
   static Status create(const Bootstrap &place,
                        std::unique_ptr<Context> *context);
 
-  /// Leaves it. Rank 0 stays until the others have left, at most until the
-  /// deadline, because they may still need its store.
+  /// Leaves the job. Rank 0 waits for the others, at most until the deadline,
+  /// because they may still need its store.
   ~Context();
 
   int rank() const { return place.rank; }
@@ -46,8 +46,8 @@ public:
   Status barrier();
   Status broadcast(void *data, size_t bytes, int root);
 
-  /// An exchange with all ranks, in program order with all others of the
-  /// context. Its failures are final.
+  /// All-gathers with all ranks. Exchanges of a context are in program order.
+  /// Failures are final.
   Status allGather(const std::string &what, const std::string &mine,
                    std::vector<std::string> *all);
 
@@ -67,37 +67,37 @@ public:
         (backendTable->*function)(openDevice, arguments..., &message), message);
   }
 
-  /// 32 bytes that only this job's ranks can know, others for every `use`; none
-  /// in a world of one.
+  /// Returns 32 bytes that only this job's ranks can know and that differ for
+  /// every `use`; empty in a world of one.
   std::string proofKey(const std::string &use) const;
 
-  /// Runs all work on the caller's queue, or again on the device's own.
+  /// Runs all work on the caller's queue, or on the device's own again.
   Status setStream(void *stream);
   bool hasCallersStream() const { return isOnCallersStream; }
-  /// Waits for the device. Its failures are final.
+  /// Waits for the device. Failures are final.
   Status synchronize();
 
-  /// Returns true in a child of the process that created the context: it has
-  /// neither its threads nor its device.
+  /// Returns true in a child of the process that created the context. The child
+  /// has neither its threads nor its device.
   bool isForked() const { return forks != forkCount.load(); }
 
-  /// Fast: whether failure() is not OK.
+  /// Returns true if failure() is not OK. Fast.
   bool hasFailed() const {
     return failed.load(std::memory_order_acquire) || isForked();
   }
-  /// The failure after which the context can only be destroyed.
+  /// Returns the failure after which the context can only be destroyed.
   Status failure() const;
 
-  /// Books a failure of this rank as final and tells the other ranks. Gives the
-  /// failure to report: what happened first, wherever that was.
+  /// Records a failure of this rank as final and notifies the other ranks.
+  /// Returns the failure to report: the one that happened first on any rank.
   Status fail(Status status);
 
-  /// The same for statuses after which peers may be out of step; others are
-  /// returned as they are.
+  /// Calls fail() for statuses after which peers may be out of step; returns
+  /// others unchanged.
   Status failIfFinal(Status status);
 
-  /// Runs `function`, which returns a Status, as a part of what all ranks do.
-  /// An exception in it is final, because this rank is out of step then.
+  /// Runs `function`, which returns a Status and is a part of what all ranks
+  /// do. An exception is final, because this rank is then out of step.
   template <typename Function>
   Status failIfThrown(Function &&function) {
     bool hasReturned = false;
@@ -109,31 +109,32 @@ public:
     return hasReturned ? status : fail(std::move(status));
   }
 
-  /// A failure in a step: the same as fail(), but where ranks may have come to
-  /// different places, the failure says which rank is where.
+  /// Fails like fail(), in a step. If ranks may be at different places, the
+  /// failure says which rank is where.
   Status failInStep(Status status);
 
-  /// What steps record.
+  /// Records steps.
   trace::Recorder &recorder() { return observer.recorder(); }
   trace::Observer &observed() { return observer; }
 
-  /// A number of its own for every module that is loaded.
+  /// Returns a different number for every module that is loaded.
   int64_t nextModuleNumber() { return moduleNumber++; }
 
   std::vector<std::unique_ptr<ddphook_module>> modules;
 
 private:
   explicit Context(const Bootstrap &place);
-  /// Where all ranks of a machine wait for the same, one of them says so.
+  /// If all ranks of a machine wait for the same, only one of them logs it.
   bool tellsWaits() const { return place.localRank == 0; }
   Status enter();
   Status join();
-  /// fail(), where the cause of what is second-hand is waited for so long.
+  /// Does the same as fail(). If the failure is second-hand, waits `seconds`
+  /// for its cause.
   Status failHearing(Status status, double seconds);
   /// Adds to a step's failure which rank is where.
   Status explainDivergence(const Status &status);
   Status openBackend();
-  /// Sends rank 0 what it cannot read of this rank's trace.
+  /// Sends rank 0 the part of this rank's trace that rank 0 cannot read.
   void sendTrace(bool isFarewell);
   Status exchangeNodes();
   Status latch(const Status &status, bool tellOthers);

@@ -3,8 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Every rank sets a key of its own; rank 0 collects them and sets one key with
-// all of them, for which the others wait: O(ranks) messages.
+// Every rank sets its own key. Rank 0 collects them and sets one key with all
+// values, for which the others wait: O(ranks) messages.
 //
 //===----------------------------------------------------------------------===//
 #include "job/exchange.h"
@@ -62,7 +62,7 @@ Status Exchange::gather(const std::string &what, const std::string &mine,
 }
 
 /// When this exchange is complete, all ranks have entered it, so all have read
-/// the one before.
+/// the previous one.
 void Exchange::eraseOld() {
   if (rank != 0 || number == 0)
     return;

@@ -23,21 +23,21 @@ namespace ddphook {
 /// the same order.
 class Exchange {
 public:
-  /// `prefix` keeps its keys apart from those of others. With `tellsWaits` this
+  /// `prefix` separates its keys from those of others. With `tellsWaits` this
   /// rank logs for whom it waits.
   Exchange(Store &store, std::string prefix, int rank, int size,
            bool tellsWaits = false)
       : store(store), prefix(std::move(prefix)), rank(rank), size(size),
         tellsWaits(tellsWaits) {}
 
-  /// Collective: sends `mine`, and receives the bytes of all ranks in the order
-  /// of ranks. `what` names the exchange: ranks that make different ones fail
+  /// Collective: sends `mine`, and receives the bytes of all ranks in rank
+  /// order. `what` names the exchange. If ranks make different ones, they fail
   /// with FAILED_PRECONDITION, which names both. DEADLINE_EXCEEDED names the
   /// ranks that did not take part.
   Status allGather(const std::string &what, const std::string &mine,
                    const Deadline &deadline, std::vector<std::string> *all);
 
-  /// Waits for all.
+  /// Waits for all ranks.
   Status barrier(const std::string &what, const Deadline &deadline);
 
 private:

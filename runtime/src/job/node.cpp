@@ -18,7 +18,7 @@
 
 using namespace ddphook;
 
-/// Which run of which machine this is.
+/// Identifies the machine and its present boot.
 static Status identifyMachine(std::string *machine) {
   std::string boot;
   DDPHOOK_RETURN_IF_ERROR(readBootId(&boot));

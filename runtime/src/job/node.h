@@ -3,9 +3,9 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// The identity of the node that a process runs on, as a text that ranks
-// compare. A node is a machine, unless DDPHOOK_NODE says otherwise. Names of
-// machines are no identity: containers and clones share them.
+// The identity of the node on which a process runs, as a text that ranks
+// compare. A node is a machine, unless DDPHOOK_NODE says otherwise. Host names
+// do not identify a machine, because containers and clones share them.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_SRC_JOB_NODE_H
@@ -19,22 +19,21 @@
 namespace ddphook {
 
 struct NodeIdentity {
-  /// Equal on ranks that `intra_node` and `inter_node` take for one node.
+  /// Equal on ranks that `intra_node` and `inter_node` place on one node.
   std::string node;
-  /// Equal on ranks that, in addition, see each other's processes and shared
-  /// memory.
+  /// Equal on ranks that also see each other's processes and shared memory.
   std::string memoryDomain;
 };
 
-/// The number of each rank's node, in the order in which they first appear:
-/// "0,0,1,1".
+/// Returns the number of each rank's node, in the order in which they first
+/// appear: "0,0,1,1".
 std::string printNodes(const std::vector<NodeIdentity> &ranks);
 
-/// `nodeOverride`, when not empty, is the node's name (DDPHOOK_NODE).
+/// Uses `nodeOverride` (DDPHOOK_NODE), unless empty, as the node's name.
 Status identifyNode(const std::string &nodeOverride, NodeIdentity *identity);
 
-/// A text that is equal on ranks that reach each other through the loopback
-/// interface, whatever their node is called.
+/// Returns a text that is equal on ranks that reach each other through the
+/// loopback interface, whatever the name of their node.
 Status identifyNetwork(std::string *network);
 
 } // namespace ddphook

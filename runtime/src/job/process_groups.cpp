@@ -18,8 +18,8 @@ using namespace ddphook;
 /// Disjoint sets of ranks.
 using RankSets = std::vector<std::vector<int>>;
 
-/// The ranks of one set that share a node, node by node, in the order in which
-/// nodes first appear.
+/// Returns the ranks of one set that share a node, node by node, in the order
+/// in which nodes first appear.
 static RankSets splitByNode(const std::vector<int> &ranks,
                             const std::vector<NodeIdentity> &nodes) {
   std::map<std::string, size_t> numbers;
@@ -34,7 +34,7 @@ static RankSets splitByNode(const std::vector<int> &ranks,
   return sets;
 }
 
-/// The ranks of one set that have the same position on their nodes.
+/// Finds the ranks of one set that have the same position on their nodes.
 static Status splitAcrossNodes(const std::string &name,
                                const std::vector<int> &ranks,
                                const std::vector<NodeIdentity> &nodes,
@@ -142,7 +142,7 @@ Status ddphook::resolveGroups(const Plan &plan, int rank,
     } else {
       DDPHOOK_RETURN_IF_ERROR(splitParent(group, parent, nodes, &sets));
     }
-    // Checked for all sets, so that all ranks fail, not only those of one.
+    // Check all sets, so that all ranks fail and not only those of one set.
     for (const std::vector<int> &set : sets)
       if (group.size != 0 && static_cast<int64_t>(set.size()) != group.size)
         return error(DDPHOOK_INVALID_ARGUMENT,

@@ -3,9 +3,9 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Turns the plan's process groups into lists of this job's ranks. A group of
+// Resolves the plan's process groups to lists of this job's ranks. A group of
 // the plan stands for one or more disjoint sets of ranks; every rank works with
-// the set that it is in.
+// the set that contains it.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_SRC_JOB_PROCESS_GROUPS_H
@@ -20,21 +20,21 @@ namespace ddphook {
 
 /// This rank's set of one group.
 struct GroupMembers {
-  /// Numbers in the job, ascending unless the plan lists them otherwise.
+  /// Ranks of the job, ascending unless the plan lists them otherwise.
   std::vector<int> ranks;
   /// This rank's index in `ranks`.
   int index = 0;
-  /// All of them share memory.
+  /// True if all of them share memory.
   bool isOneMachine = false;
-  /// Of a hierarchical group: those of these ranks that share this rank's node,
-  /// and those that have this rank's position on their nodes. Else empty.
+  /// Two levels of a hierarchical group: the ranks on this rank's node, and the
+  /// ranks with this rank's position on their nodes. Otherwise empty.
   std::vector<GroupMembers> levels;
 };
 
 /// Finds this rank's set of every group of `plan`, in its order. `nodes` has
-/// one identity per rank of the job. INVALID_ARGUMENT when a group does not fit
-/// the job: another size, ranks that do not exist, or a hierarchical one with
-/// unlike numbers of ranks on its nodes.
+/// one identity per rank of the job. INVALID_ARGUMENT if a group does not fit
+/// the job: it has another size, lists ranks that do not exist, or is
+/// hierarchical with different numbers of ranks on its nodes.
 Status resolveGroups(const Plan &plan, int rank,
                      const std::vector<NodeIdentity> &nodes,
                      std::vector<GroupMembers> *groups);

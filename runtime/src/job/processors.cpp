@@ -59,7 +59,7 @@ std::optional<ProcessorSet> ProcessorSet::parse(const std::string &text) {
 
 ProcessorSet ddphook::ownProcessors() {
   ProcessorSet set;
-  // The kernel refuses a mask that is smaller than its own.
+  // The kernel rejects a mask that is smaller than its own.
   for (int most = 1024; most <= kMostProcessors; most *= 2) {
     cpu_set_t *mask = CPU_ALLOC(most);
     if (!mask)
@@ -92,7 +92,8 @@ std::optional<double> ddphook::processorQuota(const FileReader &read) {
   std::stringstream lines(*groups);
   std::optional<double> least;
   for (std::string line; std::getline(lines, line);) {
-    // The one hierarchy of version 2. A limit of any group above holds as well.
+    // "0::" is the one hierarchy of version 2. Limits of all groups above also
+    // apply.
     if (line.compare(0, 3, "0::") != 0)
       continue;
     std::string path = line.substr(3);
@@ -124,6 +125,6 @@ int ddphook::threadShare(const std::vector<ProcessorSet> &ranks, size_t mine,
     share += 1.0 / users[processor];
   if (quota)
     share = std::min(share, *quota / static_cast<double>(ranks.size()));
-  // Thirds of three processors are one, whatever their sum was rounded to.
+  // Three thirds of a processor are one, however their sum was rounded.
   return std::max(1, static_cast<int>(share + 1e-6));
 }

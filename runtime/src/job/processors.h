@@ -3,9 +3,9 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// How many threads a rank computes with when nobody says so: its share of the
+// The default number of threads that a rank computes with: its share of the
 // processors that launchers, cpusets and quotas leave to it. Nothing here binds
-// a thread to a processor; threads inherit what their rank was given.
+// a thread to a processor; threads inherit their rank's affinity.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_SRC_JOB_PROCESSORS_H
@@ -18,33 +18,33 @@
 
 namespace ddphook {
 
-/// What a rank tells the others of its machine.
+/// The processors of a rank, which it sends to the others.
 struct ProcessorSet {
-  /// Numbers of the processors that its calling thread may run on, ascending.
+  /// The processors on which its calling thread may run, ascending.
   std::vector<int> processors;
 
-  /// As the kernel writes lists: "0-3,8".
+  /// Returns the list as the kernel writes it: "0-3,8".
   std::string toText() const;
-  /// Nothing when the text is malformed.
+  /// Returns nullopt if the text is malformed.
   static std::optional<ProcessorSet> parse(const std::string &text);
 };
 
-/// The calling thread's; empty when the system does not tell.
+/// Returns the calling thread's processors; empty if the system does not say.
 ProcessorSet ownProcessors();
 
-/// Gives the content of a file, or nothing.
+/// Returns the content of a file, or nullopt.
 using FileReader =
     std::function<std::optional<std::string>(const std::string &path)>;
 std::optional<std::string> readSmallFile(const std::string &path);
 
-/// How many processors' time the control groups of this process may use;
-/// nothing without a limit.
+/// Returns how many processors' time the control groups of this process may
+/// use, or nullopt if there is no limit.
 std::optional<double> processorQuota(const FileReader &read);
 
-/// This rank's share, at least 1. A processor that several of the machine's
-/// ranks may use counts for each of them in equal parts, so ranks that are
-/// bound to processors of their own have all of these. `ranks` are the sets of
-/// all ranks of the machine, `mine` is one of them.
+/// Returns this rank's share, at least 1. Ranks that may use the same processor
+/// share it equally, so a rank bound to its own processors has all of them.
+/// `ranks` are the sets of all ranks of the machine, and `mine` is the index of
+/// this rank's.
 int threadShare(const std::vector<ProcessorSet> &ranks, size_t mine,
                 std::optional<double> quota);
 

@@ -4,9 +4,9 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // A machine has addresses that mean another machine elsewhere, such as that of
-// a bridge for containers, which all machines number alike. So a rank leaves
-// out addresses that are its own, and tries the others; that it has reached
-// rank 0 indeed, the secret proves.
+// a container bridge, which has the same number on all machines. So a rank
+// skips addresses that are its own and tries the others. The secret proves that
+// it has reached rank 0.
 //
 //===----------------------------------------------------------------------===//
 #include "job/rendezvous.h"
@@ -25,10 +25,10 @@
 using namespace ddphook;
 
 static const char keyPrefix[] = "ddphook/";
-/// How long the host's store waits at a time, so that this thread can tell that
-/// it waits.
+/// How long each wait in the host's store takes, so that this thread can log
+/// that it waits.
 static constexpr double patienceSeconds = 1;
-/// Of a value. Addresses that do not fit are left out.
+/// The largest size of a value. Addresses that do not fit are omitted.
 static constexpr size_t capacity = 1024;
 static constexpr size_t maxAddresses = 8;
 static constexpr size_t secretBytes = 32;
@@ -44,7 +44,7 @@ static std::string toHex(const std::string &bytes) {
   return text;
 }
 
-/// This rank's network, without commas and white space.
+/// Returns this rank's network, without commas and white space.
 static Status findNetwork(std::string *network) {
   std::string identity;
   DDPHOOK_RETURN_IF_ERROR(identifyNetwork(&identity));
@@ -52,7 +52,7 @@ static Status findNetwork(std::string *network) {
   return Status::ok();
 }
 
-/// What the host's store failed at.
+/// Returns the failure of the host's store.
 static Status hostStoreError(ddphook_status_t code, const char *action,
                              const std::string &key) {
   return error(code, "the host program's store failed to %s '%s' (%s)", action,
@@ -66,7 +66,7 @@ Status Rendezvous::set(const std::string &key, const std::string &value) {
   return code == DDPHOOK_OK ? Status::ok() : hostStoreError(code, "set", name);
 }
 
-/// Waits for what `rank` has to set.
+/// Waits for the value that `rank` must set.
 Status Rendezvous::get(const std::string &key, int rank, std::string *value) {
   const std::string name = keyPrefix + key;
   WaitScope scope(

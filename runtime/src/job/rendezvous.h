@@ -3,10 +3,9 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Where the ranks of a host program share a store already, they need no port
-// that is known beforehand: rank 0 chooses one, and a secret, and says so
-// there. That store serves for nothing else, because it does not tell that a
-// rank is lost.
+// If the ranks of a host program already share a store, they need no port that
+// is known in advance: rank 0 chooses a port and a secret and publishes them
+// there. That store has no other use, because it does not report lost ranks.
 //
 // The keys, all below "ddphook/", and their values, with commas in between:
 //   network/<rank>  from which network namespace of which machine it comes
@@ -24,9 +23,10 @@
 
 namespace ddphook {
 
-/// Where the store of rank 0 is, and what it asks for.
+/// The address of rank 0's store, and its secret.
 struct StoreAddress {
-  /// To be tried in turn. Where rank 0 listens, one: empty means everywhere.
+  /// Addresses to try in this order. On rank 0 it has one, and an empty one
+  /// means all interfaces.
   std::vector<std::string> hosts;
   int port = 0;
   std::string secret;
@@ -34,18 +34,18 @@ struct StoreAddress {
 
 class Rendezvous {
 public:
-  /// `place` has a host's store, and outlives this.
+  /// `place` has a host's store and must outlive this.
   Rendezvous(const Bootstrap &place, const Deadline &deadline, bool tellsWaits)
       : place(place), deadline(deadline), tellsWaits(tellsWaits) {}
 
-  /// Rank 0, before it listens: waits until all ranks have said where they are,
-  /// and chooses the loopback interface if that is enough. Adds a fresh secret
-  /// to the job's.
+  /// On rank 0, before it listens: waits until all ranks have published their
+  /// networks, and chooses the loopback interface if that is enough. Adds a new
+  /// secret to the job's.
   Status choose(StoreAddress *address);
-  /// Rank 0, once it listens at `address`: tells the others where.
+  /// On rank 0, after it listens at `address`: publishes the address.
   Status publish(StoreAddress *address);
 
-  /// Another rank: says where it is, and waits for rank 0's answer.
+  /// On another rank: publishes its network and waits for rank 0's address.
   Status find(StoreAddress *address);
 
 private:
@@ -55,7 +55,7 @@ private:
   const Bootstrap &place;
   const Deadline deadline;
   const bool tellsWaits;
-  /// Of rank 0.
+  /// Used on rank 0.
   std::string network, fresh;
 };
 

@@ -16,7 +16,7 @@
 using namespace ddphook;
 
 /// The text alternates names and values. The version comes first: if it
-/// differs, the other settings need not be the same ones.
+/// differs, the other settings may be different ones.
 std::string ddphook::printSettings(const Bootstrap &place,
                                    const ddphook_backend_t &backend) {
   std::vector<std::string> texts = {"the runtime's version", DDPHOOK_VERSION,

@@ -3,7 +3,7 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Ranks with different settings would wait for each other until the deadline,
+// Ranks with different settings would wait for each other until the deadline
 // and then blame each other. The handshake compares the ABI version, the world
 // size, the run id and the secret, and loading a module compares plans. This
 // file compares all other settings that must agree; docs/runtime.md lists them.

@@ -14,8 +14,8 @@ using namespace ddphook;
 
 std::string ddphook::firstHostOf(std::string_view list) {
   std::string host;
-  // The text before the first comma outside of brackets, where each bracket
-  // stands for its first number, as it is written.
+  // The result is the text before the first comma outside brackets, with each
+  // bracket replaced by its first number, as written.
   while (!list.empty() && list[0] != ',') {
     if (list[0] != '[') {
       host += list[0];
@@ -35,7 +35,7 @@ std::string ddphook::firstHostOf(std::string_view list) {
 }
 
 int ddphook::portOfStep(unsigned long long job, unsigned long long step) {
-  // A prime number of ports, and the factor that spreads 300 jobs best.
+  // A prime number of ports, and the factor that separates 300 jobs best.
   constexpr unsigned long long ports = 16381, factor = 12898;
   constexpr int first = 12000;
   return first +

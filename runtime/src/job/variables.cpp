@@ -3,8 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// The names are listed once more than where they are read, because a library
-// cannot know who will ask for one later.
+// This file repeats the names from where they are read, because a library
+// cannot know which names will be read later.
 //
 //===----------------------------------------------------------------------===//
 #include "job/variables.h"
@@ -20,10 +20,10 @@
 using namespace ddphook;
 
 static constexpr std::string_view prefix = "DDPHOOK_";
-/// Of the tests, each with a name of its own.
+/// The prefix of the tests' variables.
 static constexpr std::string_view testPrefix = "DDPHOOK_TEST_";
 
-/// What docs/runtime.md lists, without the prefix.
+/// The names in docs/runtime.md, without the prefix.
 static const std::vector<std::string_view> &runtimeNames() {
   static const std::vector<std::string_view> names = {"BACKEND",
                                                       "BACKEND_OPTIONS",
@@ -46,7 +46,7 @@ static const std::vector<std::string_view> &runtimeNames() {
   return names;
 }
 
-/// What the Python package, tests and scripts read, and what a build may leave.
+/// Names that the Python package, tests and scripts read or a build may set.
 static constexpr std::string_view otherNames[] = {
     "ALL_MUTANTS",  "BUILD_DIR",   "CACHE_DIR",    "CC",
     "CUDA_ROOT",    "EXEC",        "EXEC_MODULES", "FUZZ_SEEDS",

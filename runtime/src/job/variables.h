@@ -3,8 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// A variable that nobody reads changes nothing, and nobody notices: whoever
-// misspells DDPHOOK_TIMEOUT_S waits for five minutes all the same.
+// A misspelled variable has no effect, and nobody notices: a user who misspells
+// DDPHOOK_TIMEOUT_S still waits for five minutes.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_SRC_JOB_VARIABLES_H
@@ -15,12 +15,12 @@
 
 namespace ddphook {
 
-/// A line for each variable of `environment` (texts "NAME=value", and a null at
-/// the end) that is called DDPHOOK_… and has a value, but that neither ddphook
-/// nor its tests and scripts read; with the name that may have been meant.
+/// Returns a line for each variable of `environment` (texts "NAME=value" and a
+/// null at the end) that begins with DDPHOOK_ and has a value, but that neither
+/// ddphook nor its tests and scripts read. The line suggests a similar name.
 std::vector<std::string> findUnknownVariables(const char *const *environment);
 
-/// Logs those of the process's environment, on the first call.
+/// On the first call, logs those of the process's environment.
 void warnOfUnknownVariables();
 
 } // namespace ddphook
