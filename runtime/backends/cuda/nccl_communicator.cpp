@@ -79,7 +79,7 @@ NcclCommunicator::~NcclCommunicator() {
   NcclHandle last = release();
   if (!last.communicator)
     return;
-  // Without memory it stays.
+  // Without memory the communicator remains.
   ignoreExceptions([&] {
     NcclAbort abort = abortTogether({last}, device);
     if (!hasEnded(abort.ended, Deadline::after(abortSeconds)))

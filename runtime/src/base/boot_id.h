@@ -1,4 +1,4 @@
-//===- boot_id.h - which run of which kernel this is ------------*- C++ -*-===//
+//===- boot_id.h - identifies the present boot ------------------*- C++ -*-===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -21,9 +21,8 @@
 namespace ddphook {
 
 /// Returns the failure of a system call that should identify the machine, or OK
-/// if `errorNumber` means that this kernel never does. Ranks of one machine
-/// must not take each other for strangers because one of them has no descriptor
-/// left.
+/// if `errorNumber` means that this kernel never does. A rank without
+/// descriptors must not take the other ranks of its machine for strangers.
 inline Status identityFailure(int errorNumber) {
   Status status = systemError(errorNumber, "cannot identify the machine");
   return errorNumber == EIO || status.code() == DDPHOOK_RESOURCE_EXHAUSTED
@@ -31,8 +30,8 @@ inline Status identityFailure(int errorNumber) {
              : Status::ok();
 }
 
-/// Reads the kernel's boot id, which identifies its present run; empty if the
-/// kernel does not provide it.
+/// Reads the kernel's boot id, which identifies its present run; empty if it
+/// has none.
 inline Status readBootId(std::string *bootId) {
   bootId->clear();
   int file = aboveStandard(

@@ -120,8 +120,7 @@ inline int64_t longestPart(const int64_t *ends, int64_t ranks) {
   return most;
 }
 
-/// Returns the elements of the operand and of the result on each of `ranks`
-/// ranks.
+/// Returns the elements of the operand and of the result on each rank.
 inline int64_t inputElements(CollectiveKind kind, int64_t count,
                              int64_t ranks) {
   return kind == CollectiveKind::AllGather ? partElements(count, ranks) : count;

@@ -1,4 +1,4 @@
-//===- collective_check.h - what a group can run ----------------*- C++ -*-===//
+//===- collective_check.h - checks a group's collectives --------*- C++ -*-===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -16,9 +16,10 @@
 
 namespace ddphook {
 
-/// Checks that `ranks` ranks can run it. INVALID_ARGUMENT for an unknown kind,
-/// a count that is not a multiple of the ranks where it must be, a root outside
-/// the group, or parts that do not cover the array.
+/// Checks that `ranks` ranks can run `operation`. INVALID_ARGUMENT for an
+/// unknown kind, a negative count, one that is not a multiple of the ranks
+/// where it must be, a root outside the group, or parts that do not fit the
+/// array.
 inline Status checkCollective(const ddphook_collective_t &operation,
                               int64_t ranks) {
   const std::optional<CollectiveKind> kind =

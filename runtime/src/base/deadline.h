@@ -26,7 +26,7 @@ class Deadline {
 public:
   using Clock = std::chrono::steady_clock;
 
-  /// Returns the deadline in `seconds`, at most one year from now.
+  /// Returns a deadline `seconds` from now, at most one year.
   static Deadline after(double seconds) {
     constexpr double year = 365.0 * 24 * 3600;
     double bounded = seconds > 0 ? std::min(seconds, year) : 0.0;

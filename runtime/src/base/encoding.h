@@ -1,4 +1,4 @@
-//===- encoding.h - how elements of reductions travel -----------*- C++ -*-===//
+//===- encoding.h - encodings of reductions ---------------------*- C++ -*-===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -56,8 +56,8 @@ constexpr CodeKind codeKind(Code code) {
   return CodeKind::CAST;
 }
 
-/// The parameters of a block of affine codes: an element is scale · (code −
-/// zero).
+/// The parameters of a block of affine codes, in which each element has the
+/// value scale · (code − zero).
 struct AffineScale {
   float scale;
   float zero;

@@ -1,4 +1,4 @@
-//===- file_descriptor.cpp - not for children of a fork -------------------===//
+//===- file_descriptor.cpp - descriptors that forks do not keep -----------===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

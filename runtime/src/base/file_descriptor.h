@@ -1,4 +1,4 @@
-//===- file_descriptor.h - not for children of a fork -----------*- C++ -*-===//
+//===- file_descriptor.h - descriptors that forks do not keep ---*- C++ -*-===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -17,8 +17,8 @@
 
 namespace ddphook {
 
-/// The number of forks on the way to this process, counted in children that
-/// watch forks. An object made before a fork must not be used in the child.
+/// Increases in every forked child of a process that watches forks. An object
+/// made before a fork must not be used in the child.
 inline std::atomic<unsigned> forkCount{0};
 
 /// Owns a file descriptor in the process that opened it.

@@ -1,4 +1,4 @@
-//===- log.h - what the runtime says without being asked --------*- C++ -*-===//
+//===- log.h - the runtime's log --------------------------------*- C++ -*-===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

@@ -1,4 +1,4 @@
-//===- packed_texts.h - several texts as one --------------------*- C++ -*-===//
+//===- packed_texts.h - packs several texts into one ------------*- C++ -*-===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

@@ -6,8 +6,8 @@
 // The bits depend on every rounding, so single-precision arithmetic is spelled
 // out: each fma is one, nothing else may be contracted into one (this file is
 // compiled with -ffp-contract=off), and logarithm, sine and cosine are the
-// polynomials of PyTorch's vector kernels. Double precision there is the C
-// library's, as here.
+// polynomials of PyTorch's vector kernels. For double precision both use the C
+// library.
 //
 //===----------------------------------------------------------------------===//
 #include "base/random.h"
@@ -26,8 +26,7 @@ static constexpr double pi = 3.14159265358979323846;
 
 // On x86-64 the single-precision kernels exist twice: the second version uses
 // fma instructions, eight at a time, where the processor has them. That is six
-// times as fast. The bits are the same, because an fma gives the same bits
-// everywhere.
+// times as fast and gives the same bits, as an fma does everywhere.
 #if defined(__x86_64__)
 #define DDPHOOK_FMA_TARGET __attribute__((target("avx2,fma")))
 #endif

@@ -1,4 +1,4 @@
-//===- sparse_check.h - what largest elements can be kept -------*- C++ -*-===//
+//===- sparse_check.h - checks of ddphook_rt_sparsify() ---------*- C++ -*-===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

@@ -1,4 +1,4 @@
-//===- suggestion.cpp - what a misspelt name was meant to be --------------===//
+//===- suggestion.cpp - suggests names for misspelled ones ----------------===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

@@ -1,4 +1,4 @@
-//===- suggestion.h - what a misspelt name was meant to be ------*- C++ -*-===//
+//===- suggestion.h - suggests names for misspelled ones --------*- C++ -*-===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -16,8 +16,7 @@ namespace ddphook {
 
 /// Returns the name in `known` that is most similar to `name`: the one with the
 /// fewest insertions, removals and replacements (at most two, or a third of the
-/// name), else one that contains or is contained in `name`. Empty if there is
-/// none.
+/// name), else one that contains or is contained in `name`. Otherwise empty.
 std::string_view suggestName(std::string_view name,
                              const std::vector<std::string_view> &known);
 

@@ -1,4 +1,4 @@
-//===- wait_scope.cpp - a wait that tells for whom it waits ---------------===//
+//===- wait_scope.cpp - logs for whom a rank waits ------------------------===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

@@ -1,4 +1,4 @@
-//===- wait_scope.h - a wait that tells for whom it waits -------*- C++ -*-===//
+//===- wait_scope.h - logs for whom a rank waits ----------------*- C++ -*-===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -31,8 +31,7 @@ public:
   WaitScope(const WaitScope &) = delete;
   WaitScope &operator=(const WaitScope &) = delete;
 
-  /// Returns when the calling thread must next call poll(), or Clock's largest
-  /// value.
+  /// Returns when this thread must next call poll(), or Clock's largest value.
   static Clock::time_point due();
   /// Returns the same as milliseconds for poll(2), at most `most`.
   static int patienceMs(int most);

@@ -1,4 +1,4 @@
-//===- write_signals.h - failed writes are errors ---------------*- C++ -*-===//
+//===- write_signals.h - failed writes return errors ------------*- C++ -*-===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -53,7 +53,7 @@ public:
   NoWriteSignals &operator=(const NoWriteSignals &) = delete;
 
 private:
-  /// The number of them on this thread.
+  /// The nesting depth on this thread.
   static inline thread_local int depth = 0;
   /// The signals that a write of this thread may have raised.
   sigset_t raised;

@@ -139,8 +139,7 @@ ddphook_status_t ddphook_rt_leave(ddphook_module_t *module) {
   return publish(module, [](ddphook_module &loaded) { return loaded.leave(); });
 }
 
-/// Runs the body of a function that returns nothing. An exception fails the
-/// step.
+/// Runs the body of a void function. An exception fails the step.
 template <typename Function>
 static void inStep(ddphook_module_t *module, Function &&function) {
   if (!module)
@@ -270,8 +269,8 @@ void ddphook_rt_count_compression(ddphook_module_t *module, int32_t bucket,
   });
 }
 
-// All functions that only pass their arguments to the device. A function whose
-// roles differ from compiled.h does not compile, because C functions have no
+// All functions that only pass their arguments to the device. One whose roles
+// differ from compiled.h does not compile, because C functions have no
 // overloads.
 #define DDPHOOK_PARAMETER(role_, name) role::role_::Type name
 #define DDPHOOK_ARGUMENT(role_, name)                                          \

@@ -1,4 +1,4 @@
-//===- c_api.h - what the files of the C ABI share --------------*- C++ -*-===//
+//===- c_api.h - helpers for the files of the C ABI -------------*- C++ -*-===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -23,8 +23,7 @@ struct ddphook_context {
 
 namespace ddphook {
 
-/// Keeps the message of a failure for ddphook_last_error(), and returns the
-/// code.
+/// Keeps a failure's message for ddphook_last_error(). Returns the code.
 ddphook_status_t publishStatus(const Status &status);
 
 /// Runs the body of a public function, which returns a Status.
@@ -61,8 +60,7 @@ ddphook_status_t publish(ddphook_module_t *module, Function &&function) {
       module->context.failIfThrown([&] { return function(*module); }));
 }
 
-/// Returns the module of a compiled module's handle, or null if it is not
-/// loaded.
+/// Returns a compiled module's loaded module, or null.
 inline ddphook_module *moduleOf(const ddphook_compiled_module_t *module) {
   return module && module->handle ? *module->handle : nullptr;
 }

@@ -11,8 +11,7 @@
 
 using namespace ddphook;
 
-/// The alignment in bytes, enough for every vector that a device's kernels
-/// load.
+/// The alignment in bytes, enough for every vector load of a device's kernels.
 static constexpr uint64_t alignment = 256;
 
 ddphook_status_t ddphook_memory_alloc(ddphook_context_t *context, size_t bytes,

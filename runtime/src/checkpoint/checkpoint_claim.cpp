@@ -51,13 +51,11 @@ Status CheckpointClaim::take(Manifest manifest, std::string replaced) {
   file.emplace(claim);
   DDPHOOK_RETURN_IF_ERROR(file->open());
   DDPHOOK_RETURN_IF_ERROR(file->write(text.data(), text.size()));
-  // Lock it before others can see it. Without locks they wait until it has
-  // aged.
+  // Lock it before others see it. Without locks they wait until it has aged.
   (void)::flock(file->descriptor(), LOCK_EX | LOCK_NB);
   DDPHOOK_RETURN_IF_ERROR(file->commit(/*isDurable=*/false));
   state = State::Claimed;
-  // If two saves begin at the same time, the one that looks last sees the
-  // other.
+  // If two saves begin at once, the one that looks last sees the other.
   std::vector<PendingFile> pending;
   Status status = listPending(path, &pending);
   for (const PendingFile &other : pending)

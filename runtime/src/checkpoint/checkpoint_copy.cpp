@@ -1,4 +1,4 @@
-//===- checkpoint_copy.cpp - states from modules to modules ---------------===//
+//===- checkpoint_copy.cpp - copies states between modules ----------------===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -30,8 +30,7 @@ public:
       }
   }
 
-  /// Loading identifies states by their role for a gradient, so that must be
-  /// unique.
+  /// States are identified by role and gradient, so these must be unique.
   Status checkUnique() const {
     std::set<std::pair<std::string, std::string>> known;
     for (const PlanState &state : states) {

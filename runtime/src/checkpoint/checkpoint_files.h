@@ -56,14 +56,13 @@ struct Manifest {
 uint64_t hashText(std::string_view text);
 
 std::string printManifest(const Manifest &manifest);
-/// Returns DATA_LOSS if `text`, which came from `path`, is not a whole
-/// manifest.
+/// Returns DATA_LOSS if `text` of file `path` is not a whole manifest.
 Status parseManifest(const std::string &text, const std::string &path,
                      Manifest *manifest);
 /// Sets `text`; empty if there is no such file.
 Status readManifestText(const std::string &path, std::string *text);
-/// True if either failed because the file is not a manifest that this version
-/// can read.
+/// True if either failed because this version cannot read the file as a
+/// manifest.
 inline bool isForeign(const Status &status) {
   return status.code() == DDPHOOK_DATA_LOSS ||
          status.code() == DDPHOOK_UNSUPPORTED;

@@ -1,4 +1,4 @@
-//===- checkpoint_mapping.cpp - which saved bytes go where ----------------===//
+//===- checkpoint_mapping.cpp - maps saved bytes to states ----------------===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -286,8 +286,7 @@ void Mapper::takePieces(size_t number) {
   mapping.lacksAll[number] = isAnyWanted && !isAnyTaken;
 }
 
-/// Lays out the runs of each saved state. Neighbors that remain neighbors form
-/// one run.
+/// Lays out each saved state's runs. Pieces that remain neighbors form one run.
 void Mapper::layOut() {
   mapping.runs.resize(saved.size());
   for (size_t i = 0; i < pieces.size(); ++i) {

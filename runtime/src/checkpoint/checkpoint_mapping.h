@@ -1,4 +1,4 @@
-//===- checkpoint_mapping.h - which saved bytes go where --------*- C++ -*-===//
+//===- checkpoint_mapping.h - maps saved bytes to states --------*- C++ -*-===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

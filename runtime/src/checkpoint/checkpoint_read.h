@@ -70,8 +70,8 @@ private:
   char *const image;
   bool isOtherNodes = false;
 
-  /// The states of the checkpoint (the module's own or `others`), their mapping,
-  /// and the values that several states share.
+  /// The states of the checkpoint (the module's own or `others`), their
+  /// mapping, and the values that several states share.
   std::vector<PlanState> others;
   const std::vector<PlanState> *saved = &states;
   std::vector<uint64_t> checksums;

@@ -88,8 +88,7 @@ static Status writeRankFile(const ddphook_module &module,
 }
 
 /// Checks that the save does not replace a checkpoint of another program or
-/// job, or a file that is something else. Returns the present manifest in
-/// `text`.
+/// job, or a file that is something else. Sets `text` to its contents.
 static Status checkReplaced(const ddphook_module &module,
                             const std::string &path, uint64_t programHash,
                             uint32_t flags, std::string *text) {
@@ -170,7 +169,7 @@ static Status checkSave(const ddphook_module &module,
   return checkOthers(module, path);
 }
 
-/// Runs rank 0's first part: checks what the save would replace, and claims the
+/// Begins a save on rank 0: checks what it would replace, and claims the
 /// manifest.
 static Status beginSave(const ddphook_module &module, const std::string &path,
                         uint32_t flags, Manifest *manifest,
@@ -183,8 +182,7 @@ static Status beginSave(const ddphook_module &module, const std::string &path,
   return claim->take(*manifest, std::move(old));
 }
 
-/// Appends to a list of generations, as ranks exchange it. Each has a comma
-/// before it.
+/// Appends a comma and `generation` to a list that ranks exchange.
 static void appendGeneration(std::string *list, uint64_t generation) {
   *list += ',' + printHash(generation);
 }

@@ -1,4 +1,4 @@
-//===- checkpoint_states.cpp - what states a checkpoint has ---------------===//
+//===- checkpoint_states.cpp - the states in a checkpoint -----------------===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

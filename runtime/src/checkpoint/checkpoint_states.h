@@ -1,4 +1,4 @@
-//===- checkpoint_states.h - what states a checkpoint has -------*- C++ -*-===//
+//===- checkpoint_states.h - the states in a checkpoint ---------*- C++ -*-===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -19,8 +19,7 @@ namespace ddphook {
 /// gradients, method, placement and seed.
 std::string printStates(const std::vector<PlanState> &states);
 /// Parses the result of printStates() and lays each state out after the ones
-/// before it. The text comes from a file: DATA_LOSS if anything is wrong with
-/// it.
+/// before it. The text comes from a file: DATA_LOSS if it is invalid.
 Status parseStates(std::string_view text, std::vector<PlanState> *states);
 
 /// Returns a hash that is equal for modules that keep the same states of the

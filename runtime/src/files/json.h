@@ -3,8 +3,8 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// A JSON tree. The trees of the library that parses the texts allocate memory
-// when they are destroyed, so running out of memory would end the process.
+// A JSON tree. The parser library's own trees allocate memory when they are
+// destroyed, so running out of memory would end the process.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_SRC_FILES_JSON_H
@@ -24,14 +24,12 @@ public:
   enum class Result {
     Parsed,
     NotJson,
-    /// An object has a duplicate key, the nesting is too deep for recursion
-    /// over the tree, or there is a zero byte, which the library takes for the
-    /// end.
+    /// An object has a duplicate key, the nesting is too deep for recursion, or
+    /// there is a zero byte, which the library takes for the end.
     Refused
   };
 
-  /// Replaces `value` with the value of `text`, or with a part of it on
-  /// failure.
+  /// Parses `text` into `value`, which has a part of it after a failure.
   static Result parse(std::string_view text, Json *value);
 
   bool is(Kind other) const { return kind == other; }

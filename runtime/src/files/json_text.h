@@ -14,9 +14,8 @@
 
 namespace ddphook {
 
-/// Appends `text` as a JSON string, including quotes. If `text` is not UTF-8,
-/// replaces the wrong bytes if `isRepaired`, otherwise throws the JSON
-/// library's exception.
+/// Appends `text` as a quoted JSON string. Bytes that are not UTF-8 are
+/// replaced if `isRepaired`; otherwise it throws the JSON library's exception.
 void appendJsonText(std::string *json, std::string_view text,
                     bool isRepaired = false);
 

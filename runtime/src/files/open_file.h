@@ -1,4 +1,4 @@
-//===- open_file.h - files that others may have made ------------*- C++ -*-===//
+//===- open_file.h - files that others may have created ---------*- C++ -*-===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -67,8 +67,7 @@ std::string directoryOf(const std::string &path);
 /// are trusted.
 std::string describeOtherWriters(const std::string &directory);
 
-/// Logs the same; `what` names the files. A process checks a directory only
-/// once.
+/// Logs the same, once per directory. `what` names the files.
 void warnOfOtherWriters(const std::string &directory, const char *what);
 
 } // namespace ddphook

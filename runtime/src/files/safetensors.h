@@ -101,8 +101,8 @@ struct SafetensorsLayout {
 /// The key of the metadata in the header; no tensor has this name.
 constexpr char metadataName[] = "__metadata__";
 
-/// Lays out `tensors`, whose data may be null. INVALID_ARGUMENT for duplicate or
-/// reserved names and for sizes that no file can have.
+/// Lays out `tensors`, whose data may be null. INVALID_ARGUMENT for duplicate
+/// or reserved names and for sizes that no file can have.
 Status layOutSafetensors(const std::vector<TensorView> &tensors,
                          SafetensorsLayout &layout);
 

@@ -1,4 +1,4 @@
-//===- agreement.cpp - ranks tell each other how they fared ---------------===//
+//===- agreement.cpp - ranks agree whether all succeeded ------------------===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

@@ -1,4 +1,4 @@
-//===- bootstrap.cpp - a process's place in the job -----------------------===//
+//===- bootstrap.cpp - a process's rank in the job ------------------------===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

@@ -1,4 +1,4 @@
-//===- bootstrap.h - a process's place in the job ---------------*- C++ -*-===//
+//===- bootstrap.h - a process's rank in the job ----------------*- C++ -*-===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -34,7 +34,7 @@ struct Bootstrap {
   /// True if the rank comes from a launcher, not from options or the default.
   bool isLaunched = false;
   /// The address at which rank 0's store listens; unused in a world of one.
-  /// With a host's store it only has rank 0's options: empty and 0 let rank 0
+  /// With a host's store only rank 0's options set it; empty and 0 let rank 0
   /// choose.
   std::string masterAddress;
   int masterPort = 0;
@@ -55,8 +55,7 @@ struct Bootstrap {
   double timeoutSeconds = 300;
   /// Selects what is recorded.
   trace::Observation observation;
-  /// The number of compute threads; 0 means a share of the machine's
-  /// processors.
+  /// The number of compute threads; 0: a share of the processors.
   int threads = 0;
 };
 

@@ -24,8 +24,7 @@ using namespace ddphook;
 
 /// How long a rank whose deadline has passed waits to learn where the others
 /// are. Running ranks answer within milliseconds, unless the machine has many
-/// more threads than processors. For a rank that does not answer, it waits this
-/// long.
+/// more threads than processors.
 static constexpr double inquirySeconds = 0.7;
 /// How long a rank that saw a connection break waits to learn which rank was
 /// lost, or a rank that learned of a failure waits for its cause. It usually
@@ -41,8 +40,8 @@ static constexpr double patientDeliverySeconds = 30;
 /// How long rank 0 of a failed job keeps its store, so that ranks learn of it.
 static constexpr double farewellSeconds = 1;
 /// The most time from the deadline of a step until a failed rank has destroyed
-/// its context, whatever the others do, without its own computations. The waits
-/// of the destructor run at the same time.
+/// its context, whatever the others do. Its own computations do not count. The
+/// waits of the destructor run at the same time.
 static constexpr double mostSecondsAfterDeadline = 2;
 static_assert(inquirySeconds + verdictSeconds +
                       std::max({traceSeconds, deliverySeconds,
@@ -155,7 +154,7 @@ Status Context::exchangeNodes() {
   Status differ = compareSettings(settings);
   if (!differ.isOk()) {
     // Every rank finds the difference itself, unless the job fails before it
-    // has received the settings.
+    // has the settings.
     exchange
         ->barrier("ddphook_context_create (different settings)",
                   Deadline::after(place.timeoutSeconds))
@@ -237,8 +236,7 @@ Context::~Context() {
   const Deadline farewell = Deadline::after(
       isFarewell ? place.timeoutSeconds
                  : std::min(farewellSeconds, place.timeoutSeconds));
-  // Merge first, because a launcher may kill rank 0 before the farewell is
-  // over.
+  // Merge first: a launcher may kill rank 0 before the farewell is over.
   if (server && !isFarewell && observer.isTracing())
     server->finish(Deadline::after(
         std::min(observer.lacksParts() ? deliverySeconds : traceSeconds,
@@ -340,7 +338,7 @@ Status Context::failHearing(Status status, double seconds) {
   return latch(status, /*tellOthers=*/true);
 }
 
-/// True if a failure may mean that a rank is not where the others are.
+/// True if a failure may mean that ranks have diverged.
 static bool mayHaveDiverged(ddphook_status_t code) {
   return code == DDPHOOK_DEADLINE_EXCEEDED || code == DDPHOOK_PLAN_MISMATCH ||
          code == DDPHOOK_FAILED_PRECONDITION;

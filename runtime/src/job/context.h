@@ -109,8 +109,8 @@ public:
     return hasReturned ? status : fail(std::move(status));
   }
 
-  /// Fails like fail(), in a step. If ranks may be at different places, the
-  /// failure says which rank is where.
+  /// Does the same for a failure in a step. If ranks may have diverged, the
+  /// failure says where each one is.
   Status failInStep(Status status);
 
   /// Records steps.
@@ -128,10 +128,9 @@ private:
   bool tellsWaits() const { return place.localRank == 0; }
   Status enter();
   Status join();
-  /// Does the same as fail(). If the failure is second-hand, waits `seconds`
-  /// for its cause.
+  /// Does the same as fail(), but waits `seconds` for the cause.
   Status failHearing(Status status, double seconds);
-  /// Adds to a step's failure which rank is where.
+  /// Adds to a step's failure where each rank is.
   Status explainDivergence(const Status &status);
   Status openBackend();
   /// Sends rank 0 the part of this rank's trace that rank 0 cannot read.

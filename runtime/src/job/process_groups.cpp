@@ -1,4 +1,4 @@
-//===- process_groups.cpp - which ranks a group has -----------------------===//
+//===- process_groups.cpp - the ranks of each process group ---------------===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

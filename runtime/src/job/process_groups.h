@@ -1,4 +1,4 @@
-//===- process_groups.h - which ranks a group has ---------------*- C++ -*-===//
+//===- process_groups.h - the ranks of each process group -------*- C++ -*-===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

@@ -1,4 +1,4 @@
-//===- processors.cpp - which processors a rank may use -------------------===//
+//===- processors.cpp - the processors that a rank may use ----------------===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -92,8 +92,7 @@ std::optional<double> ddphook::processorQuota(const FileReader &read) {
   std::stringstream lines(*groups);
   std::optional<double> least;
   for (std::string line; std::getline(lines, line);) {
-    // "0::" is the one hierarchy of version 2. Limits of all groups above also
-    // apply.
+    // "0::" is the cgroup v2 hierarchy. Limits of all groups above also apply.
     if (line.compare(0, 3, "0::") != 0)
       continue;
     std::string path = line.substr(3);

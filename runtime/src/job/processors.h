@@ -1,4 +1,4 @@
-//===- processors.h - which processors a rank may use -----------*- C++ -*-===//
+//===- processors.h - the processors that a rank may use --------*- C++ -*-===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -37,8 +37,8 @@ using FileReader =
     std::function<std::optional<std::string>(const std::string &path)>;
 std::optional<std::string> readSmallFile(const std::string &path);
 
-/// Returns how many processors' time the control groups of this process may
-/// use, or nullopt if there is no limit.
+/// Returns the number of processors to which control groups limit this process,
+/// or nullopt.
 std::optional<double> processorQuota(const FileReader &read);
 
 /// Returns this rank's share, at least 1. Ranks that may use the same processor

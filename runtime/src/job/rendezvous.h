@@ -8,8 +8,8 @@
 // there. That store has no other use, because it does not report lost ranks.
 //
 // The keys, all below "ddphook/", and their values, with commas in between:
-//   network/<rank>  from which network namespace of which machine it comes
-//   address         of rank 0's store: the secret, the port, rank 0's network,
+//   network/<rank>  the rank's machine and network namespace
+//   address         rank 0's store: the secret, the port, rank 0's network,
 //                   and the addresses to try
 //
 //===----------------------------------------------------------------------===//
@@ -25,8 +25,8 @@ namespace ddphook {
 
 /// The address of rank 0's store, and its secret.
 struct StoreAddress {
-  /// Addresses to try in this order. On rank 0 it has one, and an empty one
-  /// means all interfaces.
+  /// Addresses to try in order. Rank 0 listens at the only one; empty means all
+  /// interfaces.
   std::vector<std::string> hosts;
   int port = 0;
   std::string secret;

@@ -1,4 +1,4 @@
-//===- settings.cpp - what all ranks have to set alike --------------------===//
+//===- settings.cpp - settings that all ranks must share ------------------===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

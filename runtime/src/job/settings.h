@@ -1,4 +1,4 @@
-//===- settings.h - what all ranks have to set alike ------------*- C++ -*-===//
+//===- settings.h - settings that all ranks must share ----------*- C++ -*-===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

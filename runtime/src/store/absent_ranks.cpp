@@ -1,4 +1,4 @@
-//===- absent_ranks.cpp - who has not come yet ----------------------------===//
+//===- absent_ranks.cpp - which ranks are missing -------------------------===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

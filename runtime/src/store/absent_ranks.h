@@ -1,4 +1,4 @@
-//===- absent_ranks.h - who has not come yet --------------------*- C++ -*-===//
+//===- absent_ranks.h - which ranks are missing -----------------*- C++ -*-===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

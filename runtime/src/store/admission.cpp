@@ -1,4 +1,4 @@
-//===- admission.cpp - who may connect ------------------------------------===//
+//===- admission.cpp - admits connections to the store --------------------===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -64,8 +64,7 @@ static void noteTrouble(int errorNumber, Status *trouble) {
 }
 
 /// Sends a message of the handshake. Returns false if the stranger must be
-/// dropped. A message this small always fits into the send buffer of such a new
-/// connection.
+/// dropped. So small a message always fits into a new connection's buffer.
 static bool sendTo(int stranger, const std::string &message, Status *trouble) {
   const ssize_t sent = ::send(stranger, message.data(), message.size(),
                               MSG_NOSIGNAL | MSG_DONTWAIT);

@@ -1,4 +1,4 @@
-//===- admission.h - who may connect ----------------------------*- C++ -*-===//
+//===- admission.h - admits connections to the store ------------*- C++ -*-===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -26,8 +26,7 @@ public:
   struct Options {
     Credentials credentials;
     size_t introductionSize = 0;
-    /// The number of the job's own connections that may arrive at the same
-    /// time.
+    /// The number of the job's connections that may arrive at once.
     size_t expected = 0;
   };
 
@@ -45,8 +44,7 @@ public:
   /// Appends the descriptors to poll, with their events.
   void watch(std::vector<pollfd> *entries) const;
 
-  /// Returns the milliseconds until handle() must run even without an event, or
-  /// -1.
+  /// Returns the milliseconds until handle() must run without an event, or -1.
   int patienceMs() const;
 
   /// Handles the events in `entries`, which watch() appended, and appends new

@@ -1,4 +1,4 @@
-//===- deliveries.h - what ranks leave to rank 0's process ------*- C++ -*-===//
+//===- deliveries.h - values that ranks leave to rank 0 ---------*- C++ -*-===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

@@ -1,4 +1,4 @@
-//===- handshake.cpp - two ranks prove that they belong together ----------===//
+//===- handshake.cpp - mutual authentication of two ranks -----------------===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

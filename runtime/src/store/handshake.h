@@ -1,4 +1,4 @@
-//===- handshake.h - two ranks prove that they belong together --*- C++ -*-===//
+//===- handshake.h - mutual authentication of two ranks ---------*- C++ -*-===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -37,8 +37,7 @@ struct Credentials {
   std::string key;
   /// True if the key came from a secret, false if anybody can compute it.
   bool hasSecret = false;
-  /// The purpose of the connection: a proof for one purpose is invalid for
-  /// another.
+  /// The purpose of the connection: a proof is invalid for another.
   std::string purpose;
 };
 
@@ -48,8 +47,7 @@ std::string jobKey(std::string_view secret);
 /// Derives a key for one use of `key`.
 std::string deriveKey(std::string_view key, std::string_view use);
 
-/// The accepting end. It only creates and checks messages; the caller sends
-/// them.
+/// The accepting end. It creates and checks messages; the caller sends them.
 class AcceptingHandshake {
 public:
   static constexpr size_t nonceSize = 32;

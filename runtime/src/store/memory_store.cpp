@@ -1,4 +1,4 @@
-//===- memory_store.cpp - a store inside one process ----------------------===//
+//===- memory_store.cpp - a store within one process ----------------------===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

@@ -1,4 +1,4 @@
-//===- roster.cpp - which ranks of a job are here -------------------------===//
+//===- roster.cpp - the ranks that have joined a job ----------------------===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

@@ -1,4 +1,4 @@
-//===- roster.h - which ranks of a job are here -----------------*- C++ -*-===//
+//===- roster.h - the ranks that have joined a job --------------*- C++ -*-===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -35,8 +35,7 @@ public:
     Status refusal;
     /// True if trying again may help.
     bool mayRetry = true;
-    /// True if the job cannot become complete and would only wait for its
-    /// deadline.
+    /// True if the job cannot complete and would wait for its deadline.
     bool endsJob = false;
   };
   Decision decide(const wire::Hello &hello, Time now = Deadline::Clock::now());

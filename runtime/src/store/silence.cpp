@@ -1,4 +1,4 @@
-//===- silence.cpp - notices that a peer's machine is gone ----------------===//
+//===- silence.cpp - detects that a peer's machine is gone ----------------===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

@@ -1,4 +1,4 @@
-//===- silence.h - notices that a peer's machine is gone --------*- C++ -*-===//
+//===- silence.h - detects that a peer's machine is gone --------*- C++ -*-===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

@@ -170,8 +170,7 @@ static int portOf(int socket) {
   return ntohs(reinterpret_cast<sockaddr_in *>(&address)->sin_port);
 }
 
-/// Returns true if this machine has no such address. Other failures return
-/// false.
+/// Returns true only if this machine has no such address.
 template <typename Address>
 static bool lacksAddress(int family, const Address &address) {
   FileDescriptor socket = openSocket(family);
@@ -335,8 +334,7 @@ Status ddphook::connectTo(const sockaddr *address, socklen_t size,
     if (failed != 0)
       return systemError(failed, "cannot connect");
   }
-  // A connection to a free port of the ephemeral range can, rarely, reach
-  // itself.
+  // A connection to a free ephemeral port can, rarely, reach itself.
   std::string local;
   DDPHOOK_RETURN_IF_ERROR(findLocalAddress(fd.get(), &local));
   if (peerNameOf(fd.get()) == endpointName(local, portOf(fd.get())))

@@ -40,8 +40,7 @@ private:
 /// Other names may mean the loopback interface here but not on other machines.
 bool isLoopbackAddress(const std::string &address);
 
-/// Returns the loopback address of this machine: 127.0.0.1, or ::1 without
-/// IPv4.
+/// Returns this machine's loopback address: 127.0.0.1, or ::1 without IPv4.
 std::string loopbackAddress();
 
 /// Returns true if `address` is an address of this machine, or a name that has
@@ -89,12 +88,10 @@ Status waitToReceive(int socket, const Deadline &deadline);
 
 /// Sets the options of every connection between ranks: no delay, and probes
 /// after three seconds, which silence.h needs on both ends. If nobody waits,
-/// and so nobody looks, the probes end the connection to a lost machine after
-/// 15 s.
+/// and so nobody looks, they end a connection to a lost machine after 15 s.
 void setControlOptions(int socket);
 
-/// Sends all of `data`. After DEADLINE_EXCEEDED a part of it may have been
-/// sent.
+/// Sends all of `data`. DEADLINE_EXCEEDED may leave a part of it sent.
 Status sendAll(int socket, const void *data, size_t size,
                const Deadline &deadline, const Interrupt *interrupt = nullptr);
 

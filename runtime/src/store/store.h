@@ -53,9 +53,8 @@ public:
   virtual Status erase(const std::string &key) = 0;
 };
 
-/// Adds `delta` to the counter `key`. `*text` is its present text; null: it
-/// does not exist yet. INVALID_ARGUMENT if that is not a number, or the sum
-/// overflows.
+/// Adds `delta` to the counter `key`. `text` is its present value, or null.
+/// INVALID_ARGUMENT if that is not a number or the sum overflows.
 Status addToCounter(const std::string &key, const std::string *text,
                     int64_t delta, int64_t *sum);
 

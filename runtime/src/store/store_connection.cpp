@@ -1,4 +1,4 @@
-//===- store_connection.cpp - a rank's connection at the store ------------===//
+//===- store_connection.cpp - a rank's connection to the store ------------===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

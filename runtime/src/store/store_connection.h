@@ -1,4 +1,4 @@
-//===- store_connection.h - a rank's connection at the store ----*- C++ -*-===//
+//===- store_connection.h - a rank's connection to the store ----*- C++ -*-===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -31,12 +31,10 @@ struct StoreConnection {
     send(std::make_shared<const std::string>(
         wire::encodeFrame(kind, id, {}, value)));
   }
-  /// Sends the news that the job has failed. Later calls do nothing. It needs
-  /// no memory.
+  /// Sends news of the job's failure, once. It needs no memory.
   void sendFailure(const Bytes &frame);
-  /// Appends some of the received bytes to `input`. Returns false if there will
-  /// be no more; errno says why and is 0 if the other end closed the
-  /// connection.
+  /// Appends some of the received bytes to `input`. Returns false at the end;
+  /// errno says why and is 0 if the other end closed the connection.
   bool receive();
   /// Passes to the system as much as it accepts now. Returns false if the
   /// connection is broken; errno says why.

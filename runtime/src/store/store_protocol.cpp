@@ -1,4 +1,4 @@
-//===- store_protocol.cpp - what the TCP store says on the wire -----------===//
+//===- store_protocol.cpp - the messages of the TCP store -----------------===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

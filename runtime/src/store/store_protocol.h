@@ -1,4 +1,4 @@
-//===- store_protocol.h - what the TCP store says on the wire ---*- C++ -*-===//
+//===- store_protocol.h - the messages of the TCP store ---------*- C++ -*-===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -23,7 +23,7 @@
 
 namespace ddphook::wire {
 
-/// Returns the credentials that both ends of the store's connections use.
+/// Returns the credentials for both ends of the store's connections.
 Credentials storeCredentials(const std::string &secret);
 
 /// The bytes of the token that comes with Welcome. Ranks of this run of the job

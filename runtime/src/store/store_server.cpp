@@ -56,12 +56,10 @@ public:
 
   /// Serves until it is asked to stop, at most until `end`.
   void run(const Deadline &end = Deadline::after(1e18));
-  /// Fails the job, because an exception interrupted run(). run() can be called
-  /// again afterwards.
+  /// Fails the job, because run() could not finish its work. May be repeated.
   void recover(const Status &status);
 
-  /// Creates the connection of rank 0 and returns its other end. Call before
-  /// run().
+  /// Connects rank 0 and returns its end. Call before run().
   void welcomeRankZero(FileDescriptor *socket);
 
   /// These are for other threads.
@@ -138,10 +136,9 @@ private:
   StoreValues values;
   Roster roster;
   /// Not OK once a rank has left or was lost. It answers waits for keys that
-  /// can then never arrive.
+  /// then cannot arrive.
   Status leftStatus;
-  /// True if a rank has waited until its deadline: ranks still missing will not
-  /// come.
+  /// True if a rank has waited until its deadline: missing ranks will not come.
   bool hasExpired = false;
 };
 
@@ -471,8 +468,7 @@ Status StoreServer::start(const Options &options,
   DDPHOOK_RETURN_IF_ERROR(drawSecret(tokenSize, &server->token));
   server->loop = std::make_unique<Loop>(options, std::move(listening),
                                         std::move(wake), server->token);
-  // Start even without descriptors for it, because the other ranks must learn
-  // of it.
+  // Start even without descriptors for it: the other ranks must learn of it.
   if (options.hasRankZero)
     server->loop->welcomeRankZero(&server->rankZero);
   Loop *const loop = server->loop.get();

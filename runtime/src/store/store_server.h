@@ -60,8 +60,7 @@ public:
   int port() const { return boundPort; }
 
   /// Returns rank 0's own connection and the token that ranks are welcomed
-  /// with. RESOURCE_EXHAUSTED if the server had too few descriptors for it at
-  /// its start.
+  /// with. RESOURCE_EXHAUSTED if the server started with too few descriptors.
   Status connectRankZero(FileDescriptor *socket, std::string *token);
 
   /// Returns the address of this machine at which another rank has reached it,

@@ -1,4 +1,4 @@
-//===- store_values.cpp - the values of a store, and who waits ------------===//
+//===- store_values.cpp - the values of a store, and waits ----------------===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

@@ -271,8 +271,7 @@ Status TcpStore::inquire(const Deadline &deadline, Answers *answers) {
   const auto size = static_cast<size_t>(options.worldSize);
   const auto self = static_cast<size_t>(options.rank);
   answers->ofRanks.assign(size, std::nullopt);
-  // One question for each rank, and the time, which the server answers by
-  // itself.
+  // One question per rank, and the time, which the server itself answers.
   std::deque<Request> questions;
   std::string frames = encodeFrame(Kind::Inquire, 0, {}, {});
   for (size_t i = 0; i <= size; ++i) {
@@ -457,8 +456,7 @@ void TcpStore::receive() {
     const Status known =
         options.ownServer ? options.ownServer->failure() : Status::ok();
     {
-      // The error of a failed send says more than the disconnection that it
-      // caused.
+      // A failed send says more than the disconnection that it caused.
       std::lock_guard<std::mutex> lock(mutex);
       if (!breakage.isOk())
         status = breakage;

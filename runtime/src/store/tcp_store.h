@@ -44,9 +44,8 @@ public:
     const StoreServer *ownServer = nullptr;
   };
 
-  /// Connects and introduces itself, repeatedly until the deadline, because
-  /// rank 0 may start later than this rank. Each address has a bounded time to
-  /// answer.
+  /// Connects and introduces itself, repeatedly until the deadline: rank 0 may
+  /// start later. Each address has a bounded time to answer.
   static Status connect(const Options &options, const Deadline &deadline,
                         std::unique_ptr<TcpStore> *store);
 
@@ -100,7 +99,7 @@ public:
   /// Waits at most `seconds` for a failure of the job and returns it, or OK.
   Status failureWithin(double seconds);
 
-  /// What is known about a failure whose consequences this rank has seen.
+  /// Describes a failure whose consequences this rank has seen.
   struct Verdict {
     Status failure; ///< As returned by failureWithin().
     /// True if rank 0 has not answered anything meanwhile.

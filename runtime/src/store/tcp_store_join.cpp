@@ -1,4 +1,4 @@
-//===- tcp_store_join.cpp - how a rank comes to its store -----------------===//
+//===- tcp_store_join.cpp - how a rank joins its store --------------------===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
