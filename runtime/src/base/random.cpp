@@ -24,9 +24,9 @@ static constexpr int64_t blockSize = 16;
 static constexpr float mean = 0;
 static constexpr double pi = 3.14159265358979323846;
 
-// On x86-64 the single-precision kernels exist twice: the second version uses
-// fma instructions, eight at a time, where the processor has them. That is six
-// times as fast and gives the same bits, as an fma does everywhere.
+// On x86-64 the single-precision kernels exist twice: where the processor has
+// fma, the second version computes eight at a time. That is six times as fast
+// and gives the same bits, as an fma does everywhere.
 #if defined(__x86_64__)
 #define DDPHOOK_FMA_TARGET __attribute__((target("avx2,fma")))
 #endif

@@ -123,8 +123,8 @@ Status CheckpointClaim::withdraw(Status reason) {
                path.c_str(), claim.c_str());
 }
 
-/// Writes the pending manifest to disk. As its last step checks whether it may
-/// replace the manifest.
+/// Writes the pending manifest to disk. Then checks whether it may replace the
+/// manifest.
 Status CheckpointClaim::prepare(const Deadline &deadline) {
   if (::fsync(file->descriptor()) != 0)
     return systemError(errno, "cannot write '%s'", claim.c_str());

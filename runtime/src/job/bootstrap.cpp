@@ -63,7 +63,7 @@ constexpr LaunchVariables pmi = {"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID",
 constexpr int defaultPort = 29500;
 /// A larger number is a mistake in the variable.
 constexpr int maxThreads = 4096;
-/// 2 GiB for each thread.
+/// This many take 2 GiB per thread.
 constexpr int mostTraceEvents = 1 << 26;
 /// Anyone who records a handshake can try any number of secrets offline.
 constexpr size_t minSecretSize = 16;

@@ -37,7 +37,7 @@ struct Credentials {
   std::string key;
   /// True if the key came from a secret, false if anybody can compute it.
   bool hasSecret = false;
-  /// The purpose of the connection: a proof is invalid for another.
+  /// The purpose of the connection; a proof for another one is invalid.
   std::string purpose;
 };
 
