@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds everything and runs all tests, from a bare Debian machine: installs what
-# is missing, configures with the preset "release", builds, and runs
+# test.sh [--all]: builds everything and runs the tests, from a bare Debian machine:
+# installs what is missing, configures with the preset "release", builds, and runs
 #
 #   lit            the compiler: dialect, passes, code generation, plugin
 #   ctest          the compiler's helpers; the runtime, its kernels, transports and
@@ -18,7 +18,10 @@
 #   fuzz           the libFuzzer targets over their corpora
 #   consumer       projects that use the package; install trees and Debian packages
 #   sanitize       the runtime's core, host backend and CUDA backend (emulated device)
-#                  under ASan and UBSan, and under TSan (tools/sanitize.sh --short)
+#                  under ASan and UBSan, and under TSan (tools/sanitize.sh)
+#
+# Without --all it runs the small tier of each suite, with --all every test;
+# docs/testing.md says which tests are in the small tier.
 #
 # A suite that cannot run because something is missing is a failure. What only a
 # GPU can run is skipped where there is none, and counted; DDPHOOK_REQUIRE_GPU=1
@@ -33,6 +36,17 @@ jobs=$(nproc)
 passed=0 failed=0 skipped=0
 cd "$root"
 
+# What the small tier passes to the suites.
+small=(--small) short=--small
+case $* in
+'') export DDPHOOK_FUZZ_SEEDS=${DDPHOOK_FUZZ_SEEDS:-0:60} ;;
+--all) small=() short=--short ;;
+*)
+  echo "usage: test.sh [--all]" >&2
+  exit 2
+  ;;
+esac
+
 say() { printf '== [%4ds] %s\n' "$SECONDS" "$*"; }
 
 die() {
@@ -44,10 +58,8 @@ die() {
 # Runs a suite: what it prints goes to NAME.log, its exit status to NAME.status, how
 # long it took to NAME.time.
 run() { # name command...
-  local status TIMEFORMAT='%0R s, %0U + %0S s of processors'
-  { time "${@:2}" >"$logs/$1.log" 2>&1; } 2>"$logs/$1.time"
-  status=$?
-  echo $status >"$logs/$1.status"
+  tools/measure.py "$logs/$1.time" "${@:2}" >"$logs/$1.log" 2>&1
+  echo $? >"$logs/$1.status"
 }
 
 # The exit status of a suite that has run.
@@ -61,6 +73,14 @@ number() { # suite regex
 # The lines of a suite's log that match.
 lines() { grep -cE "$2" "$logs/$1.log"; }
 
+# Shows the ten slowest tests of a suite of pytest's, lit's or ctest's: seconds, name.
+slowest() { # suite
+  sed -nE 's/^ *([0-9]+\.[0-9]+)s (call|setup|teardown) +(.*)/\1 \3 (\2)/p
+    s/^ *([0-9]+\.[0-9]+)s: .* :: (.*)/\1 \2/p
+    s/^ *[0-9]+\/[0-9]+ Test +#[0-9]+: ([^ ]+) .* ([0-9]+\.[0-9]+) sec.*/\2 \1/p' \
+    "$logs/$1.log" | sort -rn | head | sed 's/^/          /'
+}
+
 # Adds a suite's counts to the sum, and shows the end of its log if it has failed. A
 # suite without any test counts as a failure.
 count() { # suite passed failed skipped
@@ -70,6 +90,7 @@ count() { # suite passed failed skipped
   if ((p + f == 0)); then f=1; fi
   ((f == 0)) || grep -vE '^PASS: ' "$logs/$1.log" | tail -80
   say "$1: $p passed, $f failed, $s skipped ($(cat "$logs/$1.time"))"
+  slowest "$1"
   passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
 }
 
@@ -128,7 +149,7 @@ python=$(tail -1 "$logs/python-env.log")
 export DDPHOOK_TEST_PYTHON=$python
 
 say "lit: the compiler's tests"
-run lit "${DDPHOOK_LIT:-/usr/lib/llvm-22/bin/lit}" -v -j"$jobs" "$build/test"
+run lit "${DDPHOOK_LIT:-/usr/lib/llvm-22/bin/lit}" -v --time-tests -j"$jobs" "$build/test"
 lit_number() {
   sed -nE "s/^ *($1) *: *([0-9]+).*/\2/p" "$logs/lit.log" | awk '{s+=$1} END {print s+0}'
 }
@@ -138,7 +159,8 @@ count lit "$(lit_number 'Passed|Expectedly Failed')" \
 
 say "ctest: the runtime, and the helpers of the compiler"
 # Many of them wait for ranks or deadlines most of the time.
-run ctest ctest --test-dir "$build" -j$((2 * jobs)) --timeout 300 --output-on-failure
+run ctest ctest --test-dir "$build" -j$((2 * jobs)) --timeout 300 --output-on-failure \
+  ${small:+-LE full}
 total=$(number ctest 'out of [0-9]+')
 bad=$(number ctest '[0-9]+ tests? failed out of')
 left=$(lines ctest '\*\*\*(Skipped|Not Run)')
@@ -146,30 +168,27 @@ count ctest $((${total:-0} - ${bad:-0} - left)) "${bad:-0}" "$left"
 
 # The ranks of pytest's suites wait for each other most of the time. What they leave
 # of the processors goes, at a lower priority, to suites that always compute.
-tidy() {
-  # Its list of commands has each file by itself, and reads every header.
-  cmake --preset release "${options[@]}" -B "$build/tidy" \
-    -DDDPHOOK_UNITY_BUILD=OFF -DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON &&
-    tools/check-tidy.sh --build "$build/tidy" --below runtime
-}
 computing_suites() {
   renice -n 10 "$BASHPID" >/dev/null
   run format tools/check-format.sh
   run lint tools/check-python.sh
   run docs tools/generate-docs.sh --check "$build"
-  run tidy tidy
+  # Its list of commands has each file by itself, and reads every header.
+  cmake --preset release "${options[@]}" -B "$build/tidy" -DDDPHOOK_UNITY_BUILD=OFF \
+    -DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON >"$logs/tidy-configure.log" 2>&1
+  run tidy tools/check-tidy.sh --build "$build/tidy" --below runtime
   for target in pipeline readers store; do
     run fuzz-$target tools/fuzz-libfuzzer.sh --build "$build" $target 0
   done
-  run consumer test/consumer/run.sh "$build"
+  run consumer test/consumer/run.sh "$build" "${small[@]}"
 }
 say "beside pytest: format, lint, docs, tidy, fuzz, consumer, counted below"
 computing_suites &
 computing=$!
 
 pytest_suite() { # name arguments of pytest's...
-  run "$1" "$python" -m pytest -q -rs --durations=20 -p no:cacheprovider \
-    -o tmp_path_retention_policy=failed "${@:2}"
+  run "$1" "$python" -m pytest -q -rs --durations=10 -p no:cacheprovider \
+    -o tmp_path_retention_policy=failed "${small[@]}" "${@:2}"
 }
 say "pytest: parity, powersgd, programs, python, hooks on two devices; all at once"
 export DDPHOOK_OPT=$build/bin/ddphook-opt DDPHOOK_RUN=$build/bin/ddphook-run \
@@ -179,8 +198,8 @@ pytest_suite powersgd "${powersgd[@]}" &
 pytest_suites=($!)
 pytest_suite parity test/parity "${powersgd[@]/#/--ignore=}" &
 pytest_suites+=($!)
-pytest_suite programs test/errors test/mutants test/Integration test/fuzz \
-  test/frontends &
+pytest_suite programs test/test_small_tier.py test/errors test/mutants \
+  test/Integration test/fuzz test/frontends &
 pytest_suites+=($!)
 DDPHOOK_LIBRARY_DIR=$build/lib pytest_suite python test/python &
 pytest_suites+=($!)
@@ -205,7 +224,7 @@ count_lines consumer
 
 for kind in address thread; do
   say "sanitize: the runtime's core, host and CUDA backend, $kind (first time: minutes)"
-  run sanitize-$kind tools/sanitize.sh $kind --short
+  run sanitize-$kind tools/sanitize.sh $kind $short
   count_passed sanitize-$kind
 done
 
