@@ -7,7 +7,7 @@ and the processor time of all processes that it started.
 A shell's `time` misses processes that outlive their parents, such as the fork server of
 a test and all its ranks. Linux makes this process the parent of these ("subreaper"), so
 that it waits for them, and their times are added to its own. Processes that still run
-two seconds after the command has ended are not counted; FILE says so.
+ten seconds after the command has ended are not counted; FILE says so.
 """
 
 import ctypes
@@ -42,7 +42,7 @@ def main():
         # Orphans, too, as soon as they end.
         ended, status = os.wait()
     seconds = time.monotonic() - begin
-    have_ended = wait_for_orphans(2)
+    have_ended = wait_for_orphans(10)
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     with open(path, "w") as file:
         print(

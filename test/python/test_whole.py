@@ -579,6 +579,7 @@ def test_without_torch_mlir(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["reductions.mlir"]
 
 
+@pytest.mark.full("trains docs/examples/torch-native")
 def test_the_example(tmp_path):
     """The first steps of docs/examples/torch-native, before roundings add up."""
     example = ROOT / "docs" / "examples" / "torch-native" / "run.sh"
