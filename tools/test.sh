@@ -148,7 +148,11 @@ wait $environment
 python=$(tail -1 "$logs/python-env.log")
 export DDPHOOK_TEST_PYTHON=$python
 
-say "lit: the compiler's tests"
+say "ctest: the runtime, and the helpers of the compiler; beside it lit, the compiler's tests"
+# Most of ctest's wait for ranks or deadlines most of the time.
+run ctest ctest --test-dir "$build" -j$((2 * jobs)) --timeout 300 --output-on-failure \
+  ${small:+-LE full} &
+ctest=$!
 run lit "${DDPHOOK_LIT:-/usr/lib/llvm-22/bin/lit}" -v --time-tests -j"$jobs" "$build/test"
 lit_number() {
   sed -nE "s/^ *($1) *: *([0-9]+).*/\2/p" "$logs/lit.log" | awk '{s+=$1} END {print s+0}'
@@ -157,10 +161,7 @@ count lit "$(lit_number 'Passed|Expectedly Failed')" \
   "$(lit_number 'Failed|Timed Out|Unresolved|Unexpectedly Passed')" \
   "$(lit_number 'Skipped|Unsupported|Excluded')"
 
-say "ctest: the runtime, and the helpers of the compiler"
-# Many of them wait for ranks or deadlines most of the time.
-run ctest ctest --test-dir "$build" -j$((2 * jobs)) --timeout 300 --output-on-failure \
-  ${small:+-LE full}
+wait $ctest
 total=$(number ctest 'out of [0-9]+')
 bad=$(number ctest '[0-9]+ tests? failed out of')
 left=$(lines ctest '\*\*\*(Skipped|Not Run)')
@@ -176,7 +177,7 @@ computing_suites() {
   # Its list of commands has each file by itself, and reads every header.
   cmake --preset release "${options[@]}" -B "$build/tidy" -DDDPHOOK_UNITY_BUILD=OFF \
     -DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON >"$logs/tidy-configure.log" 2>&1
-  run tidy tools/check-tidy.sh --build "$build/tidy" --below runtime
+  run tidy tools/check-tidy.sh --build "$build/tidy" --below runtime ${small:+--every 4}
   for target in pipeline readers store; do
     run fuzz-$target tools/fuzz-libfuzzer.sh --build "$build" $target 0
   done
@@ -226,7 +227,7 @@ for target in pipeline readers store; do count_one fuzz-$target; done
 count_lines consumer
 
 for kind in address thread; do
-  say "sanitize: the runtime's core, host and CUDA backend, $kind (first time: minutes)"
+  say "sanitize: the runtime under ${kind^}Sanitizer (first time: minutes)"
   run sanitize-$kind tools/sanitize.sh $kind $short
   count_passed sanitize-$kind
 done
