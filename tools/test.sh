@@ -84,12 +84,14 @@ slowest() { # suite
 # Adds a suite's counts to the sum, and shows the end of its log if it has failed. A
 # suite without any test counts as a failure.
 count() { # suite passed failed skipped
-  local status p=${2:-0} f=${3:-0} s=${4:-0}
+  local status p=${2:-0} f=${3:-0} s=${4:-0} left_out
   status=$(status_of "$1")
   if ((status != 0 && f == 0)); then f=1; fi
   if ((p + f == 0)); then f=1; fi
   ((f == 0)) || grep -vE '^PASS: ' "$logs/$1.log" | tail -80
-  say "$1: $p passed, $f failed, $s skipped ($(cat "$logs/$1.time"))"
+  left_out=$(number "$1" '[0-9]+ deselected')
+  say "$1: $p passed, $f failed, $s skipped${left_out:+, $left_out deselected}" \
+    "($(cat "$logs/$1.time"))"
   slowest "$1"
   passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
 }
