@@ -4,23 +4,25 @@
 #
 # Runs clang-tidy, with the checks of .clang-tidy, on the given C and C++ files, on those
 # that have changed since BASE (default: the last commit), or on all below DIRECTORY
-# that BUILD_DIR compiles.
+# that BUILD_DIR compiles, or on every Nth of these.
 #
-#   tools/check-tidy.sh [--build BUILD_DIR] [--below DIRECTORY | --base BASE] [FILE...]
+#   tools/check-tidy.sh [--build BUILD_DIR] [--below DIRECTORY [--every N] | --base BASE]
+#     [FILE...]
 #
 # A file of the compiler takes 8 seconds of processor time, most of it for MLIR's
-# headers, and one of the runtime one second: tools/test.sh checks the runtime. The
-# last line is "N of N files are tidy".
+# headers, and one of the runtime one second: tools/test.sh checks a part of the
+# runtime, with --all the whole of it. The last line is "N of N files are tidy".
 set -euo pipefail
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-build=build base=HEAD below='' files=()
+build=build base=HEAD below='' every=1 files=()
 while (($#)); do
   case $1 in
   --build) build=$2 && shift 2 ;;
   --base) base=$2 && shift 2 ;;
   --below) below=$2 && shift 2 ;;
-  -*) echo "error: expected --build, --below, --base or files, but got $1" >&2 && exit 2 ;;
+  --every) every=$2 && shift 2 ;;
+  -*) echo "error: expected --build, --below, --every, --base or files, but got $1" >&2 && exit 2 ;;
   *) files+=("$1") && shift ;;
   esac
 done
@@ -39,7 +41,8 @@ mapfile -t compiled < <(
   sed -nE "s|^ *\"file\": \"$PWD/([^\"]*\.(c\|cpp))\".*|\1|p" "$build/compile_commands.json" |
     grep -vE '^(docs|build[^/]*|runtime/test/emulated_cuda)/' | sort -u)
 if [[ -n $below ]]; then
-  mapfile -t files < <(printf '%s\n' "${compiled[@]}" | grep "^${below%/}/")
+  mapfile -t files < <(printf '%s\n' "${compiled[@]}" | grep "^${below%/}/" |
+    awk -v every="$every" 'NR % every == 0')
 elif ((${#files[@]} == 0)); then
   mapfile -t files < <(
     { git diff --name-only --diff-filter=d "$base" -- '*.c' '*.cpp' ':!docs'

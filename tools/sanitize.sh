@@ -1,17 +1,21 @@
 #!/usr/bin/env bash
-# sanitize.sh address|thread [--short]: builds with sanitizers and runs the tests.
+# sanitize.sh address|thread [--short|--small]: builds with sanitizers and runs the tests.
 #
 #   address   AddressSanitizer, LeakSanitizer and UndefinedBehaviorSanitizer: the
 #             compiler's tools under lit, the runtime under ctest, and the fuzzers
 #             over their corpora
 #   thread    ThreadSanitizer: the runtime under ctest
-#   --short   for tools/test.sh: the runtime's core, its host backend, its CUDA
+#   --short   for tools/test.sh --all: the runtime's core, its host backend, its CUDA
 #             backend on the emulated device and its readers, built alone, with
 #             their tests only; omits large arrays through shared memory and most of
 #             the kernels' tests, which take longest
+#   --small   for tools/test.sh: of these, with "address" the tests of plans, states,
+#             checkpoints, the C API, the store, the host backend and the readers;
+#             with "thread" those in which threads share memory: queues, pools,
+#             jobs, the store
 #
 # The presets "address" and "thread" build into build-address and build-thread, the
-# short forms into build-address-short and build-thread-short. The CUDA backend is
+# short and small forms into build-address-short and build-thread-short. The CUDA backend is
 # built for the emulated device, which needs no toolkit; sanitizers do not know
 # device code. Counts each test of every program under ctest. The last line is
 # "N passed, N failed, N skipped"; logs are in the build directory.
@@ -19,8 +23,8 @@ set -uo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 kind=${1:-} form=${2:-}
-if [[ ! $kind =~ ^(address|thread)$ || ! $form =~ ^(--short)?$ ]]; then
-  echo "usage: sanitize.sh address|thread [--short]" >&2
+if [[ ! $kind =~ ^(address|thread)$ || ! $form =~ ^(--short|--small)?$ ]]; then
+  echo "usage: sanitize.sh address|thread [--short|--small]" >&2
   exit 2
 fi
 build=$root/build-$kind${form:+-short}
@@ -84,11 +88,18 @@ run_lit() {
     "$(lit_number 'Skipped|Unsupported|Excluded')" $status "$log"
 }
 
-if [[ $form == --short ]]; then
+if [[ -n $form ]]; then
   tests=(bootstrap c_api checkpoint comm_thread host_backend host_memory host_threads
     job kernels plan shm state store thread_pool cuda_fault)
   emulated=(cuda_backend cuda_caller cuda_capture cuda_parts cuda_random)
   suites=(conformance collectives)
+  if [[ $form == --small ]]; then
+    tests=(c_api checkpoint host_backend plan state store)
+    if [[ $kind == thread ]]; then
+      tests=(comm_thread host_threads job shm store thread_pool)
+    fi
+    emulated=() suites=()
+  fi
   targets=()
   for name in "${tests[@]}" "${emulated[@]}" "${suites[@]/#/backend_}"; do
     targets+=("ddphook-${name}_test")

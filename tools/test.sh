@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds everything and runs all tests, from a bare Debian machine: installs missing
-# packages, configures with the preset "release", builds, and runs
+# test.sh [--all]: builds everything and runs the tests, from a bare Debian machine:
+# installs missing packages, configures with the preset "release", builds, and runs
 #
 #   lit            the compiler: dialect, passes, code generation, plugin
 #   ctest          the compiler's helpers; the runtime, its kernels, transports and
@@ -18,7 +18,10 @@
 #   fuzz           the libFuzzer targets over their corpora
 #   consumer       projects that use the package; install trees and Debian packages
 #   sanitize       the runtime's core, host backend and CUDA backend (emulated device)
-#                  under ASan and UBSan, and under TSan (tools/sanitize.sh --short)
+#                  under ASan and UBSan, and under TSan (tools/sanitize.sh)
+#
+# Without --all it runs the small tier of each suite, with --all every test;
+# docs/testing.md says which tests are in the small tier.
 #
 # A suite fails if it cannot run because something is missing. Tests that need a GPU
 # are skipped and counted if there is none; DDPHOOK_REQUIRE_GPU=1 makes that a
@@ -33,6 +36,17 @@ jobs=$(nproc)
 passed=0 failed=0 skipped=0
 cd "$root"
 
+# What the small tier passes to the suites.
+small=(--small) short=--small
+case $* in
+'') export DDPHOOK_FUZZ_SEEDS=${DDPHOOK_FUZZ_SEEDS:-0:60} ;;
+--all) small=() short=--short ;;
+*)
+  echo "usage: test.sh [--all]" >&2
+  exit 2
+  ;;
+esac
+
 say() { printf '== [%4ds] %s\n' "$SECONDS" "$*"; }
 
 die() {
@@ -44,10 +58,8 @@ die() {
 # Runs a suite, with its output in NAME.log, its exit status in NAME.status, its times
 # in NAME.time.
 run() { # name command...
-  local status TIMEFORMAT='%0R s, %0U + %0S s of processors'
-  { time "${@:2}" >"$logs/$1.log" 2>&1; } 2>"$logs/$1.time"
-  status=$?
-  echo $status >"$logs/$1.status"
+  tools/measure.py "$logs/$1.time" "${@:2}" >"$logs/$1.log" 2>&1
+  echo $? >"$logs/$1.status"
 }
 
 # Prints the exit status of a suite that has run.
@@ -61,15 +73,26 @@ number() { # suite regex
 # Counts the matching lines of a suite's log.
 lines() { grep -cE "$2" "$logs/$1.log"; }
 
+# Shows the ten slowest tests of a suite of pytest's, lit's or ctest's: seconds, name.
+slowest() { # suite
+  sed -nE 's/^ *([0-9]+\.[0-9]+)s (call|setup|teardown) +(.*)/\1 \3 (\2)/p
+    s/^ *([0-9]+\.[0-9]+)s: .* :: (.*)/\1 \2/p
+    s/^ *[0-9]+\/[0-9]+ Test +#[0-9]+: ([^ ]+) .* ([0-9]+\.[0-9]+) sec.*/\2 \1/p' \
+    "$logs/$1.log" | sort -rn | head | sed 's/^/          /'
+}
+
 # Adds a suite's counts to the sum, and shows the end of its log if it has failed. A
 # suite without tests counts as a failure.
 count() { # suite passed failed skipped
-  local status p=${2:-0} f=${3:-0} s=${4:-0}
+  local status p=${2:-0} f=${3:-0} s=${4:-0} left_out
   status=$(status_of "$1")
   if ((status != 0 && f == 0)); then f=1; fi
   if ((p + f == 0)); then f=1; fi
   ((f == 0)) || grep -vE '^PASS: ' "$logs/$1.log" | tail -80
-  say "$1: $p passed, $f failed, $s skipped ($(cat "$logs/$1.time"))"
+  left_out=$(number "$1" '[0-9]+ deselected')
+  say "$1: $p passed, $f failed, $s skipped${left_out:+, $left_out deselected}" \
+    "($(cat "$logs/$1.time"))"
+  slowest "$1"
   passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
 }
 
@@ -127,8 +150,12 @@ wait $environment
 python=$(tail -1 "$logs/python-env.log")
 export DDPHOOK_TEST_PYTHON=$python
 
-say "lit: the compiler's tests"
-run lit "${DDPHOOK_LIT:-/usr/lib/llvm-22/bin/lit}" -v -j"$jobs" "$build/test"
+say "ctest: the runtime, and the helpers of the compiler; beside it lit, the compiler's tests"
+# Most of ctest's wait for ranks or deadlines most of the time.
+run ctest ctest --test-dir "$build" -j$((2 * jobs)) --timeout 300 --output-on-failure \
+  ${small:+-LE full} &
+ctest=$!
+run lit "${DDPHOOK_LIT:-/usr/lib/llvm-22/bin/lit}" -v --time-tests -j"$jobs" "$build/test"
 lit_number() {
   sed -nE "s/^ *($1) *: *([0-9]+).*/\2/p" "$logs/lit.log" | awk '{s+=$1} END {print s+0}'
 }
@@ -136,9 +163,7 @@ count lit "$(lit_number 'Passed|Expectedly Failed')" \
   "$(lit_number 'Failed|Timed Out|Unresolved|Unexpectedly Passed')" \
   "$(lit_number 'Skipped|Unsupported|Excluded')"
 
-say "ctest: the runtime, and the helpers of the compiler"
-# Many of them wait for ranks or deadlines most of the time.
-run ctest ctest --test-dir "$build" -j$((2 * jobs)) --timeout 300 --output-on-failure
+wait $ctest
 total=$(number ctest 'out of [0-9]+')
 bad=$(number ctest '[0-9]+ tests? failed out of')
 left=$(lines ctest '\*\*\*(Skipped|Not Run)')
@@ -146,30 +171,27 @@ count ctest $((${total:-0} - ${bad:-0} - left)) "${bad:-0}" "$left"
 
 # The ranks of pytest's suites wait for each other most of the time. Suites that always
 # compute use the idle processors at a lower priority.
-tidy() {
-  # Its list of commands must have each file separately, and read every header.
-  cmake --preset release "${options[@]}" -B "$build/tidy" \
-    -DDDPHOOK_UNITY_BUILD=OFF -DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON &&
-    tools/check-tidy.sh --build "$build/tidy" --below runtime
-}
 computing_suites() {
   renice -n 10 "$BASHPID" >/dev/null
   run format tools/check-format.sh
   run lint tools/check-python.sh
   run docs tools/generate-docs.sh --check "$build"
-  run tidy tidy
+  # Its list of commands has each file by itself, and reads every header.
+  cmake --preset release "${options[@]}" -B "$build/tidy" -DDDPHOOK_UNITY_BUILD=OFF \
+    -DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON >"$logs/tidy-configure.log" 2>&1
+  run tidy tools/check-tidy.sh --build "$build/tidy" --below runtime ${small:+--every 4}
   for target in pipeline readers store; do
     run fuzz-$target tools/fuzz-libfuzzer.sh --build "$build" $target 0
   done
-  run consumer test/consumer/run.sh "$build"
+  run consumer test/consumer/run.sh "$build" "${small[@]}"
 }
 say "beside pytest: format, lint, docs, tidy, fuzz, consumer, counted below"
 computing_suites &
 computing=$!
 
 pytest_suite() { # name arguments of pytest...
-  run "$1" "$python" -m pytest -q -rs --durations=20 -p no:cacheprovider \
-    -o tmp_path_retention_policy=failed "${@:2}"
+  run "$1" "$python" -m pytest -q -rs --durations=10 -p no:cacheprovider \
+    -o tmp_path_retention_policy=failed "${small[@]}" "${@:2}"
 }
 say "pytest: parity, powersgd, programs, python, hooks on two devices; all at once"
 export DDPHOOK_OPT=$build/bin/ddphook-opt DDPHOOK_RUN=$build/bin/ddphook-run \
@@ -179,15 +201,18 @@ pytest_suite powersgd "${powersgd[@]}" &
 pytest_suites=($!)
 pytest_suite parity test/parity "${powersgd[@]/#/--ignore=}" &
 pytest_suites+=($!)
-pytest_suite programs test/errors test/mutants test/Integration test/fuzz \
-  test/frontends &
+pytest_suite programs test/test_small_tier.py test/errors test/mutants \
+  test/Integration test/fuzz test/frontends &
 pytest_suites+=($!)
 DDPHOOK_LIBRARY_DIR=$build/lib pytest_suite python test/python &
 pytest_suites+=($!)
+# What the guarded device finds depends on the calls, not on how many ranks make them.
+worlds=(${small:+--worlds=2})
 for device in guarded cuda_emulated; do
   LD_LIBRARY_PATH=$build/bin pytest_suite $device test/gpu \
-    --device=$device --modules="$build/device-modules" &
+    --device=$device --modules="$build/device-modules" "${worlds[@]}" &
   pytest_suites+=($!)
+  worlds=()
 done
 wait "${pytest_suites[@]}"
 for suite in parity powersgd programs python guarded cuda_emulated; do
@@ -204,8 +229,8 @@ for target in pipeline readers store; do count_one fuzz-$target; done
 count_lines consumer
 
 for kind in address thread; do
-  say "sanitize: the runtime's core, host and CUDA backend, $kind (first time: minutes)"
-  run sanitize-$kind tools/sanitize.sh $kind --short
+  say "sanitize: the runtime under ${kind^}Sanitizer (first time: minutes)"
+  run sanitize-$kind tools/sanitize.sh $kind $short
   count_passed sanitize-$kind
 done
 

@@ -7,6 +7,8 @@ import pathlib
 import subprocess
 import sys
 
+import pytest
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 HERE = pathlib.Path(__file__).resolve().parent
 HANG_S = 1800
@@ -20,11 +22,24 @@ def run(*command):
     return done.stdout
 
 
-def test_the_corpus():
+PROGRAMS = {path.stem for path in (HERE / "programs").glob("*.py")}
+# Both frameworks, a loop, two axes, batch normalization, a transformer.
+SOME = {"flax_batchnorm", "jax_scan_layers", "jax_two_axes", "torch_gpt", "torch_resnet"}
+
+
+@pytest.mark.parametrize(
+    "programs",
+    [
+        pytest.param(SOME, id="some"),
+        pytest.param(PROGRAMS - SOME, id="others", marks=pytest.mark.full("minutes")),
+    ],
+)
+def test_the_corpus(programs):
     """No program does worse than docs/generated/Corpus.md says."""
-    run(sys.executable, HERE / "corpus.py", "--check")
+    run(sys.executable, HERE / "corpus.py", "--check", *sorted(programs))
 
 
+@pytest.mark.full("trains four times; docs/examples/flax-gpt")
 def test_flax_gpt(tmp_path):
     """The first steps of docs/examples/flax-gpt, before roundings add up."""
     example = ROOT / "docs" / "examples" / "flax-gpt" / "run.sh"

@@ -46,9 +46,9 @@ def outcomes():
     return found
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-def test_seed(outcomes, seed):
-    outcome = outcomes[seed]
+@pytest.mark.parametrize("program", SEEDS)
+def test_seed(outcomes, program):
+    seed, outcome = program, outcomes[program]
     if outcome.kind not in ("ok", "refused"):
         pytest.fail(
             f"{run.describe(generate.generate(seed))}\n{outcome.kind}: "

@@ -33,9 +33,10 @@ def check(device, worlds, pool, tmp_path):
 HOOKS = [(hook, wrapper) for hook in cases.BASES for wrapper in cases.WRAPPERS]
 
 
-@pytest.mark.parametrize("number", range(len(HOOKS)), ids=lambda n: str(HOOKS[n]))
-def test_every_hook(check, number):
-    hook, wrapper = HOOKS[number]
+@pytest.mark.parametrize(
+    "number, hook, wrapper", [(i, *hook) for i, hook in enumerate(HOOKS)]
+)
+def test_every_hook(check, number, hook, wrapper):
     buckets = test_parity.BUCKETS[number % len(test_parity.BUCKETS)]
     module = cases.everything(groups=("dp", "dp2"))
     check(module, Options(hook=hook, wrapper=wrapper, **buckets), number)

@@ -10,12 +10,17 @@ import test_post_local_sgd
 CASES = [case for case in test_post_local_sgd.CASES if case[0] <= 3]
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: "-".join(map(str, case)))
-def test_hook(device, worlds, tmp_path, case):
-    world = case[0]
+@pytest.mark.parametrize(
+    "world, subgroups, all_reduces, dtype, wrapper, values, cap_mb", CASES
+)
+def test_hook(
+    device, worlds, tmp_path, world, subgroups, all_reduces, dtype, wrapper, values, cap_mb
+):
     if not device.modules.record:
         if world > max(worlds):
             pytest.skip(f"{world} ranks, but room for {max(worlds)}")
         if device.is_real and world > 2:
             pytest.skip("the order of sums is NCCL's")
-    test_post_local_sgd.test_hook(tmp_path, *case)
+    test_post_local_sgd.test_hook(
+        tmp_path, world, subgroups, all_reduces, dtype, wrapper, values, cap_mb
+    )

@@ -178,7 +178,12 @@ def long_arrays(elements):
 
 @pytest.mark.parametrize("transport", ["auto", "gloo"])
 @pytest.mark.parametrize(
-    ("nodes", "elements"), [("aabb", 2300003), ("aabbcc", 1700021), ("aaabbb", 3200007)]
+    ("nodes", "elements"),
+    [
+        ("aabb", 2300003),
+        ("aabbcc", 1700021),
+        pytest.param("aaabbb", 3200007, marks=pytest.mark.full("a minute")),
+    ],
 )
 def test_stages_in_pieces(tmp_path, free_port, nodes, elements, transport):
     """Pieces change no bit, neither for two nodes nor in the order of three."""

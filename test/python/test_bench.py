@@ -83,6 +83,7 @@ def test_what_is_measured(tmp_path):
     assert fp16["step"]["difference"] == fp16["hook"]["difference"] == 0
 
 
+@pytest.mark.full("compiles six steps with Inductor")
 def test_compiled_steps(tmp_path):
     path = tmp_path / "bench.json"
     words = ["--compile", "--model-mb=0.25", "--hooks=allreduce,powersgd-2+fp16"]

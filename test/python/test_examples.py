@@ -9,6 +9,8 @@ import subprocess
 import sys
 import xml.etree.ElementTree
 
+import pytest
+
 import ranks
 
 EXAMPLES = pathlib.Path(__file__).resolve().parents[2] / "docs" / "examples"
@@ -40,6 +42,7 @@ def compare(folder):
     return (folder / "page.md").read_text()
 
 
+@pytest.mark.full("trains two models six times")
 def test_the_comparison(tmp_path):
     (tmp_path / "page.md").write_text(PAGE)
     page = compare(tmp_path)
@@ -73,6 +76,7 @@ def test_the_comparison(tmp_path):
     assert "'steps': 7" in ended.stderr
 
 
+@pytest.mark.full("trains four times")
 def test_the_accuracy(tmp_path):
     """The table has a row for each hook; an exact hook predicts the same as no hook."""
     page = tmp_path / "page.md"

@@ -577,6 +577,7 @@ def test_without_torch_mlir(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["reductions.mlir"]
 
 
+@pytest.mark.full("trains docs/examples/torch-native")
 def test_the_example(tmp_path):
     """Checks the first steps of docs/examples/torch-native, before rounding errors add up."""
     example = ROOT / "docs" / "examples" / "torch-native" / "run.sh"
