@@ -227,7 +227,9 @@ LogicalResult Localizer::check(Operation *op) {
       if (axis.size != 1 && !llvm::is_contained(*axes, axis.name))
         return op->emitOpError() << "expected all of the mesh's axes to be "
                                     "manual, but \""
-                                 << axis.name << "\" is not";
+                                 << axis.name
+                                 << "\" is not; in JAX, 'shard_map' without "
+                                    "'axis_names' makes them so";
   for (auto [i, sharding] : llvm::enumerate(*in)) {
     Type part = body.getArgument(i).getType();
     if (failed(checkPart(op, "operand #" + Twine(i),

@@ -673,7 +673,7 @@ func.func @f(%a: tensor<4xf32>) {
 
 "sdy.mesh"() <{mesh = #sdy.mesh<["dp"=2]>, sym_name = "mesh"}> : () -> ()
 func.func @f(%a: tensor<4xf32>) {
-  // expected-error @+1 {{'sdy.manual_computation' op expected all of the mesh's axes to be manual, but "dp" is not}}
+  // expected-error @+1 {{'sdy.manual_computation' op expected all of the mesh's axes to be manual, but "dp" is not; in JAX, 'shard_map' without 'axis_names' makes them so}}
   %0 = "sdy.manual_computation"(%a) <{in_shardings = #sdy.sharding_per_value<[<@mesh, [{"dp"}]>]>, manual_axes = #sdy<manual_axes{"mp"}>, out_shardings = #sdy.sharding_per_value<[<@mesh, [{"dp"}]>]>}> ({
   ^bb0(%p: tensor<2xf32>):
     "sdy.return"(%p) : (tensor<2xf32>) -> ()
@@ -767,6 +767,26 @@ func.func @f(%a: tensor<4xf32>) {
   ^bb0(%p: tensor<2xf32>):
     "sdy.return"(%p) : (tensor<2xf32>) -> ()
   }) : (tensor<4xf32>) -> tensor<4xf32>
+  return
+}
+
+// -----
+
+// The loop, not a location inside the text.
+"sdy.mesh"() <{mesh = #sdy.mesh<["dp"=2]>, sym_name = "mesh"}> : () -> ()
+func.func @f(%a: tensor<4xf32>, %c: tensor<i1>) {
+  // expected-error @+1 {{'stablehlo.while' op expected what is split to be an argument of the function or the result of a 'sdy.manual_computation'; in JAX, 'shard_map' has to be around the loop or branch}}
+  %w:2 = "stablehlo.while"(%a, %c) ({
+  ^bb0(%x: tensor<4xf32>, %d: tensor<i1>):
+    "stablehlo.return"(%d) : (tensor<i1>) -> ()
+  }, {
+  ^bb0(%x: tensor<4xf32>, %d: tensor<i1>):
+    %0 = "sdy.manual_computation"(%x) <{in_shardings = #sdy.sharding_per_value<[<@mesh, [{"dp"}]>]>, manual_axes = #sdy<manual_axes{"dp"}>, out_shardings = #sdy.sharding_per_value<[<@mesh, [{"dp"}]>]>}> ({
+    ^bb0(%p: tensor<2xf32>):
+      "sdy.return"(%p) : (tensor<2xf32>) -> ()
+    }) : (tensor<4xf32>) -> tensor<4xf32>
+    "stablehlo.return"(%0, %d) : (tensor<4xf32>, tensor<i1>) -> ()
+  }) : (tensor<4xf32>, tensor<i1>) -> (tensor<4xf32>, tensor<i1>)
   return
 }
 

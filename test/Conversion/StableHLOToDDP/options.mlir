@@ -2,9 +2,11 @@
 // RUN: FileCheck %s --check-prefix=REMARKS --input-file=%t.remarks
 // RUN: not ddphook-opt %s --ddp-import-stablehlo="keep-others=true" 2>&1 | FileCheck %s --check-prefix=REPEATED
 // RUN: not ddphook-opt %s --ddp-import-stablehlo="keep-others=true allow-repeated=true gradient-axes=dp,pp" 2>&1 | FileCheck %s --check-prefix=AXES
+// RUN: echo 'module {}' | not ddphook-opt --ddp-import-stablehlo="gradient-axes=dp" 2>&1 | FileCheck %s --check-prefix=NO-MESH
 
 // REPEATED: error: 'stablehlo.all_reduce' op expected a value that is not reduced over the same ranks yet
 // AXES: error: expected gradient-axes to be axes of a mesh, but got 'pp'
+// NO-MESH: error: expected gradient-axes to be axes of a mesh, but got 'dp'; the module has none, as 'sdy-drop-sharding-and-mesh' leaves it
 
 "sdy.mesh"() <{mesh = #sdy.mesh<["dp"=2, "mp"=2]>, sym_name = "mesh"}> : () -> ()
 
