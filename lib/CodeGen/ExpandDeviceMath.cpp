@@ -67,7 +67,7 @@ public:
         return;
       op->emitError() << "'" << op->getName() << "' of "
                       << op->getResult(0).getType()
-                      << " has no code for the device";
+                      << " has no device implementation";
       signalPassFailure();
     });
   }

@@ -70,16 +70,16 @@ private:
     if (isa<memref::ExtractAlignedPointerAsIndexOp, CallOpInterface,
             gpu::LaunchFuncOp>(op) &&
         llvm::any_of(op->getOperands(), isConstantArray)) {
-      report(op) << "a constant array is passed on as memory of a device: "
+      report(op) << "a constant array is passed on as device memory: "
                     "expected a linalg operation to copy it first";
       return;
     }
     if (passesOn(op))
       return;
     if (llvm::any_of(op->getResults(), isMemRef)) {
-      report(op) << "'" << op->getName()
-                 << "' needs memory of the host, which a module for a device "
-                    "does not use";
+      report(op)
+          << "'" << op->getName()
+          << "' needs host memory, which a module for a device does not use";
       return;
     }
     // The host may load from constants.
@@ -89,13 +89,13 @@ private:
     });
     if (!accesses)
       return;
-    report(op) << "'" << op->getName()
-               << "' works on memory of a device, which the host cannot "
-                  "access: expected "
-               << (hasKernels ? "a linalg operation, which becomes a kernel"
-                              : "operations of ddp and contiguous copies only, "
-                                "or kernels for the device (--device=cuda, if "
-                                "ddphook was built with DDPHOOK_CODEGEN)");
+    report(op)
+        << "'" << op->getName()
+        << "' works on device memory, which the host cannot access: expected "
+        << (hasKernels ? "a linalg operation, which becomes a kernel"
+                       : "operations of ddp and contiguous copies only, "
+                         "or kernels for the device (--device=cuda, if "
+                         "ddphook was built with DDPHOOK_CODEGEN)");
   }
 
   InFlightDiagnostic report(Operation *op) {

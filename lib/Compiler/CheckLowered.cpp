@@ -54,7 +54,7 @@ public:
     if (!cast)
       return;
     if (reported.empty())
-      cast->emitError() << "types were converted to LLVM in two ways";
+      cast->emitError() << "types were converted to LLVM in two different ways";
     signalPassFailure();
   }
 };

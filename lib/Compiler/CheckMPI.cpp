@@ -32,10 +32,11 @@ public:
       if (!isa_and_present<mpi::MPIDialect>(op->getDialect()) ||
           succeeded(dlti::query(op, {kImplementation}, /*emitError=*/false)))
         return WalkResult::advance();
-      op->emitOpError("expected a program of our own; ddp-import-mpi, run "
-                      "before ddp-pipeline, imports programs of 'mpi'")
+      op->emitOpError("expected a program without 'mpi' operations; "
+                      "ddp-import-mpi, run before ddp-pipeline, imports them")
               .attachNote()
-          << "to call MPI beside our runtime, say which one: module attributes "
+          << "to call MPI alongside ddphook's runtime, name the MPI "
+             "implementation: module attributes "
              "{dlti.map = #dlti.map<\"MPI:Implementation\" = \"MPICH\">}";
       return WalkResult::interrupt();
     });

@@ -124,8 +124,8 @@ llvm::Error Compiler::createTarget() {
 llvm::Error Compiler::runPipeline(ModuleOp module, DDPPipelineOptions &pipeline,
                                   PlanReporter *reporter) {
   if (getPlan(module))
-    return makeError("expected a module without a plan, but it went through "
-                     "ddp-pipeline already");
+    return makeError("expected a module without a plan, but ddp-pipeline has "
+                     "already run on it");
   if (!pipeline.allFunctions.hasValue())
     pipeline.allFunctions = true;
   if (options.device != "host") {
@@ -196,16 +196,16 @@ LogicalResult Compiler::compileKernels(ModuleOp module) {
 llvm::Error Compiler::lower(ModuleOp module) {
   deviceCode.clear();
   if (!getPlan(module))
-    return makeError("expected a module with a plan, as ddp-pipeline makes it");
+    return makeError("expected a module with a plan; run ddp-pipeline first");
   if (options.device != "host" && !usesDeviceMemory(module))
-    return makeError("the module has a plan for memory of the host: expected "
-                     "one made by ddp-pipeline with memory=device");
+    return makeError("the module has a plan for host memory: expected one made "
+                     "by ddp-pipeline with memory=device");
   module.getContext()->appendDialectRegistry(registry);
   StageErrors errors(module.getContext());
   PassManager pm(module.getContext());
   if (kernelCompiler) {
     if (failed(compileKernels(module)))
-      return errors.fail("cannot make kernels of the module");
+      return errors.fail("cannot generate kernels for the module");
     pm.addPass(createDDPLaunchKernelsPass());
   }
   LLVMLoweringOptions loweringOptions;

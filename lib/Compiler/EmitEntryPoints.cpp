@@ -62,7 +62,7 @@ void warnAboutOtherFunctions(ModuleOp module, const EntryPointTable &table) {
     if (function.isPublic() && !function.isExternal() &&
         !entries.contains(function.getName()))
       function.emitWarning() << "'" << function.getName()
-                             << "' is public but no entry of the plan: it "
+                             << "' is public but not an entry of the plan: it "
                                 "cannot be called from C";
 }
 
@@ -218,8 +218,8 @@ LogicalResult EntryPointEmitter::checkNames(const EntryPointTable &table) {
     func::FuncOp function = entry.function;
     if (!isNew)
       return function.emitError()
-             << "entry point '" << entry.name << "' has the C name '" << symbol
-             << "' of '" << other->second << "'";
+             << "entry point '" << entry.name << "' has the same C name '"
+             << symbol << "' as '" << other->second << "'";
   }
   // Definitions are renamed, but declarations cannot be.
   for (auto symbol : module.getOps<SymbolOpInterface>())

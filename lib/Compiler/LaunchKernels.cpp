@@ -120,8 +120,8 @@ public:
       }
     PlanAttr plan = getPlan(module);
     if (!plan || !plan.usesDeviceMemory() || !plan.getKernels().empty()) {
-      module.emitError() << "expected a plan without kernels, as ddp-pipeline "
-                            "with memory=device makes it";
+      module.emitError() << "expected a plan without kernels, made by "
+                            "ddp-pipeline with memory=device";
       return signalPassFailure();
     }
     module->setAttr(DDPDialect::kPlanAttrName,

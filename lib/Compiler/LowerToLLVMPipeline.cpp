@@ -74,8 +74,8 @@ void mlir::ddp::registerCompilerPasses() {
   constexpr StringLiteral name = "ddp-lower-to-llvm";
   registerPassPipeline(
       name,
-      "Lower functions on memrefs to the LLVM dialect, with a name also the "
-      "plan to entry points",
+      "Lower functions on memrefs to the LLVM dialect and, if a name is given, "
+      "the plan to entry points",
       [name](OpPassManager &pm, StringRef text,
              function_ref<LogicalResult(const Twine &)> errorHandler) {
         LLVMLoweringOptions options;

@@ -51,7 +51,7 @@ public:
       sys::path::system_temp_directory(/*ErasedOnReboot=*/true, directory);
       return makeFileError(code, "cannot create a temporary file in '" +
                                      directory +
-                                     "' (TMPDIR names another directory)");
+                                     "' (set TMPDIR to use another directory)");
     }
     remover.setFile(path);
     return writeTo(descriptor, path, text);

@@ -116,8 +116,8 @@ SourceFile::load(StringRef path, const SourceOptions &options,
   if (getPlan(source->getModule())) {
     if (options.ddpPipeline)
       return makeError("'" + path +
-                       "' has a plan: it went through ddp-pipeline already "
-                       "and takes no options of it");
+                       "' has a plan: ddp-pipeline has already run on it, so "
+                       "its options cannot be set");
     return source;
   }
   if (llvm::Error error =

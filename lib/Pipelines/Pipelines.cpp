@@ -289,24 +289,24 @@ static void registerPipeline(StringRef name, StringRef description,
 void mlir::ddp::registerDDPPipelines() {
   registerPipeline<DDPPipelineOptions>(
       "ddp-pipeline",
-      "From ddp.all_reduce to calls of the ddphook runtime: bucketize, expand "
-      "hooks, bufferize without copies, plan memory, emit calls and plan",
+      "Lower ddp.all_reduce to calls of the ddphook runtime: bucketize, expand "
+      "hooks, bufferize without copies, plan memory, emit calls and the plan",
       [](OpPassManager &pm, const DDPPipelineOptions &options) {
         buildDDPPipeline(pm, options);
       });
   registerPipeline<DDPTensorPipelineOptions>(
       "ddp-tensor-pipeline",
       "The first half of ddp-pipeline, before bufferization: bucketize, expand "
-      "hooks, give every tensor its place",
+      "hooks, assign destinations",
       buildDDPTensorPipeline);
   registerPipeline<DDPMemoryPipelineOptions>(
       "ddp-memory-pipeline",
-      "The second half of ddp-pipeline, behind bufferization: plan memory, "
-      "emit calls and plan",
+      "The second half of ddp-pipeline, after bufferization: plan memory, emit "
+      "calls and the plan",
       buildDDPMemoryPipeline);
   registerPipeline<DDPStableHLOPipelineOptions>(
       "ddp-stablehlo-pipeline",
-      "From ddp.all_reduce in StableHLO to StableHLO, for XLA: bucketize, "
-      "expand hooks, export",
+      "Lower ddp.all_reduce to StableHLO for XLA: bucketize, expand hooks, "
+      "export",
       buildDDPStableHLOPipeline);
 }

@@ -201,7 +201,7 @@ static llvm::Error addBucket(PlanReport &report, PlanBucket &bucket) {
     if (isTooLarge)
       return llvm::createStringError(
           "expected shapes of bucket '" + bucket.name +
-          "' that memory can have, but got " + formatShape(shape));
+          "' that fit into memory, but got " + formatShape(shape));
     gradient.shape = std::move(shape);
     result.gradients.push_back(std::move(gradient));
   }

@@ -200,7 +200,7 @@ private:
   }
   bool check(llvm::StringLiteral key, double time) {
     return (time >= 0 && time <= kMostTime) ||
-           refuse(key, "expected a time that a run can take");
+           refuse(key, "expected a plausible time");
   }
   bool refuse(llvm::StringLiteral key, llvm::StringLiteral message) {
     path.field(key).report(message);

@@ -63,8 +63,9 @@ llvm::Expected<llvm::json::Value> mlir::ddp::parseJSON(StringRef text) {
       isInString = !isInString;
     else if (!isInString && (c == '[' || c == '{') && ++depth > kMostDepth)
       return llvm::createStringError(
-          "expected lists and objects at most " + llvm::Twine(kMostDepth) +
-          " deep within each other, but got more at byte " + llvm::Twine(i));
+          "expected lists and objects nested at most " +
+          llvm::Twine(kMostDepth) + " levels deep, but got more at byte " +
+          llvm::Twine(i));
     else if (!isInString && (c == ']' || c == '}'))
       --depth;
   }

@@ -148,7 +148,7 @@ void PageWriter::writeTiles() {
   writeTile("On the wire", formatBytes(wireBytes),
             others == 0 ? "per rank and step"
                         : "without " + countNoun(others, "collective") +
-                              " of no bucket");
+                              " outside buckets");
   writeTile("Compression",
             gradientBytes == 0 ? "–"
             : wireBytes == 0   ? "∞"
@@ -157,7 +157,7 @@ void PageWriter::writeTiles() {
             : others == 0  ? "nothing is sent"
                            : "no bucket is sent");
   writeTile("Collectives", std::to_string(report.collectives.size()),
-            std::to_string(inFlight) + " beside computation");
+            std::to_string(inFlight) + " alongside computation");
   writeTile("States", formatBytes(report.getStateBytes()),
             "kept from step to step");
   writeTile("Arena", formatBytes(report.arenaBytes), "buffers of a step");
@@ -255,8 +255,8 @@ void PageWriter::writeBucket(const ReportBucket &bucket, int64_t mostBytes) {
 }
 
 void PageWriter::writeBuckets() {
-  beginSection("Buckets", "In the order of the step. A bucket opens to show "
-                          "its gradients, its hook and its collectives.");
+  beginSection("Buckets", "In the order of the step. Open a bucket to see its "
+                          "gradients, its hook and its collectives.");
   if (report.buckets.empty())
     os << "<div class=\"card\">The step reduces no gradient.</div>\n";
   int64_t mostBytes = 1;
@@ -290,7 +290,7 @@ void PageWriter::writeMeasured(const TraceSummary &summary) {
                "Medians over all steps of a run, of means over ranks. Waiting "
                "is for other "
                "ranks; moving is the rest of a collective. What is not hidden "
-               "is time in which the step itself stood still.");
+               "is time in which the step itself stalled.");
   if (summary.numLost != 0)
     os << "<p>" << countNoun(summary.numLost, "event")
        << " did not fit and are missing.</p>\n";
@@ -319,8 +319,8 @@ void PageWriter::writeMemory() {
   if (report.buffers.empty() && report.states.empty())
     return;
   beginSection("Memory",
-               "Buffers of the arena lie side by side, or in the same place if "
-               "they are never needed at the same time. States are kept from "
+               "Buffers of the arena are adjacent, or overlap if they are "
+               "never needed at the same time. States are kept from "
                "step to step.");
   writeArena(os, report, colours);
   writeStateArena(os, report);
@@ -341,9 +341,10 @@ void PageWriter::writeMemory() {
 void PageWriter::writeNotes() {
   if (!report.hasProgram && report.remarks.empty())
     return;
-  beginSection("Copies and remarks",
-               "Copies of memory that are left in the step, and what passes "
-               "said of their work. A dot marks what they could not do.");
+  beginSection(
+      "Copies and remarks",
+      "Copies of memory that are left in the step, and what passes reported "
+      "about their work. A dot marks what they could not do.");
   if (report.copies.empty()) {
     os << "<div class=\"card\">Nothing is copied.</div>\n";
   } else {
@@ -389,11 +390,12 @@ void PageWriter::write() {
   if (llvm::any_of(report.functions, [](const ReportFunction &function) {
         return function.numOperations != 0;
       })) {
-    beginSection("As compiled",
-                 "Operations of the step from left to right, in the order of "
-                 "the program, and the collectives that are in flight beside "
-                 "them. Where a collective stands in the step itself, the step "
-                 "waits for it. This is an order, not a time.");
+    beginSection(
+        "As compiled",
+        "Operations of the step from left to right, in the order of "
+        "the program, and the collectives that are in flight alongside them. "
+        "The step waits for a collective that is in the step itself. This is "
+        "an order, not a time.");
     writeSchedule(os, report, colours);
     endSection();
   }

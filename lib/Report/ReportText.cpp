@@ -55,8 +55,8 @@ std::string mlir::ddp::describeOverlap(const ReportCollective &collective) {
   if (collective.wait == collective.start)
     return "the step waits for it";
   if (collective.beside.empty())
-    return "in flight, with nothing beside it";
-  return "in flight beside " +
+    return "in flight, with nothing alongside it";
+  return "in flight alongside " +
          llvm::join(llvm::map_range(collective.beside,
                                     [](const ReportWork &work) {
                                       return std::to_string(work.count) + " " +
@@ -100,7 +100,7 @@ std::string mlir::ddp::describeGroup(const ReportGroup &group) {
   if (group.placement == "intra_node")
     text = "the ranks of a node";
   else if (group.placement == "inter_node")
-    text = "ranks at one place of their nodes";
+    text = "ranks at the same position on their nodes";
   else if (!group.ranks.empty())
     text = "ranks " + group.ranks;
   else if (group.size != 0)
@@ -172,7 +172,7 @@ void TextWriter::writeHead() {
   auto others = llvm::count_if(report.collectives,
                                [](const auto &c) { return c.bucket.empty(); });
   if (others != 0)
-    os << ", without " << countNoun(others, "collective") << " of no bucket";
+    os << ", without " << countNoun(others, "collective") << " outside buckets";
   if (report.getGradientBytes() != 0)
     os << ", compression "
        << formatRatio(report.getGradientBytes(), report.getWireBytes());
@@ -240,7 +240,7 @@ void TextWriter::writeMemory() {
     writeSource(buffer.source);
   }
   if (!report.copies.empty())
-    os << "\ncopies that are left\n";
+    os << "\nremaining copies\n";
   else if (report.hasProgram)
     os << "\nnothing is copied\n";
   for (const ReportCopy &copy : report.copies) {
@@ -270,8 +270,8 @@ void TextWriter::writeMeasured(const TraceSummary &measured) {
     os << "    " << printable(failure) << "\n";
   for (const MeasuredStep &step : measured.steps)
     os << "    " << printable(step.name) << ": " << formatTime(step.total)
-       << ", of it communicating " << formatTime(step.communicating)
-       << ", standing still " << formatTime(step.exposed) << " ("
+       << ", of which communicating " << formatTime(step.communicating)
+       << ", stalled " << formatTime(step.exposed) << " ("
        << countNoun(step.runs, "run") << ")\n";
   for (const MeasuredCollective &collective : measured.collectives)
     os << "    " << printable(describeMeasured(collective)) << ": "
@@ -290,7 +290,7 @@ void TextWriter::write() {
                  [&](const ReportBucket &bucket) { writeBucket(bucket); });
   auto found = collectives.find("");
   if (found != collectives.end())
-    os << "\ncollectives of no bucket\n";
+    os << "\ncollectives outside buckets\n";
   if (found != collectives.end())
     for (const ReportCollective *collective : found->second)
       writeCollective(*collective);

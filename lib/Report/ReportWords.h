@@ -22,7 +22,7 @@ std::string formatTime(double microseconds);
 /// "all_reduce of 8970 f32 as f16".
 std::string describeCollective(const ReportCollective &collective);
 
-/// Describes what overlaps with a collective: "in flight beside 3
+/// Describes what overlaps with a collective: "in flight alongside 3
 /// linalg.generic, 1 cast".
 std::string describeOverlap(const ReportCollective &collective);
 

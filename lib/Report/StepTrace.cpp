@@ -59,7 +59,7 @@ readEvent(const json::Object &object) {
   if (!begin || !isTime(std::abs(*begin)) || !duration || !isTime(*duration) ||
       (waiting && !isTime(*waiting)))
     return llvm::createStringError(
-        "expected events of the trace to have times that a run can take");
+        "expected events of the trace to have plausible times");
   TraceEvent event;
   event.kind = *kind;
   event.name = object.getString("name").value_or("").str();
@@ -112,13 +112,13 @@ llvm::Expected<StepTrace> mlir::ddp::readTrace(StringRef text) {
   if (!value)
     return llvm::createStringError(
         "cannot read the trace: " + toString(value.takeError()) +
-        "; does it end too early?");
+        "; is it truncated?");
   const json::Object *root = value->getAsObject();
   const json::Array *events = root ? root->getArray("traceEvents") : nullptr;
   const json::Object *ours = root ? root->getObject("ddphook") : nullptr;
   if (!events || !ours)
     return llvm::createStringError(
-        "expected a trace of ddphook's, with 'traceEvents' and 'ddphook'");
+        "expected a ddphook trace, with 'traceEvents' and 'ddphook'");
   std::optional<int64_t> version = ours->getInteger("version");
   if (version != kTraceVersion)
     return llvm::createStringError(

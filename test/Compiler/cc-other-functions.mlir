@@ -10,7 +10,7 @@
 
 // RUN: ddphook-opt %s --ddp-pipeline -o %t.planned.mlir
 // RUN: ddphook-cc %t.planned.mlir -o %t.planned.o --name=model 2>&1 | FileCheck %s --check-prefix=WARNING
-// WARNING: warning: 'other' is public but no entry of the plan: it cannot be called from C
+// WARNING: warning: 'other' is public but not an entry of the plan: it cannot be called from C
 // WARNING-NOT: error
 // RUN: llvm-nm --defined-only --extern-only --format=just-symbols %t.planned.o | sort | FileCheck %s --check-prefix=PLANNED
 // PLANNED:      model_module

@@ -5,15 +5,15 @@ module attributes {ddp.plan = #ddp.plan<abi = 9, memory = device>} {
 
 // One error for each kind of operation.
 func.func @step(%a: memref<4xf32>, %b: memref<4xf32>, %i: index) {
-  // CHECK: 'linalg.exp' works on memory of a device, which the host cannot access: expected a linalg operation, which becomes a kernel
-  // expected-error @below {{'linalg.exp' works on memory of a device, which the host cannot access: expected operations of ddp and contiguous copies only, or kernels for the device (--device=cuda, if ddphook was built with DDPHOOK_CODEGEN)}}
+  // CHECK: 'linalg.exp' works on device memory, which the host cannot access: expected a linalg operation, which becomes a kernel
+  // expected-error @below {{'linalg.exp' works on device memory, which the host cannot access: expected operations of ddp and contiguous copies only, or kernels for the device (--device=cuda, if ddphook was built with DDPHOOK_CODEGEN)}}
   linalg.exp ins(%a : memref<4xf32>) outs(%b : memref<4xf32>)
   linalg.exp ins(%b : memref<4xf32>) outs(%a : memref<4xf32>)
-  // expected-error @below {{'memref.load' works on memory of a device}}
+  // expected-error @below {{'memref.load' works on device memory}}
   %0 = memref.load %a[%i] : memref<4xf32>
-  // expected-error @below {{'memref.store' works on memory of a device}}
+  // expected-error @below {{'memref.store' works on device memory}}
   memref.store %0, %b[%i] : memref<4xf32>
-  // expected-error @below {{'memref.copy' works on memory of a device}}
+  // expected-error @below {{'memref.copy' works on device memory}}
   memref.copy %a, %b : memref<4xf32> to memref<4xf32>
   %c4 = arith.constant 4 : index
   scf.for %j = %i to %c4 step %c4 {
@@ -29,9 +29,9 @@ func.func @step(%a: memref<4xf32>, %b: memref<4xf32>, %i: index) {
 module attributes {ddp.plan = #ddp.plan<abi = 9, memory = device>} {
 
 func.func @memory() {
-  // expected-error @below {{'memref.alloc' needs memory of the host, which a module for a device does not use}}
+  // expected-error @below {{'memref.alloc' needs host memory, which a module for a device does not use}}
   %0 = memref.alloc() : memref<4xf32>
-  // expected-error @below {{'memref.alloca' needs memory of the host, which a module for a device does not use}}
+  // expected-error @below {{'memref.alloca' needs host memory, which a module for a device does not use}}
   %1 = memref.alloca() : memref<4xf32>
   return
 }
@@ -47,9 +47,9 @@ func.func private @inner(%a: memref<2xf32>)
 
 func.func @constants() {
   %0 = memref.get_global @table : memref<2xf32>
-  // expected-error @below {{a constant array is passed on as memory of a device: expected a linalg operation to copy it first}}
+  // expected-error @below {{a constant array is passed on as device memory: expected a linalg operation to copy it first}}
   call @inner(%0) : (memref<2xf32>) -> ()
-  // expected-error @below {{a constant array is passed on as memory of a device}}
+  // expected-error @below {{a constant array is passed on as device memory}}
   %1 = memref.extract_aligned_pointer_as_index %0 : memref<2xf32> -> index
   return
 }

@@ -3,13 +3,13 @@
 // RUN: not ddphook-cc %t-check-mpi.mlir -o %t.o 2>&1 | FileCheck %s --check-prefix=CC
 
 // Who forgets ddp-import-mpi is told so, once and at the operation.
-// CC: check-mpi.mlir:{{[0-9]+}}:8: error: 'mpi.comm_world' op expected a program of our own; ddp-import-mpi, run before ddp-pipeline, imports programs of 'mpi'
+// CC: check-mpi.mlir:{{[0-9]+}}:8: error: 'mpi.comm_world' op expected a program without 'mpi' operations; ddp-import-mpi, run before ddp-pipeline, imports them
 // CC-NOT: error:
 // CC-NOT: DLTI
 
 func.func @step(%g: memref<8xf32>) {
-  // expected-error @+2 {{'mpi.comm_world' op expected a program of our own; ddp-import-mpi, run before ddp-pipeline, imports programs of 'mpi'}}
-  // expected-note @+1 {{to call MPI beside our runtime, say which one: module attributes {dlti.map = #dlti.map<"MPI:Implementation" = "MPICH">}}}
+  // expected-error @+2 {{'mpi.comm_world' op expected a program without 'mpi' operations; ddp-import-mpi, run before ddp-pipeline, imports them}}
+  // expected-note @+1 {{to call MPI alongside ddphook's runtime, name the MPI implementation: module attributes {dlti.map = #dlti.map<"MPI:Implementation" = "MPICH">}}}
   %c = mpi.comm_world : !mpi.comm
   mpi.allreduce(%g, %g, MPI_SUM, %c) : memref<8xf32>, memref<8xf32>
   return

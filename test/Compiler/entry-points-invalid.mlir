@@ -121,7 +121,7 @@ module attributes {ddp.plan = #ddp.plan<abi = 9, memory = host, entries = [<name
   func.func @a.b() {
     return
   }
-  // expected-error @below {{entry point 'a_b' has the C name 'model_a_b' of 'a.b'}}
+  // expected-error @below {{entry point 'a_b' has the same C name 'model_a_b' as 'a.b'}}
   func.func @a_b() {
     return
   }
@@ -145,7 +145,7 @@ module attributes {ddp.plan = #ddp.plan<abi = 9, memory = host, entries = [<name
   func.func @step() {
     return
   }
-  // expected-warning @below {{'other' is public but no entry of the plan: it cannot be called from C}}
+  // expected-warning @below {{'other' is public but not an entry of the plan: it cannot be called from C}}
   func.func @other(%a: memref<?xf32>) {
     return
   }

@@ -73,7 +73,7 @@ func.func @step(%a: memref<1000xf32>, %b: memref<2000xi1>, %x: f32, %y: i1,
 
 // -----
 
-// expected-error @below {{expected a plan without kernels, as ddp-pipeline with memory=device makes it}}
+// expected-error @below {{expected a plan without kernels, made by ddp-pipeline with memory=device}}
 module attributes {gpu.container_module,
     ddp.plan = #ddp.plan<abi = 9, memory = device, kernels = ["mine"]>} {
   gpu.module @ddphook_kernels {

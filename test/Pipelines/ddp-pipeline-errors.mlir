@@ -57,7 +57,7 @@ func.func @temporary(%g: tensor<4xf32>, %n: index) -> tensor<4xf32> {
 // -----
 
 // Process groups and plans are the outermost module's.
-// expected-error @+1 {{expected collectives in the outermost module only, but got some in a module within it}}
+// expected-error @+1 {{expected collectives only in the outermost module, but got some in a nested module}}
 module {
   ddp.process_group @dp
   func.func @inner(%g: tensor<4xf32>) -> tensor<4xf32> {

@@ -45,7 +45,7 @@
 // with four in flight. The plan says so, and the remarks.
 // RUN: ddphook-opt %S/ddp-pipeline-mlp.mlir --ddp-pipeline="bucket-cap-mb=0" --remarks-filter='ddp-.*' -o /dev/null 2>&1 | FileCheck %s --check-prefix=ARENA
 // RUN: ddphook-opt %S/ddp-pipeline-mlp.mlir --ddp-pipeline="bucket-cap-mb=0 overlap=true overlap-depth=4" --remarks-filter='ddp-.*' -o /dev/null 2>&1 | FileCheck %s --check-prefixes=FLIGHT,ARENA
-// FLIGHT: Overlap | Category:ddp-overlap | Remark="collectives run beside the program", in-flight=4, in-flight-bytes=9640, started=4
+// FLIGHT: Overlap | Category:ddp-overlap | Remark="collectives overlap with computation", in-flight=4, in-flight-bytes=9640, started=4
 // ARENA: Remark=step, buffers={{[0-9]+}}, bytes=14272
 
 // RUN: not ddphook-opt %S/ddp-pipeline-mlp.mlir --ddp-pipeline="overlap=maybe" 2>&1 | FileCheck %s --check-prefix=FLAG

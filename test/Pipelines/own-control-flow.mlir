@@ -6,7 +6,7 @@
 // RUN: %default-opt %s --pass-pipeline="builtin.module(ddp-tensor-pipeline{hook=powersgd start-powersgd-iter=2 overlap=false},one-shot-bufferize{bufferize-function-boundaries=true function-boundary-type-conversion=identity-layout-map},convert-scf-to-cf,ddp-memory-pipeline)" -o /dev/null
 // RUN: %default-opt %s --ddp-pipeline="hook=powersgd start-powersgd-iter=2 overlap=true" --convert-scf-to-cf -o /dev/null
 // CHECK: error: 'ddp.flat.all_reduce_start' op expected to be awaited by one 'ddp.flat.wait' in each branch of an 'scf.if' on its condition
-// CHECK: remark: if 'scf' is lowered to 'cf', that has to come after 'convert-ddp-to-runtime'
+// CHECK: remark: lower 'scf' to 'cf' only after 'convert-ddp-to-runtime'
 
 ddp.process_group @dp
 func.func @step(%x: tensor<16x12xf32>) -> (tensor<16x12xf32>, tensor<16x12xf32>) {

@@ -27,7 +27,7 @@
 
 // What host code may not do with memory of a device is noticed here, too.
 // RUN: not mlir-opt %s --load-dialect-plugin=%plugin --pass-pipeline="builtin.module(ddp-pipeline{memory=device},ddp-lower-to-llvm{name=a})" 2>&1 | FileCheck %s --check-prefix=DEVICE
-// DEVICE: error: 'linalg.{{.+}}' works on memory of a device, which the host cannot access
+// DEVICE: error: 'linalg.{{.+}}' works on device memory, which the host cannot access
 
 // CHECK-NOT:   ddp.plan
 // CHECK:       llvm.func @stock_step(

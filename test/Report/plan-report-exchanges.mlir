@@ -3,10 +3,10 @@
 //
 // RUN: ddphook-opt %s --ddp-pipeline="hook=int8 rounding=stochastic" --ddp-plan-report=- | FileCheck %s
 //
-// CHECK: {{^}}collectives of no bucket
-// CHECK-NEXT: 0 reduce_scatter mean of 64 f32 as i8 in blocks of 256; in flight beside 1 linalg.matmul, 1 linalg.exp
+// CHECK: {{^}}collectives outside buckets
+// CHECK-NEXT: 0 reduce_scatter mean of 64 f32 as i8 in blocks of 256; in flight alongside 1 linalg.matmul, 1 linalg.exp
 // CHECK-NEXT: 1 all_gather of 64 f32; the step waits for it
-// CHECK: collectives run beside the program: started=1, in-flight=1, in-flight-bytes=256
+// CHECK: collectives overlap with computation: started=1, in-flight=1, in-flight-bytes=256
 
 !x = tensor<16x8xf32>
 !d = tensor<8x4xf32>

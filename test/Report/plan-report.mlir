@@ -33,7 +33,7 @@
 // CHECK-NEXT: at 512: 128xf32, 512 B, bucket b1, in 'step'
 // CHECK-NEXT: at 1024: 32xf32, 128 B, bucket b2, in 'step'
 //
-// CHECK: copies that are left
+// CHECK: remaining copies
 // CHECK-NEXT: 16x8xf32, 512 B, in 'step' {{.*}}plan-report.mlir:[[#OWN]]:
 //
 // CHECK: remarks
@@ -45,7 +45,7 @@
 // RUN: ddphook-opt %digits --ddp-pipeline="hook=fp16 first-bucket-mb=0.01 bucket-cap-mb=0.01" \
 // RUN:   --ddp-plan-report=- | FileCheck %s --check-prefix=FLYING
 // FLYING: bucket b0
-// FLYING: all_reduce of 8842 f32 as f16; in flight beside {{.*}}linalg.matmul
+// FLYING: all_reduce of 8842 f32 as f16; in flight alongside {{.*}}linalg.matmul
 
 // PowerSGD's phases are branches: what no step runs together is not beside it.
 //
@@ -53,7 +53,7 @@
 // RUN:   --ddp-pipeline="hook=powersgd start_powerSGD_iter=2 first-bucket-mb=0.01 bucket-cap-mb=1" \
 // RUN:   | FileCheck %s --check-prefix=PHASES
 // PHASES: bucket b0
-// PHASES: within if; in flight beside
+// PHASES: within if; in flight alongside
 // PHASES-NOT: orthogonalize
 // PHASES: bucket b1
 

@@ -106,8 +106,8 @@ FailureOr<Value> TopKAttr::expand(OpBuilder &builder,
       module.lookupSymbol<ddp::ProcessGroupOp>(reduction.group.getAttr()));
   if (!ranks)
     return emitError(loc) << "expected process group " << reduction.group
-                          << " to say its size, since every rank gets as many "
-                             "elements of each";
+                          << " to declare its size, since every rank receives "
+                             "the same number of elements of each";
   ddp::BucketType type = bucket.getType();
   if (type.getNumElements() == 0)
     return ddp::buildFinalAllReduce(builder, reduction, bucket);

@@ -20,21 +20,22 @@ SEPARATOR = "\n// -----\n"
 # a wait is missing: the module is refused when it is read.
 MESSAGES = {
     "dropped": "not reduced|on some paths only|in some of its elements only"
-    "|under control flow that may differ|but a part of it was not"
+    "|under control flow that may differ|but part of it was not reduced"
     "|mixed with data|which is replicated|a collective that reduces bucket",
-    "doubled": "reduced more than once|was reduced before|on some paths only",
+    "doubled": "reduced more than once|operand is already reduced|on some paths only",
     "conditional": "under control flow that may differ"
-    "|to come here equally often, but that may differ",
+    "|to execute this operation equally often, but they may not",
     "reordered": "under control flow that may differ"
-    "|to come here equally often, but that may differ",
+    "|to execute this operation equally often, but they may not",
     "regrouped": "not reduced|on some paths only|to be reduced over @|under control flow",
     "forgotten": "to be stored again after this|to be written by some function",
     "lost": "awaited exactly once|to be awaited",
     "delayed": "no access to memory that a collective in flight uses",
     "hastened": "no access to memory that a collective in flight uses",
     "misplaced": "awaited exactly once|to be awaited"
-    "|under control flow that may differ|to come here equally often, but that may differ"
-    "|was reduced before|but a part of it was not",
+    "|under control flow that may differ"
+    "|to execute this operation equally often, but they may not"
+    "|operand is already reduced|but part of it was not reduced",
     "misplaced_at_runtime": "awaited exactly once",
 }
 

@@ -387,7 +387,7 @@ def reduces_in_loops_and_branches():
     low = ddphook.jax.compress(step, "powersgd", **reduced)
     expect(ddphook.CompileError, "a hook without states in 'stablehlo.while'", low.init, *args)
     alone = ddphook.jax.compress(on_its_own, "fp16", **where, out_specs=(P(), P(None, "data")))
-    expect(ddphook.CompileError, "come here equally often", alone.init, *args)
+    expect(ddphook.CompileError, "execute this operation equally often", alone.init, *args)
 
 
 def numbers_of_python():

@@ -120,7 +120,7 @@ def test_errors_have_places_and_notes():
         module.run("ddp-verify-order")
     (error,) = raised.value.diagnostics
     assert (error.severity, error.line) == ("error", 4)
-    assert ("this decides about it", 3) in [(n.message, n.line) for n in error.notes]
+    assert ("this determines how often it runs", 3) in [(n.message, n.line) for n in error.notes]
     # The next exception does not repeat this error.
     with pytest.raises(ddphook.CompileError, match="ddp-nothing") as raised:
         module.run("ddp-nothing")

@@ -211,7 +211,7 @@ def test_an_exported_module_needs_the_size(tmp_path):
     command = [tool, path, "--entry=step", "--ranks=2", "--inputs=random:1"]
     command = [*map(str, command), f"--ddp-pipeline={options}"]
     done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode != 0 and "to say its size" in done.stderr, done.stderr
+    assert done.returncode != 0 and "to declare its size" in done.stderr, done.stderr
     text = pathlib.Path(path).read_text()
     pathlib.Path(path).write_text(text.replace("@dp\n", "@dp size 2\n", 1))
     done = subprocess.run(command, capture_output=True, text=True)

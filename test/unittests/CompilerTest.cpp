@@ -345,14 +345,14 @@ TEST_F(CompilerTest, StagesInTheWrongOrder) {
   auto module = parse(reduceText);
   llvm::Error error = compiler->lower(*module);
   EXPECT_EQ(toString(std::move(error)),
-            "expected a module with a plan, as ddp-pipeline makes it");
+            "expected a module with a plan; run ddp-pipeline first");
   DDPPipelineOptions pipeline;
   ASSERT_FALSE(static_cast<bool>(compiler->runPipeline(*module, pipeline)));
   auto compiled = compiler->compile(*module, &pipeline);
   ASSERT_FALSE(static_cast<bool>(compiled));
   EXPECT_EQ(toString(compiled.takeError()),
-            "expected a module without a plan, but it went through "
-            "ddp-pipeline already");
+            "expected a module without a plan, but ddp-pipeline has already "
+            "run on it");
   compiled = compiler->compile(*module);
   EXPECT_TRUE(static_cast<bool>(compiled)) << toString(compiled.takeError());
 

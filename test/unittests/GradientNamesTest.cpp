@@ -102,8 +102,8 @@ TEST_F(GradientNamesTest, TwoGivenNamesThatAreEqualAreAnError) {
                         ": tensor<4xf32>\n" +
                         second + "return\n}\n")
                            .str();
-    EXPECT_EQ(name(text), "error: 'ddp.all_reduce' op expected names of "
-                          "gradients to differ, but got \"w\" twice");
+    EXPECT_EQ(name(text), "error: 'ddp.all_reduce' op expected unique gradient "
+                          "names, but got \"w\" twice");
   }
 }
 

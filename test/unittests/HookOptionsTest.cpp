@@ -128,7 +128,7 @@ TEST_F(HookOptionsTest, WhatIsWrongIsSaid) {
   expectError("powersgd numerics=best", "but got 'best'");
   expectError("powersgd fp32-error", "only with a wrapper");
   expectError("powersgd matrix-approximation-rank=0", "");
-  expectError("#ddp.fp16 x=1", "within it, but got the option x");
+  expectError("#ddp.fp16 x=1", "inside the attribute, but got the option x");
   expectError("#ddp.fp16<", "in hook=#ddp.fp16<: ");
   expectError("#nowhere.hook", "which no plugin has loaded");
   expectError("#ddp.plan_group<name=\"x\">", "expected a hook, but got");

@@ -48,7 +48,7 @@ static cl::opt<std::string> ddpPipeline("ddp-pipeline", cl::cat(category),
 static cl::list<std::string>
     dialectPlugins("load-dialect-plugin", cl::cat(category),
                    cl::value_desc("library"),
-                   cl::desc("Load dialects, for example with hooks"));
+                   cl::desc("Load dialects, such as those with hooks"));
 static cl::list<std::string>
     passPlugins("load-pass-plugin", cl::cat(category),
                 cl::value_desc("library"),
@@ -65,28 +65,26 @@ static cl::opt<std::string>
           cl::desc("CPU to compile for (default: native, this machine's)"));
 static cl::opt<std::string> device(
     "device", cl::init("host"), cl::value_desc("backend"), cl::cat(category),
-    cl::desc("Backend in whose memory arrays are: host (default), cuda, …"));
+    cl::desc("Backend whose memory holds the arrays: host (default), cuda, …"));
 static cl::opt<std::string> deviceArch(
     "device-arch", cl::value_desc("sm_NN"), cl::cat(category),
     cl::desc("With --device=cuda: oldest GPU that must run the kernels "
              "(default: sm_80)"));
 static cl::opt<bool> fuse("fuse-multiply-add", cl::cat(category),
                           cl::desc("Round a*b+c once if the CPU can"));
-static cl::opt<std::string>
-    linker("linker", cl::value_desc("program"), cl::cat(category),
-           cl::desc("C compiler that links shared objects "
-                    "(default: LLD, without another program)"));
+static cl::opt<std::string> linker(
+    "linker", cl::value_desc("program"), cl::cat(category),
+    cl::desc(
+        "C compiler that links shared objects (default: the built-in LLD)"));
 
 static cl::opt<std::string>
     reportPath("ddp-plan-report", cl::value_desc("file.html"),
                cl::cat(category),
                cl::desc("Explain the plan: FILE.html, FILE.json, or - for text "
                         "on standard output"));
-static cl::opt<std::string>
-    reportTrace("ddp-plan-report-trace", cl::value_desc("trace.json"),
-                cl::cat(category),
-                cl::desc("With --ddp-plan-report: what a run of the module "
-                         "took"));
+static cl::opt<std::string> reportTrace(
+    "ddp-plan-report-trace", cl::value_desc("trace.json"), cl::cat(category),
+    cl::desc("With --ddp-plan-report: trace of a run, for measured times"));
 
 static Error compile() {
   if (optLevel < '0' || optLevel > '3')

@@ -22,7 +22,7 @@ static cl::list<std::string> paths(cl::Positional, cl::desc("BEFORE AFTER"),
                                    cl::cat(category));
 static cl::opt<double> tolerance(
     "tolerance", cl::init(10), cl::value_desc("percent"), cl::cat(category),
-    cl::desc("Of times: the change that does not count (default 10)"));
+    cl::desc("Largest change in a time that is ignored (default 10)"));
 
 /// Exit statuses, as diff's.
 enum Status { Same = 0, Different = 1, Failed = 2 };

@@ -37,7 +37,8 @@ struct ReportOptions {
                      "FILE.json, or - for text on standard output")};
   llvm::cl::opt<std::string> trace{
       "ddp-plan-report-trace", llvm::cl::value_desc("trace.json"),
-      llvm::cl::desc("With --ddp-plan-report: what a run of the module took")};
+      llvm::cl::desc(
+          "With --ddp-plan-report: trace of a run, for measured times")};
 };
 
 /// Runs after the last pass, instead of a verifier after each one.
@@ -127,8 +128,8 @@ static llvm::Error prepareReport(const MlirOptMainConfig &config,
                                    "--split-input-file");
   if (config.shouldEmitRemarks())
     return llvm::createStringError(
-        "expected no filter of remarks beside --ddp-plan-report, since a "
-        "report has all remarks of ddphook's passes");
+        "expected no remark filter with --ddp-plan-report, since a report "
+        "includes all remarks of ddphook's passes");
   const ReportOptions &options = getReportOptions();
   return file.prepare(PlanReportFile::getValue(options.path),
                       PlanReportFile::getValue(options.trace),

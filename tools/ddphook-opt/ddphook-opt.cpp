@@ -52,7 +52,7 @@ usage: ddphook-opt [options] [FILE.mlir]
 )help";
   // One option of LLVM's library has all passes as its values.
   mlir::PassPipelineCLParser passes(
-      "", "ddphook's passes and pipelines, which docs/generated describes:");
+      "", "ddphook's passes and pipelines (see docs/generated):");
   llvm::cl::getRegisteredOptions().lookup("ddp-pipeline")->printOptionInfo(44);
 }
 

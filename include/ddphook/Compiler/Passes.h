@@ -47,8 +47,8 @@ struct LLVMLoweringOptions : PassPipelineOptions<LLVMLoweringOptions> {
       llvm::cl::init(false)};
   Option<bool> hasKernels{
       *this, "has-kernels",
-      llvm::cl::desc("With entry points, for a device: linalg operations were "
-                     "turned into kernels before"),
+      llvm::cl::desc("With entry points, for a device: linalg operations have "
+                     "already been turned into kernels"),
       llvm::cl::init(false)};
   Option<unsigned> vectorWidth{*this, "vector-width",
                                llvm::cl::desc("Bits of a vector register"),

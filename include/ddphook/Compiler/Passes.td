@@ -115,7 +115,7 @@ def DDPOutlineLinalgOpsPass : Pass<"ddp-outline-linalg-ops", "::mlir::ModuleOp">
   }];
   let options = [
     Option<"maxOps", "max-ops", "unsigned", /*default=*/"128",
-           "Number of linalg ops up to which a function stays whole">,
+           "Largest number of linalg ops in a function that is not split">,
   ];
   let dependentDialects = ["::mlir::func::FuncDialect",
                            "::mlir::LLVM::LLVMDialect",
@@ -171,7 +171,7 @@ def DDPCheckDeviceMemoryPass : Pass<"ddp-check-device-memory", "::mlir::ModuleOp
   }];
   let options = [
     Option<"hasKernels", "has-kernels", "bool", /*default=*/"false",
-           "Whether linalg operations were turned into kernels before">,
+           "Whether linalg operations have already been turned into kernels">,
   ];
 }
 

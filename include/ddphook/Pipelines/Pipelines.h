@@ -123,8 +123,8 @@ struct DDPHookOptions : public virtual DDPCommonOptions {
       llvm::cl::init("")};
   Option<std::string> exempt{
       *this, "exempt",
-      llvm::cl::desc("Regular expression: gradients with a name in which it "
-                     "matches get another hook"),
+      llvm::cl::desc("Regular expression: gradients whose names match it get "
+                     "another hook"),
       llvm::cl::init("")};
   HookOption exemptHook{
       *this, "exempt-hook",
@@ -151,16 +151,16 @@ struct DDPHookOptions : public virtual DDPCommonOptions {
                                   "reverse program order of the reductions"))};
   Value<Topology> topology{
       *this, "topology",
-      llvm::cl::desc("How ranks reduce, in groups that do not say it"),
+      llvm::cl::desc("How ranks reduce in groups without a topology"),
       llvm::cl::init(Topology::Flat),
       llvm::cl::values(
           clEnumValN(Topology::Flat, "flat", "all ranks are alike"),
           clEnumValN(Topology::Hierarchical, "hierarchical",
-                     "within nodes as they are, compressed between them"))};
+                     "uncompressed within nodes, compressed between them"))};
   Value<bool> packCollectives{
       *this, "pack-collectives",
-      llvm::cl::desc("Merge independent collectives of one bucket, as of "
-                     "PowerSGD's P and its uncompressed tensors"),
+      llvm::cl::desc("Merge independent collectives of one bucket, such as "
+                     "those of PowerSGD's P and uncompressed tensors"),
       llvm::cl::init(true)};
 };
 
@@ -195,7 +195,7 @@ struct DDPTensorOptions : public virtual DDPHookOptions {
 struct DDPMemoryOptions : public virtual DDPCommonOptions {
   Value<ArrayMemory> memory{
       *this, "memory",
-      llvm::cl::desc("The memory in which arrays are (default host)"),
+      llvm::cl::desc("Memory that holds the arrays (default host)"),
       llvm::cl::init(ArrayMemory::Host),
       llvm::cl::values(
           clEnumValN(ArrayMemory::Host, "host", "in the host's memory"),
@@ -228,10 +228,11 @@ struct DDPStableHLOPipelineOptions
 
   Value<unsigned> numRanks{
       *this, "num-ranks",
-      llvm::cl::desc("Ranks of the job, where no process group says it")};
+      llvm::cl::desc(
+          "Number of ranks in the job, if no process group declares it")};
   Option<std::string> manifest{
       *this, "manifest",
-      llvm::cl::desc("File for what a host has to know of the states"),
+      llvm::cl::desc("File for what a host has to know about the states"),
       llvm::cl::init("")};
 };
 

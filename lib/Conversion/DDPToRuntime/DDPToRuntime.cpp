@@ -100,7 +100,7 @@ LogicalResult ConvertDDPToRuntimePass::checkSizes() {
         addElements(numElements, getNumElementsOf(state.getBufferType()));
     if (numElements > kMaxElements)
       return state.emitOpError() << "expected states of at most "
-                                 << kMaxElements << " elements together";
+                                 << kMaxElements << " elements in total";
   }
   return success();
 }
@@ -179,8 +179,8 @@ void ConvertDDPToRuntimePass::runOnOperation() {
   };
   if (getPlan(module) ||
       llvm::any_of(module.getOps<LLVM::GlobalOp>(), isHandle)) {
-    module.emitError() << "expected a module without a plan: it was "
-                       << "converted before";
+    module.emitError() << "expected a module without a plan, but it has "
+                          "already been converted";
     return signalPassFailure();
   }
   plan = PlanContents();

@@ -103,8 +103,7 @@ FailureOr<PlanAttr> mlir::ddp::buildPlan(MLIRContext *context,
   for (BucketInfoOp bucket : contents.buckets) {
     if (!names.insert(bucket.getBucketName()).second)
       return bucket.emitOpError()
-             << "expected a bucket with a name of its own, but another one is "
-                "called "
+             << "expected a unique bucket name, but another bucket is called "
              << bucket.getBucketNameAttr();
     buckets.push_back(buildBucket(bucket));
     if (!buckets.back())

@@ -94,8 +94,8 @@ LogicalResult CallLowering::lower(Operation *op) {
                 linalg::FillOp, memref::CopyOp>(
               [&](auto known) { return convert(known); })
           .Default([](Operation *unknown) {
-            return unknown->emitOpError() << "expected an operation that the "
-                                          << "runtime knows";
+            return unknown->emitOpError()
+                   << "expected an operation that the runtime supports";
           });
   if (succeeded(result))
     op->erase();

@@ -97,8 +97,8 @@ LogicalResult CallLowering::convert(FlatAllReduceStartOp op) {
   // Another pass may have replaced the 'scf.if' by blocks without running the
   // verifier.
   if (op.getCondition() && failed(op.verify())) {
-    op.emitRemark() << "if 'scf' is lowered to 'cf', that has to come after "
-                       "'convert-ddp-to-runtime'";
+    op.emitRemark()
+        << "lower 'scf' to 'cf' only after 'convert-ddp-to-runtime'";
     return failure();
   }
   FailureOr<LLVM::CallOp> made = startCollective(op, rt::all_reduce_start);

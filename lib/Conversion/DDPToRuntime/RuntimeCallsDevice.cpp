@@ -95,7 +95,7 @@ LogicalResult CallLowering::convertHostState(StateBufferOp op, Value pointer) {
     } else {
       return user->emitOpError()
              << "works on state '" << op.getState()
-             << "', which lies in the host's memory: expected a load or a "
+             << "', which is in host memory: expected a load or a "
                 "store of the whole state";
     }
     user->erase();

@@ -203,7 +203,7 @@ LogicalResult FunctionExporter::convert(AllReduceOp op) {
     return refuse(op) << "; run 'ddp-expand-hooks' first";
   if (op.getWire() && isa<EncodedType>(*op.getWire()))
     return refuse(op) << " with the wire type " << *op.getWire()
-                      << ", whose sums StableHLO has no operation for";
+                      << ", for whose sums StableHLO has no operation";
   FailureOr<DenseIntElementsAttr> groups =
       context.groups.lookup(op.getGroupAttr(), op);
   if (failed(groups))

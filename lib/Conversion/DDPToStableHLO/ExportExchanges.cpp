@@ -37,7 +37,7 @@ TensorValue FunctionExporter::resize(TensorValue flat, int64_t size) {
 LogicalResult FunctionExporter::convert(ReduceScatterOp op) {
   if (op.getWire() && isa<EncodedType>(*op.getWire()))
     return refuse(op) << " with the wire type " << *op.getWire()
-                      << ", whose sums StableHLO has no operation for";
+                      << ", for whose sums StableHLO has no operation";
   FailureOr<DenseIntElementsAttr> groups =
       context.groups.lookup(op.getGroupAttr(), op);
   if (failed(groups))

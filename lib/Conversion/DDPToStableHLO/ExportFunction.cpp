@@ -102,7 +102,7 @@ LogicalResult FunctionExporter::run() {
   addStates(scope);
   if (!states.empty() && !function.getBody().hasOneBlock())
     return function.emitOpError()
-           << "expected a single block, as it has states";
+           << "expected a single block, since it has states";
   for (Block &block : function.getBody())
     if (failed(convertBlock(block, scope)))
       return failure();
@@ -192,11 +192,10 @@ LogicalResult FunctionExporter::checkScope(StateOp state, Scope &scope) {
   if (!scope.around)
     return success();
   InFlightDiagnostic diagnostic =
-      emitError(loc) << "expected a hook without states in '"
-                     << scope.around->getName()
-                     << "', in which XLA keeps none from step to step, but got "
-                        "one with state @"
-                     << state.getSymName();
+      emitError(loc)
+      << "expected a hook without states in '" << scope.around->getName()
+      << "', where XLA keeps no state between steps, but got one with state @"
+      << state.getSymName();
   llvm::SetVector<Attribute> names;
   if (std::optional<ArrayAttr> gradients = state.getGradients())
     for (Attribute list : *gradients)
@@ -207,7 +206,7 @@ LogicalResult FunctionExporter::checkScope(StateOp state, Scope &scope) {
     diagnostic << " and " << names.size() - 1 << " more";
   // With check_vma, JAX itself inserts sums where gradients are computed.
   diagnostic << "; reduce what '" << scope.around->getName()
-             << "' returns (in JAX: 'pmean' behind 'value_and_grad', with "
+             << "' returns (in JAX: 'pmean' after 'value_and_grad', with "
                 "check_vma=False), or set another hook";
   diagnostic.attachNote(scope.around->getLoc()) << "in this operation";
   return diagnostic;

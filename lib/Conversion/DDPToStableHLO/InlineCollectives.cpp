@@ -110,7 +110,7 @@ struct InlineCollectivesPass
       return success();
     return call.emitOpError()
            << "expected at most " << maxCloned
-           << " operations more where functions with collectives are inlined";
+           << " more operations after functions with collectives are inlined";
   }
 
   static LogicalResult inlineOne(func::CallOp call, func::FuncOp callee) {
@@ -123,10 +123,9 @@ struct InlineCollectivesPass
     if (!callee.getBody().hasOneBlock() ||
         failed(inlineCall(interface, config.getCloneCallback(), call, callee,
                           callee.getCallableRegion())))
-      return call.emitOpError()
-             << "expected a call that can be inlined, as there are collectives "
-                "in @"
-             << callee.getSymName();
+      return call.emitOpError() << "expected a call that can be inlined, since "
+                                   "there are collectives in @"
+                                << callee.getSymName();
     call.erase();
     return success();
   }

@@ -28,15 +28,15 @@ static std::optional<int64_t> getJobSize(ProcessGroupOp group) {
 LogicalResult ListedGroups::init() {
   for (auto group : module.getOps<ProcessGroupOp>()) {
     if (group.isHierarchical())
-      return group.emitOpError()
-             << "expected no hierarchical topology: how ranks reach each other "
-                "is what XLA knows";
+      return group.emitOpError() << "expected no hierarchical topology: XLA "
+                                    "decides how ranks reach each other";
     std::optional<int64_t> size = getJobSize(group);
     if (!size)
       continue;
     if (numRanks && *size != numRanks)
-      return group.emitOpError() << "expected a job of " << numRanks
-                                 << " ranks, but this is one of " << *size;
+      return group.emitOpError()
+             << "expected a job of " << numRanks
+             << " ranks, but the job of this group has " << *size;
     numRanks = *size;
   }
   return success();

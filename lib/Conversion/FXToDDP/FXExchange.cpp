@@ -40,7 +40,7 @@ std::string mlir::ddp::judgeExchange(const FXCollective &start,
   if (!to || !to.hasStaticShape())
     return "expected a result of static shape";
   if (!size)
-    return "expected a process group that says its size";
+    return "expected a process group that declares its size";
   bool ok = true;
   switch (*start.getKind()) {
   case CollectiveKind::ReduceScatter:

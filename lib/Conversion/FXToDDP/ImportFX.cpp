@@ -103,7 +103,7 @@ std::string FXImporter::judge(const FXCollective &start) {
   bool isAllReduce = start.getKind() == CollectiveKind::AllReduce;
   if (op->getNumOperands() == 0 || op->getNumRegions() != 0 ||
       (isAllReduce && op->getOperandTypes() != op->getResultTypes()))
-    return "expected operands, and results of their types";
+    return "expected operands, and results of the same types";
   for (Type type : op->getOperandTypes()) {
     auto tensor = dyn_cast<RankedTensorType>(type);
     if (tensor && tensor.hasStaticShape() && isDtype(tensor.getElementType()))

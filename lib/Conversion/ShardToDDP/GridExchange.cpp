@@ -137,8 +137,8 @@ std::string mlir::ddp::findObstacle(const GridExchange &exchange) {
     stream << "expected axes of the grid";
   // A process group numbers its ranks in ascending order.
   else if (!llvm::is_sorted(exchange.axes))
-    stream << "expected the grid's axes in ascending order, in which a process "
-              "group has its parts";
+    stream << "expected the grid's axes in ascending order, which is the order "
+              "of a process group's parts";
   else if (exchange.collective == CollectiveKind::Broadcast &&
            getRoot(exchange) < 0)
     stream << "expected a root of constant indices along the axes";

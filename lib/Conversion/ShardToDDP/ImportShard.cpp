@@ -282,14 +282,13 @@ static void eraseUnusedGrids(ModuleOp module) {
 /// Returns the message for the unsupported `op`.
 static StringRef getRemedy(Operation *op) {
   if (isa<shard::ShardOp, shard::ShardingOp, shard::GetShardingOp>(op))
-    return "expected a partitioned program; run 'shard-partition' before";
+    return "expected a partitioned program; run 'shard-partition' first";
   if (isa<shard::GridShapeOp>(op))
     return "expected a grid of static shape";
   if (isa<shard::ProcessLinearIndexOp, shard::ProcessMultiIndexOp,
           shard::NeighborsLinearIndicesOp, shard::ShardShapeOp>(op))
     return "expected a program that does not need the process's index, which "
-           "compiled code does not know; sums that are split have to begin "
-           "with zeros";
+           "compiled code does not know; split sums have to start from zeros";
   return "expected all-reduces, reduce-scatters, all-gathers, all-to-alls and "
          "broadcasts only";
 }

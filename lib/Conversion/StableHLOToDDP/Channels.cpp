@@ -86,10 +86,10 @@ LogicalResult mlir::ddp::checkSharedChannels(ModuleOp module) {
           op->emitOpError()
           << "expected collectives of one kind and over the same groups on "
              "channel "
-          << handle << "; give it a channel of its own, or all of them channel "
+          << handle << "; give it its own channel, or give all of them channel "
           << kCommonHandle << ", as JAX does";
       diagnostic.attachNote(first->getLoc())
-          << "this '" << first->getName() << "' has the channel, too";
+          << "this '" << first->getName() << "' also has the channel";
       ok = false;
       break;
     }
@@ -101,8 +101,9 @@ LogicalResult mlir::ddp::checkSharedChannels(ModuleOp module) {
       place = line;
     std::string text;
     llvm::raw_string_ostream(text)
-        << "channel " << handle << " is that of " << ops.size()
-        << " collectives, the first at " << place << "; each is one by itself";
+        << "channel " << handle << " is shared by " << ops.size()
+        << " collectives, the first at " << place
+        << "; each is treated separately";
     remark::analysis(
         ops[1]->getLoc(),
         remark::RemarkOpts::name("Channel").category("ddp-import-stablehlo"))

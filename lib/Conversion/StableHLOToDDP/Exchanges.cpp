@@ -98,11 +98,11 @@ std::string mlir::ddp::readExchange(Exchange &exchange,
         llvm::count_if(list, [&](int64_t rank) { return rank < list.front(); });
     if (exchange.kind == CollectiveKind::Broadcast) {
       if (list != ArrayRef(lists.front()) && place != exchange.root)
-        return "expected the rank of the same place in each group to send";
+        return "expected the rank at the same position in each group to send";
       exchange.root = place;
     } else if (!llvm::is_sorted(list)) {
-      return "expected the ranks of a group in ascending order, in which they "
-             "have their parts";
+      return "expected the ranks of a group in ascending order, which is the "
+             "order of their parts";
     }
   }
   if (!hasFittingTypes(exchange, from, to,

@@ -118,7 +118,7 @@ static std::string judge(Operation *op) {
     }
   if (op->getNumOperands() == 0 || op->getNumRegions() != 1 ||
       op->hasSuccessors() || op->getOperandTypes() != op->getResultTypes())
-    return "expected operands, results of their types, and one region";
+    return "expected operands, results of the same types, and one region";
   for (Type type : op->getOperandTypes()) {
     auto tensor = dyn_cast<RankedTensorType>(type);
     if (!tensor || !tensor.hasStaticShape() ||
@@ -153,15 +153,15 @@ static std::string judge(Operation *op) {
 /// Returns the message for the unsupported `op`.
 static StringRef getRemedy(Operation *op) {
   if (op->getName().getDialectNamespace() == "mhlo")
-    return "expected StableHLO in place of MHLO";
+    return "expected StableHLO, but got MHLO";
   if (isNamed(op, "stablehlo.partition_id") ||
       isNamed(op, "stablehlo.replica_id"))
     return "expected a program that does not need the rank's number, which "
            "compiled code does not know";
   StringRef name = op->getName().getStringRef();
   if (name.ends_with("_start") || name.ends_with("_done"))
-    return "expected the collective as one operation, not its start and its "
-           "end; ddp-overlap parts them";
+    return "expected the collective as one operation, but got its start or its "
+           "end; ddp-overlap splits collectives";
   return "expected all-reduces, reduce-scatters, all-gathers, all-to-alls and "
          "broadcasts only";
 }
@@ -170,7 +170,7 @@ static StringRef getRemedy(Operation *op) {
 LogicalResult StableHLOImporter::refuse(Operation *op,
                                         const Twine &reason) const {
   if (!options.keepOthers)
-    return op->emitOpError() << reason << "; keep-others leaves it as it is";
+    return op->emitOpError() << reason << "; keep-others leaves it unchanged";
   remark::missed(op->getLoc(), remark::RemarkOpts::name("Kept").category(
                                    "ddp-import-stablehlo"))
       << (op->getName().getStringRef() + ": " + reason).str();

@@ -71,7 +71,7 @@ LogicalResult Inliner::inlineCall(func::CallOp call, func::FuncOp callee) {
   callee.walk([&](Operation *) { ++numCloned; });
   if (numCloned > maxCloned)
     return call.emitOpError() << "expected at most " << maxCloned
-                              << " operations more where functions with a '"
+                              << " more operations after functions with a '"
                               << kManualComputation << "' are inlined";
   IRMapping mapping;
   mapping.map(body.getArguments(), call.getOperands());
@@ -201,8 +201,8 @@ LogicalResult Localizer::notePart(Operation *op, Value value, Type part,
   if (isNew || (it->second.first == part && it->second.second == sharding))
     return success();
   return op->emitOpError()
-         << "expected a tensor to be split everywhere in the same way, but got "
-         << part << " and " << it->second.first << " of one";
+         << "expected a tensor to be split in the same way everywhere, but got "
+         << part << " and " << it->second.first << " for one value";
 }
 
 /// Repeats the checks of the dialect's own verifier, and records which values
@@ -267,10 +267,10 @@ LogicalResult Localizer::checkUses(Value value) const {
   if (!isArgument && !(owner && isNamed(owner, kManualComputation)))
     return (owner ? owner : value.getParentBlock()->getParentOp())
                ->emitOpError()
-           << "expected what is split to be an argument of the function or the "
+           << "expected a split value to be an argument of the function or the "
               "result of a '"
            << kManualComputation
-           << "'; in JAX, 'shard_map' has to be around the loop or branch";
+           << "'; in JAX, put the loop or branch inside 'shard_map'";
   const auto &[part, sharding] = parts.find(value)->second;
   for (Operation *user : value.getUsers()) {
     if (constraints.contains(user)) {
@@ -281,7 +281,7 @@ LogicalResult Localizer::checkUses(Value value) const {
                << kManualComputation << "'";
     } else if (!isNamed(user, kManualComputation) && !isReturn(user)) {
       return user->emitOpError()
-             << "expected an operand of which each rank has all, but it is "
+             << "expected an operand that every rank has in full, but it is "
                 "split; move the operation into the '"
              << kManualComputation << "'";
     }
@@ -340,7 +340,7 @@ LogicalResult Localizer::run() {
     for (Operation *parent = op->getParentOp(); parent != function;
          parent = parent->getParentOp())
       if (isNamed(parent, kManualComputation)) {
-        op->emitOpError() << "expected no manual computation in another one";
+        op->emitOpError() << "expected no nested manual computations";
         return WalkResult::interrupt();
       }
     return failed(check(op)) ? WalkResult::interrupt() : WalkResult::advance();
@@ -447,7 +447,7 @@ static bool isShardingCall(Operation *op) {
 static LogicalResult refuseSplit(Operation *op, const Twine &what) {
   return op->emitOpError()
          << "expected a program of one rank's tensors, but got " << what
-         << "; run Shardy's passes up to 'sdy-convert-global-to-local' before";
+         << "; first run Shardy's passes up to 'sdy-convert-global-to-local'";
 }
 
 /// Removes a sharding that splits nothing.
@@ -478,7 +478,7 @@ static FailureOr<DictionaryAttr> dropSharding(func::FuncOp function,
                                               DictionaryAttr attributes,
                                               const Meshes &meshes) {
   if (saysSplit(attributes))
-    return refuseSplit(function, what + " with a sharding of XLA's");
+    return refuseSplit(function, what + " with an XLA sharding");
   NamedAttrList list(attributes);
   if (failed(dropSharding(function, list.get(kSharding), meshes,
                           [&] { list.erase(kSharding); })))
@@ -523,7 +523,7 @@ static LogicalResult dropRest(ModuleOp module, const Meshes &meshes) {
          findNamesOfShardy(op->getDiscardableAttrDictionary().getValue()))
       op->removeDiscardableAttr(name);
     if (saysSplit(op->getDiscardableAttrDictionary()) || isShardingCall(op)) {
-      (void)refuseSplit(op, "a sharding of XLA's");
+      (void)refuseSplit(op, "an XLA sharding");
       return WalkResult::interrupt();
     }
     if (op->getName().getDialectNamespace() != "sdy")

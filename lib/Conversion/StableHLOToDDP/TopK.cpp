@@ -100,8 +100,8 @@ static LogicalResult convertTopK(Operation *op) {
         type.getElementType().isSignlessInteger()))
     return op->emitOpError()
            << "expected a statically shaped tensor of floating-"
-              "point numbers or signless integers, and no "
-              "larger 'k' than its rows";
+              "point numbers or signless integers, and a 'k' no larger than "
+              "its rows";
   SmallVector<int64_t> shape(type.getShape());
   shape.back() = k.getInt();
   ImplicitLocOpBuilder builder(op->getLoc(), op);

@@ -53,7 +53,7 @@ void mlir::ddp::remarkOtherSize(AllReduceOp reduction,
   llvm::raw_string_ostream(text)
       << "no mean over @" << reduction.getGroup() << ": expected "
       << (scaling.isProduct ? "a product with 1/" : "a quotient by ") << size
-      << ", for the group has " << size << " ranks, but got one "
+      << ", since the group has " << size << " ranks, but got one "
       << (scaling.isProduct ? "with " : "by ") << digits;
   remark::missed(scaling.op->getLoc(),
                  remark::RemarkOpts::name("Mean").category(pass))

@@ -114,7 +114,7 @@ func.func @result() -> memref<64xi8> {
 // -----
 
 // Converted once already.
-// expected-error @+1 {{expected a module without a plan: it was converted before}}
+// expected-error @+1 {{expected a module without a plan, but it has already been converted}}
 module attributes {ddp.plan = #ddp.plan<abi = 9, memory = host>} {
   func.func @again(%m: memref<4xf32>) {
     ddp.flat.scale %m by 2.0 into %m : memref<4xf32>, memref<4xf32>
@@ -125,7 +125,7 @@ module attributes {ddp.plan = #ddp.plan<abi = 9, memory = host>} {
 // -----
 
 // Entry points were emitted: the plan is text.
-// expected-error @+1 {{expected a module without a plan: it was converted before}}
+// expected-error @+1 {{expected a module without a plan, but it has already been converted}}
 module {
   llvm.mlir.global internal @ddphook.def.__ddphook_handle() : !llvm.ptr
   func.func @again(%m: memref<4xf32>) {
@@ -152,7 +152,7 @@ func.func @step(%a: memref<4294967296x4294967296xf32>) {
 // -----
 
 ddp.state @a : !ddp.bucket<f32, [72057594037927936]> per_rank zero
-// expected-error @+1 {{expected states of at most 72057594037927936 elements together}}
+// expected-error @+1 {{expected states of at most 72057594037927936 elements in total}}
 ddp.state @b : !ddp.bucket<f32, [1]> per_rank zero
 
 // -----
@@ -169,7 +169,7 @@ func.func @unrecorded(%x: memref<4xf32>) {
 ddp.process_group @dp
 ddp.bucket_info "b0" mean on @dp hook #ddp.fp16 wire f16 bytes 8 state_bytes 0
     : !ddp.bucket<f32, [4]>
-// expected-error @+1 {{expected a bucket with a name of its own, but another one is called "b0"}}
+// expected-error @+1 {{expected a unique bucket name, but another bucket is called "b0"}}
 ddp.bucket_info "b0" mean on @dp hook #ddp.fp16 wire f16 bytes 8 state_bytes 0
     : !ddp.bucket<f32, [4]>
 

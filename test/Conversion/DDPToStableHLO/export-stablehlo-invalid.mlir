@@ -10,7 +10,7 @@ func.func @ranks(%g: tensor<4xf32>) -> tensor<4xf32> {
 // -----
 
 ddp.process_group @pairs ranks [[0, 1], [2, 3]]
-// expected-error @below {{'ddp.process_group' op expected a job of 4 ranks, but this is one of 2}}
+// expected-error @below {{'ddp.process_group' op expected a job of 4 ranks, but the job of this group has 2}}
 ddp.process_group @dp size 2
 
 // -----
@@ -178,7 +178,7 @@ func.func @loop(%g: tensor<i1>) {
     "stablehlo.return"(%a) : (tensor<i1>) -> ()
   }, {
   ^bb0(%a: tensor<i1>):
-    // expected-error @below {{expected a hook without states in 'stablehlo.while', in which XLA keeps none from step to step, but got one with state @iter of gradient "w" and 1 more; reduce what 'stablehlo.while' returns (in JAX: 'pmean' behind 'value_and_grad', with check_vma=False), or set another hook}}
+    // expected-error @below {{expected a hook without states in 'stablehlo.while', where XLA keeps no state between steps, but got one with state @iter of gradient "w" and 1 more; reduce what 'stablehlo.while' returns (in JAX: 'pmean' after 'value_and_grad', with check_vma=False), or set another hook}}
     %i = ddp.load @iter : i64
     "stablehlo.return"(%a) : (tensor<i1>) -> ()
   }) : (tensor<i1>) -> tensor<i1>
@@ -202,7 +202,7 @@ func.func @caller() {
 // -----
 
 ddp.state @iter : i64 replicated zero
-// expected-error @below {{'func.func' op expected a single block, as it has states}}
+// expected-error @below {{'func.func' op expected a single block, since it has states}}
 func.func @blocks() {
   %i = ddp.load @iter : i64
   cf.br ^next
@@ -235,7 +235,7 @@ func.func @words() {
 
 ddp.process_group @dp size 2
 func.func @codes(%b: tensor<8xf32>) -> tensor<8xf32> {
-  // expected-error @below {{'ddp.all_reduce' op has no form in StableHLO with the wire type '!ddp.encoded<i8, 256>', whose sums StableHLO has no operation for}}
+  // expected-error @below {{'ddp.all_reduce' op has no form in StableHLO with the wire type '!ddp.encoded<i8, 256>', for whose sums StableHLO has no operation}}
   %0 = ddp.all_reduce mean %b on @dp wire !ddp.encoded<i8, 256> {ddp.hook = #ddp.allreduce} : tensor<8xf32>
   return %0 : tensor<8xf32>
 }
@@ -244,7 +244,7 @@ func.func @codes(%b: tensor<8xf32>) -> tensor<8xf32> {
 
 ddp.process_group @dp size 2
 func.func @parts(%b: tensor<8xf32>) -> tensor<4xf32> {
-  // expected-error @below {{'ddp.reduce_scatter' op has no form in StableHLO with the wire type '!ddp.encoded<i8, 256>', whose sums StableHLO has no operation for}}
+  // expected-error @below {{'ddp.reduce_scatter' op has no form in StableHLO with the wire type '!ddp.encoded<i8, 256>', for whose sums StableHLO has no operation}}
   %0 = ddp.reduce_scatter mean %b on @dp wire !ddp.encoded<i8, 256> : tensor<8xf32> -> tensor<4xf32>
   return %0 : tensor<4xf32>
 }

@@ -12,7 +12,7 @@ func.func @starts(%g: tensor<4xf32>, %n: tensor<4xi32>, %d: tensor<?xf32>) {
   %2 = "torch._c10d_functional.all_reduce"(%n) {reduce_op = "sum", group_name = "0"} : (tensor<4xi32>) -> tensor<4xi32>
   // expected-error@+1 {{expected statically shaped tensors of f16, bf16, f32 or f64, but got 'tensor<?xf32>'}}
   %3 = "torch._c10d_functional.all_reduce"(%d) {reduce_op = "sum", group_name = "0"} : (tensor<?xf32>) -> tensor<?xf32>
-  // expected-error@+1 {{expected operands, and results of their types}}
+  // expected-error@+1 {{expected operands, and results of the same types}}
   %4 = "torch._c10d_functional.all_reduce"(%g) {reduce_op = "sum", group_name = "0"} : (tensor<4xf32>) -> tensor<4xf64>
   // expected-error@+1 {{expected a 'ddp.process_group' of the module, but got '1'}}
   %5 = "torch._c10d_functional.all_reduce"(%g) {reduce_op = "sum", group_name = "1"} : (tensor<4xf32>) -> tensor<4xf32>

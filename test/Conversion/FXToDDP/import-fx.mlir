@@ -4,7 +4,7 @@
 // What ddphook.torch.export writes: calls. Scalars are reduced exactly.
 // REMARK-DAG: [Passed] Reduction {{.+}}0, exact=false, mean=true
 // REMARK-DAG: [Passed] Reduction {{.+}}0, exact=true, mean=true
-// REMARK-DAG: [Missed] Mean {{.+}}Remark="no mean over @0: expected a quotient by 2, for the group has 2 ranks, but got one by 3"
+// REMARK-DAG: [Missed] Mean {{.+}}Remark="no mean over @0: expected a quotient by 2, since the group has 2 ranks, but got one by 3"
 // CHECK:       ddp.process_group @"0" size 2
 // CHECK-NOT:   func.func private
 // CHECK-LABEL: func.func @step(

@@ -138,7 +138,7 @@ func.func @other_collectives(%a: tensor<4xf32>, %b: tensor<3xf32>, %i: index)
 shard.grid @g(shape = 2x2)
 func.func @other_order(%a: tensor<4x4xf32>, %b: tensor<1x4xf32>)
     -> (tensor<1x4xf32>, tensor<4x4xf32>) {
-  // expected-error @below {{'shard.reduce_scatter' op expected the grid's axes in ascending order, in which a process group has its parts}}
+  // expected-error @below {{'shard.reduce_scatter' op expected the grid's axes in ascending order, which is the order of a process group's parts}}
   %0 = shard.reduce_scatter %a on @g grid_axes = [1, 0] scatter_axis = 0
       : tensor<4x4xf32> -> tensor<1x4xf32>
   // expected-error @below {{'shard.all_gather' op expected the grid's axes in ascending order}}
@@ -192,7 +192,7 @@ func.func @repeated_in_parts(%a: tensor<4xf32>) -> tensor<2xf32> {
 
 shard.grid @g(shape = 2)
 func.func @process_index(%a: tensor<4xf32>, %b: tensor<4xf32>) -> tensor<4xf32> {
-  // expected-error @below {{'shard.process_multi_index' op expected a program that does not need the process's index, which compiled code does not know; sums that are split have to begin with zeros}}
+  // expected-error @below {{'shard.process_multi_index' op expected a program that does not need the process's index, which compiled code does not know; split sums have to start from zeros}}
   %i = shard.process_multi_index on @g axes = [0] : index
   %c0 = arith.constant 0 : index
   %first = arith.cmpi eq, %i, %c0 : index
@@ -267,9 +267,9 @@ func.func @shape() -> index {
 
 shard.grid @g(shape = 2)
 func.func @not_partitioned(%a: tensor<4xf32>) -> tensor<4xf32> {
-  // expected-error @below {{'shard.sharding' op expected a partitioned program; run 'shard-partition' before}}
+  // expected-error @below {{'shard.sharding' op expected a partitioned program; run 'shard-partition' first}}
   %s = shard.sharding @g split_axes = [[0]] : !shard.sharding
-  // expected-error @below {{'shard.shard' op expected a partitioned program; run 'shard-partition' before}}
+  // expected-error @below {{'shard.shard' op expected a partitioned program; run 'shard-partition' first}}
   %0 = shard.shard %a to %s : tensor<4xf32>
   return %0 : tensor<4xf32>
 }

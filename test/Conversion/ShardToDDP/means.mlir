@@ -5,7 +5,7 @@
 // six: by each operation of linalg, and by those of arith on tensors.
 
 // REMARK-COUNT-5: [Passed] Reduction {{.+}}grid_0, exact=false, mean=true
-// REMARK: [Missed] Mean {{.+}}Remark="no mean over @grid_0: expected a quotient by 2, for the group has 2 ranks, but got one by 3"
+// REMARK: [Missed] Mean {{.+}}Remark="no mean over @grid_0: expected a quotient by 2, since the group has 2 ranks, but got one by 3"
 // REMARK-COUNT-4: [Passed] Reduction {{.+}}grid_0, exact=false, mean=false
 // REMARK-NOT: [Missed]
 

@@ -4,8 +4,8 @@
 // RUN: FileCheck %s --check-prefix=REMARKS --input-file=%t.remarks
 
 // REMARKS-NOT: Name=Channel
-// REMARKS: channels.mlir:[[# @LINE + 15]]:{{[0-9]+}}: remark: [Analysis] Channel | Category:ddp-import-stablehlo | {{.*}}Remark="channel 1 is that of 3 collectives, the first at loc("{{.*}}channels.mlir":[[# @LINE + 9]]:{{[0-9]+}}); each is one by itself"
-// REMARKS: [Analysis] Channel | Category:ddp-import-stablehlo | {{.*}}Remark="channel 7 is that of 2 collectives, the first at loc({{.*}}); each is one by itself"
+// REMARKS: channels.mlir:[[# @LINE + 15]]:{{[0-9]+}}: remark: [Analysis] Channel | Category:ddp-import-stablehlo | {{.*}}Remark="channel 1 is shared by 3 collectives, the first at loc("{{.*}}channels.mlir":[[# @LINE + 9]]:{{[0-9]+}}); each is treated separately"
+// REMARKS: [Analysis] Channel | Category:ddp-import-stablehlo | {{.*}}Remark="channel 7 is shared by 2 collectives, the first at loc({{.*}}); each is treated separately"
 // REMARKS-NOT: Channel
 
 // As JAX writes all of its collectives, of whatever kind and group.

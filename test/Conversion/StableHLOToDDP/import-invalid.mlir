@@ -101,7 +101,7 @@ func.func @f(%a: tensor<4xf32>) {
 // -----
 
 func.func @f(%a: tensor<4xf32>) {
-  // expected-error @+1 {{'stablehlo.all_reduce' op expected operands, results of their types, and one region}}
+  // expected-error @+1 {{'stablehlo.all_reduce' op expected operands, results of the same types, and one region}}
   %0 = "stablehlo.all_reduce"(%a) <{replica_groups = dense<[[0, 1]]> : tensor<1x2xi64>}> ({
   ^bb0(%x: tensor<f32>, %y: tensor<f32>):
     %s = "stablehlo.add"(%x, %y) : (tensor<f32>, tensor<f32>) -> tensor<f32>
@@ -113,7 +113,7 @@ func.func @f(%a: tensor<4xf32>) {
 // -----
 
 func.func @f(%a: tensor<4xf32>) {
-  // expected-error @+1 {{'stablehlo.all_reduce' op expected operands, results of their types, and one region}}
+  // expected-error @+1 {{'stablehlo.all_reduce' op expected operands, results of the same types, and one region}}
   "stablehlo.all_reduce"() <{replica_groups = dense<[[0, 1]]> : tensor<1x2xi64>}> ({
   ^bb0(%x: tensor<f32>, %y: tensor<f32>):
     %s = "stablehlo.add"(%x, %y) : (tensor<f32>, tensor<f32>) -> tensor<f32>
@@ -125,7 +125,7 @@ func.func @f(%a: tensor<4xf32>) {
 // -----
 
 func.func @f(%a: tensor<4xf32>) {
-  // expected-error @+1 {{'stablehlo.all_reduce' op expected operands, results of their types, and one region}}
+  // expected-error @+1 {{'stablehlo.all_reduce' op expected operands, results of the same types, and one region}}
   %0 = "stablehlo.all_reduce"(%a) <{replica_groups = dense<[[0, 1]]> : tensor<1x2xi64>}> : (tensor<4xf32>) -> tensor<4xf32>
   return
 }
@@ -514,15 +514,15 @@ func.func @f(%a: tensor<4xf32>) {
 // -----
 
 func.func @f(%a: tensor<4xf32>) {
-  // expected-error @+1 {{'stablehlo.collective_permute' op expected all-reduces, reduce-scatters, all-gathers, all-to-alls and broadcasts only; keep-others leaves it as it is}}
+  // expected-error @+1 {{'stablehlo.collective_permute' op expected all-reduces, reduce-scatters, all-gathers, all-to-alls and broadcasts only; keep-others leaves it unchanged}}
   %0 = "stablehlo.collective_permute"(%a) : (tensor<4xf32>) -> tensor<4xf32>
-  // expected-error @+1 {{'stablehlo.all_reduce_start' op expected the collective as one operation, not its start and its end; ddp-overlap parts them}}
+  // expected-error @+1 {{'stablehlo.all_reduce_start' op expected the collective as one operation, but got its start or its end; ddp-overlap splits collectives}}
   %s = "stablehlo.all_reduce_start"(%a) : (tensor<4xf32>) -> tensor<4xf32>
   // expected-error @+1 {{'stablehlo.all_reduce_done' op expected the collective as one operation}}
   %d = "stablehlo.all_reduce_done"(%s) : (tensor<4xf32>) -> tensor<4xf32>
   // expected-error @+1 {{'stablehlo.partition_id' op expected a program that does not need the rank's number, which compiled code does not know}}
   %1 = "stablehlo.partition_id"() : () -> tensor<ui32>
-  // expected-error @+1 {{'mhlo.all_reduce' op expected StableHLO in place of MHLO}}
+  // expected-error @+1 {{'mhlo.all_reduce' op expected StableHLO, but got MHLO}}
   %2 = "mhlo.all_reduce"(%a) : (tensor<4xf32>) -> tensor<4xf32>
   return
 }
@@ -732,7 +732,7 @@ func.func @f(%a: tensor<4xf32>) {
 func.func @f(%a: tensor<4xf32>) {
   %0 = "sdy.manual_computation"(%a) <{in_shardings = #sdy.sharding_per_value<[<@mesh, [{"dp"}]>]>, manual_axes = #sdy<manual_axes{"dp"}>, out_shardings = #sdy.sharding_per_value<[<@mesh, [{"dp"}]>]>}> ({
   ^bb0(%p: tensor<2xf32>):
-    // expected-error @+1 {{'sdy.manual_computation' op expected no manual computation in another one}}
+    // expected-error @+1 {{'sdy.manual_computation' op expected no nested manual computations}}
   %1 = "sdy.manual_computation"(%p) <{in_shardings = #sdy.sharding_per_value<[<@mesh, [{"dp"}]>]>, manual_axes = #sdy<manual_axes{"dp"}>, out_shardings = #sdy.sharding_per_value<[<@mesh, [{"dp"}]>]>}> ({
   ^bb0(%q: tensor<1xf32>):
     "sdy.return"(%q) : (tensor<1xf32>) -> ()
@@ -752,7 +752,7 @@ func.func @f(%a: tensor<4xf32>) {
   ^bb0(%p: tensor<2xf32>):
     "sdy.return"(%p) : (tensor<2xf32>) -> ()
   }) : (tensor<4xf32>) -> tensor<4xf32>
-  // expected-error @+1 {{'stablehlo.negate' op expected an operand of which each rank has all, but it is split; move the operation into the 'sdy.manual_computation'}}
+  // expected-error @+1 {{'stablehlo.negate' op expected an operand that every rank has in full, but it is split; move the operation into the 'sdy.manual_computation'}}
   %1 = "stablehlo.negate"(%0) : (tensor<4xf32>) -> tensor<4xf32>
   return
 }
@@ -761,7 +761,7 @@ func.func @f(%a: tensor<4xf32>) {
 
 "sdy.mesh"() <{mesh = #sdy.mesh<["dp"=2]>, sym_name = "mesh"}> : () -> ()
 func.func @f(%a: tensor<4xf32>) {
-  // expected-error @+1 {{expected what is split to be an argument of the function or the result of a 'sdy.manual_computation'}}
+  // expected-error @+1 {{expected a split value to be an argument of the function or the result of a 'sdy.manual_computation'}}
   %1 = "stablehlo.negate"(%a) : (tensor<4xf32>) -> tensor<4xf32>
   %0 = "sdy.manual_computation"(%1) <{in_shardings = #sdy.sharding_per_value<[<@mesh, [{"dp"}]>]>, manual_axes = #sdy<manual_axes{"dp"}>, out_shardings = #sdy.sharding_per_value<[<@mesh, [{"dp"}]>]>}> ({
   ^bb0(%p: tensor<2xf32>):
@@ -775,7 +775,7 @@ func.func @f(%a: tensor<4xf32>) {
 // The loop, not a location inside the text.
 "sdy.mesh"() <{mesh = #sdy.mesh<["dp"=2]>, sym_name = "mesh"}> : () -> ()
 func.func @f(%a: tensor<4xf32>, %c: tensor<i1>) {
-  // expected-error @+1 {{'stablehlo.while' op expected what is split to be an argument of the function or the result of a 'sdy.manual_computation'; in JAX, 'shard_map' has to be around the loop or branch}}
+  // expected-error @+1 {{'stablehlo.while' op expected a split value to be an argument of the function or the result of a 'sdy.manual_computation'; in JAX, put the loop or branch inside 'shard_map'}}
   %w:2 = "stablehlo.while"(%a, %c) ({
   ^bb0(%x: tensor<4xf32>, %d: tensor<i1>):
     "stablehlo.return"(%d) : (tensor<i1>) -> ()
@@ -798,7 +798,7 @@ func.func @f(%a: tensor<4xf32>, %c: tensor<i1>) {
 func.func @f(%a: tensor<4xf32>) {
   %0 = "sdy.manual_computation"(%a) <{in_shardings = #sdy.sharding_per_value<[<@mesh, [{"dp"}]>]>, manual_axes = #sdy<manual_axes{"dp"}>, out_shardings = #sdy.sharding_per_value<[<@mesh, [{"dp"}]>]>}> ({
   ^bb0(%p: tensor<2xf32>):
-    // expected-error @+1 {{'stablehlo.negate' op expected an operand of which each rank has all, but it is split; move the operation into the 'sdy.manual_computation'}}
+    // expected-error @+1 {{'stablehlo.negate' op expected an operand that every rank has in full, but it is split; move the operation into the 'sdy.manual_computation'}}
   %1 = "stablehlo.negate"(%a) : (tensor<4xf32>) -> tensor<4xf32>
     "sdy.return"(%p) : (tensor<2xf32>) -> ()
   }) : (tensor<4xf32>) -> tensor<4xf32>
@@ -829,7 +829,7 @@ func.func @f(%a: tensor<4xf32>) {
   ^bb0(%p: tensor<2xf32>):
     "sdy.return"(%p) : (tensor<2xf32>) -> ()
   }) : (tensor<4xf32>) -> tensor<4xf32>
-  // expected-error @+1 {{'sdy.manual_computation' op expected a tensor to be split everywhere in the same way, but got 'tensor<2xf32>' and 'tensor<2xf32>' of one}}
+  // expected-error @+1 {{'sdy.manual_computation' op expected a tensor to be split in the same way everywhere, but got 'tensor<2xf32>' and 'tensor<2xf32>' for one value}}
   %1 = "sdy.manual_computation"(%a) <{in_shardings = #sdy.sharding_per_value<[<@mesh, [{"mp"}]>]>, manual_axes = #sdy<manual_axes{"dp", "mp"}>, out_shardings = #sdy.sharding_per_value<[<@mesh, [{"dp"}]>]>}> ({
   ^bb0(%p: tensor<2xf32>):
     "sdy.return"(%p) : (tensor<2xf32>) -> ()
@@ -927,14 +927,14 @@ func.func @f(%a: tensor<4xf32>) {
 
 // -----
 
-// expected-error @+1 {{'func.func' op expected a program of one rank's tensors, but got an argument with a sharding of XLA's}}
+// expected-error @+1 {{'func.func' op expected a program of one rank's tensors, but got an argument with an XLA sharding}}
 func.func @f(%a: tensor<4xf32> {mhlo.sharding = "{devices=[2]<=[2]}"}) {
   return
 }
 
 // -----
 
-// expected-error @+1 {{'func.func' op expected a program of one rank's tensors, but got an argument with a sharding of XLA's}}
+// expected-error @+1 {{'func.func' op expected a program of one rank's tensors, but got an argument with an XLA sharding}}
 func.func @f(%a: tensor<4xf32> {mhlo.frontend_attributes = {xla.sdy.sharding = "x"}}) {
   return
 }
@@ -942,7 +942,7 @@ func.func @f(%a: tensor<4xf32> {mhlo.frontend_attributes = {xla.sdy.sharding = "
 // -----
 
 func.func @f(%a: tensor<4xf32>) {
-  // expected-error @+1 {{'stablehlo.custom_call' op expected a program of one rank's tensors, but got a sharding of XLA's}}
+  // expected-error @+1 {{'stablehlo.custom_call' op expected a program of one rank's tensors, but got an XLA sharding}}
   %0 = "stablehlo.custom_call"(%a) <{call_target_name = "SPMDFullToShardShape"}> : (tensor<4xf32>) -> tensor<2xf32>
   return
 }
@@ -950,7 +950,7 @@ func.func @f(%a: tensor<4xf32>) {
 // -----
 
 func.func @f(%a: tensor<4xf32>) {
-  // expected-error @+1 {{'stablehlo.negate' op expected a program of one rank's tensors, but got a sharding of XLA's}}
+  // expected-error @+1 {{'stablehlo.negate' op expected a program of one rank's tensors, but got an XLA sharding}}
   %0 = "stablehlo.negate"(%a) {mhlo.sharding = "{maximal device=0}"} : (tensor<4xf32>) -> tensor<4xf32>
   return
 }
@@ -1060,7 +1060,7 @@ func.func @f(%a: tensor<4xf32>) -> (tensor<4xf32>, tensor<4xf32> {sdy.sharding =
 
 // -----
 
-// expected-error @+1 {{'func.func' op expected a program of one rank's tensors, but got a result with a sharding of XLA's}}
+// expected-error @+1 {{'func.func' op expected a program of one rank's tensors, but got a result with an XLA sharding}}
 func.func @f(%a: tensor<4xf32>) -> (tensor<4xf32> {mhlo.sharding = "{devices=[2]<=[2]}"}) {
   return %a : tensor<4xf32>
 }
@@ -1081,11 +1081,11 @@ func.func @f(%a: tensor<4xf32>) {
 // -----
 
 func.func @parts(%a: tensor<4xf32>, %i: tensor<4xi32>) {
-  // expected-error @+1 {{'stablehlo.all_gather' op expected the ranks of a group in ascending order, in which they have their parts}}
+  // expected-error @+1 {{'stablehlo.all_gather' op expected the ranks of a group in ascending order, which is the order of their parts}}
   %0 = "stablehlo.all_gather"(%a) <{all_gather_dim = 0 : i64, replica_groups = dense<[[1, 0]]> : tensor<1x2xi64>}> : (tensor<4xf32>) -> tensor<8xf32>
   // expected-error @+1 {{'stablehlo.all_gather' op expected equal parts of a tensor, one for each rank of a group}}
   %1 = "stablehlo.all_gather"(%a) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1]]> : tensor<1x2xi64>}> : (tensor<4xf32>) -> tensor<12xf32>
-  // expected-error @+1 {{'stablehlo.collective_broadcast' op expected the rank of the same place in each group to send}}
+  // expected-error @+1 {{'stablehlo.collective_broadcast' op expected the rank at the same position in each group to send}}
   %2 = "stablehlo.collective_broadcast"(%a) <{replica_groups = dense<[[1, 0], [2, 3]]> : tensor<2x2xi64>}> : (tensor<4xf32>) -> tensor<4xf32>
   // expected-error @+1 {{'stablehlo.all_gather' op expected statically shaped tensors of f16, bf16, f32 or f64, but got 'tensor<4xi32>'}}
   %3 = "stablehlo.all_gather"(%i) <{all_gather_dim = 0 : i64, replica_groups = dense<[[0, 1]]> : tensor<1x2xi64>}> : (tensor<4xi32>) -> tensor<8xi32>

@@ -16,7 +16,7 @@ func.func @behind(%a: tensor<4xf32>) -> (tensor<4xf32>, tensor<4xf32>, tensor<4x
     "stablehlo.return"(%s) : (tensor<f32>) -> ()
   }) : (tensor<4xf32>) -> tensor<4xf32>
   %two = "stablehlo.constant"() <{value = dense<2.0> : tensor<4xf32>}> : () -> tensor<4xf32>
-  // REMARK: mean-remarks.mlir:[[# @LINE + 1]]:{{[0-9]+}}: remark: [Missed] Mean | Category:ddp-import-stablehlo | {{.*}}Remark="no mean over @replicas: expected a quotient by 3, for the group has 3 ranks, but got one by 2"
+  // REMARK: mean-remarks.mlir:[[# @LINE + 1]]:{{[0-9]+}}: remark: [Missed] Mean | Category:ddp-import-stablehlo | {{.*}}Remark="no mean over @replicas: expected a quotient by 3, since the group has 3 ranks, but got one by 2"
   %1 = "stablehlo.divide"(%0, %two) : (tensor<4xf32>, tensor<4xf32>) -> tensor<4xf32>
   %2 = "stablehlo.all_reduce"(%a) <{replica_groups = dense<[[0, 1, 2]]> : tensor<1x3xi64>, use_global_device_ids}> ({
   ^bb0(%x: tensor<f32>, %y: tensor<f32>):
@@ -24,7 +24,7 @@ func.func @behind(%a: tensor<4xf32>) -> (tensor<4xf32>, tensor<4xf32>, tensor<4x
     "stablehlo.return"(%s) : (tensor<f32>) -> ()
   }) : (tensor<4xf32>) -> tensor<4xf32>
   %half = "stablehlo.constant"() <{value = dense<0.5> : tensor<4xf32>}> : () -> tensor<4xf32>
-  // REMARK: mean-remarks.mlir:[[# @LINE + 1]]:{{[0-9]+}}: remark: [Missed] Mean | Category:ddp-import-stablehlo | {{.*}}Remark="no mean over @replicas: expected a product with 1/3, for the group has 3 ranks, but got one with 0.5"
+  // REMARK: mean-remarks.mlir:[[# @LINE + 1]]:{{[0-9]+}}: remark: [Missed] Mean | Category:ddp-import-stablehlo | {{.*}}Remark="no mean over @replicas: expected a product with 1/3, since the group has 3 ranks, but got one with 0.5"
   %3 = "stablehlo.multiply"(%half, %2) : (tensor<4xf32>, tensor<4xf32>) -> tensor<4xf32>
   %4 = "stablehlo.convert"(%a) : (tensor<4xf32>) -> tensor<4xbf16>
   %5 = "stablehlo.all_reduce"(%4) <{replica_groups = dense<[[0, 1, 2]]> : tensor<1x3xi64>, use_global_device_ids}> ({
@@ -33,7 +33,7 @@ func.func @behind(%a: tensor<4xf32>) -> (tensor<4xf32>, tensor<4xf32>, tensor<4x
     "stablehlo.return"(%s) : (tensor<bf16>) -> ()
   }) : (tensor<4xbf16>) -> tensor<4xbf16>
   %quarter = "stablehlo.constant"() <{value = dense<0.25> : tensor<4xbf16>}> : () -> tensor<4xbf16>
-  // REMARK: mean-remarks.mlir:[[# @LINE + 1]]:{{[0-9]+}}: remark: [Missed] Mean | Category:ddp-import-stablehlo | {{.*}}Remark="no mean over @replicas: expected a product with 1/3, for the group has 3 ranks, but got one with 0.25"
+  // REMARK: mean-remarks.mlir:[[# @LINE + 1]]:{{[0-9]+}}: remark: [Missed] Mean | Category:ddp-import-stablehlo | {{.*}}Remark="no mean over @replicas: expected a product with 1/3, since the group has 3 ranks, but got one with 0.25"
   %6 = "stablehlo.multiply"(%5, %quarter) : (tensor<4xbf16>, tensor<4xbf16>) -> tensor<4xbf16>
   return %1, %3, %6 : tensor<4xf32>, tensor<4xf32>, tensor<4xbf16>
 }
@@ -42,7 +42,7 @@ func.func @behind(%a: tensor<4xf32>) -> (tensor<4xf32>, tensor<4xf32>, tensor<4x
 
 func.func @in_front(%a: tensor<4xf32>) -> (tensor<4xf32>, tensor<4xf32>) {
   %six = "stablehlo.constant"() <{value = dense<6.0> : tensor<4xf32>}> : () -> tensor<4xf32>
-  // REMARK: mean-remarks.mlir:[[# @LINE + 1]]:{{[0-9]+}}: remark: [Missed] Mean | Category:ddp-import-stablehlo | {{.*}}Remark="no mean over @replicas: expected a quotient by 3, for the group has 3 ranks, but got one by 6"
+  // REMARK: mean-remarks.mlir:[[# @LINE + 1]]:{{[0-9]+}}: remark: [Missed] Mean | Category:ddp-import-stablehlo | {{.*}}Remark="no mean over @replicas: expected a quotient by 3, since the group has 3 ranks, but got one by 6"
   %0 = "stablehlo.divide"(%a, %six) : (tensor<4xf32>, tensor<4xf32>) -> tensor<4xf32>
   %1 = "stablehlo.all_reduce"(%0) <{replica_groups = dense<[[0, 1, 2]]> : tensor<1x3xi64>, use_global_device_ids}> ({
   ^bb0(%x: tensor<f32>, %y: tensor<f32>):
@@ -56,7 +56,7 @@ func.func @in_front(%a: tensor<4xf32>) -> (tensor<4xf32>, tensor<4xf32>) {
     "stablehlo.return"(%s) : (tensor<f32>) -> ()
   }) : (tensor<4xf32>) -> tensor<4xf32>
   %four = "stablehlo.constant"() <{value = dense<4.0> : tensor<4xf32>}> : () -> tensor<4xf32>
-  // REMARK: mean-remarks.mlir:[[# @LINE + 1]]:{{[0-9]+}}: remark: [Missed] Mean | Category:ddp-import-stablehlo | {{.*}}Remark="no mean over @replicas: expected a quotient by 3, for the group has 3 ranks, but got one by 4"
+  // REMARK: mean-remarks.mlir:[[# @LINE + 1]]:{{[0-9]+}}: remark: [Missed] Mean | Category:ddp-import-stablehlo | {{.*}}Remark="no mean over @replicas: expected a quotient by 3, since the group has 3 ranks, but got one by 4"
   %4 = "stablehlo.divide"(%3, %four) : (tensor<4xf32>, tensor<4xf32>) -> tensor<4xf32>
   return %1, %4 : tensor<4xf32>, tensor<4xf32>
 }

@@ -21,7 +21,7 @@ func.func @choose(%gates: tensor<16x4xf32>) -> (tensor<16x2xf32>, tensor<16x2xi3
 // -----
 
 func.func @too_many(%gates: tensor<16x4xf32>) -> (tensor<16x5xf32>, tensor<16x5xi32>) {
-  // expected-error @below {{'chlo.top_k' op expected a statically shaped tensor of floating-point numbers or signless integers, and no larger 'k' than its rows}}
+  // expected-error @below {{'chlo.top_k' op expected a statically shaped tensor of floating-point numbers or signless integers, and a 'k' no larger than its rows}}
   %0:2 = "chlo.top_k"(%gates) <{k = 5 : i64}> : (tensor<16x4xf32>) -> (tensor<16x5xf32>, tensor<16x5xi32>)
   return %0#0, %0#1 : tensor<16x5xf32>, tensor<16x5xi32>
 }

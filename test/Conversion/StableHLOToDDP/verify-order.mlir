@@ -4,7 +4,7 @@
 // A loop with a counter, in which a reduction's result decides about another one. The
 // module stays as it is.
 
-// PLAIN: 'ddp.all_reduce' op expected all ranks of @dp to come here equally often
+// PLAIN: 'ddp.all_reduce' op expected all ranks of @dp to execute this operation equally often
 
 // CHECK-LABEL: func.func @counted
 // CHECK: stablehlo.while
@@ -80,9 +80,9 @@ func.func private @within(%g: tensor<4xf32>, %i: tensor<i32>) -> tensor<4xf32> {
 
 ddp.process_group @dp size 2
 func.func @own(%g: tensor<4xf32>, %i: tensor<i32>) -> tensor<4xf32> {
-  // expected-note @below {{this decides about it}}
+  // expected-note @below {{this determines how often it runs}}
   %0 = "stablehlo.case"(%i) ({
-    // expected-error @below {{'ddp.all_reduce' op expected all ranks of @dp to come here equally often}}
+    // expected-error @below {{'ddp.all_reduce' op expected all ranks of @dp to execute this operation equally often}}
     %1 = ddp.all_reduce mean %g on @dp : tensor<4xf32>
     "stablehlo.return"(%1) : (tensor<4xf32>) -> ()
   }, {
@@ -92,9 +92,9 @@ func.func @own(%g: tensor<4xf32>, %i: tensor<i32>) -> tensor<4xf32> {
 }
 func.func @others(%g: tensor<4xf32>) -> tensor<4xf32> {
   %i = "stablehlo.custom_call"() {call_target_name = "rank"} : () -> tensor<i32>
-  // expected-note @below {{this decides about it}}
+  // expected-note @below {{this determines how often it runs}}
   %0 = "stablehlo.case"(%i) ({
-    // expected-error @below {{'ddp.all_reduce' op expected all ranks of @dp to come here equally often}}
+    // expected-error @below {{'ddp.all_reduce' op expected all ranks of @dp to execute this operation equally often}}
     %1 = ddp.all_reduce mean %g on @dp : tensor<4xf32>
     "stablehlo.return"(%1) : (tensor<4xf32>) -> ()
   }, {
@@ -105,9 +105,9 @@ func.func @others(%g: tensor<4xf32>) -> tensor<4xf32> {
 func.func @rank(%g: tensor<4xf32>) -> tensor<4xf32> {
   %i = "stablehlo.partition_id"() : () -> tensor<ui32>
   %c = "stablehlo.convert"(%i) : (tensor<ui32>) -> tensor<i1>
-  // expected-note @below {{this decides about it}}
+  // expected-note @below {{this determines how often it runs}}
   %0 = "stablehlo.if"(%c) ({
-    // expected-error @below {{'ddp.all_reduce' op expected all ranks of @dp to come here equally often}}
+    // expected-error @below {{'ddp.all_reduce' op expected all ranks of @dp to execute this operation equally often}}
     %1 = ddp.all_reduce mean %g on @dp : tensor<4xf32>
     "stablehlo.return"(%1) : (tensor<4xf32>) -> ()
   }, {

@@ -80,7 +80,7 @@ def ConvertDDPToRuntimePass
   let options = [
     Option<"memory", "memory", "::mlir::ddp::ArrayMemory",
            /*default=*/"::mlir::ddp::ArrayMemory::Host",
-           "Where arrays lie",
+           "Memory that holds the arrays",
            [{::llvm::cl::values(
                clEnumValN(::mlir::ddp::ArrayMemory::Host, "host",
                           "in the host's memory"),

@@ -79,9 +79,9 @@ def DDPExportStableHLOPass
   }];
   let options = [
     Option<"numRanks", "num-ranks", "int64_t", /*default=*/"0",
-           "Ranks of the job, where no process group says it">,
+           "Number of ranks in the job, if no process group declares it">,
     Option<"manifestPath", "manifest", "std::string", /*default=*/"",
-           "File for what a host has to know of the states">,
+           "File for what a host has to know about the states">,
   ];
   let dependentDialects = ["::mlir::func::FuncDialect"];
 }

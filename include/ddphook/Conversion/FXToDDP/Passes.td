@@ -85,9 +85,9 @@ def DDPImportFXPass : Pass<"ddp-import-fx", "::mlir::ModuleOp"> {
   }];
   let options = [
     Option<"allowRepeated", "allow-repeated", "bool", /*default=*/"false",
-           "Allow reductions of what is already reduced over the same group">,
+           "Allow values to be reduced again over the same group">,
     Option<"keepOthers", "keep-others", "bool", /*default=*/"false",
-           "Leave what has no equivalent in ddp as it is">,
+           "Leave operations without an equivalent in ddp unchanged">,
     Option<"keepAccumulators", "keep-accumulators", "bool",
            /*default=*/"false",
            "Sum 16-bit numbers in 16 bits, as the program's linalg does">,

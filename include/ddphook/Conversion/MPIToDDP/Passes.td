@@ -58,7 +58,7 @@ def DDPImportMPIPass : Pass<"ddp-import-mpi", "::mlir::ModuleOp"> {
   }];
   let options = [
     Option<"keepOthers", "keep-others", "bool", /*default=*/"false",
-           "Leave what has no equivalent in ddp as it is">,
+           "Leave operations without an equivalent in ddp unchanged">,
   ];
   let dependentDialects = ["::mlir::arith::ArithDialect",
                            "::mlir::ddp::DDPDialect"];

@@ -85,9 +85,9 @@ def DDPImportShardPass : Pass<"ddp-import-shard", "::mlir::ModuleOp"> {
                "Axes of the grid over which gradients are reduced; reductions "
                "over others are exact (default: all axes)">,
     Option<"allowRepeated", "allow-repeated", "bool", /*default=*/"false",
-           "Allow reductions of what is already reduced over the same axis">,
+           "Allow values to be reduced again over the same axis">,
     Option<"keepOthers", "keep-others", "bool", /*default=*/"false",
-           "Leave what has no equivalent in ddp as it is">,
+           "Leave operations without an equivalent in ddp unchanged">,
   ];
   let dependentDialects = ["::mlir::arith::ArithDialect",
                            "::mlir::ddp::DDPDialect",

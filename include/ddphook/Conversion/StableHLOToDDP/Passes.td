@@ -104,9 +104,9 @@ def DDPImportStableHLOPass : Pass<"ddp-import-stablehlo", "::mlir::ModuleOp"> {
                "Axes of the mesh over which gradients are reduced; reductions "
                "over others are exact (default: all axes)">,
     Option<"allowRepeated", "allow-repeated", "bool", /*default=*/"false",
-           "Allow reductions of what is already reduced over the same ranks">,
+           "Allow values to be reduced again over the same ranks">,
     Option<"keepOthers", "keep-others", "bool", /*default=*/"false",
-           "Leave what has no equivalent in ddp as it is">,
+           "Leave operations without an equivalent in ddp unchanged">,
     Option<"keepAccumulators", "keep-accumulators", "bool",
            /*default=*/"false",
            "Sum 16-bit numbers in 16 bits, as the program's linalg does">,
@@ -177,7 +177,7 @@ def DDPVerifyStableHLOOrderPass
       %0 = "stablehlo.if"(%stop) ({
         "stablehlo.return"(%g) : (tensor<4xf32>) -> ()
       }, {
-        %1 = ddp.all_reduce mean %g on @dp : tensor<4xf32> // error: expected all ranks of @dp to come here equally often
+        %1 = ddp.all_reduce mean %g on @dp : tensor<4xf32> // error: expected all ranks of @dp to execute this operation equally often
         "stablehlo.return"(%1) : (tensor<4xf32>) -> ()
       }) : (tensor<i1>) -> tensor<4xf32>
       return %0 : tensor<4xf32>

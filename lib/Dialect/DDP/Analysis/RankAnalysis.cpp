@@ -240,9 +240,9 @@ LogicalResult RankAnalysis::reportUnfollowed() const {
     call->emitOpError() << "expected no collectives in recursive functions, "
                         << "because it is not known how often they run";
   for (Operation *op : findings.exhausted)
-    op->emitOpError() << "expected at most " << maxVisited
-                      << " operations with those of all calls and loops, but "
-                      << "got more";
+    op->emitOpError()
+        << "expected at most " << maxVisited
+        << " operations, counting those of all calls and loops, but got more";
   return success(findings.recursive.empty() && findings.exhausted.empty());
 }
 

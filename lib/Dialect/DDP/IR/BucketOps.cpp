@@ -47,7 +47,7 @@ static LogicalResult verifyMembers(Operation *op, TypeRange tensors,
   if (numElements != getNumElementsOf(bucket))
     return op->emitOpError()
            << "expected tensors of " << getNumElementsOf(bucket)
-           << " elements together, but got " << numElements;
+           << " elements in total, but got " << numElements;
   return success();
 }
 
@@ -113,7 +113,7 @@ static LogicalResult verifyParts(Operation *op, TypeRange parts, Type whole,
     for (auto [place, shape] : llvm::zip(*order, shapes)) {
       if (place < 0 || place >= static_cast<int64_t>(ordered.size()) ||
           ordered[place])
-        return op->emitOpError() << "expected each place from 0 to "
+        return op->emitOpError() << "expected each position from 0 to "
                                  << static_cast<int64_t>(ordered.size()) - 1
                                  << " once, but got " << place;
       ordered[place] = shape;
@@ -122,14 +122,14 @@ static LogicalResult verifyParts(Operation *op, TypeRange parts, Type whole,
   }
   if (bucket && bucket.getShapes() != ArrayRef(shapes))
     return op->emitOpError()
-           << "expected the " << partKind << "s' members to be the "
-           << wholeKind << "'s, but they give "
+           << "expected the " << partKind << "s' members to match the "
+           << wholeKind << "'s, but got "
            << BucketType::get(op->getContext(), bucket.getElementType(),
                               shapes);
   if (numElements != getNumElementsOf(whole))
     return op->emitOpError()
            << "expected " << partKind << "s of " << getNumElementsOf(whole)
-           << " elements together, but got " << numElements;
+           << " elements in total, but got " << numElements;
   return success();
 }
 

@@ -56,8 +56,8 @@ static std::string describeHookOwner(AllReduceOp op) {
       return "function '" + function.getName().str() + "'";
     if (isa<ModuleOp>(owner))
       return "the module";
-    return "the operation '" + owner->getName().getStringRef().str() +
-           "' around it";
+    return "the enclosing operation '" + owner->getName().getStringRef().str() +
+           "'";
   }
   return "option hook";
 }

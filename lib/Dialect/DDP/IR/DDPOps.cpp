@@ -256,8 +256,8 @@ static LogicalResult verifyNames(Operation *op, ArrayAttr names, Type type) {
     return success();
   auto bucket = dyn_cast<BucketType>(type);
   if (!bucket)
-    return op->emitOpError() << "expected names of gradients on a bucket only, "
-                             << "but got " << type;
+    return op->emitOpError()
+           << "expected gradient names only on a bucket, but got " << type;
   if (names.size() != bucket.getNumMembers())
     return op->emitOpError() << "expected names of " << bucket.getNumMembers()
                              << " gradients, but got " << names.size();
@@ -375,7 +375,7 @@ LogicalResult ViewOp::verify() {
                          << " in the same memory space, but got " << result;
   if (static_cast<int64_t>(getOffset()) >
       source.getNumElements() - result.getNumElements()) // C2
-    return emitOpError() << "expected a slice inside of "
+    return emitOpError() << "expected a slice within "
                          << source.getNumElements() << " elements, but got "
                          << result.getNumElements() << " from " << getOffset();
   return success();

@@ -197,8 +197,8 @@ LogicalResult EncodedType::verify(function_ref<InFlightDiagnostic()> emitError,
     return emitError() << "expected a stream that is not negative, but got "
                        << stream;
   if (stream >= 0 && row->kind != EncodingRow::SCALED) // C3
-    return emitError() << "expected codes with a scale, which are rounded "
-                          "stochastically, but got "
+    return emitError() << "expected codes with a scale, since only these are "
+                          "rounded stochastically, but got "
                        << code;
   switch (row->kind) { // C2
   case EncodingRow::CAST:

@@ -86,12 +86,12 @@ static LogicalResult verifyList(Operation *op, DealAttr deal,
     if (llvm::MulOverflow(matrix.rows, matrix.columns, count) ||
         isCut(matrix.offset, count))
       return op->emitOpError() // C8
-             << "expected parts that cut no matrix, but got " << deal;
+             << "expected parts that split no matrix, but got " << deal;
   }
   for (const PiecePlace &piece : layout.getPieces())
     if (isCut(piece.offset, piece.count))
       return op->emitOpError() // C8
-             << "expected parts that cut no piece, but got " << deal;
+             << "expected parts that split no piece, but got " << deal;
   return success();
 }
 

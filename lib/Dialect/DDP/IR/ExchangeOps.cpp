@@ -57,7 +57,7 @@ static LogicalResult verifyParts(CollectiveOpInterface op,
       return success();
     InFlightDiagnostic diagnostic =
         op->emitOpError() << "expected process group " << name
-                          << " to say its size, on which parts depend";
+                          << " to declare its size, on which the parts depend";
     diagnostic.attachNote(group.getLoc()) << "the group is declared here";
     return diagnostic;
   }
@@ -81,12 +81,13 @@ static LogicalResult verifyParts(CollectiveOpInterface op,
   case CollectiveKind::AllToAll:
     if (numInput % *ranks == 0)
       return success();
-    return op->emitOpError() << "expected as many elements for each of "
-                             << *ranks << " ranks, but got " << numInput;
+    return op->emitOpError()
+           << "expected an equal number of elements for each of " << *ranks
+           << " ranks, but got " << numInput;
   case CollectiveKind::Broadcast:
     if (op.getRoot() < *ranks)
       return success();
-    return op->emitOpError() << "expected a root that is one of " << *ranks
+    return op->emitOpError() << "expected the root to be one of " << *ranks
                              << " ranks, but got " << op.getRoot();
   }
   return success();
@@ -137,8 +138,8 @@ template <typename StartT>
 static LogicalResult verifyClauses(StartT start) {
   if (start.getKind() == CollectiveKind::AllReduce)
     return start.emitOpError()
-           << "expected a collective that is no all-reduce, "
-              "which 'ddp.all_reduce_start' begins";
+           << "expected a collective other than an all-reduce, which "
+              "'ddp.all_reduce_start' starts";
   std::string name = (DDPDialect::getDialectNamespace() + "." +
                       stringifyCollectiveKind(start.getKind()))
                          .str();
@@ -158,9 +159,9 @@ static LogicalResult verifyClauses(StartT start) {
     bool isKnown = llvm::is_contained(known, clause.attribute);
     if (clause.value ? isKnown : !isKnown || !clause.isNeeded)
       continue;
-    return start.emitOpError()
-           << "expected " << (clause.value ? "no " : "") << clause.words
-           << ", as '" << name << "' has" << (clause.value ? " none" : " it");
+    return start.emitOpError() << "expected " << (clause.value ? "no " : "")
+                               << clause.words << ", since '" << name << "' has"
+                               << (clause.value ? " none" : " one");
   }
   return success();
 }

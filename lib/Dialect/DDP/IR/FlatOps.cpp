@@ -127,8 +127,8 @@ LogicalResult FlatAllReduceStartOp::verify() {
       failed(verifyElementwise(*this)))
     return failure();
   if (getCondition() && getDestination() != getInput()) // C6
-    return emitOpError() << "expected 'into' to be the operand, as there is a "
-                         << "condition";
+    return emitOpError()
+           << "expected 'into' to be the operand, since there is a condition";
   return verifyIsAwaited(*this, FlatWaitOp::getOperationName(),
                          getCondition()); // C5
 }
@@ -177,8 +177,8 @@ LogicalResult FlatWaitOp::verify() {
   bool mayBeWithout = bool(start.getCondition());
   if (getSource() ? getSource() != start.getInputMutable().get()
                   : !mayBeWithout) // C3
-    return report("expected 'reading' to name the operand of the operation "
-                  "that it ends");
+    return report(
+        "expected 'reading' to name the operand of the ticket's operation");
   return success();
 }
 
@@ -235,7 +235,7 @@ LogicalResult FlatProjectOp::verify() {
   if (getPacked() &&
       getNumElementsOf(p.getType()) !=
           layout.getNumFactorElements() + layout.getNumPieceElements()) // C2
-    return emitOpError() << "expected room for P and the rest, but got "
+    return emitOpError() << "expected space for P and the rest, but got "
                          << p.getType();
   return success();
 }

@@ -31,7 +31,7 @@ LogicalResult mlir::ddp::verifyFactors(Operation *op, BucketType bucket,
   if (members.size() != p.getNumMembers() ||
       members.size() != q.getNumMembers())
     return op->emitOpError()
-           << "expected as many members of the factors as matrices, that is "
+           << "expected one member of each factor per matrix, that is "
            << members.size() << ", but got " << p.getNumMembers() << " and "
            << q.getNumMembers();
   llvm::SmallBitVector seen(bucket.getNumMembers());
@@ -105,7 +105,7 @@ LogicalResult MatrixListAttr::verify(
   };
   if (begin < 0 || end < begin || llvm::any_of(matrices, hasNegative) ||
       llvm::any_of(pieces, hasNegative)) // C1
-    return emitError() << "expected places of at least 0";
+    return emitError() << "expected offsets and sizes of at least 0";
   return success();
 }
 

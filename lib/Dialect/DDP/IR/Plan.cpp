@@ -174,9 +174,9 @@ PlanAttr::verify(EmitError emitError, int64_t, ArrayMemoryAttr memory,
   llvm::DenseSet<StringAttr> names;
   for (PlanBucketAttr bucket : buckets)
     if (!names.insert(bucket.getName()).second)
-      return emitError() << "expected every bucket to have a name of its own, "
-                            "but two are called "
-                         << bucket.getName();
+      return emitError()
+             << "expected unique bucket names, but two buckets are called "
+             << bucket.getName();
   for (auto [number, collective] : llvm::enumerate(collectives)) {
     StringAttr bucket = collective.getBucket();
     if (bucket && !bucket.empty() && !names.contains(bucket))

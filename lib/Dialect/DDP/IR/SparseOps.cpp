@@ -37,14 +37,14 @@ static LogicalResult verifySparsify(Operation *op, int64_t keep, Type input,
   if (getNumElementsOf(entries) == 2 * keep) // C3
     return success();
   return op->emitOpError() << "expected " << keep
-                           << " elements and as many places, but got "
+                           << " elements and as many indices, but got "
                            << entries;
 }
 
 static LogicalResult verifyDensify(Operation *op, int64_t keep, Type entries) {
   if (keep <= 0) // C2
     return op->emitOpError()
-           << "expected to have kept at least 1 element, but got " << keep;
+           << "expected at least 1 kept element, but got " << keep;
   if (getNumElementsOf(entries) % (2 * keep) == 0) // C3
     return success();
   return op->emitOpError() << "expected a multiple of " << 2 * keep

@@ -75,13 +75,13 @@ LogicalResult mlir::ddp::verifyDraws(Operation *op, ArrayRef<int64_t> draws,
       return op->emitOpError() << "expected draws of at least 0 elements";
     if (draw > missing)
       return op->emitOpError() << "expected draws of " << numElements
-                               << " elements together, but got more";
+                               << " elements in total, but got more";
     missing -= draw;
   }
   if (missing != 0)
     return op->emitOpError()
            << "expected draws of " << numElements
-           << " elements together, but got " << numElements - missing;
+           << " elements in total, but got " << numElements - missing;
   return success();
 }
 
@@ -195,7 +195,7 @@ LogicalResult CountCompressionOp::verify() {
   };
   if (isNegative(getBefore()) || isNegative(getAfter()) ||
       isNegative(getFrequency()) || getFrequency() == 0) // C1
-    return emitOpError() << "expected numbers of elements of at least 0, and a "
-                         << "frequency of at least 1";
+    return emitOpError() << "expected element counts of at least 0 and a "
+                            "frequency of at least 1";
   return success();
 }

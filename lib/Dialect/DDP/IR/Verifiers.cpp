@@ -26,7 +26,7 @@ LogicalResult mlir::ddp::verifyGroup(Operation *op, FlatSymbolRefAttr group,
     return success();
   InFlightDiagnostic diagnostic = op->emitOpError() << "expected " << group
                                                     << " to be a process group";
-  diagnostic.attachNote(target->getLoc()) << "this is what the name refers to";
+  diagnostic.attachNote(target->getLoc()) << "the name refers to this";
   return diagnostic;
 }
 
@@ -40,8 +40,9 @@ mlir::ddp::verifyReductionSymbols(CollectiveOpInterface op,
     return success();
   auto state = symbols.lookupNearestSymbolFrom<StateOp>(op, error);
   if (!state)
-    return op->emitOpError() << "expected " << error
-                             << ", whose error is fed back, to be a state";
+    return op->emitOpError()
+           << "expected " << error
+           << ", which holds the error to feed back, to be a state";
   auto kept = dyn_cast<BucketType>(state.getType());
   Type type = op.getInput().getType();
   if (kept && kept.getElementType() == getElementTypeOf(type) &&

@@ -203,8 +203,8 @@ struct BufferizePass : public ddp::impl::DDPBufferizePassBase<BufferizePass> {
       remark::missed(
           function->getLoc(),
           remark::RemarkOpts::name("Copies").category("ddp-bufferize"))
-          << "loops and branches hand tensors on in copies, since values that "
-             "they hand on would share memory otherwise"
+          << "loops and branches copy the tensors that they carry or yield, "
+             "which would otherwise share memory"
           << remark::metric("copies", numCopies);
     }
     return hasChanged;

@@ -74,9 +74,9 @@ struct CheckBufferizablePass
     llvm::DenseMap<Operation *, bool> state;
     for (auto function : getOperation().getOps<func::FuncOp>())
       if (func::FuncOp recursive = findRecursion(function, symbols, state)) {
-        recursive.emitError() << "expected no recursion where tensors become "
-                                 "memory, but '"
-                              << recursive.getName() << "' calls itself";
+        recursive.emitError()
+            << "expected no recursion in functions on tensors, but '"
+            << recursive.getName() << "' calls itself";
         return signalPassFailure();
       }
     for (auto function : getOperation().getOps<func::FuncOp>())
@@ -102,7 +102,7 @@ struct CheckBufferizablePass
         if (OpTrait::hasElementwiseMappableTraits(op))
           diagnostic.attachNote()
               << "convert-elementwise-to-linalg, run before ddp-pipeline, "
-                 "makes it an operation of linalg";
+                 "turns it into a linalg operation";
         StringRef pass = findImport(name.getDialectNamespace());
         if (!pass.empty())
           diagnostic.attachNote()

@@ -36,7 +36,7 @@ struct CheckNoAllocPass
     });
     if (numFound > maxReported)
       emitError(getOperation().getLoc())
-          << "found " << numFound << " allocations and copies in all";
+          << "found " << numFound << " allocations and copies in total";
     if (numFound != 0)
       signalPassFailure();
   }

@@ -215,7 +215,7 @@ struct ExpandAveragesPass
       return;
     remark::missed(op->getLoc(), remark::RemarkOpts::name("AverageMemory")
                                      .category("ddp-expand-averages"))
-        << "tensors in memory that is written before the average are copied"
+        << "tensors whose memory is written before the average are copied"
         << remark::metric("copied", static_cast<int>(copies.size()));
   }
 

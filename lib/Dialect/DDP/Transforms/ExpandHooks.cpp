@@ -253,8 +253,8 @@ struct ExpandHooksPass
           getOperation().getLoc(),
           remark::RemarkOpts::name("Rate").category("ddp-expand-hooks"))
           << (ofGradients == 0
-                  ? "no reduction has the hook, since all are exact or have "
-                    "hooks of their own"
+                  ? "no reduction uses the hook, since all are exact or have "
+                    "their own hooks"
                   : "the hook compresses its gradients less than 2x overall")
           << remark::metric("hook", hook)
           << remark::metric("gradient-bytes", ofGradients)
@@ -277,8 +277,8 @@ struct ExpandHooksPass
   static LogicalResult prepare(ReduceScatterOp op, HookAttrInterface hook,
                                StateRoles &roles) {
     if (op.getWire())
-      return op.emitOpError() << "expected no wire type, since hook " << hook
-                              << " decides about it";
+      return op.emitOpError()
+             << "expected no wire type, since hook " << hook << " chooses it";
     OpBuilder builder(op);
     Value input = op.getInput(), bucket = input;
     PackOp pack;
@@ -312,8 +312,9 @@ struct ExpandHooksPass
              << "expected a hook that can reduce parts of a gradient, but got "
              << hook << ", which reduces whole gradients only";
     if (operand->value.getType() != type)
-      return op.emitOpError() << "expected hook " << hook << " to give " << type
-                              << ", but got " << operand->value.getType();
+      return op.emitOpError()
+             << "expected hook " << hook << " to return " << type
+             << ", but got " << operand->value.getType();
     roles.addBucket(reduction, hook);
     if (operand->wire)
       op.setWire(operand->wire);
@@ -377,8 +378,8 @@ struct ExpandHooksPass
   FailureOr<AllReduceOp> liftToBucket(AllReduceOp op,
                                       llvm::StringSet<> &taken) {
     if (op.getWire())
-      return op.emitOpError() << "expected no wire type, since a hook decides "
-                              << "about it";
+      return op.emitOpError()
+             << "expected no wire type, since a hook chooses it";
     auto memory = cast<MemRefType>(op.getInput().getType());
     auto type =
         RankedTensorType::get(memory.getShape(), memory.getElementType());
@@ -411,9 +412,9 @@ struct ExpandHooksPass
       return op.emitOpError()
              << "expected a named bucket; run 'ddp-bucketize' first";
     if (!recorded.insert(*op.getBucketName()).second)
-      return op.emitOpError() << "expected a bucket with a name of its own, "
-                                 "but another one is called '"
-                              << *op.getBucketName() << "'";
+      return op.emitOpError()
+             << "expected a unique bucket name, but another bucket is called '"
+             << *op.getBucketName() << "'";
     BucketType type = bucket.getType();
     HookAttrInterface hook = getEffectiveHook(op, defaultHook);
     if (failed(hook.verifyBucket(type, [&] { return op.emitOpError(); })))
@@ -421,8 +422,8 @@ struct ExpandHooksPass
     // Only a plain all-reduce can have its own wire type.
     Type wire = op.getWire().value_or(Type());
     if (wire && !isa<AllReduceHookAttr>(hook))
-      return op.emitOpError() << "expected no wire type, since hook " << hook
-                              << " decides about it";
+      return op.emitOpError()
+             << "expected no wire type, since hook " << hook << " chooses it";
 
     OpBuilder builder(op);
     SmallVector<StateOp> shared;
@@ -449,8 +450,8 @@ struct ExpandHooksPass
       setErrorState(reduced->getDefiningOp(), getErrorState(op));
     roles.addBucket(reduction, hook);
     if (reduced->getType() != type)
-      return op.emitOpError() << "expected hook " << hook << " to give " << type
-                              << ", but got " << reduced->getType();
+      return op.emitOpError() << "expected hook " << hook << " to return "
+                              << type << ", but got " << reduced->getType();
     op.getResult().replaceAllUsesWith(*reduced);
 
     int64_t wireBytes = wire ? getWireBytes(wire, type.getNumElements())

@@ -162,7 +162,7 @@ void ArgumentFolder::foldPacks(ArrayRef<std::pair<PackOp, Run>> candidates) {
     remark::passed(
         pack.getLoc(),
         remark::RemarkOpts::name("FlatBucket").category("ddp-fold-packs"))
-        << "gradients lie back to back in an argument, which is their bucket"
+        << "gradients are contiguous in an argument, which becomes their bucket"
         << remark::metric("offset", run.offset)
         << remark::metric("elements", run.size);
   if (folded.front().second.isWhole()) {

@@ -180,8 +180,8 @@ struct IsolateCollectivesPass
     ModuleOp module = getOperation();
     for (auto inner : module.getOps<ModuleOp>())
       if (usesDDP(inner)) {
-        inner.emitError() << "expected collectives in the outermost module "
-                             "only, but got some in a module within it";
+        inner.emitError() << "expected collectives only in the outermost "
+                             "module, but got some in a nested module";
         return signalPassFailure();
       }
     SetAside others;

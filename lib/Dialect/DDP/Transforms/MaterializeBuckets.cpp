@@ -296,8 +296,8 @@ static void copyBucket(Operation *op) {
                         bucket));
   remark::missed(op->getLoc(), remark::RemarkOpts::name("BucketView")
                                    .category("ddp-materialize-buckets"))
-      << "a bucket is copied, since other values may be computed in its place "
-         "while parts of it are needed";
+      << "a bucket is copied, since other values may overwrite it while parts "
+         "of it are still needed";
 }
 
 /// Replaces the results of an unpack or a split. Returns the bucket's memory.

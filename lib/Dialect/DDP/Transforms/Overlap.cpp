@@ -453,7 +453,7 @@ struct OverlapPass : public ddp::impl::DDPOverlapPassBase<OverlapPass> {
       remark::passed(
           block->getParentOp()->getLoc(),
           remark::RemarkOpts::name("Overlap").category("ddp-overlap"))
-          << "collectives run beside the program"
+          << "collectives overlap with computation"
           << remark::metric("started", statistics.started)
           << remark::metric("in-flight", statistics.mostInFlight)
           << remark::metric("in-flight-bytes", statistics.mostBytes);

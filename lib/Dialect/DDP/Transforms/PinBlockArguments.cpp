@@ -52,9 +52,7 @@ static LogicalResult checkPredecessors(Block &block) {
     if (!isa<cf::BranchOp, cf::CondBranchOp, cf::SwitchOp>(
             predecessor->getTerminator()))
       return predecessor->getTerminator()->emitOpError()
-             << "expected a branch of the cf dialect to a block whose "
-                "arguments "
-                "are tensors";
+             << "expected a cf branch to a block with tensor arguments";
   return success();
 }
 

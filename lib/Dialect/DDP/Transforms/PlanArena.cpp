@@ -96,10 +96,10 @@ findParallelLoops(Operation *op, llvm::SmallDenseSet<Operation *> &loops) {
     if (!isa<scf::ForallOp, scf::ParallelOp>(around) ||
         around->getNumResults() != 0)
       return (op->emitOpError()
-              << "expected no buffers in what may run several times at once, "
-                 "each time with buffers of its own")
+              << "expected no buffers in a region that may run concurrently "
+                 "with itself, since each run needs its own")
                  .attachNote(around->getLoc())
-             << "this may";
+             << "this may run concurrently with itself";
     loops.insert(around);
   }
   return success();
@@ -296,17 +296,17 @@ getIntervals(func::FuncOp function,
       if (llvm::any_of(users, llvm::IsaPred<func::ReturnOp>))
         error.attachNote(function.getLoc())
             << "'" << function.getName()
-            << "' returns it: results become out-parameters where nothing "
-               "but calls refers to a private function";
+            << "' returns it: results become out-parameters only in private "
+               "functions that only calls refer to";
       return WalkResult::interrupt();
     }
     const int64_t bytes = getBytes(layout, alloc.getType());
     // An empty buffer has no contents to lose.
     if (bytes != 0 &&
         outlivesIteration(alloc, aliases.getArrayRef(), dominance)) {
-      alloc.emitOpError() << "expected a buffer that a loop does not hand on "
-                             "to its next iteration, which would have another "
-                             "one in its place";
+      alloc.emitOpError() << "expected a buffer that a loop does not pass to "
+                             "its next iteration, which reuses the buffer's "
+                             "memory";
       return WalkResult::interrupt();
     }
     // The next function that is called may reuse the memory of these buffers.
@@ -314,10 +314,10 @@ getIntervals(func::FuncOp function,
          llvm::make_filter_range(function.getResultTypes(), isHandle))
       if (llvm::any_of(users, escapesBy)) {
         alloc.emitOpError()
-            << "expected a buffer that nothing uses when its function is over, "
+            << "expected a buffer that is not used after its function returns, "
                "but '"
             << function.getName() << "' returns a handle of type " << type
-            << "; wait for it there, or pass a buffer of the caller's";
+            << "; wait for it there, or pass the caller's buffer";
         return WalkResult::interrupt();
       }
     Interval interval{alloc, INT64_MAX, 0, bytes};
@@ -479,7 +479,7 @@ struct PlanArenaPass : public ddp::impl::DDPPlanArenaPassBase<PlanArenaPass> {
       if (addBytes(plan.base, plan.bytes) > kMaxBytes) {
         plan.function.emitOpError()
             << "expected buffers of at most " << kMaxBytes
-            << " bytes together, with those of its callers";
+            << " bytes in total, including those of its callers";
         return signalPassFailure();
       }
     for (auto &[op, plan] : plans) {

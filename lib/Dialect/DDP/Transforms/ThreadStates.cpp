@@ -127,7 +127,7 @@ static LogicalResult reportConflict(Operation *a, Operation *b,
   InFlightDiagnostic diagnostic = a->emitOpError()
                                   << "expected all uses of state @"
                                   << getState(a) << " in one " << where;
-  diagnostic.attachNote(b->getLoc()) << "this one is in another";
+  diagnostic.attachNote(b->getLoc()) << "this use is in another";
   return diagnostic;
 }
 

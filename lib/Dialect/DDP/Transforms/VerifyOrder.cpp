@@ -65,11 +65,12 @@ LogicalResult OrderVerifier::checkReach(Operation *op, FlatSymbolRefAttr name) {
       (reach->mask & analysis.groups.getBit(group)))
     return success();
   InFlightDiagnostic diagnostic =
-      op->emitOpError() << "expected all ranks of " << name
-                        << " to come here equally often, but that may differ "
-                        << "between them";
+      op->emitOpError()
+      << "expected all ranks of " << name
+      << " to execute this operation equally often, but they may not";
   if (reach->cause)
-    diagnostic.attachNote(reach->cause->getLoc()) << "this decides about it";
+    diagnostic.attachNote(reach->cause->getLoc())
+        << "this determines how often it runs";
   return diagnostic;
 }
 
@@ -133,14 +134,13 @@ LogicalResult OrderVerifier::checkBuckets() {
     for (auto [op, mask] : analysis.findings.unpacked)
       if (mask == 0) {
         op->emitOpError()
-            << "expected a bucket that was reduced, but a part of "
-            << "it was not";
+            << "expected a reduced bucket, but part of it was not reduced";
         ok = false;
       }
   for (auto [op, isRepeated] : analysis.findings.repeated)
     if (isRepeated) {
       op->emitOpError() << "expected the bucket to be reduced once, but the "
-                        << "operand was reduced before";
+                           "operand is already reduced";
       ok = false;
     }
   return success(ok);
@@ -231,8 +231,8 @@ LogicalResult OrderVerifier::checkStates() {
                              << " to be written by some function";
     if (!before)
       diagnostic.attachNote(state.getLoc())
-          << "if it was only stored as it was loaded, run the pass before "
-             "bufferization, where that can be seen";
+          << "if it is only stored unchanged, run the pass before "
+             "bufferization, which hides that";
     ok = false;
   });
   return success(ok);

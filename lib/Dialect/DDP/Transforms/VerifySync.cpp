@@ -128,11 +128,10 @@ static LogicalResult checkArguments(const RankAnalysis &analysis,
     if (Operation *overwrite =
             findOverwrite(function.getArgument(i), writes.front())) {
       InFlightDiagnostic diagnostic =
-          function.emitError()
-          << "expected argument " << i << " marked '"
-          << DDPDialect::kGradientAttrName
-          << "' to stay as its 'bufferization.materialize_in_destination' "
-             "leaves it";
+          function.emitError() << "expected argument " << i << " marked '"
+                               << DDPDialect::kGradientAttrName
+                               << "' not to change after its "
+                                  "'bufferization.materialize_in_destination'";
       diagnostic.attachNote(overwrite->getLoc()) << "this may write to it";
       ok = false;
       continue;

@@ -226,7 +226,7 @@ bool AccumulatorWidener::widen(linalg::LinalgOp op) {
       if (isRounded(op, init))
         remark::missed(op.getLoc(), remark::RemarkOpts::name("Accumulators")
                                         .category("ddp-widen-accumulators"))
-            << "kept in 16 bits, since the body is no sum or product";
+            << "kept in 16 bits, since the body is not a sum or product";
       continue;
     }
     wide.set(init.getOperandNumber() - op.getNumDpsInputs());
@@ -270,7 +270,7 @@ struct WidenAccumulatorsPass
         remark::passed(function->getLoc(),
                        remark::RemarkOpts::name("Accumulators")
                            .category("ddp-widen-accumulators"))
-            << "16-bit sums are added up in f32"
+            << "16-bit sums are accumulated in f32"
             << remark::metric("operations", numWidened);
     }
   }

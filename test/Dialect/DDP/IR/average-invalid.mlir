@@ -17,7 +17,7 @@ func.func @no_group(%w: tensor<4xf32>) {
 // -----
 
 // C1
-// expected-note @+1 {{this is what the name refers to}}
+// expected-note @+1 {{the name refers to this}}
 func.func private @dp()
 func.func @other_symbol(%w: tensor<4xf32>) {
   // expected-error @+1 {{expected @dp to be a process group}}

@@ -127,7 +127,7 @@ func.func @product_of_two_groups(%x: !ddp.bucket<f32, [4x3]>, %q: !ddp.bucket<f3
 // -----
 
 func.func @cut_matrix(%x: memref<12xf32>, %q: memref<6xf32>, %p: memref<8xf32>) {
-  // expected-error @+1 {{'ddp.flat.matmul' op expected parts that cut no matrix, but got #ddp.deal<"b0" groups[0] members[0, 1] counts[6, 6]>}}
+  // expected-error @+1 {{'ddp.flat.matmul' op expected parts that split no matrix, but got #ddp.deal<"b0" groups[0] members[0, 1] counts[6, 6]>}}
   "ddp.flat.matmul"(%x, %q, %p) <{layout = #ddp.matrix_list<0 to 12, [0, 0, 0, 4, 3, 2], []>}> {ddp.deal = #ddp.deal<"b0" groups [0] members [0, 1] counts [6, 6]>} : (memref<12xf32>, memref<6xf32>, memref<8xf32>) -> ()
   return
 }
@@ -135,7 +135,7 @@ func.func @cut_matrix(%x: memref<12xf32>, %q: memref<6xf32>, %p: memref<8xf32>) 
 // -----
 
 func.func @cut_piece(%x: memref<17xf32>, %q: memref<6xf32>, %p: memref<8xf32>) {
-  // expected-error @+1 {{'ddp.flat.matmul' op expected parts that cut no piece, but got #ddp.deal<"b0" groups[0] members[0, 1] counts[13, 4]>}}
+  // expected-error @+1 {{'ddp.flat.matmul' op expected parts that split no piece, but got #ddp.deal<"b0" groups[0] members[0, 1] counts[13, 4]>}}
   "ddp.flat.matmul"(%x, %q, %p) <{layout = #ddp.matrix_list<0 to 17, [0, 0, 0, 4, 3, 2], [12, 0, 5]>}> {ddp.deal = #ddp.deal<"b0" groups [0] members [0, 1] counts [13, 4]>} : (memref<17xf32>, memref<6xf32>, memref<8xf32>) -> ()
   return
 }

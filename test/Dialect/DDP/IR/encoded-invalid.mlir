@@ -86,7 +86,7 @@ func.func private @stream(!ddp.encoded<i8, 32 stochastic -2>)
 
 // -----
 
-// expected-error @+1 {{expected codes with a scale, which are rounded stochastically, but got 'ui8'}}
+// expected-error @+1 {{expected codes with a scale, since only these are rounded stochastically, but got 'ui8'}}
 func.func private @affine_by_chance(!ddp.encoded<ui8, 32 stochastic 1>)
 
 // -----

@@ -4,7 +4,7 @@
 
 ddp.process_group @dp
 func.func @no_state(%x: tensor<8xf32>) {
-  // expected-error @+1 {{'ddp.all_reduce' op expected @e, whose error is fed back, to be a state}}
+  // expected-error @+1 {{'ddp.all_reduce' op expected @e, which holds the error to feed back, to be a state}}
   %0 = ddp.all_reduce mean %x on @dp wire !ddp.encoded<i8, 32> {ddp.error = @e} : tensor<8xf32>
   return
 }

@@ -2,7 +2,7 @@
 
 ddp.process_group @dp size 4
 func.func @all_reduce(%x: tensor<8xf32>) {
-  // expected-error@+1 {{expected a collective that is no all-reduce, which 'ddp.all_reduce_start' begins}}
+  // expected-error@+1 {{expected a collective other than an all-reduce, which 'ddp.all_reduce_start' starts}}
   %f = ddp.exchange_start all_reduce mean %x on @dp : tensor<8xf32> -> !ddp.future<tensor<8xf32>>
   %s = ddp.wait %f : !ddp.future<tensor<8xf32>>
   return
@@ -12,7 +12,7 @@ func.func @all_reduce(%x: tensor<8xf32>) {
 
 ddp.process_group @dp size 4
 func.func @without_reduction(%x: tensor<8xf32>) {
-  // expected-error@+1 {{expected 'mean' or 'sum', as 'ddp.reduce_scatter' has it}}
+  // expected-error@+1 {{expected 'mean' or 'sum', since 'ddp.reduce_scatter' has one}}
   %f = ddp.exchange_start reduce_scatter %x on @dp : tensor<8xf32> -> !ddp.future<tensor<2xf32>>
   %s = ddp.wait %f : !ddp.future<tensor<2xf32>>
   return
@@ -22,7 +22,7 @@ func.func @without_reduction(%x: tensor<8xf32>) {
 
 ddp.process_group @dp size 4
 func.func @with_reduction(%x: tensor<8xf32>) {
-  // expected-error@+1 {{expected no 'mean' or 'sum', as 'ddp.all_gather' has none}}
+  // expected-error@+1 {{expected no 'mean' or 'sum', since 'ddp.all_gather' has none}}
   %f = ddp.exchange_start all_gather mean %x on @dp : tensor<8xf32> -> !ddp.future<tensor<32xf32>>
   %s = ddp.wait %f : !ddp.future<tensor<32xf32>>
   return
@@ -32,7 +32,7 @@ func.func @with_reduction(%x: tensor<8xf32>) {
 
 ddp.process_group @dp size 4
 func.func @without_root(%x: tensor<8xf32>) {
-  // expected-error@+1 {{expected 'from', as 'ddp.broadcast' has it}}
+  // expected-error@+1 {{expected 'from', since 'ddp.broadcast' has one}}
   %f = ddp.exchange_start broadcast %x on @dp : tensor<8xf32> -> !ddp.future<tensor<8xf32>>
   %s = ddp.wait %f : !ddp.future<tensor<8xf32>>
   return
@@ -42,7 +42,7 @@ func.func @without_root(%x: tensor<8xf32>) {
 
 ddp.process_group @dp size 4
 func.func @with_root(%x: tensor<8xf32>) {
-  // expected-error@+1 {{expected no 'from', as 'ddp.all_to_all' has none}}
+  // expected-error@+1 {{expected no 'from', since 'ddp.all_to_all' has none}}
   %f = ddp.exchange_start all_to_all %x from 1 on @dp : tensor<8xf32> -> !ddp.future<tensor<8xf32>>
   %s = ddp.wait %f : !ddp.future<tensor<8xf32>>
   return
@@ -52,7 +52,7 @@ func.func @with_root(%x: tensor<8xf32>) {
 
 ddp.process_group @dp size 4
 func.func @with_wire(%x: tensor<8xf32>) {
-  // expected-error@+1 {{expected no 'wire', as 'ddp.all_to_all' has none}}
+  // expected-error@+1 {{expected no 'wire', since 'ddp.all_to_all' has none}}
   %f = ddp.exchange_start all_to_all %x on @dp wire f16 : tensor<8xf32> -> !ddp.future<tensor<8xf32>>
   %s = ddp.wait %f : !ddp.future<tensor<8xf32>>
   return
@@ -62,7 +62,7 @@ func.func @with_wire(%x: tensor<8xf32>) {
 
 ddp.process_group @dp size 4
 func.func @with_bucket(%x: tensor<8xf32>) {
-  // expected-error@+1 {{expected no 'as', as 'ddp.reduce_scatter' has none}}
+  // expected-error@+1 {{expected no 'as', since 'ddp.reduce_scatter' has none}}
   %f = ddp.exchange_start reduce_scatter sum %x on @dp as "b" : tensor<8xf32> -> !ddp.future<tensor<2xf32>>
   %s = ddp.wait %f : !ddp.future<tensor<2xf32>>
   return
@@ -132,7 +132,7 @@ func.func @same_type(%x: tensor<8xf32>) {
 
 ddp.process_group @dp size 4
 func.func @root(%x: tensor<8xf32>) {
-  // expected-error@+1 {{expected a root that is one of 4 ranks, but got 4}}
+  // expected-error@+1 {{expected the root to be one of 4 ranks, but got 4}}
   %f = ddp.exchange_start broadcast %x from 4 on @dp : tensor<8xf32> -> !ddp.future<tensor<8xf32>>
   %s = ddp.wait %f : !ddp.future<tensor<8xf32>>
   return
@@ -154,7 +154,7 @@ ddp.process_group @dp size 4
 // expected-note@+1 {{the group is declared here}}
 ddp.process_group @all
 func.func @no_size(%x: tensor<8xf32>) {
-  // expected-error@+1 {{expected process group @all to say its size, on which parts depend}}
+  // expected-error@+1 {{expected process group @all to declare its size, on which the parts depend}}
   %f = ddp.exchange_start all_to_all %x on @all : tensor<8xf32> -> !ddp.future<tensor<8xf32>>
   %s = ddp.wait %f : !ddp.future<tensor<8xf32>>
   return
@@ -201,7 +201,7 @@ func.func @never(%x: tensor<8xf32>) {
 
 ddp.process_group @dp size 4
 func.func @flat_kind(%x: tensor<8xf32>) {
-  // expected-error@+1 {{expected a collective that is no all-reduce, which 'ddp.all_reduce_start' begins}}
+  // expected-error@+1 {{expected a collective other than an all-reduce, which 'ddp.all_reduce_start' starts}}
   %f, %t = ddp.flat.exchange_start all_reduce sum %x on @dp into %x : tensor<8xf32>, tensor<8xf32>
   %s = ddp.flat.wait %f, %t reading %x : tensor<8xf32>, tensor<8xf32>
   return
@@ -254,7 +254,7 @@ ddp.process_group @dp size 4
 func.func @reading(%x: tensor<8xf32>, %y: tensor<8xf32>) {
   // expected-note@+1 {{the ticket's operation}}
   %f, %t = ddp.flat.exchange_start all_to_all %x on @dp into %y : tensor<8xf32>, tensor<8xf32>
-  // expected-error@+1 {{expected 'reading' to name the operand of the operation that it ends}}
+  // expected-error@+1 {{expected 'reading' to name the operand of the ticket's operation}}
   %s = ddp.flat.wait %f, %t reading %y : tensor<8xf32>, tensor<8xf32>
   return
 }

@@ -23,7 +23,7 @@ func.func @scatter_to_two_dimensions(%g: tensor<8xf32>) {
 // expected-note @+1 {{the group is declared here}}
 ddp.process_group @dp
 func.func @scatter_without_size(%g: tensor<8xf32>) {
-  // expected-error @+1 {{'ddp.reduce_scatter' op expected process group @dp to say its size, on which parts depend}}
+  // expected-error @+1 {{'ddp.reduce_scatter' op expected process group @dp to declare its size, on which the parts depend}}
   %0 = ddp.reduce_scatter mean %g on @dp : tensor<8xf32> -> tensor<2xf32>
   return
 }
@@ -95,7 +95,7 @@ func.func @gather_in_f32(%s: tensor<2xf64>) {
 // expected-note @+1 {{the group is declared here}}
 ddp.process_group @dp placement intra_node
 func.func @gather_without_size(%s: tensor<2xf32>) {
-  // expected-error @+1 {{'ddp.all_gather' op expected process group @dp to say its size}}
+  // expected-error @+1 {{'ddp.all_gather' op expected process group @dp to declare its size}}
   %0 = ddp.all_gather %s on @dp : tensor<2xf32> -> tensor<8xf32>
   return
 }
@@ -104,7 +104,7 @@ func.func @gather_without_size(%s: tensor<2xf32>) {
 
 ddp.process_group @dp size 4
 func.func @exchange_unevenly(%x: tensor<3x3xf32>) {
-  // expected-error @+1 {{'ddp.all_to_all' op expected as many elements for each of 4 ranks, but got 9}}
+  // expected-error @+1 {{'ddp.all_to_all' op expected an equal number of elements for each of 4 ranks, but got 9}}
   %0 = ddp.all_to_all %x on @dp : tensor<3x3xf32>
   return
 }
@@ -114,7 +114,7 @@ func.func @exchange_unevenly(%x: tensor<3x3xf32>) {
 // expected-note @+1 {{the group is declared here}}
 ddp.process_group @dp
 func.func @exchange_without_size(%x: tensor<8xf32>) {
-  // expected-error @+1 {{'ddp.all_to_all' op expected process group @dp to say its size}}
+  // expected-error @+1 {{'ddp.all_to_all' op expected process group @dp to declare its size}}
   %0 = ddp.all_to_all %x on @dp : tensor<8xf32>
   return
 }
@@ -123,7 +123,7 @@ func.func @exchange_without_size(%x: tensor<8xf32>) {
 
 ddp.process_group @dp size 4
 func.func @no_such_root(%x: tensor<8xf32>) {
-  // expected-error @+1 {{'ddp.broadcast' op expected a root that is one of 4 ranks, but got 4}}
+  // expected-error @+1 {{'ddp.broadcast' op expected the root to be one of 4 ranks, but got 4}}
   %0 = ddp.broadcast %x from 4 on @dp : tensor<8xf32>
   return
 }
@@ -212,7 +212,7 @@ func.func @flat_exchange_sizes(%x: memref<8xf32>, %p: memref<4xf32>) {
 
 ddp.process_group @dp size 4
 func.func @flat_exchange(%x: memref<9xf32>) {
-  // expected-error @+1 {{'ddp.flat.all_to_all' op expected as many elements for each of 4 ranks, but got 9}}
+  // expected-error @+1 {{'ddp.flat.all_to_all' op expected an equal number of elements for each of 4 ranks, but got 9}}
   ddp.flat.all_to_all %x on @dp into %x : memref<9xf32>, memref<9xf32>
   return
 }
@@ -230,7 +230,7 @@ func.func @flat_broadcast_sizes(%x: memref<8xf32>, %p: memref<4xf32>) {
 
 ddp.process_group @dp size 4
 func.func @flat_broadcast_root(%x: memref<8xf32>) {
-  // expected-error @+1 {{'ddp.flat.broadcast' op expected a root that is one of 4 ranks, but got 7}}
+  // expected-error @+1 {{'ddp.flat.broadcast' op expected the root to be one of 4 ranks, but got 7}}
   ddp.flat.broadcast %x from 7 on @dp into %x : memref<8xf32>, memref<8xf32>
   return
 }

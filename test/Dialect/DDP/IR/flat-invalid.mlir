@@ -177,7 +177,7 @@ func.func @project_sum(%m: tensor<12xf32>, %q: tensor<6xf32>) {
 
 func.func @project_packed(%m: tensor<17xf32>, %q: tensor<6xf32>) {
   %into = tensor.empty() : tensor<8xf32>
-  // expected-error @+1 {{expected room for P and the rest, but got 'tensor<8xf32>'}}
+  // expected-error @+1 {{expected space for P and the rest, but got 'tensor<8xf32>'}}
   %0 = ddp.flat.project %m by %q packed
       layout <0 to 17, [0, 0, 0, 4, 3, 2], [12, 0, 5]> into (%into)
       : tensor<17xf32>, tensor<6xf32>, tensor<8xf32>
@@ -337,7 +337,7 @@ func.func @reads_another(%x: tensor<4xf32>, %y: tensor<4xf32>, %d: tensor<4xf32>
   // expected-note @+1 {{the ticket's operation}}
   %a, %s = ddp.flat.all_reduce_start mean %x on @dp into %d
       : tensor<4xf32>, tensor<4xf32>
-  // expected-error @+1 {{expected 'reading' to name the operand of the operation that it ends}}
+  // expected-error @+1 {{expected 'reading' to name the operand of the ticket's operation}}
   %0 = ddp.flat.wait %a, %s reading %y : tensor<4xf32>, tensor<4xf32>
   return
 }
@@ -350,7 +350,7 @@ func.func @reads_none(%x: tensor<4xf32>, %d: tensor<4xf32>) {
   // expected-note @+1 {{the ticket's operation}}
   %a, %s = ddp.flat.all_reduce_start mean %x on @dp into %d
       : tensor<4xf32>, tensor<4xf32>
-  // expected-error @+1 {{expected 'reading' to name the operand of the operation that it ends}}
+  // expected-error @+1 {{expected 'reading' to name the operand of the ticket's operation}}
   %0 = ddp.flat.wait %a, %s : tensor<4xf32>
   return
 }
@@ -360,7 +360,7 @@ func.func @reads_none(%x: tensor<4xf32>, %d: tensor<4xf32>) {
 // C6 of all_reduce_start
 ddp.process_group @dp
 func.func @condition_into_another(%x: tensor<4xf32>, %d: tensor<4xf32>, %c: i1) {
-  // expected-error @+1 {{expected 'into' to be the operand, as there is a condition}}
+  // expected-error @+1 {{expected 'into' to be the operand, since there is a condition}}
   %a, %s = ddp.flat.all_reduce_start mean %x on @dp into %d if %c : tensor<4xf32>, tensor<4xf32>
   scf.if %c {
     %0 = ddp.flat.wait %a, %s : tensor<4xf32>
@@ -375,7 +375,7 @@ func.func @condition_into_another(%x: tensor<4xf32>, %d: tensor<4xf32>, %c: i1) 
 // C6 of all_reduce_start
 ddp.process_group @dp
 func.func @condition_elsewhere(%m: memref<4xf32>, %d: memref<4xf32>, %c: i1) {
-  // expected-error @+1 {{expected 'into' to be the operand, as there is a condition}}
+  // expected-error @+1 {{expected 'into' to be the operand, since there is a condition}}
   %s = ddp.flat.all_reduce_start mean %m on @dp into %d if %c : memref<4xf32>, memref<4xf32>
   scf.if %c {
     ddp.flat.wait %d, %s : memref<4xf32>

@@ -231,7 +231,7 @@ ddp.process_group @dp placement intra_node parent @all
 // -----
 
 // C5
-// expected-note @+1 {{this is what the name refers to}}
+// expected-note @+1 {{the name refers to this}}
 func.func private @all()
 // expected-error @+1 {{expected @all to be a process group}}
 ddp.process_group @dp placement intra_node parent @all
@@ -329,7 +329,7 @@ func.func @pack_shape(%a: tensor<4xf32>, %b: tensor<5x1xf32>) {
 
 // C1
 func.func @pack_flat(%a: tensor<4xf32>, %b: tensor<5x1xf32>) {
-  // expected-error @+1 {{expected tensors of 10 elements together, but got 9}}
+  // expected-error @+1 {{expected tensors of 10 elements in total, but got 9}}
   %0 = ddp.pack %a, %b : tensor<4xf32>, tensor<5x1xf32> -> tensor<10xf32>
   return
 }
@@ -392,7 +392,7 @@ func.func @unpack_shape(%b: !ddp.bucket<f32, [4, 5]>) {
 
 // C1
 func.func @unpack_flat(%b: tensor<9xf32>) {
-  // expected-error @+1 {{expected tensors of 9 elements together, but got 4}}
+  // expected-error @+1 {{expected tensors of 9 elements in total, but got 4}}
   %0 = ddp.unpack %b : tensor<9xf32> -> tensor<4xf32>
   return
 }
@@ -484,7 +484,7 @@ func.func @concat_kind(%x: !ddp.bucket<f32, [4]>, %y: tensor<5xf32>) {
 // C1
 func.func @concat_members(%x: !ddp.bucket<f32, [4]>,
                           %y: !ddp.bucket<f32, [5]>) {
-  // expected-error @+1 {{expected the operands' members to be the result's, but they give '!ddp.bucket<f32, [4, 5]>'}}
+  // expected-error @+1 {{expected the operands' members to match the result's, but got '!ddp.bucket<f32, [4, 5]>'}}
   %0 = ddp.concat %x, %y : !ddp.bucket<f32, [4]>, !ddp.bucket<f32, [5]>
       -> !ddp.bucket<f32, [9]>
   return
@@ -494,7 +494,7 @@ func.func @concat_members(%x: !ddp.bucket<f32, [4]>,
 
 // C1
 func.func @concat_flat(%x: tensor<4xf32>, %y: tensor<5xf32>) {
-  // expected-error @+1 {{expected operands of 10 elements together, but got 9}}
+  // expected-error @+1 {{expected operands of 10 elements in total, but got 9}}
   %0 = ddp.concat %x, %y : tensor<4xf32>, tensor<5xf32> -> tensor<10xf32>
   return
 }
@@ -555,7 +555,7 @@ func.func @split_kind(%b: !ddp.bucket<f32, [4, 5]>) {
 
 // C1
 func.func @split_members(%b: !ddp.bucket<f32, [4, 5]>) {
-  // expected-error @+1 {{expected the results' members to be the operand's, but they give '!ddp.bucket<f32, [5, 4]>'}}
+  // expected-error @+1 {{expected the results' members to match the operand's, but got '!ddp.bucket<f32, [5, 4]>'}}
   %0:2 = ddp.split %b : !ddp.bucket<f32, [4, 5]>
       -> !ddp.bucket<f32, [5]>, !ddp.bucket<f32, [4]>
   return
@@ -565,7 +565,7 @@ func.func @split_members(%b: !ddp.bucket<f32, [4, 5]>) {
 
 // C1
 func.func @split_flat(%b: tensor<9xf32>) {
-  // expected-error @+1 {{expected results of 9 elements together, but got 8}}
+  // expected-error @+1 {{expected results of 9 elements in total, but got 8}}
   %0:2 = ddp.split %b : tensor<9xf32> -> tensor<4xf32>, tensor<4xf32>
   return
 }
@@ -596,7 +596,7 @@ func.func @all_reduce_undeclared(%t: tensor<4xf32>) {
 // -----
 
 // C2
-// expected-note @+1 {{this is what the name refers to}}
+// expected-note @+1 {{the name refers to this}}
 func.func @all_reduce_on_a_function(%t: tensor<4xf32>) {
   // expected-error @+1 {{expected @all_reduce_on_a_function to be a process group}}
   %0 = ddp.all_reduce mean %t on @all_reduce_on_a_function : tensor<4xf32>
@@ -780,7 +780,7 @@ func.func @scale_undeclared(%t: tensor<4xf32>) {
 // -----
 
 // C3
-// expected-note @+1 {{this is what the name refers to}}
+// expected-note @+1 {{the name refers to this}}
 func.func @scale_by_a_function(%t: tensor<4xf32>) {
   // expected-error @+1 {{expected @scale_by_a_function to be a process group}}
   %0 = ddp.scale %t by_world_of @scale_by_a_function : tensor<4xf32>
@@ -831,7 +831,7 @@ func.func @view_memory_space(%m: memref<8xf32>) {
 
 // C2
 func.func @view_outside(%m: memref<8xf32>) {
-  // expected-error @+1 {{expected a slice inside of 8 elements, but got 2 from 7}}
+  // expected-error @+1 {{expected a slice within 8 elements, but got 2 from 7}}
   %0 = ddp.view %m[7] : memref<8xf32> to memref<2xf32>
   return
 }
@@ -840,7 +840,7 @@ func.func @view_outside(%m: memref<8xf32>) {
 
 // C2
 func.func @view_far_outside(%m: memref<8xf32>) {
-  // expected-error @+1 {{expected a slice inside of 8 elements, but got 2 from 9223372036854775807}}
+  // expected-error @+1 {{expected a slice within 8 elements, but got 2 from 9223372036854775807}}
   %0 = ddp.view %m[9223372036854775807] : memref<8xf32> to memref<2xf32>
   return
 }
@@ -869,7 +869,7 @@ func.func @too_few_names(%b: !ddp.bucket<f32, [2, 3]>) {
 ddp.process_group @dp
 func.func @names_of_a_tensor(%a: tensor<2xf32>) {
   // C5
-  // expected-error @+1 {{expected names of gradients on a bucket only, but got 'tensor<2xf32>'}}
+  // expected-error @+1 {{expected gradient names only on a bucket, but got 'tensor<2xf32>'}}
   %0 = ddp.all_reduce sum %a on @dp : tensor<2xf32> of ["x"]
   return
 }

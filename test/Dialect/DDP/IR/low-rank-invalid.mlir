@@ -71,7 +71,7 @@ func.func @matmul_elements(%m: !ddp.bucket<f32, [4x3]>,
 func.func @matmul_count(%m: !ddp.bucket<f32, [4x3, 5]>,
                         %q: !ddp.bucket<f32, [3x2]>) {
   // C3
-  // expected-error @+1 {{expected as many members of the factors as matrices, that is 2, but got 1 and 1}}
+  // expected-error @+1 {{expected one member of each factor per matrix, that is 2, but got 1 and 1}}
   %0 = ddp.matmul %m, %q
       : (!ddp.bucket<f32, [4x3, 5]>, !ddp.bucket<f32, [3x2]>)
       -> !ddp.bucket<f32, [4x2]>
@@ -251,7 +251,7 @@ func.func @order_too_short(%a: !ddp.bucket<f32, [4]>,
 func.func @order_outside(%a: !ddp.bucket<f32, [4]>,
                          %b: !ddp.bucket<f32, [5]>) {
   // C2
-  // expected-error @+1 {{expected each place from 0 to 1 once, but got 2}}
+  // expected-error @+1 {{expected each position from 0 to 1 once, but got 2}}
   %0 = ddp.concat %a, %b order [1, 2]
       : !ddp.bucket<f32, [4]>, !ddp.bucket<f32, [5]> -> !ddp.bucket<f32, [5, 4]>
   return
@@ -261,7 +261,7 @@ func.func @order_outside(%a: !ddp.bucket<f32, [4]>,
 
 func.func @order_negative(%a: !ddp.bucket<f32, [4]>) {
   // C2
-  // expected-error @+1 {{expected each place from 0 to 0 once, but got -1}}
+  // expected-error @+1 {{expected each position from 0 to 0 once, but got -1}}
   %0 = ddp.concat %a order [-1]
       : !ddp.bucket<f32, [4]> -> !ddp.bucket<f32, [4]>
   return
@@ -272,7 +272,7 @@ func.func @order_negative(%a: !ddp.bucket<f32, [4]>) {
 func.func @order_twice(%a: !ddp.bucket<f32, [4]>,
                        %b: !ddp.bucket<f32, [4]>) {
   // C2
-  // expected-error @+1 {{expected each place from 0 to 1 once, but got 1}}
+  // expected-error @+1 {{expected each position from 0 to 1 once, but got 1}}
   %0 = ddp.concat %a, %b order [1, 1]
       : !ddp.bucket<f32, [4]>, !ddp.bucket<f32, [4]> -> !ddp.bucket<f32, [4, 4]>
   return
@@ -282,7 +282,7 @@ func.func @order_twice(%a: !ddp.bucket<f32, [4]>,
 
 func.func @order_of_other_shapes(%a: !ddp.bucket<f32, [4]>,
                                  %b: !ddp.bucket<f32, [5]>) {
-  // expected-error @+1 {{expected the operands' members to be the result's, but they give '!ddp.bucket<f32, [5, 4]>'}}
+  // expected-error @+1 {{expected the operands' members to match the result's, but got '!ddp.bucket<f32, [5, 4]>'}}
   %0 = ddp.concat %a, %b order [1, 0]
       : !ddp.bucket<f32, [4]>, !ddp.bucket<f32, [5]> -> !ddp.bucket<f32, [4, 5]>
   return

@@ -128,7 +128,7 @@ module attributes {ddp.plan = #ddp.plan<abi = 9, memory = host, kernels = ["k"]>
 // -----
 
 // Plan, C3.
-// expected-error @below {{expected every bucket to have a name of its own, but two are called "b0"}}
+// expected-error @below {{expected unique bucket names, but two buckets are called "b0"}}
 #plan = #ddp.plan<abi = 9, memory = host, process_groups = [<name = "dp">], buckets = [<name = "b0", group = "dp", reduction = mean, type = <f32, [4]>, hook = "#ddp.fp16", wire_type = f16>, <name = "b0", group = "dp", reduction = sum, type = <f32, [4]>, hook = "#ddp.fp16", wire_type = f16>]>
 
 // -----

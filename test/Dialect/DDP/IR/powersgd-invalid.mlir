@@ -116,23 +116,23 @@ module attributes {list = #ddp.matrix_list<0 to 12, [], [0, 0]>} {}
 // -----
 
 // C1
-// expected-error @+1 {{expected places of at least 0}}
+// expected-error @+1 {{expected offsets and sizes of at least 0}}
 module attributes {list = #ddp.matrix_list<0 to 12, [0, 0, 0, 4, 3, -2], []>} {}
 
 // -----
 
 // C1
-// expected-error @+1 {{expected places of at least 0}}
+// expected-error @+1 {{expected offsets and sizes of at least 0}}
 module attributes {list = #ddp.matrix_list<0 to 12, [], [0, -1, 2]>} {}
 
 // -----
 
 // C1
-// expected-error @+1 {{expected places of at least 0}}
+// expected-error @+1 {{expected offsets and sizes of at least 0}}
 module attributes {list = #ddp.matrix_list<5 to 4, [], []>} {}
 
 // -----
 
 // C1
-// expected-error @+1 {{expected places of at least 0}}
+// expected-error @+1 {{expected offsets and sizes of at least 0}}
 module attributes {list = #ddp.matrix_list<-1 to 4, [], []>} {}

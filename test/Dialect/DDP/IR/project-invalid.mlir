@@ -123,7 +123,7 @@ func.func @project_factor(%g: !ddp.bucket<f32, [4x3, 5]>,
 func.func @project_number_of_factors(%g: !ddp.bucket<f32, [4x3, 5]>,
                                      %q: !ddp.bucket<f32, [3x2, 3x2]>) {
   // C3
-  // expected-error @+1 {{expected as many members of the factors as matrices, that is 1, but got 1 and 2}}
+  // expected-error @+1 {{expected one member of each factor per matrix, that is 1, but got 1 and 2}}
   %0:2 = ddp.project %g members [0] by %q
       : (!ddp.bucket<f32, [4x3, 5]>, !ddp.bucket<f32, [3x2, 3x2]>)
       -> (!ddp.bucket<f32, [4x2]>, !ddp.bucket<f32, [5]>)

@@ -5,7 +5,7 @@
 
 // C1
 func.func @before(%i: i64) {
-  // expected-error @+1 {{expected numbers of elements of at least 0, and a frequency of at least 1}}
+  // expected-error @+1 {{expected element counts of at least 0 and a frequency of at least 1}}
   ddp.count_compression "b0" before -1 after 256 at %i every 10000
   return
 }
@@ -14,7 +14,7 @@ func.func @before(%i: i64) {
 
 // C1
 func.func @after(%i: i64) {
-  // expected-error @+1 {{expected numbers of elements of at least 0, and a frequency of at least 1}}
+  // expected-error @+1 {{expected element counts of at least 0 and a frequency of at least 1}}
   ddp.count_compression "b0" before 1 after -256 at %i every 10000
   return
 }
@@ -23,7 +23,7 @@ func.func @after(%i: i64) {
 
 // C1
 func.func @never(%i: i64) {
-  // expected-error @+1 {{expected numbers of elements of at least 0, and a frequency of at least 1}}
+  // expected-error @+1 {{expected element counts of at least 0 and a frequency of at least 1}}
   ddp.count_compression "b0" before 1 after 1 at %i every 0
   return
 }
@@ -32,7 +32,7 @@ func.func @never(%i: i64) {
 
 // C1
 func.func @negative_frequency(%i: i64) {
-  // expected-error @+1 {{expected numbers of elements of at least 0, and a frequency of at least 1}}
+  // expected-error @+1 {{expected element counts of at least 0 and a frequency of at least 1}}
   ddp.count_compression "b0" before 1 after 1 at %i every -10000
   return
 }

@@ -58,7 +58,7 @@ ddp.state @sum : !ddp.bucket<f32, [72057594037927936, 1]> per_rank zero
 // -----
 
 func.func @pack(%a: tensor<36028797018963968xf32>) {
-  // expected-error @+1 {{expected tensors of 0 elements together, but got 72057594037927937}}
+  // expected-error @+1 {{expected tensors of 0 elements in total, but got 72057594037927937}}
   %0 = ddp.pack %a, %a, %a, %a : tensor<36028797018963968xf32>, tensor<36028797018963968xf32>, tensor<36028797018963968xf32>, tensor<36028797018963968xf32> -> tensor<0xf32>
   return
 }

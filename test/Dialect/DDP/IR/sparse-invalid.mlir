@@ -43,7 +43,7 @@ func.func @adds_halves(%e: tensor<4xf32>) {
 // -----
 
 func.func @kept_nothing(%e: tensor<0xf32>) {
-  // expected-error @+1 {{'ddp.densify' op expected to have kept at least 1 element, but got 0}}
+  // expected-error @+1 {{'ddp.densify' op expected at least 1 kept element, but got 0}}
   %0 = ddp.densify %e keep 0 : tensor<0xf32> -> tensor<8xf32>
   return
 }
@@ -67,7 +67,7 @@ func.func @one_array(%x: memref<8xf32>, %e: memref<4xf32>) {
 // -----
 
 func.func @entries(%x: memref<8xf32>, %e: memref<6xf32>) {
-  // expected-error @+1 {{'ddp.flat.sparsify' op expected 2 elements and as many places, but got 'memref<6xf32>'}}
+  // expected-error @+1 {{'ddp.flat.sparsify' op expected 2 elements and as many indices, but got 'memref<6xf32>'}}
   ddp.flat.sparsify %x keep 2 into (%e, %x) : memref<8xf32>, memref<6xf32>, memref<8xf32>
   return
 }

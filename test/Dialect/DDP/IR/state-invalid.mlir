@@ -104,7 +104,7 @@ ddp.state @s : i64 replicated normal from @g draws [1]
 
 ddp.state @g : tensor<625xi32> replicated mt19937 seed 0
 // C3
-// expected-error @+1 {{expected draws of 4 elements together, but got more}}
+// expected-error @+1 {{expected draws of 4 elements in total, but got more}}
 ddp.state @s : !ddp.bucket<f32, [4]> replicated normal from @g draws [2, 3]
 
 // -----
@@ -118,7 +118,7 @@ ddp.state @s : !ddp.bucket<f32, [4]> replicated normal from @g draws [3, -1]
 
 ddp.state @g : tensor<625xi32> replicated mt19937 seed 0
 // C3: the sum overflows
-// expected-error @+1 {{expected draws of 4 elements together, but got more}}
+// expected-error @+1 {{expected draws of 4 elements in total, but got more}}
 ddp.state @s : !ddp.bucket<f32, [4]> replicated normal from @g draws [9223372036854775807, 9223372036854775807, 6]
 
 // -----
@@ -292,7 +292,7 @@ func.func @buffer_of_counter() {
 ddp.state @g : tensor<625xi32> replicated mt19937 seed 0
 func.func @random_into_other(%t: tensor<5xf32>) {
   // C1
-  // expected-error @+1 {{expected draws of 5 elements together, but got 4}}
+  // expected-error @+1 {{expected draws of 5 elements in total, but got 4}}
   %0 = ddp.flat.random_normal from @g draws [4] into %t
       : tensor<5xf32>
   return
@@ -322,7 +322,7 @@ func.func @random_from_counter() {
 ddp.state @g : tensor<625xi32> replicated mt19937 seed 0
 func.func @random_too_few() {
   // C3
-  // expected-error @+1 {{expected draws of 4 elements together, but got 3}}
+  // expected-error @+1 {{expected draws of 4 elements in total, but got 3}}
   %0 = ddp.random_normal from @g draws [1, 2] : () -> tensor<4xf32>
   return
 }
@@ -332,7 +332,7 @@ func.func @random_too_few() {
 ddp.state @g : tensor<625xi32> replicated mt19937 seed 0
 func.func @random_too_few_in_memory(%m: memref<4xf32>) {
   // C3
-  // expected-error @+1 {{expected draws of 4 elements together, but got 0}}
+  // expected-error @+1 {{expected draws of 4 elements in total, but got 0}}
   ddp.flat.random_normal from @g draws [] into %m : memref<4xf32>
   return
 }

@@ -58,7 +58,7 @@ func.func @step(%a: tensor<4xf32>) -> tensor<4xf32> {
 ddp.process_group @dp
 func.func @elementwise(%a: tensor<4xf32>) -> tensor<4xf32> {
   // expected-error @+2 {{expected 'arith.addf' to implement BufferizableOpInterface}}
-  // expected-note @+1 {{convert-elementwise-to-linalg, run before ddp-pipeline, makes it an operation of linalg}}
+  // expected-note @+1 {{convert-elementwise-to-linalg, run before ddp-pipeline, turns it into a linalg operation}}
   %0 = arith.addf %a, %a : tensor<4xf32>
   %r = ddp.all_reduce mean %0 on @dp : tensor<4xf32>
   return %r : tensor<4xf32>
@@ -68,7 +68,7 @@ func.func @elementwise(%a: tensor<4xf32>) -> tensor<4xf32> {
 
 // Recursion, also where it reduces nothing. The error names the function.
 ddp.process_group @dp
-// expected-error @+1 {{expected no recursion where tensors become memory, but 'power' calls itself}}
+// expected-error @+1 {{expected no recursion in functions on tensors, but 'power' calls itself}}
 func.func private @power(%a: tensor<4xf32>, %more: i1) -> tensor<4xf32> {
   %0 = scf.if %more -> tensor<4xf32> {
     %1 = func.call @power(%a, %more) : (tensor<4xf32>, i1) -> tensor<4xf32>

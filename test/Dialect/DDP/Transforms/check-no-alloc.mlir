@@ -38,7 +38,7 @@ func.func @every_kind(%m: memref<4xf32>, %d: memref<?xf32>, %n: index,
 // -----
 
 // Of many only eight are reported, and their number.
-// expected-error @+1 {{found 10 allocations and copies in all}}
+// expected-error @+1 {{found 10 allocations and copies in total}}
 module {
   func.func @many(%m: memref<4xf32>, %n: memref<4xf32>) {
     // expected-error @+1 {{expected a step without allocations and copies}}

@@ -40,7 +40,7 @@ func.func @wrapped(%g: tensor<4x8xf32>) {
 
 ddp.process_group @dp size 4
 func.func @wire_and_hook(%g: tensor<4x8xf32>) {
-  // expected-error @+1 {{expected no wire type, since hook #ddp.bf16 decides about it}}
+  // expected-error @+1 {{expected no wire type, since hook #ddp.bf16 chooses it}}
   %s = ddp.reduce_scatter mean %g on @dp wire f16 {ddp.hook = #ddp.bf16} : tensor<4x8xf32> -> tensor<8xf32>
   return
 }

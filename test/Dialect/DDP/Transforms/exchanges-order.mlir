@@ -51,9 +51,9 @@ func.func @behind_a_part(%g: tensor<8xf32>) -> tensor<8xf32> {
   %s = ddp.reduce_scatter mean %g on @dp : tensor<8xf32> -> tensor<2xf32>
   %x = tensor.extract %s[%c0] : tensor<2xf32>
   %c = arith.cmpf olt, %x, %zero : f32
-  // expected-note @+1 {{this decides}}
+  // expected-note @+1 {{this determines how often it runs}}
   %r = scf.if %c -> tensor<8xf32> {
-    // expected-error @+1 {{expected all ranks of @dp to come here equally often}}
+    // expected-error @+1 {{expected all ranks of @dp to execute this operation equally often}}
     %0 = ddp.all_to_all %g on @dp : tensor<8xf32>
     scf.yield %0 : tensor<8xf32>
   } else {
@@ -73,9 +73,9 @@ func.func @behind_an_exchange(%g: tensor<8xf32>) -> tensor<2xf32> {
   %x = tensor.extract %y[%c0] : tensor<8xf32>
   %c = arith.cmpf olt, %x, %zero : f32
   %e = tensor.empty() : tensor<2xf32>
-  // expected-note @+1 {{this decides}}
+  // expected-note @+1 {{this determines how often it runs}}
   %r = scf.if %c -> tensor<2xf32> {
-    // expected-error @+1 {{expected all ranks of @dp to come here equally often}}
+    // expected-error @+1 {{expected all ranks of @dp to execute this operation equally often}}
     %0 = ddp.reduce_scatter sum %g on @dp : tensor<8xf32> -> tensor<2xf32>
     scf.yield %0 : tensor<2xf32>
   } else {

@@ -57,7 +57,7 @@
 // RUN: not ddphook-opt %s --ddp-expand-hooks="hook=testhook.weighted" 2>&1 | FileCheck %s --check-prefix=NAME
 // NAME: error: expected hook=testhook.weighted to be of a known dialect, but got 'testhook', which no plugin has loaded
 // RUN: not ddphook-test-opt %s --ddp-expand-hooks="hook=testhook.scaled" 2>&1 | FileCheck %s --check-prefix=NONAME
-// NONAME: error: expected hook=testhook.scaled to be a hook of the dialect 'testhook' that options can name, but it has none of this name
+// NONAME: error: expected hook=testhook.scaled to be a hook of the dialect 'testhook' that options can name, but it has no hook of this name
 // RUN: not ddphook-opt %s --ddp-expand-hooks="hook=wrap" 2>&1 | FileCheck %s --check-prefix=INNER
 // INNER: error: expected hook=allreduce, {{.*}} or an attribute, but got 'wrap'
 // RUN: not ddphook-opt %s --ddp-expand-hooks="hook='#ddp.powersgd<matrix_approximation_rank = 0>'" 2>&1 | FileCheck %s --check-prefix=RANK
@@ -65,11 +65,11 @@
 // RUN: not ddphook-opt %s --ddp-expand-hooks="hook='#ddp.powersgd<'" 2>&1 | FileCheck %s --check-prefix=SYNTAX
 // SYNTAX: error: in hook=#ddp.powersgd<: unbalanced '<'
 // RUN: not ddphook-opt %s --ddp-expand-hooks="hook=#ddp.fp16#ddp.bf16" 2>&1 | FileCheck %s --check-prefix=TRAILING
-// TRAILING: error: in hook=#ddp.fp16#ddp.bf16: expected an attribute, and nothing behind it
+// TRAILING: error: in hook=#ddp.fp16#ddp.bf16: expected an attribute, and nothing after it
 // RUN: not ddphook-opt %s --ddp-expand-hooks="hook='#ddp.matrix_list<0 to 12, [], []>'" 2>&1 | FileCheck %s --check-prefix=KIND
 // KIND: error: expected a hook, but got #ddp.matrix_list
 // RUN: not ddphook-opt %s --ddp-expand-hooks="hook=#ddp.powersgd warm-start=false" 2>&1 | FileCheck %s --check-prefix=BESIDE
-// BESIDE: error: expected the parameters of #ddp.powersgd within it, but got the option warm-start
+// BESIDE: error: expected the parameters of #ddp.powersgd inside the attribute, but got the option warm-start
 // RUN: not ddphook-test-opt %s --ddp-expand-hooks="hook=testhook.weighted wait=2" 2>&1 | FileCheck %s --check-prefix=OPTION
 // OPTION: error: expected an option of hook=testhook.weighted (weight or undo), but got wait
 // RUN: not ddphook-test-opt %s --ddp-expand-hooks="hook=testhook.feedback weight=2" 2>&1 | FileCheck %s --check-prefix=NONE

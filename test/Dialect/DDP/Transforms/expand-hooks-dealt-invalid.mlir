@@ -19,7 +19,7 @@ ddp.process_group @dp topology hierarchical
 ddp.process_group @dp.across placement intra_node parent @dp
 func.func @across(%b: !ddp.bucket<f32, [8x9]>) {
   // expected-error @+2 {{hook #ddp.powersgd could not be expanded}}
-  // expected-error @+1 {{expected the name @dp.across to be free for the ranks of @dp of a position on all nodes}}
+  // expected-error @+1 {{expected the name @dp.across to be free for the ranks of @dp at the same position on all nodes}}
   %0 = ddp.all_reduce mean %b on @dp as "b0" {ddp.hook = #ddp.powersgd} : !ddp.bucket<f32, [8x9]>
   return
 }

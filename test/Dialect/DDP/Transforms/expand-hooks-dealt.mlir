@@ -50,7 +50,7 @@ ddp.process_group @dp topology hierarchical
 // REMARK: each rank compresses its own gradient with local_error_feedback
 // REMARK: each rank compresses its own gradient with skip_nonfinite
 // REMARK: each rank compresses its own gradient with a wire_type
-// REMARK: each rank compresses its own gradient with a batched hook: it is one matrix
+// REMARK: each rank compresses its own gradient with a batched hook, since the bucket is one matrix
 func.func @as_ranks(%b: !ddp.bucket<f32, [8x9]>) {
   %0 = ddp.all_reduce mean %b on @dp as "b0" {ddp.hook = #ddp.powersgd<local_error_feedback = true>} : !ddp.bucket<f32, [8x9]>
   %1 = ddp.all_reduce mean %b on @dp as "b1" {ddp.hook = #ddp.powersgd<skip_nonfinite = true>} : !ddp.bucket<f32, [8x9]>

@@ -79,7 +79,7 @@ func.func @failing_inside(%b: !ddp.bucket<f32, [4]>) -> !ddp.bucket<f32, [4]> {
 // A hook breaks its contract.
 ddp.process_group @dp
 func.func @narrowing(%b: !ddp.bucket<f32, [4]>) -> !ddp.bucket<f32, [4]> {
-  // expected-error @+1 {{expected hook #testhook.narrowing to give '!ddp.bucket<f32, [4]>', but got '!ddp.bucket<f16, [4]>'}}
+  // expected-error @+1 {{expected hook #testhook.narrowing to return '!ddp.bucket<f32, [4]>', but got '!ddp.bucket<f16, [4]>'}}
   %r = ddp.all_reduce mean %b on @dp as "b0"
       {ddp.hook = #testhook.narrowing} : !ddp.bucket<f32, [4]>
   return %r : !ddp.bucket<f32, [4]>
@@ -91,7 +91,7 @@ ddp.process_group @dp
 func.func @twice(%b: !ddp.bucket<f32, [4]>, %c: !ddp.bucket<f32, [4]>)
     -> (!ddp.bucket<f32, [4]>, !ddp.bucket<f32, [4]>) {
   %r = ddp.all_reduce mean %b on @dp as "b0" : !ddp.bucket<f32, [4]>
-  // expected-error @+1 {{expected a bucket with a name of its own, but another one is called 'b0'}}
+  // expected-error @+1 {{expected a unique bucket name, but another bucket is called 'b0'}}
   %s = ddp.all_reduce mean %c on @dp as "b0" : !ddp.bucket<f32, [4]>
   return %r, %s : !ddp.bucket<f32, [4]>, !ddp.bucket<f32, [4]>
 }
@@ -100,7 +100,7 @@ func.func @twice(%b: !ddp.bucket<f32, [4]>, %c: !ddp.bucket<f32, [4]>)
 
 ddp.process_group @dp
 func.func @wire(%b: !ddp.bucket<f32, [4]>) -> !ddp.bucket<f32, [4]> {
-  // expected-error @+1 {{expected no wire type, since hook #ddp.fp16 decides about it}}
+  // expected-error @+1 {{expected no wire type, since hook #ddp.fp16 chooses it}}
   %r = ddp.all_reduce mean %b on @dp wire bf16 as "b0" {ddp.hook = #ddp.fp16}
       : !ddp.bucket<f32, [4]>
   return %r : !ddp.bucket<f32, [4]>

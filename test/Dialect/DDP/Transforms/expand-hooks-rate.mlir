@@ -6,7 +6,7 @@
 // A remark reports a compressing hook that saves hardly any bytes. An all-reduce gets none.
 // CHECK: [Missed] Rate {{.+}}"the hook compresses its gradients less than 2x overall", gradient-bytes=589824, hook="#ddp.powersgd<{{.+}}>", wire-bytes=589824
 // FITTED-NOT: Rate
-// NONE: [Missed] Rate {{.+}}"no reduction has the hook, since all are exact or have hooks of their own", gradient-bytes=0, hook=#ddp.fp16, wire-bytes=0
+// NONE: [Missed] Rate {{.+}}"no reduction uses the hook, since all are exact or have their own hooks", gradient-bytes=0, hook=#ddp.fp16, wire-bytes=0
 
 ddp.process_group @dp
 func.func @step(%g: tensor<3x3x128x128xf32>) -> tensor<3x3x128x128xf32> {

@@ -46,7 +46,7 @@ func.func @top(%g: tensor<100xf16>) -> tensor<100xf16>
 ddp.process_group @dp
 func.func @unknown_size(%g: tensor<100xf32>) -> tensor<100xf32> {
   // expected-error @+2 {{hook #testhook.top_k could not be expanded}}
-  // expected-error @+1 {{expected process group @dp to say its size}}
+  // expected-error @+1 {{expected process group @dp to declare its size}}
   %r = ddp.all_reduce mean %g on @dp {ddp.hook = #testhook.top_k} : tensor<100xf32>
   return %r : tensor<100xf32>
 }

@@ -108,7 +108,7 @@ func.func @step(%x: tensor<40x8xf32>,
 ddp.process_group @dp
 func.func @unknown_size(%g: tensor<100xf32>) -> tensor<100xf32> {
   // expected-error @+2 {{hook #ddp.topk could not be expanded}}
-  // expected-error @+1 {{expected process group @dp to say its size, as in 'ddp.process_group @dp size 2', for hook #ddp.topk, in which every rank gets what all ranks send}}
+  // expected-error @+1 {{expected process group @dp to declare its size, as in 'ddp.process_group @dp size 2', for hook #ddp.topk, in which every rank receives what all ranks send}}
   %r = ddp.all_reduce mean %g on @dp {ddp.hook = #ddp.topk} : tensor<100xf32>
   return %r : tensor<100xf32>
 }

@@ -38,7 +38,7 @@ ddp.process_group @dp size 4
 // TWO-NEXT:    ddp.wait %[[F0]]
 // TWO-NEXT:    linalg.sub
 
-// REMARK: [Passed] Overlap | Category:ddp-overlap | Remark="collectives run beside the program", in-flight=1, in-flight-bytes=256, started=3
+// REMARK: [Passed] Overlap | Category:ddp-overlap | Remark="collectives overlap with computation", in-flight=1, in-flight-bytes=256, started=3
 func.func @sharded_step(%x: !t, %d: !t, %p1: !p, %p0: !p) -> (!t, !t) {
   %e = tensor.empty() : !t
   %f = tensor.empty() : !p

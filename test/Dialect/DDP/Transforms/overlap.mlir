@@ -35,7 +35,7 @@ ddp.process_group @dp
 // CHECK:         %[[O2:.+]] = linalg.exp ins(%[[U2]] :
 // CHECK:         return %[[O0]], %[[O1]], %[[O2]], %[[OTHER]]
 
-// REMARK: [Passed] Overlap | Category:ddp-overlap | Remark="collectives run beside the program", in-flight=2, in-flight-bytes=512, started=3
+// REMARK: [Passed] Overlap | Category:ddp-overlap | Remark="collectives overlap with computation", in-flight=2, in-flight-bytes=512, started=3
 
 // ONE-LABEL: func @backward(
 // ONE:         ddp.all_reduce_start mean {{.+}} as "b0"

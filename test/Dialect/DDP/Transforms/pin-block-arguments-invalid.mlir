@@ -9,7 +9,7 @@ func.func @dynamic(%a: tensor<?xf32>) -> tensor<?xf32> {
 // -----
 
 func.func @foreign_branch(%a: tensor<4xf32>) -> tensor<4xf32> {
-  // expected-error @+1 {{expected a branch of the cf dialect to a block whose arguments are tensors}}
+  // expected-error @+1 {{expected a cf branch to a block with tensor arguments}}
   "test.branch"(%a)[^next] : (tensor<4xf32>) -> ()
 ^next(%y: tensor<4xf32>):
   return %y : tensor<4xf32>

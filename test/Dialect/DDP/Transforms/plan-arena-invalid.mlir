@@ -16,7 +16,7 @@ func.func @strided() {
 
 // -----
 
-// expected-note @+1 {{'returned' returns it: results become out-parameters where nothing but calls refers to a private function}}
+// expected-note @+1 {{'returned' returns it: results become out-parameters only in private functions that only calls refer to}}
 func.func @returned() -> memref<4xf32> {
   // expected-error @+1 {{expected a buffer that does not leave the function}}
   %a = memref.alloc() : memref<4xf32>
@@ -75,7 +75,7 @@ func.func @too_large() {
 
 // -----
 
-// expected-error @+1 {{expected buffers of at most 1152921504606846976 bytes together, with those of its callers}}
+// expected-error @+1 {{expected buffers of at most 1152921504606846976 bytes in total, including those of its callers}}
 func.func @too_large_together(%x: f32) {
   %a = memref.alloc() : memref<1152921504606846976xi8>
   %b = memref.alloc() : memref<1152921504606846976xi8>
@@ -91,7 +91,7 @@ func.func @too_large_with_caller() {
   "test.use"(%a) : (memref<1152921504606846976xi8>) -> ()
   return
 }
-// expected-error @+1 {{expected buffers of at most 1152921504606846976 bytes together, with those of its callers}}
+// expected-error @+1 {{expected buffers of at most 1152921504606846976 bytes in total, including those of its callers}}
 func.func private @callee() {
   %a = memref.alloc() : memref<64xi8>
   "test.use"(%a) : (memref<64xi8>) -> ()
@@ -106,7 +106,7 @@ func.func @handed_on(%x: memref<4xf32>, %y: memref<4xf32>, %n: index) {
   %c0 = arith.constant 0 : index
   %c1 = arith.constant 1 : index
   %r = scf.for %i = %c0 to %n step %c1 iter_args(%last = %x) -> memref<4xf32> {
-    // expected-error @+1 {{expected a buffer that a loop does not hand on to its next iteration, which would have another one in its place}}
+    // expected-error @+1 {{expected a buffer that a loop does not pass to its next iteration, which reuses the buffer's memory}}
     %a = memref.alloc() : memref<4xf32>
     linalg.sub ins(%last, %x : memref<4xf32>, memref<4xf32>) outs(%a : memref<4xf32>)
     linalg.exp ins(%last : memref<4xf32>) outs(%y : memref<4xf32>)
@@ -123,7 +123,7 @@ func.func @handed_on_by_blocks(%x: memref<4xf32>, %y: memref<4xf32>, %c: i1) {
 ^head(%last: memref<4xf32>):
   cf.cond_br %c, ^body, ^end
 ^body:
-  // expected-error @+1 {{expected a buffer that a loop does not hand on to its next iteration}}
+  // expected-error @+1 {{expected a buffer that a loop does not pass to its next iteration}}
   %a = memref.alloc() : memref<4xf32>
   linalg.sub ins(%last, %x : memref<4xf32>, memref<4xf32>) outs(%a : memref<4xf32>)
   cf.br ^head(%a : memref<4xf32>)
@@ -139,9 +139,9 @@ func.func @at_once(%x: memref<4xf32>) -> f32 {
   %c1 = arith.constant 1 : index
   %c4 = arith.constant 4 : index
   %zero = arith.constant 0.0 : f32
-  // expected-note @+1 {{this may}}
+  // expected-note @+1 {{this may run concurrently with itself}}
   %sum = scf.parallel (%i) = (%c0) to (%c4) step (%c1) init (%zero) -> f32 {
-    // expected-error @+1 {{expected no buffers in what may run several times at once, each time with buffers of its own}}
+    // expected-error @+1 {{expected no buffers in a region that may run concurrently with itself, since each run needs its own}}
     %a = memref.alloc() : memref<f32>
     %v = memref.load %x[%i] : memref<4xf32>
     memref.store %v, %a[] : memref<f32>
@@ -158,7 +158,7 @@ func.func @at_once(%x: memref<4xf32>) -> f32 {
 // -----
 
 func.func private @in_flight(%x: memref<4xf32>, %y: memref<4xf32>) -> !gpu.async.token {
-  // expected-error @+1 {{expected a buffer that nothing uses when its function is over, but 'in_flight' returns a handle of type '!gpu.async.token'; wait for it there, or pass a buffer of the caller's}}
+  // expected-error @+1 {{expected a buffer that is not used after its function returns, but 'in_flight' returns a handle of type '!gpu.async.token'; wait for it there, or pass the caller's buffer}}
   %a = memref.alloc() : memref<4xf32>
   linalg.exp ins(%x : memref<4xf32>) outs(%a : memref<4xf32>)
   %t = gpu.memcpy async %y, %a : memref<4xf32>, memref<4xf32>

@@ -5,7 +5,7 @@ func.func @stored_before_branch(%g: tensor<4xf32>, %c: i1) -> tensor<4xf32> {
   // expected-error @+1 {{expected all uses of state @s in one block}}
   ddp.store %g, @s : tensor<4xf32>
   %0 = scf.if %c -> tensor<4xf32> {
-    // expected-note @+1 {{this one is in another}}
+    // expected-note @+1 {{this use is in another}}
     %1 = ddp.load @s : tensor<4xf32>
     scf.yield %1 : tensor<4xf32>
   } else {
@@ -25,7 +25,7 @@ func.func @stored_in_loop(%n: index) {
   %0 = ddp.load @s : tensor<4xf32>
   scf.for %i = %c0 to %n step %c1 {
     %1 = ddp.add %0, %0 : tensor<4xf32>, tensor<4xf32>
-    // expected-note @+1 {{this one is in another}}
+    // expected-note @+1 {{this use is in another}}
     ddp.store %1, @s : tensor<4xf32>
   }
   return
@@ -41,7 +41,7 @@ func.func @stored_twice(%g: tensor<4xf32>, %n: index) {
     // expected-error @+1 {{expected all uses of state @s in one block}}
     ddp.store %g, @s : tensor<4xf32>
   }
-  // expected-note @+1 {{this one is in another}}
+  // expected-note @+1 {{this use is in another}}
   ddp.store %g, @s : tensor<4xf32>
   return
 }
@@ -54,7 +54,7 @@ func.func @basic_blocks(%g: tensor<4xf32>) -> tensor<4xf32> {
   %0 = ddp.load @s : tensor<4xf32>
   cf.br ^next
 ^next:
-  // expected-note @+1 {{this one is in another}}
+  // expected-note @+1 {{this use is in another}}
   ddp.store %g, @s : tensor<4xf32>
   return %0 : tensor<4xf32>
 }
@@ -64,7 +64,7 @@ func.func @basic_blocks(%g: tensor<4xf32>) -> tensor<4xf32> {
 // Through a call, and through a call of a call.
 ddp.state @s : !ddp.bucket<f32, [4]> per_rank zero
 func.func private @inner(%g: tensor<4xf32>) {
-  // expected-note @+1 {{this one is in another}}
+  // expected-note @+1 {{this use is in another}}
   ddp.store %g, @s : tensor<4xf32>
   return
 }

@@ -5,9 +5,9 @@
 
 ddp.process_group @dp
 func.func @divergent(%g: tensor<4xf32>, %mine: i1) {
-  // expected-note @+1 {{this decides about it}}
+  // expected-note @+1 {{this determines how often it runs}}
   scf.if %mine {
-    // expected-error @+1 {{expected all ranks of @dp to come here equally often, but that may differ between them}}
+    // expected-error @+1 {{expected all ranks of @dp to execute this operation equally often, but they may not}}
     %r = ddp.all_reduce mean %g on @dp : tensor<4xf32>
   }
   return
@@ -22,9 +22,9 @@ func.func @divergent_memory(%g: memref<4xf32>, %n: memref<f32>) {
   %v = memref.load %n[] : memref<f32>
   ddp.flat.all_reduce sum %n on @dp into %n : memref<f32>, memref<f32>
   %c = arith.cmpf ogt, %v, %limit : f32
-  // expected-note @+1 {{this decides about it}}
+  // expected-note @+1 {{this determines how often it runs}}
   scf.if %c {
-    // expected-error @+1 {{expected all ranks of @dp to come here equally often}}
+    // expected-error @+1 {{expected all ranks of @dp to execute this operation equally often}}
     ddp.flat.all_reduce mean %g on @dp into %g : memref<4xf32>, memref<4xf32>
   }
   return
@@ -34,9 +34,9 @@ func.func @divergent_memory(%g: memref<4xf32>, %n: memref<f32>) {
 
 ddp.process_group @dp
 func.func private @helper(%g: tensor<4xf32>, %c: i1) {
-  // expected-note @+1 {{this decides about it}}
+  // expected-note @+1 {{this determines how often it runs}}
   scf.if %c {
-    // expected-error @+1 {{expected all ranks of @dp to come here equally often}}
+    // expected-error @+1 {{expected all ranks of @dp to execute this operation equally often}}
     %a = ddp.average %g on @dp every 4 : tensor<4xf32>
   }
   return
@@ -58,9 +58,9 @@ func.func @divergent_average(%g: tensor<4xf32>, %n: tensor<f32>) {
   %a = ddp.average %s on @across every 4 : tensor<f32>
   %v = tensor.extract %a[] : tensor<f32>
   %c = arith.cmpf ogt, %v, %limit : f32
-  // expected-note @+1 {{this decides about it}}
+  // expected-note @+1 {{this determines how often it runs}}
   scf.if %c {
-    // expected-error @+1 {{expected all ranks of @pairs to come here equally often}}
+    // expected-error @+1 {{expected all ranks of @pairs to execute this operation equally often}}
     %r = ddp.all_reduce mean %g on @pairs : tensor<4xf32>
   }
   return
@@ -74,9 +74,9 @@ func.func @in_parallel(%g: tensor<4xf32>) {
   %c0 = arith.constant 0 : index
   %c1 = arith.constant 1 : index
   %c2 = arith.constant 2 : index
-  // expected-note @+1 {{this decides about it}}
+  // expected-note @+1 {{this determines how often it runs}}
   scf.parallel (%i) = (%c0) to (%c2) step (%c1) {
-    // expected-error @+1 {{expected all ranks of @dp to come here equally often}}
+    // expected-error @+1 {{expected all ranks of @dp to execute this operation equally often}}
     %r = ddp.all_reduce mean %g on @dp : tensor<4xf32>
   }
   return
@@ -124,7 +124,7 @@ ddp.bucket_info "b0" mean on @dp hook #ddp.allreduce wire f32 bytes 16 state_byt
 ddp.process_group @dp
 func.func @not_reduced(%g: tensor<4xf32>) -> tensor<4xf32> {
   %b = ddp.pack %g : tensor<4xf32> -> !ddp.bucket<f32, [4]>
-  // expected-error @+1 {{expected a bucket that was reduced, but a part of it was not}}
+  // expected-error @+1 {{expected a reduced bucket, but part of it was not reduced}}
   %u = ddp.unpack %b : !ddp.bucket<f32, [4]> -> tensor<4xf32>
   return %u : tensor<4xf32>
 }
@@ -137,7 +137,7 @@ ddp.process_group @dp
 func.func @reduced_twice(%g: tensor<4xf32>) -> tensor<4xf32> {
   %b = ddp.pack %g : tensor<4xf32> -> !ddp.bucket<f32, [4]>
   %r = ddp.all_reduce mean %b on @dp as "b0" : !ddp.bucket<f32, [4]>
-  // expected-error @+1 {{expected the bucket to be reduced once, but the operand was reduced before}}
+  // expected-error @+1 {{expected the bucket to be reduced once, but the operand is already reduced}}
   %s = ddp.all_reduce sum %r on @dp as "b0" : !ddp.bucket<f32, [4]>
   %u = ddp.unpack %s : !ddp.bucket<f32, [4]> -> tensor<4xf32>
   return %u : tensor<4xf32>
@@ -208,7 +208,7 @@ func.func @replicated_memory(%mine: i64) {
 
 // -----
 
-// expected-note @+1 {{if it was only stored as it was loaded, run the pass before bufferization, where that can be seen}}
+// expected-note @+1 {{if it is only stored unchanged, run the pass before bufferization, which hides that}}
 ddp.state @iter : i64 replicated zero
 func.func @never_written() -> i64 {
   // expected-error @+1 {{expected state @iter to be written by some function}}
@@ -271,9 +271,9 @@ func.func @two_yields(%g: tensor<4xf32>, %mine: i1) {
   ^b:
     scf.yield %false : i1
   }
-  // expected-note @+1 {{this decides about it}}
+  // expected-note @+1 {{this determines how often it runs}}
   scf.if %x {
-    // expected-error @+1 {{expected all ranks of @dp to come here equally often}}
+    // expected-error @+1 {{expected all ranks of @dp to execute this operation equally often}}
     %r = ddp.all_reduce mean %g on @dp : tensor<4xf32>
   }
   return
@@ -302,9 +302,9 @@ func.func private @four_returns(%mine: i1, %all: i1) -> i1 {
 }
 func.func @several_returns(%g: tensor<4xf32>, %mine: i1, %all: i1 {ddp.replicated}) {
   %x = func.call @four_returns(%mine, %all) : (i1, i1) -> i1
-  // expected-note @+1 {{this decides about it}}
+  // expected-note @+1 {{this determines how often it runs}}
   scf.if %x {
-    // expected-error @+1 {{expected all ranks of @dp to come here equally often}}
+    // expected-error @+1 {{expected all ranks of @dp to execute this operation equally often}}
     %r = ddp.all_reduce mean %g on @dp : tensor<4xf32>
   }
   return
@@ -323,9 +323,9 @@ func.func @divergent_write(%g: tensor<4xf32>, %mine: i1) {
     memref.store %false, %m[] : memref<i1>
   }
   %x = memref.load %m[] : memref<i1>
-  // expected-note @+1 {{this decides about it}}
+  // expected-note @+1 {{this determines how often it runs}}
   scf.if %x {
-    // expected-error @+1 {{expected all ranks of @dp to come here equally often}}
+    // expected-error @+1 {{expected all ranks of @dp to execute this operation equally often}}
     %r = ddp.all_reduce mean %g on @dp : tensor<4xf32>
   }
   return
@@ -350,9 +350,9 @@ func.func @divergent_count(%g: tensor<4xf32>, %n: index) {
 ^exit:
   %count = memref.load %m[] : memref<index>
   %x = arith.cmpi eq, %count, %c1 : index
-  // expected-note @+1 {{this decides about it}}
+  // expected-note @+1 {{this determines how often it runs}}
   scf.if %x {
-    // expected-error @+1 {{expected all ranks of @dp to come here equally often}}
+    // expected-error @+1 {{expected all ranks of @dp to execute this operation equally often}}
     %r = ddp.all_reduce mean %g on @dp : tensor<4xf32>
   }
   return
@@ -374,9 +374,9 @@ func.func @one_of_two_places(%g: tensor<4xf32>, %mine: i1, %all: i1 {ddp.replica
   }
   memref.store %mine, %place[] : memref<i1>
   %x = memref.load %m[] : memref<i1>
-  // expected-note @+1 {{this decides about it}}
+  // expected-note @+1 {{this determines how often it runs}}
   scf.if %x {
-    // expected-error @+1 {{expected all ranks of @dp to come here equally often}}
+    // expected-error @+1 {{expected all ranks of @dp to execute this operation equally often}}
     %r = ddp.all_reduce mean %g on @dp : tensor<4xf32>
   }
   return
@@ -395,9 +395,9 @@ func.func @another_place(%g: tensor<4xf32>, %mine: i1) {
   %place = arith.select %mine, %m, %other : memref<i1>
   memref.store %false, %place[] : memref<i1>
   %x = memref.load %m[] : memref<i1>
-  // expected-note @+1 {{this decides about it}}
+  // expected-note @+1 {{this determines how often it runs}}
   scf.if %x {
-    // expected-error @+1 {{expected all ranks of @dp to come here equally often}}
+    // expected-error @+1 {{expected all ranks of @dp to execute this operation equally often}}
     %r = ddp.all_reduce mean %g on @dp : tensor<4xf32>
   }
   return
@@ -413,16 +413,16 @@ func.func @address(%g: tensor<4xf32>) {
   %m = memref.alloca() : memref<i1>
   %p = memref.extract_aligned_pointer_as_index %m : memref<i1> -> index
   %x = arith.cmpi ugt, %p, %c3 : index
-  // expected-note @+1 {{this decides about it}}
+  // expected-note @+1 {{this determines how often it runs}}
   scf.if %x {
-    // expected-error @+1 {{expected all ranks of @dp to come here equally often}}
+    // expected-error @+1 {{expected all ranks of @dp to execute this operation equally often}}
     %r = ddp.all_reduce mean %g on @dp : tensor<4xf32>
   }
   %q = llvm.mlir.addressof @flag : !llvm.ptr
   %y = llvm.load %q : !llvm.ptr -> i1
-  // expected-note @+1 {{this decides about it}}
+  // expected-note @+1 {{this determines how often it runs}}
   scf.if %y {
-    // expected-error @+1 {{expected all ranks of @dp to come here equally often}}
+    // expected-error @+1 {{expected all ranks of @dp to execute this operation equally often}}
     %r = ddp.all_reduce mean %g on @dp : tensor<4xf32>
   }
   return
@@ -437,9 +437,9 @@ func.func @own_size(%g: tensor<4xf32>, %n: index) {
   %m = memref.alloc(%n) : memref<?xi1>
   %size = memref.dim %m, %c0 : memref<?xi1>
   %x = arith.cmpi eq, %size, %c0 : index
-  // expected-note @+1 {{this decides about it}}
+  // expected-note @+1 {{this determines how often it runs}}
   scf.if %x {
-    // expected-error @+1 {{expected all ranks of @dp to come here equally often}}
+    // expected-error @+1 {{expected all ranks of @dp to execute this operation equally often}}
     %r = ddp.all_reduce mean %g on @dp : tensor<4xf32>
   }
   return
@@ -463,9 +463,9 @@ func.func @longer_write(%g: tensor<4xf32>, %same: i1 {ddp.replicated},
   }
   %x = memref.load %second[%c0] : memref<1xf32>
   %c = arith.cmpf ogt, %x, %zero : f32
-  // expected-note @+1 {{this decides about it}}
+  // expected-note @+1 {{this determines how often it runs}}
   scf.if %c {
-    // expected-error @+1 {{expected all ranks of @dp to come here equally often}}
+    // expected-error @+1 {{expected all ranks of @dp to execute this operation equally often}}
     %r = ddp.all_reduce mean %g on @dp : tensor<4xf32>
   }
   return
@@ -476,8 +476,8 @@ func.func @longer_write(%g: tensor<4xf32>, %same: i1 {ddp.replicated},
 // Started on a condition that is this rank's own.
 ddp.process_group @dp
 func.func @divergent_start(%b: !ddp.bucket<f32, [4]>, %mine: i1) {
-  // expected-error @+2 {{expected all ranks of @dp to come here equally often}}
-  // expected-note @+1 {{this decides about it}}
+  // expected-error @+2 {{expected all ranks of @dp to execute this operation equally often}}
+  // expected-note @+1 {{this determines how often it runs}}
   %f = ddp.all_reduce_start mean %b on @dp if %mine
       : !ddp.bucket<f32, [4]> -> !ddp.future<!ddp.bucket<f32, [4]>>
   scf.if %mine {
@@ -545,9 +545,9 @@ func.func @overwritten_in_part(%g: memref<3x2xf32>, %h: memref<8xf32>) {
   linalg.fill ins(%one : f32) outs(%row : memref<2xf32, strided<[1], offset: 2>>)
   %a = memref.load %m[%c2, %c1] : memref<3x2xf32>
   %is = arith.cmpf ogt, %a, %limit : f32
-  // expected-note @+1 {{this decides about it}}
+  // expected-note @+1 {{this determines how often it runs}}
   scf.if %is {
-    // expected-error @+1 {{expected all ranks of @dp to come here equally often}}
+    // expected-error @+1 {{expected all ranks of @dp to execute this operation equally often}}
     ddp.all_reduce mean %h on @dp into %h : memref<8xf32>, : memref<8xf32>
   }
   return

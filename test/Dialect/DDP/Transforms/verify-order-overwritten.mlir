@@ -66,9 +66,9 @@ func.func @rows(%m: memref<4x2xf32>, %g: memref<4xf32>) {
   }
   %v = memref.load %m[%c0, %c0] : memref<4x2xf32>
   %c = arith.cmpf ogt, %v, %one : f32
-  // expected-note @+1 {{this decides about it}}
+  // expected-note @+1 {{this determines how often it runs}}
   scf.if %c {
-    // expected-error @+1 {{expected all ranks of @dp to come here equally often}}
+    // expected-error @+1 {{expected all ranks of @dp to execute this operation equally often}}
     ddp.flat.all_reduce mean %g on @dp into %g : memref<4xf32>, memref<4xf32>
   }
   return
@@ -115,9 +115,9 @@ func.func @never(%m: memref<8xf32>, %g: memref<4xf32>) {
   }
   %v = memref.load %m[%c0] : memref<8xf32>
   %c = arith.cmpf ogt, %v, %one : f32
-  // expected-note @+1 {{this decides about it}}
+  // expected-note @+1 {{this determines how often it runs}}
   scf.if %c {
-    // expected-error @+1 {{expected all ranks of @dp to come here equally often}}
+    // expected-error @+1 {{expected all ranks of @dp to execute this operation equally often}}
     ddp.flat.all_reduce mean %g on @dp into %g : memref<4xf32>, memref<4xf32>
   }
   return
@@ -141,9 +141,9 @@ func.func @short(%m: memref<8xf32>, %g: memref<4xf32>) {
   }
   %v = memref.load %m[%c0] : memref<8xf32>
   %c = arith.cmpf ogt, %v, %one : f32
-  // expected-note @+1 {{this decides about it}}
+  // expected-note @+1 {{this determines how often it runs}}
   scf.if %c {
-    // expected-error @+1 {{expected all ranks of @dp to come here equally often}}
+    // expected-error @+1 {{expected all ranks of @dp to execute this operation equally often}}
     ddp.flat.all_reduce mean %g on @dp into %g : memref<4xf32>, memref<4xf32>
   }
   return
@@ -166,9 +166,9 @@ func.func @gaps(%m: memref<8xf32>, %g: memref<4xf32>) {
   }
   %v = memref.load %m[%c0] : memref<8xf32>
   %c = arith.cmpf ogt, %v, %one : f32
-  // expected-note @+1 {{this decides about it}}
+  // expected-note @+1 {{this determines how often it runs}}
   scf.if %c {
-    // expected-error @+1 {{expected all ranks of @dp to come here equally often}}
+    // expected-error @+1 {{expected all ranks of @dp to execute this operation equally often}}
     ddp.flat.all_reduce mean %g on @dp into %g : memref<4xf32>, memref<4xf32>
   }
   return
@@ -191,9 +191,9 @@ func.func @late(%m: memref<8xf32>, %g: memref<4xf32>) {
   }
   %v = memref.load %m[%c0] : memref<8xf32>
   %c = arith.cmpf ogt, %v, %one : f32
-  // expected-note @+1 {{this decides about it}}
+  // expected-note @+1 {{this determines how often it runs}}
   scf.if %c {
-    // expected-error @+1 {{expected all ranks of @dp to come here equally often}}
+    // expected-error @+1 {{expected all ranks of @dp to execute this operation equally often}}
     ddp.flat.all_reduce mean %g on @dp into %g : memref<4xf32>, memref<4xf32>
   }
   return
@@ -216,9 +216,9 @@ func.func @dynamic(%m: memref<8xf32>, %n: index {ddp.replicated}, %g: memref<4xf
   }
   %v = memref.load %m[%c0] : memref<8xf32>
   %c = arith.cmpf ogt, %v, %one : f32
-  // expected-note @+1 {{this decides about it}}
+  // expected-note @+1 {{this determines how often it runs}}
   scf.if %c {
-    // expected-error @+1 {{expected all ranks of @dp to come here equally often}}
+    // expected-error @+1 {{expected all ranks of @dp to execute this operation equally often}}
     ddp.flat.all_reduce mean %g on @dp into %g : memref<4xf32>, memref<4xf32>
   }
   return
@@ -243,9 +243,9 @@ func.func @some_ranks(%m: memref<8xf32>, %mine: i1, %g: memref<4xf32>) {
   }
   %v = memref.load %m[%c0] : memref<8xf32>
   %c = arith.cmpf ogt, %v, %one : f32
-  // expected-note @+1 {{this decides about it}}
+  // expected-note @+1 {{this determines how often it runs}}
   scf.if %c {
-    // expected-error @+1 {{expected all ranks of @dp to come here equally often}}
+    // expected-error @+1 {{expected all ranks of @dp to execute this operation equally often}}
     ddp.flat.all_reduce mean %g on @dp into %g : memref<4xf32>, memref<4xf32>
   }
   return
@@ -271,9 +271,9 @@ func.func @some_iterations(%m: memref<8xf32>, %g: memref<4xf32>) {
   }
   %v = memref.load %m[%c0] : memref<8xf32>
   %c = arith.cmpf ogt, %v, %one : f32
-  // expected-note @+1 {{this decides about it}}
+  // expected-note @+1 {{this determines how often it runs}}
   scf.if %c {
-    // expected-error @+1 {{expected all ranks of @dp to come here equally often}}
+    // expected-error @+1 {{expected all ranks of @dp to execute this operation equally often}}
     ddp.flat.all_reduce mean %g on @dp into %g : memref<4xf32>, memref<4xf32>
   }
   return
@@ -298,9 +298,9 @@ func.func @read_before(%m: memref<8xf32>, %u: memref<8xf32>, %g: memref<4xf32>) 
   }
   %v = memref.load %u[%c0] : memref<8xf32>
   %c = arith.cmpf ogt, %v, %one : f32
-  // expected-note @+1 {{this decides about it}}
+  // expected-note @+1 {{this determines how often it runs}}
   scf.if %c {
-    // expected-error @+1 {{expected all ranks of @dp to come here equally often}}
+    // expected-error @+1 {{expected all ranks of @dp to execute this operation equally often}}
     ddp.flat.all_reduce mean %g on @dp into %g : memref<4xf32>, memref<4xf32>
   }
   return
@@ -325,9 +325,9 @@ func.func @shifted(%m: memref<8xf32>, %g: memref<4xf32>) {
   }
   %v = memref.load %m[%c0] : memref<8xf32>
   %c = arith.cmpf ogt, %v, %one : f32
-  // expected-note @+1 {{this decides about it}}
+  // expected-note @+1 {{this determines how often it runs}}
   scf.if %c {
-    // expected-error @+1 {{expected all ranks of @dp to come here equally often}}
+    // expected-error @+1 {{expected all ranks of @dp to execute this operation equally often}}
     ddp.flat.all_reduce mean %g on @dp into %g : memref<4xf32>, memref<4xf32>
   }
   return
@@ -355,9 +355,9 @@ func.func @read_by_callee(%m: memref<8xf32>, %u: memref<8xf32>, %g: memref<4xf32
   }
   %v = memref.load %u[%c0] : memref<8xf32>
   %c = arith.cmpf ogt, %v, %one : f32
-  // expected-note @+1 {{this decides about it}}
+  // expected-note @+1 {{this determines how often it runs}}
   scf.if %c {
-    // expected-error @+1 {{expected all ranks of @dp to come here equally often}}
+    // expected-error @+1 {{expected all ranks of @dp to execute this operation equally often}}
     ddp.flat.all_reduce mean %g on @dp into %g : memref<4xf32>, memref<4xf32>
   }
   return
@@ -383,9 +383,9 @@ func.func @read_by_alias(%m: memref<8xf32>, %u: memref<8xf32>, %g: memref<4xf32>
   }
   %v = memref.load %u[%c0] : memref<8xf32>
   %c = arith.cmpf ogt, %v, %one : f32
-  // expected-note @+1 {{this decides about it}}
+  // expected-note @+1 {{this determines how often it runs}}
   scf.if %c {
-    // expected-error @+1 {{expected all ranks of @dp to come here equally often}}
+    // expected-error @+1 {{expected all ranks of @dp to execute this operation equally often}}
     ddp.flat.all_reduce mean %g on @dp into %g : memref<4xf32>, memref<4xf32>
   }
   return
@@ -412,9 +412,9 @@ func.func @read_of_unknown(%m: memref<8xf32>, %u: memref<8xf32>, %g: memref<4xf3
   }
   %v = memref.load %u[%c0] : memref<8xf32>
   %c = arith.cmpf ogt, %v, %one : f32
-  // expected-note @+1 {{this decides about it}}
+  // expected-note @+1 {{this determines how often it runs}}
   scf.if %c {
-    // expected-error @+1 {{expected all ranks of @dp to come here equally often}}
+    // expected-error @+1 {{expected all ranks of @dp to execute this operation equally often}}
     ddp.flat.all_reduce mean %g on @dp into %g : memref<4xf32>, memref<4xf32>
   }
   return
@@ -441,9 +441,9 @@ func.func @empty_reduction(%m: memref<8xf32>, %e: memref<1x0xf32> {ddp.replicate
   }
   %v = memref.load %m[%c0] : memref<8xf32>
   %c = arith.cmpf ogt, %v, %one : f32
-  // expected-note @+1 {{this decides about it}}
+  // expected-note @+1 {{this determines how often it runs}}
   scf.if %c {
-    // expected-error @+1 {{expected all ranks of @dp to come here equally often}}
+    // expected-error @+1 {{expected all ranks of @dp to execute this operation equally often}}
     ddp.flat.all_reduce mean %g on @dp into %g : memref<4xf32>, memref<4xf32>
   }
   return

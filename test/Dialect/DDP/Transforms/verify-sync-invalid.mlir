@@ -323,7 +323,7 @@ func.func @out_parameter_sometimes_written(
 // -----
 
 ddp.process_group @dp
-// expected-error @+1 {{expected argument 1 marked 'ddp.gradient' to stay as its 'bufferization.materialize_in_destination' leaves it}}
+// expected-error @+1 {{expected argument 1 marked 'ddp.gradient' not to change after its 'bufferization.materialize_in_destination'}}
 func.func @out_parameter_overwritten(%g: tensor<4xf32>,
                                      %out: memref<4xf32> {ddp.gradient}) {
   %half = memref.subview %out[0] [2] [1] : memref<4xf32> to memref<2xf32>
@@ -341,7 +341,7 @@ func.func @out_parameter_overwritten(%g: tensor<4xf32>,
 
 // One of two buffers, as anyone may know it.
 ddp.process_group @dp
-// expected-error @+1 {{expected argument 1 marked 'ddp.gradient' to stay as its 'bufferization.materialize_in_destination' leaves it}}
+// expected-error @+1 {{expected argument 1 marked 'ddp.gradient' not to change after its 'bufferization.materialize_in_destination'}}
 func.func @out_parameter_chosen(%g: tensor<4xf32>,
                                 %out: memref<4xf32> {ddp.gradient},
                                 %other: memref<4xf32>, %c: i1) {
@@ -363,7 +363,7 @@ func.func @out_parameter_chosen(%g: tensor<4xf32>,
 
 func.func private @elsewhere(memref<4xf32>)
 ddp.process_group @dp
-// expected-error @+1 {{expected argument 1 marked 'ddp.gradient' to stay as its 'bufferization.materialize_in_destination' leaves it}}
+// expected-error @+1 {{expected argument 1 marked 'ddp.gradient' not to change after its 'bufferization.materialize_in_destination'}}
 func.func @out_parameter_passed_on(%g: tensor<4xf32>,
                                    %out: memref<4xf32> {ddp.gradient}) {
   %r = ddp.all_reduce mean %g on @dp : tensor<4xf32>

@@ -1,7 +1,7 @@
 // RUN: ddphook-opt %s -split-input-file --ddp-widen-accumulators | FileCheck %s
 // RUN: ddphook-opt %s -split-input-file --ddp-widen-accumulators --remarks-filter=ddp-widen-accumulators 2>&1 >/dev/null | FileCheck %s --check-prefix=REMARK
 
-// REMARK: [Passed] Accumulators {{.+}}"16-bit sums are added up in f32", operations=2
+// REMARK: [Passed] Accumulators {{.+}}"16-bit sums are accumulated in f32", operations=2
 // REMARK: [Passed] Accumulators {{.+}}operations=1
 // REMARK: [Missed] Accumulators {{.+}}kept in 16 bits
 

@@ -260,7 +260,7 @@ class CompressedStep:
                 text = _compiler.transform_module(str(text), passes)
             except CompileError as error:
                 reason = str(error).replace(
-                    "keep-others leaves it as it is", "keep_others=True leaves it to XLA"
+                    "keep-others leaves it unchanged", "keep_others=True leaves it to XLA"
                 )
                 raise CompileError(
                     f"with {self._pipeline}: {reason}", error.diagnostics

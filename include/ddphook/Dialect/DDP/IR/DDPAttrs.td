@@ -78,7 +78,7 @@ def DDP_StateInit : I32EnumAttr<"StateInit", "the initial value of a state", [
 def DDP_StateInitAttr : EnumAttr<DDP_Dialect, DDP_StateInit, "state_init">;
 
 def DDP_Rounding
-    : I32EnumAttr<"Rounding", "which of two codes an element becomes", [
+    : I32EnumAttr<"Rounding", "how an element is rounded to a code", [
     I32EnumAttrCase<"Nearest", 0, "nearest">,
     I32EnumAttrCase<"Stochastic", 1, "stochastic">
   ]> {
@@ -184,8 +184,8 @@ def DDP_AllReduceHook
 }
 
 def DDP_AccumulateParameter
-    : DDP_TypeParameter<"type that ranks add in: f32, or by default the type that "
-                        "travels">;
+    : DDP_TypeParameter<"type in which ranks add: f32, or by default the wire "
+                        "type">;
 
 def DDP_FP16Hook
     : DDP_Hook<"FP16Hook", "fp16", ["getWireType", "prepareScatter"]> {
@@ -320,8 +320,8 @@ class DDP_PowerSGDBase<string name, string attrMnemonic,
         :$min_compression_rate,
     DDP_FlagParameter<1, "add what compression lost to the next gradient">
         :$use_error_feedback,
-    DDP_FlagParameter<1, "begin each step with the last step's Q">:$warm_start,
-    DDP_NumberParameter<"0", "number that is added to norms before the division">
+    DDP_FlagParameter<1, "start each step with the previous step's Q">:$warm_start,
+    DDP_NumberParameter<"0", "number added to norms before the division">
         :$orthogonalization_epsilon,
     DDP_IntegerParameter<0, "seed of the first Q, or of stochastic rounding">
         :$random_seed,
@@ -398,9 +398,9 @@ def DDP_PostLocalSGDHook
   let parameters = (ins
     DDP_IntegerParameter<100, "first iteration that is local">
         :$start_localSGD_iter,
-    DDP_SymbolParameter<"process group of near ranks (default: those of one "
-                        "node)">:$subgroup,
-    DDP_FlagParameter<1, "all-reduce among near ranks">
+    DDP_SymbolParameter<"process group of nearby ranks (default: the "
+                        "ranks of a node)">:$subgroup,
+    DDP_FlagParameter<1, "all-reduce among nearby ranks">
         :$post_local_gradient_allreduce);
   let pytorch = "`post_localSGD_hook`";
   let contributes = "x / W, later over a subgroup or not at all; `ddp.average` averages parameters";
@@ -466,7 +466,8 @@ class DDP_ScaledHook<string name, string attrMnemonic, int blockSize,
     DDP_IntegerParameter<blockSize, "elements that share a scale">:$block_size,
     DDP_ErrorFeedbackParameter<errorFeedback>:$error_feedback,
     DDP_ChoiceParameter<DDP_Rounding, "Nearest", "nearest",
-                        "nearest or stochastic: which code an element becomes">
+                        "nearest or stochastic: how an element is rounded to "
+                        "a code">
         :$rounding,
     DDP_IntegerParameter<0, "seed of the first Q, or of stochastic rounding">
         :$random_seed),
@@ -500,7 +501,7 @@ def DDP_Int4Hook : DDP_ScaledHook<"Int4Hook", "int4", 64, 1> {
 }
 
 def DDP_FP8Hook : DDP_ScaledHook<"FP8Hook", "fp8", 256, 0, (ins
-    DDP_TypeParameter<"f8E4M3FN or f8E5M2 (default: the former)">:$format)> {
+    DDP_TypeParameter<"f8E4M3FN (default) or f8E5M2">:$format)> {
   let summary = "8-bit floats with a scale per block, summed in f32";
   let description = [{
     Numbers of the type `format`: with f8E4M3FN the scale is the block's largest
@@ -586,8 +587,8 @@ def DDP_TopKHook
     - (C2) a bucket has less than 2³¹ elements.
   }];
   let parameters = (ins
-    DDP_NumberParameter<"0.01", "share of a bucket's elements that a rank sends, at "
-                                "least one">:$density,
+    DDP_NumberParameter<"0.01", "fraction of a bucket's elements that a rank sends, "
+                                "at least one">:$density,
     DDP_ErrorFeedbackParameter<1>:$error_feedback);
   let genVerifyDecl = 1;
   let pytorch = "none";

@@ -14,7 +14,7 @@
 include "ddphook/Dialect/DDP/IR/DDPAttrs.td"
 
 def DDP_ArrayMemory
-    : I32EnumAttr<"ArrayMemory", "the memory in which a module's arrays are", [
+    : I32EnumAttr<"ArrayMemory", "the memory that holds a module's arrays", [
     I32EnumAttrCase<"Host", 0, "host">,
     I32EnumAttrCase<"Device", 1, "device">
   ]> {

@@ -65,8 +65,8 @@ def DDPExpandHooksPass : Pass<"ddp-expand-hooks", "::mlir::ModuleOp"> {
            "Run that hook in a 16-bit type: fp16 or bf16">,
     Option<"groupMb", "group-mb", "double",
            /*default=*/"::mlir::ddp::kDefaultGroupMb",
-           "Limit of what hooks take through all their stages together, in MiB "
-           "(default 4); 0: the whole bucket">
+           "MiB that hooks take through all their stages together (default 4); "
+           "0: the whole bucket">
   ];
   let dependentDialects = ["::mlir::arith::ArithDialect",
                            "::mlir::bufferization::BufferizationDialect",
@@ -252,8 +252,8 @@ def DDPOverlapPass : Pass<"ddp-overlap"> {
     Option<"depth", "depth", "unsigned", /*default=*/"2",
            "Largest number of collectives in flight">,
     Option<"interleave", "interleave", "bool", /*default=*/"false",
-           "Let what hooks make of buckets be in flight, too, while they work on "
-           "other buckets or groups">
+           "Also keep the collectives of a hook's stages in flight while hooks "
+           "work on other buckets or groups">
   ];
   let dependentDialects = ["::mlir::ddp::DDPDialect"];
 }

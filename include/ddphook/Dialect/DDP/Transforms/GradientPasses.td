@@ -302,8 +302,7 @@ def DDPExemptGradientsPass : Pass<"ddp-exempt-gradients", "::mlir::ModuleOp"> {
   }];
   let options = [
     Option<"exempt", "exempt", "std::string", /*default=*/"\"\"",
-           "Regular expression: gradients with a name in which it matches get "
-           "another hook">,
+           "Regular expression: gradients whose names match it get another hook">,
     Option<"exemptHook", "exempt-hook", "std::string",
            /*default=*/"kDefaultHook.str()",
            "Their hook: the text of an attribute, or a name">

@@ -149,13 +149,13 @@ PowerSGDExpansion::declareLevel(Placement placement, StringRef suffix) {
         group.getParentAttr() == reduction.group)
       return symbol;
   if (existing) {
-    InFlightDiagnostic diagnostic = emitError(loc)
-                                    << "expected the name @" << name
-                                    << " to be free for the ranks of @"
-                                    << reduction.group.getValue()
-                                    << (placement == Placement::IntraNode
-                                            ? " on a node"
-                                            : " of a position on all nodes");
+    InFlightDiagnostic diagnostic =
+        emitError(loc) << "expected the name @" << name
+                       << " to be free for the ranks of @"
+                       << reduction.group.getValue()
+                       << (placement == Placement::IntraNode
+                               ? " on a node"
+                               : " at the same position on all nodes");
     diagnostic.attachNote(existing->getLoc()) << "the name is used here";
     return diagnostic;
   }

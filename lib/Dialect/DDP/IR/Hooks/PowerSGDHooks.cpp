@@ -341,7 +341,7 @@ BatchedPowerSGDHookAttr::expand(OpBuilder &builder,
   PowerSGDExpansion expansion(builder, reduction, parameters,
                               getCompression(*this, type), type,
                               getAllMembers(type));
-  expansion.remarkNoDeal("with a batched hook: it is one matrix");
+  expansion.remarkNoDeal("with a batched hook, since the bucket is one matrix");
   if (failed(expansion.declareStates(square)))
     return failure();
   return expansion.run(bucket, [&](BucketValue gradient) -> Value {

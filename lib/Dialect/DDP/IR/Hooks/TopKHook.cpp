@@ -59,10 +59,11 @@ FailureOr<Value> TopKHookAttr::expand(OpBuilder &builder,
   std::optional<int64_t> ranks = getStatedSize(
       module.lookupSymbol<ProcessGroupOp>(reduction.group.getAttr()));
   if (!ranks)
-    return emitError(loc) << "expected process group " << reduction.group
-                          << " to say its size, as in 'ddp.process_group "
-                          << reduction.group << " size 2', for hook " << *this
-                          << ", in which every rank gets what all ranks send";
+    return emitError(loc)
+           << "expected process group " << reduction.group
+           << " to declare its size, as in 'ddp.process_group "
+           << reduction.group << " size 2', for hook " << *this
+           << ", in which every rank receives what all ranks send";
   BucketType type = bucket.getType();
   if (type.getNumElements() == 0)
     return buildFinalAllReduce(builder, reduction, bucket);

@@ -93,8 +93,8 @@ LogicalResult Namer::reserve(StringAttr name, Operation *owner) {
   if (isNew)
     return success();
   InFlightDiagnostic diagnostic = owner->emitOpError()
-                                  << "expected names of gradients to differ, "
-                                  << "but got " << name << " twice";
+                                  << "expected unique gradient names, but got "
+                                  << name << " twice";
   diagnostic.attachNote(it->second->getLoc()) << "the name is first used here";
   return diagnostic;
 }

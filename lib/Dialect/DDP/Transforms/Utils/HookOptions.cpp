@@ -119,7 +119,7 @@ static std::optional<NamedHook> findHook(MLIRContext *context, StringRef name) {
 
 StringRef mlir::ddp::getHookHelp() {
   static const std::string help = [] {
-    std::string text = "Hook of buckets that no attribute gives one: the text "
+    std::string text = "Hook of buckets without a ddp.hook attribute: the text "
                        "of an attribute, or one of these names with options";
     llvm::raw_string_ostream os(text);
     for (const NamedHook &hook : getNamedHooks()) {
@@ -339,7 +339,7 @@ static Attribute parseText(MLIRContext *context, StringRef text,
   if (attribute && length == text.size())
     return attribute;
   if (message.empty())
-    message = "expected an attribute, and nothing behind it";
+    message = "expected an attribute, and nothing after it";
   emitError() << where << message;
   return {};
 }
@@ -436,7 +436,8 @@ static Attribute parseUnwrapped(MLIRContext *context, StringRef hook,
     if (options.empty())
       return parseAttributeHook(context, name, emitError);
     emitError() << "expected the parameters of " << name
-                << " within it, but got the option " << options[0].name;
+                << " inside the attribute, but got the option "
+                << options[0].name;
     return {};
   }
   std::optional<NamedHook> found = findHook(context, name);
@@ -444,7 +445,7 @@ static Attribute parseUnwrapped(MLIRContext *context, StringRef hook,
     if (checkDialect(context, name, emitError))
       emitError() << "expected hook=" << name
                   << " to be a hook of the dialect '" << name.split('.').first
-                  << "' that options can name, but it has none of this name";
+                  << "' that options can name, but it has no hook of this name";
     return {};
   }
   if (!found) {
