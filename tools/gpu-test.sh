@@ -33,7 +33,7 @@ while [[ $# -gt 0 ]]; do
   case $1 in
   --build) must_build=1 && shift && continue ;;
   --part | --out | --work | --modules | --only | --device)
-    [[ $# -ge 2 ]] || { echo "error: expected a value behind $1" >&2 && exit 2; } ;;
+    [[ $# -ge 2 ]] || { echo "error: expected a value after $1" >&2 && exit 2; } ;;
   *) sed -n '5p' "$0" | cut -c3- >&2 && exit 2 ;;
   esac
   case $1 in
@@ -159,7 +159,7 @@ step() { # name limit command…
   printf '%s\t%d\n' "$name" "$(date +%s)" >"$work/running"
   left=$((budget - SECONDS))
   if ((left < 5)); then
-    echo "there was no time left for it" >"$logs/$name.log"
+    echo "no time was left for it" >"$logs/$name.log"
     status=124
   else
     ((limit > left)) && limit=$left

@@ -23,9 +23,9 @@ static const char toolName[] = "ddphook-trace";
 static const char help[] =
     "usage: ddphook-trace TRACE.json [PART…] [flags]\n"
     "\n"
-    "Merges the parts that ranks have left of a trace, those beside it unless "
-    "others\n"
-    "are given, into TRACE.json, and prints what takes the time in it.\n"
+    "Merges the parts of a trace that the ranks left, by default those next to "
+    "it,\n"
+    "into TRACE.json, and prints where the time goes.\n"
     "\n"
     "  --keep-parts       leave the parts that were merged\n"
     "  --help, --version  print this, or versions\n";

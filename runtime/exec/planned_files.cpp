@@ -139,7 +139,7 @@ ddphook::compareWithFreeSpace(const std::vector<PlannedFiles> &files) {
           DDPHOOK_RESOURCE_EXHAUSTED,
           "the " + disk.what + " need " + printBytes(disk.needed) + ", but '" +
               disk.directory + "' has only " + printBytes(disk.available) +
-              " free (--free-space=ignore runs nevertheless)");
+              " free (--free-space=ignore runs anyway)");
   }
   return result;
 }

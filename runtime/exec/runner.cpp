@@ -100,22 +100,23 @@ static void noteLoad(const Job &job, const ddphook_state_info_t &info,
   auto count = [](int32_t number) { return std::to_string(number); };
   const bool isPart = info.missing > 0 || info.dropped > 0;
   if (isPart)
-    notes.push_back("lacks " + printCount(info.missing, "state") +
-                    " of gradients, which begin anew, and has " +
-                    count(info.dropped) + " that were dropped");
+    notes.push_back(
+        "lacks " + printCount(info.missing, "state") +
+        " of gradients, which start from their initial values, and has " +
+        count(info.dropped) + " that were dropped");
   // `zeroed` also counts states of which everything is missing.
   if (info.zeroed > 0 && (!isPart || info.world_size != worldSize))
-    notes.push_back(
-        (info.world_size != worldSize
-             ? "is of " + printCount(info.world_size, "rank") + ": "
-             : "is of ranks on other nodes: ") +
-        printCount(info.zeroed, "state") +
-        (isPart ? " to begin anew, " : " of single ranks to begin at zero, ") +
-        count(info.loaded) + " loaded");
+    notes.push_back((info.world_size != worldSize
+                         ? "is of " + printCount(info.world_size, "rank") + ": "
+                         : "is of ranks on other nodes: ") +
+                    printCount(info.zeroed, "state") +
+                    (isPart ? " to start from initial values, "
+                            : " of single ranks to start at zero, ") +
+                    count(info.loaded) + " loaded");
   if (info.kept > 0)
     notes.push_back("lacks " + count(info.kept) + " of " +
                     count(info.kept + info.loaded) +
-                    " states, which begin as if nothing had been loaded");
+                    " states, which keep their initial values");
   for (const std::string &note : notes)
     std::fprintf(stderr, "%s: note: '%s' %s\n", job.toolName,
                  job.options.stateIn.c_str(), note.c_str());

@@ -86,7 +86,7 @@ Status ddphook::summarizeTrace(const std::string &path, std::string *text) {
   try {
     *text = describe(json::parse(file));
   } catch (const json::exception &exception) {
-    return error(DDPHOOK_DATA_LOSS, "'%s' is no trace of ddphook's: %s",
+    return error(DDPHOOK_DATA_LOSS, "'%s' is not a ddphook trace: %s",
                  path.c_str(), exception.what());
   }
   return Status::ok();

@@ -181,8 +181,8 @@ def test_a_part_of_the_states(saved):
     # The generator and the counter go on; two errors and a Q begin anew.
     assert (result.code, result.stderr) == (
         0,
-        f"ddphook-run: note: '{states(saved)}' lacks 3 states of gradients, which "
-        "begin anew, and has 3 that were dropped\n",
+        f"ddphook-run: note: '{states(saved)}' lacks 3 states of gradients, which start "
+        "from their initial values, and has 3 that were dropped\n",
     )
     saved.clear_outputs()
     result = run(
@@ -211,12 +211,12 @@ def test_a_part_of_the_states_in_another_world(saved):
     flag = f"--state-in=partial:{states(saved)}"
     notes = {
         OTHER: [
-            "lacks 3 states of gradients, which begin anew, and has 3 that were "
-            "dropped",
-            "is of 2 ranks: 2 states to begin anew, 2 loaded",
+            "lacks 3 states of gradients, which start from their initial values, and has "
+            "3 that were dropped",
+            "is of 2 ranks: 2 states to start from initial values, 2 loaded",
         ],
         PIPELINE: [
-            "is of 2 ranks: 1 state of single ranks to begin at zero, 3 loaded"
+            "is of 2 ranks: 1 state of single ranks to start at zero, 3 loaded"
         ],
     }
     for pipeline, expected in notes.items():
@@ -237,8 +237,8 @@ def test_another_world_size(saved):
     result = run(saved, f"--state-in={states(saved)}", world=3)
     assert result.code == 0
     assert result.stderr == (
-        f"ddphook-run: note: '{states(saved)}' is of 2 ranks: 1 state of single "
-        "ranks to begin at zero, 3 loaded\n"
+        f"ddphook-run: note: '{states(saved)}' is of 2 ranks: 1 state of single ranks to "
+        "start at zero, 3 loaded\n"
     )
 
 

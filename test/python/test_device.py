@@ -150,12 +150,12 @@ def _no_memory(rank):
                     models.train(model, rank, 3)
             except ddphook.ResourceExhaustedError as error:
                 # The allocation failed while joining the job.
-                assert "the caller's allocator to give" in str(error)
+                assert "the caller's allocator to return" in str(error)
                 assert isinstance(error.__cause__, torch.OutOfMemoryError)
             except RuntimeError as error:
                 # It failed in backward(), which only raises RuntimeError.
                 assert "ResourceExhaustedError" in str(error), error
-                assert "the caller's allocator to give" in str(error)
+                assert "the caller's allocator to return" in str(error)
             else:
                 assert lender.allocations < number
                 assert failures > 5

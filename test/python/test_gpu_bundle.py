@@ -209,7 +209,7 @@ def test_no_time_left(bundle, endless):
     )
     assert code == 1, output
     assert results(steps) == {"parity": "timeout", "racecheck": "timeout"}
-    assert "there was no time left for it" in output
+    assert "no time was left for it" in output
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])

@@ -73,18 +73,19 @@ int main(int argc, char **argv) {
     return 0;
   }
   if (helpWanted) {
-    std::printf(
-        "usage: ddphook-bench sweep [OPTIONS]\n"
-        "       ddphook-bench torch [OPTIONS]\n"
-        "       ddphook-bench [SUBCOMMAND…] [OPTIONS]\n\n"
-        "  sweep           all-reduces of growing buffers, on the ranks "
-        "of any launcher;\n"
-        "                  ddphook-bench sweep --help\n"
-        "  torch           hooks in PyTorch's DistributedDataParallel, by the "
-        "Python package;\n"
-        "                  ddphook-bench torch --help\n\n"
-        "Self-checks against PyTorch; without a subcommand all of these "
-        "run but device:\n");
+    std::printf("usage: ddphook-bench sweep [OPTIONS]\n"
+                "       ddphook-bench torch [OPTIONS]\n"
+                "       ddphook-bench [SUBCOMMAND…] [OPTIONS]\n"
+                "\n"
+                "  sweep           all-reduces of growing buffers, on the "
+                "ranks of any launcher;\n"
+                "                  ddphook-bench sweep --help\n"
+                "  torch           hooks in PyTorch's DistributedDataParallel, "
+                "by the Python package;\n"
+                "                  ddphook-bench torch --help\n"
+                "\n"
+                "Self-checks against PyTorch; without a subcommand, all of "
+                "these except device run:\n");
     for (const Command &command : kCommands)
       std::printf("  %-15s %s\n", command.name, command.help);
     std::printf("\n%s", optionsHelp());
@@ -106,7 +107,7 @@ int main(int argc, char **argv) {
               static_cast<long long>(options.elements()), options.mib,
               host::kernelTargetName(), std::thread::hardware_concurrency());
   if (torch) {
-    std::printf("baseline: PyTorch %s, measured in turns with ours\n",
+    std::printf("baseline: PyTorch %s, measured alternately with ours\n",
                 torch->version().c_str());
     report.setTorchVersion(torch->version());
   } else {

@@ -28,8 +28,7 @@ const char *bench::optionsHelp() {
          "else\n"
          "                  there is no baseline\n"
          "  --device=NAME   backend that the subcommand device measures "
-         "(default "
-         "cuda)\n"
+         "(default cuda)\n"
          "  --json=FILE     also write the results there\n"
          "  --version       print versions\n";
 }
@@ -143,7 +142,7 @@ Status bench::parseOptions(int argc, char **argv,
       options->json = value;
     else
       return error(DDPHOOK_INVALID_ARGUMENT,
-                   "expected no value behind --%s, but got '%s'", name.c_str(),
+                   "expected no value after --%s, but got '%s'", name.c_str(),
                    value.c_str());
   }
   return Status::ok();

@@ -29,7 +29,7 @@ const char *bench::sweepHelp() {
          "and prints\n"
          "algorithm and bus bandwidth as nccl-tests define them. Run it alone, "
          "and it starts\n"
-         "its ranks on this machine; run it by torchrun, mpirun, srun or by "
+         "its ranks on this machine; run it with torchrun, mpirun, srun or by "
          "hand with RANK,\n"
          "WORLD_SIZE, MASTER_ADDR and MASTER_PORT, and each process is a "
          "rank.\n"
@@ -289,7 +289,7 @@ Status bench::parseSweepOptions(const std::vector<std::string> &arguments,
     if (!value) {
       if (++i == arguments.size())
         return error(DDPHOOK_INVALID_ARGUMENT,
-                     "expected a value behind %s, but got nothing",
+                     "expected a value after %s, but got nothing",
                      name.c_str());
       value = arguments[i];
     }

@@ -37,7 +37,7 @@ static const char compilerHelp[] =
     "  --ddp-plan-report=FILE.html|FILE.json|-\n"
     "                     explain the plan, before the first step\n"
     "  --ddp-plan-report-trace=FILE\n"
-    "                     with --ddp-plan-report: what a run before has "
+    "                     with --ddp-plan-report: what an earlier run "
     "measured,\n"
     "                     the file of its --trace\n";
 

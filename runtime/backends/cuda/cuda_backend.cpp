@@ -223,7 +223,7 @@ findEncodingError(ddphook_device_t *device, const void *in, void *out,
                   const std::optional<Rounding> &rounding,
                   ddphook_backend_error_t *error) {
   const Dtype type = toDtype(dtype);
-  return runKernels(device, error, "finding what an encoding loses",
+  return runKernels(device, error, "computing the error of an encoding",
                     {{in, "in"}, {out, "out"}}, [&](cudaStream_t stream) {
                       return encoding.isAffine()
                                  ? affineError(stream, in, out, type, count,

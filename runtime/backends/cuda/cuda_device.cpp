@@ -40,9 +40,8 @@ Status CudaDevice::create(const ddphook_device_config_t &config,
       config.options ? config.options : "", &device->parsedOptions));
   if (config.allocator && device->parsedOptions.registerMemory.value_or(0))
     return error(DDPHOOK_INVALID_ARGUMENT,
-                 "option register: expected no allocator of the caller's "
-                 "beside register=1, for which memory comes from NCCL; leave "
-                 "one of them out");
+                 "option register: register=1 takes memory from NCCL and "
+                 "cannot be combined with options.allocator; omit one of them");
   // NCCL chooses its transports itself.
   std::string transport = config.transport ? config.transport : "auto";
   if (transport != "auto" && transport != "nccl")
@@ -151,9 +150,10 @@ bool CudaDevice::isIdleAtEnd() {
   bool is = false;
   if (isCapturing(&is).isOk() && is) {
     ignoreExceptions([&] {
-      log(LogLevel::Warn, "GPU " + std::to_string(chosen.number) +
-                              " is closed while a graph is captured from its "
-                              "stream: what its work may use is not freed");
+      log(LogLevel::Warn,
+          "GPU " + std::to_string(chosen.number) +
+              " is closed while its stream is being captured in a graph: "
+              "memory that its work may use is not freed");
     });
     return false;
   }
@@ -163,7 +163,7 @@ bool CudaDevice::isIdleAtEnd() {
 Status CudaDevice::isCapturing(bool *result) const {
   cudaStreamCaptureStatus state = cudaStreamCaptureStatusNone;
   DDPHOOK_RETURN_IF_ERROR(toStatus(cudaStreamIsCapturing(compute, &state),
-                                   "asking whether a graph is captured"));
+                                   "querying the stream's capture state"));
   *result = state != cudaStreamCaptureStatusNone;
   return Status::ok();
 }
@@ -183,7 +183,7 @@ Status CudaDevice::setStream(cudaStream_t stream) {
   if (stream) {
     int number = chosen.number;
     cudaError_t asked = cudaStreamGetDevice(stream, &number);
-    Status status = toStatus(asked, "looking at the caller's stream");
+    Status status = toStatus(asked, "querying the caller's stream");
     if (asked == cudaErrorInvalidResourceHandle)
       return Status(DDPHOOK_INVALID_ARGUMENT, status.message());
     DDPHOOK_RETURN_IF_ERROR(status);
@@ -243,7 +243,7 @@ void CudaDevice::releaseDeferred() {
   deferred.clear();
   if (deferredObjects.empty())
     return;
-  const bool isFree = isDone("freeing what was captured");
+  const bool isFree = isDone("freeing captured memory");
   RelaxedCapture relaxed;
   for (std::shared_ptr<void> &object : deferredObjects)
     if (!isFree)
@@ -364,7 +364,7 @@ Status CudaDevice::copyAndWait(void *to, const void *from, uint64_t bytes,
 
 Status CudaDevice::isFinite(const void *in, Dtype dtype, int64_t count,
                             int32_t *result) {
-  const char *what = "looking for infinite numbers";
+  const char *what = "testing for non-finite numbers";
   DDPHOOK_RETURN_IF_ERROR(refuseCapture(what));
   DDPHOOK_RETURN_IF_ERROR(toStatus(
       cudaMemsetAsync(deviceFlag, 0, sizeof(*deviceFlag), compute), what));
@@ -384,7 +384,7 @@ Status CudaDevice::sparsify(int64_t keep, const void *in, int64_t count,
   return toStatus(takeLargest(compute, static_cast<const float *>(in), count,
                               keep, entries, static_cast<float *>(rest),
                               sparse),
-                  "taking the largest elements out");
+                  "extracting the largest elements");
 }
 
 Status CudaDevice::densify(const void *entries, int64_t parts, int64_t keep,
@@ -400,8 +400,8 @@ Status CudaDevice::placesFailure() {
   if (!badPlaces || __atomic_load_n(badPlaces, __ATOMIC_RELAXED) == 0)
     return latch.get();
   return fail(error(DDPHOOK_DATA_LOSS,
-                    "expected ascending places of a rank's largest elements, "
-                    "but got others"));
+                    "expected ascending indices of a rank's largest "
+                    "elements, but got indices out of order"));
 }
 
 Status CudaDevice::fail(const Status &status) {
@@ -461,6 +461,6 @@ void CudaDevice::tellStuck(const char *how) {
     ignoreExceptions([&] {
       log(LogLevel::Warn, "after a failure the work of GPU " +
                               std::to_string(chosen.number) + " " + how +
-                              ": what it may use is not freed");
+                              ": memory that it may use is not freed");
     });
 }

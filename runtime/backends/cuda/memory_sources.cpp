@@ -19,8 +19,9 @@ using namespace ddphook::cuda;
 Status cuda::describeForeign(const void *address, int device,
                              std::string *what) {
   cudaPointerAttributes attributes = {};
-  DDPHOOK_RETURN_IF_ERROR(toStatus(
-      cudaPointerGetAttributes(&attributes, address), "looking at an address"));
+  DDPHOOK_RETURN_IF_ERROR(
+      toStatus(cudaPointerGetAttributes(&attributes, address),
+               "querying the attributes of an address"));
   what->clear();
   switch (attributes.type) {
   case cudaMemoryTypeManaged:
@@ -60,10 +61,11 @@ bool CallersMemory::isInUse(void *memory, uint64_t bytes) const {
 /// Returns an error unless the backend can use the allocator's memory.
 Status CallersMemory::check(void *memory, uint64_t bytes) const {
   if (reinterpret_cast<uintptr_t>(memory) % kMemoryAlignment != 0)
-    return error(DDPHOOK_INVALID_ARGUMENT,
-                 "expected the caller's allocator to give an address that "
-                 "%" PRIu64 " divides, but got %p",
-                 kMemoryAlignment, memory);
+    return error(
+        DDPHOOK_INVALID_ARGUMENT,
+        "expected the caller's allocator to return an address that %" PRIu64
+        " divides, but got %p",
+        kMemoryAlignment, memory);
   // Check both ends: a block may be shorter than requested.
   const char *begin = static_cast<const char *>(memory);
   std::string foreign;
@@ -71,7 +73,7 @@ Status CallersMemory::check(void *memory, uint64_t bytes) const {
     DDPHOOK_RETURN_IF_ERROR(describeForeign(end, device, &foreign));
     if (!foreign.empty())
       return error(DDPHOOK_INVALID_ARGUMENT,
-                   "expected the caller's allocator to give %" PRIu64
+                   "expected the caller's allocator to return %" PRIu64
                    " bytes of memory of GPU %d, but got %s",
                    bytes, device, foreign.c_str());
   }
@@ -90,15 +92,15 @@ Status CallersMemory::take(uint64_t bytes, void **memory) {
       DDPHOOK_RETURN_IF_ERROR(
           toStatus(state, "asking the caller's allocator for memory"));
     return error(DDPHOOK_RESOURCE_EXHAUSTED,
-                 "expected the caller's allocator to give %" PRIu64
-                 " bytes of memory of GPU %d, but it gave none",
+                 "expected the caller's allocator to return %" PRIu64
+                 " bytes of memory of GPU %d, but it returned null",
                  bytes, device);
   }
   // Do not free it: that would free memory in use.
   if (isInUse(given, bytes))
     return error(DDPHOOK_INVALID_ARGUMENT,
-                 "expected the caller's allocator to give memory that is free, "
-                 "but got memory at %p that it had given before",
+                 "expected the caller's allocator to return unused memory, but "
+                 "it returned %p, which is in use",
                  given);
   Status status = check(given, bytes);
   if (!status.isOk()) {

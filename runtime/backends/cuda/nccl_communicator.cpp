@@ -67,7 +67,7 @@ NcclAbort cuda::abortTogether(std::vector<NcclHandle> handles, int device) {
 void cuda::logUnended(const std::string &what, bool isCaptured) {
   ignoreExceptions([&] {
     log(LogLevel::Warn,
-        what + ": NCCL has not come to an end, and is left to itself; " +
+        what + ": NCCL has not finished, and continues in the background; " +
             (isCaptured ? "expected CUDA graphs with collectives to be "
                           "destroyed before"
                         : "other ranks may not have left, or the GPU may be "
@@ -95,9 +95,8 @@ Status NcclCommunicator::goneStatus() const {
 }
 
 Status NcclCommunicator::lateStatus(const std::string &what) const {
-  return error(DDPHOOK_DEADLINE_EXCEEDED,
-               "%s: NCCL did not get ready in time, %s", what.c_str(),
-               name.c_str());
+  return error(DDPHOOK_DEADLINE_EXCEEDED, "%s: NCCL was not ready in time, %s",
+               what.c_str(), name.c_str());
 }
 
 /// Adds the group's name to a failure.
@@ -186,8 +185,7 @@ Status NcclCommunicator::joinElsewhere(const std::vector<ncclUniqueId> &ids,
   joiner->options = options;
   joiner->handle = {nullptr, sharedName, calls};
   joiner->status =
-      error(DDPHOOK_RESOURCE_EXHAUSTED,
-            "%s: expected to start a thread, but could not", joining);
+      error(DDPHOOK_RESOURCE_EXHAUSTED, "%s: cannot start a thread", joining);
   calls->begin();
   std::future<void> joined =
       callDetached("ddphook-join", [joiner, ids, size, rank, device = device] {
@@ -331,7 +329,7 @@ Status NcclCommunicator::asyncError() {
   ncclResult_t state = ncclSuccess;
   ncclResult_t asked = ncclCommGetAsyncError(handle, &state);
   if (asked != ncclSuccess)
-    return toStatus(asked, handle, "asking a communicator for its state");
+    return toStatus(asked, handle, "querying a communicator's state");
   if (isFailure(state))
     return inGroup(toStatus(state, handle, "a collective"));
   return Status::ok();

@@ -44,7 +44,7 @@ struct GroupPlace {
   }
   /// The failure of a wait of `seconds` seconds for rank `number` of the group.
   Status lateness(int number, double seconds) const {
-    return error(DDPHOOK_DEADLINE_EXCEEDED, "%s did not come within %g s",
+    return error(DDPHOOK_DEADLINE_EXCEEDED, "%s did not arrive within %g s",
                  nameOf(number).c_str(), seconds);
   }
   /// Gets the value that rank `number` of the group sets, until `deadline`.

@@ -348,8 +348,8 @@ static ddphook_status_t densify(ddphook_device_t *, const void *entries,
     return DDPHOOK_OK;
   return toBackendError(
       ddphook::error(DDPHOOK_DATA_LOSS,
-                     "expected places below %lld of a rank's largest elements, "
-                     "but got others",
+                     "expected indices below %lld for a rank's largest "
+                     "elements, but got larger ones",
                      static_cast<long long>(count)),
       error);
 }

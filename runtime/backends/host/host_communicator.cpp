@@ -55,10 +55,10 @@ HostCommunicator::create(const ddphook_communicator_config_t &config,
                    "do not share a machine's memory");
     BackendStore store(*config.store);
     if (transport != Transport::Gloo && isOneMachine) {
-      DDPHOOK_RETURN_IF_ERROR(
-          withContext(ShmGroup::create(store, config.key, place, timeoutSeconds,
-                                       &result->shm, &isAborted),
-                      "shared memory (DDPHOOK_TRANSPORT=gloo does without)"));
+      DDPHOOK_RETURN_IF_ERROR(withContext(
+          ShmGroup::create(store, config.key, place, timeoutSeconds,
+                           &result->shm, &isAborted),
+          "shared memory (DDPHOOK_TRANSPORT=gloo does not need it)"));
     } else {
       GlooDevice *device = nullptr;
       DDPHOOK_RETURN_IF_ERROR(makeDevice(&device));

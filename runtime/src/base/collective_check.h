@@ -33,22 +33,22 @@ inline Status checkCollective(const ddphook_collective_t &operation,
                  static_cast<long long>(operation.count));
   if (*kind == CollectiveKind::AllToAll && operation.count % ranks != 0)
     return error(DDPHOOK_INVALID_ARGUMENT,
-                 "expected an all-to-all to have as many elements for each of "
-                 "%lld ranks, but got %lld",
+                 "expected the element count of an all-to-all to be a multiple "
+                 "of %lld ranks, but got %lld",
                  static_cast<long long>(ranks),
                  static_cast<long long>(operation.count));
   if (*kind == CollectiveKind::Broadcast &&
       (operation.root < 0 || operation.root >= ranks))
-    return error(DDPHOOK_INVALID_ARGUMENT,
-                 "expected a broadcast to come from one of %lld ranks, but got "
-                 "%d",
-                 static_cast<long long>(ranks), operation.root);
+    return error(
+        DDPHOOK_INVALID_ARGUMENT,
+        "expected the root of a broadcast to be one of %lld ranks, but got %d",
+        static_cast<long long>(ranks), operation.root);
   if (!operation.part_ends)
     return Status::ok();
   if (*kind != CollectiveKind::ReduceScatter || operation.encoding)
     return error(DDPHOOK_INVALID_ARGUMENT,
-                 "expected ends of parts only of a reduce-scatter without an "
-                 "encoding, but got those of kind %d with encoding %d",
+                 "expected part ends only for a reduce-scatter without an "
+                 "encoding, but got kind %d with encoding %d",
                  operation.kind, operation.encoding);
   int64_t end = 0;
   for (int64_t rank = 0; rank < ranks; ++rank) {
@@ -57,8 +57,8 @@ inline Status checkCollective(const ddphook_collective_t &operation,
     if (next < end || next > operation.count ||
         (isLast && next != operation.count))
       return error(DDPHOOK_INVALID_ARGUMENT,
-                   "expected parts one behind the other that end with %lld "
-                   "elements, but got one of elements %lld to %lld",
+                   "expected consecutive parts that cover %lld elements, but "
+                   "got a part from element %lld to %lld",
                    static_cast<long long>(operation.count),
                    static_cast<long long>(end), static_cast<long long>(next));
     end = next;

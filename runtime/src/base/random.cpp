@@ -317,7 +317,7 @@ Status ddphook::drawNormal(int32_t *generator, const int64_t *draws,
   for (int64_t i = 0; i < drawCount; ++i)
     if (draws[i] < 0)
       return error(DDPHOOK_INVALID_ARGUMENT,
-                   "expected draws of at least 0 numbers, but got %lld",
+                   "expected to draw at least 0 numbers, but got %lld",
                    static_cast<long long>(draws[i]));
 
   MersenneTwister seeds(generator);

@@ -19,10 +19,10 @@ namespace ddphook {
 inline Status checkKept(int64_t keep, int64_t count) {
   if (keep <= count && count <= std::numeric_limits<int32_t>::max())
     return Status::ok();
-  return error(DDPHOOK_INVALID_ARGUMENT,
-               "expected to keep some of less than 2^31 elements, but got %lld "
-               "of %lld",
-               static_cast<long long>(keep), static_cast<long long>(count));
+  return error(
+      DDPHOOK_INVALID_ARGUMENT,
+      "expected to keep some of fewer than 2^31 elements, but got %lld of %lld",
+      static_cast<long long>(keep), static_cast<long long>(count));
 }
 
 } // namespace ddphook

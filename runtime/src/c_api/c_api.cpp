@@ -35,7 +35,7 @@ ddphook_status_t ddphook_context_create(const ddphook_options_t *options,
                                         ddphook_context_t **context) {
   return publish([&] {
     if (!context)
-      return nullArgument("a place for the context");
+      return nullArgument("an output pointer for the context");
     *context = nullptr;
     Bootstrap place;
     DDPHOOK_RETURN_IF_ERROR(findPlace(options, processEnvironment(), &place));
@@ -112,7 +112,7 @@ ddphook_status_t ddphook_module_stats(const ddphook_compiled_module_t *compiled,
     if (!compiled)
       return nullArgument("a module");
     if (!stats)
-      return nullArgument("a place for the counters");
+      return nullArgument("an output pointer for the counters");
     if (stats->struct_size < sizeof(size_t))
       return error(DDPHOOK_INVALID_ARGUMENT,
                    "expected stats.struct_size to be set, but got %zu",

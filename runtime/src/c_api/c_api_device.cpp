@@ -20,7 +20,7 @@ ddphook_status_t ddphook_memory_alloc(ddphook_context_t *context, size_t bytes,
     if (!context)
       return nullArgument("a context");
     if (!memory)
-      return nullArgument("a place for the address");
+      return nullArgument("an output pointer for the address");
     *memory = nullptr;
     if (context->impl->hasFailed())
       return context->impl->failure();

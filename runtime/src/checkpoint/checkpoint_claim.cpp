@@ -103,7 +103,7 @@ Status CheckpointClaim::removeOther(const std::string &other) const {
                        "end that save by removing '%s'",
                        path.c_str(), owner.c_str(), other.c_str());
   if (::unlink(other.c_str()) != 0 && errno != ENOENT)
-    return systemError(errno, "cannot remove '%s', which %s has left",
+    return systemError(errno, "cannot remove '%s', left over from a save by %s",
                        other.c_str(), owner.c_str());
   return Status::ok();
 }

@@ -42,7 +42,7 @@ public:
       for (const std::string &name : names)
         if (!known.insert({state.role, name}).second)
           return error(DDPHOOK_INVALID_ARGUMENT,
-                       "expected modules of different gradients, but two of "
+                       "expected modules for different gradients, but two of "
                        "them have a state '%s' of '%s'",
                        state.role.c_str(), name.c_str());
     }
@@ -77,12 +77,12 @@ static Status checkCall(const std::vector<ddphook_module *> &from,
                         uint32_t flags) {
   if (flags & ~uint32_t(DDPHOOK_STATE_PARTIAL))
     return error(DDPHOOK_INVALID_ARGUMENT,
-                 "expected no flags but DDPHOOK_STATE_PARTIAL, but got %u",
+                 "expected no flags except DDPHOOK_STATE_PARTIAL, but got %u",
                  flags);
   for (const ddphook_module *module : to)
     if (std::find(from.begin(), from.end(), module) != from.end())
       return error(DDPHOOK_INVALID_ARGUMENT,
-                   "expected other modules to copy to than to copy from");
+                   "expected different modules as source and destination");
   for (const auto *side : {&from, &to})
     for (const ddphook_module *module : *side) {
       if (&module->context != &to.front()->context)

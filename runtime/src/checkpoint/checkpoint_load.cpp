@@ -88,7 +88,7 @@ Status Loader::checkCall() const {
       DDPHOOK_STATE_STRICT | DDPHOOK_STATE_PLAIN | DDPHOOK_STATE_PARTIAL;
   if (flags & ~known)
     return error(DDPHOOK_INVALID_ARGUMENT,
-                 "expected no flags but DDPHOOK_STATE_STRICT, "
+                 "expected no flags except DDPHOOK_STATE_STRICT, "
                  "DDPHOOK_STATE_PLAIN and DDPHOOK_STATE_PARTIAL, but got %u",
                  flags);
   if ((flags & DDPHOOK_STATE_STRICT) && (flags & DDPHOOK_STATE_PARTIAL))
@@ -116,8 +116,8 @@ Status Loader::findManifest() {
   for (size_t rank = 0; rank < all.size(); ++rank)
     if (all[rank].compare(0, mine.size() + 1, mine + " ") != 0)
       return error(DDPHOOK_INVALID_ARGUMENT,
-                   "rank %zu loads states with other flags than rank %d", rank,
-                   context.rank());
+                   "rank %zu loads states with different flags than rank %d",
+                   rank, context.rank());
 
   text = all[0].substr(mine.size() + 1);
   if (text.empty()) {
@@ -137,8 +137,8 @@ Status Loader::findManifest() {
   manifest = found;
   if (isOtherWorld() && (flags & DDPHOOK_STATE_STRICT))
     return error(DDPHOOK_FAILED_PRECONDITION,
-                 "the checkpoint of '%s' is of another world size: expected "
-                 "%d ranks, but got %d",
+                 "the checkpoint of '%s' has another world size: expected %d "
+                 "ranks, but got %d",
                  manifestPath.c_str(), context.worldSize(), found.worldSize);
   return Status::ok();
 }
@@ -183,9 +183,9 @@ Status Loader::readCheckpoint() {
   isOtherNodes = !isOtherWorld() && reader.hasOtherNodes();
   if (isOtherNodes && (flags & DDPHOOK_STATE_STRICT))
     return error(DDPHOOK_FAILED_PRECONDITION,
-                 "the checkpoint of '%s' has errors of shares, and was saved "
-                 "by ranks on other nodes: expected the nodes %s of the ranks, "
-                 "in their order",
+                 "the checkpoint of '%s' has error feedback of shards, and was "
+                 "saved by ranks on other nodes: expected the ranks to run on "
+                 "the nodes %s, in rank order",
                  manifestPath.c_str(), nodes.c_str());
   const CheckpointMapping &mapping = reader.mapping();
   result.world_size = manifest->worldSize;
@@ -194,8 +194,9 @@ Status Loader::readCheckpoint() {
       ++result.loaded;
     } else {
       ++result.zeroed;
-      report(i, states[i].init == StateInit::Zero ? "begins at zero"
-                                                  : "begins anew");
+      report(i, states[i].init == StateInit::Zero
+                    ? "begins at zero"
+                    : "starts from its initial value");
     }
   if (context.rank() == 0) {
     const std::string file = "'" + manifestPath + "': ";

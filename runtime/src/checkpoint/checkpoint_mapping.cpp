@@ -207,7 +207,7 @@ void Mapper::takeShared(size_t number) {
       lack(number,
            "its " + describePiece(state, gradient) +
                (source.seed != state.seed
-                    ? " began with seed " + std::to_string(source.seed) +
+                    ? " was seeded with " + std::to_string(source.seed) +
                           ", but the module's with " +
                           std::to_string(state.seed)
                     : " is of another type"));
@@ -243,11 +243,12 @@ bool Mapper::canTake(const Piece &wanted, const Piece &found) {
     difference = " is " + printType(source, found) + ", but the module's is " +
                  printType(state, wanted);
   else if (source.seed != state.seed)
-    difference = " began with seed " + std::to_string(source.seed) +
+    difference = " was seeded with " + std::to_string(source.seed) +
                  ", but the module's with " + std::to_string(state.seed);
   else if (source.placement == StatePlacement::PerRank &&
            state.placement == StatePlacement::Replicated)
-    difference = " is of each rank, but the module's is the same on all ranks";
+    difference =
+        " differs between ranks, but the module's is the same on all ranks";
   if (!difference.empty())
     lack(wanted.state, "its " + describe(states, wanted) + difference);
   return difference.empty();
@@ -363,7 +364,7 @@ Status ddphook::placeShared(
       if (value != first)
         return error(DDPHOOK_PLAN_MISMATCH,
                      "the module has one state '%s' for gradients '%s' and "
-                     "'%s', but theirs have different values: %s and %s",
+                     "'%s', but their saved values differ: %s and %s",
                      states[number].role.c_str(), sources[0].gradient.c_str(),
                      source.gradient.c_str(), printValue(first).c_str(),
                      printValue(value).c_str());

@@ -152,7 +152,7 @@ static Status checkSave(const ddphook_module &module,
                         uint32_t flags) {
   if (flags & ~uint32_t(DDPHOOK_STATE_REPLACE))
     return error(DDPHOOK_INVALID_ARGUMENT,
-                 "expected no flags but DDPHOOK_STATE_REPLACE, but got %u",
+                 "expected no flags except DDPHOOK_STATE_REPLACE, but got %u",
                  flags);
   if (pattern.empty())
     return error(DDPHOOK_INVALID_ARGUMENT,
@@ -275,8 +275,8 @@ Status ddphook::saveStates(ddphook_module &module, const std::string &pattern,
   for (size_t rank = 0; rank < all.size(); ++rank)
     if (all[rank].compare(0, plan.size(), plan) != 0)
       return error(DDPHOOK_INVALID_ARGUMENT,
-                   "ranks save different modules: the plan of rank %zu is "
-                   "another one than this rank's",
+                   "ranks save different modules: the plan of rank %zu differs "
+                   "from this rank's",
                    rank);
   manifest.generation =
       std::strtoull(all[0].c_str() + plan.size(), nullptr, 10);

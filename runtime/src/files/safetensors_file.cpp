@@ -73,7 +73,7 @@ Status ddphook::layOutSafetensors(const std::vector<TensorView> &tensors,
     if (tensor.name == metadataName)
       return Status(DDPHOOK_INVALID_ARGUMENT,
                     "expected a name of a tensor, but got '" + tensor.name +
-                        "', which files keep for themselves");
+                        "', which is reserved for metadata");
     if (!names.insert(tensor.name).second)
       return Status(DDPHOOK_INVALID_ARGUMENT,
                     "tensor '" + tensor.name + "' is given twice");
@@ -130,7 +130,7 @@ Status ddphook::makeSafetensorsHeader(
   text.resize((text.size() + 7) / 8 * 8, ' ');
   if (text.size() > maxHeaderBytes)
     return Status(DDPHOOK_INVALID_ARGUMENT,
-                  "expected names that take a header of at most " +
+                  "expected tensor names that fit into a header of at most " +
                       std::to_string(maxHeaderBytes) + " bytes, but got " +
                       std::to_string(text.size()));
   std::string length;

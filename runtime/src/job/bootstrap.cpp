@@ -325,7 +325,7 @@ static Status findSlurmHost(VariableReader &reader, const Bootstrap &place,
   if (place.rank == 0 && reader.number("SLURM_NODEID", 0, INT_MAX).value_or(0))
     return error(DDPHOOK_BAD_ENVIRONMENT,
                  "expected rank 0 to run on the first node of %s, %s, but it "
-                 "runs on another one; set MASTER_ADDR to that",
+                 "runs on another one; set MASTER_ADDR to the node of rank 0",
                  name, host->c_str());
   return Status::ok();
 }

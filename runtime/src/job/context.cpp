@@ -276,8 +276,8 @@ void Context::sendTrace(bool isFarewell) {
 Status Context::failure() const {
   if (isForked())
     return error(DDPHOOK_FAILED_PRECONDITION,
-                 "this process was forked from rank %d after that had created "
-                 "the context, which only that process can use",
+                 "this process was forked from rank %d after the context was "
+                 "created; only that rank's process can use it",
                  place.rank);
   std::lock_guard<std::mutex> lock(failureMutex);
   return finalFailure;

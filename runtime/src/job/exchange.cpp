@@ -24,7 +24,7 @@ Status Exchange::nameAbsent(const std::string &what, double seconds) {
                  "%s: the ranks did not agree within %.3g s", what.c_str(),
                  seconds);
   return error(DDPHOOK_DEADLINE_EXCEEDED,
-               "%s: %zu of %d ranks did not come within %.3g s: rank %s",
+               "%s: %zu of %d ranks did not arrive within %.3g s: rank %s",
                what.c_str(), absent.size(), size, seconds,
                listRanks(absent).c_str());
 }

@@ -97,7 +97,7 @@ static Status checkListed(const PlanProcessGroup &group, const RankSets &parent,
       if (found->second != parentOf[set.front()])
         return error(DDPHOOK_INVALID_ARGUMENT,
                      "process group '%s' has ranks %d and %d together, but its "
-                     "parent has not",
+                     "parent does not",
                      group.name.c_str(), set.front(), rank);
     }
   }

@@ -145,7 +145,7 @@ Status Rendezvous::find(StoreAddress *address) {
   if (port < 1 || port > 65535)
     return error(DDPHOOK_DATA_LOSS,
                  "expected rank 0's address in the host program's store, but "
-                 "got another text; every context needs a store of its own");
+                 "got another text; each context needs its own store");
   address->hosts.clear();
   address->port = port;
   address->secret = place.secret + parts[0];

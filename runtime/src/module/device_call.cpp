@@ -52,8 +52,9 @@ Status ArgumentCheck::checkRest(const void *rest) const {
                             return piece.count == 0;
                           }))
     return Status::ok();
-  return error(DDPHOOK_INVALID_ARGUMENT,
-               "expected an array of the rest, but got a null pointer");
+  return error(
+      DDPHOOK_INVALID_ARGUMENT,
+      "expected an array for the remaining elements, but got a null pointer");
 }
 
 Status ArgumentCheck::check(const role::Rest &array) const {
@@ -146,8 +147,8 @@ Status ArgumentCheck::check(const role::Factor &factor) const {
                        DDPHOOK_INDEPENDENT_COLUMNS))
     return Status::ok();
   return error(DDPHOOK_INVALID_ARGUMENT,
-               "expected a factor, %d or %d, and %d and %d more for unit and "
-               "independent columns, but got %d",
+               "expected a factor, %d or %d, optionally plus %d for unit "
+               "columns and %d for independent columns, but got %d",
                DDPHOOK_FACTOR_P, DDPHOOK_FACTOR_Q, DDPHOOK_UNIT_COLUMNS,
                DDPHOOK_INDEPENDENT_COLUMNS, factor.value);
 }

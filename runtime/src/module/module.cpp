@@ -155,10 +155,9 @@ const PlanCollective *ddphook_module::beginCollective(
           outputElements(collective.kind, collective.count, ranks) * bytes)) {
     failStep(error(DDPHOOK_INVALID_ARGUMENT,
                    isInPlace
-                       ? "%s: expected 'out' to be 'in', or to lie apart from "
-                         "it, but got arrays that overlap"
-                       : "%s: expected 'out' to lie apart from 'in', but got "
-                         "arrays that overlap",
+                       ? "%s: expected 'out' to be the same array as 'in' or "
+                         "not to overlap it, but they overlap in part"
+                       : "%s: expected 'out' not to overlap 'in', but it does",
                    call));
     return nullptr;
   }
@@ -208,8 +207,8 @@ int64_t ddphook_module::startCollective(
     return 0;
   if (collective->deal) {
     failStep(error(DDPHOOK_INVALID_ARGUMENT,
-                   "%s: expected a collective of whole arrays, but got number "
-                   "%d, whose parts are dealt to the ranks of a node",
+                   "%s: expected a collective of whole arrays, but the parts "
+                   "of collective %d are assigned to the ranks of a node",
                    call, number));
     return 0;
   }

@@ -96,13 +96,13 @@ static void readProcessGroup(const Reader &at, Names *names, Plan *plan) {
   else if (!placement.empty())
     at["placement"].fail(R"("", "intra_node" or "inter_node")");
   if (!placement.empty() && !group.ranks.empty())
-    at["placement"].fail("no placement beside a list of ranks");
+    at["placement"].fail("no placement together with a list of ranks");
   std::string topology = at["topology"].text();
   group.isHierarchical = topology == "hierarchical";
   if (!group.isHierarchical && topology != "flat")
     at["topology"].fail(R"("flat" or "hierarchical")");
   if (group.isHierarchical && !placement.empty())
-    at["topology"].fail("no placement beside a hierarchical topology");
+    at["topology"].fail("no placement together with a hierarchical topology");
   plan->processGroups.push_back(std::move(group));
 }
 
@@ -121,7 +121,7 @@ static void readWire(const Reader &at, std::optional<Dtype> *wireDtype,
   if (!code)
     return at["encoding"].fail("the name of an encoding");
   if (*wireDtype)
-    at["wire_dtype"].fail("no type beside an encoding");
+    at["wire_dtype"].fail("no wire type together with an encoding");
   if (!isBlockOf(*code, block))
     at["block"].fail("the size of a block of " + name);
   *encoding = Encoding{*code, block};
@@ -212,18 +212,18 @@ static void checkKind(const Reader &at, const PlanCollective &collective,
   const CollectiveKind kind = collective.kind;
   const std::string name = collectiveName(kind);
   if (collective.encoding && !isReduction(kind))
-    at["encoding"].fail("no encoding of " + name);
+    at["encoding"].fail("no encoding for " + name);
   if (collective.encoding && collective.encoding->isAffine() &&
       kind != CollectiveKind::AllReduce)
-    at["encoding"].fail("an encoding without a zero point of " + name);
+    at["encoding"].fail("an encoding without a zero point for " + name);
   if (collective.wireDtype && !mayHaveWireType(kind))
-    at["wire_dtype"].fail("no other type of " + name);
+    at["wire_dtype"].fail("no wire type for " + name);
   if (collective.divide && !isReduction(kind))
     at["divide"].fail("no division in " + name);
   if (collective.root != 0 && kind != CollectiveKind::Broadcast)
     at["root"].fail("0 in " + name);
   if (!mayBeInPlace(kind) && ranks == 0)
-    at["group"].fail("a group of which the plan says the size, for " + name);
+    at["group"].fail("a group whose size the plan defines, for " + name);
   if (ranks == 0)
     return;
   if (collective.root >= ranks)
@@ -241,14 +241,15 @@ static void readError(const Reader &at, const Names &states, const Plan &plan,
   if (collective->kind != CollectiveKind::AllReduce || !collective->encoding ||
       collective->encoding->isAffine())
     return at["error"].fail(
-        "no error but of an all_reduce in an encoding without a zero point");
+        "error feedback only for an all_reduce with a scaled encoding");
   collective->error = states.find(at["error"]);
   if (!at.isOk())
     return;
   const PlanState &state = plan.states[*collective->error];
   if (floatDtype(state.dtype) != collective->dtype ||
       state.bytes != collective->count * dtypeSize(collective->dtype))
-    at["error"].fail("a state of as many elements of the collective's type");
+    at["error"].fail(
+        "a state with the element count and type of the collective");
 }
 
 /// True if a group consists of the ranks of `whole` on each node.
@@ -267,12 +268,12 @@ static void readDeal(const Reader &at, const Names &buckets, const Plan &plan,
   const bool isWithin =
       isWithinNodes(plan.processGroups[collective->group], whole);
   if (collective->group != whole && !isWithin)
-    return at["deal"].fail("a bucket of the collective's process group, or of "
-                           "the one whose ranks on a node that is");
+    return at["deal"].fail(
+        "a bucket of the collective's process group or of its parent");
   if (collective->kind != CollectiveKind::AllReduce || collective->wireDtype ||
       collective->encoding || (collective->divide && !isWithin))
-    return at["deal"].fail("no deal but of an all_reduce that only adds, or, "
-                           "within nodes, adds and divides");
+    return at["deal"].fail("assigned parts only for an all_reduce without an "
+                           "encoding, which divides only within nodes");
   if (isWithin && !deal.isOfOneGroup())
     at["deal"]["members"].fail("adjacent members of one group");
 }

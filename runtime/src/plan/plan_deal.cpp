@@ -86,10 +86,10 @@ void plan::checkDeal(const Reader &at, const PlanMatrixList &list) {
     ends.push_back(end += part.count);
   for (const ddphook_matrix_t &m : list.matrices)
     if (!isWithinPart(ends, m.offset, m.rows * m.columns))
-      return at["deal"]["counts"].fail("parts that cut no matrix");
+      return at["deal"]["counts"].fail("parts that do not split a matrix");
   for (const ddphook_piece_t &piece : list.pieces)
     if (!isWithinPart(ends, piece.offset, piece.count))
-      return at["deal"]["counts"].fail("parts that cut no piece");
+      return at["deal"]["counts"].fail("parts that do not split a piece");
 }
 
 PlanMatrixList PlanMatrixList::cut(int64_t first, int64_t last) const {

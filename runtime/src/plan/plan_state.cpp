@@ -91,7 +91,7 @@ std::vector<std::string> plan::readNames(const Reader &at) {
 int64_t plan::readDescription(const Reader &at, PlanState *state) {
   state->name = at["name"].text();
   if (state->name == metadataName)
-    at["name"].fail("a name that a tensor of a file may have");
+    at["name"].fail("a valid name of a tensor in a file");
   state->dtype = readStateDtype(at["dtype"]);
   int64_t bytes = 0;
   state->shapes =

@@ -34,9 +34,9 @@ public:
     const bool fits = value.size() <= mostBytes - bytes;
     place = fits ? std::move(value) : std::string();
     bytes += place.size();
-    return fits
-               ? Status::ok()
-               : error(DDPHOOK_RESOURCE_EXHAUSTED, "rank 0 has no room for it");
+    return fits ? Status::ok()
+                : error(DDPHOOK_RESOURCE_EXHAUSTED,
+                        "rank 0 has no space for it");
   }
 
   /// Returns all values by rank and removes them.

@@ -58,11 +58,11 @@ Roster::Decision Roster::decide(const wire::Hello &hello, Time now) {
     return {error(DDPHOOK_PEER_LOST,
                   "the job that rank %d has left has not ended yet", rank)};
   if (isComplete())
-    return {error(DDPHOOK_BAD_ENVIRONMENT,
-                  "rank 0 at this address belongs to another job, whose ranks "
-                  "have all joined; two jobs have the same port, or two "
-                  "processes the rank %d",
-                  rank)};
+    return {error(
+        DDPHOOK_BAD_ENVIRONMENT,
+        "rank 0 at this address belongs to another job, whose ranks have all "
+        "joined; two jobs use the same port, or two processes have rank %d",
+        rank)};
   Decision decision = {compare(hello, worldSize, joined.count(rank) != 0)};
   // There is only one rank 0, because only one process can listen.
   if (decision.refusal.isOk() || rank == 0)

@@ -37,6 +37,6 @@ Status Silence::look(int socket, Clock::time_point now) {
   segments = info.tcpi_segs_in;
   if (std::chrono::duration<double>(silent).count() < limit)
     return Status::ok();
-  return error(DDPHOOK_PEER_LOST, "nothing has come from %s for %g s",
+  return error(DDPHOOK_PEER_LOST, "received nothing from %s for %g s",
                peerNameOf(socket).c_str(), limit);
 }

@@ -324,7 +324,7 @@ Status TcpStore::deliver(const std::string &value, const Deadline &deadline) {
     return sent;
   return hasEnded ? error(DDPHOOK_PEER_LOST, "rank 0 has ended")
                   : error(DDPHOOK_DEADLINE_EXCEEDED,
-                          "rank 0 did not take it within the deadline");
+                          "rank 0 did not accept it within the deadline");
 }
 
 Status TcpStore::failureWithin(double seconds) {

@@ -117,7 +117,7 @@ static void explainLost(std::vector<RankSummary> *ranks) {
   for (RankSummary &rank : *ranks) {
     if (rank.state == "lost")
       rank.reason =
-          cause.empty() ? "the process ended without a farewell" : cause;
+          cause.empty() ? "the process ended without closing its trace" : cause;
     else if (rank.state == "running" && !cause.empty())
       rank.reason = "the process did not end with the job: " + cause;
   }
@@ -156,9 +156,9 @@ Status trace::mergeParts(const std::vector<std::string> &parts,
     if (part.identity.runId == result->runId)
       own.push_back(std::move(part));
     else
-      result->problems.push_back("'" + part.path + "' is of another run, " +
-                                 part.identity.runId + ", not of " +
-                                 result->runId);
+      result->problems.push_back(
+          "'" + part.path + "' belongs to another run, " + part.identity.runId +
+          ", not of " + result->runId);
   }
   if (own.empty())
     return error(DDPHOOK_DATA_LOSS, "no part of the trace '%s' can be read%s%s",
@@ -172,7 +172,7 @@ Status trace::mergeParts(const std::vector<std::string> &parts,
     RankSummary &summary = result->ranks[static_cast<size_t>(rank)];
     summary.identity.rank = rank;
     summary.state = "missing";
-    summary.reason = "the rank left no part that can be read";
+    summary.reason = "the rank left no readable part";
   }
   for (const Readable &part : own) {
     const auto rank = static_cast<size_t>(part.identity.rank);

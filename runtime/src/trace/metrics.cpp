@@ -161,7 +161,7 @@ std::string trace::toPrometheus(int rank,
                       print(static_cast<double>(timeOf(bucket)) * nanoseconds));
               });
   };
-  addCounter("steps_total", "Steps that ended well.",
+  addCounter("steps_total", "Steps that succeeded.",
              [](const MetricsSample &s) { return s.stats.steps; });
   addMetric("step_seconds_total", "counter", "Time in these steps.",
             [](const MetricsSample &sample, const auto &add) {
@@ -177,12 +177,11 @@ std::string trace::toPrometheus(int rank,
              "hook.",
              [](const MetricsSample &s) { return s.stats.uncompressed_bytes; });
   addMetric("compression_ratio", "gauge",
-            "Uncompressed bytes by bytes on the wire.",
+            "Uncompressed bytes divided by bytes on the wire.",
             [](const MetricsSample &sample, const auto &add) {
               add("", print(ratioOf(sample.stats)));
             });
-  addCounter("non_finite_total",
-             "Tests for numbers that are not finite that found some.",
+  addCounter("non_finite_total", "Tests that found non-finite numbers.",
              [](const MetricsSample &s) { return s.nonFinite; });
   addTimes("waiting_seconds_total",
            "Time in collectives in which peers were waited for.",
@@ -197,7 +196,7 @@ std::string trace::toPrometheus(int rank,
   };
   if (haveSome([](const BucketSample &b) { return b.nonFinite.has_value(); }))
     addMetric("bucket_non_finite_total", "counter",
-              "Reductions of what was not finite on this rank.",
+              "Reductions whose input on this rank was not finite.",
               [](const MetricsSample &sample, const auto &add) {
                 for (const BucketSample &bucket : sample.buckets)
                   if (bucket.nonFinite)
@@ -206,19 +205,19 @@ std::string trace::toPrometheus(int rank,
               });
   if (haveSome(
           [](const BucketSample &b) { return b.relativeError.has_value(); }))
-    addMetric("compression_relative_error", "gauge",
-              "2-norm of what this rank's compression has lost by that of what "
-              "it compressed.",
-              [](const MetricsSample &sample, const auto &add) {
-                for (const BucketSample &bucket : sample.buckets)
-                  if (bucket.relativeError)
-                    add(",bucket=" + quote(bucket.bucket),
-                        printForPrometheus(*bucket.relativeError));
-              });
+    addMetric(
+        "compression_relative_error", "gauge",
+        "2-norm of this rank's compression error divided by that of its input.",
+        [](const MetricsSample &sample, const auto &add) {
+          for (const BucketSample &bucket : sample.buckets)
+            if (bucket.relativeError)
+              add(",bucket=" + quote(bucket.bucket),
+                  printForPrometheus(*bucket.relativeError));
+        });
   auto hasErrors = [](const auto &s) { return !s.second.errors.empty(); };
   if (std::any_of(samples.begin(), samples.end(), hasErrors))
     addMetric("error_feedback_norm", "gauge",
-              "2-norm of what compression has lost and error feedback keeps.",
+              "2-norm of the compression error that error feedback keeps.",
               [](const MetricsSample &sample, const auto &add) {
                 for (const ErrorSample &error : sample.errors)
                   add(",state=" + quote(error.state),
@@ -254,7 +253,7 @@ static Status appendLine(const std::string &path, bool isFirst,
   if (written > 0 && ::fstat(file.descriptor(), &attributes) == 0 &&
       ::ftruncate(file.descriptor(), attributes.st_size - written) != 0)
     log(LogLevel::Warn,
-        "the last line of '" + path + "' is cut off, and stays so");
+        "the last line of '" + path + "' is incomplete and stays that way");
   return systemError(failed, "cannot write '%s'", path.c_str());
 }
 
@@ -280,5 +279,5 @@ void MetricsFile::write(const MetricsSample &sample) {
     return;
   path.clear();
   log(LogLevel::Warn, "metrics of rank " + std::to_string(rank) +
-                          " are not written any more: " + status.message());
+                          " are no longer written: " + status.message());
 }

@@ -299,7 +299,7 @@ Status trace::readPart(std::string_view bytes, PartContents *contents,
                        uint64_t mostEvents) {
   if (bytes.size() < slotsOffset ||
       std::memcmp(bytes.data(), partMagic, sizeof(partMagic)) != 0)
-    return malformedPart("it begins otherwise");
+    return malformedPart("it has no magic number");
   const PartHeader &header =
       *reinterpret_cast<const PartHeader *>(bytes.data());
   if (header.version != layoutVersion)
@@ -308,13 +308,13 @@ Status trace::readPart(std::string_view bytes, PartContents *contents,
                  layoutVersion, header.version);
   const uint64_t capacity = header.capacity;
   if (!isCapacity(capacity) || bytes.size() != partBytes(capacity))
-    return malformedPart("it has another size");
+    return malformedPart("it has the wrong size");
   if (header.worldSize < 1 || header.worldSize > mostRanks || header.rank < 0 ||
       header.rank >= header.worldSize)
-    return malformedPart("its rank is none");
+    return malformedPart("its rank is invalid");
   if (header.clockOffset < -mostOffset || header.clockOffset > mostOffset ||
       !isTime(header.clockUncertainty))
-    return malformedPart("its clock is none");
+    return malformedPart("its clock is invalid");
   PartContents result;
   result.identity = {header.runId.get(), header.rank,
                      header.worldSize,   header.process,
@@ -322,13 +322,13 @@ Status trace::readPart(std::string_view bytes, PartContents *contents,
                      header.clockOffset, header.clockUncertainty};
   const uint32_t state = header.state.load(std::memory_order_acquire);
   if (state > static_cast<uint32_t>(PartState::Failed))
-    return malformedPart("its state is none");
+    return malformedPart("its state is invalid");
   result.state = static_cast<PartState>(state);
   if (result.state == PartState::Failed) {
     result.failure = header.failure.get();
     result.failureTime = header.failureTime;
     if (!isTime(result.failureTime))
-      return malformedPart("its failure has no time");
+      return malformedPart("its failure has an invalid time");
   }
   const auto *slots =
       reinterpret_cast<const EventSlot *>(bytes.data() + slotsOffset);
@@ -338,7 +338,7 @@ Status trace::readPart(std::string_view bytes, PartContents *contents,
   // Read names after the events, which may have got names in the meantime.
   const uint64_t namesSize = header.namesSize.load(std::memory_order_acquire);
   if (namesSize > namesCapacity)
-    return malformedPart("its names have no room in it");
+    return malformedPart("its names do not fit into it");
   DDPHOOK_RETURN_IF_ERROR(
       readNames(bytes.substr(namesOffset, namesSize), &result.names));
   const auto count = static_cast<uint32_t>(result.names.size());
@@ -348,11 +348,11 @@ Status trace::readPart(std::string_view bytes, PartContents *contents,
         if (event.name >= count)
           return malformedPart("an event has no name");
         if (!isTime(event.begin) || !isTime(event.waited))
-          return malformedPart("an event has no time");
+          return malformedPart("an event has an invalid time");
       }
     for (const Event &event : thread.events)
       if (event.end < event.begin || !isTime(event.end))
-        return malformedPart("an event has no time");
+        return malformedPart("an event has an invalid time");
   }
   *contents = std::move(result);
   return Status::ok();

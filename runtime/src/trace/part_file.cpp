@@ -90,7 +90,7 @@ void PartFile::run() {
   }
   if (!status.isOk())
     log(LogLevel::Warn,
-        "'" + path + "' is not written any more: " + status.message());
+        "'" + path + "' is no longer written: " + status.message());
 }
 
 void PartFile::finish(bool isRemote) {
@@ -233,7 +233,8 @@ Status trace::readPartFile(const std::string &path, NamedBy namedBy,
   OpenFile file;
   DDPHOOK_RETURN_IF_ERROR(file.open(path, O_RDONLY, namedBy));
   if (file.size() < slotsOffset)
-    return withContext(malformedPart("it has another size"), "'" + path + "'");
+    return withContext(malformedPart("it has the wrong size"),
+                       "'" + path + "'");
   // A file that is not a part may be huge: readPart() needs only its beginning
   // to reject it.
   uint64_t capacity = 0;
@@ -274,7 +275,7 @@ Status trace::savePart(std::string_view packed, const std::string &path) {
   std::memcpy(&names, packed.data() + offsetof(PartHeader, namesSize),
               sizeof(names));
   if (names > namesCapacity || packed.size() - namesOffset < names)
-    return malformedPart("its names have no room in it");
+    return malformedPart("its names do not fit into it");
   const uint64_t fixed = namesOffset + names;
   const std::string gap(slotsOffset - fixed, '\0');
   AtomicFile file(path);

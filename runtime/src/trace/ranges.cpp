@@ -69,9 +69,9 @@ std::unique_ptr<Ranges> Ranges::create() {
 
 std::unique_ptr<Ranges> Ranges::create() {
   if (isProfiled())
-    log(LogLevel::Info, "a profiler asks for NVTX ranges "
-                        "(NVTX_INJECTION64_PATH), but this runtime was built "
-                        "without NVTX");
+    log(LogLevel::Info,
+        "a profiler requests NVTX ranges (NVTX_INJECTION64_PATH), but this "
+        "runtime was built without NVTX");
   return nullptr;
 }
 

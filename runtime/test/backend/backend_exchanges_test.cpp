@@ -437,28 +437,28 @@ TEST_P(Exchanges, WrongOnesAreRefused) {
     refuse(operation, "a kind of collective, but got -1");
     operation = plain(CollectiveKind::Broadcast, 8);
     operation.root = 2;
-    refuse(operation, "a broadcast to come from one of 2 ranks, but got 2");
+    refuse(operation,
+           "the root of a broadcast to be one of 2 ranks, but got 2");
     operation.root = -1;
-    refuse(operation, "a broadcast to come from one of 2 ranks, but got -1");
+    refuse(operation,
+           "the root of a broadcast to be one of 2 ranks, but got -1");
     refuse(plain(CollectiveKind::AllToAll, 9),
-           "an all-to-all to have as many elements for each of 2 ranks, but "
-           "got 9");
+           "the element count of an all-to-all to be a multiple of 2 ranks, "
+           "but got 9");
     refuse(plain(CollectiveKind::ReduceScatter, -1),
            "a count of at least 0, but got -1");
     const int64_t descending[] = {5, 4}, early[] = {2, 7}, ends[] = {2, 8};
     operation = plain(CollectiveKind::ReduceScatter, 8);
     operation.part_ends = descending;
-    refuse(operation,
-           "parts one behind the other that end with 8 elements, but "
-           "got one of elements 5 to 4");
+    refuse(operation, "consecutive parts that cover 8 elements, but got a part "
+                      "from element 5 to 4");
     operation.part_ends = early;
-    refuse(operation,
-           "parts one behind the other that end with 8 elements, but "
-           "got one of elements 2 to 7");
+    refuse(operation, "consecutive parts that cover 8 elements, but got a part "
+                      "from element 2 to 7");
     operation = plain(CollectiveKind::AllReduce, 8);
     operation.part_ends = ends;
-    refuse(operation, "ends of parts only of a reduce-scatter without an "
-                      "encoding, but got those of kind 0 with encoding 0");
+    refuse(operation, "part ends only for a reduce-scatter without an "
+                      "encoding, but got kind 0 with encoding 0");
     // The group is unharmed.
     operation = plain(CollectiveKind::AllToAll, 8);
     EXPECT_EQ(rank.show(backend->collective(rank.device, rank.communicator,

@@ -201,8 +201,8 @@ TEST_P(Sparse, RefusesTooMany) {
     EXPECT_EQ(
         rank.show(backend->sparsify(rank.device, 5, in.get(), 4, entries.get(),
                                     in.get(), &rank.error)),
-        "INVALID_ARGUMENT: expected to keep some of less than 2^31 "
-        "elements, but got 5 of 4");
+        "INVALID_ARGUMENT: expected to keep some of fewer than 2^31 elements, "
+        "but got 5 of 4");
     EXPECT_EQ(backend->sparsify(rank.device, 1, in.get(), int64_t(1) << 31,
                                 entries.get(), in.get(), &rank.error),
               DDPHOOK_INVALID_ARGUMENT);

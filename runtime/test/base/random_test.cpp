@@ -76,7 +76,7 @@ TEST(Random, BadArguments) {
   Status status = drawNormal(generator.data(), draws, 2, out, Dtype::F32);
   EXPECT_EQ(status.code(), DDPHOOK_INVALID_ARGUMENT);
   EXPECT_EQ(status.message(),
-            "expected draws of at least 0 numbers, but got -1");
+            "expected to draw at least 0 numbers, but got -1");
   EXPECT_EQ(generator, before);
   for (int32_t position : {-1, 625, INT32_MIN, INT32_MAX}) {
     generator[624] = position;

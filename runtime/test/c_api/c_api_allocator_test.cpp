@@ -126,7 +126,7 @@ TEST_F(Lender, StatesAndArenasAreTheAllocators) {
 
 TEST_F(Lender, WhoseMemoryEndsIsNoEndOfTheJob) {
   const std::string expected =
-      "RESOURCE_EXHAUSTED: expected the caller's allocator to give ";
+      "RESOURCE_EXHAUSTED: expected the caller's allocator to return ";
   TestModule module;
   make(module);
   bool hasLoaded = false;

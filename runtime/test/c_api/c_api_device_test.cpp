@@ -147,8 +147,8 @@ TEST_P(Device, NullPointers) {
   char byte = 0;
   EXPECT_EQ(show(ddphook_memory_alloc(nullptr, 1, &memory)), noContext);
   EXPECT_EQ(show(ddphook_memory_alloc(context, 1, nullptr)),
-            "INVALID_ARGUMENT: expected a place for the address, but got a "
-            "null pointer");
+            "INVALID_ARGUMENT: expected an output pointer for the address, but "
+            "got a null pointer");
   EXPECT_EQ(show(ddphook_memory_write(nullptr, &byte, &byte, 1)), noContext);
   EXPECT_EQ(show(ddphook_memory_write(context, nullptr, &byte, 1)), noArrays);
   EXPECT_EQ(show(ddphook_memory_read(nullptr, &byte, &byte, 1)), noContext);

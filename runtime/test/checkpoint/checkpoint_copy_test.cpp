@@ -137,7 +137,7 @@ TEST_F(CheckpointCopy, otherBuckets) {
   expectContains(copy({&ab, &c}, {&ca, &b}, DDPHOOK_STATE_PARTIAL),
                  "PLAN_MISMATCH: the source does not fit the destination: the "
                  "module has one state 'powersgd.generator' for gradients 'c' "
-                 "and 'a', but theirs have different values: ");
+                 "and 'a', but their saved values differ: ");
   c.fill(1);
   setFloats(c, 2, {6});
   setCounter(c, 7);
@@ -181,14 +181,15 @@ TEST_F(CheckpointCopy, badCalls) {
   load(sameGradient);
   expectContains(copy({&a}, {}), "INVALID_ARGUMENT: expected a module to copy "
                                  "to, but got none");
-  expectContains(copy({&a}, {&a}), "expected other modules to copy to");
+  expectContains(copy({&a}, {&a}),
+                 "expected different modules as source and destination");
   expectContains(copy({&unloaded}, {&a}),
                  "FAILED_PRECONDITION: the module is not loaded");
   expectContains(copy({}, {&a, &sameGradient}),
-                 "expected modules of different gradients, but two of them "
+                 "expected modules for different gradients, but two of them "
                  "have a state 'powersgd.iter' of 'a'");
   expectContains(copy({&a}, {&sameGradient}, DDPHOOK_STATE_STRICT),
-                 "expected no flags but DDPHOOK_STATE_PARTIAL");
+                 "expected no flags except DDPHOOK_STATE_PARTIAL");
   ASSERT_EQ(ddphook_rt_enter(a.handle, 0), DDPHOOK_OK);
   expectContains(copy({&a}, {&sameGradient}), "an entry point is running");
   ASSERT_EQ(ddphook_rt_leave(a.handle), DDPHOOK_OK);

@@ -168,8 +168,8 @@ TEST(Mapping, WhatCannotBeCarriedOver) {
   other.placement = StatePlacement::Replicated;
   EXPECT_EQ(map({other}, {w}), "OK");
   EXPECT_EQ(map({w}, {other}),
-            mismatch("its state 'error' of gradient 'w' is of each rank, but "
-                     "the module's is the same on all ranks"));
+            mismatch("its state 'error' of gradient 'w' differs between ranks, "
+                     "but the module's is the same on all ranks"));
   // One matrix of all gradients is not to be taken apart, nor put in order.
   const PlanState square = errors("b0", {{3, 3}}, {{"w", "b"}});
   EXPECT_EQ(map({square}, {square}), "OK");
@@ -194,7 +194,7 @@ TEST(Mapping, WhatCannotBeCarriedOver) {
   seeded.seed = 7;
   EXPECT_EQ(map({generator}, {generator}), "OK");
   EXPECT_EQ(map({generator}, {seeded}),
-            mismatch("its state 'generator' of gradient 'w' began with seed 0, "
+            mismatch("its state 'generator' of gradient 'w' was seeded with 0, "
                      "but the module's with 7"));
 }
 
@@ -506,12 +506,12 @@ TEST(CarryOver, CountersThatDisagree) {
     })[0];
   };
   EXPECT_EQ(run({6, 6}), "OK OK 6");
-  EXPECT_EQ(run({6, 5}),
-            "OK PLAN_MISMATCH: the checkpoint of '" + pattern +
-                ".manifest.json' belongs to another plan, and does not fit "
-                "this one: the module has one state 'powersgd.iter' for "
-                "gradients 'v' and 'w', but theirs have different values: 5 "
-                "and 6 0");
+  EXPECT_EQ(
+      run({6, 5}),
+      "OK PLAN_MISMATCH: the checkpoint of '" + pattern +
+          ".manifest.json' belongs to another plan, and does not fit this one: "
+          "the module has one state 'powersgd.iter' for gradients 'v' and 'w', "
+          "but their saved values differ: 5 and 6 0");
 }
 
 /// What is new begins as in a new job, what is gone is dropped.

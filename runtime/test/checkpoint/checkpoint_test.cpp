@@ -163,7 +163,7 @@ TEST_F(CheckpointTest, AnotherWorldSize) {
                 "state 'b1.error' of 'v' begins at zero\n");
     for (const std::string &result : load(world, DDPHOOK_STATE_STRICT))
       EXPECT_EQ(result, "FAILED_PRECONDITION: the checkpoint of '" + manifest +
-                            "' is of another world size: expected " +
+                            "' has another world size: expected " +
                             std::to_string(world) + " ranks, but got 2");
   }
   // Rank 0's file is enough.
@@ -448,13 +448,13 @@ TEST_F(CheckpointTest, BadCalls) {
   EXPECT_EQ(call([&](StateModule &m) {
               return ddphook_state_save(&m.compiled, pattern.c_str(), 2);
             }),
-            "INVALID_ARGUMENT: expected no flags but DDPHOOK_STATE_REPLACE, "
+            "INVALID_ARGUMENT: expected no flags except DDPHOOK_STATE_REPLACE, "
             "but got 2");
   EXPECT_EQ(call([&](StateModule &m) {
               return ddphook_state_load(&m.compiled, pattern.c_str(), 17,
                                         nullptr);
             }),
-            "INVALID_ARGUMENT: expected no flags but DDPHOOK_STATE_STRICT, "
+            "INVALID_ARGUMENT: expected no flags except DDPHOOK_STATE_STRICT, "
             "DDPHOOK_STATE_PLAIN and DDPHOOK_STATE_PARTIAL, but got 17");
   EXPECT_EQ(call([&](StateModule &m) {
               return ddphook_state_load(
@@ -496,9 +496,8 @@ TEST_F(CheckpointTest, RanksDisagree) {
        }))
     texts.push_back(result.text);
   EXPECT_EQ(texts,
-            (std::vector<std::string>{
-                "INVALID_ARGUMENT: rank 1 loads states with other flags than "
-                "rank 0",
-                "INVALID_ARGUMENT: rank 0 loads states with other flags than "
-                "rank 1"}));
+            (std::vector<std::string>{"INVALID_ARGUMENT: rank 1 loads states "
+                                      "with different flags than rank 0",
+                                      "INVALID_ARGUMENT: rank 0 loads states "
+                                      "with different flags than rank 1"}));
 }

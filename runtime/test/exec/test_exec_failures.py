@@ -150,7 +150,7 @@ def test_outputs_that_cannot_fit(tmp_path, files):
     ]
     expect_error(
         rf"the outputs need .* EB, but '{tmp_path}' has only .* free "
-        r"\(--free-space=ignore runs nevertheless\)",
+        r"\(--free-space=ignore runs anyway\)",
         *arguments,
     )
     assert outputs_in(tmp_path) == []

@@ -132,8 +132,8 @@ def test_another_world_size(job, tmp_path):
         *job(3, 1, f"--state-in={files}", f"--state-out={tmp_path}/new.{{rank}}")
     )
     assert errors == (
-        f"ddphook-exec: note: '{files}' is of 2 ranks: 1 state of single ranks "
-        "to begin at zero, 3 loaded\n"
+        f"ddphook-exec: note: '{files}' is of 2 ranks: 1 state of single ranks to start at "
+        "zero, 3 loaded\n"
     )
     assert code == 0
     # The first result is the mean of the gradients, and the saved factor.
@@ -148,8 +148,7 @@ def test_another_world_size(job, tmp_path):
     assert load_file(tmp_path / "new.2")["powersgd.iter"] == 4
     expect_error(
         r"rank \d: cannot load the states: FAILED_PRECONDITION: the checkpoint of "
-        r"'.*s\.manifest\.json' is of another world size: expected 3 ranks, but "
-        "got 2",
+        r"'.*s\.manifest\.json' has another world size: expected 3 ranks, but got 2",
         *job(3, 1, f"--state-in=strict:{files}"),
     )
 
@@ -211,8 +210,8 @@ def test_a_plain_file_may_lack_states(job, tmp_path):
     )
     assert (code, errors) == (
         0,
-        f"ddphook-exec: note: '{tmp_path}/p' lacks 2 of 4 states, which begin as if "
-        "nothing had been loaded\n",
+        f"ddphook-exec: note: '{tmp_path}/p' lacks 2 of 4 states, which keep their initial "
+        "values\n",
     )
     assert load_file(tmp_path / "s")["powersgd.iter"] == 8
     expect_error(

@@ -398,13 +398,13 @@ TEST(SafetensorsFile, RefusesTensorsThatCannotBeWritten) {
   EXPECT_EQ(
       writeSafetensors(path, {{"__metadata__", TensorType::F32, {}, &value}})
           .message(),
-      "expected a name of a tensor, but got '__metadata__', which files "
-      "keep for themselves");
+      "expected a name of a tensor, but got '__metadata__', which is reserved "
+      "for metadata");
   // What is written can be read: no longer header than a reader takes.
   TensorView longName = {
       std::string(maxHeaderBytes - 51, 'x'), TensorType::F32, {}, &value};
   EXPECT_EQ(writeSafetensors(path, {longName}).message(),
-            "expected names that take a header of at most 100000000 bytes, but "
-            "got 100000008");
+            "expected tensor names that fit into a header of at most 100000000 "
+            "bytes, but got 100000008");
   EXPECT_TRUE(directory.list().empty());
 }

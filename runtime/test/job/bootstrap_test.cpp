@@ -217,7 +217,7 @@ TEST(Bootstrap, SlurmTasksThatAreDistributedByHand) {
   EXPECT_EQ(placeOf(first),
             "BAD_ENVIRONMENT: expected rank 0 to run on the first node of "
             "SLURM_STEP_NODELIST, node1, but it runs on another one; set "
-            "MASTER_ADDR to that");
+            "MASTER_ADDR to the node of rank 0");
   EXPECT_EQ(placeOf(with(first, {{"MASTER_ADDR", "node2"}})),
             "0/4 0 node2:24898");
 }

@@ -349,7 +349,7 @@ TEST(JobFailure, PeerIsStoppedInABarrier) {
       },
       /*patience=*/30, /*stoppedRank=*/2);
   for (int rank : {0, 1}) {
-    expectContains(results[rank].text, "1 of 3 ranks did not come");
+    expectContains(results[rank].text, "1 of 3 ranks did not arrive");
     expectContains(results[rank].text, "rank 2");
     EXPECT_LT(results[rank].seconds, 2 + room);
   }

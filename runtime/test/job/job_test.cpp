@@ -181,8 +181,8 @@ TEST_P(JobTest, ARootThatIsNoRank) {
                       [&](ddphook_context_t *) { return std::string("OK"); });
   });
   for (const std::string &text : texts(results))
-    EXPECT_NE(text.find("process group 'dp': expected a broadcast to come from "
-                        "one of " +
+    EXPECT_NE(text.find("process group 'dp': expected the root of a broadcast "
+                        "to be one of " +
                         std::to_string(ranks) + " ranks, but got " +
                         std::to_string(ranks)),
               std::string::npos)

@@ -258,7 +258,7 @@ std::string broadcastsUnevenly(int rank, ddphook_context_t *context,
   return show(ddphook_broadcast(context, data.data(), data.size(), 0));
 }
 
-const std::string silence = ": nothing has come from 127.0.0.1:";
+const std::string silence = ": received nothing from 127.0.0.1:";
 const std::string lost = " was lost" + silence;
 const Job kJobs[] = {
     {"Steps", 1, -1, steps, lost},

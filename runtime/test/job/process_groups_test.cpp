@@ -138,11 +138,11 @@ TEST(ProcessGroups, DoNotFitTheJob) {
               "process group 'dp' has rank 2, but the job has only 2 ranks");
   expectError("[" + group("dp", 0, "[[0],[1]]", "", "") + "]", "aaa",
               "process group 'dp' lists 2 ranks, but the job has 3");
-  expectError("[" + group("in", 0, "[]", "intra_node", "") + "," +
-                  group("x", 0, "[[0,1],[2,3]]", "", "in") + "]",
-              "abab",
-              "process group 'x' has ranks 0 and 1 together, but its parent "
-              "has not");
+  expectError(
+      "[" + group("in", 0, "[]", "intra_node", "") + "," +
+          group("x", 0, "[[0,1],[2,3]]", "", "in") + "]",
+      "abab",
+      "process group 'x' has ranks 0 and 1 together, but its parent does not");
   expectError("[" + group("out", 0, "[]", "inter_node", "") + "]", "aab",
               "process group 'out': expected equally many ranks on every "
               "node, but got 2 (with rank 0) and 1 (with rank 2)");

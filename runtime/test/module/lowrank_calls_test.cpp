@@ -253,16 +253,16 @@ TEST_F(LowRankCalls, WrongCalls) {
       {[&](auto *h) { ddphook_rt_matmul(h, 0, 0, x, nullptr, x); },
        "ddphook_rt_matmul: expected an array 'p', but got a null pointer"},
       {[&](auto *h) { ddphook_rt_orthogonalize(h, 0, 8, x, x, 0); },
-       "ddphook_rt_orthogonalize: expected a factor, 0 or 1, and 2 and 4 more "
-       "for unit and independent columns, but got 8"},
+       "ddphook_rt_orthogonalize: expected a factor, 0 or 1, optionally plus 2 "
+       "for unit columns and 4 for independent columns, but got 8"},
       {[&](auto *h) { ddphook_rt_project(h, 0, x, x, x, nullptr, x, x); },
        "ddphook_rt_project: expected both arrays of error feedback or none, "
        "but got one"},
       {[&](auto *h) {
          ddphook_rt_project(h, 0, x, nullptr, x, nullptr, x, nullptr);
        },
-       "ddphook_rt_project: expected an array of the rest, but got a null "
-       "pointer"},
+       "ddphook_rt_project: expected an array for the remaining elements, but "
+       "got a null pointer"},
       {[&](auto *h) {
          ddphook_rt_reconstruct(h, 0, x, x, x, nullptr, x, x, -1);
        },

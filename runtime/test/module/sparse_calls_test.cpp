@@ -126,7 +126,7 @@ TEST_F(SparseCalls, RefusesToKeepMoreThanThereIs) {
               ddphook_rt_sparsify(handle, 5, in.data(), 4, entries.data(),
                                   rest.data());
             }),
-            "INVALID_ARGUMENT: expected to keep some of less than 2^31 "
+            "INVALID_ARGUMENT: expected to keep some of fewer than 2^31 "
             "elements, but got 5 of 4");
 }
 
@@ -137,8 +137,8 @@ TEST_F(SparseCalls, RefusesPlacesBeyondTheArray) {
   EXPECT_EQ(step([&](ddphook_module_t *handle) {
               ddphook_rt_densify(handle, entries.data(), 1, 1, out.data(), 4);
             }),
-            "DATA_LOSS: expected places below 4 of a rank's largest elements, "
-            "but got others");
+            "DATA_LOSS: expected indices below 4 for a rank's largest "
+            "elements, but got larger ones");
 }
 
 TEST_F(SparseCalls, RefusesNullPointers) {

@@ -103,9 +103,9 @@ TEST(PlanDeal, Bad) {
   expectBad(replaced(list, "[24,5]", "[24,6]"),
             "deal.counts: expected counts of 29 elements together");
   expectBad(replaced(list, R"([24,5])", R"([23,6])"),
-            "deal.counts: expected parts that cut no matrix");
+            "deal.counts: expected parts that do not split a matrix");
   expectBad(replaced(list, R"([24,5])", R"([25,4])"),
-            "deal.counts: expected parts that cut no piece");
+            "deal.counts: expected parts that do not split a piece");
   expectBad(replaced(list, R"("members":[0,1])", R"("members":[1,0])"),
             "deal.members: expected adjacent members of one group");
   expectBad(replaced(list, R"("members":[0,1])", R"("members":[1,2])"),
@@ -113,12 +113,12 @@ TEST(PlanDeal, Bad) {
   expectBad(replaced(inNode, R"("members":[0,1])", R"("members":[1,2])"),
             "collectives[0].deal.members: expected adjacent members of one "
             "group");
-  expectBad(
-      replaced(inNode, R"("group":1)", R"("group":2)"),
-      "collectives[0].deal: expected a bucket of the collective's process "
-      "group, or of the one whose ranks on a node that is");
-  const std::string adds = "deal: expected no deal but of an all_reduce that "
-                           "only adds, or, within nodes, adds and divides";
+  expectBad(replaced(inNode, R"("group":1)", R"("group":2)"),
+            "collectives[0].deal: expected a bucket of the collective's "
+            "process group or of its parent");
+  const std::string adds =
+      "deal: expected assigned parts only for an all_reduce without an "
+      "encoding, which divides only within nodes";
   expectBad(replaced(acrossNodes, R"("divide":false)", R"("divide":true)"),
             adds);
   expectBad(

@@ -164,7 +164,7 @@ TEST(Plan, WrongTypesAndRanges) {
       "process_groups[1].name: expected a name that is not empty and not used");
   expectBad(replaced(R"("states":[{"name":"b0.error")",
                      R"("states":[{"name":"__metadata__")"),
-            "expected a name that a tensor of a file may have");
+            "expected a valid name of a tensor in a file");
   expectBad(
       replaced(R"("name":"pairs")", R"("name":"")"),
       "process_groups[1].name: expected a name that is not empty and not used");
@@ -186,7 +186,7 @@ TEST(Plan, WrongTypesAndRanges) {
   expectBad(replaced("[3,1]", "[3,1],[]"), "expected at least one rank");
   expectBad(replaced(R"([[0,2],[3,1]],"placement":"")",
                      R"([[0,2],[3,1]],"placement":"intra_node")"),
-            "expected no placement beside a list of ranks");
+            "expected no placement together with a list of ranks");
   expectBad(replaced(R"("placement":"")", R"("placement":"rack")"),
             "process_groups[0].placement");
   expectBad(replaced(R"("group":"dp")", R"("group":"tp")"),
@@ -197,8 +197,9 @@ TEST(Plan, WrongTypesAndRanges) {
   expectBad(replaced(R"("wire_dtype":"f16")", R"("wire_dtype":"f8")"),
             "buckets[0].wire_dtype");
   const std::string none = R"("encoding":"","block":0)";
-  expectBad(replaced(none, R"("encoding":"i8","block":256)"),
-            "buckets[0].wire_dtype: expected no type beside an encoding");
+  expectBad(
+      replaced(none, R"("encoding":"i8","block":256)"),
+      "buckets[0].wire_dtype: expected no wire type together with an encoding");
   expectBad(replaced(none, R"("encoding":"","block":7)"),
             "buckets[0].block: expected 0 without an encoding");
   expectBad(replaced(none, R"("encoding":"i7","block":256)"),
@@ -244,8 +245,8 @@ TEST(Plan, WrongTypesAndRanges) {
   expectBad(replaced(R"("stream":-1)", R"("stream":-2)"),
             "collectives[0].stream");
   expectBad(replaced(R"("error":"")", R"("error":"generator")"),
-            "collectives[0].error: expected no error but of an all_reduce in "
-            "an encoding without a zero point");
+            "collectives[0].error: expected error feedback only for an "
+            "all_reduce with a scaled encoding");
   auto encoded = [](const std::string &error) {
     return replaced(R"("wire_dtype":"f16","encoding":"","block":0,)"
                     R"("divide":true,"root":0,"error":"")",
@@ -254,8 +255,8 @@ TEST(Plan, WrongTypesAndRanges) {
                         error + "\"");
   };
   expectBad(encoded("generator"),
-            "collectives[0].error: expected a state of as many elements of the "
-            "collective's type");
+            "collectives[0].error: expected a state with the element count and "
+            "type of the collective");
   expectBad(encoded("nobody"),
             "collectives[0].error: expected a name that is declared earlier");
   expectBad(replaced(R"("alignment":64)", R"("alignment":48)"),
@@ -347,8 +348,7 @@ TEST(Plan, BadKindsOfCollectives) {
   const std::string plain = rest("", "", false, 0);
   for (const char *kind : {"reduce_scatter", "all_gather", "all_to_all"}) {
     expectMessage(kind, 0, 8, plain,
-                  "group: expected a group of which the plan says the size, "
-                  "for " +
+                  "group: expected a group whose size the plan defines, for " +
                       std::string(kind));
     expectMessage(kind, 4, 8, rest("", "", false, 1),
                   "root: expected 0 in " + std::string(kind));
@@ -356,9 +356,9 @@ TEST(Plan, BadKindsOfCollectives) {
   for (const char *kind : {"all_gather", "all_to_all", "broadcast"})
     expectMessage(kind, 4, 8, rest("", "i8", false, 0),
                   "encoding: expected no encoding of " + std::string(kind));
-  expectMessage("reduce_scatter", 4, 8, rest("", "ui8", false, 0),
-                "encoding: expected an encoding without a zero point of "
-                "reduce_scatter");
+  expectMessage(
+      "reduce_scatter", 4, 8, rest("", "ui8", false, 0),
+      "encoding: expected an encoding without a zero point for reduce_scatter");
   for (const char *kind : {"all_to_all", "broadcast"})
     expectMessage(kind, 4, 8, rest("f16", "", false, 0),
                   "wire_dtype: expected no other type of " + std::string(kind));

@@ -183,7 +183,7 @@ TEST(Exchange, NamesAbsentRanks) {
     threads.emplace_back([&, rank] {
       Exchange exchange(store, "x/", rank, 4);
       expectContains(show(exchange.barrier("meeting", Deadline::after(0.2))),
-                     "DEADLINE_EXCEEDED: meeting: 2 of 4 ranks did not come "
+                     "DEADLINE_EXCEEDED: meeting: 2 of 4 ranks did not arrive "
                      "within 0.2 s: rank 1, 3");
     });
   for (std::thread &thread : threads)

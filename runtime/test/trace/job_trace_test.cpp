@@ -497,8 +497,8 @@ TEST(JobTrace, PlacesThatCannotBeWrittenFailNoStep) {
                                " writes no trace: cannot create '" + place +
                                "TRACE.rank" + rank + ".part'");
       expectContains(said, "metrics of rank " + rank +
-                               " are not written any more: cannot open '" +
-                               place + "METRICS.rank" + rank + "'");
+                               " are no longer written: cannot open '" + place +
+                               "METRICS.rank" + rank + "'");
     }
   }
 }
@@ -511,7 +511,7 @@ TEST(JobTrace, AFullDiskFailsNoStep) {
   expectContains(said, "the trace cannot be written, its parts stay: ");
   for (const std::string rank : {"0", "1"})
     expectContains(said, "metrics of rank " + rank +
-                             " are not written any more: cannot write '" +
+                             " are no longer written: cannot write '" +
                              job.directory.file("m." + rank) + "'");
   EXPECT_EQ(job.otherFiles(),
             (std::vector<std::string>{"m.0", "m.1", "trace.json.rank0.part",

@@ -164,7 +164,7 @@ TEST(Merge, MissingRanksAndPartsOfOtherJobs) {
   ASSERT_EQ(result.problems.size(), 2u);
   expectContains(result.problems[0], "expected a part of a trace");
   expectContains(result.problems[1],
-                 "rank3.part' is of another run, old, not of new");
+                 "rank3.part' belongs to another run, old, not of new");
   const json trace = readJson(path);
   EXPECT_EQ(trace["ddphook"]["world_size"], 3);
   EXPECT_EQ(trace["ddphook"]["ranks"][1]["state"], "missing");

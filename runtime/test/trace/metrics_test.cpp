@@ -144,7 +144,7 @@ TEST(Metrics, FilesOfARun) {
   full.write(makeSample(1));
   EXPECT_FALSE(full.isOpen());
   expectContains(testing::internal::GetCapturedStderr(),
-                 "metrics of rank 0 are not written any more: cannot write "
+                 "metrics of rank 0 are no longer written: cannot write "
                  "'/dev/full': not a regular file");
 }
 
@@ -163,7 +163,7 @@ TEST(Metrics, ALineForWhichThereIsNoRoom) {
   lines.write(makeSample(20));
   ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &old), 0);
   expectContains(testing::internal::GetCapturedStderr(),
-                 "metrics of rank 0 are not written any more: cannot write '" +
+                 "metrics of rank 0 are no longer written: cannot write '" +
                      path + "'");
   EXPECT_FALSE(lines.isOpen());
   EXPECT_EQ(readJson(path)["steps"], 10);
@@ -178,6 +178,6 @@ TEST(Metrics, APipeThatNobodyReads) {
   testing::internal::CaptureStderr();
   lines.write(makeSample(10));
   expectContains(testing::internal::GetCapturedStderr(),
-                 "metrics of rank 0 are not written any more: cannot open '" +
+                 "metrics of rank 0 are no longer written: cannot open '" +
                      path + "': No such device or address");
 }

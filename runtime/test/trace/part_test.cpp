@@ -436,17 +436,18 @@ static std::string refusalOf(const PartIdentity &given, int64_t begin = now()) {
 TEST(Part, NumbersThatAreNone) {
   // A trace has an entry for every rank.
   for (auto [rank, worldSize] : {std::pair{0, INT32_MAX}, {2, 2}, {-1, 2}})
-    expectContains(refusalOf(identity(rank, worldSize)), "its rank is none");
+    expectContains(refusalOf(identity(rank, worldSize)), "its rank is invalid");
   for (int64_t offset : {INT64_MIN, INT64_MAX}) {
     PartIdentity far = identity(0, 1);
     far.clockOffset = offset;
-    expectContains(refusalOf(far), "its clock is none");
+    expectContains(refusalOf(far), "its clock is invalid");
   }
   PartIdentity vague = identity(0, 1);
   vague.clockUncertainty = -1;
-  expectContains(refusalOf(vague), "its clock is none");
+  expectContains(refusalOf(vague), "its clock is invalid");
   for (int64_t begin : {int64_t(-1), INT64_MAX})
-    expectContains(refusalOf(identity(0, 1), begin), "an event has no time");
+    expectContains(refusalOf(identity(0, 1), begin),
+                   "an event has an invalid time");
 }
 
 TEST(Part, AnEventThatEndsBeforeItBegins) {
@@ -464,7 +465,7 @@ TEST(Part, AnEventThatEndsBeforeItBegins) {
   PartContents contents;
   Status status = readPart(bytes, &contents);
   EXPECT_EQ(status.code(), DDPHOOK_DATA_LOSS);
-  expectContains(status.message(), "an event has no time");
+  expectContains(status.message(), "an event has an invalid time");
 }
 
 TEST(Part, BytesThatAreNone) {

@@ -21,8 +21,8 @@ Status cuda::describeExhaustion(uint64_t bytes) {
   if (cudaMemGetInfo(&free, &total) != cudaSuccess) {
     (void)cudaGetLastError();
     return error(DDPHOOK_RESOURCE_EXHAUSTED,
-                 "expected %" PRIu64 " bytes of device memory, but there are "
-                 "not as many",
+                 "expected %" PRIu64
+                 " bytes of device memory, but the device has fewer",
                  bytes);
   }
   return error(DDPHOOK_RESOURCE_EXHAUSTED,

@@ -66,7 +66,7 @@ constexpr int blockSumRoom(int count) { return kMostSums + 32 * count; }
 /// call it and get the totals. `room` may be reused at once.
 template <int kCount, class T>
 __device__ void sumOverBlock(T (&values)[kCount], T *room) {
-  static_assert(kCount <= kMostSums, "expected room for the results");
+  static_assert(kCount <= kMostSums, "expected space for the results");
   T *totals = room;
   room += kMostSums;
   const int warp = static_cast<int>(threadIdx.x / 32);
@@ -99,7 +99,7 @@ struct BlockSums {
   /// All threads of the block must call it, and get the totals.
   template <int kCount>
   __device__ __forceinline__ void add(T (&values)[kCount]) {
-    static_assert(kCount <= kMost, "expected room for the warps' sums");
+    static_assert(kCount <= kMost, "expected space for the warps' sums");
     T *parts = room + turn * kTurn;
     turn ^= 1;
     const int warp = static_cast<int>(threadIdx.x / 32);

@@ -56,7 +56,7 @@ public:
 private:
   [[noreturn]] static void refuse() {
     throw TransportFailure(
-        error(DDPHOOK_INTERNAL, "messages only travel in unbound buffers"));
+        error(DDPHOOK_INTERNAL, "only unbound buffers are supported"));
   }
 };
 
@@ -74,7 +74,8 @@ public:
     transport.receive(rank, message(slot, offset, bytes));
   }
   void recv(std::vector<int>, uint64_t, size_t, size_t) override {
-    transport.fail(error(DDPHOOK_INTERNAL, "messages have one sender"));
+    transport.fail(
+        error(DDPHOOK_INTERNAL, "a receive from any rank is not supported"));
   }
 
   bool waitSend(int *, std::chrono::milliseconds timeout) override {
@@ -124,7 +125,7 @@ GlooTransport::GlooTransport(const GroupPlace &place,
 GlooTransport::~GlooTransport() = default;
 
 std::unique_ptr<::gloo::transport::Pair> &GlooTransport::createPair(int) {
-  fail(error(DDPHOOK_INTERNAL, "connections are there from the beginning"));
+  fail(error(DDPHOOK_INTERNAL, "connections are not created one by one"));
 }
 
 std::unique_ptr<::gloo::transport::UnboundBuffer>
@@ -346,7 +347,7 @@ void GlooTransport::block(const Deadline &deadline, double seconds) {
     isMoving |= !peer.incoming.empty() && peer.incoming.front().moved > 0;
   }
   if (waitedFor < 0)
-    fail(error(DDPHOOK_INTERNAL, "waited for a message that nobody sends"));
+    fail(error(DDPHOOK_INTERNAL, "waited for a message that no rank sends"));
   WaitScope scope([&] {
     return place.describeWait(place.nameOf(waitedFor)) + " over TCP";
   });

@@ -140,8 +140,8 @@ Status ShmSegment::open(int size, const std::string &address) {
                  std::strerror(errno));
   // The process has ended, or has failed; somebody else knows why.
   if (file < 0 && errno == ENOENT)
-    return error(DDPHOOK_PEER_LOST,
-                 "process %ld has given up its shared memory", pid);
+    return error(DDPHOOK_PEER_LOST, "process %ld has closed its shared memory",
+                 pid);
   if (file < 0)
     return systemError(errno, "cannot open the shared memory of process %ld",
                        pid);

@@ -250,8 +250,8 @@ TEST_P(CudaAllocator, GetsBackWhatTheCallerNeverFreed) {
 
 TEST_P(CudaAllocator, MayFailAtAnyCall) {
   const std::string begin =
-      "RESOURCE_EXHAUSTED: expected the caller's allocator to give ";
-  const std::string end = " bytes of memory of GPU 0, but it gave none";
+      "RESOURCE_EXHAUSTED: expected the caller's allocator to return ";
+  const std::string end = " bytes of memory of GPU 0, but it returned null";
   auto isExhausted = [&](const std::string &text) {
     return text.find(begin) == 0 && text.size() > end.size() &&
            text.compare(text.size() - end.size(), end.size(), end) == 0;
@@ -325,9 +325,10 @@ TEST_P(CudaAllocator, WhatItGivesIsLookedAt) {
     Allocator allocator;
     allocator.give = give;
     const std::string answer = refusal(allocator);
-    EXPECT_EQ(answer.find("INVALID_ARGUMENT: expected the caller's allocator "
-                          "to give "),
-              0u)
+    EXPECT_EQ(
+        answer.find(
+            "INVALID_ARGUMENT: expected the caller's allocator to return "),
+        0u)
         << answer;
     EXPECT_NE(answer.find(expected), std::string::npos) << answer;
     EXPECT_EQ(allocator.countOut(), 0u) << "not given back: " << expected;
@@ -381,8 +382,7 @@ TEST_P(CudaAllocator, WhatItGivesTwiceIsFreedOnce) {
   Rank rank;
   GroupOptions options = lentBy(allocator);
   const std::string answer = open(rank, options);
-  EXPECT_NE(answer.find("memory that is free, but got memory at"),
-            std::string::npos)
+  EXPECT_NE(answer.find("unused memory, but it returned"), std::string::npos)
       << answer;
   EXPECT_EQ(answer.find("INVALID_ARGUMENT: "), 0u) << answer;
   EXPECT_EQ(rank.device, nullptr);
@@ -392,10 +392,10 @@ TEST_P(CudaAllocator, WhatItGivesTwiceIsFreedOnce) {
 
 TEST_P(CudaAllocator, RegisteredMemoryIsRefused) {
   Allocator allocator;
-  EXPECT_EQ(refusal(allocator, "register=1"),
-            "INVALID_ARGUMENT: option register: expected no allocator of the "
-            "caller's beside register=1, for which memory comes from NCCL; "
-            "leave one of them out");
+  EXPECT_EQ(
+      refusal(allocator, "register=1"),
+      "INVALID_ARGUMENT: option register: register=1 takes memory from NCCL "
+      "and cannot be combined with options.allocator; omit one of them");
   EXPECT_EQ(allocator.calls(), 0);
   EXPECT_EQ(refusal(allocator, "register=0"), "OK");
 }

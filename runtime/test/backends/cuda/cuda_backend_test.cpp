@@ -462,7 +462,7 @@ TEST_P(CudaBackend, WhatCannotBeCaptured) {
     };
     expect(backend->is_finite(rank.device, array.get(), 16, DDPHOOK_F32,
                               &finite, &rank.error),
-           "looking for infinite numbers");
+           "testing for non-finite numbers");
     expect(backend->memory_write(rank.device, array.get(), host.data(), 64,
                                  &rank.error),
            "writing device memory");

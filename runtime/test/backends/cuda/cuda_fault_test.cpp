@@ -250,8 +250,8 @@ TEST_P(NcclFaults, NcclInitializesForever) {
   job.fault = "nccl_init_stall@1";
   auto results = run(job);
   for (const RankResult &result : results)
-    expectContains(result.text, "joining a process group: NCCL did not get "
-                                "ready in time");
+    expectContains(result.text,
+                   "joining a process group: NCCL was not ready in time");
   EXPECT_LT(longest(results), 20);
 }
 

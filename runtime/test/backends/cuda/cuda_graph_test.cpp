@@ -495,8 +495,8 @@ TEST_F(Capture, TellsOfWhatAReplayFinds) {
     graph->launch();
     for (int i = 0; i < 2; ++i)
       EXPECT_EQ(show(ddphook_synchronize(member.context)),
-                "DATA_LOSS: expected ascending places of a rank's largest "
-                "elements, but got others");
+                "DATA_LOSS: expected ascending indices of a rank's largest "
+                "elements, but got indices out of order");
     graph.reset();
   });
 }

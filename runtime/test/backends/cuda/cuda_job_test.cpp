@@ -417,9 +417,10 @@ TEST_P(CudaJobs, LeavingWithAGraphWhileThePeerStays) {
   for (const RankResult &result : results)
     EXPECT_EQ(toldTo(result), "OK");
   EXPECT_TRUE(seen->isSeen);
-  expectContains(results[0].text, "NCCL has not come to an end, and is left to "
-                                  "itself; expected CUDA graphs with "
-                                  "collectives to be destroyed before");
+  expectContains(
+      results[0].text,
+      "NCCL has not finished, and continues in the background; expected CUDA "
+      "graphs with collectives to be destroyed before");
 }
 
 TEST_P(CudaJobs, LeavingWhileThePeerIsStopped) {
@@ -441,10 +442,11 @@ TEST_P(CudaJobs, LeavingWhileThePeerIsStopped) {
     EXPECT_EQ(toldTo(results[0]), "OK");
     // NCCL waits for ranks of the same machine alone.
     if (hasGraph || !isReal)
-      expectContains(results[0].text,
-                     std::string("NCCL has not come to an end, and is left to "
-                                 "itself; ") +
-                         (hasGraph ? "expected CUDA graphs" : "other ranks"));
+      expectContains(
+          results[0].text,
+          std::string(
+              "NCCL has not finished, and continues in the background; ") +
+              (hasGraph ? "expected CUDA graphs" : "other ranks"));
     EXPECT_LT(results[0].seconds, farDeadline);
   }
 }

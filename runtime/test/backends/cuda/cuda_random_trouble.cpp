@@ -36,7 +36,7 @@ static const Fault faults[] = {
 };
 
 static const char lacksMemory[] =
-    "RESOURCE_EXHAUSTED: expected the caller's allocator to give";
+    "RESOURCE_EXHAUSTED: expected the caller's allocator to return";
 
 Trouble ddphook::test::makeTrouble(uint64_t seed, const RandomJob &job) {
   std::mt19937_64 random(seed);

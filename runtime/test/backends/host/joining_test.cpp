@@ -165,7 +165,7 @@ TEST_P(Joining, WhoDoesNotComeIsNamed) {
   MemoryStore store;
   Device device(/*seconds=*/0.2);
   EXPECT_EQ(device.join(store, 1), DDPHOOK_DEADLINE_EXCEEDED);
-  EXPECT_NE(device.message().find("rank 0 did not come within 0.2 s"),
+  EXPECT_NE(device.message().find("rank 0 did not arrive within 0.2 s"),
             std::string::npos)
       << device.message();
 }

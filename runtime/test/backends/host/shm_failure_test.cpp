@@ -226,8 +226,8 @@ TEST(ShmGroup, peersHaveTheNumbersOfTheJob) {
         return reduce(group, rank);
       },
       0.5);
-  expectEither(messages[0], "rank 7 did not come within 0.5 s", "rank 3");
-  expectEither(messages[1], "rank 7 did not come within 0.5 s", "rank 5");
+  expectEither(messages[0], "rank 7 did not arrive within 0.5 s", "rank 3");
+  expectEither(messages[1], "rank 7 did not arrive within 0.5 s", "rank 5");
   messages = failWith(
       [&](ShmGroup &group, int rank) {
         CollectiveDesc desc;
