@@ -225,7 +225,7 @@ def test_plot(tmp_path):
         (["--verbose=1"], "unknown flag '--verbose'"),
         (["-z", "1"], "unknown flag '-z'"),
         (["8"], "expected an option of sweep, but got '8'"),
-        (["-n"], "expected a value behind -n, but got nothing"),
+        (["-n"], "expected a value after -n, but got nothing"),
         (["-b", "0"], "expected -b to be a size .*, but got '0'"),
         (["-b", "-8"], "expected -b to be a size .*, but got '-8'"),
         (["-b", "8X"], "expected -b to be a size .*, but got '8X'"),

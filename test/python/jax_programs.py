@@ -480,7 +480,7 @@ def refuses():
     step = compress(averaging_step, **{**where, "check_vma": True})
     expect(ddphook.CompileError, "not reduced over the same ranks yet", step.init, w, *batch)
     step = compress(lambda w, x, y: (w, 0.0), **where)
-    expect(wrong, "expected a step that reduces something", step.init, w, *batch)
+    expect(wrong, "expected a step that reduces over the mesh", step.init, w, *batch)
     expect(
         ddphook.UnsupportedError,
         "jax.random.key_data",
@@ -502,7 +502,7 @@ def refuses():
     step(state, w, *batch)
     whole = jax.jit(jax.shard_map(averaging_step, **where))
     step = compress(whole, **where)
-    expect(wrong, "leave jax.shard_map to compress", step.init, w, *batch)
+    expect(wrong, "already uses jax.shard_map", step.init, w, *batch)
     # The same step without shard_map is accepted.
     step = compress(jax.jit(averaging_step), **where)
     step(step.init(w, *batch), w, *batch)

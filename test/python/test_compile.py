@@ -275,7 +275,7 @@ def inductors_options(rank, cache):
         assert torch.equal(step(x), x)
     torch._dynamo.reset()
     options = {"hook": "fp16", "post_grad_custom_pre_pass": lambda graph: None}
-    with pytest.raises(torch._dynamo.exc.BackendCompilerFailed, match="used by others"):
+    with pytest.raises(torch._dynamo.exc.BackendCompilerFailed, match="already in use"):
         torch.compile(lambda x: reduced(x), backend=backend, options=options)(x)
     ddphook.torch.close()
 
@@ -508,11 +508,11 @@ def wait_badly(rank):
 
     ticket = start()
     assert torch.equal(wait(ticket)[0], torch.ones(3))
-    with pytest.raises(FailedPreconditionError, match="waited for already"):
+    with pytest.raises(FailedPreconditionError, match="already waited for"):
         wait(ticket)
     ticket = start()
     _ops.close()
-    with pytest.raises(FailedPreconditionError, match=r"close\(\) came in between"):
+    with pytest.raises(FailedPreconditionError, match=r"close\(\) was called"):
         wait(ticket)
     ddphook.torch.close()
 
@@ -527,7 +527,7 @@ def test_a_ticket_is_waited_for_once():
         ({"hook": "fp17"}, "did you mean 'fp16'"),
         ({"hook": "fp16", "start_powerSGD_iter": 3}, "has no option"),
         ({"hook": "powersgd", "start_powerSGD_itr": 3}, "did you mean"),
-        ({"hook": "post_local_sgd"}, "averages parameters as well"),
+        ({"hook": "post_local_sgd"}, "also averages parameters"),
         ({"bucket_cap_mb": 0}, "expected 'bucket_cap_mb' to be above 0"),
     ],
 )

@@ -234,9 +234,9 @@ def test_state_objects():
         ("fp16", {"wrapper": "fp8"}, "InvalidArgumentError", "'fp8'"),
         ("int8", {"exempt": "("}, "InvalidArgumentError", "a regular expression"),
         ("int8", {"exempt": 7}, "InvalidArgumentError", "a regular expression"),
-        ("int8", {"exempt": ""}, "InvalidArgumentError", "not to be empty"),
-        ("int8", {"exempt": "'\""}, "InvalidArgumentError", "of both kinds"),
-        ("int8", {"exempt_hook": "bf16"}, "InvalidArgumentError", "'exempt' beside"),
+        ("int8", {"exempt": ""}, "InvalidArgumentError", "to be non-empty"),
+        ("int8", {"exempt": "'\""}, "InvalidArgumentError", "one kind of quotation mark"),
+        ("int8", {"exempt_hook": "bf16"}, "InvalidArgumentError", "'exempt' together"),
         ("int8", {"topology": "tree"}, "InvalidArgumentError", "'flat' or 'hierarchical'"),
         (
             "int8",
@@ -346,7 +346,7 @@ def test_titles():
     ("hook", "options", "text"),
     [
         (STATE, {}, "expected a state that has not been used"),
-        (local.PostLocalSGDState(None, None, 5), {}, "averages parameters as well"),
+        (local.PostLocalSGDState(None, None, 5), {}, "also averages parameters"),
     ],
 )
 def test_what_a_graph_cannot_take(hook, options, text):

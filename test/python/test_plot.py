@@ -103,7 +103,7 @@ def test_the_picture_of_the_documents(tmp_path):
     [
         ([], None, "expected a trace of steps, but .* has none"),
         ([event("step", 0, 1)], 2, "expected a step of .*, 1 to 1, but got 2"),
-        ([{"ph": "X", "cat": "step"}], None, "expected a trace of ddphook"),
+        ([{"ph": "X", "cat": "step"}], None, "expected a ddphook trace"),
     ],
 )
 def test_other_files(tmp_path, events, step, message):
@@ -128,7 +128,7 @@ def test_damaged_numbers(tmp_path, changed):
     # Without `changed`, the file has deeply nested lists.
     text = json.dumps({"traceEvents": [{**event("step", 0, 1), **(changed or {})}]})
     path.write_text(text if changed else "[" * 100000)
-    with pytest.raises(ddphook.InvalidArgumentError, match="expected a trace of ddphook"):
+    with pytest.raises(ddphook.InvalidArgumentError, match="expected a ddphook trace"):
         _plot.make_figure(path)
 
 
@@ -136,9 +136,9 @@ def test_errors_of_the_command(tmp_path):
     text = tmp_path / "text"
     text.write_text("no trace")
     for words, status, message in [
-        ((text, tmp_path / "a.svg"), 2, "expected a trace of ddphook"),
+        ((text, tmp_path / "a.svg"), 2, "expected a ddphook trace"),
         ((EXAMPLE, tmp_path / "a.nothing"), 2, "Format 'nothing' is not supported"),
-        ((EXAMPLE, tmp_path / "a"), 2, "expected a picture that ends with .svg"),
+        ((EXAMPLE, tmp_path / "a"), 2, "expected a picture ending in .svg"),
         ((EXAMPLE, tmp_path / "none" / "a.svg"), 1, "No such file"),
         ((EXAMPLE, tmp_path / "a.svg", "--step=0"), 2, "positive number"),
     ]:

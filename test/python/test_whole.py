@@ -229,7 +229,7 @@ def _pairs(rank, directory):
             export(3)
         with pytest.raises(ddphook.UnsupportedError, match=r"over the ranks \[0, 2\]"):
             export([[[0, 1], [2, 3]]])
-        with pytest.raises(ddphook.InvalidArgumentError, match="whole step only"):
+        with pytest.raises(ddphook.InvalidArgumentError, match="only for a whole step"):
             export([[[0, 1]]], whole=False)
         assert not file.exists()
         export([[[0], [1], [2], [3]], [[2, 0], [1, 3]]])
@@ -286,7 +286,7 @@ def _train_ddp(rank, directory):
     model[3].bias.requires_grad_(False)
     x, y = data(rank), torch.rand(6, 16)
     file = directory / "step.mlir"
-    with pytest.raises(ddphook.UnsupportedError, match=r"\[0\] .* in Python; set torch\."):
+    with pytest.raises(ddphook.UnsupportedError, match=r"\[0\] .* the Python reducer; set torch\."):
         ddp = nn.parallel.DistributedDataParallel(model)
         ddphook.torch.export(_ddp_step, ddp, x, y, file=file, whole=True)
     torch._dynamo.config.optimize_ddp = "python_reducer"
@@ -453,7 +453,7 @@ def _refused(rank, directory):
         (tensor_of_its_own, "UnsupportedError", r"of its own by 'aten\.mul\.Tensor' \("),
         (in_place, "UnsupportedError", "writes to memory"),
         (not_a_tensor, "UnsupportedError", r"\[1\] is 3"),
-        (no_reduction, "InvalidArgumentError", "reduces something"),
+        (no_reduction, "InvalidArgumentError", "a step with a reduction"),
         (unknown, "UnsupportedError", "torch-mlir does not know 'aten._linalg_svd'"),
         (unlowered, "UnsupportedError", "'torch.aten.erfinv' .* to linalg"),
     ]

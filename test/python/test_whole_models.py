@@ -110,7 +110,7 @@ def _train(rank, directory):
             (r"changes \[0\]\.calls", counting, unused),
             (r"leaves \[0\]\['2.new'\] torch.float32 of shape", widening, given["body"]),
             (r"leaves \[0\]\['first.weight'\] one tensor", parting, given["heads"][0][0]),
-            ("gives a Averages another set of them: 'new'", emptying, given["body"]),
+            ("adds or removes 'new' of a Averages", emptying, given["body"]),
         ):
             with pytest.raises(ddphook.UnsupportedError, match=text):
                 no = directory / "no.mlir"

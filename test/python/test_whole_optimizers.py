@@ -225,7 +225,7 @@ def _refused(rank, directory):
 
     model, adam = make("adam")
     other = optim.Adam(nn.Linear(2, 3).parameters())
-    refuse(r"\[1\] to be an optimizer of models .* Adam .* shape \(3, 2\)", step, model, other)
+    refuse(r"\[1\] to optimize models .* Adam .* shape \(3, 2\)", step, model, other)
 
     def not_given(model, x, y):
         return step(model, adam, x, y)
@@ -259,7 +259,7 @@ def _refused(rank, directory):
                     self.state[value].setdefault("sum", torch.zeros(())).add_(1)
 
     late = Late(model.parameters())
-    refuse(r"this Late makes more of it in a step; let it take one", step, model, late)
+    refuse(r"this Late adds some in a later step; let it take a step", step, model, late)
     assert not late.state and not torch.compiler.is_compiling()
     assert not (directory / "no.mlir").exists()
     step(model, late, *data(0, 0))

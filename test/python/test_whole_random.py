@@ -274,7 +274,7 @@ def _refused(rank, directory):
         # The seed is refused even if the generator already has that state.
         torch.manual_seed(5)
         before = torch.get_rng_state()
-        with pytest.raises(ddphook.UnsupportedError, match="but it seeds it"):
+        with pytest.raises(ddphook.UnsupportedError, match="but it seeds the generator"):
             ddphook.torch.export(
                 step, torch.ones(3), file=directory / "no.mlir", whole=True
             )

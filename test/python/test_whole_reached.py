@@ -209,8 +209,8 @@ def last_noticed(model, x):
 
 
 REFUSED = (
-    (last_gradients, r"uses what the step before it has left in \[0\]\.gradients"),
-    (last_noticed, r"computes something else, by the \.grad or the tensors"),
+    (last_gradients, r"uses what the previous step left in \[0\]\.gradients"),
+    (last_noticed, r"differs because of the \.grad or the tensors"),
     (random_rate, "draws from Python's random numbers"),
     (called, r"changes \[0\]\.counter\.rate"),
     (appended, r"changes \[0\]\.last\[1\]"),
@@ -225,13 +225,13 @@ REFUSED = (
     (global_number, "changes TOTAL"),
     (of_function, r"changes of_function\.rate|changes step\.rate"),
     (toggled, r"changes \.training of .*Linear, Model"),
-    (mode_once, "computes something else, by the modes"),
+    (mode_once, "differs because of the modes"),
     (forward_hook, r"changes \[0\]\.linear\._forward_hooks\[\d+\]"),
     (gradient_hook, r"the gradient hooks of \[0\]\['linear\.weight'\]"),
-    (first_only, r"computes something else, by the \.grad"),
-    (shared, r"\[0\]\['other\.bias'\] shares memory with \[0\]\['linear\.bias'\] aft"),
-    (shared_new, r"shares memory with .* afterwards; assign a clone\(\)"),
-    (swapped_and_written, r"has been \.data of .* \(.*\.py:\d+\); assign a clone\(\)"),
+    (first_only, r"differs because of the \.grad"),
+    (shared, r"\[0\]\['other\.bias'\] shares memory with \[0\]\['linear\.bias'\]; assign"),
+    (shared_new, r"shares memory with .*; assign a clone\(\)"),
+    (swapped_and_written, r"the former \.data of a tensor \(.*\.py:\d+\); assign a clone\(\)"),
     (new_module, r"changes \[0\]\.more"),
     (replaced_module, r"changes \[0\]\.table\.a"),
 )

@@ -355,13 +355,13 @@ TEST(Plan, BadKindsOfCollectives) {
   }
   for (const char *kind : {"all_gather", "all_to_all", "broadcast"})
     expectMessage(kind, 4, 8, rest("", "i8", false, 0),
-                  "encoding: expected no encoding of " + std::string(kind));
+                  "encoding: expected no encoding for " + std::string(kind));
   expectMessage(
       "reduce_scatter", 4, 8, rest("", "ui8", false, 0),
       "encoding: expected an encoding without a zero point for reduce_scatter");
   for (const char *kind : {"all_to_all", "broadcast"})
     expectMessage(kind, 4, 8, rest("f16", "", false, 0),
-                  "wire_dtype: expected no other type of " + std::string(kind));
+                  "wire_dtype: expected no wire type for " + std::string(kind));
   for (const char *kind : {"all_gather", "all_to_all", "broadcast"})
     expectMessage(kind, 4, 8, rest("", "", true, 0),
                   "divide: expected no division in " + std::string(kind));

@@ -34,57 +34,62 @@ def main() -> int:
 def _add_bench(commands: Any) -> None:
     parser = commands.add_parser(
         "bench",
-        help="measure hooks beside PyTorch's",
-        description="Times whole steps of DDP and hooks alone, ours beside PyTorch's. "
-        "Starts its ranks on this machine; under a launcher it is one of them.",
+        help="compare hooks with PyTorch's",
+        description="Times whole steps of DDP and hooks alone, and compares ours with "
+        "PyTorch's. Starts its ranks on this machine, unless a launcher has started them.",
     )
     parser.add_argument(
         "--model-mb", type=_number(float), default=25, help="MiB of parameters (25)"
     )
     parser.add_argument(
-        "--ranks", type=_number(int), default=2, help="to start, without a launcher (2)"
+        "--ranks",
+        type=_number(int),
+        default=2,
+        help="number of ranks to start without a launcher (2)",
     )
     parser.add_argument(
         "--hooks",
         default="allreduce,fp16,bf16,powersgd-2,powersgd-4",
-        help="a list: allreduce, fp16, bf16, powersgd-RANK; with a wrapper "
-        "powersgd-4+fp16 (%(default)s)",
+        help="comma-separated list of allreduce, fp16, bf16 and powersgd-RANK; with a "
+        "wrapper: powersgd-4+fp16 (%(default)s)",
     )
     parser.add_argument(
         "--optimizer",
         choices=["sgd", "adam", "adamw"],
         default="sgd",
-        help="of the model (%(default)s)",
+        help="optimizer of the model (%(default)s)",
     )
     parser.add_argument(
         "--compile",
         action="store_true",
-        help="whole steps under torch.compile, with SGD, instead: beside Inductor's "
-        "own collectives, without compression",
+        help="measure whole steps under torch.compile, with SGD, against Inductor's own "
+        "collectives and against no compression",
     )
     parser.add_argument(
-        "--samples", type=_number(int), default=16, help="of a rank in a step (16)"
+        "--samples", type=_number(int), default=16, help="samples per rank and step (16)"
     )
     parser.add_argument(
-        "--steps", type=_number(int), default=10, help="of each side in a round (10)"
+        "--steps", type=_number(int), default=10, help="steps of each side per round (10)"
     )
-    parser.add_argument("--rounds", type=_number(int), default=6, help="(6)")
-    parser.add_argument("--json", metavar="FILE", help="write the results there, too")
+    parser.add_argument(
+        "--rounds", type=_number(int), default=6, help="number of rounds (6)"
+    )
+    parser.add_argument("--json", metavar="FILE", help="also write the results there")
 
 
 def _add_plot(commands: Any) -> None:
     parser = commands.add_parser(
         "plot",
         help="draw a trace",
-        description="Draws one step of all ranks on a line of time, and what every "
-        "step took. Needs matplotlib.",
+        description="Draws one step of all ranks on a timeline, and the duration of every "
+        "step. Needs matplotlib.",
     )
-    parser.add_argument("trace", type=Path, help="as DDPHOOK_TRACE has made it")
-    parser.add_argument("picture", type=Path, help="to be written: .svg, .png or .pdf")
+    parser.add_argument("trace", type=Path, help="trace that DDPHOOK_TRACE wrote")
+    parser.add_argument("picture", type=Path, help="file to write: .svg, .png or .pdf")
     parser.add_argument(
         "--step",
         type=_number(int),
-        help="the step that is drawn (the one whose time is rank 0's median)",
+        help="the step to draw (the one with rank 0's median duration)",
     )
 
 

@@ -65,7 +65,7 @@ def draw(trace: Path, picture: Path, step: int | None = None) -> str:
     # Without a suffix, matplotlib would add one and so write to another file.
     if not picture.suffix:
         raise ddphook.InvalidArgumentError(
-            f"expected a picture that ends with .svg, .png or .pdf, but got {picture}"
+            f"expected a picture ending in .svg, .png or .pdf, but got {picture}"
         )
     figure = make_figure(trace, step)
     try:
@@ -129,7 +129,7 @@ def _read(trace: Path) -> list[_Event]:
         ]
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
         raise ddphook.InvalidArgumentError(
-            f"expected a trace of ddphook, but {trace} is none"
+            f"expected a ddphook trace, but {trace} is not one"
         ) from error
 
 

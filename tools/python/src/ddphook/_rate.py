@@ -21,7 +21,7 @@ def find_waste(before: int, after: int) -> str | None:
     """Returns what is wrong if sending ``after`` bytes for ``before`` saves too few."""
     if before >= 2 * after:
         return None
-    return f"of {before} bytes of gradients {after} are sent, more than half"
+    return f"{after} of {before} bytes of gradients are sent, more than half"
 
 
 def find_waste_of_plans(plans: Iterable[Mapping[str, Any]]) -> str | None:

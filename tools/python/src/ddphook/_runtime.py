@@ -298,7 +298,7 @@ class _Lender:
             try:
                 allocator.free(address, size, device, stream or 0)
             except BaseException:  # noqa: BLE001 - there is no caller to raise it to.
-                _log.exception("memory of GPU %d was not given back", device)
+                _log.exception("memory of GPU %d was not freed", device)
 
         self.table = _Allocator(ctypes.sizeof(_Allocator), None, alloc, free)
 

@@ -243,8 +243,8 @@ class CompressedStep:
         except ValueError as error:
             if self._is_whole_step(shapes):
                 raise InvalidArgumentError(
-                    "expected the step of one device, but got one for all of them; "
-                    "leave jax.shard_map to compress"
+                    "expected the step of one device, but got one that already uses "
+                    "jax.shard_map; compress() adds it"
                 ) from error
             raise
         with mlir.make_ir_context():
@@ -268,7 +268,7 @@ class CompressedStep:
             manifest = json.loads(file.read_text(encoding="utf-8"))
         if not manifest["buckets"] and not manifest["scatters"]:
             raise InvalidArgumentError(
-                "expected a step that reduces something over the mesh's devices"
+                "expected a step that reduces over the mesh's devices"
             )
         self._warn_of_waste(manifest)
         return _Program(lowered, text, manifest, self._mesh, self._specs, self._donate)
@@ -332,7 +332,7 @@ class _Layout:
         # XLA does not handle a deleted array well.
         if isinstance(value, jax.Array) and not _is_traced(value) and value.is_deleted():
             raise InvalidArgumentError(
-                f"expected a state that is not used up, but {name!r} was donated"
+                f"expected a live state, but {name!r} was donated"
             )
         got = _shape_of(value)
         if (got.shape, got.dtype) != (self.shape(mesh), self.local.dtype):
@@ -468,8 +468,8 @@ def _shape_of(value: Any, mesh: Mesh | None = None) -> jax.ShapeDtypeStruct:
     dtype = value.dtype if hasattr(value, "dtype") else jnp.result_type(value)
     if jnp.issubdtype(dtype, jax.dtypes.extended):
         raise UnsupportedError(
-            f"expected arrays of numbers, but got one of {dtype}; a key can be passed "
-            "as jax.random.key_data(key)"
+            f"expected arrays of numbers, but got one of {dtype}; pass a key as "
+            "jax.random.key_data(key)"
         )
     sharding = None
     if mesh is not None and AxisType.Explicit in mesh.axis_types:
@@ -514,8 +514,8 @@ def _exempt(pattern: str, hook: str) -> str:
     if not isinstance(pattern, str) or not pattern or {"'", '"'} <= set(pattern):
         # The pattern is quoted within the single string of pipeline options.
         raise InvalidArgumentError(
-            "expected exempt to be a regular expression that is not empty and has no "
-            f"quotation marks of both kinds, but got {pattern!r}"
+            "expected exempt to be a non-empty regular expression with at most one kind "
+            f"of quotation mark, but got {pattern!r}"
         )
     if not re.fullmatch(r"\w+", str(hook)):
         raise InvalidArgumentError(

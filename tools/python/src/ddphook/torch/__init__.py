@@ -301,8 +301,8 @@ def _updates(
         return None
     if device.target:
         raise UnsupportedError(
-            "expected parameters on a CPU for an optimizer in the hook, but got some "
-            f"on {device.memory}; call optimizer.step() behind backward() instead"
+            "expected parameters on a CPU for an optimizer in the hook, but got some on "
+            f"{device.memory}; call optimizer.step() after backward() instead"
         )
     names = _bucket.parameter_names(model)
     for name, parameter in model.module.named_parameters():
@@ -326,8 +326,8 @@ def _check_handler(model: DistributedDataParallel, handler: Any) -> None:
     for name, value in asked.items():
         if given.get(name, value) != value:
             raise InvalidArgumentError(
-                f"expected a model with {name}={value}, as the handler says, but it was "
-                f"made with {given[name]}"
+                f"expected a model with {name}={value}, as in the handler, but it was made "
+                f"with {given[name]}"
             )
 
 
@@ -344,16 +344,16 @@ def _check_model(model: DistributedDataParallel, hook: Any) -> _device.Device:
         advice = ""
         if is_accelerates(hook):
             advice = (
-                ": Accelerator.prepare() registers the hook of a handler that it gets; "
-                "make the Accelerator without comm_hook, or use ddphook.accelerate"
+                ": Accelerator.prepare() has registered the handler's hook; make the "
+                "Accelerator without comm_hook, or use ddphook.accelerate"
             )
         raise FailedPreconditionError(
             f"the model has a communication hook already{advice}"
         )
     if any(hasattr(p, "_in_backward_optimizers") for p in model.parameters()):
         raise UnsupportedError(
-            "the model has _apply_optimizer_in_backward, for which DDP registers a hook "
-            "of its own; use ddphook.torch.register(…, optimizer=…) instead"
+            "the model uses _apply_optimizer_in_backward, for which DDP registers its own "
+            "hook; use ddphook.torch.register(…, optimizer=…) instead"
         )
     named = _bucket.reduced_parameters(model)
     reduced = {parameter for _, parameter in named}

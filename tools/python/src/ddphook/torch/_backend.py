@@ -142,7 +142,7 @@ def backend(
     patches |= {key: given.pop(key) for key in list(given) if key in known}
     if config.post_grad_custom_pre_pass or "post_grad_custom_pre_pass" in patches:
         raise UnsupportedError(
-            "torch._inductor.config.post_grad_custom_pre_pass is used by others"
+            "torch._inductor.config.post_grad_custom_pre_pass is already in use"
         )
     step = _steps.step_of(given.pop("step", options))
     replace = make_pass(step.number, **given)

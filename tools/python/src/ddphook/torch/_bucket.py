@@ -401,8 +401,7 @@ def check_tiling(buffer: torch.Tensor, gradients: Sequence[torch.Tensor]) -> Non
         offset += gradient.numel()
     if offset != buffer.storage_offset() + buffer.numel():
         raise UnsupportedError(
-            "expected a bucket whose gradients lie one behind the other, but got "
-            "one with gaps"
+            "expected a bucket with consecutive gradients, but got one with gaps"
         )
 
 

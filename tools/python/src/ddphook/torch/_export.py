@@ -92,7 +92,7 @@ def export(
     """
     resolved = resolve_for_graph(hook, wrapper, options)
     if partitions and not whole:
-        raise InvalidArgumentError("expected partitions for a whole step only")
+        raise InvalidArgumentError("expected partitions only for a whole step")
     if bucket_cap_mb is not None:
         _bucket.check_cap(bucket_cap_mb)
     if isinstance(step, DistributedDataParallel):

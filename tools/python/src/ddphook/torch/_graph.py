@@ -135,7 +135,7 @@ def _on_one_device(reductions: list[Reduction]) -> list[Reduction]:
         return reductions
     _warn_once(
         f"gradients on {' and '.join(places)} in one graph are reduced without "
-        "compression: expected all of a graph on one device"
+        "compression: expected all gradients of a graph on one device"
     )
     return []
 
@@ -194,8 +194,8 @@ def _understand(
     elif value.device.type not in KINDS:
         reason = f"it is in the memory of {value.device}"
         _warn_once(
-            f"gradients on {value.device} are reduced without compression: it is for "
-            "those on CPUs and on CUDA devices"
+            f"gradients on {value.device} are reduced without compression: only those on "
+            "CPUs and on CUDA devices can be compressed"
         )
     if reason:
         _log.info("left alone: %s of %s: %s", started.name, gradient.name, reason)
@@ -236,12 +236,12 @@ def _known_shape(gradient: torch.fx.Node) -> tuple[int, ...] | None:
     except GuardOnDataDependentSymNode:
         _warn_once(
             f"a gradient of the shape {list(sizes)}, which depends on data, is reduced "
-            "without compression: no module can be compiled for it"
+            "without compression, because modules have fixed shapes"
         )
         return None
     _warn_once(
         f"the step is compiled for a gradient of the shape {list(shape)}, although that "
-        "may change: it is compiled again, with states of its own, for each other shape"
+        "may change: it is compiled again, with its own states, for each other shape"
     )
     return shape
 

@@ -224,13 +224,13 @@ def resolve_for_graph(
     resolved = resolve(hook, wrapper, options)
     if resolved.name == "post_local_sgd":
         raise UnsupportedError(
-            "post_local_sgd averages parameters as well, which the reductions of "
-            "a graph do not show; use ddphook.torch.register"
+            "post_local_sgd also averages parameters, which a graph's reductions do not "
+            "cover; use ddphook.torch.register"
         )
     if resolved.optimizer is not None:
         raise UnsupportedError(
-            "an optimizer that runs behind a hook is for ddphook.torch.register; "
-            "a compiled step has its own"
+            "an optimizer in the hook needs ddphook.torch.register; a compiled step runs "
+            "its own optimizer"
         )
     if resolved.group is not None:
         raise UnsupportedError(
@@ -262,7 +262,7 @@ def _take_exempt(given: dict[str, Any]) -> tuple[str, str]:
     exempt = given.pop("exempt", None)
     hook = given.pop("exempt_hook", None)
     if hook is not None and exempt is None:
-        raise InvalidArgumentError("expected 'exempt' beside 'exempt_hook'")
+        raise InvalidArgumentError("expected 'exempt' together with 'exempt_hook'")
     if exempt is not None:
         try:
             re.compile(exempt)
@@ -274,8 +274,8 @@ def _take_exempt(given: dict[str, Any]) -> tuple[str, str]:
         if not exempt or {"'", '"'} <= set(exempt):
             # The pattern becomes part of a string of options.
             raise InvalidArgumentError(
-                "expected 'exempt' not to be empty, nor to have quotation marks "
-                f"of both kinds, but got {exempt!r}"
+                "expected 'exempt' to be non-empty and to have at most one kind of "
+                f"quotation mark, but got {exempt!r}"
             )
     name, implied = _hook_name(hook or "allreduce")
     if implied or name == "post_local_sgd":

@@ -95,9 +95,9 @@ class Inputs:
         if isinstance(model, DistributedDataParallel):
             if not model._use_python_reducer:
                 raise UnsupportedError(
-                    f"expected {place} to be a DistributedDataParallel that reduces "
-                    "in Python; set torch._dynamo.config.optimize_ddp to "
-                    "'python_reducer' before it is made"
+                    f"expected {place} to be a DistributedDataParallel with the Python "
+                    "reducer; set torch._dynamo.config.optimize_ddp to 'python_reducer' "
+                    "before making it"
                 )
         for name, tensor in _named_tensors(model):
             if tensor not in self._numbers:
@@ -114,9 +114,9 @@ class Inputs:
         shared = self._memory.add(self.paths[number], self.tensors[number])
         if shared is not None:
             raise UnsupportedError(
-                "expected parameters and buffers that lie apart, but "
-                f"{self.paths[number]} shares memory with {shared}; "
-                "register one of them, and compute the other in the step"
+                "expected parameters and buffers that do not share memory, but "
+                f"{self.paths[number]} shares memory with {shared}; register one of them, "
+                "and compute the other in the step"
             )
 
     def _check_replaced(
@@ -133,7 +133,7 @@ class Inputs:
         if has:
             raise UnsupportedError(
                 f"expected a step that leaves {self.paths[number]} the same tensor, "
-                f"which has {has} that another one would not have; write to it instead"
+                f"because a new one would lack its {has}; write to it instead"
             )
 
     def _check_class(self, number: int) -> None:
@@ -142,8 +142,8 @@ class Inputs:
         if kind not in (torch.Tensor, nn.Parameter) and kind is not FakeTensor:
             raise UnsupportedError(
                 "expected parameters and buffers of PyTorch's own classes, but "
-                f"{self.paths[number]} is a {kind.__name__}; an attribute of the tensor "
-                "tells it apart as well"
+                f"{self.paths[number]} is a {kind.__name__}; mark the tensor with an "
+                "attribute instead"
             )
 
     def _optimized(self) -> Iterator[torch.Tensor]:
@@ -265,8 +265,8 @@ class Inputs:
         if now.requires_grad != tensor.requires_grad:
             raise UnsupportedError(
                 f"expected a step that leaves {self.paths[number]} with "
-                f"requires_grad={tensor.requires_grad}, since the module "
-                "would not know of another; set it before the export"
+                f"requires_grad={tensor.requires_grad}, since the module cannot change it; "
+                "set it before the export"
             )
 
     def states(self) -> dict[int, torch.Tensor]:
@@ -297,8 +297,8 @@ class Inputs:
             shared = memory.add(path, now)
             if shared is not None:
                 raise UnsupportedError(
-                    "expected a step that leaves parameters, buffers and gradients apart, "
-                    f"but {path} shares memory with {shared} afterwards; assign a clone() "
+                    "expected a step after which parameters, buffers and gradients share "
+                    f"no memory, but {path} shares memory with {shared}; assign a clone() "
                     "of it"
                 )
 
@@ -319,7 +319,7 @@ class Inputs:
             if before.get(name, self) is not now.get(name, self):
                 raise UnsupportedError(
                     f"expected a step that leaves {self.paths[number]}.{name} as it is, "
-                    "since the module would not know of another; make it a buffer"
+                    "since the module cannot change it; make it a buffer"
                 )
 
     def _check_hooks(self, number: int, old: torch.Tensor, new: torch.Tensor) -> None:
@@ -327,8 +327,8 @@ class Inputs:
         if isinstance(old, nn.Parameter) and _hooks(old) != _hooks(new):
             raise UnsupportedError(
                 f"expected a step that leaves the gradient hooks of {self.paths[number]} "
-                "as they are, since the module would not know of others; register them "
-                "before the export, or remove them at the end of the step"
+                "as they are, since the module cannot change them; register them before "
+                "the export, or remove them at the end of the step"
             )
 
     def _agree(
@@ -338,14 +338,14 @@ class Inputs:
         example = self.tensors[number]
         if now.shape != example.shape or now.dtype != example.dtype:
             raise UnsupportedError(
-                f"expected a step that leaves {self.paths[number]} {example.dtype} of "
-                f"shape {tuple(example.shape)}, but it makes it {now.dtype} of shape "
+                f"expected a step that keeps {self.paths[number]} {example.dtype} of shape "
+                f"{tuple(example.shape)}, but it becomes {now.dtype} of shape "
                 f"{tuple(now.shape)}"
             )
         if other is not None and other is not now:
             raise UnsupportedError(
-                f"expected a step that leaves {self.paths[number]} one tensor in all "
-                "places of the model, but it puts another one into one of them"
+                f"expected a step that leaves {self.paths[number]} the same tensor "
+                "everywhere in the model, but it replaces one occurrence"
             )
         return now
 
@@ -355,10 +355,10 @@ class Inputs:
             for parameter in group["params"]:
                 if parameter in self._numbers:
                     raise UnsupportedError(
-                        f"expected this {type(optimizer).__name__}, which has been made "
-                        "before the step, for the parameter "
-                        f"'{self.names[self._numbers[parameter]]}', to be an input of "
-                        "the step, as the model is: step(model, optimizer, ...)"
+                        f"expected this {type(optimizer).__name__}, which was made before "
+                        "the step for the parameter "
+                        f"'{self.names[self._numbers[parameter]]}', to be an input of the "
+                        "step, like the model: step(model, optimizer, ...)"
                     )
 
 
@@ -397,9 +397,9 @@ class _Part:
 
     def _error(self, name: str) -> UnsupportedError:
         return UnsupportedError(
-            "expected a step that changes parameters and buffers of a model only, but "
-            f"it gives a {type(self._module).__name__} another set of them: "
-            f"'{name}'; register it, or take it away, before the export"
+            "expected a step that changes only the values of parameters and buffers, but "
+            f"it adds or removes '{name}' of a {type(self._module).__name__}; do that "
+            "before the export"
         )
 
 

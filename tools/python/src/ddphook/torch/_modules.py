@@ -240,8 +240,8 @@ class Modules:
             parts = _states.from_flat(module, role, flat)
             if not parts:
                 _log.warning(
-                    "PyTorch's state has %d elements of %s for bucket %d, which "
-                    "has another size: they are not used",
+                    "PyTorch's state has %d elements of %s for bucket %d, which has "
+                    "another size; they are ignored",
                     flat.numel(),
                     role,
                     layout.index,

@@ -49,19 +49,19 @@ def check_next(
     if taken.modes != modes:
         names = {type(m).__name__ for m in {**modes, **taken.modes}}
         raise UnsupportedError(
-            "expected a step that leaves its modules in the same mode each time, but "
-            f"it changes .training of {', '.join(sorted(names))} once more in the next "
-            "step; say train() or eval() in each step, or before the export"
+            "expected a step that leaves its modules in the same mode every time, but it "
+            f"changes .training of {', '.join(sorted(names))} once more in the next step; "
+            "say train() or eval() in each step, or before the export"
         )
     if _operators(module.graph) != _operators(again.graph):
         if modes or not _computes_the_same(module, again, taken, kept):
             raise UnsupportedError(
-                "expected a step that computes the same each time, but the next one "
-                "computes something else, by "
+                "expected a step that computes the same every time, but the next one "
+                "differs because of "
                 + ("the modes of modules" if modes else "the .grad or the tensors")
-                + " that the first one leaves, or by an object that export does not look "
-                "into; begin the step with zero_grad() and train(), or do what is done "
-                "once before the export"
+                + " that the first one leaves, or of an object that export does not "
+                "inspect; begin the step with zero_grad() and train(), or do what is "
+                "done once before the export"
             )
 
 
@@ -81,9 +81,9 @@ def _check_gradients(
             # The step's writes to the gradient are returned at the end.
             if name not in _SIZES_ONLY and (name != "copy_" or user.args[1] is place):
                 raise UnsupportedError(
-                    "expected a step that computes its gradients anew, but it uses the "
-                    f".grad that {taken.paths[number]} has before it, which would be "
-                    "lost; begin the step with zero_grad()"
+                    "expected a step that recomputes its gradients, but it uses the "
+                    f"earlier .grad of {taken.paths[number]}, which would be lost; begin "
+                    "the step with zero_grad()"
                 )
 
 

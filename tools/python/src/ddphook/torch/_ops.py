@@ -163,9 +163,8 @@ def _wait(ticket: torch.Tensor, *_: Any) -> list[torch.Tensor]:
     reduction = _pending.pop(number, None)
     if reduction is None:
         raise FailedPreconditionError(
-            f"expected the ticket of a reduction that is under way, but {number} was "
-            "waited for already, or ddphook.torch.close() came in between; wait once "
-            "for each start"
+            f"expected the ticket of a reduction in flight, but {number} was already "
+            "waited for, or ddphook.torch.close() was called; wait once for each start"
         )
     session = reduction.session
     try:

@@ -57,14 +57,13 @@ class Optimizer:
         for parameter, settings in self._source.settings().items():
             if parameter not in parameters:
                 raise InvalidArgumentError(
-                    "expected an optimizer of parameters that DDP reduces, but it "
-                    f"has another one, of the shape {tuple(parameter.shape)}"
+                    "expected an optimizer of parameters that DDP reduces, but it also "
+                    f"has one of the shape {tuple(parameter.shape)}"
                 )
             if parameter.requires_grad and parameter.dtype not in _DTYPES:
                 raise UnsupportedError(
-                    f"parameter '{parameters[parameter]}': expected float32 or "
-                    f"float64 where an optimizer runs in modules, but got "
-                    f"{parameter.dtype}"
+                    f"parameter '{parameters[parameter]}': expected float32 or float64 for "
+                    f"an optimizer that runs in modules, but got {parameter.dtype}"
                 )
             for name in ("differentiable", "capturable"):
                 if settings.get(name):

@@ -76,10 +76,9 @@ class OptimizerInput:
             for parameter in group["params"]:
                 if parameter not in names:
                     raise UnsupportedError(
-                        f"expected {place} to be an optimizer of models that are inputs "
-                        "of the step, too, but this "
-                        f"{type(optimizer).__name__} has a parameter of shape "
-                        f"{tuple(parameter.shape)} that is in none of them"
+                        f"expected {place} to optimize models that are also inputs of the "
+                        f"step, but this {type(optimizer).__name__} has a parameter of "
+                        f"shape {tuple(parameter.shape)} that is in none of them"
                     )
         begun = self._first_state()
         for parameter, state in begun.items():
@@ -137,8 +136,8 @@ class OptimizerInput:
         """Returns zeros: SGD begins with the first gradient, which is 0 + gradient."""
         if group["dampening"] != 0:
             raise UnsupportedError(
-                f"expected {self._place}, an SGD with dampening, to have taken a step: "
-                "its first one differs from all others"
+                f"expected {self._place}, an SGD with dampening, to have taken a step, "
+                "because its first step differs from the others"
             )
         return torch.zeros_like(parameter)
 
@@ -204,9 +203,9 @@ class OptimizerInput:
         count = sum(len(state) for state in optimizer.state.values())
         if count != sum(not isinstance(owner, int) for owner, _ in self._keys):
             raise UnsupportedError(
-                f"expected {self._place} to keep from its first step on what it keeps "
-                f"later, but this {type(optimizer).__name__} makes more of it in a step; "
-                "let it take one before the export"
+                f"expected {self._place} to have all its state after one step, but this "
+                f"{type(optimizer).__name__} adds some in a later step; let it take a step "
+                "before the export"
             )
         return found
 
@@ -227,9 +226,9 @@ class OptimizerInput:
                     is_same = old is new
                 if not is_same:
                     raise UnsupportedError(
-                        f"expected a step that leaves {self._place}.param_groups"
-                        f"[{number}]['{key}'] alone, which is no input of the module; "
-                        "a tensor there would be one"
+                        "expected a step that leaves "
+                        f"{self._place}.param_groups[{number}]['{key}'] unchanged, since "
+                        "it is not an input of the module; a tensor would be one"
                     )
 
     def _begin(self, optimizer: Optimizer, *_: Any) -> None:

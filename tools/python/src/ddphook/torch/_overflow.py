@@ -78,9 +78,9 @@ class Watch:
                     continue
                 self._has_warned = True
                 _log.warning(
-                    "a gradient of %s was not finite, and from now on its averages are not "
-                    "either: PowerSGD keeps the error of that step, as PyTorch's hook does. "
-                    "With skip_nonfinite=True or numerics='improved' such a step leaves the "
+                    "a gradient of %s was not finite, and its averages no longer are: "
+                    "PowerSGD keeps the error of that step, as PyTorch's hook does. With "
+                    "skip_nonfinite=True or numerics='improved', such a step leaves the "
                     "states unchanged",
                     names if isinstance(names, str) else names[0],
                 )

@@ -56,16 +56,16 @@ def _set_data(tensor: torch.Tensor, value: torch.Tensor) -> None:
     """Performs ``tensor.data = value`` as an operator: a trace does not see assignments."""
     if tensor.shape != value.shape or tensor.dtype != value.dtype:
         raise UnsupportedError(
-            f"expected .data of {tensor.dtype} and shape {tuple(tensor.shape)}, as it "
-            f"is, but got {value.dtype} and shape {tuple(value.shape)}"
+            f"expected .data to keep the type {tensor.dtype} and shape "
+            f"{tuple(tensor.shape)}, but got {value.dtype} and shape {tuple(value.shape)}"
         )
     if tensor.untyped_storage()._cdata != value.untyped_storage()._cdata:
         with torch.no_grad():
             torch.ops.aten.set_.source_Tensor(tensor, value.detach())
     elif _place_of(tensor) != _place_of(value):
         raise UnsupportedError(
-            "expected .data of other memory than the tensor has, but got a view of it; "
-            "assign a clone() of it"
+            "expected .data in different memory than the tensor's, but got a view of the "
+            "tensor; assign a clone() of it"
         )
 
 

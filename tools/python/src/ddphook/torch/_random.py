@@ -137,9 +137,9 @@ class Draws(TorchDispatchMode):
         number = torch.default_generator.initial_seed() - self._first
         if not 0 <= number <= self._made:
             raise UnsupportedError(
-                "expected a step that draws from PyTorch's generator as it finds it, "
-                "but it seeds it, or sets another state than one of this step, which "
-                "would be lost: the module's seed is an argument; do so before the export"
+                "expected a step that only draws from PyTorch's generator, but it seeds "
+                "the generator or sets a state from outside of the step, which would be "
+                "lost: the module's seed is an argument; do so before the export"
             )
         return number
 

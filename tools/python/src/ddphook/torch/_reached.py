@@ -120,7 +120,7 @@ class Reached:
             if len(seen) > _LIMIT:
                 warnings.warn(
                     f"the step reaches more than {_LIMIT} objects; whether it changes "
-                    f"{path}, and what lies behind, is not checked",
+                    f"{path} or what it refers to is not checked",
                     stacklevel=2,
                 )
                 return
@@ -165,7 +165,7 @@ class Reached:
     def guard(self, left: Iterable[Left]) -> None:
         """Prevents the use of what a step has left in its own containers."""
         for holder, key, path in left:
-            guard = Guard(path, "uses what the step before it has left in")
+            guard = Guard(path, "uses what the previous step left in")
             self._guards[id(holder), key] = guard
             write(holder, {**(read(holder) or {}), key: guard})
 
@@ -177,9 +177,9 @@ class Reached:
         except ValueError as error:
             if self._locked and "read-only" in str(error):
                 raise UnsupportedError(
-                    "expected a step that leaves NumPy's arrays of more than "
-                    f"{_contents.LARGE_BYTES >> 20} MiB as they are, but it writes to "
-                    "one; do what is done once before the export"
+                    "expected a step that does not write to NumPy arrays of more than "
+                    f"{_contents.LARGE_BYTES >> 20} MiB, but it writes to one; "
+                    "do what is done once before the export"
                 ) from error
             raise
 
@@ -237,8 +237,8 @@ class Reached:
 
 def _error(path: str, does: str) -> UnsupportedError:
     return UnsupportedError(
-        "expected a step that changes parameters and buffers of a model only, but it "
-        f"{does} {path}, which is no input of the module; make it a buffer, give it to "
+        "expected a step that changes only parameters and buffers of a model, but it "
+        f"{does} {path}, which is not an input of the module; make it a buffer, give it to "
         "the step as a tensor, or do what is done once before the export"
     )
 

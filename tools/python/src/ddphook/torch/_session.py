@@ -234,8 +234,8 @@ class Session:
             ranks = dist.get_process_group_ranks(self._meeting.group)
             self._fail(
                 DeadlineExceededError(
-                    f"not all of the ranks {ranks} began a reduction in their process "
-                    f"group: {error}"
+                    f"not all ranks of {ranks} started a reduction in their process group: "
+                    f"{error}"
                 )
             )
         except BaseException as error:  # noqa: BLE001 - raised by end_of().
@@ -383,7 +383,7 @@ class Sessions:
         """Returns all sessions, the oldest first; the caller has to leave them."""
         if self._waiting and os.getpid() == self._process:
             _log.warning(
-                "states of %d modules were loaded and never used", len(self._waiting)
+                "states of %d modules were loaded but never used", len(self._waiting)
             )
         opened, self._opened = list(self._opened.values()), {}
         return opened

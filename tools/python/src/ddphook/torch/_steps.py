@@ -28,8 +28,8 @@ _log = logging.getLogger("ddphook")
 
 DDP_OUTSIDE = (
     "DistributedDataParallel reduces the gradients of its model outside of the compiled "
-    "function, where nothing compresses them: use ddphook.torch.register(ddp_model, "
-    "hook=…), with torch.compile(ddp_model) if need be; or call backward() in the compiled "
+    "function, where they cannot be compressed: use ddphook.torch.register(ddp_model, "
+    "hook=…), with torch.compile(ddp_model) if needed; or call backward() in the compiled "
     "function, with torch._dynamo.config.optimize_ddp = 'python_reducer' and "
     "torch._dynamo.config.compiled_autograd = True"
 )
@@ -155,7 +155,7 @@ class Step:
             return
         cause = "none of its graphs has a reduction"
         if self.left_alone:
-            cause = f"its reductions are left as they are ({'; '.join(self.left_alone)})"
+            cause = f"its reductions are left unchanged ({'; '.join(self.left_alone)})"
         _log.warning(
             "the compiled step compresses nothing with '%s': %s; reduce gradients in the "
             "compiled function, with torch.distributed.all_reduce or a functional "

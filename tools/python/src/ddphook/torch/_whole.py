@@ -176,7 +176,7 @@ def capture(step: Any, inputs: Sequence[Any], partitions: Sequence[Any] = ()) ->
             name = arguments["group_name"]
             groups[name] = _find_partition(node, name, lists)
     if not groups:
-        raise InvalidArgumentError("expected a step that reduces something")
+        raise InvalidArgumentError("expected a step with a reduction")
     names = _gradient_names(graph, [output.name for output in outputs])
     places = [
         path + _describe_first(taken.first.get(number))
@@ -222,8 +222,8 @@ def _trace(function: Any, values: list[torch.Tensor], table: Any) -> Any:
         )(*values)
     except (DataDependentOutputException, DynamicOutputShapeException) as error:
         raise UnsupportedError(
-            "expected a step in which no size and no number of Python's depends on what "
-            f"tensors hold, but one does by '{error.func}' ({_place_of(error)})"
+            "expected a step in which no size and no Python number depends on the values "
+            f"of tensors, but one does because of '{error.func}' ({_place_of(error)})"
         ) from error
     except AssertionError as error:
         if "FakeTensor" not in str(error):
@@ -232,9 +232,9 @@ def _trace(function: Any, values: list[torch.Tensor], table: Any) -> Any:
         found = re.search(r"Found in ([\w.]+)", str(error))
         by = f" by '{found[1]}'" if found else ""
         raise UnsupportedError(
-            "expected a step that gets all its tensors as inputs, parameters of models "
-            f"too, but it uses one of its own{by} ({_place_of(error)}); give it to the "
-            "step, or the model that it is in"
+            "expected a step that gets all its tensors as inputs, including models, but "
+            f"it uses one of its own{by} ({_place_of(error)}); give it to the step, or the "
+            "model that it is in"
         ) from error
 
 
@@ -261,8 +261,8 @@ def _functional(
         if "frozen storage" not in str(error):
             raise
         raise UnsupportedError(
-            "expected no write to memory that has been .data of a tensor which has "
-            f"other memory now ({_place_in(str(error))}); assign a clone() of it"
+            f"expected no write to the former .data of a tensor ({_place_in(str(error))}); "
+            "assign a clone() of it"
         ) from error
     module.graph.eliminate_dead_code(_is_needed)
     _random.keep_seed(module)
@@ -310,7 +310,7 @@ def _split_coalesced(graph: torch.fx.Graph) -> None:
         for item in list(node.users):
             if item.target is not operator.getitem:
                 raise UnsupportedError(
-                    f"expected the results of {_describe(node)} one by one"
+                    f"expected the step to use the results of {_describe(node)} one by one"
                 )
             item.replace_all_uses_with(started[item.args[1]])
             graph.erase_node(item)
@@ -328,13 +328,13 @@ def _check_operators(graph: torch.fx.Graph) -> None:
         if isinstance(node.target, torch._ops.OpOverload):
             if node.target._schema.is_mutable:
                 raise UnsupportedError(
-                    f"expected operators that compute only, but {_describe(node)} "
+                    f"expected operators without side effects, but {_describe(node)} "
                     "writes to memory"
                 )
             if torch.Tag.nondeterministic_seeded in node.target.tags:
                 raise UnsupportedError(
-                    "expected uniform random numbers of PyTorch's own generator, as "
-                    f"those of dropout, but got {_describe(node)}"
+                    "expected uniform random numbers from PyTorch's default generator, "
+                    f"such as those of dropout, but got {_describe(node)}"
                 )
 
 
@@ -357,7 +357,7 @@ def _check_partition(partition: Any) -> Partition:
     is_even = len({len(ranks) for ranks in lists}) == 1
     if not is_even or sorted(sum(lists, [])) != list(range(world)):
         raise InvalidArgumentError(
-            "expected a partition to be lists of ranks, of one size, with each of the "
+            "expected a partition to be equally long lists of ranks with each of the "
             f"{world} ranks once, but got {partition!r}"
         )
     return lists
@@ -374,7 +374,7 @@ def _find_partition(
             return partition
     raise UnsupportedError(
         f"expected reductions over all {dist.get_world_size()} ranks, or over groups of "
-        f"one of the partitions, but {_describe(node)} is one over the ranks {ranks}"
+        f"one of the partitions, but {_describe(node)} reduces over the ranks {ranks}"
     )
 
 
