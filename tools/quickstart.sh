@@ -224,12 +224,12 @@ link_ms() {
 
 print_accuracies() {
   local variant note accuracy uncompressed
-  printf '\n%-18s %14s %25s %10s\n' hook 'test accuracy' \
-    'bytes on the wire a step' 'ms a step'
+  printf '\n%-18s %14s %26s %12s\n' hook 'test accuracy' \
+    'bytes on the wire per step' 'ms per step'
   for variant in "${variants[@]}"; do
     note=''
     [[ $variant == noop ]] && note='  no communication: the ranks differ'
-    printf '%-18s %12s %% %25s %10s%s\n' "$variant" \
+    printf '%-18s %12s %% %26s %12s%s\n' "$variant" \
       "$(value "digits-$variant.0" 'test accuracy')" \
       "$(measured "digits-$variant" $mean_bytes)" \
       "$(measured "digits-$variant" $step_ms)" "$note"
@@ -250,11 +250,11 @@ print_accuracies() {
 }
 
 print_speeds() {
-  local variant how=measured row='%-18s %25s %18s %18s %14s\n'
+  local variant how=measured row='%-18s %26s %18s %18s %14s\n'
   [[ -f $build/quickstart/wide-allreduce.link ]] || how=COMPUTED
   echo "What compression buys: the larger network of docs/examples/wide"
-  printf "$row" hook 'bytes on the wire a step' 'ms, one machine' \
-    'ms, 1 Gbit/s' 'times as fast'
+  printf "$row" hook 'bytes on the wire per step' 'ms, one machine' \
+    'ms, 1 Gbit/s' speedup
   for variant in "${wide_variants[@]}"; do
     printf "$row" "$variant" "$(measured "wide-$variant" $last_bytes)" \
       "$(measured "wide-$variant" $step_ms)" "$(link_ms "$variant")" \
@@ -264,7 +264,7 @@ print_speeds() {
   if [[ $how == measured ]]; then
     echo "1 Gbit/s: measured, between two network namespaces of this machine."
   else
-    echo "1 Gbit/s: COMPUTED, one machine's time and the bytes over the rate, because"
+    echo "1 Gbit/s: COMPUTED as one machine's time plus the bytes divided by the rate, because"
     echo "no network namespaces could be made with ip and tc (package iproute2)."
   fi
 }
@@ -276,7 +276,7 @@ print_load() {
   processors=$(nproc)
   printf 'Load of the machine at the end: %s, on %s processors.' "$load" "$processors"
   if awk -v load="$load" -v most="$processors" 'BEGIN { exit !(load > most) }'; then
-    printf ' It was BUSY: on a quiet one times\nare shorter, and ratios differ.'
+    printf ' It was BUSY: on a quiet one,\ntimes are shorter and ratios differ.'
   fi
   echo
 }

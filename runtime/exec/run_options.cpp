@@ -262,7 +262,7 @@ static Status checkOutputs(const RunOptions &options, int32_t worldSize) {
   const FileSet written = {outputs, worldSize, options.steps};
   if (std::optional<Collision> found = findCollision(written))
     return invalid(
-        "expected --outputs to give every file a name of its own, but with '" +
+        "expected --outputs to give every file its own name, but with '" +
         outputs + "' " + print(found->first) + " and " + print(found->second) +
         " both write '" +
         expandPattern(outputs, found->first.rank, found->first.step) + "'");

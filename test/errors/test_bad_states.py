@@ -169,7 +169,7 @@ def test_state_of_another_plan(saved):
         saved,
         "PLAN_MISMATCH",
         "another plan",
-        "no place for its state 'powersgd.error' of gradient 'step.arg0'",
+        "no counterpart for its state 'powersgd.error' of gradient 'step.arg0'",
         pipeline="hook=fp16",
     )
 

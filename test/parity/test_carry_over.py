@@ -436,4 +436,4 @@ def test_counters_of_averages(tmp_path):
     counters = {name: int(value[0]) for (_, name), value in pieces(other).items()}
     assert counters == {"first.arg0": 6, "second.arg0": 0}
     error = run(1, f"--state-in={saved}", names=("first",), expect=1)
-    assert "no place for its state 'average.iter' of gradient 'second.arg0'" in error
+    assert "no counterpart for its state 'average.iter' of gradient 'second.arg0'" in error

@@ -289,4 +289,4 @@ def test_what_does_not_go_over(tmp_path, free_port):
     assert "it has no state 'int4.error' of gradient" in errors
     small = job.pipeline + " bucket-cap-mb=0"
     _, errors = job.run("aa", inputs, f"--state-in={saved}", pipeline=small, code=1)
-    assert "'int4.share_error' of gradients 'w', 'b' is one whole" in errors
+    assert "'int4.share_error' of gradients 'w', 'b' is indivisible" in errors

@@ -44,8 +44,9 @@ static Status cannotRun(const std::string &python, int errorNumber) {
 static constexpr char kHelp[] =
     "usage: ddphook-bench torch [--python=PATH] [OPTIONS]\n"
     "\n"
-    "Times whole steps of DistributedDataParallel and hooks alone, ours beside "
-    "PyTorch's, by\n"
+    "Times whole steps of DistributedDataParallel and hooks alone, ours "
+    "against "
+    "PyTorch's, with\n"
     "the Python package ddphook: python -m ddphook bench. A launcher, such as "
     "torchrun, has\n"
     "to start that command itself.\n"

@@ -83,9 +83,9 @@ Status cuda::checkIdentities(const std::vector<RankIdentity> &ranks,
     auto [owner, isFirst] = ownerOf.emplace(rank.uuid + '\n' + rank.hostId, i);
     if (!isFirst && !canShareGpu)
       return error(DDPHOOK_UNSUPPORTED,
-                   "expected every rank to have a GPU of its own, but ranks %d "
-                   "and %d share one; NCCL %s refuses that unless each of them "
-                   "has an NCCL_HOSTID of its own%s",
+                   "expected every rank to have its own GPU, but ranks %d and "
+                   "%d share one; NCCL %s refuses that unless each of them has "
+                   "its own NCCL_HOSTID%s",
                    worldRanks[owner->second], worldRanks[i],
                    ncclVersionText(rank.ncclVersion).c_str(),
                    rank.ncclVersion >= sharingVersion

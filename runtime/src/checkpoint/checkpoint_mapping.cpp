@@ -266,7 +266,7 @@ std::string Mapper::explainMissing(const Piece &wanted) const {
       for (const std::string &other : list)
         if (other == gradient && (list.size() > 1 || gradients.count > 1))
           return "its " + describePiece(saved[found->second], list) +
-                 " is one whole, and the module's is of other gradients: " +
+                 " is indivisible, and the module's covers other gradients: " +
                  describe(states, wanted);
   }
   return "it has no " + describe(states, wanted);
@@ -338,7 +338,8 @@ Status ddphook::mapStates(const std::vector<PlanState> &saved,
   if (isPartial || list.empty())
     return Status::ok();
   std::string first =
-      (isMissing ? "" : "the module has no place for its ") + list.front();
+      (isMissing ? "" : "the module has no counterpart for its ") +
+      list.front();
   if (list.size() > 1)
     first += " (and " + std::to_string(list.size() - 1) + " more)";
   return Status(DDPHOOK_PLAN_MISMATCH, first);

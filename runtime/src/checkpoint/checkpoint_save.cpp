@@ -127,10 +127,10 @@ static Status checkOthers(const ddphook_module &module,
       names.insert(state.name);
     for (const PlanState &state : module.plan.states)
       if (names.count(state.name))
-        return error(DDPHOOK_FAILED_PRECONDITION,
-                     "another loaded module, which has a state '%s' as well, "
-                     "saves to '%s'",
-                     state.name.c_str(), path.c_str());
+        return error(
+            DDPHOOK_FAILED_PRECONDITION,
+            "another loaded module, which also has a state '%s', saves to '%s'",
+            state.name.c_str(), path.c_str());
     return error(DDPHOOK_FAILED_PRECONDITION,
                  "another loaded module saves to '%s'", path.c_str());
   }

@@ -147,8 +147,8 @@ TEST(Mapping, BucketsThatSplitAndJoin) {
 TEST(Mapping, WhatCannotBeCarriedOver) {
   const PlanState w = errors("b0", {{2, 3}}, {{"w"}});
   EXPECT_EQ(map({}, {w}), mismatch("it has no state 'error' of gradient 'w'"));
-  EXPECT_EQ(map({w}, {}), mismatch("the module has no place for its state "
-                                   "'error' of gradient 'w'"));
+  EXPECT_EQ(map({w}, {}), mismatch("the module has no counterpart for its "
+                                   "state 'error' of gradient 'w'"));
   EXPECT_EQ(map({}, {w, errors("b1", {{1}, {1}}, {{"x"}, {"y"}})}),
             mismatch("it has no state 'error' of gradient 'w' (and 2 more)"));
   PlanState other = w;
@@ -173,13 +173,14 @@ TEST(Mapping, WhatCannotBeCarriedOver) {
   // One matrix of all gradients is not to be taken apart, nor put in order.
   const PlanState square = errors("b0", {{3, 3}}, {{"w", "b"}});
   EXPECT_EQ(map({square}, {square}), "OK");
-  EXPECT_EQ(map({square}, {w}),
-            mismatch("its state 'error' of gradients 'w', 'b' is one whole, "
-                     "and the module's is of other gradients: state 'error' "
-                     "of gradient 'w'"));
+  EXPECT_EQ(
+      map({square}, {w}),
+      mismatch(
+          "its state 'error' of gradients 'w', 'b' is indivisible, and the "
+          "module's covers other gradients: state 'error' of gradient 'w'"));
   EXPECT_EQ(map({square}, {errors("b0", {{3, 3}}, {{"b", "w"}})}),
-            mismatch("its state 'error' of gradients 'w', 'b' is one whole, "
-                     "and the module's is of other gradients: state 'error' "
+            mismatch("its state 'error' of gradients 'w', 'b' is indivisible, "
+                     "and the module's covers other gradients: state 'error' "
                      "of gradients 'b', 'w'"));
   // States of no gradient are found by their names.
   const PlanState own = makeState("own", StateDtype::F32, {{4}}, "", {}, "");

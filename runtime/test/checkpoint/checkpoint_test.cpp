@@ -402,8 +402,8 @@ TEST_F(CheckpointTest, TwoModulesOfOneStateName) {
     EXPECT_EQ(save(first), "OK");
     for (uint32_t flags : {0, int(DDPHOOK_STATE_REPLACE)})
       EXPECT_EQ(save(second, flags),
-                "FAILED_PRECONDITION: another loaded module, which has a state "
-                "'powersgd.iter' as well, saves to '" +
+                "FAILED_PRECONDITION: another loaded module, which also has a "
+                "state 'powersgd.iter', saves to '" +
                     manifest + "'");
     EXPECT_EQ(
         show(ddphook_state_load(&second.compiled, pattern.c_str(), 0, nullptr)),

@@ -139,11 +139,10 @@ TEST(Patterns, MustNotOverwrite) {
   EXPECT_EQ(check("out", 1, 1), "");
   EXPECT_EQ(check("{rank}{step}", 2, 2), "");
   EXPECT_EQ(check("{rank}{step}", 11, 10), "");
-  EXPECT_EQ(
-      check("f{rank}{step}", 11, 12),
-      "expected --outputs to give every file a name of its own, but with "
-      "'f{rank}{step}' rank 1 in step 10 and rank 11 in step 0 both write "
-      "'f110'");
+  EXPECT_EQ(check("f{rank}{step}", 11, 12),
+            "expected --outputs to give every file its own name, but with "
+            "'f{rank}{step}' rank 1 in step 10 and rank 11 in step 0 both "
+            "write 'f110'");
   EXPECT_EQ(check("{step}", 1, 2),
             "expected {rank} in --outputs with 2 ranks, but got '{step}'");
   EXPECT_EQ(check("{rank}", 3, 2),

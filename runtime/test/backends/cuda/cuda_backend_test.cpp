@@ -497,8 +497,8 @@ TEST_P(CudaBackend, TwoRanksOnOneGpu) {
   };
   runGroup(3, [](Rank &) { FAIL() << "expected that nobody joins"; }, options);
   for (const std::string &text : refusals)
-    EXPECT_EQ(text.find("UNSUPPORTED: expected every rank to have a GPU of its "
-                        "own, but ranks 0 and 1 share one; NCCL "),
+    EXPECT_EQ(text.find("UNSUPPORTED: expected every rank to have its own GPU, "
+                        "but ranks 0 and 1 share one; NCCL "),
               0u)
         << text;
 }

@@ -204,10 +204,10 @@ TEST(CudaFaults, TwoRanksShareAGpu) {
   job.ranks = 3;
   job.sharesGpu = true;
   for (const RankResult &result : run(job))
-    expectContains(result.text,
-                   "expected every rank to have a GPU of its own, but ranks 0 "
-                   "and 1 share one; NCCL 2.28.9 refuses that unless each of "
-                   "them has an NCCL_HOSTID of its own");
+    expectContains(
+        result.text,
+        "expected every rank to have its own GPU, but ranks 0 and 1 share one; "
+        "NCCL 2.28.9 refuses that unless each of them has its own NCCL_HOSTID");
 }
 
 TEST(CudaFaults, RanksOfTwoHostsShareAGpu) {

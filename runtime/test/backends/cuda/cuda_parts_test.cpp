@@ -130,10 +130,10 @@ TEST(Identities, Refusals) {
             "and rank 6 has 10.0");
   std::vector<RankIdentity> shared = {
       {"a", 90, 22809}, {"b", 90, 22809}, {"b", 90, 22809}};
-  EXPECT_EQ(check(shared),
-            "expected every rank to have a GPU of its own, but ranks 6 and 8 "
-            "share one; NCCL 2.28.9 refuses that unless each of them has an "
-            "NCCL_HOSTID of its own");
+  EXPECT_EQ(
+      check(shared),
+      "expected every rank to have its own GPU, but ranks 6 and 8 share one; "
+      "NCCL 2.28.9 refuses that unless each of them has its own NCCL_HOSTID");
   EXPECT_EQ(check(shared, /*canShare=*/true), "OK");
   std::vector<RankIdentity> apart = shared;
   apart[2].hostId = "other";
@@ -143,9 +143,9 @@ TEST(Identities, Refusals) {
   for (RankIdentity &rank : shared)
     rank.ncclVersion = 23003;
   EXPECT_EQ(check(shared),
-            "expected every rank to have a GPU of its own, but ranks 6 and 8 "
-            "share one; NCCL 2.30.3 refuses that unless each of them has an "
-            "NCCL_HOSTID of its own, or NCCL_MULTI_RANK_GPU_ENABLE=1");
+            "expected every rank to have its own GPU, but ranks 6 and 8 share "
+            "one; NCCL 2.30.3 refuses that unless each of them has its own "
+            "NCCL_HOSTID, or NCCL_MULTI_RANK_GPU_ENABLE=1");
 }
 
 /// Whoever gives up first says who has not come, also a rank that waits for the

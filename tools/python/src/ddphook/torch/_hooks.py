@@ -342,7 +342,7 @@ def _merge(
     """Returns both together; an option may not be in both."""
     twice = sorted(set(options) & set(given))
     if twice:
-        raise InvalidArgumentError(f"'{twice[0]}' is given by {whose} as well")
+        raise InvalidArgumentError(f"'{twice[0]}' is also given by {whose}")
     return {**options, **given}
 
 
