@@ -344,11 +344,11 @@ REFUSED = {
         f"hook=powersgd warm-start=false use-error-feedback=false {START}",
         f"hook=powersgd warm-start=false use-error-feedback=false {START} random-seed=3",
         "",
-        ["'powersgd.generator'", "seed 0", "with 3"],
+        ["'powersgd.generator'", "seeded with 0", "with 3"],
     ),
-    "no hook": (HOOKS["powersgd"], "hook=fp16", "", ["no place", "'powersgd.error'"]),
+    "no hook": (HOOKS["powersgd"], "hook=fp16", "", ["no counterpart", "'powersgd.error'"]),
     "a hook from nothing": ("hook=fp16", HOOKS["powersgd"], "", ["has no state"]),
-    "batched": (BATCHED, BATCHED, "", ["one whole", "'powersgd.error'"]),
+    "batched": (BATCHED, BATCHED, "", ["is indivisible", "'powersgd.error'"]),
 }
 
 
