@@ -36,7 +36,7 @@ jobs=$(nproc)
 passed=0 failed=0 skipped=0
 cd "$root"
 
-# What the small tier passes to the suites.
+# The options of the small tier.
 small=(--small) short=--small
 case $* in
 '') export DDPHOOK_FUZZ_SEEDS=${DDPHOOK_FUZZ_SEEDS:-0:60} ;;
@@ -206,7 +206,7 @@ pytest_suite programs test/test_small_tier.py test/errors test/mutants \
 pytest_suites+=($!)
 DDPHOOK_LIBRARY_DIR=$build/lib pytest_suite python test/python &
 pytest_suites+=($!)
-# What the guarded device finds depends on the calls, not on how many ranks make them.
+# The guarded device finds the same faults with any number of ranks.
 worlds=(${small:+--worlds=2})
 for device in guarded cuda_emulated; do
   LD_LIBRARY_PATH=$build/bin pytest_suite $device test/gpu \
