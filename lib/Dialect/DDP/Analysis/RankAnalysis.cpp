@@ -359,7 +359,8 @@ void RankAnalysis::visitChoice(Operation *op, ValueRange deciding,
   }
   if (!isComplete && after)
     after->join(before, choice);
-  // Where nothing is started behind it, the else branch was the last to run.
+  // If a start on the same condition follows, keep the memory of the else
+  // branch, which was analyzed last: the start does not run after it.
   if (auto branch = dyn_cast<scf::IfOp>(op); branch && isComplete)
     if (Operation *start = findStartBehind(branch))
       memoryWithoutStart = {start, memory};
