@@ -425,6 +425,7 @@ def test_local_errors_have_the_eager_mean(tmp_path, kind, world):
             assert sizes[0] < sizes[1], "a local error is the smaller one"
 
 
+@pytest.mark.full("half a minute, for figures of docs/numerics.md")
 def test_the_long_run_of_the_documentation():
     """docs/examples/numerics, shorter: what docs/numerics.md says of it."""
     root = pathlib.Path(__file__).resolve().parents[2]
