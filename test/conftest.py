@@ -9,6 +9,7 @@
 Without the option, everything runs.
 """
 
+import collections
 import dataclasses
 
 # Parameters, and fields of them, that only tell cases apart.
@@ -40,12 +41,18 @@ def settings_of(name, value):
 
 def choose(cases):
     """Returns cases, given with their settings, that have every setting between them.
-    Greedy, and the same for the same cases."""
-    chosen, missing = [], set().union(*cases.values())
+    Greedy, and the same for the same cases. Of equally good ones it takes the one whose
+    other settings were chosen least often."""
+    chosen, missing, uses = [], set().union(*cases.values()), collections.Counter()
+
+    def gain(case):
+        return len(cases[case] & missing), -sum(uses[s] for s in cases[case])
+
     while missing:
-        best = max(cases, key=lambda case: len(cases[case] & missing))
+        best = max(cases, key=gain)
         chosen.append(best)
         missing -= cases[best]
+        uses.update(cases[best])
     return chosen
 
 

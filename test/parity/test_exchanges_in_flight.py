@@ -162,8 +162,8 @@ def test_same_bits(tmp_path, world, transport, by_calls):
     "options",
     [
         "hook=fp16",
-        "hook=bf16",
-        "hook=int8",
+        pytest.param("hook=bf16", marks=pytest.mark.full("as fp16")),
+        pytest.param("hook=int8", marks=pytest.mark.full("as with error feedback")),
         "hook=int8 error-feedback=true",
         "hook=int4 error-feedback=true rounding=stochastic random-seed=7",
         "hook=fp8 format=f8E5M2 block-size=32 error-feedback=true",

@@ -427,6 +427,7 @@ def test_local_errors_have_the_eager_mean(tmp_path, kind, world):
             assert sizes[0] < sizes[1], "a local error is the smaller one"
 
 
+@pytest.mark.full("half a minute, for figures of docs/numerics.md")
 def test_the_long_run_of_the_documentation():
     """Runs a shorter docs/examples/numerics, and checks docs/numerics.md."""
     root = pathlib.Path(__file__).resolve().parents[2]
