@@ -29,8 +29,6 @@
 #include "mlir/Target/LLVMIR/Dialect/NVVM/NVVMToLLVMIRTranslation.h"
 #include "mlir/Target/LLVMIR/Export.h"
 #include "llvm/Analysis/TargetTransformInfo.h"
-#include "llvm/IR/IRBuilder.h"
-#include "llvm/IR/InstIterator.h"
 #include "llvm/IR/LegacyPassManager.h"
 #include "llvm/MC/MCSubtargetInfo.h"
 #include "llvm/MC/TargetRegistry.h"
@@ -224,41 +222,6 @@ llvm::Error Compiler::lower(ModuleOp module) {
   return llvm::Error::success();
 }
 
-/// Makes code load and store bf16 as integers of 16 bits. Its arithmetic
-/// consists of operations on integers and f32. Values of type bfloat that
-/// LLVM's optimizer keeps in registers would be rounded by a call of
-/// __truncsfbf2 on CPUs without AVX512-BF16.
-static void accessBFloatAsInteger(llvm::Module &module) {
-  auto getInteger = [](llvm::Type *type) {
-    return type->getWithNewType(llvm::Type::getInt16Ty(type->getContext()));
-  };
-  for (llvm::Function &function : module)
-    for (llvm::Instruction &op :
-         llvm::make_early_inc_range(llvm::instructions(function))) {
-      llvm::IRBuilder<> builder(&op);
-      if (auto *load = llvm::dyn_cast<llvm::LoadInst>(&op)) {
-        llvm::Type *type = load->getType();
-        if (!type->getScalarType()->isBFloatTy())
-          continue;
-        load->mutateType(getInteger(type));
-        builder.SetInsertPoint(load->getNextNode());
-        auto *value =
-            llvm::cast<llvm::Instruction>(builder.CreateBitCast(load, type));
-        load->replaceUsesWithIf(
-            value, [&](llvm::Use &use) { return use.getUser() != value; });
-      } else if (auto *store = llvm::dyn_cast<llvm::StoreInst>(&op)) {
-        llvm::Value *value = store->getValueOperand();
-        if (!value->getType()->getScalarType()->isBFloatTy())
-          continue;
-        llvm::Type *type = getInteger(value->getType());
-        auto *cast = llvm::dyn_cast<llvm::BitCastInst>(value);
-        store->setOperand(0, cast && cast->getSrcTy() == type
-                                 ? cast->getOperand(0)
-                                 : builder.CreateBitCast(value, type));
-      }
-    }
-}
-
 llvm::Expected<std::unique_ptr<llvm::Module>>
 Compiler::translate(ModuleOp module) {
   StageErrors errors(module.getContext());
@@ -269,7 +232,7 @@ Compiler::translate(ModuleOp module) {
   result->setDataLayout(target->createDataLayout());
   result->setTargetTriple(target->getTargetTriple());
   result->setPICLevel(llvm::PICLevel::BigPIC);
-  accessBFloatAsInteger(*result);
+  moveBFloatAsInteger(*result);
 
   llvm::LoopAnalysisManager loopAnalyses;
   llvm::FunctionAnalysisManager functionAnalyses;
