@@ -271,3 +271,18 @@ func.func @calls(%x: memref<4xf32>, %g: memref<4xf32>) {
       : (tensor<4xf32>, memref<4xf32>) -> ()
   return
 }
+
+// Views that nothing uses.
+// CHECK-LABEL: func.func @dead_views(
+// CHECK-NOT:     to_tensor
+// CHECK:         linalg.exp
+func.func @dead_views(%x: memref<6x5xf32>, %g: memref<6x5xf32>, %i: index) {
+  %a = bufferization.to_tensor %x restrict : memref<6x5xf32> to tensor<6x5xf32>
+  %s = tensor.extract_slice %a[%i, 1] [2, 3] [1, 1] : tensor<6x5xf32> to tensor<2x3xf32>
+  %c = tensor.collapse_shape %s [[0, 1]] : tensor<2x3xf32> into tensor<6xf32>
+  %d = bufferization.to_tensor %g restrict writable : memref<6x5xf32> to tensor<6x5xf32>
+  %b = linalg.exp ins(%a : tensor<6x5xf32>) outs(%d : tensor<6x5xf32>) -> tensor<6x5xf32>
+  bufferization.materialize_in_destination %b in restrict writable %g
+      : (tensor<6x5xf32>, memref<6x5xf32>) -> ()
+  return
+}

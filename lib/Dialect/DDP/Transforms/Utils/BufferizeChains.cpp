@@ -233,5 +233,10 @@ LogicalResult mlir::ddp::bufferizeChains(func::FuncOp function,
     if (failed(bufferize(cast<BufferizableOpInterface>(op))))
       return failure();
   }
+  // Views that nothing uses leave a tensor that One-Shot would refuse.
+  function->walk([&](ToTensorOp toTensor) {
+    if (!toTensor.getRestrict() && toTensor->use_empty())
+      rewriter.eraseOp(toTensor);
+  });
   return success();
 }
