@@ -286,3 +286,17 @@ func.func @dead_views(%x: memref<6x5xf32>, %g: memref<6x5xf32>, %i: index) {
       : (tensor<6x5xf32>, memref<6x5xf32>) -> ()
   return
 }
+
+// The dimensions of the slice are not contiguous, so that the collapse copies.
+// CHECK-LABEL: func.func @collapsed_slice(
+// CHECK:         memref.copy
+func.func @collapsed_slice(%x: memref<6x5xf32>, %g: memref<6xf32>, %i: index) {
+  %a = bufferization.to_tensor %x restrict : memref<6x5xf32> to tensor<6x5xf32>
+  %s = tensor.extract_slice %a[%i, 1] [2, 3] [1, 1] : tensor<6x5xf32> to tensor<2x3xf32>
+  %c = tensor.collapse_shape %s [[0, 1]] : tensor<2x3xf32> into tensor<6xf32>
+  %d = bufferization.to_tensor %g restrict writable : memref<6xf32> to tensor<6xf32>
+  %b = linalg.exp ins(%c : tensor<6xf32>) outs(%d : tensor<6xf32>) -> tensor<6xf32>
+  bufferization.materialize_in_destination %b in restrict writable %g
+      : (tensor<6xf32>, memref<6xf32>) -> ()
+  return
+}

@@ -12,6 +12,7 @@
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Bufferization/IR/Bufferization.h"
 #include "mlir/Dialect/Linalg/IR/Linalg.h"
+#include "mlir/Dialect/MemRef/IR/MemRef.h"
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
 #include "mlir/IR/PatternMatch.h"
 #include "llvm/ADT/IntEqClasses.h"
@@ -64,6 +65,7 @@ private:
     return whole ? whole : value;
   }
   bool canRead(OpOperand &operand) const;
+  bool needsCopy(Operation *view) const;
   bool write(OpOperand &init, OpResult result);
   void visitInsert(tensor::InsertSliceOp insert);
 
@@ -84,6 +86,20 @@ bool ChainFinder::canRead(OpOperand &operand) const {
   unsigned chain = getChain(operand.get());
   return chain != kUnknown && chains[chain].newest == getWhole(operand.get()) &&
          operand.get().getParentBlock() == operand.getOwner()->getBlock();
+}
+
+/// Returns true if the view collapses dimensions that are not contiguous in its
+/// source's memory.
+bool ChainFinder::needsCopy(Operation *view) const {
+  auto collapse = dyn_cast<tensor::CollapseShapeOp>(view);
+  if (!collapse)
+    return false;
+  BufferizationState memory;
+  FailureOr<BufferLikeType> type =
+      getBufferType(collapse.getSrc(), state.getOptions(), memory);
+  return failed(type) ||
+         !memref::CollapseShapeOp::isGuaranteedCollapsible(
+             cast<MemRefType>(*type), collapse.getReassociationIndices());
 }
 
 /// Makes the operation overwrite the operand. Returns false if it may not, for
@@ -153,7 +169,7 @@ void ChainFinder::visit(Operation *op) {
     return visitInsert(insert);
   if (isa<tensor::ExtractSliceOp, tensor::CollapseShapeOp,
           tensor::ExpandShapeOp>(op) &&
-      isFollowed && canRead(op->getOpOperand(0))) {
+      isFollowed && canRead(op->getOpOperand(0)) && !needsCopy(op)) {
     Value source = op->getOperand(0), view = op->getResult(0);
     unsigned chain = getChain(source);
     ops.emplace_back(op, chain);
