@@ -97,7 +97,63 @@ static void moveBFloatAsInteger(Function &function) {
   }
 }
 
+/// Makes the bfloat parameters of an internal function that is only called
+/// integers.
+static void passBFloatAsInteger(Function &function) {
+  if (!function.hasLocalLinkage() || function.isVarArg() ||
+      llvm::none_of(function.args(),
+                    [](Argument &arg) { return isBFloat(&arg); }))
+    return;
+  SmallVector<CallInst *> calls;
+  for (Use &use : function.uses()) {
+    auto *call = dyn_cast<CallInst>(use.getUser());
+    if (!call || !call->isCallee(&use))
+      return;
+    calls.push_back(call);
+  }
+  SmallVector<Type *> types;
+  for (Argument &arg : function.args())
+    types.push_back(isBFloat(&arg) ? getInteger(arg.getType()) : arg.getType());
+  auto *type =
+      FunctionType::get(function.getReturnType(), types, function.isVarArg());
+  auto *replacement =
+      Function::Create(type, function.getLinkage(), function.getAddressSpace(),
+                       "", function.getParent());
+  replacement->takeName(&function);
+  replacement->copyAttributesFrom(&function);
+  replacement->copyMetadata(&function, 0);
+  function.clearMetadata();
+  replacement->splice(replacement->begin(), &function);
+  BasicBlock::iterator entry = replacement->begin()->getFirstInsertionPt();
+  for (auto [from, to] :
+       llvm::zip_equal(function.args(), replacement->args())) {
+    Value *value = &to;
+    if (isBFloat(&from))
+      value = CastInst::Create(Instruction::BitCast, &to, from.getType(), "",
+                               entry);
+    from.replaceAllUsesWith(value);
+  }
+  for (CallInst *call : calls) {
+    SmallVector<Value *> operands(call->args());
+    for (auto [operand, expected] : llvm::zip_equal(operands, types))
+      if (operand->getType() != expected)
+        operand = CastInst::Create(Instruction::BitCast, operand, expected, "",
+                                   call->getIterator());
+    auto *converted =
+        CallInst::Create(type, replacement, operands, "", call->getIterator());
+    converted->setAttributes(call->getAttributes());
+    converted->setCallingConv(call->getCallingConv());
+    converted->setTailCallKind(call->getTailCallKind());
+    converted->copyMetadata(*call);
+    call->replaceAllUsesWith(converted);
+    call->eraseFromParent();
+  }
+  function.eraseFromParent();
+}
+
 void mlir::ddp::moveBFloatAsInteger(Module &module) {
+  for (Function &function : llvm::make_early_inc_range(module))
+    passBFloatAsInteger(function);
   for (Function &function : module)
     ::moveBFloatAsInteger(function);
 }
