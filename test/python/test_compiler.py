@@ -116,7 +116,7 @@ def test_errors_have_places_and_notes():
         ddphook.compiler.parse(STEP[:70])
     assert raised.value.diagnostics[0].line == 2
     module = ddphook.compiler.parse(BRANCH)
-    with pytest.raises(ddphook.CompileError, match="all ranks of @dp to come") as raised:
+    with pytest.raises(ddphook.CompileError, match="execute this operation equally often") as raised:
         module.run("ddp-verify-order")
     (error,) = raised.value.diagnostics
     assert (error.severity, error.line) == ("error", 4)

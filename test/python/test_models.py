@@ -115,9 +115,11 @@ def averages(rank, names, directory):
                 assert mine.dtype == theirs.dtype
                 assert torch.equal(mine, theirs), (name, number)
         assert changed > 0, name
-        assert all("it is a scalar" in line for line in lines.texts), lines.texts
+        # fp16 warns that it saves nothing if the gradients have 16 bits already.
+        texts = [line for line in lines.texts if "more than half" not in line]
+        assert all("it is a scalar" in line for line in texts), texts
         scalars = sum(gradient.dim() == 0 for gradient in gradients)
-        assert len(lines.texts) == scalars, name
+        assert len(texts) == scalars, name
     ddphook.torch.close()
 
 

@@ -222,7 +222,7 @@ def test_state_objects():
             ),
             {"random_seed": 4},
             "InvalidArgumentError",
-            "by comm_state_option as well",
+            "also given by comm_state_option",
         ),
         (
             "fp16",

@@ -129,7 +129,7 @@ def without_a_peer(rank):
     for _ in range(2):
         check(start(float(rank), group=groups[0, 1]), 0.5)
     for _ in range(2):
-        with pytest.raises(DeadlineExceededError, match=rf"ranks \[{ranks_of}\] .* within 2 s"):
+        with pytest.raises(DeadlineExceededError, match=rf"ranks of \[{ranks_of}\] .* within 2 s"):
             check(late, 1.0)
         late = start(1.0, group=groups[other], timeout_s=2.0)
     check(start(float(rank), group=groups[0, 1]), 0.5)

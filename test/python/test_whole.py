@@ -298,7 +298,7 @@ def _train_ddp(rank, directory):
         (ddp(x) - y).square().mean().backward()
         own.step()
 
-    with pytest.raises(ddphook.UnsupportedError, match="made before the step, .* '0.weight'"):
+    with pytest.raises(ddphook.UnsupportedError, match="made before the step for the parameter '0.weight'"):
         ddphook.torch.export(with_its_own, ddp, x, y, file=file, whole=True)
     save((dict(model.named_parameters()), dict(model.named_buffers()), x, y), directory / f"in.{rank}")
     before = {name: value.clone() for name, value in model.state_dict().items()}

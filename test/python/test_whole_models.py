@@ -108,8 +108,8 @@ def _train(rank, directory):
 
         for text, function, model in (
             (r"changes \[0\]\.calls", counting, unused),
-            (r"leaves \[0\]\['2.new'\] torch.float32 of shape", widening, given["body"]),
-            (r"leaves \[0\]\['first.weight'\] one tensor", parting, given["heads"][0][0]),
+            (r"keeps \[0\]\['2.new'\] torch.float32 of shape", widening, given["body"]),
+            (r"leaves \[0\]\['first.weight'\] the same tensor", parting, given["heads"][0][0]),
             ("adds or removes 'new' of a Averages", emptying, given["body"]),
         ):
             with pytest.raises(ddphook.UnsupportedError, match=text):

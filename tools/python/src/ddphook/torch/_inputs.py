@@ -127,13 +127,13 @@ class Inputs:
             self._check_requires_grad(number, tensor, now)
         has = ""
         if any(_hooks(tensor)) or _attributes(tensor).keys() - _OF_BUFFERS:
-            has = "hooks or attributes"
+            has = "its hooks or attributes"
         elif any(self._given[number] is each for each in self._optimized()):
             has = "an optimizer"
         if has:
             raise UnsupportedError(
                 f"expected a step that leaves {self.paths[number]} the same tensor, "
-                f"because a new one would lack its {has}; write to it instead"
+                f"because a new one would not have {has}; write to it instead"
             )
 
     def _check_class(self, number: int) -> None:
