@@ -97,8 +97,9 @@ static void moveBFloatAsInteger(Function &function) {
   }
 }
 
-/// Makes the bfloat parameters of an internal function that is only called
-/// integers.
+/// Changes the type of bfloat parameters to integers, if the function is
+/// internal and its only uses are direct calls. A parameter that lives across
+/// blocks would otherwise be kept as f32, and rounded again.
 static void passBFloatAsInteger(Function &function) {
   if (!function.hasLocalLinkage() || function.isVarArg() ||
       llvm::none_of(function.args(),

@@ -3,10 +3,9 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Encoding, decoding and sums of codes on every instruction set that this
-// processor has, bit by bit against a model that goes element by element:
-// docs/quantization.md in doubles. Against PyTorch and ml_dtypes:
-// test/parity/test_quantization.py.
+// Compares encoding, decoding and sums of codes bit by bit with a scalar model of
+// docs/quantization.md in doubles, on every instruction set of the processor.
+// test/parity/test_quantization.py compares them with PyTorch and ml_dtypes.
 //
 //===----------------------------------------------------------------------===//
 #include "backends/host/kernels_test_util.h"
