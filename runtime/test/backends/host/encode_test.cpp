@@ -3,9 +3,9 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Compares encoding, decoding and sums of codes bit by bit with a scalar model of
-// docs/quantization.md in doubles, on every instruction set of the processor.
-// test/parity/test_quantization.py compares them with PyTorch and ml_dtypes.
+// Compares encoding, decoding and sums of codes with a scalar model in doubles,
+// bit by bit, on every instruction set of the processor. The codes are those of
+// docs/quantization.md; test/parity/test_quantization.py has other references.
 //
 //===----------------------------------------------------------------------===//
 #include "backends/host/kernels_test_util.h"
