@@ -74,8 +74,6 @@ int64_t SignAttr::getStateBytes(ddp::BucketType bucket) const {
   return bucket.getNumBytes();
 }
 
-double SignAttr::getLocalPasses(ddp::BucketType) const { return 7; }
-
 //===----------------------------------------------------------------------===//
 // #testhook.top_k
 //===----------------------------------------------------------------------===//
@@ -146,5 +144,3 @@ int64_t TopKAttr::getWireBytes(ddp::BucketType bucket) const {
 int64_t TopKAttr::getStateBytes(ddp::BucketType bucket) const {
   return 4 * bucket.getNumElements();
 }
-
-double TopKAttr::getLocalPasses(ddp::BucketType) const { return 9; }

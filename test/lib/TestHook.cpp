@@ -62,8 +62,6 @@ int64_t ScaledAttr::getWireBytes(ddp::BucketType bucket) const {
   return bucket.getNumBytes();
 }
 
-double ScaledAttr::getLocalPasses(ddp::BucketType) const { return 6; }
-
 LogicalResult WeightedAttr::verify(function_ref<InFlightDiagnostic()> emitError,
                                    const Parameters &parameters) {
   if (!std::isfinite(parameters.weight)) // C1
@@ -84,10 +82,6 @@ WeightedAttr::expand(OpBuilder &builder, const ddp::BucketReduction &reduction,
 
 int64_t WeightedAttr::getWireBytes(ddp::BucketType bucket) const {
   return bucket.getNumBytes();
-}
-
-double WeightedAttr::getLocalPasses(ddp::BucketType) const {
-  return getUndo() ? 6 : 4;
 }
 
 /// Error feedback for 16-bit gradients: a hook with a state of its own.
@@ -129,8 +123,6 @@ Type FeedbackAttr::getWireType(ddp::BucketType bucket) const {
   return Float16Type::get(bucket.getContext());
 }
 
-double FeedbackAttr::getLocalPasses(ddp::BucketType) const { return 9; }
-
 FailureOr<Value> ClippedAttr::expand(OpBuilder &builder,
                                      const ddp::BucketReduction &reduction,
                                      TypedValue<ddp::BucketType> bucket) const {
@@ -170,16 +162,12 @@ int64_t ClippedAttr::getWireBytes(ddp::BucketType bucket) const {
   return bucket.getNumBytes();
 }
 
-double ClippedAttr::getLocalPasses(ddp::BucketType) const { return 4; }
-
 FailureOr<Value> FailingAttr::expand(OpBuilder &, const ddp::BucketReduction &,
                                      TypedValue<ddp::BucketType>) const {
   return failure();
 }
 
 int64_t FailingAttr::getWireBytes(ddp::BucketType) const { return 0; }
-
-double FailingAttr::getLocalPasses(ddp::BucketType) const { return 0; }
 
 FailureOr<Value>
 NarrowingAttr::expand(OpBuilder &builder, const ddp::BucketReduction &reduction,
@@ -190,5 +178,3 @@ NarrowingAttr::expand(OpBuilder &builder, const ddp::BucketReduction &reduction,
 }
 
 int64_t NarrowingAttr::getWireBytes(ddp::BucketType) const { return 0; }
-
-double NarrowingAttr::getLocalPasses(ddp::BucketType) const { return 0; }

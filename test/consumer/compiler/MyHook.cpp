@@ -38,7 +38,3 @@ my::PrescaledHookAttr::expand(OpBuilder &builder,
 int64_t my::PrescaledHookAttr::getWireBytes(ddp::BucketType bucket) const {
   return bucket.getNumBytes();
 }
-
-double my::PrescaledHookAttr::getLocalPasses(ddp::BucketType) const {
-  return 4;
-}

@@ -124,8 +124,7 @@ class DDP_HookAttrBase<Dialect dialect, string name, string attrMnemonic,
     : AttrDef<dialect, name,
               [DeclareAttrInterfaceMethods<
                   DDP_HookAttrInterface,
-                  !listconcat(["expand", "getWireBytes", "getLocalPasses"],
-                              methods)>]> {
+                  !listconcat(["expand", "getWireBytes"], methods)>]> {
   let mnemonic = attrMnemonic;
 
   // For the tables of hooks in README.md and docs/parity.md.

@@ -79,13 +79,6 @@ def DDP_HookAttrInterface : AttrInterface<"HookAttrInterface"> {
       /*methodBody=*/"", /*defaultImplementation=*/"return $_attr;">,
     InterfaceMethod<
       /*desc=*/[{
-        Returns the bytes that local work reads and writes, divided by the bytes of
-        the bucket.
-      }],
-      /*retTy=*/"double", /*methodName=*/"getLocalPasses",
-      /*args=*/(ins "::mlir::ddp::BucketType":$bucket)>,
-    InterfaceMethod<
-      /*desc=*/[{
         Returns the element type in which collectives send the bucket. It is the
         bucket's own unless the hook casts.
       }],

@@ -52,9 +52,3 @@ Type AllReduceAndUpcastHookAttr::getWireType(BucketType bucket) const {
 int64_t AllReduceAndUpcastHookAttr::getWireBytes(BucketType bucket) const {
   return bucket.cloneWith(getWireType(bucket)).getNumBytes();
 }
-
-double AllReduceAndUpcastHookAttr::getLocalPasses(BucketType bucket) const {
-  double sum = getWireBytes(bucket) / std::max<double>(bucket.getNumBytes(), 1);
-  double division = 2 * sum;
-  return getReduceDtype() ? division + 2 * (1 + sum) : division;
-}

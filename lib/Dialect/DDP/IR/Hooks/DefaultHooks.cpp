@@ -67,13 +67,6 @@ static int64_t getBytesIn(BucketType bucket, Type elementType) {
   return bucket.cloneWith(elementType).getNumBytes();
 }
 
-/// Returns the passes of a cast hook: read the bucket and write the wire type,
-/// and the reverse. The all-reduce itself counts as communication.
-static double getCastPasses(BucketType bucket, Type wireType) {
-  double wire = wireType.getIntOrFloatBitWidth() / 8.0;
-  return 2 * (1 + wire / bucket.getElementBytes());
-}
-
 //===----------------------------------------------------------------------===//
 // #ddp.allreduce
 //===----------------------------------------------------------------------===//
@@ -92,10 +85,6 @@ AllReduceHookAttr::prepareScatter(OpBuilder &, const BucketReduction &,
 
 int64_t AllReduceHookAttr::getWireBytes(BucketType bucket) const {
   return bucket.getNumBytes();
-}
-
-double AllReduceHookAttr::getLocalPasses(BucketType) const {
-  return 2; // The division reads and writes it.
 }
 
 //===----------------------------------------------------------------------===//
@@ -128,10 +117,6 @@ int64_t FP16HookAttr::getWireBytes(BucketType bucket) const {
   return getBytesIn(bucket, getWireType(bucket));
 }
 
-double FP16HookAttr::getLocalPasses(BucketType bucket) const {
-  return getCastPasses(bucket, getWireType(bucket));
-}
-
 LogicalResult BF16HookAttr::verify(function_ref<InFlightDiagnostic()> emitError,
                                    const Parameters &parameters) {
   return verifyAccumulate(emitError, parameters.accumulate);
@@ -158,10 +143,6 @@ int64_t BF16HookAttr::getWireBytes(BucketType bucket) const {
   return getBytesIn(bucket, getWireType(bucket));
 }
 
-double BF16HookAttr::getLocalPasses(BucketType bucket) const {
-  return getCastPasses(bucket, getWireType(bucket));
-}
-
 //===----------------------------------------------------------------------===//
 // #ddp.noop
 //===----------------------------------------------------------------------===//
@@ -172,8 +153,6 @@ FailureOr<Value> NoopHookAttr::expand(OpBuilder &, const BucketReduction &,
 }
 
 int64_t NoopHookAttr::getWireBytes(BucketType) const { return 0; }
-
-double NoopHookAttr::getLocalPasses(BucketType) const { return 0; }
 
 bool NoopHookAttr::reducesEveryStep() const { return false; }
 
@@ -244,12 +223,4 @@ int64_t WrapHookAttr::getStateBytes(BucketType bucket) const {
 Attribute WrapHookAttr::getStateMethod() const {
   return get(getContext(), getWireType(),
              cast<HookAttrInterface>(getInner()).getStateMethod());
-}
-
-double WrapHookAttr::getLocalPasses(BucketType bucket) const {
-  // The inner hook's passes are in units of the 16-bit bucket.
-  double inner = cast<HookAttrInterface>(getInner())
-                     .getLocalPasses(getInnerBucket(*this, bucket));
-  return getCastPasses(bucket, getWireType()) +
-         inner * 2 / bucket.getElementBytes();
 }

@@ -85,10 +85,6 @@ int64_t PostLocalSGDHookAttr::getWireBytes(BucketType bucket) const {
   return bucket.getNumBytes();
 }
 
-double PostLocalSGDHookAttr::getLocalPasses(BucketType) const {
-  return 2; // The division reads and writes it.
-}
-
 bool PostLocalSGDHookAttr::reducesEveryStep() const {
   return getPostLocalGradientAllreduce();
 }

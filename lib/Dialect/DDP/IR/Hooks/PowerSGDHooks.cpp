@@ -287,17 +287,6 @@ int64_t PowerSGDHookAttr::getStateBytes(BucketType bucket) const {
                          getUseErrorFeedback(), getWarmStart());
 }
 
-/// Returns the passes over the bucket: read the gradient (and add the error:
-/// read, write), read for Q, then write the result (and read M, write the
-/// error). The local error needs a separate product; a step that may be undone
-/// writes result and error elsewhere first.
-template <typename HookT>
-static double getPasses(HookT hook) {
-  return (hook.getUseErrorFeedback() ? 7 : 3) +
-         (hook.getLocalErrorFeedback() ? 1 : 0) +
-         (hook.getSkipNonfinite() ? 4 : 0);
-}
-
 /// Returns all parameters except the frequency at which statistics are printed.
 template <typename HookT>
 static Attribute getMethodOf(HookT hook) {
@@ -310,10 +299,6 @@ static Attribute getMethodOf(HookT hook) {
 
 Attribute PowerSGDHookAttr::getStateMethod() const {
   return getMethodOf(*this);
-}
-
-double PowerSGDHookAttr::getLocalPasses(BucketType) const {
-  return getPasses(*this);
 }
 
 LogicalResult BatchedPowerSGDHookAttr::verifyBucket(
@@ -367,8 +352,4 @@ int64_t BatchedPowerSGDHookAttr::getStateBytes(BucketType bucket) const {
 
 Attribute BatchedPowerSGDHookAttr::getStateMethod() const {
   return getMethodOf(*this);
-}
-
-double BatchedPowerSGDHookAttr::getLocalPasses(BucketType) const {
-  return getPasses(*this) + 4; // Into the square and back.
 }

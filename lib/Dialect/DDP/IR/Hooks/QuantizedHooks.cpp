@@ -145,15 +145,6 @@ static FailureOr<Value> expandScaled(HookT hook, OpBuilder &builder,
   return reduced;
 }
 
-/// Returns the passes: read the bucket and write the codes, and the reverse;
-/// with an error also read it, write the sum, read that and write the error.
-template <typename HookT>
-static double getScaledPasses(HookT hook, BucketType bucket) {
-  double codes = static_cast<double>(hook.getWireBytes(bucket)) /
-                 std::max<double>(bucket.getNumBytes(), 1);
-  return 2 * (1 + codes) + (hook.getErrorFeedback() ? 4 : 0);
-}
-
 /// Keeps only what affects the error, which is valid for any encoding.
 template <typename HookT>
 static Attribute getScaledMethod(HookT hook) {
@@ -206,10 +197,7 @@ static LogicalResult verifyScaled(function_ref<InFlightDiagnostic()> emitError,
   int64_t HookT::getStateBytes(BucketType bucket) const {                      \
     return getErrorFeedback() ? bucket.getNumBytes() : 0;                      \
   }                                                                            \
-  Attribute HookT::getStateMethod() const { return getScaledMethod(*this); }   \
-  double HookT::getLocalPasses(BucketType bucket) const {                      \
-    return getScaledPasses(*this, bucket);                                     \
-  }
+  Attribute HookT::getStateMethod() const { return getScaledMethod(*this); }
 DDPHOOK_SCALED_HOOK(Int8HookAttr)
 DDPHOOK_SCALED_HOOK(Int4HookAttr)
 DDPHOOK_SCALED_HOOK(FP8HookAttr)
@@ -223,12 +211,6 @@ DDPHOOK_SCALED_HOOK(FP8HookAttr)
 static EncodedType getAffine(MLIRContext *context, int64_t block) {
   return EncodedType::get(
       context, IntegerType::get(context, 8, IntegerType::Unsigned), block);
-}
-
-/// Returns the passes: read the bucket for its range and again for its codes,
-/// write these, and the reverse.
-static double getAffinePasses(BucketType bucket) {
-  return 2 + 1 + 2.0 / bucket.getElementBytes();
 }
 
 FailureOr<Value>
@@ -245,10 +227,6 @@ Type QuantizationPerTensorHookAttr::getWireType(BucketType) const {
 
 int64_t QuantizationPerTensorHookAttr::getWireBytes(BucketType bucket) const {
   return getAffine(getContext(), 0).getNumBytes(bucket.getNumElements());
-}
-
-double QuantizationPerTensorHookAttr::getLocalPasses(BucketType bucket) const {
-  return getAffinePasses(bucket);
 }
 
 LogicalResult QuantizationPerChannelHookAttr::verify(
@@ -275,8 +253,4 @@ Type QuantizationPerChannelHookAttr::getWireType(BucketType) const {
 int64_t QuantizationPerChannelHookAttr::getWireBytes(BucketType bucket) const {
   return getAffine(getContext(), getBucketSize())
       .getNumBytes(bucket.getNumElements());
-}
-
-double QuantizationPerChannelHookAttr::getLocalPasses(BucketType bucket) const {
-  return getAffinePasses(bucket);
 }

@@ -114,13 +114,3 @@ Attribute TopKHookAttr::getStateMethod() const {
   parameters.error_feedback = getErrorFeedback();
   return get(getContext(), parameters);
 }
-
-/// Counts passes over f32 arrays as large as the bucket: count three digits of
-/// the threshold, take the largest elements and write zeros; add and divide;
-/// with error feedback, add and store the error.
-double TopKHookAttr::getLocalPasses(BucketType bucket) const {
-  double passes = 3 + 2 + 1 + 2 + (getErrorFeedback() ? 3 : 0);
-  bool isWide = bucket.getElementType().isF32();
-  double casts = isWide ? 0 : 2;
-  return (passes + casts) * sizeof(float) / bucket.getElementBytes() + casts;
-}
