@@ -238,9 +238,7 @@ Status CudaCommunicator::enqueueAllReduce(const ddphook_collective_t &operation,
         compressArray(stream, in, dtype, staging, wire, count, divisor), what));
     DDPHOOK_RETURN_IF_ERROR(
         enqueueSum(staging, staging, count, wire, stream, begin));
-    return toStatus(decompressArray(stream, staging, wire, out, dtype, count,
-                                    /*nonFinite=*/nullptr),
-                    what);
+    return toStatus(castArray(stream, staging, wire, out, dtype, count), what);
   }
   if (divisor > 1) {
     DDPHOOK_RETURN_IF_ERROR(
@@ -287,9 +285,7 @@ Status CudaCommunicator::fromWire(const void *staged, Dtype wire, void *out,
                                   Dtype dtype, int64_t count,
                                   cudaStream_t stream) {
   if (wire != dtype)
-    return toStatus(decompressArray(stream, staged, wire, out, dtype, count,
-                                    /*nonFinite=*/nullptr),
-                    what);
+    return toStatus(castArray(stream, staged, wire, out, dtype, count), what);
   return toStatus(cudaMemcpyAsync(out, staged,
                                   static_cast<size_t>(count * dtypeSize(dtype)),
                                   cudaMemcpyDeviceToDevice, stream),

@@ -3,9 +3,9 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Each pair of types has three kernels: one that converts, and counts if it has
-// a counter; one that divides the converted values; and one that multiplies
-// them, for divisors that are powers of two.
+// Each pair of types has three kernels: one that converts; one that divides the
+// converted values; and one that multiplies them, for divisors that are powers
+// of two.
 //
 //===----------------------------------------------------------------------===//
 #include "kernels.h"
@@ -17,27 +17,14 @@ using namespace ddphook::cuda;
 
 namespace {
 
-/// Converts, and adds the number of inputs that are not finite to `counter`.
 template <class In, class Out>
 struct Convert {
   static constexpr bool kHasResult = true;
 
-  __device__ __forceinline__ ElemOf<Out> operator()(ElemOf<In> x) {
-    found += !In::isFinite(x);
+  __device__ __forceinline__ ElemOf<Out> operator()(ElemOf<In> x) const {
     return convertElement<In, Out>(x);
   }
-  __device__ __forceinline__ void finish() const {
-    if (!counter)
-      return;
-    unsigned sum = found;
-    for (int offset = 16; offset > 0; offset /= 2)
-      sum += __shfl_xor_sync(~0u, sum, offset);
-    if (threadIdx.x % 32 == 0 && sum > 0)
-      atomicAdd(counter, static_cast<unsigned long long>(sum));
-  }
-
-  unsigned long long *counter;
-  unsigned found;
+  __device__ __forceinline__ void finish() const {}
 };
 
 template <class In, class Out>
@@ -85,23 +72,17 @@ cudaError_t withElements(Dtype in, Dtype out, const Fn &fn) {
 
 } // namespace
 
-static cudaError_t convert(cudaStream_t stream, const void *in, Dtype inType,
-                           void *out, Dtype outType, int64_t n,
-                           unsigned long long *counter) {
-  return withElements(inType, outType, [&](auto from, auto to) {
-    using In = decltype(from);
-    using Out = decltype(to);
-    const Convert<In, Out> function = {counter, 0};
-    return launchMap<ElemOf<In>, ElemOf<Out>>(stream, in, out, n, function);
-  });
-}
-
 cudaError_t ddphook::cuda::castArray(cudaStream_t stream, const void *in,
                                      Dtype inType, void *out, Dtype outType,
                                      int64_t n) {
   if (inType == outType && in == out)
     return cudaSuccess;
-  return convert(stream, in, inType, out, outType, n, nullptr);
+  return withElements(inType, outType, [&](auto from, auto to) {
+    using In = decltype(from);
+    using Out = decltype(to);
+    return launchMap<ElemOf<In>, ElemOf<Out>>(stream, in, out, n,
+                                              Convert<In, Out>());
+  });
 }
 
 cudaError_t ddphook::cuda::compressArray(cudaStream_t stream, const void *in,
@@ -127,13 +108,4 @@ cudaError_t ddphook::cuda::divideArray(cudaStream_t stream, const void *in,
                                        void *out, Dtype type, int64_t n,
                                        int64_t divisor) {
   return compressArray(stream, in, type, out, type, n, divisor);
-}
-
-cudaError_t ddphook::cuda::decompressArray(cudaStream_t stream,
-                                           const void *wire, Dtype wireType,
-                                           void *out, Dtype outType, int64_t n,
-                                           unsigned long long *nonFinite) {
-  if (!nonFinite)
-    return castArray(stream, wire, wireType, out, outType, n);
-  return convert(stream, wire, wireType, out, outType, n, nonFinite);
 }

@@ -57,13 +57,6 @@ cudaError_t compressArray(cudaStream_t stream, const void *in, Dtype inType,
                           void *wire, Dtype wireType, int64_t n,
                           int64_t divisor);
 
-/// Converts received elements: out[i] = wire[i] in the other type. Adds the
-/// number of infinite and NaN elements to the device counter `nonFinite`, if it
-/// is not null.
-cudaError_t decompressArray(cudaStream_t stream, const void *wire,
-                            Dtype wireType, void *out, Dtype outType, int64_t n,
-                            unsigned long long *nonFinite);
-
 /// Sets the device flag *flag to 1 if an element is infinite or NaN; otherwise
 /// leaves it unchanged.
 cudaError_t findNonFinite(cudaStream_t stream, const void *in, Dtype type,
