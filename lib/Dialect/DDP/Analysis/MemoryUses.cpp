@@ -170,26 +170,26 @@ bool mlir::ddp::isOnlyRead(OpOperand &use) {
 }
 
 /// Like requireBefore, for all reads by one use of the memory.
-static WalkResult requireOverBy(OpOperand &use, StoreOp store) {
+static WalkResult requireOverBy(OpOperand &use, Operation *write) {
   Operation *user = use.getOwner();
-  if (user == store)
+  if (user == write)
     return WalkResult::advance();
   // A collective reads its operand until it is awaited.
   if (auto collective = dyn_cast<CollectiveOpInterface>(user))
     user = collective.getEnd();
-  return requireBefore(user, store);
+  return requireBefore(user, write);
 }
 
-bool mlir::ddp::isOverBy(Value value, StoreOp store) {
+bool mlir::ddp::isOverBy(Value value, Operation *write) {
   return !visitMemoryUses(value, [&](OpOperand &use) {
-            return requireOverBy(use, store);
+            return requireOverBy(use, write);
           }).wasInterrupted();
 }
 
-bool mlir::ddp::isOverBy(OpOperand &use, StoreOp store) {
+bool mlir::ddp::isOverBy(OpOperand &use, Operation *write) {
   return !visitMemoryUses(use.get(), [&](OpOperand &other) {
             if (other.get() == use.get() && &other != &use)
               return WalkResult::skip();
-            return requireOverBy(other, store);
+            return requireOverBy(other, write);
           }).wasInterrupted();
 }

@@ -50,11 +50,11 @@ bool runsAtMostOncePer(Value value, Operation *op);
 bool isOnlyRead(OpOperand &use);
 
 /// True if no value that may share the memory of `value` is needed after
-/// `store`, which stores this or another value.
-bool isOverBy(Value value, StoreOp store);
+/// `write`, which writes this or another value to a state or an argument.
+bool isOverBy(Value value, Operation *write);
 
 /// The same for the values that share the memory because of one use.
-bool isOverBy(OpOperand &use, StoreOp store);
+bool isOverBy(OpOperand &use, Operation *write);
 
 } // namespace mlir::ddp
 

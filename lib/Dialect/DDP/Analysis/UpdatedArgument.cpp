@@ -9,8 +9,6 @@
 
 #include "UpdatedArgument.h"
 
-#include "MemoryUses.h"
-
 #include "mlir/Interfaces/FunctionInterfaces.h"
 
 using namespace mlir;
@@ -38,17 +36,4 @@ mlir::ddp::findArgumentUpdate(Value tensor) {
     update = write;
   }
   return update;
-}
-
-bool mlir::ddp::isOverBy(Value value,
-                         bufferization::MaterializeInDestinationOp update) {
-  return !visitMemoryUses(value, [&](OpOperand &use) {
-            Operation *user = use.getOwner();
-            if (user == update)
-              return WalkResult::advance();
-            // A collective reads its operand until it is awaited.
-            if (auto collective = dyn_cast<CollectiveOpInterface>(user))
-              user = collective.getEnd();
-            return requireBefore(user, update);
-          }).wasInterrupted();
 }

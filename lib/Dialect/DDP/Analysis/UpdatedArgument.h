@@ -25,10 +25,6 @@ namespace mlir::ddp {
 /// anything else reads or writes the argument as memory.
 bufferization::MaterializeInDestinationOp findArgumentUpdate(Value tensor);
 
-/// True if no value that may share the memory of `value` is needed after
-/// `update`, which writes to that memory, except the value that it writes.
-bool isOverBy(Value value, bufferization::MaterializeInDestinationOp update);
-
 } // namespace mlir::ddp
 
 #endif // DDPHOOK_LIB_DIALECT_DDP_ANALYSIS_UPDATEDARGUMENT_H
