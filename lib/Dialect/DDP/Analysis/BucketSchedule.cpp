@@ -94,10 +94,10 @@ fillBuckets(ArrayRef<AllReduceOp> ordered, const BucketLimits &limits) {
 //===----------------------------------------------------------------------===//
 
 namespace {
-class Scheduler {
+class BucketScheduler {
 public:
-  Scheduler(Block &block, const TensorsInMemory &inMemory,
-            const BucketLimits &limits);
+  BucketScheduler(Block &block, const TensorsInMemory &inMemory,
+                  const BucketLimits &limits);
   BucketSchedule run();
 
 private:
@@ -129,8 +129,8 @@ private:
 };
 } // namespace
 
-Scheduler::Scheduler(Block &block, const TensorsInMemory &inMemory,
-                     const BucketLimits &limits) {
+BucketScheduler::BucketScheduler(Block &block, const TensorsInMemory &inMemory,
+                                 const BucketLimits &limits) {
   for (Operation &op : block.without_terminator()) {
     positions[&op] = nodes.size();
     nodes.emplace_back().op = &op;
@@ -170,7 +170,7 @@ Scheduler::Scheduler(Block &block, const TensorsInMemory &inMemory,
 /// that go into buckets may be reordered: any order is valid that is the same
 /// on all ranks, and all run the same program. They, and other operations
 /// without effects, may read tensors in memory, which no write may overtake.
-void Scheduler::addDependences(const TensorsInMemory &inMemory) {
+void BucketScheduler::addDependences(const TensorsInMemory &inMemory) {
   std::optional<unsigned> lastEffect, lastWrite;
   SmallVector<unsigned> readers; // Since the last write.
   for (unsigned position = 0; position < nodes.size(); ++position) {
@@ -210,7 +210,7 @@ void Scheduler::addDependences(const TensorsInMemory &inMemory) {
   }
 }
 
-void Scheduler::makeReady(unsigned position) {
+void BucketScheduler::makeReady(unsigned position) {
   Node &node = nodes[position];
   if (!node.bucket) {
     ready.push(position);
@@ -221,7 +221,7 @@ void Scheduler::makeReady(unsigned position) {
     ready.push(state.lastPosition);
 }
 
-void Scheduler::finish(unsigned position) {
+void BucketScheduler::finish(unsigned position) {
   nodes[position].isDone = true;
   ++numDone;
   for (unsigned successor : nodes[position].successors)
@@ -232,7 +232,7 @@ void Scheduler::finish(unsigned position) {
 /// Called if nothing is ready. The first unscheduled operation in the original
 /// order has no unscheduled dependences, so it must be a reduction whose bucket
 /// waits for other members. Splits that bucket in two.
-void Scheduler::splitFirstBlockedBucket() {
+void BucketScheduler::splitFirstBlockedBucket() {
   while (nodes[firstUndone].isDone)
     ++firstUndone;
   Bucket *bucket = nodes[firstUndone].bucket;
@@ -265,7 +265,7 @@ void Scheduler::splitFirstBlockedBucket() {
   schedule.buckets.push_back(std::move(rest));
 }
 
-BucketSchedule Scheduler::run() {
+BucketSchedule BucketScheduler::run() {
   for (unsigned position = 0; position < nodes.size(); ++position)
     if (nodes[position].numPending == 0)
       makeReady(position);
@@ -293,5 +293,5 @@ BucketSchedule Scheduler::run() {
 BucketSchedule mlir::ddp::scheduleBuckets(Block &block,
                                           const TensorsInMemory &inMemory,
                                           const BucketLimits &limits) {
-  return Scheduler(block, inMemory, limits).run();
+  return BucketScheduler(block, inMemory, limits).run();
 }
