@@ -43,8 +43,6 @@ public:
            void *out);
   void decode(void *memory, int64_t begin, int64_t count, Range range,
               void *out) const;
-  /// Never called: these codes are not affine.
-  void average(void *const *, int64_t, int64_t, void *) const {}
 
 private:
   const Dtype dtype, wire;

@@ -14,6 +14,7 @@
 #include "../wire_chunks.h"
 
 #include <algorithm>
+#include <type_traits>
 
 using namespace ddphook;
 using namespace ddphook::host;
@@ -125,8 +126,10 @@ private:
     const Chunk chunk = chunkAt(i);
     ChunkRoom &room = rooms.ofChunk(i);
     room.awaitReceives();
-    if (chunks.isAffine())
-      return chunks.average(room.areas().data(), chunk.begin, chunk.count, out);
+    if constexpr (std::is_same_v<ChunksT, EncodedChunks>)
+      if (chunks.isAffine())
+        return chunks.average(room.areas().data(), chunk.begin, chunk.count,
+                              out);
     chunks.sum(room.areas().data(), chunk.begin, chunk.count,
                chunks.part(chunk.count, rank, size), summedOf(room));
     forPeers([&](int peer) {
