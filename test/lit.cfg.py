@@ -2,17 +2,20 @@
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #
 # lit's configuration of the compiler's tests. Every tool that a test may call
-# is listed here and must exist: a tool that is missing is a failure, never a
-# reason to skip. The Python suites (parity, errors) are pytest's.
+# is listed here. With the parameter `all_tools`, which scripts set, a tool that
+# has not been built is an error; otherwise the tests that call it are
+# unsupported. The Python suites (parity, errors) are pytest's.
 
 import os
+import sys
 
-import lit.formats
 from lit.llvm import llvm_config
 from lit.llvm.subst import ToolSubst
 
+sys.path.append(os.path.dirname(__file__))
+from built_tools import BuiltToolsTest
+
 config.name = "DDPHook"
-config.test_format = lit.formats.ShTest(not llvm_config.use_lit_shell)
 config.suffixes = [".mlir", ".test"]
 config.excludes = [
     "CMakeLists.txt",
@@ -67,11 +70,30 @@ upstream = [
 ]
 # Tests see what each pass leaves, not only the last one.
 arguments = {"ddphook-opt": ["--verify-each"]}
+tools = {
+    name: ToolSubst(name, extra_args=arguments.get(name, []), unresolved="fatal")
+    for name in ours + upstream
+}
+missing = {
+    name: tools[name].regex
+    for name in ours
+    if not os.path.exists(os.path.join(config.ddphook_tools_dir, name))
+}
+missing |= {
+    os.path.basename(path): substitution
+    for substitution, path in (
+        ("%plugin", config.ddphook_plugin),
+        ("%testhook-plugin", config.ddphook_testhook_plugin),
+        ("%stock-plugin", config.ddphook_stock_plugin),
+        ("%runtime-lib", config.ddphook_lib_dir + "/libddphook_rt.so"),
+    )
+    if not os.path.exists(path)
+}
+if missing and "all_tools" in lit_config.params:
+    lit_config.fatal("Not built: " + ", ".join(missing))
+config.test_format = BuiltToolsTest(not llvm_config.use_lit_shell, missing)
 llvm_config.add_tool_substitutions(
-    [
-        ToolSubst(name, extra_args=arguments.get(name, []), unresolved="fatal")
-        for name in ours + upstream
-    ],
+    [tool for name, tool in tools.items() if name not in missing],
     [config.ddphook_tools_dir, config.llvm_tools_dir],
 )
 config.substitutions.append(("%default-opt", config.ddphook_tools_dir + "/ddphook-opt"))

@@ -155,7 +155,8 @@ say "ctest: the runtime, and the helpers of the compiler; beside it lit, the com
 run ctest ctest --test-dir "$build" -j$((2 * jobs)) --timeout 300 --output-on-failure \
   ${small:+-LE full} &
 ctest=$!
-run lit "${DDPHOOK_LIT:-/usr/lib/llvm-22/bin/lit}" -v --time-tests -j"$jobs" "$build/test"
+run lit "${DDPHOOK_LIT:-/usr/lib/llvm-22/bin/lit}" -v --time-tests -j"$jobs" \
+  --param all_tools=1 "$build/test"
 lit_number() {
   sed -nE "s/^ *($1) *: *([0-9]+).*/\2/p" "$logs/lit.log" | awk '{s+=$1} END {print s+0}'
 }
