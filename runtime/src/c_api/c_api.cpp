@@ -9,6 +9,8 @@
 //===----------------------------------------------------------------------===//
 #include "c_api/c_api.h"
 
+#include "base/floating_point.h"
+#include "base/random.h"
 #include "job/variables.h"
 #include "module/device_call.h"
 #include "module/module_loader.h"
@@ -61,6 +63,26 @@ int32_t ddphook_context_rank(const ddphook_context_t *context) {
 
 int32_t ddphook_context_world_size(const ddphook_context_t *context) {
   return context ? context->impl->worldSize() : 0;
+}
+
+ddphook_status_t ddphook_draw_normal(uint32_t seed, int64_t number,
+                                     const int64_t *draws, int64_t drawCount,
+                                     void *out, int32_t dtype) {
+  return publish([&] {
+    const std::optional<Dtype> type = dtypeFromAbi(dtype);
+    if (!type)
+      return error(DDPHOOK_INVALID_ARGUMENT,
+                   "expected a floating-point type, but got %d", dtype);
+    if (drawCount > 0 && (!draws || !out))
+      return nullArgument("draws and an array");
+    DefaultFloatingPoint environment;
+    int32_t generator[generatorElements];
+    seedGenerator(seed, generator);
+    for (int64_t i = 0; i < number; ++i)
+      DDPHOOK_RETURN_IF_ERROR(drawNormal(generator, /*draws=*/nullptr,
+                                         /*drawCount=*/0, out, *type));
+    return drawNormal(generator, draws, drawCount, out, *type);
+  });
 }
 
 ddphook_status_t ddphook_barrier(ddphook_context_t *context) {

@@ -8,6 +8,7 @@
 //
 //===----------------------------------------------------------------------===//
 #include "base/floating_point.h"
+#include "base/random.h"
 #include "ddphook/runtime/backend.h"
 #include "job/job_test_util.h"
 
@@ -106,6 +107,23 @@ TEST_F(CApi, NullPointers) {
   ddphook_rt_cast(nullptr, nullptr, 0, nullptr, 0, 1);
   ddphook_rt_divide_by_group_size(nullptr, 0, nullptr, nullptr, 1, 0);
   ddphook_rt_scale(nullptr, 1, nullptr, nullptr, 1, 0);
+}
+
+TEST(Random, FirstValuesAreTheThirdOfAGenerator) {
+  int32_t generator[generatorElements];
+  seedGenerator(7, generator);
+  const int64_t draws[] = {3, 40};
+  float want[43] = {}, got[43] = {};
+  for (int i = 0; i < 3; ++i)
+    ASSERT_EQ(drawNormal(generator, draws, 2, want, Dtype::F32).code(),
+              DDPHOOK_OK);
+  EXPECT_EQ(ddphook_draw_normal(7, 2, draws, 2, got, DDPHOOK_F32), DDPHOOK_OK);
+  EXPECT_EQ(std::memcmp(got, want, sizeof(want)), 0);
+  EXPECT_EQ(show(ddphook_draw_normal(7, 0, draws, 2, got, 99)),
+            "INVALID_ARGUMENT: expected a floating-point type, but got 99");
+  EXPECT_EQ(show(ddphook_draw_normal(7, 0, draws, 2, nullptr, DDPHOOK_F32)),
+            "INVALID_ARGUMENT: expected draws and an array, but got a null "
+            "pointer");
 }
 
 TEST_F(CApi, LoadAndUnload) {

@@ -300,6 +300,16 @@ DDPHOOK_API ddphook_status_t ddphook_state_copy(
     const ddphook_compiled_module_t *const *to, size_t to_count, uint32_t flags,
     ddphook_state_info_t *info);
 
+/* Draws a state's first value, as loading a module does, for programs that run
+ * without the runtime: seeds NumPy's generator with `seed`, skips `number` of
+ * its numbers, seeds PyTorch's generator with the next one, and writes
+ * `randn(draw)` of the type `dtype` (ddphook_dtype_t) for each of the draws,
+ * one after another. Needs no context. */
+DDPHOOK_API ddphook_status_t ddphook_draw_normal(uint32_t seed, int64_t number,
+                                                 const int64_t *draws,
+                                                 int64_t draw_count, void *out,
+                                                 int32_t dtype);
+
 #ifdef __cplusplus
 }
 #endif

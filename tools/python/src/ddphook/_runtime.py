@@ -18,8 +18,8 @@ import operator
 import os
 import tempfile
 from collections.abc import Iterator
-from ctypes import POINTER, c_char_p, c_double, c_int32, c_size_t, c_uint32, c_uint64
-from ctypes import c_void_p
+from ctypes import POINTER, c_char_p, c_double, c_int32, c_int64, c_size_t, c_uint32
+from ctypes import c_uint64, c_void_p
 from typing import Any, Protocol
 
 from ddphook import _libraries
@@ -170,6 +170,9 @@ def library() -> ctypes.CDLL:
     rt.ddphook_module_stats.argtypes = [c_void_p, POINTER(Stats)]
     rt.ddphook_rt_state.argtypes = [c_void_p, c_int32]
     rt.ddphook_rt_state.restype = c_void_p
+    rt.ddphook_draw_normal.argtypes = [
+        c_uint32, c_int64, POINTER(c_int64), c_int64, c_void_p, c_int32
+    ]
     return rt
 
 

@@ -9,6 +9,7 @@ resulting StableHLO like any exported function.
 
 from __future__ import annotations
 
+import ctypes
 import dataclasses
 import json
 import re
@@ -27,7 +28,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
-from ddphook import _compiler, _normal, _rate
+from ddphook import _compiler, _rate, _runtime
 from ddphook._errors import CompileError, InvalidArgumentError, UnsupportedError
 
 __all__ = ["CompressedStep", "compress"]
@@ -289,6 +290,18 @@ class CompressedStep:
         return "shard_map[" in str(program)
 
 
+def _draw(seed: int, number: int, draws: Sequence[int], dtype: np.dtype) -> np.ndarray:
+    """Returns the first value of a state, as the runtime draws it."""
+    value = np.empty(sum(draws), dtype)
+    sizes = (ctypes.c_int64 * len(draws))(*draws)
+    code = ("float16", "bfloat16", "float32", "float64").index(dtype.name)
+    draw = _runtime.library().ddphook_draw_normal
+    _runtime.check(
+        draw(seed, number, sizes, len(draws), value.ctypes.data_as(ctypes.c_void_p), code)
+    )
+    return value
+
+
 @dataclasses.dataclass(frozen=True)
 class _Layout:
     """A state: its record in the manifest, and its positions in a call."""
@@ -321,7 +334,7 @@ class _Layout:
         if init["kind"] == "zero":
             value = np.zeros(self.local.shape, dtype)
         else:
-            value = _normal.draw(init["seed"], init["number"], init["draws"], dtype)
+            value = _draw(init["seed"], init["number"], init["draws"], dtype)
         value = np.broadcast_to(value.reshape(self.local.shape), self.shape(mesh))
         sharding = NamedSharding(mesh, self.spec(mesh))
         return jax.make_array_from_callback(
