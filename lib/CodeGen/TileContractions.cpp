@@ -29,7 +29,6 @@
 #include "llvm/ADT/STLFunctionalExtras.h"
 
 #include <algorithm>
-#include <numeric>
 
 namespace mlir::ddp {
 #define GEN_PASS_DEF_DDPTILECONTRACTIONSPASS

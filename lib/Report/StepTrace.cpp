@@ -20,7 +20,6 @@
 #include <cmath>
 #include <map>
 #include <optional>
-#include <set>
 
 using namespace mlir::ddp;
 using llvm::StringRef;

@@ -12,7 +12,6 @@
 #include "encoded_chunks.h"
 #include "kernels.h"
 
-#include <cstring>
 #include <vector>
 
 using namespace ddphook;

@@ -13,7 +13,6 @@
 #include "files/json_text.h"
 
 #include <algorithm>
-#include <cerrno>
 #include <fcntl.h>
 #include <set>
 #include <sys/stat.h>

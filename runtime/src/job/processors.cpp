@@ -9,7 +9,6 @@
 #include "job/processors.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <fstream>
 #include <map>
 #include <sched.h>

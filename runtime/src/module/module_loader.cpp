@@ -15,7 +15,6 @@
 #include "module/state_init.h"
 #include "plan/plan.h"
 
-#include <algorithm>
 #include <cinttypes>
 
 using namespace ddphook;

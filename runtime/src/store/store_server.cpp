@@ -23,7 +23,6 @@
 #include <chrono>
 #include <cstring>
 #include <list>
-#include <map>
 #include <mutex>
 #include <poll.h>
 #include <sys/eventfd.h>

@@ -18,7 +18,6 @@
 #include <deque>
 #include <optional>
 #include <sys/socket.h>
-#include <vector>
 
 using namespace ddphook;
 using namespace ddphook::wire;

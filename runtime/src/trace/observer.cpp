@@ -18,7 +18,6 @@
 #include "trace/part_file.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <filesystem>
 #include <map>
 #include <mutex>

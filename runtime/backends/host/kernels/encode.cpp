@@ -21,7 +21,6 @@
 #include "sums-inl.h"
 
 #include <algorithm>
-#include <cstring>
 
 #ifndef DDPHOOK_ENCODE_ONCE
 #define DDPHOOK_ENCODE_ONCE
