@@ -131,9 +131,6 @@ class Layout:
             yield flat[offset : offset + size].reshape(rows, matrix.rank)
             offset += size
 
-    def q_shapes(self):
-        return [(m.columns, m.rank) for m in self.matrices]
-
 
 def _matrix(offset, shape, size, config):
     if not shape or size == 0:
