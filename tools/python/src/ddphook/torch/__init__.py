@@ -257,7 +257,8 @@ def close() -> None:
     """Leaves the jobs of all compiled steps and frees their memory.
 
     Collective. A step that runs afterwards starts again, without its states. If it
-    is not called, the same happens when the process exits.
+    is not called, the same happens when the process exits. After leaving the jobs,
+    raises a device's failure that no step has raised.
     """
     from ddphook.torch import _ops
 

@@ -90,12 +90,7 @@ def quoted(module: str) -> str:
 
 
 def close() -> None:
-    """Leaves the jobs of all compiled graphs and frees their memory.
-
-    Collective. A graph that runs afterwards starts again, without its states. If it is
-    not called, the same happens when the process exits. After leaving the jobs, raises a
-    device's failure that no step has raised.
-    """
+    """Does what ``ddphook.torch.close`` documents."""
     try:
         _session.close_all()
     finally:
