@@ -63,10 +63,6 @@ verifyAccumulate(function_ref<InFlightDiagnostic()> emitError, Type type) {
   return emitError() << "expected accumulate to be f32, but got " << type;
 }
 
-static int64_t getBytesIn(BucketType bucket, Type elementType) {
-  return bucket.cloneWith(elementType).getNumBytes();
-}
-
 //===----------------------------------------------------------------------===//
 // #ddp.allreduce
 //===----------------------------------------------------------------------===//
@@ -91,57 +87,31 @@ int64_t AllReduceHookAttr::getWireBytes(BucketType bucket) const {
 // #ddp.fp16, #ddp.bf16
 //===----------------------------------------------------------------------===//
 
-LogicalResult FP16HookAttr::verify(function_ref<InFlightDiagnostic()> emitError,
-                                   const Parameters &parameters) {
-  return verifyAccumulate(emitError, parameters.accumulate);
-}
-
-FailureOr<Value> FP16HookAttr::expand(OpBuilder &builder,
-                                      const BucketReduction &reduction,
-                                      TypedValue<BucketType> bucket) const {
-  return expandCast(builder, reduction, bucket, builder.getF16Type(),
-                    getAccumulate());
-}
-
-FailureOr<ScatterOperand>
-FP16HookAttr::prepareScatter(OpBuilder &, const BucketReduction &,
-                             TypedValue<BucketType> bucket) const {
-  return scatterCast(bucket, getWireType(bucket.getType()), getAccumulate());
-}
-
-Type FP16HookAttr::getWireType(BucketType) const {
-  return Float16Type::get(getContext());
-}
-
-int64_t FP16HookAttr::getWireBytes(BucketType bucket) const {
-  return getBytesIn(bucket, getWireType(bucket));
-}
-
-LogicalResult BF16HookAttr::verify(function_ref<InFlightDiagnostic()> emitError,
-                                   const Parameters &parameters) {
-  return verifyAccumulate(emitError, parameters.accumulate);
-}
-
-FailureOr<Value> BF16HookAttr::expand(OpBuilder &builder,
-                                      const BucketReduction &reduction,
-                                      TypedValue<BucketType> bucket) const {
-  return expandCast(builder, reduction, bucket, builder.getBF16Type(),
-                    getAccumulate());
-}
-
-FailureOr<ScatterOperand>
-BF16HookAttr::prepareScatter(OpBuilder &, const BucketReduction &,
-                             TypedValue<BucketType> bucket) const {
-  return scatterCast(bucket, getWireType(bucket.getType()), getAccumulate());
-}
-
-Type BF16HookAttr::getWireType(BucketType) const {
-  return BFloat16Type::get(getContext());
-}
-
-int64_t BF16HookAttr::getWireBytes(BucketType bucket) const {
-  return getBytesIn(bucket, getWireType(bucket));
-}
+#define DDPHOOK_CAST_HOOK(HookT, WireT)                                        \
+  LogicalResult HookT::verify(function_ref<InFlightDiagnostic()> emitError,    \
+                              const Parameters &parameters) {                  \
+    return verifyAccumulate(emitError, parameters.accumulate);                 \
+  }                                                                            \
+  FailureOr<Value> HookT::expand(OpBuilder &builder,                           \
+                                 const BucketReduction &reduction,             \
+                                 TypedValue<BucketType> bucket) const {        \
+    return expandCast(builder, reduction, bucket, WireT::get(getContext()),    \
+                      getAccumulate());                                        \
+  }                                                                            \
+  FailureOr<ScatterOperand> HookT::prepareScatter(                             \
+      OpBuilder &, const BucketReduction &, TypedValue<BucketType> bucket)     \
+      const {                                                                  \
+    return scatterCast(bucket, WireT::get(getContext()), getAccumulate());     \
+  }                                                                            \
+  Type HookT::getWireType(BucketType) const {                                  \
+    return WireT::get(getContext());                                           \
+  }                                                                            \
+  int64_t HookT::getWireBytes(BucketType bucket) const {                       \
+    return bucket.cloneWith(WireT::get(getContext())).getNumBytes();           \
+  }
+DDPHOOK_CAST_HOOK(FP16HookAttr, Float16Type)
+DDPHOOK_CAST_HOOK(BF16HookAttr, BFloat16Type)
+#undef DDPHOOK_CAST_HOOK
 
 //===----------------------------------------------------------------------===//
 // #ddp.noop
