@@ -52,7 +52,21 @@ private:
     if (from != to)
       add(what + ": " + describeChange(from, to));
   }
-  void compareGroups();
+  /// Compares the descriptions of items with the same name.
+  template <typename ListT, typename FnT>
+  void compareNamed(StringRef what, const ListT &from, const ListT &to,
+                    FnT &&describe) {
+    llvm::MapVector<StringRef, std::string> old, young;
+    for (const auto &item : from)
+      old[item.name] = describe(item);
+    for (const auto &item : to)
+      young[item.name] = describe(item);
+    for (const auto &[name, text] : old)
+      compareText((what + name).str(), text, young.lookup(name));
+    for (const auto &[name, text] : young)
+      if (!old.count(name))
+        compareText((what + name).str(), "", text);
+  }
   void compareBuckets();
   void compareBucket(const ReportBucket &from, const ReportBucket &to);
   void compareMembers(const ReportBucket &from, const ReportBucket &to);
@@ -82,19 +96,6 @@ private:
   llvm::StringMap<CollectiveList> collectivesBefore, collectivesAfter;
 };
 } // namespace
-
-void PlanComparison::compareGroups() {
-  llvm::MapVector<StringRef, std::string> from, to;
-  for (const ReportGroup &group : before.groups)
-    from[group.name] = describeGroup(group);
-  for (const ReportGroup &group : after.groups)
-    to[group.name] = describeGroup(group);
-  for (const auto &[name, text] : from)
-    compareText(("process group @" + name).str(), text, to.lookup(name));
-  for (const auto &[name, text] : to)
-    if (!from.count(name))
-      compareText(("process group @" + name).str(), "", text);
-}
 
 std::string
 PlanComparison::describeMembers(const std::vector<std::string> &members,
@@ -241,16 +242,7 @@ void PlanComparison::compareStates() {
     return state.dtype + ", " + std::to_string(state.bytes) + " B, " +
            state.placement;
   };
-  llvm::MapVector<StringRef, std::string> old, young;
-  for (const ReportState &state : before.states)
-    old[state.name] = describe(state);
-  for (const ReportState &state : after.states)
-    young[state.name] = describe(state);
-  for (const auto &[name, text] : old)
-    compareText(("state " + name).str(), text, young.lookup(name));
-  for (const auto &[name, text] : young)
-    if (!old.count(name))
-      compareText(("state " + name).str(), "", text);
+  compareNamed("state ", before.states, after.states, describe);
 }
 
 void PlanComparison::compareMemory() {
@@ -279,7 +271,7 @@ std::vector<std::string> PlanComparison::run() {
 
   compareText("entry points", llvm::join(before.entries, ", "),
               llvm::join(after.entries, ", "));
-  compareGroups();
+  compareNamed("process group @", before.groups, after.groups, describeGroup);
   compareBytes("gradients", before.getGradientBytes(),
                after.getGradientBytes());
   compareBytes("on the wire", before.getWireBytes(), after.getWireBytes());
