@@ -36,34 +36,30 @@ void ddphook_memory_free(ddphook_context_t *context, void *memory,
                                          bytes);
 }
 
-ddphook_status_t ddphook_memory_write(ddphook_context_t *context, void *memory,
-                                      const void *host, size_t bytes) {
+/// Copies between the host and the device after all earlier work.
+template <typename FunctionT>
+static ddphook_status_t copy(ddphook_context_t *context, FunctionT function,
+                             void *to, const void *from, size_t bytes) {
   return publish([&] {
     if (!context)
       return nullArgument("a context");
     if (bytes == 0)
       return Status::ok();
-    if (!memory || !host)
+    if (!to || !from)
       return nullArgument("two arrays");
     DDPHOOK_RETURN_IF_ERROR(context->impl->synchronize());
-    return context->impl->call(&ddphook_backend_t::memory_write, memory, host,
-                               bytes);
+    return context->impl->call(function, to, from, bytes);
   });
+}
+
+ddphook_status_t ddphook_memory_write(ddphook_context_t *context, void *memory,
+                                      const void *host, size_t bytes) {
+  return copy(context, &ddphook_backend_t::memory_write, memory, host, bytes);
 }
 
 ddphook_status_t ddphook_memory_read(ddphook_context_t *context, void *host,
                                      const void *memory, size_t bytes) {
-  return publish([&] {
-    if (!context)
-      return nullArgument("a context");
-    if (bytes == 0)
-      return Status::ok();
-    if (!memory || !host)
-      return nullArgument("two arrays");
-    DDPHOOK_RETURN_IF_ERROR(context->impl->synchronize());
-    return context->impl->call(&ddphook_backend_t::memory_read, host, memory,
-                               bytes);
-  });
+  return copy(context, &ddphook_backend_t::memory_read, host, memory, bytes);
 }
 
 ddphook_status_t ddphook_context_set_stream(ddphook_context_t *context,
