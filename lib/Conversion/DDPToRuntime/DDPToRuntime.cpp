@@ -56,14 +56,7 @@ LogicalResult ConvertDDPToRuntimePass::collectEntries() {
       return WalkResult::skip();
     }
     // A function without collectives need not be callable through the plan.
-    bool usesDDP = function
-                       .walk([](Operation *op) {
-                         return isa_and_nonnull<DDPDialect>(op->getDialect())
-                                    ? WalkResult::interrupt()
-                                    : WalkResult::advance();
-                       })
-                       .wasInterrupted();
-    if (!usesDDP)
+    if (!hasDDPOps(function))
       return WalkResult::skip();
     function.emitOpError() << why;
     return WalkResult::interrupt();

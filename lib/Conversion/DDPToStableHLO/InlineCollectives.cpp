@@ -24,17 +24,6 @@ namespace mlir::ddp {
 using namespace mlir;
 using namespace mlir::ddp;
 
-/// Returns true if the function itself contains operations of the dialect.
-static bool hasCollectives(func::FuncOp function) {
-  return function
-      .walk([](Operation *op) {
-        return isa_and_nonnull<DDPDialect>(op->getDialect())
-                   ? WalkResult::interrupt()
-                   : WalkResult::advance();
-      })
-      .wasInterrupted();
-}
-
 namespace {
 struct InlineCollectivesPass
     : public ddp::impl::DDPInlineCollectivesPassBase<InlineCollectivesPass> {
@@ -83,7 +72,7 @@ struct InlineCollectivesPass
       llvm::MapVector<func::CallOp, func::FuncOp> calls;
       module.walk([&](func::CallOp call) {
         auto callee = module.lookupSymbol<func::FuncOp>(call.getCallee());
-        if (callee && hasCollectives(callee))
+        if (callee && hasDDPOps(callee))
           calls[call] = callee;
       });
       if (calls.empty())

@@ -178,6 +178,15 @@ DDPDialect::verifyRegionResultAttribute(Operation *op, unsigned regionIndex,
   return success();
 }
 
+bool mlir::ddp::hasDDPOps(Operation *op) {
+  auto visit = [](Operation *nested) {
+    return isa_and_nonnull<DDPDialect>(nested->getDialect())
+               ? WalkResult::interrupt()
+               : WalkResult::advance();
+  };
+  return op->walk(visit).wasInterrupted();
+}
+
 HookAttrInterface mlir::ddp::getEffectiveHook(Operation *op,
                                               HookAttrInterface defaultHook) {
   for (; op; op = op->getParentOp())

@@ -220,7 +220,7 @@ struct PrepareEntriesPass
         continue;
       if (succeeded(checkShapes(function)))
         entries.push_back(function);
-      else if (usesDDP(function))
+      else if (hasDDPOps(function))
         return signalPassFailure();
     }
     if (!llvm::all_of(entries, checkResults))
@@ -228,16 +228,6 @@ struct PrepareEntriesPass
     splitOffPrivateTwins(entries);
     for (func::FuncOp function : entries)
       EntryRewriter(function).run();
-  }
-
-  static bool usesDDP(func::FuncOp function) {
-    return function
-        .walk([](Operation *op) {
-          return isa_and_nonnull<DDPDialect>(op->getDialect())
-                     ? WalkResult::interrupt()
-                     : WalkResult::advance();
-        })
-        .wasInterrupted();
   }
 
   /// Checks types. Functions without collectives may have any interface.
@@ -248,7 +238,7 @@ struct PrepareEntriesPass
                                     : function.getArgumentTypes())) {
         if (isSupported(type))
           continue;
-        if (usesDDP(function))
+        if (hasDDPOps(function))
           function.emitOpError()
               << "expected " << (isResult ? "result " : "argument ") << index
               << " to be a tensor of static shape, but got " << type;

@@ -189,6 +189,9 @@ inline int64_t getPartSize(int64_t numElements, int64_t ranks) {
   return numElements / ranks + (numElements % ranks != 0);
 }
 
+/// True if `op` or an operation in it belongs to the dialect.
+bool hasDDPOps(Operation *op);
+
 /// True if `op` is a blocking collective whose result is a value.
 bool isWholeOnValues(Operation *op);
 
