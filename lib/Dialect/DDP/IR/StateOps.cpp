@@ -164,14 +164,15 @@ LogicalResult StateBufferOp::verifySymbolUses(SymbolTableCollection &symbols) {
   return success();
 }
 
-MemRefType StateOp::getBufferType() {
-  Type type = getType();
+MemRefType mlir::ddp::getStateMemory(Type type) {
   if (auto bucket = dyn_cast<BucketType>(type))
     type = bucket.getFlatType();
   if (auto tensor = dyn_cast<RankedTensorType>(type))
     return MemRefType::get(tensor.getShape(), tensor.getElementType());
   return MemRefType::get({}, type);
 }
+
+MemRefType StateOp::getBufferType() { return getStateMemory(getType()); }
 
 //===----------------------------------------------------------------------===//
 // ddp.random_normal

@@ -88,7 +88,7 @@ namespace {
 /// Records which gradients each state belongs to while hooks declare states.
 class StateRoles {
 public:
-  explicit StateRoles(ModuleOp module) : module(module) {
+  explicit StateRoles(ModuleOp module) : symbols(module), module(module) {
     for (auto state : module.getOps<StateOp>())
       older.insert(state);
   }
@@ -144,6 +144,8 @@ public:
       }
     }
   }
+
+  ModuleSymbols symbols;
 
 private:
   struct Method {
@@ -303,6 +305,7 @@ struct ExpandHooksPass
                               name,
                               builder.getArrayAttr(gradients),
                               &shared};
+    reduction.symbols = &roles.symbols;
     FailureOr<ScatterOperand> operand = hook.prepareScatter(
         builder, reduction, cast<TypedValue<BucketType>>(bucket));
     if (failed(operand))
@@ -439,7 +442,8 @@ struct ExpandHooksPass
                               groupBytes,
                               getOperation()
                                   .lookupSymbol<ProcessGroupOp>(op.getGroup())
-                                  .isHierarchical()};
+                                  .isHierarchical(),
+                              &roles.symbols};
     FailureOr<Value> reduced =
         wire ? buildFinalAllReduce(builder, reduction, bucket, wire,
                                    op.getStep())

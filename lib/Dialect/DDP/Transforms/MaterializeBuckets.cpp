@@ -345,12 +345,12 @@ static void rewriteConcat(ConcatOp concat, Value buffer) {
 // States
 //===----------------------------------------------------------------------===//
 
-/// Returns the memory of the state that `op` accesses.
+/// Returns the memory of the state that `op` accesses. Its type follows from
+/// the value, so that nothing has to search the module for the state.
 template <typename OpTy>
 static Value createStateBuffer(OpBuilder &builder, OpTy op) {
-  auto state =
-      SymbolTable::lookupNearestSymbolFrom<StateOp>(op, op.getStateAttr());
-  return StateBufferOp::create(builder, op.getLoc(), state.getBufferType(),
+  return StateBufferOp::create(builder, op.getLoc(),
+                               getStateMemory(op.getValue().getType()),
                                op.getStateAttr());
 }
 

@@ -236,29 +236,33 @@ static bool isHandle(Type type) {
   return !isa<IntegerType, IndexType, FloatType, ComplexType, ShapedType>(type);
 }
 
-/// True if the operation, or one around it, turns the buffer into something
-/// that cannot be followed: an address or a handle.
-static bool escapesBy(Operation *user) {
-  for (Operation *op = user; !isa<FunctionOpInterface>(op);
-       op = op->getParentOp())
-    if (llvm::any_of(op->getResultTypes(), isHandle))
-      return true;
-  return isa<memref::ExtractAlignedPointerAsIndexOp,
-             UnrealizedConversionCastOp>(user);
+/// Returns the operations by which a buffer escapes: they, or operations around
+/// them, turn it into an address or a handle, which cannot be followed.
+static llvm::DenseSet<Operation *> findEscapes(func::FuncOp function) {
+  llvm::DenseSet<Operation *> escapes;
+  function.walk<WalkOrder::PreOrder>([&](Operation *op) {
+    if (escapes.contains(op->getParentOp()) ||
+        llvm::any_of(op->getResultTypes(), isHandle) ||
+        isa<memref::ExtractAlignedPointerAsIndexOp, UnrealizedConversionCastOp>(
+            op))
+      escapes.insert(op);
+  });
+  return escapes;
 }
 
 /// Sets the lifetime from the first to the last user, or to the function's end
 /// if the buffer escapes. Views do not count, since they do not access it.
 static void setLifetime(Interval &interval,
                         const llvm::SetVector<Operation *> &users,
-                        const llvm::DenseMap<Operation *, int64_t> &positions) {
+                        const llvm::DenseMap<Operation *, int64_t> &positions,
+                        const llvm::DenseSet<Operation *> &escapes) {
   for (Operation *user : users) {
     if (isa<ViewLikeOpInterface>(user))
       continue;
     int64_t position = getPosition(positions, user);
     interval.begin = std::min(interval.begin, position);
     interval.end =
-        escapesBy(user) ? INT64_MAX : std::max(interval.end, position);
+        escapes.contains(user) ? INT64_MAX : std::max(interval.end, position);
   }
   if (interval.begin == INT64_MAX)
     interval.begin = interval.end = getPosition(positions, interval.alloc);
@@ -276,6 +280,7 @@ getIntervals(func::FuncOp function,
   int64_t next = 0;
   number(function.front(), next, positions);
 
+  const llvm::DenseSet<Operation *> escapes = findEscapes(function);
   DominanceInfo dominance(function);
   std::vector<Interval> intervals;
   WalkResult result = function.walk([&](Operation *op) {
@@ -312,7 +317,8 @@ getIntervals(func::FuncOp function,
     // The next function that is called may reuse the memory of these buffers.
     for (Type type :
          llvm::make_filter_range(function.getResultTypes(), isHandle))
-      if (llvm::any_of(users, escapesBy)) {
+      if (llvm::any_of(users,
+                       [&](Operation *op) { return escapes.contains(op); })) {
         alloc.emitOpError()
             << "expected a buffer that is not used after its function returns, "
                "but '"
@@ -322,7 +328,7 @@ getIntervals(func::FuncOp function,
       }
     Interval interval{alloc, INT64_MAX, 0, bytes};
     if (isStructured) {
-      setLifetime(interval, users, positions);
+      setLifetime(interval, users, positions, escapes);
     } else {
       interval.begin = 0;
       interval.end = INT64_MAX;

@@ -14,6 +14,7 @@
 #include "mlir/Bytecode/BytecodeOpInterface.h"
 #include "mlir/IR/Builders.h"
 #include "mlir/IR/BuiltinAttributes.h"
+#include "mlir/IR/BuiltinOps.h"
 #include "mlir/IR/BuiltinTypes.h"
 #include "mlir/IR/Dialect.h"
 #include "mlir/IR/OpDefinition.h"
@@ -22,6 +23,7 @@
 #include "mlir/Interfaces/InferTypeOpInterface.h"
 #include "mlir/Interfaces/SideEffectInterfaces.h"
 #include "mlir/Interfaces/ViewLikeInterface.h"
+#include "llvm/ADT/StringMap.h"
 #include <array>
 #include <optional>
 
@@ -110,6 +112,18 @@ inline llvm::hash_code hash_value(const PiecePlace &place) {
   return llvm::hash_value(ArrayRef<int64_t>(place.getNumbers()));
 }
 
+/// The symbols of a module in which hooks declare states. No hook then has to
+/// search the module.
+struct ModuleSymbols {
+  explicit ModuleSymbols(ModuleOp module);
+
+  SymbolTable table;
+  /// The last process group or state; null if there is none.
+  Operation *lastState = nullptr;
+  /// For each name, the number of iteration counters that are named after it.
+  llvm::StringMap<unsigned> numIterations;
+};
+
 /// The reduction that a hook has to compute: the `ddp.all_reduce` that it
 /// replaces.
 struct BucketReduction {
@@ -131,6 +145,8 @@ struct BucketReduction {
   /// True if the process group is hierarchical: a wire type then applies
   /// between nodes, and a rank encodes its node's sum, not its own data.
   bool isHierarchical = false;
+  /// The module's symbols, for `createGradientState`; null if not collected.
+  ModuleSymbols *symbols = nullptr;
 };
 
 /// The operand of a reduce-scatter that a hook prepared.
@@ -241,6 +257,9 @@ DealAttr getDeal(Operation *op);
 FailureOr<StateOp> createGradientState(OpBuilder &builder,
                                        const BucketReduction &reduction,
                                        BucketType type, StringRef role);
+
+/// Returns the type of the memory of a state of this type.
+MemRefType getStateMemory(Type type);
 
 /// Returns the type of a bucket that consists of these members of `bucket`, in
 /// this order.

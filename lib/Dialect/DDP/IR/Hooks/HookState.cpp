@@ -14,13 +14,23 @@
 using namespace mlir;
 using namespace mlir::ddp;
 
-HookState::HookState(OpBuilder &builder, const BucketReduction &reduction)
-    : builder(builder), reduction(reduction), loc(reduction.loc) {
-  Operation *parent = builder.getInsertionBlock()->getParentOp();
-  module = dyn_cast<ModuleOp>(parent);
-  if (!module)
-    module = parent->getParentOfType<ModuleOp>();
+ModuleSymbols::ModuleSymbols(ModuleOp module) : table(module) {
+  for (Operation &op : *module.getBody())
+    if (isa<ProcessGroupOp, StateOp>(op))
+      lastState = &op;
 }
+
+static ModuleOp getModule(const OpBuilder &builder) {
+  Operation *parent = builder.getInsertionBlock()->getParentOp();
+  auto module = dyn_cast<ModuleOp>(parent);
+  return module ? module : parent->getParentOfType<ModuleOp>();
+}
+
+HookState::HookState(OpBuilder &builder, const BucketReduction &reduction)
+    : builder(builder), reduction(reduction), loc(reduction.loc),
+      module(getModule(builder)),
+      symbols(reduction.symbols ? *reduction.symbols
+                                : ownSymbols.emplace(module)) {}
 
 FailureOr<StateOp> HookState::create(const Twine &name, Type type,
                                      StatePlacement placement, StateInit init,
@@ -28,7 +38,7 @@ FailureOr<StateOp> HookState::create(const Twine &name, Type type,
                                      FlatSymbolRefAttr generator,
                                      DenseI64ArrayAttr draws) {
   StringAttr symbol = builder.getStringAttr(name);
-  if (Operation *existing = module.lookupSymbol(symbol)) {
+  if (Operation *existing = symbols.table.lookup(symbol)) {
     InFlightDiagnostic diagnostic = emitError(loc) << "expected the name @"
                                                    << symbol.getValue()
                                                    << " to be free for a state";
@@ -37,14 +47,21 @@ FailureOr<StateOp> HookState::create(const Twine &name, Type type,
   }
   // Insert it after the other states, which are initialised in order.
   OpBuilder atStates = OpBuilder::atBlockBegin(module.getBody());
-  for (Operation &op : *module.getBody())
-    if (isa<ProcessGroupOp, StateOp>(op))
-      atStates.setInsertionPointAfter(&op);
+  Operation *&last = symbols.lastState;
+  if (last) {
+    // A hook may have declared process groups since.
+    while (isa_and_present<ProcessGroupOp, StateOp>(last->getNextNode()))
+      last = last->getNextNode();
+    atStates.setInsertionPointAfter(last);
+  }
   MLIRContext *context = builder.getContext();
-  return StateOp::create(atStates, loc, symbol, TypeAttr::get(type),
-                         StatePlacementAttr::get(context, placement),
-                         StateInitAttr::get(context, init), seed, generator,
-                         draws);
+  auto state = StateOp::create(atStates, loc, symbol, TypeAttr::get(type),
+                               StatePlacementAttr::get(context, placement),
+                               StateInitAttr::get(context, init), seed,
+                               generator, draws);
+  symbols.table.insert(state);
+  last = state;
+  return state;
 }
 
 /// Returns the placement of a state whose value is equal on all ranks of a
@@ -130,11 +147,11 @@ FailureOr<StateOp> HookState::createCounter(const Twine &name) {
 FailureOr<StateOp> HookState::getGenerator(StringRef name, int64_t seed) {
   std::string numbered = (name + "." + Twine(seed)).str();
   for (StringRef candidate : {name, StringRef(numbered)})
-    if (auto state = module.lookupSymbol<StateOp>(candidate))
+    if (auto state = symbols.table.lookup<StateOp>(candidate))
       if (state.getInit() == StateInit::MT19937 &&
           static_cast<int64_t>(*state.getSeed()) == seed)
         return share(state, name);
-  bool isFirst = !module.lookupSymbol(name);
+  bool isFirst = !symbols.table.lookup(name);
   auto type =
       RankedTensorType::get({StateOp::kGeneratorWords}, builder.getI32Type());
   return share(create(isFirst ? Twine(name) : Twine(numbered), type,
@@ -144,7 +161,7 @@ FailureOr<StateOp> HookState::getGenerator(StringRef name, int64_t seed) {
 }
 
 FailureOr<StateOp> HookState::getCounter(StringRef name) {
-  auto counter = module.lookupSymbol<StateOp>(name);
+  auto counter = symbols.table.lookup<StateOp>(name);
   if (!counter || !counter.getType().isInteger(64)) {
     FailureOr<StateOp> created = createCounter(name);
     if (failed(created))
@@ -163,21 +180,22 @@ FailureOr<Value> HookState::getIteration(StringRef name) {
     return symbol.consume_front(name) &&
            (symbol.empty() || symbol.starts_with("."));
   };
-  unsigned numCounters = 0;
-  for (auto state : module.getOps<StateOp>())
-    if (isCounter(state.getSymName()) && state.getType().isInteger(64))
-      ++numCounters;
   for (auto load : block->getOps<LoadOp>())
     if (isCounter(load.getState())) {
-      if (auto counter = module.lookupSymbol<StateOp>(load.getState()))
+      if (auto counter = symbols.table.lookup<StateOp>(load.getState()))
         (void)share(counter, name);
       return load.getValue();
     }
 
-  FailureOr<StateOp> counter =
-      share(createCounter(numCounters == 0 ? Twine(name)
-                                           : name + "." + Twine(numCounters)),
-            name);
+  auto [count, isNew] = symbols.numIterations.try_emplace(name);
+  if (isNew)
+    for (auto state : module.getOps<StateOp>())
+      if (isCounter(state.getSymName()) && state.getType().isInteger(64))
+        ++count->second;
+  unsigned number = count->second++;
+  std::string symbolName =
+      number == 0 ? name.str() : (name + "." + Twine(number)).str();
+  FailureOr<StateOp> counter = share(createCounter(symbolName), name);
   if (failed(counter))
     return failure();
   auto symbol = FlatSymbolRefAttr::get(counter->getSymNameAttr());

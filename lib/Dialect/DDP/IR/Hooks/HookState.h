@@ -65,6 +65,8 @@ private:
   const BucketReduction &reduction;
   Location loc;
   ModuleOp module;
+  std::optional<ModuleSymbols> ownSymbols;
+  ModuleSymbols &symbols;
 };
 
 } // namespace mlir::ddp
