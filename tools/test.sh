@@ -5,10 +5,11 @@
 #   lit            the compiler: dialect, passes, code generation, plugin
 #   ctest          the compiler's helpers; the runtime, its kernels, transports and
 #                  CUDA backend on an emulated device
-#   parity         every hook beside PyTorch's, on ranks (this and the next five: pytest)
+#   parity         every hook beside PyTorch's, on ranks (this and the next six: pytest)
 #   powersgd       PowerSGD beside PyTorch's
 #   programs       errors, mutants, the digits step, random programs, front ends
 #   python         the Python package: training under PyTorch's real DDP
+#   compile        the Python package: compiled steps, most of them under Inductor
 #   guarded        every hook on a device whose memory the host cannot read
 #   cuda_emulated  every hook on the emulated CUDA device
 #   format         C, C++ and CUDA files are formatted by clang-format
@@ -184,9 +185,12 @@ computing_suites() {
   for target in pipeline readers store; do
     run fuzz-$target tools/fuzz-libfuzzer.sh --build "$build" $target 0
   done
+  for kind in address thread; do
+    run sanitize-$kind tools/sanitize.sh $kind $short
+  done
   run consumer test/consumer/run.sh "$build" "${small[@]}"
 }
-say "beside pytest: format, lint, docs, tidy, fuzz, consumer, counted below"
+say "beside pytest: format, lint, docs, tidy, fuzz, sanitize, consumer, counted below"
 computing_suites &
 computing=$!
 
@@ -194,7 +198,7 @@ pytest_suite() { # name arguments of pytest...
   run "$1" "$python" -m pytest -q -rs --durations=10 -p no:cacheprovider \
     -o tmp_path_retention_policy=failed "${small[@]}" "${@:2}"
 }
-say "pytest: parity, powersgd, programs, python, hooks on two devices; all at once"
+say "pytest: parity, powersgd, programs, python, compile, hooks on two devices; all at once"
 export DDPHOOK_OPT=$build/bin/ddphook-opt DDPHOOK_RUN=$build/bin/ddphook-run \
   DDPHOOK_CC=$build/bin/ddphook-cc DDPHOOK_EXEC=$build/bin/ddphook-exec
 powersgd=(test/parity/test_{powersgd,powersgd_oracle,numerics,grouping,carry_over}.py)
@@ -205,7 +209,10 @@ pytest_suites+=($!)
 pytest_suite programs test/test_small_tier.py test/errors test/mutants \
   test/Integration test/fuzz test/frontends &
 pytest_suites+=($!)
-DDPHOOK_LIBRARY_DIR=$build/lib pytest_suite python test/python &
+compiling=(test/python/test_{compile,compile_random,device_compile,dynamic,models,orders,requests}.py)
+DDPHOOK_LIBRARY_DIR=$build/lib pytest_suite compile "${compiling[@]}" &
+pytest_suites+=($!)
+DDPHOOK_LIBRARY_DIR=$build/lib pytest_suite python test/python "${compiling[@]/#/--ignore=}" &
 pytest_suites+=($!)
 # The guarded device finds the same faults with any number of ranks.
 worlds=(${small:+--worlds=2})
@@ -216,7 +223,7 @@ for device in guarded cuda_emulated; do
   worlds=()
 done
 wait "${pytest_suites[@]}"
-for suite in parity powersgd programs python guarded cuda_emulated; do
+for suite in parity powersgd programs python compile guarded cuda_emulated; do
   count_passed $suite
 done
 
@@ -227,13 +234,8 @@ count_files lint
 count_lines docs
 count_files tidy
 for target in pipeline readers store; do count_one fuzz-$target; done
+for kind in address thread; do count_passed sanitize-$kind; done
 count_lines consumer
-
-for kind in address thread; do
-  say "sanitize: the runtime under ${kind^}Sanitizer (first time: minutes)"
-  run sanitize-$kind tools/sanitize.sh $kind $short
-  count_passed sanitize-$kind
-done
 
 say "all logs: $logs"
 echo "$passed passed, $failed failed, $skipped skipped"

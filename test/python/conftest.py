@@ -26,8 +26,9 @@ sys.path.insert(0, SOURCES)
 
 @pytest.fixture(scope="session", autouse=True)
 def cache(tmp_path_factory):
-    """Creates an empty cache of compiled modules for the whole suite."""
+    """Creates empty caches of compiled modules and of Inductor for the whole suite."""
     place = tmp_path_factory.mktemp("cache")
     place.chmod(0o700)
     os.environ["DDPHOOK_CACHE_DIR"] = str(place)
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(tmp_path_factory.mktemp("inductor"))
     return place

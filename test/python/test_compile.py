@@ -155,11 +155,10 @@ def make_step(names, model, world):
     return step
 
 
-def train(rank, backends, cache):
+def train(rank, backends):
     """Returns parameters and losses of 5 steps for each backend with its options."""
     import ddphook.torch
 
-    os.environ["TORCHINDUCTOR_CACHE_DIR"] = cache
     torch._dynamo.config.trace_autograd_ops = True
     results = []
     for options in backends:
@@ -208,14 +207,14 @@ def distance(a, b):
     return (a - b).norm() / b.norm()
 
 
-def test_steps_under_inductor(tmp_path):
+def test_steps_under_inductor():
     powersgd_options = {
         "hook": "powersgd",
         "matrix_approximation_rank": 4,
         "start_powerSGD_iter": 2,
     }
     backends = [None, {"hook": "allreduce"}, {"hook": "fp16"}, powersgd_options]
-    runs = ranks.run(2, train, backends, str(tmp_path))
+    runs = ranks.run(2, train, backends)
     for inductor, allreduce, (fp16, _), (low_rank, _) in runs:
         assert allreduce == inductor
         assert 0 < distance(fp16, inductor[0]) < 1e-3
@@ -223,7 +222,7 @@ def test_steps_under_inductor(tmp_path):
     for mine, others in zip(*runs, strict=True):
         assert mine[0] == others[0]
     # New processes find the graphs in Inductor's cache.
-    again = ranks.run(2, train, backends[2:], str(tmp_path))
+    again = ranks.run(2, train, backends[2:])
     for first, second in zip(runs, again, strict=True):
         assert first[2:] == second
 
@@ -239,11 +238,10 @@ def overwrite(x):
     return average
 
 
-def memory(rank, cache):
+def memory(rank):
     """The first reduction is slow, because its module is compiled first."""
     import ddphook.torch
 
-    os.environ["TORCHINDUCTOR_CACHE_DIR"] = cache
     compiled = [ddphook.torch.compile(step, fullgraph=True) for step in (reuse, overwrite)]
     x = torch.full((16, 16), rank + 1.0)
     average, product = compiled[0](x)
@@ -254,16 +252,15 @@ def memory(rank, cache):
     ddphook.torch.close()
 
 
-def test_gradients_keep_their_memory_until_they_are_reduced(tmp_path):
-    ranks.run(2, memory, str(tmp_path))
+def test_gradients_keep_their_memory_until_they_are_reduced():
+    ranks.run(2, memory)
 
 
-def inductors_options(rank, cache):
+def inductors_options(rank):
     """Checks C++ code that contains modules, a mode, and a pass of the user."""
     import ddphook
     from ddphook.torch._backend import backend
 
-    os.environ["TORCHINDUCTOR_CACHE_DIR"] = cache
     x = torch.full((3, 3), 1.5)
     quick = {"cpp_wrapper": True, "cpp_cache_precompile_headers": False}
     for given in (
@@ -280,16 +277,15 @@ def inductors_options(rank, cache):
     ddphook.torch.close()
 
 
-def test_options_of_inductor(tmp_path):
-    ranks.run(1, inductors_options, str(tmp_path))
+def test_options_of_inductor():
+    ranks.run(1, inductors_options)
 
 
-def order_of_calls(rank, cache):
+def order_of_calls(rank):
     """Returns the starts and waits of a step that updates its parameters in place."""
     import ddphook.torch
     from ddphook.torch._bench_compile import CompiledTraining
 
-    os.environ["TORCHINDUCTOR_CACHE_DIR"] = cache
     layers = [torch.nn.Linear(64, 64) for _ in range(8)]
     training = CompiledTraining(
         torch.nn.Sequential(*layers),
@@ -303,21 +299,20 @@ def order_of_calls(rank, cache):
     return [name for code in codes for name in call.findall(code)]
 
 
-def test_reductions_are_on_their_way_before_one_is_awaited(tmp_path):
+def test_reductions_are_on_their_way_before_one_is_awaited():
     """Inductor alone would await the first reduction early, to free memory."""
-    (calls,) = ranks.run(1, order_of_calls, str(tmp_path))
+    (calls,) = ranks.run(1, order_of_calls)
     number = calls.count("start")
     assert number > 3
     assert calls == ["start"] * number + ["wait"] * number
 
 
-def train_ddp(rank, cache):
+def train_ddp(rank):
     """Trains DDP with a traced reducer, under compiled autograd, with both backends."""
     import ddphook.torch
     from ddphook.torch import _session
     from ddphook.torch._rendezvous import timeout_seconds
 
-    os.environ["TORCHINDUCTOR_CACHE_DIR"] = cache
     torch._dynamo.config.optimize_ddp = "python_reducer"
     torch._dynamo.config.compiled_autograd = True
     results = []
@@ -340,8 +335,8 @@ def train_ddp(rank, cache):
     return results, _session.session_of("0", timeout_seconds(None)).statistics()["steps"]
 
 
-def test_ddp_under_the_python_reducer(tmp_path):
-    for (inductor, mine), steps in ranks.run(2, train_ddp, str(tmp_path)):
+def test_ddp_under_the_python_reducer():
+    for (inductor, mine), steps in ranks.run(2, train_ddp):
         assert mine == inductor
         assert steps > 0
 
@@ -431,11 +426,10 @@ def test_the_error_of_another_rank_is_not_this_ones():
         assert before > 0 and after == 0
 
 
-def compile_twins(rank, cache):
+def compile_twins(rank):
     """Returns the owners and the counters in the states of two equal steps."""
     import ddphook.torch
 
-    os.environ["TORCHINDUCTOR_CACHE_DIR"] = cache
     torch._dynamo.config.trace_autograd_ops = True
     options = {"start_powerSGD_iter": 2, "fullgraph": True, "dynamic": False}
     model = torch.nn.Linear(8, 8)
@@ -457,8 +451,8 @@ def compile_twins(rank, cache):
     return counters
 
 
-def test_equal_steps_have_states_of_their_own(tmp_path):
-    ((first, second),) = ranks.run(1, compile_twins, str(tmp_path))
+def test_equal_steps_have_states_of_their_own():
+    ((first, second),) = ranks.run(1, compile_twins)
     assert first[0] != second[0]
     assert first[1] == 3, "the step that was compiled again began anew"
     assert second[1] == 1

@@ -7,7 +7,6 @@ Draws do not depend on the hook. So if Inductor calls PyTorch's generator
 itself, it is the step with Inductor's own reductions.
 """
 
-import os
 
 import pytest
 import torch
@@ -105,11 +104,10 @@ def check_draws(got, expected, what):
             assert torch.equal(a, b), (what, number, place)
 
 
-def draws(rank, fallback, cache):
+def draws(rank, fallback):
     import ddphook.torch
 
     print(f"seed {SEED}")
-    os.environ["TORCHINDUCTOR_CACHE_DIR"] = cache
     both = make_models()
     step = make_step(both)
     with config.patch(fallback_random=fallback):
@@ -133,8 +131,8 @@ def draws(rank, fallback, cache):
 
 @pytest.mark.parametrize("fallback", [True, False], ids=["pytorchs", "inductors"])
 @pytest.mark.parametrize("world", [1, 2])
-def test_draws_are_those_without_a_hook(world, fallback, tmp_path):
-    drawn = ranks.run(world, draws, fallback, str(tmp_path))
+def test_draws_are_those_without_a_hook(world, fallback):
+    drawn = ranks.run(world, draws, fallback)
     assert all(drawn[0] != others for others in drawn[1:]), "ranks draw the same"
 
 
@@ -142,7 +140,6 @@ def run_part(rank, options, first, steps, folder):
     """Runs some steps of a job, from a checkpoint unless they are the first ones."""
     import ddphook.torch
 
-    os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(folder / "inductor")
     both = make_models()
     parameters = begin(rank, both)
     file = folder / f"{rank}.pt"

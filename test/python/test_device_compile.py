@@ -126,12 +126,12 @@ def test_every_hook(world):
     ranks.run(world, every_hook, HOOKS)
 
 
-def under_inductor(rank, backends, cache):
+def under_inductor(rank, backends):
     import staged
 
-    host = test_compile.train(rank, backends, cache)
+    host = test_compile.train(rank, backends)
     with staged.steps(rank, staged.Late) as device:
-        got = test_compile.train(rank, backends, cache)
+        got = test_compile.train(rank, backends)
     assert device.waited == device.ended == device.runs
     for (parameters, losses), (expected, others) in zip(got, host, strict=True):
         assert test_compile.distance(parameters, expected) < 1e-5
@@ -140,14 +140,14 @@ def under_inductor(rank, backends, cache):
     assert got[:-1] == host[:-1]
 
 
-def test_steps_under_inductor(tmp_path):
+def test_steps_under_inductor():
     backends = [
         {"hook": "allreduce"},
         {"hook": "fp16", "bucket_cap_mb": 0.001},
         {"hook": "int8"},
         {"hook": "powersgd", "matrix_approximation_rank": 4, "start_powerSGD_iter": 2},
     ]
-    ranks.run(2, under_inductor, backends, str(tmp_path))
+    ranks.run(2, under_inductor, backends)
 
 
 def carried_over(rank, hooks):

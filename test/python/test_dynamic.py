@@ -7,7 +7,6 @@ have the precision of 16-bit elements.
 """
 
 import logging
-import os
 
 import pytest
 import ranks
@@ -61,19 +60,18 @@ def step_with_parameters(parameters, x, y):
     return [reduced(gradient) for gradient in gradients_of(parameters, x, y)]
 
 
-def prepare(cache):
-    os.environ["TORCHINDUCTOR_CACHE_DIR"] = cache
+def prepare():
     # Compiling Inductor's own kernels in C++ would take most of the time.
     torch._inductor.config.fallback_by_default = True
     torch._dynamo.config.trace_autograd_ops = True
 
 
-def run_batches(rank, dynamic, cache):
+def run_batches(rank, dynamic):
     import ddphook.torch
     from ddphook.torch import _session
     from ddphook.torch._rendezvous import timeout_seconds
 
-    prepare(cache)
+    prepare()
     warnings = Warnings()
     compiled = ddphook.torch.compile(
         step_with_parameters, hook="fp16", fullgraph=True, dynamic=dynamic
@@ -98,23 +96,23 @@ def run_batches(rank, dynamic, cache):
 
 
 @pytest.mark.parametrize("dynamic", [None, True])
-def test_batches_of_changing_sizes(dynamic, tmp_path):
+def test_batches_of_changing_sizes(dynamic):
     # In the second run, graphs with guards on their sizes come from Inductor's cache.
     for _ in range(2 if dynamic else 1):
-        for steps, warnings in ranks.run(2, run_batches, dynamic, str(tmp_path)):
+        for steps, warnings in ranks.run(2, run_batches, dynamic):
             assert steps == len(BATCHES)
             assert len(warnings) == len(set(warnings))
             assert bool(warnings) <= bool(dynamic), warnings
 
 
-def run_gradients(rank, cache):
+def run_gradients(rank):
     import ddphook.torch
     from ddphook.torch import _session
     from ddphook.torch._rendezvous import timeout_seconds
 
-    # A graph from the cache causes no further warning, so each rank has its own cache
-    # directory.
-    prepare(f"{cache}/{rank}")
+    prepare()
+    # A graph from the cache would cause no further warning.
+    torch._inductor.config.fx_graph_cache = False
     warnings = Warnings()
     compiled = ddphook.torch.compile(
         lambda x: reduced(x * 3), hook="fp16", fullgraph=True
@@ -132,8 +130,8 @@ def run_gradients(rank, cache):
     return warnings.texts
 
 
-def test_gradients_of_changing_sizes(tmp_path):
-    for warnings in ranks.run(2, run_gradients, str(tmp_path)):
+def test_gradients_of_changing_sizes():
+    for warnings in ranks.run(2, run_gradients):
         # The first size is not dynamic, and neither is 1.
         assert len(warnings) == 2
         for size, text in zip((6, 9), warnings, strict=True):

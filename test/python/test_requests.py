@@ -55,10 +55,7 @@ class Product(nn.Module):
         return x @ self.weight
 
 
-def _nothing_is_reduced(rank, cache):
-    import os
-
-    os.environ["TORCHINDUCTOR_CACHE_DIR"] = cache
+def _nothing_is_reduced(rank):
     x, model = torch.ones(3, 3), Product()
 
     def broken(x):
@@ -111,14 +108,11 @@ def _nothing_is_reduced(rank, cache):
     ddphook.torch.close()
 
 
-def test_a_step_that_reduces_nothing(tmp_path):
-    ranks.run(1, _nothing_is_reduced, str(tmp_path))
+def test_a_step_that_reduces_nothing():
+    ranks.run(1, _nothing_is_reduced)
 
 
-def _ddp(rank, cache):
-    import os
-
-    os.environ["TORCHINDUCTOR_CACHE_DIR"] = cache
+def _ddp(rank):
     x, config = torch.ones(3, 3), torch._dynamo.config
     for reducer in ("ddp_optimizer", "no_optimization", "python_reducer"):
         for in_graphs in (False, True):
@@ -152,16 +146,13 @@ def _ddp(rank, cache):
     ddphook.torch.close()
 
 
-def test_a_ddp_model_whose_backward_is_outside(tmp_path):
-    ranks.run(1, _ddp, str(tmp_path))
+def test_a_ddp_model_whose_backward_is_outside():
+    ranks.run(1, _ddp)
 
 
-def _too_few_bytes(rank, cache):
-    import os
-
+def _too_few_bytes(rank):
     import ddphook.torch
 
-    os.environ["TORCHINDUCTOR_CACHE_DIR"] = cache
     x, ops = torch.ones(3, 3), torch.ops._c10d_functional
     for hook, dtype, warns in (
         ("powersgd", torch.float32, True),
@@ -189,16 +180,13 @@ def _too_few_bytes(rank, cache):
     ddphook.torch.close()
 
 
-def test_a_hook_that_saves_too_few_bytes(tmp_path):
-    ranks.run(1, _too_few_bytes, str(tmp_path))
+def test_a_hook_that_saves_too_few_bytes():
+    ranks.run(1, _too_few_bytes)
 
 
-def _overflow(rank, cache):
-    import os
-
+def _overflow(rank):
     import ddphook.torch
 
-    os.environ["TORCHINDUCTOR_CACHE_DIR"] = cache
 
     def step(x):
         ops = torch.ops._c10d_functional
@@ -216,5 +204,5 @@ def _overflow(rank, cache):
     ddphook.torch.close()
 
 
-def test_an_overflow_in_a_compiled_step(tmp_path):
-    ranks.run(1, _overflow, str(tmp_path))
+def test_an_overflow_in_a_compiled_step():
+    ranks.run(1, _overflow)
