@@ -36,56 +36,32 @@ FailureOr<int32_t> CallLowering::getCollective(CollectiveOpInterface op) {
   return plan.collectives.size() - 1;
 }
 
-/// Returns the random stream of a collective with a step.
-static int64_t getStream(CollectiveOpInterface op) {
-  return cast<EncodedType>(op.getWireAttr().getValue()).getStream();
-}
-
-template <typename OpTy, typename FunctionTy>
-LogicalResult CallLowering::convertCollective(OpTy op,
-                                              const FunctionTy &function) {
-  FailureOr<int32_t> number = getCollective(op);
-  if (failed(number))
-    return failure();
-  CollectiveOpInterface collective = op;
-  if (Value step = collective.getStep())
-    call(op, rt::stochastic_collective, *number, getStream(op), step,
-         op.getInput(), op.getDestination());
-  else
-    call(op, function, *number, op.getInput(), op.getDestination());
-  return success();
-}
-
-LogicalResult CallLowering::convert(FlatAllReduceOp op) {
-  return convertCollective(op, rt::all_reduce);
-}
-LogicalResult CallLowering::convert(FlatReduceScatterOp op) {
-  return convertCollective(op, rt::collective);
-}
-LogicalResult CallLowering::convert(FlatAllGatherOp op) {
-  return convertCollective(op, rt::collective);
-}
-LogicalResult CallLowering::convert(FlatAllToAllOp op) {
-  return convertCollective(op, rt::collective);
-}
-LogicalResult CallLowering::convert(FlatBroadcastOp op) {
-  return convertCollective(op, rt::collective);
-}
-
-template <typename OpTy, typename FunctionTy>
-FailureOr<LLVM::CallOp>
-CallLowering::startCollective(OpTy op, const FunctionTy &function) {
-  FailureOr<int32_t> number = getCollective(op);
-  if (failed(number))
-    return failure();
+/// Returns the training step, which only stochastic rounding uses.
+static RuntimeArgument<int64_t> getStepOrZero(CollectiveOpInterface op) {
   Value step = op.getStep();
-  return step ? call(op, rt::stochastic_collective_start, *number,
-                     getStream(op), step, op.getInput(), op.getDestination())
-              : call(op, function, *number, op.getInput(), op.getDestination());
+  return step ? RuntimeArgument<int64_t>(step) : 0;
+}
+
+LogicalResult CallLowering::convertCollective(CollectiveOpInterface op,
+                                              Value destination) {
+  FailureOr<int32_t> number = getCollective(op);
+  if (succeeded(number))
+    call(op, rt::collective, *number, op.getInput(), destination,
+         getStepOrZero(op));
+  return number;
+}
+
+FailureOr<LLVM::CallOp> CallLowering::startCollective(CollectiveOpInterface op,
+                                                      Value destination) {
+  FailureOr<int32_t> number = getCollective(op);
+  if (failed(number))
+    return failure();
+  return call(op, rt::collective_start, *number, op.getInput(), destination,
+              getStepOrZero(op));
 }
 
 LogicalResult CallLowering::convert(FlatExchangeStartOp op) {
-  FailureOr<LLVM::CallOp> started = startCollective(op, rt::collective_start);
+  FailureOr<LLVM::CallOp> started = startCollective(op, op.getDestination());
   if (failed(started))
     return failure();
   op.getTicket().replaceAllUsesWith(started->getResult());
@@ -101,7 +77,7 @@ LogicalResult CallLowering::convert(FlatAllReduceStartOp op) {
         << "lower 'scf' to 'cf' only after 'convert-ddp-to-runtime'";
     return failure();
   }
-  FailureOr<LLVM::CallOp> made = startCollective(op, rt::all_reduce_start);
+  FailureOr<LLVM::CallOp> made = startCollective(op, op.getDestination());
   if (failed(made))
     return failure();
   LLVM::CallOp started = *made;

@@ -35,19 +35,18 @@ bool ddphook_module::isFinite(const void *in, int64_t count, int32_t dtype) {
   return stepFailure.isOk() && result != 0;
 }
 
-void ddphook_module::inspectOperand(
-    int32_t number, const void *in,
-    const std::optional<StochasticRounding> &rounding) {
+void ddphook_module::inspectOperand(int32_t number, const void *in,
+                                    int64_t step) {
   if (context.observed().findsNonFinite())
     testOperand(number, in);
   if (!isErrorMeasured)
     return;
-  const ModuleGroup &group =
-      groups[plan.collectives[static_cast<size_t>(number)].group];
+  const PlanCollective &collective =
+      plan.collectives[static_cast<size_t>(number)];
+  const ModuleGroup &group = groups[collective.group];
   std::optional<Rounding> codes;
-  if (rounding)
-    codes =
-        Rounding::ofSum(rounding->stream, rounding->step).ofRank(group.rank());
+  if (collective.stream >= 0)
+    codes = Rounding::ofSum(collective.stream, step).ofRank(group.rank());
   compressionError.seeCollective(number, in, group.size(), codes);
 }
 

@@ -302,6 +302,9 @@ static void readCollective(const Reader &at, const Names &buckets,
   collective.divide = at["divide"].boolean();
   collective.root = static_cast<int32_t>(at["root"].integer(0, maxRanks));
   collective.stream = at["stream"].integer(-1, INT64_MAX);
+  if (collective.stream >= 0 &&
+      (!collective.encoding || collective.encoding->kind() != CodeKind::SCALED))
+    at["stream"].fail("-1 without codes that have a scale for each block");
   if (at.isOk())
     readError(at, states, *plan, &collective);
   if (at.isOk())

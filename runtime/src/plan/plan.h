@@ -133,7 +133,7 @@ struct PlanCollective {
   int32_t root = 0; // for broadcasts
   /// The state for its error feedback: as many elements of the same type.
   std::optional<size_t> error;
-  /// The random stream that calls pass, or -1; here so that ranks compare it.
+  /// The random stream of stochastic rounding, or -1.
   int64_t stream = -1;
   /// The assignment of an all_reduce's operand. Over a hierarchical group, each
   /// part is summed over the ranks to which it is assigned. Over the ranks of a

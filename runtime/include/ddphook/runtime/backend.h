@@ -133,7 +133,7 @@ typedef struct ddphook_communicator_config {
 } ddphook_communicator_config_t;
 
 /* How elements become codes: rounded to nearest, or stochastically with the
- * stream and step of ddphook_rt_stochastic_collective(). `share` is the number
+ * plan's stream and the step of ddphook_rt_collective(). `share` is the number
  * of this part of an array, if ranks reduce parts of it separately. */
 typedef struct ddphook_rounding {
   int32_t is_stochastic;
