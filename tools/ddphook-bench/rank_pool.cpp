@@ -42,10 +42,8 @@ struct RankPool::Command {
   int64_t powerSgdRank; // 0: the all-reduce alone
 
   CollectiveDesc desc() const {
-    CollectiveDesc desc{count, dtype, std::nullopt, divide};
-    if (wireType != dtype)
-      desc.wire = wireType;
-    return desc;
+    return {count, dtype,
+            wireType != dtype ? std::optional(wireType) : std::nullopt, divide};
   }
 };
 
@@ -168,13 +166,13 @@ private:
       return allReduce(command.wire, desc, bucket.as<void>());
     };
     auto refill = [&] {
-      castArray(input.as<void>(), Dtype::F32, bucket.as<void>(), desc.dtype,
+      castArray(input.as<void>(), Dtype::F32, bucket.as<void>(), desc.type(),
                 desc.count);
     };
     refill();
     DDPHOOK_RETURN_IF_ERROR(reduce());
     std::vector<float> result(static_cast<size_t>(desc.count));
-    castArray(bucket.as<void>(), desc.dtype, result.data(), Dtype::F32,
+    castArray(bucket.as<void>(), desc.type(), result.data(), Dtype::F32,
               desc.count);
     reply->checksum = checksum(result.data(), desc.count);
     refill();
@@ -286,7 +284,7 @@ Status RankPool::run(Wire wire, const CollectiveDesc &desc, Caches caches,
                      int repetitions, Answer *answer) {
   Command command{wire,
                   desc.count,
-                  desc.dtype,
+                  desc.type(),
                   desc.wireType(),
                   desc.divide,
                   caches == Caches::Cold,

@@ -23,9 +23,9 @@ static int64_t roundUp(int64_t n, int64_t unit) {
 }
 
 EncodedChunks::EncodedChunks(const CollectiveDesc &desc, int rank, int ranks)
-    : encoding(*desc.encoding), dtype(desc.dtype), total(desc.count),
-      ranks(ranks), divisor(desc.divide ? ranks : 1), rounding(desc.rounding),
-      ownRounding(desc.roundingOf(rank)) {}
+    : encoding(*desc.codes()), dtype(desc.type()), total(desc.count),
+      ranks(ranks), divisor(desc.divide ? ranks : 1),
+      rounding(desc.sumRounding), ownRounding(desc.roundingOf(rank)) {}
 
 int64_t EncodedChunks::chunkElements(int64_t bytes) const {
   // Affine blocks may have any size; a chunk may hold a part of a long one.
@@ -157,7 +157,7 @@ void host::reduceEncodedAlone(const CollectiveDesc &desc, const void *in,
   for (int64_t begin = 0; begin < desc.count; begin += step) {
     const int64_t count = std::min(step, desc.count - begin);
     chunks.encode(in, begin, count, memory);
-    if (desc.encoding->isAffine()) {
+    if (desc.codes()->isAffine()) {
       chunks.average(&memory, begin, count, out);
       continue;
     }

@@ -425,9 +425,10 @@ static Status makeJob(ddphook_communicator_t *communicator,
                       const ddphook_collective_t &operation, const void *in,
                       void *out, CommThread::Job *job) {
   DDPHOOK_RETURN_IF_ERROR(checkCollective(operation, communicator->size));
-  const CollectiveDesc desc = CollectiveDesc::of(operation, communicator->size);
+  const CollectiveDesc desc(operation, communicator->size);
   void *const kept = operation.error;
-  const trace::CollectiveTag tag = trace::CollectiveCall::take(desc.kind);
+  const trace::CollectiveTag tag =
+      trace::CollectiveCall::take(desc.collectiveKind());
   *job = [communicator, desc, in, out, kept, tag] {
     trace::CollectiveScope scope(tag);
     if (kept)
@@ -486,7 +487,7 @@ static Status runStaged(ddphook_device_t *device, ddphook_communicator_t *node,
     stages.error = at(operation.error, toDtype(operation.dtype), part.begin);
   operation.count = part.size();
   operation.rounding.share = node->rank;
-  stages.setStages(count, CollectiveDesc::of(operation, across->size));
+  stages.setStages(count, CollectiveDesc(operation, across->size));
   CommThread::Job job = [device, stages] {
     return device->pipeline.run(stages);
   };

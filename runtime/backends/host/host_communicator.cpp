@@ -77,7 +77,7 @@ HostCommunicator::create(const ddphook_communicator_config_t &config,
 static void roundTrip(const CollectiveDesc &desc, const void *in, void *out) {
   if (desc.encoding)
     return reduceEncodedAlone(desc, in, out);
-  if (desc.wireType() == desc.dtype) {
+  if (desc.wireType() == desc.type()) {
     if (in != out && desc.count > 0)
       copyBytes(out, in, desc.memoryBytes());
     return;
@@ -86,11 +86,11 @@ static void roundTrip(const CollectiveDesc &desc, const void *in, void *out) {
       std::min(desc.count, chunkElements) * dtypeSize(desc.wireType())));
   for (int64_t begin = 0; begin < desc.count; begin += chunkElements) {
     int64_t n = std::min(chunkElements, desc.count - begin);
-    int64_t offset = begin * dtypeSize(desc.dtype);
-    castArray(static_cast<const char *>(in) + offset, desc.dtype, chunk.data(),
+    int64_t offset = begin * dtypeSize(desc.type());
+    castArray(static_cast<const char *>(in) + offset, desc.type(), chunk.data(),
               desc.wireType(), n);
     castArray(chunk.data(), desc.wireType(), static_cast<char *>(out) + offset,
-              desc.dtype, n);
+              desc.type(), n);
   }
 }
 

@@ -128,13 +128,12 @@ const PlanCollective *ddphook_module::beginCollective(const char *call,
                  role::In{in, "in"}, role::In{out, "out"}))
     return nullptr;
   const int64_t ranks = groups[collective.group].size();
-  const int64_t bytes = dtypeSize(collective.dtype);
-  const bool isInPlace = mayBeInPlace(collective.kind);
+  const CollectiveKind kind = collective.collectiveKind();
+  const bool isInPlace = mayBeInPlace(kind);
   if (!(in == out && isInPlace) &&
       overlap(
-          in, inputElements(collective.kind, collective.count, ranks) * bytes,
-          out,
-          outputElements(collective.kind, collective.count, ranks) * bytes)) {
+          in, collective.memoryBytes(ranks), out,
+          collective.bytesOf(outputElements(kind, collective.count, ranks)))) {
     failStep(error(DDPHOOK_INVALID_ARGUMENT,
                    isInPlace
                        ? "%s: expected 'out' to be the same array as 'in' or "
@@ -148,9 +147,9 @@ const PlanCollective *ddphook_module::beginCollective(const char *call,
 
 ddphook_collective_t ddphook_module::describe(const PlanCollective &collective,
                                               int64_t step) const {
-  ddphook_collective_t operation = collective.operation();
-  if (collective.error)
-    operation.error = states.get(*collective.error);
+  ddphook_collective_t operation = collective;
+  if (collective.errorState)
+    operation.error = states.get(*collective.errorState);
   if (collective.stream >= 0)
     operation.rounding = {1, 0, collective.stream, step};
   return operation;

@@ -41,7 +41,7 @@ extern "C" {
 /* Raised whenever a struct or a function below changes its meaning. A backend
  * and a runtime with different versions, or with tables of different sizes, do
  * not work together; so a new function in functions.inc does not raise it. */
-#define DDPHOOK_BACKEND_ABI_VERSION 16
+#define DDPHOOK_BACKEND_ABI_VERSION 17
 
 /* A process's use of one device; made by the backend. */
 typedef struct ddphook_device ddphook_device_t;
@@ -144,21 +144,11 @@ typedef struct ddphook_rounding {
 
 /* One collective, as ddphook_rt_collective() in compiled.h defines it. */
 typedef struct ddphook_collective {
-  int32_t kind;  /* ddphook_collective_kind_t */
-  int64_t count; /* elements of the whole array, at least 0 */
-  int32_t dtype; /* ddphook_dtype_t in memory */
-  /* ddphook_dtype_t on the wire, or -1 if it is `dtype`; always -1 in
-   * all_to_all and broadcast. */
-  int32_t wire_dtype;
-  /* Not 0 (in all_reduce and reduce_scatter only): divides by the group's size,
-   * before adding, or, with an encoding, the sum. */
-  int32_t divide;
-  /* ddphook_encoding_t, and the number of elements that share a scale, or 0.
-   * Only reductions may have an encoding, and then no wire_dtype. Affine
-   * encodings are for all_reduce only. */
-  int32_t encoding;
-  int64_t block;
-  int32_t root;                /* in broadcast: a rank of the group; else 0 */
+  /* The kind, the count, which is at least 0, and so on, as the plan has them:
+   * see docs/plan.md. Types are a ddphook_dtype_t, `wire_dtype` is -1 without
+   * one, and `encoding` is a ddphook_encoding_t. */
+#define DDPHOOK_COLLECTIVE_FIELD(Role, key, Name, type, text) type key;
+#include "ddphook/runtime/plan_fields.inc"
   ddphook_rounding_t rounding; /* for scaled codes; else zeros */
   /* Null, or, for an all_reduce in an encoding without zero points, `count`
    * elements of `dtype`. `in` + `error`, rounded to `dtype`, is reduced instead

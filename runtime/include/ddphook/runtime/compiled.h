@@ -49,11 +49,8 @@ typedef enum ddphook_dtype {
 /* Kinds of collectives, as ddphook_rt_collective() defines them; values are
  * part of the ABI. */
 typedef enum ddphook_collective_kind {
-  DDPHOOK_ALL_REDUCE = 0,
-  DDPHOOK_REDUCE_SCATTER = 1,
-  DDPHOOK_ALL_GATHER = 2,
-  DDPHOOK_ALL_TO_ALL = 3,
-  DDPHOOK_BROADCAST = 4
+#define DDPHOOK_COLLECTIVE(NAME, Name, name, value) DDPHOOK_##NAME = value,
+#include "ddphook/runtime/plan_fields.inc"
 } ddphook_collective_kind_t;
 
 /* Encodings of collectives, DDPHOOK_ENCODING_I8 and so on; values are part of

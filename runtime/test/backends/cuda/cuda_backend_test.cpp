@@ -43,17 +43,9 @@ constexpr int64_t kCount = 5000;
 void runStep(Rank &rank, DeviceArray &in, DeviceArray &out, DeviceArray &sum,
              DeviceArray &scaled) {
   const ddphook_backend_t &backend = *rank.backend;
-  ddphook_collective_t mean = {DDPHOOK_ALL_REDUCE,
-                               kCount,
-                               DDPHOOK_F32,
-                               DDPHOOK_F16,
-                               1,
-                               0,
-                               0,
-                               0,
-                               {},
-                               nullptr,
-                               nullptr};
+  ddphook_collective_t mean = plainSum(kCount, DDPHOOK_F32);
+  mean.wire_dtype = DDPHOOK_F16;
+  mean.divide = 1;
   ddphook_collective_t plain = plainSum(kCount, DDPHOOK_F32);
   int64_t ticket = 0;
   EXPECT_EQ(rank.show(backend.collective(rank.device, rank.communicator, &mean,
