@@ -13,6 +13,7 @@
 #include "benches.h"
 
 #include "backend/backend_store.h"
+#include "base/collective.h"
 #include "device_stream.h"
 #include "powersgd_bucket.h"
 #include "work_device.h"
@@ -179,14 +180,10 @@ public:
   Body allReduce(ddphook_communicator_t *group, Dtype wire, const void *in,
                  void *out, int64_t n) {
     return [=, this_ = this] {
-      const ddphook_collective_t operation = {
-          DDPHOOK_ALL_REDUCE,   n, DDPHOOK_F32,     static_cast<int32_t>(wire),
-          /*divide=*/1,
-          /*encoding=*/0,
-          /*block=*/0,          0, /*rounding=*/{}, /*error=*/nullptr,
-          /*part_ends=*/nullptr};
+      const CollectiveOperation operation(n, Dtype::F32, wire, /*isMean=*/true);
       return this_->check(this_->device.table().collective(
-          this_->device.get(), group, &operation, in, out, &this_->message));
+          this_->device.get(), group, &operation, in, out, /*ticket=*/nullptr,
+          &this_->message));
     };
   }
 

@@ -415,24 +415,15 @@ static ddphook_status_t reconstruct(ddphook_device_t *device,
 }
 
 static ddphook_status_t
-startCollective(ddphook_device_t *device, ddphook_communicator_t *communicator,
-                const ddphook_collective_t *operation, const void *in,
-                void *out, int64_t *ticket, ddphook_backend_error_t *error) {
-  return run(device, error, [&](CudaDevice &) {
-    return communicator->impl->start(*operation, in, out, ticket);
-  });
-}
-
-static ddphook_status_t runCollective(ddphook_device_t *device,
-                                      ddphook_communicator_t *communicator,
-                                      const ddphook_collective_t *operation,
-                                      const void *in, void *out,
-                                      ddphook_backend_error_t *error) {
+runCollective(ddphook_device_t *device, ddphook_communicator_t *communicator,
+              const ddphook_collective_t *operation, const void *in, void *out,
+              int64_t *ticket, ddphook_backend_error_t *error) {
   return run(device, error, [&](CudaDevice &impl) {
-    int64_t ticket = 0;
+    int64_t own = 0;
     DDPHOOK_RETURN_IF_ERROR(
-        communicator->impl->start(*operation, in, out, &ticket));
-    return impl.inFlight().wait(ticket, impl.computeStream());
+        communicator->impl->start(*operation, in, out, ticket ? ticket : &own));
+    return ticket ? Status::ok()
+                  : impl.inFlight().wait(own, impl.computeStream());
   });
 }
 
@@ -507,7 +498,6 @@ ddphook_backend_get(void) {
       if (codeFromAbi(number))
         table.encodings |= uint32_t(1) << number;
     table.collective = runCollective;
-    table.collective_start = startCollective;
     table.wait = wait;
     table.kernels_load = loadKernels;
     table.kernels_unload = destroyUsed<ddphook_kernels_t>;

@@ -421,6 +421,13 @@ reconstruct(ddphook_device_t *, ddphook_matrices_t *matrices, const void *p,
   return DDPHOOK_OK;
 }
 
+/// Runs a job or, if `ticket` is not null, starts it.
+static Status runOrStart(ddphook_device_t *device, CommThread::Job job,
+                         CommThread::Place place, int64_t *ticket) {
+  return ticket ? device->commThread.start(std::move(job), place, ticket)
+                : device->commThread.run(std::move(job));
+}
+
 static Status makeJob(ddphook_communicator_t *communicator,
                       const ddphook_collective_t &operation, const void *in,
                       void *out, CommThread::Job *job) {
@@ -441,30 +448,16 @@ static Status makeJob(ddphook_communicator_t *communicator,
   return Status::ok();
 }
 
-static ddphook_status_t runCollective(ddphook_device_t *device,
-                                      ddphook_communicator_t *communicator,
-                                      const ddphook_collective_t *operation,
-                                      const void *in, void *out,
-                                      ddphook_backend_error_t *error) {
-  return toBackendError(withoutExceptions([&] {
-                          CommThread::Job job;
-                          DDPHOOK_RETURN_IF_ERROR(
-                              makeJob(communicator, *operation, in, out, &job));
-                          return device->commThread.run(std::move(job));
-                        }),
-                        error);
-}
-
 static ddphook_status_t
-startCollective(ddphook_device_t *device, ddphook_communicator_t *communicator,
-                const ddphook_collective_t *operation, const void *in,
-                void *out, int64_t *ticket, ddphook_backend_error_t *error) {
+runCollective(ddphook_device_t *device, ddphook_communicator_t *communicator,
+              const ddphook_collective_t *operation, const void *in, void *out,
+              int64_t *ticket, ddphook_backend_error_t *error) {
   return toBackendError(withoutExceptions([&] {
                           CommThread::Job job;
                           DDPHOOK_RETURN_IF_ERROR(
                               makeJob(communicator, *operation, in, out, &job));
-                          return device->commThread.start(
-                              std::move(job), communicator->place, ticket);
+                          return runOrStart(device, std::move(job),
+                                            communicator->place, ticket);
                         }),
                         error);
 }
@@ -488,12 +481,9 @@ static Status runStaged(ddphook_device_t *device, ddphook_communicator_t *node,
   operation.count = part.size();
   operation.rounding.share = node->rank;
   stages.setStages(count, CollectiveDesc(operation, across->size));
-  CommThread::Job job = [device, stages] {
-    return device->pipeline.run(stages);
-  };
-  return ticket
-             ? device->commThread.start(std::move(job), across->place, ticket)
-             : device->commThread.run(std::move(job));
+  return runOrStart(
+      device, [device, stages] { return device->pipeline.run(stages); },
+      across->place, ticket);
 }
 
 static ddphook_status_t stagedCollective(ddphook_device_t *device,
@@ -566,7 +556,6 @@ const ddphook_backend_t &host::hostBackend() {
 #define DDPHOOK_DEVICE_FUNCTION(name, ...) table.name = name;
 #include "ddphook/runtime/functions.inc"
     table.collective = runCollective;
-    table.collective_start = startCollective;
     table.collective_staged = stagedCollective;
     table.wait = wait;
     table.abort = abortDevice;

@@ -86,7 +86,6 @@ static constexpr Slot kFunctions[] = {SLOT(device_create),
                                       SLOT(matrices_create),
                                       SLOT(matrices_destroy),
                                       SLOT(collective),
-                                      SLOT(collective_start),
                                       SLOT(wait),
                                       SLOT(abort)};
 

@@ -205,15 +205,20 @@ void ddphook_rt_launch(ddphook_module_t *module, int32_t kernel,
 
 void ddphook_rt_collective(ddphook_module_t *module, int32_t collective,
                            const void *in, void *out, int64_t step) {
-  inStep(module, [&] { module->runCollective(collective, in, out, step); });
+  inStep(module, [&] {
+    module->runCollective("ddphook_rt_collective", collective, in, out, step,
+                          /*ticket=*/nullptr);
+  });
 }
 
 int64_t ddphook_rt_collective_start(ddphook_module_t *module,
                                     int32_t collective, const void *in,
                                     void *out, int64_t step) {
   int64_t ticket = 0;
-  inStep(module,
-         [&] { ticket = module->startCollective(collective, in, out, step); });
+  inStep(module, [&] {
+    module->runCollective("ddphook_rt_collective_start", collective, in, out,
+                          step, &ticket);
+  });
   return ticket;
 }
 

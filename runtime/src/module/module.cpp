@@ -155,13 +155,20 @@ ddphook_collective_t ddphook_module::describe(const PlanCollective &collective,
   return operation;
 }
 
-void ddphook_module::runCollective(int32_t number, const void *in, void *out,
-                                   int64_t step) {
-  const PlanCollective *collective =
-      beginCollective("ddphook_rt_collective", number, in, out);
+void ddphook_module::runCollective(const char *call, int32_t number,
+                                   const void *in, void *out, int64_t step,
+                                   int64_t *ticket) {
+  const PlanCollective *collective = beginCollective(call, number, in, out);
   if (!collective)
     return;
+  if (ticket && collective->deal)
+    return failStep(
+        error(DDPHOOK_INVALID_ARGUMENT,
+              "%s: expected a collective of whole arrays, but the parts of "
+              "collective %d are assigned to the ranks of a node",
+              call, number));
   inspectOperand(number, in, step);
+  int64_t started = 0;
   {
     trace::CollectiveCall recorded(
         context.recorder(), collectiveNames[static_cast<size_t>(number)]);
@@ -170,42 +177,20 @@ void ddphook_module::runCollective(int32_t number, const void *in, void *out,
     failStep(collective->deal
                  ? group.runDealt(context, static_cast<size_t>(number),
                                   operation, in, out)
-                 : group.run(context, operation, in, out));
-  }
-  if (stepFailure.isOk())
-    countCollective(number);
-}
-
-int64_t ddphook_module::startCollective(int32_t number, const void *in,
-                                        void *out, int64_t step) {
-  const char *call = "ddphook_rt_collective_start";
-  const PlanCollective *collective = beginCollective(call, number, in, out);
-  if (!collective)
-    return 0;
-  if (collective->deal) {
-    failStep(error(DDPHOOK_INVALID_ARGUMENT,
-                   "%s: expected a collective of whole arrays, but the parts "
-                   "of collective %d are assigned to the ranks of a node",
-                   call, number));
-    return 0;
-  }
-  inspectOperand(number, in, step);
-  int64_t ticket = 0;
-  {
-    trace::CollectiveCall recorded(
-        context.recorder(), collectiveNames[static_cast<size_t>(number)]);
-    failStep(groups[collective->group].start(
-        context, describe(*collective, step), in, out, &ticket));
+                 : group.run(context, operation, in, out,
+                             ticket ? &started : nullptr));
   }
   // Even if only a part was started: it uses the arrays.
-  lastTicket = std::max(lastTicket, ticket);
+  lastTicket = std::max(lastTicket, started);
   if (!stepFailure.isOk())
-    return 0;
+    return;
   countCollective(number);
+  if (!ticket)
+    return;
+  *ticket = started;
   // A step must not allocate.
   if (startedCollectives.size() < startedCollectives.capacity())
-    startedCollectives.emplace_back(ticket, number);
-  return ticket;
+    startedCollectives.emplace_back(started, number);
 }
 
 void ddphook_module::wait(int64_t ticket) {

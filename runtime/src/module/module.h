@@ -56,10 +56,9 @@ struct ddphook_module {
   void *stateMemory(int32_t state);
   void launch(int32_t kernel, const int64_t *grid, const int64_t *block,
               int64_t sharedBytes, void **arguments);
-  void runCollective(int32_t collective, const void *in, void *out,
-                     int64_t step);
-  int64_t startCollective(int32_t collective, const void *in, void *out,
-                          int64_t step);
+  /// Runs a collective or, if `ticket` is not null, starts it.
+  void runCollective(const char *call, int32_t collective, const void *in,
+                     void *out, int64_t step, int64_t *ticket);
   void wait(int64_t ticket);
   void randomNormal(void *generator, const int64_t *draws, int64_t drawCount,
                     void *out, int32_t dtype);

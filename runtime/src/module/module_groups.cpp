@@ -287,7 +287,7 @@ Status ModuleGroup::runDealt(Context &context, size_t number,
       [&](const Communicator &ranks, const CollectiveOperation &stage,
           const void *from, void *to) {
         return context.call(&ddphook_backend_t::collective, ranks.get(), &stage,
-                            from, to);
+                            from, to, /*ticket=*/nullptr);
       },
       copyIn, copyOut);
 }
@@ -327,24 +327,7 @@ ModuleGroup::stagesOf(size_t number,
 }
 
 Status ModuleGroup::run(Context &context, const CollectiveOperation &operation,
-                        const void *in, void *out) const {
-  DefaultFloatingPoint environment;
-  if (isStaged(context, operation))
-    return context.call(&ddphook_backend_t::collective_staged, node.get(),
-                        across.get(), &operation, in, out, share.get(),
-                        /*ticket=*/nullptr);
-  return forEachStage(operation, in, out,
-                      [&](const Communicator &ranks,
-                          const CollectiveOperation &stage, const void *from,
-                          void *to) {
-                        return context.call(&ddphook_backend_t::collective,
-                                            ranks.get(), &stage, from, to);
-                      });
-}
-
-Status ModuleGroup::start(Context &context,
-                          const CollectiveOperation &operation, const void *in,
-                          void *out, int64_t *ticket) const {
+                        const void *in, void *out, int64_t *ticket) const {
   DefaultFloatingPoint environment;
   if (isStaged(context, operation))
     return context.call(&ddphook_backend_t::collective_staged, node.get(),
@@ -354,7 +337,7 @@ Status ModuleGroup::start(Context &context,
       operation, in, out,
       [&](const Communicator &ranks, const CollectiveOperation &stage,
           const void *from, void *to) {
-        return context.call(&ddphook_backend_t::collective_start, ranks.get(),
-                            &stage, from, to, ticket);
+        return context.call(&ddphook_backend_t::collective, ranks.get(), &stage,
+                            from, to, ticket);
       });
 }

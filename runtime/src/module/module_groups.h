@@ -112,11 +112,10 @@ public:
   std::vector<CollectiveStage>
   stagesOf(size_t number, const CollectiveOperation &operation) const;
 
-  /// Run or start a collective. Both end at the first failure.
+  /// Runs a collective or, if `ticket` is not null, starts it. Ends at the
+  /// first failure.
   Status run(Context &context, const CollectiveOperation &operation,
-             const void *in, void *out) const;
-  Status start(Context &context, const CollectiveOperation &operation,
-               const void *in, void *out, int64_t *ticket) const;
+             const void *in, void *out, int64_t *ticket) const;
 
   /// Runs collective number `number` of the plan, an all-reduce of parts that
   /// are assigned to the ranks of a node.

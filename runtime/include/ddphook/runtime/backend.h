@@ -305,25 +305,19 @@ typedef struct ddphook_backend {
   void (*matrices_destroy)(ddphook_device_t *device,
                            ddphook_matrices_t *matrices);
 
-  /* Runs one collective, after all that were started before. An unknown kind, a
-   * root that is not a rank, and a count that all_to_all cannot divide into
-   * parts are INVALID_ARGUMENT and have no effect. After any other failure
-   * every later call on the device fails at once with the same status. */
+  /* Runs one collective, after all that were started before; or, if `ticket` is
+   * not null, starts it. Collectives run in the order in which they are
+   * started. Tickets are positive and increase. An unknown kind, a root that is
+   * not a rank, and a count that all_to_all cannot divide into parts are
+   * INVALID_ARGUMENT and have no effect. After any other failure every later
+   * call on the device fails at once with the same status. */
   ddphook_status_t (*collective)(ddphook_device_t *device,
                                  ddphook_communicator_t *communicator,
                                  const ddphook_collective_t *operation,
-                                 const void *in, void *out,
+                                 const void *in, void *out, int64_t *ticket,
                                  ddphook_backend_error_t *error);
-  /* Starts a collective; collectives run in the order in which they are
-   * started. Tickets are positive and increase. */
-  ddphook_status_t (*collective_start)(ddphook_device_t *device,
-                                       ddphook_communicator_t *communicator,
-                                       const ddphook_collective_t *operation,
-                                       const void *in, void *out,
-                                       int64_t *ticket,
-                                       ddphook_backend_error_t *error);
   /* Null, or runs an all_reduce of a hierarchical group in overlapping stages,
-   * or, if `ticket` is not null, starts it as collective_start() does. `node`
+   * or, if `ticket` is not null, starts it as collective() does. `node`
    * has the ranks of a node and `across` the ranks of one position on all
    * nodes; both have several. The result is, bit by bit, that of a
    * reduce_scatter over `node` of the elements as they are in memory, into

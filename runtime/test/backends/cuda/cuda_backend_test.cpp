@@ -49,12 +49,13 @@ void runStep(Rank &rank, DeviceArray &in, DeviceArray &out, DeviceArray &sum,
   ddphook_collective_t plain = plainSum(kCount, DDPHOOK_F32);
   int64_t ticket = 0;
   EXPECT_EQ(rank.show(backend.collective(rank.device, rank.communicator, &mean,
-                                         in.get(), out.get(), &rank.error)),
+                                         in.get(), out.get(),
+                                         /*ticket=*/nullptr, &rank.error)),
             "OK");
-  EXPECT_EQ(rank.show(backend.collective_start(rank.device, rank.communicator,
-                                               &plain, out.get(), sum.get(),
-                                               &ticket, &rank.error)),
-            "OK");
+  EXPECT_EQ(
+      rank.show(backend.collective(rank.device, rank.communicator, &plain,
+                                   out.get(), sum.get(), &ticket, &rank.error)),
+      "OK");
   EXPECT_EQ(rank.show(backend.scale(rank.device, 0.5, in.get(), scaled.get(),
                                     kCount, DDPHOOK_F32, &rank.error)),
             "OK");
@@ -105,11 +106,11 @@ TEST_P(CudaBackend, HostMemoryIsRefused) {
                                  &rank.error),
            "memory");
     expect(backend->collective(rank.device, rank.communicator, &sum,
-                               host.data(), array.get(), &rank.error),
+                               host.data(), array.get(), /*ticket=*/nullptr,
+                               &rank.error),
            "in");
-    expect(backend->collective_start(rank.device, rank.communicator, &sum,
-                                     array.get(), host.data(), &ticket,
-                                     &rank.error),
+    expect(backend->collective(rank.device, rank.communicator, &sum,
+                               array.get(), host.data(), &ticket, &rank.error),
            "out");
     // Nothing was harmed by any of that; memory of the caller's is fine.
     void *own = nullptr;

@@ -201,16 +201,16 @@ public:
     const void *source = inPlace ? out.data() : in.data();
     if (async) {
       int64_t ticket = 0;
-      ASSERT_EQ(backend().collective_start(rank.device, rank.communicator,
-                                           &desc, source, out.data(), &ticket,
-                                           &rank.error),
+      ASSERT_EQ(backend().collective(rank.device, rank.communicator, &desc,
+                                     source, out.data(), &ticket, &rank.error),
                 DDPHOOK_OK)
           << rank.error.message;
       ASSERT_EQ(backend().wait(rank.device, ticket, &rank.error), DDPHOOK_OK)
           << rank.error.message;
     } else {
       ASSERT_EQ(backend().collective(rank.device, rank.communicator, &desc,
-                                     source, out.data(), &rank.error),
+                                     source, out.data(), /*ticket=*/nullptr,
+                                     &rank.error),
                 DDPHOOK_OK)
           << rank.error.message;
     }
@@ -357,11 +357,11 @@ TEST_P(HostBackend, EncodedAllReduceBits) {
           out[i] = inPlace ? own : std::vector<char>(own.size(), '\x5a');
           ddphook_collective_t operation = desc;
           operation.rounding = cases[i].rounding;
-          ASSERT_EQ(backend().collective_start(
-                        rank.device, rank.communicator, &operation,
-                        inPlace ? out[i].data() : in[i].data(), out[i].data(),
-                        &tickets[i], &rank.error),
-                    DDPHOOK_OK)
+          ASSERT_EQ(
+              backend().collective(rank.device, rank.communicator, &operation,
+                                   inPlace ? out[i].data() : in[i].data(),
+                                   out[i].data(), &tickets[i], &rank.error),
+              DDPHOOK_OK)
               << rank.error.message;
           if (i + 1 >= depth)
             finish(i + 1 - depth);
@@ -381,15 +381,16 @@ TEST_P(HostBackend, StartedCollectivesKeepTheirOrder) {
     ddphook_collective_t operation = plainSum(count, DDPHOOK_F32);
     for (size_t i = 0; i < data.size(); ++i) {
       std::fill(data[i].begin(), data[i].end(), static_cast<float>(i + 1));
-      ASSERT_EQ(backend().collective_start(
-                    rank.device, rank.communicator, &operation, data[i].data(),
-                    data[i].data(), &tickets[i], &rank.error),
+      ASSERT_EQ(backend().collective(rank.device, rank.communicator, &operation,
+                                     data[i].data(), data[i].data(),
+                                     &tickets[i], &rank.error),
                 DDPHOOK_OK);
       ASSERT_GT(tickets[i], i == 0 ? 0 : tickets[i - 1]);
     }
     // A blocking one comes after all of them.
     ASSERT_EQ(backend().collective(rank.device, rank.communicator, &operation,
-                                   data[0].data(), data[0].data(), &rank.error),
+                                   data[0].data(), data[0].data(),
+                                   /*ticket=*/nullptr, &rank.error),
               DDPHOOK_OK);
     EXPECT_EQ(data[0][count - 1], 9.0f);
     for (size_t i = 1; i < data.size(); ++i)
@@ -470,9 +471,9 @@ TEST(HostDevice, RanksNeedNotAgreeOnTheThread) {
             std::this_thread::sleep_for(std::chrono::microseconds(own() % 500));
           if (i >= depth)
             await(i - depth);
-          ASSERT_EQ(backend().collective_start(
-                        device, groups[ofPair[i]], &operation, data[i].data(),
-                        data[i].data(), &tickets[i], &error),
+          ASSERT_EQ(backend().collective(device, groups[ofPair[i]], &operation,
+                                         data[i].data(), data[i].data(),
+                                         &tickets[i], &error),
                     DDPHOOK_OK)
               << error.message;
         }
@@ -495,7 +496,8 @@ TEST_P(HostBackend, AMissingPeerIsADeadline) {
     if (rank.index == 0) {
       auto begin = std::chrono::steady_clock::now();
       EXPECT_EQ(backend().collective(rank.device, rank.communicator, &operation,
-                                     data.data(), data.data(), &rank.error),
+                                     data.data(), data.data(),
+                                     /*ticket=*/nullptr, &rank.error),
                 DDPHOOK_DEADLINE_EXCEEDED)
           << rank.error.message;
       double seconds = std::chrono::duration<double>(
@@ -505,14 +507,16 @@ TEST_P(HostBackend, AMissingPeerIsADeadline) {
       EXPECT_LT(seconds, 20);
       // The group is dead, on both ranks.
       EXPECT_EQ(backend().collective(rank.device, rank.communicator, &operation,
-                                     data.data(), data.data(), &rank.error),
+                                     data.data(), data.data(),
+                                     /*ticket=*/nullptr, &rank.error),
                 DDPHOOK_DEADLINE_EXCEEDED);
       waiting = 0;
     } else {
       while (waiting)
         std::this_thread::sleep_for(std::chrono::microseconds(100));
       EXPECT_NE(backend().collective(rank.device, rank.communicator, &operation,
-                                     data.data(), data.data(), &rank.error),
+                                     data.data(), data.data(),
+                                     /*ticket=*/nullptr, &rank.error),
                 DDPHOOK_OK);
     }
   });
@@ -527,19 +531,21 @@ TEST_P(HostBackend, AbortEndsEverything) {
     if (rank.index == 0) {
       // Waits for rank 1, which gives up instead.
       EXPECT_NE(backend().collective(rank.device, rank.communicator, &operation,
-                                     data.data(), data.data(), &rank.error),
+                                     data.data(), data.data(),
+                                     /*ticket=*/nullptr, &rank.error),
                 DDPHOOK_OK);
     } else {
       std::this_thread::sleep_for(std::chrono::milliseconds(100));
       backend().abort(rank.device, DDPHOOK_ABORTED, "rank 7 failed");
       EXPECT_EQ(backend().collective(rank.device, rank.communicator, &operation,
-                                     data.data(), data.data(), &rank.error),
+                                     data.data(), data.data(),
+                                     /*ticket=*/nullptr, &rank.error),
                 DDPHOOK_ABORTED);
       EXPECT_STREQ(rank.error.message, "rank 7 failed");
       int64_t ticket = 0;
-      EXPECT_EQ(backend().collective_start(rank.device, rank.communicator,
-                                           &operation, data.data(), data.data(),
-                                           &ticket, &rank.error),
+      EXPECT_EQ(backend().collective(rank.device, rank.communicator, &operation,
+                                     data.data(), data.data(), &ticket,
+                                     &rank.error),
                 DDPHOOK_ABORTED);
     }
     EXPECT_LT(std::chrono::steady_clock::now() - begin,
