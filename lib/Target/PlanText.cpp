@@ -90,16 +90,17 @@ private:
   /// written only if it is set.
   template <typename AttrT>
   void writeFields(AttrT attr) {
-    auto writeOne = [&](StringRef role, StringRef key, const auto &value) {
-      if (!role.starts_with("Optional") || value != decltype(value)())
-        writeField(key, value);
-    };
     json.object([&] {
 #define DDPHOOK_PLAN_FIELD(Object, Role, key, Name, text)                      \
   if constexpr (std::is_same_v<AttrT, Plan##Object##Attr>)                     \
-    writeOne(#Role, #key, attr.get##Name());
+    writeField(#Role, #key, attr.get##Name());
 #include "ddphook/runtime/plan_fields.inc"
     });
+  }
+  template <typename T>
+  void writeField(StringRef role, StringRef key, const T &value) {
+    if (!role.starts_with("Optional") || value != T())
+      writeField(key, value);
   }
   template <typename T>
   void writeField(StringRef key, const T &value) {

@@ -174,7 +174,7 @@ public:
     return [=, this_ = this] {
       return this_->check(this_->device.table().encoding_error(
           this_->device.get(), in, out, n, DDPHOOK_F32, encoding, block,
-          &this_->message));
+          /*rank=*/-1, /*stream=*/-1, /*step=*/0, &this_->message));
     };
   }
   Body allReduce(ddphook_communicator_t *group, Dtype wire, const void *in,

@@ -35,16 +35,10 @@ static constexpr int kMostRepetitions = 64;
 /// A command of the parent to a rank.
 struct RankPool::Command {
   Wire wire;
-  int64_t count;
-  Dtype dtype, wireType;
-  bool divide, cold;
+  CollectiveOperation operation;
+  bool cold;
   int repetitions;
   int64_t powerSgdRank; // 0: the all-reduce alone
-
-  CollectiveDesc desc() const {
-    return {count, dtype,
-            wireType != dtype ? std::optional(wireType) : std::nullopt, divide};
-  }
 };
 
 namespace {
@@ -161,7 +155,7 @@ private:
   }
 
   Status runAllReduce(const Command &command, Reply *reply) {
-    const CollectiveDesc desc = command.desc();
+    const CollectiveDesc desc = command.operation;
     auto reduce = [&] {
       return allReduce(command.wire, desc, bucket.as<void>());
     };
@@ -282,12 +276,7 @@ RankPool::~RankPool() {
 
 Status RankPool::run(Wire wire, const CollectiveDesc &desc, Caches caches,
                      int repetitions, Answer *answer) {
-  Command command{wire,
-                  desc.count,
-                  desc.type(),
-                  desc.wireType(),
-                  desc.divide,
-                  caches == Caches::Cold,
+  Command command{wire, desc, caches == Caches::Cold,
                   std::min(repetitions, kMostRepetitions),
                   /*powerSgdRank=*/0};
   return ask(command, answer);

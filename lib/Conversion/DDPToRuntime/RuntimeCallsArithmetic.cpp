@@ -37,8 +37,7 @@ FailureOr<int32_t> CallLowering::getCollective(CollectiveOpInterface op) {
 }
 
 /// Returns the training step, which only stochastic rounding uses.
-static RuntimeArgument<int64_t> getStepOrZero(CollectiveOpInterface op) {
-  Value step = op.getStep();
+static RuntimeArgument<int64_t> getStepOrZero(Value step) {
   return step ? RuntimeArgument<int64_t>(step) : 0;
 }
 
@@ -47,7 +46,7 @@ LogicalResult CallLowering::convertCollective(CollectiveOpInterface op,
   FailureOr<int32_t> number = getCollective(op);
   if (succeeded(number))
     call(op, rt::collective, *number, op.getInput(), destination,
-         getStepOrZero(op));
+         getStepOrZero(op.getStep()));
   return number;
 }
 
@@ -57,7 +56,7 @@ FailureOr<LLVM::CallOp> CallLowering::startCollective(CollectiveOpInterface op,
   if (failed(number))
     return failure();
   return call(op, rt::collective_start, *number, op.getInput(), destination,
-              getStepOrZero(op));
+              getStepOrZero(op.getStep()));
 }
 
 LogicalResult CallLowering::convert(FlatExchangeStartOp op) {
@@ -116,15 +115,12 @@ LogicalResult CallLowering::convert(FlatCastOp op) {
 
 LogicalResult CallLowering::convert(FlatEncodingErrorOp op) {
   auto encoding = cast<EncodedType>(op.getEncoding());
-  int64_t count = getNumElementsOf(op.getInput().getType());
-  if (Value step = op.getStep())
-    call(op, rt::stochastic_encoding_error, op.getInput(), op.getDestination(),
-         count, getDtype(op.getInput()), encoding.getEncoding(),
-         encoding.getBlock(), groupNumbers.lookup(*op.getGroup()),
-         encoding.getStream(), step);
-  else
-    call(op, rt::encoding_error, op.getInput(), op.getDestination(), count,
-         getDtype(op.getInput()), encoding.getEncoding(), encoding.getBlock());
+  Value step = op.getStep();
+  call(op, rt::encoding_error, op.getInput(), op.getDestination(),
+       getNumElementsOf(op.getInput().getType()), getDtype(op.getInput()),
+       encoding.getEncoding(), encoding.getBlock(),
+       step ? static_cast<int32_t>(groupNumbers.lookup(*op.getGroup())) : -1,
+       encoding.getStream(), getStepOrZero(step));
   return success();
 }
 

@@ -290,13 +290,18 @@ static ddphook_status_t subtract(ddphook_device_t *device, const void *a,
   return DDPHOOK_OK;
 }
 
-/// Computes what encoding a rank's elements loses, on several threads.
-static void findEncodingError(ddphook_device_t *device, const void *in,
-                              void *out, int64_t count, int32_t dtype,
-                              int32_t encoding, int64_t block,
-                              const std::optional<Rounding> &rounding) {
+/// Uses several threads.
+static ddphook_status_t encoding_error(ddphook_device_t *device, const void *in,
+                                       void *out, int64_t count, int32_t dtype,
+                                       int32_t encoding, int64_t block,
+                                       int32_t rank, int64_t stream,
+                                       int64_t step,
+                                       ddphook_backend_error_t *) {
   const Dtype type = toDtype(dtype);
   const Encoding codes = *encodingFromAbi(encoding, block);
+  std::optional<Rounding> rounding;
+  if (rank >= 0)
+    rounding = Rounding::ofSum(stream, step).ofRank(rank);
   // Ranges start at block boundaries; a single block may be the whole array.
   const bool isOneBlock = codes.isAffine() && codes.block == 0;
   const int64_t unit = std::max<int64_t>(isOneBlock ? count : codes.block, 1);
@@ -307,24 +312,6 @@ static void findEncodingError(ddphook_device_t *device, const void *in,
                             std::min(n * unit, count - first), codes,
                             from(rounding, first));
             });
-}
-
-static ddphook_status_t encoding_error(ddphook_device_t *device, const void *in,
-                                       void *out, int64_t count, int32_t dtype,
-                                       int32_t encoding, int64_t block,
-                                       ddphook_backend_error_t *) {
-  findEncodingError(device, in, out, count, dtype, encoding, block,
-                    std::nullopt);
-  return DDPHOOK_OK;
-}
-
-static ddphook_status_t
-stochastic_encoding_error(ddphook_device_t *device, const void *in, void *out,
-                          int64_t count, int32_t dtype, int32_t encoding,
-                          int64_t block, int32_t rank, int64_t stream,
-                          int64_t step, ddphook_backend_error_t *) {
-  findEncodingError(device, in, out, count, dtype, encoding, block,
-                    Rounding::ofSum(stream, step).ofRank(rank));
   return DDPHOOK_OK;
 }
 
@@ -534,6 +521,7 @@ const ddphook_backend_t &host::hostBackend() {
   static const ddphook_backend_t backend = [] {
     ddphook_backend_t table = {};
     table.struct_size = sizeof(table);
+    table.collective_size = sizeof(ddphook_collective_t);
     table.abi_version = DDPHOOK_BACKEND_ABI_VERSION;
     table.name = "host";
     table.memory_is_host = 1;

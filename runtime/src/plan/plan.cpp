@@ -136,22 +136,14 @@ static void readCode(const Reader &at, const char *key, int32_t *value) {
 static void readFlag(const Reader &at, const char *key, int32_t *value) {
   *value = at[key].boolean();
 }
-template <typename T>
-static void readNumber(const Reader &at, const char *key, T *value) {
+static constexpr auto readNumber = [](const Reader &at, const char *key,
+                                      auto *value) {
+  using T = std::remove_pointer_t<decltype(value)>;
   constexpr int64_t most = std::numeric_limits<T>::max();
   *value = static_cast<T>(at[key].integer(0, std::min(maxBytes / 8, most)));
-}
-template <typename T>
-[[maybe_unused]] static void readOptionalNumber(const Reader &at,
-                                                const char *key, T *value) {
-  if (at.has(key))
-    readNumber(at, key, value);
-}
-[[maybe_unused]] static void readOptionalFlag(const Reader &at, const char *key,
-                                              int32_t *value) {
-  if (at.has(key))
-    readFlag(at, key, value);
-}
+};
+[[maybe_unused]] static constexpr auto readOptionalNumber = readNumber;
+[[maybe_unused]] static constexpr auto readOptionalFlag = readFlag;
 
 /// Checks how elements are sent: as they are, in another type, or encoded.
 static void checkWire(const Reader &at, const CollectiveOperation &operation) {
@@ -176,7 +168,6 @@ static void readBucket(const Reader &at, const Names &groups, Names *names,
   std::string reduction = at["reduction"].text();
   if (reduction != "mean" && reduction != "sum")
     at["reduction"].fail(R"("mean" or "sum")");
-  bucket.isMean = reduction == "mean";
   bucket.dtype = at["dtype"].dtype();
   int64_t bytes;
   bucket.shapes = readShapes(at["shapes"], dtypeSize(bucket.dtype), &bytes);
@@ -185,16 +176,14 @@ static void readBucket(const Reader &at, const Names &groups, Names *names,
       bucket.gradients.size() != bucket.shapes.size())
     at["gradients"].fail("a name for each of " +
                          std::to_string(bucket.shapes.size()) + " shapes");
-  bucket.hook = at["hook"].text();
+  at["hook"].text();
   CollectiveOperation wire;
   readWireType(at, "wire_dtype", &wire.wire_dtype);
   readCode(at, "encoding", &wire.encoding);
   readNumber(at, "block", &wire.block);
   checkWire(at, wire);
-  bucket.wireDtype = wire.wire();
-  bucket.encoding = wire.codes();
-  bucket.wireBytes = at["wire_bytes"].integer(0, maxBytes);
-  bucket.stateBytes = at["state_bytes"].integer(0, maxBytes);
+  at["wire_bytes"].integer(0, maxBytes);
+  at["state_bytes"].integer(0, maxBytes);
   plan->buckets.push_back(std::move(bucket));
 }
 
@@ -302,7 +291,8 @@ static void readCollective(const Reader &at, const Names &buckets,
     return;
   PlanCollective collective;
 #define DDPHOOK_COLLECTIVE_FIELD(Role, key, Name, type, text)                  \
-  read##Role(at, #key, &collective.key);
+  if (at.has(#key))                                                            \
+    read##Role(at, #key, &collective.key);
 #include "ddphook/runtime/plan_fields.inc"
   checkWire(at, collective);
   collective.bucket = at["bucket"].text();

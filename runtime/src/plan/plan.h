@@ -41,18 +41,13 @@ struct PlanProcessGroup {
   bool isHierarchical = false;
 };
 
+/// A bucket, without what only reports and comparisons use.
 struct PlanBucket {
   std::string name;
   size_t group = 0;
-  bool isMean = false;
   Dtype dtype = Dtype::F32;
   std::vector<Shape> shapes;
   std::vector<std::string> gradients; // names: one for each shape, or none
-  std::string hook;
-  std::optional<Dtype> wireDtype;
-  std::optional<Encoding> encoding;
-  int64_t wireBytes = 0;
-  int64_t stateBytes = 0;
 };
 
 struct PlanState {

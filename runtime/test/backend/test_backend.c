@@ -258,6 +258,7 @@ __attribute__((visibility("default"))) const ddphook_backend_t *
 ddphook_backend_get(void) {
   static ddphook_backend_t backend = {
       .struct_size = sizeof(ddphook_backend_t),
+      .collective_size = sizeof(ddphook_collective_t),
       .abi_version = TEST_BACKEND_VERSION,
       .name = "test",
       .memory_is_host = 1,

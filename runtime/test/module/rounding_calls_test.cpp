@@ -61,9 +61,9 @@ public:
   }
   std::string findError(int32_t encoding, int64_t block, int32_t group) {
     return step([&](ddphook_module_t *handle) {
-      ddphook_rt_stochastic_encoding_error(handle, in.data(), error.data(),
-                                           kCount, DDPHOOK_F32, encoding, block,
-                                           group, /*stream=*/5, /*step=*/1);
+      ddphook_rt_encoding_error(handle, in.data(), error.data(), kCount,
+                                DDPHOOK_F32, encoding, block, group,
+                                /*stream=*/5, /*step=*/1);
     });
   }
 
@@ -117,12 +117,13 @@ TEST(RoundingCalls, HaveTheErrorOfTheFirstEncoding) {
 
 TEST(RoundingCalls, RefuseOtherCodes) {
   EXPECT_EQ(Job().findError(DDPHOOK_ENCODING_F16, 0, 0),
-            "INVALID_ARGUMENT: ddphook_rt_stochastic_encoding_error: expected "
-            "the number of an encoding with a scale for each block, but got 1");
+            "INVALID_ARGUMENT: ddphook_rt_encoding_error: expected no process "
+            "group, because encoding 1 has no scale for each block, but got 0");
+  EXPECT_EQ(Job().findError(DDPHOOK_ENCODING_F16, 0, -1), "OK");
   EXPECT_EQ(Job().findError(DDPHOOK_ENCODING_I8, 33, 0),
-            "INVALID_ARGUMENT: ddphook_rt_stochastic_encoding_error: expected "
+            "INVALID_ARGUMENT: ddphook_rt_encoding_error: expected "
             "a block of encoding 3, but got 33 elements");
   EXPECT_EQ(Job().findError(DDPHOOK_ENCODING_I8, 32, 1),
-            "INVALID_ARGUMENT: ddphook_rt_stochastic_encoding_error: expected "
+            "INVALID_ARGUMENT: ddphook_rt_encoding_error: expected "
             "one of 1 process groups, but got 1");
 }

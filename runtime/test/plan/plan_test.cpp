@@ -77,8 +77,6 @@ TEST(Plan, Parses) {
   EXPECT_EQ(plan.processGroups[1].ranks,
             (std::vector<std::vector<int>>{{0, 2}, {3, 1}}));
   ASSERT_EQ(plan.buckets.size(), 1u);
-  EXPECT_EQ(plan.buckets[0].wireDtype, Dtype::F16);
-  EXPECT_TRUE(plan.buckets[0].isMean);
   EXPECT_EQ(plan.buckets[0].shapes, (std::vector<Shape>{{300, 200}, {200}}));
   ASSERT_EQ(plan.states.size(), 3u);
   EXPECT_EQ(plan.states[0].offset, 64);

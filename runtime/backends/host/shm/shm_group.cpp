@@ -111,7 +111,6 @@ public:
   ShmMembership member;
 
 private:
-  void runAlone(const Collective &op);
   bool runTogether(Collective &op);
   bool canPublish(uint64_t chunk) const;
   void publish(Collective &op, uint64_t chunk);
@@ -183,6 +182,10 @@ Status ShmGroup::Impl::run(const CollectiveDesc &desc, const void *in,
                  static_cast<long long>(desc.count));
   if (desc.count == 0)
     return Status::ok();
+  if (size == 1) {
+    reduceAlone(desc, in, out);
+    return Status::ok();
+  }
   const int64_t wireSize = dtypeSize(desc.wireType());
   Collective op{desc,
                 static_cast<const char *>(in),
@@ -193,10 +196,6 @@ Status ShmGroup::Impl::run(const CollectiveDesc &desc, const void *in,
                     ? Stores::Streaming
                     : Stores::Cached,
                 RingOrder(desc.count, wireSize, size)};
-  if (size == 1) {
-    runAlone(op);
-    return Status::ok();
-  }
   const bool isAllReduce = desc.is(CollectiveKind::AllReduce);
   const int64_t bytes = chunkBytes(
       desc, isAllReduce ? desc.wireBytes() : Pieces::totalBytes(desc, size),
@@ -220,24 +219,6 @@ Status ShmGroup::Impl::run(const CollectiveDesc &desc, const void *in,
   chunksBefore += op.chunks;
   ++collectives;
   return Status::ok();
-}
-
-void ShmGroup::Impl::runAlone(const Collective &op) {
-  const CollectiveDesc &desc = op.desc;
-  if (desc.encoding)
-    return reduceEncodedAlone(desc, op.in, op.out);
-  if (desc.wireType() == desc.type()) {
-    castArray(op.in, desc.type(), op.out, desc.type(), desc.count, op.stores);
-    return;
-  }
-  constexpr int64_t block = 8192;
-  alignas(64) double wire[block];
-  for (int64_t i = 0; i < desc.count; i += block) {
-    const int64_t n = std::min(block, desc.count - i);
-    const int64_t bytes = i * dtypeSize(desc.type());
-    castArray(op.in + bytes, desc.type(), wire, desc.wireType(), n);
-    castArray(wire, desc.wireType(), op.out + bytes, desc.type(), n, op.stores);
-  }
 }
 
 /// True if nobody reads this rank's slot for the chunk any more: neither a peer

@@ -39,8 +39,9 @@ extern "C" {
 #endif
 
 /* Raised whenever a struct or a function below changes its meaning. A backend
- * and a runtime with different versions, or with tables of different sizes, do
- * not work together; so a new function in functions.inc does not raise it. */
+ * and a runtime with different versions, or with tables or collectives of
+ * different sizes, do not work together; so a new function in functions.inc or a
+ * new field in plan_fields.inc does not raise it. */
 #define DDPHOOK_BACKEND_ABI_VERSION 17
 
 /* A process's use of one device; made by the backend. */
@@ -202,8 +203,9 @@ typedef struct ddphook_matrices ddphook_matrices_t;
 typedef struct ddphook_kernels ddphook_kernels_t;
 
 typedef struct ddphook_backend {
-  size_t struct_size;   /* sizeof(ddphook_backend_t) */
-  uint32_t abi_version; /* DDPHOOK_BACKEND_ABI_VERSION */
+  size_t struct_size;     /* sizeof(ddphook_backend_t) */
+  size_t collective_size; /* sizeof(ddphook_collective_t) */
+  uint32_t abi_version;   /* DDPHOOK_BACKEND_ABI_VERSION */
   const char *name;     /* static */
   /* Names of options, separated by commas, that must have the same values on
    * all ranks of a job; static, or null if there are none. */
@@ -259,9 +261,9 @@ typedef struct ddphook_backend {
   /* One pointer for each function of functions.inc that only the device
    * executes, as compiled.h defines it. It takes the device instead of the
    * module, the size of a group instead of its number (1 instead of -1) or, for
-   * the role Rank, this rank's number in it, prepared matrices instead of their
-   * list's number, and an error at the end. Arguments were checked; casts of
-   * types that a device lacks are UNSUPPORTED. */
+   * the role OptionalRank, this rank's number in it, prepared matrices instead
+   * of their list's number, and an error at the end. Arguments were checked;
+   * casts of types that a device lacks are UNSUPPORTED. */
 #define DDPHOOK_ROLE_In const void *
 #define DDPHOOK_ROLE_Out void *
 #define DDPHOOK_ROLE_OptionalIn const void *
@@ -272,11 +274,10 @@ typedef struct ddphook_backend {
 #define DDPHOOK_ROLE_ElementType int32_t
 #define DDPHOOK_ROLE_CastType int32_t
 #define DDPHOOK_ROLE_EncodingType int32_t
-#define DDPHOOK_ROLE_ScaledType int32_t
 #define DDPHOOK_ROLE_Block int64_t
 #define DDPHOOK_ROLE_Group int64_t
 #define DDPHOOK_ROLE_OptionalGroup int64_t
-#define DDPHOOK_ROLE_Rank int32_t
+#define DDPHOOK_ROLE_OptionalRank int32_t
 #define DDPHOOK_ROLE_Matrices ddphook_matrices_t *
 #define DDPHOOK_ROLE_Product int32_t
 #define DDPHOOK_ROLE_Factor int32_t

@@ -208,19 +208,15 @@ DDPHOOK_API void ddphook_rt_subtract(ddphook_module_t *module, const void *a,
 
 /* Computes out[i] = in[i] minus what remains of in[i] after it is encoded and
  * decoded (docs/quantization.md), in blocks of `block` elements from the first
- * one on. `in` may equal `out`. */
+ * one on. `in` may equal `out`. If `group` is a process group's number instead
+ * of -1, scaled codes are rounded as for this rank's contribution to
+ * ddphook_rt_collective() over that group with this `stream` and `step`. */
 DDPHOOK_API void ddphook_rt_encoding_error(ddphook_module_t *module,
                                            const void *in, void *out,
                                            int64_t count, int32_t dtype,
-                                           int32_t encoding, int64_t block);
-
-/* Computes the same for what this rank contributes, with scaled codes, to
- * ddphook_rt_collective() over process group `group` of the plan, if that has
- * this `stream`, which must not be negative, and `step`. */
-DDPHOOK_API void ddphook_rt_stochastic_encoding_error(
-    ddphook_module_t *module, const void *in, void *out, int64_t count,
-    int32_t dtype, int32_t encoding, int64_t block, int32_t group,
-    int64_t stream, int64_t step);
+                                           int32_t encoding, int64_t block,
+                                           int32_t group, int64_t stream,
+                                           int64_t step);
 
 /* Finds the `keep` elements of largest magnitude of an f32 array of `count` (at
  * most 2^31 - 1) elements. `entries` gets 2 * keep words: these elements,

@@ -101,7 +101,8 @@ void quantized(TestModule &module, float *gradient) {
   void *error = ddphook_rt_state(handle, 2);
   ddphook_rt_add(handle, gradient, error, gradient, kCount, DDPHOOK_F32);
   ddphook_rt_encoding_error(handle, gradient, error, kCount, DDPHOOK_F32,
-                            DDPHOOK_ENCODING_I8, 64);
+                            DDPHOOK_ENCODING_I8, 64, /*group=*/-1,
+                            /*stream=*/-1, /*step=*/0);
   ddphook_rt_collective(handle, 3, gradient, gradient, /*step=*/0);
 }
 

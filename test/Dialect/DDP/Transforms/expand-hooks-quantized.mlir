@@ -40,7 +40,7 @@ func.func @by_chance(%a: tensor<41x3xf32>, %b: tensor<41x3xf32>) -> (tensor<41x3
   // CHECK: %[[SUM:.*]] = ddp.add
   // CHECK: ddp.encoding_error %[[SUM]] as !ddp.encoded<i4, 64 stochastic [[STREAM:[0-9]+]]> step %[[STEP]] on @dp
   // CHECK: ddp.all_reduce mean %[[SUM]] on @dp wire !ddp.encoded<i4, 64 stochastic [[STREAM]]> as "b3" step %[[STEP]]
-  // RUNTIME: call @ddphook_rt_stochastic_encoding_error
+  // RUNTIME: call @ddphook_rt_encoding_error
   // RUNTIME: call @ddphook_rt_collective
   %0 = ddp.all_reduce mean %a on @dp {ddp.hook = #ddp.int4<rounding = stochastic>} : tensor<41x3xf32>
   // CHECK-NOT: stochastic [[STREAM]]>
