@@ -217,6 +217,17 @@ static llvm::Error addBucket(PlanReport &report, PlanBucket &bucket) {
   return llvm::Error::success();
 }
 
+/// Adds ", key 3" to a text for an optional field that is set.
+template <typename T>
+static void addField(std::optional<std::string> &text, StringRef key,
+                     const T &value) {
+  if constexpr (std::is_same_v<T, role::OptionalNumber> ||
+                std::is_same_v<T, role::OptionalFlag>)
+    if (value)
+      text =
+          text.value_or("") + ", " + key.str() + " " + std::to_string(*value);
+}
+
 static llvm::Error addCollective(PlanReport &report, PlanCollective &from) {
   if (from.group < 0 || from.group >= int64_t(report.groups.size()))
     return llvm::createStringError("expected a collective's process group, but "
@@ -234,6 +245,9 @@ static llvm::Error addCollective(PlanReport &report, PlanCollective &from) {
   result.wire =
       describeWire(from.dtype, from.wire_dtype, from.encoding, from.block);
   result.dtype = std::move(from.dtype);
+#define DDPHOOK_PLAN_COLLECTIVE(Role, key, Name, text)                         \
+  addField(result.others, #key, from.key);
+#include "ddphook/runtime/plan_fields.inc"
   report.collectives.push_back(std::move(result));
   return llvm::Error::success();
 }

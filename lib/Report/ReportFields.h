@@ -62,6 +62,7 @@ void visitFields(V &visit, ReportCollective &collective) {
   visit("count", collective.count);
   visit("dtype", collective.dtype);
   visit("wire", collective.wire);
+  visit("others", collective.others);
   visit("function", collective.function);
   visit("source", collective.source);
   visit("within", collective.within);
