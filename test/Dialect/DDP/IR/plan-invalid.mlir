@@ -68,14 +68,14 @@ module attributes {ddp.plan = #ddp.plan<abi = 10, memory = host, kernels = ["k"]
 
 // -----
 
-// Collective, C1.
+// Plan, C5.
 // expected-error @below {{expected 'dtype' to be f16, bf16, f32 or f64, but got 'i32'}}
-#collective = #ddp.plan_collective<group = 0, count = 4, dtype = i32, divide = true>
+#plan = #ddp.plan<abi = 10, memory = host, process_groups = [<name = "dp">], collectives = [<group = 0, count = 4, dtype = i32, divide = true>]>
 
 // -----
 
 // expected-error @below {{expected 'wire_dtype' to be f16, bf16, f32 or f64, but got 'f80'}}
-#collective = #ddp.plan_collective<group = 0, count = 4, dtype = f32, wire_dtype = f80, divide = true>
+#plan = #ddp.plan<abi = 10, memory = host, process_groups = [<name = "dp">], collectives = [<group = 0, count = 4, dtype = f32, wire_dtype = f80, divide = true>]>
 
 // -----
 
