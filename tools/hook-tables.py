@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Writes the tables of hooks and of their options from TableGen's records.
+"""Writes the tables of hooks and of their options from TableGen's records, and
+those of the plan from the list of its fields.
 
     hook-tables.py [--check] RECORDS.json
 
@@ -21,7 +22,10 @@ PAGES = {
     "README.md": ["hooks in short"],
     "docs/parity.md": ["hooks"],
     "docs/passes.md": ["hook names", "hook options"],
+    "docs/plan.md": ["Group", "Bucket", "State", "MatrixList", "Collective", "Deal"]
+    + ["Argument", "Result"],
 }
+FIELDS = "runtime/include/ddphook/runtime/plan_fields.inc"
 PYTHON = "tools/python/src/ddphook/torch/_hook_options.py"
 
 
@@ -110,12 +114,26 @@ def hook_options(records):
     return table(["option", "of", "default", "meaning"], rows)
 
 
+def plan_fields(plan_object):
+    """Returns the fields of an object of the plan that have a description."""
+    macros = rf"PLAN_FIELD\({plan_object}, |PLAN_{plan_object.upper()}\("
+    if plan_object == "Collective":
+        macros += r"|COLLECTIVE_FIELD\("
+    field = rf'^DDPHOOK_(?:{macros})\w+, (\w+), .*?"(.+)"\)$'
+    rows = re.findall(field, (ROOT / FIELDS).read_text(), re.MULTILINE)
+    return table(["key", "meaning"], [[f"`{key}`", text] for key, text in rows])
+
+
 TABLES = {
     "hooks in short": hooks_in_short,
     "hooks": hooks,
     "hook names": hook_names,
     "hook options": hook_options,
 }
+
+
+def make_table(name, records):
+    return TABLES[name](records) if name in TABLES else plan_fields(name)
 
 
 def python_options(records):
@@ -160,7 +178,7 @@ def main():
     for page, names in PAGES.items():
         files[page] = (ROOT / page).read_text()
         for name in names:
-            files[page] = replace(files[page], name, TABLES[name](records))
+            files[page] = replace(files[page], name, make_table(name, records))
     files[PYTHON] = python_options(records)
     failures = 0
     for file, text in files.items():

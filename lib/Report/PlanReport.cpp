@@ -56,21 +56,41 @@ int64_t PlanReport::getNumGradients() const {
 
 // Not in an anonymous namespace: llvm::json finds functions by their namespace.
 namespace mlir::ddp {
+/// Reports do not show which parts are assigned to whom.
+struct PlanDeal {};
+template <typename V>
+void visitFields(V &, PlanDeal &) {}
+
+// The types of fields in JSON, by their roles in plan_fields.inc.
+namespace role {
+using Text = std::string;
+using Number = int64_t;
+using Flag = bool;
+using Texts = std::vector<std::string>;
+using NumberLists = std::vector<std::vector<int64_t>>;
+using Kind = Text;
+using Type = Text;
+using WireType = Text;
+using Code = Text;
+using OptionalNumber = std::optional<int64_t>;
+using OptionalFlag = std::optional<bool>;
+using OptionalParts = std::optional<PlanDeal>;
+} // namespace role
+
+#define DDPHOOK_DECLARE_FIELD(Role, key, ...) role::Role key = {};
+#define DDPHOOK_VISIT_FIELD(Role, key, ...) visit(#key, object.key);
+
+struct PlanGroup {
+#define DDPHOOK_PLAN_GROUP DDPHOOK_DECLARE_FIELD
+#include "ddphook/runtime/plan_fields.inc"
+};
 struct PlanBucket {
-  std::string name, group, reduction, dtype, hook, wireDtype, encoding;
-  std::vector<std::vector<int64_t>> shapes;
-  std::vector<std::string> gradients;
-  int64_t block = 0, wireBytes = 0, stateBytes = 0;
+#define DDPHOOK_PLAN_BUCKET DDPHOOK_DECLARE_FIELD
+#include "ddphook/runtime/plan_fields.inc"
 };
 struct PlanCollective {
-  std::string kind, bucket, dtype, wireDtype, encoding;
-  int64_t group = 0, count = 0, block = 0;
-  bool divide = false;
-};
-struct PlanGroup {
-  std::string name, placement, parent, topology;
-  int64_t size = 0;
-  std::vector<std::vector<int64_t>> ranks;
+#define DDPHOOK_PLAN_COLLECTIVE DDPHOOK_DECLARE_FIELD
+#include "ddphook/runtime/plan_fields.inc"
 };
 struct PlanArena {
   int64_t bytes = 0;
@@ -89,40 +109,19 @@ struct Plan {
 };
 
 template <typename V>
-void visitFields(V &visit, PlanBucket &bucket) {
-  visit("name", bucket.name);
-  visit("group", bucket.group);
-  visit("reduction", bucket.reduction);
-  visit("dtype", bucket.dtype);
-  visit("shapes", bucket.shapes);
-  visit("gradients", bucket.gradients);
-  visit("hook", bucket.hook);
-  visit("wire_dtype", bucket.wireDtype);
-  visit("encoding", bucket.encoding);
-  visit("block", bucket.block);
-  visit("wire_bytes", bucket.wireBytes);
-  visit("state_bytes", bucket.stateBytes);
+void visitFields(V &visit, PlanGroup &object) {
+#define DDPHOOK_PLAN_GROUP DDPHOOK_VISIT_FIELD
+#include "ddphook/runtime/plan_fields.inc"
 }
 template <typename V>
-void visitFields(V &visit, PlanCollective &collective) {
-  visit("kind", collective.kind);
-  visit("bucket", collective.bucket);
-  visit("group", collective.group);
-  visit("count", collective.count);
-  visit("dtype", collective.dtype);
-  visit("wire_dtype", collective.wireDtype);
-  visit("encoding", collective.encoding);
-  visit("block", collective.block);
-  visit("divide", collective.divide);
+void visitFields(V &visit, PlanBucket &object) {
+#define DDPHOOK_PLAN_BUCKET DDPHOOK_VISIT_FIELD
+#include "ddphook/runtime/plan_fields.inc"
 }
 template <typename V>
-void visitFields(V &visit, PlanGroup &group) {
-  visit("name", group.name);
-  visit("size", group.size);
-  visit("ranks", group.ranks);
-  visit("placement", group.placement);
-  visit("parent", group.parent);
-  visit("topology", group.topology);
+void visitFields(V &visit, PlanCollective &object) {
+#define DDPHOOK_PLAN_COLLECTIVE DDPHOOK_VISIT_FIELD
+#include "ddphook/runtime/plan_fields.inc"
 }
 template <typename V>
 void visitFields(V &visit, PlanArena &arena) {
@@ -205,17 +204,28 @@ static llvm::Error addBucket(PlanReport &report, PlanBucket &bucket) {
     gradient.shape = std::move(shape);
     result.gradients.push_back(std::move(gradient));
   }
-  result.wire = describeWire(bucket.dtype, bucket.wireDtype, bucket.encoding,
+  result.wire = describeWire(bucket.dtype, bucket.wire_dtype, bucket.encoding,
                              bucket.block);
   result.name = std::move(bucket.name);
   result.group = std::move(bucket.group);
   result.reduction = std::move(bucket.reduction);
   result.dtype = std::move(bucket.dtype);
   result.hook = std::move(bucket.hook);
-  result.wireBytes = bucket.wireBytes;
-  result.stateBytes = bucket.stateBytes;
+  result.wireBytes = bucket.wire_bytes;
+  result.stateBytes = bucket.state_bytes;
   report.buckets.push_back(std::move(result));
   return llvm::Error::success();
+}
+
+/// Adds ", key 3" to a text for an optional field that is set.
+template <typename T>
+static void addField(std::optional<std::string> &text, StringRef key,
+                     const T &value) {
+  if constexpr (std::is_same_v<T, role::OptionalNumber> ||
+                std::is_same_v<T, role::OptionalFlag>)
+    if (value)
+      text =
+          text.value_or("") + ", " + key.str() + " " + std::to_string(*value);
 }
 
 static llvm::Error addCollective(PlanReport &report, PlanCollective &from) {
@@ -233,8 +243,11 @@ static llvm::Error addCollective(PlanReport &report, PlanCollective &from) {
   result.group = report.groups[from.group].name;
   result.count = from.count;
   result.wire =
-      describeWire(from.dtype, from.wireDtype, from.encoding, from.block);
+      describeWire(from.dtype, from.wire_dtype, from.encoding, from.block);
   result.dtype = std::move(from.dtype);
+#define DDPHOOK_PLAN_COLLECTIVE(Role, key, Name, text)                         \
+  addField(result.others, #key, from.key);
+#include "ddphook/runtime/plan_fields.inc"
   report.collectives.push_back(std::move(result));
   return llvm::Error::success();
 }

@@ -227,10 +227,7 @@ void ScheduleReader::visitCall(Operation *op, StringRef name) {
       it->second->wait = getPlace();
     return;
   }
-  if (!llvm::is_contained({"all_reduce", "all_reduce_start", "collective",
-                           "collective_start", "stochastic_collective",
-                           "stochastic_collective_start"},
-                          name))
+  if (name != "collective" && name != "collective_start")
     return;
   auto constant = op->getOperand(1).getDefiningOp<LLVM::ConstantOp>();
   auto number =

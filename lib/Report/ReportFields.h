@@ -62,6 +62,7 @@ void visitFields(V &visit, ReportCollective &collective) {
   visit("count", collective.count);
   visit("dtype", collective.dtype);
   visit("wire", collective.wire);
+  visit("others", collective.others);
   visit("function", collective.function);
   visit("source", collective.source);
   visit("within", collective.within);
@@ -194,8 +195,8 @@ private:
     return true;
   }
   bool check(llvm::StringLiteral key, int64_t number) {
-    // A collective without a plan has the number -1.
-    return number >= (key == "number" ? -1 : 0) ||
+    // -1: a collective without a plan, or without random numbers.
+    return number >= (key == "number" || key == "stream" ? -1 : 0) ||
            refuse(key, "expected a number that is not negative");
   }
   bool check(llvm::StringLiteral key, double time) {

@@ -44,6 +44,7 @@ std::string mlir::ddp::describeCollective(const ReportCollective &collective) {
   text += " of " + std::to_string(collective.count) + " " + collective.dtype;
   if (collective.wire != collective.dtype)
     text += " as " + collective.wire;
+  text += collective.others.value_or("");
   if (!collective.within.empty())
     text += ", within " + collective.within;
   return text;

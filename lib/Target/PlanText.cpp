@@ -12,12 +12,21 @@
 
 #include "ddphook/Dialect/DDP/IR/ElementTypes.h"
 
+#include "llvm/ADT/TypeSwitch.h"
 #include "llvm/Support/JSON.h"
 
 using namespace mlir;
 using namespace mlir::ddp;
 
+#define DDPHOOK_COLLECTIVE(NAME, Name, name, value)                            \
+  static_assert(                                                               \
+      static_cast<int>(CollectiveKind::Name) == value,                         \
+      "the dialect's kinds of collectives are those of the runtime");
+#include "ddphook/runtime/plan_fields.inc"
+
 namespace {
+using PlanDealAttr = DealAttr;
+
 class PlanTextWriter {
 public:
   explicit PlanTextWriter(llvm::raw_ostream &os) : json(os) {}
@@ -25,228 +34,114 @@ public:
   void write(PlanAttr plan);
 
 private:
-  void write(StringAttr name) { json.value(name.getValue()); }
-  void write(ArrayAttr names) { writeElements(names.getAsRange<StringAttr>()); }
-  void write(ArrayRef<int64_t> numbers) {
-    json.array([&] {
-      for (int64_t number : numbers)
-        json.value(number);
-    });
+  void write(StringRef text) { json.value(text); }
+  void write(int64_t number) { json.value(number); }
+  void write(bool flag) { json.value(flag); }
+  void write(Type type) {
+    json.value(type ? lookupElementType(type)->name : "");
   }
-  void write(DenseI64ArrayAttr numbers) { write(numbers.asArrayRef()); }
-  void write(PlanGroupAttr group);
-  void write(PlanBucketAttr bucket);
-  void write(PlanStateAttr state);
-  void write(PlanMatrixListAttr list);
-  void write(PlanCollectiveAttr collective);
-  void write(PlanEntryAttr entry);
-
-  template <typename Range>
-  void writeElements(Range &&elements) {
+  void write(CollectiveKind kind) { write(stringifyEnum(kind)); }
+  void write(TopologyAttr topology) {
+    write(stringifyEnum(topology ? topology.getValue() : Topology::Flat));
+  }
+  template <typename PlaceT>
+  auto write(const PlaceT &place) -> decltype(void(place.getNumbers())) {
+    write(ArrayRef<int64_t>(place.getNumbers()));
+  }
+  /// Missing names and lists are written as empty ones.
+  void write(StringAttr name) { write(name ? name.getValue() : ""); }
+  void write(DenseI64ArrayAttr numbers) {
+    write(numbers ? numbers.asArrayRef() : ArrayRef<int64_t>());
+  }
+  void write(ArrayAttr list) {
+    write(list ? list.getValue() : ArrayRef<Attribute>());
+  }
+  void write(Attribute element) {
+    llvm::TypeSwitch<Attribute>(element)
+        .Case<StringAttr, DenseI64ArrayAttr, ArrayAttr>(
+            [&](auto known) { write(known); });
+  }
+  template <typename T>
+  void write(ArrayRef<T> elements) {
     json.array([&] {
-      for (auto element : elements)
+      for (const T &element : elements)
         write(element);
     });
   }
-  template <typename Range>
-  void writeList(StringRef key, Range &&elements) {
-    json.attributeBegin(key);
-    writeElements(elements);
-    json.attributeEnd();
+  template <typename T>
+  void write(const SmallVector<T> &elements) {
+    write(ArrayRef<T>(elements));
   }
-  /// Missing strings and lists are written as empty ones.
-  void writeString(StringRef key, StringAttr value) {
-    json.attribute(key, value ? value.getValue() : "");
+  template <typename EnumAttrT>
+  auto write(EnumAttrT attr) -> decltype(void(stringifyEnum(attr.getValue()))) {
+    write(attr ? stringifyEnum(attr.getValue()) : StringRef());
   }
-  template <typename ElementAttr>
-  void writeArray(StringRef key, ArrayAttr list) {
-    json.attributeArray(key, [&] {
-      if (list)
-        for (auto element : list.getAsRange<ElementAttr>())
-          write(element);
+  void write(PlanGroupAttr group) { writeFields(group); }
+  void write(PlanBucketAttr bucket) { writeFields(bucket); }
+  void write(PlanStateAttr state) { writeFields(state); }
+  void write(PlanMatrixListAttr list) { writeFields(list); }
+  void write(PlanCollectiveAttr collective) { writeFields(collective); }
+  void write(PlanArgumentAttr argument) { writeFields(argument); }
+  void write(PlanResultAttr result) { writeFields(result); }
+  void write(PlanDealAttr deal) { writeFields(deal); }
+  void write(PlanEntryAttr entry);
+
+  /// Writes an object with the fields of plan_fields.inc. An optional one is
+  /// written only if it is set.
+  template <typename AttrT>
+  void writeFields(AttrT attr) {
+    json.object([&] {
+#define DDPHOOK_PLAN_FIELD(Object, Role, key, Name, text)                      \
+  if constexpr (std::is_same_v<AttrT, Plan##Object##Attr>)                     \
+    writeField(#Role, #key, attr.get##Name());
+#include "ddphook/runtime/plan_fields.inc"
     });
   }
-  void writeDtype(StringRef key, Type type) {
-    json.attribute(key, type ? lookupElementType(type)->name : "");
+  template <typename T>
+  void writeField(StringRef role, StringRef key, const T &value) {
+    if (!role.starts_with("Optional") || value != T())
+      writeField(key, value);
   }
-  /// Writes the elements' format on the wire if it differs.
-  void writeWire(Type type) {
-    auto encoded = dyn_cast_if_present<EncodedType>(type);
-    writeDtype("wire_dtype", encoded ? Type() : type);
-    json.attribute("encoding",
-                   encoded ? lookupEncoding(encoded.getCode())->name : "");
-    json.attribute("block", encoded ? encoded.getBlock() : 0);
+  template <typename T>
+  void writeField(StringRef key, const T &value) {
+    json.attributeBegin(key);
+    write(value);
+    json.attributeEnd();
   }
-  template <typename PlaceT>
-  void writePlaces(StringRef key, ArrayRef<PlaceT> places);
-  void writeDeal(DealAttr deal);
   void writeArena(StringRef key, int64_t bytes);
-  void writeValue(Type type);
 
   llvm::json::OStream json;
 };
 } // namespace
 
-void PlanTextWriter::write(PlanGroupAttr group) {
-  json.object([&] {
-    writeString("name", group.getName());
-    json.attribute("size", group.getSize());
-    writeArray<DenseI64ArrayAttr>("ranks", group.getRanks());
-    PlacementAttr placement = group.getPlacement();
-    json.attribute("placement",
-                   placement ? stringifyPlacement(placement.getValue()) : "");
-    writeString("parent", group.getParent());
-    TopologyAttr topology = group.getTopology();
-    json.attribute("topology", stringifyTopology(topology ? topology.getValue()
-                                                          : Topology::Flat));
-  });
-}
-
-void PlanTextWriter::write(PlanBucketAttr bucket) {
-  Type elementType = bucket.getType().getElementType();
-  Type wireType = bucket.getWireType();
-  json.object([&] {
-    writeString("name", bucket.getName());
-    writeString("group", bucket.getGroup());
-    json.attribute("reduction",
-                   stringifyReduction(bucket.getReduction().getValue()));
-    writeDtype("dtype", elementType);
-    writeList("shapes", bucket.getType().getShapes());
-    writeArray<StringAttr>("gradients", bucket.getGradients());
-    writeString("hook", bucket.getHook());
-    writeWire(wireType == elementType ? Type() : wireType);
-    json.attribute("wire_bytes", bucket.getWireBytes());
-    json.attribute("state_bytes", bucket.getStateBytes());
-  });
-}
-
-void PlanTextWriter::write(PlanStateAttr state) {
-  json.object([&] {
-    writeString("name", state.getName());
-    writeDtype("dtype", state.getElementType());
-    writeList("shapes", state.getShapes());
-    writeString("role", state.getRole());
-    writeArray<ArrayAttr>("gradients", state.getGradients());
-    writeString("method", state.getMethod());
-    json.attribute("placement",
-                   stringifyStatePlacement(state.getPlacement().getValue()));
-    json.attribute("init", stringifyStateInit(state.getInit().getValue()));
-    json.attribute("seed", state.getSeed());
-    writeString("generator", state.getGenerator());
-    json.attributeBegin("draws");
-    write(state.getDraws() ? state.getDraws().asArrayRef()
-                           : ArrayRef<int64_t>());
-    json.attributeEnd();
-    json.attribute("offset", state.getOffset());
-    json.attribute("bytes", state.getNumBytes());
-  });
-}
-
-/// Writes a list of lists of numbers.
-template <typename PlaceT>
-void PlanTextWriter::writePlaces(StringRef key, ArrayRef<PlaceT> places) {
-  json.attributeArray(key, [&] {
-    for (const PlaceT &place : places)
-      write(ArrayRef<int64_t>(place.getNumbers()));
-  });
-}
-
-/// Writes an assignment, the only optional key: most plans have none.
-void PlanTextWriter::writeDeal(DealAttr deal) {
-  if (!deal)
-    return;
-  json.attributeObject("deal", [&] {
-    writeString("bucket", deal.getBucket());
-    json.attributeBegin("groups");
-    write(deal.getGroups());
-    json.attributeEnd();
-    json.attributeBegin("members");
-    write(deal.getMembers());
-    json.attributeEnd();
-    json.attributeBegin("counts");
-    write(deal.getCounts());
-    json.attributeEnd();
-  });
-}
-
-void PlanTextWriter::write(PlanMatrixListAttr list) {
-  MatrixListAttr layout = list.getLayout();
-  json.object([&] {
-    writeDtype("dtype", list.getDtype());
-    json.attribute("begin", layout.getBegin());
-    json.attribute("end", layout.getEnd());
-    writePlaces("matrices", layout.getMatrices());
-    writePlaces("pieces", layout.getPieces());
-    writeDeal(list.getDeal());
-  });
-}
-
-void PlanTextWriter::write(PlanCollectiveAttr collective) {
-  json.object([&] {
-    json.attribute("kind", stringifyCollectiveKind(collective.getKind()));
-    writeString("bucket", collective.getBucket());
-    json.attribute("group", collective.getGroup());
-    json.attribute("count", collective.getCount());
-    writeDtype("dtype", collective.getDtype());
-    writeWire(collective.getWireDtype());
-    json.attribute("divide", collective.getDivide());
-    json.attribute("root", collective.getRoot());
-    writeString("error", collective.getError());
-    auto encoding = dyn_cast_if_present<EncodedType>(collective.getWireDtype());
-    json.attribute("stream", encoding ? encoding.getStream() : int64_t(-1));
-    writeDeal(collective.getDeal());
-  });
-}
-
-void PlanTextWriter::writeValue(Type type) {
-  auto memref = dyn_cast<MemRefType>(type);
-  writeDtype("dtype", memref ? memref.getElementType() : type);
-  json.attributeBegin("shape");
-  write(memref ? memref.getShape() : ArrayRef<int64_t>());
-  json.attributeEnd();
-}
-
 void PlanTextWriter::write(PlanEntryAttr entry) {
   json.object([&] {
-    writeString("name", entry.getName());
-    json.attributeArray("arguments", [&] {
-      for (PlanArgumentAttr argument : entry.getArguments())
-        json.object([&] {
-          writeValue(argument.getType());
-          json.attribute("scalar", !isa<MemRefType>(argument.getType()));
-          json.attribute("inout", argument.getInout());
-        });
-    });
-    json.attributeArray("results", [&] {
-      for (PlanResultAttr result : entry.getResults())
-        json.object([&] {
-          writeValue(result.getType());
-          json.attribute("argument", result.getArgument());
-        });
-    });
+    writeField("name", entry.getName());
+    writeField("arguments", entry.getArguments());
+    writeField("results", entry.getResults());
   });
 }
 
 void PlanTextWriter::writeArena(StringRef key, int64_t bytes) {
   json.attributeObject(key, [&] {
-    json.attribute("bytes", bytes);
-    json.attribute("alignment", PlanAttr::kArenaAlignment);
+    writeField("bytes", bytes);
+    writeField("alignment", PlanAttr::kArenaAlignment);
   });
 }
 
 void PlanTextWriter::write(PlanAttr plan) {
   json.object([&] {
-    json.attribute("abi", plan.getAbi());
-    json.attribute("memory", stringifyArrayMemory(plan.getMemory().getValue()));
-    writeList("kernels", plan.getKernels());
-    writeList("process_groups", plan.getProcessGroups());
-    writeList("buckets", plan.getBuckets());
-    writeList("states", plan.getStates());
-    writeList("matrix_lists", plan.getMatrixLists());
-    writeList("collectives", plan.getCollectives());
+    writeField("abi", plan.getAbi());
+    writeField("memory", plan.getMemory());
+    writeField("kernels", plan.getKernels());
+    writeField("process_groups", plan.getProcessGroups());
+    writeField("buckets", plan.getBuckets());
+    writeField("states", plan.getStates());
+    writeField("matrix_lists", plan.getMatrixLists());
+    writeField("collectives", plan.getCollectives());
     writeArena("arena", plan.getArenaBytes());
     writeArena("state_arena", plan.getStateArenaBytes());
-    writeList("entries", plan.getEntries());
+    writeField("entries", plan.getEntries());
   });
 }
 

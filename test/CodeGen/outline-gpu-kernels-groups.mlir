@@ -6,7 +6,7 @@
 #ba = affine_map<(a, b) -> (b, a)>
 #b = affine_map<(a, b) -> (b)>
 
-module attributes {ddp.plan = #ddp.plan<abi = 9, memory = device>} {
+module attributes {ddp.plan = #ddp.plan<abi = 10, memory = device>} {
 
 // The biases, the product, and what follows: one kernel, which stores each
 // element once. Neither of the first two loads what the one before it computed.
@@ -46,7 +46,7 @@ func.func @layer(%bias: memref<8xf32>, %x: memref<4x3xf32>, %w: memref<3x8xf32>,
 #ba = affine_map<(a, b) -> (b, a)>
 #a = affine_map<(a, b) -> (a)>
 
-module attributes {ddp.plan = #ddp.plan<abi = 9, memory = device>} {
+module attributes {ddp.plan = #ddp.plan<abi = 10, memory = device>} {
 
 // Elements of other threads: the transposed array, and the whole row.
 
@@ -113,7 +113,7 @@ func.func @reductions(%x: memref<4x4xf32>, %s: memref<4xf32>, %t: memref<4xf32>,
 
 // -----
 
-module attributes {ddp.plan = #ddp.plan<abi = 9, memory = device>} {
+module attributes {ddp.plan = #ddp.plan<abi = 10, memory = device>} {
 
 // What an entry writes is reached through one argument. A function that is called
 // knows that of nothing; of parts of an array everything counts that overlaps.
@@ -183,7 +183,7 @@ func.func @parts(%arena: memref<96xi8>) {
 
 // -----
 
-module attributes {ddp.plan = #ddp.plan<abi = 9, memory = device>} {
+module attributes {ddp.plan = #ddp.plan<abi = 10, memory = device>} {
 
 // Zeros that a sum begins with need no call; others do.
 

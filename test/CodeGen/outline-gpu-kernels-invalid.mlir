@@ -1,6 +1,6 @@
 // RUN: ddphook-opt %s --ddp-outline-gpu-kernels --split-input-file --verify-diagnostics
 
-module attributes {ddp.plan = #ddp.plan<abi = 9, memory = device>} {
+module attributes {ddp.plan = #ddp.plan<abi = 10, memory = device>} {
 
 func.func @dynamic(%a: memref<?xf32>) {
   // expected-error @below {{cannot become a kernel: expected static shapes}}
@@ -12,7 +12,7 @@ func.func @dynamic(%a: memref<?xf32>) {
 
 // -----
 
-module attributes {ddp.plan = #ddp.plan<abi = 9, memory = device>} {
+module attributes {ddp.plan = #ddp.plan<abi = 10, memory = device>} {
 
 func.func @dynamic_strides(%a: memref<4x4xf32, strided<[?, 1]>>) {
   // expected-error @below {{cannot become a kernel: expected static shapes and strides, but got 'memref<4x4xf32, strided<[?, 1]>>'}}
@@ -25,7 +25,7 @@ func.func @dynamic_strides(%a: memref<4x4xf32, strided<[?, 1]>>) {
 
 // -----
 
-module attributes {ddp.plan = #ddp.plan<abi = 9, memory = device>} {
+module attributes {ddp.plan = #ddp.plan<abi = 10, memory = device>} {
 
 // Also behind an operation that it could share a launch with.
 func.func @no_strides(%a: memref<8xf32, affine_map<(i) -> (i floordiv 2)>>, %b: memref<8xf32>) {
@@ -40,7 +40,7 @@ func.func @no_strides(%a: memref<8xf32, affine_map<(i) -> (i floordiv 2)>>, %b: 
 
 // -----
 
-module attributes {ddp.plan = #ddp.plan<abi = 9, memory = device>} {
+module attributes {ddp.plan = #ddp.plan<abi = 10, memory = device>} {
 
 // Which of the columns would be the result?
 func.func @race(%a: memref<4x4xf32>, %b: memref<4xf32>) {
@@ -60,7 +60,7 @@ func.func @race(%a: memref<4x4xf32>, %b: memref<4xf32>) {
 
 // -----
 
-module attributes {ddp.plan = #ddp.plan<abi = 9, memory = device>} {
+module attributes {ddp.plan = #ddp.plan<abi = 10, memory = device>} {
 
 func.func @vector(%a: memref<4xvector<2xf32>>, %v: vector<2xf32>) {
   // expected-error @below {{cannot become a kernel: expected arrays and scalars, but got 'vector<2xf32>'}}

@@ -2,7 +2,7 @@
 
 // Several elements a thread, and how wide its numbers are.
 
-module attributes {ddp.plan = #ddp.plan<abi = 9, memory = device>} {
+module attributes {ddp.plan = #ddp.plan<abi = 10, memory = device>} {
 
 // Four of f32. Blocks that are whole read and write vectors, if all arrays that
 // are used are aligned; in any other, and the last one, elements of a thread are
@@ -42,7 +42,7 @@ func.func @update(%a: memref<2053xf32>, %b: memref<2053xf32>) {
 
 // -----
 
-module attributes {ddp.plan = #ddp.plan<abi = 9, memory = device>} {
+module attributes {ddp.plan = #ddp.plan<abi = 10, memory = device>} {
 
 // As many as 16 bytes hold of the widest type; eight at most. A row of one array
 // belongs to all rows of another.
@@ -72,7 +72,7 @@ func.func @types(%h: memref<64x128xf16>, %w: memref<8192xf64>, %f: memref<64x128
 
 // -----
 
-module attributes {ddp.plan = #ddp.plan<abi = 9, memory = device>} {
+module attributes {ddp.plan = #ddp.plan<abi = 10, memory = device>} {
 
 // No vectors: rows that end inside one, elements with gaps, too few of them.
 
@@ -90,7 +90,7 @@ func.func @none(%row: memref<101xf32>, %rows: memref<64x101xf32>,
 
 // -----
 
-module attributes {ddp.plan = #ddp.plan<abi = 9, memory = device>} {
+module attributes {ddp.plan = #ddp.plan<abi = 10, memory = device>} {
 
 // A sum along a row reads vectors, and adds them in order.
 
@@ -116,7 +116,7 @@ func.func @rows(%a: memref<7x1000xf32>, %s: memref<7xf32>) {
 
 // -----
 
-module attributes {ddp.plan = #ddp.plan<abi = 9, memory = device>} {
+module attributes {ddp.plan = #ddp.plan<abi = 10, memory = device>} {
 
 // Squares of 4x4 elements, read by columns and written by rows: 32 x 128 a block.
 
@@ -146,7 +146,7 @@ func.func @transpose(%a: memref<60x320xf32>, %b: memref<320x60xf32>) {
 
 // -----
 
-module attributes {ddp.plan = #ddp.plan<abi = 9, memory = device>} {
+module attributes {ddp.plan = #ddp.plan<abi = 10, memory = device>} {
 
 // Numbers have 32 bits as long as those of all threads fit, 4096 to spare: one
 // element more, and they do not. The bytes of an address do not matter.
@@ -163,7 +163,7 @@ func.func @most(%a: memref<2147479551xf64>) {
 
 // -----
 
-module attributes {ddp.plan = #ddp.plan<abi = 9, memory = device>} {
+module attributes {ddp.plan = #ddp.plan<abi = 10, memory = device>} {
 
 // CHECK-LABEL: func.func @more(
 // CHECK:         gpu.func @ddphook_kernel_0({{.*}} kernel attributes {{.*}}
@@ -178,7 +178,7 @@ func.func @more(%a: memref<2147479552xi8>) {
 
 // -----
 
-module attributes {ddp.plan = #ddp.plan<abi = 9, memory = device>} {
+module attributes {ddp.plan = #ddp.plan<abi = 10, memory = device>} {
 
 // Few threads, but an element that 31 bits cannot number: the last one counts. Steps
 // of loops have 64 bits anyway.
@@ -196,7 +196,7 @@ func.func @near(%a: memref<2x2xi8, strided<[2147483646, 1]>>) {
 
 // -----
 
-module attributes {ddp.plan = #ddp.plan<abi = 9, memory = device>} {
+module attributes {ddp.plan = #ddp.plan<abi = 10, memory = device>} {
 
 // CHECK-LABEL: func.func @far(
 // CHECK:         gpu.func @ddphook_kernel_0({{.*}} kernel attributes {{.*}}
@@ -212,7 +212,7 @@ func.func @far(%a: memref<2x2xi8, strided<[2147483647, 1]>>) {
 
 // -----
 
-module attributes {ddp.plan = #ddp.plan<abi = 9, memory = device>} {
+module attributes {ddp.plan = #ddp.plan<abi = 10, memory = device>} {
 
 // CHECK-LABEL: func.func @loops(
 // CHECK:         gpu.func @ddphook_kernel_0({{.*}} kernel attributes {{.*}}

@@ -1,6 +1,6 @@
 // RUN: ddphook-opt %s --ddp-outline-gpu-kernels --split-input-file | FileCheck %s
 
-module attributes {ddp.plan = #ddp.plan<abi = 9, memory = device>} {
+module attributes {ddp.plan = #ddp.plan<abi = 10, memory = device>} {
 
 // CHECK: module attributes {ddp.plan = {{.+}}, gpu.container_module}
 
@@ -52,7 +52,7 @@ func.func @equal(%a: memref<1000xf32>, %b: memref<1000xf32>, %s: f32) {
 
 // -----
 
-module attributes {ddp.plan = #ddp.plan<abi = 9, memory = device>} {
+module attributes {ddp.plan = #ddp.plan<abi = 10, memory = device>} {
 
 // Parts of arrays travel as the array's address and an offset that is not
 // known; threads are numbered along the result, rows that end in its middle
@@ -94,7 +94,7 @@ func.func @reduction(%a: memref<3x5x4xf32>, %b: memref<8x10xf32>, %i: index) {
 
 // -----
 
-module attributes {ddp.plan = #ddp.plan<abi = 9, memory = device>} {
+module attributes {ddp.plan = #ddp.plan<abi = 10, memory = device>} {
 
 // Copies with gaps; constant arrays get a copy on the device; values of the
 // array that the body looks up itself.
@@ -142,7 +142,7 @@ func.func @lookup(%a: memref<2x4xf32>, %at: memref<4xi32>, %out: memref<4xf32>,
 
 // -----
 
-module attributes {ddp.plan = #ddp.plan<abi = 9, memory = device>} {
+module attributes {ddp.plan = #ddp.plan<abi = 10, memory = device>} {
 
 // A large contraction: 2x2 elements a thread, 64 columns and 16 rows a block. Where
 // arrays are aligned: vectors of two columns, and of four steps of the left operand.
@@ -190,7 +190,7 @@ func.func @matmul(%a: memref<256x40xf32>, %b: memref<40x300xf32>,
 
 // For the host nothing changes.
 
-module attributes {ddp.plan = #ddp.plan<abi = 9, memory = host>} {
+module attributes {ddp.plan = #ddp.plan<abi = 10, memory = host>} {
 
 // CHECK-LABEL: func.func @host(
 // CHECK-NEXT:    linalg.exp

@@ -12,7 +12,7 @@
 // runtime is called: no allocation, no helper library.
 // RUN: llvm-nm --extern-only %t/model.o | FileCheck %s --check-prefix=SYMBOLS
 // SYMBOLS-NOT: {{ [TDRBV] }}
-// SYMBOLS:     U ddphook_rt_all_reduce
+// SYMBOLS:     U ddphook_rt_collective
 // SYMBOLS-NOT: {{malloc|free|memrefCopy}}
 // SYMBOLS:     D model_module
 // SYMBOLS-NEXT: T model_step

@@ -1,7 +1,7 @@
 // RUN: ddphook-opt %s --ddp-check-device-memory --split-input-file --verify-diagnostics
 // RUN: not ddphook-opt %s --ddp-check-device-memory=has-kernels --split-input-file 2>&1 | FileCheck %s
 
-module attributes {ddp.plan = #ddp.plan<abi = 9, memory = device>} {
+module attributes {ddp.plan = #ddp.plan<abi = 10, memory = device>} {
 
 // One error for each kind of operation.
 func.func @step(%a: memref<4xf32>, %b: memref<4xf32>, %i: index) {
@@ -26,7 +26,7 @@ func.func @step(%a: memref<4xf32>, %b: memref<4xf32>, %i: index) {
 
 // -----
 
-module attributes {ddp.plan = #ddp.plan<abi = 9, memory = device>} {
+module attributes {ddp.plan = #ddp.plan<abi = 10, memory = device>} {
 
 func.func @memory() {
   // expected-error @below {{'memref.alloc' needs host memory, which a module for a device does not use}}
@@ -40,7 +40,7 @@ func.func @memory() {
 
 // -----
 
-module attributes {ddp.plan = #ddp.plan<abi = 9, memory = device>} {
+module attributes {ddp.plan = #ddp.plan<abi = 10, memory = device>} {
 
 memref.global "private" constant @table : memref<2xf32> = dense<[1.0, 2.0]>
 func.func private @inner(%a: memref<2xf32>)
@@ -60,7 +60,7 @@ func.func @constants() {
 
 // For the host all of that is right.
 
-module attributes {ddp.plan = #ddp.plan<abi = 9, memory = host>} {
+module attributes {ddp.plan = #ddp.plan<abi = 10, memory = host>} {
 
 func.func @host(%a: memref<4xf32>, %b: memref<4xf32>) {
   linalg.exp ins(%a : memref<4xf32>) outs(%b : memref<4xf32>)

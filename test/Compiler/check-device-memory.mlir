@@ -3,7 +3,7 @@
 // RUN: ddphook-opt %s --ddp-check-device-memory | FileCheck %s
 
 // CHECK: memory = device
-module attributes {ddp.plan = #ddp.plan<abi = 9, memory = device>} {
+module attributes {ddp.plan = #ddp.plan<abi = 10, memory = device>} {
 
 llvm.func @ddphook_rt_copy(!llvm.ptr, i64)
 memref.global "private" constant @table : memref<2xf32> = dense<[1.0, 2.0]>

@@ -11,7 +11,7 @@ module {
 // -----
 
 // expected-error @below {{expected the attribute 'ddp.plan' and the global '__ddphook_handle' of 'convert-ddp-to-runtime'}}
-module attributes {ddp.plan = #ddp.plan<abi = 9, memory = host, entries = [<name = "step">]>} {
+module attributes {ddp.plan = #ddp.plan<abi = 10, memory = host, entries = [<name = "step">]>} {
   func.func @step() {
     return
   }
@@ -31,20 +31,20 @@ module attributes {ddp.plan = #ddp.plan<abi = 3, memory = host, entries = [<name
 // -----
 
 // expected-error @below {{expected a public function on tensors of static shape: the module has no entry point}}
-module attributes {ddp.plan = #ddp.plan<abi = 9, memory = host>} {
+module attributes {ddp.plan = #ddp.plan<abi = 10, memory = host>} {
   llvm.mlir.global internal @__ddphook_handle() : !llvm.ptr
 }
 
 // -----
 
 // expected-error @below {{expected a function "step", an entry of the plan}}
-module attributes {ddp.plan = #ddp.plan<abi = 9, memory = host, entries = [<name = "step">]>} {
+module attributes {ddp.plan = #ddp.plan<abi = 10, memory = host, entries = [<name = "step">]>} {
   llvm.mlir.global internal @__ddphook_handle() : !llvm.ptr
 }
 
 // -----
 
-module attributes {ddp.plan = #ddp.plan<abi = 9, memory = host, entries = [<name = "step", arguments = [<type = memref<4xf32>>]>]>} {
+module attributes {ddp.plan = #ddp.plan<abi = 10, memory = host, entries = [<name = "step", arguments = [<type = memref<4xf32>>]>]>} {
   llvm.mlir.global internal @__ddphook_handle() : !llvm.ptr
   // expected-error @below {{expected entry point 'step' to have 1 arguments, as the plan says, but got 0}}
   func.func @step() {
@@ -54,7 +54,7 @@ module attributes {ddp.plan = #ddp.plan<abi = 9, memory = host, entries = [<name
 
 // -----
 
-module attributes {ddp.plan = #ddp.plan<abi = 9, memory = host, entries = [<name = "step", arguments = [<type = memref<4xf32>>]>]>} {
+module attributes {ddp.plan = #ddp.plan<abi = 10, memory = host, entries = [<name = "step", arguments = [<type = memref<4xf32>>]>]>} {
   llvm.mlir.global internal @__ddphook_handle() : !llvm.ptr
   // expected-error @below {{expected argument 0 of entry point 'step' to be 'memref<4xf32>', as the plan says, but got 'memref<?xf32>'}}
   func.func @step(%a: memref<?xf32>) {
@@ -64,7 +64,7 @@ module attributes {ddp.plan = #ddp.plan<abi = 9, memory = host, entries = [<name
 
 // -----
 
-module attributes {ddp.plan = #ddp.plan<abi = 9, memory = host, entries = [<name = "step", arguments = [<type = memref<4xf32, 1>>]>]>} {
+module attributes {ddp.plan = #ddp.plan<abi = 10, memory = host, entries = [<name = "step", arguments = [<type = memref<4xf32, 1>>]>]>} {
   llvm.mlir.global internal @__ddphook_handle() : !llvm.ptr
   // expected-error @below {{expected arg0 of entry point 'step' to be in no memory space, but got 'memref<4xf32, 1>'}}
   func.func @step(%a: memref<4xf32, 1>) {
@@ -74,7 +74,7 @@ module attributes {ddp.plan = #ddp.plan<abi = 9, memory = host, entries = [<name
 
 // -----
 
-module attributes {ddp.plan = #ddp.plan<abi = 9, memory = host, entries = [<name = "step", results = [<type = memref<4xf32>>]>]>} {
+module attributes {ddp.plan = #ddp.plan<abi = 10, memory = host, entries = [<name = "step", results = [<type = memref<4xf32>>]>]>} {
   llvm.mlir.global internal @__ddphook_handle() : !llvm.ptr
   // expected-error @below {{expected entry point 'step' to have 1 arguments, as the plan says, but got 0}}
   func.func @step() {
@@ -84,7 +84,7 @@ module attributes {ddp.plan = #ddp.plan<abi = 9, memory = host, entries = [<name
 
 // -----
 
-module attributes {ddp.plan = #ddp.plan<abi = 9, memory = host, entries = [<name = "step">]>} {
+module attributes {ddp.plan = #ddp.plan<abi = 10, memory = host, entries = [<name = "step">]>} {
   llvm.mlir.global internal @__ddphook_handle() : !llvm.ptr
   // expected-error @below {{expected entry point 'step' to have 0 arguments, as the plan says, but got 1}}
   func.func @step(%a: memref<4xf32>) {
@@ -94,7 +94,7 @@ module attributes {ddp.plan = #ddp.plan<abi = 9, memory = host, entries = [<name
 
 // -----
 
-module attributes {ddp.plan = #ddp.plan<abi = 9, memory = host, entries = [<name = "step">]>} {
+module attributes {ddp.plan = #ddp.plan<abi = 10, memory = host, entries = [<name = "step">]>} {
   llvm.mlir.global internal @__ddphook_handle() : !llvm.ptr
   // expected-error @below {{expected entry point 'step' to have 0 results, as the plan says, but got 1}}
   func.func @step() -> i1 {
@@ -105,7 +105,7 @@ module attributes {ddp.plan = #ddp.plan<abi = 9, memory = host, entries = [<name
 
 // -----
 
-module attributes {ddp.plan = #ddp.plan<abi = 9, memory = host, entries = [<name = "step", results = [<type = memref<f32>>, <type = f32>]>]>} {
+module attributes {ddp.plan = #ddp.plan<abi = 10, memory = host, entries = [<name = "step", results = [<type = memref<f32>>, <type = f32>]>]>} {
   llvm.mlir.global internal @__ddphook_handle() : !llvm.ptr
   // expected-error @below {{expected result 0 of entry point 'step' to be 'f32', as the plan says, but got 'f64'}}
   func.func @step(%a: memref<f32>) -> f64 {
@@ -116,7 +116,7 @@ module attributes {ddp.plan = #ddp.plan<abi = 9, memory = host, entries = [<name
 
 // -----
 
-module attributes {ddp.plan = #ddp.plan<abi = 9, memory = host, entries = [<name = "a.b">, <name = "a_b">]>} {
+module attributes {ddp.plan = #ddp.plan<abi = 10, memory = host, entries = [<name = "a.b">, <name = "a_b">]>} {
   llvm.mlir.global internal @__ddphook_handle() : !llvm.ptr
   func.func @a.b() {
     return
@@ -129,7 +129,7 @@ module attributes {ddp.plan = #ddp.plan<abi = 9, memory = host, entries = [<name
 
 // -----
 
-module attributes {ddp.plan = #ddp.plan<abi = 9, memory = host, entries = [<name = "step">]>} {
+module attributes {ddp.plan = #ddp.plan<abi = 10, memory = host, entries = [<name = "step">]>} {
   llvm.mlir.global internal @__ddphook_handle() : !llvm.ptr
   // expected-error @below {{'model_step' is the C name of an entry point}}
   func.func private @model_step()
@@ -140,7 +140,7 @@ module attributes {ddp.plan = #ddp.plan<abi = 9, memory = host, entries = [<name
 
 // -----
 
-module attributes {ddp.plan = #ddp.plan<abi = 9, memory = host, entries = [<name = "step">]>} {
+module attributes {ddp.plan = #ddp.plan<abi = 10, memory = host, entries = [<name = "step">]>} {
   llvm.mlir.global internal @__ddphook_handle() : !llvm.ptr
   func.func @step() {
     return

@@ -2,7 +2,7 @@
 // RUN: ddphook-opt %s --ddp-emit-entry-points="name=model shared" \
 // RUN:   | FileCheck %s --check-prefix=SHARED
 
-module attributes {ddp.plan = #ddp.plan<abi = 9, memory = host, entries = [
+module attributes {ddp.plan = #ddp.plan<abi = 10, memory = host, entries = [
     <name = "step",
      arguments = [<type = memref<2x3xf32>, inout = true>, <type = bf16>,
                   <type = i1>, <type = index>],

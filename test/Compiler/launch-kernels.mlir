@@ -2,10 +2,10 @@
 
 // The rest of the plan stays as it is.
 // CHECK-NOT: gpu.
-// CHECK: ddp.plan = #ddp.plan<abi = 9, memory = device, kernels = ["ddphook_kernel_0", "ddphook_kernel_1"], arena_bytes = 64>
+// CHECK: ddp.plan = #ddp.plan<abi = 10, memory = device, kernels = ["ddphook_kernel_0", "ddphook_kernel_1"], arena_bytes = 64>
 // CHECK: llvm.func @ddphook_rt_launch(!llvm.ptr, i32, !llvm.ptr, !llvm.ptr, i64, !llvm.ptr)
 module attributes {gpu.container_module,
-    ddp.plan = #ddp.plan<abi = 9, memory = device, arena_bytes = 64>} {
+    ddp.plan = #ddp.plan<abi = 10, memory = device, arena_bytes = 64>} {
 
 // Kernels are numbered in this order; other functions are not.
 gpu.module @ddphook_kernels {
@@ -75,7 +75,7 @@ func.func @step(%a: memref<1000xf32>, %b: memref<2000xi1>, %x: f32, %y: i1,
 
 // expected-error @below {{expected a plan without kernels, made by ddp-pipeline with memory=device}}
 module attributes {gpu.container_module,
-    ddp.plan = #ddp.plan<abi = 9, memory = device, kernels = ["mine"]>} {
+    ddp.plan = #ddp.plan<abi = 10, memory = device, kernels = ["mine"]>} {
   gpu.module @ddphook_kernels {
   }
 }

@@ -27,7 +27,7 @@
 // CHECK:       %[[BUCKET:.*]] = memref.view {{.*}} to memref<17226xf32>
 // CHECK-NOT:   memref.alloc
 // CHECK-NOT:   memref.copy
-// CHECK:       llvm.call @ddphook_rt_all_reduce
+// CHECK:       llvm.call @ddphook_rt_collective
 // CHECK-NOT:   llvm.call
 // CHECK-NOT:   memref.alloc
 // CHECK-NOT:   memref.copy
@@ -40,17 +40,17 @@
 // Buckets of at most 10 kB: the large weights get one each, and what became
 // ready beside them shares the others.
 // SMALL-LABEL:   func.func @step(
-// SMALL-COUNT-3: llvm.call @ddphook_rt_all_reduce
-// SMALL-NOT:     llvm.call @ddphook_rt_all_reduce
+// SMALL-COUNT-3: llvm.call @ddphook_rt_collective
+// SMALL-NOT:     llvm.call @ddphook_rt_collective
 // SMALL-LABEL:   func.func @predict(
 
 // OVERLAP-LABEL:   func.func @step(
-// OVERLAP:         llvm.call @ddphook_rt_all_reduce_start
+// OVERLAP:         llvm.call @ddphook_rt_collective_start
 // OVERLAP:         linalg
-// OVERLAP-COUNT-2: llvm.call @ddphook_rt_all_reduce_start
+// OVERLAP-COUNT-2: llvm.call @ddphook_rt_collective_start
 // OVERLAP:         llvm.call @ddphook_rt_wait
 // OVERLAP-LABEL:   func.func @predict(
 
 // SYMBOLS-NOT: {{malloc|free|memrefCopy}}
-// SYMBOLS: ddphook_rt_all_reduce
+// SYMBOLS: ddphook_rt_collective
 // SYMBOLS-NOT: {{malloc|free|memrefCopy}}

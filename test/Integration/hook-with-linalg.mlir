@@ -22,7 +22,7 @@
 // CHECK-NOT:     memref.copy
 // CHECK:         linalg.map
 // CHECK-NOT:     memref.copy
-// CHECK:         llvm.call @ddphook_rt_all_reduce
+// CHECK:         llvm.call @ddphook_rt_collective
 
 //--- hook.mlir
 ddp.process_group @dp

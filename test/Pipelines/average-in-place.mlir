@@ -13,7 +13,7 @@ ddp.process_group @dp
 // CHECK:         linalg.sub {{.+}} outs(%[[W]] : memref<64x32xf32>)
 // CHECK:         scf.if
 // CHECK:           memref.copy %[[W]], %[[FLAT:[^ ]+]] :
-// CHECK:           ddphook_rt_all_reduce
+// CHECK:           ddphook_rt_collective
 // CHECK:           linalg.copy ins(%{{.+}} : memref<64x32xf32>) outs(%[[W]] : memref<64x32xf32>)
 // CHECK-NOT:     copy
 // CHECK:         return

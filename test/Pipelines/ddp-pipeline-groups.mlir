@@ -39,7 +39,7 @@ ddp.process_group @dp
 // CHECK:         llvm.call @ddphook_rt_project(
 // CHECK:         llvm.call @ddphook_rt_orthogonalize(
 // CHECK:         llvm.call @ddphook_rt_matmul(
-// CHECK:         llvm.call @ddphook_rt_all_reduce(
+// CHECK:         llvm.call @ddphook_rt_collective(
 // CHECK-COUNT-3: llvm.call @ddphook_rt_divide_by_group_size(
 // CHECK:         llvm.call @ddphook_rt_reconstruct(
 // CHECK:         llvm.call @ddphook_rt_project(
@@ -91,7 +91,7 @@ func.func @mean(%w0: tensor<1024x512xf32> {bufferization.writable = true},
 // CHECK-LABEL: func.func @sum(
 // CHECK:         } else {
 // CHECK:         llvm.call @ddphook_rt_matmul(
-// CHECK:         llvm.call @ddphook_rt_all_reduce(
+// CHECK:         llvm.call @ddphook_rt_collective(
 // CHECK-COUNT-2: llvm.call @ddphook_rt_scale(
 // CHECK:         llvm.call @ddphook_rt_reconstruct(
 func.func @sum(%w0: tensor<1024x512xf32> {bufferization.writable = true},

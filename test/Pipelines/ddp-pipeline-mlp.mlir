@@ -15,7 +15,7 @@
 // CHECK-NOT:     memref.alloc
 // CHECK-NOT:     memref.copy
 // CHECK-NOT:     memref.dealloc
-// CHECK:         llvm.call @ddphook_rt_all_reduce(
+// CHECK:         llvm.call @ddphook_rt_collective(
 // CHECK-NOT:     memref.alloc
 // CHECK-NOT:     memref.copy
 // CHECK-NOT:     memref.dealloc

@@ -23,14 +23,14 @@
 // WRAPNOOP-NOT:  collectives =
 // CHECK-LABEL: func.func @step(
 // DEFAULT-NOT:     llvm.call @ddphook_rt_cast
-// DEFAULT:         llvm.call @ddphook_rt_all_reduce
+// DEFAULT:         llvm.call @ddphook_rt_collective
 // DEFAULT-NOT:     llvm.call @ddphook_rt
 // FP16-NOT:        llvm.call @ddphook_rt_cast
-// FP16:            llvm.call @ddphook_rt_all_reduce
+// FP16:            llvm.call @ddphook_rt_collective
 // NOOP-NOT:        llvm.call
 // WRAPNOOP:        llvm.call @ddphook_rt_cast
 // WRAPNOOP:        llvm.call @ddphook_rt_cast
-// WRAPNOOP-NOT:    llvm.call @ddphook_rt_all_reduce
+// WRAPNOOP-NOT:    llvm.call @ddphook_rt_collective
 // CHECK:           return
 
 // Without fusion the casts are calls of their own, and the collective is one of
@@ -40,7 +40,7 @@
 // UNFUSED: collectives = [<bucket = "b0", group = 0, count = 8, dtype = f16, divide = true>]
 // UNFUSED-LABEL: func.func @step(
 // UNFUSED:         llvm.call @ddphook_rt_cast
-// UNFUSED:         llvm.call @ddphook_rt_all_reduce
+// UNFUSED:         llvm.call @ddphook_rt_collective
 // UNFUSED:         llvm.call @ddphook_rt_cast
 // UNFUSED:         return
 

@@ -10,7 +10,7 @@
 // CHECK:         scf.if
 // CHECK:           llvm.call @ddphook_rt_reconstruct(
 // CHECK:         scf.if
-// CHECK:           llvm.call @ddphook_rt_all_reduce_start(
+// CHECK:           llvm.call @ddphook_rt_collective_start(
 // CHECK:         linalg.mul
 // CHECK:         scf.if
 // CHECK-NEXT:      llvm.call @ddphook_rt_wait(

@@ -8,21 +8,21 @@
 
 // CHECK-LABEL: func.func @step(
 // CHECK-NOT:     memref.{{alloc|copy|dealloc}}
-// CHECK:         %[[T0:.+]] = llvm.call @ddphook_rt_all_reduce_start(
+// CHECK:         %[[T0:.+]] = llvm.call @ddphook_rt_collective_start(
 // CHECK-NOT:     llvm.call
 // CHECK:         linalg.generic
 // CHECK-NOT:     llvm.call
-// CHECK:         %[[T1:.+]] = llvm.call @ddphook_rt_all_reduce_start(
+// CHECK:         %[[T1:.+]] = llvm.call @ddphook_rt_collective_start(
 // CHECK-NOT:     llvm.call
 // CHECK:         linalg.generic
 // CHECK-NOT:     llvm.call
 // CHECK:         llvm.call @ddphook_rt_wait(%{{.+}}, %[[T0]])
 // CHECK-NOT:     linalg.generic
-// CHECK:         %[[T2:.+]] = llvm.call @ddphook_rt_all_reduce_start(
+// CHECK:         %[[T2:.+]] = llvm.call @ddphook_rt_collective_start(
 // CHECK:         linalg.generic
 // CHECK:         llvm.call @ddphook_rt_wait(%{{.+}}, %[[T1]])
 // CHECK-NOT:     linalg.generic
-// CHECK:         %[[T3:.+]] = llvm.call @ddphook_rt_all_reduce_start(
+// CHECK:         %[[T3:.+]] = llvm.call @ddphook_rt_collective_start(
 // CHECK-COUNT-2: linalg.generic
 // CHECK:         llvm.call @ddphook_rt_wait(%{{.+}}, %[[T2]])
 // CHECK:         linalg.generic

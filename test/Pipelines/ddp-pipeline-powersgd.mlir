@@ -12,7 +12,7 @@
 // CHECK:         %[[IS:.+]] = arith.cmpi slt, %[[ITER]],
 // CHECK:         scf.if %[[IS]]
 // CHECK-NOT:       llvm.call
-// CHECK:           llvm.call @ddphook_rt_all_reduce(
+// CHECK:           llvm.call @ddphook_rt_collective(
 // CHECK-NOT:       llvm.call
 // CHECK:         } else {
 // CHECK:           llvm.call @ddphook_rt_state(
@@ -22,7 +22,7 @@
 // CHECK-NOT:       llvm.call
 // CHECK:           llvm.call @ddphook_rt_project(
 // CHECK-NOT:       llvm.call
-// CHECK:           llvm.call @ddphook_rt_all_reduce(
+// CHECK:           llvm.call @ddphook_rt_collective(
 // CHECK-NOT:       llvm.call
 // CHECK:           llvm.call @ddphook_rt_divide_by_group_size(
 // CHECK-NOT:       llvm.call
@@ -30,7 +30,7 @@
 // CHECK-NOT:       llvm.call
 // CHECK:           llvm.call @ddphook_rt_matmul(
 // CHECK-NOT:       llvm.call
-// CHECK:           llvm.call @ddphook_rt_all_reduce(
+// CHECK:           llvm.call @ddphook_rt_collective(
 // CHECK-NOT:       llvm.call
 // CHECK:           llvm.call @ddphook_rt_divide_by_group_size(
 // CHECK-NOT:       llvm.call

@@ -84,7 +84,7 @@
 // CHECK:       After ConvertDDPToRuntimePass
 // CHECK:       module attributes {ddp.plan = #ddp.plan<
 // CHECK:         llvm.call @ddphook_rt_arena
-// CHECK:         llvm.call @ddphook_rt_all_reduce
+// CHECK:         llvm.call @ddphook_rt_collective
 // CHECK-NOT:     ddp.all_reduce
 
 ddp.process_group @dp

@@ -99,7 +99,7 @@ module @nested {
 // CHECK-LABEL: func.func private @helper(
 // CHECK-SAME:      memref<4xf32>
 // CHECK-LABEL: func.func @step(%{{.+}}: memref<4xf32>, %{{.+}}: memref<4xf32>)
-// CHECK:         call @ddphook_rt_all_reduce(
+// CHECK:         call @ddphook_rt_collective(
 // CHECK-LABEL: func.func @calls_step(%{{.+}}: memref<4xf32>, %{{.+}}: memref<4xf32>)
 ddp.process_group @dp
 func.func private @helper(%a: tensor<4xf32>) -> tensor<4xf32> {

@@ -46,7 +46,7 @@
 
 // PIPELINE:       module attributes {ddp.plan = #ddp.plan<
 // PIPELINE-LABEL: func.func @step(
-// PIPELINE:         llvm.call @ddphook_rt_all_reduce
+// PIPELINE:         llvm.call @ddphook_rt_collective
 // PIPELINE-NOT:     ddp.all_reduce
 // PIPELINE:         return
 

@@ -43,7 +43,7 @@ done
 
 step=$examples/linear/step.mlir
 "$prefix/bin/ddphook-opt" "$step" --ddp-pipeline="hook=fp16" >opt.mlir
-expect opt.mlir "call @ddphook_rt_all_reduce"
+expect opt.mlir "call @ddphook_rt_collective"
 "$prefix/bin/ddphook-cc" "$step" -o linear.so --shared --ddp-pipeline="hook=fp16"
 "$prefix/bin/ddphook-exec" linear.so --entry=step --ranks=2 --inputs=random:7 \
   --outputs='exec.{rank}.safetensors'
@@ -59,7 +59,7 @@ expect lsp.txt "expected process group @nowhere to be declared"
 /usr/lib/llvm-22/bin/mlir-opt "$step" \
   --load-dialect-plugin="$(echo "$prefix"/lib*/DDPHookPlugin.so)" \
   --pass-pipeline='builtin.module(ddp-pipeline{hook=bf16})' >plugin.mlir
-expect plugin.mlir "call @ddphook_rt_all_reduce"
+expect plugin.mlir "call @ddphook_rt_collective"
 
 for file in LICENSE NOTICE CHANGELOG.md; do
   cmp "$here/../../$file" "$prefix/share/doc/ddphook/$file"

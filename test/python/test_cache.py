@@ -4,6 +4,7 @@
 
 import multiprocessing
 import os
+import types
 
 import pytest
 
@@ -49,7 +50,8 @@ def test_what_a_module_depends_on(place, monkeypatch, fact):
     if fact == "__version__":
         monkeypatch.setattr(ddphook, "__version__", "9")
     elif fact == "abi":
-        monkeypatch.setattr(_cache, "ABI_VERSION", 99)
+        library = types.SimpleNamespace(ddphook_abi_version=lambda: 99)
+        monkeypatch.setattr(_runtime, "library", lambda: library)
     elif fact == "compiler":
         monkeypatch.setattr(_cache, "_compiler_identity", lambda: "another")
     else:

@@ -13,6 +13,7 @@
 #include "benches.h"
 
 #include "backend/backend_store.h"
+#include "base/collective.h"
 #include "device_stream.h"
 #include "powersgd_bucket.h"
 #include "work_device.h"
@@ -173,20 +174,16 @@ public:
     return [=, this_ = this] {
       return this_->check(this_->device.table().encoding_error(
           this_->device.get(), in, out, n, DDPHOOK_F32, encoding, block,
-          &this_->message));
+          /*rank=*/-1, /*stream=*/-1, /*step=*/0, &this_->message));
     };
   }
   Body allReduce(ddphook_communicator_t *group, Dtype wire, const void *in,
                  void *out, int64_t n) {
     return [=, this_ = this] {
-      const ddphook_collective_t operation = {
-          DDPHOOK_ALL_REDUCE,   n, DDPHOOK_F32,     static_cast<int32_t>(wire),
-          /*divide=*/1,
-          /*encoding=*/0,
-          /*block=*/0,          0, /*rounding=*/{}, /*error=*/nullptr,
-          /*part_ends=*/nullptr};
+      const CollectiveOperation operation(n, Dtype::F32, wire, /*isMean=*/true);
       return this_->check(this_->device.table().collective(
-          this_->device.get(), group, &operation, in, out, &this_->message));
+          this_->device.get(), group, &operation, in, out, /*ticket=*/nullptr,
+          &this_->message));
     };
   }
 

@@ -11,6 +11,7 @@
 #include "all_ranks.h"
 #include "benches.h"
 
+#include "base/collective.h"
 #include "job/context.h"
 #include "local_job.h"
 #include "rank_group.h"
@@ -105,13 +106,8 @@ Status HostTimeRank::prepare() {
 }
 
 Status HostTimeRank::start(int64_t *ticket) {
-  ddphook_collective_t sum = {};
-  sum.kind = DDPHOOK_ALL_REDUCE;
-  sum.count = kCount;
-  sum.dtype = DDPHOOK_F32;
-  sum.wire_dtype = -1;
-  return context.call(&ddphook_backend_t::collective_start, group,
-                      static_cast<const ddphook_collective_t *>(&sum),
+  const CollectiveOperation sum(kCount, Dtype::F32);
+  return context.call(&ddphook_backend_t::collective, group, &sum,
                       static_cast<const void *>(in), out, ticket);
 }
 

@@ -64,8 +64,8 @@ PipelineRun ddphook::bench::runPipeline(const std::string &text,
     run.copies += isa<memref::CopyOp>(op);
     run.allocations += isa<memref::AllocOp, memref::AllocaOp>(op);
     if (auto call = dyn_cast<LLVM::CallOp>(op))
-      run.collectives += call.getCallee() == "ddphook_rt_all_reduce" ||
-                         call.getCallee() == "ddphook_rt_all_reduce_start";
+      run.collectives += call.getCallee() == "ddphook_rt_collective" ||
+                         call.getCallee() == "ddphook_rt_collective_start";
   });
   return run;
 }

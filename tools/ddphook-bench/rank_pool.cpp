@@ -35,18 +35,10 @@ static constexpr int kMostRepetitions = 64;
 /// A command of the parent to a rank.
 struct RankPool::Command {
   Wire wire;
-  int64_t count;
-  Dtype dtype, wireType;
-  bool divide, cold;
+  CollectiveOperation operation;
+  bool cold;
   int repetitions;
   int64_t powerSgdRank; // 0: the all-reduce alone
-
-  CollectiveDesc desc() const {
-    CollectiveDesc desc{count, dtype, std::nullopt, divide};
-    if (wireType != dtype)
-      desc.wire = wireType;
-    return desc;
-  }
 };
 
 namespace {
@@ -163,18 +155,18 @@ private:
   }
 
   Status runAllReduce(const Command &command, Reply *reply) {
-    const CollectiveDesc desc = command.desc();
+    const CollectiveDesc desc = command.operation;
     auto reduce = [&] {
       return allReduce(command.wire, desc, bucket.as<void>());
     };
     auto refill = [&] {
-      castArray(input.as<void>(), Dtype::F32, bucket.as<void>(), desc.dtype,
+      castArray(input.as<void>(), Dtype::F32, bucket.as<void>(), desc.type(),
                 desc.count);
     };
     refill();
     DDPHOOK_RETURN_IF_ERROR(reduce());
     std::vector<float> result(static_cast<size_t>(desc.count));
-    castArray(bucket.as<void>(), desc.dtype, result.data(), Dtype::F32,
+    castArray(bucket.as<void>(), desc.type(), result.data(), Dtype::F32,
               desc.count);
     reply->checksum = checksum(result.data(), desc.count);
     refill();
@@ -284,12 +276,7 @@ RankPool::~RankPool() {
 
 Status RankPool::run(Wire wire, const CollectiveDesc &desc, Caches caches,
                      int repetitions, Answer *answer) {
-  Command command{wire,
-                  desc.count,
-                  desc.dtype,
-                  desc.wireType(),
-                  desc.divide,
-                  caches == Caches::Cold,
+  Command command{wire, desc, caches == Caches::Cold,
                   std::min(repetitions, kMostRepetitions),
                   /*powerSgdRank=*/0};
   return ask(command, answer);

@@ -9,6 +9,7 @@
 #include "sweep_rank.h"
 
 #include "all_ranks.h"
+#include "base/collective.h"
 #include "job/context.h"
 #include "sweep_values.h"
 
@@ -131,17 +132,14 @@ Status SweepRank::prepare(SweepResult *result) {
 Status SweepRank::allReduce(const ddphook_collective_t &operation,
                             const void *from, void *to) {
   return context.call(&ddphook_backend_t::collective, group, &operation, from,
-                      to);
+                      to, /*ticket=*/nullptr);
 }
 
 Status SweepRank::time(const ddphook_collective_t &operation, const void *from,
                        void *to, std::vector<double> *seconds) {
   for (int i = 0; i < options.warmup; ++i)
     DDPHOOK_RETURN_IF_ERROR(allReduce(operation, from, to));
-  ddphook_collective_t barrier = {};
-  barrier.count = 1;
-  barrier.dtype = static_cast<int32_t>(Dtype::F32);
-  barrier.wire_dtype = -1;
+  const CollectiveOperation barrier(1, Dtype::F32);
   for (int round = 0; round < options.rounds; ++round) {
     DDPHOOK_RETURN_IF_ERROR(allReduce(barrier, word.get(), word.get()));
     DDPHOOK_RETURN_IF_ERROR(context.synchronize());
@@ -204,12 +202,10 @@ Status SweepRank::combine(SweepTiming *timing) {
 }
 
 Status SweepRank::measure(SweepRow *row) {
-  ddphook_collective_t operation = {};
-  operation.count = row->count;
-  operation.dtype = static_cast<int32_t>(row->dtype);
-  operation.wire_dtype =
-      row->wire == row->dtype ? -1 : static_cast<int32_t>(row->wire);
-  operation.divide = options.isMean;
+  CollectiveOperation operation(row->count, row->dtype, row->wire,
+                                options.isMean);
+  if (row->wire == row->dtype)
+    operation.wire_dtype = -1;
   const std::optional<SweepValues> values = SweepValues::create(
       row->dtype, row->wire, options.isMean, context.worldSize());
   for (bool isInPlace : {false, true}) {

@@ -161,7 +161,7 @@ def DDPCheckDeviceMemoryPass : Pass<"ddp-check-device-memory", "::mlir::ModuleOp
     Example of what is refused:
 
     ```mlir
-    module attributes {ddp.plan = #ddp.plan<abi = 9, memory = device>} {
+    module attributes {ddp.plan = #ddp.plan<abi = 10, memory = device>} {
       func.func @step(%a: memref<4xf32>, %b: memref<4xf32>) {
         linalg.exp ins(%a : memref<4xf32>) outs(%b : memref<4xf32>)  // error: device
         return

@@ -67,6 +67,8 @@ struct ReportCollective {
   std::string group;
   int64_t count = 0;
   std::string dtype, wire;
+  /// The plan's optional fields that are set: ", name 3, other 1".
+  std::optional<std::string> others;
   /// The function that runs it; empty if the code is unknown.
   std::string function;
   std::string source;

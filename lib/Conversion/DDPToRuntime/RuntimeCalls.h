@@ -45,13 +45,14 @@ public:
 private:
   /// Creates the calls; lower() erases the operation.
   LogicalResult convert(FlatAddOp op);
-  LogicalResult convert(FlatAllReduceOp op);
   LogicalResult convert(FlatAllReduceStartOp op);
   LogicalResult convert(FlatExchangeStartOp op);
-  LogicalResult convert(FlatReduceScatterOp op);
-  LogicalResult convert(FlatAllGatherOp op);
-  LogicalResult convert(FlatAllToAllOp op);
-  LogicalResult convert(FlatBroadcastOp op);
+  template <typename OpTy>
+  std::enable_if_t<OpTy::template hasTrait<CollectiveOpInterface::Trait>(),
+                   LogicalResult>
+  convert(OpTy op) {
+    return convertCollective(op, op.getDestination());
+  }
   LogicalResult convert(ArenaOp op);
   LogicalResult convert(FlatCastOp op);
   LogicalResult convert(CountCompressionOp op);
@@ -75,11 +76,9 @@ private:
   /// Replaces a state that stays in host memory while arrays are on the device
   /// by loads and stores at `pointer`.
   LogicalResult convertHostState(StateBufferOp op, Value pointer);
-  /// Calls `function`, or its stochastic variant if the operation has a step.
-  template <typename OpTy, typename FunctionTy>
-  LogicalResult convertCollective(OpTy op, const FunctionTy &function);
-  template <typename OpTy, typename FunctionTy>
-  FailureOr<LLVM::CallOp> startCollective(OpTy op, const FunctionTy &function);
+  LogicalResult convertCollective(CollectiveOpInterface op, Value destination);
+  FailureOr<LLVM::CallOp> startCollective(CollectiveOpInterface op,
+                                          Value destination);
   /// Adds a collective to the plan and returns its number.
   FailureOr<int32_t> getCollective(CollectiveOpInterface op);
   /// Returns the number of a matrix list in the plan; equal ones share one.

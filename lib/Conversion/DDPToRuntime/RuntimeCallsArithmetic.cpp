@@ -36,56 +36,31 @@ FailureOr<int32_t> CallLowering::getCollective(CollectiveOpInterface op) {
   return plan.collectives.size() - 1;
 }
 
-/// Returns the random stream of a collective with a step.
-static int64_t getStream(CollectiveOpInterface op) {
-  return cast<EncodedType>(op.getWireAttr().getValue()).getStream();
+/// Returns the training step, which only stochastic rounding uses.
+static RuntimeArgument<int64_t> getStepOrZero(Value step) {
+  return step ? RuntimeArgument<int64_t>(step) : 0;
 }
 
-template <typename OpTy, typename FunctionTy>
-LogicalResult CallLowering::convertCollective(OpTy op,
-                                              const FunctionTy &function) {
+LogicalResult CallLowering::convertCollective(CollectiveOpInterface op,
+                                              Value destination) {
+  FailureOr<int32_t> number = getCollective(op);
+  if (succeeded(number))
+    call(op, rt::collective, *number, op.getInput(), destination,
+         getStepOrZero(op.getStep()));
+  return number;
+}
+
+FailureOr<LLVM::CallOp> CallLowering::startCollective(CollectiveOpInterface op,
+                                                      Value destination) {
   FailureOr<int32_t> number = getCollective(op);
   if (failed(number))
     return failure();
-  CollectiveOpInterface collective = op;
-  if (Value step = collective.getStep())
-    call(op, rt::stochastic_collective, *number, getStream(op), step,
-         op.getInput(), op.getDestination());
-  else
-    call(op, function, *number, op.getInput(), op.getDestination());
-  return success();
-}
-
-LogicalResult CallLowering::convert(FlatAllReduceOp op) {
-  return convertCollective(op, rt::all_reduce);
-}
-LogicalResult CallLowering::convert(FlatReduceScatterOp op) {
-  return convertCollective(op, rt::collective);
-}
-LogicalResult CallLowering::convert(FlatAllGatherOp op) {
-  return convertCollective(op, rt::collective);
-}
-LogicalResult CallLowering::convert(FlatAllToAllOp op) {
-  return convertCollective(op, rt::collective);
-}
-LogicalResult CallLowering::convert(FlatBroadcastOp op) {
-  return convertCollective(op, rt::collective);
-}
-
-template <typename OpTy, typename FunctionTy>
-FailureOr<LLVM::CallOp>
-CallLowering::startCollective(OpTy op, const FunctionTy &function) {
-  FailureOr<int32_t> number = getCollective(op);
-  if (failed(number))
-    return failure();
-  Value step = op.getStep();
-  return step ? call(op, rt::stochastic_collective_start, *number,
-                     getStream(op), step, op.getInput(), op.getDestination())
-              : call(op, function, *number, op.getInput(), op.getDestination());
+  return call(op, rt::collective_start, *number, op.getInput(), destination,
+              getStepOrZero(op.getStep()));
 }
 
 LogicalResult CallLowering::convert(FlatExchangeStartOp op) {
-  FailureOr<LLVM::CallOp> started = startCollective(op, rt::collective_start);
+  FailureOr<LLVM::CallOp> started = startCollective(op, op.getDestination());
   if (failed(started))
     return failure();
   op.getTicket().replaceAllUsesWith(started->getResult());
@@ -101,7 +76,7 @@ LogicalResult CallLowering::convert(FlatAllReduceStartOp op) {
         << "lower 'scf' to 'cf' only after 'convert-ddp-to-runtime'";
     return failure();
   }
-  FailureOr<LLVM::CallOp> made = startCollective(op, rt::all_reduce_start);
+  FailureOr<LLVM::CallOp> made = startCollective(op, op.getDestination());
   if (failed(made))
     return failure();
   LLVM::CallOp started = *made;
@@ -140,15 +115,12 @@ LogicalResult CallLowering::convert(FlatCastOp op) {
 
 LogicalResult CallLowering::convert(FlatEncodingErrorOp op) {
   auto encoding = cast<EncodedType>(op.getEncoding());
-  int64_t count = getNumElementsOf(op.getInput().getType());
-  if (Value step = op.getStep())
-    call(op, rt::stochastic_encoding_error, op.getInput(), op.getDestination(),
-         count, getDtype(op.getInput()), encoding.getEncoding(),
-         encoding.getBlock(), groupNumbers.lookup(*op.getGroup()),
-         encoding.getStream(), step);
-  else
-    call(op, rt::encoding_error, op.getInput(), op.getDestination(), count,
-         getDtype(op.getInput()), encoding.getEncoding(), encoding.getBlock());
+  Value step = op.getStep();
+  call(op, rt::encoding_error, op.getInput(), op.getDestination(),
+       getNumElementsOf(op.getInput().getType()), getDtype(op.getInput()),
+       encoding.getEncoding(), encoding.getBlock(),
+       step ? static_cast<int32_t>(groupNumbers.lookup(*op.getGroup())) : -1,
+       encoding.getStream(), getStepOrZero(step));
   return success();
 }
 

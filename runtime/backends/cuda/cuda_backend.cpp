@@ -217,40 +217,26 @@ static ddphook_status_t cast(ddphook_device_t *device, const void *in,
                     });
 }
 
-static ddphook_status_t
-findEncodingError(ddphook_device_t *device, const void *in, void *out,
-                  int64_t count, int32_t dtype, const Encoding &encoding,
-                  const std::optional<Rounding> &rounding,
-                  ddphook_backend_error_t *error) {
-  const Dtype type = toDtype(dtype);
-  return runKernels(device, error, "computing the error of an encoding",
-                    {{in, "in"}, {out, "out"}}, [&](cudaStream_t stream) {
-                      return encoding.isAffine()
-                                 ? affineError(stream, in, out, type, count,
-                                               encoding,
-                                               device->impl->affineScratch())
-                                 : encodingError(stream, in, out, type, count,
-                                                 encoding, rounding);
-                    });
-}
-
 static ddphook_status_t encoding_error(ddphook_device_t *device, const void *in,
                                        void *out, int64_t count, int32_t dtype,
                                        int32_t encoding, int64_t block,
+                                       int32_t rank, int64_t stream,
+                                       int64_t step,
                                        ddphook_backend_error_t *error) {
-  return findEncodingError(device, in, out, count, dtype,
-                           *encodingFromAbi(encoding, block), std::nullopt,
-                           error);
-}
-
-static ddphook_status_t
-stochastic_encoding_error(ddphook_device_t *device, const void *in, void *out,
-                          int64_t count, int32_t dtype, int32_t encoding,
-                          int64_t block, int32_t rank, int64_t rounding,
-                          int64_t step, ddphook_backend_error_t *error) {
-  return findEncodingError(device, in, out, count, dtype,
-                           *encodingFromAbi(encoding, block),
-                           Rounding::ofSum(rounding, step).ofRank(rank), error);
+  const Dtype type = toDtype(dtype);
+  const Encoding codes = *encodingFromAbi(encoding, block);
+  std::optional<Rounding> rounding;
+  if (rank >= 0)
+    rounding = Rounding::ofSum(stream, step).ofRank(rank);
+  return runKernels(device, error, "computing the error of an encoding",
+                    {{in, "in"}, {out, "out"}}, [&](cudaStream_t queue) {
+                      return codes.isAffine()
+                                 ? affineError(queue, in, out, type, count,
+                                               codes,
+                                               device->impl->affineScratch())
+                                 : encodingError(queue, in, out, type, count,
+                                                 codes, rounding);
+                    });
 }
 
 static ddphook_status_t sparsify(ddphook_device_t *device, int64_t keep,
@@ -415,24 +401,15 @@ static ddphook_status_t reconstruct(ddphook_device_t *device,
 }
 
 static ddphook_status_t
-startCollective(ddphook_device_t *device, ddphook_communicator_t *communicator,
-                const ddphook_collective_t *operation, const void *in,
-                void *out, int64_t *ticket, ddphook_backend_error_t *error) {
-  return run(device, error, [&](CudaDevice &) {
-    return communicator->impl->start(*operation, in, out, ticket);
-  });
-}
-
-static ddphook_status_t runCollective(ddphook_device_t *device,
-                                      ddphook_communicator_t *communicator,
-                                      const ddphook_collective_t *operation,
-                                      const void *in, void *out,
-                                      ddphook_backend_error_t *error) {
+runCollective(ddphook_device_t *device, ddphook_communicator_t *communicator,
+              const ddphook_collective_t *operation, const void *in, void *out,
+              int64_t *ticket, ddphook_backend_error_t *error) {
   return run(device, error, [&](CudaDevice &impl) {
-    int64_t ticket = 0;
+    int64_t own = 0;
     DDPHOOK_RETURN_IF_ERROR(
-        communicator->impl->start(*operation, in, out, &ticket));
-    return impl.inFlight().wait(ticket, impl.computeStream());
+        communicator->impl->start(*operation, in, out, ticket ? ticket : &own));
+    return ticket ? Status::ok()
+                  : impl.inFlight().wait(own, impl.computeStream());
   });
 }
 
@@ -485,6 +462,7 @@ ddphook_backend_get(void) {
   static const ddphook_backend_t backend = [] {
     ddphook_backend_t table = {};
     table.struct_size = sizeof(table);
+    table.collective_size = sizeof(ddphook_collective_t);
     table.abi_version = DDPHOOK_BACKEND_ABI_VERSION;
     table.name = "cuda";
     table.agreed_options = CudaOptions::agreedNames();
@@ -507,7 +485,6 @@ ddphook_backend_get(void) {
       if (codeFromAbi(number))
         table.encodings |= uint32_t(1) << number;
     table.collective = runCollective;
-    table.collective_start = startCollective;
     table.wait = wait;
     table.kernels_load = loadKernels;
     table.kernels_unload = destroyUsed<ddphook_kernels_t>;

@@ -104,15 +104,14 @@ static Status checkRoom(uint64_t bytes, uint64_t room) {
 }
 
 /// Returns the parts of a reduction that sums codes where they arrive.
-static EncodedParts partsOf(const ddphook_collective_t &operation,
+static EncodedParts partsOf(const CollectiveOperation &operation,
                             const Encoding &encoding, int64_t ranks) {
-  return static_cast<CollectiveKind>(operation.kind) ==
-                 CollectiveKind::ReduceScatter
+  return operation.is(CollectiveKind::ReduceScatter)
              ? EncodedParts::ofScatter(encoding, operation.count, ranks)
              : EncodedParts::ofWholeBlocks(encoding, operation.count, ranks);
 }
 
-Status CudaCommunicator::checkOperation(const ddphook_collective_t &operation,
+Status CudaCommunicator::checkOperation(const CollectiveOperation &operation,
                                         const void *in, const void *out) const {
   DDPHOOK_RETURN_IF_ERROR(device.checkAddress(in, "in"));
   // An empty part may be at the end of an array, past its memory.
@@ -120,7 +119,7 @@ Status CudaCommunicator::checkOperation(const ddphook_collective_t &operation,
       operation.part_ends && partOf(operation.part_ends, rank).size() == 0;
   if (!isEmpty)
     DDPHOOK_RETURN_IF_ERROR(device.checkAddress(out, "out"));
-  if (auto encoding = encodingFromAbi(operation.encoding, operation.block)) {
+  if (auto encoding = operation.codes()) {
     DDPHOOK_RETURN_IF_ERROR(device.checkAddress(operation.error, "error"));
     const int64_t bytes =
         encoding->isAffine()
@@ -129,17 +128,13 @@ Status CudaCommunicator::checkOperation(const ddphook_collective_t &operation,
             : 2 * size * partsOf(operation, *encoding, size).bytes;
     return checkRoom(static_cast<uint64_t>(bytes), encodedBytes);
   }
-  const Dtype dtype = static_cast<Dtype>(operation.dtype);
-  const std::optional<Dtype> wire = dtypeFromAbi(operation.wire_dtype);
-  const bool isWhole =
-      mayBeInPlace(static_cast<CollectiveKind>(operation.kind));
-  if (isWhole ? !wire : !isStaged(operation))
+  const bool isWhole = mayBeInPlace(operation.collectiveKind());
+  if (isWhole ? !operation.wire() : !isStaged(operation))
     return Status::ok();
   const int64_t elements =
       isWhole ? operation.count : partOfEach(operation) * size;
-  return checkRoom(
-      static_cast<uint64_t>(elements * dtypeSize(wire.value_or(dtype))),
-      stagingBytes);
+  return checkRoom(static_cast<uint64_t>(operation.wireBytesOf(elements)),
+                   stagingBytes);
 }
 
 /// Returns a collective's events; waits for one to end if all are in use.
@@ -160,7 +155,7 @@ Status CudaCommunicator::take(bool isCapturing, Collective **collective) {
   return Status::ok();
 }
 
-Status CudaCommunicator::start(const ddphook_collective_t &operation,
+Status CudaCommunicator::start(const CollectiveOperation &operation,
                                const void *in, void *out, int64_t *ticket) {
   InFlight &inFlight = device.inFlight();
   DDPHOOK_RETURN_IF_ERROR(checkCollective(operation, size));
@@ -225,12 +220,12 @@ Status CudaCommunicator::enqueueSum(const void *in, void *out, int64_t count,
                          Deadline::after(device.timeoutSeconds()));
 }
 
-Status CudaCommunicator::enqueueAllReduce(const ddphook_collective_t &operation,
+Status CudaCommunicator::enqueueAllReduce(const CollectiveOperation &operation,
                                           const void *in, void *out,
                                           cudaStream_t stream,
                                           cudaEvent_t begin) {
-  const Dtype dtype = static_cast<Dtype>(operation.dtype);
-  const Dtype wire = dtypeFromAbi(operation.wire_dtype).value_or(dtype);
+  const Dtype dtype = operation.type();
+  const Dtype wire = operation.wireType();
   const int64_t count = operation.count;
   const int64_t divisor = operation.divide ? size : 1;
   if (wire != dtype) {
@@ -250,18 +245,17 @@ Status CudaCommunicator::enqueueAllReduce(const ddphook_collective_t &operation,
 
 /// Returns the elements of each rank's part; short parts count as full.
 int64_t
-CudaCommunicator::partOfEach(const ddphook_collective_t &operation) const {
+CudaCommunicator::partOfEach(const CollectiveOperation &operation) const {
   return operation.part_ends ? longestPart(operation.part_ends, size)
                              : partElements(operation.count, size);
 }
 
-bool CudaCommunicator::isStaged(const ddphook_collective_t &operation) const {
-  const auto kind = static_cast<CollectiveKind>(operation.kind);
-  if (kind != CollectiveKind::ReduceScatter &&
-      kind != CollectiveKind::AllGather)
+bool CudaCommunicator::isStaged(const CollectiveOperation &operation) const {
+  if (!operation.is(CollectiveKind::ReduceScatter) &&
+      !operation.is(CollectiveKind::AllGather))
     return false;
-  return dtypeFromAbi(operation.wire_dtype) || operation.divide ||
-         operation.count % size != 0 || operation.part_ends;
+  return operation.wire() || operation.divide || operation.count % size != 0 ||
+         operation.part_ends;
 }
 
 /// Casts and divides elements into the staging buffer.
@@ -295,11 +289,11 @@ Status CudaCommunicator::fromWire(const void *staged, Dtype wire, void *out,
 /// Uses the staging buffer, in place. Zeros follow the array if parts are
 /// equal; other parts are copied one by one, with arbitrary data after each.
 Status
-CudaCommunicator::enqueueReduceScatter(const ddphook_collective_t &operation,
+CudaCommunicator::enqueueReduceScatter(const CollectiveOperation &operation,
                                        const void *in, void *out,
                                        cudaStream_t stream, cudaEvent_t begin) {
-  const Dtype dtype = static_cast<Dtype>(operation.dtype);
-  const Dtype wire = dtypeFromAbi(operation.wire_dtype).value_or(dtype);
+  const Dtype dtype = operation.type();
+  const Dtype wire = operation.wireType();
   const int64_t part = partOfEach(operation);
   const int64_t bytes = dtypeSize(wire);
   const int64_t divisor = operation.divide ? size : 1;
@@ -340,12 +334,12 @@ CudaCommunicator::enqueueReduceScatter(const ddphook_collective_t &operation,
              : fromWire(to, wire, out, dtype, wanted, stream);
 }
 
-Status CudaCommunicator::enqueueAllGather(const ddphook_collective_t &operation,
+Status CudaCommunicator::enqueueAllGather(const CollectiveOperation &operation,
                                           const void *in, void *out,
                                           cudaStream_t stream,
                                           cudaEvent_t begin) {
-  const Dtype dtype = static_cast<Dtype>(operation.dtype);
-  const Dtype wire = dtypeFromAbi(operation.wire_dtype).value_or(dtype);
+  const Dtype dtype = operation.type();
+  const Dtype wire = operation.wireType();
   const int64_t part = partElements(operation.count, size);
   const void *from = in;
   void *to = out;
@@ -365,15 +359,14 @@ Status CudaCommunicator::enqueueAllGather(const ddphook_collective_t &operation,
 }
 
 /// Each rank encodes all parts and adds one; an all-reduce gathers the sums.
-Status CudaCommunicator::enqueueEncoded(const ddphook_collective_t &operation,
+Status CudaCommunicator::enqueueEncoded(const CollectiveOperation &operation,
                                         const Encoding &encoding,
                                         const void *in, void *out,
                                         cudaStream_t stream,
                                         cudaEvent_t begin) {
-  const Dtype dtype = static_cast<Dtype>(operation.dtype);
+  const Dtype dtype = operation.type();
   const EncodedParts parts = partsOf(operation, encoding, size);
-  const bool isScatter = static_cast<CollectiveKind>(operation.kind) ==
-                         CollectiveKind::ReduceScatter;
+  const bool isScatter = operation.is(CollectiveKind::ReduceScatter);
   std::optional<Rounding> ofSum, own;
   if (const ddphook_rounding_t &rounding = operation.rounding;
       rounding.is_stochastic) {
@@ -428,11 +421,11 @@ Status CudaCommunicator::enqueueEncoded(const ddphook_collective_t &operation,
 }
 
 /// Every rank encodes its array and adds the gathered codes of all ranks.
-Status CudaCommunicator::enqueueAffine(const ddphook_collective_t &operation,
+Status CudaCommunicator::enqueueAffine(const CollectiveOperation &operation,
                                        const Encoding &encoding, const void *in,
                                        void *out, cudaStream_t stream,
                                        cudaEvent_t begin) {
-  const Dtype dtype = static_cast<Dtype>(operation.dtype);
+  const Dtype dtype = operation.type();
   const AffineCodes codes = AffineCodes::of(encoding, operation.count);
   char *const all = static_cast<char *>(encoded);
   char *const own = all + rank * codes.bytes;
@@ -452,11 +445,11 @@ Status CudaCommunicator::enqueueAffine(const ddphook_collective_t &operation,
                   what);
 }
 
-Status CudaCommunicator::enqueue(const ddphook_collective_t &operation,
+Status CudaCommunicator::enqueue(const CollectiveOperation &operation,
                                  const void *in, void *out, cudaStream_t stream,
                                  cudaEvent_t begin) {
-  const auto kind = static_cast<CollectiveKind>(operation.kind);
-  if (auto encoding = encodingFromAbi(operation.encoding, operation.block))
+  const auto kind = operation.collectiveKind();
+  if (auto encoding = operation.codes())
     return encoding->isAffine()
                ? enqueueAffine(operation, *encoding, in, out, stream, begin)
                : enqueueEncoded(operation, *encoding, in, out, stream, begin);
@@ -467,7 +460,7 @@ Status CudaCommunicator::enqueue(const ddphook_collective_t &operation,
     return enqueueReduceScatter(operation, in, out, stream, begin);
   if (kind == CollectiveKind::AllGather)
     return enqueueAllGather(operation, in, out, stream, begin);
-  const Dtype dtype = static_cast<Dtype>(operation.dtype);
+  const Dtype dtype = operation.type();
   DDPHOOK_RETURN_IF_ERROR(toStatus(cudaEventRecord(begin, stream), what));
   if (kind == CollectiveKind::AllToAll)
     return nccl->allToAll(in, out, operation.count / size, size, dtype, stream,

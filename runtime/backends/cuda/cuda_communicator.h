@@ -9,7 +9,7 @@
 #ifndef DDPHOOK_RUNTIME_BACKENDS_CUDA_CUDA_COMMUNICATOR_H
 #define DDPHOOK_RUNTIME_BACKENDS_CUDA_CUDA_COMMUNICATOR_H
 
-#include "base/encoding.h"
+#include "base/collective.h"
 #include "base/rounding.h"
 #include "cuda_device.h"
 
@@ -25,7 +25,7 @@ public:
 
   /// Enqueues a collective on the communication stream, after the work that is
   /// on the compute stream now.
-  Status start(const ddphook_collective_t &operation, const void *in, void *out,
+  Status start(const CollectiveOperation &operation, const void *in, void *out,
                int64_t *ticket);
 
 private:
@@ -34,25 +34,25 @@ private:
       : device(device), rank(config.rank), size(config.size),
         name(std::make_shared<const std::string>(
             config.name ? config.name : "the process group of all ranks")) {}
-  Status checkOperation(const ddphook_collective_t &operation, const void *in,
+  Status checkOperation(const CollectiveOperation &operation, const void *in,
                         const void *out) const;
   Status take(bool isCapturing, Collective **collective);
-  Status enqueue(const ddphook_collective_t &operation, const void *in,
+  Status enqueue(const CollectiveOperation &operation, const void *in,
                  void *out, cudaStream_t stream, cudaEvent_t begin);
   Status enqueueSum(const void *in, void *out, int64_t count, Dtype dtype,
                     cudaStream_t stream, cudaEvent_t begin);
-  Status enqueueAllReduce(const ddphook_collective_t &operation, const void *in,
+  Status enqueueAllReduce(const CollectiveOperation &operation, const void *in,
                           void *out, cudaStream_t stream, cudaEvent_t begin);
-  int64_t partOfEach(const ddphook_collective_t &operation) const;
-  Status enqueueReduceScatter(const ddphook_collective_t &operation,
+  int64_t partOfEach(const CollectiveOperation &operation) const;
+  Status enqueueReduceScatter(const CollectiveOperation &operation,
                               const void *in, void *out, cudaStream_t stream,
                               cudaEvent_t begin);
-  Status enqueueAllGather(const ddphook_collective_t &operation, const void *in,
+  Status enqueueAllGather(const CollectiveOperation &operation, const void *in,
                           void *out, cudaStream_t stream, cudaEvent_t begin);
-  Status enqueueEncoded(const ddphook_collective_t &operation,
+  Status enqueueEncoded(const CollectiveOperation &operation,
                         const Encoding &encoding, const void *in, void *out,
                         cudaStream_t stream, cudaEvent_t begin);
-  Status enqueueAffine(const ddphook_collective_t &operation,
+  Status enqueueAffine(const CollectiveOperation &operation,
                        const Encoding &encoding, const void *in, void *out,
                        cudaStream_t stream, cudaEvent_t begin);
   Status toWire(const void *in, Dtype dtype, void *staged, Dtype wire,
@@ -62,7 +62,7 @@ private:
   /// True if a reduce-scatter or all-gather uses the staging buffer: with casts
   /// or divisions, and if NCCL's parts of equal size are not those of the
   /// array.
-  bool isStaged(const ddphook_collective_t &operation) const;
+  bool isStaged(const CollectiveOperation &operation) const;
   Deadline deadline() const { return Deadline::after(device.timeoutSeconds()); }
 
   CudaDevice &device;

@@ -117,13 +117,12 @@ Status InFlight::wait(int64_t ticket, cudaStream_t stream) {
 
 /// Returns "all-reduce 7 (1000 f32 as f16) of process group 'dp'".
 static std::string describe(const Collective &collective) {
-  const ddphook_collective_t &operation = collective.operation;
-  const auto kind = static_cast<CollectiveKind>(operation.kind);
-  std::string text = describeCollective(kind) + " " +
+  const CollectiveOperation operation = collective.operation;
+  std::string text = describeCollective(operation.collectiveKind()) + " " +
                      std::to_string(collective.ticket) + " (" +
                      std::to_string(operation.count) + " " +
-                     dtypeName(static_cast<Dtype>(operation.dtype));
-  if (auto wire = dtypeFromAbi(operation.wire_dtype))
+                     dtypeName(operation.type());
+  if (auto wire = operation.wire())
     text += std::string(" as ") + dtypeName(*wire);
   return text + ") of " + *collective.group;
 }

@@ -23,9 +23,9 @@ static int64_t roundUp(int64_t n, int64_t unit) {
 }
 
 EncodedChunks::EncodedChunks(const CollectiveDesc &desc, int rank, int ranks)
-    : encoding(*desc.encoding), dtype(desc.dtype), total(desc.count),
-      ranks(ranks), divisor(desc.divide ? ranks : 1), rounding(desc.rounding),
-      ownRounding(desc.roundingOf(rank)) {}
+    : encoding(*desc.codes()), dtype(desc.type()), total(desc.count),
+      ranks(ranks), divisor(desc.divide ? ranks : 1),
+      rounding(desc.sumRounding), ownRounding(desc.roundingOf(rank)) {}
 
 int64_t EncodedChunks::chunkElements(int64_t bytes) const {
   // Affine blocks may have any size; a chunk may hold a part of a long one.
@@ -147,8 +147,27 @@ void EncodedChunks::average(void *const *memories, int64_t begin, int64_t count,
   }
 }
 
-void host::reduceEncodedAlone(const CollectiveDesc &desc, const void *in,
-                              void *out) {
+/// Rounds to the wire type, a chunk at a time, to stay in the cache.
+static void roundAlone(const CollectiveDesc &desc, const void *in, void *out) {
+  if (desc.wireType() == desc.type()) {
+    if (in != out && desc.count > 0)
+      copyBytes(out, in, desc.memoryBytes());
+    return;
+  }
+  constexpr int64_t block = 8192;
+  alignas(64) double wire[block];
+  for (int64_t begin = 0; begin < desc.count; begin += block) {
+    const int64_t n = std::min(block, desc.count - begin);
+    castArray(elementAt(in, desc.type(), begin), desc.type(), wire,
+              desc.wireType(), n);
+    castArray(wire, desc.wireType(), elementAt(out, desc.type(), begin),
+              desc.type(), n);
+  }
+}
+
+void host::reduceAlone(const CollectiveDesc &desc, const void *in, void *out) {
+  if (!desc.encoding)
+    return roundAlone(desc, in, out);
   constexpr int64_t chunkBytes = 64 << 10;
   EncodedChunks chunks(desc, /*rank=*/0, /*ranks=*/1);
   const int64_t step = chunks.chunkElements(chunkBytes);
@@ -157,7 +176,7 @@ void host::reduceEncodedAlone(const CollectiveDesc &desc, const void *in,
   for (int64_t begin = 0; begin < desc.count; begin += step) {
     const int64_t count = std::min(step, desc.count - begin);
     chunks.encode(in, begin, count, memory);
-    if (desc.encoding->isAffine()) {
+    if (desc.codes()->isAffine()) {
       chunks.average(&memory, begin, count, out);
       continue;
     }

@@ -94,8 +94,9 @@ private:
   AffineScale current = {};
 };
 
-/// Performs the reduction over one rank: encodes and decodes.
-void reduceEncodedAlone(const CollectiveDesc &desc, const void *in, void *out);
+/// Runs the collective in a group of one rank: encodes and decodes, or rounds
+/// to the wire type. Nothing is divided by 1.
+void reduceAlone(const CollectiveDesc &desc, const void *in, void *out);
 
 } // namespace ddphook::host
 

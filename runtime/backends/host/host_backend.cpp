@@ -290,13 +290,18 @@ static ddphook_status_t subtract(ddphook_device_t *device, const void *a,
   return DDPHOOK_OK;
 }
 
-/// Computes what encoding a rank's elements loses, on several threads.
-static void findEncodingError(ddphook_device_t *device, const void *in,
-                              void *out, int64_t count, int32_t dtype,
-                              int32_t encoding, int64_t block,
-                              const std::optional<Rounding> &rounding) {
+/// Uses several threads.
+static ddphook_status_t encoding_error(ddphook_device_t *device, const void *in,
+                                       void *out, int64_t count, int32_t dtype,
+                                       int32_t encoding, int64_t block,
+                                       int32_t rank, int64_t stream,
+                                       int64_t step,
+                                       ddphook_backend_error_t *) {
   const Dtype type = toDtype(dtype);
   const Encoding codes = *encodingFromAbi(encoding, block);
+  std::optional<Rounding> rounding;
+  if (rank >= 0)
+    rounding = Rounding::ofSum(stream, step).ofRank(rank);
   // Ranges start at block boundaries; a single block may be the whole array.
   const bool isOneBlock = codes.isAffine() && codes.block == 0;
   const int64_t unit = std::max<int64_t>(isOneBlock ? count : codes.block, 1);
@@ -307,24 +312,6 @@ static void findEncodingError(ddphook_device_t *device, const void *in,
                             std::min(n * unit, count - first), codes,
                             from(rounding, first));
             });
-}
-
-static ddphook_status_t encoding_error(ddphook_device_t *device, const void *in,
-                                       void *out, int64_t count, int32_t dtype,
-                                       int32_t encoding, int64_t block,
-                                       ddphook_backend_error_t *) {
-  findEncodingError(device, in, out, count, dtype, encoding, block,
-                    std::nullopt);
-  return DDPHOOK_OK;
-}
-
-static ddphook_status_t
-stochastic_encoding_error(ddphook_device_t *device, const void *in, void *out,
-                          int64_t count, int32_t dtype, int32_t encoding,
-                          int64_t block, int32_t rank, int64_t stream,
-                          int64_t step, ddphook_backend_error_t *) {
-  findEncodingError(device, in, out, count, dtype, encoding, block,
-                    Rounding::ofSum(stream, step).ofRank(rank));
   return DDPHOOK_OK;
 }
 
@@ -421,13 +408,21 @@ reconstruct(ddphook_device_t *, ddphook_matrices_t *matrices, const void *p,
   return DDPHOOK_OK;
 }
 
+/// Runs a job or, if `ticket` is not null, starts it.
+static Status runOrStart(ddphook_device_t *device, CommThread::Job job,
+                         CommThread::Place place, int64_t *ticket) {
+  return ticket ? device->commThread.start(std::move(job), place, ticket)
+                : device->commThread.run(std::move(job));
+}
+
 static Status makeJob(ddphook_communicator_t *communicator,
                       const ddphook_collective_t &operation, const void *in,
                       void *out, CommThread::Job *job) {
   DDPHOOK_RETURN_IF_ERROR(checkCollective(operation, communicator->size));
-  const CollectiveDesc desc = CollectiveDesc::of(operation, communicator->size);
+  const CollectiveDesc desc(operation, communicator->size);
   void *const kept = operation.error;
-  const trace::CollectiveTag tag = trace::CollectiveCall::take(desc.kind);
+  const trace::CollectiveTag tag =
+      trace::CollectiveCall::take(desc.collectiveKind());
   *job = [communicator, desc, in, out, kept, tag] {
     trace::CollectiveScope scope(tag);
     if (kept)
@@ -440,30 +435,16 @@ static Status makeJob(ddphook_communicator_t *communicator,
   return Status::ok();
 }
 
-static ddphook_status_t runCollective(ddphook_device_t *device,
-                                      ddphook_communicator_t *communicator,
-                                      const ddphook_collective_t *operation,
-                                      const void *in, void *out,
-                                      ddphook_backend_error_t *error) {
-  return toBackendError(withoutExceptions([&] {
-                          CommThread::Job job;
-                          DDPHOOK_RETURN_IF_ERROR(
-                              makeJob(communicator, *operation, in, out, &job));
-                          return device->commThread.run(std::move(job));
-                        }),
-                        error);
-}
-
 static ddphook_status_t
-startCollective(ddphook_device_t *device, ddphook_communicator_t *communicator,
-                const ddphook_collective_t *operation, const void *in,
-                void *out, int64_t *ticket, ddphook_backend_error_t *error) {
+runCollective(ddphook_device_t *device, ddphook_communicator_t *communicator,
+              const ddphook_collective_t *operation, const void *in, void *out,
+              int64_t *ticket, ddphook_backend_error_t *error) {
   return toBackendError(withoutExceptions([&] {
                           CommThread::Job job;
                           DDPHOOK_RETURN_IF_ERROR(
                               makeJob(communicator, *operation, in, out, &job));
-                          return device->commThread.start(
-                              std::move(job), communicator->place, ticket);
+                          return runOrStart(device, std::move(job),
+                                            communicator->place, ticket);
                         }),
                         error);
 }
@@ -486,13 +467,10 @@ static Status runStaged(ddphook_device_t *device, ddphook_communicator_t *node,
     stages.error = at(operation.error, toDtype(operation.dtype), part.begin);
   operation.count = part.size();
   operation.rounding.share = node->rank;
-  stages.setStages(count, CollectiveDesc::of(operation, across->size));
-  CommThread::Job job = [device, stages] {
-    return device->pipeline.run(stages);
-  };
-  return ticket
-             ? device->commThread.start(std::move(job), across->place, ticket)
-             : device->commThread.run(std::move(job));
+  stages.setStages(count, CollectiveDesc(operation, across->size));
+  return runOrStart(
+      device, [device, stages] { return device->pipeline.run(stages); },
+      across->place, ticket);
 }
 
 static ddphook_status_t stagedCollective(ddphook_device_t *device,
@@ -543,6 +521,7 @@ const ddphook_backend_t &host::hostBackend() {
   static const ddphook_backend_t backend = [] {
     ddphook_backend_t table = {};
     table.struct_size = sizeof(table);
+    table.collective_size = sizeof(ddphook_collective_t);
     table.abi_version = DDPHOOK_BACKEND_ABI_VERSION;
     table.name = "host";
     table.memory_is_host = 1;
@@ -565,7 +544,6 @@ const ddphook_backend_t &host::hostBackend() {
 #define DDPHOOK_DEVICE_FUNCTION(name, ...) table.name = name;
 #include "ddphook/runtime/functions.inc"
     table.collective = runCollective;
-    table.collective_start = startCollective;
     table.collective_staged = stagedCollective;
     table.wait = wait;
     table.abort = abortDevice;

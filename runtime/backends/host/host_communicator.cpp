@@ -10,15 +10,9 @@
 
 #include "backend/backend_store.h"
 #include "encoded_chunks.h"
-#include "kernels.h"
-
-#include <vector>
 
 using namespace ddphook;
 using namespace ddphook::host;
-
-/// Elements that a group of one rounds at a time, to stay in the cache.
-static constexpr int64_t chunkElements = 32768;
 
 Status host::parseTransport(const std::string &name, Transport *transport) {
   if (name == "auto")
@@ -73,34 +67,13 @@ HostCommunicator::create(const ddphook_communicator_config_t &config,
   return Status::ok();
 }
 
-/// Reduces in a group of one: the wire type rounds, but dividing by 1 does not.
-static void roundTrip(const CollectiveDesc &desc, const void *in, void *out) {
-  if (desc.encoding)
-    return reduceEncodedAlone(desc, in, out);
-  if (desc.wireType() == desc.dtype) {
-    if (in != out && desc.count > 0)
-      copyBytes(out, in, desc.memoryBytes());
-    return;
-  }
-  std::vector<char> chunk(static_cast<size_t>(
-      std::min(desc.count, chunkElements) * dtypeSize(desc.wireType())));
-  for (int64_t begin = 0; begin < desc.count; begin += chunkElements) {
-    int64_t n = std::min(chunkElements, desc.count - begin);
-    int64_t offset = begin * dtypeSize(desc.dtype);
-    castArray(static_cast<const char *>(in) + offset, desc.dtype, chunk.data(),
-              desc.wireType(), n);
-    castArray(chunk.data(), desc.wireType(), static_cast<char *>(out) + offset,
-              desc.dtype, n);
-  }
-}
-
 Status HostCommunicator::run(const CollectiveDesc &desc, const void *in,
                              void *out) {
   if (shm)
     return place.withGroup(shm->run(desc, in, out));
   if (gloo)
     return place.withGroup(gloo->run(desc, in, out));
-  roundTrip(desc, in, out);
+  reduceAlone(desc, in, out);
   return Status::ok();
 }
 

@@ -78,19 +78,16 @@ private:
 
 void StagedReduction::setStages(int64_t count, const CollectiveDesc &share) {
   reduce = share;
-  scatter.kind = CollectiveKind::ReduceScatter;
-  scatter.count = count;
-  scatter.dtype = share.dtype;
+  scatter = gather = CollectiveDesc(count, share.type());
+  scatter.kind = DDPHOOK_REDUCE_SCATTER;
   scatter.divide = share.divide;
-  gather.kind = CollectiveKind::AllGather;
-  gather.count = count;
-  gather.dtype = share.dtype;
+  gather.kind = DDPHOOK_ALL_GATHER;
   // The wire type loses nothing: the second stage has rounded to it.
-  if (dtypeSize(share.wireType()) < dtypeSize(share.dtype))
-    gather.wire = share.wire;
-  scatterTag = trace::CollectiveCall::take(scatter.kind);
-  reduceTag = trace::CollectiveCall::take(reduce.kind);
-  gatherTag = trace::CollectiveCall::take(gather.kind);
+  if (dtypeSize(share.wireType()) < dtypeSize(share.type()))
+    gather.wire_dtype = share.wire_dtype;
+  scatterTag = trace::CollectiveCall::take(scatter.collectiveKind());
+  reduceTag = trace::CollectiveCall::take(reduce.collectiveKind());
+  gatherTag = trace::CollectiveCall::take(gather.collectiveKind());
 }
 
 Status NodePipeline::run(const StagedReduction &reduction) {

@@ -42,7 +42,7 @@ Pieces::Pieces(const CollectiveDesc &desc, int rank, int size, int64_t bytes)
   }
   pieceElements =
       chooseElements(bytes, hasPieceForEach() ? size : 1, dtypeSize(wire));
-  extent = desc.kind == CollectiveKind::Broadcast ? desc.count : window.size();
+  extent = desc.is(CollectiveKind::Broadcast) ? desc.count : window.size();
   pieceElements = std::min(pieceElements, std::max<int64_t>(1, extent));
   chunkCount = (extent + pieceElements - 1) / pieceElements;
 }
@@ -51,19 +51,19 @@ int64_t Pieces::totalBytes(const CollectiveDesc &desc, int size) {
   if (desc.encoding)
     return desc.wireBytes();
   const int64_t elements =
-      !desc.window ? inputElements(desc.kind, desc.count, size)
-      : desc.kind == CollectiveKind::AllGather ? desc.window->size()
-                                               : size * desc.window->size();
+      !desc.window ? inputElements(desc.collectiveKind(), desc.count, size)
+      : desc.is(CollectiveKind::AllGather) ? desc.window->size()
+                                           : size * desc.window->size();
   return elements * dtypeSize(desc.wireType());
 }
 
 /// Returns the elements of the whole array that a chunk holds of a rank's part,
 /// or of a broadcast.
 ElementRange Pieces::piece(int64_t chunk, int owner) const {
-  const ElementRange all = desc.kind == CollectiveKind::Broadcast
+  const ElementRange all = desc.is(CollectiveKind::Broadcast)
                                ? ElementRange{0, desc.count}
                                : desc.partOf(size, owner);
-  const bool hasWindow = desc.kind != CollectiveKind::Broadcast;
+  const bool hasWindow = !desc.is(CollectiveKind::Broadcast);
   const int64_t first = hasWindow ? firstOf(chunk) : chunk * pieceElements;
   const int64_t most = std::min(pieceElements, extent - chunk * pieceElements);
   const int64_t begin = std::min(all.end, all.begin + first);
@@ -73,7 +73,7 @@ ElementRange Pieces::piece(int64_t chunk, int owner) const {
 /// True if a sum reads this rank's own elements from the input instead of the
 /// chunk's memory. With few ranks, copying them is a large part of the work.
 bool Pieces::leavesOwn() const {
-  return desc.kind == CollectiveKind::ReduceScatter && wire == desc.dtype &&
+  return desc.is(CollectiveKind::ReduceScatter) && wire == desc.type() &&
          (!desc.divide || (size == 2 && wire == Dtype::F32));
 }
 
@@ -84,8 +84,8 @@ void Pieces::put(const void *in, int64_t chunk, void *memory,
     for (auto owner = static_cast<int>(ranks.begin); owner < ranks.end;
          ++owner) {
       const ElementRange range = encodedPiece(chunk, owner);
-      encodeArray(at(in, desc.dtype, range.begin), desc.dtype, range.size(),
-                  *desc.encoding, place(memory, chunk, owner),
+      encodeArray(at(in, desc.type(), range.begin), desc.type(), range.size(),
+                  *desc.codes(), place(memory, chunk, owner),
                   from(desc.roundingOf(rank), range.begin));
     }
     return;
@@ -96,17 +96,17 @@ void Pieces::put(const void *in, int64_t chunk, void *memory,
       if (owner == rank && leavesOwn())
         continue;
       const ElementRange range = piece(chunk, owner);
-      compressArray(at(in, desc.dtype, range.begin), desc.dtype,
+      compressArray(at(in, desc.type(), range.begin), desc.type(),
                     at(memory, wire, owner * pieceElements), wire, range.size(),
                     divisor, stores);
     }
     return;
   }
-  if (desc.kind == CollectiveKind::Broadcast && rank != desc.root)
+  if (desc.is(CollectiveKind::Broadcast) && rank != desc.root)
     return;
-  const bool isBroadcast = desc.kind == CollectiveKind::Broadcast;
+  const bool isBroadcast = desc.is(CollectiveKind::Broadcast);
   const int64_t first = isBroadcast ? chunk * pieceElements : firstOf(chunk);
-  castArray(at(in, desc.dtype, first), desc.dtype, memory, wire,
+  castArray(at(in, desc.type(), first), desc.type(), memory, wire,
             piece(chunk, rank).size(), stores);
 }
 
@@ -117,12 +117,12 @@ Pieces::Bytes Pieces::needed(int64_t chunk, int from, int to) const {
       return {0, 0};
     const int64_t elements = encodedPiece(chunk, to).size();
     return {(to - ranks.begin) * pieceBytes,
-            elements == 0 ? 0 : scaleRoom + desc.encoding->codeBytes(elements)};
+            elements == 0 ? 0 : scaleRoom + desc.codes()->codeBytes(elements)};
   }
   const int64_t bytes = dtypeSize(wire);
   if (hasPieceForEach())
     return {to * pieceElements * bytes, piece(chunk, to).size() * bytes};
-  if (desc.kind == CollectiveKind::Broadcast && from != desc.root)
+  if (desc.is(CollectiveKind::Broadcast) && from != desc.root)
     return {0, 0};
   return {0, piece(chunk, from).size() * bytes};
 }
@@ -144,7 +144,7 @@ void Pieces::sumRange(const void *own, void *const *memories, int64_t begin,
     ordered[static_cast<size_t>(k)] =
         source == rank && leavesOwn() ? own : at(memories[source], wire, place);
   }
-  sumRanksDecompress(ordered.data(), size, wire, out, desc.dtype, count,
+  sumRanksDecompress(ordered.data(), size, wire, out, desc.type(), count,
                      stores);
 }
 
@@ -157,31 +157,31 @@ void Pieces::sum(const void *in, void *const *memories, int64_t chunk,
     const int64_t stop =
         std::min(range.end, order.sectionEnd(order.section(i)));
     const int64_t behind = i - range.begin;
-    sumRange(at(in, desc.dtype, i), memories, i, stop - i, place + behind,
-             at(out, desc.dtype, behind), stores);
+    sumRange(at(in, desc.type(), i), memories, i, stop - i, place + behind,
+             at(out, desc.type(), behind), stores);
     i = stop;
   }
   const int64_t room =
-      desc.partEnds ? 0 : std::min(pieceElements, window.end - firstOf(chunk));
+      desc.part_ends ? 0 : std::min(pieceElements, window.end - firstOf(chunk));
   if (room > range.size())
     std::memset(
-        at(out, desc.dtype, range.size()), 0,
-        static_cast<size_t>((room - range.size()) * dtypeSize(desc.dtype)));
+        at(out, desc.type(), range.size()), 0,
+        static_cast<size_t>((room - range.size()) * dtypeSize(desc.type())));
 }
 
 void Pieces::take(const void *in, void *const *memories, int64_t chunk,
                   void *out, Stores stores) {
   if (desc.encoding)
     return sumCodes(memories, chunk, out);
-  switch (desc.kind) {
+  switch (desc.collectiveKind()) {
   case CollectiveKind::AllReduce:
     break;
   case CollectiveKind::ReduceScatter:
-    return sum(in, memories, chunk, at(out, desc.dtype, firstOf(chunk)),
+    return sum(in, memories, chunk, at(out, desc.type(), firstOf(chunk)),
                stores);
   case CollectiveKind::Broadcast:
     return castArray(memories[desc.root], wire,
-                     at(out, desc.dtype, chunk * pieceElements), desc.dtype,
+                     at(out, desc.type(), chunk * pieceElements), desc.type(),
                      piece(chunk, rank).size(), stores);
   case CollectiveKind::AllGather:
   case CollectiveKind::AllToAll:
@@ -191,7 +191,7 @@ void Pieces::take(const void *in, void *const *memories, int64_t chunk,
       const ElementRange range = piece(chunk, from);
       const int64_t place = hasPieceForEach() ? rank * pieceElements : 0;
       castArray(at(memories[from], wire, place), wire,
-                at(out, desc.dtype, range.begin), desc.dtype, range.size(),
+                at(out, desc.type(), range.begin), desc.type(), range.size(),
                 stores);
     }
     return;
@@ -208,7 +208,7 @@ static int64_t roundUp(int64_t n, int64_t unit) {
 
 void Pieces::chooseEncoded(int64_t bytes) {
   constexpr int64_t line = 64;
-  const Encoding &encoding = *desc.encoding;
+  const Encoding encoding = *desc.codes();
   unit = std::max<int64_t>(1, encoding.block);
   // A part may touch an incomplete block at each end.
   extent = (part + 2 * unit - 2) / unit * unit;
@@ -227,7 +227,7 @@ void Pieces::chooseEncoded(int64_t bytes) {
   chunkCount = (extent + pieceElements - 1) / pieceElements *
                ((size + ownersOfChunk - 1) / ownersOfChunk);
   summed.resize(static_cast<size_t>(pieceBytes));
-  decoded.resize(static_cast<size_t>(unit * dtypeSize(desc.dtype)));
+  decoded.resize(static_cast<size_t>(unit * dtypeSize(desc.type())));
 }
 
 /// Returns the elements of the blocks that a rank's part touches.
@@ -266,29 +266,29 @@ void Pieces::sumCodes(void *const *memories, int64_t chunk, void *out) {
   const ElementRange own = partOf(desc.count, size, rank);
   if (chunk == 0)
     std::memset(
-        at(out, desc.dtype, own.size()), 0,
-        static_cast<size_t>((part - own.size()) * dtypeSize(desc.dtype)));
+        at(out, desc.type(), own.size()), 0,
+        static_cast<size_t>((part - own.size()) * dtypeSize(desc.type())));
   const ElementRange ranks = owners(chunk);
   const ElementRange piece = encodedPiece(chunk, rank);
   if (rank < ranks.begin || rank >= ranks.end || piece.size() == 0)
     return;
-  const Encoding &encoding = *desc.encoding;
+  const Encoding encoding = *desc.codes();
   std::vector<EncodedArray> sources;
   for (int k = 0; k < size; ++k)
     sources.push_back(place(memories[k], chunk, rank));
   const EncodedArray sum = {summed.data() + scaleRoom, summed.data()};
   sumEncoded(sources.data(), size, encoding, piece.size(),
-             desc.divide ? size : 1, sum, from(desc.rounding, piece.begin));
+             desc.divide ? size : 1, sum, from(desc.sumRounding, piece.begin));
 
   const int64_t end = std::min(piece.end, own.end);
   int64_t i = piece.begin;
   // The part starts within a block that the previous part shares.
   if (i < own.begin) {
     const int64_t stop = std::min(end, i + unit);
-    decodeArray(sum, encoding, stop - i, decoded.data(), desc.dtype);
+    decodeArray(sum, encoding, stop - i, decoded.data(), desc.type());
     std::memcpy(
-        out, at(decoded.data(), desc.dtype, own.begin - i),
-        static_cast<size_t>((stop - own.begin) * dtypeSize(desc.dtype)));
+        out, at(decoded.data(), desc.type(), own.begin - i),
+        static_cast<size_t>((stop - own.begin) * dtypeSize(desc.type())));
     i = stop;
   }
   if (i < end)
@@ -296,5 +296,5 @@ void Pieces::sumCodes(void *const *memories, int64_t chunk, void *out) {
         {static_cast<char *>(sum.codes) + encoding.codeBytes(i - piece.begin),
          static_cast<char *>(sum.scales) +
              encoding.scaleBytes(i - piece.begin)},
-        encoding, end - i, at(out, desc.dtype, i - own.begin), desc.dtype);
+        encoding, end - i, at(out, desc.type(), i - own.begin), desc.type());
 }

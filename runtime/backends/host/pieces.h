@@ -58,8 +58,8 @@ public:
 
 private:
   bool hasPieceForEach() const {
-    return desc.kind == CollectiveKind::ReduceScatter ||
-           desc.kind == CollectiveKind::AllToAll;
+    return desc.is(CollectiveKind::ReduceScatter) ||
+           desc.is(CollectiveKind::AllToAll);
   }
   ElementRange piece(int64_t chunk, int owner) const;
   /// The first element of a chunk's pieces, relative to their parts.

@@ -22,7 +22,7 @@ static char *elementAt(void *array, Dtype type, int64_t index) {
 }
 
 WireChunks::WireChunks(const CollectiveDesc &desc, int ranks)
-    : dtype(desc.dtype), wire(desc.wireType()), ranks(ranks),
+    : dtype(desc.type()), wire(desc.wireType()), ranks(ranks),
       divisor(desc.divide ? ranks : 1),
       order(desc.count, dtypeSize(wire), ranks),
       ordered(static_cast<size_t>(ranks)) {}

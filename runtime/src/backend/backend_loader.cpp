@@ -86,7 +86,6 @@ static constexpr Slot kFunctions[] = {SLOT(device_create),
                                       SLOT(matrices_create),
                                       SLOT(matrices_destroy),
                                       SLOT(collective),
-                                      SLOT(collective_start),
                                       SLOT(wait),
                                       SLOT(abort)};
 
@@ -111,12 +110,13 @@ Status ddphook::checkBackend(const std::string &file,
   if (!table)
     return error(DDPHOOK_UNSUPPORTED, "%s provides no backend", file.c_str());
   if (table->abi_version != DDPHOOK_BACKEND_ABI_VERSION ||
-      table->struct_size != sizeof(ddphook_backend_t))
+      table->struct_size != sizeof(ddphook_backend_t) ||
+      table->collective_size != sizeof(ddphook_collective_t))
     return error(DDPHOOK_UNSUPPORTED,
                  "expected %s to have version %d of the backend ABI, but got "
-                 "version %u of %zu bytes",
+                 "version %u of %zu bytes, with collectives of %zu bytes",
                  file.c_str(), DDPHOOK_BACKEND_ABI_VERSION, table->abi_version,
-                 table->struct_size);
+                 table->struct_size, table->collective_size);
   if (!table->name)
     return error(DDPHOOK_UNSUPPORTED, "%s has no name", file.c_str());
   const auto hasNot = [&](const Slot &slot) { return !slot.isIn(*table); };

@@ -3,48 +3,40 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// The kinds of collectives of compiled.h with their names in the plan, and the
-// parts into which some of them split an array.
+// The kinds of collectives with their names in the plan, the parts into which
+// some of them split an array, and the fields of a collective as C++ types.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_SRC_BASE_COLLECTIVE_H
 #define DDPHOOK_RUNTIME_SRC_BASE_COLLECTIVE_H
 
-#include "ddphook/runtime/compiled.h"
+#include "base/dtype.h"
+#include "base/encoding.h"
+#include "ddphook/runtime/backend.h"
 
 #include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <string_view>
 
 namespace ddphook {
 
 enum class CollectiveKind : int32_t {
-  AllReduce = DDPHOOK_ALL_REDUCE,
-  ReduceScatter = DDPHOOK_REDUCE_SCATTER,
-  AllGather = DDPHOOK_ALL_GATHER,
-  AllToAll = DDPHOOK_ALL_TO_ALL,
-  Broadcast = DDPHOOK_BROADCAST
+#define DDPHOOK_COLLECTIVE(NAME, Name, name, value) Name = value,
+#include "ddphook/runtime/plan_fields.inc"
 };
 
 constexpr CollectiveKind allCollectiveKinds[] = {
-    CollectiveKind::AllReduce, CollectiveKind::ReduceScatter,
-    CollectiveKind::AllGather, CollectiveKind::AllToAll,
-    CollectiveKind::Broadcast};
+#define DDPHOOK_COLLECTIVE(NAME, Name, name, value) CollectiveKind::Name,
+#include "ddphook/runtime/plan_fields.inc"
+};
 
 constexpr const char *collectiveName(CollectiveKind kind) {
   switch (kind) {
-  case CollectiveKind::AllReduce:
-    return "all_reduce";
-  case CollectiveKind::ReduceScatter:
-    return "reduce_scatter";
-  case CollectiveKind::AllGather:
-    return "all_gather";
-  case CollectiveKind::AllToAll:
-    return "all_to_all";
-  case CollectiveKind::Broadcast:
-    return "broadcast";
+#define DDPHOOK_COLLECTIVE(NAME, Name, name, value)                            \
+  case CollectiveKind::Name:                                                   \
+    return #name;
+#include "ddphook/runtime/plan_fields.inc"
   }
   return "unknown";
 }
@@ -54,14 +46,6 @@ inline std::string describeCollective(CollectiveKind kind) {
   std::string text = collectiveName(kind);
   std::replace(text.begin(), text.end(), '_', '-');
   return text;
-}
-
-inline std::optional<CollectiveKind>
-parseCollectiveKind(std::string_view name) {
-  for (CollectiveKind kind : allCollectiveKinds)
-    if (name == collectiveName(kind))
-      return kind;
-  return std::nullopt;
 }
 
 /// Returns the kind with the number `value`, or nullopt.
@@ -129,6 +113,63 @@ inline int64_t outputElements(CollectiveKind kind, int64_t count,
                               int64_t ranks) {
   return kind == CollectiveKind::ReduceScatter ? partElements(count, ranks)
                                                : count;
+}
+
+/// A collective as backends take it, which was checked, with its numbers as
+/// values of C++ types.
+struct CollectiveOperation : ddphook_collective_t {
+  CollectiveOperation(const ddphook_collective_t &operation)
+      : ddphook_collective_t(operation) {}
+  /// An all-reduce.
+  CollectiveOperation() : CollectiveOperation(0, Dtype::F32) {}
+  CollectiveOperation(int64_t elements, Dtype type,
+                      std::optional<Dtype> wire = std::nullopt,
+                      bool isMean = false,
+                      std::optional<Encoding> codes = std::nullopt)
+      : ddphook_collective_t() {
+    count = elements;
+    dtype = static_cast<int32_t>(type);
+    wire_dtype = wire ? static_cast<int32_t>(*wire) : -1;
+    divide = isMean;
+    encoding = codes ? static_cast<int32_t>(codes->code) : 0;
+    block = codes ? codes->block : 0;
+  }
+
+  bool is(CollectiveKind other) const {
+    return kind == static_cast<int32_t>(other);
+  }
+  CollectiveKind collectiveKind() const {
+    return static_cast<CollectiveKind>(kind);
+  }
+  /// The type of the elements in memory, before and after.
+  Dtype type() const { return static_cast<Dtype>(dtype); }
+  /// The type in which elements are sent and added, if it is stated.
+  std::optional<Dtype> wire() const { return dtypeFromAbi(wire_dtype); }
+  Dtype wireType() const { return wire().value_or(type()); }
+  /// The codes as which elements are sent, then added in f32 and divided.
+  std::optional<Encoding> codes() const {
+    return encodingFromAbi(encoding, block);
+  }
+  bool isAffine() const { return encoding && codes()->isAffine(); }
+
+  /// Returns the bytes of `elements` elements in memory and on the wire.
+  int64_t bytesOf(int64_t elements) const {
+    return elements * dtypeSize(type());
+  }
+  int64_t wireBytesOf(int64_t elements) const {
+    return encoding ? codes()->bytes(elements)
+                    : elements * dtypeSize(wireType());
+  }
+};
+
+/// True if all fields of a plan are equal.
+inline bool haveSameFields(const ddphook_collective_t &a,
+                           const ddphook_collective_t &b) {
+  bool areSame = true;
+#define DDPHOOK_COLLECTIVE_FIELD(Role, key, Name, type, text)                  \
+  areSame &= a.key == b.key;
+#include "ddphook/runtime/plan_fields.inc"
+  return areSame;
 }
 
 } // namespace ddphook

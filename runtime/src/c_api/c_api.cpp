@@ -33,6 +33,8 @@ ddphook_status_t ddphook::publishStatus(const Status &status) {
 
 const char *ddphook_last_error(void) { return lastError; }
 
+uint32_t ddphook_abi_version(void) { return DDPHOOK_ABI_VERSION; }
+
 ddphook_status_t ddphook_context_create(const ddphook_options_t *options,
                                         ddphook_context_t **context) {
   return publish([&] {
@@ -201,64 +203,21 @@ void ddphook_rt_launch(ddphook_module_t *module, int32_t kernel,
          [&] { module->launch(kernel, grid, block, shared_bytes, arguments); });
 }
 
-void ddphook_rt_all_reduce(ddphook_module_t *module, int32_t collective,
-                           const void *in, void *out) {
-  inStep(module, [&] {
-    module->runCollective("ddphook_rt_all_reduce", CollectiveKind::AllReduce,
-                          collective, in, out);
-  });
-}
-
-int64_t ddphook_rt_all_reduce_start(ddphook_module_t *module,
-                                    int32_t collective, const void *in,
-                                    void *out) {
-  int64_t ticket = 0;
-  inStep(module, [&] {
-    ticket =
-        module->startCollective("ddphook_rt_all_reduce_start",
-                                CollectiveKind::AllReduce, collective, in, out);
-  });
-  return ticket;
-}
-
 void ddphook_rt_collective(ddphook_module_t *module, int32_t collective,
-                           const void *in, void *out) {
+                           const void *in, void *out, int64_t step) {
   inStep(module, [&] {
-    module->runCollective("ddphook_rt_collective", std::nullopt, collective, in,
-                          out);
+    module->runCollective("ddphook_rt_collective", collective, in, out, step,
+                          /*ticket=*/nullptr);
   });
 }
 
 int64_t ddphook_rt_collective_start(ddphook_module_t *module,
                                     int32_t collective, const void *in,
-                                    void *out) {
+                                    void *out, int64_t step) {
   int64_t ticket = 0;
   inStep(module, [&] {
-    ticket = module->startCollective("ddphook_rt_collective_start",
-                                     std::nullopt, collective, in, out);
-  });
-  return ticket;
-}
-
-void ddphook_rt_stochastic_collective(ddphook_module_t *module,
-                                      int32_t collective, int64_t stream,
-                                      int64_t step, const void *in, void *out) {
-  inStep(module, [&] {
-    module->runCollective("ddphook_rt_stochastic_collective", std::nullopt,
-                          collective, in, out,
-                          ddphook_module::StochasticRounding{stream, step});
-  });
-}
-
-int64_t ddphook_rt_stochastic_collective_start(ddphook_module_t *module,
-                                               int32_t collective,
-                                               int64_t stream, int64_t step,
-                                               const void *in, void *out) {
-  int64_t ticket = 0;
-  inStep(module, [&] {
-    ticket = module->startCollective(
-        "ddphook_rt_stochastic_collective_start", std::nullopt, collective, in,
-        out, ddphook_module::StochasticRounding{stream, step});
+    module->runCollective("ddphook_rt_collective_start", collective, in, out,
+                          step, &ticket);
   });
   return ticket;
 }

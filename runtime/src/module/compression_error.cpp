@@ -64,8 +64,8 @@ Status CompressionError::readWidened(const void *memory, int64_t offset,
 /// Returns the type to which elements, or codes without a scale, are rounded.
 static std::optional<Dtype> castOf(const PlanCollective &collective) {
   if (!collective.encoding)
-    return collective.wireDtype;
-  switch (collective.encoding->code) {
+    return collective.wire();
+  switch (collective.codes()->code) {
   case Code::F16:
     return Dtype::F16;
   case Code::BF16:
@@ -79,19 +79,17 @@ Status CompressionError::measureCodes(const PlanCollective &collective,
                                       int64_t count, const void *in,
                                       const std::optional<Rounding> &rounding,
                                       LostSquares *squares) const {
-  const Dtype dtype = collective.dtype;
+  const Dtype dtype = collective.type();
   const std::optional<Dtype> cast = castOf(collective);
   // Blocks are encoded whole; a single affine block may be the whole array.
   int64_t step = mostElements;
   if (!cast)
-    step = collective.encoding->block == 0
-               ? std::max<int64_t>(count, 1)
-               : (mostElements + collective.encoding->block - 1) /
-                     collective.encoding->block * collective.encoding->block;
+    step = collective.block == 0 ? std::max<int64_t>(count, 1)
+                                 : (mostElements + collective.block - 1) /
+                                       collective.block * collective.block;
   step = std::min(step, std::max<int64_t>(count, 1));
   // Widen to f32 for scaled codes, so that 16 bits do not round the difference.
-  const bool isWidened =
-      !cast && !collective.encoding->isAffine() && dtype != Dtype::F64;
+  const bool isWidened = !cast && !collective.isAffine() && dtype != Dtype::F64;
   const Dtype lostType = cast ? Dtype::F64 : isWidened ? Dtype::F32 : dtype;
   std::vector<char> buffer, coded(static_cast<size_t>(step * 8));
   std::vector<double> whole(static_cast<size_t>(step)), lost(whole.size());
@@ -113,7 +111,7 @@ Status CompressionError::measureCodes(const PlanCollective &collective,
         values = coded.data();
       }
       host::encodingError(values, coded.data(), lostType, n,
-                          *collective.encoding, from(rounding, at));
+                          *collective.codes(), from(rounding, at));
       host::castArray(coded.data(), lostType, lost.data(), Dtype::F64, n);
     }
     for (size_t i = 0; i < static_cast<size_t>(n); ++i) {
@@ -173,11 +171,11 @@ void CompressionError::seeCollective(int32_t number, const void *in,
     for (auto part = sent; part != end; ++part)
       ofParts[collective.bucket] += part->second;
     unsent.erase(sent, end);
-    if (!collective.wireDtype && !collective.encoding)
+    if (!collective.wire() && !collective.encoding)
       return Status::ok();
     // Codes are those of a part of a node's sum, not of this rank's elements.
     if (plan.processGroups[collective.group].isHierarchical &&
-        collective.kind == CollectiveKind::AllReduce)
+        collective.is(CollectiveKind::AllReduce))
       return Status::ok();
     DefaultFloatingPoint environment;
     LostSquares squares;

@@ -97,16 +97,6 @@ Status ArgumentCheck::check(const role::EncodingType &type) const {
                "expected the number of an encoding, but got %d", type.value);
 }
 
-Status ArgumentCheck::check(const role::ScaledType &type) const {
-  const std::optional<Code> code = codeFromAbi(type.value);
-  if (code && codeKind(*code) == CodeKind::SCALED)
-    return Status::ok();
-  return error(DDPHOOK_INVALID_ARGUMENT,
-               "expected the number of an encoding with a scale for each "
-               "block, but got %d",
-               type.value);
-}
-
 Status ArgumentCheck::check(const role::Block &block) const {
   const std::optional<Code> code = codeFromAbi(encoding);
   if (code && isBlockOf(*code, block.value))
@@ -125,8 +115,14 @@ Status ArgumentCheck::check(const role::OptionalGroup &group) const {
                            : check(role::Group{group.value, group.name});
 }
 
-Status ArgumentCheck::check(const role::Rank &group) const {
-  return check(role::Group{group.value, group.name});
+Status ArgumentCheck::check(const role::OptionalRank &group) const {
+  const std::optional<Code> code = codeFromAbi(encoding);
+  if (group.value != -1 && code && codeKind(*code) != CodeKind::SCALED)
+    return error(DDPHOOK_INVALID_ARGUMENT,
+                 "expected no process group, because encoding %d has no scale "
+                 "for each block, but got %d",
+                 encoding, group.value);
+  return check(role::OptionalGroup{group.value, group.name});
 }
 
 Status ArgumentCheck::check(const role::Matrices &number) const {

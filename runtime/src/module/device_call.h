@@ -35,11 +35,10 @@ struct Count : Argument<int64_t> {};
 struct ElementType : Argument<int32_t> {};
 struct CastType : Argument<int32_t> {};
 struct EncodingType : Argument<int32_t> {};
-struct ScaledType : Argument<int32_t> {};
 struct Block : Argument<int64_t> {};
 struct Group : Argument<int32_t> {};
 struct OptionalGroup : Argument<int32_t> {};
-struct Rank : Argument<int32_t> {};
+struct OptionalRank : Argument<int32_t> {};
 struct Matrices : Argument<int32_t> {};
 struct Product : Argument<int32_t> {};
 struct Factor : Argument<int32_t> {};
@@ -54,7 +53,6 @@ public:
 
   void see(const role::Count &count) { elements = count.value; }
   void see(const role::EncodingType &type) { encoding = type.value; }
-  void see(const role::ScaledType &type) { encoding = type.value; }
   void see(const role::Matrices &number) { list = number.value; }
   void see(const role::Product &kind) { product = kind.value; }
   void see(const role::OptionalIn &array) { seeOptional(array.value); }
@@ -77,11 +75,10 @@ public:
   Status check(const role::ElementType &type) const;
   Status check(const role::CastType &type) const;
   Status check(const role::EncodingType &type) const;
-  Status check(const role::ScaledType &type) const;
   Status check(const role::Block &block) const;
   Status check(const role::Group &group) const;
   Status check(const role::OptionalGroup &group) const;
-  Status check(const role::Rank &group) const;
+  Status check(const role::OptionalRank &group) const;
   Status check(const role::Matrices &number) const;
   Status check(const role::Product &product) const;
   Status check(const role::Factor &factor) const;
@@ -97,8 +94,10 @@ public:
   int64_t onDevice(const role::OptionalGroup &group) const {
     return group.value < 0 ? 1 : onDevice(role::Group{group.value, group.name});
   }
-  int32_t onDevice(const role::Rank &group) const {
-    return module.groups[static_cast<size_t>(group.value)].rank();
+  int32_t onDevice(const role::OptionalRank &group) const {
+    return group.value < 0
+               ? -1
+               : module.groups[static_cast<size_t>(group.value)].rank();
   }
   ddphook_matrices_t *onDevice(const role::Matrices &number) const {
     return module.matricesOf(number.value, product);

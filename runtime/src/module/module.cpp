@@ -110,10 +110,10 @@ static bool overlap(const void *a, int64_t aBytes, const void *b,
          second < first + static_cast<uintptr_t>(aBytes);
 }
 
-const PlanCollective *ddphook_module::beginCollective(
-    const char *call, std::optional<CollectiveKind> kind, int32_t number,
-    const void *in, const void *out,
-    const std::optional<StochasticRounding> &rounding) {
+const PlanCollective *ddphook_module::beginCollective(const char *call,
+                                                      int32_t number,
+                                                      const void *in,
+                                                      const void *out) {
   if (!canRun(call))
     return nullptr;
   if (number < 0 || static_cast<size_t>(number) >= plan.collectives.size()) {
@@ -124,35 +124,16 @@ const PlanCollective *ddphook_module::beginCollective(
   }
   const PlanCollective &collective =
       plan.collectives[static_cast<size_t>(number)];
-  if (kind && *kind != collective.kind) {
-    failStep(error(DDPHOOK_INVALID_ARGUMENT,
-                   "%s: expected a collective of kind %s, but got %s", call,
-                   collectiveName(*kind), collectiveName(collective.kind)));
-    return nullptr;
-  }
-  if (rounding && (!collective.encoding ||
-                   collective.encoding->kind() != CodeKind::SCALED)) {
-    failStep(error(
-        DDPHOOK_INVALID_ARGUMENT,
-        "%s: expected a collective of codes with a scale for each "
-        "block, but got %s",
-        call,
-        collective.encoding
-            ? collective.encoding->describe().c_str()
-            : dtypeName(collective.wireDtype.value_or(collective.dtype))));
-    return nullptr;
-  }
   if (!checkCall(*this, call, role::Count{collective.count, "count"},
                  role::In{in, "in"}, role::In{out, "out"}))
     return nullptr;
   const int64_t ranks = groups[collective.group].size();
-  const int64_t bytes = dtypeSize(collective.dtype);
-  const bool isInPlace = mayBeInPlace(collective.kind);
+  const CollectiveKind kind = collective.collectiveKind();
+  const bool isInPlace = mayBeInPlace(kind);
   if (!(in == out && isInPlace) &&
       overlap(
-          in, inputElements(collective.kind, collective.count, ranks) * bytes,
-          out,
-          outputElements(collective.kind, collective.count, ranks) * bytes)) {
+          in, collective.memoryBytes(ranks), out,
+          collective.bytesOf(outputElements(kind, collective.count, ranks)))) {
     failStep(error(DDPHOOK_INVALID_ARGUMENT,
                    isInPlace
                        ? "%s: expected 'out' to be the same array as 'in' or "
@@ -164,71 +145,52 @@ const PlanCollective *ddphook_module::beginCollective(
   return &collective;
 }
 
-ddphook_collective_t ddphook_module::describe(
-    const PlanCollective &collective,
-    const std::optional<StochasticRounding> &rounding) const {
-  ddphook_collective_t operation = collective.operation();
-  if (collective.error)
-    operation.error = states.get(*collective.error);
-  if (rounding)
-    operation.rounding = {1, 0, rounding->stream, rounding->step};
+ddphook_collective_t ddphook_module::describe(const PlanCollective &collective,
+                                              int64_t step) const {
+  ddphook_collective_t operation = collective;
+  if (collective.errorState)
+    operation.error = states.get(*collective.errorState);
+  if (collective.stream >= 0)
+    operation.rounding = {1, 0, collective.stream, step};
   return operation;
 }
 
-void ddphook_module::runCollective(const char *call,
-                                   std::optional<CollectiveKind> kind,
-                                   int32_t number, const void *in, void *out,
-                                   std::optional<StochasticRounding> rounding) {
-  const PlanCollective *collective =
-      beginCollective(call, kind, number, in, out, rounding);
+void ddphook_module::runCollective(const char *call, int32_t number,
+                                   const void *in, void *out, int64_t step,
+                                   int64_t *ticket) {
+  const PlanCollective *collective = beginCollective(call, number, in, out);
   if (!collective)
     return;
-  inspectOperand(number, in, rounding);
+  if (ticket && collective->deal)
+    return failStep(
+        error(DDPHOOK_INVALID_ARGUMENT,
+              "%s: expected a collective of whole arrays, but the parts of "
+              "collective %d are assigned to the ranks of a node",
+              call, number));
+  inspectOperand(number, in, step);
+  int64_t started = 0;
   {
     trace::CollectiveCall recorded(
         context.recorder(), collectiveNames[static_cast<size_t>(number)]);
-    const ddphook_collective_t operation = describe(*collective, rounding);
+    const ddphook_collective_t operation = describe(*collective, step);
     const ModuleGroup &group = groups[collective->group];
     failStep(collective->deal
                  ? group.runDealt(context, static_cast<size_t>(number),
                                   operation, in, out)
-                 : group.run(context, operation, in, out));
-  }
-  if (stepFailure.isOk())
-    countCollective(number);
-}
-
-int64_t ddphook_module::startCollective(
-    const char *call, std::optional<CollectiveKind> kind, int32_t number,
-    const void *in, void *out, std::optional<StochasticRounding> rounding) {
-  const PlanCollective *collective =
-      beginCollective(call, kind, number, in, out, rounding);
-  if (!collective)
-    return 0;
-  if (collective->deal) {
-    failStep(error(DDPHOOK_INVALID_ARGUMENT,
-                   "%s: expected a collective of whole arrays, but the parts "
-                   "of collective %d are assigned to the ranks of a node",
-                   call, number));
-    return 0;
-  }
-  inspectOperand(number, in, rounding);
-  int64_t ticket = 0;
-  {
-    trace::CollectiveCall recorded(
-        context.recorder(), collectiveNames[static_cast<size_t>(number)]);
-    failStep(groups[collective->group].start(
-        context, describe(*collective, rounding), in, out, &ticket));
+                 : group.run(context, operation, in, out,
+                             ticket ? &started : nullptr));
   }
   // Even if only a part was started: it uses the arrays.
-  lastTicket = std::max(lastTicket, ticket);
+  lastTicket = std::max(lastTicket, started);
   if (!stepFailure.isOk())
-    return 0;
+    return;
   countCollective(number);
+  if (!ticket)
+    return;
+  *ticket = started;
   // A step must not allocate.
   if (startedCollectives.size() < startedCollectives.capacity())
-    startedCollectives.emplace_back(ticket, number);
-  return ticket;
+    startedCollectives.emplace_back(started, number);
 }
 
 void ddphook_module::wait(int64_t ticket) {

@@ -56,19 +56,9 @@ struct ddphook_module {
   void *stateMemory(int32_t state);
   void launch(int32_t kernel, const int64_t *grid, const int64_t *block,
               int64_t sharedBytes, void **arguments);
-  /// How a collective's codes are rounded, if not to nearest.
-  struct StochasticRounding {
-    int64_t stream, step;
-  };
-  /// Runs function `call`, which may accept only one kind of collective.
-  void runCollective(const char *call,
-                     std::optional<ddphook::CollectiveKind> kind,
-                     int32_t collective, const void *in, void *out,
-                     std::optional<StochasticRounding> rounding = {});
-  int64_t startCollective(const char *call,
-                          std::optional<ddphook::CollectiveKind> kind,
-                          int32_t collective, const void *in, void *out,
-                          std::optional<StochasticRounding> rounding = {});
+  /// Runs a collective or, if `ticket` is not null, starts it.
+  void runCollective(const char *call, int32_t collective, const void *in,
+                     void *out, int64_t step, int64_t *ticket);
   void wait(int64_t ticket);
   void randomNormal(void *generator, const int64_t *draws, int64_t drawCount,
                     void *out, int32_t dtype);
@@ -139,19 +129,16 @@ private:
   void destroyMatrices();
   ddphook::trace::MetricsSample sampleMetrics() const;
   void sampleErrors(std::vector<ddphook::trace::ErrorSample> *errors) const;
-  void inspectOperand(int32_t number, const void *in,
-                      const std::optional<StochasticRounding> &rounding);
+  void inspectOperand(int32_t number, const void *in, int64_t step);
   void testOperand(int32_t number, const void *in);
   void countCollective(int32_t number);
   void countBuckets();
-  const ddphook::PlanCollective *
-  beginCollective(const char *call, std::optional<ddphook::CollectiveKind> kind,
-                  int32_t number, const void *in, const void *out,
-                  const std::optional<StochasticRounding> &rounding);
-  /// Describes a collective as backends take it.
-  ddphook_collective_t
-  describe(const ddphook::PlanCollective &collective,
-           const std::optional<StochasticRounding> &rounding) const;
+  const ddphook::PlanCollective *beginCollective(const char *call,
+                                                 int32_t number, const void *in,
+                                                 const void *out);
+  /// Describes a collective in training step `step` as backends take it.
+  ddphook_collective_t describe(const ddphook::PlanCollective &collective,
+                                int64_t step) const;
 
   int32_t currentEntry = -1;
   /// Counts of each bucket since the step began; and for each collective its

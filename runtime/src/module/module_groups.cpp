@@ -34,7 +34,7 @@ void WireBytes::include(const PlanCollective &collective, int64_t ranks) {
   if (!collective.encoding)
     return;
   encoded = std::max(encoded, bytes);
-  if (collective.encoding->isAffine())
+  if (collective.isAffine())
     gathered = std::max(gathered, bytes * static_cast<uint64_t>(ranks));
 }
 
@@ -109,9 +109,8 @@ int64_t DealtParts::countOf(int64_t position) const {
 /// Memory of a position's parts starts at a cache line.
 static constexpr int64_t shareAlignment = 64;
 
-static int64_t shareBytesOf(int64_t elements, Dtype dtype) {
-  return (elements * dtypeSize(dtype) + shareAlignment - 1) / shareAlignment *
-         shareAlignment;
+static int64_t roundToShare(int64_t bytes) {
+  return (bytes + shareAlignment - 1) / shareAlignment * shareAlignment;
 }
 
 /// Prepares the parts of an assigned collective, and its needs of this group.
@@ -123,11 +122,11 @@ void ModuleGroup::prepareDealt(const Plan &plan, size_t number,
     return;
   const DealtParts &parts =
       dealt.try_emplace(collective, plan, *one.deal, nodeRanks()).first->second;
-  const int64_t bytes = parts.most * dtypeSize(one.dtype);
+  const int64_t bytes = one.bytesOf(parts.most);
   *inNode = std::max(*inNode, static_cast<uint64_t>(nodeRanks() * bytes));
   *acrossNodes = std::max(*acrossNodes, static_cast<uint64_t>(bytes));
-  *shareBytes = std::max(*shareBytes, shareBytesOf(parts.most, one.dtype) +
-                                          nodeRanks() * bytes);
+  *shareBytes =
+      std::max(*shareBytes, roundToShare(bytes) + nodeRanks() * bytes);
 }
 
 Status ModuleGroup::connect(Context &context, const Plan &plan, size_t number,
@@ -149,7 +148,7 @@ Status ModuleGroup::connect(Context &context, const Plan &plan, size_t number,
       (group.isHierarchical ? usesLevels : usesAll) = true;
       continue;
     }
-    if (!group.isHierarchical || collective.kind != CollectiveKind::AllReduce) {
+    if (!group.isHierarchical || !collective.is(CollectiveKind::AllReduce)) {
       usesAll = true;
       most.include(collective, size());
       continue;
@@ -157,17 +156,16 @@ Status ModuleGroup::connect(Context &context, const Plan &plan, size_t number,
     usesLevels = true;
     const auto ranks = static_cast<int64_t>(members.levels[0].ranks.size());
     PlanCollective inNode = collective, across = collective;
-    inNode.kind = CollectiveKind::ReduceScatter;
-    inNode.wireDtype.reset();
-    inNode.encoding.reset();
+    inNode.kind = DDPHOOK_REDUCE_SCATTER;
+    inNode.wire_dtype = -1;
+    inNode.encoding = 0;
     across.count = partElements(collective.count, ranks);
     mostInNode.include(inNode, ranks);
     // A staged reduction never has the whole part on the wire.
-    if (!isStaged(context, collective.operation()))
+    if (!isStaged(context, collective))
       mostAcross.include(across,
                          static_cast<int64_t>(members.levels[1].ranks.size()));
-    shareBytes =
-        std::max(shareBytes, across.count * dtypeSize(collective.dtype));
+    shareBytes = std::max(shareBytes, across.bytesOf(across.count));
   }
   const std::string what = "process group '" + group.name + "'";
   if (usesAll)
@@ -184,7 +182,7 @@ Status ModuleGroup::connect(Context &context, const Plan &plan, size_t number,
 }
 
 template <typename CallT>
-Status ModuleGroup::forEachStage(const ddphook_collective_t &operation,
+Status ModuleGroup::forEachStage(const CollectiveOperation &operation,
                                  const void *in, void *out,
                                  const CallT &call) const {
   if (!across.get() || operation.kind != DDPHOOK_ALL_REDUCE)
@@ -193,7 +191,7 @@ Status ModuleGroup::forEachStage(const ddphook_collective_t &operation,
   const auto ranks = static_cast<int64_t>(nodeMembers.ranks.size());
   if (ranks == 1)
     return call(across, operation, in, out);
-  ddphook_collective_t inNode = operation;
+  CollectiveOperation inNode = operation;
   inNode.wire_dtype = -1;
   inNode.encoding = 0;
   inNode.block = 0;
@@ -203,7 +201,7 @@ Status ModuleGroup::forEachStage(const ddphook_collective_t &operation,
   if (members.levels[1].ranks.size() == 1 && operation.wire_dtype < 0 &&
       operation.encoding == 0)
     return call(node, inNode, in, out);
-  ddphook_collective_t scatter = inNode, gather = inNode, reduce = operation;
+  CollectiveOperation scatter = inNode, gather = inNode, reduce = operation;
   scatter.kind = DDPHOOK_REDUCE_SCATTER;
   gather.kind = DDPHOOK_ALL_GATHER;
   gather.divide = 0;
@@ -211,8 +209,8 @@ Status ModuleGroup::forEachStage(const ddphook_collective_t &operation,
   reduce.count = part.size();
   reduce.rounding.share = nodeMembers.index;
   if (operation.error)
-    reduce.error = static_cast<char *>(operation.error) +
-                   part.begin * dtypeSize(static_cast<Dtype>(operation.dtype));
+    reduce.error =
+        static_cast<char *>(operation.error) + operation.bytesOf(part.begin);
   char *memory = share.get();
   DDPHOOK_RETURN_IF_ERROR(call(node, scatter, in, memory));
   DDPHOOK_RETURN_IF_ERROR(call(across, reduce, memory, memory));
@@ -221,48 +219,47 @@ Status ModuleGroup::forEachStage(const ddphook_collective_t &operation,
 
 template <typename CallT, typename CopyInT, typename CopyOutT>
 Status ModuleGroup::forEachDealtStage(const DealtParts &parts,
-                                      const ddphook_collective_t &operation,
+                                      const CollectiveOperation &operation,
                                       const void *in, void *out,
                                       const CallT &call, const CopyInT &copyIn,
                                       const CopyOutT &copyOut) const {
   const int64_t ranks = nodeRanks();
-  const auto dtype = static_cast<Dtype>(operation.dtype);
   if (members.levels.empty()) {
-    ddphook_collective_t scatter = operation;
+    CollectiveOperation scatter = operation;
     scatter.kind = DDPHOOK_REDUCE_SCATTER;
     scatter.part_ends = parts.ends.data();
     const int64_t begin = partOf(scatter.part_ends, nodePosition()).begin;
     return call(all, scatter, in,
-                out ? static_cast<char *>(out) + begin * dtypeSize(dtype)
+                out ? static_cast<char *>(out) + operation.bytesOf(begin)
                     : nullptr);
   }
   // Parts that are assigned to a single rank need no gathering.
   if (ranks == 1)
     return call(across, operation, in, out);
-  ddphook_collective_t reduce = operation, gather = operation;
+  CollectiveOperation reduce = operation, gather = operation;
   reduce.count = parts.countOf(nodePosition());
   gather.kind = DDPHOOK_ALL_GATHER;
   gather.count = ranks * parts.most;
   if (gather.count == 0)
     return Status::ok();
   char *const own = share.get();
-  char *const gathered = own + shareBytesOf(parts.most, dtype);
+  const int64_t partBytes = operation.bytesOf(parts.most);
+  char *const gathered = own + roundToShare(partBytes);
   DDPHOOK_RETURN_IF_ERROR(copyIn(own));
   if (across.size() > 1 && reduce.count > 0)
     DDPHOOK_RETURN_IF_ERROR(call(across, reduce, own, own));
   DDPHOOK_RETURN_IF_ERROR(call(node, gather, own, gathered));
   for (int64_t position = 0; position < ranks; ++position)
-    DDPHOOK_RETURN_IF_ERROR(
-        copyOut(position, gathered + position * parts.most * dtypeSize(dtype)));
+    DDPHOOK_RETURN_IF_ERROR(copyOut(position, gathered + position * partBytes));
   return Status::ok();
 }
 
 Status ModuleGroup::runDealt(Context &context, size_t number,
-                             const ddphook_collective_t &operation,
+                             const CollectiveOperation &operation,
                              const void *in, void *out) const {
   DefaultFloatingPoint environment;
   const DealtParts &parts = dealt.at(number);
-  const int64_t bytes = dtypeSize(static_cast<Dtype>(operation.dtype));
+  const int64_t bytes = operation.bytesOf(1);
   auto forRanges = [&](int64_t position, const auto &copy) {
     int64_t place = 0;
     for (const ElementRange &range :
@@ -287,10 +284,10 @@ Status ModuleGroup::runDealt(Context &context, size_t number,
   };
   return forEachDealtStage(
       parts, operation, in, out,
-      [&](const Communicator &ranks, const ddphook_collective_t &stage,
+      [&](const Communicator &ranks, const CollectiveOperation &stage,
           const void *from, void *to) {
         return context.call(&ddphook_backend_t::collective, ranks.get(), &stage,
-                            from, to);
+                            from, to, /*ticket=*/nullptr);
       },
       copyIn, copyOut);
 }
@@ -299,30 +296,23 @@ Status ModuleGroup::runDealt(Context &context, size_t number,
 static constexpr int64_t leastStagedBytes = 1 << 20;
 
 bool ModuleGroup::isStaged(Context &context,
-                           const ddphook_collective_t &operation) const {
-  const auto encoding = encodingFromAbi(operation.encoding, operation.block);
+                           const CollectiveOperation &operation) const {
   return context.backend().collective_staged && !members.levels.empty() &&
-         operation.kind == DDPHOOK_ALL_REDUCE && nodeRanks() > 1 &&
-         members.levels[1].ranks.size() > 1 &&
-         !(encoding && encoding->isAffine()) &&
-         partElements(operation.count, nodeRanks()) *
-                 dtypeSize(static_cast<Dtype>(operation.dtype)) >=
+         operation.is(CollectiveKind::AllReduce) && nodeRanks() > 1 &&
+         members.levels[1].ranks.size() > 1 && !operation.isAffine() &&
+         operation.bytesOf(partElements(operation.count, nodeRanks())) >=
              leastStagedBytes;
 }
 
 std::vector<CollectiveStage>
 ModuleGroup::stagesOf(size_t number,
-                      const ddphook_collective_t &operation) const {
+                      const CollectiveOperation &operation) const {
   std::vector<CollectiveStage> stages;
   auto describe = [&](const Communicator &ranks,
-                      const ddphook_collective_t &stage, const void *, void *) {
-    PlanCollective described;
-    described.kind = *collectiveKindFromAbi(stage.kind);
-    described.count = stage.count;
-    described.dtype = static_cast<Dtype>(stage.dtype);
-    described.wireDtype = dtypeFromAbi(stage.wire_dtype);
-    described.encoding = encodingFromAbi(stage.encoding, stage.block);
-    stages.push_back({described.kind, described.wireBytes(ranks.size())});
+                      const CollectiveOperation &stage, const void *, void *) {
+    const CollectiveKind kind = stage.collectiveKind();
+    stages.push_back({kind, stage.wireBytesOf(inputElements(kind, stage.count,
+                                                            ranks.size()))});
     return Status::ok();
   };
   if (const auto parts = dealt.find(number); parts != dealt.end())
@@ -336,25 +326,8 @@ ModuleGroup::stagesOf(size_t number,
   return stages;
 }
 
-Status ModuleGroup::run(Context &context, const ddphook_collective_t &operation,
-                        const void *in, void *out) const {
-  DefaultFloatingPoint environment;
-  if (isStaged(context, operation))
-    return context.call(&ddphook_backend_t::collective_staged, node.get(),
-                        across.get(), &operation, in, out, share.get(),
-                        /*ticket=*/nullptr);
-  return forEachStage(operation, in, out,
-                      [&](const Communicator &ranks,
-                          const ddphook_collective_t &stage, const void *from,
-                          void *to) {
-                        return context.call(&ddphook_backend_t::collective,
-                                            ranks.get(), &stage, from, to);
-                      });
-}
-
-Status ModuleGroup::start(Context &context,
-                          const ddphook_collective_t &operation, const void *in,
-                          void *out, int64_t *ticket) const {
+Status ModuleGroup::run(Context &context, const CollectiveOperation &operation,
+                        const void *in, void *out, int64_t *ticket) const {
   DefaultFloatingPoint environment;
   if (isStaged(context, operation))
     return context.call(&ddphook_backend_t::collective_staged, node.get(),
@@ -362,9 +335,9 @@ Status ModuleGroup::start(Context &context,
   // They run in this order, so the last one's ticket covers all.
   return forEachStage(
       operation, in, out,
-      [&](const Communicator &ranks, const ddphook_collective_t &stage,
+      [&](const Communicator &ranks, const CollectiveOperation &stage,
           const void *from, void *to) {
-        return context.call(&ddphook_backend_t::collective_start, ranks.get(),
-                            &stage, from, to, ticket);
+        return context.call(&ddphook_backend_t::collective, ranks.get(), &stage,
+                            from, to, ticket);
       });
 }

@@ -110,18 +110,17 @@ public:
   /// Returns the backend's collectives that make up `operation`, collective
   /// number `number` of the plan. The group must be connected.
   std::vector<CollectiveStage>
-  stagesOf(size_t number, const ddphook_collective_t &operation) const;
+  stagesOf(size_t number, const CollectiveOperation &operation) const;
 
-  /// Run or start a collective. Both end at the first failure.
-  Status run(Context &context, const ddphook_collective_t &operation,
-             const void *in, void *out) const;
-  Status start(Context &context, const ddphook_collective_t &operation,
-               const void *in, void *out, int64_t *ticket) const;
+  /// Runs a collective or, if `ticket` is not null, starts it. Ends at the
+  /// first failure.
+  Status run(Context &context, const CollectiveOperation &operation,
+             const void *in, void *out, int64_t *ticket) const;
 
   /// Runs collective number `number` of the plan, an all-reduce of parts that
   /// are assigned to the ranks of a node.
   Status runDealt(Context &context, size_t number,
-                  const ddphook_collective_t &operation, const void *in,
+                  const CollectiveOperation &operation, const void *in,
                   void *out) const;
 
 private:
@@ -135,18 +134,17 @@ private:
   /// array to a buffer, and `copyOut` those of a position from another buffer.
   template <typename CallT, typename CopyInT, typename CopyOutT>
   Status forEachDealtStage(const DealtParts &parts,
-                           const ddphook_collective_t &operation,
-                           const void *in, void *out, const CallT &call,
-                           const CopyInT &copyIn,
+                           const CollectiveOperation &operation, const void *in,
+                           void *out, const CallT &call, const CopyInT &copyIn,
                            const CopyOutT &copyOut) const;
 
   /// True if the backend overlaps the stages of an all-reduce.
-  bool isStaged(Context &context, const ddphook_collective_t &operation) const;
+  bool isStaged(Context &context, const CollectiveOperation &operation) const;
 
   /// Calls `call` with each of the backend's collectives that make up
   /// `operation`: communicator, operation, operand, result. Ends at a failure.
   template <typename CallT>
-  Status forEachStage(const ddphook_collective_t &operation, const void *in,
+  Status forEachStage(const CollectiveOperation &operation, const void *in,
                       void *out, const CallT &call) const;
 
   GroupMembers members;

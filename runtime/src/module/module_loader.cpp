@@ -71,14 +71,12 @@ static Status checkEntries(const Plan &plan,
 static Status checkEncodings(const Plan &plan,
                              const ddphook_backend_t &backend) {
   for (const PlanCollective &collective : plan.collectives)
-    if (const std::optional<Encoding> &encoding = collective.encoding;
-        encoding &&
-        !(backend.encodings >> static_cast<int32_t>(encoding->code) & 1))
+    if (collective.encoding && !(backend.encodings >> collective.encoding & 1))
       return error(
           DDPHOOK_UNSUPPORTED,
           "the module has collectives encoded as %s, which the backend "
           "'%s' does not know",
-          encoding->describe().c_str(), backend.name);
+          collective.codes()->describe().c_str(), backend.name);
   return Status::ok();
 }
 
@@ -161,8 +159,7 @@ static Status connectGroups(ddphook_module &module, Context &context) {
 static Status checkCollectives(const ddphook_module &module) {
   for (const PlanCollective &collective : module.plan.collectives)
     DDPHOOK_RETURN_IF_ERROR(withContext(
-        checkCollective(collective.operation(),
-                        module.groups[collective.group].size()),
+        checkCollective(collective, module.groups[collective.group].size()),
         "process group '" + module.plan.processGroups[collective.group].name +
             "'"));
   return Status::ok();

@@ -35,19 +35,18 @@ bool ddphook_module::isFinite(const void *in, int64_t count, int32_t dtype) {
   return stepFailure.isOk() && result != 0;
 }
 
-void ddphook_module::inspectOperand(
-    int32_t number, const void *in,
-    const std::optional<StochasticRounding> &rounding) {
+void ddphook_module::inspectOperand(int32_t number, const void *in,
+                                    int64_t step) {
   if (context.observed().findsNonFinite())
     testOperand(number, in);
   if (!isErrorMeasured)
     return;
-  const ModuleGroup &group =
-      groups[plan.collectives[static_cast<size_t>(number)].group];
+  const PlanCollective &collective =
+      plan.collectives[static_cast<size_t>(number)];
+  const ModuleGroup &group = groups[collective.group];
   std::optional<Rounding> codes;
-  if (rounding)
-    codes =
-        Rounding::ofSum(rounding->stream, rounding->step).ofRank(group.rank());
+  if (collective.stream >= 0)
+    codes = Rounding::ofSum(collective.stream, step).ofRank(group.rank());
   compressionError.seeCollective(number, in, group.size(), codes);
 }
 
@@ -55,9 +54,7 @@ void ddphook_module::inspectOperand(
 void ddphook_module::testOperand(int32_t number, const void *in) {
   const PlanCollective &collective =
       plan.collectives[static_cast<size_t>(number)];
-  if (collective.count == 0 ||
-      (collective.kind != CollectiveKind::AllReduce &&
-       collective.kind != CollectiveKind::ReduceScatter))
+  if (collective.count == 0 || !isReduction(collective.collectiveKind()))
     return;
   // Between nodes, other ranks' parts of an operand have no meaning.
   if (collective.deal && plan.processGroups[collective.group].isHierarchical)
@@ -67,7 +64,7 @@ void ddphook_module::testOperand(int32_t number, const void *in) {
   // A device that cannot answer, for example during a capture, fails no step.
   context
       .call(&ddphook_backend_t::is_finite, in, collective.count,
-            static_cast<int32_t>(collective.dtype), &isFinite)
+            collective.dtype, &isFinite)
       .ignore();
   const uint64_t found = isFinite == 0;
   nonFinite += found;
@@ -124,12 +121,11 @@ void ddphook_module::nameEvents() {
     const PlanCollective &collective = plan.collectives[i];
     const ModuleGroup &group = groups[collective.group];
     trace::CollectiveNames &names = collectiveNames.emplace_back();
-    names.kind = names.last = collective.kind;
+    names.kind = names.last = collective.collectiveKind();
     waitNames.push_back(trace::otherName);
     if (!isOn)
       continue;
-    for (const CollectiveStage &stage :
-         group.stagesOf(i, collective.operation())) {
+    for (const CollectiveStage &stage : group.stagesOf(i, collective)) {
       trace::Name name;
       name.category = trace::Category::Collective;
       name.text = nameOf(collective, i, stage.kind);
@@ -146,9 +142,8 @@ void ddphook_module::nameEvents() {
                                        : std::vector<int>(),
                                    label});
     }
-    waitNames.back() = recorder.addName(
-        trace::Name(trace::Category::Wait,
-                    "wait " + nameOf(collective, i, collective.kind)));
+    waitNames.back() = recorder.addName(trace::Name(
+        trace::Category::Wait, "wait " + nameOf(collective, i, names.kind)));
   }
 }
 
@@ -240,7 +235,7 @@ void ddphook_module::countCollective(int32_t number) {
   }
   BucketCounts &counts = bucketCounts[static_cast<size_t>(bucket)];
   counts.sent += collective.contributed(ranks);
-  counts.isGathered |= collective.kind == CollectiveKind::AllGather;
+  counts.isGathered |= collective.is(CollectiveKind::AllGather);
 }
 
 static int64_t numElements(const PlanBucket &bucket) {

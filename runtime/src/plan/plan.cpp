@@ -13,6 +13,7 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+#include <limits>
 #include <map>
 #include <set>
 
@@ -78,8 +79,7 @@ static void readPartition(const Reader &at,
 }
 
 static void readProcessGroup(const Reader &at, Names *names, Plan *plan) {
-  if (!at.expectKeys(
-          {"name", "size", "ranks", "placement", "parent", "topology"}))
+  if (!at.expectFields("Group"))
     return;
   PlanProcessGroup group;
   if (!at["parent"].text().empty())
@@ -106,32 +106,60 @@ static void readProcessGroup(const Reader &at, Names *names, Plan *plan) {
   plan->processGroups.push_back(std::move(group));
 }
 
-/// Reads how elements are sent: as they are, in another type, or encoded.
-static void readWire(const Reader &at, std::optional<Dtype> *wireDtype,
-                     std::optional<Encoding> *encoding) {
-  *wireDtype = at["wire_dtype"].optionalDtype();
-  const std::string name = at["encoding"].text();
-  const int64_t block = at["block"].integer(0, maxBytes / 8);
-  if (name.empty()) {
-    if (block != 0)
-      at["block"].fail("0 without an encoding");
-    return;
+// Each reads a field of a backend's struct, as plan_fields.inc says.
+static void readKind(const Reader &at, const char *key, int32_t *value) {
+  const std::string name = at[key].text();
+  for (CollectiveKind kind : allCollectiveKinds)
+    if (name == collectiveName(kind)) {
+      *value = static_cast<int32_t>(kind);
+      return;
+    }
+  at[key].fail("a kind of collective");
+}
+static void readType(const Reader &at, const char *key, int32_t *value) {
+  *value = static_cast<int32_t>(at[key].dtype());
+}
+static void readWireType(const Reader &at, const char *key, int32_t *value) {
+  *value = -1;
+  if (!at[key].text().empty())
+    readType(at, key, value);
+}
+static void readCode(const Reader &at, const char *key, int32_t *value) {
+  *value = 0;
+  if (const std::string name = at[key].text(); !name.empty()) {
+    if (const std::optional<Code> code = parseCode(name))
+      *value = static_cast<int32_t>(*code);
+    else
+      at[key].fail("the name of an encoding");
   }
-  const std::optional<Code> code = parseCode(name);
-  if (!code)
-    return at["encoding"].fail("the name of an encoding");
-  if (*wireDtype)
+}
+static void readFlag(const Reader &at, const char *key, int32_t *value) {
+  *value = at[key].boolean();
+}
+static constexpr auto readNumber = [](const Reader &at, const char *key,
+                                      auto *value) {
+  using T = std::remove_pointer_t<decltype(value)>;
+  constexpr int64_t most = std::numeric_limits<T>::max();
+  *value = static_cast<T>(at[key].integer(0, std::min(maxBytes / 8, most)));
+};
+[[maybe_unused]] static constexpr auto readOptionalNumber = readNumber;
+[[maybe_unused]] static constexpr auto readOptionalFlag = readFlag;
+
+/// Checks how elements are sent: as they are, in another type, or encoded.
+static void checkWire(const Reader &at, const CollectiveOperation &operation) {
+  const std::optional<Encoding> encoding = operation.codes();
+  if (!encoding && operation.block != 0)
+    at["block"].fail("0 without an encoding");
+  if (encoding && operation.wire())
     at["wire_dtype"].fail("no wire type together with an encoding");
-  if (!isBlockOf(*code, block))
-    at["block"].fail("the size of a block of " + name);
-  *encoding = Encoding{*code, block};
+  if (encoding && !isBlockOf(encoding->code, encoding->block))
+    at["block"].fail(std::string("the size of a block of ") +
+                     codeName(encoding->code));
 }
 
 static void readBucket(const Reader &at, const Names &groups, Names *names,
                        Plan *plan) {
-  if (!at.expectKeys({"name", "group", "reduction", "dtype", "shapes",
-                      "gradients", "hook", "wire_dtype", "encoding", "block",
-                      "wire_bytes", "state_bytes"}))
+  if (!at.expectFields("Bucket"))
     return;
   PlanBucket bucket;
   bucket.name = at["name"].text();
@@ -140,7 +168,6 @@ static void readBucket(const Reader &at, const Names &groups, Names *names,
   std::string reduction = at["reduction"].text();
   if (reduction != "mean" && reduction != "sum")
     at["reduction"].fail(R"("mean" or "sum")");
-  bucket.isMean = reduction == "mean";
   bucket.dtype = at["dtype"].dtype();
   int64_t bytes;
   bucket.shapes = readShapes(at["shapes"], dtypeSize(bucket.dtype), &bytes);
@@ -149,41 +176,22 @@ static void readBucket(const Reader &at, const Names &groups, Names *names,
       bucket.gradients.size() != bucket.shapes.size())
     at["gradients"].fail("a name for each of " +
                          std::to_string(bucket.shapes.size()) + " shapes");
-  bucket.hook = at["hook"].text();
-  readWire(at, &bucket.wireDtype, &bucket.encoding);
-  bucket.wireBytes = at["wire_bytes"].integer(0, maxBytes);
-  bucket.stateBytes = at["state_bytes"].integer(0, maxBytes);
+  at["hook"].text();
+  CollectiveOperation wire;
+  readWireType(at, "wire_dtype", &wire.wire_dtype);
+  readCode(at, "encoding", &wire.encoding);
+  readNumber(at, "block", &wire.block);
+  checkWire(at, wire);
+  at["wire_bytes"].integer(0, maxBytes);
+  at["state_bytes"].integer(0, maxBytes);
   plan->buckets.push_back(std::move(bucket));
-}
-
-int64_t PlanCollective::wholeWireBytes(int64_t ranks) const {
-  if (encoding)
-    return encoding->bytes(count);
-  const int64_t elements =
-      mayBeInPlace(kind) ? count : partElements(count, ranks) * ranks;
-  return elements * dtypeSize(wireDtype.value_or(dtype));
-}
-
-ddphook_collective_t PlanCollective::operation() const {
-  ddphook_collective_t result = {};
-  result.kind = static_cast<int32_t>(kind);
-  result.count = count;
-  result.dtype = static_cast<int32_t>(dtype);
-  result.wire_dtype = wireDtype ? static_cast<int32_t>(*wireDtype) : -1;
-  result.divide = divide;
-  if (encoding) {
-    result.encoding = static_cast<int32_t>(encoding->code);
-    result.block = encoding->block;
-  }
-  result.root = root;
-  return result;
 }
 
 std::vector<bool> Plan::findShareErrors() const {
   std::vector<bool> found(states.size(), false);
   for (const PlanCollective &collective : collectives)
-    if (collective.error && processGroups[collective.group].isHierarchical)
-      found[*collective.error] = true;
+    if (collective.errorState && processGroups[collective.group].isHierarchical)
+      found[*collective.errorState] = true;
   // The errors of assigned buckets are those of the rank's assigned members. A
   // bucket may have no matrix, but some of it is reduced.
   for (const PlanCollective &collective : collectives)
@@ -209,14 +217,13 @@ static int64_t sizeOf(const PlanProcessGroup &group) {
 /// that the group's size is known if arrays depend on it.
 static void checkKind(const Reader &at, const PlanCollective &collective,
                       int64_t ranks) {
-  const CollectiveKind kind = collective.kind;
+  const CollectiveKind kind = collective.collectiveKind();
   const std::string name = collectiveName(kind);
   if (collective.encoding && !isReduction(kind))
     at["encoding"].fail("no encoding for " + name);
-  if (collective.encoding && collective.encoding->isAffine() &&
-      kind != CollectiveKind::AllReduce)
+  if (collective.isAffine() && kind != CollectiveKind::AllReduce)
     at["encoding"].fail("an encoding without a zero point for " + name);
-  if (collective.wireDtype && !mayHaveWireType(kind))
+  if (collective.wire() && !mayHaveWireType(kind))
     at["wire_dtype"].fail("no wire type for " + name);
   if (collective.divide && !isReduction(kind))
     at["divide"].fail("no division in " + name);
@@ -238,16 +245,16 @@ static void readError(const Reader &at, const Names &states, const Plan &plan,
                       PlanCollective *collective) {
   if (at["error"].text().empty())
     return;
-  if (collective->kind != CollectiveKind::AllReduce || !collective->encoding ||
-      collective->encoding->isAffine())
+  if (!collective->is(CollectiveKind::AllReduce) || !collective->encoding ||
+      collective->isAffine())
     return at["error"].fail(
         "error feedback only for an all_reduce with a scaled encoding");
-  collective->error = states.find(at["error"]);
+  collective->errorState = states.find(at["error"]);
   if (!at.isOk())
     return;
-  const PlanState &state = plan.states[*collective->error];
-  if (floatDtype(state.dtype) != collective->dtype ||
-      state.bytes != collective->count * dtypeSize(collective->dtype))
+  const PlanState &state = plan.states[*collective->errorState];
+  if (floatDtype(state.dtype) != collective->type() ||
+      state.bytes != collective->bytesOf(collective->count))
     at["error"].fail(
         "a state with the element count and type of the collective");
 }
@@ -270,7 +277,7 @@ static void readDeal(const Reader &at, const Names &buckets, const Plan &plan,
   if (collective->group != whole && !isWithin)
     return at["deal"].fail(
         "a bucket of the collective's process group or of its parent");
-  if (collective->kind != CollectiveKind::AllReduce || collective->wireDtype ||
+  if (!collective->is(CollectiveKind::AllReduce) || collective->wire() ||
       collective->encoding || (collective->divide && !isWithin))
     return at["deal"].fail("assigned parts only for an all_reduce without an "
                            "encoding, which divides only within nodes");
@@ -280,15 +287,14 @@ static void readDeal(const Reader &at, const Names &buckets, const Plan &plan,
 
 static void readCollective(const Reader &at, const Names &buckets,
                            const Names &states, Plan *plan) {
-  if (!at.expectKeys({"kind", "bucket", "group", "count", "dtype", "wire_dtype",
-                      "encoding", "block", "divide", "root", "error", "stream"},
-                     "deal"))
+  if (!at.expectFields("Collective"))
     return;
   PlanCollective collective;
-  if (auto kind = parseCollectiveKind(at["kind"].text()))
-    collective.kind = *kind;
-  else
-    at["kind"].fail("a kind of collective");
+#define DDPHOOK_COLLECTIVE_FIELD(Role, key, Name, type, text)                  \
+  if (at.has(#key))                                                            \
+    read##Role(at, #key, &collective.key);
+#include "ddphook/runtime/plan_fields.inc"
+  checkWire(at, collective);
   collective.bucket = at["bucket"].text();
   if (!collective.bucket.empty() && !buckets.contains(collective.bucket))
     at["bucket"].fail("the name of a bucket");
@@ -296,12 +302,10 @@ static void readCollective(const Reader &at, const Names &buckets,
   if (groups == 0)
     return at.fail("no collective in a plan without process groups");
   collective.group = static_cast<size_t>(at["group"].integer(0, groups - 1));
-  collective.count = at["count"].integer(0, maxBytes / 8);
-  collective.dtype = at["dtype"].dtype();
-  readWire(at, &collective.wireDtype, &collective.encoding);
-  collective.divide = at["divide"].boolean();
-  collective.root = static_cast<int32_t>(at["root"].integer(0, maxRanks));
   collective.stream = at["stream"].integer(-1, INT64_MAX);
+  if (collective.stream >= 0 &&
+      (!collective.encoding || collective.codes()->kind() != CodeKind::SCALED))
+    at["stream"].fail("-1 without codes that have a scale for each block");
   if (at.isOk())
     readError(at, states, *plan, &collective);
   if (at.isOk())
@@ -322,14 +326,14 @@ static PlanArena readArena(const Reader &at) {
   return arena;
 }
 
-static PlanValue readValue(const Reader &at,
-                           std::initializer_list<const char *> keys) {
+/// Reads an Argument or a Result.
+static PlanValue readValue(const Reader &at, const char *object) {
   static const std::map<std::string, int64_t> sizes = {
 #define DDPHOOK_ENTRY_TYPE(NAME, name, bytes, c_type, file) {#name, bytes},
 #include "ddphook/runtime/element_types.inc"
   };
   PlanValue value;
-  if (!at.expectKeys(keys))
+  if (!at.expectFields(object))
     return value;
   value.dtype = at["dtype"].text();
   auto found = sizes.find(value.dtype);
@@ -350,8 +354,7 @@ static void readEntry(const Reader &at, Names *names, Plan *plan) {
   entry.name = at["name"].text();
   names->add(at["name"], entry.name);
   at["arguments"].forEach([&](const Reader &argument) {
-    PlanValue value =
-        readValue(argument, {"dtype", "shape", "scalar", "inout"});
+    PlanValue value = readValue(argument, "Argument");
     if (argument.isOk()) {
       value.isScalar = argument["scalar"].boolean();
       value.isInout = argument["inout"].boolean();
@@ -362,7 +365,7 @@ static void readEntry(const Reader &at, Names *names, Plan *plan) {
     entry.arguments.push_back(std::move(value));
   });
   at["results"].forEach([&](const Reader &result) {
-    PlanValue value = readValue(result, {"dtype", "shape", "argument"});
+    PlanValue value = readValue(result, "Result");
     if (!result.isOk())
       return;
     int64_t last = static_cast<int64_t>(entry.arguments.size()) - 1;

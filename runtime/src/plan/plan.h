@@ -41,18 +41,13 @@ struct PlanProcessGroup {
   bool isHierarchical = false;
 };
 
+/// A bucket, without what only reports and comparisons use.
 struct PlanBucket {
   std::string name;
   size_t group = 0;
-  bool isMean = false;
   Dtype dtype = Dtype::F32;
   std::vector<Shape> shapes;
   std::vector<std::string> gradients; // names: one for each shape, or none
-  std::string hook;
-  std::optional<Dtype> wireDtype;
-  std::optional<Encoding> encoding;
-  int64_t wireBytes = 0;
-  int64_t stateBytes = 0;
 };
 
 struct PlanState {
@@ -121,19 +116,14 @@ struct PlanMatrixList {
   }
 };
 
-struct PlanCollective {
-  CollectiveKind kind = CollectiveKind::AllReduce;
+/// A collective as backends take it, without what only a step knows, and what
+/// else the plan says about it.
+struct PlanCollective : CollectiveOperation {
   std::string bucket;
   size_t group = 0;
-  int64_t count = 0;
-  Dtype dtype = Dtype::F32;
-  std::optional<Dtype> wireDtype;
-  std::optional<Encoding> encoding; // instead of a wireDtype
-  bool divide = false;
-  int32_t root = 0; // for broadcasts
   /// The state for its error feedback: as many elements of the same type.
-  std::optional<size_t> error;
-  /// The random stream that calls pass, or -1; here so that ranks compare it.
+  std::optional<size_t> errorState;
+  /// The random stream of stochastic rounding, or -1.
   int64_t stream = -1;
   /// The assignment of an all_reduce's operand. Over a hierarchical group, each
   /// part is summed over the ranks to which it is assigned. Over the ranks of a
@@ -143,19 +133,20 @@ struct PlanCollective {
   /// Elements that a rank contributes in a group of `ranks`, and their bytes in
   /// memory and on the wire.
   int64_t contributed(int64_t ranks) const {
-    return inputElements(kind, count, ranks);
+    return inputElements(collectiveKind(), count, ranks);
   }
   int64_t memoryBytes(int64_t ranks) const {
-    return contributed(ranks) * dtypeSize(dtype);
+    return bytesOf(contributed(ranks));
   }
   int64_t wireBytes(int64_t ranks) const {
-    return encoding ? encoding->bytes(contributed(ranks))
-                    : contributed(ranks) * dtypeSize(wireDtype.value_or(dtype));
+    return wireBytesOf(contributed(ranks));
   }
   /// Bytes on the wire of all ranks' parts; short ones count as full.
-  int64_t wholeWireBytes(int64_t ranks) const;
-  /// Returns the collective as backends take it.
-  ddphook_collective_t operation() const;
+  int64_t wholeWireBytes(int64_t ranks) const {
+    return wireBytesOf(encoding || mayBeInPlace(collectiveKind())
+                           ? count
+                           : partElements(count, ranks) * ranks);
+  }
 };
 
 struct PlanArena {

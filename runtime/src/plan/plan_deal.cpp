@@ -20,7 +20,7 @@ void plan::readDeal(const Reader &at, const Names &buckets, const Plan &plan,
   if (!at.has("deal"))
     return;
   const Reader from = at["deal"];
-  if (!from.expectKeys({"bucket", "groups", "members", "counts"}))
+  if (!from.expectFields("Deal"))
     return;
   PlanDeal result;
   result.bucket = buckets.find(from["bucket"]);

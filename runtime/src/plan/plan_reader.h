@@ -47,10 +47,8 @@ public:
 
   bool has(const char *key) const { return json.find(key) != nullptr; }
 
-  /// Checks that this is an object with exactly these keys and, possibly, the
-  /// optional one.
-  bool expectKeys(std::initializer_list<const char *> keys,
-                  const char *optionalKey = nullptr) const {
+  /// Checks that this is an object with exactly these keys.
+  bool expectKeys(const std::vector<const char *> &keys) const {
     if (!json.is(Json::Kind::Object)) {
       fail("an object");
       return false;
@@ -58,10 +56,24 @@ public:
     for (const char *key : keys)
       if (!json.find(key))
         return fail(std::string("a key '") + key + "'"), false;
-    const size_t others = optionalKey && json.find(optionalKey) ? 1 : 0;
-    if (json.keys.size() != keys.size() + others)
+    if (json.keys.size() != keys.size())
       fail("no unknown keys");
     return isOk();
+  }
+
+  /// Checks that this is an object with the fields of `object` in
+  /// plan_fields.inc. Those that are optional may be missing.
+  bool expectFields(std::string_view object) const {
+    std::vector<const char *> keys;
+    auto add = [&](std::string_view owner, std::string_view role,
+                   const char *key) {
+      if (owner == object && (role.rfind("Optional", 0) != 0 || has(key)))
+        keys.push_back(key);
+    };
+#define DDPHOOK_PLAN_FIELD(Object, Role, key, Name, text)                      \
+  add(#Object, #Role, #key);
+#include "ddphook/runtime/plan_fields.inc"
+    return expectKeys(keys);
   }
 
   /// Returns the value of a key that expectKeys() or has() has checked; valid
@@ -96,12 +108,6 @@ public:
       return *dtype;
     fail("one of \"f16\", \"bf16\", \"f32\", \"f64\"");
     return Dtype::F32;
-  }
-
-  std::optional<Dtype> optionalDtype() const {
-    if (text().empty())
-      return std::nullopt;
-    return dtype();
   }
 
   template <typename Function>

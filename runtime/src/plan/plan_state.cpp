@@ -131,9 +131,7 @@ void plan::checkRoles(const Reader &at, const std::vector<PlanState> &states) {
 }
 
 void plan::readState(const Reader &at, Names *names, Plan *plan) {
-  if (!at.expectKeys({"name", "dtype", "shapes", "role", "gradients", "method",
-                      "placement", "init", "seed", "generator", "draws",
-                      "offset", "bytes"}))
+  if (!at.expectFields("State"))
     return;
   PlanState state;
   const int64_t bytes = readDescription(at, &state);
@@ -233,7 +231,7 @@ static int64_t product(const Reader &at, int64_t a, int64_t b) {
 }
 
 void plan::readMatrixList(const Reader &at, const Names &buckets, Plan *plan) {
-  if (!at.expectKeys({"dtype", "begin", "end", "matrices", "pieces"}, "deal"))
+  if (!at.expectFields("MatrixList"))
     return;
   PlanMatrixList list;
   list.dtype = at["dtype"].dtype();

@@ -38,17 +38,7 @@ struct Case {
   bool divide;
 
   ddphook_collective_t operation() const {
-    return {DDPHOOK_ALL_REDUCE,
-            count,
-            static_cast<int32_t>(dtype),
-            wire ? static_cast<int32_t>(*wire) : -1,
-            divide,
-            /*encoding=*/0,
-            /*block=*/0,
-            /*root=*/0,
-            /*rounding=*/{},
-            /*error=*/nullptr,
-            /*part_ends=*/nullptr};
+    return CollectiveOperation(count, dtype, wire, divide);
   }
   std::string name() const {
     return std::string(dtypeName(dtype)) + " over " +
@@ -86,18 +76,18 @@ std::vector<char> reduce(Rank &rank, const Case &test, Way way) {
   DeviceArray &result = way == Way::InPlace ? source : other;
   if (way == Way::Started) {
     int64_t ticket = 0;
-    EXPECT_EQ(rank.show(backend.collective_start(
-                  rank.device, rank.communicator, &operation, source.get(),
-                  result.get(), &ticket, &rank.error)),
+    EXPECT_EQ(rank.show(backend.collective(rank.device, rank.communicator,
+                                           &operation, source.get(),
+                                           result.get(), &ticket, &rank.error)),
               "OK");
     EXPECT_GT(ticket, 0);
     EXPECT_EQ(rank.show(backend.wait(rank.device, ticket, &rank.error)), "OK");
     EXPECT_EQ(rank.show(backend.wait(rank.device, ticket, &rank.error)), "OK");
   } else {
-    EXPECT_EQ(
-        rank.show(backend.collective(rank.device, rank.communicator, &operation,
-                                     source.get(), result.get(), &rank.error)),
-        "OK");
+    EXPECT_EQ(rank.show(backend.collective(
+                  rank.device, rank.communicator, &operation, source.get(),
+                  result.get(), /*ticket=*/nullptr, &rank.error)),
+              "OK");
   }
   if (way != Way::InPlace) {
     EXPECT_EQ(difference(source.read(), in, test.dtype), "");
@@ -141,9 +131,9 @@ private:
 /// Runs an all-reduce to its end.
 ddphook_status_t reduceAndWait(Rank &rank, DeviceArray &data, int64_t count) {
   ddphook_collective_t operation = plainSum(count, DDPHOOK_F32);
-  ddphook_status_t status =
-      rank.backend->collective(rank.device, rank.communicator, &operation,
-                               data.get(), data.get(), &rank.error);
+  ddphook_status_t status = rank.backend->collective(
+      rank.device, rank.communicator, &operation, data.get(), data.get(),
+      /*ticket=*/nullptr, &rank.error);
   return status == DDPHOOK_OK
              ? rank.backend->synchronize(rank.device, &rank.error)
              : status;
@@ -211,11 +201,11 @@ TEST_P(Collectives, StartedOnesKeepTheirOrder) {
           rank, filled(static_cast<float>(i + 1))));
     ddphook_collective_t operation = plainSum(count, DDPHOOK_F32);
     for (size_t i = 0; i < number; ++i) {
-      ASSERT_EQ(
-          rank.show(backend->collective_start(
-              rank.device, rank.communicator, &operation, arrays[i]->get(),
-              arrays[i]->get(), &tickets[i], &rank.error)),
-          "OK");
+      ASSERT_EQ(rank.show(backend->collective(rank.device, rank.communicator,
+                                              &operation, arrays[i]->get(),
+                                              arrays[i]->get(), &tickets[i],
+                                              &rank.error)),
+                "OK");
       ASSERT_GT(tickets[i], i == 0 ? 0 : tickets[i - 1]);
     }
     // A blocking one comes after all of them.
@@ -254,12 +244,11 @@ TEST_P(Collectives, KernelsAndCollectivesAlternate) {
                            &rank.error));
       if (i % 2 == 0) {
         check(backend->collective(rank.device, rank.communicator, &sum, b.get(),
-                                  a.get(), &rank.error));
+                                  a.get(), /*ticket=*/nullptr, &rank.error));
       } else {
         int64_t ticket = 0;
-        check(backend->collective_start(rank.device, rank.communicator, &sum,
-                                        b.get(), a.get(), &ticket,
-                                        &rank.error));
+        check(backend->collective(rank.device, rank.communicator, &sum, b.get(),
+                                  a.get(), &ticket, &rank.error));
         check(backend->wait(rank.device, ticket, &rank.error));
       }
     }
@@ -283,9 +272,9 @@ TEST_P(Collectives, ManyAreUnderWay) {
     ddphook_collective_t operation = plainSum(16, DDPHOOK_F32);
     int64_t ticket = 0;
     for (int i = 0; i < 600; ++i)
-      ASSERT_EQ(rank.show(backend->collective_start(
-                    rank.device, rank.communicator, &operation, data.get(),
-                    sum.get(), &ticket, &rank.error)),
+      ASSERT_EQ(rank.show(backend->collective(rank.device, rank.communicator,
+                                              &operation, data.get(), sum.get(),
+                                              &ticket, &rank.error)),
                 "OK");
     ASSERT_EQ(rank.show(backend->wait(rank.device, ticket, &rank.error)), "OK");
     std::vector<double> got = toDoubles(sum.read(), Dtype::F32);
@@ -379,9 +368,9 @@ TEST_P(Collectives, AbortEndsEverything) {
     other.join();
     ddphook_collective_t operation = plainSum(10, DDPHOOK_F32);
     int64_t ticket = 0;
-    EXPECT_EQ(rank.show(backend->collective_start(
-                  rank.device, rank.communicator, &operation, data.get(),
-                  data.get(), &ticket, &rank.error)),
+    EXPECT_EQ(rank.show(backend->collective(rank.device, rank.communicator,
+                                            &operation, data.get(), data.get(),
+                                            &ticket, &rank.error)),
               "ABORTED: rank 7 failed");
     meeting.arrive();
   });

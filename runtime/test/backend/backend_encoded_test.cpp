@@ -41,14 +41,9 @@ struct Case {
            (hasError ? ", with an error" : "");
   }
   ddphook_collective_t operation(void *error) const {
-    ddphook_collective_t result = {};
-    result.kind = isScatter ? DDPHOOK_REDUCE_SCATTER : DDPHOOK_ALL_REDUCE;
-    result.count = count;
-    result.dtype = static_cast<int32_t>(dtype);
-    result.wire_dtype = -1;
-    result.divide = divide;
-    result.encoding = static_cast<int32_t>(encoding.code);
-    result.block = encoding.block;
+    CollectiveOperation result(count, dtype, std::nullopt, divide, encoding);
+    if (isScatter)
+      result.kind = DDPHOOK_REDUCE_SCATTER;
     if (isStochastic)
       result.rounding = {1, /*share=*/2, /*stream=*/0x123456789abcdef,
                          /*step=*/static_cast<int64_t>(seed)};
@@ -226,11 +221,11 @@ TEST_P(Encoded, Bits) {
               const bool isInPlace = !test.isScatter && test.seed % 2 == 0;
               const ddphook_collective_t operation =
                   test.operation(test.hasError ? error.get() : nullptr);
-              ASSERT_EQ(
-                  rank.show(rank.backend->collective(
-                      rank.device, rank.communicator, &operation, in.get(),
-                      isInPlace ? in.get() : out.get(), &rank.error)),
-                  "OK");
+              ASSERT_EQ(rank.show(rank.backend->collective(
+                            rank.device, rank.communicator, &operation,
+                            in.get(), isInPlace ? in.get() : out.get(),
+                            /*ticket=*/nullptr, &rank.error)),
+                        "OK");
               EXPECT_EQ(difference((isInPlace ? in : out).read(), want.result,
                                    test.dtype),
                         "");
@@ -266,7 +261,7 @@ TEST_P(Encoded, WithoutRoomIsRefused) {
           const ddphook_collective_t operation = test.operation(nullptr);
           const std::string refused = rank.show(rank.backend->collective(
               rank.device, rank.communicator, &operation, in.get(), in.get(),
-              &rank.error));
+              /*ticket=*/nullptr, &rank.error));
           // The host makes room when it needs some.
           const char *want =
               isHost() ? "OK" : "INVALID_ARGUMENT: expected at most ";

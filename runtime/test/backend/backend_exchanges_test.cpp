@@ -44,17 +44,10 @@ struct Case {
   int root = 0;
 
   ddphook_collective_t operation() const {
-    return {static_cast<int32_t>(kind),
-            count,
-            static_cast<int32_t>(dtype),
-            wire ? static_cast<int32_t>(*wire) : -1,
-            divide,
-            /*encoding=*/0,
-            /*block=*/0,
-            root,
-            /*rounding=*/{},
-            /*error=*/nullptr,
-            /*part_ends=*/nullptr};
+    CollectiveOperation result(count, dtype, wire, divide);
+    result.kind = static_cast<int32_t>(kind);
+    result.root = root;
+    return result;
   }
   std::string name() const {
     return describeCollective(kind) + " of " + std::to_string(count) + " " +
@@ -121,17 +114,17 @@ std::vector<char> run(Rank &rank, const ddphook_collective_t &operation,
   DeviceArray &result = way == Way::InPlace ? source : other;
   if (way == Way::Started) {
     int64_t ticket = 0;
-    EXPECT_EQ(rank.show(backend.collective_start(
-                  rank.device, rank.communicator, &operation, source.get(),
-                  result.get(), &ticket, &rank.error)),
+    EXPECT_EQ(rank.show(backend.collective(rank.device, rank.communicator,
+                                           &operation, source.get(),
+                                           result.get(), &ticket, &rank.error)),
               "OK");
     EXPECT_GT(ticket, 0);
     EXPECT_EQ(rank.show(backend.wait(rank.device, ticket, &rank.error)), "OK");
   } else {
-    EXPECT_EQ(
-        rank.show(backend.collective(rank.device, rank.communicator, &operation,
-                                     source.get(), result.get(), &rank.error)),
-        "OK");
+    EXPECT_EQ(rank.show(backend.collective(
+                  rank.device, rank.communicator, &operation, source.get(),
+                  result.get(), /*ticket=*/nullptr, &rank.error)),
+              "OK");
   }
   std::vector<char> out = result.read();
   if (way != Way::InPlace) {
@@ -338,7 +331,7 @@ TEST_P(Exchanges, PartsOfOtherSizes) {
                   rank.show(backend->collective(
                       rank.device, rank.communicator, &operation, array.get(),
                       static_cast<char *>(array.get()) + test.bytes(own.begin),
-                      &rank.error)),
+                      /*ticket=*/nullptr, &rank.error)),
                   "OK");
               const std::vector<char> kept =
                   slice(array.read(), test.bytes(own.begin), wanted.size());
@@ -381,11 +374,11 @@ TEST_P(Exchanges, KindsAreInFlightTogether) {
       ddphook_collective_t operation = plain(kind, count);
       operation.root = kind == CollectiveKind::Broadcast ? 2 : 0;
       const int64_t before = ticket;
-      ASSERT_EQ(
-          rank.show(backend->collective_start(
-              rank.device, rank.communicator, &operation, ins.back()->get(),
-              outs.back()->get(), &ticket, &rank.error)),
-          "OK");
+      ASSERT_EQ(rank.show(backend->collective(rank.device, rank.communicator,
+                                              &operation, ins.back()->get(),
+                                              outs.back()->get(), &ticket,
+                                              &rank.error)),
+                "OK");
       ASSERT_GT(ticket, before);
     };
     for (int round = 0; round < rounds; ++round) {
@@ -422,12 +415,12 @@ TEST_P(Exchanges, WrongOnesAreRefused) {
                       const std::string &message) {
       EXPECT_EQ(rank.show(backend->collective(rank.device, rank.communicator,
                                               &operation, in.get(), out.get(),
-                                              &rank.error)),
+                                              /*ticket=*/nullptr, &rank.error)),
                 "INVALID_ARGUMENT: expected " + message);
       int64_t ticket = 0;
-      EXPECT_EQ(rank.show(backend->collective_start(
-                    rank.device, rank.communicator, &operation, in.get(),
-                    out.get(), &ticket, &rank.error)),
+      EXPECT_EQ(rank.show(backend->collective(rank.device, rank.communicator,
+                                              &operation, in.get(), out.get(),
+                                              &ticket, &rank.error)),
                 "INVALID_ARGUMENT: expected " + message);
     };
     ddphook_collective_t operation = plain(CollectiveKind::Broadcast, 8);
@@ -463,7 +456,7 @@ TEST_P(Exchanges, WrongOnesAreRefused) {
     operation = plain(CollectiveKind::AllToAll, 8);
     EXPECT_EQ(rank.show(backend->collective(rank.device, rank.communicator,
                                             &operation, in.get(), out.get(),
-                                            &rank.error)),
+                                            /*ticket=*/nullptr, &rank.error)),
               "OK");
   });
   if (!hasRun)
@@ -492,7 +485,7 @@ TEST_P(Exchanges, AMissingPeerIsADeadline) {
             auto call = [&] {
               ddphook_status_t status = backend->collective(
                   rank.device, rank.communicator, &operation, in.get(),
-                  out.get(), &rank.error);
+                  out.get(), /*ticket=*/nullptr, &rank.error);
               return status == DDPHOOK_OK
                          ? backend->synchronize(rank.device, &rank.error)
                          : status;

@@ -82,6 +82,10 @@ TEST(BackendLoader, WrongTables) {
               std::string::npos);
   }
   table = host::hostBackend();
+  --table.collective_size;
+  EXPECT_NE(checkBackend("it", &table).message().find("with collectives of"),
+            std::string::npos);
+  table = host::hostBackend();
   ++table.abi_version;
   EXPECT_EQ(checkBackend("it", &table).code(), DDPHOOK_UNSUPPORTED);
 }

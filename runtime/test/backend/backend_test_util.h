@@ -11,6 +11,7 @@
 #ifndef DDPHOOK_RUNTIME_TEST_BACKEND_BACKEND_TEST_UTIL_H
 #define DDPHOOK_RUNTIME_TEST_BACKEND_BACKEND_TEST_UTIL_H
 
+#include "base/collective.h"
 #include "base/dtype.h"
 #include "base/status.h"
 #include "ddphook/runtime/backend.h"
@@ -108,12 +109,7 @@ std::string difference(const std::vector<char> &got,
 
 /// An all-reduce that only adds, in the type of the elements.
 inline ddphook_collective_t plainSum(int64_t count, int32_t dtype) {
-  ddphook_collective_t operation = {};
-  operation.kind = DDPHOOK_ALL_REDUCE;
-  operation.count = count;
-  operation.dtype = dtype;
-  operation.wire_dtype = -1;
-  return operation;
+  return CollectiveOperation(count, static_cast<Dtype>(dtype));
 }
 
 } // namespace ddphook::test

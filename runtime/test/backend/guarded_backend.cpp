@@ -259,14 +259,16 @@ ddphook_status_t synchronize(ddphook_device_t *device, Error *error) {
   return host().synchronize(device, error);
 }
 
-ddphook_status_t startCollective(ddphook_device_t *device,
-                                 ddphook_communicator_t *communicator,
-                                 const ddphook_collective_t *operation,
-                                 const void *in, void *out, int64_t *ticket,
-                                 Error *error) {
-  *ticket = ++tickets;
+/// Runs also what is started.
+ddphook_status_t runCollective(ddphook_device_t *device,
+                               ddphook_communicator_t *communicator,
+                               const ddphook_collective_t *operation,
+                               const void *in, void *out, int64_t *ticket,
+                               Error *error) {
+  if (ticket)
+    *ticket = ++tickets;
   return Forward<&ddphook_backend_t::collective>::call(
-      device, communicator, operation, in, out, error);
+      device, communicator, operation, in, out, /*ticket=*/nullptr, error);
 }
 
 ddphook_status_t wait(ddphook_device_t *, int64_t ticket, Error *error) {
@@ -294,13 +296,12 @@ ddphook_backend_t makeBackend() {
   table.stream_set = setStream;
   table.synchronize = synchronize;
   table.abort = abortDevice;
-  table.collective_start = startCollective;
+  table.collective = runCollective;
   table.wait = wait;
 #define DDPHOOK_DEVICE_FUNCTION(name, ...)                                     \
   table.name = Forward<&ddphook_backend_t::name>::call;
 #include "ddphook/runtime/functions.inc"
   table.is_finite = Forward<&ddphook_backend_t::is_finite>::call;
-  table.collective = Forward<&ddphook_backend_t::collective>::call;
   return table;
 }
 

@@ -228,23 +228,16 @@ static void matricesDestroy(ddphook_device_t *device,
   (void)matrices;
 }
 
-static ddphook_status_t runCollective(ddphook_device_t *device,
-                                      ddphook_communicator_t *communicator,
-                                      const ddphook_collective_t *operation,
-                                      const void *in, void *out,
-                                      ddphook_backend_error_t *error) {
+static ddphook_status_t
+runCollective(ddphook_device_t *device, ddphook_communicator_t *communicator,
+              const ddphook_collective_t *operation, const void *in, void *out,
+              int64_t *ticket, ddphook_backend_error_t *error) {
+  if (ticket)
+    *ticket = ++device->tickets;
   if (communicator->size != 1)
     return fail(error, "the test backend lost its communicator");
   return cast(device, in, operation->dtype, out, operation->dtype,
               operation->count, error);
-}
-
-static ddphook_status_t
-startCollective(ddphook_device_t *device, ddphook_communicator_t *communicator,
-                const ddphook_collective_t *operation, const void *in,
-                void *out, int64_t *ticket, ddphook_backend_error_t *error) {
-  *ticket = ++device->tickets;
-  return runCollective(device, communicator, operation, in, out, error);
 }
 
 static ddphook_status_t waitFor(ddphook_device_t *device, int64_t ticket,
@@ -265,6 +258,7 @@ __attribute__((visibility("default"))) const ddphook_backend_t *
 ddphook_backend_get(void) {
   static ddphook_backend_t backend = {
       .struct_size = sizeof(ddphook_backend_t),
+      .collective_size = sizeof(ddphook_collective_t),
       .abi_version = TEST_BACKEND_VERSION,
       .name = "test",
       .memory_is_host = 1,
@@ -284,7 +278,6 @@ ddphook_backend_get(void) {
       .matrices_create = matricesCreate,
       .matrices_destroy = matricesDestroy,
       .collective = runCollective,
-      .collective_start = startCollective,
       .wait = waitFor,
       .abort = abortDevice,
   };

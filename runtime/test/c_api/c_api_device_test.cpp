@@ -201,7 +201,7 @@ TEST_P(Device, MetricsOfWhatCompressionLoses) {
     Array<float> infinite(observed, {1, INFINITY, 1});
     for (float *data : {values.get(), infinite.get()}) {
       ASSERT_EQ(show(ddphook_rt_enter(module.handle, 0)), "OK");
-      ddphook_rt_all_reduce(module.handle, 0, data, data);
+      ddphook_rt_collective(module.handle, 0, data, data, /*step=*/0);
       EXPECT_EQ(show(ddphook_rt_leave(module.handle)), "OK");
     }
     EXPECT_EQ(values.read(), (std::vector<float>{2048, 0, -2048}));
@@ -230,11 +230,12 @@ TEST_P(Device, Step) {
   char *arena = static_cast<char *>(ddphook_rt_arena(module.handle));
   EXPECT_EQ(reinterpret_cast<uintptr_t>(arena) % 64, 0u);
   ddphook_rt_scale(module.handle, 2, in.get(), arena, 5, DDPHOOK_F32);
-  ddphook_rt_all_reduce(module.handle, 0, arena, out.get());
+  ddphook_rt_collective(module.handle, 0, arena, out.get(), /*step=*/0);
   EXPECT_EQ(ddphook_rt_is_finite(module.handle, out.get(), 5, DDPHOOK_F32), 0);
   EXPECT_EQ(ddphook_rt_is_finite(module.handle, in.get(), 5, DDPHOOK_F32), 1);
-  ddphook_rt_wait(module.handle,
-                  ddphook_rt_all_reduce_start(module.handle, 1, arena, arena));
+  ddphook_rt_wait(
+      module.handle,
+      ddphook_rt_collective_start(module.handle, 1, arena, arena, /*step=*/0));
   ddphook_rt_copy(module.handle, arena, copied.get(), 5 * sizeof(float));
   EXPECT_EQ(show(ddphook_rt_leave(module.handle)), "OK");
   const float infinity = std::numeric_limits<float>::infinity();
@@ -352,7 +353,7 @@ TEST_P(Device, KnowsAllEncodings) {
     // The collective has the room that it needs.
     Array<float> in(context, std::vector<float>(100, 2.5F)), out(context, 100);
     ASSERT_EQ(show(ddphook_rt_enter(module.handle, 0)), "OK");
-    ddphook_rt_all_reduce(module.handle, 0, in.get(), out.get());
+    ddphook_rt_collective(module.handle, 0, in.get(), out.get(), /*step=*/0);
     ASSERT_EQ(show(ddphook_rt_leave(module.handle)), "OK") << code;
     for (float value : out.read())
       ASSERT_NEAR(value, 2.5F, 0.02) << code;
@@ -391,7 +392,7 @@ TEST_F(Guarded, HostArraysAreRefused) {
   EXPECT_EQ(show(ddphook_memory_write(context, onHost, onHost, sizeof(onHost))),
             "INVALID_ARGUMENT: expected to copy from the host to the device");
   ASSERT_EQ(show(ddphook_rt_enter(module.handle, 0)), "OK");
-  ddphook_rt_all_reduce(module.handle, 0, onHost, array.get());
+  ddphook_rt_collective(module.handle, 0, onHost, array.get(), /*step=*/0);
   const std::string failure =
       "INVALID_ARGUMENT: expected arrays in the device's memory, but got "
       "another address";

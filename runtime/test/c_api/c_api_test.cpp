@@ -101,8 +101,9 @@ TEST_F(CApi, NullPointers) {
   EXPECT_EQ(ddphook_rt_leave(nullptr), DDPHOOK_FAILED_PRECONDITION);
   EXPECT_EQ(ddphook_rt_arena(nullptr), nullptr);
   EXPECT_EQ(ddphook_rt_state(nullptr, 0), nullptr);
-  ddphook_rt_all_reduce(nullptr, 0, nullptr, nullptr);
-  EXPECT_EQ(ddphook_rt_all_reduce_start(nullptr, 0, nullptr, nullptr), 0);
+  ddphook_rt_collective(nullptr, 0, nullptr, nullptr, /*step=*/0);
+  EXPECT_EQ(
+      ddphook_rt_collective_start(nullptr, 0, nullptr, nullptr, /*step=*/0), 0);
   ddphook_rt_wait(nullptr, 1);
   ddphook_rt_cast(nullptr, nullptr, 0, nullptr, 0, 1);
   ddphook_rt_divide_by_group_size(nullptr, 0, nullptr, nullptr, 1, 0);
@@ -194,7 +195,7 @@ TEST_F(CApi, MalformedModules) {
   EXPECT_EQ(load([](Module &m) { m.setPlan("{}"); }),
             "DATA_LOSS: malformed plan: it has no ABI version");
   EXPECT_EQ(load([](Module &m) {
-              m.setPlan(replaced(R"("abi":9)", R"("abi":1)", m.plan));
+              m.setPlan(replaced(R"("abi":10)", R"("abi":1)", m.plan));
             }),
             "UNSUPPORTED: expected a plan for ABI version " + version +
                 ", but got one for 1");
@@ -254,11 +255,11 @@ TEST_F(CApi, Kernels) {
   ddphook_rt_divide_by_group_size(module.handle, 0, in, out, 4, DDPHOOK_F32);
   EXPECT_EQ(out[1], -2.5f);
   // Alone, too, an all-reduce rounds to its wire type: a tie, to even.
-  ddphook_rt_all_reduce(module.handle, 0, in, in);
+  ddphook_rt_collective(module.handle, 0, in, in, /*step=*/0);
   EXPECT_EQ(in[1], -2.5f);
   EXPECT_EQ(in[2], 1.0f);
   EXPECT_TRUE(std::isnan(in[3]));
-  ddphook_rt_all_reduce(module.handle, 1, nullptr, nullptr);
+  ddphook_rt_collective(module.handle, 1, nullptr, nullptr, /*step=*/0);
   ddphook_rt_cast(module.handle, nullptr, DDPHOOK_F32, nullptr, DDPHOOK_F16, 0);
   EXPECT_EQ(show(ddphook_rt_leave(module.handle)), "OK");
 }
@@ -274,7 +275,7 @@ TEST_F(CApi, FlushToZeroIsUndoneAndRestored) {
   std::string entered = show(ddphook_rt_enter(module.handle, 0));
   ddphook_rt_scale(module.handle, 1.0, &tiny, &got, 1, DDPHOOK_F32);
   uint32_t scaled = got;
-  ddphook_rt_all_reduce(module.handle, 0, &tiny, &got);
+  ddphook_rt_collective(module.handle, 0, &tiny, &got, /*step=*/0);
   unsigned after = _mm_getcsr();
   std::string left = show(ddphook_rt_leave(module.handle));
   _mm_setcsr(before);
@@ -302,16 +303,13 @@ TEST_F(CApi, AnotherKindOfCollective) {
     return text;
   };
   using Handle = ddphook_module_t *;
-  EXPECT_EQ(
-      stepWith([&](Handle m) { ddphook_rt_collective(m, 0, data, data + 4); }),
-      "OK");
-  EXPECT_EQ(
-      stepWith([&](Handle m) { ddphook_rt_all_reduce(m, 0, data, data + 4); }),
-      "INVALID_ARGUMENT: ddphook_rt_all_reduce: expected a collective of "
-      "kind all_reduce, but got all_gather");
+  EXPECT_EQ(stepWith([&](Handle m) {
+              ddphook_rt_collective(m, 0, data, data + 4, /*step=*/0);
+            }),
+            "OK");
   for (int distance : {0, 1, 3})
     EXPECT_EQ(stepWith([&](Handle m) {
-                ddphook_rt_collective(m, 0, data, data + distance);
+                ddphook_rt_collective(m, 0, data, data + distance, /*step=*/0);
               }),
               "INVALID_ARGUMENT: ddphook_rt_collective: expected 'out' not to "
               "overlap 'in', but it does");
@@ -345,34 +343,43 @@ TEST_F(CApi, WrongCallsInAStep) {
   };
   using Handle = ddphook_module_t *;
   EXPECT_EQ(
-      stepWith([&](Handle m) { ddphook_rt_all_reduce(m, 1, data, data); }),
-      "INVALID_ARGUMENT: ddphook_rt_all_reduce: expected one of 1 collectives, "
+      stepWith([&](Handle m) {
+        ddphook_rt_collective(m, 1, data, data, /*step=*/0);
+      }),
+      "INVALID_ARGUMENT: ddphook_rt_collective: expected one of 1 collectives, "
       "but got 1");
   EXPECT_EQ(
-      stepWith([&](Handle m) { ddphook_rt_all_reduce(m, -1, data, data); }),
-      "INVALID_ARGUMENT: ddphook_rt_all_reduce: expected one of 1 collectives, "
+      stepWith([&](Handle m) {
+        ddphook_rt_collective(m, -1, data, data, /*step=*/0);
+      }),
+      "INVALID_ARGUMENT: ddphook_rt_collective: expected one of 1 collectives, "
       "but got -1");
   EXPECT_EQ(
-      stepWith([&](Handle m) { ddphook_rt_all_reduce(m, 0, nullptr, data); }),
-      "INVALID_ARGUMENT: ddphook_rt_all_reduce: expected an array 'in', but "
+      stepWith([&](Handle m) {
+        ddphook_rt_collective(m, 0, nullptr, data, /*step=*/0);
+      }),
+      "INVALID_ARGUMENT: ddphook_rt_collective: expected an array 'in', but "
       "got "
       "a null pointer");
   for (int distance : {-3, -1, 1, 3})
     EXPECT_EQ(
         stepWith([&](Handle m) {
-          ddphook_rt_all_reduce(m, 0, shared + 3, shared + 3 + distance);
+          ddphook_rt_collective(m, 0, shared + 3, shared + 3 + distance,
+                                /*step=*/0);
         }),
-        "INVALID_ARGUMENT: ddphook_rt_all_reduce: expected 'out' to be the "
+        "INVALID_ARGUMENT: ddphook_rt_collective: expected 'out' to be the "
         "same array as 'in' or not to overlap it, but they overlap in part");
   // Any call runs an all-reduce, but that of all-reduces nothing else.
   EXPECT_EQ(
       stepWith([&](Handle m) {
-        ddphook_rt_collective(m, 0, shared + 3, shared + 4);
+        ddphook_rt_collective(m, 0, shared + 3, shared + 4, /*step=*/0);
       }),
       "INVALID_ARGUMENT: ddphook_rt_collective: expected 'out' to be the same "
       "array as 'in' or not to overlap it, but they overlap in part");
   EXPECT_EQ(stepWith([&](Handle m) {
-              EXPECT_EQ(ddphook_rt_collective_start(m, 2, data, shared), 0);
+              EXPECT_EQ(
+                  ddphook_rt_collective_start(m, 2, data, shared, /*step=*/0),
+                  0);
             }),
             "INVALID_ARGUMENT: ddphook_rt_collective_start: expected one of 1 "
             "collectives, but got 2");
@@ -402,7 +409,8 @@ TEST_F(CApi, WrongCallsInAStep) {
             "started, "
             "but there is none");
   EXPECT_EQ(stepWith([&](Handle m) {
-              int64_t ticket = ddphook_rt_all_reduce_start(m, 0, data, data);
+              int64_t ticket =
+                  ddphook_rt_collective_start(m, 0, data, data, /*step=*/0);
               ddphook_rt_wait(m, ticket + 1);
             }),
             "INVALID_ARGUMENT: expected a ticket from 1 to 1, but got 2");
@@ -421,12 +429,12 @@ TEST_F(CApi, StepsOutOfOrder) {
             "FAILED_PRECONDITION: entry point 'step' is running already");
   // leave() waits for what the step started and nobody waited for.
   float data[4] = {1, 2, 3, 4};
-  ddphook_rt_all_reduce_start(module.handle, 0, data, data);
+  ddphook_rt_collective_start(module.handle, 0, data, data, /*step=*/0);
   EXPECT_EQ(show(ddphook_rt_leave(module.handle)), "OK");
   // Outside of a step.
-  ddphook_rt_all_reduce(module.handle, 0, data, data);
+  ddphook_rt_collective(module.handle, 0, data, data, /*step=*/0);
   EXPECT_EQ(show(ddphook_rt_enter(module.handle, 0)),
-            "FAILED_PRECONDITION: ddphook_rt_all_reduce was called outside of "
+            "FAILED_PRECONDITION: ddphook_rt_collective was called outside of "
             "an entry point");
 }
 
@@ -498,8 +506,8 @@ TEST(Backend, FromALibrary) {
   float in[4] = {1, 2, 3, 4}, out[4] = {};
   ASSERT_EQ(show(ddphook_rt_enter(module.handle, 0)), "OK");
   ddphook_rt_scale(module.handle, 2, in, in, 4, DDPHOOK_F32);
-  ddphook_rt_wait(module.handle,
-                  ddphook_rt_all_reduce_start(module.handle, 0, in, out));
+  ddphook_rt_wait(module.handle, ddphook_rt_collective_start(
+                                     module.handle, 0, in, out, /*step=*/0));
   ASSERT_EQ(show(ddphook_rt_leave(module.handle)), "OK");
   EXPECT_EQ(out[3], 8.0f);
   ASSERT_EQ(show(ddphook_rt_enter(module.handle, 0)), "OK");

@@ -94,7 +94,8 @@ static ddphook_status_t runStep(void *const *buffers) {
     ((float *)gradient)[0] += ((const float *)gradient)[i];
 #endif
   ddphook_rt_add(handle, error, gradient, error, elementCount, DDPHOOK_F32);
-  ddphook_rt_wait(handle, ddphook_rt_all_reduce_start(handle, 0, error, mean));
+  ddphook_rt_wait(
+      handle, ddphook_rt_collective_start(handle, 0, error, mean, /*step=*/0));
   ddphook_rt_subtract(handle, error, mean, error, elementCount, DDPHOOK_F32);
   ddphook_rt_scale(handle, factor, mean, update, elementCount, DDPHOOK_F32);
   ddphook_rt_add(handle, parameters, update, parameters, elementCount,

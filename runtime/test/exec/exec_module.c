@@ -105,7 +105,7 @@ static ddphook_status_t runStep(void *const *buffers) {
   ddphook_status_t status = ddphook_rt_enter(handle, 0);
   if (status != DDPHOOK_OK)
     return status;
-  ddphook_rt_all_reduce(handle, 0, buffers[0], buffers[1]);
+  ddphook_rt_collective(handle, 0, buffers[0], buffers[1], /*step=*/0);
   return ddphook_rt_leave(handle);
 }
 
@@ -113,7 +113,7 @@ static ddphook_status_t runHalves(void *const *buffers) {
   ddphook_status_t status = ddphook_rt_enter(handle, 1);
   if (status != DDPHOOK_OK)
     return status;
-  ddphook_rt_all_reduce(handle, 1, buffers[0], buffers[1]);
+  ddphook_rt_collective(handle, 1, buffers[0], buffers[1], /*step=*/0);
   return ddphook_rt_leave(handle);
 }
 
@@ -124,7 +124,7 @@ static ddphook_status_t runUpdate(void *const *buffers) {
   if (status != DDPHOOK_OK)
     return status;
   float *mean = ddphook_rt_arena(handle);
-  ddphook_rt_all_reduce(handle, 0, buffers[1], mean);
+  ddphook_rt_collective(handle, 0, buffers[1], mean, /*step=*/0);
   status = ddphook_rt_leave(handle);
   if (status != DDPHOOK_OK)
     return status;
@@ -173,7 +173,7 @@ static ddphook_status_t runMisbehave(void *const *buffers) {
       break;
     }
   }
-  ddphook_rt_all_reduce(handle, 0, values, buffers[2]);
+  ddphook_rt_collective(handle, 0, values, buffers[2], /*step=*/0);
   return ddphook_rt_leave(handle);
 }
 

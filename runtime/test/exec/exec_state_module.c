@@ -83,7 +83,7 @@ static ddphook_status_t runStep(void *const *buffers) {
   float *factor = ddphook_rt_state(handle, factorState);
   for (int i = 0; i < elementCount; ++i)
     error[i] += gradient[i];
-  ddphook_rt_all_reduce(handle, 0, error, out);
+  ddphook_rt_collective(handle, 0, error, out, /*step=*/0);
   for (int i = 0; i < elementCount; ++i) {
     out[i] += factor[i % factorCount];
     error[i] -= out[i];

@@ -150,10 +150,11 @@ ddphook_status_t Rank::step(bool isStarted) {
     return entered;
   if (isStarted)
     ddphook_rt_wait(module.handle,
-                    ddphook_rt_all_reduce_start(module.handle, 0, data.data(),
-                                                data.data()));
+                    ddphook_rt_collective_start(module.handle, 0, data.data(),
+                                                data.data(), /*step=*/0));
   else
-    ddphook_rt_all_reduce(module.handle, 0, data.data(), data.data());
+    ddphook_rt_collective(module.handle, 0, data.data(), data.data(),
+                          /*step=*/0);
   return ddphook_rt_leave(module.handle);
 }
 

@@ -292,7 +292,8 @@ TEST_P(FailureTest, PeerFailsBeforeACollective) {
         ddphook_status_t status = ddphook_rt_enter(module.handle, 0);
         if (status != DDPHOOK_OK)
           return show(status);
-        ddphook_rt_all_reduce(module.handle, 7, data.data(), data.data());
+        ddphook_rt_collective(module.handle, 7, data.data(), data.data(),
+                              /*step=*/0);
         // Skipped, and with that the array is untouched.
         ddphook_rt_scale(module.handle, 2, data.data(), data.data(), 1000,
                          DDPHOOK_F32);
@@ -304,7 +305,7 @@ TEST_P(FailureTest, PeerFailsBeforeACollective) {
     });
   });
   std::string cause =
-      "ddphook_rt_all_reduce: expected one of 1 collectives, but got 7";
+      "ddphook_rt_collective: expected one of 1 collectives, but got 7";
   for (int rank = 0; rank < ranks - 1; ++rank) {
     EXPECT_EQ(results[rank].text, "ABORTED: rank " + std::to_string(ranks - 1) +
                                       " failed: " + cause +

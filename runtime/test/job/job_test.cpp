@@ -46,11 +46,11 @@ TEST_P(JobTest, StepsAndStatistics) {
         ddphook_status_t status = ddphook_rt_enter(module.handle, 0);
         if (status != DDPHOOK_OK)
           return show(status);
-        int64_t ticket = ddphook_rt_all_reduce_start(module.handle, 0,
-                                                     in.data(), out.data());
-        ddphook_rt_all_reduce(module.handle, 1, nullptr, nullptr);
-        int64_t second = ddphook_rt_all_reduce_start(module.handle, 2,
-                                                     wide.data(), wide.data());
+        int64_t ticket = ddphook_rt_collective_start(
+            module.handle, 0, in.data(), out.data(), /*step=*/0);
+        ddphook_rt_collective(module.handle, 1, nullptr, nullptr, /*step=*/0);
+        int64_t second = ddphook_rt_collective_start(
+            module.handle, 2, wide.data(), wide.data(), /*step=*/0);
         ddphook_rt_wait(module.handle, ticket);
         ddphook_rt_wait(module.handle, ticket);
         ddphook_rt_wait(module.handle, second);
@@ -118,9 +118,10 @@ TEST_P(JobTest, Exchanges) {
         auto run = [&](int collective, const float *from, float *to) {
           if (isStarted)
             ticket = ddphook_rt_collective_start(module.handle, collective,
-                                                 from, to);
+                                                 from, to, /*step=*/0);
           else
-            ddphook_rt_collective(module.handle, collective, from, to);
+            ddphook_rt_collective(module.handle, collective, from, to,
+                                  /*step=*/0);
         };
         run(0, in.data(), sums.data());
         run(1, own.data(), all.data());
@@ -395,7 +396,8 @@ TEST(Job, GroupsAcrossMachines) {
         return show(status);
       for (int group = 0; group < 4; ++group) {
         std::vector<float> data(5, own[rank]), divided(5, 12);
-        ddphook_rt_all_reduce(module.handle, group, data.data(), data.data());
+        ddphook_rt_collective(module.handle, group, data.data(), data.data(),
+                              /*step=*/0);
         ddphook_rt_divide_by_group_size(module.handle, group, divided.data(),
                                         divided.data(), 5, DDPHOOK_F32);
         sums += std::to_string(static_cast<int>(data[4])) + "/" +

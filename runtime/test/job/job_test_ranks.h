@@ -49,7 +49,7 @@ inline std::string step(TestModule &module, std::vector<float> &data) {
   ddphook_status_t status = ddphook_rt_enter(module.handle, 0);
   if (status != DDPHOOK_OK)
     return "enter " + show(status);
-  ddphook_rt_all_reduce(module.handle, 0, data.data(), data.data());
+  ddphook_rt_collective(module.handle, 0, data.data(), data.data(), /*step=*/0);
   return show(ddphook_rt_leave(module.handle));
 }
 
@@ -64,7 +64,7 @@ inline std::string exchange(TestModule &module, const void *in, void *out) {
   ddphook_status_t status = ddphook_rt_enter(module.handle, 0);
   if (status != DDPHOOK_OK)
     return "enter " + show(status);
-  ddphook_rt_collective(module.handle, 0, in, out);
+  ddphook_rt_collective(module.handle, 0, in, out, /*step=*/0);
   return show(ddphook_rt_leave(module.handle));
 }
 

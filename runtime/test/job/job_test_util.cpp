@@ -152,7 +152,8 @@ static ddphook_status_t invokeNothing(void *const *) {
 
 TestModule::TestModule(const Collectives &collectives, int64_t arenaBytes,
                        const std::string &groups, const std::string &hook) {
-  plan = R"({"abi":9,"memory":"host","kernels":[],"process_groups":)" + groups +
+  plan = R"({"abi":10,"memory":"host","kernels":[],"process_groups":)" +
+         groups +
          R"(,"buckets":[{"name":"b0","group":"dp","reduction":"mean",)"
          R"("dtype":"f32","shapes":[[3]],"gradients":[],"hook":")" +
          hook +
@@ -169,7 +170,8 @@ TestModule::TestModule(const Collectives &collectives, int64_t arenaBytes,
             R"(","encoding":")" + collective.encoding + R"(","block":)" +
             std::to_string(collective.block) + R"(,"divide":)" +
             (collective.divide ? "true" : "false") + R"(,"root":)" +
-            std::to_string(collective.root) + R"(,"error":"","stream":-1})";
+            std::to_string(collective.root) + R"(,"error":"","stream":)" +
+            std::to_string(collective.stream) + "}";
   }
   plan += R"(],"arena":{"bytes":)" + std::to_string(arenaBytes) +
           R"(,"alignment":64},"state_arena":{"bytes":0,"alignment":64},)"

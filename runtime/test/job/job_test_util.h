@@ -75,6 +75,13 @@ struct TestCollective {
     return result;
   }
 
+  /// The same, with codes that are rounded stochastically.
+  TestCollective withStream(int64_t number) const {
+    TestCollective result = *this;
+    result.stream = number;
+    return result;
+  }
+
   int64_t count;
   std::string dtype;
   std::string wireDtype;
@@ -84,6 +91,7 @@ struct TestCollective {
   int64_t block;
   std::string kind = "all_reduce";
   int root = 0;
+  int64_t stream = -1;
 };
 
 using Collectives = std::vector<TestCollective>;

@@ -21,7 +21,7 @@ static Status resolve(const std::string &groups, const std::string &nodes,
                       int rank, std::vector<GroupMembers> *members) {
   Plan plan;
   Status status = parsePlan(
-      R"({"abi":9,"memory":"host","kernels":[],"process_groups":)" + groups +
+      R"({"abi":10,"memory":"host","kernels":[],"process_groups":)" + groups +
           R"(,"buckets":[],"states":[],"matrix_lists":[],)"
           R"("collectives":[],)"
           R"("arena":{"bytes":0,"alignment":1},)"

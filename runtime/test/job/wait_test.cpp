@@ -86,7 +86,6 @@ struct Ring {
 CollectiveDesc floats(int64_t count) {
   CollectiveDesc desc;
   desc.count = count;
-  desc.dtype = Dtype::F32;
   return desc;
 }
 

@@ -371,7 +371,7 @@ getBytes(std::initializer_list<std::function<void(ddphook_module_t *)>> steps) {
 TEST(Bytes, UncompressedOnesAreThoseOfTheGradients) {
   float numbers[20] = {};
   auto reduce = [&](ddphook_module_t *handle, int32_t collective) {
-    ddphook_rt_all_reduce(handle, collective, numbers, numbers);
+    ddphook_rt_collective(handle, collective, numbers, numbers, /*step=*/0);
   };
   auto cast = [&](ddphook_module_t *handle) { reduce(handle, 0); };
   auto plain = [&](ddphook_module_t *handle) { reduce(handle, 2); };

@@ -3,9 +3,9 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// ddphook_rt_stochastic_collective() and its like in a world of one: what a
-// reduction and its error have in common, and wrong calls. The bits are those
-// of test/parity/test_rounding.py.
+// Stochastic rounding in ddphook_rt_collective() and its like in a world of
+// one: what a reduction and its error have in common, and wrong calls. The bits
+// are those of test/parity/test_rounding.py.
 //
 //===----------------------------------------------------------------------===//
 #include "job/job_test_util.h"
@@ -23,15 +23,13 @@ namespace {
 
 constexpr int64_t kCount = 1001;
 constexpr float kPoison = 12345;
+const TestCollective kCodes(kCount, "f32", "", false, 0, "i8", 32);
 using Floats = std::vector<float>;
 
 /// A job of one rank, which a wrong call ends.
 class Job {
 public:
-  Job()
-      : module({TestCollective(kCount, "f32", "", false, 0, "i8", 32),
-                TestCollective(kCount, "f32", "", false, 0, "ui8", 0),
-                TestCollective(kCount, "f32", "f16")}) {
+  Job() : module({kCodes.withStream(5), kCodes.withStream(6), kCodes}) {
     ddphook_options_t options = jobOptions(0, 1, 0, "auto", 10);
     EXPECT_EQ(show(ddphook_context_create(&options, &context)), "OK");
     EXPECT_EQ(show(ddphook_module_load(context, &module.compiled)), "OK");
@@ -52,20 +50,20 @@ public:
     body(module.handle);
     return show(ddphook_rt_leave(module.handle));
   }
-  Floats reduce(int64_t stream, int64_t number) {
+  Floats reduce(int32_t collective, int64_t number) {
     Floats out(kCount, kPoison);
     EXPECT_EQ(step([&](ddphook_module_t *handle) {
-                ddphook_rt_stochastic_collective(handle, 0, stream, number,
-                                                 in.data(), out.data());
+                ddphook_rt_collective(handle, collective, in.data(), out.data(),
+                                      number);
               }),
               "OK");
     return out;
   }
   std::string findError(int32_t encoding, int64_t block, int32_t group) {
     return step([&](ddphook_module_t *handle) {
-      ddphook_rt_stochastic_encoding_error(handle, in.data(), error.data(),
-                                           kCount, DDPHOOK_F32, encoding, block,
-                                           group, /*stream=*/5, /*step=*/1);
+      ddphook_rt_encoding_error(handle, in.data(), error.data(), kCount,
+                                DDPHOOK_F32, encoding, block, group,
+                                /*stream=*/5, /*step=*/1);
     });
   }
 
@@ -80,18 +78,22 @@ private:
 
 TEST(RoundingCalls, DependOnStreamAndStep) {
   Job job;
-  const Floats out = job.reduce(5, 1);
-  EXPECT_EQ(out, job.reduce(5, 1));
-  EXPECT_NE(out, job.reduce(6, 1));
-  EXPECT_NE(out, job.reduce(5, 2));
+  const Floats out = job.reduce(0, 1);
+  EXPECT_EQ(out, job.reduce(0, 1));
+  EXPECT_NE(out, job.reduce(1, 1));
+  EXPECT_NE(out, job.reduce(0, 2));
   Floats started(kCount, kPoison);
   EXPECT_EQ(job.step([&](ddphook_module_t *handle) {
-    ddphook_rt_wait(handle,
-                    ddphook_rt_stochastic_collective_start(
-                        handle, 0, 5, 1, job.in.data(), started.data()));
+    ddphook_rt_wait(handle, ddphook_rt_collective_start(
+                                handle, 0, job.in.data(), started.data(), 1));
   }),
             "OK");
   EXPECT_EQ(out, started);
+}
+
+TEST(RoundingCalls, IgnoreTheStepWithoutAStream) {
+  Job job;
+  EXPECT_EQ(job.reduce(2, 1), job.reduce(2, 2));
 }
 
 /// What the first of two encodings loses: less than one code of 127.
@@ -114,26 +116,14 @@ TEST(RoundingCalls, HaveTheErrorOfTheFirstEncoding) {
 }
 
 TEST(RoundingCalls, RefuseOtherCodes) {
-  for (int32_t collective : {1, 2}) {
-    Job job;
-    Floats out(kCount, kPoison);
-    EXPECT_EQ(job.step([&](ddphook_module_t *handle) {
-      ddphook_rt_stochastic_collective(handle, collective, 5, 1, job.in.data(),
-                                       out.data());
-    }),
-              std::string("INVALID_ARGUMENT: ddphook_rt_stochastic_collective: "
-                          "expected a collective of codes with a scale for "
-                          "each block, but got ") +
-                  (collective == 1 ? "ui8" : "f16"));
-    EXPECT_EQ(out.front(), kPoison);
-  }
   EXPECT_EQ(Job().findError(DDPHOOK_ENCODING_F16, 0, 0),
-            "INVALID_ARGUMENT: ddphook_rt_stochastic_encoding_error: expected "
-            "the number of an encoding with a scale for each block, but got 1");
+            "INVALID_ARGUMENT: ddphook_rt_encoding_error: expected no process "
+            "group, because encoding 1 has no scale for each block, but got 0");
+  EXPECT_EQ(Job().findError(DDPHOOK_ENCODING_F16, 0, -1), "OK");
   EXPECT_EQ(Job().findError(DDPHOOK_ENCODING_I8, 33, 0),
-            "INVALID_ARGUMENT: ddphook_rt_stochastic_encoding_error: expected "
+            "INVALID_ARGUMENT: ddphook_rt_encoding_error: expected "
             "a block of encoding 3, but got 33 elements");
   EXPECT_EQ(Job().findError(DDPHOOK_ENCODING_I8, 32, 1),
-            "INVALID_ARGUMENT: ddphook_rt_stochastic_encoding_error: expected "
+            "INVALID_ARGUMENT: ddphook_rt_encoding_error: expected "
             "one of 1 process groups, but got 1");
 }

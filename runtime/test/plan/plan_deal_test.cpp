@@ -16,7 +16,7 @@ using namespace ddphook;
 /// Four members, of which two and two are a group. A node's ranks reduce the
 /// first group, whose factor P and rest nodes then reduce.
 static const std::string goodPlan =
-    R"({"abi":9,"memory":"host","kernels":[],"process_groups":[)"
+    R"({"abi":10,"memory":"host","kernels":[],"process_groups":[)"
     R"({"name":"dp","size":0,"ranks":[],"placement":"","parent":"","topology":"hierarchical"},)"
     R"({"name":"dp.node","size":0,"ranks":[],"placement":"intra_node","parent":"dp","topology":"flat"},)"
     R"({"name":"other","size":0,"ranks":[],"placement":"intra_node","parent":"","topology":"flat"}],)"

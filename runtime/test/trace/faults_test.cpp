@@ -175,7 +175,8 @@ TEST(Faults, ARankThatFails) {
           return result == "OK" ? steps(module, 1) : result;
         if (ddphook_rt_enter(module.handle, 0) != DDPHOOK_OK)
           return std::string("enter");
-        ddphook_rt_all_reduce(module.handle, 7, data.data(), data.data());
+        ddphook_rt_collective(module.handle, 7, data.data(), data.data(),
+                              /*step=*/0);
         return show(ddphook_rt_leave(module.handle));
       });
   const std::string cause = "expected one of 1 collectives, but got 7";

@@ -26,9 +26,10 @@ std::string overlappedStep(TestModule &module) {
   std::vector<float> data(1000, 1.0f), other(1000, 1.0f);
   if (ddphook_rt_enter(module.handle, 0) != DDPHOOK_OK)
     return "enter";
-  ddphook_rt_all_reduce_start(module.handle, 0, data.data(), data.data());
-  const int64_t last =
-      ddphook_rt_all_reduce_start(module.handle, 1, other.data(), other.data());
+  ddphook_rt_collective_start(module.handle, 0, data.data(), data.data(),
+                              /*step=*/0);
+  const int64_t last = ddphook_rt_collective_start(
+      module.handle, 1, other.data(), other.data(), /*step=*/0);
   std::vector<float> sum(1 << 16), more(1 << 16);
   ddphook_rt_add(module.handle, sum.data(), sum.data(), more.data(), 1 << 16,
                  DDPHOOK_F32);
@@ -342,16 +343,17 @@ TEST(JobTrace, RanksWithOtherPlansAndOtherSteps) {
     expectContains(result.text, "collectives[0].count is 1000 on rank 0, but "
                                 "999 on rank 1");
   // The same plan, but another way through it.
-  results = job.run(
-      2, {{1000}, {500}},
-      [](int rank, TestModule &module, ddphook_context_t *) {
-        std::vector<float> data(1000, 1.0f);
-        std::string result = steps(module, 3);
-        if (result != "OK" || ddphook_rt_enter(module.handle, 0) != DDPHOOK_OK)
-          return result;
-        ddphook_rt_all_reduce(module.handle, rank, data.data(), data.data());
-        return show(ddphook_rt_leave(module.handle));
-      });
+  results = job.run(2, {{1000}, {500}},
+                    [](int rank, TestModule &module, ddphook_context_t *) {
+                      std::vector<float> data(1000, 1.0f);
+                      std::string result = steps(module, 3);
+                      if (result != "OK" ||
+                          ddphook_rt_enter(module.handle, 0) != DDPHOOK_OK)
+                        return result;
+                      ddphook_rt_collective(module.handle, rank, data.data(),
+                                            data.data(), /*step=*/0);
+                      return show(ddphook_rt_leave(module.handle));
+                    });
   bool isNamed = false;
   for (const RankResult &result : results) {
     EXPECT_NE(result.text, "OK");
@@ -374,8 +376,8 @@ TEST(JobTrace, GradientsThatAreNotFiniteAndWhoIsWaitedFor) {
                         data[7] = i == 3 ? NAN : 1;
                         ddphook_rt_is_finite(module.handle, data.data(), 1000,
                                              DDPHOOK_F32);
-                        ddphook_rt_all_reduce(module.handle, 0, data.data(),
-                                              data.data());
+                        ddphook_rt_collective(module.handle, 0, data.data(),
+                                              data.data(), /*step=*/0);
                         if (ddphook_rt_leave(module.handle) != DDPHOOK_OK)
                           return std::string(ddphook_last_error());
                       }

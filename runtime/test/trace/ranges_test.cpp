@@ -63,10 +63,10 @@ std::string run(const char *backend) {
     for (int i = 0; i < 2; ++i) {
       (void)ddphook_rt_enter(module.handle, 0);
       const int64_t ticket =
-          ddphook_rt_all_reduce_start(module.handle, 0, data, data);
+          ddphook_rt_collective_start(module.handle, 0, data, data, /*step=*/0);
       ddphook_rt_wait(module.handle, ticket);
       ddphook_rt_add(module.handle, data, data, data, 1000, DDPHOOK_F32);
-      ddphook_rt_all_reduce(module.handle, 1, data, data);
+      ddphook_rt_collective(module.handle, 1, data, data, /*step=*/0);
       result = show(ddphook_rt_leave(module.handle));
     }
     ddphook_memory_free(context, data, 4000);

@@ -82,8 +82,9 @@ bool makeStep(TestModule &module, Work &work) {
   if (ddphook_rt_enter(module.handle, 0) != DDPHOOK_OK)
     return false;
   for (int32_t i = 0; i < buckets; ++i) {
-    const int64_t ticket = ddphook_rt_all_reduce_start(
-        module.handle, i, work.gradients.data(), work.gradients.data());
+    const int64_t ticket =
+        ddphook_rt_collective_start(module.handle, i, work.gradients.data(),
+                                    work.gradients.data(), /*step=*/0);
     compute(module, work);
     ddphook_rt_wait(module.handle, ticket);
   }

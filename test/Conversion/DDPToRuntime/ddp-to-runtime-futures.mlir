@@ -7,8 +7,8 @@
 // CHECK-SAME: <bucket = "b0", group = 0, count = 16, dtype = f32, wire_dtype = bf16, divide = true>,
 // CHECK-SAME: <bucket = "b1", group = 1, count = 6, dtype = f64, divide = false>,
 // CHECK-SAME: <group = 0, count = 16, dtype = f32, divide = true>]
-// CHECK-DAG: llvm.func @ddphook_rt_all_reduce_start(!llvm.ptr, i32, !llvm.ptr, !llvm.ptr) -> i64
-// CHECK-DAG: llvm.func @ddphook_rt_all_reduce(!llvm.ptr, i32, !llvm.ptr, !llvm.ptr)
+// CHECK-DAG: llvm.func @ddphook_rt_collective_start(!llvm.ptr, i32, !llvm.ptr, !llvm.ptr, i64) -> i64
+// CHECK-DAG: llvm.func @ddphook_rt_collective(!llvm.ptr, i32, !llvm.ptr, !llvm.ptr, i64)
 // CHECK-DAG: llvm.func @ddphook_rt_wait(!llvm.ptr, i64)
 
 ddp.process_group @dp
@@ -21,11 +21,11 @@ ddp.bucket_info "b1" sum on @other hook #ddp.allreduce wire f64 bytes 48 state_b
 // CHECK-LABEL: func.func @step(
 // CHECK:         %[[H:.+]] = llvm.load
 // CHECK:         %[[C0:.+]] = llvm.mlir.constant(0 : i32)
-// CHECK:         %[[T0:.+]] = llvm.call @ddphook_rt_all_reduce_start(%[[H]], %[[C0]], %[[X:[^,]+]], %[[Y:[^,)]+]])
+// CHECK:         %[[T0:.+]] = llvm.call @ddphook_rt_collective_start(%[[H]], %[[C0]], %[[X:[^,]+]], %[[Y:[^,)]+]], %{{.+}})
 // CHECK:         %[[C1:.+]] = llvm.mlir.constant(1 : i32)
-// CHECK:         %[[T1:.+]] = llvm.call @ddphook_rt_all_reduce_start(%[[H]], %[[C1]], %[[Z:[^,]+]], %{{.+}})
+// CHECK:         %[[T1:.+]] = llvm.call @ddphook_rt_collective_start(%[[H]], %[[C1]], %[[Z:[^,]+]], %{{.+}}, %{{.+}})
 // CHECK:         %[[C2:.+]] = llvm.mlir.constant(2 : i32)
-// CHECK:         llvm.call @ddphook_rt_all_reduce(%[[H]], %[[C2]],
+// CHECK:         llvm.call @ddphook_rt_collective(%[[H]], %[[C2]],
 // CHECK-NEXT:    llvm.call @ddphook_rt_wait(%[[H]], %[[T1]])
 // CHECK-NEXT:    llvm.call @ddphook_rt_wait(%[[H]], %[[T0]])
 // CHECK-NEXT:    return

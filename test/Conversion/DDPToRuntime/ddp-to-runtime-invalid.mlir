@@ -115,7 +115,7 @@ func.func @result() -> memref<64xi8> {
 
 // Converted once already.
 // expected-error @+1 {{expected a module without a plan, but it has already been converted}}
-module attributes {ddp.plan = #ddp.plan<abi = 9, memory = host>} {
+module attributes {ddp.plan = #ddp.plan<abi = 10, memory = host>} {
   func.func @again(%m: memref<4xf32>) {
     ddp.flat.scale %m by 2.0 into %m : memref<4xf32>, memref<4xf32>
     return

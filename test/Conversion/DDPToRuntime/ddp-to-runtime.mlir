@@ -10,7 +10,7 @@
 // CHECK: module attributes {ddp.plan = #ddp.plan<{{.*}}>} {
 // CHECK-NOT: ddp.
 // CHECK-DAG: llvm.func @ddphook_rt_arena(!llvm.ptr) -> !llvm.ptr
-// CHECK-DAG: llvm.func @ddphook_rt_all_reduce(!llvm.ptr, i32, !llvm.ptr, !llvm.ptr)
+// CHECK-DAG: llvm.func @ddphook_rt_collective(!llvm.ptr, i32, !llvm.ptr, !llvm.ptr, i64)
 // CHECK-DAG: llvm.func @ddphook_rt_cast(!llvm.ptr, !llvm.ptr, i32, !llvm.ptr, i32, i64)
 // CHECK-DAG: llvm.func @ddphook_rt_scale(!llvm.ptr, f64, !llvm.ptr, !llvm.ptr, i64, i32)
 // CHECK-DAG: llvm.func @ddphook_rt_divide_by_group_size(!llvm.ptr, i32, !llvm.ptr, !llvm.ptr, i64, i32)
@@ -67,7 +67,8 @@ func.func @step(%w: memref<4x8xf32> {ddp.inout, ddp.replicated}, %n: index,
   // CHECK:         %[[L1:.+]] = arith.index_cast %[[I1]]
   // CHECK:         %[[OUT:.+]] = llvm.inttoptr %[[L1]]
   // CHECK:         %[[N0:.+]] = llvm.mlir.constant(0 : i32) : i32
-  // CHECK:         llvm.call @ddphook_rt_all_reduce(%[[H]], %[[N0]], %[[IN]], %[[OUT]])
+  // CHECK:         %[[STEP:.+]] = llvm.mlir.constant(0 : i64) : i64
+  // CHECK:         llvm.call @ddphook_rt_collective(%[[H]], %[[N0]], %[[IN]], %[[OUT]], %[[STEP]])
   ddp.flat.all_reduce mean %b on @dp wire f16 as "b0" into %b
       : memref<36xf32>, memref<36xf32>
 
@@ -92,7 +93,7 @@ func.func @step(%w: memref<4x8xf32> {ddp.inout, ddp.replicated}, %n: index,
   ddp.flat.cast %b into %h : memref<36xf32>, memref<36xf16>
 
   // CHECK:         %[[N1:.+]] = llvm.mlir.constant(1 : i32) : i32
-  // CHECK:         llvm.call @ddphook_rt_all_reduce(%[[H]], %[[N1]],
+  // CHECK:         llvm.call @ddphook_rt_collective(%[[H]], %[[N1]],
   ddp.flat.all_reduce sum %h on @other into %h : memref<36xf16>, memref<36xf16>
   return
 }
@@ -170,7 +171,7 @@ func.func @contiguous(%m: memref<8x8xf32>) {
 // CHECK:           scf.for
 // CHECK:             llvm.call @ddphook_rt_scale(%[[H]],
 // CHECK:         else
-// CHECK:           llvm.call @ddphook_rt_all_reduce(%[[H]],
+// CHECK:           llvm.call @ddphook_rt_collective(%[[H]],
 func.func private @nested(%m: memref<4xf32>, %c: i1) {
   %c0 = arith.constant 0 : index
   %c1 = arith.constant 1 : index

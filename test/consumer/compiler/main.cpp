@@ -43,7 +43,7 @@ int main() {
     return 1;
   // Our hook's scaling, and the reduction behind it.
   bool scales = module->lookupSymbol("ddphook_rt_scale");
-  bool reduces = module->lookupSymbol("ddphook_rt_all_reduce");
+  bool reduces = module->lookupSymbol("ddphook_rt_collective");
   if (!scales || !reduces) {
     llvm::errs() << "expected calls to scale and to all-reduce in\n" << *module;
     return 1;

@@ -108,7 +108,7 @@ static bool runMyHook(MLIRContext &context) {
   if (failed(pm.run(*module)))
     return false;
   bool scales = module->lookupSymbol("ddphook_rt_scale");
-  bool reduces = module->lookupSymbol("ddphook_rt_all_reduce");
+  bool reduces = module->lookupSymbol("ddphook_rt_collective");
   bool isEntry = module->lookupSymbol("model_step");
   if (!scales || !reduces || !isEntry)
     llvm::errs() << "expected calls to scale and to all-reduce, and an entry "

@@ -47,13 +47,13 @@ def ConvertDDPToRuntimePass
     After:
 
     ```mlir
-    module attributes {ddp.plan = #ddp.plan<abi = 9, memory = host,
+    module attributes {ddp.plan = #ddp.plan<abi = 10, memory = host,
         process_groups = [<name = "dp">],
         collectives = [<group = 0, count = 40, dtype = f32, wire_dtype = f16,
                         divide = true>],
         entries = [<name = "step",
                     arguments = [<type = memref<40xf32>, inout = true>]>]>} {
-      llvm.func @ddphook_rt_all_reduce(!llvm.ptr, i32, !llvm.ptr, !llvm.ptr)
+      llvm.func @ddphook_rt_collective(!llvm.ptr, i32, !llvm.ptr, !llvm.ptr, i64)
       llvm.mlir.global internal @__ddphook_handle() : !llvm.ptr {
         %null = llvm.mlir.zero : !llvm.ptr
         llvm.return %null : !llvm.ptr
@@ -70,8 +70,9 @@ def ConvertDDPToRuntimePass
         %b3 = arith.index_cast %b2 : index to i64
         %out = llvm.inttoptr %b3 : i64 to !llvm.ptr
         %collective = llvm.mlir.constant(0 : i32) : i32
-        llvm.call @ddphook_rt_all_reduce(%handle, %collective, %in, %out)
-            : (!llvm.ptr, i32, !llvm.ptr, !llvm.ptr) -> ()
+        %step = llvm.mlir.constant(0 : i64) : i64
+        llvm.call @ddphook_rt_collective(%handle, %collective, %in, %out, %step)
+            : (!llvm.ptr, i32, !llvm.ptr, !llvm.ptr, i64) -> ()
         return
       }
     }

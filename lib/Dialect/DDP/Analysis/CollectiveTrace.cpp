@@ -133,11 +133,8 @@ void Tracer::traceCall(LLVM::CallOp call, CollectiveTrace::Function &function) {
     function.order += "wait\n";
     return;
   }
-  bool isStart = callee == rt::all_reduce_start.name ||
-                 callee == rt::collective_start.name ||
-                 callee == rt::stochastic_collective_start.name;
-  if (!isStart && callee != rt::all_reduce.name &&
-      callee != rt::collective.name && callee != rt::stochastic_collective.name)
+  bool isStart = callee == rt::collective_start.name;
+  if (!isStart && callee != rt::collective.name)
     return;
   APInt number;
   if (!plan || !matchPattern(call.getOperand(1), m_ConstantInt(&number)) ||
@@ -250,9 +247,7 @@ static bool isCollective(Operation *op) {
   auto call = dyn_cast<LLVM::CallOp>(op);
   StringRef callee = call ? call.getCallee().value_or("") : "";
   return isa<CollectiveOpInterface>(op) ||
-         callee.starts_with(rt::all_reduce.name) ||
-         callee.starts_with(rt::collective.name) ||
-         callee.starts_with(rt::stochastic_collective.name);
+         callee.starts_with(rt::collective.name);
 }
 
 Tracer::Tracer(ModuleOp module, CollectiveTrace &trace)

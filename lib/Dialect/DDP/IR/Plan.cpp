@@ -106,14 +106,60 @@ LogicalResult PlanMatrixListAttr::verify(EmitError emitError, Type dtype,
   return verifyDtype(emitError, "dtype", dtype);
 }
 
-LogicalResult PlanCollectiveAttr::verify(EmitError emitError, CollectiveKind,
-                                         StringAttr, int64_t, int64_t,
-                                         Type dtype, Type wireDtype, bool,
-                                         int64_t, StringAttr, DealAttr) {
-  if (failed(verifyDtype(emitError, "dtype", dtype)))
-    return failure();
-  return wireDtype ? verifyWireType(emitError, "wire_dtype", wireDtype)
-                   : success();
+/// Returns a type on the wire if it is no encoding.
+static Type getUnlessEncoded(Type wireType) {
+  return isa_and_present<EncodedType>(wireType) ? Type() : wireType;
+}
+static StringRef getEncodingName(Type wireType) {
+  auto encoded = dyn_cast_if_present<EncodedType>(wireType);
+  return encoded ? lookupEncoding(encoded.getCode())->name : "";
+}
+static int64_t getBlockOf(Type wireType) {
+  auto encoded = dyn_cast_if_present<EncodedType>(wireType);
+  return encoded ? encoded.getBlock() : 0;
+}
+
+Type PlanBucketAttr::getDtype() const { return getType().getElementType(); }
+ArrayRef<DenseI64ArrayAttr> PlanBucketAttr::getShapes() const {
+  return getType().getShapes();
+}
+Type PlanBucketAttr::getWireDtype() const {
+  return getWireType() == getDtype() ? Type() : getUnlessEncoded(getWireType());
+}
+StringRef PlanBucketAttr::getEncoding() const {
+  return getEncodingName(getWireType());
+}
+int64_t PlanBucketAttr::getBlock() const { return getBlockOf(getWireType()); }
+
+Type PlanCollectiveAttr::getPlainWireType() const {
+  return getUnlessEncoded(getWireDtype());
+}
+StringRef PlanCollectiveAttr::getEncoding() const {
+  return getEncodingName(getWireDtype());
+}
+int64_t PlanCollectiveAttr::getBlock() const {
+  return getBlockOf(getWireDtype());
+}
+int64_t PlanCollectiveAttr::getStream() const {
+  auto encoded = dyn_cast_if_present<EncodedType>(getWireDtype());
+  return encoded ? encoded.getStream() : -1;
+}
+
+static ArrayRef<int64_t> getShapeOf(Type type) {
+  auto memref = dyn_cast<MemRefType>(type);
+  return memref ? memref.getShape() : ArrayRef<int64_t>();
+}
+Type PlanArgumentAttr::getDtype() const {
+  return getElementTypeOrSelf(getType());
+}
+ArrayRef<int64_t> PlanArgumentAttr::getShape() const {
+  return getShapeOf(getType());
+}
+Type PlanResultAttr::getDtype() const {
+  return getElementTypeOrSelf(getType());
+}
+ArrayRef<int64_t> PlanResultAttr::getShape() const {
+  return getShapeOf(getType());
 }
 
 StringRef mlir::ddp::findPlanTypeDefect(Type type) {
@@ -178,6 +224,10 @@ PlanAttr::verify(EmitError emitError, int64_t, ArrayMemoryAttr memory,
              << "expected unique bucket names, but two buckets are called "
              << bucket.getName();
   for (auto [number, collective] : llvm::enumerate(collectives)) {
+    Type wireType = collective.getWireDtype();
+    if (failed(verifyDtype(emitError, "dtype", collective.getDtype())) ||
+        (wireType && failed(verifyWireType(emitError, "wire_dtype", wireType))))
+      return failure();
     StringAttr bucket = collective.getBucket();
     if (bucket && !bucket.empty() && !names.contains(bucket))
       return emitError() << "expected collective " << number

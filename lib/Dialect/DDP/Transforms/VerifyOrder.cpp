@@ -296,9 +296,7 @@ LogicalResult OrderVerifier::verify() {
     } else if (auto average = dyn_cast<AverageOp>(op))
       ok &= succeeded(checkReach(op, average.getGroupAttr()));
     else if (auto call = dyn_cast<LLVM::CallOp>(op);
-             call && (call.getCallee() == rt::all_reduce_start.name ||
-                      call.getCallee() == rt::collective_start.name ||
-                      call.getCallee() == rt::stochastic_collective_start.name))
+             call && call.getCallee() == rt::collective_start.name)
       ok &= succeeded(checkTicket(call));
   });
   ok &= succeeded(checkBuckets());

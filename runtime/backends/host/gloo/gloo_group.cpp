@@ -267,9 +267,10 @@ Status GlooGroup::Impl::ring(const CollectiveDesc &desc, const void *in,
 
 Status GlooGroup::Impl::exchange(const CollectiveDesc &desc, const void *in,
                                  void *out) {
-  const std::string what = describeCollective(desc.kind) + " over TCP";
+  const std::string what =
+      describeCollective(desc.collectiveKind()) + " over TCP";
   return translateExceptions(what.c_str(), [&] {
-    if (desc.kind == CollectiveKind::AllReduce)
+    if (desc.is(CollectiveKind::AllReduce))
       reductions.run(*transport, operations++, desc, in, out);
     else
       pieces.run(*transport, operations++, desc, in, out);
@@ -279,17 +280,17 @@ Status GlooGroup::Impl::exchange(const CollectiveDesc &desc, const void *in,
 /// Runs an all-reduce without an encoding.
 Status GlooGroup::Impl::allReduce(const CollectiveDesc &desc, const void *in,
                                   void *out) {
-  if (desc.wireType() != desc.dtype) {
+  if (desc.wireType() != desc.type()) {
     reserve(desc.wireBytes());
-    compressArray(in, desc.dtype, wire.get(), desc.wireType(), desc.count,
+    compressArray(in, desc.type(), wire.get(), desc.wireType(), desc.count,
                   desc.divide ? size : 1);
     DDPHOOK_RETURN_IF_ERROR(sum(desc, wire.get(), wire.get()));
-    castArray(wire.get(), desc.wireType(), out, desc.dtype, desc.count);
+    castArray(wire.get(), desc.wireType(), out, desc.type(), desc.count);
     return Status::ok();
   }
   if (!desc.divide)
     return sum(desc, in, out);
-  divideArray(in, out, desc.dtype, desc.count, size);
+  divideArray(in, out, desc.type(), desc.count, size);
   return sum(desc, out, out);
 }
 
@@ -308,8 +309,8 @@ Status GlooGroup::Impl::allReduceInPieces(const CollectiveDesc &desc,
       return;
     CollectiveDesc part = desc;
     part.count = count;
-    part.rounding = from(desc.rounding, begin);
-    const int64_t offset = begin * dtypeSize(desc.dtype);
+    part.sumRounding = from(desc.sumRounding, begin);
+    const int64_t offset = begin * dtypeSize(desc.type());
     char *const own = static_cast<char *>(array) + offset;
     feedBackError(part, transport->rank, own,
                   static_cast<char *>(kept) + offset, own);
@@ -338,7 +339,7 @@ Status GlooGroup::run(const CollectiveDesc &desc, const void *in, void *out) {
     return impl->failure;
   if (desc.count == 0)
     return Status::ok();
-  const bool isRing = desc.kind == CollectiveKind::AllReduce && !desc.encoding;
+  const bool isRing = desc.is(CollectiveKind::AllReduce) && !desc.encoding;
   Status status =
       isRing ? impl->allReduce(desc, in, out) : impl->exchange(desc, in, out);
   if (!status.isOk())

@@ -43,7 +43,7 @@ void PieceExchange::run(GlooTransport &transport, uint32_t operation,
     room.receive(operation, from, areaOf(room, owner) + part.begin, part.size);
   };
 
-  const bool isChain = desc.kind == CollectiveKind::Broadcast;
+  const bool isChain = desc.is(CollectiveKind::Broadcast);
   const int next = (rank + 1) % size, previous = (rank + size - 1) % size;
   auto forward = [&](ChunkRoom &room, int64_t chunk) {
     if (next != desc.root)

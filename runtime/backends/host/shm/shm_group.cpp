@@ -51,7 +51,7 @@ static_assert(kLead + 1 < ShmSegment::kSlots, "a slot must be free to publish");
 constexpr int64_t kStreamingBytes = 4 << 20;
 
 bool isPartOfScatter(const CollectiveDesc &desc) {
-  return desc.window && desc.kind == CollectiveKind::ReduceScatter;
+  return desc.window && desc.is(CollectiveKind::ReduceScatter);
 }
 
 /// Slots are written around the caches only for messages of at least this size;
@@ -71,16 +71,16 @@ struct Collective {
   Stores stores;
   RingOrder order;
   /// Set with an encoding, which has its own order of additions.
-  std::optional<EncodedChunks> encoded;
+  std::optional<EncodedChunks> encoded = {};
   /// Set unless this is an all-reduce, which has chunks of its own.
-  std::optional<Pieces> pieces;
-  int64_t chunkElements;
-  uint64_t chunks;
+  std::optional<Pieces> pieces = {};
+  int64_t chunkElements = 0;
+  uint64_t chunks = 0;
 
   /// True if sums take two stages: each rank adds a part of a chunk, then
   /// gathers the others' parts. Two ranks are faster if both add everything.
   bool hasTwoStages(int ranks) const {
-    return !pieces && (encoded ? !desc.encoding->isAffine() : ranks > 2);
+    return !pieces && (encoded ? !desc.codes()->isAffine() : ranks > 2);
   }
 
   int64_t begin(uint64_t chunk) const {
@@ -90,10 +90,10 @@ struct Collective {
     return std::min(chunkElements, desc.count - begin(chunk));
   }
   const char *input(uint64_t chunk) const {
-    return in + begin(chunk) * dtypeSize(desc.dtype);
+    return in + begin(chunk) * dtypeSize(desc.type());
   }
   char *output(uint64_t chunk) const {
-    return out + begin(chunk) * dtypeSize(desc.dtype);
+    return out + begin(chunk) * dtypeSize(desc.type());
   }
 };
 
@@ -111,13 +111,12 @@ public:
   ShmMembership member;
 
 private:
-  void runAlone(const Collective &op);
   bool runTogether(Collective &op);
   bool canPublish(uint64_t chunk) const;
   void publish(Collective &op, uint64_t chunk);
   bool allPublished(uint64_t chunk);
   bool awaitPublished(uint64_t chunk);
-  bool checkSignatures();
+  bool checkAnnounced();
   void takeWhole(Collective &op, uint64_t chunk);
   void sumTwo(const Collective &op, uint64_t chunk);
   void sumPart(const Collective &op, uint64_t chunk);
@@ -183,25 +182,21 @@ Status ShmGroup::Impl::run(const CollectiveDesc &desc, const void *in,
                  static_cast<long long>(desc.count));
   if (desc.count == 0)
     return Status::ok();
+  if (size == 1) {
+    reduceAlone(desc, in, out);
+    return Status::ok();
+  }
   const int64_t wireSize = dtypeSize(desc.wireType());
   Collective op{desc,
                 static_cast<const char *>(in),
                 static_cast<char *>(out),
                 desc.divide ? size : 1,
-                in != out && !desc.partEnds && !isPartOfScatter(desc) &&
+                in != out && !desc.part_ends && !isPartOfScatter(desc) &&
                         desc.memoryBytes() >= kStreamingBytes
                     ? Stores::Streaming
                     : Stores::Cached,
-                RingOrder(desc.count, wireSize, size),
-                std::nullopt,
-                std::nullopt,
-                0,
-                0};
-  if (size == 1) {
-    runAlone(op);
-    return Status::ok();
-  }
-  const bool isAllReduce = desc.kind == CollectiveKind::AllReduce;
+                RingOrder(desc.count, wireSize, size)};
+  const bool isAllReduce = desc.is(CollectiveKind::AllReduce);
   const int64_t bytes = chunkBytes(
       desc, isAllReduce ? desc.wireBytes() : Pieces::totalBytes(desc, size),
       member.memory().slotBytes());
@@ -217,39 +212,13 @@ Status ShmGroup::Impl::run(const CollectiveDesc &desc, const void *in,
       op.pieces ? op.pieces->chunks()
                 : (desc.count + op.chunkElements - 1) / op.chunkElements);
   member.startClock();
-  member.mine().signatures[collectives % 2] = {
-      desc.count,
-      desc.encoding ? desc.encoding->block : 0,
-      static_cast<int32_t>(desc.dtype),
-      static_cast<int32_t>(desc.wireType()),
-      desc.divide,
-      desc.encoding ? static_cast<int32_t>(desc.encoding->code) : 0,
-      static_cast<int32_t>(desc.kind),
-      desc.root};
+  member.mine().announced[collectives % 2] = desc;
   // A rank that was suspended must not report success after the others gave up.
   if (!runTogether(op) || member.hasFailed())
     return member.failure();
   chunksBefore += op.chunks;
   ++collectives;
   return Status::ok();
-}
-
-void ShmGroup::Impl::runAlone(const Collective &op) {
-  const CollectiveDesc &desc = op.desc;
-  if (desc.encoding)
-    return reduceEncodedAlone(desc, op.in, op.out);
-  if (desc.wireType() == desc.dtype) {
-    castArray(op.in, desc.dtype, op.out, desc.dtype, desc.count, op.stores);
-    return;
-  }
-  constexpr int64_t block = 8192;
-  alignas(64) double wire[block];
-  for (int64_t i = 0; i < desc.count; i += block) {
-    const int64_t n = std::min(block, desc.count - i);
-    const int64_t bytes = i * dtypeSize(desc.dtype);
-    castArray(op.in + bytes, desc.dtype, wire, desc.wireType(), n);
-    castArray(wire, desc.wireType(), op.out + bytes, desc.dtype, n, op.stores);
-  }
 }
 
 /// True if nobody reads this rank's slot for the chunk any more: neither a peer
@@ -274,7 +243,7 @@ void ShmGroup::Impl::publish(Collective &op, uint64_t chunk) {
     op.encoded->encode(op.in, op.begin(chunk), op.length(chunk),
                        slot(rank, chunk));
   else
-    compressArray(op.input(chunk), op.desc.dtype, slot(rank, chunk),
+    compressArray(op.input(chunk), op.desc.type(), slot(rank, chunk),
                   op.desc.wireType(), op.length(chunk), op.divisor,
                   slotStores(op));
   member.set(&RankControl::published, past(chunk));
@@ -298,28 +267,27 @@ bool ShmGroup::Impl::awaitPublished(uint64_t chunk) {
   });
 }
 
-/// Compares the signatures; all ranks must have published a chunk.
-bool ShmGroup::Impl::checkSignatures() {
-  auto text = [&](const CollectiveSignature &s) {
-    const auto encoding = encodingFromAbi(s.encoding, s.block);
-    const auto kind = static_cast<CollectiveKind>(s.kind);
-    const bool isRooted = kind == CollectiveKind::Broadcast;
-    return (kind == CollectiveKind::AllReduce
+/// Compares the collectives of all ranks, which must have published a chunk.
+bool ShmGroup::Impl::checkAnnounced() {
+  auto text = [&](const CollectiveOperation &one) {
+    return (one.is(CollectiveKind::AllReduce)
                 ? ""
-                : describeCollective(kind) + " of ") +
-           std::to_string(s.count) + " elements of " +
-           dtypeName(static_cast<Dtype>(s.dtype)) + " as " +
-           (encoding ? encoding->describe()
-                     : dtypeName(static_cast<Dtype>(s.wire))) +
-           (s.divide ? ", divided" : "") +
-           (isRooted ? ", from " + member.place.nameOf(s.root) : "");
+                : describeCollective(one.collectiveKind()) + " of ") +
+           std::to_string(one.count) + " elements of " + dtypeName(one.type()) +
+           " as " +
+           (one.encoding ? one.codes()->describe()
+                         : dtypeName(one.wireType())) +
+           (one.divide ? ", divided" : "") +
+           (one.is(CollectiveKind::Broadcast)
+                ? ", from " + member.place.nameOf(one.root)
+                : "");
   };
-  const CollectiveSignature &own = member.mine().signatures[collectives % 2];
+  const ddphook_collective_t &own = member.mine().announced[collectives % 2];
   const bool isAllReduce = own.kind == DDPHOOK_ALL_REDUCE;
   return member.forPeers([&](int peer) {
-    const CollectiveSignature &theirs =
-        member.memory().control(peer).signatures[collectives % 2];
-    if (own == theirs)
+    const ddphook_collective_t &theirs =
+        member.memory().control(peer).announced[collectives % 2];
+    if (haveSameFields(own, theirs))
       return true;
     return member.fail(
         error(DDPHOOK_PLAN_MISMATCH, "expected %s to %s %s, but got %s",
@@ -349,7 +317,7 @@ bool ShmGroup::Impl::runTogether(Collective &op) {
       continue;
     }
     if (summedHere < publishedHere && allPublished(summedHere)) {
-      if (summedHere == 0 && !checkSignatures())
+      if (summedHere == 0 && !checkAnnounced())
         return false;
       if (twoStages)
         sumPart(op, summedHere);
@@ -402,9 +370,9 @@ void ShmGroup::Impl::takeWhole(Collective &op, uint64_t chunk) {
 }
 
 void ShmGroup::Impl::sumTwo(const Collective &op, uint64_t chunk) {
-  const bool asItIs = op.desc.wireType() == op.desc.dtype;
+  const bool asItIs = op.desc.wireType() == op.desc.type();
   // Both ranks add in one order, because the sum of two NaNs is one of them.
-  if (asItIs && op.divisor != 1 && op.desc.dtype == Dtype::F32) {
+  if (asItIs && op.divisor != 1 && op.desc.type() == Dtype::F32) {
     addDividedToPeer(reinterpret_cast<const float *>(op.input(chunk)),
                      op.divisor,
                      static_cast<const float *>(slot(1 - rank, chunk)),
@@ -416,7 +384,7 @@ void ShmGroup::Impl::sumTwo(const Collective &op, uint64_t chunk) {
     if (asItIs && op.divisor == 1)
       slots[rank] = op.input(chunk);
     sumRanksDecompress(slots, 2, op.desc.wireType(), op.output(chunk),
-                       op.desc.dtype, op.length(chunk), op.stores);
+                       op.desc.type(), op.length(chunk), op.stores);
   }
 }
 
@@ -480,8 +448,8 @@ void ShmGroup::Impl::gatherParts(const Collective &op, uint64_t chunk) {
     const int64_t begin = partBegin(op, chunk, size, part);
     const int64_t end = partBegin(op, chunk, size, part + 1);
     castArray(offset(slot(part, chunk), begin * dtypeSize(wire)), wire,
-              op.output(chunk) + begin * dtypeSize(op.desc.dtype),
-              op.desc.dtype, end - begin, op.stores);
+              op.output(chunk) + begin * dtypeSize(op.desc.type()),
+              op.desc.type(), end - begin, op.stores);
   }
   member.set(&RankControl::consumed, past(chunk));
 }

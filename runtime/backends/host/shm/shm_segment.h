@@ -16,6 +16,7 @@
 #define DDPHOOK_RUNTIME_BACKENDS_HOST_SHM_SHM_SEGMENT_H
 
 #include "base/status.h"
+#include "ddphook/runtime/backend.h"
 
 #include <atomic>
 #include <cstddef>
@@ -32,26 +33,14 @@ struct alignas(kLine) SharedCounter {
   std::atomic<uint64_t> value;
 };
 
-/// The collective that a rank says it runs, so that a difference is an error.
-struct CollectiveSignature {
-  int64_t count, block;
-  int32_t dtype, wire, divide, encoding, kind, root;
-
-  friend bool operator==(const CollectiveSignature &a,
-                         const CollectiveSignature &b) {
-    return a.count == b.count && a.block == b.block && a.dtype == b.dtype &&
-           a.wire == b.wire && a.divide == b.divide &&
-           a.encoding == b.encoding && a.kind == b.kind && a.root == b.root;
-  }
-};
-
 /// The part of the segment that one rank writes and all read.
 struct RankControl {
   /// Counts of slots filled, parts reduced, slots read, and barriers reached
   /// since the group began. They only grow.
   SharedCounter published, reduced, consumed, barrier;
-  /// The signature of collective number i is at i % 2.
-  alignas(kLine) CollectiveSignature signatures[2];
+  /// The collectives that this rank says it runs, so that a difference is an
+  /// error: number i is at i % 2. Only fields of the plan matter to others.
+  alignas(kLine) ddphook_collective_t announced[2];
   std::atomic<uint32_t> left;
   std::atomic<int32_t> pid;
   /// Why this rank failed, if it did; see SegmentHeader::failedRank.

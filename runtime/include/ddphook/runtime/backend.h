@@ -39,9 +39,10 @@ extern "C" {
 #endif
 
 /* Raised whenever a struct or a function below changes its meaning. A backend
- * and a runtime with different versions, or with tables of different sizes, do
- * not work together; so a new function in functions.inc does not raise it. */
-#define DDPHOOK_BACKEND_ABI_VERSION 16
+ * and a runtime with different versions, or with tables or collectives of
+ * different sizes, do not work together; so a new function in functions.inc or a
+ * new field in plan_fields.inc does not raise it. */
+#define DDPHOOK_BACKEND_ABI_VERSION 17
 
 /* A process's use of one device; made by the backend. */
 typedef struct ddphook_device ddphook_device_t;
@@ -133,7 +134,7 @@ typedef struct ddphook_communicator_config {
 } ddphook_communicator_config_t;
 
 /* How elements become codes: rounded to nearest, or stochastically with the
- * stream and step of ddphook_rt_stochastic_collective(). `share` is the number
+ * plan's stream and the step of ddphook_rt_collective(). `share` is the number
  * of this part of an array, if ranks reduce parts of it separately. */
 typedef struct ddphook_rounding {
   int32_t is_stochastic;
@@ -144,21 +145,11 @@ typedef struct ddphook_rounding {
 
 /* One collective, as ddphook_rt_collective() in compiled.h defines it. */
 typedef struct ddphook_collective {
-  int32_t kind;  /* ddphook_collective_kind_t */
-  int64_t count; /* elements of the whole array, at least 0 */
-  int32_t dtype; /* ddphook_dtype_t in memory */
-  /* ddphook_dtype_t on the wire, or -1 if it is `dtype`; always -1 in
-   * all_to_all and broadcast. */
-  int32_t wire_dtype;
-  /* Not 0 (in all_reduce and reduce_scatter only): divides by the group's size,
-   * before adding, or, with an encoding, the sum. */
-  int32_t divide;
-  /* ddphook_encoding_t, and the number of elements that share a scale, or 0.
-   * Only reductions may have an encoding, and then no wire_dtype. Affine
-   * encodings are for all_reduce only. */
-  int32_t encoding;
-  int64_t block;
-  int32_t root;                /* in broadcast: a rank of the group; else 0 */
+  /* The kind, the count, which is at least 0, and so on, as the plan has them:
+   * see docs/plan.md. Types are a ddphook_dtype_t, `wire_dtype` is -1 without
+   * one, and `encoding` is a ddphook_encoding_t. */
+#define DDPHOOK_COLLECTIVE_FIELD(Role, key, Name, type, text) type key;
+#include "ddphook/runtime/plan_fields.inc"
   ddphook_rounding_t rounding; /* for scaled codes; else zeros */
   /* Null, or, for an all_reduce in an encoding without zero points, `count`
    * elements of `dtype`. `in` + `error`, rounded to `dtype`, is reduced instead
@@ -212,8 +203,9 @@ typedef struct ddphook_matrices ddphook_matrices_t;
 typedef struct ddphook_kernels ddphook_kernels_t;
 
 typedef struct ddphook_backend {
-  size_t struct_size;   /* sizeof(ddphook_backend_t) */
-  uint32_t abi_version; /* DDPHOOK_BACKEND_ABI_VERSION */
+  size_t struct_size;     /* sizeof(ddphook_backend_t) */
+  size_t collective_size; /* sizeof(ddphook_collective_t) */
+  uint32_t abi_version;   /* DDPHOOK_BACKEND_ABI_VERSION */
   const char *name;     /* static */
   /* Names of options, separated by commas, that must have the same values on
    * all ranks of a job; static, or null if there are none. */
@@ -269,9 +261,9 @@ typedef struct ddphook_backend {
   /* One pointer for each function of functions.inc that only the device
    * executes, as compiled.h defines it. It takes the device instead of the
    * module, the size of a group instead of its number (1 instead of -1) or, for
-   * the role Rank, this rank's number in it, prepared matrices instead of their
-   * list's number, and an error at the end. Arguments were checked; casts of
-   * types that a device lacks are UNSUPPORTED. */
+   * the role OptionalRank, this rank's number in it, prepared matrices instead
+   * of their list's number, and an error at the end. Arguments were checked;
+   * casts of types that a device lacks are UNSUPPORTED. */
 #define DDPHOOK_ROLE_In const void *
 #define DDPHOOK_ROLE_Out void *
 #define DDPHOOK_ROLE_OptionalIn const void *
@@ -282,11 +274,10 @@ typedef struct ddphook_backend {
 #define DDPHOOK_ROLE_ElementType int32_t
 #define DDPHOOK_ROLE_CastType int32_t
 #define DDPHOOK_ROLE_EncodingType int32_t
-#define DDPHOOK_ROLE_ScaledType int32_t
 #define DDPHOOK_ROLE_Block int64_t
 #define DDPHOOK_ROLE_Group int64_t
 #define DDPHOOK_ROLE_OptionalGroup int64_t
-#define DDPHOOK_ROLE_Rank int32_t
+#define DDPHOOK_ROLE_OptionalRank int32_t
 #define DDPHOOK_ROLE_Matrices ddphook_matrices_t *
 #define DDPHOOK_ROLE_Product int32_t
 #define DDPHOOK_ROLE_Factor int32_t
@@ -315,25 +306,19 @@ typedef struct ddphook_backend {
   void (*matrices_destroy)(ddphook_device_t *device,
                            ddphook_matrices_t *matrices);
 
-  /* Runs one collective, after all that were started before. An unknown kind, a
-   * root that is not a rank, and a count that all_to_all cannot divide into
-   * parts are INVALID_ARGUMENT and have no effect. After any other failure
-   * every later call on the device fails at once with the same status. */
+  /* Runs one collective, after all that were started before; or, if `ticket` is
+   * not null, starts it. Collectives run in the order in which they are
+   * started. Tickets are positive and increase. An unknown kind, a root that is
+   * not a rank, and a count that all_to_all cannot divide into parts are
+   * INVALID_ARGUMENT and have no effect. After any other failure every later
+   * call on the device fails at once with the same status. */
   ddphook_status_t (*collective)(ddphook_device_t *device,
                                  ddphook_communicator_t *communicator,
                                  const ddphook_collective_t *operation,
-                                 const void *in, void *out,
+                                 const void *in, void *out, int64_t *ticket,
                                  ddphook_backend_error_t *error);
-  /* Starts a collective; collectives run in the order in which they are
-   * started. Tickets are positive and increase. */
-  ddphook_status_t (*collective_start)(ddphook_device_t *device,
-                                       ddphook_communicator_t *communicator,
-                                       const ddphook_collective_t *operation,
-                                       const void *in, void *out,
-                                       int64_t *ticket,
-                                       ddphook_backend_error_t *error);
   /* Null, or runs an all_reduce of a hierarchical group in overlapping stages,
-   * or, if `ticket` is not null, starts it as collective_start() does. `node`
+   * or, if `ticket` is not null, starts it as collective() does. `node`
    * has the ranks of a node and `across` the ranks of one position on all
    * nodes; both have several. The result is, bit by bit, that of a
    * reduce_scatter over `node` of the elements as they are in memory, into

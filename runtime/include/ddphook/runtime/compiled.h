@@ -37,7 +37,7 @@ extern "C" {
 #endif
 
 /* Raised whenever a struct or a call below changes its meaning. */
-#define DDPHOOK_ABI_VERSION 9
+#define DDPHOOK_ABI_VERSION 10
 
 /* Element types, DDPHOOK_F16 and so on; values are part of the ABI. */
 typedef enum ddphook_dtype {
@@ -49,11 +49,8 @@ typedef enum ddphook_dtype {
 /* Kinds of collectives, as ddphook_rt_collective() defines them; values are
  * part of the ABI. */
 typedef enum ddphook_collective_kind {
-  DDPHOOK_ALL_REDUCE = 0,
-  DDPHOOK_REDUCE_SCATTER = 1,
-  DDPHOOK_ALL_GATHER = 2,
-  DDPHOOK_ALL_TO_ALL = 3,
-  DDPHOOK_BROADCAST = 4
+#define DDPHOOK_COLLECTIVE(NAME, Name, name, value) DDPHOOK_##NAME = value,
+#include "ddphook/runtime/plan_fields.inc"
 } ddphook_collective_kind_t;
 
 /* Encodings of collectives, DDPHOOK_ENCODING_I8 and so on; values are part of
@@ -135,35 +132,12 @@ DDPHOOK_API void ddphook_rt_launch(ddphook_module_t *module, int32_t kernel,
                                    const int64_t *grid, const int64_t *block,
                                    int64_t shared_bytes, void **arguments);
 
-/* Runs the all-reduce that is collective number `collective` of the plan, which
- * defines process group, count, dtype, wire dtype and scaling. Per element,
- * with W the group's size:
- *  no wire dtype:  out = sum over ranks of s(in),  s(x) = x or x / W
- *  wire dtype w:   out = cast(sum_w over ranks of s(cast_w(in)))
- * Every intermediate is rounded to the wire dtype (to nearest even), as are
- * partial sums at every hop, in the ring order of docs/parity.md. With an
- * encoding, elements are sent as its codes, decoded, and added in f32 in rank
- * order (docs/quantization.md). If the plan's collective has an `error`, what
- * encoding lost in the previous step is added first, and that state becomes
- * what it loses now. All ranks get the same bits. `in` may equal `out`;
- * otherwise they must not overlap. */
-DDPHOOK_API void ddphook_rt_all_reduce(ddphook_module_t *module,
-                                       int32_t collective, const void *in,
-                                       void *out);
-
-/* Starts the same all-reduce and returns its ticket while it is in flight. No
- * call may use either buffer before ddphook_rt_wait() on the ticket, except to
- * read `in` if it is not `out`. Collectives run in the order in which they are
- * started. */
-DDPHOOK_API int64_t ddphook_rt_all_reduce_start(ddphook_module_t *module,
-                                                int32_t collective,
-                                                const void *in, void *out);
-DDPHOOK_API void ddphook_rt_wait(ddphook_module_t *module, int64_t ticket);
-
-/* Runs collective number `collective` of the plan, of any kind. Rank r's *part*
- * of an array of `count` elements has P = ceil(count / W) elements, from r * P
- * on; parts at the end are shorter or empty.
- *  all_reduce      ddphook_rt_all_reduce()
+/* Runs collective number `collective` of the plan, which defines its kind,
+ * process group, count, element types and so on. Rank r's *part* of an array of
+ * `count` elements has P = ceil(count / W) elements, from r * P on, where W is
+ * the group's size; parts at the end are shorter or empty.
+ *  all_reduce      the sum over all ranks, as defined below. All ranks get the
+ *                  same bits.
  *  reduce_scatter  `in` has `count` elements, `out` P: this rank's part of the
  *                  all-reduce's result, and zeros after a short one. The host
  *                  gives its bits; for NCCL's, see docs/cuda.md.
@@ -175,27 +149,33 @@ DDPHOOK_API void ddphook_rt_wait(ddphook_module_t *module, int64_t ticket);
  *  broadcast       `count` elements: those of rank `root`. Other ranks do not
  *                  read `in`.
  * `in` may equal `out` in all_reduce and broadcast; otherwise they must not
- * overlap. */
+ * overlap.
+ *
+ * Per element, an all-reduce computes
+ *  no wire dtype:  out = sum over ranks of s(in),  s(x) = x or x / W
+ *  wire dtype w:   out = cast(sum_w over ranks of s(cast_w(in)))
+ * Every intermediate is rounded to the wire dtype (to nearest even), as are
+ * partial sums at every hop, in the ring order of docs/parity.md. With an
+ * encoding, elements are sent as its codes, decoded, and added in f32 in rank
+ * order (docs/quantization.md). If the plan's collective has an `error`, what
+ * encoding lost in the previous step is added first, and that state becomes
+ * what it loses now. If it has a `stream`, codes are rounded stochastically:
+ * the random numbers depend on the stream, the training step `step`, the rank
+ * and an element's index. All ranks must pass the same `step`, which other
+ * collectives ignore. */
 DDPHOOK_API void ddphook_rt_collective(ddphook_module_t *module,
                                        int32_t collective, const void *in,
-                                       void *out);
+                                       void *out, int64_t step);
 
-/* Starts the collective, as ddphook_rt_all_reduce_start() does. */
+/* Starts the same collective and returns its ticket while it is in flight. No
+ * call may use either buffer before ddphook_rt_wait() on the ticket, except to
+ * read `in` if it is not `out`. Collectives run in the order in which they are
+ * started. */
 DDPHOOK_API int64_t ddphook_rt_collective_start(ddphook_module_t *module,
                                                 int32_t collective,
-                                                const void *in, void *out);
-
-/* Do the same for a reduction with scaled codes, which are rounded
- * stochastically (docs/quantization.md). The random numbers depend on `stream`,
- * which must not be negative, the training step `step`, the rank and an
- * element's index. All ranks must pass the same `stream` and `step`. */
-DDPHOOK_API void ddphook_rt_stochastic_collective(ddphook_module_t *module,
-                                                  int32_t collective,
-                                                  int64_t stream, int64_t step,
-                                                  const void *in, void *out);
-DDPHOOK_API int64_t ddphook_rt_stochastic_collective_start(
-    ddphook_module_t *module, int32_t collective, int64_t stream, int64_t step,
-    const void *in, void *out);
+                                                const void *in, void *out,
+                                                int64_t step);
+DDPHOOK_API void ddphook_rt_wait(ddphook_module_t *module, int64_t ticket);
 
 /* Computes out[i] = in[i] rounded to nearest even in `out_dtype`; types
  * narrower than f32 round through f32 and, beyond their range, as in PyTorch
@@ -228,18 +208,15 @@ DDPHOOK_API void ddphook_rt_subtract(ddphook_module_t *module, const void *a,
 
 /* Computes out[i] = in[i] minus what remains of in[i] after it is encoded and
  * decoded (docs/quantization.md), in blocks of `block` elements from the first
- * one on. `in` may equal `out`. */
+ * one on. `in` may equal `out`. If `group` is a process group's number instead
+ * of -1, scaled codes are rounded as for this rank's contribution to
+ * ddphook_rt_collective() over that group with this `stream` and `step`. */
 DDPHOOK_API void ddphook_rt_encoding_error(ddphook_module_t *module,
                                            const void *in, void *out,
                                            int64_t count, int32_t dtype,
-                                           int32_t encoding, int64_t block);
-
-/* Computes the same for what this rank contributes, with scaled codes, to
- * ddphook_rt_stochastic_collective() over process group `group` of the plan. */
-DDPHOOK_API void ddphook_rt_stochastic_encoding_error(
-    ddphook_module_t *module, const void *in, void *out, int64_t count,
-    int32_t dtype, int32_t encoding, int64_t block, int32_t group,
-    int64_t stream, int64_t step);
+                                           int32_t encoding, int64_t block,
+                                           int32_t group, int64_t stream,
+                                           int64_t step);
 
 /* Finds the `keep` elements of largest magnitude of an f32 array of `count` (at
  * most 2^31 - 1) elements. `entries` gets 2 * keep words: these elements,

@@ -161,6 +161,9 @@ ddphook_context_set_stream(ddphook_context_t *context, void *stream);
  * ddphook_context_set_stream(). */
 DDPHOOK_API ddphook_status_t ddphook_synchronize(ddphook_context_t *context);
 
+/* Returns DDPHOOK_ABI_VERSION (compiled.h) of the runtime library. */
+DDPHOOK_API uint32_t ddphook_abi_version(void);
+
 /* Loads a compiled module: checks its ABI version and the hash of its plan,
  * compares the plan with all other ranks (PLAN_MISMATCH names the first
  * difference on every rank), creates the process groups, allocates states and

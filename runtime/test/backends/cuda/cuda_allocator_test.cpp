@@ -194,7 +194,8 @@ void useAll(const ddphook_backend_t &backend, Rank &rank) {
   if (rank.communicator) {
     const ddphook_collective_t sum = plainSum(3000, DDPHOOK_F32);
     EXPECT_EQ(rank.show(backend.collective(rank.device, rank.communicator, &sum,
-                                           m.get(), m.get(), &rank.error)),
+                                           m.get(), m.get(), /*ticket=*/nullptr,
+                                           &rank.error)),
               "OK");
     EXPECT_EQ(rank.show(backend.synchronize(rank.device, &rank.error)), "OK");
   }

@@ -43,26 +43,19 @@ constexpr int64_t kCount = 5000;
 void runStep(Rank &rank, DeviceArray &in, DeviceArray &out, DeviceArray &sum,
              DeviceArray &scaled) {
   const ddphook_backend_t &backend = *rank.backend;
-  ddphook_collective_t mean = {DDPHOOK_ALL_REDUCE,
-                               kCount,
-                               DDPHOOK_F32,
-                               DDPHOOK_F16,
-                               1,
-                               0,
-                               0,
-                               0,
-                               {},
-                               nullptr,
-                               nullptr};
+  ddphook_collective_t mean = plainSum(kCount, DDPHOOK_F32);
+  mean.wire_dtype = DDPHOOK_F16;
+  mean.divide = 1;
   ddphook_collective_t plain = plainSum(kCount, DDPHOOK_F32);
   int64_t ticket = 0;
   EXPECT_EQ(rank.show(backend.collective(rank.device, rank.communicator, &mean,
-                                         in.get(), out.get(), &rank.error)),
+                                         in.get(), out.get(),
+                                         /*ticket=*/nullptr, &rank.error)),
             "OK");
-  EXPECT_EQ(rank.show(backend.collective_start(rank.device, rank.communicator,
-                                               &plain, out.get(), sum.get(),
-                                               &ticket, &rank.error)),
-            "OK");
+  EXPECT_EQ(
+      rank.show(backend.collective(rank.device, rank.communicator, &plain,
+                                   out.get(), sum.get(), &ticket, &rank.error)),
+      "OK");
   EXPECT_EQ(rank.show(backend.scale(rank.device, 0.5, in.get(), scaled.get(),
                                     kCount, DDPHOOK_F32, &rank.error)),
             "OK");
@@ -113,11 +106,11 @@ TEST_P(CudaBackend, HostMemoryIsRefused) {
                                  &rank.error),
            "memory");
     expect(backend->collective(rank.device, rank.communicator, &sum,
-                               host.data(), array.get(), &rank.error),
+                               host.data(), array.get(), /*ticket=*/nullptr,
+                               &rank.error),
            "in");
-    expect(backend->collective_start(rank.device, rank.communicator, &sum,
-                                     array.get(), host.data(), &ticket,
-                                     &rank.error),
+    expect(backend->collective(rank.device, rank.communicator, &sum,
+                               array.get(), host.data(), &ticket, &rank.error),
            "out");
     // Nothing was harmed by any of that; memory of the caller's is fine.
     void *own = nullptr;

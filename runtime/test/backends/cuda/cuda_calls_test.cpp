@@ -70,7 +70,7 @@ protected:
           DeviceArray out(rank, filled(2 * kCount, 0));
           int64_t ticket = 0;
           for (int i = 0; i < calls; ++i)
-            EXPECT_EQ(rank.show(backend->collective_start(
+            EXPECT_EQ(rank.show(backend->collective(
                           rank.device, rank.communicator, &operation, in.get(),
                           out.get(), &ticket, &rank.error)),
                       "OK");

@@ -28,10 +28,9 @@ protected:
                 DeviceArray &out) {
     const ddphook_collective_t sum = plainSum(kCount, DDPHOOK_F32);
     int64_t ticket = 0;
-    EXPECT_EQ(
-        rank.show(backend->collective_start(rank.device, group, &sum, in.get(),
+    EXPECT_EQ(rank.show(backend->collective(rank.device, group, &sum, in.get(),
                                             out.get(), &ticket, &rank.error)),
-        "OK");
+              "OK");
     return ticket;
   }
   std::string wait(Rank &rank, int64_t ticket) {

@@ -58,11 +58,16 @@ void replace(std::string &text, const std::string &from,
   text.replace(at, from.size(), to);
 }
 
-/// Means of P, Q, the rest, and of all in an encoding.
+const TestCollective kStochastic =
+    TestCollective(kCount, "f32", "", true, 0, "i8", 64).withStream(7);
+
+/// Means of P, Q, the rest, and of all in an encoding, which rounds to nearest
+/// or stochastically.
 const Collectives kCollectives = {{60, "f32", "", true},
                                   {40, "f32", "", true},
                                   {20, "f32", "", true},
-                                  {kCount, "f32", "", true, 0, "i8", 64}};
+                                  {kCount, "f32", "", true, 0, "i8", 64},
+                                  kStochastic};
 constexpr int64_t kArenaBytes = 4096;
 
 void prepare(TestModule &module) {
@@ -81,11 +86,12 @@ void powerSgd(TestModule &module, float *gradient) {
   void *m = arena, *p = arena + 2560, *rest = arena + 2816;
   void *error = ddphook_rt_state(handle, 2), *q = ddphook_rt_state(handle, 3);
   ddphook_rt_project(handle, 0, gradient, error, q, m, p, rest);
-  const int64_t ticket = ddphook_rt_all_reduce_start(handle, 2, rest, rest);
-  ddphook_rt_all_reduce(handle, 0, p, p);
+  const int64_t ticket =
+      ddphook_rt_collective_start(handle, 2, rest, rest, /*step=*/0);
+  ddphook_rt_collective(handle, 0, p, p, /*step=*/0);
   ddphook_rt_orthogonalize(handle, 0, DDPHOOK_FACTOR_P, p, p, 1e-8);
   ddphook_rt_matmul(handle, 0, DDPHOOK_MATMUL_Q, m, p, q);
-  ddphook_rt_all_reduce(handle, 1, q, q);
+  ddphook_rt_collective(handle, 1, q, q, /*step=*/0);
   ddphook_rt_wait(handle, ticket);
   ddphook_rt_reconstruct(handle, 0, p, q, rest, m, gradient, error, -1);
 }
@@ -95,8 +101,9 @@ void quantized(TestModule &module, float *gradient) {
   void *error = ddphook_rt_state(handle, 2);
   ddphook_rt_add(handle, gradient, error, gradient, kCount, DDPHOOK_F32);
   ddphook_rt_encoding_error(handle, gradient, error, kCount, DDPHOOK_F32,
-                            DDPHOOK_ENCODING_I8, 64);
-  ddphook_rt_all_reduce(handle, 3, gradient, gradient);
+                            DDPHOOK_ENCODING_I8, 64, /*group=*/-1,
+                            /*stream=*/-1, /*step=*/0);
+  ddphook_rt_collective(handle, 3, gradient, gradient, /*step=*/0);
 }
 
 /// Counts its steps in a state of the host's memory, as compiled code does, and
@@ -104,8 +111,7 @@ void quantized(TestModule &module, float *gradient) {
 void stochastic(TestModule &module, float *gradient) {
   ddphook_module_t *handle = module.handle;
   auto *step = static_cast<int64_t *>(ddphook_rt_state(handle, 0));
-  ddphook_rt_stochastic_collective(handle, 3, /*stream=*/7, *step, gradient,
-                                   gradient);
+  ddphook_rt_collective(handle, 4, gradient, gradient, *step);
   ++*step;
 }
 
@@ -126,7 +132,7 @@ void largest(TestModule &module, float *gradient) {
   ddphook_rt_sparsify(handle, kKept, gradient, kCount, entriesOf(module),
                       error);
   addLargest(module, gradient);
-  ddphook_rt_all_reduce(handle, 3, gradient, gradient);
+  ddphook_rt_collective(handle, 3, gradient, gradient, /*step=*/0);
 }
 
 /// Of all devices.

@@ -52,7 +52,7 @@ inline std::string deviceStep(TestModule &module, int groups, const void *data,
   if (status != DDPHOOK_OK)
     return show(status);
   for (int i = 0; i < groups; ++i)
-    ddphook_rt_collective(module.handle, i, data, result);
+    ddphook_rt_collective(module.handle, i, data, result, /*step=*/0);
   return show(ddphook_rt_leave(module.handle));
 }
 

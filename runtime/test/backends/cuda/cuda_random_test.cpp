@@ -241,12 +241,12 @@ bool RandomRank::takeCollective(const RandomStep &step) {
   ddphook_communicator_t *group =
       communicators[static_cast<size_t>(step.group)];
   if (step.kind == Kind::Start)
-    return check(rank.backend->collective_start(rank.device, group, &operation,
-                                                array(step.a), array(step.b),
-                                                &ticket, &rank.error));
+    return check(rank.backend->collective(rank.device, group, &operation,
+                                          array(step.a), array(step.b), &ticket,
+                                          &rank.error));
   return check(rank.backend->collective(rank.device, group, &operation,
                                         array(step.a), array(step.b),
-                                        &rank.error));
+                                        /*ticket=*/nullptr, &rank.error));
 }
 
 bool RandomRank::takeCompute(const RandomStep &step) {

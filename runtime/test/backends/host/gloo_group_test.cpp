@@ -46,7 +46,6 @@ struct Member {
   std::string reduce(std::vector<float> &values) {
     CollectiveDesc desc;
     desc.count = static_cast<int64_t>(values.size());
-    desc.dtype = Dtype::F32;
     return show(group->run(desc, values.data(), values.data()));
   }
 
@@ -129,9 +128,8 @@ TEST(GlooGroup, MemoryForCodesDoesNotGrowWithTheRanks) {
     // Everybody is there, and stays.
     ASSERT_EQ(member.reduce(few), "OK");
     const int64_t before = residentBytes();
-    CollectiveDesc desc;
-    desc.count = kCount;
-    desc.encoding = Encoding{Code::I8, 256};
+    const CollectiveDesc desc(kCount, Dtype::F32, std::nullopt,
+                              /*isMean=*/false, Encoding{Code::I8, 256});
     ASSERT_EQ(show(member.group->run(desc, values.data(), values.data())),
               "OK");
     if (rank == 0)
@@ -149,10 +147,8 @@ TEST(GlooGroup, PiecesGiveTheBitsOfTheWhole) {
     runRanks(size, [&](int rank) {
       Member member;
       ASSERT_EQ(member.join(store, rank, size), "OK");
-      CollectiveDesc desc;
-      desc.count = kCount;
-      desc.wire = Dtype::F16;
-      desc.divide = true;
+      const CollectiveDesc desc(kCount, Dtype::F32, Dtype::F16,
+                                /*isMean=*/true);
       std::vector<float> whole(kCount), pieces;
       for (int64_t i = 0; i < kCount; ++i)
         whole[static_cast<size_t>(i)] =

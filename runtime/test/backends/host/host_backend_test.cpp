@@ -161,11 +161,11 @@ double expected(const CollectiveDesc &desc, int64_t i,
   for (int64_t back = 2; back <= ranks; ++back)
     sum = roundTo(
         wire, x[static_cast<size_t>((chunk - back + 2 * ranks) % ranks)] + sum);
-  return roundTo(desc.dtype, sum);
+  return roundTo(desc.type(), sum);
 }
 
 std::string nameOf(const CollectiveDesc &desc) {
-  return std::string(dtypeName(desc.dtype)) + " over " +
+  return std::string(dtypeName(desc.type())) + " over " +
          dtypeName(desc.wireType()) + (desc.divide ? " mean of " : " sum of ") +
          std::to_string(desc.count);
 }
@@ -184,8 +184,8 @@ public:
                                0x1p-63,
                            static_cast<int>(random() % 34) - 20);
       std::vector<char> input(static_cast<size_t>(desc.memoryBytes()));
-      castArray(wide.data(), Dtype::F64, input.data(), desc.dtype, desc.count);
-      values.push_back(toDoubles(input, desc.dtype, desc.count));
+      castArray(wide.data(), Dtype::F64, input.data(), desc.type(), desc.count);
+      values.push_back(toDoubles(input, desc.type(), desc.count));
       inputs.push_back(std::move(input));
     }
     for (int64_t i = 0; i < desc.count; ++i)
@@ -199,36 +199,24 @@ public:
     if (inPlace)
       std::copy(in.begin(), in.end(), out.begin());
     const void *source = inPlace ? out.data() : in.data();
-    ddphook_collective_t operation = {
-        DDPHOOK_ALL_REDUCE,
-        desc.count,
-        static_cast<int32_t>(desc.dtype),
-        desc.wire ? static_cast<int32_t>(*desc.wire) : -1,
-        desc.divide,
-        desc.encoding ? static_cast<int32_t>(desc.encoding->code) : 0,
-        desc.encoding ? desc.encoding->block : 0,
-        0,
-        {},
-        nullptr,
-        nullptr};
     if (async) {
       int64_t ticket = 0;
-      ASSERT_EQ(backend().collective_start(rank.device, rank.communicator,
-                                           &operation, source, out.data(),
-                                           &ticket, &rank.error),
+      ASSERT_EQ(backend().collective(rank.device, rank.communicator, &desc,
+                                     source, out.data(), &ticket, &rank.error),
                 DDPHOOK_OK)
           << rank.error.message;
       ASSERT_EQ(backend().wait(rank.device, ticket, &rank.error), DDPHOOK_OK)
           << rank.error.message;
     } else {
-      ASSERT_EQ(backend().collective(rank.device, rank.communicator, &operation,
-                                     source, out.data(), &rank.error),
+      ASSERT_EQ(backend().collective(rank.device, rank.communicator, &desc,
+                                     source, out.data(), /*ticket=*/nullptr,
+                                     &rank.error),
                 DDPHOOK_OK)
           << rank.error.message;
     }
     EXPECT_EQ(std::string(out.end() - 8, out.end()), std::string(8, '\x5a'));
     EXPECT_TRUE(inPlace || in == inputs[rank.index]) << "the input was written";
-    std::vector<double> got = toDoubles(out, desc.dtype, desc.count);
+    std::vector<double> got = toDoubles(out, desc.type(), desc.count);
     for (size_t i = 0; i < got.size(); ++i)
       if (std::memcmp(&got[i], &sums[i], sizeof(double)) != 0)
         FAIL() << "expected element " << i << " to be " << sums[i]
@@ -319,8 +307,8 @@ TEST_P(HostBackend, EncodedAllReduceBits) {
           // Of a share: as a hierarchical group has them.
           c.rounding = {1, static_cast<int32_t>(cases.size() % 2),
                         static_cast<int64_t>(random() >> 1), count};
-          c.desc.rounding = Rounding::ofSum(c.rounding.stream, c.rounding.step,
-                                            c.rounding.share, ranks);
+          c.desc.sumRounding = Rounding::ofSum(
+              c.rounding.stream, c.rounding.step, c.rounding.share, ranks);
         }
         std::vector<std::vector<char>> memory(ranks);
         std::vector<void *> memories;
@@ -331,7 +319,7 @@ TEST_P(HostBackend, EncodedAllReduceBits) {
             value =
                 static_cast<float>(static_cast<int64_t>(random())) * 0x1p-63f;
           c.in.emplace_back(static_cast<size_t>(c.desc.memoryBytes()));
-          castArray(wide.data(), Dtype::F32, c.in.back().data(), c.desc.dtype,
+          castArray(wide.data(), Dtype::F32, c.in.back().data(), c.desc.type(),
                     count);
           memory[static_cast<size_t>(rank)].resize(
               static_cast<size_t>(chunks.bytes(0, count)));
@@ -357,7 +345,7 @@ TEST_P(HostBackend, EncodedAllReduceBits) {
                     DDPHOOK_OK)
               << rank.error.message;
           EXPECT_TRUE(out[i] == cases[i].want)
-              << cases[i].desc.encoding->describe() << " of "
+              << cases[i].desc.codes()->describe() << " of "
               << cases[i].desc.count << ", ranks " << ranks << ", rank "
               << rank.index << " depth " << depth;
         };
@@ -367,23 +355,13 @@ TEST_P(HostBackend, EncodedAllReduceBits) {
           const bool inPlace = (i + depth) % 2 == 0;
           in[i] = own;
           out[i] = inPlace ? own : std::vector<char>(own.size(), '\x5a');
-          ddphook_collective_t operation = {
-              DDPHOOK_ALL_REDUCE,
-              desc.count,
-              static_cast<int32_t>(desc.dtype),
-              -1,
-              desc.divide,
-              static_cast<int32_t>(desc.encoding->code),
-              desc.encoding->block,
-              0,
-              cases[i].rounding,
-              nullptr,
-              nullptr};
-          ASSERT_EQ(backend().collective_start(
-                        rank.device, rank.communicator, &operation,
-                        inPlace ? out[i].data() : in[i].data(), out[i].data(),
-                        &tickets[i], &rank.error),
-                    DDPHOOK_OK)
+          ddphook_collective_t operation = desc;
+          operation.rounding = cases[i].rounding;
+          ASSERT_EQ(
+              backend().collective(rank.device, rank.communicator, &operation,
+                                   inPlace ? out[i].data() : in[i].data(),
+                                   out[i].data(), &tickets[i], &rank.error),
+              DDPHOOK_OK)
               << rank.error.message;
           if (i + 1 >= depth)
             finish(i + 1 - depth);
@@ -403,15 +381,16 @@ TEST_P(HostBackend, StartedCollectivesKeepTheirOrder) {
     ddphook_collective_t operation = plainSum(count, DDPHOOK_F32);
     for (size_t i = 0; i < data.size(); ++i) {
       std::fill(data[i].begin(), data[i].end(), static_cast<float>(i + 1));
-      ASSERT_EQ(backend().collective_start(
-                    rank.device, rank.communicator, &operation, data[i].data(),
-                    data[i].data(), &tickets[i], &rank.error),
+      ASSERT_EQ(backend().collective(rank.device, rank.communicator, &operation,
+                                     data[i].data(), data[i].data(),
+                                     &tickets[i], &rank.error),
                 DDPHOOK_OK);
       ASSERT_GT(tickets[i], i == 0 ? 0 : tickets[i - 1]);
     }
     // A blocking one comes after all of them.
     ASSERT_EQ(backend().collective(rank.device, rank.communicator, &operation,
-                                   data[0].data(), data[0].data(), &rank.error),
+                                   data[0].data(), data[0].data(),
+                                   /*ticket=*/nullptr, &rank.error),
               DDPHOOK_OK);
     EXPECT_EQ(data[0][count - 1], 9.0f);
     for (size_t i = 1; i < data.size(); ++i)
@@ -492,9 +471,9 @@ TEST(HostDevice, RanksNeedNotAgreeOnTheThread) {
             std::this_thread::sleep_for(std::chrono::microseconds(own() % 500));
           if (i >= depth)
             await(i - depth);
-          ASSERT_EQ(backend().collective_start(
-                        device, groups[ofPair[i]], &operation, data[i].data(),
-                        data[i].data(), &tickets[i], &error),
+          ASSERT_EQ(backend().collective(device, groups[ofPair[i]], &operation,
+                                         data[i].data(), data[i].data(),
+                                         &tickets[i], &error),
                     DDPHOOK_OK)
               << error.message;
         }
@@ -517,7 +496,8 @@ TEST_P(HostBackend, AMissingPeerIsADeadline) {
     if (rank.index == 0) {
       auto begin = std::chrono::steady_clock::now();
       EXPECT_EQ(backend().collective(rank.device, rank.communicator, &operation,
-                                     data.data(), data.data(), &rank.error),
+                                     data.data(), data.data(),
+                                     /*ticket=*/nullptr, &rank.error),
                 DDPHOOK_DEADLINE_EXCEEDED)
           << rank.error.message;
       double seconds = std::chrono::duration<double>(
@@ -527,14 +507,16 @@ TEST_P(HostBackend, AMissingPeerIsADeadline) {
       EXPECT_LT(seconds, 20);
       // The group is dead, on both ranks.
       EXPECT_EQ(backend().collective(rank.device, rank.communicator, &operation,
-                                     data.data(), data.data(), &rank.error),
+                                     data.data(), data.data(),
+                                     /*ticket=*/nullptr, &rank.error),
                 DDPHOOK_DEADLINE_EXCEEDED);
       waiting = 0;
     } else {
       while (waiting)
         std::this_thread::sleep_for(std::chrono::microseconds(100));
       EXPECT_NE(backend().collective(rank.device, rank.communicator, &operation,
-                                     data.data(), data.data(), &rank.error),
+                                     data.data(), data.data(),
+                                     /*ticket=*/nullptr, &rank.error),
                 DDPHOOK_OK);
     }
   });
@@ -549,19 +531,21 @@ TEST_P(HostBackend, AbortEndsEverything) {
     if (rank.index == 0) {
       // Waits for rank 1, which gives up instead.
       EXPECT_NE(backend().collective(rank.device, rank.communicator, &operation,
-                                     data.data(), data.data(), &rank.error),
+                                     data.data(), data.data(),
+                                     /*ticket=*/nullptr, &rank.error),
                 DDPHOOK_OK);
     } else {
       std::this_thread::sleep_for(std::chrono::milliseconds(100));
       backend().abort(rank.device, DDPHOOK_ABORTED, "rank 7 failed");
       EXPECT_EQ(backend().collective(rank.device, rank.communicator, &operation,
-                                     data.data(), data.data(), &rank.error),
+                                     data.data(), data.data(),
+                                     /*ticket=*/nullptr, &rank.error),
                 DDPHOOK_ABORTED);
       EXPECT_STREQ(rank.error.message, "rank 7 failed");
       int64_t ticket = 0;
-      EXPECT_EQ(backend().collective_start(rank.device, rank.communicator,
-                                           &operation, data.data(), data.data(),
-                                           &ticket, &rank.error),
+      EXPECT_EQ(backend().collective(rank.device, rank.communicator, &operation,
+                                     data.data(), data.data(), &ticket,
+                                     &rank.error),
                 DDPHOOK_ABORTED);
     }
     EXPECT_LT(std::chrono::steady_clock::now() - begin,

@@ -181,7 +181,8 @@ TEST_P(HostThreads, encodingErrors) {
         Array lost(type, count);
         on.check(backend.encoding_error(on.device, a.data(), lost.data(), count,
                                         static_cast<int32_t>(type), encoding,
-                                        block, &on.error));
+                                        block, /*rank=*/-1, /*stream=*/-1,
+                                        /*step=*/0, &on.error));
         results.push_back(lost.bytes);
       }
       return results;

@@ -77,7 +77,7 @@ protected:
       float value = 1;
       const ddphook_collective_t operation = plainSum(1, DDPHOOK_F32);
       return backend().collective(device, communicator, &operation, &value,
-                                  &value, &error);
+                                  &value, /*ticket=*/nullptr, &error);
     }
 
     void abort() { backend().abort(device, DDPHOOK_ABORTED, "rank 7 failed"); }

@@ -47,7 +47,6 @@ TEST(NodePipeline, AbortedAtAnyMoment) {
   for (int round = 0; round < 2000; ++round) {
     CollectiveDesc desc;
     desc.count = static_cast<int64_t>(array.size());
-    desc.dtype = Dtype::F32;
     StagedReduction reduction = {};
     reduction.node = node.get();
     reduction.across = across.get();

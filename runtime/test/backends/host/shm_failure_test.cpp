@@ -108,8 +108,7 @@ TEST(ShmGroup, differentKinds) {
     std::vector<float> in(9), out(9);
     CollectiveDesc desc;
     desc.count = 9;
-    desc.kind =
-        rank == 1 ? CollectiveKind::Broadcast : CollectiveKind::AllToAll;
+    desc.kind = rank == 1 ? DDPHOOK_BROADCAST : DDPHOOK_ALL_TO_ALL;
     desc.root = rank == 1 ? 2 : 0;
     Status status = group->run(desc, in.data(), out.data());
     ASSERT_FALSE(status.isOk());
@@ -232,7 +231,7 @@ TEST(ShmGroup, peersHaveTheNumbersOfTheJob) {
       [&](ShmGroup &group, int rank) {
         CollectiveDesc desc;
         desc.count = 1;
-        desc.kind = CollectiveKind::Broadcast;
+        desc.kind = DDPHOOK_BROADCAST;
         desc.root = rank == 1 ? 2 : 0;
         return group.run(desc, &x[rank], &y[rank]);
       },

@@ -119,12 +119,12 @@ Bytes referenceAllReduce(const std::shared_ptr<gloo::Context> &context,
                          const CollectiveDesc &desc, const Bytes &in, int size,
                          uint32_t tag) {
   Bytes wire(static_cast<size_t>(desc.wireBytes())), out(in.size());
-  castArray(in.data(), desc.dtype, wire.data(), desc.wireType(), desc.count);
+  castArray(in.data(), desc.type(), wire.data(), desc.wireType(), desc.count);
   if (desc.divide)
     divideArray(wire.data(), wire.data(), desc.wireType(), desc.count, size);
   if (desc.count > 0 && size > 1)
     glooAllReduce(context, desc.wireType(), wire.data(), desc.count, tag);
-  castArray(wire.data(), desc.wireType(), out.data(), desc.dtype, desc.count);
+  castArray(wire.data(), desc.wireType(), out.data(), desc.type(), desc.count);
   return out;
 }
 
@@ -174,20 +174,20 @@ void compareWithGloo(int size, const std::vector<int64_t> &counts,
         ++tag;
         SCOPED_TRACE(testing::Message()
                      << "rank " << rank << " of " << size << ", " << count
-                     << " x " << dtypeName(desc.dtype) << " as "
+                     << " x " << dtypeName(desc.type()) << " as "
                      << dtypeName(desc.wireType()) << " divide "
                      << desc.divide);
-        Bytes in = randomInput(desc.dtype, count,
+        Bytes in = randomInput(desc.type(), count,
                                kSeed + 100 * tag + static_cast<uint32_t>(rank));
         Bytes want = referenceAllReduce(context, desc, in, size, tag);
         Bytes out(in.size(), 0x5a), before = in;
         status = group->run(desc, in.data(), out.data());
         ASSERT_TRUE(status.isOk()) << status.message();
-        expectSameBits(desc.dtype, want, out);
+        expectSameBits(desc.type(), want, out);
         EXPECT_TRUE(in == before) << "the input was written";
         status = group->run(desc, in.data(), in.data());
         ASSERT_TRUE(status.isOk()) << status.message();
-        expectSameBits(desc.dtype, want, in);
+        expectSameBits(desc.type(), want, in);
         results[static_cast<size_t>(rank)].push_back(std::move(in));
       }
   });
@@ -299,7 +299,7 @@ TEST_P(ShmSlots, keptWhileTheirOwnerReads) {
     ASSERT_TRUE(status.isOk()) << status.message();
     peer.startClock();
     ASSERT_TRUE(peer.await(&RankControl::published, 1, 0));
-    peer.mine().signatures[0] = peer.memory().control(0).signatures[0];
+    peer.mine().announced[0] = peer.memory().control(0).announced[0];
     // Of the first chunk rank 0 does not see the last stage before its own.
     peer.set(&RankControl::consumed, 1);
     if (size > 2)

@@ -162,10 +162,9 @@ static ncclResult_t collective(CollectiveKind kind, const void *in,
                    std::to_string(op));
   if (root < 0 || root >= comm->impl->size)
     return invalid("invalid root: " + std::to_string(root));
-  Collective operation = {in, out, {}, stream};
-  operation.desc.count = static_cast<int64_t>(count);
-  operation.desc.dtype = *dtype;
-  operation.desc.kind = kind;
+  Collective operation = {
+      in, out, {static_cast<int64_t>(count), *dtype}, stream};
+  operation.desc.kind = static_cast<int32_t>(kind);
   operation.desc.root = root;
   const auto bytes = static_cast<size_t>(dtypeSize(*dtype));
   if (!isReachable(in, inCount * bytes) || !isReachable(out, outCount * bytes))
@@ -201,17 +200,16 @@ static ncclResult_t message(bool isSend, void *array, size_t count,
     group.exchanges.push_back({comm->impl, {}});
     exchange = &group.exchanges.back();
     exchange->operation.stream = stream;
-    exchange->operation.desc.kind = CollectiveKind::AllToAll;
-    exchange->operation.desc.dtype = *dtype;
-    exchange->operation.desc.count =
-        static_cast<int64_t>(count) * comm->impl->size;
+    exchange->operation.desc = {static_cast<int64_t>(count) * comm->impl->size,
+                                *dtype};
+    exchange->operation.desc.kind = DDPHOOK_ALL_TO_ALL;
   }
   Collective &operation = exchange->operation;
   const size_t expected =
       isSend ? operation.sends.size() : operation.receives.size();
   if (peer < 0 || static_cast<size_t>(peer) != expected ||
       peer >= comm->impl->size || operation.stream != stream ||
-      operation.desc.dtype != *dtype ||
+      operation.desc.type() != *dtype ||
       operation.desc.count != static_cast<int64_t>(count) * comm->impl->size)
     return invalid("expected an all-to-all, in the order of the ranks");
   if (isSend)

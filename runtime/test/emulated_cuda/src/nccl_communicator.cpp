@@ -224,7 +224,6 @@ Status Communicator::checkGpus(Store &store) {
 static Status meet(host::ShmGroup &ranks) {
   host::CollectiveDesc desc;
   desc.count = 1;
-  desc.dtype = Dtype::F32;
   float word = 0;
   return ranks.run(desc, &word, &word);
 }
@@ -279,7 +278,7 @@ ncclResult_t Communicator::submit(const Collective &operation) {
 Status Communicator::move(host::ShmGroup *group, const Collective &operation) {
   const host::CollectiveDesc &desc = operation.desc;
   const auto bytes = static_cast<size_t>(desc.memoryBytes());
-  if (desc.kind == CollectiveKind::AllToAll) {
+  if (desc.is(CollectiveKind::AllToAll)) {
     const size_t part = bytes / static_cast<size_t>(size);
     std::vector<char> in(bytes), out(bytes);
     for (size_t rank = 0; rank < operation.sends.size(); ++rank)
@@ -298,14 +297,14 @@ Status Communicator::move(host::ShmGroup *group, const Collective &operation) {
     return Status::ok();
   }
   // In place a rank's part lies in the array that NCCL works on.
-  if (desc.kind == CollectiveKind::ReduceScatter) {
+  if (desc.is(CollectiveKind::ReduceScatter)) {
     const size_t part = bytes / static_cast<size_t>(size);
     std::vector<char> out(part);
     DDPHOOK_RETURN_IF_ERROR(group->run(desc, operation.in, out.data()));
     std::memcpy(operation.out, out.data(), part);
     return Status::ok();
   }
-  if (desc.kind == CollectiveKind::AllGather) {
+  if (desc.is(CollectiveKind::AllGather)) {
     const size_t part = bytes / static_cast<size_t>(size);
     const char *own = static_cast<const char *>(operation.in);
     const std::vector<char> in(own, own + part);

@@ -7,40 +7,40 @@ module attributes {ddp.plan = "{}"} {
 // -----
 
 // expected-error @below {{expected 'ddp.plan' to be a #ddp.plan on a module}}
-func.func @step() attributes {ddp.plan = #ddp.plan<abi = 9, memory = host>} {
+func.func @step() attributes {ddp.plan = #ddp.plan<abi = 10, memory = host>} {
   return
 }
 
 // -----
 
 // expected-error @below {{struct is missing required parameter: memory}}
-module attributes {ddp.plan = #ddp.plan<abi = 9>} {
+module attributes {ddp.plan = #ddp.plan<abi = 10>} {
 }
 
 // -----
 
 // expected-error @below {{duplicate or unknown struct parameter name: bytes}}
-module attributes {ddp.plan = #ddp.plan<abi = 9, memory = host, bytes = 4>} {
+module attributes {ddp.plan = #ddp.plan<abi = 10, memory = host, bytes = 4>} {
 }
 
 // -----
 
 // Plan, C1: there are two groups, 0 and 1.
 // expected-error @below {{expected collective 0 to have the number of one of 2 process groups, but got 2}}
-module attributes {ddp.plan = #ddp.plan<abi = 9, memory = host, process_groups = [<name = "a">, <name = "b">], collectives = [<group = 2, count = 4, dtype = f32, divide = true>]>} {
+module attributes {ddp.plan = #ddp.plan<abi = 10, memory = host, process_groups = [<name = "a">, <name = "b">], collectives = [<group = 2, count = 4, dtype = f32, divide = true>]>} {
 }
 
 // -----
 
 // expected-error @below {{expected collective 0 to have the number of one of 1 process groups, but got -1}}
-module attributes {ddp.plan = #ddp.plan<abi = 9, memory = host, process_groups = [<name = "a">], collectives = [<group = -1, count = 4, dtype = f32, divide = true>]>} {
+module attributes {ddp.plan = #ddp.plan<abi = 10, memory = host, process_groups = [<name = "a">], collectives = [<group = -1, count = 4, dtype = f32, divide = true>]>} {
 }
 
 // -----
 
 // Plan, C2.
 // expected-error @below {{expected no kernels in a plan for memory of the host, but got "k"}}
-module attributes {ddp.plan = #ddp.plan<abi = 9, memory = host, kernels = ["k"]>} {
+module attributes {ddp.plan = #ddp.plan<abi = 10, memory = host, kernels = ["k"]>} {
 }
 
 // -----
@@ -68,14 +68,14 @@ module attributes {ddp.plan = #ddp.plan<abi = 9, memory = host, kernels = ["k"]>
 
 // -----
 
-// Collective, C1.
+// Plan, C5.
 // expected-error @below {{expected 'dtype' to be f16, bf16, f32 or f64, but got 'i32'}}
-#collective = #ddp.plan_collective<group = 0, count = 4, dtype = i32, divide = true>
+#plan = #ddp.plan<abi = 10, memory = host, process_groups = [<name = "dp">], collectives = [<group = 0, count = 4, dtype = i32, divide = true>]>
 
 // -----
 
 // expected-error @below {{expected 'wire_dtype' to be f16, bf16, f32 or f64, but got 'f80'}}
-#collective = #ddp.plan_collective<group = 0, count = 4, dtype = f32, wire_dtype = f80, divide = true>
+#plan = #ddp.plan<abi = 10, memory = host, process_groups = [<name = "dp">], collectives = [<group = 0, count = 4, dtype = f32, wire_dtype = f80, divide = true>]>
 
 // -----
 
@@ -129,13 +129,13 @@ module attributes {ddp.plan = #ddp.plan<abi = 9, memory = host, kernels = ["k"]>
 
 // Plan, C3.
 // expected-error @below {{expected unique bucket names, but two buckets are called "b0"}}
-#plan = #ddp.plan<abi = 9, memory = host, process_groups = [<name = "dp">], buckets = [<name = "b0", group = "dp", reduction = mean, type = <f32, [4]>, hook = "#ddp.fp16", wire_type = f16>, <name = "b0", group = "dp", reduction = sum, type = <f32, [4]>, hook = "#ddp.fp16", wire_type = f16>]>
+#plan = #ddp.plan<abi = 10, memory = host, process_groups = [<name = "dp">], buckets = [<name = "b0", group = "dp", reduction = mean, type = <f32, [4]>, hook = "#ddp.fp16", wire_type = f16>, <name = "b0", group = "dp", reduction = sum, type = <f32, [4]>, hook = "#ddp.fp16", wire_type = f16>]>
 
 // -----
 
 // Plan, C4.
 // expected-error @below {{expected collective 0 to have the name of a bucket, but got "b1"}}
-#plan = #ddp.plan<abi = 9, memory = host, process_groups = [<name = "dp">], buckets = [<name = "b0", group = "dp", reduction = mean, type = <f32, [4]>, hook = "#ddp.fp16", wire_type = f16>], collectives = [<bucket = "b1", group = 0, count = 4, dtype = f32, divide = true>]>
+#plan = #ddp.plan<abi = 10, memory = host, process_groups = [<name = "dp">], buckets = [<name = "b0", group = "dp", reduction = mean, type = <f32, [4]>, hook = "#ddp.fp16", wire_type = f16>], collectives = [<bucket = "b1", group = 0, count = 4, dtype = f32, divide = true>]>
 
 // -----
 

@@ -6,7 +6,7 @@
 // Keys in the order of docs/plan.md; lists that are empty, and what has its
 // default value, are left out.
 
-// CHECK: module attributes {ddp.plan = #ddp.plan<abi = 9, memory = device,
+// CHECK: module attributes {ddp.plan = #ddp.plan<abi = 10, memory = device,
 // CHECK-SAME: kernels = ["ddphook_kernel_0", "a \22quoted\22 name"],
 // CHECK-SAME: process_groups = [<name = "dp">,
 // CHECK-SAME: <name = "pairs", size = 2, ranks = [array<i64: 0, 1>, array<i64: 2, 3>]>,
@@ -23,7 +23,7 @@
 // CHECK-SAME: entries = [<name = "step", arguments = [<type = memref<4x8xf32>, inout = true>, <type = f16>],
 // CHECK-SAME: results = [<type = memref<4x8xf32>, argument = 0>, <type = memref<i1>>]>,
 // CHECK-SAME: <name = "nothing">]>}
-module attributes {ddp.plan = #ddp.plan<abi = 9, memory = device,
+module attributes {ddp.plan = #ddp.plan<abi = 10, memory = device,
     kernels = ["ddphook_kernel_0", "a \"quoted\" name"],
     process_groups = [
       <name = "dp">,

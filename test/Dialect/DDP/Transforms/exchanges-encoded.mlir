@@ -59,11 +59,11 @@ func.func @bucket(%a: tensor<4x8xf32>, %b: tensor<2xf32>) -> tensor<9xf32> {
   return %s : tensor<9xf32>
 }
 
-// The codes are in the plan, how elements become them is in the call.
+// The codes and the stream are in the plan, the step is in the call.
 // CALLS-LABEL: func.func @by_chance(
 // What is lost is computed while the codes travel.
-// CALLS: llvm.call @ddphook_rt_stochastic_collective_start
-// CALLS: llvm.call @ddphook_rt_stochastic_encoding_error
+// CALLS: llvm.call @ddphook_rt_collective_start
+// CALLS: llvm.call @ddphook_rt_encoding_error
 // CALLS: llvm.call @ddphook_rt_wait
 // CHECK-LABEL: func.func @by_chance(
 func.func @by_chance(%a: tensor<4x8xf32>) -> tensor<8xf32> {

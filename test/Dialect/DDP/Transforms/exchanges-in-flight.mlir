@@ -46,7 +46,7 @@ ddp.process_group @dp size 4
 // CALLS:         llvm.call @ddphook_rt_collective(
 
 // STOCHASTIC-LABEL: func.func @step(
-// STOCHASTIC:         %[[T1:.+]] = llvm.call @ddphook_rt_stochastic_collective_start(
+// STOCHASTIC:         %[[T1:.+]] = llvm.call @ddphook_rt_collective_start(
 // STOCHASTIC:         linalg.matmul
 // STOCHASTIC:         llvm.call @ddphook_rt_wait(%{{.+}}, %[[T1]])
 

@@ -33,7 +33,7 @@ func.func @update(%w: tensor<4x8xf32>, %g: tensor<4x8xf32>, %m: tensor<8xf32>)
   // EXPAND: %[[S:.+]] = ddp.reduce_scatter mean %{{.+}} on @dp wire bf16 {ddp.hook = #ddp.allreduce} : tensor<4x8xf32> -> tensor<8xf32>
   // FLAT:   %[[E:.+]] = tensor.empty() : tensor<8xf32>
   // FLAT:   %[[S:.+]] = ddp.flat.reduce_scatter mean %{{.+}} on @dp into %[[E]] : tensor<4x8xf32>, tensor<8xf32>
-  // CALLS:  llvm.call @ddphook_rt_collective(%{{.+}}, %{{.+}}, %{{.+}}, %{{.+}}) : (!llvm.ptr, i32, !llvm.ptr, !llvm.ptr) -> ()
+  // CALLS:  llvm.call @ddphook_rt_collective(%{{.+}}, %{{.+}}, %{{.+}}, %{{.+}}, %{{.+}}) : (!llvm.ptr, i32, !llvm.ptr, !llvm.ptr, i64) -> ()
   %s = ddp.reduce_scatter mean %g on @dp : tensor<4x8xf32> -> tensor<8xf32>
   %e = tensor.empty() : tensor<8xf32>
   %n = linalg.add ins(%s, %m : tensor<8xf32>, tensor<8xf32>) outs(%e : tensor<8xf32>) -> tensor<8xf32>

@@ -64,12 +64,12 @@ func.func @feedback(%b: !ddp.bucket<f32, [4]>) -> !ddp.bucket<f32, [4]> {
 // RUNTIME-LABEL: func.func @step(
 // RUNTIME:         %[[HALF:.+]] = llvm.mlir.constant(5.000000e-01 : f64) : f64
 // RUNTIME:         llvm.call @ddphook_rt_scale(%{{.+}}, %[[HALF]],
-// RUNTIME:         llvm.call @ddphook_rt_all_reduce
+// RUNTIME:         llvm.call @ddphook_rt_collective
 // RUNTIME:         %[[TWO:.+]] = llvm.mlir.constant(2.000000e+00 : f64) : f64
 // RUNTIME:         llvm.call @ddphook_rt_scale(%{{.+}}, %[[TWO]],
 // RUNTIME-LABEL: func.func @wrapped(
 // RUNTIME:         llvm.call @ddphook_rt_cast
 // RUNTIME:         llvm.call @ddphook_rt_scale
-// RUNTIME:         llvm.call @ddphook_rt_all_reduce
+// RUNTIME:         llvm.call @ddphook_rt_collective
 // RUNTIME:         llvm.call @ddphook_rt_scale
 // RUNTIME:         llvm.call @ddphook_rt_cast

@@ -22,7 +22,7 @@ func.func @step(%a: tensor<41x3xf32>, %b: tensor<41x3xf32>, %c: tensor<41x3xbf16
   // CHECK: ddp.all_reduce mean %[[SUM]] on @dp wire !ddp.encoded<i4, 64>
   // RUNTIME: call @ddphook_rt_add
   // RUNTIME: call @ddphook_rt_encoding_error
-  // RUNTIME: call @ddphook_rt_all_reduce
+  // RUNTIME: call @ddphook_rt_collective
   %0 = ddp.all_reduce mean %a on @dp {ddp.hook = #ddp.int4} : tensor<41x3xf32>
   // CHECK: ddp.all_reduce sum %{{.*}} on @dp wire !ddp.encoded<ui8, 512>
   %1 = ddp.all_reduce sum %b on @dp {ddp.hook = #ddp.quantization_perchannel} : tensor<41x3xf32>
@@ -40,8 +40,8 @@ func.func @by_chance(%a: tensor<41x3xf32>, %b: tensor<41x3xf32>) -> (tensor<41x3
   // CHECK: %[[SUM:.*]] = ddp.add
   // CHECK: ddp.encoding_error %[[SUM]] as !ddp.encoded<i4, 64 stochastic [[STREAM:[0-9]+]]> step %[[STEP]] on @dp
   // CHECK: ddp.all_reduce mean %[[SUM]] on @dp wire !ddp.encoded<i4, 64 stochastic [[STREAM]]> as "b3" step %[[STEP]]
-  // RUNTIME: call @ddphook_rt_stochastic_encoding_error
-  // RUNTIME: call @ddphook_rt_stochastic_collective
+  // RUNTIME: call @ddphook_rt_encoding_error
+  // RUNTIME: call @ddphook_rt_collective
   %0 = ddp.all_reduce mean %a on @dp {ddp.hook = #ddp.int4<rounding = stochastic>} : tensor<41x3xf32>
   // CHECK-NOT: stochastic [[STREAM]]>
   // CHECK: ddp.all_reduce mean %{{.*}} on @dp wire !ddp.encoded<f8E4M3FN, 256 stochastic {{[0-9]+}}> as "b4" step %[[STEP]]

@@ -250,10 +250,10 @@ func.func @written_in_flight(%g: memref<4xf32>, %r: memref<4xf32>) {
 
 // -----
 
-llvm.func @ddphook_rt_all_reduce_start(!llvm.ptr, i32, !llvm.ptr, !llvm.ptr) -> i64
-func.func @ticket_lost(%h: !llvm.ptr, %n: i32, %p: !llvm.ptr) {
+llvm.func @ddphook_rt_collective_start(!llvm.ptr, i32, !llvm.ptr, !llvm.ptr, i64) -> i64
+func.func @ticket_lost(%h: !llvm.ptr, %n: i32, %p: !llvm.ptr, %s: i64) {
   // expected-error @+1 {{expected the collective to be awaited exactly once in its block, but got 0 waits}}
-  %t = llvm.call @ddphook_rt_all_reduce_start(%h, %n, %p, %p) : (!llvm.ptr, i32, !llvm.ptr, !llvm.ptr) -> i64
+  %t = llvm.call @ddphook_rt_collective_start(%h, %n, %p, %p, %s) : (!llvm.ptr, i32, !llvm.ptr, !llvm.ptr, i64) -> i64
   return
 }
 

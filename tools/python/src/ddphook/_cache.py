@@ -28,8 +28,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import ddphook
-from ddphook import _libraries
-from ddphook._runtime import ABI_VERSION
+from ddphook import _libraries, _runtime
 
 CACHE_DIR_VARIABLE = "DDPHOOK_CACHE_DIR"
 
@@ -87,7 +86,7 @@ def key(text: str, pipeline: str, device: str = "") -> str:
     hasher = hashlib.sha256()
     for part in (
         ddphook.__version__,
-        str(ABI_VERSION),
+        str(_runtime.library().ddphook_abi_version()),
         _compiler_identity(),
         # Modules name the runtime as a needed library.
         os.path.basename(_libraries.find(_libraries.RUNTIME)),

@@ -27,8 +27,6 @@ from ddphook._errors import DataLossError, Error, InternalError, from_status
 
 _log = logging.getLogger("ddphook")
 
-ABI_VERSION = 5
-
 # Values of ddphook_status_t that callbacks return to the runtime.
 _DEADLINE_EXCEEDED = 10
 _INTERNAL = 12
@@ -159,6 +157,7 @@ def library() -> ctypes.CDLL:
     rt = _libraries.load(_libraries.RUNTIME)
     rt.ddphook_last_error.restype = c_char_p
     rt.ddphook_status_name.restype = c_char_p
+    rt.ddphook_abi_version.restype = c_uint32
     rt.ddphook_context_create.argtypes = [POINTER(Options), POINTER(c_void_p)]
     rt.ddphook_context_destroy.argtypes = [c_void_p]
     rt.ddphook_context_destroy.restype = None

@@ -40,10 +40,19 @@ class DDP_PlanOptionalEnum<string enum>
   let printer = "$_printer << stringify" # enum # "($_self.getValue())";
 }
 
+/// An object of the plan. `get<Name>()` returns the value of each of its fields in
+/// plan_fields.inc: a parameter's, or one that follows from parameters.
 class DDP_PlanPart<string name, string attrMnemonic>
     : DDP_Attr<name, attrMnemonic> {
   let assemblyFormat = "`<` struct(params) `>`";
 }
+
+/// How elements are sent, unless they are sent as they are.
+defvar planWireFields = [{
+    /// The name of the encoding, or an empty text, and its block.
+    ::llvm::StringRef getEncoding() const;
+    int64_t getBlock() const;
+}];
 
 def DDP_PlanGroupAttr : DDP_PlanPart<"PlanGroup", "plan_group"> {
   let summary = "a process group of the plan";
@@ -90,6 +99,12 @@ def DDP_PlanBucketAttr : DDP_PlanPart<"PlanBucket", "plan_bucket"> {
                     "::mlir::Type":$wire_type,
                     DefaultValuedParameter<"int64_t", "0">:$wire_bytes,
                     DefaultValuedParameter<"int64_t", "0">:$state_bytes);
+  let extraClassDeclaration = planWireFields # [{
+    ::mlir::Type getDtype() const;
+    ::llvm::ArrayRef<::mlir::DenseI64ArrayAttr> getShapes() const;
+    /// The type in which elements are sent if it differs and is not encoded.
+    ::mlir::Type getWireDtype() const;
+  }];
   let genVerifyDecl = 1;
 }
 
@@ -145,6 +160,12 @@ def DDP_PlanMatrixListAttr : DDP_PlanPart<"PlanMatrixList", "plan_matrix_list"> 
   let parameters = (ins "::mlir::Type":$dtype,
                     "::mlir::ddp::MatrixListAttr":$layout,
                     OptionalParameter<"::mlir::ddp::DealAttr">:$deal);
+  let extraClassDeclaration = [{
+    int64_t getBegin() const { return getLayout().getBegin(); }
+    int64_t getEnd() const { return getLayout().getEnd(); }
+    auto getMatrices() const { return getLayout().getMatrices(); }
+    auto getPieces() const { return getLayout().getPieces(); }
+  }];
   let genVerifyDecl = 1;
 }
 
@@ -162,9 +183,7 @@ def DDP_PlanCollectiveAttr : DDP_PlanPart<"PlanCollective", "plan_collective"> {
         wire_dtype = f16, divide = true>
     ```
 
-    Constraints:
-    - (C1) `dtype` is f16, bf16, f32 or f64, `wire_dtype` one of these or a
-      `!ddp.encoded`.
+    A plan checks it (C5).
   }];
   let parameters = (ins DDP_PlanCollectiveKind:$kind,
                     OptionalParameter<"::mlir::StringAttr">:$bucket,
@@ -174,7 +193,12 @@ def DDP_PlanCollectiveAttr : DDP_PlanPart<"PlanCollective", "plan_collective"> {
                     DefaultValuedParameter<"int64_t", "0">:$root,
                     OptionalParameter<"::mlir::StringAttr">:$error,
                     OptionalParameter<"::mlir::ddp::DealAttr">:$deal);
-  let genVerifyDecl = 1;
+  let extraClassDeclaration = planWireFields # [{
+    /// The type in which elements are sent, if it is stated and not encoded.
+    ::mlir::Type getPlainWireType() const;
+    /// The random stream of stochastic rounding, or -1.
+    int64_t getStream() const;
+  }];
 }
 
 def DDP_PlanArgumentAttr : DDP_PlanPart<"PlanArgument", "plan_argument"> {
@@ -184,6 +208,11 @@ def DDP_PlanArgumentAttr : DDP_PlanPart<"PlanArgument", "plan_argument"> {
   }];
   let parameters = (ins "::mlir::Type":$type,
                     DefaultValuedParameter<"bool", "false">:$inout);
+  let extraClassDeclaration = [{
+    ::mlir::Type getDtype() const;
+    ::llvm::ArrayRef<int64_t> getShape() const;
+    bool getScalar() const { return !::llvm::isa<::mlir::MemRefType>(getType()); }
+  }];
 }
 
 def DDP_PlanResultAttr : DDP_PlanPart<"PlanResult", "plan_result"> {
@@ -196,6 +225,10 @@ def DDP_PlanResultAttr : DDP_PlanPart<"PlanResult", "plan_result"> {
   }];
   let parameters = (ins "::mlir::Type":$type,
                     DefaultValuedParameter<"int64_t", "-1">:$argument);
+  let extraClassDeclaration = [{
+    ::mlir::Type getDtype() const;
+    ::llvm::ArrayRef<int64_t> getShape() const;
+  }];
 }
 
 def DDP_PlanEntryAttr : DDP_PlanPart<"PlanEntry", "plan_entry"> {
@@ -232,7 +265,7 @@ def DDP_PlanAttr : DDP_PlanPart<"Plan", "plan"> {
     Example:
 
     ```mlir
-    #ddp.plan<abi = 9, memory = host,
+    #ddp.plan<abi = 10, memory = host,
         process_groups = [<name = "dp">],
         buckets = [<name = "b0", group = "dp", reduction = mean,
                     type = <f32, [4x8, 8]>, hook = "#ddp.fp16",
@@ -248,6 +281,8 @@ def DDP_PlanAttr : DDP_PlanPart<"Plan", "plan"> {
     - (C2) there are kernels only if `memory` is `device`.
     - (C3) the names of buckets are distinct.
     - (C4) the `bucket` of a collective, if given, is the name of a bucket.
+    - (C5) the `dtype` of a collective is f16, bf16, f32 or f64, its `wire_dtype`
+      one of these or a `!ddp.encoded`.
   }];
   let parameters = (ins
     "int64_t":$abi, DDP_PlanEnum<"ArrayMemory">:$memory,
