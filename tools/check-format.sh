@@ -3,8 +3,8 @@
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #
 # Lists C, C++ and CUDA files that clang-format would change (--fix formats them), and
-# prints what check-prose.py finds. The last line is "N of N files pass"; a file that
-# both of them read counts twice.
+# prints what check-prose.py and test/check-includes.py find. The last line is "N of N files
+# pass"; a file that two of them read counts twice.
 set -euo pipefail
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -19,9 +19,12 @@ bad=$("$format" --dry-run "${files[@]}" 2>&1 |
   sort -u)
 if [[ -n $bad ]]; then sed 's/^/not formatted (tools\/check-format.sh --fix does it): /' <<<"$bad"; fi
 wrong=$(grep -c . <<<"$bad" || true)
-prose=$(python3 tools/check-prose.py) || true
-sed '$d' <<<"$prose"
-read -r plain _ prose_files _ <<<"$(tail -1 <<<"$prose")"
-right=$((${#files[@]} - wrong + plain)) all=$((${#files[@]} + prose_files))
+right=$((${#files[@]} - wrong)) all=${#files[@]}
+for check in tools/check-prose test/check-includes; do
+  found=$(python3 "$check.py") || true
+  sed '$d' <<<"$found"
+  read -r plain _ others _ <<<"$(tail -1 <<<"$found")"
+  right=$((right + plain)) all=$((all + others))
+done
 echo "$right of $all files pass"
 ((right == all))

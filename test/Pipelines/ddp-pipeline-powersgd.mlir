@@ -30,6 +30,8 @@
 // CHECK-NOT:       llvm.call
 // CHECK:           llvm.call @ddphook_rt_matmul(
 // CHECK-NOT:       llvm.call
+// CHECK:           llvm.call @ddphook_rt_measure_product(
+// CHECK-NOT:       llvm.call
 // CHECK:           llvm.call @ddphook_rt_collective(
 // CHECK-NOT:       llvm.call
 // CHECK:           llvm.call @ddphook_rt_divide_by_group_size(

@@ -120,6 +120,7 @@ FailureOr<Value> TopKAttr::expand(OpBuilder &builder,
   Value m =
       ddp::AddOp::create(builder, loc, gradient, load(builder, loc, *state));
   auto sparse = ddp::SparsifyOp::create(builder, loc, m, keep);
+  ddp::setCompressedBucket(sparse, reduction.bucketName);
   store(builder, loc, sparse.getRest(), *state);
   auto all =
       RankedTensorType::get({2 * keep.getInt() * *ranks}, builder.getF32Type());

@@ -413,10 +413,20 @@ def test_the_size_of_the_group_is_stated():
     assert text.startswith("ddp.process_group @dp size 3\nfunc.func")
 
 
-@pytest.mark.parametrize("word", ["error", "share_error"])
-def test_errors_are_per_rank_whatever_the_hook(word):
-    assert _states.is_per_rank(f"anything.{word}")
-    assert not _states.is_per_rank(f"{word}.iter")
+@pytest.mark.parametrize("kind", ["error", "share_error"])
+def test_states_are_errors_by_their_kinds(kind):
+    """Roles do not matter: a hook of another dialect may choose any."""
+    plan = {
+        "states": [
+            {"role": "anything.rest", "kind": kind},
+            {"role": "anything.error", "kind": "factor"},
+            {"role": "mine.error"},
+        ]
+    }
+    values = {"w": torch.ones(1)}
+    parts = dict.fromkeys(("anything.rest", "anything.error", "mine.error"), values)
+    common = _states.without_errors(parts, _states.kinds(plan))
+    assert sorted(common) == ["anything.error", "mine.error"]
 
 
 def test_options_are_those_of_the_compiler():

@@ -139,7 +139,14 @@ def _contents(rank):
     ddp = models.make("mlp", rank, **SMALL)
     with ddphook.torch.register(ddp, "powersgd", **OPTIONS) as handle:
         models.train(ddp, rank, 5)
-        states = handle.state_dict()["states"]
+        state = handle.state_dict()
+    states = state["states"]
+    assert state["kinds"] == {
+        "powersgd.error": "error",
+        "powersgd.q": "factor",
+        "powersgd.iter": "iteration",
+        "powersgd.generator": "generator",
+    }
     names = [name for name, _ in ddp.module.named_parameters()]
     assert sorted(states["powersgd.error"]) == sorted(names)
     assert {int(v) for v in states["powersgd.iter"].values()} == {5}
@@ -176,6 +183,7 @@ def _wrong_states(rank):
             names[:] = [name for name in names if name != "0.bias"]
         for wrong, text in (
             ({}, "format"),
+            ({**good, "format": "ddphook.torch 1"}, "'ddphook.torch 2', but got"),
             ({**good, "hook": "hook=fp16"}, "hook=fp16"),
             (strange, "the state has 'nobody'"),
             (partial, "the state lacks '0.bias'"),

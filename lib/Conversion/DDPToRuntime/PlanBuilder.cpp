@@ -62,8 +62,8 @@ static PlanBucketAttr buildBucket(BucketInfoOp bucket) {
 static PlanStateAttr buildState(StateOp state, int64_t offset) {
   return PlanStateAttr::get(
       state.getContext(), state.getSymNameAttr(), state.getType(),
-      state.getRoleAttr(), state.getGradientsAttr(), state.getMethodAttr(),
-      state.getPlacementAttr(), state.getInitAttr(),
+      state.getKindAttr(), state.getRoleAttr(), state.getGradientsAttr(),
+      state.getMethodAttr(), state.getPlacementAttr(), state.getInitAttr(),
       state.getSeed().value_or(0), getName(state.getGeneratorAttr()),
       state.getDrawsAttr(), offset);
 }

@@ -294,11 +294,9 @@ LogicalResult CallLowering::convert(IsFiniteOp op) {
 }
 
 LogicalResult CallLowering::convert(CountCompressionOp op) {
-  auto bucket = bucketNumbers.find(op.getBucketName());
-  if (bucket == bucketNumbers.end())
-    return op.emitOpError() << "expected a bucket that 'ddp.bucket_info' "
-                            << "describes, but got " << op.getBucketNameAttr();
-  call(op, rt::count_compression, bucket->second, op.getBefore(), op.getAfter(),
-       op.getIteration(), op.getFrequency());
-  return success();
+  FailureOr<int32_t> bucket = getBucket(op, op.getBucketNameAttr());
+  if (succeeded(bucket))
+    call(op, rt::count_compression, *bucket, op.getBefore(), op.getAfter(),
+         op.getIteration(), op.getFrequency());
+  return bucket;
 }

@@ -79,6 +79,8 @@ private:
   LogicalResult convertCollective(CollectiveOpInterface op, Value destination);
   FailureOr<LLVM::CallOp> startCollective(CollectiveOpInterface op,
                                           Value destination);
+  /// Returns the number of a bucket in the plan, or emits an error.
+  FailureOr<int32_t> getBucket(Operation *op, StringAttr name);
   /// Adds a collective to the plan and returns its number.
   FailureOr<int32_t> getCollective(CollectiveOpInterface op);
   /// Returns the number of a matrix list in the plan; equal ones share one.
@@ -98,6 +100,22 @@ private:
      ...);
     return function.call(builder, op->getLoc(), module, getHandle(builder),
                          arguments...);
+  }
+  /// Calls a function that measures what `op` loses of a bucket, if a hook says
+  /// of which one.
+  template <typename... Parameters>
+  LogicalResult measure(
+      Operation *op,
+      const RuntimeFunction<void(ddphook_module_t *, int32_t, Parameters...)>
+          &function,
+      llvm::type_identity_t<RuntimeArgument<Parameters>>... arguments) {
+    auto name = op->getAttrOfType<StringAttr>(DDPDialect::kCompressesAttrName);
+    if (!name)
+      return success();
+    FailureOr<int32_t> bucket = getBucket(op, name);
+    if (succeeded(bucket))
+      call(op, function, *bucket, arguments...);
+    return bucket;
   }
   Value getHandle(OpBuilder &builder);
   LogicalResult checkDeal(Operation *op, DealAttr deal);

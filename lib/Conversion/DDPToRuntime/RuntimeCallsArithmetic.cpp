@@ -18,12 +18,19 @@ using namespace mlir::ddp;
 // Collectives and arithmetic
 //===----------------------------------------------------------------------===//
 
+FailureOr<int32_t> CallLowering::getBucket(Operation *op, StringAttr name) {
+  auto bucket = bucketNumbers.find(name);
+  if (bucket != bucketNumbers.end())
+    return bucket->second;
+  return op->emitOpError()
+         << "expected a bucket that 'ddp.bucket_info' describes, but got "
+         << name;
+}
+
 FailureOr<int32_t> CallLowering::getCollective(CollectiveOpInterface op) {
   StringAttr bucket = op.getBucketNameAttr();
-  if (bucket && !bucketNumbers.contains(bucket))
-    return op->emitOpError() << "expected a bucket that 'ddp.bucket_info' "
-                                "describes, but got "
-                             << bucket;
+  if (bucket && failed(getBucket(op, bucket)))
+    return failure();
   Type wire = op.getWireAttr() ? op.getWireAttr().getValue() : Type();
   FlatSymbolRefAttr error = getErrorState(op);
   ReductionAttr reduction = op.getReductionAttr();
@@ -152,7 +159,9 @@ LogicalResult CallLowering::convert(FlatSparsifyOp op) {
   call(op, rt::sparsify, op.getKeep(), op.getInput(),
        getNumElementsOf(op.getInput().getType()), op.getDestination().front(),
        op.getDestination().back());
-  return success();
+  return measure(op, rt::measure_entries, op.getKeep(),
+                 op.getDestination().front(), op.getDestination().back(),
+                 getNumElementsOf(op.getInput().getType()));
 }
 
 LogicalResult CallLowering::convert(FlatDensifyOp op) {
@@ -192,7 +201,7 @@ LogicalResult CallLowering::convert(FlatMatmulOp op) {
     call(op, rt::matmul, list, DDPHOOK_MATMUL_M, out, lhs, rhs);
   else
     call(op, rt::matmul, list, DDPHOOK_MATMUL_P, lhs, out, rhs);
-  return success();
+  return measure(op, rt::measure_product, list, lhs, rhs, out);
 }
 
 LogicalResult CallLowering::convert(FlatOrthogonalizeOp op) {
@@ -235,10 +244,12 @@ LogicalResult CallLowering::convert(FlatReconstructOp op) {
   Value error = op.getMatrix() ? op.getDestination().back() : Value();
   int32_t group =
       op.getGroup() ? int32_t(groupNumbers.lookup(*op.getGroup())) : -1;
-  call(op, rt::reconstruct,
-       getMatrixList(op.getLayout(), getElementTypeOf(op.getP().getType()),
-                     getDeal(op)),
-       op.getP(), op.getQ(), op.getRest(), op.getMatrix(),
-       op.getDestination().front(), error, group);
+  int32_t list = getMatrixList(
+      op.getLayout(), getElementTypeOf(op.getP().getType()), getDeal(op));
+  call(op, rt::reconstruct, list, op.getP(), op.getQ(), op.getRest(),
+       op.getMatrix(), op.getDestination().front(), error, group);
+  if (getDeal(op))
+    call(op, rt::reconstruct_others, list, op.getP(), op.getQ(), op.getRest(),
+         op.getDestination().front());
   return success();
 }

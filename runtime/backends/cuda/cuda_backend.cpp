@@ -312,6 +312,15 @@ static ddphook_status_t isFinite(ddphook_device_t *device, const void *in,
   });
 }
 
+static ddphook_status_t sumSquares(ddphook_device_t *device, const void *in,
+                                   int64_t count, int32_t dtype, double *result,
+                                   ddphook_backend_error_t *error) {
+  return run(device, error, [&](CudaDevice &impl) {
+    DDPHOOK_RETURN_IF_ERROR(impl.checkAddress(in, "in"));
+    return impl.sumSquares(in, toDtype(dtype), count, result);
+  });
+}
+
 static ddphook_status_t createMatrices(ddphook_device_t *device,
                                        const ddphook_matrix_list_t *list,
                                        int32_t dtype,
@@ -477,6 +486,7 @@ ddphook_backend_get(void) {
     table.communicator_create = createCommunicator;
     table.communicator_destroy = destroy<ddphook_communicator_t>;
     table.is_finite = isFinite;
+    table.sum_squares = sumSquares;
     table.matrices_create = createMatrices;
     table.matrices_destroy = destroyUsed<ddphook_matrices_t>;
 #define DDPHOOK_DEVICE_FUNCTION(name, ...) table.name = name;

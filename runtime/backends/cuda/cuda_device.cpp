@@ -68,14 +68,12 @@ Status CudaDevice::open(const ddphook_device_config_t &config) {
   DDPHOOK_RETURN_IF_ERROR(collectives.create());
   void *flag = nullptr;
   DDPHOOK_RETURN_IF_ERROR(allocations->allocate(
-      sizeof(*deviceFlag), alignof(int32_t), setup, &flag));
-  deviceFlag = static_cast<int32_t *>(flag);
+      answerBytes, /*alignment=*/answerBytes, setup, &deviceAnswer));
   // The affine kernels require an address that is a multiple of 16.
   DDPHOOK_RETURN_IF_ERROR(allocations->allocate(
       kAffineScratchBytes, /*alignment=*/256, setup, &scratch));
-  DDPHOOK_RETURN_IF_ERROR(toStatus(cudaMallocHost(&flag, sizeof(*hostFlag)),
+  DDPHOOK_RETURN_IF_ERROR(toStatus(cudaMallocHost(&hostAnswer, answerBytes),
                                    "allocating pinned memory"));
-  hostFlag = static_cast<int32_t *>(flag);
   DDPHOOK_RETURN_IF_ERROR(allocations->allocate(
       sizeof(*sparse), alignof(SparseScratch), setup, &flag));
   sparse = static_cast<SparseScratch *>(flag);
@@ -134,9 +132,9 @@ CudaDevice::~CudaDevice() {
   if (latch.isSet())
     watchdog.waitForAbortsEnd(Deadline::after(abortSeconds));
   releaseDeferred();
-  for (int32_t *flag : {hostFlag, badPlaces})
-    if (flag)
-      (void)cudaFreeHost(flag);
+  for (void *pinned : {hostAnswer, static_cast<void *>(badPlaces)})
+    if (pinned)
+      (void)cudaFreeHost(pinned);
   if (allocations)
     allocations->releaseAll();
   if (switched)
@@ -362,21 +360,40 @@ Status CudaDevice::copyAndWait(void *to, const void *from, uint64_t bytes,
   return waitForStreams(/*withComm=*/false, what);
 }
 
-Status CudaDevice::isFinite(const void *in, Dtype dtype, int64_t count,
-                            int32_t *result) {
-  const char *what = "testing for non-finite numbers";
+/// Launches kernels that change an answer from 0, and waits for the answer.
+template <typename T, typename Launch>
+Status CudaDevice::ask(const char *what, T *result, const Launch &launch) {
+  static_assert(sizeof(T) <= answerBytes, "expected space for the answer");
   DDPHOOK_RETURN_IF_ERROR(refuseCapture(what));
-  DDPHOOK_RETURN_IF_ERROR(toStatus(
-      cudaMemsetAsync(deviceFlag, 0, sizeof(*deviceFlag), compute), what));
   DDPHOOK_RETURN_IF_ERROR(
-      toStatus(findNonFinite(compute, in, dtype, count, deviceFlag), what));
+      toStatus(cudaMemsetAsync(deviceAnswer, 0, sizeof(T), compute), what));
   DDPHOOK_RETURN_IF_ERROR(
-      toStatus(cudaMemcpyAsync(hostFlag, deviceFlag, sizeof(*hostFlag),
+      toStatus(launch(static_cast<T *>(deviceAnswer)), what));
+  DDPHOOK_RETURN_IF_ERROR(
+      toStatus(cudaMemcpyAsync(hostAnswer, deviceAnswer, sizeof(T),
                                cudaMemcpyDeviceToHost, compute),
                what));
   DDPHOOK_RETURN_IF_ERROR(waitForStreams(/*withComm=*/false, what));
-  *result = *hostFlag == 0;
+  *result = *static_cast<const T *>(hostAnswer);
   return Status::ok();
+}
+
+Status CudaDevice::isFinite(const void *in, Dtype dtype, int64_t count,
+                            int32_t *result) {
+  int32_t isFound = 0;
+  DDPHOOK_RETURN_IF_ERROR(
+      ask("testing for non-finite numbers", &isFound, [&](int32_t *flag) {
+        return findNonFinite(compute, in, dtype, count, flag);
+      }));
+  *result = isFound == 0;
+  return Status::ok();
+}
+
+Status CudaDevice::sumSquares(const void *in, Dtype dtype, int64_t count,
+                              double *result) {
+  return ask("summing squares", result, [&](double *sum) {
+    return addSquares(compute, in, dtype, count, sum);
+  });
 }
 
 Status CudaDevice::sparsify(int64_t keep, const void *in, int64_t count,

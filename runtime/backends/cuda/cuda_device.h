@@ -66,6 +66,7 @@ public:
   Status copyAndWait(void *to, const void *from, uint64_t bytes,
                      cudaMemcpyKind kind, const char *what);
   Status isFinite(const void *in, Dtype dtype, int64_t count, int32_t *result);
+  Status sumSquares(const void *in, Dtype dtype, int64_t count, double *result);
   /// See kernels/sparse.h; both run on the compute stream.
   Status sparsify(int64_t keep, const void *in, int64_t count, void *entries,
                   void *rest);
@@ -120,6 +121,8 @@ private:
   /// The same for the destructor, during which a capture may be in progress.
   bool isIdleAtEnd();
   void releaseNow(void *memory);
+  template <typename T, typename Launch>
+  Status ask(const char *what, T *result, const Launch &launch);
   void releaseDeferred();
 
   CudaOptions parsedOptions;
@@ -132,9 +135,10 @@ private:
   cudaStream_t setup = nullptr;
   /// Orders one compute stream after another.
   cudaEvent_t switched = nullptr;
-  /// For isFinite(): on the device, and on the host, pinned.
-  int32_t *deviceFlag = nullptr;
-  int32_t *hostFlag = nullptr;
+  /// For ask(): on the device, and on the host, pinned.
+  static constexpr size_t answerBytes = sizeof(double);
+  void *deviceAnswer = nullptr;
+  void *hostAnswer = nullptr;
   /// Scratch of sparsify(), and the pinned host flag for invalid indices that
   /// the kernel of densify() itself sets, since nobody waits for it.
   SparseScratch *sparse = nullptr;

@@ -27,9 +27,11 @@
 #include "trace/recorder.h"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstring>
 #include <mutex>
+#include <numeric>
 #include <set>
 
 using namespace ddphook;
@@ -355,6 +357,23 @@ static ddphook_status_t isFinite(ddphook_device_t *device, const void *in,
   return DDPHOOK_OK;
 }
 
+static ddphook_status_t sumSquares(ddphook_device_t *, const void *in,
+                                   int64_t count, int32_t dtype, double *result,
+                                   ddphook_backend_error_t *) {
+  // In the caches, and in one order whatever the number of threads.
+  std::array<double, 2048> values;
+  constexpr auto most = static_cast<int64_t>(values.size());
+  const Dtype type = toDtype(dtype);
+  *result = 0;
+  for (int64_t begin = 0; begin < count; begin += most) {
+    const int64_t n = std::min(most, count - begin);
+    castArray(at(in, type, begin), type, values.data(), Dtype::F64, n);
+    *result = std::inner_product(values.data(), values.data() + n,
+                                 values.data(), *result);
+  }
+  return DDPHOOK_OK;
+}
+
 static ddphook_status_t createMatrices(ddphook_device_t *device,
                                        const ddphook_matrix_list_t *list,
                                        int32_t dtype,
@@ -539,6 +558,7 @@ const ddphook_backend_t &host::hostBackend() {
     table.communicator_create = createCommunicator;
     table.communicator_destroy = destroyCommunicator;
     table.is_finite = isFinite;
+    table.sum_squares = sumSquares;
     table.matrices_create = createMatrices;
     table.matrices_destroy = destroyMatrices;
 #define DDPHOOK_DEVICE_FUNCTION(name, ...) table.name = name;

@@ -94,7 +94,8 @@ static constexpr Slot kKernelFunctions[] = {SLOT(kernels_load),
                                             SLOT(kernels_unload), SLOT(launch)};
 
 /// The functions that a backend may have.
-static constexpr Slot kOptionalFunctions[] = {SLOT(collective_staged)};
+static constexpr Slot kOptionalFunctions[] = {SLOT(sum_squares),
+                                              SLOT(collective_staged)};
 
 #undef SLOT
 

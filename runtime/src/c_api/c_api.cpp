@@ -226,6 +226,13 @@ void ddphook_rt_wait(ddphook_module_t *module, int64_t ticket) {
   inStep(module, [&] { module->wait(ticket); });
 }
 
+void ddphook_rt_reconstruct_others(ddphook_module_t *module, int32_t list,
+                                   const void *p, const void *q,
+                                   const void *rest, void *out) {
+  inStep(module, trace::Function::reconstruct_others,
+         [&] { module->reconstructOthers(list, p, q, rest, out); });
+}
+
 void ddphook_rt_random_normal(ddphook_module_t *module, void *generator,
                               const int64_t *draws, int64_t draw_count,
                               void *out, int32_t dtype) {
@@ -248,6 +255,19 @@ void ddphook_rt_count_compression(ddphook_module_t *module, int32_t bucket,
   inStep(module, [&] {
     module->countCompression(bucket, before, after, iteration, frequency);
   });
+}
+
+void ddphook_rt_measure_product(ddphook_module_t *module, int32_t bucket,
+                                int32_t list, const void *matrix, const void *p,
+                                const void *q) {
+  inStep(module, [&] { module->measureProduct(bucket, list, matrix, p, q); });
+}
+
+void ddphook_rt_measure_entries(ddphook_module_t *module, int32_t bucket,
+                                int64_t keep, const void *entries,
+                                const void *rest, int64_t count) {
+  inStep(module,
+         [&] { module->measureEntries(bucket, keep, entries, rest, count); });
 }
 
 // All functions that only pass their arguments to the device. One whose roles

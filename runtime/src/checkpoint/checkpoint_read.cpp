@@ -58,8 +58,7 @@ Status CheckpointReader::findSaved(const SafetensorsReader &reader, int rank) {
   std::string_view description;
   DDPHOOK_RETURN_IF_ERROR(
       checkRankMetadata(header, manifest, rank, &description));
-  isOtherNodes = std::count(ofShares.begin(), ofShares.end(), true) > 0 &&
-                 nodesOf(header) != nodes;
+  isOtherNodes = plan.hasShareErrors() && nodesOf(header) != nodes;
   // Descriptions can be long, and most jobs resume with the same states.
   if (description != printStates(states)) {
     DDPHOOK_RETURN_IF_ERROR(parseStates(description, &others));
@@ -130,7 +129,7 @@ Status CheckpointReader::read(int rank) {
 /// error of a part of a node's sum and the nodes differ.
 bool CheckpointReader::isForeign(size_t state) const {
   return (isOtherWorld && states[state].placement == StatePlacement::PerRank) ||
-         (isOtherNodes && ofShares[state]);
+         (isOtherNodes && states[state].isShareError());
 }
 
 /// True if a part of a saved state is needed.

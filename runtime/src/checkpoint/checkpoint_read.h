@@ -26,8 +26,7 @@ public:
   CheckpointReader(const Plan &plan, const Manifest &manifest,
                    const std::string &pattern, bool isPartial,
                    bool isOtherWorld, const std::string &nodes, char *image)
-      : plan(plan), states(plan.states), ofShares(plan.findShareErrors()),
-        manifest(manifest), pattern(pattern),
+      : plan(plan), states(plan.states), manifest(manifest), pattern(pattern),
         manifestPath(manifestFile(pattern)), isPartial(isPartial),
         isOtherWorld(isOtherWorld), nodes(nodes), image(image) {}
 
@@ -61,7 +60,6 @@ private:
 
   const Plan &plan;
   const std::vector<PlanState> &states;
-  const std::vector<bool> ofShares;
   const Manifest &manifest;
   const std::string &pattern;
   const std::string manifestPath;

@@ -61,11 +61,8 @@ static Status writeRankFile(const ddphook_module &module,
   SafetensorsLayout layout;
   DDPHOOK_RETURN_IF_ERROR(layOutSafetensors(tensors, layout));
   std::vector<uint64_t> checksums(states.size(), 0);
-  const std::vector<bool> ofShares = module.plan.findShareErrors();
   const std::string nodes =
-      std::count(ofShares.begin(), ofShares.end(), true) == 0
-          ? ""
-          : printNodes(module.context.allNodes());
+      module.plan.hasShareErrors() ? printNodes(module.context.allNodes()) : "";
   std::string header;
   auto makeHeader = [&] {
     return makeSafetensorsHeader(tensors, layout,

@@ -9,6 +9,7 @@
 #include "job/context.h"
 
 #include "backend/backend_loader.h"
+#include "base/log.h"
 #include "base/packed_texts.h"
 #include "job/broadcast.h"
 #include "job/processors.h"
@@ -192,6 +193,11 @@ Status Context::exchangeNodes() {
 }
 
 Status Context::openBackend() {
+  if (observer.measuresErrors() && !backendTable->sum_squares)
+    log(LogLevel::Warn, "metrics have no errors of compression, because the "
+                        "backend '" +
+                            std::string(backendTable->name) +
+                            "' cannot measure them");
   std::string address;
   if (server)
     address = server->reachedAddress();

@@ -3,23 +3,46 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// See compression_error.h. The host's kernels, whose bits are those of every
-// device, compute everything on the host; sums are in f64.
+// See compression_error.h. The device decodes what it has encoded, in memory of
+// its own, and sums the squares of the difference.
 //
 //===----------------------------------------------------------------------===//
 #include "module/compression_error.h"
 
 #include "base/floating_point.h"
-#include "kernels/encode.h"
-#include "kernels/kernels.h"
+#include "module/module_memory.h"
 
-#include <algorithm>
 #include <cmath>
 
 using namespace ddphook;
 
-/// The number of elements processed together, so that they stay in the caches.
-static constexpr int64_t mostElements = 1 << 14;
+namespace {
+/// Calls the device until one call fails.
+struct Measurement {
+  explicit Measurement(Context &context) : context(context) {}
+
+  template <typename Function, typename... Arguments>
+  void call(Function function, const Arguments &...arguments) {
+    if (status.isOk())
+      status = context.call(function, arguments...);
+  }
+  char *allocate(DeviceMemory &memory, int64_t bytes) {
+    if (status.isOk())
+      status = memory.allocate(context, {bytes});
+    return memory.get();
+  }
+  void addSquares(const void *in, int64_t count, int32_t type, double *sum) {
+    double found = 0;
+    if (count > 0)
+      call(&ddphook_backend_t::sum_squares, in, count, type, &found);
+    *sum += found;
+  }
+
+  Context &context;
+  Status status;
+  LostSquares squares;
+};
+} // namespace
 
 double LostSquares::relativeError() const {
   if (!std::isfinite(whole))
@@ -30,35 +53,21 @@ double LostSquares::relativeError() const {
 void CompressionError::begin() {
   ofCodes.clear();
   ofParts.clear();
-  unsent.clear();
 }
 
-/// Makes `bytes` bytes of device memory readable at `*host`; copies them to
-/// `buffer` if the host cannot read them.
-Status CompressionError::read(std::vector<char> *buffer, const void *memory,
-                              int64_t bytes, const void **host) const {
-  *host = memory;
-  if (context.backend().memory_is_host || bytes == 0)
+/// Adds what `function` measures. An error here must not fail a step: the
+/// values are then missing.
+template <typename Function>
+void CompressionError::measure(const std::string &bucket, Sums *sums,
+                               Function &&function) {
+  withoutExceptions([&] {
+    DefaultFloatingPoint environment;
+    Measurement measurement(context);
+    function(measurement);
+    if (measurement.status.isOk())
+      (*sums)[bucket] += measurement.squares;
     return Status::ok();
-  buffer->resize(static_cast<size_t>(bytes));
-  *host = buffer->data();
-  return context.call(&ddphook_backend_t::memory_read, buffer->data(), memory,
-                      static_cast<uint64_t>(bytes));
-}
-
-/// Reads `count` elements of an array from `offset` on, as f64.
-Status CompressionError::readWidened(const void *memory, int64_t offset,
-                                     int64_t count, Dtype dtype,
-                                     std::vector<double> *values) const {
-  const int64_t size = dtypeSize(dtype);
-  std::vector<char> buffer;
-  const void *host = nullptr;
-  DDPHOOK_RETURN_IF_ERROR(
-      read(&buffer, static_cast<const char *>(memory) + offset * size,
-           count * size, &host));
-  values->resize(static_cast<size_t>(count));
-  host::castArray(host, dtype, values->data(), Dtype::F64, count);
-  return Status::ok();
+  }).ignore();
 }
 
 /// Returns the type to which elements, or codes without a scale, are rounded.
@@ -75,165 +84,101 @@ static std::optional<Dtype> castOf(const PlanCollective &collective) {
   }
 }
 
-Status CompressionError::measureCodes(const PlanCollective &collective,
-                                      int64_t count, const void *in,
-                                      const std::optional<Rounding> &rounding,
-                                      LostSquares *squares) const {
-  const Dtype dtype = collective.type();
+/// Measures what this rank's codes lose of its operand in a collective.
+static void measureCodes(Measurement &at, const PlanCollective &collective,
+                         int64_t count, const void *in, int32_t rank,
+                         int64_t step) {
   const std::optional<Dtype> cast = castOf(collective);
-  // Blocks are encoded whole; a single affine block may be the whole array.
-  int64_t step = mostElements;
-  if (!cast)
-    step = collective.block == 0 ? std::max<int64_t>(count, 1)
-                                 : (mostElements + collective.block - 1) /
-                                       collective.block * collective.block;
-  step = std::min(step, std::max<int64_t>(count, 1));
-  // Widen to f32 for scaled codes, so that 16 bits do not round the difference.
-  const bool isWidened = !cast && !collective.isAffine() && dtype != Dtype::F64;
-  const Dtype lostType = cast ? Dtype::F64 : isWidened ? Dtype::F32 : dtype;
-  std::vector<char> buffer, coded(static_cast<size_t>(step * 8));
-  std::vector<double> whole(static_cast<size_t>(step)), lost(whole.size());
-  for (int64_t at = 0; at < count; at += step) {
-    const int64_t n = std::min(step, count - at);
-    const void *values = nullptr;
-    DDPHOOK_RETURN_IF_ERROR(
-        read(&buffer, static_cast<const char *>(in) + at * dtypeSize(dtype),
-             n * dtypeSize(dtype), &values));
-    host::castArray(values, dtype, whole.data(), Dtype::F64, n);
-    if (cast) {
-      host::castArray(values, dtype, coded.data(), *cast, n);
-      host::castArray(coded.data(), *cast, lost.data(), Dtype::F64, n);
-      host::subtractArrays(lost.data(), whole.data(), lost.data(), Dtype::F64,
-                           n);
-    } else {
-      if (isWidened) {
-        host::castArray(values, dtype, coded.data(), Dtype::F32, n);
-        values = coded.data();
-      }
-      host::encodingError(values, coded.data(), lostType, n,
-                          *collective.codes(), from(rounding, at));
-      host::castArray(coded.data(), lostType, lost.data(), Dtype::F64, n);
-    }
-    for (size_t i = 0; i < static_cast<size_t>(n); ++i) {
-      squares->lost += lost[i] * lost[i];
-      squares->whole += whole[i] * whole[i];
-    }
+  // Widen to f32, so that 16 bits do not round the difference. Affine codes
+  // depend on the type.
+  const bool isWide =
+      collective.type() == Dtype::F64 || (!cast && collective.isAffine());
+  const Dtype dtype = isWide ? collective.type() : Dtype::F32;
+  const auto type = static_cast<int32_t>(dtype);
+  const int64_t bytes = count * dtypeSize(dtype);
+  DeviceMemory elements, coded, decoded;
+  char *const lost = at.allocate(elements, bytes);
+  if (type == collective.dtype)
+    at.call(&ddphook_backend_t::copy, in, lost, bytes);
+  else
+    at.call(&ddphook_backend_t::cast, in, collective.dtype, lost, type, count);
+  at.addSquares(lost, count, type, &at.squares.whole);
+  if (cast) {
+    const auto wire = static_cast<int32_t>(*cast);
+    char *const there = at.allocate(coded, count * dtypeSize(*cast));
+    char *const back = at.allocate(decoded, bytes);
+    at.call(&ddphook_backend_t::cast, lost, type, there, wire, count);
+    at.call(&ddphook_backend_t::cast, there, wire, back, type, count);
+    at.call(&ddphook_backend_t::subtract, lost, back, lost, count, type);
+  } else {
+    at.call(&ddphook_backend_t::encoding_error, lost, lost, count, type,
+            collective.encoding, collective.block,
+            collective.stream < 0 ? -1 : rank, collective.stream, step);
   }
-  return Status::ok();
-}
-
-Status CompressionError::measureProducts(const PlanMatrixList &list,
-                                         const void *matrix, const void *p,
-                                         const void *q,
-                                         LostSquares *squares) const {
-  std::vector<double> left, right, rows;
-  for (const ddphook_matrix_t &one : list.matrices) {
-    if (one.rows == 0 || one.columns == 0)
-      continue;
-    DDPHOOK_RETURN_IF_ERROR(
-        readWidened(p, one.p_offset, one.rows * one.rank, list.dtype, &left));
-    DDPHOOK_RETURN_IF_ERROR(readWidened(q, one.q_offset, one.columns * one.rank,
-                                        list.dtype, &right));
-    const int64_t step = std::max<int64_t>(mostElements / one.columns, 1);
-    for (int64_t row = 0; row < one.rows; row += step) {
-      const int64_t n = std::min(step, one.rows - row);
-      DDPHOOK_RETURN_IF_ERROR(readWidened(matrix,
-                                          one.offset + row * one.columns,
-                                          n * one.columns, list.dtype, &rows));
-      for (int64_t i = 0; i < n; ++i) {
-        const double *leftRow = left.data() + (row + i) * one.rank;
-        const double *values = rows.data() + i * one.columns;
-        for (int64_t j = 0; j < one.columns; ++j) {
-          const double *rightRow = right.data() + j * one.rank;
-          double product = 0;
-          for (int64_t k = 0; k < one.rank; ++k)
-            product += leftRow[k] * rightRow[k];
-          const double lost = values[j] - product;
-          squares->lost += lost * lost;
-          squares->whole += values[j] * values[j];
-        }
-      }
-    }
-  }
-  return Status::ok();
+  at.addSquares(lost, count, type, &at.squares.lost);
 }
 
 void CompressionError::seeCollective(int32_t number, const void *in,
-                                     int64_t ranks,
-                                     const std::optional<Rounding> &rounding) {
-  // Errors here must not fail a step; unmeasured values are missing.
-  withoutExceptions([&] {
-    const PlanCollective &collective =
-        plan.collectives[static_cast<size_t>(number)];
-    const char *begin = static_cast<const char *>(in);
-    const auto sent = unsent.lower_bound(begin);
-    const auto end = unsent.lower_bound(begin + collective.memoryBytes(ranks));
-    for (auto part = sent; part != end; ++part)
-      ofParts[collective.bucket] += part->second;
-    unsent.erase(sent, end);
-    if (!collective.wire() && !collective.encoding)
-      return Status::ok();
-    // Codes are those of a part of a node's sum, not of this rank's elements.
-    if (plan.processGroups[collective.group].isHierarchical &&
-        collective.is(CollectiveKind::AllReduce))
-      return Status::ok();
-    DefaultFloatingPoint environment;
-    LostSquares squares;
-    DDPHOOK_RETURN_IF_ERROR(measureCodes(
-        collective, collective.contributed(ranks), in, rounding, &squares));
-    ofCodes[collective.bucket] += squares;
-    return Status::ok();
-  }).ignore();
+                                     int64_t ranks, int32_t rank,
+                                     int64_t step) {
+  const PlanCollective &collective =
+      plan.collectives[static_cast<size_t>(number)];
+  if (!collective.wire() && !collective.encoding)
+    return;
+  // Codes are those of a part of a node's sum, not of this rank's elements.
+  if (plan.processGroups[collective.group].isHierarchical &&
+      collective.is(CollectiveKind::AllReduce))
+    return;
+  measure(collective.bucket, &ofCodes, [&](Measurement &at) {
+    if (const int64_t count = collective.contributed(ranks))
+      measureCodes(at, collective, count, in, rank, step);
+  });
 }
 
-void CompressionError::seeProduct(int32_t number, const void *matrix,
-                                  const void *p, const void *q) {
-  withoutExceptions([&] {
-    const PlanMatrixList &list = plan.matrixLists[static_cast<size_t>(number)];
-    // The products are those of a node's sum, not of this rank's gradient.
-    if (list.deal)
-      return Status::ok();
-    const auto first =
-        std::find_if(list.matrices.begin(), list.matrices.end(),
-                     [](const ddphook_matrix_t &one) {
-                       return one.rows > 0 && one.columns > 0 && one.rank > 0;
-                     });
-    if (first == list.matrices.end())
-      return Status::ok();
-    LostSquares squares;
-    DDPHOOK_RETURN_IF_ERROR(measureProducts(list, matrix, p, q, &squares));
-    unsent[static_cast<const char *>(q) +
-           first->q_offset * dtypeSize(list.dtype)] = squares;
-    return Status::ok();
-  }).ignore();
+void CompressionError::seeProduct(const PlanBucket &bucket,
+                                  const PlanMatrixList &list,
+                                  ddphook_matrices_t *prepared,
+                                  const void *matrix, const void *p,
+                                  const void *q) {
+  const int64_t size = dtypeSize(list.dtype), count = list.end - list.begin;
+  if (count == 0)
+    return;
+  measure(bucket.name, &ofParts, [&](Measurement &at) {
+    const auto type = static_cast<int32_t>(list.dtype);
+    DeviceMemory memory;
+    char *const lost = at.allocate(memory, list.end * size);
+    if (!lost)
+      return;
+    char *const begin = lost + list.begin * size;
+    const char *const in =
+        static_cast<const char *>(matrix) + list.begin * size;
+    // Adds the squares of all elements but the pieces, which are sent whole.
+    auto addMatrices = [&](double *sum) {
+      for (const ddphook_piece_t &piece : list.pieces)
+        if (piece.count > 0)
+          at.call(&ddphook_backend_t::zero, lost + piece.offset * size,
+                  piece.count * size);
+      at.addSquares(begin, count, type, sum);
+    };
+    at.call(&ddphook_backend_t::copy, in, begin, count * size);
+    addMatrices(&at.squares.whole);
+    at.call(&ddphook_backend_t::matmul, prepared, int32_t{DDPHOOK_MATMUL_M},
+            lost, const_cast<void *>(p), const_cast<void *>(q));
+    at.call(&ddphook_backend_t::subtract, in, begin, begin, count, type);
+    addMatrices(&at.squares.lost);
+  });
 }
 
-/// Adds the squares of an f32 array.
-Status CompressionError::addSquares(const void *memory, int64_t count,
-                                    double *sum) const {
-  std::vector<double> values;
-  for (int64_t at = 0; at < count; at += mostElements) {
-    DDPHOOK_RETURN_IF_ERROR(readWidened(
-        memory, at, std::min(mostElements, count - at), Dtype::F32, &values));
-    for (double value : values)
-      *sum += value * value;
-  }
-  return Status::ok();
-}
-
-void CompressionError::seeEntries(int64_t keep, const void *entries,
-                                  const void *rest, int64_t count) {
-  withoutExceptions([&] {
-    DefaultFloatingPoint environment;
-    LostSquares squares;
-    DDPHOOK_RETURN_IF_ERROR(addSquares(rest, count, &squares.lost));
+void CompressionError::seeEntries(const PlanBucket &bucket, int64_t keep,
+                                  const void *entries, const void *rest,
+                                  int64_t count) {
+  measure(bucket.name, &ofParts, [&](Measurement &at) {
+    at.addSquares(rest, count, DDPHOOK_F32, &at.squares.lost);
     // The array itself may be gone: `rest` may have overwritten it. Elements
     // that are not finite are among the entries, if there are any.
-    squares.whole = squares.lost;
-    DDPHOOK_RETURN_IF_ERROR(addSquares(entries, keep, &squares.whole));
-    unsent[static_cast<const char *>(entries)] = squares;
-    return Status::ok();
-  }).ignore();
+    at.squares.whole = at.squares.lost;
+    at.addSquares(entries, keep, DDPHOOK_F32, &at.squares.whole);
+  });
 }
 
 std::map<std::string, double> CompressionError::relativeErrors() const {

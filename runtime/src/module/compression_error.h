@@ -11,15 +11,12 @@
 #ifndef DDPHOOK_RUNTIME_SRC_MODULE_COMPRESSION_ERROR_H
 #define DDPHOOK_RUNTIME_SRC_MODULE_COMPRESSION_ERROR_H
 
-#include "base/rounding.h"
 #include "base/status.h"
 #include "job/context.h"
 #include "plan/plan.h"
 
 #include <map>
-#include <optional>
 #include <string>
-#include <vector>
 
 namespace ddphook {
 
@@ -37,55 +34,46 @@ struct LostSquares {
   double relativeError() const;
 };
 
-/// The errors of the last measured step. Calls that cannot read device memory,
-/// for example during a graph capture, measure nothing.
+/// The errors of the last measured step, which the device computes. Calls at
+/// which it cannot, for example during a graph capture, measure nothing.
 class CompressionError {
 public:
-  CompressionError(const Context &context, const Plan &plan)
+  CompressionError(Context &context, const Plan &plan)
       : context(context), plan(plan) {}
 
   /// Forgets all measurements.
   void begin();
 
-  /// Called before collective number `number` with operand `in` over a group of
-  /// `ranks`; `rounding` says how this rank's codes are rounded, if not to
-  /// nearest.
+  /// Called before collective number `number` with operand `in` in training
+  /// step `step`; this is rank `rank` of its group's `ranks`.
   void seeCollective(int32_t number, const void *in, int64_t ranks,
-                     const std::optional<Rounding> &rounding);
+                     int32_t rank, int64_t step);
 
-  /// Called after Qᵢ = Mᵢᵀ·Pᵢ for matrix list number `list`: this rank's Mᵢ
-  /// decodes to Pᵢ·Qᵢᵀ.
-  void seeProduct(int32_t list, const void *matrix, const void *p,
-                  const void *q);
+  /// Called after Qᵢ = Mᵢᵀ·Pᵢ for the prepared `list`, which compresses a part
+  /// of `bucket`: this rank's Mᵢ decodes to Pᵢ·Qᵢᵀ.
+  void seeProduct(const PlanBucket &bucket, const PlanMatrixList &list,
+                  ddphook_matrices_t *prepared, const void *matrix,
+                  const void *p, const void *q);
 
   /// Called after the `keep` largest f32 elements were extracted from an array
-  /// of `count`: the array decodes to these, and `rest` is lost.
-  void seeEntries(int64_t keep, const void *entries, const void *rest,
-                  int64_t count);
+  /// of `count`, a part of `bucket`: the array decodes to these, and `rest` is
+  /// lost.
+  void seeEntries(const PlanBucket &bucket, int64_t keep, const void *entries,
+                  const void *rest, int64_t count);
 
   /// Returns the errors of all compressed buckets, by bucket name.
   std::map<std::string, double> relativeErrors() const;
 
 private:
-  Status read(std::vector<char> *buffer, const void *memory, int64_t bytes,
-              const void **host) const;
-  Status readWidened(const void *memory, int64_t offset, int64_t count,
-                     Dtype dtype, std::vector<double> *values) const;
-  Status measureCodes(const PlanCollective &collective, int64_t count,
-                      const void *in, const std::optional<Rounding> &rounding,
-                      LostSquares *squares) const;
-  Status measureProducts(const PlanMatrixList &list, const void *matrix,
-                         const void *p, const void *q,
-                         LostSquares *squares) const;
-  Status addSquares(const void *memory, int64_t count, double *sum) const;
+  /// By bucket name.
+  using Sums = std::map<std::string, LostSquares>;
 
-  const Context &context;
+  template <typename Function>
+  void measure(const std::string &bucket, Sums *sums, Function &&function);
+
+  Context &context;
   const Plan &plan;
-  /// The sums by bucket name.
-  std::map<std::string, LostSquares> ofCodes, ofParts;
-  /// Sums for products whose Q, and for elements whose entries, have not been
-  /// sent yet, by its address: the collective that sends it knows the bucket.
-  std::map<const char *, LostSquares> unsent;
+  Sums ofCodes, ofParts;
 };
 
 } // namespace ddphook

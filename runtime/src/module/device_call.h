@@ -8,8 +8,8 @@
 // by the device's objects.
 //
 //===----------------------------------------------------------------------===//
-#ifndef DDPHOOK_RUNTIME_SRC_DEVICE_CALL_H
-#define DDPHOOK_RUNTIME_SRC_DEVICE_CALL_H
+#ifndef DDPHOOK_RUNTIME_SRC_MODULE_DEVICE_CALL_H
+#define DDPHOOK_RUNTIME_SRC_MODULE_DEVICE_CALL_H
 
 #include "base/floating_point.h"
 #include "job/context.h"
@@ -145,32 +145,6 @@ bool checkCall(ddphook_module &module, const char *call,
   return false;
 }
 
-/// Records what metrics need of a call that has ended; for most calls, nothing.
-template <typename... Arguments>
-void inspectCall(ddphook_module &, const Arguments &...) {}
-inline void inspectCall(ddphook_module &module, const role::Matrices &list,
-                        const role::Product &kind, const role::Out &matrix,
-                        const role::Out &p, const role::Out &q) {
-  module.inspectProduct(list.value, kind.value, matrix.value, p.value, q.value);
-}
-inline void inspectCall(ddphook_module &module, const role::Count &keep,
-                        const role::In &, const role::Count &count,
-                        const role::Out &entries, const role::Out &rest) {
-  module.inspectEntries(keep.value, entries.value, rest.value, count.value);
-}
-
-/// Completes a call that has done this rank's assigned work; for most calls,
-/// does nothing.
-template <typename... Arguments>
-void finishCall(ddphook_module &, const Arguments &...) {}
-inline void finishCall(ddphook_module &module, const role::Matrices &list,
-                       const role::In &p, const role::In &q,
-                       const role::Rest &rest, const role::OptionalIn &,
-                       const role::Out &out, const role::OptionalOut &,
-                       const role::OptionalGroup &) {
-  module.reconstructOthers(list.value, p.value, q.value, rest.value, out.value);
-}
-
 /// Checks the arguments of `call`, and runs the device's function with the
 /// device's counterparts of them.
 template <typename... Parameters, typename... Arguments>
@@ -184,13 +158,10 @@ void callDevice(ddphook_module &module, const char *call,
   ArgumentCheck all(module);
   (all.see(arguments), ...);
   // Arrays without elements may have any address, even an invalid one.
-  if (all.hasElements()) {
+  if (all.hasElements())
     module.failStep(module.context.call(function, all.onDevice(arguments)...));
-    inspectCall(module, arguments...);
-  }
-  finishCall(module, arguments...);
 }
 
 } // namespace ddphook
 
-#endif // DDPHOOK_RUNTIME_SRC_DEVICE_CALL_H
+#endif // DDPHOOK_RUNTIME_SRC_MODULE_DEVICE_CALL_H

@@ -50,7 +50,7 @@ Status ddphook_module::enter(int32_t entry) {
                  plan.entries.size() - 1, entry);
   currentEntry = entry;
   stepFailure = Status::ok();
-  isErrorMeasured = context.observed().measuresErrors() &&
+  isErrorMeasured = measuresErrors() &&
                     context.observed().isSampled(stats.steps + 1);
   if (isErrorMeasured)
     compressionError.begin();

@@ -64,14 +64,14 @@ struct ddphook_module {
                     void *out, int32_t dtype);
 
   bool isFinite(const void *in, int64_t count, int32_t dtype);
-  /// Called after a product of matrix list `list`, for metrics.
-  void inspectProduct(int32_t list, int32_t kind, const void *matrix,
+  void measureProduct(int32_t bucket, int32_t list, const void *matrix,
                       const void *p, const void *q);
-  /// Called after the largest elements of an array were extracted, for metrics.
-  void inspectEntries(int64_t keep, const void *entries, const void *rest,
-                      int64_t count);
+  void measureEntries(int32_t bucket, int64_t keep, const void *entries,
+                      const void *rest, int64_t count);
   void countCompression(int32_t bucket, int64_t before, int64_t after,
                         int64_t iteration, int64_t frequency);
+  void reconstructOthers(int32_t list, const void *p, const void *q,
+                         const void *rest, void *out);
 
   /// Prepares the plan's matrix lists on the device, and loads the module's
   /// kernels; for loading.
@@ -114,9 +114,6 @@ struct ddphook_module {
   /// Returns the matrices of a list that a call uses: all for the product M,
   /// otherwise this rank's. Null if there are none.
   ddphook_matrices_t *matricesOf(int32_t list, int32_t product) const;
-  /// Reconstructs the other ranks' parts of a list, without their errors.
-  void reconstructOthers(int32_t list, const void *p, const void *q,
-                         const void *rest, void *out);
   ddphook_stats_t stats = {};
   /// The generations of the checkpoints that it saved last, by their manifests.
   std::map<std::string, uint64_t> checkpoints;
@@ -128,11 +125,18 @@ struct ddphook_module {
 private:
   void destroyMatrices();
   ddphook::trace::MetricsSample sampleMetrics() const;
+  /// True if metrics request errors, and the device can measure them.
+  bool measuresErrors() const {
+    return context.observed().measuresErrors() && context.backend().sum_squares;
+  }
   void sampleErrors(std::vector<ddphook::trace::ErrorSample> *errors) const;
   void inspectOperand(int32_t number, const void *in, int64_t step);
   void testOperand(int32_t number, const void *in);
   void countCollective(int32_t number);
   void countBuckets();
+  /// Returns a bucket of the plan; fails the step and returns null if function
+  /// `call` passed no number of one, or may not run.
+  const ddphook::PlanBucket *findBucket(const char *call, int32_t bucket);
   const ddphook::PlanCollective *beginCollective(const char *call,
                                                  int32_t number, const void *in,
                                                  const void *out);

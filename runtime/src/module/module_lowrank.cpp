@@ -76,9 +76,15 @@ ddphook_matrices_t *ddphook_module::matricesOf(int32_t list,
 void ddphook_module::reconstructOthers(int32_t list, const void *p,
                                        const void *q, const void *rest,
                                        void *out) {
+  if (!checkCall(*this, "ddphook_rt_reconstruct_others",
+                 role::Matrices{list, "list"}, role::In{p, "p"},
+                 role::In{q, "q"}, role::Rest{rest, "rest"},
+                 role::Out{out, "out"}))
+    return;
   const auto parts = dealtMatrices.find(list);
   if (parts == dealtMatrices.end())
     return;
+  DefaultFloatingPoint environment;
   const void *const noMatrix = nullptr;
   void *const noError = nullptr;
   for (ddphook_matrices_t *others :

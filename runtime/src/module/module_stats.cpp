@@ -12,9 +12,7 @@
 #include "base/log.h"
 #include "base/write_signals.h"
 #include "job/context.h"
-#include "kernels/kernels.h"
 #include "module/device_call.h"
-#include "module/state_init.h"
 
 #include <algorithm>
 #include <cmath>
@@ -41,13 +39,9 @@ void ddphook_module::inspectOperand(int32_t number, const void *in,
     testOperand(number, in);
   if (!isErrorMeasured)
     return;
-  const PlanCollective &collective =
-      plan.collectives[static_cast<size_t>(number)];
-  const ModuleGroup &group = groups[collective.group];
-  std::optional<Rounding> codes;
-  if (collective.stream >= 0)
-    codes = Rounding::ofSum(collective.stream, step).ofRank(group.rank());
-  compressionError.seeCollective(number, in, group.size(), codes);
+  const ModuleGroup &group =
+      groups[plan.collectives[static_cast<size_t>(number)].group];
+  compressionError.seeCollective(number, in, group.size(), group.rank(), step);
 }
 
 /// Tests reductions only: other collectives may carry data other than numbers.
@@ -71,17 +65,33 @@ void ddphook_module::testOperand(int32_t number, const void *in) {
   nonFiniteOperands[static_cast<size_t>(number)] += found;
 }
 
-void ddphook_module::inspectProduct(int32_t list, int32_t kind,
+void ddphook_module::measureProduct(int32_t bucket, int32_t list,
                                     const void *matrix, const void *p,
                                     const void *q) {
-  if (isErrorMeasured && kind == DDPHOOK_MATMUL_Q && stepFailure.isOk())
-    compressionError.seeProduct(list, matrix, p, q);
+  const char *call = "ddphook_rt_measure_product";
+  const PlanBucket *const found = findBucket(call, bucket);
+  if (found &&
+      checkCall(*this, call, role::Matrices{list, "list"},
+                role::In{matrix, "matrix"}, role::In{p, "p"},
+                role::In{q, "q"}) &&
+      isErrorMeasured)
+    compressionError.seeProduct(
+        *found, plan.matrixLists[static_cast<size_t>(list)],
+        matricesOf(list, DDPHOOK_MATMUL_M), matrix, p, q);
 }
 
-void ddphook_module::inspectEntries(int64_t keep, const void *entries,
-                                    const void *rest, int64_t count) {
-  if (isErrorMeasured && stepFailure.isOk())
-    compressionError.seeEntries(keep, entries, rest, count);
+void ddphook_module::measureEntries(int32_t bucket, int64_t keep,
+                                    const void *entries, const void *rest,
+                                    int64_t count) {
+  const char *call = "ddphook_rt_measure_entries";
+  const PlanBucket *const found = findBucket(call, bucket);
+  if (found &&
+      checkCall(*this, call, role::Count{keep, "keep"},
+                role::In{entries, "entries"}) &&
+      checkCall(*this, call, role::Count{count, "count"},
+                role::In{rest, "rest"}) &&
+      isErrorMeasured)
+    compressionError.seeEntries(*found, keep, entries, rest, count);
 }
 
 void ddphook_module::prepareCounts() {
@@ -172,7 +182,7 @@ trace::MetricsSample ddphook_module::sampleMetrics() const {
     if (context.observed().findsNonFinite())
       bucket.nonFinite = bucket.nonFinite.value_or(0) + nonFiniteOperands[i];
   }
-  if (context.observed().measuresErrors()) {
+  if (measuresErrors()) {
     for (auto [name, error] : compressionError.relativeErrors())
       buckets[name].relativeError = error;
     sampleErrors(&sample.errors);
@@ -182,40 +192,23 @@ trace::MetricsSample ddphook_module::sampleMetrics() const {
   return sample;
 }
 
-/// True if a hook keeps its compression loss in the state: hooks name the roles
-/// of their states "hook.what".
-static bool isErrorFeedback(const PlanState &state) {
-  const size_t dot = state.role.find('.');
-  if (!floatDtype(state.dtype) || dot == 0 || dot == std::string::npos)
-    return false;
-  const std::string_view what = std::string_view(state.role).substr(dot + 1);
-  return what == "error" || what == "share_error";
-}
-
 void ddphook_module::sampleErrors(
     std::vector<trace::ErrorSample> *errors) const {
-  constexpr int64_t mostElements = 1 << 14;
-  std::vector<double> part(mostElements), widened(mostElements);
   for (size_t i = 0; i < plan.states.size(); ++i) {
     const PlanState &state = plan.states[i];
-    if (!isErrorFeedback(state))
+    if (!state.isError())
       continue;
     const Dtype dtype = *floatDtype(state.dtype);
-    const int64_t size = dtypeSize(dtype);
-    double sum = 0;
-    for (int64_t at = 0; at < state.bytes;) {
-      const int64_t bytes = std::min(mostElements * size, state.bytes - at);
-      // Errors here must not fail a step.
-      if (!readState(*this, i, at, part.data(), bytes).isOk())
-        return;
-      host::castArray(part.data(), dtype, widened.data(), Dtype::F64,
-                      bytes / size);
-      for (int64_t k = 0; k < bytes / size; ++k)
-        sum +=
-            widened[static_cast<size_t>(k)] * widened[static_cast<size_t>(k)];
-      at += bytes;
-    }
-    errors->push_back({state.name, std::sqrt(sum)});
+    double squares = 0;
+    // A device that cannot answer, for example during a capture, fails no step.
+    if (state.bytes > 0 &&
+        !context
+             .call(&ddphook_backend_t::sum_squares, states.get(i),
+                   state.bytes / dtypeSize(dtype), static_cast<int32_t>(dtype),
+                   &squares)
+             .isOk())
+      return;
+    errors->push_back({state.name, std::sqrt(squares)});
   }
 }
 
@@ -266,16 +259,23 @@ void ddphook_module::countBuckets() {
   }
 }
 
+const PlanBucket *ddphook_module::findBucket(const char *call, int32_t bucket) {
+  if (!canRun(call))
+    return nullptr;
+  if (bucket >= 0 && static_cast<size_t>(bucket) < plan.buckets.size())
+    return &plan.buckets[static_cast<size_t>(bucket)];
+  failStep(error(DDPHOOK_INVALID_ARGUMENT,
+                 "%s: expected one of %zu buckets, but got %d", call,
+                 plan.buckets.size(), bucket));
+  return nullptr;
+}
+
 void ddphook_module::countCompression(int32_t bucket, int64_t before,
                                       int64_t after, int64_t iteration,
                                       int64_t frequency) {
   const char *call = "ddphook_rt_count_compression";
-  if (!canRun(call))
+  if (!findBucket(call, bucket))
     return;
-  if (bucket < 0 || static_cast<size_t>(bucket) >= plan.buckets.size())
-    return failStep(error(DDPHOOK_INVALID_ARGUMENT,
-                          "%s: expected one of %zu buckets, but got %d", call,
-                          plan.buckets.size(), bucket));
   if (before < 0 || after < 0 || frequency < 1)
     return failStep(error(DDPHOOK_INVALID_ARGUMENT,
                           "%s: expected counts of at least 0 and a frequency "

@@ -187,21 +187,6 @@ static void readBucket(const Reader &at, const Names &groups, Names *names,
   plan->buckets.push_back(std::move(bucket));
 }
 
-std::vector<bool> Plan::findShareErrors() const {
-  std::vector<bool> found(states.size(), false);
-  for (const PlanCollective &collective : collectives)
-    if (collective.errorState && processGroups[collective.group].isHierarchical)
-      found[*collective.errorState] = true;
-  // The errors of assigned buckets are those of the rank's assigned members. A
-  // bucket may have no matrix, but some of it is reduced.
-  for (const PlanCollective &collective : collectives)
-    for (size_t i = 0; collective.deal && i < states.size(); ++i)
-      if (states[i].name ==
-          buckets[collective.deal->bucket].name + ".share_error")
-        found[i] = true;
-  return found;
-}
-
 /// Returns a group's size if the plan defines it; else 0.
 static int64_t sizeOf(const PlanProcessGroup &group) {
   if (group.size != 0 || group.ranks.empty())
@@ -257,6 +242,10 @@ static void readError(const Reader &at, const Names &states, const Plan &plan,
       state.bytes != collective->bytesOf(collective->count))
     at["error"].fail(
         "a state with the element count and type of the collective");
+  if (plan.processGroups[collective->group].isHierarchical &&
+      !state.isShareError())
+    at["error"].fail(
+        "a state of kind share_error, over a hierarchical process group");
 }
 
 /// True if a group consists of the ranks of `whole` on each node.

@@ -17,6 +17,7 @@
 #include "base/status.h"
 #include "ddphook/runtime/backend.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -54,6 +55,7 @@ struct PlanState {
   std::string name;
   StateDtype dtype = StateDtype::F32;
   std::vector<Shape> shapes;
+  std::string kind; // what a hook keeps in it, in the words of `ddp.state`
   /// Its relation to gradients, by which checkpoints find it. Lists of gradient
   /// names: one per shape, or one for the whole state.
   std::string role;
@@ -70,6 +72,11 @@ struct PlanState {
   /// True if all gradients have one value of the state in common, such as a
   /// counter or a random generator.
   bool isShared() const { return !role.empty() && !floatDtype(dtype); }
+  /// True if it has the error of this rank's part of a node's sum, so that its
+  /// elements depend on which ranks are on which node.
+  bool isShareError() const { return kind == "share_error"; }
+  /// True if a hook keeps its compression loss in the state.
+  bool isError() const { return kind == "error" || isShareError(); }
 };
 
 /// The assignment of an array's parts to the ranks of a node, through the
@@ -186,9 +193,10 @@ struct Plan {
   /// of `ranks` ranks to which it is assigned.
   std::vector<int64_t> dealMembers(const PlanDeal &deal, int64_t ranks) const;
 
-  /// Returns, for each state, true if it has the error of this rank's part of a
-  /// node's sum: its elements depend on which ranks are on which node.
-  std::vector<bool> findShareErrors() const;
+  bool hasShareErrors() const {
+    return std::any_of(states.begin(), states.end(),
+                       [](const PlanState &one) { return one.isShareError(); });
+  }
 };
 
 /// Returns the XXH3-64 of the plan's bytes.

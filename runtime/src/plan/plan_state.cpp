@@ -135,6 +135,10 @@ void plan::readState(const Reader &at, Names *names, Plan *plan) {
     return;
   PlanState state;
   const int64_t bytes = readDescription(at, &state);
+  if (at.has("kind"))
+    state.kind = at["kind"].text();
+  if (state.isError() && !floatDtype(state.dtype))
+    at["kind"].fail("errors of floating-point type");
   const int64_t elementBytes = stateDtypeSize(state.dtype);
   state.offset = at["offset"].integer(0, plan->stateArena.bytes);
   if (state.offset % elementBytes != 0)

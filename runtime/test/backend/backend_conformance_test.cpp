@@ -186,6 +186,27 @@ TEST_P(Conformance, NonFiniteElements) {
   });
 }
 
+TEST_P(Conformance, SumsOfSquares) {
+  runAlone([&](Rank &rank) {
+    for (Dtype dtype : allTypes)
+      for (int64_t count : counts) {
+        const std::vector<char> values = randomValues(dtype, count, 14);
+        std::vector<double> wide(static_cast<size_t>(count));
+        host::castArray(values.data(), dtype, wide.data(), Dtype::F64, count);
+        double expected = 0, result = -1;
+        for (double value : wide)
+          expected += value * value;
+        DeviceArray array(rank, values);
+        EXPECT_EQ(rank.show(backend->sum_squares(rank.device, array.get(),
+                                                 count, number(dtype), &result,
+                                                 &rank.error)),
+                  "OK");
+        // Its additions may have another order.
+        EXPECT_NEAR(result, expected, 1e-12 * expected);
+      }
+  });
+}
+
 namespace {
 
 /// Two matrices with a piece of the rest between them.

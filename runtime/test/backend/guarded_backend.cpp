@@ -302,6 +302,7 @@ ddphook_backend_t makeBackend() {
   table.name = Forward<&ddphook_backend_t::name>::call;
 #include "ddphook/runtime/functions.inc"
   table.is_finite = Forward<&ddphook_backend_t::is_finite>::call;
+  table.sum_squares = Forward<&ddphook_backend_t::sum_squares>::call;
   return table;
 }
 

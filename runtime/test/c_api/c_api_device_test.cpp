@@ -193,6 +193,11 @@ TEST_P(Device, MetricsOfWhatCompressionLoses) {
     ::unsetenv((std::string("DDPHOOK_METRICS") + name).c_str());
   ASSERT_EQ(created, "OK");
   TestModule module(Collectives{{3, "f32", "f16"}});
+  const std::string empty = R"("matrix_lists":[])";
+  module.plan.replace(module.plan.find(empty), empty.size(),
+                      R"("matrix_lists":[{"dtype":"f32","begin":0,"end":6,)"
+                      R"("matrices":[[1,0,0,2,2,1]],)"
+                      R"("pieces":[[0,0,1],[5,1,1]]}])");
   makeForDevice(module);
   ASSERT_EQ(show(ddphook_module_load(observed, &module.compiled)), "OK");
   {
@@ -205,6 +210,19 @@ TEST_P(Device, MetricsOfWhatCompressionLoses) {
       EXPECT_EQ(show(ddphook_rt_leave(module.handle)), "OK");
     }
     EXPECT_EQ(values.read(), (std::vector<float>{2048, 0, -2048}));
+    // A step that keeps one element, 3, and one that compresses the matrix
+    // [[3, 0], [0, 4]] of elements 1 … 4 to its second row.
+    Array<float> entries(observed, {3, 0}), rest(observed, {0, -4, 0});
+    ASSERT_EQ(show(ddphook_rt_enter(module.handle, 0)), "OK");
+    ddphook_rt_measure_entries(module.handle, 0, 1, entries.get(), rest.get(),
+                               3);
+    EXPECT_EQ(show(ddphook_rt_leave(module.handle)), "OK");
+    Array<float> matrix(observed, {1e30f, 3, 0, 0, 4, INFINITY});
+    Array<float> p(observed, {0, 1}), q(observed, {0, 4});
+    ASSERT_EQ(show(ddphook_rt_enter(module.handle, 0)), "OK");
+    ddphook_rt_measure_product(module.handle, 0, 0, matrix.get(), p.get(),
+                               q.get());
+    EXPECT_EQ(show(ddphook_rt_leave(module.handle)), "OK");
   }
   ddphook_context_destroy(observed);
   std::ifstream lines(file + "0");
@@ -212,10 +230,12 @@ TEST_P(Device, MetricsOfWhatCompressionLoses) {
   std::vector<nlohmann::json> buckets;
   while (std::getline(lines, line))
     buckets.push_back(nlohmann::json::parse(line)["buckets"][0]);
-  ASSERT_EQ(buckets.size(), 2u);
+  ASSERT_EQ(buckets.size(), 4u);
   EXPECT_NEAR(buckets[0]["relative_error"].get<double>(),
               1 / std::hypot(2049.0, 2048.0), 1e-12);
   EXPECT_TRUE(buckets[1]["relative_error"].is_null());
+  EXPECT_NEAR(buckets[2]["relative_error"].get<double>(), 0.8, 1e-12);
+  EXPECT_NEAR(buckets[3]["relative_error"].get<double>(), 0.6, 1e-12);
   EXPECT_EQ(buckets[0]["non_finite"], 0);
   EXPECT_EQ(buckets[1]["non_finite"], 1);
 }

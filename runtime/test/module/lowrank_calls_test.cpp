@@ -272,6 +272,12 @@ TEST_F(LowRankCalls, WrongCalls) {
          ddphook_rt_reconstruct(h, 0, x, x, x, nullptr, x, nullptr, 1);
        },
        "ddphook_rt_reconstruct: expected one of 1 process groups, but got 1"},
+      {[&](auto *h) { ddphook_rt_reconstruct_others(h, 1, x, x, x, x); },
+       "ddphook_rt_reconstruct_others: expected one of 1 matrix lists, but got "
+       "1"},
+      {[&](auto *h) { ddphook_rt_measure_product(h, 0, 0, x, x, nullptr); },
+       "ddphook_rt_measure_product: expected an array 'q', but got a null "
+       "pointer"},
       {[&](auto *h) { ddphook_rt_add(h, x, nullptr, x, 1, DDPHOOK_F32); },
        "ddphook_rt_add: expected an array 'b', but got a null pointer"},
       {[&](auto *h) { ddphook_rt_subtract(h, x, x, x, 1, 4); },

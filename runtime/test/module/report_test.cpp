@@ -291,6 +291,20 @@ TEST(CountCompression, WrongCounts) {
                   call.message + ", OK 0 0\n");
 }
 
+TEST(Measure, WrongBuckets) {
+  for (int32_t bucket : {-1, 2})
+    EXPECT_EQ(runAlone([&] {
+                Job job;
+                float x[2] = {};
+                return job.step([&](ddphook_module_t *handle) {
+                  ddphook_rt_measure_entries(handle, bucket, 1, x, x, 1);
+                });
+              }),
+              "INVALID_ARGUMENT: ddphook_rt_measure_entries: expected one of 2 "
+              "buckets, but got " +
+                  std::to_string(bucket) + "\n");
+}
+
 /// What a job of `ranks` prints with DDPHOOK_LOG=`value` (null: not set), in
 /// iterations 5 … 12 of b0, each third one, and 7 … 14 of b1, each fourth one;
 /// all ranks' text.

@@ -26,6 +26,7 @@ struct TestState {
   std::string role = "";
   std::string gradients = "[]"; ///< A JSON list of lists.
   std::string method = "";
+  std::string kind = "";
 
   int64_t bytes() const {
     return elements * (dtype == "f64" || dtype == "i64"   ? 8
@@ -40,6 +41,10 @@ inline TestState powersgdState(std::string name, std::string dtype,
                                std::string role, std::string gradients) {
   TestState state = {std::move(name), std::move(dtype), std::move(shapes),
                      elements};
+  state.kind = role == "iter"                           ? "iteration"
+               : role == "q"                            ? "factor"
+               : role == "error" || role == "generator" ? role
+                                                        : "";
   state.role = "powersgd." + role;
   state.gradients = std::move(gradients);
   state.isPerRank = role == "error";
@@ -79,16 +84,17 @@ inline void setStates(TestModule &module,
   std::string list;
   int64_t offset = 0;
   for (const TestState &state : states) {
-    list += (list.empty() ? "" : ",") + std::string(R"({"name":")") +
-            state.name + R"(","dtype":")" + state.dtype + R"(","shapes":)" +
-            state.shapes + R"(,"role":")" + state.role + R"(","gradients":)" +
-            state.gradients + R"(,"method":")" + state.method +
-            R"(","placement":")" +
-            (state.isPerRank ? "per_rank" : "replicated") + R"(","init":")" +
-            state.init + R"(","seed":)" + std::to_string(state.seed) +
-            R"(,"generator":")" + state.generator + R"(","draws":)" +
-            state.draws + R"(,"offset":)" + std::to_string(offset) +
-            R"(,"bytes":)" + std::to_string(state.bytes()) + "}";
+    list +=
+        (list.empty() ? "" : ",") + std::string(R"({"name":")") + state.name +
+        R"(","dtype":")" + state.dtype + R"(","shapes":)" + state.shapes +
+        (state.kind.empty() ? "" : R"(,"kind":")" + state.kind + '"') +
+        R"(,"role":")" + state.role + R"(","gradients":)" + state.gradients +
+        R"(,"method":")" + state.method + R"(","placement":")" +
+        (state.isPerRank ? "per_rank" : "replicated") + R"(","init":")" +
+        state.init + R"(","seed":)" + std::to_string(state.seed) +
+        R"(,"generator":")" + state.generator + R"(","draws":)" + state.draws +
+        R"(,"offset":)" + std::to_string(offset) + R"(,"bytes":)" +
+        std::to_string(state.bytes()) + "}";
     offset = (offset + state.bytes() + 63) / 64 * 64;
   }
   std::string plan = module.plan;

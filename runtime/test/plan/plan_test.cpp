@@ -23,8 +23,8 @@ static const std::string goodPlan =
     R"("shapes":[[300,200],[200]],"gradients":["w","b"],"hook":"#ddp.fp16",)"
     R"("wire_dtype":"f16","encoding":"","block":0,)"
     R"("wire_bytes":120400,"state_bytes":0}],"states":[{"name":"b0.error",)"
-    R"("dtype":"f32","shapes":[[300,200],[200]],"role":"error",)"
-    R"("gradients":[["w"],["b"]],"method":"mean","placement":"per_rank",)"
+    R"("dtype":"f32","shapes":[[300,200],[200]],"kind":"error",)"
+    R"("role":"error","gradients":[["w"],["b"]],"method":"mean","placement":"per_rank",)"
     R"("init":"zero","seed":0,"generator":"","draws":[],"offset":64,)"
     R"("bytes":240800},{"name":"generator","dtype":"i32","shapes":[[625]],)"
     R"("role":"generator","gradients":[["w","b"]],"method":"",)"
@@ -80,9 +80,12 @@ TEST(Plan, Parses) {
   EXPECT_EQ(plan.buckets[0].shapes, (std::vector<Shape>{{300, 200}, {200}}));
   ASSERT_EQ(plan.states.size(), 3u);
   EXPECT_EQ(plan.states[0].offset, 64);
+  EXPECT_EQ(plan.states[0].kind, "error");
+  EXPECT_TRUE(plan.states[0].isError());
   EXPECT_EQ(plan.states[0].placement, StatePlacement::PerRank);
   EXPECT_EQ(plan.states[0].init, StateInit::Zero);
   EXPECT_FALSE(plan.states[0].generator);
+  EXPECT_EQ(plan.states[1].kind, "");
   EXPECT_EQ(plan.states[1].init, StateInit::Mt19937);
   EXPECT_EQ(plan.states[1].dtype, StateDtype::I32);
   EXPECT_EQ(plan.states[1].seed, 4294967295u);
@@ -384,6 +387,19 @@ TEST(Plan, BadStates) {
                                  R"("placement":"replicated","init":"zero",)"
                                  R"("seed":0,"generator":"","draws":[])"))
                   .isOk());
+  expectBad(replaced(R"("kind":"error")", R"("kind":1)"),
+            "states[0].kind: expected a string, but got 1");
+  expectBad(replaced(R"("dtype":"i32","shapes":[[625]],)",
+                     R"("dtype":"i32","shapes":[[625]],"kind":"error",)"),
+            "states[1].kind: expected errors of floating-point type");
+  for (const std::string kind :
+       {"share_error", "factor", "iteration", "counter", "generator"}) {
+    Plan plan;
+    const std::string text =
+        replaced(R"("kind":"error")", R"("kind":")" + kind + '"');
+    EXPECT_TRUE(parsePlan(text, &plan).isOk()) << kind;
+    EXPECT_EQ(plan.hasShareErrors(), kind == "share_error");
+  }
   expectBad(replaced(R"("dtype":"i32")", R"("dtype":"i16")"),
             R"(states[1].dtype: expected one of "f16", "bf16", "f32", "f64", )"
             R"("i32", "i64", but got "i16")");

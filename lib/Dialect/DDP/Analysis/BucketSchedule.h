@@ -13,7 +13,7 @@
 
 #include "Dependences.h"
 
-#include "ddphook/Dialect/DDP/Transforms/Passes.h"
+#include "ddphook/Dialect/DDP/Analysis/Orders.h"
 
 namespace mlir::ddp {
 

@@ -12,7 +12,8 @@
 #ifndef DDPHOOK_LIB_DIALECT_DDP_ANALYSIS_COLLECTIVETRACE_H
 #define DDPHOOK_LIB_DIALECT_DDP_ANALYSIS_COLLECTIVETRACE_H
 
-#include "ddphook/Dialect/DDP/Transforms/Passes.h"
+#include "ddphook/Dialect/DDP/Analysis/Orders.h"
+#include "ddphook/Dialect/DDP/IR/DDP.h"
 
 #include "llvm/ADT/StringSet.h"
 

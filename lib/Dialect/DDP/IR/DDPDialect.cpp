@@ -101,6 +101,16 @@ LogicalResult DDPDialect::verifyOperationAttribute(Operation *op,
   }
   if (attribute.getName() == kDealAttrName)
     return verifyDeal(op, attribute.getValue());
+  if (attribute.getName() == kCompressesAttrName) {
+    if (!isa<StringAttr>(attribute.getValue()) ||
+        !(isa<SparsifyOp, FlatSparsifyOp>(op) ||
+          (isa<MatmulOp, FlatMatmulOp>(op) && op->hasAttr("transpose_lhs"))))
+      return op->emitOpError()
+             << "expected '" << kCompressesAttrName
+             << "' to name a bucket, on a product with 'transpose_lhs' or a "
+                "'sparsify'";
+    return success();
+  }
   if (attribute.getName() == kResultArgumentsAttrName) {
     if (!isa<DenseI64ArrayAttr>(attribute.getValue()) ||
         !isa<FunctionOpInterface>(op))
@@ -221,6 +231,11 @@ FlatSymbolRefAttr mlir::ddp::getErrorState(Operation *op) {
 void mlir::ddp::setDeal(Operation *op, DealAttr deal) {
   if (deal)
     op->setAttr(DDPDialect::kDealAttrName, deal);
+}
+
+void mlir::ddp::setCompressedBucket(Operation *op, StringAttr bucket) {
+  if (bucket)
+    op->setAttr(DDPDialect::kCompressesAttrName, bucket);
 }
 
 DealAttr mlir::ddp::getDeal(Operation *op) {

@@ -44,6 +44,16 @@ LogicalResult StateOp::verify() {
   if (isGenerator && *getSeed() > UINT32_MAX) // C2
     return emitOpError() << "expected a seed from 0 to " << UINT32_MAX
                          << ", but got " << static_cast<int64_t>(*getSeed());
+  std::optional<StateKind> kind = getKind();
+  bool isCount = kind == StateKind::Iteration || kind == StateKind::Counter;
+  if (kind && !(isCount                         ? getType().isInteger(64)
+                : *kind == StateKind::Generator ? isGenerator
+                                                : bool(bucket))) // C6
+    return emitOpError()
+           << "expected errors and factors to be buckets, iterations and "
+              "counters i64, and generators to start as 'mt19937', but got a "
+              "state of kind '"
+           << stringifyStateKind(*kind) << "'";
   if (getRole().has_value() != getGradients().has_value()) // C5
     return emitOpError() << "expected 'role' and 'of' together";
   size_t numTensors = bucket ? bucket.getNumMembers() : 1;

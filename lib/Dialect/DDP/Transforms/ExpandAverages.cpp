@@ -118,7 +118,8 @@ struct ExpandAveragesPass
         TypeAttr::get(builder.getI64Type()),
         StatePlacementAttr::get(&getContext(), StatePlacement::Replicated),
         StateInitAttr::get(&getContext(), StateInit::Zero), IntegerAttr(),
-        FlatSymbolRefAttr(), DenseI64ArrayAttr());
+        FlatSymbolRefAttr(), DenseI64ArrayAttr(),
+        StateKindAttr::get(&getContext(), StateKind::Iteration));
     SmallVector<Attribute> members;
     for (AverageOp op : set)
       members.push_back(names.lookup(op));

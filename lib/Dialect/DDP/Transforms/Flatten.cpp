@@ -254,9 +254,13 @@ public:
   template <typename OpTy, typename... Arguments>
   OpTy replaceBy(Arguments... arguments) {
     auto twin = OpTy::create(builder, loc, arguments...);
-    // The dialect's own attributes have served their purpose.
+    // The dialect's other attributes have served their purpose.
     for (NamedAttribute attribute : op->getDiscardableAttrs())
-      if (!isa_and_nonnull<DDPDialect>(attribute.getNameDialect()))
+      if (!isa_and_nonnull<DDPDialect>(attribute.getNameDialect()) ||
+          llvm::is_contained({DDPDialect::kErrorAttrName,
+                              DDPDialect::kDealAttrName,
+                              DDPDialect::kCompressesAttrName},
+                             attribute.getName()))
         twin->setDiscardableAttr(attribute.getName(), attribute.getValue());
     replaceByFlat(builder, op, twin->getResults());
     return twin;
@@ -312,15 +316,11 @@ static void flattenOp(RandomNormalOp op) {
 
 static void flattenOp(AllReduceOp op) {
   TwinBuilder twin(op);
-  FlatSymbolRefAttr error = getErrorState(op);
-  DealAttr deal = getDeal(op);
-  auto flat = twin.replaceBy<FlatAllReduceOp>(
+  twin.replaceBy<FlatAllReduceOp>(
       op.getReductionAttr(), twin.flat(op.getInput()), op.getGroupAttr(),
       op.getWireAttr(), op.getStep(), op.getBucketNameAttr(),
       op.getDestination() ? Value(op.getDestination())
                           : twin.makeDestination());
-  setErrorState(flat, error);
-  setDeal(flat, deal);
 }
 
 static void flattenOp(ReduceScatterOp op) {
@@ -363,11 +363,9 @@ static void flattenOp(DensifyOp op) {
 
 static void flattenOp(MatmulOp op) {
   TwinBuilder twin(op);
-  DealAttr deal = getDeal(op);
-  auto flat = twin.replaceBy<FlatMatmulOp>(
+  twin.replaceBy<FlatMatmulOp>(
       twin.flat(op.getLhs()), twin.flat(op.getRhs()), op.getTransposeLhsAttr(),
       op.getTransposeRhsAttr(), op.inferLayout(), twin.makeDestination());
-  setDeal(flat, deal);
 }
 
 static void flattenOp(OrthogonalizeOp op) {
@@ -379,22 +377,18 @@ static void flattenOp(OrthogonalizeOp op) {
 
 static void flattenOp(ProjectOp op) {
   TwinBuilder twin(op);
-  DealAttr deal = getDeal(op);
-  auto flat = twin.replaceBy<FlatProjectOp>(
+  twin.replaceBy<FlatProjectOp>(
       twin.flat(op.getInput()), twin.flat(op.getError()),
       twin.flat(op.getFactor()), op.getPackedAttr(), op.inferLayout(),
       twin.makeDestinations());
-  setDeal(flat, deal);
 }
 
 static void flattenOp(ReconstructOp op) {
   TwinBuilder twin(op);
-  DealAttr deal = getDeal(op);
-  auto flat = twin.replaceBy<FlatReconstructOp>(
+  twin.replaceBy<FlatReconstructOp>(
       twin.flat(op.getP()), twin.flat(op.getQ()), twin.flat(op.getRest()),
       twin.flat(op.getMatrix()), op.getGroupAttr(), op.inferLayout(),
       twin.makeDestinations());
-  setDeal(flat, deal);
 }
 
 /// Replaces a start and its waits. The collective reads its operand until then,

@@ -1,4 +1,4 @@
-//===- arithmetic.cu - scaling, sums and the test for infinities ----------===//
+//===- arithmetic.cu - scaling, sums and tests of single arrays -----------===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -9,6 +9,7 @@
 #include "kernels.h"
 
 #include "map.h"
+#include "reductions.h"
 
 using namespace ddphook;
 using namespace ddphook::cuda;
@@ -62,6 +63,26 @@ struct FindNonFinite {
   bool found;
 };
 
+template <class Element>
+struct AddSquares {
+  static constexpr bool kHasResult = false;
+
+  __device__ __forceinline__ ElemOf<Element> operator()(ElemOf<Element> x) {
+    const double value = Element::widen(x);
+    squares += value * value;
+    return x;
+  }
+  __device__ __forceinline__ void finish() const {
+    double ofWarp = squares;
+    sumOverLanes<1>(&ofWarp);
+    if (threadIdx.x % 32 == 0)
+      atomicAdd(sum, ofWarp);
+  }
+
+  double *sum;
+  double squares;
+};
+
 } // namespace
 
 cudaError_t ddphook::cuda::scaleArray(cudaStream_t stream, const void *in,
@@ -100,6 +121,16 @@ cudaError_t ddphook::cuda::findNonFinite(cudaStream_t stream, const void *in,
     using Element = decltype(element);
     using T = ElemOf<Element>;
     const FindNonFinite<Element> function = {flag, false};
+    return launchMap<T, T>(stream, in, nullptr, n, function);
+  });
+}
+
+cudaError_t ddphook::cuda::addSquares(cudaStream_t stream, const void *in,
+                                      Dtype type, int64_t n, double *sum) {
+  return withElement(type, [&](auto element) {
+    using Element = decltype(element);
+    using T = ElemOf<Element>;
+    const AddSquares<Element> function = {sum, 0};
     return launchMap<T, T>(stream, in, nullptr, n, function);
   });
 }

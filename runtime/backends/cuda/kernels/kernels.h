@@ -62,6 +62,11 @@ cudaError_t compressArray(cudaStream_t stream, const void *in, Dtype inType,
 cudaError_t findNonFinite(cudaStream_t stream, const void *in, Dtype type,
                           int64_t n, int32_t *flag);
 
+/// Adds the squares of all elements to the device's *sum, in f64 and in any
+/// order.
+cudaError_t addSquares(cudaStream_t stream, const void *in, Dtype type,
+                       int64_t n, double *sum);
+
 } // namespace ddphook::cuda
 
 #endif // DDPHOOK_RUNTIME_BACKENDS_CUDA_KERNELS_KERNELS_H

@@ -295,6 +295,12 @@ typedef struct ddphook_backend {
                                 int64_t count, int32_t dtype, int32_t *result,
                                 ddphook_backend_error_t *error);
 
+  /* Null, or, for metrics, sets result to the sum of the squares of all
+   * elements, in f64 and in any order; waits for it. */
+  ddphook_status_t (*sum_squares)(ddphook_device_t *device, const void *in,
+                                  int64_t count, int32_t dtype, double *result,
+                                  ddphook_backend_error_t *error);
+
   /* Prepares a matrix list, which was checked, for the calls below; keeps a
    * copy, not the pointers. Allocates everything that these calls need besides
    * their arrays, for elements of `dtype`: steps allocate nothing. */

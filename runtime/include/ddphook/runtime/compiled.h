@@ -306,6 +306,14 @@ DDPHOOK_API void ddphook_rt_reconstruct(ddphook_module_t *module, int32_t list,
                                         const void *rest, const void *m,
                                         void *out, void *err, int32_t group);
 
+/* Completes ddphook_rt_reconstruct() of a list whose matrices are assigned to
+ * the ranks of a node: `out` gets the parts that other ranks have, without
+ * errors. Does nothing for other lists. */
+DDPHOOK_API void ddphook_rt_reconstruct_others(ddphook_module_t *module,
+                                               int32_t list, const void *p,
+                                               const void *q, const void *rest,
+                                               void *out);
+
 /* Fills `out` with standard normal numbers as PyTorch draws them
  * (docs/parity.md): takes one number below 10^9 from `generator` (a Mersenne
  * twister: 624 words and a position, as numpy's RandomState), seeds PyTorch's
@@ -329,6 +337,19 @@ DDPHOOK_API void ddphook_rt_count_compression(ddphook_module_t *module,
                                               int32_t bucket, int64_t before,
                                               int64_t after, int64_t iteration,
                                               int64_t frequency);
+
+/* Measure what compression loses of bucket number `bucket` of the plan, if
+ * metrics request it in this step (docs/tracing.md). The first one follows a
+ * product Q of ddphook_rt_matmul() that is this rank's contribution; the second
+ * one follows ddphook_rt_sparsify(). */
+DDPHOOK_API void ddphook_rt_measure_product(ddphook_module_t *module,
+                                            int32_t bucket, int32_t list,
+                                            const void *matrix, const void *p,
+                                            const void *q);
+DDPHOOK_API void ddphook_rt_measure_entries(ddphook_module_t *module,
+                                            int32_t bucket, int64_t keep,
+                                            const void *entries,
+                                            const void *rest, int64_t count);
 
 #ifdef __cplusplus
 }

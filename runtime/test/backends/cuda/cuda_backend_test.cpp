@@ -456,6 +456,10 @@ TEST_P(CudaBackend, WhatCannotBeCaptured) {
     expect(backend->is_finite(rank.device, array.get(), 16, DDPHOOK_F32,
                               &finite, &rank.error),
            "testing for non-finite numbers");
+    double squares = 0;
+    expect(backend->sum_squares(rank.device, array.get(), 16, DDPHOOK_F32,
+                                &squares, &rank.error),
+           "summing squares");
     expect(backend->memory_write(rank.device, array.get(), host.data(), 64,
                                  &rank.error),
            "writing device memory");

@@ -45,6 +45,29 @@ ddp.state @s : i64 per_rank zero role "iter" of []
 
 // -----
 
+// C6
+// expected-error @+1 {{expected errors and factors to be buckets, iterations and counters i64, and generators to start as 'mt19937', but got a state of kind 'factor'}}
+ddp.state @s : i64 replicated zero kind factor
+
+// -----
+
+// C6
+// expected-error @+1 {{but got a state of kind 'counter'}}
+ddp.state @s : !ddp.bucket<f32, [2]> replicated zero kind counter
+
+// -----
+
+// C6
+// expected-error @+1 {{but got a state of kind 'generator'}}
+ddp.state @s : tensor<625xi32> replicated zero kind generator
+
+// -----
+
+// expected-error @+1 {{expected 'error', 'share_error', 'factor', 'iteration', 'counter' or 'generator', but got 'residual'}}
+ddp.state @s : i64 replicated zero kind residual
+
+// -----
+
 // C2
 // expected-error @+1 {{expected a 'seed' with 'mt19937'}}
 ddp.state @s : tensor<625xi32> replicated mt19937

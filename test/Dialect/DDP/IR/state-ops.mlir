@@ -34,6 +34,22 @@ ddp.state @square : !ddp.bucket<f32, [2, 3]> per_rank zero
 // CHECK: ddp.state @none : !ddp.bucket<f32, []> per_rank zero role "error" of []{{$}}
 ddp.state @none : !ddp.bucket<f32, []> per_rank zero role "error" of []
 
+// CHECK: ddp.state @lost : !ddp.bucket<f32, [2]> per_rank zero kind error role "lost" of {{\[}}["w"]]{{$}}
+// GENERIC: kind = #ddp<state_kind error>
+ddp.state @lost : !ddp.bucket<f32, [2]> per_rank zero
+    kind error role "lost" of [["w"]]
+// CHECK: ddp.state @lost_here : !ddp.bucket<f32, [2]> per_rank zero kind share_error{{$}}
+ddp.state @lost_here : !ddp.bucket<f32, [2]> per_rank zero kind share_error
+// CHECK: ddp.state @drawn : !ddp.bucket<f32, [2]> replicated normal from @late draws [2] kind factor{{$}}
+ddp.state @drawn : !ddp.bucket<f32, [2]> replicated normal from @late draws [2]
+    kind factor
+// CHECK: ddp.state @steps : i64 replicated zero kind iteration{{$}}
+ddp.state @steps : i64 replicated zero kind iteration
+// CHECK: ddp.state @events : i64 replicated zero kind counter{{$}}
+ddp.state @events : i64 replicated zero kind counter
+// CHECK: ddp.state @twister : tensor<625xi32> replicated mt19937 seed 1 kind generator{{$}}
+ddp.state @twister : tensor<625xi32> replicated mt19937 seed 1 kind generator
+
 // CHECK-LABEL: func @access(
 func.func @access() {
   // CHECK: %[[I:.+]] = ddp.load @iter : i64

@@ -5,8 +5,8 @@
 
 // Reduce-scatters whose hooks encode, with and without an error that is fed back.
 
-// CHECK: ddp.state @feedback.result0.error : !ddp.bucket<f32, [4x8]> per_rank zero role "int4.error" of {{\[\[}}"feedback.result0"{{\]\]}} under "mean #ddp.int4"
-// CHECK: ddp.state @given.error : !ddp.bucket<f32, [4x8, 2]> per_rank zero role "int8.error" of {{\[\[}}"given.0"], ["given.1"{{\]\]}} under "sum #ddp.int8<error_feedback = true>"
+// CHECK: ddp.state @feedback.result0.error : !ddp.bucket<f32, [4x8]> per_rank zero kind error role "int4.error" of {{\[\[}}"feedback.result0"{{\]\]}} under "mean #ddp.int4"
+// CHECK: ddp.state @given.error : !ddp.bucket<f32, [4x8, 2]> per_rank zero kind error role "int8.error" of {{\[\[}}"given.0"], ["given.1"{{\]\]}} under "sum #ddp.int8<error_feedback = true>"
 
 // CALLS: <kind = reduce_scatter, group = 0, count = 32, dtype = f32, wire_dtype = !ddp.encoded<i8, 256>, divide = true>
 // CALLS-SAME: <kind = reduce_scatter, group = 0, count = 32, dtype = bf16, wire_dtype = !ddp.encoded<f16>, divide = false>

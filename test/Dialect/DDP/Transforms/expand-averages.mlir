@@ -5,7 +5,7 @@ ddp.process_group @node
 
 // Two parameters in one collective, in the first step behind the warmup and in
 // every fourth from there on.
-// CHECK: ddp.state @average0.iter : i64 replicated zero role "average.iter" of {{\[}}["together.arg0", "together.arg1"]]{{$}}
+// CHECK: ddp.state @average0.iter : i64 replicated zero kind iteration role "average.iter" of {{\[}}["together.arg0", "together.arg1"]]{{$}}
 // CHECK-LABEL: func.func @together(
 // CHECK-SAME:    %[[ARG0:[a-z0-9]+]]: tensor<4x8xf32>, %[[ARG1:[a-z0-9]+]]: tensor<8xf32>) -> (tensor<4x8xf32>, tensor<8xf32>)
 // CHECK-DAG:    %[[ITER:.+]] = ddp.load @average0.iter : i64

@@ -60,7 +60,7 @@ ddp.process_group @nodes topology hierarchical
 // The error is that of a rank's share: the state belongs to the whole bucket,
 // and the collective itself reads and writes it.
 
-// CHECK:       ddp.state @b0.share_error : !ddp.bucket<f32, [64]> per_rank zero role "int4.share_error" of {{\[\[}}"feedback.arg0"]]
+// CHECK:       ddp.state @b0.share_error : !ddp.bucket<f32, [64]> per_rank zero kind share_error role "int4.share_error" of {{\[\[}}"feedback.arg0"]]
 // CHECK-LABEL: func.func @feedback
 // CHECK-NOT:     ddp.load
 // CHECK-NOT:     ddp.encoding_error

@@ -54,7 +54,7 @@ ddp.process_group @dp
 
 // Error and Q are stored where Q and the rest are finite, that is where all that
 // was reduced is; what is not finite is counted.
-// CHECK: ddp.state @powersgd.nonfinite : i64 replicated zero
+// CHECK: ddp.state @powersgd.nonfinite : i64 replicated zero kind counter
 // CHECK-LABEL: func.func @skip(
 // CHECK:          %[[R:.+]] = ddp.all_reduce sum {{.+}} : !ddp.bucket<f32, [64]>
 // CHECK:          %[[REST:.+]] = ddp.scale %[[R]]

@@ -30,7 +30,7 @@ ddp.process_group @dp
 // CHECK-NEXT:     %[[R2:.+]] = ddp.all_reduce sum %[[X1]] on @dp as "b0" {ddp.hook = #ddp.allreduce} : !ddp.bucket<f32, [64]>
 // CHECK-NEXT:     %[[D:.+]] = ddp.scale %[[R2]] by_world_of @dp
 // CHECK-NEXT:     %[[O1:.+]] = ddp.orthogonalize %[[R1]] epsilon 0.000000e+00 unit_columns : !ddp.bucket<f32, [64x2]>
-// CHECK-NEXT:     %[[Q:.+]] = ddp.matmul transpose_lhs %[[X]], %[[O1]] : (!ddp.bucket<f32, [64x32]>, !ddp.bucket<f32, [64x2]>) -> !ddp.bucket<f32, [32x2]>
+// CHECK-NEXT:     %[[Q:.+]] = ddp.matmul transpose_lhs %[[X]], %[[O1]] {ddp.compresses = "b0"} : (!ddp.bucket<f32, [64x32]>, !ddp.bucket<f32, [64x2]>) -> !ddp.bucket<f32, [32x2]>
 // CHECK-NEXT:     %[[R3:.+]] = ddp.all_reduce sum %[[Q]] on @dp as "b0" {ddp.hook = #ddp.allreduce} : !ddp.bucket<f32, [32x2]>
 // CHECK-NEXT:     %[[D1:.+]] = ddp.scale %[[R3]] by_world_of @dp
 // CHECK-NEXT:     %[[MHAT:.+]] = ddp.matmul transpose_rhs %[[O1]], %[[D1]] : (!ddp.bucket<f32, [64x2]>, !ddp.bucket<f32, [32x2]>) -> !ddp.bucket<f32, [64x32]>
@@ -163,7 +163,7 @@ ddp.process_group @dp
 // CHECK:          ddp.all_reduce sum %[[P]]
 // CHECK:          %[[R:.+]] = ddp.all_reduce sum %[[REST]] {{.+}} : !ddp.bucket<f32, [36, 32, 3x400, scalar]>
 // CHECK:          %[[D:.+]] = ddp.scale %[[R]]
-// CHECK:          ddp.matmul transpose_lhs %[[X]], %{{.+}} : (!ddp.bucket<f32, [32x36, 32x4x3x3, 64x64]>, !ddp.bucket<f32, [32x4, 32x4, 64x4]>) -> !ddp.bucket<f32, [36x4, 36x4, 64x4]>
+// CHECK:          ddp.matmul transpose_lhs %[[X]], %{{.+}} {ddp.compresses = "b0"} : (!ddp.bucket<f32, [32x36, 32x4x3x3, 64x64]>, !ddp.bucket<f32, [32x4, 32x4, 64x4]>) -> !ddp.bucket<f32, [36x4, 36x4, 64x4]>
 // CHECK:          %[[MHAT:.+]] = ddp.matmul transpose_rhs {{.+}} -> !ddp.bucket<f32, [32x36, 32x4x3x3, 64x64]>
 // CHECK:          ddp.concat %[[MHAT]], %[[D]] order [0, 4, 2, 1, 3, 5, 6] :
 func.func @interleaved(

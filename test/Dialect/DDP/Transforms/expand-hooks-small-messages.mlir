@@ -3,8 +3,8 @@
 // Hooks of another dialect (test/lib) that send signs and the largest elements,
 // with error feedback, from the parts that ddphook has for them.
 
-// CHECK: ddp.state @b0.error : !ddp.bucket<f16, [100, 7]> per_rank zero role "testhook.error" of {{\[\[}}"sign.arg0"], ["sign.arg1"{{\]\]}} under "mean #testhook.sign"
-// CHECK: ddp.state @b1.rest : !ddp.bucket<f32, [100]> per_rank zero role "testhook.rest" of {{\[\[}}"top.arg0"{{\]\]}} under "mean #testhook.top_k<density = 1.000000e-01 : f64>"
+// CHECK: ddp.state @b0.error : !ddp.bucket<f16, [100, 7]> per_rank zero kind error role "testhook.error" of {{\[\[}}"sign.arg0"], ["sign.arg1"{{\]\]}} under "mean #testhook.sign"
+// CHECK: ddp.state @b1.rest : !ddp.bucket<f32, [100]> per_rank zero kind error role "testhook.rest" of {{\[\[}}"top.arg0"{{\]\]}} under "mean #testhook.top_k<density = 1.000000e-01 : f64>"
 ddp.process_group @dp size 2
 
 // CHECK-LABEL: func.func @sign(

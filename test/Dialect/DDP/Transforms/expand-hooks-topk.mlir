@@ -15,14 +15,14 @@
 // Sparsification with error feedback: states keep their roles and f32 whatever
 // gradients are of, and a checkpoint does not depend on the density.
 
-// KINDS:      ddp.state @b0.error : !ddp.bucket<f32, [100]> per_rank zero role "topk.error" of {{\[\[}}"step.arg0"]] under "mean #ddp.topk"
-// KINDS-NEXT: ddp.state @b1.error : !ddp.bucket<f32, [4x5]> per_rank zero role "topk.error" of {{\[\[}}"step.arg1"]] under "sum #ddp.topk"
+// KINDS:      ddp.state @b0.error : !ddp.bucket<f32, [100]> per_rank zero kind error role "topk.error" of {{\[\[}}"step.arg0"]] under "mean #ddp.topk"
+// KINDS-NEXT: ddp.state @b1.error : !ddp.bucket<f32, [4x5]> per_rank zero kind error role "topk.error" of {{\[\[}}"step.arg1"]] under "sum #ddp.topk"
 // KINDS-NOT:  ddp.state
 // KINDS-LABEL: func.func @step(
 // KINDS:         %[[G:.+]] = ddp.cast %{{.+}} : !ddp.bucket<f16, [100]> -> !ddp.bucket<f32, [100]>
 // KINDS-NEXT:    %[[E:.+]] = ddp.load @b0.error
 // KINDS-NEXT:    %[[M:.+]] = ddp.add %[[G]], %[[E]]
-// KINDS-NEXT:    %[[LARGEST:.+]], %[[REST:.+]] = ddp.sparsify %[[M]] keep 5
+// KINDS-NEXT:    %[[LARGEST:.+]], %[[REST:.+]] = ddp.sparsify %[[M]] keep 5 {ddp.compresses = "b0"}
 // KINDS-NEXT:    ddp.store %[[REST]], @b0.error
 // KINDS-NEXT:    %[[ALL:.+]] = ddp.all_gather %[[LARGEST]] on @dp as "b0" : tensor<10xf32> -> tensor<30xf32>
 // KINDS-NEXT:    %[[SUM:.+]] = ddp.densify %[[ALL]] keep 5
@@ -51,7 +51,8 @@
 
 // CALLS-NOT:   memref.alloc
 // CALLS-NOT:   memref.copy
-// CALLS:       llvm.call @ddphook_rt_sparsify(
+// CALLS:       llvm.call @ddphook_rt_sparsify(%{{.+}}, %{{.+}}, %{{.+}}, %{{.+}}, %[[ENTRIES:.+]], %[[REST:.+]]) :
+// CALLS:       llvm.call @ddphook_rt_measure_entries(%{{.+}}, %{{.+}}, %{{.+}}, %[[ENTRIES]], %[[REST]], %{{.+}}) :
 // CALLS-NOT:   memref.alloc
 // CALLS-NOT:   memref.copy
 // CALLS:       llvm.call @ddphook_rt_densify(

@@ -3,20 +3,20 @@
 // What states are to gradients. A bucket that was packed by hand has names of its
 // own; of two groups one is a part of the job, whose Q is not the same everywhere.
 // CHECK: ddp.state @powersgd.iter : i64 replicated zero
-// CHECK-SAME: role "powersgd.iter" of {{\[}}["x", "b7.0", "b7.1", "states.arg1"]]{{$}}
+// CHECK-SAME: kind iteration role "powersgd.iter" of {{\[}}["x", "b7.0", "b7.1", "states.arg1"]]{{$}}
 // CHECK: ddp.state @powersgd.generator : tensor<625xi32> replicated mt19937 seed 0
-// CHECK-SAME: role "powersgd.generator" of {{\[}}["x", "b7.0", "b7.1", "states.arg1"]]{{$}}
+// CHECK-SAME: kind generator role "powersgd.generator" of {{\[}}["x", "b7.0", "b7.1", "states.arg1"]]{{$}}
 // CHECK: ddp.state @b8.error : !ddp.bucket<f32, [8x9]> per_rank zero
-// CHECK-SAME: role "powersgd.error" of {{\[}}["x"]] under "mean #ddp.powersgd"
+// CHECK-SAME: kind error role "powersgd.error" of {{\[}}["x"]] under "mean #ddp.powersgd"
 // CHECK: ddp.state @b8.q : !ddp.bucket<f32, [9x1]> replicated normal
-// CHECK-SAME: role "powersgd.q" of {{\[}}["x"]] under "mean #ddp.powersgd"
+// CHECK-SAME: kind factor role "powersgd.q" of {{\[}}["x"]] under "mean #ddp.powersgd"
 // CHECK: ddp.state @b7.error : !ddp.bucket<f32, [3, 9x8]> per_rank zero
-// CHECK-SAME: role "powersgd.error" of {{\[}}["b7.0"], ["b7.1"]] under "sum #ddp.powersgd"
+// CHECK-SAME: kind error role "powersgd.error" of {{\[}}["b7.0"], ["b7.1"]] under "sum #ddp.powersgd"
 // CHECK: ddp.state @b7.q : !ddp.bucket<f32, [8x1]> replicated normal
-// CHECK-SAME: role "powersgd.q" of {{\[}}["b7.1"]] under "sum #ddp.powersgd"
+// CHECK-SAME: kind factor role "powersgd.q" of {{\[}}["b7.1"]] under "sum #ddp.powersgd"
 // CHECK: ddp.state @b9.error : !ddp.bucket<f32, [9x8]> per_rank zero
 // CHECK: ddp.state @b9.q : !ddp.bucket<f32, [8x1]> per_rank normal
-// CHECK-SAME: role "powersgd.q" of {{\[}}["states.arg1"]] under "mean in [0, 1], [2, 3] #ddp.powersgd"
+// CHECK-SAME: kind factor role "powersgd.q" of {{\[}}["states.arg1"]] under "mean in [0, 1], [2, 3] #ddp.powersgd"
 // CHECK: ddp.bucket_info "b8" mean on @dp {{.*}} : !ddp.bucket<f32, [8x9]> of ["x"]
 // CHECK: ddp.bucket_info "b7" sum on @dp {{.*}} : !ddp.bucket<f32, [3, 9x8]> of ["b7.0", "b7.1"]
 ddp.process_group @dp

@@ -250,13 +250,18 @@ void setDeal(Operation *op, DealAttr deal);
 /// Returns the attribute that setDeal() set, or null.
 DealAttr getDeal(Operation *op);
 
+/// Makes metrics measure what a low-rank product or `ddp.sparsify` loses of this
+/// bucket (`ddp.compresses`). Does nothing if the name is null.
+void setCompressedBucket(Operation *op, StringAttr bucket);
+
 /// Declares a per-rank state of the bucket's type that starts as zeros. `role`,
-/// HOOK.WORD, says what the hook keeps for every gradient. The state is named
-/// BUCKET.WORD; reports an error if that is taken. For use in
+/// HOOK.WORD, and `kind` say what the hook keeps for every gradient. The state
+/// is named BUCKET.WORD; reports an error if that is taken. For use in
 /// HookAttrInterface::expand.
 FailureOr<StateOp> createGradientState(OpBuilder &builder,
                                        const BucketReduction &reduction,
-                                       BucketType type, StringRef role);
+                                       BucketType type, StringRef role,
+                                       StateKind kind = StateKind::Error);
 
 /// Returns the type of the memory of a state of this type.
 MemRefType getStateMemory(Type type);

@@ -77,6 +77,19 @@ def DDP_StateInit : I32EnumAttr<"StateInit", "the initial value of a state", [
 }
 def DDP_StateInitAttr : EnumAttr<DDP_Dialect, DDP_StateInit, "state_init">;
 
+def DDP_StateKind : I32EnumAttr<"StateKind", "what a hook keeps in a state", [
+    I32EnumAttrCase<"Error", 0, "error">,
+    I32EnumAttrCase<"ShareError", 1, "share_error">,
+    I32EnumAttrCase<"Factor", 2, "factor">,
+    I32EnumAttrCase<"Iteration", 3, "iteration">,
+    I32EnumAttrCase<"Counter", 4, "counter">,
+    I32EnumAttrCase<"Generator", 5, "generator">
+  ]> {
+  let cppNamespace = "::mlir::ddp";
+  let genSpecializedAttr = 0;
+}
+def DDP_StateKindAttr : EnumAttr<DDP_Dialect, DDP_StateKind, "state_kind">;
+
 def DDP_Rounding
     : I32EnumAttr<"Rounding", "how an element is rounded to a code", [
     I32EnumAttrCase<"Nearest", 0, "nearest">,

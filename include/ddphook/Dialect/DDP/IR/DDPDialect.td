@@ -62,6 +62,10 @@ def DDP_Dialect : Dialect {
       errors are only needed for the matrices that are assigned to this rank: other
       matrices may be computed or unspecified, and an error may also keep its old
       values there.
+    - `ddp.compresses`: on the `ddp.matmul transpose_lhs` that is this rank's
+      contribution to a factor, on `ddp.sparsify`, and on their flat counterparts,
+      written by `ddp-expand-hooks`: the name of the bucket that it compresses, for
+      which metrics measure what it loses.
     - `ddp.widen_accumulators`: on a module, set by the imports of whole steps:
       `ddp-widen-accumulators` sums 16-bit numbers in f32.
     - `ddp.plan`: on a module, written by `convert-ddp-to-runtime`: its plan, a
@@ -82,6 +86,7 @@ def DDP_Dialect : Dialect {
     static constexpr llvm::StringLiteral kNameAttrName = "ddp.name";
     static constexpr llvm::StringLiteral kErrorAttrName = "ddp.error";
     static constexpr llvm::StringLiteral kDealAttrName = "ddp.deal";
+    static constexpr llvm::StringLiteral kCompressesAttrName = "ddp.compresses";
     static constexpr llvm::StringLiteral kGradientAttrName = "ddp.gradient";
     static constexpr llvm::StringLiteral kReplicatedAttrName = "ddp.replicated";
     static constexpr llvm::StringLiteral kInoutAttrName = "ddp.inout";

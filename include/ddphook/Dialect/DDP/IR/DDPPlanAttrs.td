@@ -118,7 +118,7 @@ def DDP_PlanStateAttr : DDP_PlanPart<"PlanState", "plan_state"> {
 
     ```mlir
     #ddp.plan_state<name = "b0.error", type = !ddp.bucket<f32, [4x8]>,
-        placement = per_rank, init = zero, offset = 64>
+        kind = error, placement = per_rank, init = zero, offset = 64>
     ```
 
     Constraints:
@@ -126,6 +126,7 @@ def DDP_PlanStateAttr : DDP_PlanPart<"PlanState", "plan_state"> {
     - (C2) `gradients` are lists of names.
   }];
   let parameters = (ins "::mlir::StringAttr":$name, "::mlir::Type":$type,
+                    DDP_PlanOptionalEnum<"StateKind">:$kind,
                     OptionalParameter<"::mlir::StringAttr">:$role,
                     OptionalParameter<"::mlir::ArrayAttr">:$gradients,
                     OptionalParameter<"::mlir::StringAttr">:$method,

@@ -28,6 +28,16 @@ def DDP_StateOp : DDP_Op<"state", [
       numbers that PyTorch's `randn` returns in draws of those sizes, after
       `manual_seed` with a number from the generator (docs/parity.md).
 
+    `kind` says what a hook keeps in the state; the runtime and front ends go by it:
+
+    - `error`: what compression has lost on this rank, added to the next gradient;
+    - `share_error`: the same for this rank's share of its node's sum, so that it also
+      depends on which ranks are on a node;
+    - `factor`: the factors that low-rank compression starts from;
+    - `iteration`: how often a block has run; `counter`: how often something else has
+      happened;
+    - `generator`: a random generator.
+
     `role … of` gives the role of the state and its gradients, whatever bucket these
     are in; checkpoints identify the state by them (docs/checkpoints.md). There is
     one list of gradients for each tensor of the state, or one for the whole state.
@@ -37,15 +47,15 @@ def DDP_StateOp : DDP_Op<"state", [
     Example:
 
     ```mlir
-    ddp.state @powersgd.iter : i64 replicated zero
+    ddp.state @powersgd.iter : i64 replicated zero kind iteration
         role "powersgd.iter" of [["w", "b"]]
     ddp.state @powersgd.generator : tensor<625xi32> replicated mt19937 seed 0
-        role "powersgd.generator" of [["w", "b"]]
+        kind generator role "powersgd.generator" of [["w", "b"]]
     ddp.state @b0.error : !ddp.bucket<f32, [64x32, 64]> per_rank zero
-        role "powersgd.error" of [["w"], ["b"]] under "mean #ddp.powersgd"
+        kind error role "powersgd.error" of [["w"], ["b"]] under "mean #ddp.powersgd"
     ddp.state @b0.q : !ddp.bucket<f32, [32x2]> replicated normal
         from @powersgd.generator draws [64]
-        role "powersgd.q" of [["w"]] under "mean #ddp.powersgd"
+        kind factor role "powersgd.q" of [["w"]] under "mean #ddp.powersgd"
     ```
 
     Constraints:
@@ -56,12 +66,15 @@ def DDP_StateOp : DDP_Op<"state", [
       the type is a bucket, and the draws add up to its elements.
     - (C4) `from` names a state that starts as `mt19937`.
     - (C5) `of` has one list of names, or as many as the bucket has tensors.
+    - (C6) errors and factors are buckets, iterations and counters i64, and generators
+      start as `mt19937`.
   }];
   let arguments = (ins SymbolNameAttr:$sym_name, TypeAttr:$type,
                    DDP_StatePlacementAttr:$placement, DDP_StateInitAttr:$init,
                    OptionalAttr<I64Attr>:$seed,
                    OptionalAttr<FlatSymbolRefAttr>:$generator,
                    OptionalAttr<DenseI64ArrayAttr>:$draws,
+                   OptionalAttr<DDP_StateKindAttr>:$kind,
                    OptionalAttr<StrAttr>:$role,
                    OptionalAttr<TypedArrayAttrBase<StrArrayAttr,
                                 "list of lists of names">>:$gradients,
@@ -72,15 +85,16 @@ def DDP_StateOp : DDP_Op<"state", [
                    "StatePlacementAttr":$placement, "StateInitAttr":$init,
                    "::mlir::IntegerAttr":$seed,
                    "::mlir::FlatSymbolRefAttr":$generator,
-                   "::mlir::DenseI64ArrayAttr":$draws), [{
+                   "::mlir::DenseI64ArrayAttr":$draws,
+                   "StateKindAttr":$kind), [{
       build($_builder, $_state, name, type, placement, init, seed, generator,
-            draws, /*role=*/{}, /*gradients=*/{}, /*method=*/{});
+            draws, kind, /*role=*/{}, /*gradients=*/{}, /*method=*/{});
     }]>
   ];
   let assemblyFormat = [{
     $sym_name `:` $type custom<Keyword>($placement)
     custom<Keyword>($init) (`seed` $seed^)? (`from` $generator^)?
-    (`draws` $draws^)? (`role` $role^ `of` $gradients)?
+    (`draws` $draws^)? (`kind` custom<Keyword>($kind)^)? (`role` $role^ `of` $gradients)?
     (`under` $method^)? attr-dict
   }];
   let extraClassDeclaration = [{

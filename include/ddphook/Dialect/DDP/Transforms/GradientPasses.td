@@ -235,7 +235,7 @@ def DDPExpandAveragesPass : Pass<"ddp-expand-averages", "::mlir::ModuleOp"> {
     After:
 
     ```mlir
-    ddp.state @average0.iter : i64 replicated zero
+    ddp.state @average0.iter : i64 replicated zero kind iteration
         role "average.iter" of [["step.arg0"]]
     %n = ddp.load @average0.iter : i64
     %one = arith.constant 1 : i64

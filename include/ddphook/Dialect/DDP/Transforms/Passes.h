@@ -11,6 +11,7 @@
 #ifndef DDPHOOK_DIALECT_DDP_TRANSFORMS_PASSES_H
 #define DDPHOOK_DIALECT_DDP_TRANSFORMS_PASSES_H
 
+#include "ddphook/Dialect/DDP/Analysis/Orders.h"
 #include "ddphook/Dialect/DDP/IR/DDP.h"
 #include "ddphook/Dialect/DDP/Transforms/Utils/HookOptions.h"
 
@@ -30,9 +31,6 @@
 
 namespace mlir::ddp {
 
-/// The order in which `ddp-bucketize` packs gradients.
-enum class BucketOrder { Ready, Forward, Reverse };
-
 /// The value of a limit of buckets or groups that was not given. Users cannot
 /// enter it as a number of MiB, even by mistake.
 constexpr double kUnsetLimit = -std::numeric_limits<double>::infinity();
@@ -42,11 +40,6 @@ constexpr double kUnsetLimit = -std::numeric_limits<double>::infinity();
 /// core (docs/benchmarks.md). It does not depend on the machine that compiles
 /// the program, since all ranks must use the same groups.
 constexpr double kDefaultGroupMb = 4;
-
-/// The properties of a module's collectives that a pass preserves: nothing, the
-/// tensors that they reduce, these tensors as in the buckets' records, the
-/// elements that they send, or all collectives in their order.
-enum class OrderAcrossPass { Nothing, Members, Recorded, Elements, Everything };
 
 /// The collectives that `ddp-verify-order` found after the previous pass;
 /// shared by all its runs in one pipeline.

@@ -32,9 +32,9 @@ HookState::HookState(OpBuilder &builder, const BucketReduction &reduction)
       symbols(reduction.symbols ? *reduction.symbols
                                 : ownSymbols.emplace(module)) {}
 
-FailureOr<StateOp> HookState::create(const Twine &name, Type type,
-                                     StatePlacement placement, StateInit init,
-                                     IntegerAttr seed,
+FailureOr<StateOp> HookState::create(StateKind kind, const Twine &name,
+                                     Type type, StatePlacement placement,
+                                     StateInit init, IntegerAttr seed,
                                      FlatSymbolRefAttr generator,
                                      DenseI64ArrayAttr draws) {
   StringAttr symbol = builder.getStringAttr(name);
@@ -55,10 +55,11 @@ FailureOr<StateOp> HookState::create(const Twine &name, Type type,
     atStates.setInsertionPointAfter(last);
   }
   MLIRContext *context = builder.getContext();
-  auto state = StateOp::create(atStates, loc, symbol, TypeAttr::get(type),
-                               StatePlacementAttr::get(context, placement),
-                               StateInitAttr::get(context, init), seed,
-                               generator, draws);
+  auto state =
+      StateOp::create(atStates, loc, symbol, TypeAttr::get(type),
+                      StatePlacementAttr::get(context, placement),
+                      StateInitAttr::get(context, init), seed, generator, draws,
+                      StateKindAttr::get(context, kind));
   symbols.table.insert(state);
   last = state;
   return state;
@@ -108,40 +109,37 @@ static std::string getStateName(const BucketReduction &reduction,
       .str();
 }
 
-FailureOr<StateOp> HookState::createZero(StringRef role, BucketType type,
-                                         StatePlacement placement,
-                                         Members members) {
-  return describe(create(getStateName(reduction, role), type, placement,
-                         StateInit::Zero, {}, {}, {}),
+FailureOr<StateOp> HookState::createZero(StateKind kind, StringRef role,
+                                         BucketType type, Members members) {
+  return describe(create(kind, getStateName(reduction, role), type,
+                         StatePlacement::PerRank, StateInit::Zero),
                   role, members);
 }
 
-FailureOr<StateOp>
-mlir::ddp::createGradientState(OpBuilder &builder,
-                               const BucketReduction &reduction,
-                               BucketType type, StringRef role) {
+FailureOr<StateOp> mlir::ddp::createGradientState(
+    OpBuilder &builder, const BucketReduction &reduction, BucketType type,
+    StringRef role, StateKind kind) {
   auto members = llvm::map_to_vector(
       llvm::seq<int64_t>(0, type.getNumMembers()),
       [](int64_t member) { return SmallVector<int64_t>{member}; });
-  return HookState(builder, reduction)
-      .createZero(role, type, StatePlacement::PerRank, members);
+  return HookState(builder, reduction).createZero(kind, role, type, members);
 }
 
 FailureOr<StateOp> HookState::createNormal(StringRef role, BucketType type,
                                            StateOp generator,
                                            ArrayRef<int64_t> draws,
                                            Members members) {
-  return describe(create(getStateName(reduction, role), type,
+  return describe(create(StateKind::Factor, getStateName(reduction, role), type,
                          getPlacement(module, reduction.group),
-                         StateInit::Normal, {},
+                         StateInit::Normal, /*seed=*/{},
                          FlatSymbolRefAttr::get(generator.getSymNameAttr()),
                          builder.getDenseI64ArrayAttr(draws)),
                   role, members);
 }
 
-FailureOr<StateOp> HookState::createCounter(const Twine &name) {
-  return create(name, builder.getI64Type(), StatePlacement::Replicated,
-                StateInit::Zero, {}, {}, {});
+FailureOr<StateOp> HookState::createCounter(const Twine &name, StateKind kind) {
+  return create(kind, name, builder.getI64Type(), StatePlacement::Replicated,
+                StateInit::Zero);
 }
 
 FailureOr<StateOp> HookState::getGenerator(StringRef name, int64_t seed) {
@@ -154,16 +152,17 @@ FailureOr<StateOp> HookState::getGenerator(StringRef name, int64_t seed) {
   bool isFirst = !symbols.table.lookup(name);
   auto type =
       RankedTensorType::get({StateOp::kGeneratorWords}, builder.getI32Type());
-  return share(create(isFirst ? Twine(name) : Twine(numbered), type,
+  return share(create(StateKind::Generator,
+                      isFirst ? Twine(name) : Twine(numbered), type,
                       StatePlacement::Replicated, StateInit::MT19937,
-                      builder.getI64IntegerAttr(seed), {}, {}),
+                      builder.getI64IntegerAttr(seed)),
                name);
 }
 
 FailureOr<StateOp> HookState::getCounter(StringRef name) {
   auto counter = symbols.table.lookup<StateOp>(name);
   if (!counter || !counter.getType().isInteger(64)) {
-    FailureOr<StateOp> created = createCounter(name);
+    FailureOr<StateOp> created = createCounter(name, StateKind::Counter);
     if (failed(created))
       return failure();
     counter = *created;
@@ -195,7 +194,8 @@ FailureOr<Value> HookState::getIteration(StringRef name) {
   unsigned number = count->second++;
   std::string symbolName =
       number == 0 ? name.str() : (name + "." + Twine(number)).str();
-  FailureOr<StateOp> counter = share(createCounter(symbolName), name);
+  FailureOr<StateOp> counter =
+      share(createCounter(symbolName, StateKind::Iteration), name);
   if (failed(counter))
     return failure();
   auto symbol = FlatSymbolRefAttr::get(counter->getSymNameAttr());

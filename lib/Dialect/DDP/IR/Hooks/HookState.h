@@ -25,14 +25,14 @@ public:
   /// Members of the bucket, for each tensor of a state.
   using Members = ArrayRef<SmallVector<int64_t>>;
 
-  /// Creates a state of the bucket that starts as zeros. `role`, HOOK.WORD,
-  /// says how it relates to those members; its name is BUCKET.WORD. Reports an
-  /// error if that name is taken.
-  FailureOr<StateOp> createZero(StringRef role, BucketType type,
-                                StatePlacement placement, Members members);
+  /// Creates a per-rank state of the bucket that starts as zeros. `role`,
+  /// HOOK.WORD, says how it relates to those members; its name is BUCKET.WORD.
+  /// Reports an error if that name is taken.
+  FailureOr<StateOp> createZero(StateKind kind, StringRef role, BucketType type,
+                                Members members);
 
-  /// Like createZero(), but starts as normal numbers from `generator`, equal on
-  /// all ranks of the reduction's group.
+  /// Creates factors that start as normal numbers from `generator`, equal on
+  /// all ranks of the reduction's group; otherwise like createZero().
   FailureOr<StateOp> createNormal(StringRef role, BucketType type,
                                   StateOp generator, ArrayRef<int64_t> draws,
                                   Members members);
@@ -55,11 +55,12 @@ private:
   FailureOr<StateOp> describe(FailureOr<StateOp> state, StringRef role,
                               Members members);
   FailureOr<StateOp> share(FailureOr<StateOp> state, StringRef role);
-  FailureOr<StateOp> createCounter(const Twine &name);
-  FailureOr<StateOp> create(const Twine &name, Type type,
+  FailureOr<StateOp> createCounter(const Twine &name, StateKind kind);
+  FailureOr<StateOp> create(StateKind kind, const Twine &name, Type type,
                             StatePlacement placement, StateInit init,
-                            IntegerAttr seed, FlatSymbolRefAttr generator,
-                            DenseI64ArrayAttr draws);
+                            IntegerAttr seed = {},
+                            FlatSymbolRefAttr generator = {},
+                            DenseI64ArrayAttr draws = {});
 
   OpBuilder &builder;
   const BucketReduction &reduction;

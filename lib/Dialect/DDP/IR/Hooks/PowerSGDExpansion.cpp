@@ -67,8 +67,8 @@ LogicalResult PowerSGDExpansion::declareStates(BucketType errorType) {
   }
   if (parameters.use_error_feedback && acrossNodes) {
     // The members whose errors a rank keeps depend on the whole bucket.
-    found = states.createZero("powersgd.share_error", errorType,
-                              StatePlacement::PerRank, {all});
+    found = states.createZero(StateKind::ShareError, "powersgd.share_error",
+                              errorType, {all});
     if (failed(found))
       return failure();
     error = *found;
@@ -79,8 +79,8 @@ LogicalResult PowerSGDExpansion::declareStates(BucketType errorType) {
       error.setMethod(method += ']');
     }
   } else if (parameters.use_error_feedback) {
-    found = states.createZero("powersgd.error", errorType,
-                              StatePlacement::PerRank, ofError);
+    found = states.createZero(StateKind::Error, "powersgd.error", errorType,
+                              ofError);
     if (failed(found))
       return failure();
     error = *found;
@@ -291,6 +291,9 @@ PowerSGDExpansion::Step PowerSGDExpansion::compress(const PowerSGDGroup &group,
           finish(sum(ownRest, getDeal(group, restMembers, ownRest.getType())));
     p = orthogonalize(sumP);
     ownQ = matmul(qType, matrices, p, true, false, deal);
+    // Otherwise the matrices are those of a node's sum, not of this gradient.
+    if (!acrossNodes)
+      setCompressedBucket(ownQ.getDefiningOp(), reduction.bucketName);
     newQ = makeNewQ(group, sum(ownQ, getDeal(group, members, qType)), q);
   } else {
     ownRest = create<ExtractOp>(matrix, restMembers);

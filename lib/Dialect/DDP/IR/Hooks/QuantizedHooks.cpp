@@ -89,8 +89,8 @@ declareShareError(OpBuilder &builder, const BucketReduction &reduction,
       BucketType::get(builder.getContext(), type.getElementType(), {shape});
   FailureOr<StateOp> state =
       HookState(builder, reduction)
-          .createZero((hook + ".share_error").str(), whole,
-                      StatePlacement::PerRank, all);
+          .createZero(StateKind::ShareError, (hook + ".share_error").str(),
+                      whole, all);
   if (failed(state))
     return failure();
   return FlatSymbolRefAttr::get(state->getSymNameAttr());

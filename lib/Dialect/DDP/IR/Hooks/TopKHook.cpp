@@ -82,6 +82,7 @@ FailureOr<Value> TopKHookAttr::expand(OpBuilder &builder,
   }
   IntegerAttr keep = builder.getI64IntegerAttr(getKeep(*this, type));
   auto sparse = SparsifyOp::create(builder, loc, sent, keep);
+  setCompressedBucket(sparse, reduction.bucketName);
   if (error)
     StoreOp::create(builder, loc, sparse.getRest(), error);
   auto all =

@@ -30,7 +30,7 @@ from ddphook.torch._worker import Worker
 
 _log = logging.getLogger("ddphook")
 
-_FORMAT = "ddphook.torch 1"
+_FORMAT = "ddphook.torch 2"
 
 
 class CommHook:
@@ -280,16 +280,19 @@ class Handle:
             A dictionary for ``torch.save``. ``"states"`` has, for each role
             (``"powersgd.error"``), a tensor for each parameter's name, or, for
             ``batched_powersgd``, for the tuple of all names of a bucket.
+            ``"kinds"`` says what each role is (``"error"``), and
             ``"buckets"`` has the names of each of DDP's final buckets.
         """
         self._check_usable()
         self._finish()
+        states, kinds = self._worker.call(self._modules.states)
         return {
             "format": _FORMAT,
             "hook": self.hook,
             "rank": self._meeting.rank,
             "world_size": self._meeting.world_size,
-            "states": self._worker.call(self._modules.states),
+            "states": states,
+            "kinds": kinds,
             "buckets": self._planned or self._order,
         }
 
@@ -332,15 +335,16 @@ class Handle:
                 f"expected states of '{self.hook}', but got '{state.get('hook')}'"
             )
         parts = {role: dict(values) for role, values in state["states"].items()}
+        kinds = dict(state["kinds"])
         order = state.get("buckets") or []
         self._check_names(_states.names(parts).union(*order))
         mine = (self._meeting.rank, self._meeting.world_size)
+        common = _states.without_errors(parts, kinds)
         if (state["rank"], state["world_size"]) != mine:
-            own = _states.without_errors(parts)
-            _states.warn_of_errors(parts.keys() - own.keys())
-            parts = own
-        self._check_common(parts, order)
-        self._worker.call(self._modules.place, parts)
+            _states.warn_of_errors(parts.keys() - common.keys())
+            parts = common
+        self._check_common(common, order)
+        self._worker.call(self._modules.place, parts, kinds)
         self._planned = order or None
 
     def close(self) -> None:

@@ -62,6 +62,8 @@ class Modules:
         self._loaded: dict[_bucket.Layout, _runtime.Module] = {}
         # States of parameters whose module was unloaded, or is not loaded yet.
         self._waiting: _states.Parts = {}
+        # The kinds of all states so far.
+        self._kinds: _states.Kinds = {}
         # PyTorch's states, by bucket index.
         self._foreign: dict[str, dict[int, torch.Tensor]] = {}
         # The words of the hook's random generator, at the start and now.
@@ -119,17 +121,17 @@ class Modules:
             add_counters(total, module.statistics())
         return total
 
-    def states(self) -> _states.Parts:
+    def states(self) -> tuple[_states.Parts, _states.Kinds]:
         parts: _states.Parts = {}
         _states.merge(parts, self._waiting)
         for module in self._loaded.values():
             _states.merge(parts, _states.read(module))
-        generators = parts.get(_states.GENERATOR_ROLE)
-        if generators and self._generator is not None:
-            generators.update(dict.fromkeys(generators, self._generator))
-        return parts
+        if self._generator is not None:
+            for role in _states.of_kind(parts, self._kinds, _states.GENERATOR):
+                parts[role] = dict.fromkeys(parts[role], self._generator)
+        return parts, {role: self._kinds[role] for role in parts}
 
-    def place(self, parts: _states.Parts) -> None:
+    def place(self, parts: _states.Parts, kinds: _states.Kinds) -> None:
         """Keeps parts for modules that start again with these parts only.
 
         Raises
@@ -143,15 +145,15 @@ class Modules:
             self._unload(layout)
         self._waiting = {role: dict(values) for role, values in parts.items()}
         self._foreign = {}
-        self._generator = None
-        for words in parts.get(_states.GENERATOR_ROLE, {}).values():
-            self._generator = words
+        self._kinds.update(kinds)
+        self._generator = _states.first(_states.of_kind(parts, kinds, _states.GENERATOR))
 
     def adopt(self, state: Any, names: list[str]) -> None:
         """Converts a state of PyTorch's for the parameters of these names."""
         count = torch.tensor([state.iter], dtype=torch.int64)
         is_local = isinstance(state, PostLocalSGDState)
-        self.place({_states.COUNTER_ROLES[is_local]: dict.fromkeys(names, count)})
+        role = "post_local_sgd.iter" if is_local else "powersgd.iter"
+        self.place({role: dict.fromkeys(names, count)}, {role: _states.ITERATION})
         if not is_local:
             self._seed = self._generator = _states.generator_words(state.rng)
             self._foreign = {
@@ -188,6 +190,7 @@ class Modules:
         )
         module = _runtime.Module(self._context, image)
         self._loaded[layout] = module
+        self._kinds.update(_states.kinds(module.plan))
         if module.plan["states"]:
             self._begin(layout, module)
         return module
@@ -208,7 +211,9 @@ class Modules:
         parts = self._take(layout)
         start = self._hook.options.get("start_powerSGD_iter", _FIRST_COMPRESSED_STEP)
         has_factors = _STATES.get(self._hook.name) is PowerSGDState
-        if not has_factors or _states.counter(parts) > start:
+        iterations = _states.of_kind(parts, self._kinds, _states.ITERATION)
+        count = _states.first(iterations)
+        if not has_factors or (count is not None and count > start):
             _states.write(module, parts)
         else:
             # Nothing has been compressed yet, so the first factors still have to be
@@ -217,7 +222,7 @@ class Modules:
                 if layout.index == 0 or self._generator is None:
                     self._generator = self._first_generator()
                 self._generator = _states.draw(module, self._generator)
-            _states.write(module, _states.counters_only(parts))
+            _states.write(module, iterations)
 
     def _take(self, layout: _bucket.Layout) -> _states.Parts:
         """Removes and returns the waiting states of a bucket."""

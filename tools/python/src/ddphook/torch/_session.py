@@ -35,7 +35,7 @@ from ddphook.torch._rendezvous import Meeting, group_of_name
 from ddphook.torch._worker import Worker
 
 _log = logging.getLogger("ddphook")
-_FORMAT = "ddphook.torch.compile 1"
+_FORMAT = "ddphook.torch.compile 2"
 
 
 class Key(NamedTuple):
@@ -191,11 +191,14 @@ class Session:
 
         return self._worker.call(add)
 
-    def states(self) -> dict[Key, _states.Parts]:
+    def states(self) -> dict[Key, tuple[_states.Parts, _states.Kinds]]:
         """Returns this rank's states of all loaded modules."""
         self._check_process()
         return self._worker.call(
-            lambda: {key: _states.read(module) for key, module in self._modules.items()}
+            lambda: {
+                key: (_states.read(module), _states.kinds(module.plan))
+                for key, module in self._modules.items()
+            }
         )
 
     def place(self) -> None:
@@ -304,7 +307,8 @@ class Session:
         if module.plan["states"]:
             self._checks += 1
             name = f"states of module {self._checks}"
-            self._meeting.check_equal(name, _states.digest(parts))
+            common = _states.without_errors(parts, _states.kinds(module.plan))
+            self._meeting.check_equal(name, _states.digest(common))
             if has_parts:
                 _states.check(module, parts)
                 _states.clear_errors(module)
@@ -326,6 +330,7 @@ class Sessions:
         self._process = os.getpid()
         self._rank = (group.rank(), group.size())
         self._waiting: dict[Key, _states.Parts] = {}
+        self._kinds: _states.Kinds = {}
         self._opened: dict[tuple[torch.device, float], Session] = {}
 
     def open(
@@ -346,12 +351,15 @@ class Sessions:
         """
         states = dict(self._waiting)
         for session in self._opened.values():
-            states.update(session.states())
+            for key, (parts, kinds) in session.states().items():
+                states[key] = parts
+                self._kinds.update(kinds)
         rank, world_size = self._rank
         return {
             "format": _FORMAT,
             "rank": rank,
             "world_size": world_size,
+            "kinds": self._kinds,
             "modules": [(*key, parts) for key, parts in states.items() if parts],
         }
 
@@ -366,9 +374,10 @@ class Sessions:
         if not isinstance(state, dict) or state.get("format") != _FORMAT:
             raise InvalidArgumentError(f"expected a state of the format '{_FORMAT}'")
         is_mine = (state["rank"], state["world_size"]) == self._rank
+        self._kinds.update(state["kinds"])
         dropped: set[str] = set()
         for owner, text, pipeline, parts in state["modules"]:
-            own = parts if is_mine else _states.without_errors(parts)
+            own = parts if is_mine else _states.without_errors(parts, self._kinds)
             dropped |= parts.keys() - own.keys()
             self._waiting[Key(owner, text, pipeline)] = own
         _states.warn_of_errors(dropped)

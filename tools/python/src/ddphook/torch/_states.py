@@ -25,11 +25,12 @@ _log = logging.getLogger("ddphook")
 
 # role -> name of a parameter, or a tuple of names that share a value -> value
 Parts = dict[str, dict[Any, torch.Tensor]]
+# role -> kind of the states of this role (docs/plan.md)
+Kinds = dict[str, str]
 
-GENERATOR_ROLE = "powersgd.generator"
-# The suffixes of the roles of error feedback, after the hook's name.
+GENERATOR = "generator"
+ITERATION = "iteration"
 _ERRORS = ("error", "share_error")
-COUNTER_ROLES = ("powersgd.iter", "post_local_sgd.iter")
 _DTYPES = {
     "f16": torch.float16,
     "bf16": torch.bfloat16,
@@ -40,10 +41,17 @@ _DTYPES = {
 }
 
 
+def kinds(plan: Mapping[str, Any]) -> Kinds:
+    """Returns the kinds of a plan's states."""
+    return {state["role"]: state.get("kind", "") for state in plan["states"]}
+
+
 def read(module: _runtime.Module, role: str | None = None) -> Parts:
     """Copies all states of a module, or those of one role."""
     parts: Parts = {}
-    for state, memory in _memory(module, role):
+    for state, memory in _memory(module):
+        if role is not None and state["role"] != role:
+            continue
         values = parts.setdefault(state["role"], {})
         values.update({key: piece.clone() for key, piece in _pieces(state, memory)})
     return parts
@@ -86,9 +94,8 @@ def check(module: _runtime.Module, parts: Parts) -> None:
 
 def clear_errors(module: _runtime.Module) -> None:
     """Sets error feedback to its value in a new job."""
-    for state, memory in _memory(module, changes=True):
-        if is_per_rank(state["role"]):
-            memory.zero_()
+    for _, memory in _memory(module, _ERRORS, changes=True):
+        memory.zero_()
 
 
 def merge(into: Parts, parts: Parts) -> None:
@@ -97,14 +104,9 @@ def merge(into: Parts, parts: Parts) -> None:
         into.setdefault(role, {}).update(values)
 
 
-def is_per_rank(role: str) -> bool:
-    """Returns whether values differ between ranks: only errors do, for every hook."""
-    return role.rpartition(".")[2] in _ERRORS
-
-
-def without_errors(parts: Parts) -> Parts:
-    """Returns the parts that do not depend on the rank or the number of ranks."""
-    return {role: values for role, values in parts.items() if not is_per_rank(role)}
+def without_errors(parts: Parts, kinds: Kinds) -> Parts:
+    """Returns the parts that are the same on all ranks: only errors differ between them."""
+    return {role: values for role, values in parts.items() if kinds.get(role) not in _ERRORS}
 
 
 def warn_of_errors(roles: Iterable[str]) -> None:
@@ -125,16 +127,14 @@ def select(parts: Parts, names: set[str]) -> Parts:
     }
 
 
-def counter(parts: Parts) -> int:
-    """Returns the number of steps so far; 0 without a counter."""
-    for role in COUNTER_ROLES:
-        for value in parts.get(role, {}).values():
-            return int(value)
-    return 0
+def of_kind(parts: Parts, kinds: Kinds, kind: str) -> Parts:
+    """Returns the parts of one kind."""
+    return {role: dict(values) for role, values in parts.items() if kinds.get(role) == kind}
 
 
-def counters_only(parts: Parts) -> Parts:
-    return {role: dict(parts[role]) for role in COUNTER_ROLES if role in parts}
+def first(parts: Parts) -> torch.Tensor | None:
+    """Returns the first of all values; none without values."""
+    return next((value for values in parts.values() for value in values.values()), None)
 
 
 def draw(module: _runtime.Module, words: torch.Tensor) -> torch.Tensor:
@@ -195,40 +195,36 @@ def from_flat(module: _runtime.Module, role: str, flat: torch.Tensor) -> Parts:
 
 def generator(module: _runtime.Module) -> torch.Tensor | None:
     """Copies a module's random generator; returns none if it has none."""
-    for values in read(module, GENERATOR_ROLE).values():
-        for words in values.values():
-            return words
-    return None
+    return next((words.clone() for _, words in _memory(module, (GENERATOR,))), None)
 
 
 def set_generator(module: _runtime.Module, words: torch.Tensor) -> None:
     """Sets a module's random generator, if it has one, to these words."""
-    for _, memory in _memory(module, GENERATOR_ROLE, changes=True):
+    for _, memory in _memory(module, (GENERATOR,), changes=True):
         memory.copy_(words)
 
 
 def digest(parts: Parts, order: Any = None) -> str:
-    """Returns a hash of the order and of the parts that must be the same on all ranks."""
+    """Returns a hash of the order and of the parts."""
     hasher = hashlib.sha256(repr(order or None).encode())
     for role in sorted(parts):
-        if not is_per_rank(role):
-            for key, value in sorted(parts[role].items(), key=lambda i: str(i[0])):
-                hasher.update(f"{role} {key} {value.dtype} ".encode())
-                bytes_ = value.contiguous().view(-1).view(torch.uint8)
-                hasher.update(bytes_.numpy().data)
+        for key, value in sorted(parts[role].items(), key=lambda i: str(i[0])):
+            hasher.update(f"{role} {key} {value.dtype} ".encode())
+            bytes_ = value.contiguous().view(-1).view(torch.uint8)
+            hasher.update(bytes_.numpy().data)
     return hasher.hexdigest()
 
 
 def _memory(
-    module: _runtime.Module, role: str | None = None, changes: bool = False
+    module: _runtime.Module, of: tuple[str, ...] = (), changes: bool = False
 ) -> Iterator[tuple[Mapping[str, Any], torch.Tensor]]:
-    """Yields each state of a module, or those of one role, with its flat memory.
+    """Yields each state of a module, or those of some kinds, with its flat memory.
 
     With `changes`, writes to the memory reach the module when the next state is
     requested.
     """
     for number, state in enumerate(module.plan["states"]):
-        if role is not None and state["role"] != role:
+        if of and state.get("kind", "") not in of:
             continue
         dtype = _DTYPES[state["dtype"]]
         if state["bytes"] == 0:

@@ -1,0 +1,25 @@
+//===- Orders.h - orders of gradients and collectives -----------*- C++ -*-===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Options of passes that analyses need, too.
+//
+//===----------------------------------------------------------------------===//
+
+#ifndef DDPHOOK_DIALECT_DDP_ANALYSIS_ORDERS_H
+#define DDPHOOK_DIALECT_DDP_ANALYSIS_ORDERS_H
+
+namespace mlir::ddp {
+
+/// The order in which `ddp-bucketize` packs gradients.
+enum class BucketOrder { Ready, Forward, Reverse };
+
+/// The properties of a module's collectives that a pass preserves: nothing, the
+/// tensors that they reduce, these tensors as in the buckets' records, the
+/// elements that they send, or all collectives in their order.
+enum class OrderAcrossPass { Nothing, Members, Recorded, Elements, Everything };
+
+} // namespace mlir::ddp
+
+#endif // DDPHOOK_DIALECT_DDP_ANALYSIS_ORDERS_H
