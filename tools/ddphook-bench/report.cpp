@@ -73,11 +73,11 @@ static void print(const std::string &title, const Json &results) {
   };
   const bool hasCopy = hasAny("of_best_copy"), hasHost = hasAny("host_us");
   for (const Json &result : results)
-    for (const auto &item :
-         result.value("times_as_fast_as", Json::object()).items())
-      if (std::find(baselines.begin(), baselines.end(), item.key()) ==
-          baselines.end())
-        baselines.push_back(item.key());
+    if (result.contains("times_as_fast_as"))
+      for (const auto &item : result["times_as_fast_as"].items())
+        if (std::find(baselines.begin(), baselines.end(), item.key()) ==
+            baselines.end())
+          baselines.push_back(item.key());
   std::printf("\n== %s\n%-36s %-5s %9s %9s %9s %7s", title.c_str(), "", "cache",
               "median ms", "min", "max", "GB/s");
   for (const std::string &baseline : baselines)
@@ -96,8 +96,10 @@ static void print(const std::string &title, const Json &results) {
                 result["name"].get_ref<const std::string &>().c_str(),
                 result.value("caches", "").c_str(), ms,
                 result["min_ms"].get<double>(), result["max_ms"].get<double>());
-    const Json speed = {{"", result["bytes"].get<double>() / ms * 1e-6}};
-    cell(result["bytes"] == 0 ? Json() : speed, "", 6);
+    if (const double bytes = result["bytes"]; bytes > 0)
+      std::printf(" %7.2f", bytes / ms * 1e-6);
+    else
+      std::printf(" %7s", "");
     for (const std::string &baseline : baselines)
       cell(result.value("times_as_fast_as", Json()), baseline, 10);
     if (hasCopy)
