@@ -9,7 +9,8 @@
 
 The second line adds a result of ddphook-bench to the runs, in place of earlier ones of its
 machine and command. The third runs both programs by turns, and prints the medians of what both
-measure: first, second, and their ratio.
+measure: first, second, and their ratio. For an old runtime, build today's tools/ddphook-bench in
+the old tree.
 """
 
 import argparse
@@ -97,17 +98,14 @@ def page(recorded):
 
 
 def record(recorded, result, options):
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short=8", "HEAD"], check=True, capture_output=True, text=True
-    )
+    commit = subprocess.check_output(["git", "rev-parse", "--short=8", "HEAD"], text=True)
     if options.machine not in recorded["machines"]:
         sys.exit(f"error: expected one of {', '.join(recorded['machines'])}: describe it first")
-    run = {"machine": options.machine, "title": options.title or "ddphook-bench"}
-    run |= {key: result[key] for key in ("command", "date")}
+    run = {"machine": options.machine, "title": "ddphook-bench"}
+    run |= {"command": result["command"], "date": result["date"], "commit": commit.strip()}
     given = [f"PyTorch {result['torch']}"] if "torch" in result else []
     given += [f"load {result['load']:.1f}", *filter(None, [options.conditions])]
-    run |= {"commit": commit.stdout.strip(), "conditions": "; ".join(given)}
-    run["sections"] = result["sections"]
+    run |= {"conditions": "; ".join(given), "sections": result["sections"]}
     same = ("machine", "command")
     kept = [old for old in recorded["runs"] if any(old[key] != run[key] for key in same)]
     recorded["runs"] = [*kept, run]
@@ -119,17 +117,15 @@ def take_turns(count, programs, words):
         # Each of the two begins every other turn.
         side = (turn + turn // 2) % 2
         with tempfile.NamedTemporaryFile() as file:
-            subprocess.run(
-                [programs[side], *words, "--rounds=1", f"--json={file.name}"],
-                check=True,
-                stdout=subprocess.DEVNULL,
-            )
+            command = [programs[side], *words, "--rounds=1", f"--json={file.name}"]
+            subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
             for result in results_of(json.load(open(file.name))):
                 key = f"{result['name']} {result.get('caches', '')}"
                 medians[side].setdefault(key, []).append(result["median_ms"])
-    for key in [key for key in medians[0] if key in medians[1]]:
+    for key in (both := [key for key in medians[0] if key in medians[1]]):
         old, new = (statistics.median(side[key]) for side in medians)
         print(f"{key:72} {milliseconds(old):>9} {milliseconds(new):>9} {new / old:6.3f}")
+    return None if both else sys.exit("error: the programs measure nothing in common")
 
 
 def main():
@@ -138,7 +134,6 @@ def main():
     parser.add_argument("--turns", type=int)
     parser.add_argument("--record", type=pathlib.Path)
     parser.add_argument("--machine")
-    parser.add_argument("--title")
     parser.add_argument("--conditions")
     options, more = parser.parse_known_args()
     if options.turns:

@@ -138,15 +138,16 @@ int main(int argc, char **argv) {
     return 0;
   }
   if (helpWanted) {
-    std::printf("usage: ddphook-bench sweep [OPTIONS]\n"
-                "       ddphook-bench SUBCOMMAND… [OPTIONS]\n"
-                "\n"
-                "  sweep           all-reduces of growing buffers, on the "
-                "ranks of any launcher;\n"
-                "                  ddphook-bench sweep --help\n"
-                "\n"
-                "Comparisons with copies and with PyTorch on this machine; all "
-                "of them without a\nsubcommand:\n");
+    std::printf(
+        "usage: ddphook-bench sweep [OPTIONS]\n"
+        "       ddphook-bench SUBCOMMAND… [OPTIONS]\n"
+        "\n"
+        "  sweep           all-reduces of growing buffers, on the "
+        "ranks of any launcher;\n"
+        "                  ddphook-bench sweep --help\n"
+        "\n"
+        "On this machine, next to copies and PyTorch; by default all of "
+        "these:\n");
     for (const Command &command : kCommands)
       std::printf("  %-15s %s\n", command.name, command.help);
     std::printf("\n%s", helpOf(flags).c_str());

@@ -86,13 +86,16 @@ bench::parseFlags(const Arguments &arguments, const std::vector<Flag> &flags,
 }
 
 std::string bench::helpOf(const std::vector<Flag> &flags) {
+  const bool hasShort =
+      std::any_of(flags.begin(), flags.end(),
+                  [](const Flag &flag) { return flag.shortName != 0; });
   std::string text;
   for (const Flag &flag : flags) {
-    std::string line = "  ";
-    line += flag.shortName ? std::string("-") + flag.shortName + ", "
-                           : std::string(4, ' ');
+    std::string line = flag.shortName
+                           ? std::string("  -") + flag.shortName + ", "
+                           : std::string(hasShort ? 6 : 2, ' ');
     line += "--" + flag.name + (flag.value.empty() ? "" : "=" + flag.value);
-    line.resize(std::max<size_t>(line.size() + 2, 28), ' ');
+    line.resize(std::max<size_t>(line.size() + 2, hasShort ? 28 : 20), ' ');
     text += line + flag.help + "\n";
   }
   return text;

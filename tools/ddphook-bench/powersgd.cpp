@@ -44,15 +44,15 @@ BucketShape bench::layers(int64_t elements) {
 
 BucketShape bench::matrices(int64_t elements, int64_t count, int64_t columns) {
   const int64_t each = std::max<int64_t>(elements / count, 1);
-  if (columns == 0)
-    columns = static_cast<int64_t>(std::sqrt(static_cast<double>(each)));
-  const int64_t rows = std::max<int64_t>(each / columns, 1);
-  return {count > 1            ? std::to_string(count) + " matrices"
-          : rows > 4 * columns ? "a tall matrix"
-                               : "one matrix",
-          std::vector<std::vector<int64_t>>(
-              static_cast<size_t>(count),
-              {rows > 4 * columns ? rows : columns, columns})};
+  const auto side = static_cast<int64_t>(std::sqrt(static_cast<double>(each)));
+  const std::vector<int64_t> matrix = {
+      columns ? std::max<int64_t>(each / columns, 1) : side,
+      columns ? columns : side};
+  return {
+      count > 1 ? std::to_string(count) + " matrices"
+      : columns ? "a tall matrix"
+                : "one matrix",
+      std::vector<std::vector<int64_t>>(static_cast<size_t>(count), matrix)};
 }
 
 bool bench::isCompressed(const std::vector<int64_t> &tensor, int64_t rank) {

@@ -26,7 +26,7 @@ struct BucketShape {
 
 /// Layers of weights and biases; the last one has the remaining rows.
 BucketShape layers(int64_t elements);
-/// `count` matrices of equal size, square or with so many columns.
+/// `count` square matrices, or tall ones of `columns` columns.
 BucketShape matrices(int64_t elements, int64_t count, int64_t columns = 0);
 
 /// PyTorch's rule, with its default rate of at least 2.
