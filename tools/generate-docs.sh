@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Generates docs/generated and the tables of hooks, in the documents and the Python
-# package, from the TableGen files. With --check, only compares them, and checks the
-# documents' references.
+# package, from the TableGen files, and docs/benchmarks.md from its JSON. With --check,
+# only compares them, and checks the documents' references.
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -51,5 +51,12 @@ done
 arguments=("$build/include/ddphook/Dialect/DDP/IR/DDPRecords.json")
 $check && arguments=(--check "${arguments[@]}")
 "$root/tools/hook-tables.py" "${arguments[@]}" || status=1
-if $check; then "$root/tools/check-references.py" || status=1; fi
+benchmarks=$root/docs/benchmarks
+"$root/tools/benchmarks.py" "$benchmarks.json" >"$made"
+if $check; then
+  diff -u "$benchmarks.md" "$made" || status=1
+  "$root/tools/check-references.py" || status=1
+else
+  cp "$made" "$benchmarks.md"
+fi
 exit $status

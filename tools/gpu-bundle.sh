@@ -86,18 +86,14 @@ if [[ -e $build/lib/libddphook_backend_cuda.so ]]; then
   mkdir "$bundle/built"
   ctest --test-dir "$build" -L gpu --show-only=json-v1 |
     "$python" tools/gpu-report.py --tests >"$bundle/built/gpu-tests.txt"
-  cmake --build "$build" --target ddphook-bench-standalone >"$work/bench.log" ||
-    { cat "$work/bench.log"; exit 1; }
-  for name in $(cut -f2 "$bundle/built/gpu-tests.txt" | sort -u) ddphook-exec; do
+  for name in $(cut -f2 "$bundle/built/gpu-tests.txt" | sort -u) ddphook-{exec,bench}; do
     program "$build/bin/$name" bin
   done
-  program "$build/bin/ddphook-bench-standalone" bin
-  mv "$bundle/built/bin/ddphook-bench-standalone" "$bundle/built/bin/ddphook-bench"
   program "$build/lib/libddphook_backend_cuda.so" lib
   program "$build/lib/libddphook_backend_program.so" lib
   program "$build"/lib/libddphook_rt.so.?.? lib
   mkdir -p "$bundle/built/share/ddphook/bench"
-  cp tools/ddphook-bench/torch_*.py "$bundle/built/share/ddphook/bench"
+  cp tools/ddphook-bench/torch_hooks.py "$bundle/built/share/ddphook/bench"
 fi
 
 say "libraries"

@@ -429,7 +429,8 @@ torch() {
 }
 
 bench() {
-  "$build/bin/ddphook-bench" device --device="$device" --json="$logs/bench.json" --rounds=2
+  "$build/bin/ddphook-bench" cast encode topk powersgd start --device="$device" \
+    --json="$logs/bench.json" --rounds=2
 }
 
 export root work build logs modules deps device toolkit packages must_build nccl

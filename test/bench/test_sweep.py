@@ -14,7 +14,6 @@ import pathlib
 import re
 import subprocess
 import sys
-import xml.etree.ElementTree
 
 import pytest
 
@@ -199,25 +198,6 @@ def test_no_check(tmp_path):
     assert json.loads(path.read_text())["wrong"] is None
 
 
-def test_plot(tmp_path):
-    path = tmp_path / "sweep.svg"
-    sweep("-e", "1K", "--hook=all", "-d", "f32,f64", f"--plot={path}", *QUICK)
-    space = "{http://www.w3.org/2000/svg}"
-    svg = xml.etree.ElementTree.parse(path).getroot()
-    assert svg.tag == space + "svg"
-    lines = svg.findall(space + "polyline")
-    # Six lines of eight sizes in each of two diagrams, all within the drawing.
-    assert len(lines) == 12
-    width, height = float(svg.get("width")), float(svg.get("height"))
-    for line in lines:
-        points = [[float(c) for c in p.split(",")] for p in line.get("points").split()]
-        assert len(points) == 8
-        assert all(0 < x < width and 0 < y < height for x, y in points)
-    legend = [text.text for text in svg.findall(space + "text")]
-    for hook in ("allreduce", "fp16", "bf16"):
-        assert {f"{hook}, f32", f"{hook}, f64"} <= set(legend)
-
-
 @pytest.mark.parametrize(
     "arguments, message",
     [
@@ -278,5 +258,5 @@ def test_help_names_every_option():
     text = sweep("--help")
     for name in "-b -e -f -i -d -o -n -w -r -c".split():
         assert f"  {name}, --" in text
-    for name in "--hook --ranks --csv --json --plot".split():
+    for name in "--hook --ranks --csv --json".split():
         assert f"{name}=" in text

@@ -132,6 +132,24 @@ def test_damaged_numbers(tmp_path, changed):
         _plot.make_figure(path)
 
 
+def test_a_sweep(tmp_path):
+    place = {"time_us": 50.0, "busbw_gbs": 0.02}
+    rows = [
+        {"hook": hook, "datatype": "f32", "size_bytes": size, "in_place": place}
+        for hook in ("allreduce", "fp16")
+        for size in (8, 64, 512)
+    ]
+    path = tmp_path / "sweep.json"
+    path.write_text(json.dumps({"ranks": 2, "results": rows}))
+    time, bandwidth = _plot.make_sweep_figure(path).axes
+    assert bandwidth.get_legend_handles_labels()[1] == ["allreduce, f32", "fp16, f32"]
+    for line in time.lines:
+        assert list(line.get_xdata()) == [8, 64, 512]
+        assert list(line.get_ydata()) == [50.0] * 3
+    picture = tmp_path / "sweep.svg"
+    assert "2 ranks" in _plot.draw(path, picture) and picture.exists()
+
+
 def test_errors_of_the_command(tmp_path):
     text = tmp_path / "text"
     text.write_text("no trace")

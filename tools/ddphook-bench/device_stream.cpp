@@ -9,29 +9,24 @@
 //===----------------------------------------------------------------------===//
 #include "device_stream.h"
 
-#include "backend/backend_store.h"
-#include "measure.h"
+#include "bench.h"
 
 using namespace ddphook;
 using namespace ddphook::bench;
 
-Status DeviceStream::time(const std::function<Status()> &body, int64_t calls,
-                          CallTimes *times) {
-  DDPHOOK_RETURN_IF_ERROR(device.synchronize());
+Status DeviceStream::time(const Body &body, int64_t calls, CallTimes *times) {
+  DDPHOOK_RETURN_IF_ERROR(context.synchronize());
   const double begin = now();
   for (int64_t i = 0; i < calls; ++i)
     DDPHOOK_RETURN_IF_ERROR(body());
   const double returned = now();
-  DDPHOOK_RETURN_IF_ERROR(device.synchronize());
+  DDPHOOK_RETURN_IF_ERROR(context.synchronize());
   times->device = (now() - begin) / static_cast<double>(calls);
   times->host = (returned - begin) / static_cast<double>(calls);
   return Status::ok();
 }
 
-Status DeviceStream::capture(const std::function<Status()> &,
-                             std::unique_ptr<DeviceGraph> *) {
-  return Status::ok();
-}
+Status DeviceStream::capture(const Body &, Body *) { return Status::ok(); }
 
 #ifdef DDPHOOK_BENCH_HAS_CUDA
 
@@ -50,7 +45,6 @@ constexpr double kLongestSeconds = 60;
 /// The functions of the CUDA runtime that this file calls, under the names that
 /// the header gives their versions.
 #define DDPHOOK_CUDA_CALLS(CALL)                                               \
-  CALL(cudaGetErrorName)                                                       \
   CALL(cudaGetErrorString)                                                     \
   CALL(cudaStreamCreateWithFlags)                                              \
   CALL(cudaStreamDestroy)                                                      \
@@ -74,91 +68,52 @@ struct CudaCalls {
   DDPHOOK_CUDA_CALLS(DDPHOOK_DECLARE)
 #undef DDPHOOK_DECLARE
 
-  /// Sets `missing` to the name of a function that does not exist, if any.
-  static CudaCalls of(void *library, std::string *missing) {
-    CudaCalls calls;
-    auto find = [&](const char *name) {
-      void *symbol = ::dlsym(library, name);
-      if (!symbol && missing->empty())
-        *missing = name;
-      return symbol;
-    };
+  /// Finds them in the CUDA runtime of this process. Leaves `isFound` false
+  /// if there is none.
+  Status find(bool *isFound) {
+    std::string path;
+    ::dl_iterate_phdr(
+        [](dl_phdr_info *info, size_t, void *result) {
+          if (!std::strstr(info->dlpi_name, "/libcudart.so"))
+            return 0;
+          *static_cast<std::string *>(result) = info->dlpi_name;
+          return 1;
+        },
+        &path);
+    *isFound = !path.empty();
+    if (!*isFound)
+      return Status::ok();
+    void *library = ::dlopen(path.c_str(), RTLD_NOLOAD | RTLD_LAZY);
 #define DDPHOOK_FIND(name)                                                     \
-  calls.name##Call = reinterpret_cast<decltype(calls.name##Call)>(             \
-      find(DDPHOOK_EXPANDED_TEXT_OF(name)));
+  name##Call = reinterpret_cast<decltype(name##Call)>(                         \
+      library ? ::dlsym(library, DDPHOOK_EXPANDED_TEXT_OF(name)) : nullptr);   \
+  if (!name##Call)                                                             \
+    return error(DDPHOOK_UNSUPPORTED,                                          \
+                 "expected %s to have %s; build ddphook-bench with the "       \
+                 "toolkit that the backend was built with",                    \
+                 path.c_str(), DDPHOOK_EXPANDED_TEXT_OF(name));
     DDPHOOK_CUDA_CALLS(DDPHOOK_FIND)
 #undef DDPHOOK_FIND
-    return calls;
+    return Status::ok();
   }
 
   Status check(cudaError_t code, const char *what) const {
-    return code == cudaSuccess ? Status::ok()
-                               : error(DDPHOOK_INTERNAL, "%s: %s: %s", what,
-                                       cudaGetErrorNameCall(code),
-                                       cudaGetErrorStringCall(code));
+    return code == cudaSuccess
+               ? Status::ok()
+               : error(DDPHOOK_INTERNAL, "%s: error %d: %s", what,
+                       static_cast<int>(code), cudaGetErrorStringCall(code));
   }
-};
-
-/// Returns the path of the CUDA runtime in this process, or an empty text.
-std::string findCudaRuntime() {
-  std::string path;
-  ::dl_iterate_phdr(
-      [](dl_phdr_info *info, size_t, void *result) {
-        if (!std::strstr(info->dlpi_name, "/libcudart.so"))
-          return 0;
-        *static_cast<std::string *>(result) = info->dlpi_name;
-        return 1;
-      },
-      &path);
-  return path;
-}
-
-class CudaGraph : public DeviceGraph {
-public:
-  CudaGraph(const CudaCalls &cuda, WorkDevice &device, cudaStream_t stream)
-      : cuda(cuda), device(device), stream(stream) {}
-  ~CudaGraph() override {
-    device.synchronize().ignore();
-    if (executable)
-      (void)cuda.cudaGraphExecDestroyCall(executable);
-    if (graph)
-      (void)cuda.cudaGraphDestroyCall(graph);
-  }
-
-  Status record(const std::function<Status()> &body) {
-    DDPHOOK_RETURN_IF_ERROR(
-        cuda.check(cuda.cudaStreamBeginCaptureCall(
-                       stream, cudaStreamCaptureModeThreadLocal),
-                   "beginning a capture"));
-    const Status status = body();
-    const Status ended = cuda.check(
-        cuda.cudaStreamEndCaptureCall(stream, &graph), "ending a capture");
-    DDPHOOK_RETURN_IF_ERROR(status);
-    DDPHOOK_RETURN_IF_ERROR(ended);
-    return cuda.check(cuda.cudaGraphInstantiateCall(&executable, graph, 0),
-                      "instantiating a graph");
-  }
-
-  Status launch() override {
-    return cuda.check(cuda.cudaGraphLaunchCall(executable, stream),
-                      "launching a graph");
-  }
-
-private:
-  const CudaCalls &cuda;
-  WorkDevice &device;
-  const cudaStream_t stream;
-  cudaGraph_t graph = nullptr;
-  cudaGraphExec_t executable = nullptr;
 };
 
 class CudaStream : public DeviceStream {
 public:
-  CudaStream(WorkDevice &device, const CudaCalls &cuda)
-      : DeviceStream(device), cuda(cuda) {}
+  CudaStream(Context &context, const CudaCalls &cuda)
+      : DeviceStream(context), cuda(cuda) {}
   ~CudaStream() override {
-    device.synchronize().ignore();
-    setStream(nullptr).ignore();
+    context.synchronize().ignore();
+    context.setStream(nullptr).ignore();
+    for (cudaGraphExec_t graph : graphs)
+      (void)cuda.cudaGraphExecDestroyCall(graph);
     for (cudaEvent_t event : {first, last})
       if (event)
         (void)cuda.cudaEventDestroyCall(event);
@@ -173,12 +128,11 @@ public:
     for (cudaEvent_t *event : {&first, &last})
       DDPHOOK_RETURN_IF_ERROR(
           cuda.check(cuda.cudaEventCreateCall(event), "making an event"));
-    return setStream(stream);
+    return context.setStream(stream);
   }
 
-  Status time(const std::function<Status()> &body, int64_t calls,
-              CallTimes *times) override {
-    DDPHOOK_RETURN_IF_ERROR(device.synchronize());
+  Status time(const Body &body, int64_t calls, CallTimes *times) override {
+    DDPHOOK_RETURN_IF_ERROR(context.synchronize());
     DDPHOOK_RETURN_IF_ERROR(cuda.check(cuda.cudaEventRecordCall(first, stream),
                                        "recording an event"));
     const double begin = now();
@@ -197,12 +151,28 @@ public:
     return Status::ok();
   }
 
-  Status capture(const std::function<Status()> &body,
-                 std::unique_ptr<DeviceGraph> *graph) override {
-    DDPHOOK_RETURN_IF_ERROR(device.synchronize());
-    auto recorded = std::make_unique<CudaGraph>(cuda, device, stream);
-    DDPHOOK_RETURN_IF_ERROR(recorded->record(body));
-    *graph = std::move(recorded);
+  Status capture(const Body &body, Body *replay) override {
+    DDPHOOK_RETURN_IF_ERROR(context.synchronize());
+    DDPHOOK_RETURN_IF_ERROR(
+        cuda.check(cuda.cudaStreamBeginCaptureCall(
+                       stream, cudaStreamCaptureModeThreadLocal),
+                   "beginning a capture"));
+    const Status status = body();
+    cudaGraph_t graph = nullptr;
+    DDPHOOK_RETURN_IF_ERROR(cuda.check(
+        cuda.cudaStreamEndCaptureCall(stream, &graph), "ending a capture"));
+    DDPHOOK_RETURN_IF_ERROR(status);
+    cudaGraphExec_t executable = nullptr;
+    const Status made =
+        cuda.check(cuda.cudaGraphInstantiateCall(&executable, graph, 0),
+                   "instantiating a graph");
+    (void)cuda.cudaGraphDestroyCall(graph);
+    DDPHOOK_RETURN_IF_ERROR(made);
+    graphs.push_back(executable);
+    *replay = [this, executable] {
+      return cuda.check(cuda.cudaGraphLaunchCall(executable, stream),
+                        "launching a graph");
+    };
     return Status::ok();
   }
 
@@ -222,46 +192,30 @@ private:
     }
   }
 
-  Status setStream(cudaStream_t to) {
-    ddphook_backend_error_t message = {};
-    return fromBackendError(
-        device.table().stream_set(device.get(), to, &message), message);
-  }
-
   const CudaCalls cuda;
   cudaStream_t stream = nullptr;
   cudaEvent_t first = nullptr, last = nullptr;
+  std::vector<cudaGraphExec_t> graphs;
 };
 
 } // namespace
 
-Status DeviceStream::open(WorkDevice &device,
+#endif
+
+Status DeviceStream::open(Context &context,
                           std::unique_ptr<DeviceStream> *stream) {
-  const std::string path = findCudaRuntime();
-  if (device.table().memory_is_host || path.empty()) {
-    stream->reset(new DeviceStream(device));
+#ifdef DDPHOOK_BENCH_HAS_CUDA
+  CudaCalls calls;
+  bool isFound = false;
+  if (!context.backend().memory_is_host)
+    DDPHOOK_RETURN_IF_ERROR(calls.find(&isFound));
+  if (isFound) {
+    auto opened = std::make_unique<CudaStream>(context, calls);
+    DDPHOOK_RETURN_IF_ERROR(opened->create());
+    *stream = std::move(opened);
     return Status::ok();
   }
-  void *library = ::dlopen(path.c_str(), RTLD_NOLOAD | RTLD_LAZY);
-  std::string missing;
-  const CudaCalls calls = CudaCalls::of(library, &missing);
-  if (!library || !missing.empty())
-    return error(DDPHOOK_UNSUPPORTED,
-                 "expected %s to have %s; build ddphook-bench with the "
-                 "toolkit that the backend was built with",
-                 path.c_str(), missing.c_str());
-  auto opened = std::make_unique<CudaStream>(device, calls);
-  DDPHOOK_RETURN_IF_ERROR(opened->create());
-  *stream = std::move(opened);
-  return Status::ok();
-}
-
-#else
-
-Status DeviceStream::open(WorkDevice &device,
-                          std::unique_ptr<DeviceStream> *stream) {
-  stream->reset(new DeviceStream(device));
-  return Status::ok();
-}
-
 #endif
+  stream->reset(new DeviceStream(context));
+  return Status::ok();
+}

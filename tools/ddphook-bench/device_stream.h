@@ -11,43 +11,35 @@
 #ifndef DDPHOOK_BENCH_DEVICE_STREAM_H
 #define DDPHOOK_BENCH_DEVICE_STREAM_H
 
-#include "work_device.h"
+#include "job/context.h"
 
 #include <functional>
+#include <memory>
 
 namespace ddphook::bench {
 
+using Body = std::function<Status()>;
+
 /// Seconds per call: until the device was done, and until it returned.
 struct CallTimes {
-  double device = 0;
-  double host = 0;
-};
-
-/// Recorded work.
-class DeviceGraph {
-public:
-  virtual ~DeviceGraph() = default;
-  /// Enqueues the recorded work, in order with the device's other work.
-  virtual Status launch() = 0;
+  double device = 0, host = 0;
 };
 
 class DeviceStream {
 public:
-  /// Redirects the device's work while the result lives; one at a time.
-  static Status open(WorkDevice &device, std::unique_ptr<DeviceStream> *stream);
+  /// Redirects the work of the job's device while the result lives.
+  static Status open(Context &context, std::unique_ptr<DeviceStream> *stream);
   virtual ~DeviceStream() = default;
 
   /// Returns the mean of `calls` consecutive calls on an idle device.
-  virtual Status time(const std::function<Status()> &body, int64_t calls,
-                      CallTimes *times);
-  /// Records the device's work in `body`. Leaves `graph` empty if the device
-  /// has no graphs; the stream must outlive it.
-  virtual Status capture(const std::function<Status()> &body,
-                         std::unique_ptr<DeviceGraph> *graph);
+  virtual Status time(const Body &body, int64_t calls, CallTimes *times);
+  /// Records the device's work in `body`; `replay` enqueues it again, and is
+  /// valid as long as the stream. Leaves it empty if the device has no graphs.
+  virtual Status capture(const Body &body, Body *replay);
 
 protected:
-  explicit DeviceStream(WorkDevice &device) : device(device) {}
-  WorkDevice &device;
+  explicit DeviceStream(Context &context) : context(context) {}
+  Context &context;
 };
 
 } // namespace ddphook::bench

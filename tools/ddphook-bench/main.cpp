@@ -3,17 +3,21 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Benchmarks of the runtime: `sweep` for the user's machines and networks,
-// `torch` for the Python package. All other subcommands verify their results,
-// then measure them against named baselines of the same run.
+// Benchmarks of the runtime: `sweep` for the user's machines and networks. All
+// other subcommands verify their results, then measure them against named
+// baselines of the same run.
 //
 //===----------------------------------------------------------------------===//
-#include "benches.h"
+#include "bench.h"
 
 #include "kernels.h"
+#include "local_job.h"
 #include "tool_version.h"
 
+#include <algorithm>
 #include <cstdio>
+#include <cstdlib>
+#include <ctime>
 #include <thread>
 
 using namespace ddphook;
@@ -23,107 +27,169 @@ namespace {
 
 struct Command {
   const char *name, *help;
-  BenchFunction run;
-  /// Runs when no subcommand is named.
-  bool isDefault = true;
+  Status (*run)(Rank &rank);
+  /// Sizes of jobs to run it in.
+  std::vector<int> ranks;
 };
 
-constexpr Command kCommands[] = {
-    {"cast", "casts and a hook's local work, one thread", benchCast},
-    {"encode", "codes of int8, int4 and fp8, and local work, one thread",
-     benchEncode},
-    {"allreduce", "all-reduce over shared memory and Gloo", benchAllReduce},
-    {"hooks", "whole allreduce, fp16, bf16 and PowerSGD hooks on 2 ranks",
-     benchHooks},
-    {"powersgd", "PowerSGD's local work, one thread", benchPowerSgd},
-    {"device", "kernels and hooks' local work on a device", benchDevice,
-     /*isDefault=*/false},
-#ifdef DDPHOOK_BENCH_HAS_COMPILER
-    {"compile", "the compiler's passes on 1000 to 100000 gradients",
-     benchCompile},
-#endif
+const std::vector<Command> kCommands = {
+    {"cast",
+     "casts, and fp16 and bf16 hooks in a group of one",
+     benchCast,
+     {1}},
+    {"encode", "int8, int4 and fp8 hooks in a group of one", benchEncode, {1}},
+    {"topk", "the topk hook in a group of one", benchTopK, {1}},
+    {"powersgd", "PowerSGD's local work", benchPowerSgd, {1}},
+    {"allreduce",
+     "all-reduces over shared memory and Gloo",
+     benchAllReduce,
+     {2, 4}},
+    {"hooks", "whole hooks over shared memory and Gloo", benchHooks, {2}},
+    {"start", "the host's time to start a collective", benchStart, {2}},
+    {"join", "joining and leaving a job", benchJoin, {2, 4}},
+    {"steps", "steps of one all-reduce", benchSteps, {2, 4}},
+    {"save", "saving and loading checkpoints", benchSave, {1, 2}},
 };
 
-int fail(const Status &status) {
-  std::fprintf(stderr, "ddphook-bench: %s\n", status.message().c_str());
-  return 1;
+const Command *find(const std::string &name) {
+  auto found = std::find_if(
+      kCommands.begin(), kCommands.end(),
+      [&](const Command &command) { return command.name == name; });
+  return found == kCommands.end() ? nullptr : &*found;
+}
+
+int fail(const Status &status, bool isUsage = false) {
+  std::fprintf(stderr, "ddphook-bench: %s%s\n", status.message().c_str(),
+               isUsage ? " (see ddphook-bench --help)" : "");
+  return isUsage ? 2 : 1;
+}
+
+/// Runs a benchmark in a job of new processes.
+Status run(const Command &command, int ranks, const Options &options,
+           Report &report) {
+  LocalJob job;
+  DDPHOOK_RETURN_IF_ERROR(LocalJob::prepare(ranks, &job));
+  RankGroupOptions group;
+  group.ranks = ranks;
+  group.body = [&](int32_t number, RankReport &alive) {
+    job.enter(number);
+    if (options.device != "host") {
+      // Ranks of different hosts may use one GPU.
+      ::setenv("NCCL_HOSTID", ("host " + std::to_string(number)).c_str(), 1);
+      ::setenv("NCCL_SOCKET_IFNAME", "lo", /*overwrite=*/0);
+    }
+    Rank rank(options, ranks, report, alive);
+    DDPHOOK_RETURN_IF_ERROR(rank.join());
+    Status status = command.run(rank);
+    if (!status.isOk())
+      return rank.fail(std::move(status));
+    return rank.isFirst() ? report.save() : Status::ok();
+  };
+  DDPHOOK_RETURN_IF_ERROR(runRankGroup(group).status);
+  return report.load();
 }
 
 } // namespace
 
 int main(int argc, char **argv) {
-  if (argc > 1 && std::string(argv[1]) == "sweep")
-    return benchSweep({argv + 2, argv + argc});
-  if (argc > 1 && std::string(argv[1]) == "torch")
-    return benchTorch({argv + 2, argv + argc});
+  Arguments arguments(argv + 1, argv + argc);
+  if (!arguments.empty() && arguments[0] == "sweep")
+    return benchSweep({arguments.begin() + 1, arguments.end()});
   Options options;
-  std::vector<std::string> names = {"sweep", "torch"};
-  for (const Command &command : kCommands)
-    names.push_back(command.name);
-  bool helpWanted, versionWanted;
-  Status status =
-      parseOptions(argc, argv, names, &options, &helpWanted, &versionWanted);
-  if (!status.isOk()) {
-    std::fprintf(stderr, "ddphook-bench: %s (see ddphook-bench --help)\n",
-                 status.message().c_str());
-    return 2;
-  }
+  if (const char *python = std::getenv("DDPHOOK_TEST_PYTHON"))
+    options.python = python;
+  bool helpWanted = false, versionWanted = false;
+  const std::vector<Flag> flags = {
+      {0, "mib", "SIZE", "size of the f32 bucket in MiB (default 25)",
+       toNumber(&options.mib, 1.0 / 1024, 4096)},
+      {0, "rounds", "N", "alternations between works (default 3)",
+       toInt(&options.rounds, 1, 1000)},
+      {0, "threads", "N", "threads that a rank computes with (default 1)",
+       toInt(&options.threads, 1, 1024)},
+      {0, "ranks", "LIST", "sizes of the jobs, in place of those above",
+       toInts(&options.ranks, 1, 64)},
+      {0, "device", "NAME", "backend to measure (default host)",
+       toText(&options.device, "the name of a backend")},
+      {0, "python", "PATH",
+       "interpreter with PyTorch, for a baseline (default: the environment "
+       "variable DDPHOOK_TEST_PYTHON, else there is none)",
+       toText(&options.python)},
+      {0, "directory", "DIR", "directory for checkpoints (default /tmp)",
+       toText(&options.directory, "the name of a directory")},
+      {0, "json", "FILE", "also write the results there",
+       toText(&options.json)},
+      {0, "help", "", "print this", toTrue(&helpWanted)},
+      {0, "version", "", "print versions", toTrue(&versionWanted)}};
+  std::vector<const Command *> commands;
+  Status status = parseFlags(arguments, flags, [&](const std::string &word) {
+    commands.push_back(find(word));
+    if (commands.back())
+      return Status::ok();
+    std::vector<std::string_view> known = {"sweep"};
+    for (const Command &command : kCommands)
+      known.emplace_back(command.name);
+    return error(DDPHOOK_INVALID_ARGUMENT, "unknown subcommand '%s'%s",
+                 word.c_str(), didYouMean(word, known).c_str());
+  });
+  if (!status.isOk())
+    return fail(status, /*isUsage=*/true);
   if (versionWanted) {
     std::printf("%s", describeVersion("ddphook-bench").c_str());
     return 0;
   }
   if (helpWanted) {
-    std::printf("usage: ddphook-bench sweep [OPTIONS]\n"
-                "       ddphook-bench torch [OPTIONS]\n"
-                "       ddphook-bench [SUBCOMMAND…] [OPTIONS]\n"
-                "\n"
-                "  sweep           all-reduces of growing buffers, on the "
-                "ranks of any launcher;\n"
-                "                  ddphook-bench sweep --help\n"
-                "  torch           hooks in PyTorch's DistributedDataParallel, "
-                "by the Python package;\n"
-                "                  ddphook-bench torch --help\n"
-                "\n"
-                "Self-checks against PyTorch; without a subcommand, all of "
-                "these except device run:\n");
+    std::printf(
+        "usage: ddphook-bench sweep [OPTIONS]\n"
+        "       ddphook-bench SUBCOMMAND… [OPTIONS]\n"
+        "\n"
+        "  sweep           all-reduces of growing buffers, on the "
+        "ranks of any launcher;\n"
+        "                  ddphook-bench sweep --help\n"
+        "\n"
+        "On this machine, next to copies and PyTorch; by default all of "
+        "these:\n");
     for (const Command &command : kCommands)
       std::printf("  %-15s %s\n", command.name, command.help);
-    std::printf("\n%s", optionsHelp());
+    std::printf("\n%s", helpOf(flags).c_str());
     return 0;
   }
 
-  if (options.commands.empty())
+  if (commands.empty())
     for (const Command &command : kCommands)
-      if (command.isDefault)
-        options.commands.emplace_back(command.name);
-
-  Report report(options);
-  std::unique_ptr<TorchProcess> torch;
-  status = TorchProcess::start(options, &torch);
-  if (!status.isOk())
-    return fail(status);
-  std::printf("bucket: %lld f32 elements (%g MiB); kernels: %s; processors: "
-              "%u\n",
-              static_cast<long long>(options.elements()), options.mib,
-              host::kernelTargetName(), std::thread::hardware_concurrency());
-  if (torch) {
-    std::printf("baseline: PyTorch %s, measured alternately with ours\n",
-                torch->version().c_str());
-    report.setTorchVersion(torch->version());
-  } else {
-    std::printf("NO PyTorch baseline in this run: name an interpreter with "
-                "--python or DDPHOOK_TEST_PYTHON\n");
-  }
-  for (const std::string &name : options.commands)
-    for (const Command &command : kCommands)
-      if (name == command.name) {
-        status = withContext(command.run(options, torch.get(), report), name);
-        if (!status.isOk())
-          return fail(status);
-      }
-  status = report.writeJson();
-  if (!status.isOk())
-    return fail(status);
+      commands.push_back(&command);
+  Report report(options.json);
+  Json &json = report.json();
+  json["command"] = "ddphook-bench";
+  for (const std::string &argument : arguments)
+    if (argument.rfind("--json", 0) != 0 && argument.rfind("--python", 0) != 0)
+      json["command"].get_ref<std::string &>() += " " + argument;
+  char date[16] = "";
+  const std::time_t today = std::time(nullptr);
+  std::strftime(date, sizeof(date), "%Y-%m-%d", std::localtime(&today));
+  json["date"] = date;
+  double load = 0;
+  (void)getloadavg(&load, 1);
+  json["load"] = load;
+  json["mib"] = options.mib;
+  json["rounds"] = options.rounds;
+  json["threads"] = options.threads;
+  json["device"] = options.device;
+  json["processors"] = std::thread::hardware_concurrency();
+  json["kernels"] = host::kernelTargetName();
+  std::printf("bucket: %g MiB of f32; kernels: %s; processors: %u\n%s",
+              options.mib, host::kernelTargetName(),
+              std::thread::hardware_concurrency(),
+              options.python.empty()
+                  ? "NO PyTorch baseline in this run: name an interpreter with "
+                    "--python or DDPHOOK_TEST_PYTHON\n"
+                  : "");
+  for (const Command *command : commands)
+    for (int ranks : options.ranks.empty() ? command->ranks : options.ranks) {
+      status =
+          withContext(run(*command, ranks, options, report), command->name);
+      if (!status.isOk())
+        return fail(status);
+    }
   return report.allRight()
              ? 0
              : fail(Status(DDPHOOK_INTERNAL, "a result is wrong, see above"));

@@ -3,28 +3,33 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// See measure.h.
+// Members of bench.h: a rank, its memory and its process group, and the loop
+// over works.
 //
 //===----------------------------------------------------------------------===//
-#include "measure.h"
+#include "bench.h"
 
-#include "host_memory.h"
+#include "kernels.h"
 
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <cstdio>
-#include <cstdlib>
 #include <cstring>
+#include <numeric>
 #include <sched.h>
+#include <set>
 #include <unistd.h>
 
 using namespace ddphook;
 using namespace ddphook::bench;
 
-const char *bench::cachesName(Caches caches) {
-  return caches == Caches::Cold ? "cold" : "warm";
-}
+static constexpr uint64_t kAlignment = 256;
+static constexpr int kRepetitions = 5;
+/// On a device of its own, calls are repeated for this time in one sample,
+/// because one is shorter than the launch and the wait; but no more calls than
+/// fit into a GPU's queue without blocking the host.
+static constexpr double kSampleSeconds = 2e-3;
+static constexpr int64_t kMostCalls = 200;
 
 double bench::now() {
   return std::chrono::duration<double>(
@@ -32,70 +37,110 @@ double bench::now() {
       .count();
 }
 
-void bench::pinTo(int index) {
-  static const cpu_set_t allowed = [] {
-    cpu_set_t set;
-    CPU_ZERO(&set);
-    sched_getaffinity(0, sizeof(set), &set);
-    return set;
-  }();
-  const int count = CPU_COUNT(&allowed);
-  if (count == 0)
-    return;
-  int skip = index % count;
-  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
-    if (!CPU_ISSET(cpu, &allowed) || skip-- > 0)
-      continue;
-    cpu_set_t one;
-    CPU_ZERO(&one);
-    CPU_SET(cpu, &one);
-    // Unpinned measurements are noisier, not wrong.
-    (void)sched_setaffinity(0, sizeof(one), &one);
-    return;
+//===----------------------------------------------------------------------===//
+// Arrays and groups
+//===----------------------------------------------------------------------===//
+
+Array::~Array() {
+  if (memory)
+    context.backend().memory_free(context.device(), memory, bytes);
+}
+
+Status Array::allocate(int64_t size) {
+  bytes = static_cast<uint64_t>(size);
+  return context.call(&ddphook_backend_t::memory_alloc, bytes, kAlignment,
+                      &memory);
+}
+
+Status Array::write(const void *host, int64_t size) const {
+  return context.call(&ddphook_backend_t::memory_write, memory, host,
+                      static_cast<uint64_t>(size));
+}
+
+Status Array::read(void *host, int64_t size) const {
+  return context.call(&ddphook_backend_t::memory_read, host, memory,
+                      static_cast<uint64_t>(size));
+}
+
+Group::~Group() {
+  if (communicator)
+    context.backend().communicator_destroy(context.device(), communicator);
+}
+
+Status Group::join(const std::string &key, bool isOneMachine,
+                   int64_t maxBytes) {
+  DDPHOOK_RETURN_IF_ERROR(word.allocate(8));
+  const std::string proofKey = context.proofKey(key);
+  std::vector<int32_t> ranks(static_cast<size_t>(context.worldSize()));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  ddphook_communicator_config_t config = {};
+  config.struct_size = sizeof(config);
+  config.size = context.worldSize();
+  config.rank = context.rank();
+  config.world_ranks = ranks.data();
+  config.one_machine = isOneMachine;
+  // The barrier's word is a collective, too.
+  config.max_wire_bytes = static_cast<uint64_t>(std::max<int64_t>(maxBytes, 8));
+  config.max_encoded_bytes = config.max_wire_bytes;
+  config.store = &context.storeTable();
+  config.key = key.c_str();
+  config.proof_key = reinterpret_cast<const unsigned char *>(proofKey.data());
+  config.proof_key_size = proofKey.size();
+  return context.call(&ddphook_backend_t::communicator_create, &config,
+                      &communicator);
+}
+
+Status Group::run(const ddphook_collective_t &operation, const void *in,
+                  void *out) {
+  return context.call(&ddphook_backend_t::collective, communicator, &operation,
+                      in, out);
+}
+
+Status Group::barrier() {
+  DDPHOOK_RETURN_IF_ERROR(
+      run(allReduceOf(1, Dtype::F32, std::nullopt, /*isMean=*/false),
+          word.as<>(), word.as<>()));
+  return context.synchronize();
+}
+
+ddphook_collective_t bench::allReduceOf(int64_t count, Dtype dtype,
+                                        std::optional<Dtype> wire,
+                                        bool isMean) {
+  ddphook_collective_t operation = {};
+  operation.kind = DDPHOOK_ALL_REDUCE;
+  operation.count = count;
+  operation.dtype = static_cast<int32_t>(dtype);
+  operation.wire_dtype =
+      wire.value_or(dtype) == dtype ? -1 : static_cast<int32_t>(*wire);
+  operation.divide = isMean;
+  return operation;
+}
+
+Places bench::placesOf(const Context &context) {
+  std::set<std::string> machines, memories;
+  for (const NodeIdentity &node : context.allNodes()) {
+    machines.insert(node.node);
+    memories.insert(node.memoryDomain);
   }
+  return {machines.size(), memories.size()};
 }
 
-int64_t bench::flushBytes() {
-  const long cache = sysconf(_SC_LEVEL3_CACHE_SIZE);
-  return 2 * static_cast<int64_t>(cache > 0 ? cache : 32 << 20);
+//===----------------------------------------------------------------------===//
+// Inputs
+//===----------------------------------------------------------------------===//
+
+float bench::inputElement(int64_t i, int rank) {
+  auto bits = static_cast<uint32_t>(i) + static_cast<uint32_t>(rank) * 40503u;
+  bits = (bits ^ bits >> 16) * 0x7feb352du;
+  bits = (bits ^ bits >> 15) * 0x846ca68bu;
+  return static_cast<float>(static_cast<int32_t>(bits ^ bits >> 16) * 0x1p-31);
 }
 
-CacheFlusher::CacheFlusher() : other(static_cast<size_t>(flushBytes())) {}
-
-void CacheFlusher::flush() {
-  for (size_t i = 0; i < other.size(); i += 64)
-    ++other[i];
-}
-
-Buffer::Buffer(int64_t size) : bytes(static_cast<uint64_t>(size)) {
-  Status status = host::allocateMemory(bytes, 64, &memory);
-  if (!status.isOk()) {
-    std::fprintf(stderr, "ddphook-bench: %s\n", status.message().c_str());
-    std::exit(1);
-  }
-  // Unwritten pages all map to one page of the kernel, which stays in the
-  // caches.
-  std::memset(memory, 0, bytes);
-}
-
-Buffer::~Buffer() { host::freeMemory(memory, bytes); }
-
-void bench::fillInput(float *x, int64_t n, int rank) {
+std::vector<float> bench::inputOf(int64_t n, int rank) {
+  std::vector<float> values(static_cast<size_t>(n));
   for (int64_t i = 0; i < n; ++i)
-    x[i] = inputElement(i, rank);
-}
-
-static uint64_t checksumTerm(float x, int64_t i) {
-  uint32_t bits;
-  std::memcpy(&bits, &x, sizeof(bits));
-  return bits * (2 * static_cast<uint64_t>(i) + 1);
-}
-
-uint64_t bench::checksum(const float *x, int64_t n) {
-  uint64_t sum = 0;
-  for (int64_t i = 0; i < n; ++i)
-    sum += checksumTerm(x[i], i);
-  return sum;
+    values[static_cast<size_t>(i)] = inputElement(i, rank);
+  return values;
 }
 
 float bench::roundScalar(float x, Dtype type) {
@@ -107,16 +152,252 @@ float bench::roundScalar(float x, Dtype type) {
   return std::ldexp(std::nearbyint(std::ldexp(x, -exponent)), exponent);
 }
 
-uint64_t bench::expectedOfTwo(int64_t n, Dtype wire, bool mean) {
-  uint64_t sum = 0;
-  for (int64_t i = 0; i < n; ++i) {
-    float parts[2];
-    for (int rank = 0; rank < 2; ++rank) {
-      parts[rank] = roundScalar(inputElement(i, rank), wire);
-      if (mean)
-        parts[rank] = roundScalar(parts[rank] / 2, wire);
+//===----------------------------------------------------------------------===//
+// A rank
+//===----------------------------------------------------------------------===//
+
+static cpu_set_t processorsOf(pid_t process) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  sched_getaffinity(process, sizeof(set), &set);
+  return set;
+}
+
+/// Binds the calling thread to its allowed processor `index`, modulo. Without
+/// that, measurements are noisier, not wrong.
+static void pinTo(int index) {
+  const cpu_set_t allowed = processorsOf(0);
+  int skip = index % std::max(CPU_COUNT(&allowed), 1);
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu)
+    if (CPU_ISSET(cpu, &allowed) && skip-- == 0) {
+      cpu_set_t one;
+      CPU_ZERO(&one);
+      CPU_SET(cpu, &one);
+      (void)sched_setaffinity(0, sizeof(one), &one);
+      return;
     }
-    sum += checksumTerm(roundScalar(parts[0] + parts[1], wire), i);
+}
+
+Rank::~Rank() { leave().ignore(); }
+
+Status Rank::join(const std::string &backendOptions) {
+  Bootstrap place;
+  DDPHOOK_RETURN_IF_ERROR(findPlace(nullptr, processEnvironment(), &place));
+  place.backend = options.device;
+  place.threads = options.threads;
+  if (!backendOptions.empty())
+    place.backendOptions = backendOptions;
+  number = place.rank;
+  if (options.threads == 1)
+    pinTo(number);
+  return Context::create(place, &context);
+}
+
+Status Rank::leave() {
+  stream.reset();
+  from.reset();
+  to.reset();
+  copied = 0;
+  context.reset();
+  return Status::ok();
+}
+
+Status Rank::fail(Status status) {
+  return context ? context->fail(std::move(status)) : status;
+}
+
+Status Rank::slowest(Samples *samples) {
+  const std::string mine(reinterpret_cast<const char *>(samples->data()),
+                         samples->size() * sizeof(double));
+  std::vector<std::string> all;
+  DDPHOOK_RETURN_IF_ERROR(context->allGather("results", mine, &all));
+  for (const std::string &theirs : all) {
+    if (theirs.size() != mine.size())
+      return error(DDPHOOK_INTERNAL,
+                   "expected results of %zu bytes, but got %zu", mine.size(),
+                   theirs.size());
+    for (size_t i = 0; i < samples->size(); ++i) {
+      double other;
+      std::memcpy(&other, theirs.data() + i * sizeof(other), sizeof(other));
+      (*samples)[i] = std::max((*samples)[i], other);
+    }
   }
-  return sum;
+  return Status::ok();
+}
+
+Status Rank::verify(const std::string &what, bool right) {
+  Samples wrong = {right ? 0.0 : 1.0};
+  DDPHOOK_RETURN_IF_ERROR(slowest(&wrong));
+  if (isFirst())
+    report.verified(what, wrong[0] == 0);
+  return Status::ok();
+}
+
+Status Rank::add(const std::string &title, std::vector<Result> results) {
+  for (Result &result : results)
+    DDPHOOK_RETURN_IF_ERROR(slowest(&result.samples));
+  return isFirst() ? report.add(title, results) : Status::ok();
+}
+
+Status Rank::copy(int64_t bytes) {
+  for (int64_t left = bytes / 2; left > 0; left -= copied) {
+    const int64_t size = std::min(left, copied);
+    // On the host the best copy passes by the caches.
+    if (isOnHost())
+      host::copyBytes(to->as<>(), from->as<>(), size, host::Stores::Streaming);
+    else
+      DDPHOOK_RETURN_IF_ERROR(context->call(&ddphook_backend_t::copy,
+                                            from->as<>(), to->as<>(), size));
+  }
+  return Status::ok();
+}
+
+std::vector<Work> Rank::withCopies(std::vector<Work> works,
+                                   int64_t arrayBytes) {
+  copied = arrayBytes;
+  std::vector<Work> list;
+  for (Work &work : works) {
+    if (work.bytes > 0) {
+      char name[64];
+      std::snprintf(name, sizeof(name), "copy of %.4g MB",
+                    static_cast<double>(work.bytes) * 1e-6);
+      const int64_t bytes = work.bytes;
+      work.baselines.emplace_back(name, "copy");
+      if (std::none_of(list.begin(), list.end(),
+                       [&](const Work &other) { return other.name == name; }))
+        list.push_back({name, bytes, [=] { return copy(bytes); }});
+    }
+    list.push_back(std::move(work));
+  }
+  return list;
+}
+
+Status Rank::sample(const Work &work, bool isCold, Group *group,
+                    Samples *seconds, Samples *host) {
+  alive.progress(0);
+  if (!isOnHost()) {
+    CallTimes times;
+    for (int warmUp = 0; warmUp < 2; ++warmUp)
+      DDPHOOK_RETURN_IF_ERROR(stream->time(work.run, 1, &times));
+    // All ranks of a group have to make equally many calls.
+    const auto calls =
+        group ? 1
+              : std::clamp<int64_t>(
+                    std::llround(kSampleSeconds / std::max(times.device, 1e-7)),
+                    1, kMostCalls);
+    for (int i = 0; i < kRepetitions; ++i) {
+      DDPHOOK_RETURN_IF_ERROR(stream->time(work.run, calls, &times));
+      seconds->push_back(times.device);
+      host->push_back(times.host);
+    }
+    return Status::ok();
+  }
+  for (int i = 0; i < kRepetitions; ++i) {
+    for (size_t k = 0; isCold && k < flushed.size(); k += 64)
+      ++flushed[k];
+    if (group)
+      DDPHOOK_RETURN_IF_ERROR(group->barrier());
+    const double begin = now();
+    DDPHOOK_RETURN_IF_ERROR(work.run());
+    seconds->push_back(now() - begin);
+  }
+  return Status::ok();
+}
+
+/// Twice the last-level cache: writing that much replaces its contents.
+static int64_t flushBytes() {
+  const long cache = sysconf(_SC_LEVEL3_CACHE_SIZE);
+  return 2 * static_cast<int64_t>(cache > 0 ? cache : 32 << 20);
+}
+
+Status Rank::askTorch(const Json &job, bool isCold, Samples *seconds) {
+  if (isFirst()) {
+    if (!torch)
+      DDPHOOK_RETURN_IF_ERROR(TorchProcess::start(
+          options.python,
+          {"--ranks=" + std::to_string(size),
+           "--device=" + std::string(options.device == "cuda" ? "cuda" : "cpu"),
+           "--threads=" + std::to_string(options.threads),
+           "--flush-bytes=" + std::to_string(flushBytes())},
+          &torch));
+    report.json()["torch"] = torch->version();
+    Json request = job;
+    request["cold"] = isCold;
+    request["repetitions"] = kRepetitions;
+    DDPHOOK_RETURN_IF_ERROR(torch->run(request, seconds));
+  } else {
+    seconds->resize(seconds->size() + kRepetitions);
+  }
+  alive.progress(0);
+  // The other ranks wait here, without using a processor.
+  return context->barrier();
+}
+
+Status Rank::measure(const std::string &title, const std::vector<Work> &given,
+                     Group *group) {
+  std::vector<Work> works = given;
+  if (!isOnHost() && !stream)
+    DDPHOOK_RETURN_IF_ERROR(DeviceStream::open(*context, &stream));
+  for (size_t w = 0; w < works.size(); ++w) {
+    if (works[w].check) {
+      bool right = false;
+      DDPHOOK_RETURN_IF_ERROR(works[w].check(&right));
+      DDPHOOK_RETURN_IF_ERROR(verify(works[w].name, right));
+    }
+    // Work of one rank on a device is also recorded and replayed.
+    Body replay;
+    if (stream && !group && !works[w].baselines.empty() &&
+        works[w].name.find("graph") == std::string::npos)
+      DDPHOOK_RETURN_IF_ERROR(stream->capture(works[w].run, &replay));
+    if (replay)
+      works.insert(works.begin() + static_cast<ptrdiff_t>(w) + 1,
+                   {works[w].name + ", graph",
+                    works[w].bytes,
+                    replay,
+                    {},
+                    works[w].baselines});
+  }
+  from = std::make_unique<Array>(*context);
+  to = std::make_unique<Array>(*context);
+  DDPHOOK_RETURN_IF_ERROR(from->allocate(std::max<int64_t>(copied, 8)));
+  DDPHOOK_RETURN_IF_ERROR(to->allocate(std::max<int64_t>(copied, 8)));
+  if (isOnHost() && flushed.empty())
+    flushed.resize(static_cast<size_t>(flushBytes()));
+  // Some processors write zeros faster than other values.
+  const std::vector<float> values = inputOf(copied / 4, number);
+  DDPHOOK_RETURN_IF_ERROR(from->write(values.data(), copied / 4 * 4));
+
+  std::vector<Result> results;
+  for (bool isCold : {true, false}) {
+    if (isCold && !isOnHost())
+      continue;
+    const std::string caches = !isOnHost() ? "" : isCold ? "cold" : "warm";
+    std::vector<Samples> ours(works.size()), theirs(works.size()),
+        host(works.size());
+    for (int round = 0; round < options.rounds; ++round)
+      for (size_t w = 0; w < works.size(); ++w) {
+        DDPHOOK_RETURN_IF_ERROR(
+            sample(works[w], isCold, group, &ours[w], &host[w]));
+        if (!options.python.empty() && !works[w].torch.is_null())
+          DDPHOOK_RETURN_IF_ERROR(askTorch(works[w].torch, isCold, &theirs[w]));
+      }
+    for (Samples &samples : ours)
+      DDPHOOK_RETURN_IF_ERROR(slowest(&samples));
+    for (size_t w = 0; w < works.size(); ++w) {
+      Result result = {works[w].name, caches, works[w].bytes, ours[w]};
+      const double time = median(ours[w]);
+      for (size_t other = 0; other < works.size(); ++other)
+        for (const auto &[name, label] : works[w].baselines)
+          if (works[other].name == name)
+            result.ratios.emplace_back(label, time / median(ours[other]));
+      result.hostSeconds = median(host[w]);
+      if (!theirs[w].empty())
+        result.ratios.emplace_back("PyTorch", time / median(theirs[w]));
+      results.push_back(std::move(result));
+      if (!theirs[w].empty())
+        results.push_back(
+            {"  PyTorch: " + works[w].name, caches, works[w].bytes, theirs[w]});
+    }
+  }
+  return isFirst() ? report.add(title, results) : Status::ok();
 }

@@ -1,4 +1,4 @@
-//===- options.cpp - command line of ddphook-bench ------------------------===//
+//===- options.cpp - command lines of ddphook-bench -----------------------===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -11,65 +11,15 @@
 #include "base/suggestion.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdlib>
+#include <optional>
 #include <sstream>
 
 using namespace ddphook;
 using namespace ddphook::bench;
 
-const char *bench::optionsHelp() {
-  return "  --mib=SIZE      size of the f32 bucket in MiB (default 25)\n"
-         "  --rounds=N      alternations between ours and PyTorch (default 3)\n"
-         "  --threads=N     threads of powersgd's local work (default 1)\n"
-         "  --ranks=LIST    group sizes of allreduce (default 2,4)\n"
-         "  --python=PATH   interpreter with PyTorch, for the baseline; "
-         "default:\n"
-         "                  the environment variable DDPHOOK_TEST_PYTHON, "
-         "else\n"
-         "                  there is no baseline\n"
-         "  --device=NAME   backend that the subcommand device measures "
-         "(default cuda)\n"
-         "  --json=FILE     also write the results there\n"
-         "  --version       print versions\n";
-}
-
-static Status parseNumber(const std::string &name, const std::string &text,
-                          double least, double most, double *value) {
-  char *end = nullptr;
-  *value = std::strtod(text.c_str(), &end);
-  if (text.empty() || *end != '\0' || !(*value >= least && *value <= most))
-    return error(DDPHOOK_INVALID_ARGUMENT,
-                 "expected --%s to be a number from %g to %g, but got '%s'",
-                 name.c_str(), least, most, text.c_str());
-  return Status::ok();
-}
-
-static Status parseInt(const std::string &name, const std::string &text,
-                       int least, int most, int *value) {
-  double number;
-  DDPHOOK_RETURN_IF_ERROR(parseNumber(name, text, least, most, &number));
-  *value = static_cast<int>(number);
-  if (*value != number)
-    return error(DDPHOOK_INVALID_ARGUMENT,
-                 "expected --%s to be a whole number, but got '%s'",
-                 name.c_str(), text.c_str());
-  return Status::ok();
-}
-
-static Status parseRanks(const std::string &text, std::vector<int> *ranks) {
-  ranks->clear();
-  std::stringstream list(text);
-  std::string item;
-  while (std::getline(list, item, ',')) {
-    int size;
-    DDPHOOK_RETURN_IF_ERROR(parseInt("ranks", item, 2, 64, &size));
-    ranks->push_back(size);
-  }
-  if (ranks->empty())
-    return error(DDPHOOK_INVALID_ARGUMENT,
-                 "expected --ranks to list group sizes, but got ''");
-  return Status::ok();
-}
+static constexpr int64_t kMostBytes = int64_t(1) << 40;
 
 std::string bench::didYouMean(std::string_view name,
                               const std::vector<std::string_view> &known,
@@ -79,71 +29,163 @@ std::string bench::didYouMean(std::string_view name,
                        : ", did you mean " + prefix + std::string(meant) + "?";
 }
 
-/// Reports an unknown flag, with or without a value.
-static Status checkFlag(const std::string &argument, const std::string &name) {
-  static const std::vector<std::string_view> known = {
-      "mib",    "rounds", "threads", "ranks",  "python",
-      "device", "json",   "help",    "version"};
-  if (std::find(known.begin(), known.end(), name) != known.end())
-    return Status::ok();
-  return error(DDPHOOK_INVALID_ARGUMENT, "unknown flag '%s'%s",
-               argument.c_str(), didYouMean(name, known, "--").c_str());
+Status bench::mismatch(const std::string &flag, const char *wanted,
+                       const std::string &value) {
+  return error(DDPHOOK_INVALID_ARGUMENT, "expected %s to be %s, but got '%s'",
+               flag.c_str(), wanted, value.c_str());
 }
 
-Status bench::parseOptions(int argc, char **argv,
-                           const std::vector<std::string> &known,
-                           Options *options, bool *helpWanted,
-                           bool *versionWanted) {
-  *helpWanted = *versionWanted = false;
-  if (const char *python = std::getenv("DDPHOOK_TEST_PYTHON"))
-    options->python = python;
-  for (int i = 1; i < argc; ++i) {
-    const std::string argument = argv[i];
-    if (argument == "--help" || argument == "-h") {
-      *helpWanted = true;
-      return Status::ok();
-    }
-    if (argument == "--version") {
-      *versionWanted = true;
-      return Status::ok();
-    }
-    if (argument.compare(0, 2, "--") != 0) {
-      if (std::find(known.begin(), known.end(), argument) == known.end())
-        return error(
-            DDPHOOK_INVALID_ARGUMENT, "unknown subcommand '%s'%s",
-            argument.c_str(),
-            didYouMean(argument, {known.begin(), known.end()}).c_str());
-      options->commands.push_back(argument);
+static Status unknownFlag(const std::string &name,
+                          const std::vector<Flag> &flags) {
+  std::vector<std::string_view> known;
+  for (const Flag &flag : flags)
+    known.push_back(flag.name);
+  std::string_view bare = name;
+  bare.remove_prefix(std::min(bare.find_first_not_of('-'), bare.size()));
+  // A single letter resembles any other.
+  return error(DDPHOOK_INVALID_ARGUMENT, "unknown flag '%s'%s", name.c_str(),
+               bare.size() < 2 ? "" : didYouMean(bare, known, "--").c_str());
+}
+
+Status
+bench::parseFlags(const Arguments &arguments, const std::vector<Flag> &flags,
+                  const std::function<Status(const std::string &)> &word) {
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const std::string &argument = arguments[i];
+    if (argument.size() < 2 || argument[0] != '-') {
+      DDPHOOK_RETURN_IF_ERROR(word(argument));
       continue;
     }
-    const size_t equals = argument.find('=');
-    const std::string name = argument.substr(2, equals - 2);
-    DDPHOOK_RETURN_IF_ERROR(checkFlag(argument, name));
-    if (equals == std::string::npos)
+    const bool isLong = argument[1] == '-';
+    const size_t end =
+        isLong ? std::min(argument.find('='), argument.size()) : 2;
+    const std::string name = argument.substr(0, end);
+    std::optional<std::string> value;
+    if (end < argument.size())
+      value = argument.substr(isLong ? end + 1 : end);
+    auto flag = std::find_if(flags.begin(), flags.end(), [&](const Flag &each) {
+      return isLong ? name == "--" + each.name
+                    : each.shortName && name[1] == each.shortName;
+    });
+    if (flag == flags.end())
+      return unknownFlag(name, flags);
+    if (flag->value.empty() && value)
       return error(DDPHOOK_INVALID_ARGUMENT,
-                   "expected --%s=VALUE, but got '%s'", name.c_str(),
-                   argument.c_str());
-    const std::string value = argument.substr(equals + 1);
-    if (name == "mib")
-      DDPHOOK_RETURN_IF_ERROR(
-          parseNumber(name, value, 1.0 / 1024, 4096, &options->mib));
-    else if (name == "rounds")
-      DDPHOOK_RETURN_IF_ERROR(parseInt(name, value, 1, 1000, &options->rounds));
-    else if (name == "threads")
-      DDPHOOK_RETURN_IF_ERROR(
-          parseInt(name, value, 1, 1024, &options->threads));
-    else if (name == "ranks")
-      DDPHOOK_RETURN_IF_ERROR(parseRanks(value, &options->ranks));
-    else if (name == "python")
-      options->python = value;
-    else if (name == "device")
-      options->device = value;
-    else if (name == "json")
-      options->json = value;
-    else
-      return error(DDPHOOK_INVALID_ARGUMENT,
-                   "expected no value after --%s, but got '%s'", name.c_str(),
-                   value.c_str());
+                   "expected no value after %s, but got '%s'", name.c_str(),
+                   value->c_str());
+    if (!flag->value.empty() && !value) {
+      if (++i == arguments.size())
+        return error(DDPHOOK_INVALID_ARGUMENT,
+                     "expected a value after %s, but got nothing",
+                     name.c_str());
+      value = arguments[i];
+    }
+    DDPHOOK_RETURN_IF_ERROR(flag->set(name, value.value_or("")));
   }
   return Status::ok();
+}
+
+std::string bench::helpOf(const std::vector<Flag> &flags) {
+  const bool hasShort =
+      std::any_of(flags.begin(), flags.end(),
+                  [](const Flag &flag) { return flag.shortName != 0; });
+  std::string text;
+  for (const Flag &flag : flags) {
+    std::string line = flag.shortName
+                           ? std::string("  -") + flag.shortName + ", "
+                           : std::string(hasShort ? 6 : 2, ' ');
+    line += "--" + flag.name + (flag.value.empty() ? "" : "=" + flag.value);
+    line.resize(std::max<size_t>(line.size() + 2, hasShort ? 28 : 20), ' ');
+    text += line + flag.help + "\n";
+  }
+  return text;
+}
+
+std::vector<std::string> bench::splitList(const std::string &text) {
+  std::vector<std::string> items;
+  std::stringstream list(text);
+  for (std::string item; std::getline(list, item, ',');)
+    items.push_back(item);
+  if (text.empty() || text.back() == ',')
+    items.emplace_back();
+  return items;
+}
+
+Setter bench::toNumber(double *number, double least, double most) {
+  return [=](const std::string &flag, const std::string &value) {
+    char *end = nullptr;
+    *number = std::strtod(value.c_str(), &end);
+    if (value.empty() || *end != '\0' || !(*number >= least && *number <= most))
+      return error(DDPHOOK_INVALID_ARGUMENT,
+                   "expected %s to be a number from %g to %g, but got '%s'",
+                   flag.c_str(), least, most, value.c_str());
+    return Status::ok();
+  };
+}
+
+static Status parseInt(const std::string &flag, const std::string &value,
+                       int least, int most, int *number) {
+  char *end = nullptr;
+  errno = 0;
+  const long parsed = std::strtol(value.c_str(), &end, 10);
+  if (value.empty() || *end != '\0' || errno != 0 || parsed < least ||
+      parsed > most)
+    return error(DDPHOOK_INVALID_ARGUMENT,
+                 "expected %s to be a whole number from %d to %d, but got '%s'",
+                 flag.c_str(), least, most, value.c_str());
+  *number = static_cast<int>(parsed);
+  return Status::ok();
+}
+
+Setter bench::toInt(int *number, int least, int most) {
+  return [=](const std::string &flag, const std::string &value) {
+    return parseInt(flag, value, least, most, number);
+  };
+}
+
+Setter bench::toInts(std::vector<int> *numbers, int least, int most) {
+  return [=](const std::string &flag, const std::string &value) {
+    numbers->clear();
+    for (const std::string &item : splitList(value))
+      DDPHOOK_RETURN_IF_ERROR(
+          parseInt(flag, item, least, most, &numbers->emplace_back()));
+    return Status::ok();
+  };
+}
+
+Setter bench::toSize(int64_t *bytes) {
+  return [=](const std::string &flag, const std::string &value) {
+    char *end = nullptr;
+    errno = 0;
+    const long long number = std::strtoll(value.c_str(), &end, 10);
+    int shift = 0;
+    if (end != value.c_str() && *end) {
+      static const std::string units = "KMG";
+      const size_t unit = units.find(static_cast<char>(*end & ~0x20));
+      if (unit != std::string::npos) {
+        shift = 10 * static_cast<int>(unit + 1);
+        ++end;
+      }
+    }
+    const bool isNumber = end != value.c_str() && *end == '\0' && errno == 0 &&
+                          value[0] >= '0' && value[0] <= '9';
+    if (!isNumber || number < 1 || number > (kMostBytes >> shift))
+      return mismatch(flag, "a size from 1 to 1024G, such as 8 or 64M", value);
+    *bytes = static_cast<int64_t>(number) << shift;
+    return Status::ok();
+  };
+}
+
+Setter bench::toText(std::string *text, const char *wanted) {
+  return [=](const std::string &flag, const std::string &value) {
+    *text = value;
+    return value.empty() ? mismatch(flag, wanted, value) : Status::ok();
+  };
+}
+
+Setter bench::toTrue(bool *flag) {
+  return [=](const std::string &, const std::string &) {
+    *flag = true;
+    return Status::ok();
+  };
 }

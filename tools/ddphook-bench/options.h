@@ -1,9 +1,9 @@
-//===- options.h - command line of ddphook-bench ----------------*- C++ -*-===//
+//===- options.h - command lines of ddphook-bench ---------------*- C++ -*-===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// The options of the command line.
+// Parses command lines by tables of flags, from which --help follows too.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_BENCH_OPTIONS_H
@@ -12,38 +12,34 @@
 #include "base/status.h"
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 namespace ddphook::bench {
 
-struct Options {
-  /// Names of the subcommands to run, in order; by default all but `device`.
-  std::vector<std::string> commands;
-  /// Size of the f32 bucket.
-  double mib = 25;
-  /// The number of alternations between our measurements and PyTorch's.
-  int rounds = 3;
-  /// Threads of `powersgd`, on both sides.
-  int threads = 1;
-  /// Sizes of the groups that `allreduce` measures.
-  std::vector<int> ranks = {2, 4};
-  /// An interpreter that has PyTorch; empty for no baseline.
-  std::string python;
-  /// Backend that `device` measures.
-  std::string device = "cuda";
-  /// File for the results as JSON; may be empty.
-  std::string json;
+using Arguments = std::vector<std::string>;
 
-  int64_t elements() const { return static_cast<int64_t>(mib * (1 << 18)); }
+/// Parses the value of a flag; `flag` is its name as the user wrote it.
+using Setter =
+    std::function<Status(const std::string &flag, const std::string &value)>;
+
+struct Flag {
+  char shortName; ///< 0: none
+  std::string name;
+  std::string value; ///< What --help calls the value; empty: there is none.
+  std::string help;
+  Setter set;
 };
 
-/// Parses the command line; `known` are the names of the subcommands. --help
-/// and --version set `helpWanted` and `versionWanted`.
-Status parseOptions(int argc, char **argv,
-                    const std::vector<std::string> &known, Options *options,
-                    bool *helpWanted, bool *versionWanted);
+/// Parses `arguments`: flags as --name=VALUE, --name VALUE, -n VALUE or
+/// -nVALUE, and other words with `word`.
+Status parseFlags(const Arguments &arguments, const std::vector<Flag> &flags,
+                  const std::function<Status(const std::string &)> &word);
+
+/// Returns the lines about the flags for --help.
+std::string helpOf(const std::vector<Flag> &flags);
 
 /// Returns ", did you mean NAME?" for the closest of `known`, with a prefix to
 /// the name, or an empty text.
@@ -51,8 +47,23 @@ std::string didYouMean(std::string_view name,
                        const std::vector<std::string_view> &known,
                        const std::string &prefix = "");
 
-/// The description of the options for --help.
-const char *optionsHelp();
+/// The items of a list that is separated by commas.
+std::vector<std::string> splitList(const std::string &text);
+
+Status mismatch(const std::string &flag, const char *wanted,
+                const std::string &value);
+
+/// Setters for common kinds of values.
+Setter toNumber(double *number, double least, double most);
+Setter toInt(int *number, int least, int most);
+/// A list of whole numbers.
+Setter toInts(std::vector<int> *numbers, int least, int most);
+/// A number of bytes, with an optional suffix K, M or G.
+Setter toSize(int64_t *bytes);
+/// A text that is not empty.
+Setter toText(std::string *text, const char *wanted = "the name of a file");
+/// For flags without a value.
+Setter toTrue(bool *flag);
 
 } // namespace ddphook::bench
 

@@ -8,140 +8,138 @@
 //===----------------------------------------------------------------------===//
 #include "report.h"
 
-#include "kernels.h"
-
-#include <nlohmann/json.hpp>
-
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <fstream>
-#include <thread>
+#include <sys/mman.h>
 
 using namespace ddphook;
 using namespace ddphook::bench;
 
-double Samples::median() const {
-  if (seconds.empty())
+double bench::median(Samples samples) {
+  if (samples.empty())
     return 0;
-  std::vector<double> sorted = seconds;
-  auto middle = sorted.begin() + static_cast<ptrdiff_t>(sorted.size() / 2);
-  std::nth_element(sorted.begin(), middle, sorted.end());
+  auto middle = samples.begin() + static_cast<ptrdiff_t>(samples.size() / 2);
+  std::nth_element(samples.begin(), middle, samples.end());
   return *middle;
 }
 
-double Samples::min() const {
-  return seconds.empty() ? 0
-                         : *std::min_element(seconds.begin(), seconds.end());
-}
-
-double Samples::max() const {
-  return seconds.empty() ? 0
-                         : *std::max_element(seconds.begin(), seconds.end());
-}
-
-Result &Section::add(std::string name, Caches caches, int64_t bytes) {
-  Result result;
-  result.name = std::move(name);
-  result.caches = caches;
-  result.bytes = bytes;
-  results.push_back(std::move(result));
-  return results.back();
-}
-
-Section &Report::addSection(std::string title,
-                            std::vector<std::string> baselines) {
-  sections.push_back({std::move(title), std::move(baselines), {}});
-  return sections.back();
+Report::Report(std::string path)
+    : path(std::move(path)), exchange(memfd_create("ddphook-bench", 0)) {
+  root["checks"] = Json::array();
+  root["sections"] = Json::array();
 }
 
 void Report::verified(const std::string &what, bool right) {
-  checks.emplace_back(what, right);
-  wrong += !right;
-  std::printf("verified: %-56s %s\n", what.c_str(), right ? "right" : "WRONG");
+  root["checks"].push_back({{"what", what}, {"right", right}});
+  std::printf("verified: %-60s %s\n", what.c_str(), right ? "right" : "WRONG");
   std::fflush(stdout);
 }
 
-void Report::print(const Section &section) const {
-  const bool hasCopy =
-      std::any_of(section.results.begin(), section.results.end(),
-                  [](const Result &r) { return r.ofBestCopy > 0; });
-  const bool hasHost =
-      std::any_of(section.results.begin(), section.results.end(),
-                  [](const Result &r) { return r.hostSeconds > 0; });
-  std::printf("\n== %s\n%-34s %-5s %9s %9s %9s %7s", section.title.c_str(), "",
-              "cache", "median ms", "min", "max", "GB/s");
-  for (const std::string &baseline : section.baselines)
+bool Report::allRight() const {
+  return std::all_of(
+      root["checks"].begin(), root["checks"].end(),
+      [](const Json &check) { return check.at("right") == true; });
+}
+
+static Json toJson(const Result &result) {
+  const auto [least, most] =
+      std::minmax_element(result.samples.begin(), result.samples.end());
+  Json json = {{"name", result.name}};
+  if (!result.caches.empty())
+    json["caches"] = result.caches;
+  json["bytes"] = result.bytes;
+  json["samples"] = result.samples.size();
+  json["median_ms"] = median(result.samples) * 1e3;
+  json["min_ms"] = *least * 1e3;
+  json["max_ms"] = *most * 1e3;
+  for (const auto &[baseline, ratio] : result.ratios)
+    if (baseline == "copy")
+      json["of_best_copy"] = ratio;
+    else
+      json["times_as_fast_as"][baseline] = 1 / ratio;
+  if (result.hostSeconds > 0)
+    json["host_us"] = result.hostSeconds * 1e6;
+  return json;
+}
+
+static void print(const std::string &title, const Json &results) {
+  std::vector<std::string> baselines;
+  auto hasAny = [&](const char *key) {
+    return std::any_of(results.begin(), results.end(), [=](const Json &result) {
+      return result.contains(key);
+    });
+  };
+  const bool hasCopy = hasAny("of_best_copy"), hasHost = hasAny("host_us");
+  for (const Json &result : results)
+    if (result.contains("times_as_fast_as"))
+      for (const auto &item : result["times_as_fast_as"].items())
+        if (std::find(baselines.begin(), baselines.end(), item.key()) ==
+            baselines.end())
+          baselines.push_back(item.key());
+  std::printf("\n== %s\n%-36s %-5s %9s %9s %9s %7s", title.c_str(), "", "cache",
+              "median ms", "min", "max", "GB/s");
+  for (const std::string &baseline : baselines)
     std::printf("  x %-8s", baseline.c_str());
-  std::printf("%s%s\n", hasHost ? "   host us" : "",
-              hasCopy ? "  of best copy  % of roofline" : "");
-  for (const Result &result : section.results) {
-    const double median = result.samples.median();
-    std::printf("%-34s %-5s %9.3f %9.3f %9.3f %7.2f", result.name.c_str(),
-                cachesName(result.caches), median * 1e3,
-                result.samples.min() * 1e3, result.samples.max() * 1e3,
-                static_cast<double>(result.bytes) / median * 1e-9);
-    for (const std::string &baseline : section.baselines) {
-      auto found = std::find_if(
-          result.speedups.begin(), result.speedups.end(),
-          [&](const auto &speedup) { return speedup.first == baseline; });
-      if (found == result.speedups.end())
-        std::printf("  %10s", "");
-      else
-        std::printf("  %10.2f", found->second);
-    }
-    if (result.hostSeconds > 0)
-      std::printf(" %9.2f", result.hostSeconds * 1e6);
-    if (result.ofBestCopy > 0)
-      std::printf("  %12.2f  %13.0f", result.ofBestCopy,
-                  100 / result.ofBestCopy);
+  std::printf("%s%s\n", hasCopy ? "  of copy" : "", hasHost ? "  host us" : "");
+  // Prints a number if there is one.
+  auto cell = [](const Json &object, const std::string &key, int width) {
+    if (object.is_object() && object.contains(key))
+      std::printf("  %*.2f", width, object[key].get<double>());
+    else
+      std::printf("  %*s", width, "");
+  };
+  for (const Json &result : results) {
+    const double ms = result["median_ms"];
+    std::printf("%-36s %-5s %9.3f %9.3f %9.3f",
+                result["name"].get_ref<const std::string &>().c_str(),
+                result.value("caches", "").c_str(), ms,
+                result["min_ms"].get<double>(), result["max_ms"].get<double>());
+    if (const double bytes = result["bytes"]; bytes > 0)
+      std::printf(" %7.2f", bytes / ms * 1e-6);
+    else
+      std::printf(" %7s", "");
+    for (const std::string &baseline : baselines)
+      cell(result.value("times_as_fast_as", Json()), baseline, 10);
+    if (hasCopy)
+      cell(result, "of_best_copy", 7);
+    if (hasHost)
+      cell(result, "host_us", 7);
     std::printf("\n");
   }
   std::fflush(stdout);
 }
 
-Status Report::writeJson() const {
-  if (options.json.empty())
-    return Status::ok();
-  nlohmann::ordered_json root;
-  root["mib"] = options.mib;
-  root["elements"] = options.elements();
-  root["processors"] = std::thread::hardware_concurrency();
-  root["kernels"] = host::kernelTargetName();
-  if (torchVersion.empty())
-    root["torch"] = nullptr;
-  else
-    root["torch"] = torchVersion;
-  for (const auto &[what, right] : checks)
-    root["checks"].push_back({{"what", what}, {"right", right}});
-  for (const Section &section : sections) {
-    nlohmann::ordered_json list = nlohmann::ordered_json::array();
-    for (const Result &result : section.results) {
-      nlohmann::ordered_json entry;
-      entry["name"] = result.name;
-      entry["caches"] = cachesName(result.caches);
-      entry["bytes"] = result.bytes;
-      entry["samples"] = result.samples.seconds.size();
-      entry["median_ms"] = result.samples.median() * 1e3;
-      entry["min_ms"] = result.samples.min() * 1e3;
-      entry["max_ms"] = result.samples.max() * 1e3;
-      for (const auto &[baseline, speedup] : result.speedups)
-        entry["times_as_fast_as"][baseline] = speedup;
-      if (result.ofBestCopy > 0) {
-        entry["of_best_copy"] = result.ofBestCopy;
-        entry["of_roofline"] = 1 / result.ofBestCopy;
-      }
-      if (result.hostSeconds > 0)
-        entry["host_us"] = result.hostSeconds * 1e6;
-      list.push_back(std::move(entry));
-    }
-    root["sections"].push_back(
-        {{"title", section.title}, {"results", std::move(list)}});
+Status Report::add(const std::string &title,
+                   const std::vector<Result> &results) {
+  Json list = Json::array();
+  for (const Result &result : results)
+    list.push_back(toJson(result));
+  print(title, list);
+  root["sections"].push_back({{"title", title}, {"results", std::move(list)}});
+  return save();
+}
+
+Status Report::save() const {
+  for (const std::string &name :
+       {"/proc/self/fd/" + std::to_string(exchange), path}) {
+    if (name.empty())
+      continue;
+    std::ofstream file(name);
+    file << root.dump(2) << "\n";
+    file.close();
+    if (!file)
+      return systemError(errno, "cannot write '%s'", name.c_str());
   }
-  std::ofstream file(options.json);
-  file << root.dump(2) << "\n";
-  file.close();
-  if (!file)
-    return systemError(errno, "cannot write '%s'", options.json.c_str());
+  return Status::ok();
+}
+
+Status Report::load() {
+  std::ifstream file("/proc/self/fd/" + std::to_string(exchange));
+  Json written = Json::parse(file, nullptr, /*allow_exceptions=*/false);
+  if (written.is_discarded())
+    return error(DDPHOOK_INTERNAL, "expected results, but got none");
+  root = std::move(written);
   return Status::ok();
 }

@@ -3,85 +3,66 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Collects samples, prints them as a table and writes them as JSON.
+// Collects results as JSON, and prints them as tables.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_BENCH_REPORT_H
 #define DDPHOOK_BENCH_REPORT_H
 
 #include "base/status.h"
-#include "measure.h"
-#include "options.h"
 
-#include <deque>
+#include <nlohmann/json.hpp>
+
 #include <string>
-#include <utility>
 #include <vector>
 
 namespace ddphook::bench {
 
-/// Seconds of repeated measurements.
-struct Samples {
-  std::vector<double> seconds;
+using Json = nlohmann::ordered_json;
 
-  void add(const std::vector<double> &more) {
-    seconds.insert(seconds.end(), more.begin(), more.end());
-  }
-  double median() const;
-  double min() const;
-  double max() const;
-};
+/// Seconds of repeated measurements.
+using Samples = std::vector<double>;
+
+/// Returns the upper median, or 0 if there is none.
+double median(Samples samples);
 
 /// One line of a table.
 struct Result {
   std::string name;
-  Caches caches;
-  /// Bytes for GB/s: of memory traffic or of payload, as the section says.
-  int64_t bytes;
+  std::string caches;
+  /// Bytes for GB/s, as the section's title says; 0: no GB/s.
+  int64_t bytes = 0;
   Samples samples;
-  /// Named baselines in the same run: "x as fast as PyTorch" has the key
-  /// "PyTorch".
-  std::vector<std::pair<std::string, double>> speedups;
-  /// Time relative to the best copy of as many bytes; 0 if not compared.
-  double ofBestCopy = 0;
-  /// Time until an asynchronous call returned; 0 if not measured.
+  /// The median over that of named baselines in the same run.
+  std::vector<std::pair<std::string, double>> ratios = {};
+  /// Seconds until an asynchronous call returned; 0 if not measured.
   double hostSeconds = 0;
-};
-
-struct Section {
-  std::string title;
-  /// Names of the columns in `speedups` that this section may have.
-  std::vector<std::string> baselines;
-  std::deque<Result> results;
-
-  Result &add(std::string name, Caches caches, int64_t bytes);
 };
 
 class Report {
 public:
-  explicit Report(const Options &options) : options(options) {}
+  /// `path` may be empty.
+  explicit Report(std::string path);
 
-  /// Returns a section that is valid as long as the report.
-  Section &addSection(std::string title, std::vector<std::string> baselines);
+  Json &json() { return root; }
 
-  /// Records that a result was compared with the expected one, and prints it.
+  /// Records whether a result was as expected, and prints it.
   void verified(const std::string &what, bool right);
-  bool allRight() const { return wrong == 0; }
+  bool allRight() const;
 
-  void setTorchVersion(std::string version) {
-    torchVersion = std::move(version);
-  }
+  /// Adds a section, prints it, and writes the file: a run that is interrupted
+  /// leaves what it has measured.
+  Status add(const std::string &title, const std::vector<Result> &results);
 
-  void print(const Section &section) const;
-  /// Writes the file that --json names, if any.
-  Status writeJson() const;
+  /// A process that measures writes the results to a file; its parent reads
+  /// them.
+  Status save() const;
+  Status load();
 
 private:
-  const Options &options;
-  std::deque<Section> sections;
-  std::vector<std::pair<std::string, bool>> checks;
-  int wrong = 0;
-  std::string torchVersion;
+  const std::string path;
+  int exchange; ///< A file without a name, which child processes share.
+  Json root;
 };
 
 } // namespace ddphook::bench

@@ -1,57 +1,39 @@
-//===- torch_process.h - PyTorch as the baseline ----------------*- C++ -*-===//
+//===- torch_process.h - PyTorch as a baseline ------------------*- C++ -*-===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Talks to torch_hooks.py, which runs PyTorch's hooks on two ranks and is idle
-// in between, so that its measurements alternate with ours.
+// Talks to torch_hooks.py, which measures PyTorch's hooks and is idle in
+// between: one JSON object per line, each way.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_BENCH_TORCH_PROCESS_H
 #define DDPHOOK_BENCH_TORCH_PROCESS_H
 
-#include "base/status.h"
-#include "measure.h"
-#include "options.h"
+#include "report.h"
 
-#include <cstdint>
 #include <memory>
-#include <string>
+#include <sched.h>
 #include <sys/types.h>
-#include <vector>
 
 namespace ddphook::bench {
 
-/// The answer to one command.
-struct TorchAnswer {
-  std::vector<double> seconds;
-  uint64_t checksum = 0;
-  /// A description of the result for a job that cannot be compared bit by bit.
-  std::vector<double> values;
-};
-
 class TorchProcess {
 public:
-  /// Starts torch_hooks.py with the interpreter that `options` names. Without
-  /// one, *process stays empty.
-  static Status start(const Options &options,
-                      std::unique_ptr<TorchProcess> *process);
-  /// Starts another script in the same directory with the same protocol.
-  static Status start(const Options &options, const std::string &script,
+  /// Starts torch_hooks.py, on all processors of the parent process.
+  static Status start(const std::string &python,
                       const std::vector<std::string> &arguments,
                       std::unique_ptr<TorchProcess> *process);
   ~TorchProcess();
 
   const std::string &version() const { return torchVersion; }
 
-  /// Runs `job` on `kind` (see torch_hooks.py). Returns the checksum of its
-  /// result and, per repetition, the time of the slowest rank.
-  Status run(const std::string &job, const std::string &kind, Caches caches,
-             int repetitions, TorchAnswer *answer);
+  /// Adds the time of the slowest rank for each repetition.
+  Status run(const Json &job, Samples *seconds);
 
 private:
   TorchProcess() = default;
-  Status ask(const std::string &line, std::string *reply);
+  Status ask(const std::string &line, Json *reply);
 
   pid_t pid = -1;
   int toChild = -1, fromChild = -1;

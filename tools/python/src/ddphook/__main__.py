@@ -80,11 +80,15 @@ def _add_bench(commands: Any) -> None:
 def _add_plot(commands: Any) -> None:
     parser = commands.add_parser(
         "plot",
-        help="draw a trace",
+        help="draw a trace or a sweep",
         description="Draws one step of all ranks on a timeline, and the duration of every "
-        "step. Needs matplotlib.",
+        "step; or time and bus bandwidth over size. Needs matplotlib.",
     )
-    parser.add_argument("trace", type=Path, help="trace that DDPHOOK_TRACE wrote")
+    parser.add_argument(
+        "trace",
+        type=Path,
+        help="trace that DDPHOOK_TRACE wrote, or results of ddphook-bench sweep --json",
+    )
     parser.add_argument("picture", type=Path, help="file to write: .svg, .png or .pdf")
     parser.add_argument(
         "--step",

@@ -1,7 +1,8 @@
 # Part of the ddphook project, under the Apache License v2.0 with LLVM
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Plots of traces: one step of all ranks on a timeline, and the duration of every
-step. docs/tracing.md has the schema of a trace."""
+step. docs/tracing.md has the schema of a trace. Also plots of sweeps: time and bus
+bandwidth over size."""
 
 from __future__ import annotations
 
@@ -50,8 +51,8 @@ class _Event:
 
 
 def draw(trace: Path, picture: Path, step: int | None = None) -> str:
-    """Draws a trace into a file, in the format of its suffix (.svg, .png, .pdf), and
-    returns a line about it.
+    """Draws a trace, or a sweep of ``ddphook-bench``, into a file, in the format of its
+    suffix (.svg, .png, .pdf), and returns a line about it.
 
     Raises
     ------
@@ -67,12 +68,46 @@ def draw(trace: Path, picture: Path, step: int | None = None) -> str:
         raise ddphook.InvalidArgumentError(
             f"expected a picture ending in .svg, .png or .pdf, but got {picture}"
         )
-    figure = make_figure(trace, step)
+    figure = make_sweep_figure(trace) or make_figure(trace, step)
     try:
         figure.savefig(picture, metadata=_metadata(picture))
     except ValueError as error:
         raise ddphook.InvalidArgumentError(str(error)) from error
     return f"{picture}: {figure.axes[0].get_title()}"
+
+
+def make_sweep_figure(sweep: Path) -> Figure | None:
+    """Returns the figure of a sweep, with a line for each hook and type, all in place;
+    None if the file is not one.
+
+    Raises
+    ------
+    OSError
+        The file cannot be read.
+    """
+    try:
+        content = json.loads(sweep.read_bytes())
+        lines: dict[str, list[tuple[float, float, float]]] = {}
+        for row in content["results"]:
+            point = row["size_bytes"], row["in_place"]["time_us"], row["in_place"]["busbw_gbs"]
+            lines.setdefault(f"{row['hook']}, {row['datatype']}", []).append(point)
+        title = f"all-reduce in place, {content['ranks']} ranks"
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return None
+    figure = Figure(figsize=(10, 4))
+    time, bandwidth = figure.subplots(1, 2)
+    for name, points in lines.items():
+        sizes, times, speeds = zip(*points)
+        time.plot(sizes, times, marker=".")
+        bandwidth.plot(sizes, speeds, marker=".", label=name)
+    time.set(title=title, ylabel="us", yscale="log")
+    bandwidth.set(ylabel="bus bandwidth, GB/s", ylim=(0, None))
+    for axes in (time, bandwidth):
+        axes.set_xscale("log", base=2)
+        axes.set_xlabel("bytes")
+    _finish(bandwidth)
+    figure.tight_layout()
+    return figure
 
 
 def make_figure(trace: Path, step: int | None = None) -> Figure:

@@ -1,0 +1,241 @@
+//===- collectives.cpp - ddphook-bench allreduce, hooks and start ---------===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// All-reduces and whole hooks of all ranks, over each transport of the host,
+// next to copies that all ranks make at once; and the host's time to start a
+// collective.
+//
+//===----------------------------------------------------------------------===//
+#include "powersgd.h"
+
+#include "base/encoding.h"
+
+#include <cmath>
+#include <cstring>
+
+using namespace ddphook;
+using namespace ddphook::bench;
+
+namespace {
+
+/// A transport, and the name that works have over it.
+struct Link {
+  std::string name;
+  Group group;
+
+  Link(Context &context, std::string name)
+      : name(std::move(name)), group(context) {}
+};
+
+/// Connects all ranks: over shared memory and over TCP if they are on a host,
+/// or with the device's only transport.
+Status connect(Rank &rank, int64_t bytes,
+               std::vector<std::unique_ptr<Link>> *links) {
+  for (bool isOneMachine : {true, false}) {
+    if (!isOneMachine && !rank.isOnHost())
+      continue;
+    Link &link = *links->emplace_back(std::make_unique<Link>(
+        rank.job(), !rank.isOnHost() ? rank.options.device
+                    : isOneMachine   ? "shared memory"
+                                     : "Gloo"));
+    DDPHOOK_RETURN_IF_ERROR(link.group.join(link.name, isOneMachine, bytes));
+  }
+  return Status::ok();
+}
+
+/// Arrays for all-reduces in place.
+struct Bucket {
+  Bucket(Context &context, int64_t n)
+      : context(context), n(n), array(context), error(context) {}
+
+  /// Fills it with this rank's input in a type.
+  Status fill(Dtype type) const {
+    const std::vector<float> values = inputOf(n, context.rank());
+    DDPHOOK_RETURN_IF_ERROR(error.write(values.data(), 4 * n));
+    return context.call(&ddphook_backend_t::cast, error.as<>(), DDPHOOK_F32,
+                        array.as<>(), static_cast<int32_t>(type), n);
+  }
+
+  /// Reduces the input, and compares the result with that of scalar code.
+  Status check(Group &group, const ddphook_collective_t &operation,
+               bool *right) const {
+    const Dtype type = *dtypeFromAbi(operation.dtype);
+    const Dtype wire = dtypeFromAbi(operation.wire_dtype).value_or(type);
+    DDPHOOK_RETURN_IF_ERROR(fill(type));
+    DDPHOOK_RETURN_IF_ERROR(group.run(operation, array.as<>(), array.as<>()));
+    std::vector<float> result(static_cast<size_t>(n));
+    DDPHOOK_RETURN_IF_ERROR(context.call(&ddphook_backend_t::cast, array.as<>(),
+                                         static_cast<int32_t>(type),
+                                         error.as<>(), DDPHOOK_F32, n));
+    DDPHOOK_RETURN_IF_ERROR(error.read(result.data(), 4 * n));
+    const int ranks = context.worldSize();
+    // Codes lose up to a half step of the largest element of a block, twice. A
+    // sum of more than two ranks depends on the order of additions.
+    const double tolerance = operation.encoding == DDPHOOK_ENCODING_I4 ? 0.2
+                             : operation.encoding                      ? 0.08
+                             : ranks == 2                              ? 0
+                             : isHalf(wire)                            ? 0.05
+                                                                       : 1e-5;
+    *right = true;
+    for (int64_t i = 0; i < n; ++i) {
+      float sum = 0;
+      for (int rank = 0; rank < ranks; ++rank) {
+        float part = roundScalar(inputElement(i, rank), wire);
+        if (operation.divide)
+          part = roundScalar(part / static_cast<float>(ranks), wire);
+        sum = roundScalar(sum + part, wire);
+      }
+      *right &= std::fabs(result[static_cast<size_t>(i)] - sum) <= tolerance;
+    }
+    return fill(type);
+  }
+
+  Context &context;
+  const int64_t n;
+  Array array, error;
+};
+
+/// Measures all-reduces of a bucket over every transport, and `more`.
+Status
+measureReductions(Rank &rank, const std::string &title,
+                  const std::vector<std::pair<Work, ddphook_collective_t>> &all,
+                  std::vector<Work> more,
+                  const std::vector<std::unique_ptr<Link>> &links,
+                  const Bucket &bucket) {
+  std::vector<Work> works;
+  for (const auto &[given, operation] : all)
+    for (const std::unique_ptr<Link> &link : links) {
+      Work work = given;
+      Group *const group = &link->group;
+      const Body body = [=, &bucket, operation = operation] {
+        return group->run(operation, bucket.array.as<>(), bucket.array.as<>());
+      };
+      work.name = given.name + ", " + link->name;
+      work.run = body;
+      work.check = [=, &bucket, operation = operation](bool *right) {
+        return bucket.check(*group, operation, right);
+      };
+      if (link != links.back()) {
+        work.baselines.emplace_back(given.name + ", " + links.back()->name,
+                                    links.back()->name);
+      } else if (links.size() > 1) {
+        work.torch = nullptr;
+      }
+      works.push_back(std::move(work));
+    }
+  for (Work &work : more)
+    works.push_back(std::move(work));
+  return rank.measure(
+      title + ", " + std::to_string(rank.size) + " ranks on '" +
+          rank.options.device + "', " + sizeName(bucket.n) +
+          "; copies by all ranks at once; GB/s of what has to move",
+      rank.withCopies(std::move(works), 4 * bucket.n), &links.front()->group);
+}
+
+} // namespace
+
+Status bench::benchAllReduce(Rank &rank) {
+  Bucket bucket(rank.job(), rank.options.elements());
+  std::vector<std::unique_ptr<Link>> links;
+  DDPHOOK_RETURN_IF_ERROR(connect(rank, 4 * bucket.n, &links));
+  for (Array *array : {&bucket.array, &bucket.error})
+    DDPHOOK_RETURN_IF_ERROR(array->allocate(4 * bucket.n));
+  for (Dtype type : {Dtype::F32, Dtype::F16, Dtype::BF16}) {
+    Work work{dtypeName(type), 3 * dtypeSize(type) * bucket.n, {}};
+    DDPHOOK_RETURN_IF_ERROR(measureReductions(
+        rank, std::string("all-reduce ") + dtypeName(type),
+        {{work, allReduceOf(bucket.n, type, std::nullopt, /*isMean=*/false)}},
+        {}, links, bucket));
+  }
+  return Status::ok();
+}
+
+Status bench::benchHooks(Rank &rank) {
+  Bucket bucket(rank.job(), rank.options.elements());
+  std::vector<std::unique_ptr<Link>> links;
+  DDPHOOK_RETURN_IF_ERROR(connect(rank, 4 * bucket.n, &links));
+  for (Array *array : {&bucket.array, &bucket.error})
+    DDPHOOK_RETURN_IF_ERROR(array->allocate(4 * bucket.n));
+  std::vector<std::pair<Work, ddphook_collective_t>> all;
+  for (const HookKind &kind : hookKinds()) {
+    Work work{kind.name, kind.bytes(bucket.n), {}};
+    if (kind.isInTorch)
+      work.torch = {{"hook", kind.name}, {"shapes", {{bucket.n}}}};
+    all.emplace_back(std::move(work), kind.collective(bucket.n));
+  }
+  std::vector<std::unique_ptr<PowerSgd>> buckets;
+  std::vector<Work> works;
+  const BucketShape shape = layers(bucket.n);
+  for (int64_t approximation : {1, 2, 4, 8})
+    for (const std::unique_ptr<Link> &link : links) {
+      PowerSgd &each = *buckets.emplace_back(std::make_unique<PowerSgd>(
+          rank.job(), shape, approximation, shape.elements(), &link->group));
+      DDPHOOK_RETURN_IF_ERROR(each.prepare());
+      works.push_back(
+          {"PowerSGD, rank " + std::to_string(approximation) + ", " +
+               link->name,
+           kPowerSgdBytes * shape.elements(), [&each] { return each.step(); },
+           [&each](bool *right) { return each.checkFirstStep(right); }});
+      if (link == links.front())
+        works.back().torch = shape.torch(approximation);
+    }
+  return measureReductions(rank, "whole hooks", all, std::move(works), links,
+                           bucket);
+}
+
+Status bench::benchStart(Rank &rank) {
+  constexpr int64_t count = 4096;
+  constexpr int samples = 15;
+  // Fewer than a backend may have in flight, so that none waits for another.
+  constexpr int calls = 64;
+  std::vector<std::string> kinds = {""};
+  if (!rank.isOnHost()) {
+    // As if each rank had a machine, so that they may use one GPU.
+    kinds = {"device=0,blocking=0", "device=0,blocking=1"};
+  }
+  std::vector<Result> results;
+  for (const std::string &kind : kinds) {
+    if (!kind.empty()) {
+      DDPHOOK_RETURN_IF_ERROR(rank.leave());
+      DDPHOOK_RETURN_IF_ERROR(rank.join(kind));
+    }
+    Context &job = rank.job();
+    Group group(job);
+    Array in(job), out(job);
+    DDPHOOK_RETURN_IF_ERROR(group.join("start", true, 4 * count));
+    for (Array *array : {&in, &out})
+      DDPHOOK_RETURN_IF_ERROR(array->allocate(4 * count));
+    std::vector<float> values(count, static_cast<float>(rank.number + 1));
+    DDPHOOK_RETURN_IF_ERROR(in.write(values.data(), 4 * count));
+    const ddphook_collective_t sum =
+        allReduceOf(count, Dtype::F32, std::nullopt, /*isMean=*/false);
+    Samples seconds;
+    for (int i = 0; i < samples; ++i) {
+      rank.alive.progress(i);
+      int64_t ticket = 0;
+      DDPHOOK_RETURN_IF_ERROR(job.barrier());
+      const double begin = now();
+      for (int call = 0; call < calls; ++call)
+        DDPHOOK_RETURN_IF_ERROR(job.call(&ddphook_backend_t::collective_start,
+                                         group.get(), &sum, in.as<>(),
+                                         out.as<>(), &ticket));
+      seconds.push_back((now() - begin) / calls);
+      DDPHOOK_RETURN_IF_ERROR(job.call(&ddphook_backend_t::wait, ticket));
+      DDPHOOK_RETURN_IF_ERROR(job.synchronize());
+    }
+    DDPHOOK_RETURN_IF_ERROR(out.read(values.data(), 4 * count));
+    const auto expected = static_cast<float>(rank.size * (rank.size + 1) / 2);
+    const std::string name = kind.empty()           ? "host"
+                             : kind == kinds.back() ? "blocking"
+                                                    : "not blocking";
+    DDPHOOK_RETURN_IF_ERROR(rank.verify(
+        "sums, " + name, values == std::vector<float>(count, expected)));
+    results.push_back({name, "", 0, seconds});
+  }
+  return rank.add("host time of starting an all-reduce of 16 KiB on '" +
+                      rank.options.device + "', " + std::to_string(rank.size) +
+                      " ranks",
+                  results);
+}

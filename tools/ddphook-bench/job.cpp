@@ -1,0 +1,232 @@
+//===- job.cpp - ddphook-bench join, steps and save -----------------------===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// What a host program waits for besides its hooks, through the C API: joining
+// and leaving a job, steps, and checkpoints. The module is made by hand, as a
+// compiler would make it for one bucket.
+//
+//===----------------------------------------------------------------------===//
+#include "bench.h"
+
+#include "ddphook/runtime/runtime.h"
+#include "plan/plan.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <unistd.h>
+
+using namespace ddphook;
+using namespace ddphook::bench;
+
+namespace {
+
+constexpr int kRepetitions = 5;
+
+Status check(ddphook_status_t code) {
+  return code == DDPHOOK_OK ? Status::ok() : Status(code, ddphook_last_error());
+}
+
+ddphook_status_t invokeNothing(void *const *) { return DDPHOOK_UNSUPPORTED; }
+
+/// A job with a module that reduces `n` elements, and has as many in the state
+/// of each rank.
+class Job {
+public:
+  explicit Job(int64_t n) : n(n), values(inputOf(n, 0)) {
+    Json group = {{"name", "dp"},    {"size", 0},    {"ranks", Json::array()},
+                  {"placement", ""}, {"parent", ""}, {"topology", "flat"}};
+    Json bucket = {{"name", "b0"},
+                   {"group", "dp"},
+                   {"reduction", "mean"},
+                   {"dtype", "f32"},
+                   {"shapes", {{n}}},
+                   {"gradients", Json::array()},
+                   {"hook", "#ddp.allreduce"},
+                   {"wire_dtype", ""},
+                   {"encoding", ""},
+                   {"block", 0},
+                   {"wire_bytes", 4 * n},
+                   {"state_bytes", 4 * n}};
+    Json state = {{"name", "b0.error"},
+                  {"dtype", "f32"},
+                  {"shapes", {{n}}},
+                  {"role", "powersgd.error"},
+                  {"gradients", {{"w"}}},
+                  {"method", "mean #ddp.powersgd"},
+                  {"placement", "per_rank"},
+                  {"init", "zero"},
+                  {"seed", 0},
+                  {"generator", ""},
+                  {"draws", Json::array()},
+                  {"offset", 0},
+                  {"bytes", 4 * n}};
+    Json collective = {{"kind", "all_reduce"}, {"bucket", "b0"},
+                       {"group", 0},           {"count", n},
+                       {"dtype", "f32"},       {"wire_dtype", ""},
+                       {"encoding", ""},       {"block", 0},
+                       {"divide", true},       {"root", 0},
+                       {"error", ""},          {"stream", -1}};
+    plan = Json{{"abi", DDPHOOK_ABI_VERSION},
+                {"memory", "host"},
+                {"kernels", Json::array()},
+                {"process_groups", Json::array({group})},
+                {"buckets", Json::array({bucket})},
+                {"states", Json::array({state})},
+                {"matrix_lists", Json::array()},
+                {"collectives", Json::array({collective})},
+                {"arena", {{"bytes", 0}, {"alignment", 64}}},
+                {"state_arena", {{"bytes", 4 * n}, {"alignment", 64}}},
+                {"entries", Json::array({{{"name", "step"},
+                                          {"arguments", Json::array()},
+                                          {"results", Json::array()}}})}}
+               .dump();
+    module.struct_size = sizeof(module);
+    module.abi_version = DDPHOOK_ABI_VERSION;
+    module.plan = plan.data();
+    module.plan_size = plan.size();
+    module.plan_hash = hashPlan(plan);
+    module.handle = &handle;
+    module.entry_count = 1;
+    module.entries = &entry;
+  }
+  ~Job() { leave(); }
+  Job(const Job &) = delete;
+  Job &operator=(const Job &) = delete;
+
+  Status join() { return check(ddphook_context_create(nullptr, &context)); }
+  Status barrier() { return check(ddphook_barrier(context)); }
+  Status load() { return check(ddphook_module_load(context, &module)); }
+  void leave() {
+    // This also unloads the module.
+    ddphook_context_destroy(context);
+    context = nullptr;
+  }
+  Status step() {
+    DDPHOOK_RETURN_IF_ERROR(check(ddphook_rt_enter(handle, 0)));
+    ddphook_rt_all_reduce(handle, 0, values.data(), values.data());
+    return check(ddphook_rt_leave(handle));
+  }
+  Status save(const std::string &pattern) {
+    return check(
+        ddphook_state_save(&module, pattern.c_str(), DDPHOOK_STATE_REPLACE));
+  }
+  Status restore(const std::string &pattern) {
+    return check(ddphook_state_load(&module, pattern.c_str(), 0, nullptr));
+  }
+  /// The state, which a step may use.
+  Status forState(const std::function<void(float *)> &use) {
+    DDPHOOK_RETURN_IF_ERROR(check(ddphook_rt_enter(handle, 0)));
+    use(static_cast<float *>(ddphook_rt_state(handle, 0)));
+    return check(ddphook_rt_leave(handle));
+  }
+
+  const int64_t n;
+  std::vector<float> values;
+
+private:
+  std::string plan;
+  ddphook_context_t *context = nullptr;
+  ddphook_module_t *handle = nullptr;
+  ddphook_compiled_entry_t entry = {"step", invokeNothing};
+  ddphook_compiled_module_t module = {};
+};
+
+/// Adds the time of each of `count` calls, which all ranks begin together.
+Status time(Rank &rank, Job &job, int count, Samples *samples,
+            const Body &body) {
+  for (int i = 0; i < count; ++i) {
+    rank.alive.progress(i);
+    DDPHOOK_RETURN_IF_ERROR(job.barrier());
+    const double begin = now();
+    DDPHOOK_RETURN_IF_ERROR(body());
+    samples->push_back(now() - begin);
+  }
+  return Status::ok();
+}
+
+std::string titleOf(const Rank &rank, const std::string &what) {
+  return what + ", " + std::to_string(rank.size) + " ranks on one machine";
+}
+
+} // namespace
+
+Status bench::benchJoin(Rank &rank) {
+  Result join{"join", "", 0, {}}, load{"load a module", "", 0, {}},
+      leave{"leave", "", 0, {}};
+  // The runner's own membership would use the store's port.
+  DDPHOOK_RETURN_IF_ERROR(rank.leave());
+  for (int i = 0; i < kRepetitions * rank.options.rounds; ++i) {
+    rank.alive.progress(i);
+    Job job(1024);
+    double begin = now();
+    DDPHOOK_RETURN_IF_ERROR(job.join());
+    join.samples.push_back(now() - begin);
+    DDPHOOK_RETURN_IF_ERROR(
+        time(rank, job, 1, &load.samples, [&] { return job.load(); }));
+    DDPHOOK_RETURN_IF_ERROR(job.barrier());
+    begin = now();
+    job.leave();
+    leave.samples.push_back(now() - begin);
+  }
+  DDPHOOK_RETURN_IF_ERROR(rank.join());
+  return rank.add(titleOf(rank, "joining a job"), {join, load, leave});
+}
+
+Status bench::benchSteps(Rank &rank) {
+  std::vector<Result> results;
+  DDPHOOK_RETURN_IF_ERROR(rank.leave());
+  for (int64_t n : {int64_t(1024), rank.options.elements()}) {
+    Job job(n);
+    DDPHOOK_RETURN_IF_ERROR(job.join());
+    DDPHOOK_RETURN_IF_ERROR(job.load());
+    Result result{"step of " + sizeName(n), "", 4 * n, {}};
+    DDPHOOK_RETURN_IF_ERROR(time(rank, job, 20 * rank.options.rounds,
+                                 &result.samples, [&] { return job.step(); }));
+    results.push_back(std::move(result));
+  }
+  DDPHOOK_RETURN_IF_ERROR(rank.join());
+  return rank.add(titleOf(rank, "steps of one all-reduce"), results);
+}
+
+Status bench::benchSave(Rank &rank) {
+  namespace fs = std::filesystem;
+  DDPHOOK_RETURN_IF_ERROR(rank.leave());
+  bool isRestored = false;
+  Result save{"save", "", 4 * rank.options.elements(), {}}, load = save;
+  load.name = "load";
+  {
+    Job job(rank.options.elements());
+    DDPHOOK_RETURN_IF_ERROR(job.join());
+    DDPHOOK_RETURN_IF_ERROR(job.load());
+    DDPHOOK_RETURN_IF_ERROR(job.forState([&](float *state) {
+      std::copy(job.values.begin(), job.values.end(), state);
+    }));
+    // All ranks have one parent.
+    const fs::path directory = fs::path(rank.options.directory) /
+                               ("ddphook-bench-" + std::to_string(::getppid()));
+    std::error_code failed;
+    fs::create_directories(directory, failed);
+    const std::string pattern = directory / "state-{rank}.safetensors";
+    const int count = kRepetitions * rank.options.rounds;
+    Status status = time(rank, job, count, &save.samples,
+                         [&] { return job.save(pattern); });
+    if (status.isOk())
+      status = time(rank, job, count, &load.samples,
+                    [&] { return job.restore(pattern); });
+    if (status.isOk())
+      status = job.barrier();
+    if (rank.isFirst())
+      fs::remove_all(directory, failed);
+    DDPHOOK_RETURN_IF_ERROR(status);
+    DDPHOOK_RETURN_IF_ERROR(job.forState([&](float *state) {
+      isRestored = std::equal(job.values.begin(), job.values.end(), state);
+    }));
+  }
+  DDPHOOK_RETURN_IF_ERROR(rank.join());
+  DDPHOOK_RETURN_IF_ERROR(rank.verify("a checkpoint's states", isRestored));
+  return rank.add(titleOf(rank, "checkpoints in " + rank.options.directory +
+                                    ", GB/s of a rank's states"),
+                  {save, load});
+}

@@ -1,0 +1,261 @@
+//===- local.cpp - ddphook-bench cast, encode and topk --------------------===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// The work of hooks without their collectives, in a group of one: the functions
+// of a backend, as compiled code calls them, next to the best copy of as many
+// bytes, which is the limit.
+//
+//===----------------------------------------------------------------------===//
+#include "bench.h"
+
+#include "base/encoding.h"
+
+#include <cmath>
+
+using namespace ddphook;
+using namespace ddphook::bench;
+
+const std::vector<HookKind> &bench::hookKinds() {
+  static const std::vector<HookKind> kinds = {
+      {"allreduce", std::nullopt, DDPHOOK_ENCODING_NONE, 0, true},
+      {"fp16", Dtype::F16, DDPHOOK_ENCODING_NONE, 0, true},
+      {"bf16", Dtype::BF16, DDPHOOK_ENCODING_NONE, 0, true},
+      {"int8", std::nullopt, DDPHOOK_ENCODING_I8, 256},
+      {"int4", std::nullopt, DDPHOOK_ENCODING_I4, 64},
+      {"fp8", std::nullopt, DDPHOOK_ENCODING_F8E4M3FN, 256}};
+  return kinds;
+}
+
+ddphook_collective_t HookKind::collective(int64_t count, void *error) const {
+  ddphook_collective_t operation =
+      allReduceOf(count, Dtype::F32, wire, /*isMean=*/true);
+  operation.encoding = encoding;
+  operation.block = block;
+  operation.error = error;
+  return operation;
+}
+
+int64_t HookKind::bytes(int64_t count) const {
+  if (encoding != DDPHOOK_ENCODING_NONE)
+    return 8 * count + 2 * encodingFromAbi(encoding, block)->bytes(count);
+  // Without a wire type, a rank's elements move once.
+  return 8 * count + (wire ? 2 * dtypeSize(*wire) * count : 4 * count);
+}
+
+std::string bench::sizeName(int64_t elements) {
+  char text[32];
+  const double kib = static_cast<double>(elements) / 256;
+  std::snprintf(text, sizeof(text), kib < 1024 ? "%.3g KiB" : "%.4g MiB",
+                kib < 1024 ? kib : kib / 1024);
+  return text;
+}
+
+namespace {
+
+/// Arrays of `n` f32, and their first contents.
+struct Arrays {
+  Arrays(Context &context, int64_t n)
+      : context(context), n(n), values(inputOf(n, 0)), in(context),
+        error(context), out(context) {}
+
+  Status prepare() {
+    for (Array *array : {&in, &error, &out})
+      DDPHOOK_RETURN_IF_ERROR(array->allocate(4 * n));
+    return in.write(values.data(), 4 * n);
+  }
+
+  /// Runs `body` on poisoned results, and compares them with what `expected`
+  /// makes of an input and an error.
+  Status
+  check(const Body &body,
+        const std::function<bool(float x, float error, float out)> &isRight,
+        bool *right) const {
+    std::vector<float> out(values.size(), NAN), error(values.size(), 0);
+    DDPHOOK_RETURN_IF_ERROR(this->out.write(out.data(), 4 * n));
+    DDPHOOK_RETURN_IF_ERROR(this->error.write(error.data(), 4 * n));
+    DDPHOOK_RETURN_IF_ERROR(body());
+    DDPHOOK_RETURN_IF_ERROR(this->out.read(out.data(), 4 * n));
+    DDPHOOK_RETURN_IF_ERROR(this->error.read(error.data(), 4 * n));
+    *right = true;
+    for (size_t i = 0; i < values.size(); ++i)
+      *right &= isRight(values[i], error[i], out[i]);
+    return Status::ok();
+  }
+
+  Context &context;
+  const int64_t n;
+  const std::vector<float> values;
+  Array in, error, out;
+};
+
+using IsRight = std::function<bool(float x, float error, float out)>;
+
+Work makeWork(const Arrays &arrays, std::string name, int64_t bytes, Body body,
+              IsRight isRight) {
+  return {std::move(name), bytes, body,
+          [&arrays, body, isRight = std::move(isRight)](bool *right) {
+            return arrays.check(body, isRight, right);
+          }};
+}
+
+/// Measures in arrays of the bucket's size, or on a device in larger and in
+/// small ones too: 1 GiB, 64 MiB and 64 KiB for a bucket of 25 MiB.
+Status forEachSize(
+    Rank &rank, const std::string &title,
+    const std::function<Status(Arrays &, Group &, std::vector<Work> *)> &make) {
+  const int64_t bucket = rank.options.elements();
+  std::vector<int64_t> sizes = {bucket};
+  if (!rank.isOnHost())
+    sizes = {bucket * 1024 / 25, bucket * 64 / 25,
+             std::max<int64_t>(bucket / 400, 1)};
+  Group group(rank.job());
+  DDPHOOK_RETURN_IF_ERROR(
+      group.join("local", /*isOneMachine=*/true, 4 * sizes[0]));
+  for (int64_t n : sizes) {
+    Arrays arrays(rank.job(), n);
+    DDPHOOK_RETURN_IF_ERROR(arrays.prepare());
+    std::vector<Work> works;
+    DDPHOOK_RETURN_IF_ERROR(make(arrays, group, &works));
+    DDPHOOK_RETURN_IF_ERROR(
+        rank.measure(title + " on '" + rank.options.device + "', " +
+                         sizeName(n) + "; GB/s of what has to move",
+                     rank.withCopies(std::move(works), 4 * n)));
+  }
+  return Status::ok();
+}
+
+/// The average of a hook in a group of one.
+Body hookBody(const Arrays &arrays, Group &group, const HookKind &kind,
+              bool feedsBack = false) {
+  void *const in = arrays.in.as<>(), *const out = arrays.out.as<>();
+  void *const error = feedsBack ? arrays.error.as<>() : nullptr;
+  return [=, &group, operation = kind.collective(arrays.n, error)] {
+    return group.run(operation, in, out);
+  };
+}
+
+Json torchHook(const std::string &name, int64_t n) {
+  return {{"hook", name}, {"shapes", {{n}}}};
+}
+
+} // namespace
+
+Status bench::benchCast(Rank &rank) {
+  return forEachSize(
+      rank, "casts",
+      [&](Arrays &arrays, Group &group, std::vector<Work> *works) {
+        const int64_t n = arrays.n;
+        Context &job = arrays.context;
+        void *const in = arrays.in.as<>(), *const half = arrays.error.as<>(),
+                    *const out = arrays.out.as<>();
+        for (const HookKind &kind : hookKinds()) {
+          if (!kind.wire)
+            continue;
+          const Dtype type = *kind.wire;
+          const auto number = static_cast<int32_t>(type);
+          const Body narrow = [=, &job] {
+            return job.call(&ddphook_backend_t::cast, in, DDPHOOK_F32, half,
+                            number, n);
+          };
+          const Body widen = [=, &job] {
+            return job.call(&ddphook_backend_t::cast, half, number, out,
+                            DDPHOOK_F32, n);
+          };
+          const IsRight isRounded = [=](float x, float, float result) {
+            return result == roundScalar(x, type);
+          };
+          const std::string name = dtypeName(type);
+          works->push_back(makeWork(arrays, "cast f32 to " + name, 6 * n,
+                                    narrow,
+                                    [](float, float, float) { return true; }));
+          // A cast to 16 bits is right if the cast back has the result.
+          works->push_back({"cast " + name + " to f32", 6 * n, widen,
+                            [=, &arrays](bool *right) {
+                              return arrays.check(
+                                  [&] {
+                                    DDPHOOK_RETURN_IF_ERROR(narrow());
+                                    return widen();
+                                  },
+                                  isRounded, right);
+                            }});
+          works->push_back(makeWork(arrays, kind.name + " hook", kind.bytes(n),
+                                    hookBody(arrays, group, kind), isRounded));
+          works->back().torch = torchHook(kind.name, n);
+        }
+        works->push_back(makeWork(
+            arrays, "divide by 2", 8 * n,
+            [=, &job] {
+              return job.call(&ddphook_backend_t::divide_by_group_size,
+                              int64_t(2), in, out, n, DDPHOOK_F32);
+            },
+            [](float x, float, float result) { return result == x / 2; }));
+        return Status::ok();
+      });
+}
+
+Status bench::benchEncode(Rank &rank) {
+  return forEachSize(
+      rank, "codes",
+      [&](Arrays &arrays, Group &group, std::vector<Work> *works) {
+        const int64_t n = arrays.n;
+        Context &job = arrays.context;
+        const Array &in = arrays.in, &error = arrays.error;
+        for (const HookKind &kind : hookKinds()) {
+          if (kind.encoding == DDPHOOK_ENCODING_NONE)
+            continue;
+          // The result and the loss add up to the input.
+          const IsRight addsUp = [](float x, float lost, float result) {
+            return std::fabs(result + lost - x) < 1e-6f;
+          };
+          const Body plain = hookBody(arrays, group, kind);
+          const Body loss = [=, &job, in = in.as<>(), error = error.as<>()] {
+            return job.call(&ddphook_backend_t::encoding_error, in, error, n,
+                            DDPHOOK_F32, kind.encoding, kind.block);
+          };
+          works->push_back({kind.name + " hook", kind.bytes(n), plain,
+                            [=, &arrays](bool *right) {
+                              return arrays.check(
+                                  [&] {
+                                    DDPHOOK_RETURN_IF_ERROR(plain());
+                                    return loss();
+                                  },
+                                  addsUp, right);
+                            }});
+          works->push_back(makeWork(arrays, kind.name + " hook, error feedback",
+                                    kind.bytes(n) + 8 * n,
+                                    hookBody(arrays, group, kind, true),
+                                    addsUp));
+          works->push_back({kind.name + " loss", 8 * n, loss});
+        }
+        return Status::ok();
+      });
+}
+
+Status bench::benchTopK(Rank &rank) {
+  return forEachSize(
+      rank, "topk", [&](Arrays &arrays, Group &, std::vector<Work> *works) {
+        const int64_t n = arrays.n, keep = std::max<int64_t>(n / 100, 1);
+        Context &job = arrays.context;
+        auto entries = std::make_shared<Array>(job);
+        DDPHOOK_RETURN_IF_ERROR(entries->allocate(8 * keep));
+        void *const in = arrays.in.as<>(), *const out = arrays.out.as<>(),
+                    *const error = arrays.error.as<>();
+        // The expansion of the hook without its all-gather and its division.
+        const Body step = [=, &job] {
+          DDPHOOK_RETURN_IF_ERROR(job.call(&ddphook_backend_t::add, in, error,
+                                           error, n, DDPHOOK_F32));
+          DDPHOOK_RETURN_IF_ERROR(job.call(&ddphook_backend_t::sparsify, keep,
+                                           error, n, entries->as<>(), error));
+          return job.call(&ddphook_backend_t::densify, entries->as<>(),
+                          int64_t(1), keep, out, n);
+        };
+        works->push_back(makeWork(arrays, "topk hook, density 1 %", 12 * n,
+                                  step, [](float x, float rest, float result) {
+                                    return result + rest == x &&
+                                           (result == 0 || rest == 0);
+                                  }));
+        return Status::ok();
+      });
+}

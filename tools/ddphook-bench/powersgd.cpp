@@ -1,0 +1,257 @@
+//===- powersgd.cpp - ddphook-bench powersgd ------------------------------===//
+//
+// Part of the ddphook project, under the Apache License v2.0 with LLVM
+// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// PowerSGD without its collectives, next to PyTorch's hook in a group of one
+// and the best copy of 28 bytes per element; and a bucket for other benchmarks.
+//
+//===----------------------------------------------------------------------===//
+#include "powersgd.h"
+
+#include "base/random.h"
+
+#include <algorithm>
+#include <cmath>
+
+using namespace ddphook;
+using namespace ddphook::bench;
+
+static int64_t countElements(const std::vector<int64_t> &tensor) {
+  return tensor.size() == 2 ? tensor[0] * tensor[1] : tensor[0];
+}
+
+int64_t BucketShape::elements() const {
+  int64_t sum = 0;
+  for (const std::vector<int64_t> &tensor : tensors)
+    sum += countElements(tensor);
+  return sum;
+}
+
+Json BucketShape::torch(int64_t rank) const {
+  return {{"hook", "powersgd"}, {"shapes", tensors}, {"rank", rank}};
+}
+
+BucketShape bench::layers(int64_t elements) {
+  const int64_t side = elements >= 1 << 20 ? 1024 : 64;
+  BucketShape shape{"layers", {}};
+  for (int64_t rows = elements / side; rows > 0; rows -= side) {
+    shape.tensors.push_back({std::min(rows, side), side});
+    shape.tensors.push_back({std::min(rows, side)});
+  }
+  return shape;
+}
+
+BucketShape bench::matrices(int64_t elements, int64_t count, int64_t columns) {
+  const int64_t each = std::max<int64_t>(elements / count, 1);
+  const auto side = static_cast<int64_t>(std::sqrt(static_cast<double>(each)));
+  const std::vector<int64_t> matrix = {
+      columns ? std::max<int64_t>(each / columns, 1) : side,
+      columns ? columns : side};
+  return {
+      count > 1 ? std::to_string(count) + " matrices"
+      : columns ? "a tall matrix"
+                : "one matrix",
+      std::vector<std::vector<int64_t>>(static_cast<size_t>(count), matrix)};
+}
+
+bool bench::isCompressed(const std::vector<int64_t> &tensor, int64_t rank) {
+  return tensor.size() == 2 &&
+         (tensor[0] + tensor[1]) * std::min({rank, tensor[0], tensor[1]}) * 2 <
+             tensor[0] * tensor[1];
+}
+
+PowerSgd::PowerSgd(Context &context, const BucketShape &shape, int64_t rank,
+                   int64_t groupElements, Group *group)
+    : context(context), group(group), n(shape.elements()), g(context),
+      e(context), out(context), packed(context), q(context) {
+  int64_t offset = 0;
+  for (const std::vector<int64_t> &tensor : shape.tensors) {
+    const int64_t count = countElements(tensor);
+    if (lists.empty() || offset + count - lists.back().begin > groupElements) {
+      List list;
+      list.begin = offset;
+      list.packedBegin = packedSize;
+      list.qBegin = qSize;
+      lists.push_back(std::move(list));
+    }
+    addTensor(tensor, rank, offset);
+    offset += count;
+    lists.back().end = offset;
+    lists.back().packedEnd = packedSize;
+    lists.back().qEnd = qSize;
+  }
+}
+
+void PowerSgd::addTensor(const std::vector<int64_t> &tensor, int64_t rank,
+                         int64_t offset) {
+  List &list = lists.back();
+  if (!isCompressed(tensor, rank)) {
+    const int64_t count = countElements(tensor);
+    list.pieces.push_back({offset, packedSize, count});
+    packedSize += count;
+    return;
+  }
+  const int64_t r = std::min({rank, tensor[0], tensor[1]});
+  list.matrices.push_back({offset, packedSize, qSize, tensor[0], tensor[1], r});
+  packedSize += tensor[0] * r;
+  qSize += tensor[1] * r;
+  draws.push_back(tensor[1] * r);
+}
+
+PowerSgd::~PowerSgd() {
+  for (List &list : lists)
+    if (list.prepared)
+      context.backend().matrices_destroy(context.device(), list.prepared);
+}
+
+Status PowerSgd::prepare() {
+  for (Array *array : {&g, &e, &out})
+    DDPHOOK_RETURN_IF_ERROR(array->allocate(4 * n));
+  DDPHOOK_RETURN_IF_ERROR(packed.allocate(4 * packedSize));
+  DDPHOOK_RETURN_IF_ERROR(q.allocate(4 * qSize));
+  DDPHOOK_RETURN_IF_ERROR(g.write(inputOf(n, context.rank()).data(), 4 * n));
+  for (List &list : lists) {
+    const ddphook_matrix_list_t view = {
+        sizeof(view),
+        list.begin,
+        list.end,
+        list.matrices.data(),
+        static_cast<int64_t>(list.matrices.size()),
+        list.pieces.data(),
+        static_cast<int64_t>(list.pieces.size())};
+    DDPHOOK_RETURN_IF_ERROR(context.call(&ddphook_backend_t::matrices_create,
+                                         &view, DDPHOOK_F32, &list.prepared));
+  }
+  std::vector<int32_t> generator(generatorElements);
+  seedGenerator(0, generator.data());
+  std::vector<float> numbers(static_cast<size_t>(qSize));
+  DDPHOOK_RETURN_IF_ERROR(drawNormal(generator.data(), draws.data(),
+                                     static_cast<int64_t>(draws.size()),
+                                     numbers.data(), Dtype::F32));
+  return q.write(numbers.data(), 4 * qSize);
+}
+
+Status PowerSgd::reduce(float *data, int64_t count) {
+  return group->run(
+      allReduceOf(count, Dtype::F32, std::nullopt, /*isMean=*/false), data,
+      data);
+}
+
+Status PowerSgd::divide(float *data, int64_t count) {
+  return context.call(&ddphook_backend_t::divide_by_group_size,
+                      static_cast<int64_t>(context.worldSize()), data, data,
+                      count, DDPHOOK_F32);
+}
+
+Status PowerSgd::step() {
+  auto *const factors = packed.as<float>(), *const qs = q.as<float>();
+  void *const m = e.as<>();
+  for (const List &list : lists) {
+    ddphook_matrices_t *const with = list.prepared;
+    DDPHOOK_RETURN_IF_ERROR(context.call(&ddphook_backend_t::orthogonalize,
+                                         with, DDPHOOK_FACTOR_Q, qs, qs, 0.0));
+    DDPHOOK_RETURN_IF_ERROR(context.call(&ddphook_backend_t::project, with,
+                                         g.as<>(), m, qs, m, factors, factors));
+    // PyTorch divides the rest and Q, and orthogonalizes P undivided.
+    if (group) {
+      DDPHOOK_RETURN_IF_ERROR(reduce(factors + list.packedBegin,
+                                     list.packedEnd - list.packedBegin));
+      for (const ddphook_piece_t &piece : list.pieces)
+        DDPHOOK_RETURN_IF_ERROR(
+            divide(factors + piece.rest_offset, piece.count));
+    }
+    DDPHOOK_RETURN_IF_ERROR(context.call(&ddphook_backend_t::orthogonalize,
+                                         with, DDPHOOK_FACTOR_P, factors,
+                                         factors, 0.0));
+    DDPHOOK_RETURN_IF_ERROR(context.call(&ddphook_backend_t::matmul, with,
+                                         DDPHOOK_MATMUL_Q, m, factors, qs));
+    if (group) {
+      DDPHOOK_RETURN_IF_ERROR(
+          reduce(qs + list.qBegin, list.qEnd - list.qBegin));
+      DDPHOOK_RETURN_IF_ERROR(
+          divide(qs + list.qBegin, list.qEnd - list.qBegin));
+    }
+    DDPHOOK_RETURN_IF_ERROR(context.call(&ddphook_backend_t::reconstruct, with,
+                                         factors, qs, factors, m, out.as<>(), m,
+                                         int64_t(1)));
+  }
+  return Status::ok();
+}
+
+Status PowerSgd::checkFirstStep(bool *right) {
+  const std::vector<float> poison(static_cast<size_t>(n), NAN);
+  DDPHOOK_RETURN_IF_ERROR(out.write(poison.data(), 4 * n));
+  DDPHOOK_RETURN_IF_ERROR(step());
+  std::vector<float> result(poison.size()), error(poison.size());
+  DDPHOOK_RETURN_IF_ERROR(out.read(result.data(), 4 * n));
+  DDPHOOK_RETURN_IF_ERROR(e.read(error.data(), 4 * n));
+  if (context.worldSize() > 1) {
+    std::vector<std::string> all;
+    const std::string_view bytes(reinterpret_cast<const char *>(result.data()),
+                                 result.size() * sizeof(float));
+    DDPHOOK_RETURN_IF_ERROR(context.allGather(
+        "results", std::to_string(std::hash<std::string_view>()(bytes)), &all));
+    *right = std::isfinite(result.front()) &&
+             std::equal(all.begin() + 1, all.end(), all.begin());
+    return Status::ok();
+  }
+  double wrong = 0, whole = 0, parts = 0;
+  for (size_t i = 0; i < result.size(); ++i) {
+    const double gradient = inputElement(static_cast<int64_t>(i), 0);
+    const double approximation = result[i], residual = error[i];
+    // A NaN stays in the sums.
+    wrong = std::max(wrong, std::abs(approximation + residual - gradient));
+    whole += gradient * gradient;
+    parts += approximation * approximation + residual * residual;
+  }
+  *right = wrong < 1e-5 && std::abs(parts - whole) < 1e-4 * whole;
+  return Status::ok();
+}
+
+Status bench::benchPowerSgd(Rank &rank) {
+  const int64_t bucket = rank.options.elements(), large = 4 * bucket;
+  std::vector<BucketShape> shapes = {
+      layers(bucket), matrices(bucket, 1), matrices(bucket, 100),
+      layers(large),  matrices(large, 1),  matrices(large, 100)};
+  std::vector<int64_t> ranks = {1, 2, 4, 8}, groupMbs = {0, 4};
+  if (!rank.isOnHost()) {
+    // 4096², 2560², 100 x 256², 100 000 x 64, 16 x 1024².
+    shapes = {matrices(bucket * 64 / 25, 1), matrices(bucket, 1),
+              matrices(bucket, 100), matrices(bucket * 125 / 128, 1, 64),
+              matrices(bucket * 64 / 25, 16)};
+    ranks.insert(ranks.end(), {16, 32});
+    groupMbs = {0, 8, 32};
+  }
+  for (const BucketShape &shape : shapes) {
+    std::vector<std::unique_ptr<PowerSgd>> buckets;
+    std::vector<Work> works;
+    for (int64_t approximation : ranks)
+      for (int64_t groupMb : groupMbs) {
+        const int64_t n = shape.elements();
+        // The elements of a MiB in a bucket of 25 MiB, scaled to this one.
+        const int64_t group =
+            groupMb == 0 ? n : std::max<int64_t>(groupMb * bucket / 25, 1);
+        if (!isCompressed(shape.tensors.front(), approximation) ||
+            (groupMb != 0 && (shape.tensors.size() == 1 || n <= group)))
+          continue;
+        PowerSgd &each = *buckets.emplace_back(std::make_unique<PowerSgd>(
+            rank.job(), shape, approximation, group));
+        DDPHOOK_RETURN_IF_ERROR(each.prepare());
+        std::string name = "rank " + std::to_string(approximation);
+        if (groupMb != 0)
+          name += ", group-mb " + std::to_string(groupMb);
+        works.push_back(
+            {name, kPowerSgdBytes * n, [&each] { return each.step(); },
+             [&each](bool *right) { return each.checkFirstStep(right); }});
+        if (groupMb == 0) // PyTorch processes the bucket as a whole.
+          works.back().torch = shape.torch(approximation);
+      }
+    DDPHOOK_RETURN_IF_ERROR(rank.measure(
+        "PowerSGD's local work on '" + rank.options.device + "', " +
+            shape.name + " of " + sizeName(shape.elements()) +
+            "; GB/s of 28 bytes an element",
+        rank.withCopies(std::move(works), 4 * shape.elements())));
+  }
+  return Status::ok();
+}
