@@ -27,7 +27,7 @@ FLAGS = {
 TYPES = {"f32": ("float", "real(c_float)"), "f64": ("double", "real(c_double)")}
 TYPES |= {"f16": ("", "integer(c_int16_t)"), "bf16": ("", "integer(c_int16_t)")}
 
-# What is written for each array: slices that are reduced and inserted, and offsets.
+# The lines of an array: its slice, reduced and inserted, and its offset.
 MATRIX = """\
   %s$i = tensor.extract_slice %0$part : $whole to $flat
   %a$i = tensor.expand_shape %s$i $dimensions output_shape $shape : $flat into $array
