@@ -53,6 +53,7 @@ ours = [
     "ddphook-exec",
     "ddphook-lsp-server",
     "ddphook-opt",
+    "ddphook-reduce",
     "ddphook-run",
     "ddphook-test-opt",
     "ddphook-trace",

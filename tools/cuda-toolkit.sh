@@ -7,16 +7,12 @@
 #   1. DDPHOOK_CUDA_ROOT, if it is set;
 #   2. this machine's toolkit, if it is 12.8 or later and NCCL is installed;
 #   3. NVIDIA's PyPI packages (cuda-requirements.txt) in a virtual environment,
-#      which is created if necessary.
+#      which is created if necessary (1.1 GB, half a minute; venv.sh).
 #
-# The virtual environment is in the user's cache directory. Its name contains a hash
-# of the requirements file, so that all clones with the same pins use one (about
-# 1.1 GB, half a minute).
 # No GPU or driver is needed.
 set -euo pipefail
 
 directory=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-requirements=$directory/cuda-requirements.txt
 least=12.8
 
 # Succeeds if the first version is at least the second one.
@@ -58,21 +54,6 @@ for root in "${candidates[@]}"; do
   fi
 done
 
-key=$(sha256sum "$requirements" | cut -c1-16)
-cache=${XDG_CACHE_HOME:-$HOME/.cache}/ddphook
-venv=$cache/cuda-$key
-mkdir -p "$cache"
-
-# Only one process installs at a time; one that was killed leaves no environment
-# that looks complete.
-exec 9>"$cache/cuda-$key.lock"
-flock 9
-if [[ ! -f $venv/.complete ]]; then
-  echo "== installing CUDA and NCCL (no toolkit on this machine; about 30 s and 1.1 GB, once): $venv" >&2
-  rm -rf "$venv"
-  /usr/bin/python3 -m venv "$venv" >&2
-  "$venv/bin/python" -m pip install --quiet --disable-pip-version-check \
-    --no-input -r "$requirements" >&2
-  touch "$venv/.complete"
-fi
+venv=$("$directory/venv.sh" cuda "$directory/cuda-requirements.txt" \
+  "CUDA and NCCL (no toolkit on this machine; about 30 s and 1.1 GB)")
 echo "$venv"/lib/python3*/site-packages/nvidia/cu13

@@ -51,7 +51,7 @@ say "sources"
 git ls-files -z -- .clang-format LICENSE\* runtime test/gpu test/parity \
   test/python/{models,ranks,staged}.py test/requirements.txt tools/cuda\* \
   tools/ddphook-bench tools/gpu-test.sh tools/gpu-report.py tools/python/src \
-  tools/python-env.sh |
+  tools/python-env.sh tools/venv.sh |
   while IFS= read -r -d '' file; do
     if [[ -e $file ]]; then cp --parents "$file" "$bundle"; fi
   done

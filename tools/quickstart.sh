@@ -54,10 +54,6 @@ done
 
 mkdir -p "$build/quickstart"
 : >"$log"
-pids=()
-trap 'kill "${pids[@]}" 2>/dev/null || true' EXIT
-trap 'exit 130' INT
-trap 'exit 143' TERM
 
 fail() {
   echo
@@ -94,37 +90,16 @@ cmake_options() {
   fi
 }
 
-free_port() {
-  python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'
-}
-
-# launch PROGRAM [ARGUMENT…]: runs a program on all ranks. The output of rank N is in
-# build/quickstart/PROGRAM.N, its metrics in PROGRAM.metrics.N. Ends all ranks if one
-# fails. Returns 2 if the ranks' parameters differ.
+# launch PROGRAM [ARGUMENT…]: runs a program on all ranks. Their output is in
+# build/quickstart/PROGRAM, the metrics of rank N in PROGRAM.metrics.N. Returns 2 if the
+# ranks' parameters differ.
 launch() {
-  local name=$1 port rank code ended status=0
-  shift
-  port=$(free_port)
-  pids=()
-  for ((rank = 0; rank < ranks; rank++)); do
-    # A clean environment: variables of another launcher would contradict ours.
-    env -i PATH="$PATH" RANK=$rank LOCAL_RANK=$rank WORLD_SIZE=$ranks \
-      MASTER_ADDR=127.0.0.1 MASTER_PORT="$port" DDPHOOK_TIMEOUT_S=60 \
-      DDPHOOK_METRICS="$build/quickstart/$name.metrics.{rank}" \
-      DDPHOOK_METRICS_INTERVAL=1 \
-      "$build/bin/$name" "$data" "$@" >"$build/quickstart/$name.$rank" 2>&1 &
-    pids+=($!)
-  done
-  while ((${#pids[@]})); do
-    code=0
-    wait -n -p ended "${pids[@]}" || code=$?
-    if ((code != 0 && (status == 0 || status == 2))); then status=$code; fi
-    for rank in "${!pids[@]}"; do
-      if [[ ${pids[rank]} == "$ended" ]]; then unset "pids[rank]"; fi
-    done
-    if ((code != 0 && code != 2)); then kill "${pids[@]}" 2>/dev/null || true; fi
-  done
-  cat "$build/quickstart/$name".[0-9]*
+  local status=0
+  # A clean environment: variables of another launcher would contradict ours.
+  env -i PATH="$PATH" DDPHOOK_METRICS="$build/quickstart/$1.metrics.{rank}" \
+    DDPHOOK_METRICS_INTERVAL=1 python3 "$root/test/Integration/Inputs/launch.py" $ranks \
+    "$build/bin/$1" "$data" "${@:2}" >"$build/quickstart/$1" 2>&1 || status=$?
+  cat "$build/quickstart/$1"
   return "$status"
 }
 
@@ -173,7 +148,7 @@ train_on_link() {
     >"$build/quickstart/wide-$1.link"
 }
 
-# value OUTPUT LABEL: a number that rank 0 printed.
+# value OUTPUT LABEL: a number that the ranks printed.
 value() {
   sed -n "s/^$2: \([0-9.]*\).*/\1/p" "$build/quickstart/$1"
 }
@@ -230,15 +205,15 @@ print_accuracies() {
     note=''
     [[ $variant == noop ]] && note='  no communication: the ranks differ'
     printf '%-18s %12s %% %26s %12s%s\n' "$variant" \
-      "$(value "digits-$variant.0" 'test accuracy')" \
+      "$(value "digits-$variant" 'test accuracy')" \
       "$(measured "digits-$variant" $mean_bytes)" \
       "$(measured "digits-$variant" $step_ms)" "$note"
   done
   echo
-  uncompressed=$(value digits-allreduce.0 'test accuracy')
+  uncompressed=$(value digits-allreduce 'test accuracy')
   for variant in "${variants[@]}"; do
     [[ $variant == noop ]] && continue
-    accuracy=$(value "digits-$variant.0" 'test accuracy')
+    accuracy=$(value "digits-$variant" 'test accuracy')
     awk -v a="$accuracy" -v least=$least_accuracy \
       'BEGIN { exit !(a != "" && a + 0 >= least) }' ||
       fail "expected at least $least_accuracy % with $variant, but got ${accuracy:-nothing}"

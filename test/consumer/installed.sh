@@ -31,7 +31,7 @@ expect() {
 empty=$(find "$prefix" -name CMakeFiles)
 [[ -z $empty ]] || fail "expected no directories of CMake's, but got $empty"
 for tool in ddphook-opt ddphook-cc ddphook-run ddphook-exec ddphook-trace \
-  ddphook-diff ddphook-lsp-server; do
+  ddphook-diff ddphook-lsp-server ddphook-reduce; do
   [[ -x $prefix/bin/$tool ]] || fail "$tool is not installed"
 done
 for tool in "$prefix"/bin/ddphook-*; do
@@ -51,6 +51,12 @@ expect opt.mlir "call @ddphook_rt_collective"
   --ddp-pipeline="hook=fp16" --outputs='run.{rank}.safetensors'
 cmp exec.0.safetensors run.0.safetensors
 cmp exec.1.safetensors run.1.safetensors
+
+"$prefix/bin/ddphook-reduce" --shapes=3x5,7 --ddp-pipeline="hook=fp16"
+gfortran "$prefix/include/ddphook/runtime/ddphook.f90" gradients{,_main}.f90 gradients.o \
+  -o gradients "$(echo "$prefix"/lib*/libddphook_rt.so.?.?)" 2>ld.txt
+LD_LIBRARY_PATH=$(echo "$prefix"/lib*) ./gradients >gradients.txt
+expect gradients.txt "rank 0 of 1: relative error"
 
 python3 "$here/../Tools/Inputs/lsp_session.py" "$prefix/bin/ddphook-lsp-server" \
   "$here/../Tools/Inputs/step.mlir" >lsp.txt

@@ -153,6 +153,17 @@ export DDPHOOK_TIMEOUT_S=60
   }
 }
 
+# What ddphook-reduce writes, word for word.
+arrays() {
+  cd "$place"
+  "$build/bin/ddphook-reduce" --shapes=100x50,50 --ddp-pipeline=hook=fp16
+  cc -I"$root/runtime/include" gradients_main.c gradients.o -o gradients \
+    -L"$build/lib" -lddphook_rt -Wl,-rpath,"$build/lib" -lm
+  on 0 sbatch -W -N2 -o "$place/batch.out" gradients.sbatch
+  cat batch.out
+  (($(grep -c 'of 2: relative error .*e-04' batch.out) == 2))
+}
+
 cat >"$place/step.mlir" <<'EOF'
 ddp.process_group @dp
 func.func @step(%g: tensor<10000xf32> {ddp.name = "w"}) -> tensor<10000xf32> {
@@ -170,5 +181,6 @@ check "two steps of a batch script at once on one node" on_one_node
 check "two steps of a batch script at once on two nodes" on_two_nodes
 check "rank 0 on another node than the first" by_hand
 check "scancel, and a job after it" cancelled
+check "the program and the script of ddphook-reduce on two nodes" arrays
 echo "$passed passed, $failed failed"
 ((failed == 0))

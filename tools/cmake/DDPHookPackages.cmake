@@ -52,12 +52,13 @@ for MLIR ${LLVM_VERSION_MAJOR}, and the CMake package DDPHook.")
 
 # ddphook-cc writes headers that include the runtime's.
 set(CPACK_DEBIAN_TOOLS_PACKAGE_SECTION devel)
+set(CPACK_DEBIAN_TOOLS_PACKAGE_DEPENDS "python3") # ddphook-reduce
 set(CPACK_DEBIAN_TOOLS_PACKAGE_RECOMMENDS "ddphook-dev")
 set(CPACK_DEBIAN_TOOLS_PACKAGE_SUGGESTS "mlir-${LLVM_VERSION_MAJOR}-tools")
 set(CPACK_DEBIAN_TOOLS_DESCRIPTION
 "gradient compression for data-parallel training: compiler
-ddphook-opt, ddphook-cc, ddphook-run, ddphook-diff, the language server, and the
-plugin for stock mlir-opt, with manual pages and completion for shells.")
+ddphook-opt, ddphook-cc, ddphook-run, ddphook-diff, ddphook-reduce, the language
+server, and the plugin for stock mlir-opt, with manual pages and completion for shells.")
 
 # NVIDIA's packages of CUDA have many names, and dpkg may not know them. The
 # backend finds the libraries at the paths that it was linked with.

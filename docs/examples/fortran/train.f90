@@ -23,7 +23,6 @@ module linear
 end module
 
 program train
-  use, intrinsic :: iso_fortran_env, only: error_unit
   use, intrinsic :: iso_c_binding
   use ddphook
   use linear
@@ -34,34 +33,25 @@ program train
   type(c_ptr) :: context
   integer :: step, rank, seed_size
 
-  call check(ddphook_context_create(c_null_ptr, context))
-  call check(ddphook_module_load(context, linear_module))
+  call ddphook_check(ddphook_context_create(c_null_ptr, context))
+  call ddphook_check(ddphook_module_load(context, linear_module))
   rank = ddphook_context_rank(context)
 
   ! Parameters begin with what rank 0 drew; samples differ from rank to rank.
   call random_seed(size=seed_size)
   call random_seed(put=spread(1 + rank, 1, seed_size))
   call random_number(w)
-  call check(ddphook_broadcast(context, w, c_sizeof(w), 0))
+  call ddphook_check(ddphook_broadcast(context, w, c_sizeof(w), 0))
 
   do step = 1, 500
     call random_number(x)
     x = 2*x - 1
     y = matmul(wanted, x)
-    call check(linear_step(x, y, w))
+    call ddphook_check(linear_step(x, y, w))
   end do
   print '(a, i0, a, i0, a, 4f7.3)', 'rank ', rank, ' of ', &
     ddphook_context_world_size(context), ':', w
 
-  call check(ddphook_module_unload(linear_module))
+  call ddphook_check(ddphook_module_unload(linear_module))
   call ddphook_context_destroy(context)
-
-contains
-
-  subroutine check(status)
-    integer(c_int), intent(in) :: status
-    if (status == DDPHOOK_OK) return
-    write (error_unit, '(a)') ddphook_error_text(status)
-    stop 1, quiet=.true.
-  end subroutine
 end program

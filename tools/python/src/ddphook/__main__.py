@@ -115,10 +115,8 @@ def _bench(arguments: argparse.Namespace) -> int:
         from ddphook.torch import _bench
     except ModuleNotFoundError as error:
         return _fail("bench", f"expected PyTorch, but {str(error).lower()}", 1)
-    given = {key: value for key, value in vars(arguments).items() if key != "command"}
-    given["hooks"] = arguments.hooks.split(",")
     try:
-        _bench.main(_bench.Options(**given))
+        _bench.main(arguments)
     except ddphook.InvalidArgumentError as error:
         return _fail("bench", str(error), 2)
     except (ddphook.Error, OSError) as error:

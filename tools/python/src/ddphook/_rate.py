@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -31,12 +32,7 @@ def find_waste_of_plans(plans: Iterable[Mapping[str, Any]]) -> str | None:
         for bucket in plan["buckets"]:
             if re.match(rf"#ddp\.{_EXACT}", bucket["hook"]):
                 continue
-            elements = 0
-            for shape in bucket["shapes"]:
-                size = 1
-                for extent in shape:
-                    size *= extent
-                elements += size
+            elements = sum(map(math.prod, bucket["shapes"]))
             before += elements * _ITEM_BYTES[bucket["dtype"]]
             after += bucket["wire_bytes"]
     if before == 0:

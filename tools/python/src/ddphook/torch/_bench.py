@@ -22,6 +22,7 @@ import re
 import statistics
 import tempfile
 import time
+from argparse import Namespace
 from collections.abc import Callable
 from typing import Any
 
@@ -69,41 +70,6 @@ _WRAPPERS: dict[str | None, Callable[..., Any]] = {
 
 # Seconds of each step on its slowest rank, round by round.
 _Rounds = list[list[float]]
-
-
-@dataclasses.dataclass(frozen=True)
-class Options:
-    """The command line.
-
-    Attributes
-    ----------
-    model_mb
-        MiB of parameters of the model, and of the bucket.
-    ranks
-        The number of ranks to start on this machine; a launcher's number replaces it.
-    hooks
-        Names such as ``fp16``, ``powersgd-4`` and ``powersgd-4+fp16``.
-    optimizer
-        One of ``sgd``, ``adam`` and ``adamw``.
-    compile
-        Whether to measure steps under ``torch.compile`` instead.
-    samples
-        The number of samples per rank and step.
-    steps, rounds
-        The number of steps of each side per round, and of rounds.
-    json
-        A file for the results, or None.
-    """
-
-    model_mb: float
-    ranks: int
-    hooks: list[str]
-    optimizer: str
-    compile: bool
-    samples: int
-    steps: int
-    rounds: int
-    json: str | None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -171,10 +137,10 @@ class _Hook:
         )
 
 
-def main(options: Options) -> None:
+def main(options: Namespace) -> None:
     """Measures, prints tables, and writes the JSON file.
 
-    Without a launcher's variables, this process starts the ranks; otherwise it is one
+    The options are those of ``python -m ddphook bench``. Without a launcher's variables, this process starts the ranks; otherwise it is one
     of them.
 
     Raises
@@ -184,7 +150,7 @@ def main(options: Options) -> None:
     InternalError
         A result of ours differs from PyTorch's, or a rank failed.
     """
-    hooks = [_Hook.parse(name) for name in options.hooks]
+    _parse(options)  # Fails now if there is no such hook.
     if options.json and os.environ.get("RANK", "0") == "0":
         # Fails now if the file cannot be written, rather than after the measurement.
         with tempfile.NamedTemporaryFile(dir=pathlib.Path(options.json).parent):
@@ -192,7 +158,7 @@ def main(options: Options) -> None:
     torch.set_num_threads(1)
     if "RANK" in os.environ:
         dist.init_process_group("gloo")
-        _measure_as_rank(options, hooks)
+        _measure_as_rank(options)
         dist.destroy_process_group()
         return
     os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -203,7 +169,7 @@ def main(options: Options) -> None:
         raise InternalError(str(error).strip()) from error
 
 
-def _serve(rank: int, options: Options, port: int) -> None:
+def _serve(rank: int, options: Namespace, port: int) -> None:
     torch.set_num_threads(1)
     dist.init_process_group(
         "gloo",
@@ -211,14 +177,18 @@ def _serve(rank: int, options: Options, port: int) -> None:
         rank=rank,
         world_size=options.ranks,
     )
-    _measure_as_rank(options, [_Hook.parse(name) for name in options.hooks])
+    _measure_as_rank(options)
     dist.destroy_process_group()
 
 
-def _measure_as_rank(options: Options, hooks: list[_Hook]) -> None:
+def _parse(options: Namespace) -> list[_Hook]:
+    return [_Hook.parse(name) for name in options.hooks.split(",")]
+
+
+def _measure_as_rank(options: Namespace) -> None:
     load = os.getloadavg()[0]
     results = {}
-    for hook in hooks:
+    for hook in _parse(options):
         if options.compile:
             rounds, difference = _measure_compiled_steps(options, hook)
             summary = {"difference": difference, **_summarize(rounds)}
@@ -272,7 +242,7 @@ def _generator() -> torch.Generator:
 class _Training:
     """A DDP model in training."""
 
-    def __init__(self, options: Options, bucket_cap_mb: int) -> None:
+    def __init__(self, options: Namespace, bucket_cap_mb: int) -> None:
         self.ddp = DistributedDataParallel(
             _make_model(options.model_mb),
             gradient_as_bucket_view=True,
@@ -298,7 +268,7 @@ class _Training:
         return torch.cat([p.detach().flatten() for p in self.ddp.parameters()])
 
 
-def _measure_steps(options: Options, hook: _Hook) -> tuple[dict[str, _Rounds], float]:
+def _measure_steps(options: Namespace, hook: _Hook) -> tuple[dict[str, _Rounds], float]:
     """Measures whole steps; returns times, and the final difference of parameters.
 
     With several buckets, PyTorch's PowerSGD starts collectives in a different order on
@@ -334,7 +304,7 @@ def _measure_steps(options: Options, hook: _Hook) -> tuple[dict[str, _Rounds], f
 
 
 def _measure_compiled_steps(
-    options: Options, hook: _Hook
+    options: Namespace, hook: _Hook
 ) -> tuple[dict[str, _Rounds], float]:
     """Measures whole steps under ``torch.compile``; returns times, and the final
     difference of parameters from those without compression.
@@ -369,7 +339,7 @@ def _measure_compiled_steps(
     return rounds, difference
 
 
-def _measure_hook(options: Options, hook: _Hook) -> tuple[dict[str, _Rounds], float]:
+def _measure_hook(options: Namespace, hook: _Hook) -> tuple[dict[str, _Rounds], float]:
     """Measures the hook alone, from its call to the completion of its future.
 
     Each call gets the same random gradients. Real gradients may be so close to a rank
@@ -427,7 +397,7 @@ def _capture_bucket(model: nn.Module) -> dist.GradBucket:
 
 
 def _by_turns(
-    sides: dict[str, Callable[[], float]], options: Options
+    sides: dict[str, Callable[[], float]], options: Namespace
 ) -> dict[str, _Rounds]:
     """Calls each side `steps` times in each round, after a warm-up.
 

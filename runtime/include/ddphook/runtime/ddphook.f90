@@ -5,6 +5,7 @@
 ! Fortran. The contracts stand in that header; names and arguments are the same.
 
 module ddphook
+  use, intrinsic :: iso_fortran_env, only: error_unit
   use, intrinsic :: iso_c_binding
   implicit none
   private
@@ -26,7 +27,8 @@ module ddphook
   public :: ddphook_context_create, ddphook_context_destroy, &
             ddphook_context_rank, ddphook_context_world_size, &
             ddphook_broadcast, ddphook_module_load, ddphook_module_unload, &
-            ddphook_state_save, ddphook_state_load, ddphook_error_text
+            ddphook_state_save, ddphook_state_load, ddphook_error_text, &
+            ddphook_check
 
   interface
     ! `options` is c_null_ptr for the environment's values.
@@ -110,6 +112,14 @@ contains
     character(:), allocatable :: text
     text = copied(ddphook_status_name(status))//': '//copied(ddphook_last_error())
   end function
+
+  ! Stops the program with the error's text unless the status is DDPHOOK_OK.
+  subroutine ddphook_check(status)
+    integer(c_int), intent(in) :: status
+    if (status == DDPHOOK_OK) return
+    write (error_unit, '(a)') ddphook_error_text(status)
+    stop 1, quiet=.true.
+  end subroutine
 
   function copied(string) result(text)
     type(c_ptr), intent(in) :: string
