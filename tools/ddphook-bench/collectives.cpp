@@ -218,7 +218,7 @@ Status bench::benchStart(Rank &rank) {
       DDPHOOK_RETURN_IF_ERROR(job.barrier());
       const double begin = now();
       for (int call = 0; call < calls; ++call)
-        DDPHOOK_RETURN_IF_ERROR(job.call(&ddphook_backend_t::collective_start,
+        DDPHOOK_RETURN_IF_ERROR(job.call(&ddphook_backend_t::collective,
                                          group.get(), &sum, in.as<>(),
                                          out.as<>(), &ticket));
       seconds.push_back((now() - begin) / calls);

@@ -105,7 +105,7 @@ public:
   }
   Status step() {
     DDPHOOK_RETURN_IF_ERROR(check(ddphook_rt_enter(handle, 0)));
-    ddphook_rt_all_reduce(handle, 0, values.data(), values.data());
+    ddphook_rt_collective(handle, 0, values.data(), values.data(), /*step=*/0);
     return check(ddphook_rt_leave(handle));
   }
   Status save(const std::string &pattern) {

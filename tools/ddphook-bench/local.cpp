@@ -212,7 +212,8 @@ Status bench::benchEncode(Rank &rank) {
           const Body plain = hookBody(arrays, group, kind);
           const Body loss = [=, &job, in = in.as<>(), error = error.as<>()] {
             return job.call(&ddphook_backend_t::encoding_error, in, error, n,
-                            DDPHOOK_F32, kind.encoding, kind.block);
+                            DDPHOOK_F32, kind.encoding, kind.block,
+                            /*rank=*/-1, /*stream=*/-1, /*step=*/0);
           };
           works->push_back({kind.name + " hook", kind.bytes(n), plain,
                             [=, &arrays](bool *right) {

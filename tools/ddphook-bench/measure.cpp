@@ -93,7 +93,7 @@ Status Group::join(const std::string &key, bool isOneMachine,
 Status Group::run(const ddphook_collective_t &operation, const void *in,
                   void *out) {
   return context.call(&ddphook_backend_t::collective, communicator, &operation,
-                      in, out);
+                      in, out, /*ticket=*/nullptr);
 }
 
 Status Group::barrier() {
