@@ -11,7 +11,6 @@
 //===----------------------------------------------------------------------===//
 
 #include "../Analysis/MemoryUses.h"
-#include "../Analysis/UpdatedArgument.h"
 #include "Utils/InPlaceChain.h"
 #include "ddphook/Dialect/DDP/Transforms/Passes.h"
 

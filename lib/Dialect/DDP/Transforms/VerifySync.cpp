@@ -64,8 +64,8 @@ static LogicalResult checkResults(const RankAnalysis &analysis,
       Operation *terminator = block.getTerminator();
       ArrayRef<RankFact> returned = analysis.getReturned(terminator);
       if (i < returned.size())
-        ok &= succeeded(check(analysis.sources, terminator, returned[i].count,
-                              "result " + Twine(i)));
+        ok &= succeeded(check(analysis.facts.sources, terminator,
+                              returned[i].count, "result " + Twine(i)));
     }
   }
   return success(ok);
@@ -136,7 +136,7 @@ static LogicalResult checkArguments(const RankAnalysis &analysis,
       ok = false;
       continue;
     }
-    ok &= succeeded(check(analysis.sources, writes.front(),
+    ok &= succeeded(check(analysis.facts.sources, writes.front(),
                           analysis.get(writes.front().getSource()).count,
                           "argument " + Twine(i)));
   }
