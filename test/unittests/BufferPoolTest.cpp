@@ -103,7 +103,7 @@ TEST_F(BufferPoolTest, StatesHoldValuesThatAreOverByTheStore) {
     })mlir");
   for (StringRef name : {"load", "never stored"})
     pool.add(result(name));
-  EXPECT_EQ(pool.getState(result("load")), find("load"));
+  EXPECT_EQ(pool.getState(result("load")).getOperation(), find("load"));
   EXPECT_TRUE(pool.mayLiveIn(result("load"), result("new")));
   EXPECT_FALSE(pool.mayLiveIn(result("load"), result("needed later")));
   EXPECT_FALSE(pool.mayLiveIn(result("load"), result("after")));

@@ -105,29 +105,19 @@ void RankAnalysis::visitFunction(FunctionOpInterface function,
   visitRegion(body, control);
   for (Block &block : body) {
     Operation *terminator = block.getTerminator();
-    if (!terminator->hasTrait<OpTrait::ReturnLike>())
-      continue;
-    SmallVector<RankFact> &results = returned[terminator];
-    results.clear();
-    for (Value operand : terminator->getOperands())
-      results.push_back(facts.lookup(operand));
+    if (terminator->hasTrait<OpTrait::ReturnLike>())
+      returned[terminator] = facts.lookupAll(terminator->getOperands());
   }
 }
 
-/// Whether nothing that the function or what it calls does depends on memory.
+/// True if nothing that the function or what it calls does depends on memory.
 static bool touchesNoMemory(Operation *function) {
-  return !function
-              ->walk([](Operation *op) {
-                auto isMemory = [](Type type) {
-                  return isa<BaseMemRefType>(type);
-                };
-                bool touches = isa<CallOpInterface>(op) ||
-                               llvm::any_of(op->getOperandTypes(), isMemory) ||
-                               llvm::any_of(op->getResultTypes(), isMemory);
-                return touches ? WalkResult::interrupt()
-                               : WalkResult::advance();
-              })
-              .wasInterrupted();
+  auto touches = [](Operation *op) {
+    return WalkResult(failure(isa<CallOpInterface>(op) ||
+                              llvm::any_of(op->getOperands(), isMemory) ||
+                              llvm::any_of(op->getResults(), isMemory)));
+  };
+  return !function->walk(touches).wasInterrupted();
 }
 
 bool RankAnalysis::holdsCollectives(Operation *op) {
@@ -198,7 +188,7 @@ void RankAnalysis::visitCall(CallOpInterface call, const RankControl &control) {
       if (it == returned.end())
         continue;
       // Ranks may leave through different returns.
-      same &= getLeftBy(block.getTerminator());
+      same &= leftBy.lookup_or(block.getTerminator(), kAllRanks);
       if (!results) {
         results = it->second;
         continue;
@@ -291,7 +281,7 @@ void RankAnalysis::visitChoice(Operation *op, ValueRange deciding,
   RankMask same = choice;
   auto leave = [&](Operation *terminator) {
     ValueRange values = terminator->getOperands();
-    same &= getLeftBy(terminator);
+    same &= leftBy.lookup_or(terminator, kAllRanks);
     if (after)
       after->join(memory, choice);
     else
@@ -358,8 +348,7 @@ void RankAnalysis::visitLoop(LoopLikeOpInterface loop,
   OperandRange inits = loop.getInits();
   RankMask bounds = kAllRanks;
   for (OpOperand &operand : loop->getOpOperands())
-    if (!llvm::is_contained(inits, operand.get()) ||
-        operand.getOperandNumber() < inits.getBeginOperandIndex() ||
+    if (operand.getOperandNumber() < inits.getBeginOperandIndex() ||
         operand.getOperandNumber() >=
             inits.getBeginOperandIndex() + inits.size())
       bounds &= facts.lookup(operand.get()).uniform;
@@ -382,9 +371,7 @@ void RankAnalysis::visitLoop(LoopLikeOpInterface loop,
   while (true) {
     RankMemory start = memory;
     visitBlock(body, inside);
-    yielded.clear();
-    for (Value value : loop.getYieldedValues())
-      yielded.push_back(facts.lookup(value));
+    yielded = facts.lookupAll(loop.getYieldedValues());
     if (numVisited > 2 * maxVisited)
       exhausted.insert(loop);
     if (runsAtMostOnce || numVisited > 2 * maxVisited)

@@ -95,10 +95,6 @@ private:
   bool holdsCollectives(Operation *op);
   const ControlFlow &getControlFlow(Region &region);
   RankMask getChoice(Operation *terminator);
-  RankMask getLeftBy(Operation *terminator) const {
-    auto it = leftBy.find(terminator);
-    return it == leftBy.end() ? kAllRanks : it->second;
-  }
 
   /// The memory at the point of the program that is being visited.
   RankMemory &memory = regions.memory;

@@ -15,6 +15,8 @@
 #include "GradientCount.h"
 #include "RankMemory.h"
 
+#include "llvm/ADT/SmallVectorExtras.h"
+
 #include <set>
 
 namespace mlir::ddp {
@@ -63,6 +65,9 @@ class RankFacts {
 public:
   void reserve(size_t numValues) { facts.reserve(numValues); }
   RankFact lookup(Value value) const { return facts.lookup(value); }
+  SmallVector<RankFact> lookupAll(ValueRange values) const {
+    return llvm::map_to_vector(values, [&](Value v) { return lookup(v); });
+  }
   bool contains(Value value) const { return facts.contains(value); }
   RankFact &operator[](Value value) { return facts[value]; }
 

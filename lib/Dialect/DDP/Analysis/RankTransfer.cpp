@@ -111,16 +111,14 @@ bool RankTransfer::applyTensor(Operation *op) {
                              facts.lookup(into).count);
     // Each element has its own position: nothing is broadcast.
     fact.count.elements = getNumElements(op->getResult(0).getType());
-    facts[op->getResult(0)] = fact;
-    return true;
+    return set(op->getResult(0), fact);
   };
   if (auto insert = dyn_cast<tensor::InsertSliceOp>(op)) {
     if (getNumElements(insert.getSourceType()) !=
             getNumElements(insert.getType()) ||
         !insert.getType().hasStaticShape())
       return place(insert.getSource(), insert.getDest());
-    facts[insert.getResult()] = facts.lookup(insert.getSource());
-    return true;
+    return set(insert.getResult(), facts.lookup(insert.getSource()));
   }
   if (isa<tensor::InsertOp, tensor::ScatterOp, vector::InsertOp,
           vector::InsertStridedSliceOp>(op))
@@ -131,8 +129,7 @@ bool RankTransfer::applyTensor(Operation *op) {
             getNumElements(write.getShapedType()) ||
         write.getMask() || write.hasOutOfBoundsDim())
       return place(write.getVector(), write.getBase());
-    facts[write.getResult()] = facts.lookup(write.getVector());
-    return true;
+    return set(write.getResult(), facts.lookup(write.getVector()));
   }
   if (auto scatter = dyn_cast<vector::ScatterOp>(op);
       scatter && scatter->getNumResults() != 0)
@@ -158,13 +155,10 @@ bool RankTransfer::applyTensor(Operation *op) {
     // A hook's concat belongs to its bucket; the program may pack any value.
     if (concat)
       fact.reducedAs = all.reducedAs;
-    facts[op->getResult(0)] = fact;
-    return true;
+    return set(op->getResult(0), fact);
   }
-  if (auto copy = dyn_cast<bufferization::AllocTensorOp>(op)) {
-    facts[copy.getResult()] = facts.lookup(copy.getCopy());
-    return true;
-  }
+  if (auto copy = dyn_cast<bufferization::AllocTensorOp>(op))
+    return set(copy.getResult(), facts.lookup(copy.getCopy()));
   if (auto select = dyn_cast<arith::SelectOp>(op)) {
     addAll();
     RankFact fact = facts.combine(all, select.getType());
@@ -180,15 +174,13 @@ bool RankTransfer::applyTensor(Operation *op) {
       fact.region = facts.unite(facts.lookup(select.getTrueValue()).region,
                                 facts.lookup(select.getFalseValue()).region);
     }
-    facts[select.getResult()] = fact;
-    return true;
+    return set(select.getResult(), fact);
   }
   if (isa<tensor::DimOp, memref::DimOp>(op)) {
     RankFact fact;
     fact.uniform = facts.lookup(op->getOperand(0)).uniform &
                    facts.lookup(op->getOperand(1)).uniform;
-    facts[op->getResult(0)] = fact;
-    return true;
+    return set(op->getResult(0), fact);
   }
   if (isa<ExtractOp, SplitOp, ResizeOp, tensor::ExtractSliceOp>(op)) {
     addAll();

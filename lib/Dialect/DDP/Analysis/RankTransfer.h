@@ -63,19 +63,26 @@ public:
   llvm::MapVector<std::pair<Operation *, Operation *>, unsigned> reducedSources;
 
 private:
+  // These return true if they have followed the operation.
   bool applyDDP(Operation *op, const RankControl &control);
   bool applyTensor(Operation *op);
+  bool applyArithmetic(Operation *op, const RankControl &control);
+  template <typename OpTy>
+  bool reconstruct(OpTy op, const RankControl &control);
+  bool set(ValueRange values, const RankFact &fact) {
+    for (Value value : values)
+      facts[value] = fact;
+    return true;
+  }
+
   void applyDestinationStyle(DestinationStyleOpInterface op,
                              const RankControl &control);
-  void applyArithmetic(Operation *op, const RankControl &control);
   RankFact reduce(Operation *op, Value input, FlatSymbolRefAttr group,
                   StringAttr bucket, const RankControl &control);
   RankFact allReduce(CollectiveOpInterface op, const RankControl &control);
   RankFact exchange(CollectiveOpInterface op, const RankControl &control);
   RankFact draw(Operation *op, FlatSymbolRefAttr generator,
                 const RankControl &control);
-  template <typename OpTy>
-  void reconstruct(OpTy op, const RankControl &control);
   void addUsedAbove(RankInputs &inputs, Operation *op);
 
   RankGroups &groups;

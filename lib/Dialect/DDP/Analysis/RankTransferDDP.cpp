@@ -65,7 +65,7 @@ FlatAllReduceStartOp mlir::ddp::findStartBehind(scf::IfOp choice) {
 
 /// The error differs between ranks; the bucket does not, as M is no part of it.
 template <typename OpTy>
-void RankTransfer::reconstruct(OpTy op, const RankControl &control) {
+bool RankTransfer::reconstruct(OpTy op, const RankControl &control) {
   SmallVector<Value> places(op->getResults());
   if (auto flat = dyn_cast<DestinationStyleOpInterface>(op.getOperation());
       flat && places.empty())
@@ -87,6 +87,7 @@ void RankTransfer::reconstruct(OpTy op, const RankControl &control) {
     else
       facts[place] = fact;
   }
+  return true;
 }
 
 /// Handles a collective other than an all-reduce. Results that are parts for a
@@ -152,9 +153,7 @@ bool RankTransfer::applyDDP(Operation *op, const RankControl &control) {
     if (isIdleWait(op))
       value = getWhere(cast<CollectiveOpInterface>(start).getInput(),
                        getCondition(start), false);
-    for (Value result : op->getResults())
-      facts[result] = facts.lookup(value);
-    return true;
+    return set(op->getResults(), facts.lookup(value));
   }
   if (auto average = dyn_cast<AverageOp>(op)) {
     RankFact fact = facts.lookup(average.getInput());
@@ -163,16 +162,14 @@ bool RankTransfer::applyDDP(Operation *op, const RankControl &control) {
       // The mean in one step, the operand in another.
       fact.uniform &= groups.getMaskOfSum(group, fact.uniform);
     }
-    facts[average.getResult()] = fact;
-    return true;
+    return set(average.getResult(), fact);
   }
   if (auto load = dyn_cast<LoadOp>(op)) {
     RankFact fact;
     fact.uniform = regions.getState(op, load.getStateAttr());
     if (fact.uniform == 0)
       fact = facts.createUnknown(load.getValue());
-    facts[load.getValue()] = fact;
-    return true;
+    return set(load.getValue(), fact);
   }
   if (auto store = dyn_cast<StoreOp>(op)) {
     RankMask mask = facts.lookup(store.getValue()).uniform & control.mask;
@@ -183,16 +180,14 @@ bool RankTransfer::applyDDP(Operation *op, const RankControl &control) {
                               isRecording ? mask : kAllRanks);
     return true;
   }
-  if (auto draw = dyn_cast<RandomNormalOp>(op)) {
-    facts[draw.getResult()] = this->draw(op, draw.getGeneratorAttr(), control);
-    return true;
-  }
+  if (auto draw = dyn_cast<RandomNormalOp>(op))
+    return set(draw.getResult(),
+               this->draw(op, draw.getGeneratorAttr(), control));
   if (auto draw = dyn_cast<FlatRandomNormalOp>(op)) {
     RankFact fact = this->draw(op, draw.getGeneratorAttr(), control);
-    if (Value result = draw.getResult())
-      facts[result] = fact;
-    else
-      regions.write(op, draw.getDestination(), fact, true, control);
+    if (draw.getResult())
+      return set(draw.getResult(), fact);
+    regions.write(op, draw.getDestination(), fact, true, control);
     return true;
   }
   if (auto unpack = dyn_cast<UnpackOp>(op)) {
@@ -200,24 +195,16 @@ bool RankTransfer::applyDDP(Operation *op, const RankControl &control) {
     auto [known, isNew] = unpacked.insert({op, fact.uniform});
     known->second &= fact.uniform;
     fact.reducedAs = nullptr;
-    for (Value tensor : unpack.getTensors())
-      facts[tensor] = fact;
-    return true;
+    return set(unpack.getTensors(), fact);
   }
-  if (auto reconstruct = dyn_cast<ReconstructOp>(op)) {
-    this->reconstruct(reconstruct, control);
-    return true;
-  }
-  if (auto reconstruct = dyn_cast<FlatReconstructOp>(op)) {
-    this->reconstruct(reconstruct, control);
-    return true;
-  }
-  if (isa<AddOp, CastOp, DensifyOp, EncodingErrorOp, FlatOpInterface, MatmulOp,
-          OrthogonalizeOp, ProjectOp, ScaleOp, SparsifyOp, SubOp>(op)) {
-    applyArithmetic(op, control);
-    return true;
-  }
-  return false;
+  if (auto reconstruct = dyn_cast<ReconstructOp>(op))
+    return this->reconstruct(reconstruct, control);
+  if (auto reconstruct = dyn_cast<FlatReconstructOp>(op))
+    return this->reconstruct(reconstruct, control);
+  return isa<AddOp, CastOp, DensifyOp, EncodingErrorOp, FlatOpInterface,
+             MatmulOp, OrthogonalizeOp, ProjectOp, ScaleOp, SparsifyOp, SubOp>(
+             op) &&
+         applyArithmetic(op, control);
 }
 
 /// True if each rank computes with its own random numbers.
@@ -230,26 +217,24 @@ static bool isByChance(Operation *op) {
 
 /// Derives the results of an operation on buckets or flat arrays, or the
 /// contents that it writes, from all of its operands except the destinations.
-void RankTransfer::applyArithmetic(Operation *op, const RankControl &control) {
+bool RankTransfer::applyArithmetic(Operation *op, const RankControl &control) {
   RankInputs inputs;
   auto flat = dyn_cast<DestinationStyleOpInterface>(op);
   for (OpOperand &operand : op->getOpOperands())
     if (!flat || !flat.isDpsInit(&operand))
       inputs.add(regions.read(op, operand.get()));
-  for (Value result : op->getResults()) {
-    RankFact fact = facts.combine(inputs, result.getType());
+  SmallVector<Value> places(op->getResults());
+  if (places.empty())
+    llvm::append_range(places, flat.getDpsInits());
+  for (Value place : places) {
+    RankFact fact = facts.combine(inputs, place.getType());
     fact.reducedAs = inputs.reducedAs;
     if (isByChance(op))
       fact.uniform = 0;
-    facts[result] = fact;
+    if (op->getNumResults() != 0)
+      facts[place] = fact;
+    else
+      regions.write(op, place, fact, /*isWhole=*/true, control);
   }
-  if (op->getNumResults() != 0)
-    return;
-  for (OpOperand &operand : flat.getDpsInitsMutable()) {
-    RankFact fact = facts.combine(inputs, operand.get().getType());
-    fact.reducedAs = inputs.reducedAs;
-    if (isByChance(op))
-      fact.uniform = 0;
-    regions.write(op, operand.get(), fact, /*isWhole=*/true, control);
-  }
+  return true;
 }

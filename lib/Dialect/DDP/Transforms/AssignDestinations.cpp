@@ -125,10 +125,8 @@ void Assigner::yieldInOneBuffer(scf::IfOp op, OpResult result) {
   }
   auto type = dyn_cast<RankedTensorType>(result.getType());
   // Leave the branches of other programs as they are.
-  if (!type || (candidates.size() == 1 && candidates[0] == Value()) ||
-      (candidates.size() == 1 && llvm::all_of(yields, [&](OpOperand *yield) {
-         return candidates[0].getType() == type;
-       })))
+  if (!type || (candidates.size() == 1 &&
+                (!candidates[0] || candidates[0].getType() == type)))
     return;
   Value chosen;
   for (Value root : candidates)
@@ -207,7 +205,6 @@ void Assigner::visit(Operation *op) {
 namespace {
 struct AssignDestinationsPass
     : public ddp::impl::DDPAssignDestinationsPassBase<AssignDestinationsPass> {
-  using DDPAssignDestinationsPassBase::DDPAssignDestinationsPassBase;
   void runOnOperation() override {
     Assigner().run(getOperation().getFunctionBody());
   }

@@ -292,8 +292,6 @@ void ArgumentFolder::foldInsertions() {
 
 namespace {
 struct FoldPacksPass : public ddp::impl::DDPFoldPacksPassBase<FoldPacksPass> {
-  using DDPFoldPacksPassBase::DDPFoldPacksPassBase;
-
   void runOnOperation() override {
     Region &body = getOperation().getFunctionBody();
     if (!body.hasOneBlock())

@@ -398,8 +398,6 @@ static void rewriteEmpty(tensor::EmptyOp empty) {
 namespace {
 struct MaterializeBucketsPass
     : public ddp::impl::DDPMaterializeBucketsPassBase<MaterializeBucketsPass> {
-  using DDPMaterializeBucketsPassBase::DDPMaterializeBucketsPassBase;
-
   void runOnOperation() override {
     SmallVector<PackOp> packs;
     SmallVector<Operation *> unpacksAndSplits;

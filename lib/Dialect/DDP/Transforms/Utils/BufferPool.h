@@ -3,11 +3,10 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// The buffers of flat tensors in a function, for `ddp-assign-destinations`.
-// One-Shot Bufferize checks the choices made here, but it does not know
-// everything in the memory of a bucket or a state: the tensors unpacked from a
-// bucket, and the next load of a state. So memory is reused only where
-// MemoryUses.h proves that its contents are dead.
+// One-Shot Bufferize checks the choices of `ddp-assign-destinations`, but it
+// does not know everything in the memory of a bucket or a state: the tensors
+// unpacked from a bucket, and the next load of a state. So memory is reused
+// only where MemoryUses.h proves that its contents are dead.
 //
 //===----------------------------------------------------------------------===//
 
@@ -44,20 +43,19 @@ public:
   }
   /// Creates an empty tensor before `before`, and adds it.
   Value create(Operation *before, Location loc, Type type);
-
   /// Records that `value` is in the buffer `root`, if it is not null. A `value`
   /// that is its own root becomes a buffer that `findDead` never returns.
   void setRoot(Value value, Value root) {
     if (root)
       roots[value] = root;
   }
+  /// Returns the buffer that holds `value`, or null.
   Value getRoot(Value value) const { return roots.lookup(value); }
 
   /// Returns the load of the state that owns a buffer's memory, or null.
   LoadOp getState(Value root) const;
 
-  /// Records that the parts of `split` were reassembled in their own memory:
-  /// from now on it belongs to the whole.
+  /// From now on the memory of the parts of `split` belongs to the whole.
   void reassemble(SplitOp split) { reassembled.insert(split); }
 
   /// True if the rules for states and arguments allow `result` to live in the
@@ -70,13 +68,11 @@ public:
   /// op's own operand `value`.
   bool isDeadAfter(Value root, Value value, Operation *op) const;
 
-  /// Returns an operand of the result's type that is dead after `op`. Prefers
-  /// memory of a state, because the state's new value has to end up there
-  /// anyway.
+  /// Returns an operand of the result's type that is dead after `op`, if
+  /// possible in a state's memory, where its new value has to end up anyway.
   Value findDyingOperand(FlatOpInterface op, OpResult result);
 
-  /// Returns the buffer in which the then branch yields the same result, or
-  /// null.
+  /// Returns the buffer where the then branch yields the same result, or null.
   Value findYielded(FlatOpInterface op, Value result);
 
   /// Returns a dead buffer of the result's type, or null; a state's memory only

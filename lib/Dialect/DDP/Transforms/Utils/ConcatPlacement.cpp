@@ -55,34 +55,25 @@ ConcatPlacement::Assembly &ConcatPlacement::getAssembly(ConcatOp concat,
   return assembly;
 }
 
-Value ConcatPlacement::createSlice(FlatOpInterface op, OpOperand &use) {
+Value ConcatPlacement::createPlace(FlatOpInterface op, OpOperand &use,
+                                   bool isInSplit) {
   auto concat = cast<ConcatOp>(use.getOwner());
-  Value whole = getAssembly(concat, op).whole;
   OpBuilder builder(op);
+  if (isInSplit && !assemblies.contains(concat)) {
+    Value whole = createEmpty(op, concat.getLoc(), concat.getType());
+    pool.setRoot(whole, whole);
+    auto places = SplitOp::create(builder, concat.getLoc(),
+                                  concat.getParts().getTypes(), whole);
+    addSplit(places);
+    return places.getParts()[use.getOperandNumber()];
+  }
+  Value whole = getAssembly(concat, op).whole;
   PartPlace place(builder, concat, use.getOperandNumber());
   Value slice = tensor::ExtractSliceOp::create(builder, op.getLoc(), whole,
                                                {place.offset}, {place.size},
                                                {place.stride});
   pool.setRoot(slice, pool.getRoot(whole));
   return slice;
-}
-
-Value ConcatPlacement::createSplit(FlatOpInterface op, OpOperand &use) {
-  auto concat = cast<ConcatOp>(use.getOwner());
-  Value whole = createEmpty(op, concat.getLoc(), concat.getType());
-  pool.setRoot(whole, whole);
-  OpBuilder builder(op);
-  auto places = SplitOp::create(builder, concat.getLoc(),
-                                concat.getParts().getTypes(), whole);
-  addSplit(places);
-  return places.getParts()[use.getOperandNumber()];
-}
-
-Value ConcatPlacement::createPlace(FlatOpInterface op, OpOperand &use,
-                                   bool isInSplit) {
-  return isInSplit && !assemblies.contains(use.getOwner())
-             ? createSplit(op, use)
-             : createSlice(op, use);
 }
 
 /// Inserts a part into its concat's tensor, right after the operation that

@@ -4,7 +4,7 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Decides where the parts of a `ddp.concat` are computed, so that it copies as
-// little as possible, for `ddp-assign-destinations`.
+// little as possible.
 //
 //===----------------------------------------------------------------------===//
 
@@ -49,20 +49,17 @@ public:
   void addSplit(SplitOp op);
 
   /// For a result of `op` that becomes a part of a bucket, returns the same
-  /// part of a bucket that was split in the same way, so that the concat copies
-  /// nothing, or null. The bucket of a state is used only if the concat is the
-  /// state's new value.
+  /// part of a bucket that was split in the same way, or null. The bucket of a
+  /// state is used only if the concat is the state's new value.
   Value findInSplit(FlatOpInterface op, Value result);
 
   /// Creates memory before `op` for the part `use` of a concat: a slice of the
-  /// concat's assembly, or, if `isInSplit` and the concat has no assembly yet,
-  /// a part of a new split. `isInSplit` says that the concat's parts could be
-  /// computed in parts of another bucket: each is then an alias set of its own,
-  /// where insertions would form a chain.
+  /// concat's assembly or, if it has none and its parts could be computed in
+  /// parts of another bucket (`isInSplit`), a part of a new split. Each part is
+  /// then an alias set of its own, where insertions would form a chain.
   Value createPlace(FlatOpInterface op, OpOperand &use, bool isInSplit);
 
-  /// Inserts `result`, which `op` has computed, if it is a part of a concat
-  /// that has an assembly.
+  /// Inserts the result of `op` if it is a part of a concat with an assembly.
   void insertResult(FlatOpInterface op, Value result);
 
   /// Gives the concat memory, or replaces it with its assembly. A concat that
@@ -77,8 +74,6 @@ private:
   };
 
   Assembly &getAssembly(ConcatOp concat, Operation *before);
-  Value createSlice(FlatOpInterface op, OpOperand &use);
-  Value createSplit(FlatOpInterface op, OpOperand &use);
   void insert(OpBuilder &builder, ConcatOp concat, unsigned number);
   SplitOp findSplit(ConcatOp concat);
 
