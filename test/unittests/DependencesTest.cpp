@@ -264,6 +264,24 @@ TEST_F(MemoryUsesTest, Order) {
   EXPECT_FALSE(runsAtMostOncePer(find("then")->getResult(0), find("last")));
 }
 
+TEST_F(MemoryUsesTest, LastUser) {
+  parse(R"mlir(
+    func.func @step(%x: tensor<4xf32>) {
+      %a = tensor.empty() {test.name = "a"} : tensor<4xf32>
+      %0 = linalg.exp {test.name = "first"} ins(%x : tensor<4xf32>)
+          outs(%a : tensor<4xf32>) -> tensor<4xf32>
+      %1 = linalg.abs {test.name = "last"} ins(%0 : tensor<4xf32>)
+          outs(%x : tensor<4xf32>) -> tensor<4xf32>
+      return
+    })mlir");
+  Value a = find("a")->getResult(0);
+  EXPECT_TRUE(isLastUser(find("last"), a, WalkResult::advance()));
+  EXPECT_FALSE(isLastUser(find("last"), a, WalkResult::interrupt()));
+  EXPECT_FALSE(isLastUser(find("first"), a, WalkResult::advance()));
+  // Without the values that share the memory because of it.
+  EXPECT_TRUE(isLastUser(find("first"), a, WalkResult::skip()));
+}
+
 TEST_F(MemoryUsesTest, WhatIsOverByAStore) {
   parse(R"mlir(
     ddp.process_group @dp

@@ -347,6 +347,78 @@ TEST_F(GradientCountTest, Reductions) {
 
 using RankAnalysisTest = ModuleTest;
 
+TEST_F(RankAnalysisTest, BlocksAndTheBranchesThatDecideAboutThem) {
+  parse(R"mlir(
+    func.func @step(%c: i1) {
+      cf.cond_br %c, ^left, ^right {test.name = "branch"}
+    ^left:
+      cf.br ^loop {test.name = "left"}
+    ^right:
+      cf.br ^end {test.name = "right"}
+    ^loop:
+      cf.cond_br %c, ^loop, ^end {test.name = "again"}
+    ^end:
+      return {test.name = "end"}
+    }
+    func.func @straight() {
+      cf.br ^end
+    ^end:
+      return {test.name = "straight"}
+    }
+  )mlir");
+  ControlFlow flow(*find("branch")->getParentRegion());
+  auto getDeciding = [&](StringRef name) {
+    SmallVector<Operation *, 2> found =
+        flow.deciding.lookup(find(name)->getBlock());
+    return llvm::SmallPtrSet<Operation *, 2>(found.begin(), found.end());
+  };
+  Operation *branch = find("branch"), *again = find("again");
+  ASSERT_EQ(flow.order.size(), 5u);
+  EXPECT_EQ(flow.order.front(), branch->getBlock());
+  EXPECT_TRUE(flow.hasCycles);
+  EXPECT_TRUE(getDeciding("branch").empty());
+  EXPECT_EQ(getDeciding("left").size(), 1u);
+  EXPECT_TRUE(getDeciding("left").contains(branch));
+  EXPECT_TRUE(getDeciding("right").contains(branch));
+  // How often the loop runs, its own branch decides too.
+  EXPECT_EQ(getDeciding("again").size(), 2u);
+  EXPECT_TRUE(getDeciding("again").contains(again));
+  EXPECT_TRUE(getDeciding("end").empty());
+
+  ControlFlow straight(*find("straight")->getParentRegion());
+  EXPECT_FALSE(straight.hasCycles);
+  EXPECT_TRUE(straight.deciding.empty());
+}
+
+TEST_F(RankAnalysisTest, CallsAreFollowedWithTheirArguments) {
+  RankAnalysis analysis(parse(R"mlir(
+    ddp.process_group @dp
+    func.func private @reduce(%x: tensor<4xf32>) -> tensor<4xf32> {
+      %r = ddp.all_reduce mean %x on @dp {test.name = "inside"} : tensor<4xf32>
+      return %r : tensor<4xf32>
+    }
+    func.func @step(%g: tensor<4xf32>, %own: i1) -> tensor<4xf32> {
+      %a = func.call @reduce(%g) {test.name = "first"}
+          : (tensor<4xf32>) -> tensor<4xf32>
+      scf.if %own {
+        %b = func.call @reduce(%a) {test.name = "second"}
+            : (tensor<4xf32>) -> tensor<4xf32>
+      } {test.name = "if"}
+      return %a : tensor<4xf32>
+    }
+  )mlir"));
+  analysis.run();
+  ASSERT_TRUE(succeeded(analysis.reportUnfollowed()));
+  auto times = [&](StringRef name) {
+    return analysis.get(find(name)->getResult(0)).count.times;
+  };
+  EXPECT_EQ(times("first"), GradientCount::Once);
+  EXPECT_EQ(times("second"), GradientCount::Often);
+  // Some ranks come to the collective more often, because of the branch.
+  EXPECT_EQ(analysis.getReach(find("inside"))->mask & 1, 0u);
+  EXPECT_EQ(analysis.getReach(find("inside"))->cause, find("if"));
+}
+
 TEST_F(RankAnalysisTest, RanksInBranchesAndLoops) {
   RankAnalysis analysis(parse(R"mlir(
     ddp.process_group @dp

@@ -18,6 +18,7 @@
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Arith/Transforms/BufferizableOpInterfaceImpl.h"
 #include "mlir/Dialect/Bufferization/IR/Bufferization.h"
+#include "mlir/Dialect/ControlFlow/IR/ControlFlowOps.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/Dialect/Linalg/IR/Linalg.h"
 #include "mlir/Dialect/Linalg/Transforms/BufferizableOpInterfaceImpl.h"
@@ -36,10 +37,10 @@ class ModuleTest : public ::testing::Test {
 protected:
   ModuleTest() {
     DialectRegistry registry;
-    registry.insert<DDPDialect, arith::ArithDialect,
-                    bufferization::BufferizationDialect, func::FuncDialect,
-                    linalg::LinalgDialect, memref::MemRefDialect,
-                    scf::SCFDialect, tensor::TensorDialect>();
+    registry.insert<
+        DDPDialect, arith::ArithDialect, bufferization::BufferizationDialect,
+        cf::ControlFlowDialect, func::FuncDialect, linalg::LinalgDialect,
+        memref::MemRefDialect, scf::SCFDialect, tensor::TensorDialect>();
     registerBufferizationModels(registry);
     arith::registerBufferizableOpInterfaceExternalModels(registry);
     linalg::registerBufferizableOpInterfaceExternalModels(registry);

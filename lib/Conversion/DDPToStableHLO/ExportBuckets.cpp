@@ -201,11 +201,7 @@ LogicalResult FunctionExporter::convert(AllReduceOp op) {
   if (!isa_and_nonnull<AllReduceHookAttr>(
           op->getAttr(DDPDialect::kHookAttrName)))
     return refuse(op) << "; run 'ddp-expand-hooks' first";
-  if (op.getWire() && isa<EncodedType>(*op.getWire()))
-    return refuse(op) << " with the wire type " << *op.getWire()
-                      << ", for whose sums StableHLO has no operation";
-  FailureOr<DenseIntElementsAttr> groups =
-      context.groups.lookup(op.getGroupAttr(), op);
+  FailureOr<DenseIntElementsAttr> groups = getRanks(op);
   if (failed(groups))
     return failure();
   Members members = get(op.getInput());

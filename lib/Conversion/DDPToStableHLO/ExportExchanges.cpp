@@ -34,12 +34,17 @@ TensorValue FunctionExporter::resize(TensorValue flat, int64_t size) {
   return hlo.concatenate({flat, hlo.constant(0.0, missing)}, 0);
 }
 
-LogicalResult FunctionExporter::convert(ReduceScatterOp op) {
-  if (op.getWire() && isa<EncodedType>(*op.getWire()))
-    return refuse(op) << " with the wire type " << *op.getWire()
+FailureOr<DenseIntElementsAttr>
+FunctionExporter::getRanks(CollectiveOpInterface op) {
+  Type wire = op.getWireAttr() ? op.getWireAttr().getValue() : Type();
+  if (op.getReductionAttr() && isa_and_nonnull<EncodedType>(wire))
+    return refuse(op) << " with the wire type " << wire
                       << ", for whose sums StableHLO has no operation";
-  FailureOr<DenseIntElementsAttr> groups =
-      context.groups.lookup(op.getGroupAttr(), op);
+  return context.groups.lookup(op.getGroupAttr(), op);
+}
+
+LogicalResult FunctionExporter::convert(ReduceScatterOp op) {
+  FailureOr<DenseIntElementsAttr> groups = getRanks(op);
   if (failed(groups))
     return failure();
   HLOBuilder hlo = getHLO();
@@ -61,8 +66,7 @@ LogicalResult FunctionExporter::convert(ReduceScatterOp op) {
 }
 
 LogicalResult FunctionExporter::convert(AllGatherOp op) {
-  FailureOr<DenseIntElementsAttr> groups =
-      context.groups.lookup(op.getGroupAttr(), op);
+  FailureOr<DenseIntElementsAttr> groups = getRanks(op);
   if (failed(groups))
     return failure();
   HLOBuilder hlo = getHLO();
@@ -77,8 +81,7 @@ LogicalResult FunctionExporter::convert(AllGatherOp op) {
 }
 
 LogicalResult FunctionExporter::convert(AllToAllOp op) {
-  FailureOr<DenseIntElementsAttr> groups =
-      context.groups.lookup(op.getGroupAttr(), op);
+  FailureOr<DenseIntElementsAttr> groups = getRanks(op);
   if (failed(groups))
     return failure();
   HLOBuilder hlo = getHLO();
@@ -92,8 +95,7 @@ LogicalResult FunctionExporter::convert(AllToAllOp op) {
 }
 
 LogicalResult FunctionExporter::convert(BroadcastOp op) {
-  FailureOr<DenseIntElementsAttr> groups =
-      context.groups.lookup(op.getGroupAttr(), op);
+  FailureOr<DenseIntElementsAttr> groups = getRanks(op);
   if (failed(groups))
     return failure();
   setWhole(op.getResult(),

@@ -67,6 +67,9 @@ private:
   LogicalResult convertOp(Operation *op, Scope &scope);
   static InFlightDiagnostic refuse(Operation *op);
   LogicalResult checkOperands(Operation *op);
+  /// Returns the ranks of each group that a collective runs in; refuses sums in
+  /// an encoded type.
+  FailureOr<DenseIntElementsAttr> getRanks(CollectiveOpInterface op);
 
   // Buckets.
   LogicalResult convert(PackOp op);

@@ -27,8 +27,6 @@ using namespace mlir::ddp;
 namespace {
 struct InlineCollectivesPass
     : public ddp::impl::DDPInlineCollectivesPassBase<InlineCollectivesPass> {
-  using DDPInlineCollectivesPassBase::DDPInlineCollectivesPassBase;
-
   void runOnOperation() override {
     ModuleOp module = getOperation();
     llvm::StringMap<unsigned> uses = countNames(module);

@@ -4,24 +4,16 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Two lives of a job, or two jobs, that save to one place: one of them hangs in
-// a system call, a system call fails, processes are killed. A checkpoint that
-// loads is always there, and it is the right one. The system calls of a save go
-// through the functions below, which replace those of the C library.
+// a system call, or its processes are killed. A checkpoint that loads is always
+// there, and it is the right one.
 //
 //===----------------------------------------------------------------------===//
-#include "checkpoint/checkpoint_test_util.h"
+#include "checkpoint/checkpoint_faults.h"
 
-#include <gtest/gtest.h>
-
-#include <cerrno>
 #include <csignal>
-#include <fcntl.h>
 #include <filesystem>
 #include <optional>
-#include <sys/file.h>
 #include <sys/prctl.h>
-#include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -29,116 +21,6 @@ using namespace ddphook;
 using namespace ddphook::test;
 
 namespace {
-
-/// What happens to one system call of the thread that arms it.
-struct Fault {
-  enum class Kind { StallBefore, StallAfter, FailBefore, FailAfter };
-  Kind kind;
-  /// How many calls come before it.
-  int number;
-  /// It happens to all later calls, too.
-  bool isLasting = false;
-  /// Only calls that replace the manifest count.
-  bool isOfManifest = false;
-  /// The process forks a child before it stalls. The child lives until it reads
-  /// a byte from `released`.
-  bool forks = false;
-  /// A stalled call writes a byte here, and goes on once it can read one.
-  int arrived = -1, released = -1;
-
-  bool hasHappened() const { return number < 0; }
-};
-
-thread_local Fault *armed = nullptr;
-/// Whether the file system lacks flock(2), from the next job on.
-bool hasNoLocks = false;
-
-/// What system calls of this thread did to the disk, once it points somewhere.
-thread_local std::string *calls = nullptr;
-
-void record(const std::string &what) {
-  if (calls)
-    *calls += what + "\n";
-}
-
-template <typename Function>
-int callWithFault(Function &&call, bool replacesManifest = false) {
-  Fault *fault = armed;
-  if (fault && fault->isOfManifest && !replacesManifest)
-    fault = nullptr;
-  if (fault && fault->number-- != 0 &&
-      !(fault->isLasting && fault->hasHappened()))
-    fault = nullptr;
-  auto wait = [&](Fault::Kind kind) {
-    char byte = 0;
-    if (!fault || fault->kind != kind)
-      return;
-    if (fault->forks && ::fork() == 0) {
-      ::alarm(600);
-      ::_exit(::read(fault->released, &byte, 1) == 1 ? 0 : 1);
-    }
-    if ((::write(fault->arrived, &byte, 1) != 1 ||
-         ::read(fault->released, &byte, 1) != 1))
-      ::_exit(99);
-  };
-  wait(Fault::Kind::StallBefore);
-  long result = -1;
-  if (!fault || fault->kind != Fault::Kind::FailBefore)
-    result = call();
-  int error = errno;
-  wait(Fault::Kind::StallAfter);
-  if (fault && (fault->kind == Fault::Kind::FailBefore ||
-                fault->kind == Fault::Kind::FailAfter)) {
-    result = -1;
-    error = EIO;
-  }
-  errno = error;
-  return static_cast<int>(result);
-}
-
-} // namespace
-
-extern "C" {
-int fsync(int file) {
-  struct stat attributes;
-  record(::fstat(file, &attributes) == 0 && S_ISDIR(attributes.st_mode)
-             ? "sync the directory"
-             : "sync a file");
-  return callWithFault([&] { return ::syscall(SYS_fsync, file); });
-}
-int flock(int file, int operation) noexcept {
-  return callWithFault([&]() -> long {
-    if (!hasNoLocks)
-      return ::syscall(SYS_flock, file, operation);
-    errno = ENOLCK;
-    return -1;
-  });
-}
-int rename(const char *from, const char *to) noexcept {
-  const std::string name = std::filesystem::path(to).filename();
-  record(name.find(".pending-") == std::string::npos ? "replace " + name
-                                                     : "name a file");
-  return callWithFault(
-      [&] { return ::syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, 0); },
-      name == "s.manifest.json");
-}
-int linkat(int fromDirectory, const char *from, int toDirectory, const char *to,
-           int flags) noexcept {
-  record("name a file");
-  return callWithFault([&] {
-    return ::syscall(SYS_linkat, fromDirectory, from, toDirectory, to, flags);
-  });
-}
-int unlink(const char *path) noexcept {
-  record("remove " + std::filesystem::path(path).filename().string());
-  return callWithFault(
-      [&] { return ::syscall(SYS_unlinkat, AT_FDCWD, path, 0); });
-}
-}
-
-namespace {
-
-constexpr int world = 2;
 
 /// A job that goes on while the test does something else.
 class BackgroundJob {
@@ -220,38 +102,8 @@ private:
   int arrived[2], released[2];
 };
 
-class CheckpointFenceTest : public testing::Test {
+class CheckpointFenceTest : public SaveTest {
 protected:
-  std::string save(StateModule &module, int salt, uint32_t flags = 0) {
-    module.fill(salt);
-    return show(ddphook_state_save(&module.compiled, pattern.c_str(), flags));
-  }
-
-  std::string load(StateModule &module) {
-    module.fill(9999);
-    const std::string status = show(ddphook_state_load(
-        &module.compiled, pattern.c_str(), DDPHOOK_STATE_STRICT, nullptr));
-    return status == "OK" ? module.describe() : status;
-  }
-
-  static void expectAll(const std::vector<std::string> &texts,
-                        const std::string &text) {
-    EXPECT_EQ(texts, std::vector<std::string>(world, text));
-  }
-  void expectSaved(int salt) {
-    expectAll(runJob(world, [&](StateModule &m) { return save(m, salt); }),
-              "OK");
-  }
-  std::vector<std::string> load() {
-    return runJob(world, [&](StateModule &module) { return load(module); });
-  }
-  void expectLoaded(int salt) { expectAll(load(), std::to_string(salt)); }
-
-  void expectTidy() const {
-    EXPECT_EQ(directory.list(),
-              (std::vector<std::string>{"s.0", "s.1", "s.manifest.json"}));
-  }
-
   /// The pending manifests.
   std::vector<std::string> claims() const {
     std::vector<std::string> found;
@@ -281,9 +133,6 @@ protected:
         return status;
     }
   }
-
-  TemporaryDirectory directory;
-  const std::string pattern = directory.path("s.{rank}");
 };
 
 } // namespace
@@ -481,112 +330,6 @@ TEST_F(CheckpointFenceTest, AnotherJobHasSavedInBetween) {
                        directory.path("s.manifest.json") +
                        "' since this one saved it: save to another pattern, or "
                        "with DDPHOOK_STATE_REPLACE2OKOK5");
-}
-
-/// Each system call of each rank fails, before or after it has done its work.
-TEST_F(CheckpointFenceTest, AnyCallFails) {
-  expectSaved(1);
-  std::vector<std::string> texts = runJob(world, [&](StateModule &module) {
-    std::string kept = "1";
-    int faults = 0;
-    for (int rank = 0; rank < world; ++rank)
-      for (Fault::Kind kind : {Fault::Kind::FailBefore, Fault::Kind::FailAfter})
-        for (int number = 0; number < 12; ++number) {
-          const std::string next = kept == "2" ? "3" : "2";
-          Fault fault = {kind, number};
-          if (module.rankNumber() == rank)
-            armed = &fault;
-          const std::string saved = save(module, std::stoi(next));
-          armed = nullptr;
-          faults += module.rankNumber() == rank && fault.hasHappened();
-          const std::string loaded = load(module);
-          if (loaded != next && (saved == "OK" || loaded != kept))
-            return "rank " + std::to_string(rank) + ", call " +
-                   std::to_string(number) + ": " + saved + ", " + loaded;
-          kept = loaded;
-        }
-    return std::to_string(faults) + " faults, " + save(module, 4);
-  });
-  for (const std::string &text : texts)
-    EXPECT_NE(text.find(" faults, OK"), std::string::npos) << text;
-  expectLoaded(4);
-  expectTidy();
-}
-
-/// The disk is gone in the middle of a save, so that nobody can tell what
-/// became of the manifest.
-TEST_F(CheckpointFenceTest, AllLaterCallsFail) {
-  int kept = 1;
-  expectSaved(kept);
-  for (Fault::Kind kind : {Fault::Kind::FailBefore, Fault::Kind::FailAfter})
-    for (int number = 0; number < 10; ++number) {
-      const int next = kept % 90 + 1;
-      runJob(world, [&](StateModule &module) {
-        Fault fault = {kind, number, /*isLasting=*/true};
-        if (module.rankNumber() == 0)
-          armed = &fault;
-        const std::string saved = save(module, next);
-        armed = nullptr;
-        return saved;
-      });
-      const std::vector<std::string> texts = load();
-      SCOPED_TRACE(number);
-      EXPECT_TRUE(texts[0] == std::to_string(kept) ||
-                  texts[0] == std::to_string(next));
-      expectAll(texts, texts[0]);
-      if (HasFailure())
-        return;
-      kept = std::stoi(texts[0]);
-    }
-  expectSaved(99);
-  expectTidy();
-}
-
-/// While the new manifest might be lost in a power failure, the old checkpoint
-/// keeps its files.
-TEST_F(CheckpointFenceTest, TheManifestMayBeLost) {
-  const std::string message = "IO_ERROR: cannot write the directory of '" +
-                              directory.path("s.manifest.json") +
-                              "': Input/output error";
-  std::vector<std::string> texts;
-  for (int number = 0; number < 12; ++number) {
-    expectSaved(1);
-    const std::string old = directory.read("s.manifest.json");
-    texts = runJob(world, [&](StateModule &module) {
-      Fault fault = {Fault::Kind::FailBefore, number};
-      if (module.rankNumber() == 0)
-        armed = &fault;
-      const std::string saved = save(module, 2);
-      armed = nullptr;
-      return saved;
-    });
-    if (texts[0] != message)
-      continue;
-    expectLoaded(2);
-    directory.write("s.manifest.json", old);
-    return expectLoaded(1);
-  }
-  FAIL() << texts[0];
-}
-
-/// What survives a power failure depends on that order.
-TEST_F(CheckpointFenceTest, TheOrderOfSystemCalls) {
-  expectSaved(1);
-  const std::string leftover = "s.1.pending-00000000000000ab";
-  directory.write(leftover, "of a save that was interrupted");
-  const std::vector<std::string> texts = runJob(world, [&](StateModule &m) {
-    std::string text;
-    calls = &text;
-    const std::string status = save(m, 2);
-    calls = nullptr;
-    return text + status;
-  });
-  const std::string file = "sync a file\nname a file\nsync the directory\n";
-  EXPECT_EQ(texts[0], "name a file\n" + file +
-                          "sync a file\nreplace s.manifest.json\n"
-                          "sync the directory\nreplace s.0\nOK");
-  EXPECT_EQ(texts[1], file + "remove " + leftover + "\nreplace s.1\nOK");
-  expectTidy();
 }
 
 /// Two jobs save all the time, and are killed.

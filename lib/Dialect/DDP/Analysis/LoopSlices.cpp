@@ -76,3 +76,15 @@ bool mlir::ddp::coversAll(OffsetSizeAndStrideOpInterface slice, ShapedType type,
     return used.contains(&range) || (begin && end && *begin < *end);
   });
 }
+
+SmallVector<LoopRange> mlir::ddp::getRanges(LoopLikeOpInterface loop) {
+  SmallVector<LoopRange> ranges;
+  auto variables = loop.getLoopInductionVars();
+  auto begins = loop.getLoopLowerBounds(), ends = loop.getLoopUpperBounds(),
+       steps = loop.getLoopSteps();
+  if (variables && begins && ends && steps)
+    for (auto [variable, begin, end, step] :
+         llvm::zip_equal(*variables, *begins, *ends, *steps))
+      ranges.push_back({variable, begin, end, step});
+  return ranges;
+}

@@ -8,10 +8,11 @@
 //
 //===----------------------------------------------------------------------===//
 
-#ifndef DDPHOOK_LIB_DIALECT_DDP_TRANSFORMS_LOOPSLICES_H
-#define DDPHOOK_LIB_DIALECT_DDP_TRANSFORMS_LOOPSLICES_H
+#ifndef DDPHOOK_LIB_DIALECT_DDP_ANALYSIS_LOOPSLICES_H
+#define DDPHOOK_LIB_DIALECT_DDP_ANALYSIS_LOOPSLICES_H
 
 #include "mlir/IR/BuiltinTypes.h"
+#include "mlir/Interfaces/LoopLikeInterface.h"
 #include "mlir/Interfaces/ViewLikeInterface.h"
 
 namespace mlir::ddp {
@@ -22,6 +23,10 @@ struct LoopRange {
   OpFoldResult begin, end, step;
 };
 
+/// Returns the ranges of a loop's induction variables; none if the loop does
+/// not tell them.
+SmallVector<LoopRange> getRanges(LoopLikeOpInterface loop);
+
 /// Returns true if a loop with these ranges that writes `slice` of a tensor or
 /// memref of this type in each iteration writes all of it: the slices follow
 /// one another along some dimensions from the first index to the last. Returns
@@ -31,4 +36,4 @@ bool coversAll(OffsetSizeAndStrideOpInterface slice, ShapedType type,
 
 } // namespace mlir::ddp
 
-#endif // DDPHOOK_LIB_DIALECT_DDP_TRANSFORMS_LOOPSLICES_H
+#endif // DDPHOOK_LIB_DIALECT_DDP_ANALYSIS_LOOPSLICES_H

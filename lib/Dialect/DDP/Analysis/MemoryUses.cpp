@@ -163,6 +163,14 @@ bool mlir::ddp::runsAtMostOncePer(Value value, Operation *op) {
   return true;
 }
 
+bool mlir::ddp::isLastUser(Operation *op, Value tensor, WalkResult own) {
+  return runsAtMostOncePer(tensor, op) &&
+         !visitMemoryUses(tensor, [&](OpOperand &use) {
+            Operation *user = use.getOwner();
+            return user == op ? own : requireBefore(user, op);
+          }).wasInterrupted();
+}
+
 bool mlir::ddp::isOnlyRead(OpOperand &use) {
   std::optional<Values> values = getSharing(use);
   return values && values->empty() &&
@@ -192,4 +200,73 @@ bool mlir::ddp::isOverBy(OpOperand &use, Operation *write) {
               return WalkResult::skip();
             return requireOverBy(other, write);
           }).wasInterrupted();
+}
+
+OpOperand *mlir::ddp::findUseInPlace(Value value,
+                                     function_ref<bool(OpOperand &)> isFound) {
+  constexpr size_t maxValues = 16;
+  llvm::SmallSetVector<Value, maxValues> values;
+  values.insert(value);
+  for (size_t i = 0; i < std::min(values.size(), maxValues); ++i)
+    for (OpOperand &use : values[i].getUses()) {
+      if (isFound(use))
+        return &use;
+      Operation *user = use.getOwner();
+      if (auto wait = dyn_cast<FlatWaitOp>(user)) {
+        if (use.get() == wait.getDestination())
+          values.insert(wait.getResult());
+        continue;
+      }
+      auto flat = dyn_cast<FlatOpInterface>(user);
+      for (OpResult result : user->getResults())
+        if (flat && result.getType() == value.getType() &&
+            flat.mayOverwrite(result.getResultNumber(), use))
+          values.insert(result);
+    }
+  return nullptr;
+}
+
+bool mlir::ddp::endsInStore(Value value, StringRef state) {
+  return findUseInPlace(value, [&](OpOperand &use) {
+    auto store = dyn_cast<StoreOp>(use.getOwner());
+    return store && store.getState() == state;
+  });
+}
+
+bool mlir::ddp::outlivesMaking(Value value, StoreOp store) {
+  Operation *made = store.getValue().getDefiningOp();
+  Block *block = store->getBlock();
+  if (!made || made->getBlock() != block)
+    return false;
+  return llvm::any_of(value.getUsers(), [&](Operation *user) {
+    // A collective reads its operand until it is awaited.
+    if (auto collective = dyn_cast<CollectiveOpInterface>(user))
+      user = collective.getEnd();
+    Operation *ancestor = block->findAncestorOpInBlock(*user);
+    return ancestor && made->isBeforeInBlock(ancestor);
+  });
+}
+
+bufferization::MaterializeInDestinationOp
+mlir::ddp::findArgumentUpdate(Value tensor) {
+  auto read = tensor.getDefiningOp<bufferization::ToTensorOp>();
+  if (!read || !read.getRestrict() || !read.getWritable())
+    return {};
+  auto argument = dyn_cast<BlockArgument>(read.getBuffer());
+  if (!argument || read->getBlock() != argument.getOwner())
+    return {};
+  Region *body = argument.getParentRegion();
+  if (!isa<FunctionOpInterface>(body->getParentOp()) || !body->hasOneBlock())
+    return {};
+  bufferization::MaterializeInDestinationOp update;
+  for (Operation *user : argument.getUsers()) {
+    if (user == read)
+      continue;
+    auto write = dyn_cast<bufferization::MaterializeInDestinationOp>(user);
+    if (!write || update || write.getDest() != argument ||
+        write->getBlock() != argument.getOwner())
+      return {};
+    update = write;
+  }
+  return update;
 }

@@ -4,8 +4,9 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Some memory is reused without the knowledge of One-Shot Bufferize: dead
-// buckets, and the memory of a state between its load and its store. These
-// utilities determine whether the contents of such memory may still be needed.
+// buckets, the memory of a state between its load and its store, and arguments.
+// These utilities determine whether the contents of such memory may still be
+// needed.
 // They use each operation's interfaces to find its effects on the memory of its
 // operands; without interfaces the memory counts as always needed.
 //
@@ -15,6 +16,8 @@
 #define DDPHOOK_LIB_DIALECT_DDP_ANALYSIS_MEMORYUSES_H
 
 #include "ddphook/Dialect/DDP/IR/DDP.h"
+
+#include "mlir/Dialect/Bufferization/IR/Bufferization.h"
 
 namespace mlir::ddp {
 
@@ -45,6 +48,11 @@ WalkResult requireBefore(Operation *user, Operation *op);
 /// the same block or in branches there, and no loop is in between.
 bool runsAtMostOncePer(Value value, Operation *op);
 
+/// True if `op` runs at most once per `tensor`, and no other operation uses the
+/// memory of `tensor` then or later. `own` is how to visit op's uses:
+/// `advance`, or `skip` to ignore values that share the memory because of them.
+bool isLastUser(Operation *op, Value tensor, WalkResult own);
+
 /// True if the user only reads the value: it does not pass the value on, and
 /// none of its results shares the value's memory.
 bool isOnlyRead(OpOperand &use);
@@ -55,6 +63,34 @@ bool isOverBy(Value value, Operation *write);
 
 /// The same for the values that share the memory because of one use.
 bool isOverBy(OpOperand &use, Operation *write);
+
+// An operation on flat tensors may overwrite an operand with its result. So the
+// memory of a value may successively hold the results computed from it, and
+// finally a state's new value.
+
+/// Visits the uses of `value`, and of values that may be computed in place of
+/// it. Returns the first use that `isFound` accepts, or null. A hook's values
+/// are stored a few operations later; following longer chains would be
+/// quadratic.
+OpOperand *findUseInPlace(Value value, function_ref<bool(OpOperand &)> isFound);
+
+/// True if `value`, or a value that may be computed in place of it, becomes the
+/// state's new value.
+bool endsInStore(Value value, StringRef state);
+
+/// True if `value` is still used when the value that `store` stores has been
+/// computed. In the state's memory it would occupy the space for that value.
+bool outlivesMaking(Value value, StoreOp store);
+
+/// After `ddp-prepare-entries`, an argument that the program may write is read
+/// through one `bufferization.to_tensor`, and a result that updates it is
+/// written by one `bufferization.materialize_in_destination` at the end. In
+/// between the function may use its memory. If `tensor` is the initial contents
+/// of such an argument, returns the operation that writes the result to it.
+/// Returns null for other tensors, if no result replaces the argument, if the
+/// function has several blocks, or if anything else reads or writes the
+/// argument as memory.
+bufferization::MaterializeInDestinationOp findArgumentUpdate(Value tensor);
 
 } // namespace mlir::ddp
 

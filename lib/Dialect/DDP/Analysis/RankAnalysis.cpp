@@ -3,14 +3,13 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// The control flow of the analysis: branches, loops, blocks and calls.
-// RankTransfer.cpp handles what operations compute.
+// The control flow of the analysis: branches, loops and calls. RankBlocks.cpp
+// follows regions of several blocks.
 //
 //===----------------------------------------------------------------------===//
 
 #include "RankAnalysis.h"
 #include "LoopSlices.h"
-#include "ddphook/Dialect/DDP/IR/DDP.h"
 
 #include "mlir/Dialect/Affine/IR/AffineOps.h"
 #include "mlir/Dialect/Bufferization/IR/Bufferization.h"
@@ -21,11 +20,23 @@
 using namespace mlir;
 using namespace mlir::ddp;
 
-RankAnalysis::RankAnalysis(ModuleOp module) : groups(module), module(module) {
+/// Functions are followed anew for each call, loops until they are stable. Both
+/// are given up after `minVisits` operations and `visitsPerOp` for each of the
+/// module's operations; loops after twice as many.
+constexpr uint64_t minVisits = 100000, visitsPerOp = 200;
+/// How many results of a function are remembered.
+constexpr size_t maxAnswers = 4;
+
+RankAnalysis::RankAnalysis(ModuleOp module)
+    : groups(module),
+      transfer(groups, facts, regions,
+               [this](Operation *op, const RankControl &control) {
+                 visit(op, control);
+               }),
+      module(module) {
   uint64_t numOps = 0;
   module->walk([&](Operation *) { ++numOps; });
-  // Functions are followed anew for each call, loops until they are stable.
-  maxVisited = 100000 + 200 * numOps;
+  maxVisited = minVisits + visitsPerOp * numOps;
   facts.reserve(2 * numOps);
 }
 
@@ -43,48 +54,45 @@ void RankAnalysis::run() {
       functions.push_back(function);
   });
   do {
-    statesChanged = false;
+    regions.statesChanged = false;
     // The next step finds the value that this step leaves in a state.
     answers.clear();
     for (FunctionOpInterface function : functions)
       if (function.isPublic() || !called.contains(function))
         runEntry(function);
-  } while (statesChanged);
-  for (auto [where, set] : reducedSources)
-    sources.addReduced(set);
+  } while (regions.statesChanged);
+  for (auto [where, set] : transfer.reducedSources)
+    facts.sources.addReduced(set);
 }
 
 void RankAnalysis::runAlone(FunctionOpInterface function) {
   if (!called.contains(function))
     return;
-  isRecording = false;
+  transfer.isRecording = false;
   runEntry(function);
-  isRecording = true;
+  transfer.isRecording = true;
 }
 
 void RankAnalysis::runEntry(FunctionOpInterface function) {
   SmallVector<RankFact> arguments;
-  memory = RankMemory();
-  written.clear();
+  regions.startEntry();
   for (BlockArgument argument : function.getArguments())
-    arguments.push_back(createArgument(
+    arguments.push_back(regions.createArgument(
         argument, !!function.getArgAttr(argument.getArgNumber(),
                                         DDPDialect::kReplicatedAttrName)));
   callStack.assign(1, function);
   visitFunction(function, arguments, RankControl());
   callStack.clear();
-  if (!isRecording)
+  if (!transfer.isRecording)
     return;
   for (auto state : module.getOps<StateOp>()) {
     StringAttr name = state.getSymNameAttr();
-    RankMask before =
-        getStateMask(state, FlatSymbolRefAttr::get(state.getSymNameAttr()));
-    if (!written.contains(name.getAsOpaquePointer()))
-      continue;
-    RankMask after = memory.getUniform(name.getAsOpaquePointer());
-    findings.leftInStates[{function, name}] = after;
-    statesChanged |= (before & after) != before;
-    stateMasks[name] = before & after;
+    RankMask after = kAllRanks;
+    if (regions.isWritten(name.getAsOpaquePointer())) {
+      after = memory.getUniform(name.getAsOpaquePointer());
+      leftInStates[{function, name}] = after;
+    }
+    (void)regions.narrowState(state, FlatSymbolRefAttr::get(name), after);
   }
 }
 
@@ -97,29 +105,19 @@ void RankAnalysis::visitFunction(FunctionOpInterface function,
   visitRegion(body, control);
   for (Block &block : body) {
     Operation *terminator = block.getTerminator();
-    if (!terminator->hasTrait<OpTrait::ReturnLike>())
-      continue;
-    SmallVector<RankFact> &results = returned[terminator];
-    results.clear();
-    for (Value operand : terminator->getOperands())
-      results.push_back(facts.lookup(operand));
+    if (terminator->hasTrait<OpTrait::ReturnLike>())
+      returned[terminator] = facts.lookupAll(terminator->getOperands());
   }
 }
 
-/// Whether nothing that the function or what it calls does depends on memory.
+/// True if nothing that the function or what it calls does depends on memory.
 static bool touchesNoMemory(Operation *function) {
-  return !function
-              ->walk([](Operation *op) {
-                auto isMemory = [](Type type) {
-                  return isa<BaseMemRefType>(type);
-                };
-                bool touches = isa<CallOpInterface>(op) ||
-                               llvm::any_of(op->getOperandTypes(), isMemory) ||
-                               llvm::any_of(op->getResultTypes(), isMemory);
-                return touches ? WalkResult::interrupt()
-                               : WalkResult::advance();
-              })
-              .wasInterrupted();
+  auto touches = [](Operation *op) {
+    return WalkResult(failure(isa<CallOpInterface>(op) ||
+                              llvm::any_of(op->getOperands(), isMemory) ||
+                              llvm::any_of(op->getResults(), isMemory)));
+  };
+  return !function->walk(touches).wasInterrupted();
 }
 
 bool RankAnalysis::holdsCollectives(Operation *op) {
@@ -149,13 +147,13 @@ void RankAnalysis::visitCall(CallOpInterface call, const RankControl &control) {
     if (isRecursive || numVisited > maxVisited) {
       isKnown = false;
       if (holdsCollectives(function))
-        (isRecursive ? findings.recursive : findings.exhausted).insert(call);
+        (isRecursive ? recursive : exhausted).insert(call);
     }
   }
   if (!isKnown)
-    return transferEffects(call, control);
+    return transfer.applyEffects(call, control);
   if (holdsCollectives(function))
-    recordReach(call, control, 0);
+    transfer.recordReach(call, control, 0);
 
   Answer question;
   question.mask = control.mask;
@@ -190,87 +188,42 @@ void RankAnalysis::visitCall(CallOpInterface call, const RankControl &control) {
       if (it == returned.end())
         continue;
       // Ranks may leave through different returns.
-      same &= getLeftBy(block.getTerminator());
+      same &= leftBy.lookup_or(block.getTerminator(), kAllRanks);
       if (!results) {
         results = it->second;
         continue;
       }
       for (auto [result, other] : llvm::zip(*results, it->second)) {
-        result = join(result, other);
+        result = facts.join(result, other);
         result.uniform &= same;
       }
     }
     question.results = results.value_or(SmallVector<RankFact>());
     SmallVector<Answer, 2> &all = answers[function];
-    if (all.size() >= 4)
+    if (all.size() >= maxAnswers)
       all.erase(all.begin());
     all.push_back(std::move(question));
     answer = &all.back();
   }
   for (auto [result, fact] : llvm::zip(call->getResults(), answer->results))
     facts[result] = fact;
-  renameMade(call, function);
-}
-
-/// A buffer that the function made and returns is another one after each call:
-/// the next call may be given it, and makes its own.
-void RankAnalysis::renameMade(CallOpInterface call,
-                              FunctionOpInterface function) {
-  if (llvm::none_of(call->getResultTypes(), llvm::IsaPred<BaseMemRefType>))
-    return;
-  llvm::SmallDenseMap<const void *, const void *> names;
-  function.walk([&](memref::AllocOp op) {
-    names[op.getResult().getAsOpaquePointer()] = nullptr;
-  });
-  for (Value result : call->getResults()) {
-    MemoryRegion &region = facts[result].region;
-    auto name = names.find(region.root);
-    if (region.places || name == names.end())
-      continue;
-    if (!name->second)
-      name->second = result.getAsOpaquePointer();
-    MemoryContents contents = memory.read(region);
-    region.root = name->second;
-    memory.write(region, contents, /*isWhole=*/true);
-  }
+  regions.renameMade(call, function);
 }
 
 LogicalResult RankAnalysis::reportUnfollowed() const {
-  for (Operation *call : findings.recursive)
+  for (Operation *call : recursive)
     call->emitOpError() << "expected no collectives in recursive functions, "
                         << "because it is not known how often they run";
-  for (Operation *op : findings.exhausted)
+  for (Operation *op : exhausted)
     op->emitOpError()
         << "expected at most " << maxVisited
         << " operations, counting those of all calls and loops, but got more";
-  return success(findings.recursive.empty() && findings.exhausted.empty());
+  return success(recursive.empty() && exhausted.empty());
 }
 
 //===----------------------------------------------------------------------===//
 // Regions
 //===----------------------------------------------------------------------===//
-
-RankFact RankAnalysis::join(const RankFact &a, const RankFact &b) {
-  RankFact result;
-  result.uniform = a.uniform & b.uniform;
-  result.count = joinCounts(sources, a.count, b.count);
-  result.region = unite(a.region, b.region);
-  if (a.reducedAs == b.reducedAs)
-    result.reducedAs = a.reducedAs;
-  return result;
-}
-
-/// Replaces the fact about a value. Returns whether it has changed.
-bool RankAnalysis::update(Value value, RankFact next) {
-  RankFact &fact = facts[value];
-  unsigned before = fact.count.sources;
-  if (sources.contains(before, next.count.sources) &&
-      sources.contains(next.count.sources, before))
-    next.count.sources = before;
-  bool isNew = !(next == fact);
-  fact = next;
-  return isNew;
-}
 
 void RankAnalysis::visitRegion(Region &region, const RankControl &control) {
   if (region.empty())
@@ -290,7 +243,7 @@ void RankAnalysis::visit(Operation *op, const RankControl &control) {
   if (isa<CallOpInterface>(op))
     return visitCall(cast<CallOpInterface>(op), control);
   if (op->getNumRegions() == 0)
-    return transfer(op, control);
+    return transfer.apply(op, control);
   if (auto branch = dyn_cast<scf::IfOp>(op))
     return visitChoice(op, branch.getCondition(), control);
   if (auto branch = dyn_cast<scf::IndexSwitchOp>(op))
@@ -311,7 +264,7 @@ void RankAnalysis::visit(Operation *op, const RankControl &control) {
   if (isa<tensor::GenerateOp>(op) && touchesNoMemory(op))
     return visitGenerate(op);
   if (isa<DestinationStyleOpInterface>(op) && !isa<scf::ForallOp>(op))
-    return transfer(op, control);
+    return transfer.apply(op, control);
   visitUnknownRegions(op, control);
 }
 
@@ -328,7 +281,7 @@ void RankAnalysis::visitChoice(Operation *op, ValueRange deciding,
   RankMask same = choice;
   auto leave = [&](Operation *terminator) {
     ValueRange values = terminator->getOperands();
-    same &= getLeftBy(terminator);
+    same &= leftBy.lookup_or(terminator, kAllRanks);
     if (after)
       after->join(memory, choice);
     else
@@ -340,7 +293,7 @@ void RankAnalysis::visitChoice(Operation *op, ValueRange deciding,
         continue;
       }
       auto &[other, joined] = results[number];
-      joined = join(joined, fact);
+      joined = facts.join(joined, fact);
       if (other != value)
         joined.uniform &= same;
     }
@@ -363,31 +316,27 @@ void RankAnalysis::visitChoice(Operation *op, ValueRange deciding,
   // branch, which was analyzed last: the start does not run after it.
   if (auto branch = dyn_cast<scf::IfOp>(op); branch && isComplete)
     if (Operation *start = findStartBehind(branch))
-      memoryWithoutStart = {start, memory};
+      regions.keepWithoutStart(start);
   memory = after ? *after : before;
   for (auto [result, fact] : llvm::zip(op->getResults(), results))
-    set(result, fact.second);
+    facts[result] = fact.second;
 }
 
 /// The slice that a loop inserts into the tensor that it carries as `number`,
 /// if its iterations together write all of it.
 static tensor::InsertSliceOp findCoveringInsert(LoopLikeOpInterface loop,
                                                 unsigned number) {
-  std::optional<Value> variable = loop.getSingleInductionVar();
-  std::optional<OpFoldResult> begin = loop.getSingleLowerBound();
-  std::optional<OpFoldResult> end = loop.getSingleUpperBound();
-  std::optional<OpFoldResult> step = loop.getSingleStep();
+  SmallVector<LoopRange> ranges = getRanges(loop);
   Value yielded = loop.getYieldedValues()[number];
   // ddp-yield-in-place writes the value to the memory of the loop's argument.
   if (auto write =
           yielded.getDefiningOp<bufferization::MaterializeInDestinationOp>())
     yielded = write.getSource();
   auto insert = yielded.getDefiningOp<tensor::InsertSliceOp>();
-  if (!variable || !begin || !end || !step || !insert ||
+  if (ranges.size() != 1 || !insert ||
       insert.getDest() != loop.getRegionIterArgs()[number] ||
       insert->getParentOp() != loop ||
-      !coversAll(insert, insert.getType(),
-                 LoopRange{*variable, *begin, *end, *step}))
+      !coversAll(insert, insert.getType(), ranges))
     return {};
   return insert;
 }
@@ -399,8 +348,7 @@ void RankAnalysis::visitLoop(LoopLikeOpInterface loop,
   OperandRange inits = loop.getInits();
   RankMask bounds = kAllRanks;
   for (OpOperand &operand : loop->getOpOperands())
-    if (!llvm::is_contained(inits, operand.get()) ||
-        operand.getOperandNumber() < inits.getBeginOperandIndex() ||
+    if (operand.getOperandNumber() < inits.getBeginOperandIndex() ||
         operand.getOperandNumber() >=
             inits.getBeginOperandIndex() + inits.size())
       bounds &= facts.lookup(operand.get()).uniform;
@@ -417,22 +365,21 @@ void RankAnalysis::visitLoop(LoopLikeOpInterface loop,
     facts[argument] = facts.lookup(init);
   RankMemory before = memory;
   if (tripCount && !tripCount->isZero())
-    forgetOverwritten(loop);
+    regions.forgetOverwritten(loop);
   Block &body = loop.getLoopRegions().front()->front();
   SmallVector<RankFact> yielded;
   while (true) {
     RankMemory start = memory;
     visitBlock(body, inside);
-    yielded.clear();
-    for (Value value : loop.getYieldedValues())
-      yielded.push_back(facts.lookup(value));
+    yielded = facts.lookupAll(loop.getYieldedValues());
     if (numVisited > 2 * maxVisited)
-      findings.exhausted.insert(loop);
+      exhausted.insert(loop);
     if (runsAtMostOnce || numVisited > 2 * maxVisited)
       break;
     bool isStable = true;
     for (auto [argument, after] : llvm::zip(loop.getRegionIterArgs(), yielded))
-      isStable &= !update(argument, join(facts.lookup(argument), after));
+      isStable &=
+          !facts.update(argument, facts.join(facts.lookup(argument), after));
     RankMemory joined = start;
     joined.join(memory, bounds);
     isStable &= joined == start;
@@ -455,10 +402,10 @@ void RankAnalysis::visitLoop(LoopLikeOpInterface loop,
       fact.count = slice.count;
       fact.count.elements = after.count.elements;
     } else if (!tripCount) {
-      fact = join(after, facts.lookup(init));
+      fact = facts.join(after, facts.lookup(init));
     }
     fact.uniform &= bounds;
-    set(result, fact);
+    facts[result] = fact;
   }
 }
 
@@ -482,21 +429,21 @@ void RankAnalysis::visitWhile(scf::WhileOp loop, const RankControl &control) {
     choice = next;
     for (auto [argument, value] :
          llvm::zip(loop.getBeforeArguments(), loop.getYieldedValues()))
-      isStable &=
-          !update(argument, join(facts.lookup(argument), facts.lookup(value)));
+      isStable &= !facts.update(
+          argument, facts.join(facts.lookup(argument), facts.lookup(value)));
     RankMemory joined = start;
     joined.join(memory, choice);
     isStable &= joined == start;
     memory = joined;
     if (!isStable && numVisited > 2 * maxVisited)
-      findings.exhausted.insert(loop);
+      exhausted.insert(loop);
     if (isStable || numVisited > 2 * maxVisited) {
       memory = leaving;
       for (auto [result, value] :
            llvm::zip(loop.getResults(), condition.getArgs())) {
         RankFact fact = facts.lookup(value);
         fact.uniform &= choice;
-        set(result, fact);
+        facts[result] = fact;
       }
       return;
     }
@@ -511,13 +458,9 @@ void RankAnalysis::visitForall(scf::ForallOp loop) {
   RankFact ofBounds;
   for (Value bound : loop.getOperands().drop_back(loop.getOutputs().size()))
     ofBounds.uniform &= facts.lookup(bound).uniform;
-  SmallVector<LoopRange> ranges;
-  for (auto [variable, begin, end, step] :
-       llvm::zip_equal(loop.getInductionVars(), loop.getMixedLowerBound(),
-                       loop.getMixedUpperBound(), loop.getMixedStep())) {
+  SmallVector<LoopRange> ranges = getRanges(loop);
+  for (Value variable : loop.getInductionVars())
     facts[variable] = ofBounds;
-    ranges.push_back({variable, begin, end, step});
-  }
   for (auto [argument, output] :
        llvm::zip_equal(loop.getRegionIterArgs(), loop.getOutputs()))
     facts[argument] = facts.lookup(output);
@@ -540,20 +483,20 @@ void RankAnalysis::visitForall(scf::ForallOp loop) {
         fact.count = slice.count;
       } else {
         fact.uniform &= uniform;
-        fact.count = placeCounts(sources, slice.count, fact.count);
+        fact.count = placeCounts(facts.sources, slice.count, fact.count);
       }
       fact.reducedAs = nullptr;
       fact.count.elements = getNumElements(result.getType());
     }
     fact.uniform &= ofBounds.uniform;
-    set(result, fact);
+    facts[result] = fact;
   }
 }
 
 /// Every element is what the body gives for its place.
 void RankAnalysis::visitGenerate(Operation *op) {
   RankControl inside{0, op, nullptr};
-  Inputs yielded;
+  RankInputs yielded;
   for (Value extent : op->getOperands())
     yielded.uniform &= facts.lookup(extent).uniform;
   Block &body = op->getRegion(0).front();
@@ -561,22 +504,22 @@ void RankAnalysis::visitGenerate(Operation *op) {
     facts[place] = RankFact();
   for (Operation &nested : body.without_terminator())
     visit(&nested, inside);
-  add(yielded, op, body.getTerminator()->getOperand(0));
-  set(op->getResult(0), combine(yielded, op->getResult(0).getType()));
+  yielded.add(regions.read(op, body.getTerminator()->getOperand(0)));
+  facts[op->getResult(0)] = facts.combine(yielded, op->getResult(0).getType());
 }
 
 /// How often such a region runs, and in which order beside others, is anyone's
 /// guess: a collective has no place there.
 void RankAnalysis::visitUnknownRegions(Operation *op,
                                        const RankControl &control) {
-  transfer(op, control);
+  transfer.apply(op, control);
   if (!holdsCollectives(op))
     return;
   RankControl inside{0, op, &control};
   for (Region &region : op->getRegions()) {
     for (Block &block : region)
       for (BlockArgument argument : block.getArguments())
-        facts[argument] = createUnknown(argument);
+        facts[argument] = facts.createUnknown(argument);
     visitRegion(region, inside);
   }
 }

@@ -17,25 +17,21 @@
 using namespace mlir;
 using namespace mlir::ddp;
 
-const RankAnalysis::ControlFlow &RankAnalysis::getControlFlow(Region &region) {
-  std::unique_ptr<ControlFlow> &known = controlFlows[&region];
-  if (known)
-    return *known;
-  known = std::make_unique<ControlFlow>();
-  llvm::ReversePostOrderTraversal<Block *> order(&region.front());
-  llvm::append_range(known->order, order);
+ControlFlow::ControlFlow(Region &region) {
+  llvm::append_range(order,
+                     llvm::ReversePostOrderTraversal<Block *>(&region.front()));
   llvm::SmallPtrSet<Block *, 8> visited;
-  for (Block *block : known->order) {
+  for (Block *block : order) {
     visited.insert(block);
     for (Block *successor : block->getSuccessors())
-      known->hasCycles |= visited.contains(successor);
+      hasCycles |= visited.contains(successor);
   }
   if (region.hasOneBlock())
-    return *known;
+    return;
   // A branch decides about the blocks on its paths, up to the block where all
   // of them meet again (Ferrante, Ottenstein and Warren, 1987).
   PostDominanceInfo postDominance(region.getParentOp());
-  for (Block *block : known->order) {
+  for (Block *block : order) {
     if (block->getNumSuccessors() < 2)
       continue;
     auto *meeting = postDominance.getNode(block)->getIDom();
@@ -43,11 +39,17 @@ const RankAnalysis::ControlFlow &RankAnalysis::getControlFlow(Region &region) {
       for (auto *node = postDominance.getNode(successor);
            node && node != meeting && node->getBlock();
            node = node->getIDom()) {
-        auto &deciding = known->deciding[node->getBlock()];
-        if (!llvm::is_contained(deciding, block->getTerminator()))
-          deciding.push_back(block->getTerminator());
+        auto &branches = deciding[node->getBlock()];
+        if (!llvm::is_contained(branches, block->getTerminator()))
+          branches.push_back(block->getTerminator());
       }
   }
+}
+
+const ControlFlow &RankAnalysis::getControlFlow(Region &region) {
+  std::unique_ptr<ControlFlow> &known = controlFlows[&region];
+  if (!known)
+    known = std::make_unique<ControlFlow>(region);
   return *known;
 }
 
@@ -120,9 +122,10 @@ void RankAnalysis::visitBlocks(Region &region, const RankControl &control) {
               branch
                   ? branch.getSuccessorOperands(it.getSuccessorIndex())[number]
                   : Value();
-          RankFact fact = value ? facts.lookup(value) : createUnknown(argument);
+          RankFact fact =
+              value ? facts.lookup(value) : facts.createUnknown(argument);
           if (joined[number]) {
-            joined[number] = join(*joined[number], fact);
+            joined[number] = facts.join(*joined[number], fact);
             if (value != firstValues[number])
               joined[number]->uniform &= same;
           } else {
@@ -135,7 +138,7 @@ void RankAnalysis::visitBlocks(Region &region, const RankControl &control) {
         for (auto [argument, fact] : llvm::zip(block->getArguments(), joined)) {
           RankFact now = fact.value_or(RankFact());
           now.uniform &= reached;
-          isNew |= update(argument, now);
+          isNew |= facts.update(argument, now);
         }
       if (in && !(*in == state.in)) {
         isNew = true;
@@ -157,7 +160,7 @@ void RankAnalysis::visitBlocks(Region &region, const RankControl &control) {
             facts[result].uniform &= reached;
       state.out = memory;
       if (changed && numVisited > 2 * maxVisited) {
-        findings.exhausted.insert(region.getParentOp());
+        exhausted.insert(region.getParentOp());
         changed = false;
       }
     }

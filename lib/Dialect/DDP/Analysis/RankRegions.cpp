@@ -3,14 +3,12 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// The part of RankAnalysis that handles memory: finds the regions of memrefs,
-// and follows what operations read and write there.
+// See RankRegions.h.
 //
 //===----------------------------------------------------------------------===//
 
+#include "RankRegions.h"
 #include "LoopSlices.h"
-#include "RankAnalysis.h"
-#include "ddphook/Dialect/DDP/IR/DDP.h"
 
 #include "mlir/Dialect/Bufferization/IR/Bufferization.h"
 #include "mlir/Dialect/Linalg/IR/Linalg.h"
@@ -24,7 +22,8 @@ using namespace mlir::ddp;
 /// The root of all regions of the arena.
 static const char kArena = 0;
 
-RankMask &RankAnalysis::getStateMask(Operation *op, FlatSymbolRefAttr name) {
+RankMask RankRegions::narrowState(Operation *op, FlatSymbolRefAttr name,
+                                  RankMask mask) {
   auto [it, isNew] = stateMasks.try_emplace(name.getAttr(), 0);
   if (isNew) {
     auto state = symbols.lookupNearestSymbolFrom<StateOp>(op, name);
@@ -32,7 +31,9 @@ RankMask &RankAnalysis::getStateMask(Operation *op, FlatSymbolRefAttr name) {
         state && state.getPlacement() == StatePlacement::Replicated;
     it->second = isReplicated ? kAllRanks : 0;
   }
-  return it->second;
+  RankMask before = it->second;
+  statesChanged |= (before & mask) != before;
+  return it->second = before & mask;
 }
 
 /// The first element and the number of elements of a slice without gaps, whose
@@ -63,8 +64,7 @@ getStretch(memref::SubViewOp slice) {
   return std::pair(begin, numElements);
 }
 
-/// The memory to which the memref `result` refers.
-MemoryRegion RankAnalysis::findRegion(OpResult result) {
+MemoryRegion RankRegions::find(OpResult result) {
   Operation *op = result.getOwner();
   auto type = dyn_cast<MemRefType>(result.getType());
   bool isPlain = type && type.hasStaticShape() &&
@@ -82,7 +82,7 @@ MemoryRegion RankAnalysis::findRegion(OpResult result) {
     return {&kArena, 0, bytes, true};
   if (auto buffer = dyn_cast<StateBufferOp>(op)) {
     const void *root = buffer.getStateAttr().getAttr().getAsOpaquePointer();
-    memory.setInitial(root, getStateMask(op, buffer.getStateAttr()));
+    memory.setInitial(root, getState(op, buffer.getStateAttr()));
     return {root, 0, bytes, isPlain};
   }
   if (auto global = dyn_cast<memref::GetGlobalOp>(op)) {
@@ -96,9 +96,9 @@ MemoryRegion RankAnalysis::findRegion(OpResult result) {
   MemoryRegion any;
   bool isFirst = true;
   for (Value operand : op->getOperands())
-    if (isa<BaseMemRefType>(operand.getType())) {
+    if (isMemory(operand)) {
       MemoryRegion place = facts.lookup(operand).region;
-      any = isFirst ? place : unite(any, place);
+      any = isFirst ? place : facts.unite(any, place);
       isFirst = false;
     }
   any.isExact = false;
@@ -144,20 +144,6 @@ MemoryRegion RankAnalysis::findRegion(OpResult result) {
 // Loops that overwrite memory
 //===----------------------------------------------------------------------===//
 
-/// Returns the ranges of a loop's induction variables; none if the loop does
-/// not tell them.
-static SmallVector<LoopRange> getRanges(LoopLikeOpInterface loop) {
-  SmallVector<LoopRange> ranges;
-  auto variables = loop.getLoopInductionVars();
-  auto begins = loop.getLoopLowerBounds(), ends = loop.getLoopUpperBounds(),
-       steps = loop.getLoopSteps();
-  if (variables && begins && ends && steps)
-    for (auto [variable, begin, end, step] :
-         llvm::zip_equal(*variables, *begins, *ends, *steps))
-      ranges.push_back({variable, begin, end, step});
-  return ranges;
-}
-
 /// Returns the operation that overwrites all of `slice`, if nothing else uses
 /// it; otherwise null.
 static Operation *findOverwriter(memref::SubViewOp slice) {
@@ -191,19 +177,14 @@ static Value findOutside(LoopLikeOpInterface loop, Value value) {
 
 /// Returns true if `op` may access memory that is none of its operands.
 static bool mayAccessOtherMemory(Operation *op) {
-  auto isMemRef = [](Value value) {
-    return isa<BaseMemRefType>(value.getType());
-  };
   if (isa<CallOpInterface>(op))
     return true;
   return !isa<memref::AllocOp, memref::AllocaOp>(op) &&
          !op->hasTrait<OpTrait::HasRecursiveMemoryEffects>() &&
-         llvm::none_of(op->getOperands(), isMemRef) && !isMemoryEffectFree(op);
+         llvm::none_of(op->getOperands(), isMemory) && !isMemoryEffectFree(op);
 }
 
-/// Forgets the contents of memory that the loop overwrites completely, slice by
-/// slice, and does not access in any other way: nothing reads them anymore.
-void RankAnalysis::forgetOverwritten(LoopLikeOpInterface loop) {
+void RankRegions::forgetOverwritten(LoopLikeOpInterface loop) {
   SmallVector<LoopRange> ranges = getRanges(loop);
   if (ranges.empty())
     return;
@@ -225,7 +206,7 @@ void RankAnalysis::forgetOverwritten(LoopLikeOpInterface loop) {
     if (mayAccessOtherMemory(op))
       accesses.emplace_back(op, Value());
     for (Value operand : op->getOperands())
-      if (isa<BaseMemRefType>(operand.getType()))
+      if (isMemory(operand))
         accesses.emplace_back(op, findOutside(loop, operand));
   });
   for (memref::SubViewOp slice : slices) {
@@ -247,42 +228,20 @@ void RankAnalysis::forgetOverwritten(LoopLikeOpInterface loop) {
   }
 }
 
-/// The region of a memref that lies either in `a` or in `b`.
-MemoryRegion RankAnalysis::unite(const MemoryRegion &a, const MemoryRegion &b) {
-  if (a == b)
-    return a;
-  std::set<MemoryRegion> all;
-  for (const MemoryRegion &region : {a, b})
-    if (region.places)
-      all.insert(region.places->begin(), region.places->end());
-    else
-      all.insert({region.root, region.begin, region.end});
-  // Loops may find new parts of a buffer for ever: then it is all of it.
-  constexpr size_t maxPlaces = 8;
-  std::set<MemoryRegion> whole;
-  if (all.size() > maxPlaces)
-    for (const MemoryRegion &place : all)
-      whole.insert({place.root, INT64_MIN, INT64_MAX});
-  const std::set<MemoryRegion> &places = whole.empty() ? all : whole;
-  const std::vector<MemoryRegion> &known =
-      *placeLists.emplace(places.begin(), places.end()).first;
-  return {&known, 0, 0, false, &known};
-}
-
-/// An operation reads or writes memory: none may that a collective works on.
-void RankAnalysis::access(Operation *op, const MemoryRegion &region,
-                          bool isWrite) {
+/// Records the collectives in flight whose memory `op` must not access.
+void RankRegions::access(Operation *op, const MemoryRegion &region,
+                         bool isWrite) {
   for (const RankMemory::InFlight &collective : memory.inFlight) {
     if (getAwaited(op) == collective.start)
       continue;
     if (collective.destination.overlaps(region) ||
         (isWrite && collective.input.overlaps(region)))
-      findings.conflicts.insert({op, collective.start});
+      conflicts.insert({op, collective.start});
   }
 }
 
-void RankAnalysis::write(Operation *op, Value memref, const RankFact &fact,
-                         bool isWhole, const RankControl &control) {
+void RankRegions::write(Operation *op, Value memref, const RankFact &fact,
+                        bool isWhole, const RankControl &control) {
   const RankFact &place = facts.lookup(memref);
   access(op, place.region, /*isWrite=*/true);
   if (place.region.places)
@@ -294,4 +253,74 @@ void RankAnalysis::write(Operation *op, Value memref, const RankFact &fact,
   // places.
   RankMask uniform = fact.uniform & place.uniform & control.mask;
   memory.write(place.region, {uniform, fact.reducedAs}, isWhole);
+}
+
+RankFact RankRegions::read(Operation *op, Value value) {
+  RankFact fact = facts.lookup(value);
+  if (isMemory(value)) {
+    access(op, fact.region, /*isWrite=*/false);
+    MemoryContents contents = memory.read(fact.region);
+    fact.uniform &= contents.uniform;
+    fact.reducedAs = contents.reducedAs;
+  }
+  return fact;
+}
+
+void RankRegions::followCollective(CollectiveOpInterface op, Value destination,
+                                   const RankFact &fact,
+                                   const RankControl &control) {
+  MemoryRegion region = facts.lookup(destination).region;
+  const RankMemory &without = memoryWithoutStart.start == op.getOperation()
+                                  ? memoryWithoutStart.memory
+                                  : memory;
+  MemoryContents before = without.read(region);
+  write(op, destination, fact, /*isWhole=*/true, control);
+  if (op.getEnd() != op.getOperation())
+    memory.inFlight.push_back(
+        {op, facts.lookup(op.getInput()).region, region, before});
+}
+
+void RankRegions::followWait(Operation *op, Operation *start) {
+  for (const RankMemory::InFlight &collective : memory.inFlight)
+    if (collective.start == start && isIdleWait(op))
+      memory.write(collective.destination, collective.before, true);
+  llvm::erase_if(memory.inFlight, [&](const RankMemory::InFlight &other) {
+    return other.start == start;
+  });
+}
+
+RankFact RankRegions::createArgument(Value value, bool isReplicated) {
+  RankFact fact = isReplicated ? RankFact() : facts.createUnknown(value);
+  if (auto type = dyn_cast<BaseMemRefType>(value.getType())) {
+    const void *root = value.getAsOpaquePointer();
+    int64_t bytes = INT64_MAX;
+    if (type.hasStaticShape() && type.getElementType().isIntOrFloat())
+      bytes = cast<ShapedType>(type).getNumElements() *
+              llvm::divideCeil(type.getElementTypeBitWidth(), 8);
+    fact.region = {root, 0, bytes, bytes != INT64_MAX};
+    memory.setInitial(root, fact.uniform);
+    fact.uniform = kAllRanks;
+  }
+  return fact;
+}
+
+void RankRegions::renameMade(CallOpInterface call,
+                             FunctionOpInterface function) {
+  if (llvm::none_of(call->getResultTypes(), llvm::IsaPred<BaseMemRefType>))
+    return;
+  llvm::SmallDenseMap<const void *, const void *> names;
+  function.walk([&](memref::AllocOp op) {
+    names[op.getResult().getAsOpaquePointer()] = nullptr;
+  });
+  for (Value result : call->getResults()) {
+    MemoryRegion &region = facts[result].region;
+    auto name = names.find(region.root);
+    if (region.places || name == names.end())
+      continue;
+    if (!name->second)
+      name->second = result.getAsOpaquePointer();
+    MemoryContents contents = memory.read(region);
+    region.root = name->second;
+    memory.write(region, contents, /*isWhole=*/true);
+  }
 }

@@ -3,15 +3,11 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// The transfer functions of RankAnalysis: they derive facts about an
-// operation's results from facts about its operands. The interfaces of an
-// operation that is not listed here decide; without interfaces its results may
-// differ on every rank.
+// The transfer functions of everything but the dialect's own operations.
 //
 //===----------------------------------------------------------------------===//
 
-#include "RankAnalysis.h"
-#include "ddphook/Dialect/DDP/IR/DDP.h"
+#include "RankTransfer.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Bufferization/IR/Bufferization.h"
@@ -25,114 +21,21 @@
 using namespace mlir;
 using namespace mlir::ddp;
 
-int64_t mlir::ddp::getNumElements(Type type) {
-  if (auto bucket = dyn_cast<BucketType>(type))
-    return bucket.getNumElements();
-  if (auto future = dyn_cast<FutureType>(type))
-    return getNumElements(future.getValueType());
-  auto shaped = dyn_cast<ShapedType>(type);
-  if (!shaped)
-    return 1;
-  return shaped.hasStaticShape() ? shaped.getNumElements() : INT64_MAX;
-}
-
-static bool isMemory(Value value) {
-  return isa<BaseMemRefType>(value.getType());
-}
-
-//===----------------------------------------------------------------------===//
-// Facts
-//===----------------------------------------------------------------------===//
-
-void RankAnalysis::set(Value value, RankFact fact) { facts[value] = fact; }
-
-unsigned RankAnalysis::getSource(const void *origin) {
-  auto [it, isNew] = sourceOf.try_emplace(origin, 0);
-  if (isNew)
-    it->second = sources.createSource();
-  return it->second;
-}
-
-/// Returns the fact for data of unknown origin, which may differ on every rank.
-RankFact RankAnalysis::createUnknown(Value value) {
-  RankFact fact;
-  fact.uniform = 0;
-  // A scalar is a setting, not a gradient.
-  if (isa<ShapedType, BucketType>(value.getType())) {
-    fact.count.times = GradientCount::Unreduced;
-    fact.count.sources = getSource(value.getAsOpaquePointer());
-    fact.count.elements = getNumElements(value.getType());
-  }
-  return fact;
-}
-
-RankFact RankAnalysis::createArgument(Value value, bool isReplicated) {
-  RankFact fact = isReplicated ? RankFact() : createUnknown(value);
-  if (auto type = dyn_cast<BaseMemRefType>(value.getType())) {
-    const void *root = value.getAsOpaquePointer();
-    int64_t bytes = INT64_MAX;
-    if (type.hasStaticShape() && type.getElementType().isIntOrFloat())
-      bytes = cast<ShapedType>(type).getNumElements() *
-              llvm::divideCeil(type.getElementTypeBitWidth(), 8);
-    fact.region = {root, 0, bytes, bytes != INT64_MAX};
-    memory.setInitial(root, fact.uniform);
-    fact.uniform = kAllRanks;
-  }
-  return fact;
-}
-
-void RankAnalysis::add(Inputs &inputs, Operation *op, Value value) {
-  RankFact fact = facts.lookup(value);
-  if (isMemory(value)) {
-    access(op, fact.region, /*isWrite=*/false);
-    MemoryContents contents = memory.read(fact.region);
-    fact.uniform &= contents.uniform;
-    fact.reducedAs = contents.reducedAs;
-  }
-  if (inputs.counts.empty())
-    inputs.reducedAs = fact.reducedAs;
-  else if (inputs.reducedAs != fact.reducedAs)
-    inputs.reducedAs = nullptr;
-  inputs.uniform &= fact.uniform;
-  inputs.counts.push_back(fact.count);
-}
-
 /// Adds the outer values that an operation's regions use.
-void RankAnalysis::addUsedAbove(Inputs &inputs, Operation *op) {
+void RankTransfer::addUsedAbove(RankInputs &inputs, Operation *op) {
   for (Region &region : op->getRegions())
     region.walk([&](Operation *nested) {
       for (Value operand : nested->getOperands())
         if (!op->isAncestor(operand.getParentRegion()->getParentOp()))
-          add(inputs, op, operand);
+          inputs.add(regions.read(op, operand));
     });
-}
-
-RankFact RankAnalysis::combine(const Inputs &inputs, Type type) {
-  RankFact fact;
-  fact.uniform = inputs.uniform;
-  fact.count = combineCounts(sources, inputs.counts);
-  if (isa<ShapedType, BucketType, FutureType>(type))
-    fact.count.elements = std::min(fact.count.elements, getNumElements(type));
-  return fact;
-}
-
-/// Returns the fact for elements of any input of a region that is not followed.
-RankFact RankAnalysis::combineUnfollowed(const Inputs &inputs, Type type) {
-  RankFact fact = combine(inputs, type);
-  for (const GradientCount &count : inputs.counts) {
-    int64_t elements = fact.count.elements;
-    fact.count = joinCounts(sources, fact.count, count);
-    fact.count.elements = elements;
-  }
-  return fact;
 }
 
 //===----------------------------------------------------------------------===//
 // Collectives
 //===----------------------------------------------------------------------===//
 
-/// Records which ranks reach `op`; `bit` is the group of a collective, if any.
-void RankAnalysis::recordReach(Operation *op, const RankControl &control,
+void RankTransfer::recordReach(Operation *op, const RankControl &control,
                                RankMask bit) {
   if (!isRecording)
     return;
@@ -145,12 +48,12 @@ void RankAnalysis::recordReach(Operation *op, const RankControl &control,
     reach.cause = around->op;
 }
 
-RankFact RankAnalysis::reduce(Operation *op, Value input,
+RankFact RankTransfer::reduce(Operation *op, Value input,
                               FlatSymbolRefAttr name, StringAttr bucket,
                               const RankControl &control) {
-  Inputs inputs;
-  add(inputs, op, input);
-  RankFact fact = combine(inputs, input.getType());
+  RankInputs inputs;
+  inputs.add(regions.read(op, input));
+  RankFact fact = facts.combine(inputs, input.getType());
   ProcessGroupOp group = groups.lookup(op, name);
   if (!group)
     return fact;
@@ -169,7 +72,7 @@ RankFact RankAnalysis::reduce(Operation *op, Value input,
   if (isRecording)
     reducedSources[{op, caller}] = fact.count.sources;
   bool isRepeated = bucket && inputs.reducedAs == bucket && (before & bit);
-  auto [known, isNew] = findings.repeated.insert({op, isRepeated});
+  auto [known, isNew] = repeated.insert({op, isRepeated});
   known->second &= isRepeated;
 
   GradientCount count = fact.count;
@@ -195,47 +98,39 @@ RankFact RankAnalysis::reduce(Operation *op, Value input,
 //===----------------------------------------------------------------------===//
 
 /// Handles operations that join values without computing with them.
-bool RankAnalysis::transferTensor(Operation *op) {
-  Inputs all;
+bool RankTransfer::applyTensor(Operation *op) {
+  RankInputs all;
   auto addAll = [&] {
     for (Value operand : op->getOperands())
-      add(all, op, operand);
+      all.add(regions.read(op, operand));
   };
   auto place = [&](Value part, Value into) {
     addAll();
-    RankFact fact = combine(all, op->getResult(0).getType());
-    fact.count = placeCounts(sources, facts.lookup(part).count,
+    RankFact fact = facts.combine(all, op->getResult(0).getType());
+    fact.count = placeCounts(facts.sources, facts.lookup(part).count,
                              facts.lookup(into).count);
     // Each element has its own position: nothing is broadcast.
     fact.count.elements = getNumElements(op->getResult(0).getType());
-    set(op->getResult(0), fact);
-    return true;
+    return set(op->getResult(0), fact);
   };
   if (auto insert = dyn_cast<tensor::InsertSliceOp>(op)) {
     if (getNumElements(insert.getSourceType()) !=
             getNumElements(insert.getType()) ||
         !insert.getType().hasStaticShape())
       return place(insert.getSource(), insert.getDest());
-    set(insert.getResult(), facts.lookup(insert.getSource()));
-    return true;
+    return set(insert.getResult(), facts.lookup(insert.getSource()));
   }
-  if (auto insert = dyn_cast<tensor::InsertOp>(op))
-    return place(insert.getScalar(), insert.getDest());
-  if (auto scatter = dyn_cast<tensor::ScatterOp>(op))
-    return place(scatter.getSource(), scatter.getDest());
+  if (isa<tensor::InsertOp, tensor::ScatterOp, vector::InsertOp,
+          vector::InsertStridedSliceOp>(op))
+    return place(op->getOperand(0), op->getOperand(1));
   if (auto write = dyn_cast<vector::TransferWriteOp>(op);
       write && write.getResult()) {
     if (getNumElements(write.getVectorType()) !=
             getNumElements(write.getShapedType()) ||
         write.getMask() || write.hasOutOfBoundsDim())
       return place(write.getVector(), write.getBase());
-    set(write.getResult(), facts.lookup(write.getVector()));
-    return true;
+    return set(write.getResult(), facts.lookup(write.getVector()));
   }
-  if (auto insert = dyn_cast<vector::InsertOp>(op))
-    return place(insert.getValueToStore(), insert.getDest());
-  if (auto insert = dyn_cast<vector::InsertStridedSliceOp>(op))
-    return place(insert.getValueToStore(), insert.getDest());
   if (auto scatter = dyn_cast<vector::ScatterOp>(op);
       scatter && scatter->getNumResults() != 0)
     return place(scatter.getValueToStore(), scatter.getBase());
@@ -249,53 +144,50 @@ bool RankAnalysis::transferTensor(Operation *op) {
     auto concat = dyn_cast<ConcatOp>(op);
     ValueRange parts = concat ? concat.getParts() : op->getOperands();
     for (Value part : parts)
-      add(all, op, part);
-    RankFact fact = combine(all, op->getResult(0).getType());
+      all.add(regions.read(op, part));
+    RankFact fact = facts.combine(all, op->getResult(0).getType());
     if (!parts.empty())
       fact.count = facts.lookup(parts.front()).count;
     for (Value part : parts.drop_front(parts.empty() ? 0 : 1))
-      fact.count = placeCounts(sources, fact.count, facts.lookup(part).count);
+      fact.count =
+          placeCounts(facts.sources, fact.count, facts.lookup(part).count);
     fact.count.elements = getNumElements(op->getResult(0).getType());
     // A hook's concat belongs to its bucket; the program may pack any value.
     if (concat)
       fact.reducedAs = all.reducedAs;
-    set(op->getResult(0), fact);
-    return true;
+    return set(op->getResult(0), fact);
   }
-  if (auto copy = dyn_cast<bufferization::AllocTensorOp>(op)) {
-    set(copy.getResult(), facts.lookup(copy.getCopy()));
-    return true;
-  }
+  if (auto copy = dyn_cast<bufferization::AllocTensorOp>(op))
+    return set(copy.getResult(), facts.lookup(copy.getCopy()));
   if (auto select = dyn_cast<arith::SelectOp>(op)) {
     addAll();
-    RankFact fact = combine(all, select.getType());
+    RankFact fact = facts.combine(all, select.getType());
     unsigned flowing = fact.count.sources;
-    fact.count = joinCounts(sources, facts.lookup(select.getTrueValue()).count,
-                            facts.lookup(select.getFalseValue()).count);
+    fact.count =
+        joinCounts(facts.sources, facts.lookup(select.getTrueValue()).count,
+                   facts.lookup(select.getFalseValue()).count);
     fact.count.sources = flowing;
     if (isMemory(select.getResult())) {
       fact.uniform = facts.lookup(select.getCondition()).uniform &
                      facts.lookup(select.getTrueValue()).uniform &
                      facts.lookup(select.getFalseValue()).uniform;
-      fact.region = unite(facts.lookup(select.getTrueValue()).region,
-                          facts.lookup(select.getFalseValue()).region);
+      fact.region = facts.unite(facts.lookup(select.getTrueValue()).region,
+                                facts.lookup(select.getFalseValue()).region);
     }
-    set(select.getResult(), fact);
-    return true;
+    return set(select.getResult(), fact);
   }
   if (isa<tensor::DimOp, memref::DimOp>(op)) {
     RankFact fact;
     fact.uniform = facts.lookup(op->getOperand(0)).uniform &
                    facts.lookup(op->getOperand(1)).uniform;
-    set(op->getResult(0), fact);
-    return true;
+    return set(op->getResult(0), fact);
   }
   if (isa<ExtractOp, SplitOp, ResizeOp, tensor::ExtractSliceOp>(op)) {
     addAll();
     for (Value result : op->getResults()) {
-      RankFact fact = combine(all, result.getType());
+      RankFact fact = facts.combine(all, result.getType());
       fact.reducedAs = all.reducedAs;
-      set(result, fact);
+      facts[result] = fact;
     }
     return true;
   }
@@ -311,8 +203,8 @@ static bool coversWhole(DestinationStyleOpInterface op, OpOperand &init) {
 }
 
 /// Destinations count as far as the body reads them.
-void RankAnalysis::transferDestinationStyle(DestinationStyleOpInterface op,
-                                            const RankControl &control) {
+void RankTransfer::applyDestinationStyle(DestinationStyleOpInterface op,
+                                         const RankControl &control) {
   Block *body = nullptr;
   if (isa<linalg::LinalgOp>(op.getOperation()) && op->getNumRegions() == 1 &&
       op->getRegion(0).hasOneBlock())
@@ -321,57 +213,60 @@ void RankAnalysis::transferDestinationStyle(DestinationStyleOpInterface op,
   bool isFollowed =
       body && isa<linalg::GenericOp, linalg::MapOp, linalg::ReduceOp,
                   linalg::SelectOp, linalg::ElementwiseOp>(op.getOperation());
-  Inputs all;
+  RankInputs all;
   for (OpOperand &operand : op->getOpOperands()) {
     if (body && operand.getOperandNumber() < body->getNumArguments()) {
       BlockArgument argument = body->getArgument(operand.getOperandNumber());
       if (argument.use_empty())
         continue;
       if (!isFollowed) {
-        add(all, op, operand.get());
+        all.add(regions.read(op, operand.get()));
         continue;
       }
-      Inputs input;
-      add(input, op, operand.get());
-      RankFact fact = combine(input, operand.get().getType());
-      set(argument, fact);
+      RankInputs input;
+      input.add(regions.read(op, operand.get()));
+      RankFact fact = facts.combine(input, operand.get().getType());
+      facts[argument] = fact;
     }
-    add(all, op, operand.get());
+    all.add(regions.read(op, operand.get()));
   }
   // The body is a short program of scalars, followed like any other.
   if (isFollowed)
     for (Operation &nested : body->without_terminator())
-      visit(&nested, control);
+      follow(&nested, control);
   else if (!body)
     addUsedAbove(all, op);
   for (auto [number, init] : llvm::enumerate(op.getDpsInitsMutable())) {
     RankFact fact;
     if (isFollowed) {
-      Inputs yielded;
-      add(yielded, op, body->getTerminator()->getOperand(number));
-      fact = combine(yielded, init.get().getType());
+      RankInputs yielded;
+      yielded.add(regions.read(op, body->getTerminator()->getOperand(number)));
+      fact = facts.combine(yielded, init.get().getType());
       if (!coversWhole(op, init)) {
         RankFact rest = facts.lookup(init.get());
         fact.uniform &= rest.uniform;
-        fact.count = placeCounts(sources, fact.count, rest.count);
+        fact.count = placeCounts(facts.sources, fact.count, rest.count);
       }
     } else {
       Type type = init.get().getType();
       bool isUnfollowed = !body && op->getNumRegions() != 0;
-      fact = isUnfollowed ? combineUnfollowed(all, type) : combine(all, type);
+      fact = isUnfollowed ? facts.combineUnfollowed(all, type)
+                          : facts.combine(all, type);
       // Without a body it is unknown which elements keep their old values.
       if (!body && !isUnfollowed && !isMemory(init.get())) {
-        Inputs inputs;
+        RankInputs inputs;
         for (OpOperand *input : op.getDpsInputOperands())
-          add(inputs, op, input->get());
-        fact.count = placeCounts(sources, combine(inputs, type).count,
-                                 facts.lookup(init.get()).count);
+          inputs.add(regions.read(op, input->get()));
+        fact.count =
+            placeCounts(facts.sources, facts.combine(inputs, type).count,
+                        facts.lookup(init.get()).count);
       }
     }
     if (isMemory(init.get()))
-      write(op, init.get(), fact, body && coversWhole(op, init), control);
+      regions.write(op, init.get(), fact, body && coversWhole(op, init),
+                    control);
     else if (OpResult result = op.getTiedOpResult(&init))
-      set(result, fact);
+      facts[result] = fact;
   }
 }
 
@@ -389,11 +284,11 @@ static bool isSameEverywhere(Operation *op) {
              op);
 }
 
-void RankAnalysis::transferEffects(Operation *op, const RankControl &control) {
-  Inputs inputs;
+void RankTransfer::applyEffects(Operation *op, const RankControl &control) {
+  RankInputs inputs;
   for (Value operand : op->getOperands())
     if (!isMemory(operand))
-      add(inputs, op, operand);
+      inputs.add(regions.read(op, operand));
   SmallVector<MemoryEffects::EffectInstance> effects;
   auto interface = dyn_cast<MemoryEffectOpInterface>(op);
   bool isKnown = isMemoryEffectFree(op);
@@ -408,7 +303,7 @@ void RankAnalysis::transferEffects(Operation *op, const RankControl &control) {
     if (!value || !isa<MemoryEffects::Read>(effect.getEffect()))
       continue;
     if (isMemory(value))
-      add(inputs, op, value);
+      inputs.add(regions.read(op, value));
     else
       inputs.uniform = 0; // The pointee is unknown.
   }
@@ -427,26 +322,28 @@ void RankAnalysis::transferEffects(Operation *op, const RankControl &control) {
 
   for (OpResult result : op->getResults()) {
     bool isFromNowhere = !isKnown && op->getNumOperands() == 0;
-    RankFact fact = isFromNowhere ? createUnknown(result)
+    RankFact fact = isFromNowhere ? facts.createUnknown(result)
                     : op->getNumRegions() != 0
-                        ? combineUnfollowed(inputs, result.getType())
-                        : combine(inputs, result.getType());
+                        ? facts.combineUnfollowed(inputs, result.getType())
+                        : facts.combine(inputs, result.getType());
     if (isMemory(result)) {
       fact.uniform = kAllRanks;
       for (Value operand : op->getOperands())
         if (isMemory(operand) || operand.getType().isIndex())
           fact.uniform &= facts.lookup(operand).uniform;
-      fact.region = findRegion(result);
+      fact.region = regions.find(result);
       if (auto buffer = dyn_cast<bufferization::ToBufferOp>(op))
-        memory.write(fact.region,
-                     {facts.lookup(buffer.getTensor()).uniform, nullptr}, true);
+        regions.memory.write(
+            fact.region, {facts.lookup(buffer.getTensor()).uniform, nullptr},
+            true);
     }
-    set(result, fact);
+    facts[result] = fact;
   }
   auto overwrite = [&](Value memref) {
     RankFact fact;
     fact.uniform = inputs.uniform;
-    write(op, memref, fact, /*isWhole=*/isa<memref::CopyOp>(op), control);
+    regions.write(op, memref, fact, /*isWhole=*/isa<memref::CopyOp>(op),
+                  control);
   };
   if (isKnown) {
     for (const auto &effect : effects)
@@ -467,32 +364,32 @@ void RankAnalysis::transferEffects(Operation *op, const RankControl &control) {
     });
 }
 
-void RankAnalysis::transfer(Operation *op, const RankControl &control) {
-  if (transferDDP(op, control) || transferTensor(op))
+void RankTransfer::apply(Operation *op, const RankControl &control) {
+  if (applyDDP(op, control) || applyTensor(op))
     return;
   if (auto materialize =
           dyn_cast<bufferization::MaterializeInDestinationOp>(op)) {
     RankFact fact = facts.lookup(materialize.getSource());
     if (materialize.getResult())
-      set(materialize.getResult(), fact);
+      facts[materialize.getResult()] = fact;
     else
-      write(op, materialize.getDest(), fact, /*isWhole=*/true, control);
+      regions.write(op, materialize.getDest(), fact, /*isWhole=*/true, control);
     return;
   }
   if (auto toTensor = dyn_cast<bufferization::ToTensorOp>(op)) {
     RankFact memref = facts.lookup(toTensor.getBuffer());
-    MemoryContents contents = memory.read(memref.region);
+    MemoryContents contents = regions.memory.read(memref.region);
     RankFact fact;
     fact.uniform = contents.uniform;
     fact.reducedAs = contents.reducedAs;
     if (memref.count.times)
       fact.count = memref.count;
-    set(toTensor.getResult(), fact);
+    facts[toTensor.getResult()] = fact;
     return;
   }
   // vector.transfer_read implements the interface without a destination.
   if (auto dps = dyn_cast<DestinationStyleOpInterface>(op);
       dps && dps.getNumDpsInits() != 0)
-    return transferDestinationStyle(dps, control);
-  transferEffects(op, control);
+    return applyDestinationStyle(dps, control);
+  applyEffects(op, control);
 }

@@ -8,7 +8,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "RankAnalysis.h"
+#include "RankTransfer.h"
 
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/Interfaces/DestinationStyleOpInterface.h"
@@ -17,13 +17,11 @@ using namespace mlir;
 using namespace mlir::ddp;
 
 /// Draws random numbers. The generator then differs unless all ranks draw.
-RankFact RankAnalysis::draw(Operation *op, FlatSymbolRefAttr generator,
+RankFact RankTransfer::draw(Operation *op, FlatSymbolRefAttr generator,
                             const RankControl &control) {
-  RankMask &state = getStateMask(op, generator);
-  statesChanged |= isRecording && (state & control.mask) != state;
-  state &= isRecording ? control.mask : state;
   RankFact fact;
-  fact.uniform = state;
+  fact.uniform = regions.narrowState(op, generator,
+                                     isRecording ? control.mask : kAllRanks);
   return fact;
 }
 
@@ -67,43 +65,44 @@ FlatAllReduceStartOp mlir::ddp::findStartBehind(scf::IfOp choice) {
 
 /// The error differs between ranks; the bucket does not, as M is no part of it.
 template <typename OpTy>
-void RankAnalysis::reconstruct(OpTy op, const RankControl &control) {
+bool RankTransfer::reconstruct(OpTy op, const RankControl &control) {
   SmallVector<Value> places(op->getResults());
   if (auto flat = dyn_cast<DestinationStyleOpInterface>(op.getOperation());
       flat && places.empty())
     llvm::append_range(places, flat.getDpsInits());
-  Inputs inputs;
+  RankInputs inputs;
   for (Value value : {op.getP(), op.getQ(), op.getRest()})
     if (value)
-      add(inputs, op, value);
-  RankFact out = combine(inputs, places.front().getType());
+      inputs.add(regions.read(op, value));
+  RankFact out = facts.combine(inputs, places.front().getType());
   out.reducedAs = inputs.reducedAs;
   if (op.getMatrix())
-    add(inputs, op, op.getMatrix());
+    inputs.add(regions.read(op, op.getMatrix()));
   // The error may overwrite the matrix.
-  RankFact error = combine(inputs, places.back().getType());
+  RankFact error = facts.combine(inputs, places.back().getType());
   for (Value place : places) {
     const RankFact &fact = place == places.front() ? out : error;
     if (isa<MemRefType>(place.getType()))
-      write(op, place, fact, /*isWhole=*/true, control);
+      regions.write(op, place, fact, /*isWhole=*/true, control);
     else
-      set(place, fact);
+      facts[place] = fact;
   }
+  return true;
 }
 
 /// Handles a collective other than an all-reduce. Results that are parts for a
 /// group's ranks differ between them; results that combine all ranks' values
 /// are the same on all of them. Only a reduction changes the count.
-RankFact RankAnalysis::exchange(CollectiveOpInterface op,
+RankFact RankTransfer::exchange(CollectiveOpInterface op,
                                 const RankControl &control) {
   Value input = op.getInput();
   RankFact fact;
   if (op.getReductionAttr()) {
     fact = reduce(op, input, op.getGroupAttr(), /*bucket=*/{}, control);
   } else {
-    Inputs inputs;
-    add(inputs, op, input);
-    fact = combine(inputs, input.getType());
+    RankInputs inputs;
+    inputs.add(regions.read(op, input));
+    fact = facts.combine(inputs, input.getType());
   }
   fact.reducedAs = nullptr;
   fact.region = {};
@@ -124,63 +123,37 @@ RankFact RankAnalysis::exchange(CollectiveOpInterface op,
   return fact;
 }
 
-bool RankAnalysis::transferDDP(Operation *op, const RankControl &control) {
-  if (auto collective = dyn_cast<CollectiveOpInterface>(op);
-      collective && collective.getKind() != CollectiveKind::AllReduce) {
-    RankFact fact = exchange(collective, control);
-    if (isa<MemRefType>(collective.getInput().getType())) {
-      Value destination = getDestination(op);
-      write(op, destination, fact, /*isWhole=*/true, control);
-      if (collective.getEnd() != op)
-        memory.inFlight.push_back(
-            {op, facts.lookup(collective.getInput()).region,
-             facts.lookup(destination).region, MemoryContents()});
-    }
-    for (Value value : op->getResults())
-      set(value, isa<IntegerType>(value.getType()) ? RankFact() : fact);
-    return true;
-  }
+/// Handles an all-reduce. A conditional start counts as a branch with a start
+/// in it. The waits in the branches select the value for each branch.
+RankFact RankTransfer::allReduce(CollectiveOpInterface op,
+                                 const RankControl &control) {
+  Value input = op.getInput(), condition = getCondition(op);
+  RankControl inside{control.mask & facts.lookup(condition).uniform, op,
+                     &control};
+  return reduce(op, condition ? getWhere(input, condition, true) : input,
+                op.getGroupAttr(), op.getBucketNameAttr(),
+                condition ? inside : control);
+}
+
+bool RankTransfer::applyDDP(Operation *op, const RankControl &control) {
   if (auto collective = dyn_cast<CollectiveOpInterface>(op)) {
     Value input = collective.getInput();
-    // A conditional start counts as a branch with a start in it. The waits in
-    // the branches select the value for each branch.
-    Value condition = getCondition(op);
-    RankControl inside{control.mask & facts.lookup(condition).uniform, op,
-                       &control};
-    RankFact fact =
-        reduce(op, condition ? getWhere(input, condition, true) : input,
-               collective.getGroupAttr(), collective.getBucketNameAttr(),
-               condition ? inside : control);
-    if (isa<MemRefType>(input.getType())) {
-      Value destination = getDestination(op);
-      MemoryRegion written = facts.lookup(destination).region;
-      bool isBehindChoice = memoryWithoutStart.start == op;
-      const RankMemory &without =
-          isBehindChoice ? memoryWithoutStart.memory : memory;
-      MemoryContents before = without.read(written);
-      write(op, destination, fact, true, control);
-      if (collective.getEnd() != op)
-        memory.inFlight.push_back(
-            {op, facts.lookup(input).region, written, before});
-    }
+    RankFact fact = collective.getKind() == CollectiveKind::AllReduce
+                        ? allReduce(collective, control)
+                        : exchange(collective, control);
+    if (isMemory(input))
+      regions.followCollective(collective, getDestination(op), fact, control);
     for (Value value : op->getResults())
-      set(value, isa<IntegerType>(value.getType()) ? RankFact() : fact);
+      facts[value] = isa<IntegerType>(value.getType()) ? RankFact() : fact;
     return true;
   }
   if (Operation *start = getAwaited(op)) {
-    for (const RankMemory::InFlight &collective : memory.inFlight)
-      if (collective.start == start && isIdleWait(op))
-        memory.write(collective.destination, collective.before, true);
-    llvm::erase_if(memory.inFlight, [&](const RankMemory::InFlight &other) {
-      return other.start == start;
-    });
+    regions.followWait(op, start);
     Value value = op->getOperand(0);
     if (isIdleWait(op))
       value = getWhere(cast<CollectiveOpInterface>(start).getInput(),
                        getCondition(start), false);
-    for (Value result : op->getResults())
-      set(result, facts.lookup(value));
-    return true;
+    return set(op->getResults(), facts.lookup(value));
   }
   if (auto average = dyn_cast<AverageOp>(op)) {
     RankFact fact = facts.lookup(average.getInput());
@@ -189,62 +162,49 @@ bool RankAnalysis::transferDDP(Operation *op, const RankControl &control) {
       // The mean in one step, the operand in another.
       fact.uniform &= groups.getMaskOfSum(group, fact.uniform);
     }
-    set(average.getResult(), fact);
-    return true;
+    return set(average.getResult(), fact);
   }
   if (auto load = dyn_cast<LoadOp>(op)) {
     RankFact fact;
-    fact.uniform = getStateMask(op, load.getStateAttr());
+    fact.uniform = regions.getState(op, load.getStateAttr());
     if (fact.uniform == 0)
-      fact = createUnknown(load.getValue());
-    set(load.getValue(), fact);
-    return true;
+      fact = facts.createUnknown(load.getValue());
+    return set(load.getValue(), fact);
   }
   if (auto store = dyn_cast<StoreOp>(op)) {
     RankMask mask = facts.lookup(store.getValue()).uniform & control.mask;
-    auto [known, isNew] = findings.stored.insert({op, mask});
+    auto [known, isNew] = stored.insert({op, mask});
     known->second &= mask;
     recordReach(op, control, 1);
-    RankMask &state = getStateMask(op, store.getStateAttr());
-    statesChanged |= isRecording && (state & mask) != state;
-    state &= isRecording ? mask : state;
+    (void)regions.narrowState(op, store.getStateAttr(),
+                              isRecording ? mask : kAllRanks);
     return true;
   }
-  if (auto draw = dyn_cast<RandomNormalOp>(op)) {
-    set(draw.getResult(), this->draw(op, draw.getGeneratorAttr(), control));
-    return true;
-  }
+  if (auto draw = dyn_cast<RandomNormalOp>(op))
+    return set(draw.getResult(),
+               this->draw(op, draw.getGeneratorAttr(), control));
   if (auto draw = dyn_cast<FlatRandomNormalOp>(op)) {
     RankFact fact = this->draw(op, draw.getGeneratorAttr(), control);
-    if (Value result = draw.getResult())
-      set(result, fact);
-    else
-      write(op, draw.getDestination(), fact, true, control);
+    if (draw.getResult())
+      return set(draw.getResult(), fact);
+    regions.write(op, draw.getDestination(), fact, true, control);
     return true;
   }
   if (auto unpack = dyn_cast<UnpackOp>(op)) {
     RankFact fact = facts.lookup(unpack.getBucket());
-    auto [known, isNew] = findings.unpacked.insert({op, fact.uniform});
+    auto [known, isNew] = unpacked.insert({op, fact.uniform});
     known->second &= fact.uniform;
     fact.reducedAs = nullptr;
-    for (Value tensor : unpack.getTensors())
-      set(tensor, fact);
-    return true;
+    return set(unpack.getTensors(), fact);
   }
-  if (auto reconstruct = dyn_cast<ReconstructOp>(op)) {
-    this->reconstruct(reconstruct, control);
-    return true;
-  }
-  if (auto reconstruct = dyn_cast<FlatReconstructOp>(op)) {
-    this->reconstruct(reconstruct, control);
-    return true;
-  }
-  if (isa<AddOp, CastOp, DensifyOp, EncodingErrorOp, FlatOpInterface, MatmulOp,
-          OrthogonalizeOp, ProjectOp, ScaleOp, SparsifyOp, SubOp>(op)) {
-    transferArithmetic(op, control);
-    return true;
-  }
-  return false;
+  if (auto reconstruct = dyn_cast<ReconstructOp>(op))
+    return this->reconstruct(reconstruct, control);
+  if (auto reconstruct = dyn_cast<FlatReconstructOp>(op))
+    return this->reconstruct(reconstruct, control);
+  return isa<AddOp, CastOp, DensifyOp, EncodingErrorOp, FlatOpInterface,
+             MatmulOp, OrthogonalizeOp, ProjectOp, ScaleOp, SparsifyOp, SubOp>(
+             op) &&
+         applyArithmetic(op, control);
 }
 
 /// True if each rank computes with its own random numbers.
@@ -257,27 +217,24 @@ static bool isByChance(Operation *op) {
 
 /// Derives the results of an operation on buckets or flat arrays, or the
 /// contents that it writes, from all of its operands except the destinations.
-void RankAnalysis::transferArithmetic(Operation *op,
-                                      const RankControl &control) {
-  Inputs inputs;
+bool RankTransfer::applyArithmetic(Operation *op, const RankControl &control) {
+  RankInputs inputs;
   auto flat = dyn_cast<DestinationStyleOpInterface>(op);
   for (OpOperand &operand : op->getOpOperands())
     if (!flat || !flat.isDpsInit(&operand))
-      add(inputs, op, operand.get());
-  for (Value result : op->getResults()) {
-    RankFact fact = combine(inputs, result.getType());
+      inputs.add(regions.read(op, operand.get()));
+  SmallVector<Value> places(op->getResults());
+  if (places.empty())
+    llvm::append_range(places, flat.getDpsInits());
+  for (Value place : places) {
+    RankFact fact = facts.combine(inputs, place.getType());
     fact.reducedAs = inputs.reducedAs;
     if (isByChance(op))
       fact.uniform = 0;
-    set(result, fact);
+    if (op->getNumResults() != 0)
+      facts[place] = fact;
+    else
+      regions.write(op, place, fact, /*isWhole=*/true, control);
   }
-  if (op->getNumResults() != 0)
-    return;
-  for (OpOperand &operand : flat.getDpsInitsMutable()) {
-    RankFact fact = combine(inputs, operand.get().getType());
-    fact.reducedAs = inputs.reducedAs;
-    if (isByChance(op))
-      fact.uniform = 0;
-    write(op, operand.get(), fact, /*isWhole=*/true, control);
-  }
+  return true;
 }

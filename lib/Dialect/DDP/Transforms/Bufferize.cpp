@@ -133,8 +133,6 @@ static WalkResult checkIsFlat(Operation *op) {
 
 namespace {
 struct BufferizePass : public ddp::impl::DDPBufferizePassBase<BufferizePass> {
-  using DDPBufferizePassBase::DDPBufferizePassBase;
-
   void runOnOperation() override {
     ModuleOp module = getOperation();
     if (module.walk(checkIsFlat).wasInterrupted())

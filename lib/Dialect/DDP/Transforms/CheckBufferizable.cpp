@@ -65,8 +65,6 @@ static func::FuncOp findRecursion(func::FuncOp function, SymbolTable &symbols,
 namespace {
 struct CheckBufferizablePass
     : public ddp::impl::DDPCheckBufferizablePassBase<CheckBufferizablePass> {
-  using DDPCheckBufferizablePassBase::DDPCheckBufferizablePassBase;
-
   void runOnOperation() override {
     markAllAnalysesPreserved();
     llvm::SmallPtrSet<const void *, 4> reported;

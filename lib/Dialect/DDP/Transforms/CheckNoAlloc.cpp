@@ -20,8 +20,6 @@ using namespace mlir::ddp;
 namespace {
 struct CheckNoAllocPass
     : public ddp::impl::DDPCheckNoAllocPassBase<CheckNoAllocPass> {
-  using DDPCheckNoAllocPassBase::DDPCheckNoAllocPassBase;
-
   void runOnOperation() override {
     markAllAnalysesPreserved();
     // Diagnostics cost more than the walk, so report only the first few.

@@ -38,8 +38,6 @@ using Kind = std::tuple<StringRef, uint64_t, uint64_t, const void *>;
 
 struct ExpandAveragesPass
     : public ddp::impl::DDPExpandAveragesPassBase<ExpandAveragesPass> {
-  using DDPExpandAveragesPassBase::DDPExpandAveragesPassBase;
-
   void runOnOperation() override {
     names = nameAverages(getOperation());
     if (names.empty())

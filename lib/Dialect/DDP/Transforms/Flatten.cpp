@@ -441,8 +441,6 @@ static void flattenOp(ExchangeStartOp start) {
 
 namespace {
 struct FlattenPass : public ddp::impl::DDPFlattenPassBase<FlattenPass> {
-  using DDPFlattenPassBase::DDPFlattenPassBase;
-
   void runOnOperation() override {
     SmallVector<Operation *> replaced;
     walkProgram(getOperation(), [&](Operation *op) {

@@ -60,8 +60,6 @@ static bool forwardYields(scf::IfOp choice) {
 namespace {
 struct FoldBranchesPass
     : public ddp::impl::DDPFoldBranchesPassBase<FoldBranchesPass> {
-  using DDPFoldBranchesPassBase::DDPFoldBranchesPassBase;
-
   void runOnOperation() override {
     bool hasChanged = false;
     walkProgram(getOperation(),

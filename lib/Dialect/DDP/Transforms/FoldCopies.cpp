@@ -46,8 +46,6 @@ static bool isSameBuffer(Value a, Value b) {
 namespace {
 struct FoldCopiesPass
     : public ddp::impl::DDPFoldCopiesPassBase<FoldCopiesPass> {
-  using DDPFoldCopiesPassBase::DDPFoldCopiesPassBase;
-
   void runOnOperation() override {
     SmallVector<Operation *> copies, views;
     walkProgram(getOperation(), [&](Operation *op) {

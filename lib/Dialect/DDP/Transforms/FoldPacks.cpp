@@ -9,7 +9,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "../Analysis/UpdatedArgument.h"
+#include "../Analysis/MemoryUses.h"
 #include "ddphook/Dialect/DDP/Transforms/Passes.h"
 
 #include "mlir/IR/Remarks.h"
@@ -292,8 +292,6 @@ void ArgumentFolder::foldInsertions() {
 
 namespace {
 struct FoldPacksPass : public ddp::impl::DDPFoldPacksPassBase<FoldPacksPass> {
-  using DDPFoldPacksPassBase::DDPFoldPacksPassBase;
-
   void runOnOperation() override {
     Region &body = getOperation().getFunctionBody();
     if (!body.hasOneBlock())

@@ -87,8 +87,6 @@ static bool copyEqualResults(func::FuncOp function) {
 namespace {
 struct FoldResultsPass
     : public ddp::impl::DDPFoldResultsPassBase<FoldResultsPass> {
-  using DDPFoldResultsPassBase::DDPFoldResultsPassBase;
-
   void runOnOperation() override {
     PrivateFunctions functions = collectPrivateFunctions(getOperation());
     // If a callee returned a value twice, its caller may do so too.

@@ -218,8 +218,6 @@ static void fuseReconstruct(ConcatOp concat, DominanceInfo &dominance) {
 
 namespace {
 struct FusePass : public ddp::impl::DDPFusePassBase<FusePass> {
-  using DDPFusePassBase::DDPFusePassBase;
-
   void runOnOperation() override {
     SmallVector<CastOp> casts;
     SmallVector<MatmulOp> matmuls;

@@ -11,7 +11,6 @@
 //===----------------------------------------------------------------------===//
 
 #include "../Analysis/MemoryUses.h"
-#include "../Analysis/UpdatedArgument.h"
 #include "Utils/InPlaceChain.h"
 #include "ddphook/Dialect/DDP/Transforms/Passes.h"
 
@@ -399,8 +398,6 @@ static void rewriteEmpty(tensor::EmptyOp empty) {
 namespace {
 struct MaterializeBucketsPass
     : public ddp::impl::DDPMaterializeBucketsPassBase<MaterializeBucketsPass> {
-  using DDPMaterializeBucketsPassBase::DDPMaterializeBucketsPassBase;
-
   void runOnOperation() override {
     SmallVector<PackOp> packs;
     SmallVector<Operation *> unpacksAndSplits;

@@ -11,7 +11,6 @@
 #include "../Analysis/Dependences.h"
 #include "../Analysis/ProgramWalk.h"
 #include "Utils/HoistCollectives.h"
-#include "Utils/HoistFromBranches.h"
 #include "ddphook/Dialect/DDP/Transforms/Passes.h"
 
 #include "mlir/IR/Remarks.h"

@@ -91,8 +91,6 @@ static void pack(ArrayRef<AllReduceOp> ops) {
 namespace {
 struct PackCollectivesPass
     : public ddp::impl::DDPPackCollectivesPassBase<PackCollectivesPass> {
-  using DDPPackCollectivesPassBase::DDPPackCollectivesPassBase;
-
   void runOnOperation() override {
     DominanceInfo dominance(getOperation());
     SmallVector<SmallVector<AllReduceOp>> sets;

@@ -242,8 +242,6 @@ static LogicalResult pin(Region &region) {
 namespace {
 struct PinBlockArgumentsPass
     : public ddp::impl::DDPPinBlockArgumentsPassBase<PinBlockArgumentsPass> {
-  using DDPPinBlockArgumentsPassBase::DDPPinBlockArgumentsPassBase;
-
   void runOnOperation() override {
     SmallVector<Region *> regions;
     walkProgram(getOperation(), [&](Operation *op) {

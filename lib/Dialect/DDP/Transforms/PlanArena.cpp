@@ -420,8 +420,6 @@ static int64_t place(std::vector<Interval> &intervals) {
 
 namespace {
 struct PlanArenaPass : public ddp::impl::DDPPlanArenaPassBase<PlanArenaPass> {
-  using DDPPlanArenaPassBase::DDPPlanArenaPassBase;
-
   struct Plan {
     func::FuncOp function;
     std::vector<Interval> intervals;

@@ -211,8 +211,6 @@ void EntryRewriter::rewriteResults() {
 namespace {
 struct PrepareEntriesPass
     : public ddp::impl::DDPPrepareEntriesPassBase<PrepareEntriesPass> {
-  using DDPPrepareEntriesPassBase::DDPPrepareEntriesPassBase;
-
   void runOnOperation() override {
     SmallVector<func::FuncOp> entries;
     for (auto function : getOperation().getOps<func::FuncOp>()) {

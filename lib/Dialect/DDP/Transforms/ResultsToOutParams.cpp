@@ -158,8 +158,6 @@ void OutParams::rewriteCall(func::CallOp &call) {
 namespace {
 struct ResultsToOutParamsPass
     : public ddp::impl::DDPResultsToOutParamsPassBase<ResultsToOutParamsPass> {
-  using DDPResultsToOutParamsPassBase::DDPResultsToOutParamsPassBase;
-
   void runOnOperation() override {
     PrivateFunctions functions = collectPrivateFunctions(getOperation());
     if (functions.empty())

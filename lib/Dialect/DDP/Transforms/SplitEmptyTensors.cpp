@@ -73,8 +73,6 @@ static bool splitFill(linalg::FillOp fill) {
 namespace {
 struct SplitEmptyTensorsPass
     : public ddp::impl::DDPSplitEmptyTensorsPassBase<SplitEmptyTensorsPass> {
-  using DDPSplitEmptyTensorsPassBase::DDPSplitEmptyTensorsPassBase;
-
   void runOnOperation() override {
     SmallVector<linalg::FillOp> fills;
     walkProgram(getOperation(),

@@ -136,8 +136,6 @@ using Accesses = SmallVector<Operation *>;
 
 struct ThreadStatesPass
     : public ddp::impl::DDPThreadStatesPassBase<ThreadStatesPass> {
-  using DDPThreadStatesPassBase::DDPThreadStatesPassBase;
-
   void runOnOperation() override {
     if (getOperation().getOps<StateOp>().empty())
       return markAllAnalysesPreserved();

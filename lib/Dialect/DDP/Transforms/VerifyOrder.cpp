@@ -60,7 +60,7 @@ private:
 
 LogicalResult OrderVerifier::checkReach(Operation *op, FlatSymbolRefAttr name) {
   ProcessGroupOp group = analysis.groups.lookup(op, name);
-  const RankAnalysis::Reach *reach = analysis.getReach(op);
+  const RankTransfer::Reach *reach = analysis.getReach(op);
   if (!group || !reach || RankGroups::isTrivial(group) ||
       (reach->mask & analysis.groups.getBit(group)))
     return success();
@@ -131,13 +131,13 @@ LogicalResult OrderVerifier::checkBuckets() {
     isAlwaysReduced &= op.getKind() != CollectiveKind::AllToAll;
   });
   if (isAlwaysReduced)
-    for (auto [op, mask] : analysis.findings.unpacked)
+    for (auto [op, mask] : analysis.transfer.unpacked)
       if (mask == 0) {
         op->emitOpError()
             << "expected a reduced bucket, but part of it was not reduced";
         ok = false;
       }
-  for (auto [op, isRepeated] : analysis.findings.repeated)
+  for (auto [op, isRepeated] : analysis.transfer.repeated)
     if (isRepeated) {
       op->emitOpError() << "expected the bucket to be reduced once, but the "
                            "operand is already reduced";
@@ -181,7 +181,7 @@ LogicalResult OrderVerifier::checkLoad(LoadOp load) {
 
 LogicalResult OrderVerifier::checkStates() {
   bool ok = true;
-  for (auto [op, mask] : analysis.findings.stored)
+  for (auto [op, mask] : analysis.transfer.stored)
     stores[cast<StoreOp>(op).getStateAttr().getAttr()].push_back(
         cast<StoreOp>(op));
   module.walk([&](LoadOp load) { ok &= succeeded(checkLoad(load)); });
@@ -189,7 +189,7 @@ LogicalResult OrderVerifier::checkStates() {
     auto state = SymbolTable::lookupNearestSymbolFrom<StateOp>(op, name);
     return state && state.getPlacement() == StatePlacement::Replicated;
   };
-  for (auto [op, mask] : analysis.findings.stored) {
+  for (auto [op, mask] : analysis.transfer.stored) {
     FlatSymbolRefAttr state = cast<StoreOp>(op).getStateAttr();
     if (mask != 0 || !isReplicated(op, state))
       continue;
@@ -197,13 +197,13 @@ LogicalResult OrderVerifier::checkStates() {
         op->emitOpError() << "expected state " << state
                           << ", which is replicated, to get the same value on "
                           << "all ranks, but it may differ";
-    const RankAnalysis::Reach *reach = analysis.getReach(op);
+    const RankTransfer::Reach *reach = analysis.getReach(op);
     if (reach && reach->mask == 0 && reach->cause)
       diagnostic.attachNote(reach->cause->getLoc())
           << "this decides whether the state is stored";
     ok = false;
   }
-  for (auto [where, mask] : analysis.findings.leftInStates) {
+  for (auto [where, mask] : analysis.leftInStates) {
     auto state = FlatSymbolRefAttr::get(where.second);
     if (mask != 0 || !isReplicated(where.first, state))
       continue;
@@ -216,7 +216,7 @@ LogicalResult OrderVerifier::checkStates() {
   // On memrefs there are no loads and stores: a state that is used must be
   // written.
   llvm::DenseSet<StringAttr> written;
-  for (auto [where, mask] : analysis.findings.leftInStates)
+  for (auto [where, mask] : analysis.leftInStates)
     written.insert(where.second);
   module.walk([&](StateBufferOp buffer) {
     auto state = SymbolTable::lookupNearestSymbolFrom<StateOp>(
@@ -243,13 +243,13 @@ LogicalResult OrderVerifier::checkStates() {
 //===----------------------------------------------------------------------===//
 
 LogicalResult OrderVerifier::checkFlight() {
-  for (auto [op, start] : analysis.findings.conflicts) {
+  for (auto [op, start] : analysis.regions.conflicts) {
     InFlightDiagnostic diagnostic =
         op->emitOpError() << "expected no access to memory that a collective "
                           << "in flight uses";
     diagnostic.attachNote(start->getLoc()) << "the collective is started here";
   }
-  return success(analysis.findings.conflicts.empty());
+  return success(analysis.regions.conflicts.empty());
 }
 
 /// In calls of the runtime only the ticket connects start and wait.

@@ -64,8 +64,8 @@ static LogicalResult checkResults(const RankAnalysis &analysis,
       Operation *terminator = block.getTerminator();
       ArrayRef<RankFact> returned = analysis.getReturned(terminator);
       if (i < returned.size())
-        ok &= succeeded(check(analysis.sources, terminator, returned[i].count,
-                              "result " + Twine(i)));
+        ok &= succeeded(check(analysis.facts.sources, terminator,
+                              returned[i].count, "result " + Twine(i)));
     }
   }
   return success(ok);
@@ -77,11 +77,8 @@ static Operation *findOverwrite(Value memref, Operation *write) {
   for (Operation *user : memref.getUsers()) {
     Operation *around = write->getBlock()->findAncestorOpInBlock(*user);
     bool isBehind = !around || !around->isBeforeInBlock(write);
-    auto isMemref = [](Value value) {
-      return isa<BaseMemRefType>(value.getType());
-    };
     // An operation that passes it on may let others write.
-    for (Value alias : llvm::make_filter_range(user->getResults(), isMemref))
+    for (Value alias : llvm::make_filter_range(user->getResults(), isMemory))
       if (Operation *overwrite = findOverwrite(alias, write))
         return overwrite;
     bool isReturn = user->hasTrait<OpTrait::ReturnLike>() &&
@@ -136,7 +133,7 @@ static LogicalResult checkArguments(const RankAnalysis &analysis,
       ok = false;
       continue;
     }
-    ok &= succeeded(check(analysis.sources, writes.front(),
+    ok &= succeeded(check(analysis.facts.sources, writes.front(),
                           analysis.get(writes.front().getSource()).count,
                           "argument " + Twine(i)));
   }
@@ -157,8 +154,6 @@ static bool isMarked(FunctionOpInterface function) {
 namespace {
 struct VerifySyncPass
     : public ddp::impl::DDPVerifySyncPassBase<VerifySyncPass> {
-  using DDPVerifySyncPassBase::DDPVerifySyncPassBase;
-
   void runOnOperation() override {
     markAllAnalysesPreserved();
     SmallVector<FunctionOpInterface> marked;

@@ -252,8 +252,6 @@ bool AccumulatorWidener::widen(linalg::LinalgOp op) {
 namespace {
 struct WidenAccumulatorsPass
     : public ddp::impl::DDPWidenAccumulatorsPassBase<WidenAccumulatorsPass> {
-  using DDPWidenAccumulatorsPassBase::DDPWidenAccumulatorsPassBase;
-
   void runOnOperation() override {
     ModuleOp module = getOperation();
     StringRef mark = DDPDialect::kWidenAccumulatorsAttrName;

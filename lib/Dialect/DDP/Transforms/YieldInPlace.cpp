@@ -179,7 +179,6 @@ static void rewrite(scf::WhileOp loop) {
 namespace {
 struct YieldInPlacePass
     : public ddp::impl::DDPYieldInPlacePassBase<YieldInPlacePass> {
-  using DDPYieldInPlacePassBase::DDPYieldInPlacePassBase;
   void runOnOperation() override {
     // Inner loops first, so that the values they yield are known.
     bool hasLoops = false;

@@ -15,66 +15,54 @@ include "ddphook/Dialect/DDP/IR/DDPHookBase.td"
 include "mlir/IR/AttrTypeBase.td"
 include "mlir/IR/EnumAttr.td"
 
-def DDP_Reduction : I32EnumAttr<"Reduction", "what an all-reduce computes", [
-    I32EnumAttrCase<"Mean", 0, "mean">,
-    I32EnumAttrCase<"Sum", 1, "sum">
-  ]> {
+class DDP_Enum<string name, string summary, list<I32EnumAttrCase> cases>
+    : I32EnumAttr<name, summary, cases> {
   let cppNamespace = "::mlir::ddp";
   let genSpecializedAttr = 0;
 }
+
+def DDP_Reduction : DDP_Enum<"Reduction", "what an all-reduce computes", [
+    I32EnumAttrCase<"Mean", 0, "mean">,
+    I32EnumAttrCase<"Sum", 1, "sum">
+  ]>;
 def DDP_ReductionAttr : EnumAttr<DDP_Dialect, DDP_Reduction, "reduction">;
 
 /// The plan and the runtime (compiled.h) use the same names and numbers.
-def DDP_CollectiveKind : I32EnumAttr<"CollectiveKind", "a kind of collective", [
+def DDP_CollectiveKind : DDP_Enum<"CollectiveKind", "a kind of collective", [
     I32EnumAttrCase<"AllReduce", 0, "all_reduce">,
     I32EnumAttrCase<"ReduceScatter", 1, "reduce_scatter">,
     I32EnumAttrCase<"AllGather", 2, "all_gather">,
     I32EnumAttrCase<"AllToAll", 3, "all_to_all">,
     I32EnumAttrCase<"Broadcast", 4, "broadcast">
-  ]> {
-  let cppNamespace = "::mlir::ddp";
-  let genSpecializedAttr = 0;
-}
+  ]>;
 def DDP_CollectiveKindAttr
     : EnumAttr<DDP_Dialect, DDP_CollectiveKind, "collective_kind">;
 
-def DDP_Placement : I32EnumAttr<"Placement", "which ranks form a group", [
+def DDP_Placement : DDP_Enum<"Placement", "which ranks form a group", [
     I32EnumAttrCase<"IntraNode", 0, "intra_node">,
     I32EnumAttrCase<"InterNode", 1, "inter_node">
-  ]> {
-  let cppNamespace = "::mlir::ddp";
-  let genSpecializedAttr = 0;
-}
+  ]>;
 def DDP_PlacementAttr : EnumAttr<DDP_Dialect, DDP_Placement, "placement">;
 
-def DDP_Topology : I32EnumAttr<"Topology", "how a group's ranks reduce", [
+def DDP_Topology : DDP_Enum<"Topology", "how a group's ranks reduce", [
     I32EnumAttrCase<"Flat", 0, "flat">,
     I32EnumAttrCase<"Hierarchical", 1, "hierarchical">
-  ]> {
-  let cppNamespace = "::mlir::ddp";
-  let genSpecializedAttr = 0;
-}
+  ]>;
 def DDP_TopologyAttr : EnumAttr<DDP_Dialect, DDP_Topology, "topology">;
 
 def DDP_StatePlacement
-    : I32EnumAttr<"StatePlacement", "on which ranks a state is the same", [
+    : DDP_Enum<"StatePlacement", "on which ranks a state is the same", [
     I32EnumAttrCase<"Replicated", 0, "replicated">,
     I32EnumAttrCase<"PerRank", 1, "per_rank">
-  ]> {
-  let cppNamespace = "::mlir::ddp";
-  let genSpecializedAttr = 0;
-}
+  ]>;
 def DDP_StatePlacementAttr
     : EnumAttr<DDP_Dialect, DDP_StatePlacement, "state_placement">;
 
-def DDP_StateInit : I32EnumAttr<"StateInit", "the initial value of a state", [
+def DDP_StateInit : DDP_Enum<"StateInit", "the initial value of a state", [
     I32EnumAttrCase<"Zero", 0, "zero">,
     I32EnumAttrCase<"Normal", 1, "normal">,
     I32EnumAttrCase<"MT19937", 2, "mt19937">
-  ]> {
-  let cppNamespace = "::mlir::ddp";
-  let genSpecializedAttr = 0;
-}
+  ]>;
 def DDP_StateInitAttr : EnumAttr<DDP_Dialect, DDP_StateInit, "state_init">;
 
 def DDP_StateKind : I32EnumAttr<"StateKind", "what a hook keeps in a state", [
@@ -91,22 +79,16 @@ def DDP_StateKind : I32EnumAttr<"StateKind", "what a hook keeps in a state", [
 def DDP_StateKindAttr : EnumAttr<DDP_Dialect, DDP_StateKind, "state_kind">;
 
 def DDP_Rounding
-    : I32EnumAttr<"Rounding", "how an element is rounded to a code", [
+    : DDP_Enum<"Rounding", "how an element is rounded to a code", [
     I32EnumAttrCase<"Nearest", 0, "nearest">,
     I32EnumAttrCase<"Stochastic", 1, "stochastic">
-  ]> {
-  let cppNamespace = "::mlir::ddp";
-  let genSpecializedAttr = 0;
-}
+  ]>;
 
 def DDP_MatrixView
-    : I32EnumAttr<"MatrixView", "how a gradient becomes a matrix", [
+    : DDP_Enum<"MatrixView", "how a gradient becomes a matrix", [
     I32EnumAttrCase<"First", 0, "first">,
     I32EnumAttrCase<"Fitted", 1, "fitted">
-  ]> {
-  let cppNamespace = "::mlir::ddp";
-  let genSpecializedAttr = 0;
-}
+  ]>;
 
 class DDP_Attr<string name, string attrMnemonic, list<Trait> traits = []>
     : AttrDef<DDP_Dialect, name, traits> {

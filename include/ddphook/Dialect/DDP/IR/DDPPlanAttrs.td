@@ -14,13 +14,10 @@
 include "ddphook/Dialect/DDP/IR/DDPAttrs.td"
 
 def DDP_ArrayMemory
-    : I32EnumAttr<"ArrayMemory", "the memory that holds a module's arrays", [
+    : DDP_Enum<"ArrayMemory", "the memory that holds a module's arrays", [
     I32EnumAttrCase<"Host", 0, "host">,
     I32EnumAttrCase<"Device", 1, "device">
-  ]> {
-  let cppNamespace = "::mlir::ddp";
-  let genSpecializedAttr = 0;
-}
+  ]>;
 def DDP_ArrayMemoryAttr : EnumAttr<DDP_Dialect, DDP_ArrayMemory, "array_memory">;
 
 /// A list in brackets, omitted from the text if it is empty.

@@ -8,9 +8,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "HoistFromBranches.h"
-
-#include "../../Analysis/Dependences.h"
+#include "HoistCollectives.h"
 
 using namespace mlir;
 using namespace mlir::ddp;
