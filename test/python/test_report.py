@@ -118,7 +118,7 @@ def test_one_step_and_all_of_them(tmp_path):
     assert [bar[:3] for bar in lanes["rank 1, step"]] == [(5, 95, "s")]
     texts = [element.text for element in xml.parse(path).iter(SVG + "text")]
     assert texts[0].startswith("step 2 of 2 ranks")
-    times = summary(tmp_path, events).times
+    times = summary(tmp_path, events).history
     assert times[:3] == [(0, 1, 30e3, 2.5e3), (0, 2, 20e3, 2.5e3), (0, 3, 10e3, 2.5e3)]
     assert times[3:] == [(1, 1, 30e3, 0), (1, 2, 20e3, 0), (1, 3, 10e3, 0)]
     assert summary(tmp_path, events, step=3).picture[0]["step"] == 3

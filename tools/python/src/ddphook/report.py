@@ -12,7 +12,6 @@ import argparse
 import bisect
 import contextlib
 import html
-import itertools
 import json
 import math
 import os
@@ -332,12 +331,8 @@ def _merge(spans: Spans) -> Spans:
 def _overlap(spans: Spans, event: Event) -> float:
     """Returns how much of an event the disjoint spans cover."""
     first = bisect.bisect_right(spans, event.begin, key=lambda span: span[1])
-    covered = 0.0
-    for begin, end in itertools.islice(spans, first, None):
-        if begin >= event.end:
-            break
-        covered += min(end, event.end) - max(begin, event.begin)
-    return covered
+    last = bisect.bisect_left(spans, event.end, key=lambda span: span[0])
+    return sum(min(e, event.end) - max(b, event.begin) for b, e in spans[first:last])
 
 
 def _median(runs: list[list[tuple[Event, float, float]]], value: Any) -> float:
@@ -411,7 +406,7 @@ def summarize(trace: Record, step: int | None = None) -> Record:
         ],
         steps=found["step"],
         collectives=found["collective"],
-        times=[
+        history=[  # Rank, step, time and stalled time of every step; only for drawings.
             (e.rank, e.step, e.time, _overlap(spans[1].get(e.rank, []), e))
             for e in events
             if e.kind == "step"
@@ -459,8 +454,8 @@ def check_trace(report: Record, trace: Record) -> None:
 # ---- Text -----------------------------------------------------------------------------
 
 
-def _measured_name(item: Record) -> str:
-    return item.name if item.number < 0 else f"{item.number}  {item.name}"
+def _measured_name(number: int, name: str) -> str:
+    return name if number < 0 else f"{number}  {name}"
 
 
 def _measured_lines(measured: Record) -> Iterator[str]:
@@ -477,31 +472,33 @@ def _measured_lines(measured: Record) -> Iterator[str]:
         )
     for item in measured.collectives:
         yield (
-            f"    {_measured_name(item)}: {in_time(item.total_us)}, waiting for other ranks "
+            f"    {_measured_name(item.number, item.name)}: {in_time(item.total_us)}, waiting for other ranks "
             f"{in_time(item.waiting_us)}, moving {in_time(item.moving_us)}, not hidden "
             f"{in_time(item.exposed_us)} ({counted(item.runs, 'run')})"
         )
 
 
 def _collective_line(item: Record) -> str:
-    return f"    {item.number}  {item.what}" + (
-        f"; {item.overlap}" if item.overlap else ""
-    )
+    overlap = f"; {item.overlap}" if item.overlap else ""
+    return f"    {item.number}  {item.what}{overlap}"
+
+
+def _gradient_rows(bucket: Record) -> list[tuple[str, str, str, str]]:
+    return [
+        (g.name, in_shape(g.shape), in_bytes(g.bytes), g.source) for g in bucket.gradients
+    ]
 
 
 def _bucket_lines(bucket: Record) -> Iterator[str]:
     yield f"bucket {bucket.name}: {bucket.how}"
-    yield f"  hook {bucket.hook}" + (
-        f", from {bucket.hook_from}" if bucket.hook_from else ""
-    )
+    origin = f", from {bucket.hook_from}" if bucket.hook_from else ""
+    yield f"  hook {bucket.hook}{origin}"
     yield (
         f"  {in_bytes(bucket.gradient_bytes)} of gradients, {in_bytes(bucket.wire_bytes)} on "
         f"the wire, compression {ratio(bucket.gradient_bytes, bucket.wire_bytes)}, states "
         f"{in_bytes(bucket.state_bytes)}"
     )
-    rows = [
-        (g.name, in_shape(g.shape), in_bytes(g.bytes), g.source) for g in bucket.gradients
-    ]
+    rows = _gradient_rows(bucket)
     width, shape_width = (max((len(row[i]) for row in rows), default=0) for i in (0, 1))
     yield "  gradients"
     for name, shape, size, source in rows:
@@ -509,6 +506,11 @@ def _bucket_lines(bucket: Record) -> Iterator[str]:
     if bucket.collectives:
         yield "  collectives"
     yield from map(_collective_line, bucket.collectives)
+
+
+def _memory_words(item: Record) -> str:
+    bucket = f", bucket {item.bucket}" if item.get("bucket") else ""
+    return f"{item.type}, {in_bytes(item.bytes)}{bucket}, in '{item.function}'"
 
 
 def text(report: Record) -> Iterator[str]:
@@ -531,33 +533,25 @@ def text(report: Record) -> Iterator[str]:
     yield from (f"  @{name}: {words}" for name, words in report.groups.items())
     for bucket in report.buckets:
         yield from ("", *_bucket_lines(bucket))
-    if others:
-        yield from ("", "collectives outside buckets", *map(_collective_line, others))
-    if report.states:
-        yield from ("", "states")
-    for item in report.states:
-        yield (
-            f"    at {item.offset}: {item.name}, {item.dtype}, {in_bytes(item.bytes)}, "
-            f"{item.placement}"
-        )
-    if report.buffers:
-        yield from ("", "arena")
-    for item in report.buffers:
-        bucket = f", bucket {item.bucket}" if item.bucket else ""
-        yield (
-            f"    at {item.offset}: {item.type}, {in_bytes(item.bytes)}{bucket}, in "
-            f"'{item.function}'  {item.source}"
-        ).rstrip()
-    if report.has_program:
-        yield from ("", "remaining copies" if report.copies else "nothing is copied")
-    for item in report.copies:
-        yield (
-            f"    {item.type}, {in_bytes(item.bytes)}, in '{item.function}'  {item.source}"
-        ).rstrip()
-    if report.remarks:
-        yield from ("", "remarks")
-    for item in report.remarks:
-        yield f"    {item['pass']}, {item.kind}: {item.text}  {item.source}".rstrip()
+    lists = {
+        "collectives outside buckets": map(_collective_line, others),
+        "states": (
+            f"    at {s.offset}: {s.name}, {s.dtype}, {in_bytes(s.bytes)}, {s.placement}"
+            for s in report.states
+        ),
+        "arena": (
+            f"    at {b.offset}: {_memory_words(b)}  {b.source}" for b in report.buffers
+        ),
+        "remaining copies": (f"    {_memory_words(c)}  {c.source}" for c in report.copies),
+        "nothing is copied": [""] if report.has_program and not report.copies else [],
+        "remarks": (
+            f"    {r['pass']}, {r.kind}: {r.text}  {r.source}" for r in report.remarks
+        ),
+    }
+    for title, lines in lists.items():
+        for i, line in enumerate(lines):
+            yield from ("", title) if i == 0 else ()
+            yield from [line.rstrip()] if line else ()
     if report.measured:
         yield from ("", *_measured_lines(report.measured))
 
@@ -578,9 +572,7 @@ def _bytes_change(what: str, before: int, after: int) -> Iterator[str]:
         yield f"{what}: {words[0]} → {words[1]}{percent(before, after)}"
 
 
-def _named_changes(
-    what: str, before: dict[str, str], after: dict[str, str]
-) -> Iterator[str]:
+def _named_changes(what: str, before: Any, after: Any) -> Iterator[str]:
     for name in {**before, **after}:
         yield from _change(what + name, before.get(name, ""), after.get(name, ""))
 
@@ -608,30 +600,24 @@ def _collective_changes(where: str, before: list[Any], after: list[Any]) -> Iter
             yield from _change(what, old.overlap, new.overlap)
 
 
-def _bucket_changes(
-    old: Record, new: Record, before: Record, after: Record
-) -> Iterator[str]:
+def _bucket_changes(old: Record, new: Record, before: Record, after: Record) -> Any:
     what = f"bucket {new.name}"
-    names = [[gradient.name for gradient in bucket.gradients] for bucket in (old, new)]
-    come = [name for name in names[1] if name not in set(names[0])]
-    gone = [name for name in names[0] if name not in set(names[1])]
+    names = [{g.name: None for g in bucket.gradients} for bucket in (old, new)]
+    come = [name for name in names[1] if name not in names[0]]
+    gone = [name for name in names[0] if name not in names[1]]
     if come:
         yield f"{what}: now with {_members(come, before, 'from')}"
     if gone:
         yield f"{what}: without {_members(gone, after, 'now in')}"
-    if not come and not gone and names[0] != names[1]:
+    if not come and not gone and list(names[0]) != list(names[1]):
         yield f"{what}: its gradients are in another order"
     if old.hook != new.hook:
-        hooks = (
-            b.hook + (f" (from {b.hook_from})" if b.hook_from else "") for b in (old, new)
-        )
+        origins = (f" (from {b.hook_from})" if b.hook_from else "" for b in (old, new))
+        hooks = map(str.__add__, (old.hook, new.hook), origins)
         yield from _change(f"{what}: hook", *hooks)
     yield from _change(what, old.how, new.how)
-    for key, word in (
-        ("gradient", "gradients"),
-        ("wire", "on the wire"),
-        ("state", "states"),
-    ):
+    words = {"gradient": "gradients", "wire": "on the wire", "state": "states"}
+    for key, word in words.items():
         sizes = (bucket[key + "_bytes"] for bucket in (old, new))
         yield from _bytes_change(f"{what}: {word}", *sizes)
     yield from _collective_changes(what, old.collectives, new.collectives)
@@ -641,9 +627,8 @@ def compare_plans(before: Record, after: Record) -> Iterator[str]:
     """Yields a line for each difference. Source lines, the module's name, and facts that
     only one of the reports has are no difference."""
     both = before, after
-    yield from _change(
-        "entry points", *(", ".join(e.name for e in r.entries) for r in both)
-    )
+    entries = (", ".join(entry.name for entry in report.entries) for report in both)
+    yield from _change("entry points", *entries)
     yield from _named_changes("process group @", before.groups, after.groups)
     yield from _bytes_change("gradients", before.gradient_bytes, after.gradient_bytes)
     yield from _bytes_change("on the wire", before.wire_bytes, after.wire_bytes)
@@ -674,51 +659,41 @@ def compare_plans(before: Record, after: Record) -> Iterator[str]:
     )
     yield from _named_changes("state ", *states)
     yield from _change("memory", before.memory, after.memory)
-    yield from _bytes_change("arena", before.arena.bytes, after.arena.bytes)
-    yield from _bytes_change(
-        "state arena", before.state_arena.bytes, after.state_arena.bytes
-    )
+    for key in ("arena", "state_arena"):
+        sizes = (report[key].bytes for report in both)
+        yield from _bytes_change(key.replace("_", " "), *sizes)
     if before.has_program and after.has_program:
         yield from _change("copies of memory", *(str(len(r.copies)) for r in both))
         yield from _bytes_change("copied", *(total(r.copies, "bytes") for r in both))
 
 
-def compare_times(
-    before: Record, after: Record, tolerance: float
-) -> Iterator[tuple[str, bool]]:
+Marked = tuple[str, bool]
+
+
+def compare_times(before: Record, after: Record, tolerance: float) -> Iterator[Marked]:
     """Yields lines, and whether they are differences: medians that differ by more than
     `tolerance` percent, other bytes on the wire, or what only one run has."""
     if before.world_size != after.world_size:
         yield f"ranks: {before.world_size} → {after.world_size}", True
-    keys = ("communicating", "waiting", "moving", "exposed")
     for kind in ("steps", "collectives"):
-        names = [
-            {(i.get("number", -1), i.name): i for i in run[kind]}
-            for run in (before, after)
-        ]
-        for key in {**names[0], **names[1]}:
-            old, new = (items.get(key) for items in names)
-            one = old or new
-            assert one
-            name = f"step {one.name}" if kind == "steps" else _measured_name(one)
+        both = [{(i.get("number", -1), i.name): i for i in run[kind]} for run in (before, after)]
+        for key in {**both[0], **both[1]}:
+            old, new = (items.get(key) for items in both)
+            name = f"step {key[1]}" if kind == "steps" else _measured_name(*key)
             if not old or not new:
                 yield f"{name}: only in the {'first' if old else 'second'} run", True
                 continue
-
-            def times(part: str, old: Record = old, new: Record = new) -> str:
-                a, b = old[part + "_us"], new[part + "_us"]
-                return f"{in_time(a)} → {in_time(b)}{percent(a, b)}"
-
-            a, b = old.total_us, new.total_us
-            differs = abs(b - a) > a * tolerance / 100
-            word = ", slower" if b > a else ", faster"
-            yield f"{name}: {times('total')}{word if differs else ''}", differs
-            for part in keys:
-                if part + "_us" in old:
-                    yield (
-                        f"    {part.replace('exposed', 'not hidden')} {times(part)}",
-                        False,
-                    )
+            for what in ("total", "communicating", "waiting", "moving", "exposed"):
+                if what + "_us" not in old:
+                    continue
+                a, b = old[what + "_us"], new[what + "_us"]
+                words = f"{in_time(a)} → {in_time(b)}{percent(a, b)}"
+                if what == "total":
+                    differs = abs(b - a) > a * tolerance / 100
+                    change = (", slower" if b > a else ", faster") if differs else ""
+                    yield f"{name}: {words}{change}", differs
+                else:
+                    yield f"    {what.replace('exposed', 'not hidden')} {words}", False
             sent = old.get("wire_bytes", -1), new.get("wire_bytes", -1)
             if min(sent) >= 0:
                 for line in _bytes_change("on the wire", *sent):
@@ -860,11 +835,7 @@ Lines = dict[str, list[tuple[float, float]]]
 
 
 def draw_chart(
-    title: str,
-    lines: Lines,
-    bases: tuple[int, int],
-    show: Callable[[float], str],
-    y: float,
+    title: str, lines: Lines, bases: tuple[int, int], show: Callable[[float], str], y: float
 ) -> str:
     """Draws lines, with their names on the right, over an axis whose marks `show` prints.
     `bases` are those of logarithmic scales, or 0."""
@@ -884,10 +855,10 @@ def draw_chart(
             f'</polyline><rect class="h{i % 8}" x="660" y="{30 + 18 * i}" width="14" '
             f'height="10"></rect>{_label(682, 39 + 18 * i, "start", name)}'
         )
-    return svg(960, CHART, parts, y)
+    return svg(960, max(CHART, 40 + 18 * len(lines)), parts, y)
 
 
-CHART = 290
+CHART = 290  # The height of a chart with up to 13 lines.
 
 
 def _picture_file(height: float, parts: Iterable[str]) -> str:
@@ -916,9 +887,7 @@ def draw_sweep(sweep: Record) -> str:
 
 def _axis_time(microseconds: float) -> str:
     small = microseconds < 1000
-    return (
-        f"{microseconds if small else microseconds / 1000:.6g} {'µs' if small else 'ms'}"
-    )
+    return f"{microseconds:.6g} µs" if small else f"{microseconds / 1000:.6g} ms"
 
 
 def draw_step(
@@ -956,12 +925,14 @@ def draw_trace(measured: Record) -> str:
     title = f"step {number} of {ranks}; grey: kernels, blue: collectives, dashed: waiting"
     lanes = draw_step(measured, lambda bucket: "h0", 960, 28)
     times: Lines = defaultdict(list)
-    for rank, step, time, stalled in measured.times:
-        times[f"rank {rank}"].append((step, time / 1e3))
-        times[f"rank {rank}, stalled"].append((step, stalled / 1e3))
+    for rank, step, time, stalled in measured.history:
+        if rank < MOST_RANKS:
+            times[f"rank {rank}"].append((step, time / 1e3))
+            times[f"rank {rank}, stalled"].append((step, stalled / 1e3))
     top = 50 + 26 * lanes.count('class="lane"')
     chart = draw_chart("ms a step", times, (0, 0), "{:g}".format, top)
-    return _picture_file(top + CHART, [_label(80, 16, "start", title), lanes, chart])
+    height = top + max(CHART, 40 + 18 * len(times))
+    return _picture_file(height, [_label(80, 16, "start", title), lanes, chart])
 
 
 # ---- Pages ----------------------------------------------------------------------------
@@ -1049,7 +1020,7 @@ def _bucket_details(report: Record, bucket: Record, style: str, most: int) -> st
             if remark.bucket == bucket.name and remark.kind == "missed"
         ),
     ]
-    gradients = [(g.name, in_shape(g.shape), in_bytes(g.bytes), g.source) for g in bucket.gradients]
+    gradients = _gradient_rows(bucket)
     return (
         f"<details><summary><span>{escape(bucket.name)}</span>"
         f'<span><b class="{style}"></b>{escape(bucket.kind)}</span>'
@@ -1113,7 +1084,7 @@ def _measured(measured: Record, style_of: Callable[[str], str]) -> Iterator[str]
     yield _table("Entry point|>Runs|>Time|>Communicating|>Not hidden", rows)
     keys = "total_us waiting_us moving_us exposed_us".split()
     rows = [
-        (_measured_name(c), c.runs, *(in_time(c[key]) for key in keys)) for c in measured.collectives
+        (_measured_name(c.number, c.name), c.runs, *(in_time(c[key]) for key in keys)) for c in measured.collectives
     ]
     yield _table("Collective|>Runs|>Time|>Waiting|>Moving|>Not hidden", rows)
 
@@ -1234,9 +1205,7 @@ def _read_module(text: bytes) -> bytes:
         if done.returncode == 0:
             return report.read_bytes()
     message = done.stderr.decode(errors="replace").partition("error: ")[2].split("\n")[0]
-    raise ReportError(
-        f"expected a report, a plan, a trace or a module with one: {message}"
-    )
+    raise ReportError(f"expected a report, a plan, a trace or a module: {message}")
 
 
 def _open(path: str, step: int | None = None) -> Record:
@@ -1259,6 +1228,9 @@ def _open(path: str, step: int | None = None) -> Record:
     return Record(source=source, plan=plan, times=plan.measured)
 
 
+DAMAGED = (ValueError, TypeError, AttributeError, OverflowError, RecursionError, IndexError)
+
+
 @contextlib.contextmanager
 def _naming(path: str, verb: str = "read") -> Iterator[None]:
     """Names the file in errors about it."""
@@ -1270,25 +1242,16 @@ def _naming(path: str, verb: str = "read") -> Iterator[None]:
         raise ReportError(f"in '{path}': {error}") from error
     except KeyError as error:
         raise ReportError(f"in '{path}': expected {error}, which is missing") from error
-    except (
-        ValueError,
-        TypeError,
-        AttributeError,
-        OverflowError,
-        RecursionError,
-    ) as error:
+    except DAMAGED as error:
         message = f"in '{path}': cannot read it, is it truncated? {error}"
         raise ReportError(message) from error
 
 
 def _compare(before: Record, after: Record, tolerance: float) -> tuple[list[str], int]:
     lines: list[str] = []
-    differs = False
     if "plan" in before and "plan" in after:
         lines += compare_plans(before.plan, after.plan)
-        differs = bool(lines)
-    elif not before.get("times") or not after.get("times"):
-        raise ReportError("expected two plans or two traces, but got one of each")
+    differs = bool(lines)
     if before.get("times") and after.get("times"):
         for line, is_difference in compare_times(before.times, after.times, tolerance):
             lines.append(line)
@@ -1301,7 +1264,7 @@ def _show(found: Record, path: str) -> str:
     suffix = Path(path).suffix
     if suffix == ".svg" and "sweep" in found:
         return draw_sweep(found.sweep)
-    if suffix == ".svg" and found.get("times"):
+    if suffix == ".svg" and "traceEvents" in found.source:
         return draw_trace(found.times)
     if suffix == ".json" and "plan" in found:
         return json.dumps(found.source) + "\n"
@@ -1330,12 +1293,17 @@ def _run(options: argparse.Namespace) -> int:
             trace = _open(options.trace, options.step)
             for one in found:
                 check_trace(one.source, trace.source)
-                one["times"] = one.plan["measured"] = one.source["measured"] = trace.times
-    if len(found) == 2:
-        lines, status = _compare(found[0], found[1], options.tolerance)
-        shown = _join(lines)
-    else:
-        shown, status = _show(found[0], options.output), 0
+                times = Record({k: v for k, v in trace.times.items() if k != "history"})
+                one["times"] = one.plan["measured"] = one.source["measured"] = times
+    kinds = [{key for key in ("plan", "times") if one.get(key)} for one in found]
+    if not set.intersection(*kinds) and len(found) == 2:
+        raise ReportError("expected two plans or two traces, but got one of each")
+    with _naming(options.files[-1]):
+        if len(found) == 2:
+            lines, status = _compare(found[0], found[1], options.tolerance)
+            shown = _join(lines)
+        else:
+            shown, status = _show(found[0], options.output), 0
     with _naming(options.output, "write"):
         data = shown.encode(errors="replace")
         if options.output == "-":
