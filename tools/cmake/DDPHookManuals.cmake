@@ -10,7 +10,7 @@ endif()
 find_package(Python3 REQUIRED COMPONENTS Interpreter)
 
 set(ddphook_tools ddphook-opt ddphook-cc ddphook-run ddphook-exec ddphook-trace
-    ddphook-bench ddphook-diff ddphook-lsp-server ddphook-reduce)
+    ddphook-bench ddphook-report ddphook-lsp-server ddphook-reduce)
 set(ddphook_manuals ${CMAKE_BINARY_DIR}/manuals)
 set(ddphook_destinations ${CMAKE_INSTALL_MANDIR}/man1
     ${CMAKE_INSTALL_DATADIR}/bash-completion/completions
