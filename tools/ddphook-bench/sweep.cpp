@@ -141,7 +141,7 @@ std::vector<Flag> SweepOptions::flags() {
           {0, "csv", "FILE", "also write the results there, on rank 0",
            toText(&csv)},
           {0, "json", "FILE",
-           "the same; python -m ddphook plot draws this file", toText(&json)},
+           "the same; ddphook-report draws this file", toText(&json)},
           {'h', "help", "", "print this", toTrue(&wantsHelp)}};
 }
 
