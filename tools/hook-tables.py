@@ -19,8 +19,7 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PAGES = {
     "README.md": ["hooks in short"],
-    "docs/parity.md": ["hooks"],
-    "docs/passes.md": ["hook names", "hook options"],
+    "docs/generated/Hooks.md": ["hook names", "hooks", "hook options"],
 }
 PYTHON = "tools/python/src/ddphook/torch/_hook_options.py"
 
