@@ -5,8 +5,8 @@
 
 The table of *Who may include whom* lists what each directory may include besides its own headers
 and those of runtime/include. A directory of runtime/src may also include those above it in the
-table of the tree; a file with a row of its own, what its directory may. `lib/X` stands for
-`include/ddphook/X`, too. The last line is "N of N files pass".
+table of the tree; a file with a row of its own, what its directory may. A directory of lib stands
+for its headers in include/ddphook, too. The last line is "N of N files pass".
 """
 
 import pathlib
@@ -35,7 +35,9 @@ def read_rules():
     section = PAGE.split("### Who may include whom")[1].split("\n### ")[0]
     rules = {}
     for line in re.findall(r"^\|(.*`.*)\|$", section, re.MULTILINE):
-        places, allowed = (re.findall(r"`([^`]+)`", cell) for cell in line.split("|"))
+        places, allowed = (
+            [layer(place) for place in re.findall(r"`([^`]+)`", cell)] for cell in line.split("|")
+        )
         rules.update(dict.fromkeys(places, allowed))
     order = re.findall(r"^\| `src/(\w+)`", PAGE, re.MULTILINE)
     for number, name in enumerate(order):

@@ -20,10 +20,9 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PAGES = {
     "README.md": ["hooks in short"],
-    "docs/parity.md": ["hooks"],
-    "docs/passes.md": ["hook names", "hook options"],
     "docs/plan.md": ["Group", "Bucket", "State", "MatrixList", "Collective", "Deal"]
     + ["Argument", "Result"],
+    "docs/generated/Hooks.md": ["hook names", "hooks", "hook options"],
 }
 FIELDS = "runtime/include/ddphook/runtime/plan_fields.inc"
 PYTHON = "tools/python/src/ddphook/torch/_hook_options.py"

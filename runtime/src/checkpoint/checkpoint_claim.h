@@ -7,7 +7,12 @@
 // is the pending manifest itself. It exists under its own name from the
 // beginning of a save, is renamed at its end, and is never created again. So
 // whoever removes it has fenced that save, even one that hangs in rename(2).
-// docs/checkpoints.md says why two saves cannot both succeed.
+//
+// Two saves that began from the same manifest cannot both commit. One of them
+// listed the claims last, and by then the claim of the other existed or had
+// been renamed. If it existed, the save that listed last gave up, or removed it
+// so that the other one failed. If it had been renamed, the manifest had
+// changed, which the save that listed last finds before it commits.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_SRC_CHECKPOINT_CHECKPOINT_CLAIM_H

@@ -5,7 +5,7 @@
 //
 // Finds rank, world size and the store's address from options or from
 // launchers' variables. It opens no connection, but asks the resolver whether
-// the store's address is this machine's. docs/runtime.md lists the variables.
+// the store's address is this machine's. docs/launching.md lists the variables.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_RUNTIME_SRC_JOB_BOOTSTRAP_H

@@ -24,7 +24,7 @@ static constexpr std::string_view prefix = "DDPHOOK_";
 /// The prefix of the tests' variables.
 static constexpr std::string_view testPrefix = "DDPHOOK_TEST_";
 
-/// The names in docs/runtime.md, without the prefix.
+/// The names in docs/environment.md, without the prefix.
 static const std::vector<std::string_view> &runtimeNames() {
   static const std::vector<std::string_view> names = {"BACKEND",
                                                       "BACKEND_OPTIONS",

@@ -4,7 +4,7 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Each fault has to be named by the error, the trace or metrics: the part of
-// the table of faults in docs/tracing.md that job_trace_test.cpp does not have.
+// the tables of faults in docs/faults.md that job_trace_test.cpp does not have.
 //
 //===----------------------------------------------------------------------===//
 #include "trace/observed_job.h"

@@ -127,7 +127,7 @@ class DDP_HookAttrBase<Dialect dialect, string name, string attrMnemonic,
                   !listconcat(["expand", "getWireBytes"], methods)>]> {
   let mnemonic = attrMnemonic;
 
-  // For the tables of hooks in README.md and docs/parity.md.
+  // For the tables of hooks in README.md and generated/Hooks.md.
   /// The name of the hook in options.
   string usage = "`" # attrMnemonic # "`";
   /// PyTorch's hook.
