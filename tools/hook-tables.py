@@ -20,7 +20,7 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PAGES = {
     "README.md": ["hooks in short"],
-    "docs/plan.md": ["Group", "Bucket", "State", "MatrixList", "Collective", "Deal"]
+    "docs/plan.md": ["Group", "Bucket", "State", "MatrixList", "Collective", "Assignment"]
     + ["Argument", "Result"],
     "docs/generated/Hooks.md": ["hook names", "hooks", "hook options"],
 }

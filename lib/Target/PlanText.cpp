@@ -25,7 +25,6 @@ using namespace mlir::ddp;
 #include "ddphook/runtime/plan_fields.inc"
 
 namespace {
-using PlanDealAttr = DealAttr;
 
 class PlanTextWriter {
 public:
@@ -83,7 +82,7 @@ private:
   void write(PlanCollectiveAttr collective) { writeFields(collective); }
   void write(PlanArgumentAttr argument) { writeFields(argument); }
   void write(PlanResultAttr result) { writeFields(result); }
-  void write(PlanDealAttr deal) { writeFields(deal); }
+  void write(AssignmentAttr assignment) { writeFields(assignment); }
   void write(PlanEntryAttr entry);
 
   /// Writes an object with the fields of plan_fields.inc. An optional one is

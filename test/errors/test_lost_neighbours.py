@@ -17,7 +17,7 @@ from test_bad_jobs import endless, finish_soon, start_ranks, wait_for_step
 NODES = "aabb"
 HOOKS = {
     "fp16": "hook=fp16",
-    # One matrix, dealt to the first rank of each node.
+    # One matrix, assigned to the first rank of each node.
     "powersgd": "hook=powersgd matrix-approximation-rank=1 min-compression-rate=1 "
     "start-powersgd-iter=2",
     # In pieces.

@@ -39,7 +39,7 @@ def add_nodes(program):
     if own.random() >= 0.2:
         return
     options = program.options
-    # What PowerSGD deals to the ranks of a node has a model in test/parity only.
+    # What PowerSGD assignments to the ranks of a node has a model in test/parity only.
     if "powersgd" in options.get("hook", ""):
         for name in POWERSGD:
             options.pop(name, None)

@@ -140,8 +140,8 @@ std::vector<Flag> SweepOptions::flags() {
            toInt(&ranks, 1, 4096)},
           {0, "csv", "FILE", "also write the results there, on rank 0",
            toText(&csv)},
-          {0, "json", "FILE",
-           "the same; ddphook-report draws this file", toText(&json)},
+          {0, "json", "FILE", "the same; ddphook-report draws this file",
+           toText(&json)},
           {'h', "help", "", "print this", toTrue(&wantsHelp)}};
 }
 

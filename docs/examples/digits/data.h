@@ -1,4 +1,4 @@
-//===- data.h - the images of this example ---------------------*- C++ -*-===//
+//===- data.h - the images of this example ----------------------*- C++ -*-===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -32,7 +32,8 @@ struct Data {
   size_t smallestShare; // training images of the rank that has the fewest
 };
 
-// Every fifth image is for testing; the others are dealt to the ranks in turn.
+// Every fifth image is for testing; the others are assigned to the ranks in
+// turn.
 inline Data readData(const std::string &path, size_t rank, size_t worldSize) {
   std::ifstream file(path);
   if (!file)

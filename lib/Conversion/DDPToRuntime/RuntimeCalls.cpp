@@ -1,4 +1,4 @@
-//===- RuntimeCalls.cpp --------------------------*- C++ -*-===//
+//===- RuntimeCalls.cpp -----------------------------------------*- C++ -*-===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -38,24 +38,25 @@ bool CallLowering::canLower(Operation *op) {
 
 /// Checks that an assignment lists members of its bucket and fits the bucket's
 /// process group.
-LogicalResult CallLowering::checkDeal(Operation *op, DealAttr deal) {
-  auto number = bucketNumbers.find(deal.getBucket());
+LogicalResult CallLowering::checkAssignment(Operation *op,
+                                            AssignmentAttr assignment) {
+  auto number = bucketNumbers.find(assignment.getBucket());
   if (number == bucketNumbers.end())
-    return op->emitOpError() << "expected the deal of a bucket that "
+    return op->emitOpError() << "expected the assignment of a bucket that "
                                 "'ddp.bucket_info' describes, but got "
-                             << deal;
+                             << assignment;
   BucketInfoOp bucket = plan.buckets[number->second];
   const int64_t members = bucket.getType().getNumMembers();
   auto isBeyond = [&](int64_t member) { return member >= members; };
-  if (llvm::any_of(deal.getMembers(), isBeyond) ||
-      llvm::any_of(deal.getGroups(), isBeyond))
-    return op->emitOpError()
-           << "expected a deal of " << members << " members, but got " << deal;
+  if (llvm::any_of(assignment.getMembers(), isBeyond) ||
+      llvm::any_of(assignment.getGroups(), isBeyond))
+    return op->emitOpError() << "expected an assignment of " << members
+                             << " members, but got " << assignment;
   ProcessGroupOp whole = plan.groups[groupNumbers.lookup(bucket.getGroup())];
   if (!whole.isHierarchical())
-    return op->emitOpError() << "expected the deal of a bucket of a "
+    return op->emitOpError() << "expected the assignment of a bucket of a "
                                 "hierarchical process group, but got "
-                             << deal;
+                             << assignment;
   auto collective = dyn_cast<CollectiveOpInterface>(op);
   if (!collective)
     return success();
@@ -63,9 +64,10 @@ LogicalResult CallLowering::checkDeal(Operation *op, DealAttr deal) {
   ProcessGroupOp group =
       plan.groups[groupNumbers.lookup(collective.getGroupAttr().getValue())];
   if (group != whole && group.getParent() != whole.getSymName())
-    return op->emitOpError() << "expected the deal of a bucket that is reduced "
-                                "over @"
-                             << group.getSymName() << ", but got " << deal;
+    return op->emitOpError()
+           << "expected the assignment of a bucket that is reduced "
+              "over @"
+           << group.getSymName() << ", but got " << assignment;
   return success();
 }
 
@@ -80,7 +82,8 @@ LogicalResult CallLowering::lower(Operation *op) {
           memref && !isDtype(memref.getElementType()))
         return op->emitOpError() << "expected elements of type "
                                  << getDtypeNames() << ", but got " << type;
-  if (DealAttr deal = getDeal(op); deal && failed(checkDeal(op, deal)))
+  if (AssignmentAttr assignment = getAssignment(op);
+      assignment && failed(checkAssignment(op, assignment)))
     return failure();
   LogicalResult result =
       llvm::TypeSwitch<Operation *, LogicalResult>(op)

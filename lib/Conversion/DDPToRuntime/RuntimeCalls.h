@@ -85,7 +85,7 @@ private:
   FailureOr<int32_t> getCollective(CollectiveOpInterface op);
   /// Returns the number of a matrix list in the plan; equal ones share one.
   int32_t getMatrixList(MatrixListAttr layout, Type elementType,
-                        DealAttr deal = {});
+                        AssignmentAttr assignment = {});
 
   /// Calls a runtime function in place of `op`. A memref argument is passed as
   /// the address of its first element.
@@ -118,7 +118,7 @@ private:
     return bucket;
   }
   Value getHandle(OpBuilder &builder);
-  LogicalResult checkDeal(Operation *op, DealAttr deal);
+  LogicalResult checkAssignment(Operation *op, AssignmentAttr assignment);
 
   Value getPointer(OpBuilder &builder, Location loc, Value memref);
   Value createMemRef(OpBuilder &builder, Location loc, Value pointer,

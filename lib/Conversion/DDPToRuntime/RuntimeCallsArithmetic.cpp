@@ -1,4 +1,4 @@
-//===- RuntimeCallsArithmetic.cpp -------------------*- C++ -*-===//
+//===- RuntimeCallsArithmetic.cpp -------------------------------*- C++ -*-===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -39,7 +39,7 @@ FailureOr<int32_t> CallLowering::getCollective(CollectiveOpInterface op) {
       groupNumbers.lookup(op.getGroupAttr().getValue()), getWholeSize(op),
       getElementTypeOf(op.getInput().getType()), wire,
       reduction && reduction.getValue() == Reduction::Mean, op.getRoot(),
-      error ? error.getAttr() : StringAttr(), getDeal(op)));
+      error ? error.getAttr() : StringAttr(), getAssignment(op)));
   return plan.collectives.size() - 1;
 }
 
@@ -177,14 +177,14 @@ LogicalResult CallLowering::convert(FlatDensifyOp op) {
 //===----------------------------------------------------------------------===//
 
 int32_t CallLowering::getMatrixList(MatrixListAttr layout, Type elementType,
-                                    DealAttr deal) {
+                                    AssignmentAttr assignment) {
   // Unfused products use their own arrays, in which a rank's matrices need not
   // be adjacent. Then each rank computes all of them.
-  for (size_t i = 1; deal && i < deal.getMembers().size(); ++i)
-    if (deal.getMembers()[i] != deal.getMembers()[i - 1] + 1)
-      deal = {};
-  auto list =
-      PlanMatrixListAttr::get(layout.getContext(), elementType, layout, deal);
+  for (size_t i = 1; assignment && i < assignment.getMembers().size(); ++i)
+    if (assignment.getMembers()[i] != assignment.getMembers()[i - 1] + 1)
+      assignment = {};
+  auto list = PlanMatrixListAttr::get(layout.getContext(), elementType, layout,
+                                      assignment);
   auto [it, isNew] = listNumbers.try_emplace(list, plan.matrixLists.size());
   if (isNew)
     plan.matrixLists.push_back(list);
@@ -192,8 +192,9 @@ int32_t CallLowering::getMatrixList(MatrixListAttr layout, Type elementType,
 }
 
 LogicalResult CallLowering::convert(FlatMatmulOp op) {
-  int32_t list = getMatrixList(
-      op.getLayout(), getElementTypeOf(op.getLhs().getType()), getDeal(op));
+  int32_t list =
+      getMatrixList(op.getLayout(), getElementTypeOf(op.getLhs().getType()),
+                    getAssignment(op));
   Value lhs = op.getLhs(), rhs = op.getRhs(), out = op.getDestination();
   if (op.getTransposeLhs())
     call(op, rt::matmul, list, DDPHOOK_MATMUL_Q, lhs, rhs, out);
@@ -235,7 +236,7 @@ LogicalResult CallLowering::convert(FlatProjectOp op) {
   }
   call(op, rt::project,
        getMatrixList(op.getLayout(), getElementTypeOf(op.getInput().getType()),
-                     getDeal(op)),
+                     getAssignment(op)),
        op.getInput(), op.getError(), op.getFactor(), m, p, rest);
   return success();
 }
@@ -245,10 +246,10 @@ LogicalResult CallLowering::convert(FlatReconstructOp op) {
   int32_t group =
       op.getGroup() ? int32_t(groupNumbers.lookup(*op.getGroup())) : -1;
   int32_t list = getMatrixList(
-      op.getLayout(), getElementTypeOf(op.getP().getType()), getDeal(op));
+      op.getLayout(), getElementTypeOf(op.getP().getType()), getAssignment(op));
   call(op, rt::reconstruct, list, op.getP(), op.getQ(), op.getRest(),
        op.getMatrix(), op.getDestination().front(), error, group);
-  if (getDeal(op))
+  if (getAssignment(op))
     call(op, rt::reconstruct_others, list, op.getP(), op.getQ(), op.getRest(),
          op.getDestination().front());
   return success();

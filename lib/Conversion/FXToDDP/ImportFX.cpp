@@ -1,4 +1,4 @@
-//===- ImportFX.cpp --------------------------------------*- C++ -*-===//
+//===- ImportFX.cpp ---------------------------------------------*- C++ -*-===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -9,7 +9,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "../Utils/Accumulators.h"
-#include "../Utils/LinalgMeans.h"
+#include "../Utils/FoldLinalgMeans.h"
 #include "FXExchange.h"
 #include "ddphook/Conversion/FXToDDP/FXToDDP.h"
 #include "ddphook/Dialect/DDP/IR/DDP.h"

@@ -1,4 +1,4 @@
-//===- ImportShard.cpp -----------------------------------*- C++ -*-===//
+//===- ImportShard.cpp ------------------------------------------*- C++ -*-===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -9,7 +9,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "../Utils/LinalgMeans.h"
+#include "../Utils/FoldLinalgMeans.h"
 #include "../Utils/RankLists.h"
 #include "GridExchange.h"
 #include "GridReduction.h"

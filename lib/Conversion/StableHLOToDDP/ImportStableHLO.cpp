@@ -1,4 +1,4 @@
-//===- ImportStableHLO.cpp -------------------------------*- C++ -*-===//
+//===- ImportStableHLO.cpp --------------------------------------*- C++ -*-===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -9,14 +9,14 @@
 //===----------------------------------------------------------------------===//
 
 #include "../Utils/Accumulators.h"
-#include "Channels.h"
+#include "CollectiveChannels.h"
 #include "Exchanges.h"
+#include "FoldMeans.h"
 #include "Localize.h"
-#include "Means.h"
+#include "NonGradients.h"
 #include "ReplicaGroups.h"
 #include "ResultNames.h"
 #include "StableHLO.h"
-#include "Statistics.h"
 #include "ddphook/Conversion/StableHLOToDDP/StableHLOToDDP.h"
 #include "ddphook/Dialect/DDP/IR/DDP.h"
 #include "ddphook/Dialect/DDP/IR/ElementTypes.h"
@@ -340,7 +340,7 @@ LogicalResult StableHLOImporter::run() {
   if (!ok)
     return failure();
   ValueFlow flow(module);
-  Statistics statistics(flow);
+  NonGradients statistics(flow);
   for (Sum &sum : sums)
     for (OpResult result : sum.op->getResults())
       if (statistics.contains(result))

@@ -1,4 +1,4 @@
-//===- ReplicaGroups.cpp ---------------------------------*- C++ -*-===//
+//===- ReplicaGroups.cpp ----------------------------------------*- C++ -*-===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -8,7 +8,7 @@
 //===----------------------------------------------------------------------===//
 
 #include "ReplicaGroups.h"
-#include "Channels.h"
+#include "CollectiveChannels.h"
 #include "StableHLO.h"
 
 #include "llvm/ADT/bit.h"

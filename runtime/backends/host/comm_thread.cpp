@@ -68,11 +68,11 @@ Status CommThread::runHere(std::unique_lock<std::mutex> &lock, const Job &job) {
   return finish(lock, std::move(status));
 }
 
-Status CommThread::start(Job job, Place place, int64_t *ticket) {
+Status CommThread::start(Job job, RunsOn place, int64_t *ticket) {
   std::unique_lock<std::mutex> lock(mutex);
   if (!failure.isOk())
     return failure;
-  if (place == Place::Caller && queue.empty() && !isBusy) {
+  if (place == RunsOn::Caller && queue.empty() && !isBusy) {
     DDPHOOK_RETURN_IF_ERROR(runHere(lock, job));
     *ticket = ended = ++started;
     return Status::ok();

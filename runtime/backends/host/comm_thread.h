@@ -34,7 +34,7 @@ public:
 
   /// Where a started job runs: on the queue's thread, or, if no earlier job is
   /// left, on the caller's thread, so that it has ended when start() returns.
-  enum class Place { Thread, Caller };
+  enum class RunsOn { Thread, Caller };
 
   /// `onFailure` is called once, while no job is running, after the first
   /// failure or after abort(). `name` names the thread and is not copied.
@@ -48,7 +48,7 @@ public:
 
   /// Runs or queues `job`; the thread is created for the first queued job. If
   /// the job runs here and fails, returns its failure and sets no ticket.
-  Status start(Job job, Place place, int64_t *ticket);
+  Status start(Job job, RunsOn place, int64_t *ticket);
 
   /// Waits until the job with this ticket has ended.
   Status wait(int64_t ticket);

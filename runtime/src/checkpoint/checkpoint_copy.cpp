@@ -63,11 +63,11 @@ public:
   std::vector<PlanState> states;
 
 private:
-  struct Place {
+  struct StateOfModule {
     ddphook_module *module;
     size_t state; // in that module
   };
-  std::vector<Place> places;
+  std::vector<StateOfModule> places;
 };
 
 } // namespace

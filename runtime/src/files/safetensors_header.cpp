@@ -58,16 +58,16 @@ public:
 
   bool start_object(size_t) override {
     switch (place) {
-    case Place::Outside:
-      place = Place::Header;
+    case Position::Outside:
+      place = Position::Header;
       return true;
-    case Place::TensorValue:
-      place = Place::Tensor;
+    case Position::TensorValue:
+      place = Position::Tensor;
       current = TensorInfo();
       seen = 0;
       return true;
-    case Place::MetadataValue:
-      place = Place::Metadata;
+    case Position::MetadataValue:
+      place = Position::Metadata;
       return true;
     default:
       return unexpected("an object");
@@ -76,24 +76,24 @@ public:
 
   bool key(std::string &text) override {
     switch (place) {
-    case Place::Header:
+    case Position::Header:
       if (text == metadataName) {
         if (hasMetadata)
           return fail("header has __metadata__ twice");
         hasMetadata = true;
-        place = Place::MetadataValue;
+        place = Position::MetadataValue;
         return true;
       }
       if (header.tensors.count(text))
         return fail("header has tensor " + printName(text) + " twice");
       name = text;
-      place = Place::TensorValue;
+      place = Position::TensorValue;
       return true;
-    case Place::Metadata:
+    case Position::Metadata:
       if (header.metadata.count(text))
         return fail("metadata has key " + printName(text) + " twice");
       name = text;
-      place = Place::MetadataText;
+      place = Position::MetadataText;
       return true;
     default:
       return tensorKey(text);
@@ -101,40 +101,40 @@ public:
   }
 
   bool string(std::string &text) override {
-    if (place == Place::MetadataText) {
+    if (place == Position::MetadataText) {
       header.metadata.emplace(name, text);
-      place = Place::Metadata;
+      place = Position::Metadata;
       return true;
     }
-    if (place != Place::Type)
+    if (place != Position::Type)
       return unexpected("a string");
     if (!parseTensorType(text, current.type))
       return fail("tensor " + printName(name) + " has unsupported type " +
                   printName(text) +
                   ", expected F64, F32, F16, BF16, I64, I32, I16, I8, U8 or "
                   "BOOL");
-    place = Place::Tensor;
+    place = Position::Tensor;
     return true;
   }
 
   bool start_array(size_t) override {
-    if (place == Place::Shape) {
-      place = Place::ShapeItems;
+    if (place == Position::Shape) {
+      place = Position::ShapeItems;
       return true;
     }
-    if (place == Place::Offsets) {
-      place = Place::OffsetItems;
+    if (place == Position::Offsets) {
+      place = Position::OffsetItems;
       return true;
     }
     return unexpected("an array");
   }
 
   bool number_unsigned(json::number_unsigned_t value) override {
-    if (place != Place::ShapeItems && place != Place::OffsetItems)
+    if (place != Position::ShapeItems && place != Position::OffsetItems)
       return unexpected("a number");
     if (value > static_cast<uint64_t>(std::numeric_limits<int64_t>::max()))
       return fail("tensor " + printName(name) + " has a number above 2^63");
-    if (place == Place::ShapeItems) {
+    if (place == Position::ShapeItems) {
       current.shape.push_back(static_cast<int64_t>(value));
       return true;
     }
@@ -145,30 +145,30 @@ public:
   }
 
   bool end_array() override {
-    if (place == Place::OffsetItems && offsetCount != 2)
+    if (place == Position::OffsetItems && offsetCount != 2)
       return fail("tensor " + printName(name) +
                   " has data_offsets of expected length 2, but got " +
                   std::to_string(offsetCount));
-    place = Place::Tensor;
+    place = Position::Tensor;
     return true;
   }
 
   bool end_object() override {
     switch (place) {
-    case Place::Tensor:
+    case Position::Tensor:
       if (seen != (TypeSeen | ShapeSeen | OffsetsSeen))
         return fail("tensor " + printName(name) + " lacks " +
                     (!(seen & TypeSeen)    ? "dtype"
                      : !(seen & ShapeSeen) ? "shape"
                                            : "data_offsets"));
       header.tensors.emplace(name, std::move(current));
-      place = Place::Header;
+      place = Position::Header;
       return true;
-    case Place::Metadata:
-      place = Place::Header;
+    case Position::Metadata:
+      place = Position::Header;
       return true;
     default:
-      place = Place::Outside;
+      place = Position::Outside;
       return true;
     }
   }
@@ -190,7 +190,7 @@ public:
   }
 
 private:
-  enum class Place {
+  enum class Position {
     Outside,
     Header,
     TensorValue,
@@ -213,22 +213,22 @@ private:
 
   bool unexpected(const char *got) {
     switch (place) {
-    case Place::Outside:
+    case Position::Outside:
       return fail(std::string("expected the header to be an object, but got ") +
                   got);
-    case Place::MetadataValue:
-    case Place::MetadataText:
+    case Position::MetadataValue:
+    case Position::MetadataText:
       return fail("expected __metadata__ to map names to strings, but got " +
                   std::string(got));
-    case Place::TensorValue:
+    case Position::TensorValue:
       return fail("expected tensor " + printName(name) +
                   " to be an object, but got " + got);
-    case Place::Type:
+    case Position::Type:
       return fail("tensor " + printName(name) +
                   ": expected dtype to be a string, but got " + got);
     default:
       return fail("tensor " + printName(name) + ": expected " +
-                  (place == Place::Shape || place == Place::ShapeItems
+                  (place == Position::Shape || place == Position::ShapeItems
                        ? "shape"
                        : "data_offsets") +
                   " to be an array of non-negative integers, but got " + got);
@@ -239,13 +239,13 @@ private:
     unsigned bit;
     if (text == "dtype") {
       bit = TypeSeen;
-      place = Place::Type;
+      place = Position::Type;
     } else if (text == "shape") {
       bit = ShapeSeen;
-      place = Place::Shape;
+      place = Position::Shape;
     } else if (text == "data_offsets") {
       bit = OffsetsSeen;
-      place = Place::Offsets;
+      place = Position::Offsets;
       offsetCount = 0;
     } else {
       return fail("tensor " + printName(name) + " has unknown key " +
@@ -258,7 +258,7 @@ private:
   }
 
   SafetensorsHeader &header;
-  Place place = Place::Outside;
+  Position place = Position::Outside;
   std::string name;
   TensorInfo current;
   unsigned seen = 0;

@@ -478,7 +478,7 @@ static void chooseThreads(VariableReader &reader, int *threads) {
 
 static void chooseObservation(const ddphook_options_t &options,
                               VariableReader &reader,
-                              trace::Observation *observation) {
+                              trace::RecordingOptions *observation) {
   chooseText(options.trace, "DDPHOOK_TRACE", reader, &observation->trace);
   observation->traceEvents =
       reader.number("DDPHOOK_TRACE_EVENTS", 1, mostTraceEvents)

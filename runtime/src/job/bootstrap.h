@@ -13,7 +13,7 @@
 
 #include "base/status.h"
 #include "ddphook/runtime/runtime.h"
-#include "trace/observation.h"
+#include "trace/recording_options.h"
 
 #include <functional>
 #include <optional>
@@ -54,7 +54,7 @@ struct Bootstrap {
   std::optional<ddphook_allocator_t> allocator;
   double timeoutSeconds = 300;
   /// Selects what is recorded.
-  trace::Observation observation;
+  trace::RecordingOptions observation;
   /// The number of compute threads; 0: a share of the processors.
   int threads = 0;
 };

@@ -105,7 +105,7 @@ Status Broadcast::run(char *data, size_t bytes) {
       DDPHOOK_RETURN_IF_ERROR(store.set(receiptOf(part, options.rank), {}));
   }
   // This replaces the receipts for the last part.
-  DDPHOOK_RETURN_IF_ERROR(exchange.barrier(
+  DDPHOOK_RETURN_IF_ERROR(collectives.barrier(
       "ddphook_broadcast (a part)", Deadline::after(options.timeoutSeconds)));
   return isRoot ? store.erase(keyOf(parts - 1)) : Status::ok();
 }

@@ -11,7 +11,7 @@
 #ifndef DDPHOOK_RUNTIME_SRC_JOB_BROADCAST_H
 #define DDPHOOK_RUNTIME_SRC_JOB_BROADCAST_H
 
-#include "job/exchange.h"
+#include "job/store_collectives.h"
 
 #include <algorithm>
 
@@ -26,8 +26,8 @@ public:
     double timeoutSeconds; ///< The deadline of each wait.
     bool tellsWaits;       ///< True if this rank logs for whom it waits.
   };
-  Broadcast(Store &store, Exchange &exchange, Options options)
-      : store(store), exchange(exchange), options(std::move(options)) {}
+  Broadcast(Store &store, StoreCollectives &collectives, Options options)
+      : store(store), collectives(collectives), options(std::move(options)) {}
 
   /// Collective. Returns OK if all ranks have all bytes.
   Status run(char *data, size_t bytes);
@@ -53,7 +53,7 @@ private:
   Status receive(size_t part, char *data, size_t size);
 
   Store &store;
-  Exchange &exchange;
+  StoreCollectives &collectives;
   const Options options;
 };
 

@@ -73,8 +73,8 @@ Status Context::enter() {
   DDPHOOK_RETURN_IF_ERROR(exchangeNodes());
   DDPHOOK_RETURN_IF_ERROR(openBackend());
   // No rank may continue while another one could not open its device.
-  return exchange->barrier("ddphook_context_create",
-                           Deadline::after(place.timeoutSeconds));
+  return collectives->barrier("ddphook_context_create",
+                              Deadline::after(place.timeoutSeconds));
 }
 
 Status Context::join() {
@@ -125,8 +125,8 @@ Status Context::join() {
     DDPHOOK_RETURN_IF_ERROR(control->waitForAll(deadline));
   }
   table = toBackendStore(*store);
-  exchange = std::make_unique<Exchange>(*store, "exchange/", place.rank,
-                                        place.worldSize, tellsWaits());
+  collectives = std::make_unique<StoreCollectives>(
+      *store, "exchange/", place.rank, place.worldSize, tellsWaits());
   return Status::ok();
 }
 
@@ -138,7 +138,7 @@ Status Context::exchangeNodes() {
   NodeIdentity mine;
   DDPHOOK_RETURN_IF_ERROR(identifyNode(place.nodeOverride, &mine));
   std::vector<std::string> all;
-  DDPHOOK_RETURN_IF_ERROR(exchange->allGather(
+  DDPHOOK_RETURN_IF_ERROR(collectives->allGather(
       "ddphook_context_create (settings, nodes)",
       packTexts({printSettings(place, *backendTable),
                  packTexts({mine.node, mine.memoryDomain,
@@ -156,7 +156,7 @@ Status Context::exchangeNodes() {
   if (!differ.isOk()) {
     // Every rank finds the difference itself, unless the job fails before it
     // has the settings.
-    exchange
+    collectives
         ->barrier("ddphook_context_create (different settings)",
                   Deadline::after(place.timeoutSeconds))
         .ignore();
@@ -236,7 +236,7 @@ Context::~Context() {
     sendTrace(isFarewell);
   if (control && isFarewell)
     control->leave();
-  exchange.reset();
+  collectives.reset();
   // Ends the thread that calls latch(), and with it the last use of the device.
   store.reset();
   const Deadline farewell = Deadline::after(
@@ -400,7 +400,7 @@ Status Context::allGather(const std::string &what, const std::string &mine,
                           std::vector<std::string> *all) {
   if (hasFailed())
     return failure();
-  return failIfFinal(exchange->allGather(
+  return failIfFinal(collectives->allGather(
       what, mine, Deadline::after(place.timeoutSeconds), all));
 }
 
@@ -446,6 +446,6 @@ Status Context::broadcast(void *data, size_t bytes, int root) {
   options.root = root;
   options.timeoutSeconds = place.timeoutSeconds;
   options.tellsWaits = tellsWaits();
-  return failIfFinal(Broadcast(*store, *exchange, std::move(options))
+  return failIfFinal(Broadcast(*store, *collectives, std::move(options))
                          .run(static_cast<char *>(data), bytes));
 }

@@ -12,8 +12,8 @@
 
 #include "backend/backend_store.h"
 #include "job/bootstrap.h"
-#include "job/exchange.h"
 #include "job/node.h"
+#include "job/store_collectives.h"
 #include "store/store_server.h"
 #include "store/tcp_store.h"
 #include "trace/observer.h"
@@ -144,7 +144,7 @@ private:
   std::unique_ptr<Store> store;
   TcpStore *control = nullptr; // `store`, unless the job has one rank
   ddphook_backend_store_t table = {};
-  std::unique_ptr<Exchange> exchange;
+  std::unique_ptr<StoreCollectives> collectives;
   std::vector<NodeIdentity> nodes;
   int threads = 1;
 

@@ -50,8 +50,8 @@ Status ddphook_module::enter(int32_t entry) {
                  plan.entries.size() - 1, entry);
   currentEntry = entry;
   stepFailure = Status::ok();
-  isErrorMeasured = measuresErrors() &&
-                    context.observed().isSampled(stats.steps + 1);
+  isErrorMeasured =
+      measuresErrors() && context.observed().isSampled(stats.steps + 1);
   if (isErrorMeasured)
     compressionError.begin();
   context.recorder().beginStep(stepNames[static_cast<size_t>(entry)]);
@@ -161,7 +161,7 @@ void ddphook_module::runCollective(const char *call, int32_t number,
   const PlanCollective *collective = beginCollective(call, number, in, out);
   if (!collective)
     return;
-  if (ticket && collective->deal)
+  if (ticket && collective->assignment)
     return failStep(
         error(DDPHOOK_INVALID_ARGUMENT,
               "%s: expected a collective of whole arrays, but the parts of "
@@ -174,9 +174,9 @@ void ddphook_module::runCollective(const char *call, int32_t number,
         context.recorder(), collectiveNames[static_cast<size_t>(number)]);
     const ddphook_collective_t operation = describe(*collective, step);
     const ModuleGroup &group = groups[collective->group];
-    failStep(collective->deal
-                 ? group.runDealt(context, static_cast<size_t>(number),
-                                  operation, in, out)
+    failStep(collective->assignment
+                 ? group.runAssigned(context, static_cast<size_t>(number),
+                                     operation, in, out)
                  : group.run(context, operation, in, out,
                              ticket ? &started : nullptr));
   }

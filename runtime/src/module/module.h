@@ -77,7 +77,7 @@ struct ddphook_module {
   /// kernels; for loading.
   ddphook::Status createMatrices();
   /// Prepares the assigned parts of matrix lists, once ranks know their nodes.
-  ddphook::Status dealMatrices();
+  ddphook::Status assignMatrices();
   ddphook::Status loadKernels();
 
   /// Prepares the counters; for loading.
@@ -107,10 +107,10 @@ struct ddphook_module {
   std::vector<ddphook_matrices_t *> matrices;
   /// For a list that is assigned to several ranks: this rank's part, and the
   /// parts before and after it. Null if empty.
-  struct DealtMatrices {
+  struct AssignedMatrices {
     ddphook_matrices_t *own, *before, *behind;
   };
-  std::map<int32_t, DealtMatrices> dealtMatrices;
+  std::map<int32_t, AssignedMatrices> assignedMatrices;
   /// Returns the matrices of a list that a call uses: all for the product M,
   /// otherwise this rank's. Null if there are none.
   ddphook_matrices_t *matricesOf(int32_t list, int32_t product) const;

@@ -78,11 +78,12 @@ Status Communicator::join(Context &newContext, const GroupMembers &members,
   return withContext(std::move(status), what);
 }
 
-DealtParts::DealtParts(const Plan &plan, const PlanDeal &deal, int64_t ranks)
+AssignedParts::AssignedParts(const Plan &plan, const PlanAssignment &assignment,
+                             int64_t ranks)
     : ofPositions(static_cast<size_t>(ranks)) {
-  const std::vector<int64_t> positions = plan.dealMembers(deal, ranks);
+  const std::vector<int64_t> positions = plan.assignMembers(assignment, ranks);
   int64_t begin = 0;
-  for (const PlanDeal::Part &part : deal.parts) {
+  for (const PlanAssignment::Part &part : assignment.parts) {
     const int64_t end = begin + part.count;
     std::vector<ElementRange> &ranges =
         ofPositions[static_cast<size_t>(positions[part.member])];
@@ -99,7 +100,7 @@ DealtParts::DealtParts(const Plan &plan, const PlanDeal &deal, int64_t ranks)
   }
 }
 
-int64_t DealtParts::countOf(int64_t position) const {
+int64_t AssignedParts::countOf(int64_t position) const {
   int64_t count = 0;
   for (const ElementRange &range : ofPositions[static_cast<size_t>(position)])
     count += range.size();
@@ -114,14 +115,15 @@ static int64_t roundToShare(int64_t bytes) {
 }
 
 /// Prepares the parts of an assigned collective, and its needs of this group.
-void ModuleGroup::prepareDealt(const Plan &plan, size_t number,
-                               size_t collective, uint64_t *inNode,
-                               uint64_t *acrossNodes, int64_t *shareBytes) {
+void ModuleGroup::prepareAssigned(const Plan &plan, size_t number,
+                                  size_t collective, uint64_t *inNode,
+                                  uint64_t *acrossNodes, int64_t *shareBytes) {
   const PlanCollective &one = plan.collectives[collective];
-  if (one.group != number || !one.deal)
+  if (one.group != number || !one.assignment)
     return;
-  const DealtParts &parts =
-      dealt.try_emplace(collective, plan, *one.deal, nodeRanks()).first->second;
+  const AssignedParts &parts =
+      assigned.try_emplace(collective, plan, *one.assignment, nodeRanks())
+          .first->second;
   const int64_t bytes = one.bytesOf(parts.most);
   *inNode = std::max(*inNode, static_cast<uint64_t>(nodeRanks() * bytes));
   *acrossNodes = std::max(*acrossNodes, static_cast<uint64_t>(bytes));
@@ -137,14 +139,14 @@ Status ModuleGroup::connect(Context &context, const Plan &plan, size_t number,
   int64_t shareBytes = 0;
   bool usesAll = false, usesLevels = false;
   for (size_t i = 0; i < plan.collectives.size(); ++i)
-    prepareDealt(plan, number, i, &mostInNode.onWire, &mostAcross.onWire,
-                 &shareBytes);
+    prepareAssigned(plan, number, i, &mostInNode.onWire, &mostAcross.onWire,
+                    &shareBytes);
   if (!group.isHierarchical)
     most = mostInNode;
   for (const PlanCollective &collective : plan.collectives) {
     if (collective.group != number)
       continue;
-    if (collective.deal) {
+    if (collective.assignment) {
       (group.isHierarchical ? usesLevels : usesAll) = true;
       continue;
     }
@@ -218,11 +220,12 @@ Status ModuleGroup::forEachStage(const CollectiveOperation &operation,
 }
 
 template <typename CallT, typename CopyInT, typename CopyOutT>
-Status ModuleGroup::forEachDealtStage(const DealtParts &parts,
-                                      const CollectiveOperation &operation,
-                                      const void *in, void *out,
-                                      const CallT &call, const CopyInT &copyIn,
-                                      const CopyOutT &copyOut) const {
+Status ModuleGroup::forEachAssignedStage(const AssignedParts &parts,
+                                         const CollectiveOperation &operation,
+                                         const void *in, void *out,
+                                         const CallT &call,
+                                         const CopyInT &copyIn,
+                                         const CopyOutT &copyOut) const {
   const int64_t ranks = nodeRanks();
   if (members.levels.empty()) {
     CollectiveOperation scatter = operation;
@@ -254,11 +257,11 @@ Status ModuleGroup::forEachDealtStage(const DealtParts &parts,
   return Status::ok();
 }
 
-Status ModuleGroup::runDealt(Context &context, size_t number,
-                             const CollectiveOperation &operation,
-                             const void *in, void *out) const {
+Status ModuleGroup::runAssigned(Context &context, size_t number,
+                                const CollectiveOperation &operation,
+                                const void *in, void *out) const {
   DefaultFloatingPoint environment;
-  const DealtParts &parts = dealt.at(number);
+  const AssignedParts &parts = assigned.at(number);
   const int64_t bytes = operation.bytesOf(1);
   auto forRanges = [&](int64_t position, const auto &copy) {
     int64_t place = 0;
@@ -282,7 +285,7 @@ Status ModuleGroup::runDealt(Context &context, size_t number,
                           static_cast<char *>(out) + to, size);
     });
   };
-  return forEachDealtStage(
+  return forEachAssignedStage(
       parts, operation, in, out,
       [&](const Communicator &ranks, const CollectiveOperation &stage,
           const void *from, void *to) {
@@ -315,8 +318,8 @@ ModuleGroup::stagesOf(size_t number,
                                                             ranks.size()))});
     return Status::ok();
   };
-  if (const auto parts = dealt.find(number); parts != dealt.end())
-    forEachDealtStage(
+  if (const auto parts = assigned.find(number); parts != assigned.end())
+    forEachAssignedStage(
         parts->second, operation, nullptr, nullptr, describe,
         [](char *) { return Status::ok(); },
         [](int64_t, const char *) { return Status::ok(); })

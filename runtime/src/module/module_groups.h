@@ -27,7 +27,7 @@ namespace ddphook {
 class Context;
 struct Plan;
 struct PlanCollective;
-struct PlanDeal;
+struct PlanAssignment;
 
 /// The largest numbers of bytes of a group's collectives, as in
 /// ddphook_communicator_config_t.
@@ -69,7 +69,7 @@ struct CollectiveStage {
 };
 
 /// The parts of an array that are assigned to each position in a node.
-struct DealtParts {
+struct AssignedParts {
   /// Each position's parts; adjacent ones are merged.
   std::vector<std::vector<ElementRange>> ofPositions;
   /// The elements of the parts of the position with the most.
@@ -78,7 +78,8 @@ struct DealtParts {
   /// contiguous.
   std::vector<int64_t> ends;
 
-  DealtParts(const Plan &plan, const PlanDeal &deal, int64_t ranks);
+  AssignedParts(const Plan &plan, const PlanAssignment &assignment,
+                int64_t ranks);
   int64_t countOf(int64_t position) const;
 };
 
@@ -119,24 +120,25 @@ public:
 
   /// Runs collective number `number` of the plan, an all-reduce of parts that
   /// are assigned to the ranks of a node.
-  Status runDealt(Context &context, size_t number,
-                  const CollectiveOperation &operation, const void *in,
-                  void *out) const;
+  Status runAssigned(Context &context, size_t number,
+                     const CollectiveOperation &operation, const void *in,
+                     void *out) const;
 
 private:
   const GroupMembers &inNode() const {
     return members.levels.empty() ? members : members.levels.front();
   }
-  void prepareDealt(const Plan &plan, size_t number, size_t collective,
-                    uint64_t *inNode, uint64_t *acrossNodes,
-                    int64_t *shareBytes);
+  void prepareAssigned(const Plan &plan, size_t number, size_t collective,
+                       uint64_t *inNode, uint64_t *acrossNodes,
+                       int64_t *shareBytes);
   /// Does the same for assigned parts: `copyIn` copies this rank's parts of the
   /// array to a buffer, and `copyOut` those of a position from another buffer.
   template <typename CallT, typename CopyInT, typename CopyOutT>
-  Status forEachDealtStage(const DealtParts &parts,
-                           const CollectiveOperation &operation, const void *in,
-                           void *out, const CallT &call, const CopyInT &copyIn,
-                           const CopyOutT &copyOut) const;
+  Status forEachAssignedStage(const AssignedParts &parts,
+                              const CollectiveOperation &operation,
+                              const void *in, void *out, const CallT &call,
+                              const CopyInT &copyIn,
+                              const CopyOutT &copyOut) const;
 
   /// True if the backend overlaps the stages of an all-reduce.
   bool isStaged(Context &context, const CollectiveOperation &operation) const;
@@ -152,7 +154,7 @@ private:
   /// groups. Collectives run one after another, so one buffer is enough.
   DeviceMemory share;
   /// The assigned parts of the plan's collectives over this group.
-  std::map<size_t, DealtParts> dealt;
+  std::map<size_t, AssignedParts> assigned;
   /// All ranks; not connected if only levels are used, or nothing is.
   Communicator all;
   /// The ranks of this node, and those of this position on all nodes.

@@ -175,7 +175,7 @@ static Status connect(ddphook_module &module, Context &context) {
   // rank sets of one group may differ in size.
   Status status = checkCollectives(module);
   if (status.isOk())
-    status = module.dealMatrices();
+    status = module.assignMatrices();
   if (status.isOk())
     status = connectGroups(module, context);
   if (!status.isOk())

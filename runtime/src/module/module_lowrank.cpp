@@ -30,7 +30,7 @@ Status ddphook_module::createMatrices() {
   return Status::ok();
 }
 
-Status ddphook_module::dealMatrices() {
+Status ddphook_module::assignMatrices() {
   auto prepare = [&](const PlanMatrixList &list, ddphook_matrices_t **result) {
     if (list.matrices.empty() && list.pieces.empty())
       return Status::ok();
@@ -40,22 +40,24 @@ Status ddphook_module::dealMatrices() {
   };
   for (size_t number = 0; number < plan.matrixLists.size(); ++number) {
     const PlanMatrixList &list = plan.matrixLists[number];
-    if (!list.deal)
+    if (!list.assignment)
       continue;
-    const ModuleGroup &group = groups[plan.buckets[list.deal->bucket].group];
+    const ModuleGroup &group =
+        groups[plan.buckets[list.assignment->bucket].group];
     if (group.nodeRanks() == 1)
       continue;
     const std::vector<int64_t> positions =
-        plan.dealMembers(*list.deal, group.nodeRanks());
+        plan.assignMembers(*list.assignment, group.nodeRanks());
     // Positions increase with members of a group, so this rank's are adjacent.
     int64_t first = list.begin, last = list.begin;
-    for (const PlanDeal::Part &part : list.deal->parts) {
+    for (const PlanAssignment::Part &part : list.assignment->parts) {
       const int64_t position = positions[part.member];
       first += position < group.nodePosition() ? part.count : 0;
       last += position <= group.nodePosition() ? part.count : 0;
     }
-    DealtMatrices &parts =
-        dealtMatrices.try_emplace(static_cast<int32_t>(number), DealtMatrices{})
+    AssignedMatrices &parts =
+        assignedMatrices
+            .try_emplace(static_cast<int32_t>(number), AssignedMatrices{})
             .first->second;
     DDPHOOK_RETURN_IF_ERROR(prepare(list.cut(first, last), &parts.own));
     DDPHOOK_RETURN_IF_ERROR(
@@ -67,8 +69,8 @@ Status ddphook_module::dealMatrices() {
 
 ddphook_matrices_t *ddphook_module::matricesOf(int32_t list,
                                                int32_t product) const {
-  const auto parts = dealtMatrices.find(list);
-  return parts == dealtMatrices.end() || product == DDPHOOK_MATMUL_M
+  const auto parts = assignedMatrices.find(list);
+  return parts == assignedMatrices.end() || product == DDPHOOK_MATMUL_M
              ? matrices[static_cast<size_t>(list)]
              : parts->second.own;
 }
@@ -81,8 +83,8 @@ void ddphook_module::reconstructOthers(int32_t list, const void *p,
                  role::In{q, "q"}, role::Rest{rest, "rest"},
                  role::Out{out, "out"}))
     return;
-  const auto parts = dealtMatrices.find(list);
-  if (parts == dealtMatrices.end())
+  const auto parts = assignedMatrices.find(list);
+  if (parts == assignedMatrices.end())
     return;
   DefaultFloatingPoint environment;
   const void *const noMatrix = nullptr;
@@ -95,11 +97,11 @@ void ddphook_module::reconstructOthers(int32_t list, const void *p,
 }
 
 void ddphook_module::destroyMatrices() {
-  for (const auto &[list, parts] : dealtMatrices)
+  for (const auto &[list, parts] : assignedMatrices)
     for (ddphook_matrices_t *part : {parts.own, parts.before, parts.behind})
       if (part)
         context.backend().matrices_destroy(context.device(), part);
-  dealtMatrices.clear();
+  assignedMatrices.clear();
   for (ddphook_matrices_t *list : matrices)
     context.backend().matrices_destroy(context.device(), list);
   matrices.clear();

@@ -50,7 +50,7 @@ private:
   struct Free {
     void operator()(char *memory) const { std::free(memory); }
   };
-  struct Place {
+  struct StateAddress {
     char *address;
     bool isOnHost;
   };
@@ -61,7 +61,7 @@ private:
   DeviceMemory device;
   /// The states that `device` does not have, contiguously.
   std::unique_ptr<char, Free> host;
-  std::vector<Place> places;
+  std::vector<StateAddress> places;
 };
 
 } // namespace ddphook

@@ -51,7 +51,8 @@ void ddphook_module::testOperand(int32_t number, const void *in) {
   if (collective.count == 0 || !isReduction(collective.collectiveKind()))
     return;
   // Between nodes, other ranks' parts of an operand have no meaning.
-  if (collective.deal && plan.processGroups[collective.group].isHierarchical)
+  if (collective.assignment &&
+      plan.processGroups[collective.group].isHierarchical)
     return;
   DefaultFloatingPoint environment;
   int32_t isFinite = 1;

@@ -254,24 +254,25 @@ static bool isWithinNodes(const PlanProcessGroup &group, size_t whole) {
 }
 
 /// Reads the assignment of parts of an all-reduce's operand, if there is one.
-static void readDeal(const Reader &at, const Names &buckets, const Plan &plan,
-                     PlanCollective *collective) {
-  readDeal(at, buckets, plan, collective->count, &collective->deal);
-  if (!collective->deal)
+static void readAssignment(const Reader &at, const Names &buckets,
+                           const Plan &plan, PlanCollective *collective) {
+  readAssignment(at, buckets, plan, collective->count, &collective->assignment);
+  if (!collective->assignment)
     return;
-  const PlanDeal &deal = *collective->deal;
-  const size_t whole = plan.buckets[deal.bucket].group;
+  const PlanAssignment &assignment = *collective->assignment;
+  const size_t whole = plan.buckets[assignment.bucket].group;
   const bool isWithin =
       isWithinNodes(plan.processGroups[collective->group], whole);
   if (collective->group != whole && !isWithin)
-    return at["deal"].fail(
+    return at["assignment"].fail(
         "a bucket of the collective's process group or of its parent");
   if (!collective->is(CollectiveKind::AllReduce) || collective->wire() ||
       collective->encoding || (collective->divide && !isWithin))
-    return at["deal"].fail("assigned parts only for an all_reduce without an "
-                           "encoding, which divides only within nodes");
-  if (isWithin && !deal.isOfOneGroup())
-    at["deal"]["members"].fail("adjacent members of one group");
+    return at["assignment"].fail(
+        "assigned parts only for an all_reduce without an "
+        "encoding, which divides only within nodes");
+  if (isWithin && !assignment.isOfOneGroup())
+    at["assignment"]["members"].fail("adjacent members of one group");
 }
 
 static void readCollective(const Reader &at, const Names &buckets,
@@ -298,7 +299,7 @@ static void readCollective(const Reader &at, const Names &buckets,
   if (at.isOk())
     readError(at, states, *plan, &collective);
   if (at.isOk())
-    readDeal(at, buckets, *plan, &collective);
+    readAssignment(at, buckets, *plan, &collective);
   if (at.isOk())
     checkKind(at, collective, sizeOf(plan->processGroups[collective.group]));
   plan->collectives.push_back(std::move(collective));

@@ -81,7 +81,7 @@ struct PlanState {
 
 /// The assignment of an array's parts to the ranks of a node, through the
 /// members of a bucket that the parts belong to (docs/hierarchy.md).
-struct PlanDeal {
+struct PlanAssignment {
   size_t bucket = 0;
   /// The first member of each group that is assigned separately; starts with 0.
   std::vector<size_t> groups;
@@ -105,7 +105,7 @@ struct PlanMatrixList {
   std::vector<ddphook_matrix_t> matrices;
   std::vector<ddphook_piece_t> pieces;
   /// The assignment of elements begin … end; nullopt: all to every rank.
-  std::optional<PlanDeal> deal;
+  std::optional<PlanAssignment> assignment;
 
   /// Returns the part in elements first … last - 1, which must not cut a matrix
   /// or a piece.
@@ -135,7 +135,7 @@ struct PlanCollective : CollectiveOperation {
   /// The assignment of an all_reduce's operand. Over a hierarchical group, each
   /// part is summed over the ranks to which it is assigned. Over the ranks of a
   /// node, only the rank to which a part is assigned needs it.
-  std::optional<PlanDeal> deal;
+  std::optional<PlanAssignment> assignment;
 
   /// Elements that a rank contributes in a group of `ranks`, and their bytes in
   /// memory and on the wire.
@@ -191,7 +191,8 @@ struct Plan {
 
   /// Returns, for each member of an assignment's bucket, the position in a node
   /// of `ranks` ranks to which it is assigned.
-  std::vector<int64_t> dealMembers(const PlanDeal &deal, int64_t ranks) const;
+  std::vector<int64_t> assignMembers(const PlanAssignment &assignment,
+                                     int64_t ranks) const;
 
   bool hasShareErrors() const {
     return std::any_of(states.begin(), states.end(),

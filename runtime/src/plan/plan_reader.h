@@ -181,11 +181,12 @@ void readState(const Reader &at, Names *names, Plan *plan);
 void readMatrixList(const Reader &at, const Names &buckets, Plan *plan);
 
 /// Reads the optional assignment of `elements` elements of a list or operand.
-void readDeal(const Reader &at, const Names &buckets, const Plan &plan,
-              int64_t elements, std::optional<PlanDeal> *deal);
+void readAssignment(const Reader &at, const Names &buckets, const Plan &plan,
+                    int64_t elements,
+                    std::optional<PlanAssignment> *assignment);
 /// Checks that no part of a list ends within a matrix or a piece, and that the
 /// parts belong to adjacent members.
-void checkDeal(const Reader &at, const PlanMatrixList &list);
+void checkAssignment(const Reader &at, const PlanMatrixList &list);
 
 /// Checks that no two states share memory.
 void checkOverlap(const Reader &at, const Plan &plan);

@@ -273,8 +273,8 @@ void plan::readMatrixList(const Reader &at, const Names &buckets, Plan *plan) {
     at["matrices"].fail("factors Q that do not overlap");
   if (!rest.areApart())
     at["pieces"].fail("pieces that do not overlap in the rest");
-  readDeal(at, buckets, *plan, list.end - list.begin, &list.deal);
-  if (list.deal && at.isOk())
-    checkDeal(at, list);
+  readAssignment(at, buckets, *plan, list.end - list.begin, &list.assignment);
+  if (list.assignment && at.isOk())
+    checkAssignment(at, list);
   plan->matrixLists.push_back(std::move(list));
 }

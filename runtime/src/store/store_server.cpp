@@ -84,7 +84,7 @@ public:
   }
 
   std::thread thread;
-  Deliveries deliveries;
+  Mailbox deliveries;
 
 private:
   void wakeUp() {
@@ -502,7 +502,7 @@ std::string StoreServer::reachedAddress() const {
 
 Status StoreServer::failure() const { return loop->firstFailure(); }
 
-Deliveries &StoreServer::deliveries() { return loop->deliveries; }
+Mailbox &StoreServer::deliveries() { return loop->deliveries; }
 
 void StoreServer::fail(const Status &status) { loop->requestFailure(status); }
 

@@ -14,7 +14,7 @@
 #define DDPHOOK_RUNTIME_SRC_STORE_STORE_SERVER_H
 
 #include "base/status.h"
-#include "store/deliveries.h"
+#include "store/mailbox.h"
 #include "store/socket.h"
 
 #include <cstdint>
@@ -72,7 +72,7 @@ public:
   Status failure() const;
 
   /// Returns the values that ranks have left by TcpStore::deliver().
-  Deliveries &deliveries();
+  Mailbox &deliveries();
 
   /// Notifies all ranks, including those that have yet to join, that rank 0 has
   /// failed. It is for a rank 0 without a connection of its own.

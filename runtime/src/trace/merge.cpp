@@ -10,7 +10,7 @@
 #include "trace/merge.h"
 
 #include "trace/clock.h"
-#include "trace/part_file.h"
+#include "trace/rank_recording_file.h"
 
 #include <algorithm>
 #include <cstdlib>

@@ -11,11 +11,11 @@
 #include "backend/backend_store.h"
 #include "base/log.h"
 #include "base/packed_texts.h"
-#include "store/deliveries.h"
 #include "store/hmac.h"
+#include "store/mailbox.h"
 #include "store/store_protocol.h"
 #include "trace/merge.h"
-#include "trace/part_file.h"
+#include "trace/rank_recording_file.h"
 
 #include <algorithm>
 #include <filesystem>
@@ -239,7 +239,7 @@ std::string Observer::pack() const {
   // Rank 0 has the same capacity for every rank.
   return part->pack(std::min<uint64_t>(
       wire::Frame::maxValueSize,
-      Deliveries::mostBytes / static_cast<uint64_t>(worldSize - 1)));
+      Mailbox::mostBytes / static_cast<uint64_t>(worldSize - 1)));
 }
 
 void Observer::deliver(const Status &status) {

@@ -13,8 +13,8 @@
 
 #include "trace/clock.h"
 #include "trace/metrics.h"
-#include "trace/observation.h"
 #include "trace/recorder.h"
+#include "trace/recording_options.h"
 
 #include <functional>
 #include <map>
@@ -29,7 +29,7 @@ constexpr uint64_t flightEvents = 1000;
 
 class Observer {
 public:
-  Observer(const Observation &wanted, int rank, int worldSize)
+  Observer(const RecordingOptions &wanted, int rank, int worldSize)
       : wanted(wanted), rank(rank), worldSize(worldSize) {}
 
   Recorder &recorder() { return events; }
@@ -96,7 +96,7 @@ private:
   /// Returns why the parts that are `present` cannot be merged.
   std::string whyThereIsNone(const std::vector<std::string> &present) const;
 
-  const Observation wanted;
+  const RecordingOptions wanted;
   const int rank, worldSize;
   Recorder events;
   MetricsFile metrics;

@@ -12,7 +12,7 @@
 #define DDPHOOK_RUNTIME_SRC_TRACE_RECORDER_H
 
 #include "base/collective.h"
-#include "trace/part.h"
+#include "trace/rank_recording.h"
 
 #include <array>
 #include <deque>

@@ -4,7 +4,7 @@
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // A ring of events, to which one thread writes without locks, allocations or
-// system calls. Any other thread may read it meanwhile (part.h).
+// system calls. Any other thread may read it meanwhile (rank_recording.h).
 //
 // The runtime and its shared-memory transport both use this. They are separate
 // libraries, so all of it is in this header.

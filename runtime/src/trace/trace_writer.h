@@ -11,7 +11,7 @@
 #define DDPHOOK_RUNTIME_SRC_TRACE_TRACE_WRITER_H
 
 #include "files/atomic_file.h"
-#include "trace/part.h"
+#include "trace/rank_recording.h"
 
 #include <string>
 #include <vector>

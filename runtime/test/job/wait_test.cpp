@@ -10,7 +10,7 @@
 //
 //===----------------------------------------------------------------------===//
 #include "gloo/gloo_group.h"
-#include "job/exchange.h"
+#include "job/store_collectives.h"
 #include "shm/shm_group.h"
 
 #include <gtest/gtest.h>
@@ -165,9 +165,9 @@ TEST(Waits, OfAPartOfTheJob) {
 TEST(Waits, InExchanges) {
   MemoryStore store;
   const Deadline deadline = Deadline::after(timeout);
-  Exchange exchange[3] = {{store, "e/", 0, 3, true},
-                          {store, "e/", 1, 3, true},
-                          {store, "e/", 2, 3, false}};
+  StoreCollectives exchange[3] = {{store, "e/", 0, 3, true},
+                                  {store, "e/", 1, 3, true},
+                                  {store, "e/", 2, 3, false}};
   auto enter = [&](int rank) {
     return exchange[rank].barrier("ddphook_barrier", deadline);
   };

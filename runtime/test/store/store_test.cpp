@@ -8,7 +8,7 @@
 //
 //===----------------------------------------------------------------------===//
 #include "ddphook/runtime/compiled.h"
-#include "job/exchange.h"
+#include "job/store_collectives.h"
 #include "store/store_protocol.h"
 #include "store/store_test_util.h"
 
@@ -79,7 +79,7 @@ void checkExchange(const std::vector<Store *> &stores) {
   std::atomic<int> arrived{0};
   for (int rank = 0; rank < size; ++rank)
     threads.emplace_back([&, rank] {
-      Exchange exchange(*stores[rank], "x/", rank, size);
+      StoreCollectives exchange(*stores[rank], "x/", rank, size);
       for (int round = 0; round < 20; ++round) {
         std::string mine(static_cast<size_t>(rank * 3), char('a' + round));
         std::vector<std::string> all;
@@ -156,14 +156,14 @@ TEST(TcpStore, ManyThreads) {
   EXPECT_EQ(sum, 1600);
 }
 
-TEST(Exchange, MemoryStore) {
+TEST(StoreCollectives, MemoryStore) {
   for (int size : {1, 2, 5}) {
     MemoryStore store;
     checkExchange(std::vector<Store *>(size, &store));
   }
 }
 
-TEST(Exchange, TcpStore) {
+TEST(StoreCollectives, TcpStore) {
   for (int size : {2, 5}) {
     auto server = startServer(size);
     std::vector<std::unique_ptr<TcpStore>> clients;
@@ -176,12 +176,12 @@ TEST(Exchange, TcpStore) {
   }
 }
 
-TEST(Exchange, NamesAbsentRanks) {
+TEST(StoreCollectives, NamesAbsentRanks) {
   MemoryStore store;
   std::vector<std::thread> threads;
   for (int rank : {0, 2})
     threads.emplace_back([&, rank] {
-      Exchange exchange(store, "x/", rank, 4);
+      StoreCollectives exchange(store, "x/", rank, 4);
       expectContains(show(exchange.barrier("meeting", Deadline::after(0.2))),
                      "DEADLINE_EXCEEDED: meeting: 2 of 4 ranks did not arrive "
                      "within 0.2 s: rank 1, 3");

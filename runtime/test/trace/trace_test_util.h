@@ -12,7 +12,7 @@
 
 #include "base/status_test_util.h"
 #include "trace/merge.h"
-#include "trace/part_file.h"
+#include "trace/rank_recording_file.h"
 #include "trace/recorder.h"
 
 #include <gtest/gtest.h>

@@ -204,9 +204,9 @@ module {
 // -----
 
 ddp.process_group @dp topology hierarchical
-func.func @deal_of_no_bucket(%x: memref<4xf32>) {
-  // expected-error @+1 {{expected the deal of a bucket that 'ddp.bucket_info' describes, but got #ddp.deal<"b7" groups[0] members[0] counts[4]>}}
-  ddp.flat.all_reduce sum %x on @dp into %x {ddp.deal = #ddp.deal<"b7" groups [0] members [0] counts [4]>} : memref<4xf32>, memref<4xf32>
+func.func @assignment_of_no_bucket(%x: memref<4xf32>) {
+  // expected-error @+1 {{expected the assignment of a bucket that 'ddp.bucket_info' describes, but got #ddp.assignment<"b7" groups[0] members[0] counts[4]>}}
+  ddp.flat.all_reduce sum %x on @dp into %x {ddp.assignment = #ddp.assignment<"b7" groups [0] members [0] counts [4]>} : memref<4xf32>, memref<4xf32>
   return
 }
 
@@ -215,9 +215,9 @@ func.func @deal_of_no_bucket(%x: memref<4xf32>) {
 ddp.process_group @dp topology hierarchical
 ddp.bucket_info "b0" mean on @dp hook #ddp.powersgd wire f32 bytes 16 state_bytes 0
     : !ddp.bucket<f32, [2, 2]>
-func.func @deal_of_other_members(%x: memref<4xf32>) {
-  // expected-error @+1 {{expected a deal of 2 members, but got #ddp.deal<"b0" groups[0] members[2] counts[4]>}}
-  ddp.flat.all_reduce sum %x on @dp into %x {ddp.deal = #ddp.deal<"b0" groups [0] members [2] counts [4]>} : memref<4xf32>, memref<4xf32>
+func.func @assignment_of_other_members(%x: memref<4xf32>) {
+  // expected-error @+1 {{expected an assignment of 2 members, but got #ddp.assignment<"b0" groups[0] members[2] counts[4]>}}
+  ddp.flat.all_reduce sum %x on @dp into %x {ddp.assignment = #ddp.assignment<"b0" groups [0] members [2] counts [4]>} : memref<4xf32>, memref<4xf32>
   return
 }
 
@@ -226,9 +226,9 @@ func.func @deal_of_other_members(%x: memref<4xf32>) {
 ddp.process_group @dp topology hierarchical
 ddp.bucket_info "b0" mean on @dp hook #ddp.powersgd wire f32 bytes 16 state_bytes 0
     : !ddp.bucket<f32, [2, 2]>
-func.func @deal_of_other_groups(%x: memref<4xf32>) {
-  // expected-error @+1 {{expected a deal of 2 members, but got #ddp.deal<"b0" groups[0, 2] members[0] counts[4]>}}
-  ddp.flat.all_reduce sum %x on @dp into %x {ddp.deal = #ddp.deal<"b0" groups [0, 2] members [0] counts [4]>} : memref<4xf32>, memref<4xf32>
+func.func @assignment_of_other_groups(%x: memref<4xf32>) {
+  // expected-error @+1 {{expected an assignment of 2 members, but got #ddp.assignment<"b0" groups[0, 2] members[0] counts[4]>}}
+  ddp.flat.all_reduce sum %x on @dp into %x {ddp.assignment = #ddp.assignment<"b0" groups [0, 2] members [0] counts [4]>} : memref<4xf32>, memref<4xf32>
   return
 }
 
@@ -238,9 +238,9 @@ ddp.process_group @dp topology hierarchical
 ddp.process_group @flat
 ddp.bucket_info "b0" mean on @flat hook #ddp.powersgd wire f32 bytes 16 state_bytes 0
     : !ddp.bucket<f32, [2, 2]>
-func.func @deal_in_a_flat_group(%x: memref<4xf32>) {
-  // expected-error @+1 {{expected the deal of a bucket of a hierarchical process group, but got #ddp.deal<"b0" groups[0] members[0] counts[4]>}}
-  ddp.flat.all_reduce sum %x on @dp into %x {ddp.deal = #ddp.deal<"b0" groups [0] members [0] counts [4]>} : memref<4xf32>, memref<4xf32>
+func.func @assignment_in_a_flat_group(%x: memref<4xf32>) {
+  // expected-error @+1 {{expected the assignment of a bucket of a hierarchical process group, but got #ddp.assignment<"b0" groups[0] members[0] counts[4]>}}
+  ddp.flat.all_reduce sum %x on @dp into %x {ddp.assignment = #ddp.assignment<"b0" groups [0] members [0] counts [4]>} : memref<4xf32>, memref<4xf32>
   return
 }
 
@@ -251,8 +251,8 @@ ddp.process_group @other topology hierarchical
 ddp.process_group @node placement intra_node parent @other
 ddp.bucket_info "b0" mean on @dp hook #ddp.powersgd wire f32 bytes 16 state_bytes 0
     : !ddp.bucket<f32, [2, 2]>
-func.func @deal_in_another_group(%x: memref<4xf32>) {
-  // expected-error @+1 {{expected the deal of a bucket that is reduced over @node, but got #ddp.deal<"b0" groups[0] members[0] counts[4]>}}
-  ddp.flat.all_reduce sum %x on @node into %x {ddp.deal = #ddp.deal<"b0" groups [0] members [0] counts [4]>} : memref<4xf32>, memref<4xf32>
+func.func @assignment_in_another_group(%x: memref<4xf32>) {
+  // expected-error @+1 {{expected the assignment of a bucket that is reduced over @node, but got #ddp.assignment<"b0" groups[0] members[0] counts[4]>}}
+  ddp.flat.all_reduce sum %x on @node into %x {ddp.assignment = #ddp.assignment<"b0" groups [0] members [0] counts [4]>} : memref<4xf32>, memref<4xf32>
   return
 }

@@ -1,4 +1,4 @@
-//===- DDPDialect.cpp ------------------------------------*- C++ -*-===//
+//===- DDPDialect.cpp -------------------------------------------*- C++ -*-===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -99,8 +99,8 @@ LogicalResult DDPDialect::verifyOperationAttribute(Operation *op,
                 "wire type is an encoding without a zero point";
     return success();
   }
-  if (attribute.getName() == kDealAttrName)
-    return verifyDeal(op, attribute.getValue());
+  if (attribute.getName() == kAssignmentAttrName)
+    return verifyAssignment(op, attribute.getValue());
   if (attribute.getName() == kCompressesAttrName) {
     if (!isa<StringAttr>(attribute.getValue()) ||
         !(isa<SparsifyOp, FlatSparsifyOp>(op) ||
@@ -228,9 +228,9 @@ FlatSymbolRefAttr mlir::ddp::getErrorState(Operation *op) {
   return op->getAttrOfType<FlatSymbolRefAttr>(DDPDialect::kErrorAttrName);
 }
 
-void mlir::ddp::setDeal(Operation *op, DealAttr deal) {
-  if (deal)
-    op->setAttr(DDPDialect::kDealAttrName, deal);
+void mlir::ddp::setAssignment(Operation *op, AssignmentAttr assignment) {
+  if (assignment)
+    op->setAttr(DDPDialect::kAssignmentAttrName, assignment);
 }
 
 void mlir::ddp::setCompressedBucket(Operation *op, StringAttr bucket) {
@@ -238,8 +238,8 @@ void mlir::ddp::setCompressedBucket(Operation *op, StringAttr bucket) {
     op->setAttr(DDPDialect::kCompressesAttrName, bucket);
 }
 
-DealAttr mlir::ddp::getDeal(Operation *op) {
-  return op->getAttrOfType<DealAttr>(DDPDialect::kDealAttrName);
+AssignmentAttr mlir::ddp::getAssignment(Operation *op) {
+  return op->getAttrOfType<AssignmentAttr>(DDPDialect::kAssignmentAttrName);
 }
 
 Type mlir::ddp::getElementTypeOf(Type type) {

@@ -1,4 +1,4 @@
-//===- LowRankLayout.cpp ---------------------------------*- C++ -*-===//
+//===- LowRankLayout.cpp ----------------------------------------*- C++ -*-===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -109,10 +109,10 @@ LogicalResult MatrixListAttr::verify(
   return success();
 }
 
-LogicalResult DealAttr::verify(function_ref<InFlightDiagnostic()> emitError,
-                               StringAttr, ArrayRef<int64_t> groups,
-                               ArrayRef<int64_t> members,
-                               ArrayRef<int64_t> counts) {
+LogicalResult
+AssignmentAttr::verify(function_ref<InFlightDiagnostic()> emitError, StringAttr,
+                       ArrayRef<int64_t> groups, ArrayRef<int64_t> members,
+                       ArrayRef<int64_t> counts) {
   auto isNegative = [](int64_t n) { return n < 0; };
   if (members.size() != counts.size() || llvm::any_of(members, isNegative) ||
       llvm::any_of(counts, isNegative)) // C1
@@ -128,7 +128,7 @@ LogicalResult DealAttr::verify(function_ref<InFlightDiagnostic()> emitError,
   return success();
 }
 
-int64_t DealAttr::getNumElements() const {
+int64_t AssignmentAttr::getNumElements() const {
   int64_t sum = 0;
   for (int64_t count : getCounts())
     sum = addElements(sum, std::min(count, kMaxElements));

@@ -1,4 +1,4 @@
-//===- Plan.cpp ------------------------------------------*- C++ -*-===//
+//===- Plan.cpp -------------------------------------------------*- C++ -*-===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -57,7 +57,8 @@ LogicalResult PlanBucketAttr::verify(EmitError emitError, StringAttr,
 }
 
 LogicalResult PlanStateAttr::verify(EmitError emitError, StringAttr, Type type,
-                                    StringAttr, ArrayAttr gradients, StringAttr,
+                                    StateKindAttr, StringAttr,
+                                    ArrayAttr gradients, StringAttr,
                                     StatePlacementAttr, StateInitAttr, int64_t,
                                     StringAttr, DenseI64ArrayAttr, int64_t) {
   if (failed(verifyElements<ArrayAttr>(emitError, "gradients", gradients,
@@ -102,7 +103,7 @@ int64_t PlanStateAttr::getNumBytes() const {
 }
 
 LogicalResult PlanMatrixListAttr::verify(EmitError emitError, Type dtype,
-                                         MatrixListAttr, DealAttr) {
+                                         MatrixListAttr, AssignmentAttr) {
   return verifyDtype(emitError, "dtype", dtype);
 }
 

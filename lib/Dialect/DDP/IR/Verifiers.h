@@ -51,7 +51,7 @@ LogicalResult verifyIsAwaited(Operation *start, StringRef wait,
 Operation *findWait(Value awaited);
 
 /// Checks an assignment to ranks, before the operation itself is verified.
-LogicalResult verifyDeal(Operation *op, Attribute attribute);
+LogicalResult verifyAssignment(Operation *op, Attribute attribute);
 
 /// Checks that random draws of these sizes give `numElements` numbers.
 LogicalResult verifyDraws(Operation *op, ArrayRef<int64_t> draws,

@@ -1,4 +1,4 @@
-//===- Bucketize.cpp -------------------------------------*- C++ -*-===//
+//===- Bucketize.cpp --------------------------------------------*- C++ -*-===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -12,6 +12,7 @@
 #include "../Analysis/ProgramWalk.h"
 #include "Utils/GradientNames.h"
 #include "ddphook/Dialect/DDP/IR/BucketOrigin.h"
+#include "ddphook/Dialect/DDP/Transforms/Passes.h"
 
 #include "mlir/IR/Remarks.h"
 #include "mlir/Interfaces/FunctionInterfaces.h"

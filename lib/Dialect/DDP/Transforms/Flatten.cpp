@@ -1,4 +1,4 @@
-//===- Flatten.cpp ---------------------------------------*- C++ -*-===//
+//===- Flatten.cpp ----------------------------------------------*- C++ -*-===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -258,7 +258,7 @@ public:
     for (NamedAttribute attribute : op->getDiscardableAttrs())
       if (!isa_and_nonnull<DDPDialect>(attribute.getNameDialect()) ||
           llvm::is_contained({DDPDialect::kErrorAttrName,
-                              DDPDialect::kDealAttrName,
+                              DDPDialect::kAssignmentAttrName,
                               DDPDialect::kCompressesAttrName},
                              attribute.getName()))
         twin->setDiscardableAttr(attribute.getName(), attribute.getValue());
@@ -377,10 +377,10 @@ static void flattenOp(OrthogonalizeOp op) {
 
 static void flattenOp(ProjectOp op) {
   TwinBuilder twin(op);
-  twin.replaceBy<FlatProjectOp>(
-      twin.flat(op.getInput()), twin.flat(op.getError()),
-      twin.flat(op.getFactor()), op.getPackedAttr(), op.inferLayout(),
-      twin.makeDestinations());
+  twin.replaceBy<FlatProjectOp>(twin.flat(op.getInput()),
+                                twin.flat(op.getError()),
+                                twin.flat(op.getFactor()), op.getPackedAttr(),
+                                op.inferLayout(), twin.makeDestinations());
 }
 
 static void flattenOp(ReconstructOp op) {

@@ -1,4 +1,4 @@
-//===- Fuse.cpp ------------------------------------------*- C++ -*-===//
+//===- Fuse.cpp -------------------------------------------------*- C++ -*-===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -52,18 +52,19 @@ static void fuseCasts(CastOp decompress, SymbolTableCollection &symbols) {
 
 /// Extends the assignment of `members` of `bucket` to all its members, which
 /// are adjacent members of an assigned bucket.
-static DealAttr widenDeal(DealAttr deal, ArrayRef<int64_t> members,
-                          BucketType bucket) {
-  if (!deal)
+static AssignmentAttr widenAssignment(AssignmentAttr assignment,
+                                      ArrayRef<int64_t> members,
+                                      BucketType bucket) {
+  if (!assignment)
     return {};
-  int64_t first = deal.getMembers().front() - members.front();
+  int64_t first = assignment.getMembers().front() - members.front();
   SmallVector<int64_t> all, counts;
   for (int64_t member = 0; member < bucket.getNumMembers(); ++member) {
     all.push_back(first + member);
     counts.push_back(bucket.getNumElements(member));
   }
-  return DealAttr::get(deal.getContext(), deal.getBucket(), deal.getGroups(),
-                       all, counts);
+  return AssignmentAttr::get(assignment.getContext(), assignment.getBucket(),
+                             assignment.getGroups(), all, counts);
 }
 
 /// Lets a product of members of a bucket read them in the bucket.
@@ -73,8 +74,9 @@ static void fuseExtract(MatmulOp matmul) {
     return;
   matmul.getLhsMutable().assign(extract.getBucket());
   matmul.setMembers(extract.getMembers());
-  setDeal(matmul, widenDeal(getDeal(matmul), extract.getMembers(),
-                            cast<BucketType>(extract.getBucket().getType())));
+  setAssignment(
+      matmul, widenAssignment(getAssignment(matmul), extract.getMembers(),
+                              cast<BucketType>(extract.getBucket().getType())));
   if (extract->use_empty())
     extract.erase();
 }
@@ -119,7 +121,7 @@ static void fuseProject(MatmulOp matmul) {
       builder, matmul.getLoc(), types, add ? add.getInput() : matrix,
       add ? add.getRhs() : Value(), matmul.getRhs(),
       builder.getDenseI64ArrayAttr(members), /*packed=*/false);
-  setDeal(project, getDeal(matmul));
+  setAssignment(project, getAssignment(matmul));
   matmul.getResult().replaceAllUsesWith(
       project.getValues()[project.getPNumber()]);
   matmul.erase();
@@ -151,7 +153,7 @@ static void fusePacking(ProjectOp project) {
   auto packed = ProjectOp::create(
       builder, project.getLoc(), types, project.getInput(), project.getError(),
       project.getFactor(), project.getMembersAttr(), /*packed=*/true);
-  setDeal(packed, getDeal(project));
+  setAssignment(packed, getAssignment(project));
   concat.getResult().replaceAllUsesWith(packed.getValues().back());
   concat.erase();
   if (pNumber != 0)
@@ -204,7 +206,8 @@ static void fuseReconstruct(ConcatOp concat, DominanceInfo &dominance) {
       builder.getDenseI64ArrayAttr(members), rest,
       sub ? sub.getInput() : Value(),
       scale ? scale.getGroupAttr() : FlatSymbolRefAttr());
-  setDeal(reconstruct, widenDeal(getDeal(matmul), members, bucket));
+  setAssignment(reconstruct,
+                widenAssignment(getAssignment(matmul), members, bucket));
   if (sub) {
     sub.getResult().replaceAllUsesWith(reconstruct.getValues().back());
     sub.erase();

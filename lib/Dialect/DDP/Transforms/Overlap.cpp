@@ -1,4 +1,4 @@
-//===- Overlap.cpp ---------------------------------------*- C++ -*-===//
+//===- Overlap.cpp ----------------------------------------------*- C++ -*-===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -29,8 +29,9 @@ using namespace mlir::ddp;
 /// one on values, whose destination is still open. One whose parts are assigned
 /// to the ranks of a node is excluded, since it is copied before and after.
 static CollectiveOpInterface getSplittable(Operation *op) {
-  return isWholeOnValues(op) && !getDeal(op) ? cast<CollectiveOpInterface>(op)
-                                             : CollectiveOpInterface();
+  return isWholeOnValues(op) && !getAssignment(op)
+             ? cast<CollectiveOpInterface>(op)
+             : CollectiveOpInterface();
 }
 
 /// True if `op` is a collective other than an all-reduce.

@@ -1,4 +1,4 @@
-//===- PackCollectives.cpp -------------------------------*- C++ -*-===//
+//===- PackCollectives.cpp --------------------------------------*- C++ -*-===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -23,7 +23,7 @@ using namespace mlir::ddp;
 /// Returns the attributes that have to be equal.
 static DictionaryAttr getOtherAttributes(AllReduceOp op) {
   NamedAttrList attributes(op->getDiscardableAttrDictionary());
-  attributes.erase(DDPDialect::kDealAttrName);
+  attributes.erase(DDPDialect::kAssignmentAttrName);
   return attributes.getDictionary(op.getContext());
 }
 
@@ -35,23 +35,23 @@ static bool isAlike(AllReduceOp a, AllReduceOp b) {
   return a.getReduction() == b.getReduction() && a.getGroup() == b.getGroup() &&
          a.getBucketName() == b.getBucketName() && a.getWire() == b.getWire() &&
          getOtherAttributes(a) == getOtherAttributes(b) &&
-         bool(getDeal(a)) == bool(getDeal(b)) &&
+         bool(getAssignment(a)) == bool(getAssignment(b)) &&
          getElementTypeOf(a.getInput().getType()) ==
              getElementTypeOf(b.getInput().getType());
 }
 
 /// Returns the assignment of the concatenated operands.
-static DealAttr joinDeals(ArrayRef<AllReduceOp> ops) {
-  DealAttr first = getDeal(ops.front());
+static AssignmentAttr joinAssignments(ArrayRef<AllReduceOp> ops) {
+  AssignmentAttr first = getAssignment(ops.front());
   if (!first)
     return {};
   SmallVector<int64_t> members, counts;
   for (AllReduceOp op : ops) {
-    llvm::append_range(members, getDeal(op).getMembers());
-    llvm::append_range(counts, getDeal(op).getCounts());
+    llvm::append_range(members, getAssignment(op).getMembers());
+    llvm::append_range(counts, getAssignment(op).getCounts());
   }
-  return DealAttr::get(first.getContext(), first.getBucket(), first.getGroups(),
-                       members, counts);
+  return AssignmentAttr::get(first.getContext(), first.getBucket(),
+                             first.getGroups(), members, counts);
 }
 
 /// Reduces the operands of `ops` in one collective in place of the first.
@@ -73,7 +73,7 @@ static void pack(ArrayRef<AllReduceOp> ops) {
       builder, loc, first.getReductionAttr(), packed, first.getGroupAttr(),
       first.getWireAttr(), first.getBucketNameAttr());
   reduced->setDiscardableAttrs(getOtherAttributes(first));
-  setDeal(reduced, joinDeals(ops));
+  setAssignment(reduced, joinAssignments(ops));
   int64_t member = 0;
   for (AllReduceOp op : ops) {
     int64_t size = cast<BucketType>(op.getInput().getType()).getNumMembers();

@@ -166,7 +166,7 @@ struct RowsOfM {
 
   /// A lane's part of a step: element v of its pack is element v of the row
   /// from `offset` on, or, from `shift` on, the element `back` before that.
-  struct Place {
+  struct LanePart {
     int64_t offset;
     int count;
     int back;
@@ -183,8 +183,8 @@ struct RowsOfM {
   }
 
   /// Returns the part in the step from `column` on of the row at `start`.
-  __device__ __forceinline__ Place placeOf(int64_t start,
-                                           int64_t column) const {
+  __device__ __forceinline__ LanePart placeOf(int64_t start,
+                                              int64_t column) const {
     const int64_t left = columns - column;
     start += column;
     const int lane = static_cast<int>(threadIdx.x % 32);
@@ -218,7 +218,7 @@ struct RowsOfM {
   /// Starts to load such a step.
   __device__ __forceinline__ void fetch(int64_t start, int64_t column,
                                         int rows) {
-    const Place place = placeOf(start, column);
+    const LanePart place = placeOf(start, column);
     withBool(place.isWhole, [&](auto isWhole) {
       if (e) {
         load<Cache::Stream>(g, place, rows, isWhole, sums);
@@ -232,7 +232,7 @@ struct RowsOfM {
   /// Returns the fetched step as each lane's own columns, or zeros.
   __device__ __forceinline__ void take(int64_t start, int64_t column, int rows,
                                        T (&x)[kRows][kLength]) {
-    const Place place = placeOf(start, column);
+    const LanePart place = placeOf(start, column);
     if (e) {
 #pragma unroll
       for (int b = 0; b < kRows; ++b) {
@@ -265,12 +265,12 @@ private:
   }
 
   /// Returns the offset of element v of a pack from the start of the pack.
-  __device__ __forceinline__ int elementOf(const Place &place, int v) const {
+  __device__ __forceinline__ int elementOf(const LanePart &place, int v) const {
     return v - (v >= shift ? place.back : 0);
   }
 
   template <Cache kCache, class Bool>
-  __device__ __forceinline__ void load(const Elem *from, const Place &place,
+  __device__ __forceinline__ void load(const Elem *from, const LanePart &place,
                                        int rows, Bool,
                                        Pack<Elem, kLength> (&packs)[kRows]) {
 #pragma unroll
@@ -292,7 +292,7 @@ private:
   }
 
   template <class Bool>
-  __device__ __forceinline__ void store(const Place &place, int rows, Bool) {
+  __device__ __forceinline__ void store(const LanePart &place, int rows, Bool) {
 #pragma unroll
     for (int b = 0; b < kRows; ++b) {
       if (b >= rows)
@@ -311,7 +311,7 @@ private:
   }
 
   /// Moves columns of packs that are kLength - shift further on to their lanes.
-  __device__ __forceinline__ void turnBack(const Place &place,
+  __device__ __forceinline__ void turnBack(const LanePart &place,
                                            T (&x)[kLength]) const {
     // From `shift` on a pack has columns of the previous lane, or, in the first
     // lane, of the last one's pack. Lanes after the last one have no columns:

@@ -9,11 +9,11 @@
 #include "gloo_group.h"
 
 #include "../error_feedback.h"
+#include "chunked_all_reduce.h"
+#include "chunked_exchange.h"
 #include "gloo_transport.h"
 #include "kernels.h"
 #include "peer_mesh.h"
-#include "piece_exchange.h"
-#include "reduction_exchange.h"
 
 #include <gloo/allreduce.h>
 
@@ -64,8 +64,8 @@ public:
   int64_t wireCapacity = 0;
   /// The array that the other of two ranks sends in a short message.
   std::unique_ptr<char[]> theirs;
-  ReductionExchange reductions;
-  PieceExchange pieces;
+  ChunkedAllReduce reductions;
+  ChunkedExchange pieces;
   Status failure;
 };
 
@@ -331,7 +331,7 @@ Status GlooGroup::runInPieces(const CollectiveDesc &desc, void *array,
 }
 
 int64_t GlooGroup::pieceElements(const CollectiveDesc &desc) const {
-  return ReductionExchange::pieceElements(desc, impl->size);
+  return ChunkedAllReduce::pieceElements(desc, impl->size);
 }
 
 Status GlooGroup::run(const CollectiveDesc &desc, const void *in, void *out) {

@@ -40,8 +40,8 @@ extern "C" {
 
 /* Raised whenever a struct or a function below changes its meaning. A backend
  * and a runtime with different versions, or with tables or collectives of
- * different sizes, do not work together; so a new function in functions.inc or a
- * new field in plan_fields.inc does not raise it. */
+ * different sizes, do not work together; so a new function in functions.inc or
+ * a new field in plan_fields.inc does not raise it. */
 #define DDPHOOK_BACKEND_ABI_VERSION 17
 
 /* A process's use of one device; made by the backend. */
@@ -206,7 +206,7 @@ typedef struct ddphook_backend {
   size_t struct_size;     /* sizeof(ddphook_backend_t) */
   size_t collective_size; /* sizeof(ddphook_collective_t) */
   uint32_t abi_version;   /* DDPHOOK_BACKEND_ABI_VERSION */
-  const char *name;     /* static */
+  const char *name;       /* static */
   /* Names of options, separated by commas, that must have the same values on
    * all ranks of a job; static, or null if there are none. */
   const char *agreed_options;

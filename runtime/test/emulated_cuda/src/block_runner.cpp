@@ -151,7 +151,7 @@ void BlockRunner::runThreads(Worker *worker) {
   worker->fiber->suspend();
 }
 
-void BlockRunner::suspend(Worker *worker, const Place &place) {
+void BlockRunner::suspend(Worker *worker, const SourceLocation &place) {
   worker->place = place;
   worker->fiber->suspend();
   worker->place = {};
@@ -178,7 +178,7 @@ void BlockRunner::endThread() {
 }
 
 int BlockRunner::waitForBlock(BarrierKind kind, int predicate,
-                              const Place &place) {
+                              const SourceLocation &place) {
   race_detector::Ignore ignore;
   if (!kernel)
     fail("%s at %s:%d is called by host code", place.call, place.file,
@@ -234,7 +234,7 @@ void BlockRunner::completeBarrierIfAllCame() {
 
 const WarpValues &BlockRunner::waitForWarp(unsigned mask,
                                            unsigned long long value,
-                                           const Place &place) {
+                                           const SourceLocation &place) {
   race_detector::Ignore ignore;
   if (!kernel)
     fail("%s at %s:%d is called by host code", place.call, place.file,
@@ -367,13 +367,13 @@ void BlockRunner::fail(const char *format, ...) {
 }
 
 int emulated_cuda::waitForBlock(BarrierKind kind, int predicate,
-                                const Place &place) {
+                                const SourceLocation &place) {
   return BlockRunner::ofThisThread().waitForBlock(kind, predicate, place);
 }
 
 const WarpValues &emulated_cuda::waitForWarp(unsigned mask,
                                              unsigned long long value,
-                                             const Place &place) {
+                                             const SourceLocation &place) {
   return BlockRunner::ofThisThread().waitForWarp(mask, value, place);
 }
 

@@ -35,9 +35,10 @@ public:
            bool reverse);
 
   // For the thread that is running.
-  int waitForBlock(BarrierKind kind, int predicate, const Place &place);
+  int waitForBlock(BarrierKind kind, int predicate,
+                   const SourceLocation &place);
   const WarpValues &waitForWarp(unsigned mask, unsigned long long value,
-                                const Place &place);
+                                const SourceLocation &place);
   unsigned laneId() const { return current->index % 32; }
   void *dynamicShared() const { return shared.get(); }
   void copyAsync(void *to, const void *from, size_t size, size_t zeros);
@@ -60,7 +61,7 @@ private:
     unsigned index = 0;
     uint3 position = {};
     /// Where the thread waits; line 0: it does not.
-    Place place = {};
+    SourceLocation place = {};
     bool isInBarrier = false;
     /// The thread's copies that have not arrived, and its groups of them.
     std::vector<Copy> copies;
@@ -70,7 +71,7 @@ private:
   struct Meeting {
     unsigned mask;
     unsigned arrived = 0;
-    Place place = {};
+    SourceLocation place = {};
     WarpValues next;
     WarpValues last;
     std::vector<Worker *> waiting;
@@ -84,7 +85,7 @@ private:
   void runBlock();
   void runThreads(Worker *worker);
   Worker *takeWorker();
-  void suspend(Worker *worker, const Place &place);
+  void suspend(Worker *worker, const SourceLocation &place);
   void endThread();
   void completeBarrierIfAllCame();
   void completeIfAllCame(Warp &warp, Meeting &meeting);
@@ -110,7 +111,7 @@ private:
   std::vector<Warp> warps;
   std::vector<Worker *> inBarrier;
   BarrierKind barrierKind = BarrierKind::Plain;
-  Place barrierPlace = {};
+  SourceLocation barrierPlace = {};
   unsigned barrierTrue = 0;
   int barrierResult = 0;
 

@@ -8,7 +8,7 @@
 // RUN: ddphook-opt %t/counters.mlir --ddp-expand-hooks | FileCheck %s --check-prefix=COUNTERS
 
 // Options of post-local SGD, what it refuses, and its counter. The expansion is
-// in expand-hooks-post-local.mlir.
+// in expand-hooks-post-local-subgroups.mlir.
 
 // RUN: not ddphook-opt --ddp-expand-hooks="hook=post_local_sgd start-localsgd-iter=soon" %S/Inputs/empty.mlir 2>&1 | FileCheck %s --check-prefix=START
 // START: error: expected start-localsgd-iter to be a whole number, but got 'soon'

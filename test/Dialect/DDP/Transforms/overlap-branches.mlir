@@ -263,21 +263,21 @@ func.func @just_complete(%n: i64 {ddp.replicated}, %x: tensor<8xf32>) -> tensor<
 
 // -----
 
-// What is dealt to the ranks of a node is not started: the deal would be lost.
+// What is assigned to the ranks of a node is not started: the assignment would be lost.
 
-// CHECK-LABEL: func @dealt(
+// CHECK-LABEL: func @assigned(
 // CHECK-NOT:     ddp.all_reduce_start
-// CHECK:         ddp.all_reduce sum %{{.+}} on @dp as "b0" {ddp.deal = #ddp.deal<"b0" groups[0] members[0, 1] counts[8, 8]>
+// CHECK:         ddp.all_reduce sum %{{.+}} on @dp as "b0" {ddp.assignment = #ddp.assignment<"b0" groups[0] members[0, 1] counts[8, 8]>
 // CHECK-NOT:     ddp.all_reduce_start
 // CHECK:         return
 ddp.process_group @dp topology hierarchical
-func.func @dealt(%n: i64 {ddp.replicated}, %b: !ddp.bucket<f32, [8, 8]>, %x: tensor<64xf32>) -> (!ddp.bucket<f32, [8, 8]>, tensor<64xf32>) {
+func.func @assigned(%n: i64 {ddp.replicated}, %b: !ddp.bucket<f32, [8, 8]>, %x: tensor<64xf32>) -> (!ddp.bucket<f32, [8, 8]>, tensor<64xf32>) {
   %two = arith.constant 2 : i64
   %c = arith.cmpi slt, %n, %two : i64
   %e = tensor.empty() : tensor<64xf32>
   %w = linalg.add ins(%x, %x : tensor<64xf32>, tensor<64xf32>) outs(%e : tensor<64xf32>) -> tensor<64xf32>
   %r = scf.if %c -> (!ddp.bucket<f32, [8, 8]>) {
-    %s = ddp.all_reduce sum %b on @dp as "b0" {ddp.deal = #ddp.deal<"b0" groups [0] members [0, 1] counts [8, 8]>, ddp.hook = #ddp.allreduce} : !ddp.bucket<f32, [8, 8]>
+    %s = ddp.all_reduce sum %b on @dp as "b0" {ddp.assignment = #ddp.assignment<"b0" groups [0] members [0, 1] counts [8, 8]>, ddp.hook = #ddp.allreduce} : !ddp.bucket<f32, [8, 8]>
     %scaled = ddp.scale %s by 2.0 : !ddp.bucket<f32, [8, 8]>
     scf.yield %scaled : !ddp.bucket<f32, [8, 8]>
   } else {

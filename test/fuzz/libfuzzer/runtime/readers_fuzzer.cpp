@@ -17,7 +17,7 @@
 #include "checkpoint/checkpoint_files.h"
 #include "checkpoint/checkpoint_states.h"
 #include "files/safetensors.h"
-#include "job/exchange.h"
+#include "job/store_collectives.h"
 #include "plan/plan.h"
 #include "store/store_protocol.h"
 

@@ -212,7 +212,7 @@ bool hasDDPOps(Operation *op);
 bool isWholeOnValues(Operation *op);
 
 /// Creates the operation that starts the collective `whole`, for which
-/// isWholeOnValues() is true and getDeal() is null. Its one result is the
+/// isWholeOnValues() is true and getAssignment() is null. Its one result is the
 /// future.
 Operation *createStart(OpBuilder &builder, CollectiveOpInterface whole);
 
@@ -244,14 +244,14 @@ void setErrorState(Operation *allReduce, FlatSymbolRefAttr error);
 FlatSymbolRefAttr getErrorState(Operation *op);
 
 /// Records the bucket members that the parts of an all-reduce's operand, or of
-/// a low-rank operation's large bucket, belong to (`ddp.deal`). Does nothing if
-/// the attribute is null.
-void setDeal(Operation *op, DealAttr deal);
-/// Returns the attribute that setDeal() set, or null.
-DealAttr getDeal(Operation *op);
+/// a low-rank operation's large bucket, belong to (`ddp.assignment`). Does
+/// nothing if the attribute is null.
+void setAssignment(Operation *op, AssignmentAttr assignment);
+/// Returns the attribute that setAssignment() set, or null.
+AssignmentAttr getAssignment(Operation *op);
 
-/// Makes metrics measure what a low-rank product or `ddp.sparsify` loses of this
-/// bucket (`ddp.compresses`). Does nothing if the name is null.
+/// Makes metrics measure what a low-rank product or `ddp.sparsify` loses of
+/// this bucket (`ddp.compresses`). Does nothing if the name is null.
 void setCompressedBucket(Operation *op, StringAttr bucket);
 
 /// Declares a per-rank state of the bucket's type that starts as zeros. `role`,

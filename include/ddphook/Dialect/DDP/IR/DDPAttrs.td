@@ -123,7 +123,7 @@ def DDP_MatrixListAttr : DDP_Attr<"MatrixList", "matrix_list"> {
   let genVerifyDecl = 1;
 }
 
-def DDP_DealAttr : DDP_Attr<"Deal", "deal"> {
+def DDP_AssignmentAttr : DDP_Attr<"Assignment", "assignment"> {
   let summary = "the assignment of a bucket's members to the ranks of a node";
   let description = [{
     Over a hierarchical group, the members of a bucket are assigned to the positions
@@ -133,13 +133,13 @@ def DDP_DealAttr : DDP_Attr<"Deal", "deal"> {
     parts, back to back, with the sizes in `counts`. Part i belongs to member
     `members[i]` of the named bucket, and so to the rank that has this member.
 
-    Example: `#ddp.deal<"b0" groups [0, 2] members [0, 2] counts [64, 32]>`
+    Example: `#ddp.assignment<"b0" groups [0, 2] members [0, 2] counts [64, 32]>`
 
     Constraints:
     - (C1) there is a count for each member, and no number is negative.
     - (C2) `groups` starts with 0 and ascends.
 
-    On an operation, as `ddp.deal`, the counts add up to the operand's elements, and
+    On an operation, as `ddp.assignment`, the counts add up to the operand's elements, and
     - (C3) an all-reduce has no wire type;
     - (C4) over a hierarchical group, an all-reduce is a sum;
     - (C5) another group has the ranks of a hierarchical group on a node;

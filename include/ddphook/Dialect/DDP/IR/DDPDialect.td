@@ -53,7 +53,7 @@ def DDP_Dialect : Dialect {
       encoded, and the state then keeps the encoding error. Over a hierarchical
       group the encoded data is this rank's shard of a node's sum, and only the
       elements of that shard are used.
-    - `ddp.deal`: a `#ddp.deal`, on an all-reduce over a hierarchical group or the
+    - `ddp.assignment`: a `#ddp.assignment`, on an all-reduce over a hierarchical group or the
       ranks of its nodes, and on low-rank operations and their flat counterparts,
       written by `ddp-expand-hooks`. Over a hierarchical group, each part of the
       operand is summed over the ranks that it is assigned to, one on each node.
@@ -85,7 +85,7 @@ def DDP_Dialect : Dialect {
     static constexpr llvm::StringLiteral kHookAttrName = "ddp.hook";
     static constexpr llvm::StringLiteral kNameAttrName = "ddp.name";
     static constexpr llvm::StringLiteral kErrorAttrName = "ddp.error";
-    static constexpr llvm::StringLiteral kDealAttrName = "ddp.deal";
+    static constexpr llvm::StringLiteral kAssignmentAttrName = "ddp.assignment";
     static constexpr llvm::StringLiteral kCompressesAttrName = "ddp.compresses";
     static constexpr llvm::StringLiteral kGradientAttrName = "ddp.gradient";
     static constexpr llvm::StringLiteral kReplicatedAttrName = "ddp.replicated";

@@ -157,7 +157,7 @@ def DDP_PlanMatrixListAttr : DDP_PlanPart<"PlanMatrixList", "plan_matrix_list"> 
   }];
   let parameters = (ins "::mlir::Type":$dtype,
                     "::mlir::ddp::MatrixListAttr":$layout,
-                    OptionalParameter<"::mlir::ddp::DealAttr">:$deal);
+                    OptionalParameter<"::mlir::ddp::AssignmentAttr">:$assignment);
   let extraClassDeclaration = [{
     int64_t getBegin() const { return getLayout().getBegin(); }
     int64_t getEnd() const { return getLayout().getEnd(); }
@@ -190,7 +190,7 @@ def DDP_PlanCollectiveAttr : DDP_PlanPart<"PlanCollective", "plan_collective"> {
                     "bool":$divide,
                     DefaultValuedParameter<"int64_t", "0">:$root,
                     OptionalParameter<"::mlir::StringAttr">:$error,
-                    OptionalParameter<"::mlir::ddp::DealAttr">:$deal);
+                    OptionalParameter<"::mlir::ddp::AssignmentAttr">:$assignment);
   let extraClassDeclaration = planWireFields # [{
     /// The type in which elements are sent, if it is stated and not encoded.
     ::mlir::Type getPlainWireType() const;

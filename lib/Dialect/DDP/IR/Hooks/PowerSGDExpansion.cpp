@@ -1,4 +1,4 @@
-//===- PowerSGDExpansion.cpp -----------------------------*- C++ -*-===//
+//===- PowerSGDExpansion.cpp ------------------------------------*- C++ -*-===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -75,7 +75,7 @@ LogicalResult PowerSGDExpansion::declareStates(BucketType errorType) {
     if (groupBegins.size() > 1) {
       std::string method;
       llvm::raw_string_ostream os(method);
-      llvm::interleaveComma(groupBegins, os << "dealt in groups [");
+      llvm::interleaveComma(groupBegins, os << "assigned in groups [");
       error.setMethod(method += ']');
     }
   } else if (parameters.use_error_feedback) {
@@ -101,14 +101,15 @@ LogicalResult PowerSGDExpansion::declareStates(BucketType errorType) {
   return success();
 }
 
-void PowerSGDExpansion::remarkNoDeal(StringRef why) {
+void PowerSGDExpansion::remarkNoAssignment(StringRef why) {
   if (reduction.isHierarchical)
     remark::missed(
-        loc, remark::RemarkOpts::name("Deal").category("ddp-expand-hooks"))
+        loc,
+        remark::RemarkOpts::name("Assignment").category("ddp-expand-hooks"))
         << "each rank compresses its own gradient " + why.str();
 }
 
-LogicalResult PowerSGDExpansion::dealMatrices() {
+LogicalResult PowerSGDExpansion::assignMatrices() {
   if (!reduction.isHierarchical || bucketType.getNumElements() == 0)
     return success();
   // With these options a rank feeds back, undoes or sends its own data.
@@ -117,7 +118,7 @@ LogicalResult PowerSGDExpansion::dealMatrices() {
         std::pair(parameters.skip_nonfinite, "with skip_nonfinite"),
         std::pair(bool(parameters.wire_type), "with a wire_type")})
     if (isGiven) {
-      remarkNoDeal(why);
+      remarkNoAssignment(why);
       return success();
     }
   FailureOr<FlatSymbolRefAttr> within =
@@ -168,9 +169,9 @@ PowerSGDExpansion::declareLevel(Placement placement, StringRef suffix) {
 
 /// Returns the assignment of parts that belong to members of a group, or null
 /// if nothing is assigned.
-DealAttr PowerSGDExpansion::getDeal(const PowerSGDGroup &group,
-                                    ArrayRef<int64_t> members,
-                                    BucketType parts) const {
+AssignmentAttr PowerSGDExpansion::getAssignment(const PowerSGDGroup &group,
+                                                ArrayRef<int64_t> members,
+                                                BucketType parts) const {
   if (!acrossNodes)
     return {};
   SmallVector<int64_t> ofBucket, counts;
@@ -178,8 +179,8 @@ DealAttr PowerSGDExpansion::getDeal(const PowerSGDGroup &group,
     ofBucket.push_back(group.firstMember + member);
     counts.push_back(parts.getNumElements(part));
   }
-  return DealAttr::get(builder.getContext(), reduction.bucketName, groupBegins,
-                       ofBucket, counts);
+  return AssignmentAttr::get(builder.getContext(), reduction.bucketName,
+                             groupBegins, ofBucket, counts);
 }
 
 /// Reduces a node's gradients for the ranks that they are assigned to. Does not
@@ -191,8 +192,9 @@ BucketValue PowerSGDExpansion::reduceWithinNode(const PowerSGDGroup &group,
   ofNode.bucketName = {};
   auto reduced =
       cast<BucketValue>(buildFinalAllReduce(builder, ofNode, gradient));
-  setDeal(reduced.getDefiningOp(),
-          getDeal(group, getAllMembers(group.bucket), group.bucket));
+  setAssignment(
+      reduced.getDefiningOp(),
+      getAssignment(group, getAllMembers(group.bucket), group.bucket));
   return reduced;
 }
 
@@ -281,23 +283,25 @@ PowerSGDExpansion::Step PowerSGDExpansion::compress(const PowerSGDGroup &group,
   SmallVector<Value> newQ;
   if (!members.empty()) {
     BucketValue matrices = create<ExtractOp>(matrix, members);
-    DealAttr deal = getDeal(group, members, matrices.getType());
-    projected = matmul(pType, matrices, basis, false, false, deal);
+    AssignmentAttr assignment =
+        getAssignment(group, members, matrices.getType());
+    projected = matmul(pType, matrices, basis, false, false, assignment);
     if (!restMembers.empty())
       ownRest = create<ExtractOp>(matrix, restMembers);
-    BucketValue sumP = sum(projected, getDeal(group, members, pType));
+    BucketValue sumP = sum(projected, getAssignment(group, members, pType));
     if (ownRest)
-      rest =
-          finish(sum(ownRest, getDeal(group, restMembers, ownRest.getType())));
+      rest = finish(
+          sum(ownRest, getAssignment(group, restMembers, ownRest.getType())));
     p = orthogonalize(sumP);
-    ownQ = matmul(qType, matrices, p, true, false, deal);
+    ownQ = matmul(qType, matrices, p, true, false, assignment);
     // Otherwise the matrices are those of a node's sum, not of this gradient.
     if (!acrossNodes)
       setCompressedBucket(ownQ.getDefiningOp(), reduction.bucketName);
-    newQ = makeNewQ(group, sum(ownQ, getDeal(group, members, qType)), q);
+    newQ = makeNewQ(group, sum(ownQ, getAssignment(group, members, qType)), q);
   } else {
     ownRest = create<ExtractOp>(matrix, restMembers);
-    rest = finish(sum(ownRest, getDeal(group, restMembers, ownRest.getType())));
+    rest = finish(
+        sum(ownRest, getAssignment(group, restMembers, ownRest.getType())));
   }
   BucketValue out = assemble(group, p, q, rest);
 
@@ -321,8 +325,8 @@ BucketValue PowerSGDExpansion::assemble(const PowerSGDGroup &group,
   SmallVector<Value> parts;
   if (p) {
     BucketType matrices = getSubBucket(group.bucket, order);
-    parts.push_back(
-        matmul(matrices, p, q, false, true, getDeal(group, order, matrices)));
+    parts.push_back(matmul(matrices, p, q, false, true,
+                           getAssignment(group, order, matrices)));
   }
   if (rest)
     parts.push_back(rest);

@@ -58,9 +58,9 @@ public:
   /// Assigns, over a hierarchical group, the matrices of a node's mean to its
   /// ranks, which compress them. Without an assignment each rank compresses its
   /// own gradient. Call this before anything is declared.
-  LogicalResult dealMatrices();
+  LogicalResult assignMatrices();
   /// Reports, for a hierarchical group, why matrices are not assigned.
-  void remarkNoDeal(StringRef why);
+  void remarkNoAssignment(StringRef why);
 
   /// Declares the states that the rest uses; `error` is the type of the error.
   LogicalResult declareStates(BucketType error);
@@ -108,10 +108,11 @@ private:
   }
   /// Multiplies matrices, and records their assignment, if any.
   BucketValue matmul(BucketType type, BucketValue lhs, BucketValue rhs,
-                     bool transposeLhs, bool transposeRhs, DealAttr deal) {
+                     bool transposeLhs, bool transposeRhs,
+                     AssignmentAttr assignment) {
     auto product = create<MatmulOp>(type, lhs, rhs, transposeLhs, transposeRhs,
                                     DenseI64ArrayAttr());
-    setDeal(product.getDefiningOp(), deal);
+    setAssignment(product.getDefiningOp(), assignment);
     return product;
   }
   BucketValue reduce(BucketValue value, Reduction kind) {
@@ -121,9 +122,9 @@ private:
         buildFinalAllReduce(builder, asKind, value, parameters.wire_type));
   }
   /// Sums parts over their compressors, and records their assignment.
-  BucketValue sum(BucketValue value, DealAttr deal) {
+  BucketValue sum(BucketValue value, AssignmentAttr assignment) {
     BucketValue reduced = reduce(value, Reduction::Sum);
-    setDeal(reduced.getDefiningOp(), deal);
+    setAssignment(reduced.getDefiningOp(), assignment);
     return reduced;
   }
   BucketValue divideByWorld(BucketValue value) {
@@ -133,8 +134,9 @@ private:
   FlatSymbolRefAttr getCompressors() const {
     return acrossNodes ? acrossNodes : reduction.group;
   }
-  DealAttr getDeal(const PowerSGDGroup &group, ArrayRef<int64_t> members,
-                   BucketType parts) const;
+  AssignmentAttr getAssignment(const PowerSGDGroup &group,
+                               ArrayRef<int64_t> members,
+                               BucketType parts) const;
   FailureOr<FlatSymbolRefAttr> declareLevel(Placement placement,
                                             StringRef suffix);
   BucketValue reduceWithinNode(const PowerSGDGroup &group,

@@ -1,4 +1,4 @@
-//===- PowerSGDHooks.cpp ---------------------------------*- C++ -*-===//
+//===- PowerSGDHooks.cpp ----------------------------------------*- C++ -*-===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -241,7 +241,8 @@ FailureOr<Value> PowerSGDHookAttr::expand(OpBuilder &builder,
   PowerSGDExpansion expansion(builder, reduction, getParameters(),
                               getCompression(*this, matrices), matrices,
                               gradients);
-  if (failed(expansion.dealMatrices()) || failed(expansion.declareStates(type)))
+  if (failed(expansion.assignMatrices()) ||
+      failed(expansion.declareStates(type)))
     return failure();
   Value viewed =
       builder.createOrFold<ResizeOp>(reduction.loc, matrices, bucket);
@@ -326,7 +327,8 @@ BatchedPowerSGDHookAttr::expand(OpBuilder &builder,
   PowerSGDExpansion expansion(builder, reduction, parameters,
                               getCompression(*this, type), type,
                               getAllMembers(type));
-  expansion.remarkNoDeal("with a batched hook, since the bucket is one matrix");
+  expansion.remarkNoAssignment(
+      "with a batched hook, since the bucket is one matrix");
   if (failed(expansion.declareStates(square)))
     return failure();
   return expansion.run(bucket, [&](BucketValue gradient) -> Value {

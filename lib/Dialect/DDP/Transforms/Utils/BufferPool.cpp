@@ -1,4 +1,4 @@
-//===- BufferPool.cpp ------------------------------------*- C++ -*-===//
+//===- BufferPool.cpp -------------------------------------------*- C++ -*-===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

@@ -1,4 +1,4 @@
-//===- HoistFromBranches.cpp -----------------------------*- C++ -*-===//
+//===- HoistFromBranches.cpp ------------------------------------*- C++ -*-===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -160,7 +160,7 @@ void mlir::ddp::hoistFromBranch(scf::IfOp choice,
     return;
   SmallVector<AllReduceOp> found;
   for (auto op : choice.thenBlock()->getOps<AllReduceOp>())
-    if (op.getResult() && !getDeal(op) &&
+    if (op.getResult() && !getAssignment(op) &&
         op.getInput().getParentBlock() == choice->getBlock() &&
         isOver(op.getInput(), op, choice))
       found.push_back(op);

@@ -28,13 +28,13 @@ namespace emulated_cuda {
 enum class BarrierKind { Plain, Or, And, Count };
 
 /// Where a kernel waits.
-struct Place {
+struct SourceLocation {
   const char *call;
   const char *file;
   int line;
 };
 
-int waitForBlock(BarrierKind kind, int predicate, const Place &place);
+int waitForBlock(BarrierKind kind, int predicate, const SourceLocation &place);
 
 /// What the lanes of a warp gave to the operation that has just ended.
 struct WarpValues {
@@ -44,7 +44,7 @@ struct WarpValues {
 };
 /// Valid until the calling thread waits the next time.
 const WarpValues &waitForWarp(unsigned mask, unsigned long long value,
-                              const Place &place);
+                              const SourceLocation &place);
 
 /// This thread's number within its warp.
 unsigned laneId();
@@ -62,7 +62,8 @@ unsigned long long toBits(T value) {
 }
 
 template <typename T>
-T shuffle(unsigned mask, T value, unsigned source, const Place &place) {
+T shuffle(unsigned mask, T value, unsigned source,
+          const SourceLocation &place) {
   const WarpValues &warp = waitForWarp(mask, toBits(value), place);
   // The value of a lane that takes no part is undefined.
   unsigned long long bits =

@@ -1,4 +1,4 @@
-//===- deliveries.h - values that ranks leave to rank 0 ---------*- C++ -*-===//
+//===- mailbox.h - values that ranks leave to rank 0 ------------*- C++ -*-===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -7,8 +7,8 @@
 // server, even when the job has failed and its own connection is gone.
 //
 //===----------------------------------------------------------------------===//
-#ifndef DDPHOOK_RUNTIME_SRC_STORE_DELIVERIES_H
-#define DDPHOOK_RUNTIME_SRC_STORE_DELIVERIES_H
+#ifndef DDPHOOK_RUNTIME_SRC_STORE_MAILBOX_H
+#define DDPHOOK_RUNTIME_SRC_STORE_MAILBOX_H
 
 #include "base/status.h"
 
@@ -20,7 +20,7 @@
 namespace ddphook {
 
 /// Thread-safe.
-class Deliveries {
+class Mailbox {
 public:
   /// The most bytes that all values together may have.
   static constexpr size_t mostBytes = size_t(256) << 20;
@@ -54,4 +54,4 @@ private:
 
 } // namespace ddphook
 
-#endif // DDPHOOK_RUNTIME_SRC_STORE_DELIVERIES_H
+#endif // DDPHOOK_RUNTIME_SRC_STORE_MAILBOX_H

@@ -1,4 +1,4 @@
-//===- plan_deal.cpp - assignments to the ranks of a node -----------------===//
+//===- plan_assignment.cpp - assignments to the ranks of a node -----------===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -15,14 +15,15 @@
 using namespace ddphook;
 using namespace ddphook::plan;
 
-void plan::readDeal(const Reader &at, const Names &buckets, const Plan &plan,
-                    int64_t elements, std::optional<PlanDeal> *deal) {
-  if (!at.has("deal"))
+void plan::readAssignment(const Reader &at, const Names &buckets,
+                          const Plan &plan, int64_t elements,
+                          std::optional<PlanAssignment> *assignment) {
+  if (!at.has("assignment"))
     return;
-  const Reader from = at["deal"];
-  if (!from.expectFields("Deal"))
+  const Reader from = at["assignment"];
+  if (!from.expectFields("Assignment"))
     return;
-  PlanDeal result;
+  PlanAssignment result;
   result.bucket = buckets.find(from["bucket"]);
   if (!at.isOk())
     return;
@@ -59,7 +60,7 @@ void plan::readDeal(const Reader &at, const Names &buckets, const Plan &plan,
   if (at.isOk() && sum != elements)
     from["counts"].fail("counts of " + std::to_string(elements) +
                         " elements together");
-  *deal = std::move(result);
+  *assignment = std::move(result);
 }
 
 /// True if a range is empty or within one part.
@@ -69,7 +70,7 @@ static bool isWithinPart(const std::vector<int64_t> &ends, int64_t offset,
   return count == 0 || (end != ends.end() && offset + count <= *end);
 }
 
-bool PlanDeal::isOfOneGroup() const {
+bool PlanAssignment::isOfOneGroup() const {
   for (size_t i = 1; i < parts.size(); ++i)
     if (parts[i].member != parts[i - 1].member + 1 ||
         std::binary_search(groups.begin(), groups.end(), parts[i].member))
@@ -77,19 +78,20 @@ bool PlanDeal::isOfOneGroup() const {
   return true;
 }
 
-void plan::checkDeal(const Reader &at, const PlanMatrixList &list) {
-  if (!list.deal->isOfOneGroup())
-    return at["deal"]["members"].fail("adjacent members of one group");
+void plan::checkAssignment(const Reader &at, const PlanMatrixList &list) {
+  if (!list.assignment->isOfOneGroup())
+    return at["assignment"]["members"].fail("adjacent members of one group");
   std::vector<int64_t> ends;
   int64_t end = list.begin;
-  for (const PlanDeal::Part &part : list.deal->parts)
+  for (const PlanAssignment::Part &part : list.assignment->parts)
     ends.push_back(end += part.count);
   for (const ddphook_matrix_t &m : list.matrices)
     if (!isWithinPart(ends, m.offset, m.rows * m.columns))
-      return at["deal"]["counts"].fail("parts that do not split a matrix");
+      return at["assignment"]["counts"].fail(
+          "parts that do not split a matrix");
   for (const ddphook_piece_t &piece : list.pieces)
     if (!isWithinPart(ends, piece.offset, piece.count))
-      return at["deal"]["counts"].fail("parts that do not split a piece");
+      return at["assignment"]["counts"].fail("parts that do not split a piece");
 }
 
 PlanMatrixList PlanMatrixList::cut(int64_t first, int64_t last) const {
@@ -111,23 +113,23 @@ PlanMatrixList PlanMatrixList::cut(int64_t first, int64_t last) const {
 
 /// Assigns a member by the position of its middle in its group, so that
 /// positions get about equally many elements.
-std::vector<int64_t> Plan::dealMembers(const PlanDeal &deal,
-                                       int64_t ranks) const {
+std::vector<int64_t> Plan::assignMembers(const PlanAssignment &assignment,
+                                         int64_t ranks) const {
   std::vector<int64_t> counts;
-  for (const Shape &shape : buckets[deal.bucket].shapes) {
+  for (const Shape &shape : buckets[assignment.bucket].shapes) {
     int64_t count = 1;
     for (int64_t size : shape)
       count *= size;
     counts.push_back(count);
   }
   std::vector<int64_t> positions;
-  for (size_t group = 0; group < deal.groups.size(); ++group) {
+  for (size_t group = 0; group < assignment.groups.size(); ++group) {
     const auto first =
-        counts.begin() + static_cast<ptrdiff_t>(deal.groups[group]);
-    const auto last =
-        group + 1 == deal.groups.size()
-            ? counts.end()
-            : counts.begin() + static_cast<ptrdiff_t>(deal.groups[group + 1]);
+        counts.begin() + static_cast<ptrdiff_t>(assignment.groups[group]);
+    const auto last = group + 1 == assignment.groups.size()
+                          ? counts.end()
+                          : counts.begin() + static_cast<ptrdiff_t>(
+                                                 assignment.groups[group + 1]);
     const int64_t all = std::accumulate(first, last, int64_t{0});
     int64_t begin = 0;
     for (auto count = first; count != last; begin += *count++) {

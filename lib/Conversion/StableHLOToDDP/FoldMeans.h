@@ -1,4 +1,4 @@
-//===- Means.h - sums that are means ----------------------------*- C++ -*-===//
+//===- FoldMeans.h - sums that are means ------------------------*- C++ -*-===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -7,8 +7,8 @@
 //
 //===----------------------------------------------------------------------===//
 
-#ifndef DDPHOOK_LIB_CONVERSION_STABLEHLOTODDP_MEANS_H
-#define DDPHOOK_LIB_CONVERSION_STABLEHLOTODDP_MEANS_H
+#ifndef DDPHOOK_LIB_CONVERSION_STABLEHLOTODDP_FOLDMEANS_H
+#define DDPHOOK_LIB_CONVERSION_STABLEHLOTODDP_FOLDMEANS_H
 
 #include "ddphook/Dialect/DDP/IR/DDP.h"
 
@@ -21,4 +21,4 @@ bool foldStableHLOMean(AllReduceOp reduction, int64_t size);
 
 } // namespace mlir::ddp
 
-#endif // DDPHOOK_LIB_CONVERSION_STABLEHLOTODDP_MEANS_H
+#endif // DDPHOOK_LIB_CONVERSION_STABLEHLOTODDP_FOLDMEANS_H

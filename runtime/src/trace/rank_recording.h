@@ -1,14 +1,14 @@
-//===- part.h - the recording of one rank -----------------------*- C++ -*-===//
+//===- rank_recording.h - the recording of one rank -------------*- C++ -*-===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The memory of a rank's rings, event names and progress. A file may follow it
-// (part_file.h).
+// (rank_recording_file.h).
 //
 //===----------------------------------------------------------------------===//
-#ifndef DDPHOOK_RUNTIME_SRC_TRACE_PART_H
-#define DDPHOOK_RUNTIME_SRC_TRACE_PART_H
+#ifndef DDPHOOK_RUNTIME_SRC_TRACE_RANK_RECORDING_H
+#define DDPHOOK_RUNTIME_SRC_TRACE_RANK_RECORDING_H
 
 #include "base/status.h"
 #include "trace/ring.h"
@@ -148,4 +148,4 @@ Status readPart(std::string_view bytes, PartContents *contents,
 
 } // namespace ddphook::trace
 
-#endif // DDPHOOK_RUNTIME_SRC_TRACE_PART_H
+#endif // DDPHOOK_RUNTIME_SRC_TRACE_RANK_RECORDING_H

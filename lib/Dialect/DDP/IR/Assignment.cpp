@@ -1,4 +1,4 @@
-//===- Deal.cpp - verifiers of members assigned to ranks -----------------===//
+//===- Assignment.cpp - verifiers of members assigned to ranks ------------===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -18,12 +18,13 @@
 using namespace mlir;
 using namespace mlir::ddp;
 
-static constexpr llvm::StringLiteral kName = DDPDialect::kDealAttrName;
+static constexpr llvm::StringLiteral kName = DDPDialect::kAssignmentAttrName;
 
 /// True if all members belong to one group and, if `areAdjacent`, follow each
 /// other.
-static bool areOfOneGroup(DealAttr deal, bool areAdjacent) {
-  ArrayRef<int64_t> groups = deal.getGroups(), members = deal.getMembers();
+static bool areOfOneGroup(AssignmentAttr assignment, bool areAdjacent) {
+  ArrayRef<int64_t> groups = assignment.getGroups(),
+                    members = assignment.getMembers();
   for (size_t i = 1; i < members.size(); ++i)
     if (llvm::upper_bound(groups, members[i]) !=
             llvm::upper_bound(groups, members[0]) ||
@@ -34,7 +35,7 @@ static bool areOfOneGroup(DealAttr deal, bool areAdjacent) {
 
 /// Verifies an assignment of parts of an all-reduce's operand.
 template <typename OpT>
-static LogicalResult verifyReduced(OpT op, DealAttr deal) {
+static LogicalResult verifyReduced(OpT op, AssignmentAttr assignment) {
   if (TypeAttr wire = op.getWireAttr())
     return op->emitOpError() << "expected no wire type with '" << kName // C3
                              << "', but got " << wire.getValue();
@@ -62,20 +63,20 @@ static LogicalResult verifyReduced(OpT op, DealAttr deal) {
            << "expected '" << kName
            << "' over a hierarchical group or its ranks on a node, but got @"
            << group.getSymName();
-  if (areOfOneGroup(deal, /*areAdjacent=*/true))
+  if (areOfOneGroup(assignment, /*areAdjacent=*/true))
     return success();
   return op->emitOpError() // C6
          << "expected adjacent members of one group within nodes, but got "
-         << deal;
+         << assignment;
 }
 
 /// Verifies an assignment of members of the large bucket of a low-rank
 /// operation. `layout` covers a range of its elements.
-static LogicalResult verifyList(Operation *op, DealAttr deal,
+static LogicalResult verifyList(Operation *op, AssignmentAttr assignment,
                                 MatrixListAttr layout) {
   SmallVector<int64_t> ends;
   int64_t end = layout.getBegin();
-  for (int64_t count : deal.getCounts())
+  for (int64_t count : assignment.getCounts())
     ends.push_back(end += count);
   auto isCut = [&](int64_t offset, int64_t count) {
     auto part = llvm::upper_bound(ends, offset);
@@ -86,25 +87,25 @@ static LogicalResult verifyList(Operation *op, DealAttr deal,
     if (llvm::MulOverflow(matrix.rows, matrix.columns, count) ||
         isCut(matrix.offset, count))
       return op->emitOpError() // C8
-             << "expected parts that split no matrix, but got " << deal;
+             << "expected parts that split no matrix, but got " << assignment;
   }
   for (const PiecePlace &piece : layout.getPieces())
     if (isCut(piece.offset, piece.count))
       return op->emitOpError() // C8
-             << "expected parts that split no piece, but got " << deal;
+             << "expected parts that split no piece, but got " << assignment;
   return success();
 }
 
-LogicalResult mlir::ddp::verifyDeal(Operation *op, Attribute attribute) {
-  auto deal = dyn_cast<DealAttr>(attribute);
-  if (!deal ||
+LogicalResult mlir::ddp::verifyAssignment(Operation *op, Attribute attribute) {
+  auto assignment = dyn_cast<AssignmentAttr>(attribute);
+  if (!assignment ||
       !isa<AllReduceOp, FlatAllReduceOp, MatmulOp, FlatMatmulOp, ProjectOp,
            FlatProjectOp, ReconstructOp, FlatReconstructOp>(op))
-    return op->emitOpError()
-           << "expected '" << kName
-           << "' to be a #ddp.deal, on an all-reduce or a low-rank operation, "
-              "but got "
-           << attribute;
+    return op->emitOpError() << "expected '" << kName
+                             << "' to be a #ddp.assignment, on an all-reduce "
+                                "or a low-rank operation, "
+                                "but got "
+                             << attribute;
   // The operation itself has not been verified yet.
   auto layout = llvm::TypeSwitch<Operation *, MatrixListAttr>(op)
                     .Case<FlatMatmulOp, FlatProjectOp, FlatReconstructOp>(
@@ -119,15 +120,15 @@ LogicalResult mlir::ddp::verifyDeal(Operation *op, Attribute attribute) {
            (isa_and_present<BucketType>(type) ||
             (shaped && shaped.hasStaticShape())))
     numElements = getNumElementsOf(type);
-  if (numElements && deal.getNumElements() != *numElements)
-    return op->emitOpError() << "expected a deal of " << *numElements
-                             << " elements, but got " << deal;
+  if (numElements && assignment.getNumElements() != *numElements)
+    return op->emitOpError() << "expected an assignment of " << *numElements
+                             << " elements, but got " << assignment;
   if (auto reduce = dyn_cast<AllReduceOp>(op))
-    return verifyReduced(reduce, deal);
+    return verifyReduced(reduce, assignment);
   if (auto reduce = dyn_cast<FlatAllReduceOp>(op))
-    return verifyReduced(reduce, deal);
-  if (!areOfOneGroup(deal, /*areAdjacent=*/false))
+    return verifyReduced(reduce, assignment);
+  if (!areOfOneGroup(assignment, /*areAdjacent=*/false))
     return op->emitOpError() // C7
-           << "expected members of one group, but got " << deal;
-  return layout ? verifyList(op, deal, layout) : success();
+           << "expected members of one group, but got " << assignment;
+  return layout ? verifyList(op, assignment, layout) : success();
 }

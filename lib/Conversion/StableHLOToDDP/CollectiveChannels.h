@@ -1,4 +1,4 @@
-//===- Channels.h - channels of collectives ---------------------*- C++ -*-===//
+//===- CollectiveChannels.h - channels of collectives -----------*- C++ -*-===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -7,8 +7,8 @@
 //
 //===----------------------------------------------------------------------===//
 
-#ifndef DDPHOOK_LIB_CONVERSION_STABLEHLOTODDP_CHANNELS_H
-#define DDPHOOK_LIB_CONVERSION_STABLEHLOTODDP_CHANNELS_H
+#ifndef DDPHOOK_LIB_CONVERSION_STABLEHLOTODDP_COLLECTIVECHANNELS_H
+#define DDPHOOK_LIB_CONVERSION_STABLEHLOTODDP_COLLECTIVECHANNELS_H
 
 #include "mlir/IR/BuiltinOps.h"
 
@@ -38,4 +38,4 @@ LogicalResult checkSharedChannels(ModuleOp module);
 
 } // namespace mlir::ddp
 
-#endif // DDPHOOK_LIB_CONVERSION_STABLEHLOTODDP_CHANNELS_H
+#endif // DDPHOOK_LIB_CONVERSION_STABLEHLOTODDP_COLLECTIVECHANNELS_H

@@ -1,4 +1,4 @@
-//===- reduction_exchange.h - all-reduces by exchange over TCP --*- C++ -*-===//
+//===- chunked_all_reduce.h - all-reduces by exchange over TCP --*- C++ -*-===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -10,11 +10,11 @@
 // in chunks, so that ranks encode and decode some while others are in flight.
 //
 //===----------------------------------------------------------------------===//
-#ifndef DDPHOOK_RUNTIME_BACKENDS_HOST_GLOO_REDUCTION_EXCHANGE_H
-#define DDPHOOK_RUNTIME_BACKENDS_HOST_GLOO_REDUCTION_EXCHANGE_H
+#ifndef DDPHOOK_RUNTIME_BACKENDS_HOST_GLOO_CHUNKED_ALL_REDUCE_H
+#define DDPHOOK_RUNTIME_BACKENDS_HOST_GLOO_CHUNKED_ALL_REDUCE_H
 
 #include "../collective_desc.h"
-#include "chunk_rooms.h"
+#include "chunk_buffers.h"
 
 #include <functional>
 
@@ -26,7 +26,7 @@ struct PieceCalls {
   std::function<void(int64_t begin, int64_t count)> before, after;
 };
 
-class ReductionExchange {
+class ChunkedAllReduce {
 public:
   /// Runs one all-reduce as operation number `operation`. Throws what the
   /// transport throws.
@@ -51,9 +51,9 @@ private:
   /// each rank's codes; of the peers' codes only this rank's part arrives,
   /// except for affine codes. The last area holds the owners' sums, each at the
   /// location of its part.
-  ChunkRooms rooms{3};
+  ChunkBuffers rooms{3};
 };
 
 } // namespace ddphook::host
 
-#endif // DDPHOOK_RUNTIME_BACKENDS_HOST_GLOO_REDUCTION_EXCHANGE_H
+#endif // DDPHOOK_RUNTIME_BACKENDS_HOST_GLOO_CHUNKED_ALL_REDUCE_H

@@ -1,4 +1,4 @@
-//===- part_file.h - files of ranks' recordings -----------------*- C++ -*-===//
+//===- rank_recording_file.h - files of ranks' recordings -------*- C++ -*-===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -10,11 +10,11 @@
 // truncate it, and a store to a truncated page is a SIGBUS.
 //
 //===----------------------------------------------------------------------===//
-#ifndef DDPHOOK_RUNTIME_SRC_TRACE_PART_FILE_H
-#define DDPHOOK_RUNTIME_SRC_TRACE_PART_FILE_H
+#ifndef DDPHOOK_RUNTIME_SRC_TRACE_RANK_RECORDING_FILE_H
+#define DDPHOOK_RUNTIME_SRC_TRACE_RANK_RECORDING_FILE_H
 
 #include "files/open_file.h"
-#include "trace/part_layout.h"
+#include "trace/rank_recording_layout.h"
 
 #include <chrono>
 #include <condition_variable>
@@ -82,4 +82,4 @@ Status savePart(std::string_view packed, const std::string &path);
 
 } // namespace ddphook::trace
 
-#endif // DDPHOOK_RUNTIME_SRC_TRACE_PART_FILE_H
+#endif // DDPHOOK_RUNTIME_SRC_TRACE_RANK_RECORDING_FILE_H

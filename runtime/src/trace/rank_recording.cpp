@@ -1,4 +1,4 @@
-//===- part.cpp - the recording of one rank -------------------------------===//
+//===- rank_recording.cpp - the recording of one rank ---------------------===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -6,10 +6,10 @@
 // Records to memory, and reads a recording from memory or from a file's bytes.
 //
 //===----------------------------------------------------------------------===//
-#include "trace/part.h"
+#include "trace/rank_recording.h"
 
-#include "trace/part_file.h"
-#include "trace/part_layout.h"
+#include "trace/rank_recording_file.h"
+#include "trace/rank_recording_layout.h"
 
 #include <algorithm>
 #include <cerrno>

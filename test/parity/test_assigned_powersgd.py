@@ -51,7 +51,7 @@ def groups_of(shapes, dtype, config, group_mb):
     return list(zip(begins, [*begins[1:], len(shapes)]))
 
 
-def deal(shapes, ranks, groups):
+def assignment(shapes, ranks, groups):
     """Returns the rank of each member in its node, by the middle of its elements in its group."""
     positions = []
     for first, last in groups:
@@ -96,7 +96,7 @@ class Nodes:
         snapshot = self.model.snapshot(self.nodes.index(name))
         kept = snapshot.error[0].data.copy()
         position, begin = self.names[:rank].count(name), 0
-        owners = deal(shapes, self.names.count(name), groups)
+        owners = assignment(shapes, self.names.count(name), groups)
         for shape, owner in zip(shapes, owners, strict=True):
             end = begin + math.prod(shape)
             if owner != position:

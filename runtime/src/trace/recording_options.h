@@ -1,4 +1,4 @@
-//===- observation.h - options of recording ---------------------*- C++ -*-===//
+//===- recording_options.h - options of recording ---------------*- C++ -*-===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -6,14 +6,14 @@
 // What users request by options and variables. docs/environment.md lists these.
 //
 //===----------------------------------------------------------------------===//
-#ifndef DDPHOOK_RUNTIME_SRC_TRACE_OBSERVATION_H
-#define DDPHOOK_RUNTIME_SRC_TRACE_OBSERVATION_H
+#ifndef DDPHOOK_RUNTIME_SRC_TRACE_RECORDING_OPTIONS_H
+#define DDPHOOK_RUNTIME_SRC_TRACE_RECORDING_OPTIONS_H
 
 #include <string>
 
 namespace ddphook::trace {
 
-struct Observation {
+struct RecordingOptions {
   /// The trace's file; empty for none.
   std::string trace;
   /// The number of last events of each thread that a trace keeps.
@@ -36,4 +36,4 @@ struct Observation {
 
 } // namespace ddphook::trace
 
-#endif // DDPHOOK_RUNTIME_SRC_TRACE_OBSERVATION_H
+#endif // DDPHOOK_RUNTIME_SRC_TRACE_RECORDING_OPTIONS_H

@@ -1,12 +1,12 @@
-//===- part_file.cpp - files of ranks' recordings -------------------------===//
+//===- rank_recording_file.cpp - files of ranks' recordings ---------------===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// See part_file.h.
+// See rank_recording_file.h.
 //
 //===----------------------------------------------------------------------===//
-#include "trace/part_file.h"
+#include "trace/rank_recording_file.h"
 
 #include "backend/backend_store.h"
 #include "base/log.h"
@@ -14,7 +14,7 @@
 #include "base/threads.h"
 #include "base/write_signals.h"
 #include "files/atomic_file.h"
-#include "trace/part_layout.h"
+#include "trace/rank_recording_layout.h"
 
 #include <cerrno>
 #include <cstddef>

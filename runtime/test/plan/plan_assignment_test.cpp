@@ -1,10 +1,10 @@
-//===- plan_deal_test.cpp - what is dealt to the ranks of a node ----------===//
+//===- plan_assignment_test.cpp - what is assigned to the ranks of a node -===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Deals of matrix lists and collectives: good ones, bad ones, and who gets
-// what.
+// Assignments of matrix lists and collectives: good ones, bad ones, and who
+// gets what.
 //
 //===----------------------------------------------------------------------===//
 #include "plan/plan.h"
@@ -28,15 +28,15 @@ static const std::string goodPlan =
     R"("wire_dtype":"","encoding":"","block":0,"wire_bytes":0,"state_bytes":0}],)"
     R"("states":[],"matrix_lists":[{"dtype":"f32","begin":0,"end":29,)"
     R"("matrices":[[0,0,0,4,6,1]],"pieces":[[24,0,5]],)"
-    R"("deal":{"bucket":"b0","groups":[0,2],"members":[0,1],"counts":[24,5]}}],)"
+    R"("assignment":{"bucket":"b0","groups":[0,2],"members":[0,1],"counts":[24,5]}}],)"
     R"("collectives":[{"kind":"all_reduce","bucket":"","group":1,"count":29,)"
     R"("dtype":"f32","wire_dtype":"","encoding":"","block":0,"divide":true,"root":0,)"
     R"("error":"","stream":-1,)"
-    R"("deal":{"bucket":"b0","groups":[0,2],"members":[0,1],"counts":[24,5]}},)"
+    R"("assignment":{"bucket":"b0","groups":[0,2],"members":[0,1],"counts":[24,5]}},)"
     R"({"kind":"all_reduce","bucket":"b0","group":0,"count":15,)"
     R"("dtype":"f32","wire_dtype":"","encoding":"","block":0,"divide":false,"root":0,)"
     R"("error":"","stream":-1,)"
-    R"("deal":{"bucket":"b0","groups":[0,2],"members":[0,2,1],"counts":[4,6,5]}}],)"
+    R"("assignment":{"bucket":"b0","groups":[0,2],"members":[0,2,1],"counts":[4,6,5]}}],)"
     R"("arena":{"bytes":0,"alignment":1},"state_arena":{"bytes":0,"alignment":1},)"
     R"("entries":[]})";
 
@@ -64,60 +64,66 @@ static const char *const list = R"("matrix_lists")";
 static const char *const inNode = R"("collectives")";
 static const char *const acrossNodes = R"("kind":"all_reduce","bucket":"b0")";
 
-TEST(PlanDeal, Good) {
+TEST(PlanAssignment, Good) {
   Plan plan;
   Status status = parsePlan(goodPlan, &plan);
   ASSERT_TRUE(status.isOk()) << status.message();
-  const PlanDeal &ofList = *plan.matrixLists[0].deal;
+  const PlanAssignment &ofList = *plan.matrixLists[0].assignment;
   EXPECT_EQ(ofList.bucket, 0u);
   EXPECT_EQ(ofList.groups, (std::vector<size_t>{0, 2}));
   ASSERT_EQ(ofList.parts.size(), 2u);
   EXPECT_EQ(ofList.parts[1].member, 1u);
   EXPECT_EQ(ofList.parts[1].count, 5);
   EXPECT_TRUE(ofList.isOfOneGroup());
-  EXPECT_FALSE(plan.collectives[1].deal->isOfOneGroup());
+  EXPECT_FALSE(plan.collectives[1].assignment->isOfOneGroup());
 }
 
-TEST(PlanDeal, Bad) {
-  expectBad(replaced(list, R"("deal":{"bucket":"b0",)", R"("deal":{)"),
-            "matrix_lists[0].deal: expected a key 'bucket'");
+TEST(PlanAssignment, Bad) {
+  expectBad(
+      replaced(list, R"("assignment":{"bucket":"b0",)", R"("assignment":{)"),
+      "matrix_lists[0].assignment: expected a key 'bucket'");
   expectBad(replaced(list, R"("bucket":"b0")", R"("bucket":"b2")"),
-            "matrix_lists[0].deal.bucket: expected");
-  expectBad(replaced(list, R"("bucket":"b0")", R"("bucket":"b1")"),
-            "deal.bucket: expected a bucket of a hierarchical process group");
+            "matrix_lists[0].assignment.bucket: expected");
+  expectBad(
+      replaced(list, R"("bucket":"b0")", R"("bucket":"b1")"),
+      "assignment.bucket: expected a bucket of a hierarchical process group");
   expectBad(replaced(list, "[0,2]", "[]"),
-            "deal.groups: expected a first group");
-  expectBad(replaced(list, "[0,2]", "[1,2]"),
-            "deal.groups[0]: expected a whole number from 0 to 0, but got 1");
-  expectBad(replaced(list, "[0,2]", "[0,0]"),
-            "deal.groups[1]: expected a whole number from 1 to 3, but got 0");
+            "assignment.groups: expected a first group");
+  expectBad(
+      replaced(list, "[0,2]", "[1,2]"),
+      "assignment.groups[0]: expected a whole number from 0 to 0, but got 1");
+  expectBad(
+      replaced(list, "[0,2]", "[0,0]"),
+      "assignment.groups[1]: expected a whole number from 1 to 3, but got 0");
   expectBad(replaced(list, "[0,2]", "[0,4]"), "but got 4");
-  expectBad(replaced(list, R"("members":[0,1])", R"("members":[0,4])"),
-            "deal.members[1]: expected a whole number from 0 to 3, but got 4");
+  expectBad(
+      replaced(list, R"("members":[0,1])", R"("members":[0,4])"),
+      "assignment.members[1]: expected a whole number from 0 to 3, but got 4");
   expectBad(replaced(list, "[24,5]", "[24]"),
-            "deal.counts: expected a count for each member");
+            "assignment.counts: expected a count for each member");
   expectBad(replaced(list, "[24,5]", "[24,5,0]"),
-            "deal.counts[2]: expected a count for each member");
+            "assignment.counts[2]: expected a count for each member");
   expectBad(replaced(list, "[24,5]", "[24,-5]"),
-            "deal.counts[1]: expected a whole number");
+            "assignment.counts[1]: expected a whole number");
   expectBad(replaced(list, "[24,5]", "[24,6]"),
-            "deal.counts: expected counts of 29 elements together");
+            "assignment.counts: expected counts of 29 elements together");
   expectBad(replaced(list, R"([24,5])", R"([23,6])"),
-            "deal.counts: expected parts that do not split a matrix");
+            "assignment.counts: expected parts that do not split a matrix");
   expectBad(replaced(list, R"([24,5])", R"([25,4])"),
-            "deal.counts: expected parts that do not split a piece");
+            "assignment.counts: expected parts that do not split a piece");
   expectBad(replaced(list, R"("members":[0,1])", R"("members":[1,0])"),
-            "deal.members: expected adjacent members of one group");
+            "assignment.members: expected adjacent members of one group");
   expectBad(replaced(list, R"("members":[0,1])", R"("members":[1,2])"),
-            "deal.members: expected adjacent members of one group");
-  expectBad(replaced(inNode, R"("members":[0,1])", R"("members":[1,2])"),
-            "collectives[0].deal.members: expected adjacent members of one "
-            "group");
+            "assignment.members: expected adjacent members of one group");
+  expectBad(
+      replaced(inNode, R"("members":[0,1])", R"("members":[1,2])"),
+      "collectives[0].assignment.members: expected adjacent members of one "
+      "group");
   expectBad(replaced(inNode, R"("group":1)", R"("group":2)"),
-            "collectives[0].deal: expected a bucket of the collective's "
+            "collectives[0].assignment: expected a bucket of the collective's "
             "process group or of its parent");
   const std::string adds =
-      "deal: expected assigned parts only for an all_reduce without an "
+      "assignment: expected assigned parts only for an all_reduce without an "
       "encoding, which divides only within nodes";
   expectBad(replaced(acrossNodes, R"("divide":false)", R"("divide":true)"),
             adds);
@@ -130,25 +136,25 @@ TEST(PlanDeal, Bad) {
 }
 
 /// By the middle of a member's elements in its group.
-TEST(PlanDeal, Positions) {
+TEST(PlanAssignment, Positions) {
   Plan plan;
   ASSERT_TRUE(parsePlan(goodPlan, &plan).isOk());
   using Positions = std::vector<int64_t>;
-  PlanDeal deal;
-  deal.groups = {0};
-  EXPECT_EQ(plan.dealMembers(deal, 1), (Positions{0, 0, 0, 0}));
-  EXPECT_EQ(plan.dealMembers(deal, 2), (Positions{0, 0, 1, 1}));
-  EXPECT_EQ(plan.dealMembers(deal, 3), (Positions{0, 1, 2, 2}));
-  EXPECT_EQ(plan.dealMembers(deal, 56), (Positions{12, 26, 41, 54}));
-  deal.groups = {0, 2};
-  EXPECT_EQ(plan.dealMembers(deal, 2), (Positions{0, 1, 0, 1}));
+  PlanAssignment assignment;
+  assignment.groups = {0};
+  EXPECT_EQ(plan.assignMembers(assignment, 1), (Positions{0, 0, 0, 0}));
+  EXPECT_EQ(plan.assignMembers(assignment, 2), (Positions{0, 0, 1, 1}));
+  EXPECT_EQ(plan.assignMembers(assignment, 3), (Positions{0, 1, 2, 2}));
+  EXPECT_EQ(plan.assignMembers(assignment, 56), (Positions{12, 26, 41, 54}));
+  assignment.groups = {0, 2};
+  EXPECT_EQ(plan.assignMembers(assignment, 2), (Positions{0, 1, 0, 1}));
   plan.buckets[0].shapes = {{0, 3}, {0}};
-  deal.groups = {0};
-  EXPECT_EQ(plan.dealMembers(deal, 2), (Positions{0, 0}));
+  assignment.groups = {0};
+  EXPECT_EQ(plan.assignMembers(assignment, 2), (Positions{0, 0}));
 }
 
 /// Which part of a list a rank has.
-TEST(PlanDeal, Cut) {
+TEST(PlanAssignment, Cut) {
   Plan plan;
   ASSERT_TRUE(parsePlan(goodPlan, &plan).isOk());
   const PlanMatrixList &whole = plan.matrixLists[0];

@@ -1,14 +1,14 @@
-//===- LinalgMeans.cpp -----------------------------------*- C++ -*-===//
+//===- FoldLinalgMeans.cpp --------------------------------------*- C++ -*-===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// See LinalgMeans.h. A division is an elementwise linalg operation, or an arith
-// operation on tensors.
+// See FoldLinalgMeans.h. A division is an elementwise linalg operation, or an
+// arith operation on tensors.
 //
 //===----------------------------------------------------------------------===//
 
-#include "LinalgMeans.h"
+#include "FoldLinalgMeans.h"
 
 #include "SizeConstants.h"
 

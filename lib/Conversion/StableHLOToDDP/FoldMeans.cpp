@@ -1,9 +1,9 @@
-//===- Means.cpp -----------------------------------------*- C++ -*-===//
+//===- FoldMeans.cpp --------------------------------------------*- C++ -*-===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// See Means.h. A mean in ddp divides before it adds, so folding a division
+// See FoldMeans.h. A mean in ddp divides before it adds, so folding a division
 // before the sum gives the same bits. Folding one after it does if the size is
 // a power of two and no quotient underflows; otherwise it rounds differently,
 // but as often. We fold none after a conversion to a wider type: it asks for a
@@ -11,7 +11,7 @@
 //
 //===----------------------------------------------------------------------===//
 
-#include "Means.h"
+#include "FoldMeans.h"
 
 #include "../Utils/SizeConstants.h"
 #include "StableHLO.h"

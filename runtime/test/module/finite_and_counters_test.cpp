@@ -1,4 +1,4 @@
-//===- report_test.cpp - what a step says about itself --------------------===//
+//===- finite_and_counters_test.cpp - what a step says about itself -------===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception

@@ -1,4 +1,4 @@
-//===- reduction_exchange.cpp - all-reduces by exchange over TCP ----------===//
+//===- chunked_all_reduce.cpp - all-reduces by exchange over TCP ----------===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -8,7 +8,7 @@
 // 2. All ranks post their messages in this order, as the transport requires.
 //
 //===----------------------------------------------------------------------===//
-#include "reduction_exchange.h"
+#include "chunked_all_reduce.h"
 
 #include "../encoded_chunks.h"
 #include "../wire_chunks.h"
@@ -46,9 +46,9 @@ struct Bytes {
 
 /// One running all-reduce, in chunks of `step` elements.
 template <class ChunksT>
-class ReductionExchange::Schedule {
+class ChunkedAllReduce::Schedule {
 public:
-  Schedule(ChunkRooms &rooms, const GlooTransport &transport,
+  Schedule(ChunkBuffers &rooms, const GlooTransport &transport,
            uint32_t operation, int64_t count, int64_t step, ChunksT &chunks)
       : rooms(rooms), rank(transport.rank), size(transport.size),
         operation(operation), count(count), step(step), chunks(chunks) {}
@@ -150,16 +150,16 @@ private:
       calls.after(chunk.begin, chunk.count);
   }
 
-  ChunkRooms &rooms;
+  ChunkBuffers &rooms;
   const int rank, size;
   const uint32_t operation;
   const int64_t count, step;
   ChunksT &chunks;
 };
 
-void ReductionExchange::run(GlooTransport &transport, uint32_t operation,
-                            const CollectiveDesc &desc, const void *in,
-                            void *out) {
+void ChunkedAllReduce::run(GlooTransport &transport, uint32_t operation,
+                           const CollectiveDesc &desc, const void *in,
+                           void *out) {
   EncodedChunks chunks(desc, transport.rank, transport.size);
   // Cut short arrays, too; each rank owns a part of each chunk.
   const int64_t most = chunks.isAffine()
@@ -173,16 +173,15 @@ void ReductionExchange::run(GlooTransport &transport, uint32_t operation,
       .run(in, out, {});
 }
 
-int64_t ReductionExchange::pieceElements(const CollectiveDesc &desc, int size) {
+int64_t ChunkedAllReduce::pieceElements(const CollectiveDesc &desc, int size) {
   return desc.encoding
              ? EncodedChunks(desc, /*rank=*/0, size).chunkElements(kPieceBytes)
              : WireChunks(desc, size).chunkElements(kPieceBytes);
 }
 
-void ReductionExchange::runInPieces(GlooTransport &transport,
-                                    uint32_t operation,
-                                    const CollectiveDesc &desc, void *array,
-                                    const PieceCalls &calls) {
+void ChunkedAllReduce::runInPieces(GlooTransport &transport, uint32_t operation,
+                                   const CollectiveDesc &desc, void *array,
+                                   const PieceCalls &calls) {
   rooms.reserve(transport, transport.size + 1, kPieceBytes);
   auto runChunks = [&](auto chunks) {
     Schedule(rooms, transport, operation, desc.count,

@@ -1,4 +1,4 @@
-//===- exchange.h - small all-gathers through a store -----------*- C++ -*-===//
+//===- store_collectives.h - small all-gathers through a store --*- C++ -*-===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -8,8 +8,8 @@
 // rank and is not for bulk data.
 //
 //===----------------------------------------------------------------------===//
-#ifndef DDPHOOK_RUNTIME_SRC_JOB_EXCHANGE_H
-#define DDPHOOK_RUNTIME_SRC_JOB_EXCHANGE_H
+#ifndef DDPHOOK_RUNTIME_SRC_JOB_STORE_COLLECTIVES_H
+#define DDPHOOK_RUNTIME_SRC_JOB_STORE_COLLECTIVES_H
 
 #include "store/store.h"
 
@@ -21,12 +21,12 @@ namespace ddphook {
 
 /// One rank's side of a sequence of exchanges. All ranks make the same calls in
 /// the same order.
-class Exchange {
+class StoreCollectives {
 public:
   /// `prefix` separates its keys from those of others. With `tellsWaits` this
   /// rank logs for whom it waits.
-  Exchange(Store &store, std::string prefix, int rank, int size,
-           bool tellsWaits = false)
+  StoreCollectives(Store &store, std::string prefix, int rank, int size,
+                   bool tellsWaits = false)
       : store(store), prefix(std::move(prefix)), rank(rank), size(size),
         tellsWaits(tellsWaits) {}
 
@@ -62,4 +62,4 @@ private:
 
 } // namespace ddphook
 
-#endif // DDPHOOK_RUNTIME_SRC_JOB_EXCHANGE_H
+#endif // DDPHOOK_RUNTIME_SRC_JOB_STORE_COLLECTIVES_H

@@ -1,12 +1,12 @@
-//===- chunk_rooms.cpp - memory of chunks in flight -----------------------===//
+//===- chunk_buffers.cpp - memory of chunks in flight ---------------------===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// See chunk_rooms.h.
+// See chunk_buffers.h.
 //
 //===----------------------------------------------------------------------===//
-#include "chunk_rooms.h"
+#include "chunk_buffers.h"
 
 #include <new>
 
@@ -51,7 +51,7 @@ void ChunkRoom::awaitReceives() {
     buffer->waitRecv();
 }
 
-void ChunkRooms::reserve(GlooTransport &transport, int count, int64_t bytes) {
+void ChunkBuffers::reserve(GlooTransport &transport, int count, int64_t bytes) {
   if (bytes <= roomBytes)
     return;
   const auto line = static_cast<size_t>((bytes + 63) / 64 * 64);
@@ -60,7 +60,7 @@ void ChunkRooms::reserve(GlooTransport &transport, int count, int64_t bytes) {
   roomBytes = bytes;
 }
 
-void ChunkRooms::awaitSends() {
+void ChunkBuffers::awaitSends() {
   for (ChunkRoom &room : rooms)
     room.awaitSends();
 }

@@ -1,14 +1,14 @@
-//===- Channels.cpp --------------------------------------*- C++ -*-===//
+//===- CollectiveChannels.cpp -----------------------------------*- C++ -*-===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// See Channels.h. A ddp.all_reduce has no channel: all ranks run the same
-// program, and their n-th reductions over a group match.
+// See CollectiveChannels.h. A ddp.all_reduce has no channel: all ranks run the
+// same program, and their n-th reductions over a group match.
 //
 //===----------------------------------------------------------------------===//
 
-#include "Channels.h"
+#include "CollectiveChannels.h"
 #include "StableHLO.h"
 
 #include "mlir/IR/Remarks.h"

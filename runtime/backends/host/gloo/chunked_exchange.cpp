@@ -1,4 +1,4 @@
-//===- piece_exchange.cpp - collectives in pieces over TCP ----------------===//
+//===- chunked_exchange.cpp - collectives in pieces over TCP --------------===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -8,7 +8,7 @@
 // in this order, as the transport requires.
 //
 //===----------------------------------------------------------------------===//
-#include "piece_exchange.h"
+#include "chunked_exchange.h"
 
 #include <algorithm>
 
@@ -19,8 +19,9 @@ using namespace ddphook::host;
 /// pipelined.
 static constexpr int64_t kMostPieceBytes = 1 << 20, kLeastPieceBytes = 16 << 10;
 
-void PieceExchange::run(GlooTransport &transport, uint32_t operation,
-                        const CollectiveDesc &desc, const void *in, void *out) {
+void ChunkedExchange::run(GlooTransport &transport, uint32_t operation,
+                          const CollectiveDesc &desc, const void *in,
+                          void *out) {
   const int rank = transport.rank, size = transport.size;
   // Cut short arrays, too. A chunk has at least one element for each rank.
   const int64_t bytes =

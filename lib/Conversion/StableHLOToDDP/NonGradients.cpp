@@ -1,13 +1,13 @@
-//===- Statistics.cpp ------------------------------------*- C++ -*-===//
+//===- NonGradients.cpp -----------------------------------------*- C++ -*-===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// See Statistics.h.
+// See NonGradients.h.
 //
 //===----------------------------------------------------------------------===//
 
-#include "Statistics.h"
+#include "NonGradients.h"
 #include "StableHLO.h"
 
 using namespace mlir;
@@ -34,7 +34,7 @@ static bool isSum(Operation *op) {
 /// Returns true if a step adds something to its argument `value` and returns
 /// the sum. Arguments that a step does not change, such as data and frozen
 /// parameters, are also added to statistics.
-bool Statistics::isTrained(Value value) {
+bool NonGradients::isTrained(Value value) {
   // An optimizer has fewer values between a parameter and its new value.
   constexpr unsigned maxPlaces = 1000;
   auto [it, isNew] = trained.try_emplace(value, false);
@@ -69,7 +69,7 @@ bool Statistics::isTrained(Value value) {
 
 /// Returns true if `value` is a parameter or optimizer state of this size
 /// before the step, or is computed from one element by element.
-bool Statistics::isParameter(Value value, int64_t size, unsigned depth) {
+bool NonGradients::isParameter(Value value, int64_t size, unsigned depth) {
   // A program has fewer values between a parameter and its update.
   constexpr unsigned maxDepth = 1000;
   if (getSize(value) != size || depth == maxDepth)
@@ -102,7 +102,7 @@ bool Statistics::isParameter(Value value, int64_t size, unsigned depth) {
 }
 
 /// Returns true if `op` moves a parameter by a value made from `gradient`.
-bool Statistics::moves(Operation *op, Value gradient, int64_t size) {
+bool NonGradients::moves(Operation *op, Value gradient, int64_t size) {
   return isSum(op) &&
          llvm::all_of(op->getResults(),
                       [&](Value result) { return getSize(result) == size; }) &&
@@ -113,13 +113,13 @@ bool Statistics::moves(Operation *op, Value gradient, int64_t size) {
 
 /// Returns true if `op` computes from `value` and from a parameter or a state
 /// of any size.
-bool Statistics::meetsParameter(Operation *op, Value value) {
+bool NonGradients::meetsParameter(Operation *op, Value value) {
   return llvm::any_of(op->getOperands(), [&](Value other) {
     return other != value && isParameter(other, getSize(other), /*depth=*/0);
   });
 }
 
-bool Statistics::contains(Value value) {
+bool NonGradients::contains(Value value) {
   // An optimizer passes a gradient through fewer values, and statistics are
   // used sooner.
   constexpr unsigned maxPlaces = 10000;
@@ -218,7 +218,7 @@ static SmallVector<Value> getSources(Operation *op) {
 
 /// Returns true if `value` is something added to a value that a step receives,
 /// or carries from one step to the next: 0.9 m + 0.1 b.
-bool Statistics::isMovedState(Value value) {
+bool NonGradients::isMovedState(Value value) {
   // A program computes this with fewer operations.
   constexpr unsigned maxPlaces = 100;
   // The flag is 1 if something is added on the way.
@@ -249,7 +249,7 @@ bool Statistics::isMovedState(Value value) {
 }
 
 /// Returns true if `value` is used only to compute results of the program.
-bool Statistics::isOnlyReturned(Value value) {
+bool NonGradients::isOnlyReturned(Value value) {
   constexpr unsigned maxPlaces = 1000;
   llvm::SetVector<ValueFlow::Place> places;
   places.insert({value, 0});
@@ -271,11 +271,11 @@ bool Statistics::isOnlyReturned(Value value) {
   return true;
 }
 
-bool Statistics::isMetric(OpResult value) const {
+bool NonGradients::isMetric(OpResult value) const {
   return hasGradients && !used.contains(value);
 }
 
-bool Statistics::isAverage(OpResult value) {
+bool NonGradients::isAverage(OpResult value) {
   Value input = value.getOwner()->getOperand(value.getResultNumber());
   return hasGradients && isOnlyReturned(value) && isMovedState(input);
 }

@@ -1,4 +1,4 @@
-//===- part_layout.h - layout of a part's bytes -----------------*- C++ -*-===//
+//===- rank_recording_layout.h - layout of a part's bytes -------*- C++ -*-===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -7,10 +7,10 @@
 // memory and in a file. A reader of a file must not trust any number in it.
 //
 //===----------------------------------------------------------------------===//
-#ifndef DDPHOOK_RUNTIME_SRC_TRACE_PART_LAYOUT_H
-#define DDPHOOK_RUNTIME_SRC_TRACE_PART_LAYOUT_H
+#ifndef DDPHOOK_RUNTIME_SRC_TRACE_RANK_RECORDING_LAYOUT_H
+#define DDPHOOK_RUNTIME_SRC_TRACE_RANK_RECORDING_LAYOUT_H
 
-#include "trace/part.h"
+#include "trace/rank_recording.h"
 
 #include <algorithm>
 #include <cstring>
@@ -70,4 +70,4 @@ constexpr bool isCapacity(uint64_t slots) {
 
 } // namespace ddphook::trace
 
-#endif // DDPHOOK_RUNTIME_SRC_TRACE_PART_LAYOUT_H
+#endif // DDPHOOK_RUNTIME_SRC_TRACE_RANK_RECORDING_LAYOUT_H

@@ -1,4 +1,4 @@
-//===- chunk_rooms.h - memory of chunks in flight ---------------*- C++ -*-===//
+//===- chunk_buffers.h - memory of chunks in flight -------------*- C++ -*-===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -7,8 +7,8 @@
 // the next, and the messages to and from it.
 //
 //===----------------------------------------------------------------------===//
-#ifndef DDPHOOK_RUNTIME_BACKENDS_HOST_GLOO_CHUNK_ROOMS_H
-#define DDPHOOK_RUNTIME_BACKENDS_HOST_GLOO_CHUNK_ROOMS_H
+#ifndef DDPHOOK_RUNTIME_BACKENDS_HOST_GLOO_CHUNK_BUFFERS_H
+#define DDPHOOK_RUNTIME_BACKENDS_HOST_GLOO_CHUNK_BUFFERS_H
 
 #include "gloo_transport.h"
 
@@ -47,9 +47,9 @@ private:
 };
 
 /// The memory of all chunks that are in flight at a time.
-class ChunkRooms {
+class ChunkBuffers {
 public:
-  explicit ChunkRooms(size_t chunks) : rooms(chunks) {}
+  explicit ChunkBuffers(size_t chunks) : rooms(chunks) {}
 
   /// Reserves chunks of `count` areas, each of at least `bytes` bytes and
   /// aligned to a cache line. Areas that nothing is written to have no pages.
@@ -68,4 +68,4 @@ private:
 
 } // namespace ddphook::host
 
-#endif // DDPHOOK_RUNTIME_BACKENDS_HOST_GLOO_CHUNK_ROOMS_H
+#endif // DDPHOOK_RUNTIME_BACKENDS_HOST_GLOO_CHUNK_BUFFERS_H

@@ -1,4 +1,4 @@
-//===- piece_exchange.h - collectives in pieces over TCP --------*- C++ -*-===//
+//===- chunked_exchange.h - collectives in pieces over TCP ------*- C++ -*-===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -8,15 +8,15 @@
 // rank to rank, so that no rank sends the array more than once.
 //
 //===----------------------------------------------------------------------===//
-#ifndef DDPHOOK_RUNTIME_BACKENDS_HOST_GLOO_PIECE_EXCHANGE_H
-#define DDPHOOK_RUNTIME_BACKENDS_HOST_GLOO_PIECE_EXCHANGE_H
+#ifndef DDPHOOK_RUNTIME_BACKENDS_HOST_GLOO_CHUNKED_EXCHANGE_H
+#define DDPHOOK_RUNTIME_BACKENDS_HOST_GLOO_CHUNKED_EXCHANGE_H
 
 #include "../pieces.h"
-#include "chunk_rooms.h"
+#include "chunk_buffers.h"
 
 namespace ddphook::host {
 
-class PieceExchange {
+class ChunkedExchange {
 public:
   /// Runs one collective other than an all-reduce, as operation number
   /// `operation`. Throws what the transport throws.
@@ -26,9 +26,9 @@ public:
 private:
   /// One chunk is in flight, one is read. Each area holds what one rank has put
   /// there; of the peers' data only what this rank needs arrives.
-  ChunkRooms rooms{2};
+  ChunkBuffers rooms{2};
 };
 
 } // namespace ddphook::host
 
-#endif // DDPHOOK_RUNTIME_BACKENDS_HOST_GLOO_PIECE_EXCHANGE_H
+#endif // DDPHOOK_RUNTIME_BACKENDS_HOST_GLOO_CHUNKED_EXCHANGE_H

@@ -1,4 +1,4 @@
-//===- Statistics.h - reductions that are not gradients ---------*- C++ -*-===//
+//===- NonGradients.h - reductions that are not gradients -------*- C++ -*-===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -20,16 +20,16 @@
 //
 //===----------------------------------------------------------------------===//
 
-#ifndef DDPHOOK_LIB_CONVERSION_STABLEHLOTODDP_STATISTICS_H
-#define DDPHOOK_LIB_CONVERSION_STABLEHLOTODDP_STATISTICS_H
+#ifndef DDPHOOK_LIB_CONVERSION_STABLEHLOTODDP_NONGRADIENTS_H
+#define DDPHOOK_LIB_CONVERSION_STABLEHLOTODDP_NONGRADIENTS_H
 
 #include "ValueFlow.h"
 
 namespace mlir::ddp {
 
-class Statistics {
+class NonGradients {
 public:
-  explicit Statistics(ValueFlow &flow) : flow(flow) {}
+  explicit NonGradients(ValueFlow &flow) : flow(flow) {}
 
   /// Returns true if `value`, a result of a 'stablehlo.all_reduce', is part of
   /// a model and not a gradient.
@@ -64,4 +64,4 @@ private:
 
 } // namespace mlir::ddp
 
-#endif // DDPHOOK_LIB_CONVERSION_STABLEHLOTODDP_STATISTICS_H
+#endif // DDPHOOK_LIB_CONVERSION_STABLEHLOTODDP_NONGRADIENTS_H

@@ -1,4 +1,4 @@
-//===- deliveries_test.cpp - what ranks leave to rank 0's process ---------===//
+//===- mailbox_test.cpp - what ranks leave to rank 0's process ------------===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -37,7 +37,7 @@ static std::unique_ptr<TcpStore> connect(const StoreServer &server, int rank,
   return store;
 }
 
-TEST(Deliveries, OfRanksToRankZero) {
+TEST(Mailbox, OfRanksToRankZero) {
   auto server = startServer(3);
   auto a = connect(*server, 0, 3), b = connect(*server, 1, 3),
        c = connect(*server, 2, 3);
@@ -56,9 +56,9 @@ TEST(Deliveries, OfRanksToRankZero) {
   EXPECT_EQ(c->deliver("late", Deadline::after(20)).code(), DDPHOOK_PEER_LOST);
 }
 
-TEST(Deliveries, WhatThereIsNoRoomFor) {
-  Deliveries full;
-  const std::string half(Deliveries::mostBytes / 2, 'h');
+TEST(Mailbox, WhatThereIsNoRoomFor) {
+  Mailbox full;
+  const std::string half(Mailbox::mostBytes / 2, 'h');
   EXPECT_TRUE(full.put(1, half).isOk());
   EXPECT_TRUE(full.put(1, half).isOk());
   EXPECT_TRUE(full.put(2, half).isOk());

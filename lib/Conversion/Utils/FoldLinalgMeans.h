@@ -1,4 +1,4 @@
-//===- LinalgMeans.h -------------------------------------*- C++ -*-===//
+//===- FoldLinalgMeans.h ----------------------------------------*- C++ -*-===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -7,8 +7,8 @@
 //
 //===----------------------------------------------------------------------===//
 
-#ifndef DDPHOOK_LIB_CONVERSION_UTILS_LINALGMEANS_H
-#define DDPHOOK_LIB_CONVERSION_UTILS_LINALGMEANS_H
+#ifndef DDPHOOK_LIB_CONVERSION_UTILS_FOLDLINALGMEANS_H
+#define DDPHOOK_LIB_CONVERSION_UTILS_FOLDLINALGMEANS_H
 
 #include "ddphook/Dialect/DDP/IR/DDP.h"
 
@@ -22,4 +22,4 @@ void foldLinalgMean(AllReduceOp reduction, int64_t size, StringRef pass);
 
 } // namespace mlir::ddp
 
-#endif // DDPHOOK_LIB_CONVERSION_UTILS_LINALGMEANS_H
+#endif // DDPHOOK_LIB_CONVERSION_UTILS_FOLDLINALGMEANS_H

@@ -1,4 +1,4 @@
-//===- exchange.cpp - small all-gathers through a store -------------------===//
+//===- store_collectives.cpp - small all-gathers through a store ----------===//
 //
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -7,7 +7,7 @@
 // values, for which the others wait: O(ranks) messages.
 //
 //===----------------------------------------------------------------------===//
-#include "job/exchange.h"
+#include "job/store_collectives.h"
 
 #include "base/packed_texts.h"
 #include "base/wait_scope.h"
@@ -15,7 +15,7 @@
 
 using namespace ddphook;
 
-Status Exchange::nameAbsent(const std::string &what, double seconds) {
+Status StoreCollectives::nameAbsent(const std::string &what, double seconds) {
   std::vector<int> absent;
   DDPHOOK_RETURN_IF_ERROR(findAbsent(
       store, size, [&](int other) { return keyOf(other); }, &absent));
@@ -29,8 +29,9 @@ Status Exchange::nameAbsent(const std::string &what, double seconds) {
                listRanks(absent).c_str());
 }
 
-Status Exchange::gather(const std::string &what, const std::string &mine,
-                        const Deadline &deadline, std::string *packed) {
+Status StoreCollectives::gather(const std::string &what,
+                                const std::string &mine,
+                                const Deadline &deadline, std::string *packed) {
   const std::string all = baseKey(number) + "/all";
   double seconds = deadline.remaining();
   DDPHOOK_RETURN_IF_ERROR(store.set(keyOf(rank), packTexts({what, mine})));
@@ -63,7 +64,7 @@ Status Exchange::gather(const std::string &what, const std::string &mine,
 
 /// When this exchange is complete, all ranks have entered it, so all have read
 /// the previous one.
-void Exchange::eraseOld() {
+void StoreCollectives::eraseOld() {
   if (rank != 0 || number == 0)
     return;
   std::string old = baseKey(number - 1);
@@ -72,9 +73,10 @@ void Exchange::eraseOld() {
   store.erase(old + "/all").ignore();
 }
 
-Status Exchange::allGather(const std::string &what, const std::string &mine,
-                           const Deadline &deadline,
-                           std::vector<std::string> *all) {
+Status StoreCollectives::allGather(const std::string &what,
+                                   const std::string &mine,
+                                   const Deadline &deadline,
+                                   std::vector<std::string> *all) {
   all->assign(1, mine);
   if (size == 1)
     return Status::ok();
@@ -109,7 +111,8 @@ Status Exchange::allGather(const std::string &what, const std::string &mine,
   return Status::ok();
 }
 
-Status Exchange::barrier(const std::string &what, const Deadline &deadline) {
+Status StoreCollectives::barrier(const std::string &what,
+                                 const Deadline &deadline) {
   std::vector<std::string> all;
   return allGather(what, {}, deadline, &all);
 }
