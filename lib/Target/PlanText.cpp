@@ -26,6 +26,8 @@ using namespace mlir::ddp;
 
 namespace {
 
+using PlanAssignmentAttr = AssignmentAttr;
+
 class PlanTextWriter {
 public:
   explicit PlanTextWriter(llvm::raw_ostream &os) : json(os) {}
@@ -82,7 +84,7 @@ private:
   void write(PlanCollectiveAttr collective) { writeFields(collective); }
   void write(PlanArgumentAttr argument) { writeFields(argument); }
   void write(PlanResultAttr result) { writeFields(result); }
-  void write(AssignmentAttr assignment) { writeFields(assignment); }
+  void write(PlanAssignmentAttr assignment) { writeFields(assignment); }
   void write(PlanEntryAttr entry);
 
   /// Writes an object with the fields of plan_fields.inc. An optional one is
