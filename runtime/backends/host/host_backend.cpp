@@ -42,7 +42,7 @@ struct ddphook_communicator {
   int32_t size = 1;
   int32_t rank = 0;
   /// Where started collectives run.
-  CommThread::Place place = CommThread::Place::Thread;
+  CommThread::RunsOn place = CommThread::RunsOn::Thread;
 };
 
 struct ddphook_matrices {
@@ -149,12 +149,12 @@ static ddphook_status_t setStream(ddphook_device_t *, void *stream,
 /// Within a machine communication is not slower than the processors that
 /// reduce, and these also run the program: a thread would only compete with it.
 /// All ranks of a group decide alike here, but need not: see comm_thread.h.
-static CommThread::Place placeOf(const HostOptions &options,
-                                 const ddphook_communicator_config_t &config) {
+static CommThread::RunsOn placeOf(const HostOptions &options,
+                                  const ddphook_communicator_config_t &config) {
   const bool isBeside = options.asyncProgress == AsyncProgress::Auto
                             ? !config.one_machine
                             : options.asyncProgress == AsyncProgress::Always;
-  return isBeside ? CommThread::Place::Thread : CommThread::Place::Caller;
+  return isBeside ? CommThread::RunsOn::Thread : CommThread::RunsOn::Caller;
 }
 
 static Status
@@ -429,7 +429,7 @@ reconstruct(ddphook_device_t *, ddphook_matrices_t *matrices, const void *p,
 
 /// Runs a job or, if `ticket` is not null, starts it.
 static Status runOrStart(ddphook_device_t *device, CommThread::Job job,
-                         CommThread::Place place, int64_t *ticket) {
+                         CommThread::RunsOn place, int64_t *ticket) {
   return ticket ? device->commThread.start(std::move(job), place, ticket)
                 : device->commThread.run(std::move(job));
 }

@@ -103,7 +103,7 @@ Status NodePipeline::run(const StagedReduction &reduction) {
         waited = waits.total();
         return status;
       },
-      CommThread::Place::Thread, &ticket));
+      CommThread::RunsOn::Thread, &ticket));
   Status status =
       withoutExceptions([&] { return runInNode(reduction, ticket, waited); });
   if (status.isOk())

@@ -29,18 +29,18 @@ TEST(CommThread, RunsInOrderAndKeepsTheFirstFailure) {
     };
   };
   ASSERT_TRUE(thread.run(job(1)).isOk());
-  ASSERT_TRUE(thread.start(job(2), CommThread::Place::Thread, &first).isOk());
+  ASSERT_TRUE(thread.start(job(2), CommThread::RunsOn::Thread, &first).isOk());
   ASSERT_TRUE(thread
                   .start(job(3, error(DDPHOOK_PEER_LOST, "lost")),
-                         CommThread::Place::Thread, &second)
+                         CommThread::RunsOn::Thread, &second)
                   .isOk());
-  Status started = thread.start(job(4), CommThread::Place::Thread, &third);
+  Status started = thread.start(job(4), CommThread::RunsOn::Thread, &third);
   EXPECT_TRUE(thread.wait(first).isOk());
   EXPECT_EQ(thread.wait(second).message(), "lost");
   // The failure may have come before it was started.
   EXPECT_EQ((started.isOk() ? thread.wait(third) : started).message(), "lost");
   EXPECT_EQ(thread.run(job(5)).message(), "lost");
-  EXPECT_EQ(thread.start(job(6), CommThread::Place::Thread, &third).message(),
+  EXPECT_EQ(thread.start(job(6), CommThread::RunsOn::Thread, &third).message(),
             "lost");
   thread.abort(error(DDPHOOK_ABORTED, "later"));
   EXPECT_EQ(thread.run(job(7)).message(), "lost");
@@ -49,7 +49,7 @@ TEST(CommThread, RunsInOrderAndKeepsTheFirstFailure) {
 }
 
 TEST(CommThread, TheCallerRunsWhatNothingComesBefore) {
-  using Place = CommThread::Place;
+  using Place = CommThread::RunsOn;
   CommThread thread([] {});
   std::vector<std::thread::id> ranOn;
   std::atomic<bool> mayEnd{false};
@@ -88,7 +88,7 @@ TEST(CommThread, TheCallerRunsWhatNothingComesBefore) {
 }
 
 TEST(CommThread, AFailureOnTheCallersThreadIsFinal) {
-  using Place = CommThread::Place;
+  using Place = CommThread::RunsOn;
   int notified = 0, ran = 0;
   CommThread thread([&] { ++notified; });
   int64_t ticket = 0;
