@@ -203,13 +203,13 @@ private:
 
 } // namespace
 
-static void readExchange(std::string_view bytes) {
+static void readStoreCollectives(std::string_view bytes) {
   for (int rank = 0; rank < 2; ++rank) {
     EchoStore store(bytes);
-    Exchange exchange(store, "fuzz/", rank, /*size=*/2);
+    StoreCollectives collectives(store, "fuzz/", rank, /*size=*/2);
     std::vector<std::string> all;
-    if (exchange.allGather("fuzz", "mine", Deadline::after(1), &all).isOk())
-      promise(all.size() == 2, "an exchange gives what every rank gave");
+    if (collectives.allGather("fuzz", "mine", Deadline::after(1), &all).isOk())
+      promise(all.size() == 2, "an all-gather gives what every rank gave");
   }
 }
 
@@ -257,7 +257,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     readManifest(rest);
     return 0;
   case 'x':
-    readExchange(rest);
+    readStoreCollectives(rest);
     return 0;
   case 'e':
     readFailure(rest);
