@@ -15,6 +15,7 @@
  * may.
  *
  *===----------------------------------------------------------------------===*/
+#include "abi_text.h"
 #include "ddphook/runtime/compiled.h"
 
 enum { elementCount = 14, factorCount = 3 };
@@ -37,7 +38,8 @@ static ddphook_module_t *handle;
   "{\"dtype\":\"" dtype "\",\"shape\":" shape ",\"argument\":" argument "}"
 
 static const char plan[] =
-    "{\"abi\":9,\"memory\":\"device\",\"kernels\":[],\"process_groups\":[{"
+    "{\"abi\":" ABI_TEXT
+    ",\"memory\":\"device\",\"kernels\":[],\"process_groups\":[{"
     "\"name\":\"dp\",\"size\":0,\"ranks\":[],"
     "\"placement\":\"\",\"parent\":\"\",\"topology\":\"flat\"}],"
     "\"buckets\":[{\"name\":\"b0\",\"group\":\"dp\",\"reduction\":\"mean\","

@@ -10,6 +10,7 @@
  * 4 no exported module.
  *
  *===----------------------------------------------------------------------===*/
+#include "abi_text.h"
 #include "ddphook/runtime/compiled.h"
 
 #include <signal.h>
@@ -40,7 +41,8 @@ static ddphook_module_t *handle;
 #define VECTOR_OUT RESULT("f32", "[7]", "-1")
 
 static const char plan[] =
-    "{\"abi\":9,\"memory\":\"host\",\"kernels\":[],\"process_groups\":[{"
+    "{\"abi\":" ABI_TEXT
+    ",\"memory\":\"host\",\"kernels\":[],\"process_groups\":[{"
     "\"name\":\"dp\",\"size\":0,\"ranks\":[],"
     "\"placement\":\"\",\"parent\":\"\",\"topology\":\"flat\"}],"
     "\"buckets\":[{\"name\":\"b0\",\"group\":\"dp\",\"reduction\":\"mean\","

@@ -13,6 +13,7 @@
  * With DDPHOOK_TEST_OTHER_PLAN a module that differs in the name of a bucket.
  *
  *===----------------------------------------------------------------------===*/
+#include "abi_text.h"
 #include "ddphook/runtime/compiled.h"
 
 #ifdef DDPHOOK_TEST_OTHER_PLAN
@@ -36,7 +37,8 @@ static ddphook_module_t *handle;
 #define ZERO "\"zero\",\"seed\":0,\"generator\":\"\",\"draws\":[]"
 
 static const char plan[] =
-    "{\"abi\":9,\"memory\":\"host\",\"kernels\":[],\"process_groups\":[{"
+    "{\"abi\":" ABI_TEXT
+    ",\"memory\":\"host\",\"kernels\":[],\"process_groups\":[{"
     "\"name\":\"dp\",\"size\":0,\"ranks\":[],"
     "\"placement\":\"\",\"parent\":\"\",\"topology\":\"flat\"}],"
     "\"buckets\":[{\"name\":\"" BUCKET "\",\"group\":\"dp\",\"reduction\":"

@@ -6,6 +6,7 @@
 // An entry point's signature, its buffers, files for them, and random inputs.
 //
 //===----------------------------------------------------------------------===//
+#include "exec/abi_text.h"
 #include "exec/exec_test_util.h"
 #include "step_buffers.h"
 
@@ -39,7 +40,8 @@ static Status findIn(const std::string &plan, const std::string &name,
 
 static std::string makePlan(const std::string &arguments,
                             const std::string &results) {
-  return "{\"abi\":9,\"memory\":\"host\",\"kernels\":[],\"process_groups\":[],"
+  return "{\"abi\":" ABI_TEXT
+         ",\"memory\":\"host\",\"kernels\":[],\"process_groups\":[],"
          "\"buckets\":[],\"states\":[],"
          "\"matrix_lists\":[],"
          "\"collectives\":[],\"arena\":{\"bytes\":0,\"alignment\":64},"

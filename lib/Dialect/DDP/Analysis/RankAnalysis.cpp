@@ -345,13 +345,12 @@ void RankAnalysis::visitLoop(LoopLikeOpInterface loop,
                              const RankControl &control) {
   // All operands except the carried values decide about the number of
   // iterations.
-  OperandRange inits = loop.getInits();
+  MutableArrayRef<OpOperand> carried = loop.getInitsMutable();
   RankMask bounds = kAllRanks;
   for (OpOperand &operand : loop->getOpOperands())
-    if (operand.getOperandNumber() < inits.getBeginOperandIndex() ||
-        operand.getOperandNumber() >=
-            inits.getBeginOperandIndex() + inits.size())
+    if (&operand < carried.begin() || &operand >= carried.end())
       bounds &= facts.lookup(operand.get()).uniform;
+  OperandRange inits = loop.getInits();
   RankControl inside{control.mask & bounds, loop, &control};
   RankFact ofBounds;
   ofBounds.uniform = bounds;

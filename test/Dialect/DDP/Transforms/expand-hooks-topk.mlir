@@ -51,8 +51,16 @@
 
 // CALLS-NOT:   memref.alloc
 // CALLS-NOT:   memref.copy
-// CALLS:       llvm.call @ddphook_rt_sparsify(%{{.+}}, %{{.+}}, %{{.+}}, %{{.+}}, %[[ENTRIES:.+]], %[[REST:.+]]) :
-// CALLS:       llvm.call @ddphook_rt_measure_entries(%{{.+}}, %{{.+}}, %{{.+}}, %[[ENTRIES]], %[[REST]], %{{.+}}) :
+// CALLS:       extract_aligned_pointer_as_index %[[ENTRIES:.+]] : memref<6xf32>
+// CALLS:       extract_aligned_pointer_as_index %[[REST:.+]] : memref<320xf32>
+// CALLS:       llvm.call @ddphook_rt_sparsify(
+// CALLS:       extract_aligned_pointer_as_index %[[ENTRIES]] : memref<6xf32>
+// CALLS-NEXT:  arith.index_cast
+// CALLS-NEXT:  %[[ENTRIES_POINTER:.+]] = llvm.inttoptr
+// CALLS-NEXT:  extract_aligned_pointer_as_index %[[REST]] : memref<320xf32>
+// CALLS-NEXT:  arith.index_cast
+// CALLS-NEXT:  %[[REST_POINTER:.+]] = llvm.inttoptr
+// CALLS:       llvm.call @ddphook_rt_measure_entries(%{{.+}}, %{{.+}}, %{{.+}}, %[[ENTRIES_POINTER]], %[[REST_POINTER]], %{{.+}}) :
 // CALLS-NOT:   memref.alloc
 // CALLS-NOT:   memref.copy
 // CALLS:       llvm.call @ddphook_rt_densify(
