@@ -1,8 +1,3 @@
-//===- PrecompiledHeader.cpp - makes the precompiled header -----*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The source file of the target whose precompiled header the libraries share.
-//
-//===----------------------------------------------------------------------===//

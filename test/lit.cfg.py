@@ -1,5 +1,4 @@
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #
 # lit's configuration of the compiler's tests. Every tool that a test may call
 # is listed here. With the parameter `all_tools`, which scripts set, a tool that

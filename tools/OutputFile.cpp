@@ -1,11 +1,6 @@
-//===- OutputFile.cpp - files that are written atomically -----------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // See OutputFile.h.
-//
-//===----------------------------------------------------------------------===//
 
 #include "OutputFile.h"
 

@@ -1,11 +1,7 @@
-//===- OutputFile.h - files that are written atomically ---------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Output of the compiler's tools.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_TOOLS_OUTPUTFILE_H
 #define DDPHOOK_TOOLS_OUTPUTFILE_H
 

@@ -1,11 +1,6 @@
-//===- PlanReportFile.cpp - the option --ddp-plan-report ------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // See PlanReportFile.h.
-//
-//===----------------------------------------------------------------------===//
 
 #include "PlanReportFile.h"
 

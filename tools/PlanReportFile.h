@@ -1,12 +1,8 @@
-//===- PlanReportFile.h - the option --ddp-plan-report ----------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The reports of ddphook-opt, ddphook-cc and ddphook-run. The tools write JSON;
 // ddphook-report, a Python script next to them, makes pages and text from it.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_TOOLS_PLANREPORTFILE_H
 #define DDPHOOK_TOOLS_PLANREPORTFILE_H
 

@@ -1,13 +1,9 @@
-//===- ToolOptions.h - common options of LLVM tools -------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // For tools that parse their command line with LLVM's library, which by default
 // only prints LLVM's version and accepts any misspelled --h… for --help.
 // ddphook-exec does not use LLVM.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_TOOLS_TOOLOPTIONS_H
 #define DDPHOOK_TOOLS_TOOLOPTIONS_H
 

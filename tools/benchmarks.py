@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Writes docs/benchmarks.md from recorded runs, and compares two builds.
 
     benchmarks.py docs/benchmarks.json >docs/benchmarks.md

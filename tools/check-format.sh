@@ -1,6 +1,5 @@
 #!/usr/bin/env bash
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #
 # Lists C, C++ and CUDA files that clang-format would change (--fix formats them), and
 # prints what check-prose.py and test/check-includes.py find. The last line is "N of N files

@@ -1,6 +1,5 @@
 #!/usr/bin/env bash
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #
 # Runs clang-tidy, with the checks of .clang-tidy, on the given C and C++ files, on those
 # that have changed since BASE (default: the last commit), or on all below DIRECTORY

@@ -138,8 +138,7 @@ def make_table(name, records):
 def python_options(records):
     """Returns the Python package's file, with Python's names of the options."""
     lines = [
-        "# Part of the ddphook project, under the Apache License v2.0 with LLVM",
-        "# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception",
+        "# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception",
         '"""The options of each hook, and the kinds of their values.',
         "",
         "Written by tools/generate-docs.sh from the definitions of the hooks.",

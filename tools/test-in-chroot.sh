@@ -1,6 +1,5 @@
 #!/usr/bin/env bash
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #
 # Makes a bare Debian in a chroot, clones the last commit into it, and runs a
 # command there: by default both commands of README.md.

@@ -1,7 +1,4 @@
-/*===- Compiler.h - from a module to machine code, in C ------------*- C -*-===*
- *
- * Part of the ddphook project, under the Apache License v2.0 with LLVM
- * Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+/* SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
  *
  * The C form of ddphook/Compiler/Compiler.h, SharedObject.h and JitModule.h:
  * from an MlirModule to object code, a shared object, or code in this process,
@@ -18,9 +15,8 @@
  * code in this process is freed with its DDPHookJitModule.
  *
  * Threads. Threads may use different objects at the same time, unless they
- * compile modules of one context.
- *
- *===----------------------------------------------------------------------===*/
+ * compile modules of one context. */
+
 #ifndef DDPHOOK_C_COMPILER_H
 #define DDPHOOK_C_COMPILER_H
 

@@ -1,13 +1,9 @@
-/*===- DDP.h - the ddp dialect and its passes in C -----------------*- C -*-===*
- *
- * Part of the ddphook project, under the Apache License v2.0 with LLVM
- * Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+/* SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
  *
  * In the style of MLIR's C API. Operations and attributes of the dialect are
  * created with MLIR's generic functions (mlirOperationCreate,
- * mlirAttributeParseGet); docs/generated/DDPDialect.md lists them.
- *
- *===----------------------------------------------------------------------===*/
+ * mlirAttributeParseGet); docs/generated/DDPDialect.md lists them. */
+
 #ifndef DDPHOOK_C_DDP_H
 #define DDPHOOK_C_DDP_H
 

@@ -1,12 +1,7 @@
-//===- InitAll.h - everything that ddphook registers ------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The functions with which a tool, a plugin or another compiler registers the
 // dialect, the passes and the pipelines.
-//
-//===----------------------------------------------------------------------===//
 
 #ifndef DDPHOOK_INITALL_H
 #define DDPHOOK_INITALL_H

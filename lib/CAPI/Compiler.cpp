@@ -1,11 +1,6 @@
-//===- Compiler.cpp - from a module to machine code, in C -----------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // See ddphook-c/Compiler.h.
-//
-//===----------------------------------------------------------------------===//
 
 #include "ddphook-c/Compiler.h"
 

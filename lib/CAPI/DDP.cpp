@@ -1,11 +1,6 @@
-//===- DDP.cpp - the ddp dialect and its passes in C ----------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // See ddphook-c/DDP.h.
-//
-//===----------------------------------------------------------------------===//
 
 #include "ddphook-c/DDP.h"
 

@@ -1,13 +1,8 @@
-//===- Standalone.cpp - unused parts of the C API with LLVM inside --------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // LLD registers all LLVM targets, and can optimize across modules with Polly.
 // We only link object files of two targets. So the functions that it calls for
 // everything else do nothing here, and none of it is linked.
-//
-//===----------------------------------------------------------------------===//
 
 #include "llvm/Plugins/PassPlugin.h"
 

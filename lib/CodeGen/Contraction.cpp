@@ -1,11 +1,6 @@
-//===- Contraction.cpp - contractions and their loops ---------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // See Contraction.h.
-//
-//===----------------------------------------------------------------------===//
 
 #include "Contraction.h"
 

@@ -1,12 +1,8 @@
-//===- Contraction.h - contractions and their loops -------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Recognizes the linalg ops that `ddp-tile-contractions` lowers, and gives each
 // of their loops a role in the tile. Emits no code.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_LIB_CODEGEN_CONTRACTION_H
 #define DDPHOOK_LIB_CODEGEN_CONTRACTION_H
 

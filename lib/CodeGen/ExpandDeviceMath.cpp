@@ -1,14 +1,9 @@
-//===- ExpandDeviceMath.cpp - a device has no math library ----------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // NVIDIA's math functions are in a library of its toolkit, which the compiling
 // machine may lack, and the hardware's fast instructions are not accurate
 // enough. So this pass expands functions to polynomials in the kernel. It
 // rejects functions without a polynomial, for which LLVM would end the process.
-//
-//===----------------------------------------------------------------------===//
 
 #include "ddphook/CodeGen/Passes.h"
 

@@ -1,13 +1,9 @@
-//===- KernelAccess.h - where threads of a kernel find elements -*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The iterations of a kernel's linalg ops in common coordinates, and their
 // operands as flat arrays with a stride for each coordinate. This determines
 // the width of indices, and what can be read as vectors. Emits no code.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_LIB_CODEGEN_KERNELACCESS_H
 #define DDPHOOK_LIB_CODEGEN_KERNELACCESS_H
 

@@ -1,15 +1,10 @@
-//===- KernelBody.cpp - what a thread of a kernel does --------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Decides which elements a thread computes, each with all of its reduction: as
 // many as fit into 16 bytes where arrays are contiguous. In large contractions,
 // a thread computes a tile (KernelTiles.cpp); with transposed arrays, a square
 // (KernelTransposes.cpp). Consecutive threads of a warp write consecutive
 // elements or vectors.
-//
-//===----------------------------------------------------------------------===//
 
 #include "KernelBody.h"
 

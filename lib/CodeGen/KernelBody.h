@@ -1,13 +1,9 @@
-//===- KernelBody.h - what a thread of a kernel does ------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Distributes linalg ops on memrefs over the threads of a grid.
 // `ddp-outline-gpu-kernels` decides which ops become kernels, and with which
 // arguments.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_LIB_CODEGEN_KERNELBODY_H
 #define DDPHOOK_LIB_CODEGEN_KERNELBODY_H
 

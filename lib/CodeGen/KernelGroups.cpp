@@ -1,13 +1,8 @@
-//===- KernelGroups.cpp - operations that share a launch ------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // A thread computes all results at a position of the kernel's box. It may also
 // run a second operation if that needs nothing from other threads: both access
 // an array that one of them writes only at the thread's own position.
-//
-//===----------------------------------------------------------------------===//
 
 #include "KernelGroups.h"
 

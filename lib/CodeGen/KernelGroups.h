@@ -1,13 +1,9 @@
-//===- KernelGroups.h - operations that share a launch ----------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Finds linalg ops on memrefs that one thread can run one after the other at
 // each position, without waiting for other threads. Changes only how results
 // are filled with zeros.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_LIB_CODEGEN_KERNELGROUPS_H
 #define DDPHOOK_LIB_CODEGEN_KERNELGROUPS_H
 

@@ -1,11 +1,6 @@
-//===- KernelThread.cpp - code of one thread of a kernel ------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // See KernelThread.h.
-//
-//===----------------------------------------------------------------------===//
 
 #include "KernelThread.h"
 

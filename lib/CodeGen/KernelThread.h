@@ -1,13 +1,9 @@
-//===- KernelThread.h - code of one thread of a kernel ----------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Emits the code of a thread at one position of its kernel's box: loads, the
 // ops' bodies with all of their reductions, stores. KernelBody.cpp decides
 // which positions a thread has.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_LIB_CODEGEN_KERNELTHREAD_H
 #define DDPHOOK_LIB_CODEGEN_KERNELTHREAD_H
 

@@ -1,14 +1,9 @@
-//===- KernelTiles.cpp - contractions in kernels --------------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // A thread computes a tile of rows and columns, which reuse loaded elements.
 // There are two forms: with vectors, for aligned arrays, and element by
 // element. In both, the columns of a warp are contiguous, and every sum is
 // added in the order of the plain loop nest.
-//
-//===----------------------------------------------------------------------===//
 
 #include "KernelTiles.h"
 

@@ -1,11 +1,7 @@
-//===- KernelTiles.h - contractions in kernels ------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Computes large contractions in tiles, one per thread.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_LIB_CODEGEN_KERNELTILES_H
 #define DDPHOOK_LIB_CODEGEN_KERNELTILES_H
 

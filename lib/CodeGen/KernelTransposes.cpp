@@ -1,13 +1,8 @@
-//===- KernelTransposes.cpp - transposed arrays in kernels ----------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // A thread computes a square of elements: it reads the columns as vectors and
 // writes the rows as vectors. A warp is eight threads wide and four high, so it
 // accesses whole sectors of 32 bytes without shared memory.
-//
-//===----------------------------------------------------------------------===//
 
 #include "KernelTransposes.h"
 

@@ -1,12 +1,8 @@
-//===- KernelTransposes.h - transposed arrays in kernels --------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Computes a square per thread where operands and results are contiguous along
 // different coordinates.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_LIB_CODEGEN_KERNELTRANSPOSES_H
 #define DDPHOOK_LIB_CODEGEN_KERNELTRANSPOSES_H
 

@@ -1,13 +1,8 @@
-//===- OrderLoops.cpp - choose the innermost loop of linalg ops -----------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Uses a cost model with one number per loop: the cost of an iteration if the
 // loop is innermost and LLVM vectorizes it. It only decides the order of the
 // loops; upstream creates them, and TileContractions.cpp the register tiles.
-//
-//===----------------------------------------------------------------------===//
 
 #include "ddphook/CodeGen/Passes.h"
 

@@ -1,14 +1,9 @@
-//===- OutlineGPUKernels.cpp - linalg ops as kernels for a device ---------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Moves operations on device memory into kernels of a gpu.module, and launches
 // them. Groups of operations that differ only in the values of their operands
 // share a kernel. KernelGroups.cpp finds the groups, KernelBody.cpp emits the
 // code of a thread; nothing here depends on a kind of GPU.
-//
-//===----------------------------------------------------------------------===//
 
 #include "KernelBody.h"
 #include "KernelGroups.h"

@@ -1,13 +1,8 @@
-//===- PTXEmitter.cpp - code for GPUs -------------------------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Runs the conversions and LLVM's optimizer and code generator on kernels. The
 // arithmetic matches the host's: bf16 is computed in f32, and products and sums
 // are rounded separately.
-//
-//===----------------------------------------------------------------------===//
 
 #include "ddphook/CodeGen/PTXEmitter.h"
 

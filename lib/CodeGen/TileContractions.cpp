@@ -1,7 +1,4 @@
-//===- TileContractions.cpp - register tiles for contractions -------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Lowers out[.. m .. n] += lhs[.. m .. k] * rhs[.. n .. k] to
 //
@@ -17,8 +14,6 @@
 //
 // The arithmetic is that of the plain loops, element by element; see the
 // description of the pass.
-//
-//===----------------------------------------------------------------------===//
 
 #include "Contraction.h"
 

@@ -1,11 +1,6 @@
-//===- BFloatMoves.h - bf16 as integers in LLVM IR --------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Keeps LLVM from calling __truncsfbf2, which older compilers' libraries lack.
-//
-//===----------------------------------------------------------------------===//
 
 #ifndef DDPHOOK_LIB_COMPILER_BFLOATMOVES_H
 #define DDPHOOK_LIB_COMPILER_BFLOATMOVES_H

@@ -1,12 +1,7 @@
-//===- CHeaderEmitter.cpp - the C header of a compiled module -------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Only writes text: EntryPoints.cpp determines the parameters, and
 // EmitEntryPoints.cpp emits functions that match them.
-//
-//===----------------------------------------------------------------------===//
 
 #include "ddphook/Compiler/CHeaderEmitter.h"
 

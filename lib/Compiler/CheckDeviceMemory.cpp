@@ -1,13 +1,8 @@
-//===- CheckDeviceMemory.cpp - host code must not touch device memory -----===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Rejects modules for a device whose host code would itself read or write the
 // arrays: at run time it would crash without a message. There is one diagnostic
 // per kind of operation, as in CheckLowered.cpp.
-//
-//===----------------------------------------------------------------------===//
 
 #include "ddphook/Compiler/Passes.h"
 #include "ddphook/Dialect/DDP/IR/Plan.h"

@@ -1,13 +1,8 @@
-//===- CheckLowered.cpp - fail unless only the LLVM dialect is left -------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The last pass of `ddp-lower-to-llvm`. In kernels, it also accepts operations
 // of the NVVM dialect that read registers. There is one diagnostic per kind of
 // operation: thousands of them would take longer than the compilation.
-//
-//===----------------------------------------------------------------------===//
 
 #include "ddphook/Compiler/Passes.h"
 

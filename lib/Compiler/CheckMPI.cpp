@@ -1,12 +1,7 @@
-//===- CheckMPI.cpp - fail if the MPI implementation is not specified -----===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Runs before upstream's lowering, whose error about a missing DLTI attribute
 // does not help users who forgot to import a program.
-//
-//===----------------------------------------------------------------------===//
 
 #include "ddphook/Compiler/Passes.h"
 

@@ -1,12 +1,7 @@
-//===- CodeGenKernels.cpp - a compiler with lib/CodeGen -------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // For builds with DDPHOOK_CODEGEN=ON. The only file outside lib/CodeGen that
 // includes its headers.
-//
-//===----------------------------------------------------------------------===//
 
 #include "Kernels.h"
 

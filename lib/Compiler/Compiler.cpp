@@ -1,12 +1,7 @@
-//===- Compiler.cpp - from a module to machine code -----------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Runs the stages of Compiler.h. Host code goes through LLVM's optimizer and
 // code generator here.
-//
-//===----------------------------------------------------------------------===//
 
 #include "ddphook/Compiler/Compiler.h"
 

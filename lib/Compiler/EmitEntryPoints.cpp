@@ -1,14 +1,9 @@
-//===- EmitEntryPoints.cpp - emit a C function per entry point ------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Emits the C side of a compiled module in the LLVM dialect, around functions
 // that are still on memrefs: `reconcile-unrealized-casts` later connects the
 // wrappers' descriptors to the converted functions. EntryPoints.cpp determines
 // the interface of an entry point.
-//
-//===----------------------------------------------------------------------===//
 
 #include "ddphook/Compiler/EntryPoints.h"
 #include "ddphook/Compiler/Passes.h"

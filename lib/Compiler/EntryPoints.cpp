@@ -1,12 +1,7 @@
-//===- EntryPoints.cpp - the entry points of a module ---------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Matches the plan's entries with the module's functions, without changing
 // them.
-//
-//===----------------------------------------------------------------------===//
 
 #include "ddphook/Compiler/EntryPoints.h"
 #include "ddphook/Dialect/DDP/IR/RuntimeCalls.h"

@@ -1,14 +1,9 @@
-//===- ExpandArith.cpp - arithmetic that LLVM has no instruction for ------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Upstream's arith-expand with two differences. It does not expand maximumf and
 // minimumf to a comparison and a selection, which treat -0 and +0 as equal;
 // LLVM's intrinsics order -0 first. And it expands casts from f64 to bf16, for
 // which LLVM would call a function that older compilers' libraries lack.
-//
-//===----------------------------------------------------------------------===//
 
 #include "ddphook/Compiler/Passes.h"
 

@@ -1,12 +1,7 @@
-//===- ExpandCopies.cpp - turn copies of strided memory into loops --------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Keeps compiled modules free of `memrefCopy`. Leaves contiguous copies alone:
 // they become `memcpy`.
-//
-//===----------------------------------------------------------------------===//
 
 #include "ddphook/Compiler/Passes.h"
 

@@ -1,14 +1,9 @@
-//===- InProcessLinker.cpp - LLD in this process --------------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // LLD is designed as a program: it keeps state in global variables, resets
 // LLVM's options, adds some, changes LLVM's number of threads, handles all
 // signals to remove its output, and exits on files that it cannot read. This
 // file wraps it in a function that leaves the process unchanged.
-//
-//===----------------------------------------------------------------------===//
 
 #include "InProcessLinker.h"
 

@@ -1,11 +1,7 @@
-//===- InProcessLinker.h - LLD in this process ------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Links a shared object without another process.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_LIB_COMPILER_INPROCESSLINKER_H
 #define DDPHOOK_LIB_COMPILER_INPROCESSLINKER_H
 

@@ -1,11 +1,6 @@
-//===- JitModule.cpp - a compiled module in this process ------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // See JitModule.h.
-//
-//===----------------------------------------------------------------------===//
 
 #include "ddphook/Compiler/JitModule.h"
 

@@ -1,12 +1,8 @@
-//===- Kernels.h - the compiler's interface to lib/CodeGen ------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The only interface from the compiler to lib/CodeGen, which is optional: the
 // build compiles either CodeGenKernels.cpp or NoKernels.cpp.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_LIB_COMPILER_KERNELS_H
 #define DDPHOOK_LIB_COMPILER_KERNELS_H
 

@@ -1,12 +1,7 @@
-//===- LaunchKernels.cpp - launches become calls of the runtime -----------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Lowers the host side of kernels to calls of ddphook_rt_launch, and adds the
 // kernels' names to the plan. The kernels are compiled already.
-//
-//===----------------------------------------------------------------------===//
 
 #include "ddphook/Compiler/EntryPoints.h"
 #include "ddphook/Compiler/Passes.h"

@@ -1,13 +1,8 @@
-//===- LowerToLLVMPipeline.cpp - the pipeline ddp-lower-to-llvm -----------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Orders the conversions from memrefs to the LLVM dialect. They run without
 // pattern rollback, with which a function of ten thousand loops runs out of
 // memory.
-//
-//===----------------------------------------------------------------------===//
 
 #include "Kernels.h"
 #include "ddphook/Pipelines/Pipelines.h"

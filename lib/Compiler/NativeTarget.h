@@ -1,11 +1,7 @@
-//===- NativeTarget.h - LLVM's description of this machine ------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Compiling and linking both need it, in any order and from any thread.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_LIB_COMPILER_NATIVETARGET_H
 #define DDPHOOK_LIB_COMPILER_NATIVETARGET_H
 

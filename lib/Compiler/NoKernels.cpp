@@ -1,13 +1,8 @@
-//===- NoKernels.cpp - a compiler without lib/CodeGen ---------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // For builds with DDPHOOK_CODEGEN=OFF. On CPUs, linalg operations become
 // upstream's plain loops, which compute the same bits. For a device there are
 // no kernels; `ddp-check-device-memory` reports operations that need one.
-//
-//===----------------------------------------------------------------------===//
 
 #include "Kernels.h"
 

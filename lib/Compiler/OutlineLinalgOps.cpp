@@ -1,12 +1,7 @@
-//===- OutlineLinalgOps.cpp - functions for the ops of large functions ----===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Keeps the time of LLVM's passes linear in the size of a training step. Later
 // passes, which see one function at a time, choose the loops of an operation.
-//
-//===----------------------------------------------------------------------===//
 
 #include "ddphook/Compiler/Passes.h"
 

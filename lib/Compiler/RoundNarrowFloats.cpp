@@ -1,13 +1,8 @@
-//===- RoundNarrowFloats.cpp - every operation rounds ---------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // MLIR's passes that compute a narrow type in a wider one mark the casts around
 // each operation as contractible. The cast back and the next cast then fold,
 // and a chain of operations is rounded once instead of each time.
-//
-//===----------------------------------------------------------------------===//
 
 #include "ddphook/Compiler/Passes.h"
 

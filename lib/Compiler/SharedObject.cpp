@@ -1,12 +1,7 @@
-//===- SharedObject.cpp - object code as a shared object ------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // See SharedObject.h. This file runs external linkers; InProcessLinker.cpp runs
 // LLD.
-//
-//===----------------------------------------------------------------------===//
 
 #include "ddphook/Compiler/SharedObject.h"
 

@@ -1,11 +1,6 @@
-//===- SourceFile.cpp - the input of ddphook-cc and ddphook-run -----------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // See SourceFile.h.
-//
-//===----------------------------------------------------------------------===//
 
 #include "ddphook/Compiler/SourceFile.h"
 

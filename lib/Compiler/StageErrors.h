@@ -1,11 +1,7 @@
-//===- StageErrors.h - errors of a stage of the compiler --------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Converts a context's diagnostics to the error that a stage returns.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_LIB_COMPILER_STAGEERRORS_H
 #define DDPHOOK_LIB_COMPILER_STAGEERRORS_H
 

@@ -1,12 +1,7 @@
-//===- Pipelines.cpp ------------------------------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Runs the passes in order, as a whole and in two halves. docs/lowering.md
 // gives the reasons for the order.
-//
-//===----------------------------------------------------------------------===//
 
 #include "ddphook/Pipelines/Pipelines.h"
 

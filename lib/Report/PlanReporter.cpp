@@ -1,12 +1,7 @@
-//===- PlanReporter.cpp - a report of passes that make a plan -------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // An instrumentation around `convert-ddp-to-runtime`, a collector of remarks,
 // and the report from both and the plan. ProgramFacts.cpp reads the module.
-//
-//===----------------------------------------------------------------------===//
 
 #include "ddphook/Report/PlanReporter.h"
 

@@ -1,11 +1,6 @@
-//===- ProgramFacts.cpp - facts of a program next to its plan -------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // See ProgramFacts.h.
-//
-//===----------------------------------------------------------------------===//
 
 #include "ProgramFacts.h"
 

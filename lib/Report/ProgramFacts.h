@@ -1,12 +1,8 @@
-//===- ProgramFacts.h - facts of a program next to its plan -----*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Reads a module just before and just after `convert-ddp-to-runtime`. Before,
 // buffers and buckets are operations; after, collectives have their numbers.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_LIB_REPORT_PROGRAMFACTS_H
 #define DDPHOOK_LIB_REPORT_PROGRAMFACTS_H
 

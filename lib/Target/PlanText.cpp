@@ -1,12 +1,7 @@
-//===- PlanText.cpp - the plan as the runtime reads it --------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Writes the plan's attributes as JSON. The only file of the compiler that
 // knows this format.
-//
-//===----------------------------------------------------------------------===//
 
 #include "ddphook/Target/PlanText.h"
 

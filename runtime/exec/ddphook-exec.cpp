@@ -1,12 +1,8 @@
-//===- ddphook-exec.cpp - runs a compiled module from a shared object -----===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Runs the output of `ddphook-cc --shared` on a machine that needs no compiler.
 // ddphook-run does the same for MLIR text; runner.h has their common part.
-//
-//===----------------------------------------------------------------------===//
+
 #include "runner.h"
 #include "tool_version.h"
 

@@ -1,12 +1,8 @@
-//===- ddphook-trace.cpp - merges and summarizes traces -------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // For jobs whose rank 0 could not merge the parts of a trace itself, and for a
 // quick overview of where the time goes.
-//
-//===----------------------------------------------------------------------===//
+
 #include "run_options.h"
 #include "runner.h"
 #include "tool_version.h"

@@ -1,12 +1,8 @@
-//===- entry_signature.cpp - signature of an entry point ------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Matches an entry point of a module's plan with the module's table and maps
 // its types to those of files. The runtime's parser parses the plan itself.
-//
-//===----------------------------------------------------------------------===//
+
 #include "entry_signature.h"
 
 #include "plan/plan.h"

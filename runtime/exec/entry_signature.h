@@ -1,12 +1,8 @@
-//===- entry_signature.h - signature of an entry point ----------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The arguments and results of one entry point, as its module's plan lists
 // them, in terms of tensors in files.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_EXEC_ENTRY_SIGNATURE_H
 #define DDPHOOK_RUNTIME_EXEC_ENTRY_SIGNATURE_H
 

@@ -1,15 +1,11 @@
-//===- file_pattern.cpp - names of files by rank and step -----------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // A run may have too many files to list, so names are compared with unknown
 // digits: for every choice of the numbers' lengths, the two names are aligned,
 // and characters at the same position must be equal. Undetermined digits are as
 // small as possible, which gives the smallest numbers that collide; the files
 // collide if these occur in the run.
-//
-//===----------------------------------------------------------------------===//
+
 #include "file_pattern.h"
 
 #include <array>

@@ -1,13 +1,9 @@
-//===- file_pattern.h - names of files by rank and step ---------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Patterns in which `{rank}` and `{step}` stand for numbers, and a check for
 // two files of a run with the same name. Names are compared as text; links are
 // not followed.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_EXEC_FILE_PATTERN_H
 #define DDPHOOK_RUNTIME_EXEC_FILE_PATTERN_H
 

@@ -1,11 +1,7 @@
-//===- local_job.cpp - launch variables for ranks on one machine ----------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // See local_job.h.
-//
-//===----------------------------------------------------------------------===//
+
 #include "local_job.h"
 
 #include "store/hmac.h"

@@ -1,12 +1,8 @@
-//===- local_job.h - launch variables for ranks on one machine --*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Provides what a launcher would to the ranks that rank_group.h starts: their
 // numbers, and a store and a secret that no other job has.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_EXEC_LOCAL_JOB_H
 #define DDPHOOK_RUNTIME_EXEC_LOCAL_JOB_H
 

@@ -1,11 +1,7 @@
-//===- numbers.cpp - sizes and times for users ----------------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // See numbers.h.
-//
-//===----------------------------------------------------------------------===//
+
 #include "numbers.h"
 
 #include <algorithm>

@@ -1,11 +1,7 @@
-//===- numbers.h - sizes and times for users --------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Prints three digits and a unit.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_EXEC_NUMBERS_H
 #define DDPHOOK_RUNTIME_EXEC_NUMBERS_H
 

@@ -1,12 +1,8 @@
-//===- planned_files.cpp - the files that a run will write ----------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Sizes are computed in floating point: a product of three large numbers only
 // needs a few correct digits, and must not wrap.
-//
-//===----------------------------------------------------------------------===//
+
 #include "planned_files.h"
 
 #include "numbers.h"

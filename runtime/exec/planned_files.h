@@ -1,12 +1,8 @@
-//===- planned_files.h - the files that a run will write --------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Checks before the first step how much a run will write, and if it fits: a run
 // that fills the disk after hours has wasted them and harmed others.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_EXEC_PLANNED_FILES_H
 #define DDPHOOK_RUNTIME_EXEC_PLANNED_FILES_H
 

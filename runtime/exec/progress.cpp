@@ -1,11 +1,7 @@
-//===- progress.cpp - progress of a run -----------------------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Decides when and how to write.
-//
-//===----------------------------------------------------------------------===//
+
 #include "progress.h"
 
 #include "numbers.h"

@@ -1,13 +1,9 @@
-//===- progress.h - progress of a run ---------------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Shows on standard error which step a run is in, how long a step takes and how
 // long the rest will take: on a terminal as one line that is overwritten,
 // elsewhere, if requested, as a line every ten seconds.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_EXEC_PROGRESS_H
 #define DDPHOOK_RUNTIME_EXEC_PROGRESS_H
 

@@ -1,12 +1,8 @@
-//===- random_tensor.cpp - random inputs ----------------------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Uses a counter-based generator (the SplitMix64 finaliser over key and
 // position) with Box–Muller on top of it.
-//
-//===----------------------------------------------------------------------===//
+
 #include "random_tensor.h"
 
 #include <algorithm>

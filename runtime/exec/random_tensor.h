@@ -1,12 +1,8 @@
-//===- random_tensor.h - random inputs --------------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Draws arguments for `--inputs=random:SEED`. This is not the generator of the
 // hooks: only tests and trials may depend on these numbers.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_EXEC_RANDOM_TENSOR_H
 #define DDPHOOK_RUNTIME_EXEC_RANDOM_TENSOR_H
 

@@ -1,12 +1,8 @@
-//===- rank_group.cpp - the ranks of a job as child processes -------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Forks the ranks and waits for them. Signals are taken synchronously with
 // sigtimedwait(2), so there is no signal handler and no race with fork().
-//
-//===----------------------------------------------------------------------===//
+
 #include "rank_group.h"
 
 #include <algorithm>

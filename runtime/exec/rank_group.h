@@ -1,13 +1,9 @@
-//===- rank_group.h - the ranks of a job as child processes -----*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Starts one process per rank and monitors them until all have ended: no rank
 // outlives its parent, none keeps the others waiting, and of many failures it
 // finds the one that caused the others. The caller defines the work of a rank.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_EXEC_RANK_GROUP_H
 #define DDPHOOK_RUNTIME_EXEC_RANK_GROUP_H
 

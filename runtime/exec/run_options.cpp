@@ -1,11 +1,7 @@
-//===- run_options.cpp - the flags of ddphook-exec and ddphook-run --------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Parses the flags that both tools have and checks file name patterns.
-//
-//===----------------------------------------------------------------------===//
+
 #include "run_options.h"
 
 #include "base/suggestion.h"

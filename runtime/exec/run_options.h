@@ -1,12 +1,8 @@
-//===- run_options.h - the flags of ddphook-exec and ddphook-run *- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The flags that both tools have, and the checks of them that need no module.
 // Each tool handles its other flags.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_EXEC_RUN_OPTIONS_H
 #define DDPHOOK_RUNTIME_EXEC_RUN_OPTIONS_H
 

@@ -1,11 +1,7 @@
-//===- runner.cpp - runs a compiled module on ranks -----------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Does the work of one rank, and decides between starting ranks and being one.
-//
-//===----------------------------------------------------------------------===//
+
 #include "runner.h"
 
 #include "file_pattern.h"

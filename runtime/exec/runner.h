@@ -1,12 +1,8 @@
-//===- runner.h - runs a compiled module on ranks ---------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The common part of ddphook-run and ddphook-exec: everything after a compiled
 // module is in memory. docs/ddphook-exec.md describes the user's view.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_EXEC_RUNNER_H
 #define DDPHOOK_RUNTIME_EXEC_RUNNER_H
 

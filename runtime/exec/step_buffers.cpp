@@ -1,12 +1,8 @@
-//===- step_buffers.cpp - memory for calls of an entry point --------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Allocates buffers, checks tensors against the entry point's signature, and
 // copies them from and to files.
-//
-//===----------------------------------------------------------------------===//
+
 #include "step_buffers.h"
 
 #include <algorithm>

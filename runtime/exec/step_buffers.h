@@ -1,12 +1,8 @@
-//===- step_buffers.h - the memory an entry point is called with *- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Buffers for the arguments and results of one entry point, in the memory where
 // its module expects them, and their transfer from and to files.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_EXEC_STEP_BUFFERS_H
 #define DDPHOOK_RUNTIME_EXEC_STEP_BUFFERS_H
 

@@ -1,11 +1,7 @@
-//===- summary.cpp - summary of a run -------------------------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // See summary.h.
-//
-//===----------------------------------------------------------------------===//
+
 #include "summary.h"
 
 #include "numbers.h"

@@ -1,11 +1,7 @@
-//===- summary.h - summary of a run -----------------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The lines at the end of a successful run.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_EXEC_SUMMARY_H
 #define DDPHOOK_RUNTIME_EXEC_SUMMARY_H
 

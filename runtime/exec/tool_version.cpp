@@ -1,11 +1,7 @@
-//===- tool_version.cpp - output of --version -----------------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // See tool_version.h.
-//
-//===----------------------------------------------------------------------===//
+
 #include "tool_version.h"
 
 #include "ddphook/runtime/compiled.h"

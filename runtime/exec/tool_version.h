@@ -1,11 +1,7 @@
-//===- tool_version.h - output of --version ---------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // For tools with the runtime. For those with LLVM's library see ToolOptions.h.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_EXEC_TOOL_VERSION_H
 #define DDPHOOK_RUNTIME_EXEC_TOOL_VERSION_H
 

@@ -1,11 +1,7 @@
-//===- trace_summary.cpp - summary of a trace -----------------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // See trace_summary.h.
-//
-//===----------------------------------------------------------------------===//
+
 #include "trace_summary.h"
 
 #include <nlohmann/json.hpp>

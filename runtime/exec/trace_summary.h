@@ -1,11 +1,7 @@
-//===- trace_summary.h - summary of a trace ---------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Reads a trace that ddphook has written, and adds up the events of each name.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_EXEC_TRACE_SUMMARY_H
 #define DDPHOOK_RUNTIME_EXEC_TRACE_SUMMARY_H
 

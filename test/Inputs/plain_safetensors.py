@@ -1,5 +1,4 @@
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """safetensors files without numpy, for the scripts that lit's tests run.
 
 A tensor is (type, shape, bytes), the type as the format spells it: "F32", "BF16".

@@ -1,5 +1,4 @@
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """A run of docs/examples/digits that stops and goes on ends like one that never
 stopped, bit by bit; and goes on from nothing but whole checkpoints.
 

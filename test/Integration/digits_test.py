@@ -1,5 +1,4 @@
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The hand-written step of docs/examples/digits against PyTorch's autograd.
 
 Runs @step and @predict with ddphook-run and computes the same in float64 with

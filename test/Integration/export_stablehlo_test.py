@@ -1,5 +1,4 @@
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Hooks in XLA: what ddp-stablehlo-pipeline writes, run by JAX on several CPU devices,
 against ddphook-run on as many ranks, and against NumPy.
 

@@ -1,5 +1,4 @@
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """A program that reduces with MLIR's mpi dialect, on ranks, beside NumPy.
 
 docs/examples/mpi/step.mlir goes through `ddp-import-mpi` and runs with ddphook-run; no

@@ -1,5 +1,4 @@
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """A program for one processor, split by MLIR's own partitioner, and run on ranks.
 
 docs/examples/shard/step.mlir goes through upstream's `sharding-propagation` and

@@ -1,5 +1,4 @@
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Programs of JAX, on our ranks and on JAX's own devices.
 
 Each test writes a training step in JAX for a mesh of devices, runs it on as many

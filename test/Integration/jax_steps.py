@@ -1,5 +1,4 @@
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Training steps in JAX, on JAX's own devices and, imported, on our ranks.
 
 Of the tests of `ddp-import-stablehlo`. Environment: DDPHOOK_RUN names the tool (default:

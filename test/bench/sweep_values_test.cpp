@@ -1,11 +1,7 @@
-//===- sweep_values_test.cpp - inputs whose sums are exact ----------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // That a sweep's check finds what is wrong, and nothing else.
-//
-//===----------------------------------------------------------------------===//
+
 #include "sweep_values.h"
 
 #include "kernels.h"

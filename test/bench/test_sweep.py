@@ -1,5 +1,4 @@
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """ddphook-bench sweep as users run it: alone, and by a launcher's variables.
 
 Environment: DDPHOOK_BENCH names the tool, DDPHOOK_TEST_BACKENDS the directory

@@ -1,5 +1,4 @@
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Jobs that cannot start or cannot go on: contradictory launch variables, ranks
 compiled differently, peers that are killed, stopped or never come."""
 

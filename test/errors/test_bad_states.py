@@ -1,5 +1,4 @@
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Checkpoints and state files that are wrong, and ones that cannot be written.
 
 The files are called in.…, so that what a failed run must not leave is told from

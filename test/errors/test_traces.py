@@ -1,5 +1,4 @@
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Traces of ddphook-run: the schema of docs/tracing.md, read by Python's JSON
 parser; what overlaps; and what is left of a job whose rank dies."""
 

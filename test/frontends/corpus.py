@@ -1,5 +1,4 @@
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Training steps of other people's libraries, from the program to native ranks.
 
     $(tools/python-env.sh) test/frontends/corpus.py [--check | --write] [NAME...]

@@ -1,5 +1,4 @@
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """How long the import of a large step in JAX takes.
 
     $(tools/python-env.sh) test/frontends/scale.py [--gradients=N ...] [--no-gpt]

@@ -1,5 +1,4 @@
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Which bucket a reduction is in and where: docs/parity.md, "Buckets".
 
 From three ranks on the place decides the order of a sum. Where reductions of a

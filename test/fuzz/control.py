@@ -1,5 +1,4 @@
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Random control flow: branches and loops, structured or not. A branch that may go
 another way on another rank holds no collective. Each function gets a Builder and
 what fills a block with statements."""

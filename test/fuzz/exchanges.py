@@ -1,5 +1,4 @@
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Random collectives that are no all-reduces: of tensors and buckets, with parts of
 uneven size and empty ones, as operations, which the pipeline may put in flight, and
 started by hand. As statements.py. And what they give."""

@@ -1,5 +1,4 @@
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Runs the fuzzer for some time, or on given seeds; tools/fuzz.sh calls it.
 
 Failures are kept, with what reproduces them, as KEEP/seed-N: the module, its

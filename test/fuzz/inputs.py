@@ -1,5 +1,4 @@
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """What ranks get as arguments, and the files that carry it. An argument's values
 depend on the program's seed, its number, the rank and the step alone, so that a
 reduced program computes on the same numbers."""

@@ -1,5 +1,4 @@
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Arithmetic of the fuzzer's model, from docs/parity.md: what an operation on
 elements gives, and what a hook makes of a gradient.
 

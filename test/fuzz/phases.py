@@ -1,5 +1,4 @@
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Random steps that are written on buckets: what a hook's expansion may look like,
 and a hand may write. A phase reduces its buckets in the first branch of an `scf.if`
 and does something else with them in the other, reads them before and behind it, and

@@ -1,5 +1,4 @@
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """PowerSGD in the fuzzer's model: the numpy model of test/parity, with noise.
 
 Products have no order that anyone promises, so results are known up to rounding

@@ -1,5 +1,4 @@
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """What the fuzzer generates: a small program of SSA values, and its MLIR text.
 
 A program is functions of blocks of operations, close enough to MLIR that printing

@@ -1,5 +1,4 @@
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Makes a failing program small: applies one simplification after another as long
 as the outcome stays the same. Every candidate is a program that the model can
 evaluate, so that a wrong result stays a wrong result."""

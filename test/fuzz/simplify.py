@@ -1,5 +1,4 @@
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Ways to make a program simpler, for reduce.py. Each takes a program and the
 number of the candidate, changes the program, and returns whether there was a
 candidate of that number. What comes out need not fail, nor differ."""

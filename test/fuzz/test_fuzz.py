@@ -1,5 +1,4 @@
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """A fixed set of the fuzzer's seeds, and whether the fuzzer can fail.
 
 tools/fuzz.sh runs other seeds for as long as one likes. DDPHOOK_FUZZ_SEEDS=FROM:TO

@@ -1,5 +1,4 @@
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The device that test/gpu runs on, and the modules that were compiled for it.
 
 The helpers of test/parity start ddphook-run on a module's text. Here the same

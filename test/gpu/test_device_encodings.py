@@ -1,5 +1,4 @@
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Encoded reductions on a device, to the last bit: affine codes against PyTorch's
 hooks, and all codes against the models of test/parity, with errors that are fed
 back, both roundings, in flight."""

@@ -1,5 +1,4 @@
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Reduce-scatters, all-gathers, all-to-alls and broadcasts of a compiled program on a
 device: the first against the all-reduce of the same program, the others against
 what the ranks put in.

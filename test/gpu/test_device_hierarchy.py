@@ -1,5 +1,4 @@
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Hierarchical groups on a device. Where its ranks are on one node, every array goes
 through a reduce-scatter, an all-reduce of one rank and an all-gather."""
 

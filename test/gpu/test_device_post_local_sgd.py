@@ -1,5 +1,4 @@
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Post-localSGD on a device against PyTorch's hook on CPU tensors: every bit, on both
 sides of the step from which on ranks go on by themselves."""
 

@@ -1,5 +1,4 @@
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """ddphook-run on a device: what it compiles in memory gives the bits of the module
 that ddphook-cc wrote, and that module on the host gives the same numbers."""
 

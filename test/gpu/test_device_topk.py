@@ -1,5 +1,4 @@
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The hook `topk` on a device, over several steps, to the last bit against the model
 of test/parity: ties, infinities and NaNs, all element types, in one and in several
 buckets."""

@@ -1,12 +1,7 @@
-//===- BreakCollectives.cpp - a pass that does what none should -----------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // test-break-collectives: swaps the first two collectives of a function, or
 // leaves the first one out, between two runs of ddp-verify-order that compare.
-//
-//===----------------------------------------------------------------------===//
 
 #include "BreakCollectives.h"
 

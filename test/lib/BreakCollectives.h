@@ -1,11 +1,6 @@
-//===- BreakCollectives.h - a pass that does what none should ---*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Declares a pipeline that breaks a module's collectives between two checks.
-//
-//===----------------------------------------------------------------------===//
 
 #ifndef DDPHOOK_TEST_LIB_BREAKCOLLECTIVES_H
 #define DDPHOOK_TEST_LIB_BREAKCOLLECTIVES_H

@@ -1,12 +1,7 @@
-//===- BreakModule.cpp - a pass that leaves a wrong module ----------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // test-break-module: renames the process groups and nothing that uses them, or,
 // where a run before has done so, names them as they were.
-//
-//===----------------------------------------------------------------------===//
 
 #include "BreakModule.h"
 

@@ -1,11 +1,6 @@
-//===- BreakModule.h - a pass that leaves a wrong module --------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Declares a pass that breaks a module, or repairs it.
-//
-//===----------------------------------------------------------------------===//
 
 #ifndef DDPHOOK_TEST_LIB_BREAKMODULE_H
 #define DDPHOOK_TEST_LIB_BREAKMODULE_H

@@ -1,13 +1,8 @@
-//===- EmulateKernels.cpp - kernels run on the host -----------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // test-emulate-kernels: lets a module for a device run on the host, kernels
 // included, so that tests execute what threads compute where there is no GPU. A
 // launch becomes a loop over all blocks and threads; there are no barriers.
-//
-//===----------------------------------------------------------------------===//
 
 #include "EmulateKernels.h"
 

@@ -1,11 +1,7 @@
-//===- EmulateKernels.h - kernels run on the host ---------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Registers `test-emulate-kernels`.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_TEST_LIB_EMULATEKERNELS_H
 #define DDPHOOK_TEST_LIB_EMULATEKERNELS_H
 

@@ -1,12 +1,7 @@
-//===- ReduceResults.cpp - a front end's pass -----------------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // test-reduce-results: averages the results of public functions over all ranks.
 // Stands for a front end that is somebody else's and comes as a plugin.
-//
-//===----------------------------------------------------------------------===//
 
 #include "ReduceResults.h"
 

@@ -1,11 +1,6 @@
-//===- ReduceResults.h - a front end's pass ---------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Declares a pass that turns a step of one rank into a step of many.
-//
-//===----------------------------------------------------------------------===//
 
 #ifndef DDPHOOK_TEST_LIB_REDUCERESULTS_H
 #define DDPHOOK_TEST_LIB_REDUCERESULTS_H

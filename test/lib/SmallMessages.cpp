@@ -1,12 +1,7 @@
-//===- SmallMessages.cpp - hooks that send little -------------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Of the dialect `testhook` the hooks that compress: signs, and the largest
 // elements. Both keep what they do not send (error feedback).
-//
-//===----------------------------------------------------------------------===//
 
 #include "TestHook.h"
 

@@ -1,12 +1,7 @@
-//===- StockPlugin.cpp - ddphook and `testhook` in one plugin -------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // What stock mlir-opt loads to get ddphook with a hook of another dialect: a
 // plugin finds there no dialect that another plugin has.
-//
-//===----------------------------------------------------------------------===//
 
 #include "TestHook.h"
 

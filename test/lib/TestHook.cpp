@@ -1,11 +1,6 @@
-//===- TestHook.cpp - a hook from another dialect -------------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // What the hooks of the dialect `testhook` expand to.
-//
-//===----------------------------------------------------------------------===//
 
 #include "TestHook.h"
 

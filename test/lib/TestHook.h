@@ -1,11 +1,6 @@
-//===- TestHook.h - a hook from another dialect -----------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The dialect `testhook`.
-//
-//===----------------------------------------------------------------------===//
 
 #ifndef DDPHOOK_TEST_LIB_TESTHOOK_H
 #define DDPHOOK_TEST_LIB_TESTHOOK_H

@@ -1,12 +1,7 @@
-//===- TestHookAttrs.td - a hook from another dialect ------*- tablegen -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // A dialect that has nothing but hooks, for tests: what somebody writes who adds
 // a hook to ddphook without touching it.
-//
-//===----------------------------------------------------------------------===//
 
 #ifndef DDPHOOK_TEST_LIB_TESTHOOKATTRS_TD
 #define DDPHOOK_TEST_LIB_TESTHOOKATTRS_TD

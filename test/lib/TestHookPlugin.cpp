@@ -1,12 +1,7 @@
-//===- TestHookPlugin.cpp - the dialect `testhook` as a plugin ------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // What `--load-dialect-plugin` and `--load-pass-plugin` of ddphook-opt,
 // ddphook-cc and ddphook-run load.
-//
-//===----------------------------------------------------------------------===//
 
 #include "BreakModule.h"
 #include "ReduceResults.h"

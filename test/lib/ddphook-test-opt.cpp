@@ -1,11 +1,6 @@
-//===- ddphook-test-opt.cpp - ddphook-opt with a hook of its own ----------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // ddphook-opt, the dialect `testhook`, and passes for tests.
-//
-//===----------------------------------------------------------------------===//
 
 #include "BreakCollectives.h"
 #include "EmulateKernels.h"

@@ -1,5 +1,4 @@
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #
 # The correct modules that mutants are made from: the tests' own programs on
 # tensors, and what the pipeline makes of some steps, printed after its passes.

@@ -1,5 +1,4 @@
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Wrong programs, made from correct ones: ddp-verify-sync (on tensors) and
 ddp-verify-order (on all levels) refuse each of them, and none of the correct
 ones. With DDPHOOK_ALL_MUTANTS=1 all that there are, not a seeded choice."""

@@ -1,5 +1,4 @@
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """An independent model of the hooks' numerics, in numpy.
 
 Written from docs/parity.md rather than from PyTorch's source or ddphook's: what the

@@ -1,5 +1,4 @@
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The results of PyTorch's communication hooks: real hooks on real processes.
 
 Four worker processes form a Gloo world once per test session; a case with W ranks runs

@@ -1,5 +1,4 @@
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """An independent model of PowerSGD and its batched variant, in numpy.
 
 Written from docs/parity.md. Products are accumulated in double and rounded once to the

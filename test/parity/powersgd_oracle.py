@@ -1,5 +1,4 @@
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """PyTorch's real PowerSGD hooks, step by step with their state.
 
 An oracle worker runs this (oracle.py). It passes the buckets of a step to the hook one

@@ -1,5 +1,4 @@
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The random numbers of PyTorch's PowerSGD, in numpy.
 
 A PowerSGD state has a numpy RandomState. For every Q, it takes a number below 10^9 from

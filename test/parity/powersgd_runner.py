@@ -1,5 +1,4 @@
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Runs compiled PowerSGD from a given state: converts the oracle's snapshots to state
 files of ddphook-run and back. docs/plan.md has the names and layouts."""
 

@@ -1,5 +1,4 @@
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """An independent model of encoded all-reduces, in numpy.
 
 Written from docs/quantization.md. Codes of 8-bit floats are those of ml_dtypes. All

@@ -1,5 +1,4 @@
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Drives ddphook-run like a user: input files, command line, output files.
 
 DDPHOOK_RUN names the tool (default: build/bin/ddphook-run of this checkout), and

@@ -1,5 +1,4 @@
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Tensors of the parity suite: an element type and an array of bits.
 
 numpy has no bfloat16, so a bf16 tensor holds its bit patterns as uint16; other types

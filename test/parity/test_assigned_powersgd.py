@@ -1,5 +1,4 @@
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """PowerSGD over hierarchical groups: a node's mean is compressed, and the members of a
 bucket are assigned to the ranks of a node (docs/hierarchy.md). The model is that of
 PowerSGD (powersgd_model.py) with nodes in place of ranks.

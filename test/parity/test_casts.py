@@ -1,5 +1,4 @@
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The runtime's casts give PyTorch's bits, for every pair of the types that
 `element_types.inc` lists for them, on every instruction set of this machine.
 

@@ -1,5 +1,4 @@
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Reduce-scatters, all-gathers, all-to-alls and broadcasts, to the last bit. A
 reduce-scatter is compared with the part of an all-reduce: by a model in NumPy, by the
 all-reduce of the same program, and by torch.distributed's reduce_scatter. The same

@@ -1,5 +1,4 @@
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Reduce-scatters, all-gathers, all-to-alls and broadcasts in flight: bits equal those of
 the same program without overlap, which test_exchanges.py compares with a model. There
 are several steps, several groups, and uneven or empty parts.

@@ -1,5 +1,4 @@
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Hooks of another dialect (test/lib), built from ddphook's parts for that: signs and the
 largest elements, both with error feedback. Several steps are compared with a model in
 NumPy, to the last bit.

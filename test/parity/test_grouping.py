@@ -1,5 +1,4 @@
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """PowerSGD in groups of matrices computes the same as bucket by bucket.
 
 There is no oracle: compiled code is compared with itself. With one and two ranks,

@@ -1,5 +1,4 @@
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Hierarchical process groups, to the last bit: every hook on machines of several ranks,
 compared with the model of docs/hierarchy.md: the model of an all-reduce (model.py,
 checked against PyTorch), first within nodes and then between them.

@@ -1,5 +1,4 @@
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Orthogonal factors and products of one matrix, compared with PyTorch's own.
 
 PowerSGD orthogonalizes with a private function of PyTorch's hook and multiplies with

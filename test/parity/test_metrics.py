@@ -1,5 +1,4 @@
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The relative errors of compression in metrics, as docs/tracing.md defines them, compared
 with NumPy: for casts, all codes, and low rank, on each rank's own data.
 """

@@ -1,5 +1,4 @@
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Collectives in flight, compared with PyTorch's hooks: the tests of test_parity.py and
 test_powersgd.py, compiled with overlap, with one, two and four in flight."""
 

@@ -1,5 +1,4 @@
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Compiled modules compared with PyTorch's hooks: every result, to the last bit.
 
 A test id that ends in "torch" was compared with PyTorch's real hooks on real Gloo

@@ -1,5 +1,4 @@
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Post-local SGD and periodic averages, compared with PyTorch's.
 
 post_localSGD_hook and PeriodicModelAverager run in separate processes, on real Gloo

@@ -1,5 +1,4 @@
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Compiled PowerSGD compared with PyTorch's real hooks on real Gloo process groups.
 
 Products may be summed in any order, so steps are compared one by one, each from the

@@ -1,5 +1,4 @@
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Encoded all-reduces, to the last bit: quantization hooks are compared with PyTorch's on
 real process groups, and all encodings with quantization_model.py, which is checked
 against PyTorch's hooks where they exist.

@@ -1,5 +1,4 @@
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The runtime's random numbers equal numpy's and PyTorch's, bit by bit.
 
 PowerSGD begins with `torch.manual_seed(rng.randint(1e9))`, `rng` a

@@ -1,5 +1,4 @@
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Ten steps equal four steps, a checkpoint, a new process and six steps.
 
 Results and states are equal bit by bit, whatever the hook keeps. There is no oracle: a

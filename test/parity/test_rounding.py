@@ -1,5 +1,4 @@
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Stochastic rounding of encoded collectives, compared to the last bit with
 quantization_model.py, whose random numbers are those of docs/quantization.md.
 """

@@ -1,5 +1,4 @@
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Sharded optimizers: a step of SGD with momentum, in three ways. Each rank updates all
 parameters by an all-reduced gradient; each rank updates its part of them by a
 reduce-scattered gradient and gathers the others' parts; the same with all parameters in

@@ -1,5 +1,4 @@
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Error feedback over hierarchical groups, to the last bit: each rank keeps the error of
 its shard of its node's sum (docs/hierarchy.md). test_hierarchy.py has the model of
 stages, quantization_model.py that of codes.

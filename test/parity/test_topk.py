@@ -1,5 +1,4 @@
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The hook `topk` over several steps, compared to the last bit with a model in NumPy:
 ties, infinities and NaNs, all element types, means and sums, several buckets, wrappers,
 collectives in flight, checkpoints, and the bytes on the wire."""

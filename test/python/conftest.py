@@ -1,5 +1,4 @@
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The package from the source tree, with the libraries of the build tree.
 
 Ranks inherit both through the environment. PyTorch is required: without it the suite

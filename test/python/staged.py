@@ -1,5 +1,4 @@
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """A device for tensors on the host: the emulated CUDA device.
 
 PyTorch has no tensors in its memory. So arrays are copied there before a module runs,

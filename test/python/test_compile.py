@@ -1,5 +1,4 @@
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Whole training steps under torch.compile, with compressed reductions.
 
 The oracle is PyTorch's own hooks, called on the buckets that the pass makes.

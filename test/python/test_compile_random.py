@@ -1,5 +1,4 @@
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Random numbers in whole compiled steps: dropout, and noise on averages.
 
 Draws do not depend on the hook. So if Inductor calls PyTorch's generator

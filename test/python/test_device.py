@@ -1,5 +1,4 @@
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Hooks in models on a device: the emulated CUDA device, and refusals.
 
 The oracle is the same model with the same hook on the host: a hook has the same

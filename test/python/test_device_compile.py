@@ -1,5 +1,4 @@
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Compiled steps whose gradients are on a device: the emulated CUDA device.
 
 The oracle is the same step on the host: a hook has the same bits on all backends.

@@ -1,5 +1,4 @@
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Steps under torch.compile whose inputs change their sizes.
 
 The oracle is the same arithmetic in eager mode. Values that went through the hook fp16

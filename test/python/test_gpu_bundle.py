@@ -1,5 +1,4 @@
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """tools/gpu-bundle.sh and tools/gpu-test.sh, tested with the emulated device.
 
 The tested scripts cannot see the checkout or LLVM's directory if the kernel lets this

@@ -1,5 +1,4 @@
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Graphs before and after the pass of the backend "ddphook".
 
 Graphs are traced for three ranks that do not exist; test_compile.py runs them.

@@ -1,5 +1,4 @@
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Compares training with compiled hooks to training with PyTorch's own.
 
 Both train in the same processes, on equal data, under real DistributedDataParallel.

@@ -1,5 +1,4 @@
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Compressed gradients in JAX: ddphook.jax, on 2, 3 and 4 CPU devices and in 2 processes."""
 
 import concurrent.futures

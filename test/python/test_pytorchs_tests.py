@@ -1,5 +1,4 @@
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """PyTorch's own tests of DDP pass with our hook in each model.
 
 These seven pass with PyTorch's hooks on the host, and are part of PyTorch's package. Most are

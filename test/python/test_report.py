@@ -1,5 +1,4 @@
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """``python -m ddphook report``: words, medians and drawings of traces, including that of the
 documentation. test/Report tests reports of compiled modules."""
 

@@ -1,5 +1,4 @@
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Requests to torch.compile's backend have an effect, or an error or a warning says why not.
 
 The steps only multiply matrices. Inductor calls a library for that and compiles nothing.

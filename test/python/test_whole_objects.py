@@ -1,5 +1,4 @@
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Changes of whole steps to objects of libraries, to modules of the program, and to
 tensors themselves: refused, or handled as in eager PyTorch.
 

@@ -1,6 +1,5 @@
 #!/usr/bin/env bash
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #
 # Runs jobs under a real Slurm, without MASTER_ADDR and MASTER_PORT: one
 # slurmctld and two slurmd on this machine, each in a network namespace with a

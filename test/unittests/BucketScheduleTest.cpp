@@ -1,11 +1,6 @@
-//===- BucketScheduleTest.cpp ----------------------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Which gradients share a bucket, in which order, and where the buckets stand.
-//
-//===----------------------------------------------------------------------===//
 
 #include "BucketSchedule.h"
 #include "TestModule.h"

@@ -1,12 +1,7 @@
-//===- BuildersTest.cpp ----------------------------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // What another compiler builds: operations and hooks with defaults, and options
 // of pipelines that are no text.
-//
-//===----------------------------------------------------------------------===//
 
 #include "TestModule.h"
 #include "ddphook/Pipelines/Pipelines.h"

@@ -1,12 +1,7 @@
-//===- BytecodeTest.cpp ----------------------------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Versions of the dialect's bytecode. That files of earlier versions are read
 // is tested in test/Dialect/DDP/bytecode.mlir.
-//
-//===----------------------------------------------------------------------===//
 
 #include "TestModule.h"
 #include "ddphook/Dialect/DDP/IR/DDPBytecode.h"

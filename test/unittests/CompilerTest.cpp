@@ -1,11 +1,6 @@
-//===- CompilerTest.cpp ----------------------------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // From a module in memory to code that runs, and what goes wrong on the way.
-//
-//===----------------------------------------------------------------------===//
 
 #include "ddphook/Compiler/Compiler.h"
 #include "ddphook/Compiler/JitModule.h"

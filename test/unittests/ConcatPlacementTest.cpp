@@ -1,11 +1,6 @@
-//===- ConcatPlacementTest.cpp ----------------------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Where the parts of a ddp.concat are computed.
-//
-//===----------------------------------------------------------------------===//
 
 #include "ConcatPlacement.h"
 #include "TestModule.h"

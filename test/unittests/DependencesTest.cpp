@@ -1,12 +1,7 @@
-//===- DependencesTest.cpp --------------------------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // What keeps operations in their order: effects, values that are overwritten,
 // and what may lie in the memory of a tensor.
-//
-//===----------------------------------------------------------------------===//
 
 #include "Dependences.h"
 #include "MemoryUses.h"

@@ -1,11 +1,6 @@
-//===- GradientNamesTest.cpp -----------------------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The names that gradients get, and which of them are refused.
-//
-//===----------------------------------------------------------------------===//
 
 #include "GradientNames.h"
 #include "TestModule.h"

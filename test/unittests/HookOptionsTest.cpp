@@ -1,11 +1,6 @@
-//===- HookOptionsTest.cpp -------------------------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // How options are cut into words, and what hook they name.
-//
-//===----------------------------------------------------------------------===//
 
 #include "ddphook/Dialect/DDP/Transforms/Utils/HookOptions.h"
 #include "OptionWords.h"

@@ -1,11 +1,6 @@
-//===- OpaqueDialectsTest.cpp ----------------------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // A dialect that is registered is not replaced by its stand-in.
-//
-//===----------------------------------------------------------------------===//
 
 #include "ddphook/Dialect/Opaque/OpaqueDialects.h"
 

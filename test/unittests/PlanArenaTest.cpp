@@ -1,11 +1,6 @@
-//===- PlanArenaTest.cpp ---------------------------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Random programs: buffers that are alive together must not share memory.
-//
-//===----------------------------------------------------------------------===//
 
 #include "TestModule.h"
 #include "ddphook/Dialect/DDP/Transforms/Passes.h"

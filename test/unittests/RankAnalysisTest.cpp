@@ -1,12 +1,7 @@
-//===- RankAnalysisTest.cpp -------------------------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // What the analysis of ranks is made of: process groups, memory, and how often
 // a value was reduced.
-//
-//===----------------------------------------------------------------------===//
 
 #include "RankAnalysis.h"
 #include "TestModule.h"

@@ -1,12 +1,7 @@
-//===- RankFactsTest.cpp ----------------------------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Facts about values and memory: how they combine, and what operations make of
 // them.
-//
-//===----------------------------------------------------------------------===//
 
 #include "RankTransfer.h"
 #include "TestModule.h"

@@ -1,12 +1,7 @@
-//===- ReportTest.cpp -------------------------------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Reports as another compiler asks for them. test/python/test_report.py tests
 // what is made of them.
-//
-//===----------------------------------------------------------------------===//
 
 #include "TestModule.h"
 #include "ddphook/Pipelines/Pipelines.h"

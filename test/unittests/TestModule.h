@@ -1,13 +1,8 @@
-//===- TestModule.h - modules for unit tests --------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // A context with the dialects that the tests use, and how tests find operations
 // in a module: by the attribute `name`, which tests give to functions'
 // operations as `test.name`.
-//
-//===----------------------------------------------------------------------===//
 
 #ifndef DDPHOOK_TEST_UNITTESTS_TESTMODULE_H
 #define DDPHOOK_TEST_UNITTESTS_TESTMODULE_H

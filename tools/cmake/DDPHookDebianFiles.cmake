@@ -1,5 +1,4 @@
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #
 # cpack runs this before it writes packages. It adds the copyright and changelog
 # to each Debian package, compresses manual pages, and moves zsh's functions to

@@ -1,5 +1,4 @@
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #
 # Generates manual pages and completion for bash, zsh and fish from the tools'
 # --help, so every build of the tools includes them. Builds with a sanitizer are not

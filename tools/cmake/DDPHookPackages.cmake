@@ -1,5 +1,4 @@
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #
 # Packages, by `cpack` in the build directory: one .deb for each component, or an
 # archive (`cpack -G TGZ`). Include it after all install rules.

@@ -1,13 +1,9 @@
-//===- bench.h - what the benchmarks have in common -------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // A benchmark is a function that runs on every rank of a job, in processes of
 // its own. It lists works; measure() verifies them, alternates between them and
 // PyTorch, and reports medians and ratios.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_BENCH_BENCH_H
 #define DDPHOOK_BENCH_BENCH_H
 

@@ -1,13 +1,9 @@
-//===- collectives.cpp - ddphook-bench allreduce, hooks and start ---------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // All-reduces and whole hooks of all ranks, over each transport of the host,
 // next to copies that all ranks make at once; and the host's time to start a
 // collective.
-//
-//===----------------------------------------------------------------------===//
+
 #include "powersgd.h"
 
 #include "base/encoding.h"

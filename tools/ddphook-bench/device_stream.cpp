@@ -1,12 +1,8 @@
-//===- device_stream.cpp - time and graphs of a device's work -------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Uses the CUDA runtime that the backend has loaded: this program is not linked
 // with it, so that it starts on machines without CUDA.
-//
-//===----------------------------------------------------------------------===//
+
 #include "device_stream.h"
 
 #include "bench.h"

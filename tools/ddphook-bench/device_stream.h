@@ -1,13 +1,9 @@
-//===- device_stream.h - time and graphs of a device's work -----*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The order of a device's work. On a GPU, it is a stream of this program, timed
 // by the GPU's events, and work on it can be recorded. On other devices, the
 // host's clock measures time.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_BENCH_DEVICE_STREAM_H
 #define DDPHOOK_BENCH_DEVICE_STREAM_H
 

@@ -1,13 +1,9 @@
-//===- job.cpp - ddphook-bench join, steps and save -----------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // What a host program waits for besides its hooks, through the C API: joining
 // and leaving a job, steps, and checkpoints. The module is made by hand, as a
 // compiler would make it for one bucket.
-//
-//===----------------------------------------------------------------------===//
+
 #include "bench.h"
 
 #include "ddphook/runtime/runtime.h"

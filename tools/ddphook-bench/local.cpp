@@ -1,13 +1,9 @@
-//===- local.cpp - ddphook-bench cast, encode and topk --------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The work of hooks without their collectives, in a group of one: the functions
 // of a backend, as compiled code calls them, next to the best copy of as many
 // bytes, which is the limit.
-//
-//===----------------------------------------------------------------------===//
+
 #include "bench.h"
 
 #include "base/encoding.h"

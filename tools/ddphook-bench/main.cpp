@@ -1,13 +1,9 @@
-//===- main.cpp - ddphook-bench -------------------------------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Benchmarks of the runtime: `sweep` for the user's machines and networks. All
 // other subcommands verify their results, then measure them against named
 // baselines of the same run.
-//
-//===----------------------------------------------------------------------===//
+
 #include "bench.h"
 
 #include "kernels.h"

@@ -1,12 +1,8 @@
-//===- measure.cpp - how ddphook-bench measures ---------------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Members of bench.h: a rank, its memory and its process group, and the loop
 // over works.
-//
-//===----------------------------------------------------------------------===//
+
 #include "bench.h"
 
 #include "kernels.h"

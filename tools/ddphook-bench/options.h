@@ -1,11 +1,7 @@
-//===- options.h - command lines of ddphook-bench ---------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Parses command lines by tables of flags, from which --help follows too.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_BENCH_OPTIONS_H
 #define DDPHOOK_BENCH_OPTIONS_H
 

@@ -1,12 +1,8 @@
-//===- powersgd.cpp - ddphook-bench powersgd ------------------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // PowerSGD without its collectives, next to PyTorch's hook in a group of one
 // and the best copy of 28 bytes per element; and a bucket for other benchmarks.
-//
-//===----------------------------------------------------------------------===//
+
 #include "powersgd.h"
 
 #include "base/random.h"

@@ -1,12 +1,8 @@
-//===- powersgd.h - PowerSGD on a bucket, to be timed -----------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The calls of compiled code for one bucket under PowerSGD, with error feedback
 // and warm start, on any backend.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_BENCH_POWERSGD_H
 #define DDPHOOK_BENCH_POWERSGD_H
 

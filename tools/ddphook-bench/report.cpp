@@ -1,11 +1,7 @@
-//===- report.cpp - results of ddphook-bench ------------------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // See report.h.
-//
-//===----------------------------------------------------------------------===//
+
 #include "report.h"
 
 #include <algorithm>

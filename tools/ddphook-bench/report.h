@@ -1,11 +1,7 @@
-//===- report.h - results of ddphook-bench ----------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Collects results as JSON, and prints them as tables.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_BENCH_REPORT_H
 #define DDPHOOK_BENCH_REPORT_H
 

@@ -1,14 +1,10 @@
-//===- sweep.cpp - ddphook-bench sweep ------------------------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // All-reduces of growing buffers, through a backend, with the store,
 // connections and transport of a compiled step. Starts ranks on this machine,
 // or is one of the ranks that a launcher has started on any machines. Options
 // and bandwidths are those of nccl-tests (its PERFORMANCE.md).
-//
-//===----------------------------------------------------------------------===//
+
 #include "bench.h"
 
 #include "files/atomic_file.h"

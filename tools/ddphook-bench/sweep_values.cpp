@@ -1,11 +1,7 @@
-//===- sweep_values.cpp - inputs whose sums are exact ---------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // See sweep_values.h.
-//
-//===----------------------------------------------------------------------===//
+
 #include "sweep_values.h"
 
 #include <algorithm>

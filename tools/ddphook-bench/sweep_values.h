@@ -1,14 +1,10 @@
-//===- sweep_values.h - inputs whose sums are exact -------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The inputs of a sweep's all-reduces and their expected results: small
 // integers, which neither the order of additions nor the wire type can round.
 // So every difference is an error. Other tests check that roundings are
 // PyTorch's.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_BENCH_SWEEP_VALUES_H
 #define DDPHOOK_BENCH_SWEEP_VALUES_H
 

@@ -1,5 +1,4 @@
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """PyTorch's side of ddphook-bench: measures its DDP communication hooks.
 
 Run by ddphook-bench. Reads a job per line from standard input, as a JSON object, and

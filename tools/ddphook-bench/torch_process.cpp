@@ -1,11 +1,7 @@
-//===- torch_process.cpp - PyTorch as a baseline --------------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // See torch_process.h.
-//
-//===----------------------------------------------------------------------===//
+
 #include "torch_process.h"
 
 #include "base/deadline.h"

@@ -1,12 +1,8 @@
-//===- torch_process.h - PyTorch as a baseline ------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Talks to torch_hooks.py, which measures PyTorch's hooks and is idle in
 // between: one JSON object per line, each way.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_BENCH_TORCH_PROCESS_H
 #define DDPHOOK_BENCH_TORCH_PROCESS_H
 

@@ -1,11 +1,6 @@
-//===- Output.cpp - write the compiler's output ---------------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Writes text and bytes to files; lib/Compiler creates them.
-//
-//===----------------------------------------------------------------------===//
 
 #include "Output.h"
 

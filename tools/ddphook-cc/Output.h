@@ -1,11 +1,7 @@
-//===- Output.h - write the compiler's output -------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The last stages of ddphook-cc. Every output file is written atomically.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_TOOLS_CC_OUTPUT_H
 #define DDPHOOK_TOOLS_CC_OUTPUT_H
 

@@ -1,12 +1,8 @@
-//===- ddphook-cc.cpp - compile a training step ahead of time -------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Command line of the compiler; docs/ddphook-cc.md is its guide. lib/Compiler
 // does the work.
-//
-//===----------------------------------------------------------------------===//
+
 #include "Output.h"
 #include "OutputFile.h"
 #include "PlanReportFile.h"

@@ -1,12 +1,7 @@
-//===- ddphook-lsp-server.cpp - language server for ddp IR ------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Completion, hovering and diagnostics in editors for .mlir files with ddp
 // operations.
-//
-//===----------------------------------------------------------------------===//
 
 #include "ToolOptions.h"
 #include "ddphook/Dialect/Opaque/OpaqueDialects.h"

@@ -1,12 +1,8 @@
-//===- PassRun.h - passes on a file -----------------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Extends upstream's MlirOptMain(): adds --ddp-plan-report, verifies by default
 // only after the last pass, and fails if a plugin cannot be loaded.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_TOOLS_OPT_PASSRUN_H
 #define DDPHOOK_TOOLS_OPT_PASSRUN_H
 

@@ -1,11 +1,6 @@
-//===- ddphook-opt.cpp - mlir-opt with the ddp dialect ----------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Runs passes on IR files: all of upstream's and all of ddphook's.
-//
-//===----------------------------------------------------------------------===//
 
 #include "PassRun.h"
 #include "ToolOptions.h"

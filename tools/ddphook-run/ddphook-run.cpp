@@ -1,12 +1,8 @@
-//===- ddphook-run.cpp - compile a training step and run it ---------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Compiles in memory (lib/Compiler), then runs the module on ranks
 // (runtime/exec). Everything before the fork happens in one thread.
-//
-//===----------------------------------------------------------------------===//
+
 #include "PlanReportFile.h"
 #include "runner.h"
 #include "tool_version.h"

@@ -1,13 +1,8 @@
-//===- DDPHookPlugin.cpp - ddphook inside stock mlir-opt --------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The entry point that `mlir-opt --load-dialect-plugin=DDPHookPlugin.so` calls.
 // It also registers passes and pipelines: mlir-opt would look for another entry
 // point only with --load-pass-plugin.
-//
-//===----------------------------------------------------------------------===//
 
 #include "ddphook/Compiler/Passes.h"
 #include "ddphook/Dialect/Opaque/OpaqueDialects.h"

@@ -1,5 +1,4 @@
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """A wheel with libraries is specific to a platform; everything else is in
 pyproject.toml. The wheel has no extension module, so it works with any Python 3."""
 

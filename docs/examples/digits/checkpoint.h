@@ -1,7 +1,4 @@
-//===- checkpoint.h - saves a run, and goes on with it ---------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // A checkpoint has two halves: what the compiled step keeps, which the runtime
 // saves (docs/checkpoints.md), and what the program keeps, which is saved here.
@@ -17,8 +14,7 @@
 // rank 0 changes `latest`: whatever dies at whatever moment, `latest` names a
 // whole checkpoint. The program's file holds a digest of the runtime's, which
 // is different for every save: halves of two saves are never mixed.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_EXAMPLES_DIGITS_CHECKPOINT_H
 #define DDPHOOK_EXAMPLES_DIGITS_CHECKPOINT_H
 

@@ -1,12 +1,8 @@
-//===- data.h - the images of this example ----------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Reads digits.txt, whose format make_data.py documents, and says who trains on
 // what. Nothing here has to do with ddphook.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_EXAMPLES_DIGITS_DATA_H
 #define DDPHOOK_EXAMPLES_DIGITS_DATA_H
 

@@ -1,12 +1,8 @@
-//===- device_array.h - an array where steps run ----------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Memory of the context's device. On the host it is memory as any other, so
 // that the same program trains on CPUs and on GPUs.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DIGITS_DEVICE_ARRAY_H
 #define DIGITS_DEVICE_ARRAY_H
 

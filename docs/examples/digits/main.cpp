@@ -1,14 +1,9 @@
-//===- main.cpp - trains the digits network on every rank ------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // A training program around a compiled step: it owns data, parameters and the
 // loop, and leaves arithmetic and communication to step.mlir. It does not know
 // which hook the step was compiled with. Every rank runs this program; each
 // trains on its own share of the images.
-//
-//===----------------------------------------------------------------------===//
 
 #include "checkpoint.h"
 #include "data.h"

@@ -1,5 +1,4 @@
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // One training step of a small network that reads handwritten digits, as every
 // rank runs it on images of its own:

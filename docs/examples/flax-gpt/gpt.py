@@ -1,5 +1,4 @@
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """A small GPT in Flax over bytes, and its training step on two devices.
 
 Layer norms in front as in GPT-2, and one table for the bytes that come in and those

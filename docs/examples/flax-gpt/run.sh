@@ -1,6 +1,5 @@
 #!/usr/bin/env bash
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #
 # From a small GPT in Flax to two ranks that train it without JAX, with different
 # hooks, and their losses beside JAX's own on two devices of this host: some minutes.

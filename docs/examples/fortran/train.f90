@@ -1,5 +1,4 @@
-! Part of the ddphook project, under the Apache License v2.0 with LLVM
-! Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+! SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 !
 ! ../linear/main.c in Fortran: joins the job, finds four weights from samples that
 ! differ from rank to rank, and prints them.

@@ -1,5 +1,4 @@
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Makes the program of one device out of one whose `jit` got shardings, by the passes
 of Shardy that jaxlib has: they put in the all-reduces.
 

@@ -1,6 +1,5 @@
 #!/usr/bin/env bash
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #
 # From a training step in JAX to two ranks that train without JAX, with different
 # hooks, and their losses beside JAX's own on two devices of this host.

@@ -1,5 +1,4 @@
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Trains with compiled steps, and prints their losses beside JAX's.
 
     train.py TRAINING NAME=STEP.so... [--plot=FILE.svg] [--title=TITLE]

@@ -1,5 +1,4 @@
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The step of docs/getting-started.md: least squares with four weights. Every
 // rank has eight samples a step; the loss is mean((x · w - y)²) / 2 over the

@@ -1,5 +1,4 @@
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """100 MiB of gradients with the shapes of a small language model.
 
 Eight transformer blocks of width 512 and an embedding of 2048 words. A weight's

@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Hooks over a slow network, ours and PyTorch's in turns.
 
 Makes two network namespaces on this machine that are joined by a link of

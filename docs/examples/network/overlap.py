@@ -1,5 +1,4 @@
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """What computing while collectives are in flight gains: the step of model.py,
 compiled with and without `overlap`, in turns, on a slow link or (--local) through
 shared memory.

@@ -1,5 +1,4 @@
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """One rank of network.py: measures compiled steps and PyTorch's hooks in turns.
 
     rank.py RANK FOLDER ROUNDS STEPS

@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """What encoded collectives lose of one average, and of the sum of many.
 
 Averages arrays with ddphook-run on 2, 4 and 8 ranks of this machine, with each

@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """How large PowerSGD's error becomes over a long run, by its numerics.
 
 Compiles step.mlir with each of OPTIONS, runs it on ranks of this machine with

@@ -1,5 +1,4 @@
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The running example of docs/passes.md: the gradients of one linear layer, an
 // average over all ranks, and the update of the layer's parameters in place.

@@ -1,5 +1,4 @@
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """What a small GPT knows of text that it has not seen, trained with each hook.
 
     torchrun --nproc-per-node=2 accuracy.py --page=docs/quantization.md

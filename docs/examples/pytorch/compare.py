@@ -1,5 +1,4 @@
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Two models, each hook of ours beside PyTorch's and beside none, on two ranks.
 
     $(tools/python-env.sh) docs/examples/pytorch/compare.py \

@@ -1,5 +1,4 @@
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """A small GPT that learns to write these docs: 1.9 million parameters.
 
 A decoder-only transformer over bytes, with layer norms in front as in GPT-2.

@@ -1,5 +1,4 @@
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """ResNet-18 on handwritten digits: 11.2 million parameters.
 
 The network of He et al., "Deep Residual Learning for Image Recognition"

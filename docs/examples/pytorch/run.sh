@@ -1,6 +1,5 @@
 #!/usr/bin/env bash
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #
 # Writes the tables of models in docs/pytorch-speed.md and the plot beside this file:
 # about 25 minutes on two cores. Arguments go to compare.py. The second table,

@@ -1,5 +1,4 @@
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """One rank of compare.py: trains a model without a hook, with PyTorch's, with ours.
 
     torchrun --nproc-per-node=2 train.py resnet fp16 --steps=50 --json=result.json

@@ -1,5 +1,4 @@
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The example of docs/frontends.md: a training step for one processor, in which
 // nothing but two annotations speaks of several. Two layers, the squared error,

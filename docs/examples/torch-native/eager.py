@@ -1,5 +1,4 @@
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """One rank of PyTorch's own run: DistributedDataParallel with PyTorch's hooks.
 
     torchrun --nproc-per-node=2 eager.py conv STEPS DIRECTORY

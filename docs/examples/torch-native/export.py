@@ -1,5 +1,4 @@
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Writes a training step, with which native ranks train, and what they begin with.
 
     torchrun --nproc-per-node=2 export.py conv DIRECTORY

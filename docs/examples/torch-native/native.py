@@ -1,5 +1,4 @@
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Trains natively with an exported step, and prints its losses beside PyTorch's.
 
     native.py conv STEPS DIRECTORY --bin=BUILD/bin

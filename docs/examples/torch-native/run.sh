@@ -1,6 +1,5 @@
 #!/usr/bin/env bash
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #
 # Exports the steps of both models, trains with PyTorch and natively on two ranks,
 # and prints the table of README.md: some minutes. PLOT gets its plot.

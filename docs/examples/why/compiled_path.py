@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """PyTorch's compiled path beside its eager hooks and beside ddphook.
 
 Trains the same models on 2 and 3 real ranks of this machine, with gradients

@@ -1,5 +1,4 @@
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """One rank of a PyTorch training job, with its gradients reduced in one of four
 ways: by DDP's eager hooks, by PyTorch's compiler in two settings, by ddphook.
 

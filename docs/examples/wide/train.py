@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Trains the wide network on two ranks, once per hook, and draws loss and bytes.
 
 Builds the programs of CMakeLists.txt with the ddphook in --build, prints a table

@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """A network that learns from another one, on all devices that JAX has, with gradients
 that are compressed or not:
 

@@ -1,11 +1,7 @@
-//===- PTXEmitter.h - code for GPUs -----------------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Translates a gpu.module to PTX. Needs neither a GPU nor NVIDIA's software.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_CODEGEN_PTXEMITTER_H
 #define DDPHOOK_CODEGEN_PTXEMITTER_H
 

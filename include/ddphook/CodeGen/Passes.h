@@ -1,11 +1,7 @@
-//===- Passes.h - passes from linalg to kernels -----------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Declares the passes of Passes.td.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_CODEGEN_PASSES_H
 #define DDPHOOK_CODEGEN_PASSES_H
 

@@ -1,13 +1,9 @@
-//===- Passes.td - passes from linalg to kernels -------------*- tablegen -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The passes that turn a step's linalg operations on memrefs into code that is
 // fast on CPUs, and into kernels for GPUs. None of them knows an operation of
 // the ddp dialect.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_CODEGEN_PASSES
 #define DDPHOOK_CODEGEN_PASSES
 

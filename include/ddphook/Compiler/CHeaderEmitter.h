@@ -1,11 +1,7 @@
-//===- CHeaderEmitter.h - the C header of a compiled module -----*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Writes the declarations that a program needs to call a compiled module.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_COMPILER_CHEADEREMITTER_H
 #define DDPHOOK_COMPILER_CHEADEREMITTER_H
 

@@ -1,7 +1,4 @@
-//===- Compiler.h - from a module to machine code ---------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The stages after a front end: `ddp-pipeline`, entry points, LLVM dialect,
 // LLVM IR, object code, all in memory. A compiler calls them on modules of its
@@ -20,8 +17,7 @@
 // Threads. Only one thread may use a Compiler at a time. Several Compilers may
 // work at the same time on modules of different contexts. Only passes use a
 // context's thread pool.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_COMPILER_COMPILER_H
 #define DDPHOOK_COMPILER_COMPILER_H
 

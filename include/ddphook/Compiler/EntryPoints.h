@@ -1,13 +1,9 @@
-//===- EntryPoints.h - the entry points of a module -------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The entry points of a module after `ddp-pipeline`, collected from its plan
 // (docs/plan.md) and its functions. Both the C functions and the C header are
 // emitted from this model.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_COMPILER_ENTRYPOINTS_H
 #define DDPHOOK_COMPILER_ENTRYPOINTS_H
 

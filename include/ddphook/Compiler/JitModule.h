@@ -1,13 +1,9 @@
-//===- JitModule.h - a compiled module in this process ----------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Links the object code of a module into this process. Compiler.h compiles it.
 // To run it, pass it to the runtime's ddphook_module_load() (runtime.h), and
 // call its entries as compiled.h describes.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_COMPILER_JITMODULE_H
 #define DDPHOOK_COMPILER_JITMODULE_H
 

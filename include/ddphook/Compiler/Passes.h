@@ -1,13 +1,9 @@
-//===- Passes.h - passes from the pipeline's result to LLVM -----*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Declares the passes of Passes.td and the pipeline `ddp-lower-to-llvm`, which
 // runs them together with upstream's conversions. Compiler.h continues to
 // machine code.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_COMPILER_PASSES_H
 #define DDPHOOK_COMPILER_PASSES_H
 

@@ -1,13 +1,9 @@
-//===- Passes.td - passes from the pipeline's result to LLVM -*- tablegen -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The passes that turn the output of `ddp-pipeline` (functions on memrefs,
 // calls of the runtime, a plan) into the LLVM dialect with C entry points. They
 // know no operation of the ddp dialect, and work on no tensors.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_COMPILER_PASSES
 #define DDPHOOK_COMPILER_PASSES
 

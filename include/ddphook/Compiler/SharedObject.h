@@ -1,13 +1,9 @@
-//===- SharedObject.h - object code as a shared object ----------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Links the object code of a module into a shared object, either in this
 // process with LLD or with a linker that the caller names. Undefined symbols,
 // those of the runtime, are resolved when the object is loaded.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_COMPILER_SHAREDOBJECT_H
 #define DDPHOOK_COMPILER_SHAREDOBJECT_H
 

@@ -1,13 +1,9 @@
-//===- SourceFile.h - the input of ddphook-cc and ddphook-run ---*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Loads a module from a file, with plugins and passes of other projects before
 // ddphook's own. For command lines: a compiler that has a module only needs
 // Compiler.h.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_COMPILER_SOURCEFILE_H
 #define DDPHOOK_COMPILER_SOURCEFILE_H
 

@@ -1,12 +1,7 @@
-//===- Pipelines.h - from gradients to runtime calls ------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The pipeline `ddp-pipeline`, its two halves for compilers that bufferize
 // themselves, the pipeline to XLA, and their options.
-//
-//===----------------------------------------------------------------------===//
 
 #ifndef DDPHOOK_PIPELINES_PIPELINES_H
 #define DDPHOOK_PIPELINES_PIPELINES_H

@@ -1,7 +1,4 @@
-//===- PlanReporter.h - a report of passes that make a plan -----*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Watches passes while they run, and records facts that the plan lacks: the
 // source lines of gradients, why a bucket has its hook, buffers, copies, where
@@ -16,8 +13,7 @@
 //
 // A reporter does not change what passes do, or their plan. ddphook-report
 // turns a report into a page or text; docs/reports.md has the keys.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_REPORT_PLANREPORTER_H
 #define DDPHOOK_REPORT_PLANREPORTER_H
 

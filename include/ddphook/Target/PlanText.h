@@ -1,12 +1,8 @@
-//===- PlanText.h - the plan as the runtime reads it ------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The JSON text of docs/plan.md. `ddp-emit-entry-points` puts it into compiled
 // modules; a compiler that emits entry points itself calls writePlanText().
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_TARGET_PLANTEXT_H
 #define DDPHOOK_TARGET_PLANTEXT_H
 

@@ -1,12 +1,7 @@
-//===- DDPToRuntime.cpp ----------------------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // convert-ddp-to-runtime: converts operations on memory to runtime calls, and
 // everything that the runtime must know in advance to the plan.
-//
-//===----------------------------------------------------------------------===//
 
 #include "ddphook/Conversion/DDPToRuntime/DDPToRuntime.h"
 #include "PlanBuilder.h"

@@ -1,11 +1,6 @@
-//===- PlanBuilder.h - the plan of a module ---------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Collects the plan of a module while `convert-ddp-to-runtime` converts it.
-//
-//===----------------------------------------------------------------------===//
 
 #ifndef DDPHOOK_LIB_CONVERSION_DDPTORUNTIME_PLANBUILDER_H
 #define DDPHOOK_LIB_CONVERSION_DDPTORUNTIME_PLANBUILDER_H

@@ -1,12 +1,7 @@
-//===- RuntimeCalls.cpp -----------------------------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Lowers memory and states, creates calls, and dispatches each operation to its
 // lowering.
-//
-//===----------------------------------------------------------------------===//
 
 #include "RuntimeCalls.h"
 

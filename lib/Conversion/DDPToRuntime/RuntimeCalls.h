@@ -1,12 +1,7 @@
-//===- RuntimeCalls.h - operations on memory as calls -----------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Converts the dialect's operations on memory to runtime calls, and adds to the
 // plan what those calls refer to by number.
-//
-//===----------------------------------------------------------------------===//
 
 #ifndef DDPHOOK_LIB_CONVERSION_DDPTORUNTIME_RUNTIMECALLS_H
 #define DDPHOOK_LIB_CONVERSION_DDPTORUNTIME_RUNTIMECALLS_H

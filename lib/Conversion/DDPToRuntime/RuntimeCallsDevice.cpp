@@ -1,13 +1,8 @@
-//===- RuntimeCallsDevice.cpp --------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Lowers what differs when arrays are in device memory: copies and zero fills
 // become calls, and states that remain in host memory are accessed by address.
 // Every remaining memref is then device memory.
-//
-//===----------------------------------------------------------------------===//
 
 #include "RuntimeCalls.h"
 

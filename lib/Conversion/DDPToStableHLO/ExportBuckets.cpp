@@ -1,11 +1,6 @@
-//===- ExportBuckets.cpp ----------------------------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Exports operations on buckets, member by member.
-//
-//===----------------------------------------------------------------------===//
 
 #include "ExportFunction.h"
 #include "Orthogonalize.h"

@@ -1,11 +1,6 @@
-//===- ExportExchanges.cpp --------------------------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Exports reduce-scatters, all-gathers, all-to-alls and broadcasts.
-//
-//===----------------------------------------------------------------------===//
 
 #include "ExportFunction.h"
 

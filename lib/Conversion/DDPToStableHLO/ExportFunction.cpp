@@ -1,12 +1,7 @@
-//===- ExportFunction.cpp --------------------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Exports states, branches and scalars of a function; ExportBuckets.cpp exports
 // operations on buckets.
-//
-//===----------------------------------------------------------------------===//
 
 #include "ExportFunction.h"
 

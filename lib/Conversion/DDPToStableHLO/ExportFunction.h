@@ -1,13 +1,8 @@
-//===- ExportFunction.h - one function's hooks in StableHLO -----*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Replaces the operations of expanded hooks in a function. A bucket becomes a
 // list of member tensors, joined where a collective or a state needs one array.
 // A state becomes a value that is threaded from use to use.
-//
-//===----------------------------------------------------------------------===//
 
 #ifndef DDPHOOK_LIB_CONVERSION_DDPTOSTABLEHLO_EXPORTFUNCTION_H
 #define DDPHOOK_LIB_CONVERSION_DDPTOSTABLEHLO_EXPORTFUNCTION_H

@@ -1,11 +1,6 @@
-//===- ExportStableHLO.cpp -------------------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // ddp-export-stablehlo: exports modules with expanded hooks for XLA.
-//
-//===----------------------------------------------------------------------===//
 
 #include "ddphook/Conversion/DDPToStableHLO/DDPToStableHLO.h"
 

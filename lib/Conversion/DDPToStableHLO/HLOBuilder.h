@@ -1,12 +1,7 @@
-//===- HLOBuilder.h - builds operations of StableHLO ------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Builds the StableHLO operations that hooks expand to by name, because
 // StableHLO is not linked. Values are statically shaped tensors.
-//
-//===----------------------------------------------------------------------===//
 
 #ifndef DDPHOOK_LIB_CONVERSION_DDPTOSTABLEHLO_HLOBUILDER_H
 #define DDPHOOK_LIB_CONVERSION_DDPTOSTABLEHLO_HLOBUILDER_H

@@ -1,13 +1,8 @@
-//===- InlineCollectives.cpp ------------------------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // ddp-inline-collectives: inlines collectives into functions whose arguments
 // can be states. Upstream's inliner does more: it also removes functions that
 // only a stablehlo.composite refers to.
-//
-//===----------------------------------------------------------------------===//
 
 #include "ddphook/Conversion/DDPToStableHLO/DDPToStableHLO.h"
 #include "ddphook/Dialect/DDP/IR/DDP.h"

@@ -1,11 +1,6 @@
-//===- Manifest.cpp --------------------------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Writes the manifest. Its keys are stable; new ones may be added.
-//
-//===----------------------------------------------------------------------===//
 
 #include "Manifest.h"
 

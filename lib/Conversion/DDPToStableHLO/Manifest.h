@@ -1,11 +1,6 @@
-//===- Manifest.h - what a host must know of exported states ----*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The JSON file next to an exported module. docs/frontends.md describes it.
-//
-//===----------------------------------------------------------------------===//
 
 #ifndef DDPHOOK_LIB_CONVERSION_DDPTOSTABLEHLO_MANIFEST_H
 #define DDPHOOK_LIB_CONVERSION_DDPTOSTABLEHLO_MANIFEST_H

@@ -1,13 +1,8 @@
-//===- Orthogonalize.cpp ---------------------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Modified Gram-Schmidt and Householder QR, column by column and unrolled: the
 // rank is small and static. All matrices are processed together, so "a column"
 // is a 2-D tensor, with one row per matrix, and "a number" a 1-D tensor.
-//
-//===----------------------------------------------------------------------===//
 
 #include "Orthogonalize.h"
 

@@ -1,11 +1,6 @@
-//===- Orthogonalize.h - orthonormal columns in StableHLO -------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // ddp.orthogonalize for matrices of one shape, unrolled.
-//
-//===----------------------------------------------------------------------===//
 
 #ifndef DDPHOOK_LIB_CONVERSION_DDPTOSTABLEHLO_ORTHOGONALIZE_H
 #define DDPHOOK_LIB_CONVERSION_DDPTOSTABLEHLO_ORTHOGONALIZE_H

@@ -1,11 +1,6 @@
-//===- RankGroups.h - process groups as lists of ranks ----------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // XLA has no process groups: each collective lists its ranks.
-//
-//===----------------------------------------------------------------------===//
 
 #ifndef DDPHOOK_LIB_CONVERSION_DDPTOSTABLEHLO_RANKGROUPS_H
 #define DDPHOOK_LIB_CONVERSION_DDPTOSTABLEHLO_RANKGROUPS_H

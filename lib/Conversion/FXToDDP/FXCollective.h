@@ -1,11 +1,6 @@
-//===- FXCollective.h ------------------------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // A PyTorch collective, in either of the two forms that ddp-import-fx reads.
-//
-//===----------------------------------------------------------------------===//
 
 #ifndef DDPHOOK_LIB_CONVERSION_FXTODDP_FXCOLLECTIVE_H
 #define DDPHOOK_LIB_CONVERSION_FXTODDP_FXCOLLECTIVE_H

@@ -1,12 +1,7 @@
-//===- FXExchange.h - collectives on parts of tensors -----------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Imports PyTorch's collectives other than all-reduces. They split tensors
 // along the first dimension, so that the parts are contiguous, as ddp's are.
-//
-//===----------------------------------------------------------------------===//
 
 #ifndef DDPHOOK_LIB_CONVERSION_FXTODDP_FXEXCHANGE_H
 #define DDPHOOK_LIB_CONVERSION_FXTODDP_FXEXCHANGE_H

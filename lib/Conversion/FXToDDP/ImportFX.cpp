@@ -1,12 +1,7 @@
-//===- ImportFX.cpp ---------------------------------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // ddp-import-fx: converts PyTorch's functional all-reduces and their waits to
 // ddp.all_reduce.
-//
-//===----------------------------------------------------------------------===//
 
 #include "../Utils/Accumulators.h"
 #include "../Utils/FoldLinalgMeans.h"

@@ -1,12 +1,7 @@
-//===- ImportMPI.cpp -------------------------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // ddp-import-mpi: converts all-reduces over MPI's world to ddp.all_reduce and
 // removes MPI's setup and teardown.
-//
-//===----------------------------------------------------------------------===//
 
 #include "ddphook/Conversion/MPIToDDP/MPIToDDP.h"
 #include "ddphook/Dialect/DDP/IR/DDP.h"

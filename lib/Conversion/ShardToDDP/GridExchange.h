@@ -1,13 +1,8 @@
-//===- GridExchange.h - parts of tensors in the shard dialect ---*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Matches a lone reduce-scatter, all-gather, all-to-all or broadcast of the
 // shard dialect, checks that ddp can express it, and converts it. (A
 // reduce-scatter with its all-gather is an all-reduce: GridReduction.h.)
-//
-//===----------------------------------------------------------------------===//
 
 #ifndef DDPHOOK_LIB_CONVERSION_SHARDTODDP_GRIDEXCHANGE_H
 #define DDPHOOK_LIB_CONVERSION_SHARDTODDP_GRIDEXCHANGE_H

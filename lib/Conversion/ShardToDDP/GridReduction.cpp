@@ -1,12 +1,7 @@
-//===- GridReduction.cpp ---------------------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Recognizes all-reduces of the shard dialect, and those that ddp cannot
 // express.
-//
-//===----------------------------------------------------------------------===//
 
 #include "GridReduction.h"
 #include "../Utils/RankLists.h"

@@ -1,11 +1,6 @@
-//===- GridReduction.h - all-reduces of the shard dialect -------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Matches all-reduces of the shard dialect and checks that ddp has them.
-//
-//===----------------------------------------------------------------------===//
 
 #ifndef DDPHOOK_LIB_CONVERSION_SHARDTODDP_GRIDREDUCTION_H
 #define DDPHOOK_LIB_CONVERSION_SHARDTODDP_GRIDREDUCTION_H

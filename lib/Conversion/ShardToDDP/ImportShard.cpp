@@ -1,13 +1,8 @@
-//===- ImportShard.cpp ------------------------------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // ddp-import-shard: converts the all-reduces, reduce-scatters and all-gathers
 // of upstream's partitioner to ddp, and parts of a grid of processes to process
 // groups.
-//
-//===----------------------------------------------------------------------===//
 
 #include "../Utils/FoldLinalgMeans.h"
 #include "../Utils/RankLists.h"

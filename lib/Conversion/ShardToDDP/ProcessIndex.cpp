@@ -1,14 +1,9 @@
-//===- ProcessIndex.cpp ----------------------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // A loop that adds up starts from its destination's values. If it is split over
 // processes, upstream's partitioner lets one process start from them and the
 // others from zeros. Gradients start from zeros anyway, so the branch on the
 // process's index can be folded.
-//
-//===----------------------------------------------------------------------===//
 
 #include "ProcessIndex.h"
 

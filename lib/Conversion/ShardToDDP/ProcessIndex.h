@@ -1,11 +1,6 @@
-//===- ProcessIndex.h - branches for one process ----------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Removes branches on the process's index that upstream's partitioner creates.
-//
-//===----------------------------------------------------------------------===//
 
 #ifndef DDPHOOK_LIB_CONVERSION_SHARDTODDP_PROCESSINDEX_H
 #define DDPHOOK_LIB_CONVERSION_SHARDTODDP_PROCESSINDEX_H

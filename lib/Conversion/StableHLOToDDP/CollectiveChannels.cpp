@@ -1,12 +1,7 @@
-//===- CollectiveChannels.cpp -----------------------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // See CollectiveChannels.h. A ddp.all_reduce has no channel: all ranks run the
 // same program, and their n-th reductions over a group match.
-//
-//===----------------------------------------------------------------------===//
 
 #include "CollectiveChannels.h"
 #include "StableHLO.h"

@@ -1,11 +1,6 @@
-//===- CollectiveChannels.h - channels of collectives -----------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Reads the channels over which a program's collectives communicate.
-//
-//===----------------------------------------------------------------------===//
 
 #ifndef DDPHOOK_LIB_CONVERSION_STABLEHLOTODDP_COLLECTIVECHANNELS_H
 #define DDPHOOK_LIB_CONVERSION_STABLEHLOTODDP_COLLECTIVECHANNELS_H

@@ -1,13 +1,8 @@
-//===- ControlFlow.cpp -----------------------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // ddp-convert-stablehlo-control-flow: converts StableHLO's loops and branches
 // to scf and removes barriers. StableHLO's own lowering to linalg does not
 // handle them.
-//
-//===----------------------------------------------------------------------===//
 
 #include "ControlFlow.h"
 

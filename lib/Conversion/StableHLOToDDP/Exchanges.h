@@ -1,14 +1,9 @@
-//===- Exchanges.h - collectives on parts of tensors ------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Imports StableHLO's collectives other than all-reduces, which sharded
 // optimizers and parameters need. They split tensors along any dimension; those
 // of ddp split memory into contiguous parts, so that the import adds reshapes
 // and transposes.
-//
-//===----------------------------------------------------------------------===//
 
 #ifndef DDPHOOK_LIB_CONVERSION_STABLEHLOTODDP_EXCHANGES_H
 #define DDPHOOK_LIB_CONVERSION_STABLEHLOTODDP_EXCHANGES_H

@@ -1,11 +1,6 @@
-//===- FoldMeans.h - sums that are means ------------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // JAX has no all-reduce that computes a mean: it divides before or after a sum.
-//
-//===----------------------------------------------------------------------===//
 
 #ifndef DDPHOOK_LIB_CONVERSION_STABLEHLOTODDP_FOLDMEANS_H
 #define DDPHOOK_LIB_CONVERSION_STABLEHLOTODDP_FOLDMEANS_H

@@ -1,12 +1,7 @@
-//===- ImportStableHLO.cpp --------------------------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // ddp-import-stablehlo: converts the sums in JAX programs to ddp.all_reduce, in
 // the program that one rank runs.
-//
-//===----------------------------------------------------------------------===//
 
 #include "../Utils/Accumulators.h"
 #include "CollectiveChannels.h"

@@ -1,7 +1,4 @@
-//===- Localize.cpp --------------------------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // See Localize.h.
 //
@@ -9,8 +6,6 @@
 // compute them in full if it has all of their operands. A split tensor may only
 // be a result of a manual computation or an argument of the function, and may
 // only be an operand of a manual computation or a result of the function.
-//
-//===----------------------------------------------------------------------===//
 
 #include "Localize.h"
 #include "StableHLO.h"

@@ -1,12 +1,7 @@
-//===- Localize.h - the program of one rank ---------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // JAX writes one program for all devices; the part of one device is inside
 // sdy.manual_computation. We compile the program that each rank runs.
-//
-//===----------------------------------------------------------------------===//
 
 #ifndef DDPHOOK_LIB_CONVERSION_STABLEHLOTODDP_LOCALIZE_H
 #define DDPHOOK_LIB_CONVERSION_STABLEHLOTODDP_LOCALIZE_H

@@ -1,7 +1,4 @@
-//===- NonGradients.h - reductions that are not gradients -------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Finds reductions inside a model: statistics of a batch, or sums of what
 // several ranks compute of one layer. Their results flow into other reductions.
@@ -17,8 +14,6 @@
 // In such a program a value that is never combined with a parameter or a state
 // is no gradient either, but a metric, such as a confusion matrix that the step
 // returns.
-//
-//===----------------------------------------------------------------------===//
 
 #ifndef DDPHOOK_LIB_CONVERSION_STABLEHLOTODDP_NONGRADIENTS_H
 #define DDPHOOK_LIB_CONVERSION_STABLEHLOTODDP_NONGRADIENTS_H

@@ -1,11 +1,6 @@
-//===- ReplicaGroups.h - replica groups to process groups -------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Reads which devices take part in a StableHLO collective.
-//
-//===----------------------------------------------------------------------===//
 
 #ifndef DDPHOOK_LIB_CONVERSION_STABLEHLOTODDP_REPLICAGROUPS_H
 #define DDPHOOK_LIB_CONVERSION_STABLEHLOTODDP_REPLICAGROUPS_H

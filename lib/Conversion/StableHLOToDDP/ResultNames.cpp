@@ -1,12 +1,7 @@
-//===- ResultNames.cpp -----------------------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // See ResultNames.h. JAX writes a result's path in a tree of Python objects,
 // such as result[0]['params']['Dense_0']['kernel'].
-//
-//===----------------------------------------------------------------------===//
 
 #include "ResultNames.h"
 #include "StableHLO.h"

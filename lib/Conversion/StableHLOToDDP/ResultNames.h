@@ -1,11 +1,6 @@
-//===- ResultNames.h - names of gradients from JAX's results ----*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // JAX names results, not operations.
-//
-//===----------------------------------------------------------------------===//
 
 #ifndef DDPHOOK_LIB_CONVERSION_STABLEHLOTODDP_RESULTNAMES_H
 #define DDPHOOK_LIB_CONVERSION_STABLEHLOTODDP_RESULTNAMES_H

@@ -1,13 +1,8 @@
-//===- Scatter.cpp ---------------------------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // ddp-convert-stablehlo-scatter: converts StableHLO's scatter to loops over the
 // updates. StableHLO's own lowering to linalg does not handle it, and the
 // gradient of every indexing operation is one.
-//
-//===----------------------------------------------------------------------===//
 
 #include "StableHLO.h"
 #include "ddphook/Conversion/StableHLOToDDP/StableHLOToDDP.h"

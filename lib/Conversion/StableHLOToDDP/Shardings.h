@@ -1,12 +1,7 @@
-//===- Shardings.h - meshes and shardings from their text -------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Parses the meshes and shardings of Shardy and StableHLO. The functions return
 // nothing for unsupported text; the callers report it.
-//
-//===----------------------------------------------------------------------===//
 
 #ifndef DDPHOOK_LIB_CONVERSION_STABLEHLOTODDP_SHARDINGS_H
 #define DDPHOOK_LIB_CONVERSION_STABLEHLOTODDP_SHARDINGS_H

@@ -1,12 +1,7 @@
-//===- StableHLO.h - StableHLO's operations by name -------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Helpers for operations that the passes know only by name. The answers are
 // checked in full, because no verifier has seen these operations.
-//
-//===----------------------------------------------------------------------===//
 
 #ifndef DDPHOOK_LIB_CONVERSION_STABLEHLOTODDP_STABLEHLO_H
 #define DDPHOOK_LIB_CONVERSION_STABLEHLOTODDP_STABLEHLO_H

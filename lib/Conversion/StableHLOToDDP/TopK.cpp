@@ -1,13 +1,8 @@
-//===- TopK.cpp ------------------------------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // ddp-convert-chlo-top-k: finds the largest numbers of each row with loops.
 // StableHLO's own lowering produces a sort, which cannot be converted to
 // linalg. Mixture-of-experts layers use top-k.
-//
-//===----------------------------------------------------------------------===//
 
 #include "StableHLO.h"
 #include "ddphook/Conversion/StableHLOToDDP/StableHLOToDDP.h"

@@ -1,13 +1,8 @@
-//===- ValueFlow.h - where values go ----------------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Follows values through calls, loops and branches of JAX programs. JAX shares
 // one function between several call sites, so a value that enters a function
 // through a call must leave it through the same one.
-//
-//===----------------------------------------------------------------------===//
 
 #ifndef DDPHOOK_LIB_CONVERSION_STABLEHLOTODDP_VALUEFLOW_H
 #define DDPHOOK_LIB_CONVERSION_STABLEHLOTODDP_VALUEFLOW_H

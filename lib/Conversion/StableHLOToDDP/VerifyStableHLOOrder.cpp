@@ -1,12 +1,7 @@
-//===- VerifyStableHLOOrder.cpp --------------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // ddp-verify-stablehlo-order: runs ddp-verify-order on programs that stay in
 // StableHLO. It works on a copy, converted to operations that MLIR knows.
-//
-//===----------------------------------------------------------------------===//
 
 #include "ControlFlow.h"
 #include "StableHLO.h"

@@ -1,12 +1,7 @@
-//===- Accumulators.h - how imported steps sum ------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Frameworks sum 16-bit numbers in f32. The imports mark the programs that come
 // from a framework.
-//
-//===----------------------------------------------------------------------===//
 
 #ifndef DDPHOOK_LIB_CONVERSION_UTILS_ACCUMULATORS_H
 #define DDPHOOK_LIB_CONVERSION_UTILS_ACCUMULATORS_H

@@ -1,12 +1,7 @@
-//===- FoldLinalgMeans.cpp --------------------------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // See FoldLinalgMeans.h. A division is an elementwise linalg operation, or an
 // arith operation on tensors.
-//
-//===----------------------------------------------------------------------===//
 
 #include "FoldLinalgMeans.h"
 

@@ -1,11 +1,6 @@
-//===- FoldLinalgMeans.h ----------------------------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Finds sums of tensors that are means.
-//
-//===----------------------------------------------------------------------===//
 
 #ifndef DDPHOOK_LIB_CONVERSION_UTILS_FOLDLINALGMEANS_H
 #define DDPHOOK_LIB_CONVERSION_UTILS_FOLDLINALGMEANS_H

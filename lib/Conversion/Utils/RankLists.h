@@ -1,11 +1,6 @@
-//===- RankLists.h - the process groups of a grid's axes --------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Front ends arrange processes in a grid and reduce over some of its axes.
-//
-//===----------------------------------------------------------------------===//
 
 #ifndef DDPHOOK_LIB_CONVERSION_UTILS_RANKLISTS_H
 #define DDPHOOK_LIB_CONVERSION_UTILS_RANKLISTS_H

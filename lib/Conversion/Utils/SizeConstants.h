@@ -1,12 +1,7 @@
-//===- SizeConstants.h - numbers of ranks in programs --------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Recognizes the constant by which a program turns a sum into a mean, and
 // reports other constants.
-//
-//===----------------------------------------------------------------------===//
 
 #ifndef DDPHOOK_LIB_CONVERSION_UTILS_SIZECONSTANTS_H
 #define DDPHOOK_LIB_CONVERSION_UTILS_SIZECONSTANTS_H

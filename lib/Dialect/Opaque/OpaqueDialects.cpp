@@ -1,13 +1,8 @@
-//===- OpaqueDialects.cpp --------------------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // See OpaqueDialects.h. MLIR can also read operations of no dialect, but takes
 // each one with a region for a possible symbol table: calls in it are then not
 // verified, and the inliner, which asks an operation for its dialect, crashes.
-//
-//===----------------------------------------------------------------------===//
 
 #include "ddphook/Dialect/Opaque/OpaqueDialects.h"
 

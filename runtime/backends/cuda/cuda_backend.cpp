@@ -1,12 +1,8 @@
-//===- cuda_backend.cpp - the CUDA backend's table ------------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Implements the functions of backend.h, which states their contracts, for
 // NVIDIA GPUs and NCCL.
-//
-//===----------------------------------------------------------------------===//
+
 #include "backend/backend_store.h"
 #include "base/sparse_check.h"
 #include "cuda_communicator.h"

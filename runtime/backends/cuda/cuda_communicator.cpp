@@ -1,12 +1,8 @@
-//===- cuda_communicator.cpp - one process group on GPUs ------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The communication stream runs collectives one after another, each with its
 // casts, so one staging buffer is enough.
-//
-//===----------------------------------------------------------------------===//
+
 #include "cuda_communicator.h"
 
 #include "base/collective_check.h"

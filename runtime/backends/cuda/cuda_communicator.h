@@ -1,11 +1,7 @@
-//===- cuda_communicator.h - one process group on GPUs ----------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Runs collectives with their casts and divisions. A group of one has no NCCL.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_BACKENDS_CUDA_CUDA_COMMUNICATOR_H
 #define DDPHOOK_RUNTIME_BACKENDS_CUDA_CUDA_COMMUNICATOR_H
 

@@ -1,11 +1,7 @@
-//===- cuda_device.cpp - a process's use of one GPU -----------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Every wait polls under a deadline, because CUDA's own waits have none.
-//
-//===----------------------------------------------------------------------===//
+
 #include "cuda_device.h"
 
 #include "base/log.h"

@@ -1,13 +1,9 @@
-//===- cuda_device.h - a process's use of one GPU ---------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Manages streams, memory and failures of a GPU. cuda_communicator.h has the
 // collectives, kernel_library.h the kernels of compiled modules; docs/cuda.md
 // says which stream runs what.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_BACKENDS_CUDA_CUDA_DEVICE_H
 #define DDPHOOK_RUNTIME_BACKENDS_CUDA_CUDA_DEVICE_H
 

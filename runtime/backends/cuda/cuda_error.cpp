@@ -1,11 +1,7 @@
-//===- cuda_error.cpp - failures of CUDA and NCCL -------------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Chooses the status that says what the caller can do next.
-//
-//===----------------------------------------------------------------------===//
+
 #include "cuda_error.h"
 
 using namespace ddphook;

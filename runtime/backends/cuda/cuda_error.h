@@ -1,11 +1,7 @@
-//===- cuda_error.h - failures of CUDA and NCCL -----------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The only place where error codes of CUDA and NCCL become statuses.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_BACKENDS_CUDA_CUDA_ERROR_H
 #define DDPHOOK_RUNTIME_BACKENDS_CUDA_CUDA_ERROR_H
 

@@ -1,11 +1,7 @@
-//===- cuda_options.cpp - options of the CUDA backend ---------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Parses the options with two tables: numbers and words.
-//
-//===----------------------------------------------------------------------===//
+
 #include "cuda_options.h"
 
 #include <cctype>

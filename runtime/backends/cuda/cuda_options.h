@@ -1,12 +1,8 @@
-//===- cuda_options.h - options of the CUDA backend -------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The text "name=value,name=value" of ddphook_device_config_t. docs/cuda.md
 // explains the names.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_BACKENDS_CUDA_CUDA_OPTIONS_H
 #define DDPHOOK_RUNTIME_BACKENDS_CUDA_CUDA_OPTIONS_H
 

@@ -1,12 +1,8 @@
-//===- detached_call.h - calls that may never return ------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // NCCL's functions that end a communicator have no deadline. Each runs on a
 // separate thread, which its caller abandons when the time is up.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_BACKENDS_CUDA_DETACHED_CALL_H
 #define DDPHOOK_RUNTIME_BACKENDS_CUDA_DETACHED_CALL_H
 

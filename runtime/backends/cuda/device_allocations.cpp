@@ -1,11 +1,7 @@
-//===- device_allocations.cpp - memory of a GPU ---------------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Not for use in steps: allocations take as long as CUDA takes.
-//
-//===----------------------------------------------------------------------===//
+
 #include "device_allocations.h"
 
 #include "cuda_error.h"

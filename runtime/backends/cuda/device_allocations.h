@@ -1,12 +1,8 @@
-//===- device_allocations.h - memory of a GPU -------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Tracks the backend's allocations, and checks if an address that a caller
 // passes is memory of this GPU.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_BACKENDS_CUDA_DEVICE_ALLOCATIONS_H
 #define DDPHOOK_RUNTIME_BACKENDS_CUDA_DEVICE_ALLOCATIONS_H
 

@@ -1,12 +1,8 @@
-//===- device_choice.cpp - chooses a process's GPU ------------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Only two errors mean that there is no GPU: no device, and no driver or one
 // that is too old. All others are failures of the machine.
-//
-//===----------------------------------------------------------------------===//
+
 #include "device_choice.h"
 
 #include "cuda_error.h"

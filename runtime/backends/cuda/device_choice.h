@@ -1,11 +1,7 @@
-//===- device_choice.h - chooses a process's GPU ----------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Finds the GPU of a rank, or says why there is none.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_BACKENDS_CUDA_DEVICE_CHOICE_H
 #define DDPHOOK_RUNTIME_BACKENDS_CUDA_DEVICE_CHOICE_H
 

@@ -1,11 +1,7 @@
-//===- failure_latch.h - the first failure of a device ----------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Keeps the first failure, and paces threads that must learn of one soon.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_BACKENDS_CUDA_FAILURE_LATCH_H
 #define DDPHOOK_RUNTIME_BACKENDS_CUDA_FAILURE_LATCH_H
 

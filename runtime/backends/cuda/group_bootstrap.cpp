@@ -1,12 +1,8 @@
-//===- group_bootstrap.cpp - how ranks of a group meet --------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Every rank sets one key; rank 0 of the group reads them all, decides, and
 // sets one key that all ranks read: 3n messages for n ranks, not n².
-//
-//===----------------------------------------------------------------------===//
+
 #include "group_bootstrap.h"
 
 #include "backend/backend_store.h"

@@ -1,13 +1,9 @@
-//===- group_bootstrap.h - how ranks of a group meet ------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Before NCCL connects a process group, its ranks exchange their GPU and NCCL
 // versions through the job's store, so that cases that NCCL would refuse, or
 // wait for in vain, give a clear message on every rank.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_BACKENDS_CUDA_GROUP_BOOTSTRAP_H
 #define DDPHOOK_RUNTIME_BACKENDS_CUDA_GROUP_BOOTSTRAP_H
 

@@ -1,12 +1,8 @@
-//===- in_flight.cpp - started collectives --------------------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Collectives run on one stream, so they end in the order of their tickets, and
 // only the oldest must be polled.
-//
-//===----------------------------------------------------------------------===//
+
 #include "in_flight.h"
 
 #include "base/collective.h"

@@ -1,13 +1,9 @@
-//===- in_flight.h - started collectives ------------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Manages tickets and their events, and tracks which collectives have not
 // ended. Events are created once; a collective takes two and returns them when
 // it has ended.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_BACKENDS_CUDA_IN_FLIGHT_H
 #define DDPHOOK_RUNTIME_BACKENDS_CUDA_IN_FLIGHT_H
 

@@ -1,11 +1,7 @@
-//===- kernel_library.cpp - a compiled module's kernels -------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Loads, finds and launches kernels; the driver compiles PTX for the GPU.
-//
-//===----------------------------------------------------------------------===//
+
 #include "kernel_library.h"
 
 #include "cuda_error.h"

@@ -1,11 +1,7 @@
-//===- kernel_library.h - a compiled module's kernels -----------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Loads the device code of a compiled module with the driver.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_BACKENDS_CUDA_KERNEL_LIBRARY_H
 #define DDPHOOK_RUNTIME_BACKENDS_CUDA_KERNEL_LIBRARY_H
 

@@ -1,11 +1,7 @@
-//===- memory_sources.cpp - memory from NCCL and from the caller ----------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Requests memory and checks what it gets.
-//
-//===----------------------------------------------------------------------===//
+
 #include "memory_sources.h"
 
 #include "cuda_error.h"

@@ -1,11 +1,7 @@
-//===- memory_sources.h - memory from NCCL and from the caller --*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The sources other than CUDA itself. The device must be current in all calls.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_BACKENDS_CUDA_MEMORY_SOURCES_H
 #define DDPHOOK_RUNTIME_BACKENDS_CUDA_MEMORY_SOURCES_H
 

@@ -1,12 +1,8 @@
-//===- nccl_calls.h - tracks calls of NCCL in progress ----------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // NCCL frees a communicator even while a call uses it. So a thread that frees
 // one waits here first, once NCCL has been asked to end those calls.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_BACKENDS_CUDA_NCCL_CALLS_H
 #define DDPHOOK_RUNTIME_BACKENDS_CUDA_NCCL_CALLS_H
 

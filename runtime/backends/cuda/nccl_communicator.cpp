@@ -1,13 +1,9 @@
-//===- nccl_communicator.cpp - an NCCL communicator -----------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // A call of a non-blocking communicator may return ncclInProgress; until it is
 // complete, NCCL permits nothing except to query the communicator's state or to
 // abort it. The same holds for a blocking one while a thread is in a call.
-//
-//===----------------------------------------------------------------------===//
+
 #include "nccl_communicator.h"
 
 #include "base/log.h"

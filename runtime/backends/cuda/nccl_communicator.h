@@ -1,14 +1,10 @@
-//===- nccl_communicator.h - an NCCL communicator ---------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Every wait for a peer ends at our deadline or when the job fails elsewhere. A
 // non-blocking communicator never waits inside NCCL. A blocking one does, on
 // the caller's thread, until another thread has it aborted. Joining a blocking
 // one, and ending any, run on separate threads.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_BACKENDS_CUDA_NCCL_COMMUNICATOR_H
 #define DDPHOOK_RUNTIME_BACKENDS_CUDA_NCCL_COMMUNICATOR_H
 

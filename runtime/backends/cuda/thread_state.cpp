@@ -1,13 +1,9 @@
-//===- thread_state.cpp - CUDA's state of a thread ------------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Since CUDA 12, cudaSetDevice() creates the device's primary context. Only the
 // driver knows if there is one. This library does not link the driver, so that
 // it can be loaded without one.
-//
-//===----------------------------------------------------------------------===//
+
 #include "thread_state.h"
 
 #include "base/threads.h"

@@ -1,12 +1,8 @@
-//===- thread_state.h - CUDA's state of a thread ----------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The backend runs on the caller's threads. It restores their current device,
 // capture mode and last error when it returns.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_BACKENDS_CUDA_THREAD_STATE_H
 #define DDPHOOK_RUNTIME_BACKENDS_CUDA_THREAD_STATE_H
 

@@ -1,11 +1,7 @@
-//===- watchdog.cpp - ensures that nothing hangs --------------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The thread sleeps while nothing is in flight.
-//
-//===----------------------------------------------------------------------===//
+
 #include "watchdog.h"
 
 #include "base/threads.h"

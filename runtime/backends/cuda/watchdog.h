@@ -1,13 +1,9 @@
-//===- watchdog.h - ensures that nothing hangs ------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // A thread that monitors collectives in flight and their communicators. The
 // first failure, whoever finds it, makes it abort all communicators: kernels
 // that wait for a peer then end, and streams drain.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_BACKENDS_CUDA_WATCHDOG_H
 #define DDPHOOK_RUNTIME_BACKENDS_CUDA_WATCHDOG_H
 

@@ -1,11 +1,7 @@
-//===- array_ranges.h - arrays divided among threads ------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Splits loops over independent elements, or blocks of elements.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_BACKENDS_HOST_ARRAY_RANGES_H
 #define DDPHOOK_RUNTIME_BACKENDS_HOST_ARRAY_RANGES_H
 

@@ -1,12 +1,8 @@
-//===- collective_desc.h - description of one collective --------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Describes one collective to the transports of the host backend. All
 // transports produce the same bits: see docs/parity.md.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_BACKENDS_HOST_COLLECTIVE_DESC_H
 #define DDPHOOK_RUNTIME_BACKENDS_HOST_COLLECTIVE_DESC_H
 

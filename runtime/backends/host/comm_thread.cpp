@@ -1,11 +1,7 @@
-//===- comm_thread.cpp - runs collectives in order ------------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Implements the queue of collectives and its thread.
-//
-//===----------------------------------------------------------------------===//
+
 #include "comm_thread.h"
 
 #include "base/floating_point.h"

@@ -1,7 +1,4 @@
-//===- comm_thread.h - runs collectives in order ----------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Runs jobs one after another, on one thread, in the order in which they are
 // started. The order is the same on all ranks, so two collectives of a rank
@@ -12,8 +9,7 @@
 // that has not ended on all ranks. Each of its ranks reaches it, wherever it
 // runs it, because until then the rank waits only for earlier collectives,
 // which have ended.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_BACKENDS_HOST_COMM_THREAD_H
 #define DDPHOOK_RUNTIME_BACKENDS_HOST_COMM_THREAD_H
 

@@ -1,13 +1,9 @@
-//===- encoded_chunks.cpp - encoded all-reduces in chunks -----------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The memory of a chunk holds the scales, padded to a cache line, and then the
 // codes. Affine chunks may begin and end within a block and have a scale for
 // each block that they touch.
-//
-//===----------------------------------------------------------------------===//
+
 #include "encoded_chunks.h"
 
 #include <algorithm>

@@ -1,7 +1,4 @@
-//===- encoded_chunks.h - encoded all-reduces in chunks ---------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Cuts an array that is reduced in an encoding into chunks. Each chunk is
 // encoded into its own memory, which a transport moves. docs/quantization.md
@@ -11,8 +8,7 @@
 // chunk adds the codes of all ranks and encodes the sum; then all ranks, the
 // owner included, decode it. Affine codes are reduced in one stage: every rank
 // adds the codes of all ranks.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_BACKENDS_HOST_ENCODED_CHUNKS_H
 #define DDPHOOK_RUNTIME_BACKENDS_HOST_ENCODED_CHUNKS_H
 

@@ -1,11 +1,7 @@
-//===- error_feedback.cpp - error feedback inside a collective ------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Both passes work on a few blocks at a time, which stay in the caches.
-//
-//===----------------------------------------------------------------------===//
+
 #include "error_feedback.h"
 
 #include "encode.h"

@@ -1,12 +1,8 @@
-//===- error_feedback.h - error feedback inside a collective ----*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Error feedback for collectives that keep their own error, such as those over
 // hierarchical groups (docs/hierarchy.md). Elsewhere compiled code does it.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_BACKENDS_HOST_ERROR_FEEDBACK_H
 #define DDPHOOK_RUNTIME_BACKENDS_HOST_ERROR_FEEDBACK_H
 

@@ -1,12 +1,8 @@
-//===- group_place.h - a rank's position in a process group -----*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Transports number the ranks of their group from 0. Messages use the job's
 // rank numbers and name the group, unless it is the whole job.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_BACKENDS_HOST_GROUP_PLACE_H
 #define DDPHOOK_RUNTIME_BACKENDS_HOST_GROUP_PLACE_H
 

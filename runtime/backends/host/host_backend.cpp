@@ -1,11 +1,7 @@
-//===- host_backend.cpp - the built-in backend ----------------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Implements backend.h, which states the contracts, for CPUs.
-//
-//===----------------------------------------------------------------------===//
+
 #include "host_backend.h"
 
 #include "array_ranges.h"

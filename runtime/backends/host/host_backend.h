@@ -1,11 +1,7 @@
-//===- host_backend.h - the built-in backend --------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Implements the interface of backend.h with CPUs, shared memory and Gloo.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_BACKENDS_HOST_HOST_BACKEND_H
 #define DDPHOOK_RUNTIME_BACKENDS_HOST_HOST_BACKEND_H
 

@@ -1,11 +1,7 @@
-//===- host_communicator.cpp - one process group on the host --------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Chooses a transport; groups of one rank have none.
-//
-//===----------------------------------------------------------------------===//
+
 #include "host_communicator.h"
 
 #include "backend/backend_store.h"

@@ -1,11 +1,7 @@
-//===- host_communicator.h - one process group on the host ------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // A rank's end of a process group, over the transport that suits its ranks.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_BACKENDS_HOST_HOST_COMMUNICATOR_H
 #define DDPHOOK_RUNTIME_BACKENDS_HOST_HOST_COMMUNICATOR_H
 

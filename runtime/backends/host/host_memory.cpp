@@ -1,12 +1,8 @@
-//===- host_memory.cpp - memory for arenas --------------------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Maps memory and touches it; otherwise the first step would spend about 10 ms
 // per 25 MiB on page faults, in the middle of a collective.
-//
-//===----------------------------------------------------------------------===//
+
 #include "host_memory.h"
 
 #include <algorithm>

@@ -1,11 +1,7 @@
-//===- host_memory.h - memory for arenas ------------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Allocates large blocks, which a step reads and writes whole.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_BACKENDS_HOST_HOST_MEMORY_H
 #define DDPHOOK_RUNTIME_BACKENDS_HOST_HOST_MEMORY_H
 

@@ -1,11 +1,7 @@
-//===- host_options.cpp - options of the host backend ---------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Parses the options; so far there is only one.
-//
-//===----------------------------------------------------------------------===//
+
 #include "host_options.h"
 
 #include <algorithm>

@@ -1,11 +1,7 @@
-//===- host_options.h - options of the host backend -------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The options that DDPHOOK_BACKEND_OPTIONS passes to the host backend.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_BACKENDS_HOST_HOST_OPTIONS_H
 #define DDPHOOK_RUNTIME_BACKENDS_HOST_HOST_OPTIONS_H
 

@@ -1,13 +1,9 @@
-//===- matrix_list.cpp - low-rank calls on lists of matrices --------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Cuts matrices into parts so that all threads stay busy until the end. The
 // first and last passes of a step go forwards and the one between them
 // backwards, so that each starts with data that is still in the caches.
-//
-//===----------------------------------------------------------------------===//
+
 #include "matrix_list.h"
 
 #include "host_memory.h"

@@ -1,13 +1,9 @@
-//===- matrix_list.h - low-rank calls on lists of matrices ------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Implements a matrix list of backend.h on the host: the matrices and the
 // scratch memory of the kernels. compiled.h has the contracts of the calls. The
 // bits do not depend on the number of threads.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_BACKENDS_HOST_MATRIX_LIST_H
 #define DDPHOOK_RUNTIME_BACKENDS_HOST_MATRIX_LIST_H
 

@@ -1,13 +1,9 @@
-//===- node_pipeline.cpp - hierarchical all-reduces in pieces -------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // See node_pipeline.h. In a trace the first stage lasts until its last piece,
 // the second until its own last piece, and the third covers the remainder:
 // pieces of later stages lie within the time of earlier ones.
-//
-//===----------------------------------------------------------------------===//
+
 #include "node_pipeline.h"
 
 #include <algorithm>

@@ -1,7 +1,4 @@
-//===- node_pipeline.h - hierarchical all-reduces in pieces -----*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Overlaps the stages of a hierarchical all-reduce (docs/hierarchy.md): while a
 // piece of this rank's part travels between nodes, the ranks of a node add up
@@ -12,8 +9,7 @@
 // nodes. Neither can wait forever: all ranks of a node process the pieces of
 // both of its stages in one order, the ranks of a position on all nodes process
 // the pieces of theirs in one order, and a piece only waits for earlier pieces.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_BACKENDS_HOST_NODE_PIPELINE_H
 #define DDPHOOK_RUNTIME_BACKENDS_HOST_NODE_PIPELINE_H
 

@@ -1,11 +1,7 @@
-//===- piece_flow.cpp - pieces that one thread hands another --------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // See piece_flow.h.
-//
-//===----------------------------------------------------------------------===//
+
 #include "piece_flow.h"
 
 #include <cerrno>

@@ -1,12 +1,8 @@
-//===- piece_flow.h - pieces that one thread hands another ------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // One thread makes the pieces of an array ready, in order; a second one
 // processes them, and the first continues with the finished ones.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_BACKENDS_HOST_PIECE_FLOW_H
 #define DDPHOOK_RUNTIME_BACKENDS_HOST_PIECE_FLOW_H
 

@@ -1,12 +1,8 @@
-//===- pieces.cpp - collectives that ranks exchange in pieces -------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The memory of a chunk holds one piece for each rank, contiguously, or the one
 // piece that all ranks need.
-//
-//===----------------------------------------------------------------------===//
+
 #include "pieces.h"
 
 #include <algorithm>

@@ -1,7 +1,4 @@
-//===- pieces.h - collectives that ranks exchange in pieces -----*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Implements all collectives but all-reduces with one exchange, after which
 // each rank has what it needs. An array is cut into chunks. A chunk holds a
@@ -12,8 +9,7 @@
 // of additions depends on an element's index in it. With an encoding, the
 // pieces of a part consist of the blocks that it touches, as in an all-reduce;
 // a block that two parts share is sent to both.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_BACKENDS_HOST_PIECES_H
 #define DDPHOOK_RUNTIME_BACKENDS_HOST_PIECES_H
 

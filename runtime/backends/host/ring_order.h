@@ -1,14 +1,10 @@
-//===- ring_order.h - the order of an all-reduce's additions ----*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Floating-point sums depend on the order of additions. Every transport adds in
 // the order of Gloo's ring, which docs/parity.md specifies. The order depends
 // on the element's index and the size of the whole collective, not on the rank
 // that adds.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_BACKENDS_HOST_RING_ORDER_H
 #define DDPHOOK_RUNTIME_BACKENDS_HOST_RING_ORDER_H
 

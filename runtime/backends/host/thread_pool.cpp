@@ -1,12 +1,8 @@
-//===- thread_pool.cpp - threads that share the work of a loop ------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // An idle thread looks for work for some microseconds, because the loops of a
 // step follow each other closely, and then sleeps.
-//
-//===----------------------------------------------------------------------===//
+
 #include "thread_pool.h"
 
 #include "base/floating_point.h"

@@ -1,7 +1,4 @@
-//===- thread_pool.h - threads that share the work of a loop ----*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Runs the parts of a loop on the cores of a rank. Every thread starts with its
 // own parts, which are the same in each loop of equally many parts, so that it
@@ -13,8 +10,7 @@
 // The calling thread takes parts like all others and waits only for parts that
 // another thread has begun. It never waits for a thread that the system has not
 // woken yet, and does everything itself if there is no other thread.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_BACKENDS_HOST_THREAD_POOL_H
 #define DDPHOOK_RUNTIME_BACKENDS_HOST_THREAD_POOL_H
 

@@ -1,11 +1,7 @@
-//===- wire_chunks.cpp - all-reduces in a wire type, in chunks ------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The memory of a chunk holds its elements in the wire type, contiguously.
-//
-//===----------------------------------------------------------------------===//
+
 #include "wire_chunks.h"
 
 #include "kernels.h"

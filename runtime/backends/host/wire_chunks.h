@@ -1,14 +1,10 @@
-//===- wire_chunks.h - all-reduces in a wire type, in chunks ----*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The counterpart of encoded_chunks.h for reductions without an encoding. Cuts
 // an array into chunks, each cast into its own memory; the owner of a part adds
 // it. Sums match those of a ring over the whole array, bit for bit
 // (ring_order.h), however it is cut.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_BACKENDS_HOST_WIRE_CHUNKS_H
 #define DDPHOOK_RUNTIME_BACKENDS_HOST_WIRE_CHUNKS_H
 

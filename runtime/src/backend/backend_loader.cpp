@@ -1,11 +1,7 @@
-//===- backend_loader.cpp - finds a backend by name -----------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Loads a backend's shared library and checks its table.
-//
-//===----------------------------------------------------------------------===//
+
 #include "backend/backend_loader.h"
 
 #include "../../backends/host/host_backend.h"

@@ -1,12 +1,8 @@
-//===- backend_loader.h - finds a backend by name ---------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // "host" is built in; libddphook_backend_NAME.so is loaded for every other
 // name.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_SRC_BACKEND_BACKEND_LOADER_H
 #define DDPHOOK_RUNTIME_SRC_BACKEND_BACKEND_LOADER_H
 

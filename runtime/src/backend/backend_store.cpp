@@ -1,11 +1,7 @@
-//===- backend_store.cpp - a store across the backend's C ABI -------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Translates between Store and ddphook_backend_store_t.
-//
-//===----------------------------------------------------------------------===//
+
 #include "backend/backend_store.h"
 
 #include <cstdlib>

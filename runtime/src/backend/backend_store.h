@@ -1,12 +1,8 @@
-//===- backend_store.h - a store across the backend's C ABI -----*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Converts in both directions: the runtime's Store to the C table for backends,
 // and such a table to a Store for backends in C++.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_SRC_BACKEND_BACKEND_STORE_H
 #define DDPHOOK_RUNTIME_SRC_BACKEND_BACKEND_STORE_H
 

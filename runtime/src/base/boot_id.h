@@ -1,12 +1,8 @@
-//===- boot_id.h - identifies the present boot ------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The runtime and its shared-memory transport both use this. They are separate
 // libraries, so all of it is in this header.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_SRC_BASE_BOOT_ID_H
 #define DDPHOOK_RUNTIME_SRC_BASE_BOOT_ID_H
 

@@ -1,12 +1,8 @@
-//===- collective.h - kinds of collectives ----------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The kinds of collectives with their names in the plan, the parts into which
 // some of them split an array, and the fields of a collective as C++ types.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_SRC_BASE_COLLECTIVE_H
 #define DDPHOOK_RUNTIME_SRC_BASE_COLLECTIVE_H
 

@@ -1,12 +1,8 @@
-//===- collective_check.h - checks a group's collectives --------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Checks that depend on a group's size. The runtime runs them when it has
 // resolved the plan's groups, and every backend for each collective.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_SRC_BASE_COLLECTIVE_CHECK_H
 #define DDPHOOK_RUNTIME_SRC_BASE_COLLECTIVE_CHECK_H
 

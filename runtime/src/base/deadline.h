@@ -1,13 +1,9 @@
-//===- deadline.h - a point in time by which a wait must end ----*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Every operation that waits for a peer carries a deadline, made once where the
 // operation begins, so that nested waits share one budget. It uses the steady
 // clock: setting the machine's time changes nothing.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_SRC_BASE_DEADLINE_H
 #define DDPHOOK_RUNTIME_SRC_BASE_DEADLINE_H
 

@@ -1,13 +1,9 @@
-//===- dtype.h - element types inside the runtime ---------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The element types of collectives and kernels, and those of casts, which may
 // be more. Entry points may also have integer arguments, whose types exist only
 // in the plan's entry list.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_SRC_BASE_DTYPE_H
 #define DDPHOOK_RUNTIME_SRC_BASE_DTYPE_H
 

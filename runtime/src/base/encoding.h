@@ -1,12 +1,8 @@
-//===- encoding.h - encodings of reductions ---------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The encodings of encodings.inc with their sizes. docs/quantization.md defines
 // them, to the bit.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_SRC_BASE_ENCODING_H
 #define DDPHOOK_RUNTIME_SRC_BASE_ENCODING_H
 

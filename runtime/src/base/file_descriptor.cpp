@@ -1,12 +1,8 @@
-//===- file_descriptor.cpp - descriptors that forks do not keep -----------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // See file_descriptor.h. The list is intrusive and allocates no memory, so
 // nothing here can fail.
-//
-//===----------------------------------------------------------------------===//
+
 #include "base/file_descriptor.h"
 
 #include "base/standard_descriptors.h"

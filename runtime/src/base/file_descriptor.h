@@ -1,15 +1,11 @@
-//===- file_descriptor.h - descriptors that forks do not keep ---*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Peers learn of a process's death, and of a connection's end, when the kernel
 // closes the last descriptor. A forked child, such as PyTorch's data loaders,
 // has a copy of each and may live long. So a child replaces these descriptors
 // with ones of /dev/null. They keep their numbers, so that the owner can still
 // close them and no file of the child gets the same number.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_SRC_BASE_FILE_DESCRIPTOR_H
 #define DDPHOOK_RUNTIME_SRC_BASE_FILE_DESCRIPTOR_H
 

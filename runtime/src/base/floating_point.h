@@ -1,13 +1,9 @@
-//===- floating_point.h - a known floating-point environment ----*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Frameworks set flush-to-zero and denormals-are-zero on their threads, which
 // changes the bits of small gradients. Every call that computes runs in the
 // default environment and restores the caller's afterwards.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_SRC_BASE_FLOATING_POINT_H
 #define DDPHOOK_RUNTIME_SRC_BASE_FLOATING_POINT_H
 

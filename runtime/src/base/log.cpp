@@ -1,11 +1,7 @@
-//===- log.cpp - the runtime's log ----------------------------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // See log.h.
-//
-//===----------------------------------------------------------------------===//
+
 #include "base/log.h"
 
 #include "base/write_signals.h"

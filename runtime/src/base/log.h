@@ -1,12 +1,8 @@
-//===- log.h - the runtime's log --------------------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Writes the lines that DDPHOOK_LOG requests to standard error. Failures are
 // not logged: they are statuses, which the caller prints.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_SRC_BASE_LOG_H
 #define DDPHOOK_RUNTIME_SRC_BASE_LOG_H
 

@@ -1,12 +1,8 @@
-//===- packed_texts.h - packs several texts into one ------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Ranks send each other texts that may contain any bytes, line feeds included,
 // so each text is preceded by its length.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_SRC_BASE_PACKED_TEXTS_H
 #define DDPHOOK_RUNTIME_SRC_BASE_PACKED_TEXTS_H
 

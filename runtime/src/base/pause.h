@@ -1,11 +1,7 @@
-//===- pause.h - a pause while polling memory -------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // A pause for a thread that polls memory that another thread writes.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_SRC_BASE_PAUSE_H
 #define DDPHOOK_RUNTIME_SRC_BASE_PAUSE_H
 

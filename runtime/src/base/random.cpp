@@ -1,15 +1,11 @@
-//===- random.cpp - random numbers as PyTorch draws them ------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The bits depend on every rounding, so single-precision arithmetic is spelled
 // out: each fma is one, nothing else may be contracted into one (this file is
 // compiled with -ffp-contract=off), and logarithm, sine and cosine are the
 // polynomials of PyTorch's vector kernels. For double precision both use the C
 // library.
-//
-//===----------------------------------------------------------------------===//
+
 #include "base/random.h"
 
 #include <algorithm>

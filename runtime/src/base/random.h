@@ -1,12 +1,8 @@
-//===- random.h - random numbers as PyTorch draws them ----------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Draws PowerSGD's first Q, bit by bit: numpy's generator provides a seed for
 // PyTorch's generator, which returns standard normal numbers (docs/parity.md).
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_SRC_BASE_RANDOM_H
 #define DDPHOOK_RUNTIME_SRC_BASE_RANDOM_H
 

@@ -1,13 +1,9 @@
-//===- rounding.h - random numbers of stochastic rounding -------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Stochastic rounding of encoded collectives, which docs/quantization.md
 // defines. The random number of an element depends only on the values below and
 // on its position in the array, not on the kernel that rounds it.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_SRC_BASE_ROUNDING_H
 #define DDPHOOK_RUNTIME_SRC_BASE_ROUNDING_H
 

@@ -1,11 +1,7 @@
-//===- sparse_check.h - checks of ddphook_rt_sparsify() ---------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The arguments of ddphook_rt_sparsify() that every backend checks.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_SRC_BASE_SPARSE_CHECK_H
 #define DDPHOOK_RUNTIME_SRC_BASE_SPARSE_CHECK_H
 

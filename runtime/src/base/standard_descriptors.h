@@ -1,13 +1,9 @@
-//===- standard_descriptors.h - descriptors 0 to 2 --------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // In a program whose standard descriptors are closed, such as a daemon, the
 // next files and sockets get their numbers and then receive whatever the
 // program or a library prints. So the runtime keeps none of the three.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_SRC_BASE_STANDARD_DESCRIPTORS_H
 #define DDPHOOK_RUNTIME_SRC_BASE_STANDARD_DESCRIPTORS_H
 

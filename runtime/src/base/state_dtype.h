@@ -1,12 +1,8 @@
-//===- state_dtype.h - element types of states ------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // States hold elements for collectives, and also counters and the words of
 // random generators, which no collective or kernel sees.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_SRC_BASE_STATE_DTYPE_H
 #define DDPHOOK_RUNTIME_SRC_BASE_STATE_DTYPE_H
 

@@ -1,12 +1,8 @@
-//===- status.cpp - the status class inside the runtime -------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Makes statuses and names their codes. The thread-local last error lives in
 // c_api.cpp.
-//
-//===----------------------------------------------------------------------===//
+
 #include "base/status.h"
 
 #include <cerrno>

@@ -1,13 +1,9 @@
-//===- status.h - the status class inside the runtime -----------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The result of functions inside the runtime: a code of the public ABI and one
 // line of text. It never crosses the C ABI; c_api.cpp converts it to a
 // ddphook_status_t and the text of ddphook_last_error().
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_SRC_BASE_STATUS_H
 #define DDPHOOK_RUNTIME_SRC_BASE_STATUS_H
 

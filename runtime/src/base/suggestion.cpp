@@ -1,11 +1,7 @@
-//===- suggestion.cpp - suggests names for misspelled ones ----------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // See suggestion.h.
-//
-//===----------------------------------------------------------------------===//
+
 #include "base/suggestion.h"
 
 #include <algorithm>

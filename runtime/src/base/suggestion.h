@@ -1,11 +1,7 @@
-//===- suggestion.h - suggests names for misspelled ones --------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Suggests names for misspelled flags of tools and environment variables.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_SRC_BASE_SUGGESTION_H
 #define DDPHOOK_RUNTIME_SRC_BASE_SUGGESTION_H
 

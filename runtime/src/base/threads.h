@@ -1,13 +1,9 @@
-//===- threads.h - starts the runtime's threads -----------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The host program's signals are for its own threads. The runtime's threads,
 // and those that a library starts for it, block all signals. No exception ends
 // the process: see startThread().
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_SRC_BASE_THREADS_H
 #define DDPHOOK_RUNTIME_SRC_BASE_THREADS_H
 

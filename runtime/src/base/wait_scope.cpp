@@ -1,11 +1,7 @@
-//===- wait_scope.cpp - logs for whom a rank waits ------------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // See wait_scope.h.
-//
-//===----------------------------------------------------------------------===//
+
 #include "base/wait_scope.h"
 
 #include "base/log.h"

@@ -1,13 +1,9 @@
-//===- wait_scope.h - logs for whom a rank waits ----------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The caller that begins a wait for a peer knows whom it waits for. The poll(2)
 // or condition variable some calls below knows how much time passes. They meet
 // in the thread's innermost scope, so that no call in between passes it on.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_SRC_BASE_WAIT_SCOPE_H
 #define DDPHOOK_RUNTIME_SRC_BASE_WAIT_SCOPE_H
 

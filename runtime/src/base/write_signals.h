@@ -1,13 +1,9 @@
-//===- write_signals.h - failed writes return errors ------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Two failures of a write also send the writer a signal, which ends the process
 // by default. A file that would exceed RLIMIT_FSIZE (`ulimit -f`) raises
 // SIGXFSZ, and a pipe that nobody reads raises SIGPIPE.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_SRC_BASE_WRITE_SIGNALS_H
 #define DDPHOOK_RUNTIME_SRC_BASE_WRITE_SIGNALS_H
 

@@ -1,12 +1,8 @@
-//===- c_api.cpp - the functions of runtime.h and compiled.h --------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The C ABI: null checks, the thread's last error, and a barrier for
 // exceptions. Other files do the work.
-//
-//===----------------------------------------------------------------------===//
+
 #include "c_api/c_api.h"
 
 #include "base/floating_point.h"

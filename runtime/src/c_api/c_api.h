@@ -1,12 +1,8 @@
-//===- c_api.h - helpers for the files of the C ABI -------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Converts a Status of the runtime to the ddphook_status_t of the C ABI, and
 // keeps exceptions inside.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_SRC_C_API_C_API_H
 #define DDPHOOK_RUNTIME_SRC_C_API_C_API_H
 

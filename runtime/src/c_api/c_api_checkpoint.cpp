@@ -1,12 +1,8 @@
-//===- c_api_checkpoint.cpp - the checkpoint functions of runtime.h -------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Checks arguments; checkpoint_save.cpp, checkpoint_load.cpp and
 // checkpoint_copy.cpp do the work.
-//
-//===----------------------------------------------------------------------===//
+
 #include "c_api/c_api.h"
 
 #include "checkpoint/checkpoint.h"

@@ -1,12 +1,8 @@
-//===- c_api_device.cpp - the functions of runtime.h about devices --------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Memory of a context's device and the queue on which its work runs, for hosts
 // that do not know the kind of device.
-//
-//===----------------------------------------------------------------------===//
+
 #include "c_api/c_api.h"
 
 using namespace ddphook;

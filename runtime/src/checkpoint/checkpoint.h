@@ -1,13 +1,9 @@
-//===- checkpoint.h - saves and loads the states of a module ----*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Implements ddphook_state_save(), ddphook_state_load() and
 // ddphook_state_copy() of runtime.h. docs/checkpoints.md describes the files
 // and why a crash at any moment leaves a whole checkpoint.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_SRC_CHECKPOINT_CHECKPOINT_H
 #define DDPHOOK_RUNTIME_SRC_CHECKPOINT_CHECKPOINT_H
 

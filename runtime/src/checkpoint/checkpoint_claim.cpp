@@ -1,13 +1,9 @@
-//===- checkpoint_claim.cpp - the right to replace a manifest -------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The lock on a claim only shows whether its process is alive. Correctness
 // depends neither on locks nor on clocks: file systems may have no locks, and
 // machines that stop may lose theirs.
-//
-//===----------------------------------------------------------------------===//
+
 #include "checkpoint/checkpoint_claim.h"
 
 #include "base/file_descriptor.h"

@@ -1,7 +1,4 @@
-//===- checkpoint_claim.h - the right to replace a manifest -----*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Keeps saves of other jobs, and of an earlier life of this job, apart. A claim
 // is the pending manifest itself. It exists under its own name from the
@@ -13,8 +10,7 @@
 // been renamed. If it existed, the save that listed last gave up, or removed it
 // so that the other one failed. If it had been renamed, the manifest had
 // changed, which the save that listed last finds before it commits.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_SRC_CHECKPOINT_CHECKPOINT_CLAIM_H
 #define DDPHOOK_RUNTIME_SRC_CHECKPOINT_CHECKPOINT_CLAIM_H
 

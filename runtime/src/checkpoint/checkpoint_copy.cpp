@@ -1,12 +1,8 @@
-//===- checkpoint_copy.cpp - copies states between modules ----------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Copying is the same as saving some modules and loading the checkpoint into
 // others, but without files. The modules of each side count as one.
-//
-//===----------------------------------------------------------------------===//
+
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/checkpoint_mapping.h"
 #include "job/context.h"

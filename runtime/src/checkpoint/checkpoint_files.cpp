@@ -1,11 +1,7 @@
-//===- checkpoint_files.cpp - the files of a checkpoint -------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // File names, the manifest's JSON and the metadata of ranks' files.
-//
-//===----------------------------------------------------------------------===//
+
 #include "checkpoint/checkpoint_files.h"
 
 #include "files/atomic_file.h"

@@ -1,12 +1,8 @@
-//===- checkpoint_files.h - the files of a checkpoint -----------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // File names, the manifest, and the metadata of a rank's file.
 // checkpoint_save.cpp decides when each is written.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_SRC_CHECKPOINT_CHECKPOINT_FILES_H
 #define DDPHOOK_RUNTIME_SRC_CHECKPOINT_CHECKPOINT_FILES_H
 

@@ -1,13 +1,9 @@
-//===- checkpoint_load.cpp - loads the states of a module -----------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Rank 0 reads the manifest and sends it to all, so only its machine needs it.
 // Every rank reads its file into an image of its states. States change only
 // when all images are whole and agree.
-//
-//===----------------------------------------------------------------------===//
+
 #include "base/log.h"
 #include "base/random.h"
 #include "checkpoint/checkpoint.h"

@@ -1,13 +1,9 @@
-//===- checkpoint_mapping.cpp - maps saved bytes to states ----------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Splits both sides into pieces and matches them by hashes of their keys, so
 // that time is proportional to the number of pieces. Keys are views of the
 // states' names, of which there may be tens of thousands.
-//
-//===----------------------------------------------------------------------===//
+
 #include "checkpoint/checkpoint_mapping.h"
 
 #include "checkpoint/checkpoint_files.h"

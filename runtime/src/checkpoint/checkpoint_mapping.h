@@ -1,15 +1,11 @@
-//===- checkpoint_mapping.h - maps saved bytes to states --------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Maps the states of a checkpoint to those of a module. States have pieces,
 // each for one or several gradients. A piece is identified by its role and
 // gradients, whichever state contains it. Counters and generators are copied
 // whole to every state that shares them. This is pure arithmetic;
 // checkpoint_read.cpp reads the files.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_SRC_CHECKPOINT_CHECKPOINT_MAPPING_H
 #define DDPHOOK_RUNTIME_SRC_CHECKPOINT_CHECKPOINT_MAPPING_H
 

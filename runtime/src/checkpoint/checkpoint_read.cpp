@@ -1,12 +1,8 @@
-//===- checkpoint_read.cpp - reads a rank's file of a checkpoint ----------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Every byte that is used passes once through a checksum. If the buckets are
 // those of the module that saved, a state is one run of bytes.
-//
-//===----------------------------------------------------------------------===//
+
 #include "checkpoint/checkpoint_read.h"
 
 #include "checkpoint/checkpoint_states.h"

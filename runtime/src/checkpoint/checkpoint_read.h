@@ -1,12 +1,8 @@
-//===- checkpoint_read.h - reads a rank's file of a checkpoint --*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Reads the states that a module needs from a checkpoint's file into an image
 // of the module's states. checkpoint_load.cpp handles agreement between ranks.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_SRC_CHECKPOINT_CHECKPOINT_READ_H
 #define DDPHOOK_RUNTIME_SRC_CHECKPOINT_CHECKPOINT_READ_H
 

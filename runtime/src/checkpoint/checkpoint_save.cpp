@@ -1,13 +1,9 @@
-//===- checkpoint_save.cpp - saves the states of a module -----------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Every rank writes its file next to that of the previous checkpoint. When all
 // files are on disk, rank 0 replaces the manifest; from then on a load finds
 // the new checkpoint. Only then do files get their final names.
-//
-//===----------------------------------------------------------------------===//
+
 #include "base/write_signals.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/checkpoint_claim.h"

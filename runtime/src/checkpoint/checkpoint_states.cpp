@@ -1,12 +1,8 @@
-//===- checkpoint_states.cpp - the states in a checkpoint -----------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Prints and parses the description of states. Its keys are those of the plan's
 // states, except for those that loading does not need.
-//
-//===----------------------------------------------------------------------===//
+
 #include "checkpoint/checkpoint_states.h"
 
 #include "files/json_text.h"

@@ -1,13 +1,9 @@
-//===- checkpoint_states.h - the states in a checkpoint ---------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // A checkpoint describes its states, so that modules with other buckets find
 // the states of their gradients. The description is a JSON text in the metadata
 // of ranks' files.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_SRC_CHECKPOINT_CHECKPOINT_STATES_H
 #define DDPHOOK_RUNTIME_SRC_CHECKPOINT_CHECKPOINT_STATES_H
 

@@ -1,11 +1,7 @@
-//===- atomic_file.cpp - files that appear whole or not at all ------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Uses O_TMPFILE and linkat(2), or a named file and rename(2).
-//
-//===----------------------------------------------------------------------===//
+
 #include "files/atomic_file.h"
 
 #include "base/write_signals.h"

@@ -1,12 +1,8 @@
-//===- atomic_file.h - files that appear whole or not at all ----*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Writes a file that appears under its name only when all of it is on disk. The
 // caller provides the contents.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_SRC_FILES_ATOMIC_FILE_H
 #define DDPHOOK_RUNTIME_SRC_FILES_ATOMIC_FILE_H
 

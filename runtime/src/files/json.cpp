@@ -1,11 +1,7 @@
-//===- json.cpp - values of JSON texts ------------------------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Builds trees from the events of the JSON library's parser.
-//
-//===----------------------------------------------------------------------===//
+
 #include "files/json.h"
 
 #include "files/json_text.h"

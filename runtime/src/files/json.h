@@ -1,12 +1,8 @@
-//===- json.h - values of JSON texts ----------------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // A JSON tree. The parser library's own trees allocate memory when they are
 // destroyed, so running out of memory would end the process.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_SRC_FILES_JSON_H
 #define DDPHOOK_RUNTIME_SRC_FILES_JSON_H
 

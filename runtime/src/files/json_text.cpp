@@ -1,12 +1,8 @@
-//===- json_text.cpp - texts in JSON --------------------------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The JSON library always processes texts byte by byte. Nearly all texts are
 // printable ASCII, which this file copies.
-//
-//===----------------------------------------------------------------------===//
+
 #include "files/json_text.h"
 
 #include <nlohmann/json.hpp>

@@ -1,11 +1,7 @@
-//===- json_text.h - texts in JSON ------------------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Writes JSON text quickly, because files may hold tens of thousands of names.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_SRC_FILES_JSON_TEXT_H
 #define DDPHOOK_RUNTIME_SRC_FILES_JSON_TEXT_H
 

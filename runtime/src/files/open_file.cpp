@@ -1,12 +1,8 @@
-//===- open_file.cpp - files that others may have created -----------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Files are read with pread(2), not mapped: a file that shrinks while it is
 // read is then an error and not a SIGBUS.
-//
-//===----------------------------------------------------------------------===//
+
 #include "files/open_file.h"
 
 #include "base/log.h"

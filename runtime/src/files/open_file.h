@@ -1,13 +1,9 @@
-//===- open_file.h - files that others may have created ---------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Opens every file that the runtime has not just created itself, because
 // another user may have replaced it with a pipe, a device or a link.
 // docs/SECURITY.md says how each kind of file is opened.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_SRC_FILES_OPEN_FILE_H
 #define DDPHOOK_RUNTIME_SRC_FILES_OPEN_FILE_H
 

@@ -1,14 +1,10 @@
-//===- safetensors.h - read and write safetensors files ---------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The safetensors container: eight bytes with the header's length (little
 // endian), a JSON header, and the tensors' bytes back to back. Files may come
 // from anywhere, so a reader checks everything before it uses a byte of data. A
 // file is written whole or not at all. Callers know the meaning of the tensors.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_SRC_FILES_SAFETENSORS_H
 #define DDPHOOK_RUNTIME_SRC_FILES_SAFETENSORS_H
 

@@ -1,12 +1,8 @@
-//===- safetensors_file.cpp - safetensors files on disk -------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Opens, reads and writes the files; safetensors_header.cpp checks their
 // contents.
-//
-//===----------------------------------------------------------------------===//
+
 #include "files/safetensors.h"
 
 #include "files/atomic_file.h"

@@ -1,13 +1,9 @@
-//===- safetensors_header.cpp - the header of a safetensors file ----------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Parses and checks the JSON header. It reads a stream of events instead of a
 // JSON tree. So memory is proportional to the header, the depth is bounded, and
 // duplicate keys are visible.
-//
-//===----------------------------------------------------------------------===//
+
 #include "files/safetensors.h"
 
 #include <nlohmann/json.hpp>

@@ -1,12 +1,8 @@
-//===- agreement.cpp - ranks agree whether all succeeded ------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The agreement is one all-gather: a character that says whether the rank
 // succeeded, followed by the payload or the reason of the failure.
-//
-//===----------------------------------------------------------------------===//
+
 #include "job/agreement.h"
 
 using namespace ddphook;

@@ -1,12 +1,8 @@
-//===- agreement.h - ranks agree whether all succeeded ----------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Agreement on work that every rank does alone, but that counts only if it
 // succeeds on all ranks.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_SRC_JOB_AGREEMENT_H
 #define DDPHOOK_RUNTIME_SRC_JOB_AGREEMENT_H
 

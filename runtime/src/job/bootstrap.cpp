@@ -1,13 +1,9 @@
-//===- bootstrap.cpp - a process's rank in the job ------------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Reads options and launch variables. If several launchers left variables,
 // these must agree: a process that believes one of two contradicting ranks
 // would train on wrong data, or hang.
-//
-//===----------------------------------------------------------------------===//
+
 #include "job/bootstrap.h"
 
 #include "base/log.h"

@@ -1,13 +1,9 @@
-//===- bootstrap.h - a process's rank in the job ----------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Finds rank, world size and the store's address from options or from
 // launchers' variables. It opens no connection, but asks the resolver whether
 // the store's address is this machine's. docs/launching.md lists the variables.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_SRC_JOB_BOOTSTRAP_H
 #define DDPHOOK_RUNTIME_SRC_JOB_BOOTSTRAP_H
 

@@ -1,11 +1,7 @@
-//===- broadcast.cpp - large data through the store -----------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // See broadcast.h.
-//
-//===----------------------------------------------------------------------===//
+
 #include "job/broadcast.h"
 
 #include "base/wait_scope.h"

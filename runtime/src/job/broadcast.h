@@ -1,13 +1,9 @@
-//===- broadcast.h - large data through the store ---------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Sends data from one rank to all others in parts. Every wait is for one or two
 // parts and has its own deadline, so a slow link makes a broadcast slow but
 // does not make it fail.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_SRC_JOB_BROADCAST_H
 #define DDPHOOK_RUNTIME_SRC_JOB_BROADCAST_H
 

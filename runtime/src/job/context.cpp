@@ -1,11 +1,7 @@
-//===- context.cpp - a process's membership in a job ----------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Creation, destruction and failure of the context.
-//
-//===----------------------------------------------------------------------===//
+
 #include "job/context.h"
 
 #include "backend/backend_loader.h"

@@ -1,12 +1,8 @@
-//===- context.h - a process's membership in a job --------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Joins the job, owns the control connection and the device, and keeps the
 // first failure, after which nothing works any more. Modules are in module.h.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_SRC_JOB_CONTEXT_H
 #define DDPHOOK_RUNTIME_SRC_JOB_CONTEXT_H
 

@@ -1,11 +1,7 @@
-//===- node.cpp - which ranks share a node --------------------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Reads the identity of the machine from the kernel.
-//
-//===----------------------------------------------------------------------===//
+
 #include "job/node.h"
 
 #include "base/boot_id.h"

@@ -1,13 +1,9 @@
-//===- node.h - which ranks share a node ------------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The identity of the node on which a process runs, as a text that ranks
 // compare. A node is a machine, unless DDPHOOK_NODE says otherwise. Host names
 // do not identify a machine, because containers and clones share them.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_SRC_JOB_NODE_H
 #define DDPHOOK_RUNTIME_SRC_JOB_NODE_H
 

@@ -1,12 +1,8 @@
-//===- process_groups.cpp - the ranks of each process group ---------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Every rank computes all process groups from the plan and the nodes alone, so
 // no messages are needed and all ranks get the same result.
-//
-//===----------------------------------------------------------------------===//
+
 #include "job/process_groups.h"
 
 #include <algorithm>

@@ -1,13 +1,9 @@
-//===- process_groups.h - the ranks of each process group -------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Resolves the plan's process groups to lists of this job's ranks. A group of
 // the plan stands for one or more disjoint sets of ranks; every rank works with
 // the set that contains it.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_SRC_JOB_PROCESS_GROUPS_H
 #define DDPHOOK_RUNTIME_SRC_JOB_PROCESS_GROUPS_H
 

@@ -1,11 +1,7 @@
-//===- processors.cpp - the processors that a rank may use ----------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // See processors.h.
-//
-//===----------------------------------------------------------------------===//
+
 #include "job/processors.h"
 
 #include <algorithm>

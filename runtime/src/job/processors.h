@@ -1,13 +1,9 @@
-//===- processors.h - the processors that a rank may use --------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The default number of threads that a rank computes with: its share of the
 // processors that launchers, cpusets and quotas leave to it. Nothing here binds
 // a thread to a processor; threads inherit their rank's affinity.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_SRC_JOB_PROCESSORS_H
 #define DDPHOOK_RUNTIME_SRC_JOB_PROCESSORS_H
 

@@ -1,14 +1,10 @@
-//===- rendezvous.cpp - ranks that meet in their host's store -------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // A machine has addresses that mean another machine elsewhere, such as that of
 // a container bridge, which has the same number on all machines. So a rank
 // skips addresses that are its own and tries the others. The secret proves that
 // it has reached rank 0.
-//
-//===----------------------------------------------------------------------===//
+
 #include "job/rendezvous.h"
 
 #include "base/packed_texts.h"

@@ -1,7 +1,4 @@
-//===- rendezvous.h - ranks that meet in their host's store -----*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // If the ranks of a host program already share a store, they need no port that
 // is known in advance: rank 0 chooses a port and a secret and publishes them
@@ -11,8 +8,7 @@
 //   network/<rank>  the rank's machine and network namespace
 //   address         rank 0's store: the secret, the port, rank 0's network,
 //                   and the addresses to try
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_SRC_JOB_RENDEZVOUS_H
 #define DDPHOOK_RUNTIME_SRC_JOB_RENDEZVOUS_H
 

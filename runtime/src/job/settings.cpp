@@ -1,11 +1,7 @@
-//===- settings.cpp - settings that all ranks must share ------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // See settings.h.
-//
-//===----------------------------------------------------------------------===//
+
 #include "job/settings.h"
 
 #include "base/packed_texts.h"

@@ -1,15 +1,11 @@
-//===- settings.h - settings that all ranks must share ----------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Ranks with different settings would wait for each other until the deadline
 // and then blame each other. The handshake compares the ABI version, the world
 // size, the run id and the secret, and loading a module compares plans. This
 // file compares all other settings that must agree; docs/environment.md lists
 // them.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_SRC_JOB_SETTINGS_H
 #define DDPHOOK_RUNTIME_SRC_JOB_SETTINGS_H
 

@@ -1,11 +1,7 @@
-//===- slurm.cpp - where the tasks of a Slurm step meet -------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // See slurm.h.
-//
-//===----------------------------------------------------------------------===//
+
 #include "job/slurm.h"
 
 #include <algorithm>

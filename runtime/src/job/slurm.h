@@ -1,12 +1,8 @@
-//===- slurm.h - where the tasks of a Slurm step meet -----------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Slurm gives its tasks ranks, but no address at which to meet. All tasks of a
 // step derive the same one from Slurm's variables.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_SRC_JOB_SLURM_H
 #define DDPHOOK_RUNTIME_SRC_JOB_SLURM_H
 

@@ -1,12 +1,8 @@
-//===- store_collectives.cpp - small all-gathers through a store ----------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Every rank sets its own key. Rank 0 collects them and sets one key with all
 // values, for which the others wait: O(ranks) messages.
-//
-//===----------------------------------------------------------------------===//
+
 #include "job/store_collectives.h"
 
 #include "base/packed_texts.h"

@@ -1,13 +1,9 @@
-//===- store_collectives.h - small all-gathers through a store --*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // An all-gather of a few bytes per rank, for barriers, the comparison of plans
 // and the exchange of machine identities. It takes a handful of messages per
 // rank and is not for bulk data.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_SRC_JOB_STORE_COLLECTIVES_H
 #define DDPHOOK_RUNTIME_SRC_JOB_STORE_COLLECTIVES_H
 

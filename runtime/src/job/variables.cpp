@@ -1,12 +1,8 @@
-//===- variables.cpp - the environment variables of ddphook ---------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // This file repeats the names from where they are read, because a library
 // cannot know which names will be read later.
-//
-//===----------------------------------------------------------------------===//
+
 #include "job/variables.h"
 
 #include "base/log.h"

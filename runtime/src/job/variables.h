@@ -1,12 +1,8 @@
-//===- variables.h - the environment variables of ddphook -------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // A misspelled variable has no effect, and nobody notices: a user who misspells
 // DDPHOOK_TIMEOUT_S still waits for five minutes.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_SRC_JOB_VARIABLES_H
 #define DDPHOOK_RUNTIME_SRC_JOB_VARIABLES_H
 

@@ -1,12 +1,8 @@
-//===- compression_error.cpp - the loss of compression in a step ----------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // See compression_error.h. The device decodes what it has encoded, in memory of
 // its own, and sums the squares of the difference.
-//
-//===----------------------------------------------------------------------===//
+
 #include "module/compression_error.h"
 
 #include "base/floating_point.h"

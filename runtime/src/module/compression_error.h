@@ -1,13 +1,9 @@
-//===- compression_error.h - the loss of compression in a step --*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Measures, for metrics that request it, how far this rank's decoded elements
 // are from the original ones. It needs no other rank and changes nothing that
 // the step computes. docs/tracing.md defines the numbers.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_SRC_MODULE_COMPRESSION_ERROR_H
 #define DDPHOOK_RUNTIME_SRC_MODULE_COMPRESSION_ERROR_H
 

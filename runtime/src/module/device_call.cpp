@@ -1,11 +1,7 @@
-//===- device_call.cpp - checks of arguments by their roles ---------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Implements the checks that each role of functions.inc requires.
-//
-//===----------------------------------------------------------------------===//
+
 #include "module/device_call.h"
 
 #include "base/encoding.h"

@@ -1,13 +1,9 @@
-//===- device_call.h - calls that the device executes -----------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Passes calls from compiled code to the same function of a backend: checks
 // arguments by their roles in functions.inc, and replaces numbers of the plan
 // by the device's objects.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_SRC_MODULE_DEVICE_CALL_H
 #define DDPHOOK_RUNTIME_SRC_MODULE_DEVICE_CALL_H
 

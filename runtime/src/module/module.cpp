@@ -1,12 +1,8 @@
-//===- module.cpp - a loaded compiled module ------------------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The functions that compiled code calls in a step. They return nothing:
 // failures are kept until the step ends.
-//
-//===----------------------------------------------------------------------===//
+
 #include "module/module.h"
 
 #include "job/context.h"

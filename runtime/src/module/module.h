@@ -1,12 +1,8 @@
-//===- module.h - a loaded compiled module ----------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The memory, process groups and counters of a compiled module, and the
 // functions that its code calls in a step. module_loader.h loads modules.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_SRC_MODULE_MODULE_H
 #define DDPHOOK_RUNTIME_SRC_MODULE_MODULE_H
 

@@ -1,7 +1,4 @@
-//===- module_groups.cpp - process groups of a module ---------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // A hierarchical all-reduce of n elements on K nodes with L ranks each:
 //
@@ -15,8 +12,7 @@
 // copied together and padded to the longest. The first stage is then a separate
 // all-reduce with assigned parts over the ranks of a node: a reduce-scatter of
 // parts of unequal size.
-//
-//===----------------------------------------------------------------------===//
+
 #include "module/module_groups.h"
 
 #include "base/floating_point.h"

@@ -1,13 +1,9 @@
-//===- module_groups.h - process groups of a module -------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // A loaded module's process groups on this rank, and the translation of their
 // collectives for a backend: a hierarchical all-reduce becomes several
 // collectives, so that backends need not know nodes (docs/hierarchy.md).
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_SRC_MODULE_MODULE_GROUPS_H
 #define DDPHOOK_RUNTIME_SRC_MODULE_MODULE_GROUPS_H
 

@@ -1,13 +1,9 @@
-//===- module_loader.cpp - loads compiled modules -------------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Every rank first does its local work, then all ranks exchange the outcome. So
 // a rank with a broken file does not keep the others waiting, and no collective
 // runs before all plans are known to be the same.
-//
-//===----------------------------------------------------------------------===//
+
 #include "module/module_loader.h"
 
 #include "base/collective_check.h"

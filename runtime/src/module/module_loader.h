@@ -1,13 +1,9 @@
-//===- module_loader.h - loads compiled modules -----------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Turns a compiled module's description into a module that can run steps:
 // checks it, compares the plan with all ranks, allocates memory, and connects
 // process groups.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_SRC_MODULE_MODULE_LOADER_H
 #define DDPHOOK_RUNTIME_SRC_MODULE_MODULE_LOADER_H
 

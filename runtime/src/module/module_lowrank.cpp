@@ -1,13 +1,9 @@
-//===- module_lowrank.cpp - low-rank calls of compiled code ---------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The parts of low-rank compression besides the device's functions: matrix
 // lists, which are prepared when the module is loaded, and the random numbers
 // with which factors start.
-//
-//===----------------------------------------------------------------------===//
+
 #include "module/module.h"
 
 #include "base/random.h"

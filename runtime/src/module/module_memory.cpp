@@ -1,11 +1,7 @@
-//===- module_memory.cpp - memory of a loaded module ----------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Allocates the memory of a plan where the module's code expects it.
-//
-//===----------------------------------------------------------------------===//
+
 #include "module/module_memory.h"
 
 #include "job/context.h"

@@ -1,12 +1,8 @@
-//===- module_memory.h - memory of a loaded module --------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The scratch arena and the states. Addresses do not change while a module is
 // loaded.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_SRC_MODULE_MODULE_MEMORY_H
 #define DDPHOOK_RUNTIME_SRC_MODULE_MODULE_MEMORY_H
 

@@ -1,12 +1,8 @@
-//===- module_stats.cpp - statistics of a step ----------------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The calls of a step that inspect values or count, and change no array. As in
 // module.cpp, failures are kept until the step ends.
-//
-//===----------------------------------------------------------------------===//
+
 #include "module/module.h"
 
 #include "base/log.h"

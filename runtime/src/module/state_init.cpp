@@ -1,11 +1,7 @@
-//===- state_init.cpp - the states of a loaded module ---------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Random states are drawn in host memory and copied to the device once.
-//
-//===----------------------------------------------------------------------===//
+
 #include "module/state_init.h"
 
 #include "base/floating_point.h"

@@ -1,12 +1,8 @@
-//===- state_init.h - the states of a loaded module -------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Initial values of states, and access to their bytes, which may be in device
 // memory. checkpoint.h handles files.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_SRC_MODULE_STATE_INIT_H
 #define DDPHOOK_RUNTIME_SRC_MODULE_STATE_INIT_H
 

@@ -1,13 +1,9 @@
-//===- plan.cpp - the plan of a compiled module ---------------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Parses plans, except for states and matrix lists (plan_state.cpp). A plan
 // comes from a file, so nothing in it is trusted: types, ranges, sums and
 // references are checked, and no arithmetic overflows.
-//
-//===----------------------------------------------------------------------===//
+
 #include "plan/plan_reader.h"
 
 #define XXH_INLINE_ALL

@@ -1,12 +1,8 @@
-//===- plan.h - the plan of a compiled module -------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The plan of docs/plan.md as C++ structs. The parser checks everything that
 // one rank can check alone; loading the module checks what depends on the job.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_SRC_PLAN_PLAN_H
 #define DDPHOOK_RUNTIME_SRC_PLAN_PLAN_H
 

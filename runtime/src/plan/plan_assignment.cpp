@@ -1,12 +1,8 @@
-//===- plan_assignment.cpp - assignments to the ranks of a node -----------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Parses the assignments of a plan's matrix lists and collectives, and computes
 // the positions in a node to which a bucket's members are assigned.
-//
-//===----------------------------------------------------------------------===//
+
 #include "plan/plan_reader.h"
 
 #include <algorithm>

@@ -1,12 +1,8 @@
-//===- plan_difference.cpp - difference between two plans -----------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Finds the first difference of two plans in the order of their text, so that
 // all ranks name the same one.
-//
-//===----------------------------------------------------------------------===//
+
 #include "plan/plan.h"
 
 #include "files/json.h"

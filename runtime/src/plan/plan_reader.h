@@ -1,12 +1,8 @@
-//===- plan_reader.h - reader of the plan's JSON ----------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The common code of the parser's files: bounds, a reader of checked values at
 // a path in the text, and names. Not for use outside the parser.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_SRC_PLAN_PLAN_READER_H
 #define DDPHOOK_RUNTIME_SRC_PLAN_PLAN_READER_H
 

@@ -1,13 +1,9 @@
-//===- plan_state.cpp - states and matrix lists of a plan -----------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Parses a plan's memory that outlives a step, and the matrices in buckets.
 // Lists of matrices can be long, so every check takes time proportional to
 // their length, except for sorting.
-//
-//===----------------------------------------------------------------------===//
+
 #include "files/safetensors.h"
 #include "plan/plan_reader.h"
 

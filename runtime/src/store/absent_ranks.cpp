@@ -1,11 +1,7 @@
-//===- absent_ranks.cpp - which ranks are missing -------------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // See absent_ranks.h.
-//
-//===----------------------------------------------------------------------===//
+
 #include "store/absent_ranks.h"
 
 using namespace ddphook;

@@ -1,11 +1,7 @@
-//===- absent_ranks.h - which ranks are missing -----------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Finds the ranks for which the others wait, and names them in messages.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_SRC_STORE_ABSENT_RANKS_H
 #define DDPHOOK_RUNTIME_SRC_STORE_ABSENT_RANKS_H
 

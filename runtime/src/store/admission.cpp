@@ -1,11 +1,7 @@
-//===- admission.cpp - admits connections to the store --------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // See admission.h.
-//
-//===----------------------------------------------------------------------===//
+
 #include "store/admission.h"
 
 #include <cerrno>

@@ -1,14 +1,10 @@
-//===- admission.h - admits connections to the store ------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Listening sockets and the strangers that have connected to them. A connection
 // that proves that it has the key (handshake.h) becomes a guest. All others get
 // a bounded amount of memory, descriptors and time, so that neither floods nor
 // silent connections keep the job's ranks out.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_SRC_STORE_ADMISSION_H
 #define DDPHOOK_RUNTIME_SRC_STORE_ADMISSION_H
 

@@ -1,11 +1,7 @@
-//===- handshake.cpp - mutual authentication of two ranks -----------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // See handshake.h.
-//
-//===----------------------------------------------------------------------===//
+
 #include "store/handshake.h"
 
 using namespace ddphook;

@@ -1,7 +1,4 @@
-//===- handshake.h - mutual authentication of two ranks ---------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The first messages on a new connection. Each end proves that it has the key
 // without revealing it:
@@ -18,8 +15,7 @@
 // a recording of another one proves nothing. All sizes are small and known in
 // advance. docs/SECURITY.md says what this protects against and what it does
 // not.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_SRC_STORE_HANDSHAKE_H
 #define DDPHOOK_RUNTIME_SRC_STORE_HANDSHAKE_H
 

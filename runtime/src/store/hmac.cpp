@@ -1,11 +1,7 @@
-//===- hmac.cpp - SHA-256 and HMAC ----------------------------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Names of variables and functions are those of FIPS 180-4 and RFC 2104.
-//
-//===----------------------------------------------------------------------===//
+
 #include "store/hmac.h"
 
 #include <array>

@@ -1,14 +1,10 @@
-//===- hmac.h - SHA-256 and HMAC --------------------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The hash of FIPS 180-4 and the keyed hash of RFC 2104, with which the ranks
 // of a job prove to each other that they belong to it. A cryptography library
 // would be a dependency for only two functions. They are for messages of a few
 // hundred bytes, not for data.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_SRC_STORE_HMAC_H
 #define DDPHOOK_RUNTIME_SRC_STORE_HMAC_H
 

@@ -1,12 +1,8 @@
-//===- mailbox.h - values that ranks leave to rank 0 ------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Values that no rank asks the store for. Rank 0's process takes them from its
 // server, even when the job has failed and its own connection is gone.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_SRC_STORE_MAILBOX_H
 #define DDPHOOK_RUNTIME_SRC_STORE_MAILBOX_H
 

@@ -1,11 +1,7 @@
-//===- memory_store.cpp - a store within one process ----------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The store for ranks that are threads of one process.
-//
-//===----------------------------------------------------------------------===//
+
 #include "store/store.h"
 
 #include "base/wait_scope.h"

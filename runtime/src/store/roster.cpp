@@ -1,11 +1,7 @@
-//===- roster.cpp - the ranks that have joined a job ----------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // See roster.h.
-//
-//===----------------------------------------------------------------------===//
+
 #include "store/roster.h"
 
 #include "ddphook/runtime/compiled.h"

@@ -1,15 +1,11 @@
-//===- roster.h - the ranks that have joined a job --------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Decides who may join a job. Lives of a job overlap: while the next life
 // gathers, processes of the last one may still arrive, and vice versa. So until
 // all ranks have joined, a lost rank may be replaced for a short time, and a
 // rank that contradicts the others may try again for as long before that counts
 // as a mistake. Once all have joined, everybody else belongs to another job.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_SRC_STORE_ROSTER_H
 #define DDPHOOK_RUNTIME_SRC_STORE_ROSTER_H
 

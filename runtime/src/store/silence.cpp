@@ -1,12 +1,8 @@
-//===- silence.cpp - detects that a peer's machine is gone ----------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The kernel counts the segments that a connection receives, including those
 // without data.
-//
-//===----------------------------------------------------------------------===//
+
 #include "store/silence.h"
 
 #include "store/socket.h"

@@ -1,7 +1,4 @@
-//===- silence.h - detects that a peer's machine is gone --------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // TCP alone does not report in time that a machine has vanished: Linux sends no
 // keepalive probes while data is unacknowledged, and retransmits that data for
@@ -10,8 +7,7 @@
 // computes. So a waiting thread checks whether anything arrives: with keepalive
 // on both ends (setControlOptions()), the system of a live machine sends
 // something every three seconds, whatever its processes do.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_SRC_STORE_SILENCE_H
 #define DDPHOOK_RUNTIME_SRC_STORE_SILENCE_H
 

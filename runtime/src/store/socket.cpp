@@ -1,11 +1,7 @@
-//===- socket.cpp - TCP sockets with deadlines ----------------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // System calls around sockets.
-//
-//===----------------------------------------------------------------------===//
+
 #include "store/socket.h"
 
 #include "base/wait_scope.h"

@@ -1,13 +1,9 @@
-//===- socket.h - TCP sockets with deadlines --------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The parts of TCP that ranks need to connect: they listen, connect, send and
 // receive whole buffers until a deadline or an interrupt. Collectives do not
 // use these functions.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_SRC_STORE_SOCKET_H
 #define DDPHOOK_RUNTIME_SRC_STORE_SOCKET_H
 

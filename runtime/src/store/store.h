@@ -1,13 +1,9 @@
-//===- store.h - the job's key-value store ----------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // A small store that all ranks of a job share: through it they meet, compare
 // plans and exchange addresses. Values are bytes. It is the control connection,
 // not a data path.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_SRC_STORE_STORE_H
 #define DDPHOOK_RUNTIME_SRC_STORE_STORE_H
 

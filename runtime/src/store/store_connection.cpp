@@ -1,11 +1,7 @@
-//===- store_connection.cpp - a rank's connection to the store ------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // See store_connection.h.
-//
-//===----------------------------------------------------------------------===//
+
 #include "store/store_connection.h"
 
 #include <cerrno>

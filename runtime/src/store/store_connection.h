@@ -1,12 +1,8 @@
-//===- store_connection.h - a rank's connection to the store ----*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // A connection of StoreServer with its pending input and output. It interprets
 // nothing.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_SRC_STORE_STORE_CONNECTION_H
 #define DDPHOOK_RUNTIME_SRC_STORE_STORE_CONNECTION_H
 

@@ -1,11 +1,7 @@
-//===- store_protocol.cpp - the messages of the TCP store -----------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Encodes and decodes messages; sends and receives nothing.
-//
-//===----------------------------------------------------------------------===//
+
 #include "store/store_protocol.h"
 
 #define XXH_INLINE_ALL

@@ -1,14 +1,10 @@
-//===- store_protocol.h - the messages of the TCP store ---------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The messages between StoreServer and TcpStore. A connection begins with the
 // handshake of handshake.h, in which the client introduces itself by a Hello;
 // after that both sides send frames. All numbers are little-endian, so that
 // machines of both kinds understand each other.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_SRC_STORE_STORE_PROTOCOL_H
 #define DDPHOOK_RUNTIME_SRC_STORE_STORE_PROTOCOL_H
 

@@ -1,12 +1,8 @@
-//===- store_server.cpp - rank 0's end of the control connection ----------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // A poll loop over non-blocking sockets. All state belongs to its thread; other
 // threads only set two atomics and wake it.
-//
-//===----------------------------------------------------------------------===//
+
 #include "store/store_server.h"
 
 #include "base/threads.h"

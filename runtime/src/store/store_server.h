@@ -1,15 +1,11 @@
-//===- store_server.h - rank 0's end of the control connection --*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // One thread that serves the job's key-value store over TCP and watches the
 // ranks. A connection that closes without a farewell is a lost rank, and all
 // others learn of it at once. The server accepts only connections that have
 // proved that they have the job's secret (admission.h), and checks everything
 // that it receives.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_SRC_STORE_STORE_SERVER_H
 #define DDPHOOK_RUNTIME_SRC_STORE_STORE_SERVER_H
 

@@ -1,11 +1,7 @@
-//===- store_values.cpp - the values of a store, and waits ----------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // See store_values.h.
-//
-//===----------------------------------------------------------------------===//
+
 #include "store/store_values.h"
 
 #include "store/store.h"

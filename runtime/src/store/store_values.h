@@ -1,12 +1,8 @@
-//===- store_values.h - the values of a store, and waits --------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The values that StoreServer keeps for the ranks, and the requests that it
 // cannot answer yet.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_SRC_STORE_STORE_VALUES_H
 #define DDPHOOK_RUNTIME_SRC_STORE_STORE_VALUES_H
 

@@ -1,11 +1,7 @@
-//===- tcp_store.cpp - a rank's end of the control connection -------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The client of StoreServer.
-//
-//===----------------------------------------------------------------------===//
+
 #include "store/tcp_store.h"
 
 #include "base/threads.h"

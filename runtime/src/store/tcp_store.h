@@ -1,13 +1,9 @@
-//===- tcp_store.h - a rank's end of the control connection -----*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The client of StoreServer. One thread receives: answers wake the calls that
 // wait for them, and a failure of the job reaches the onFailure() callback even
 // while all other threads are busy in a collective.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_SRC_STORE_TCP_STORE_H
 #define DDPHOOK_RUNTIME_SRC_STORE_TCP_STORE_H
 

@@ -1,12 +1,8 @@
-//===- tcp_store_join.cpp - how a rank joins its store --------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Connects to rank 0, trying its addresses in order until one of them welcomes
 // this rank.
-//
-//===----------------------------------------------------------------------===//
+
 #include "base/wait_scope.h"
 #include "ddphook/runtime/compiled.h"
 #include "store/absent_ranks.h"

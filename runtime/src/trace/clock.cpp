@@ -1,12 +1,8 @@
-//===- clock.cpp - the clocks of a job's ranks ----------------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // See clock.h. The estimate is that of Cristian, "Probabilistic clock
 // synchronization", 1989.
-//
-//===----------------------------------------------------------------------===//
+
 #include "trace/clock.h"
 
 #include "base/boot_id.h"

@@ -1,13 +1,9 @@
-//===- clock.h - the clocks of a job's ranks --------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Finds out which ranks read the same clock, and by how much other clocks
 // differ from rank 0's. Clocks of machines also drift apart, by some
 // microseconds per second, which is not corrected.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_SRC_TRACE_CLOCK_H
 #define DDPHOOK_RUNTIME_SRC_TRACE_CLOCK_H
 

@@ -1,11 +1,7 @@
-//===- divergence.cpp - finds ranks that diverge --------------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // See divergence.h.
-//
-//===----------------------------------------------------------------------===//
+
 #include "trace/divergence.h"
 
 #include "base/packed_texts.h"

@@ -1,13 +1,9 @@
-//===- divergence.h - finds ranks that diverge ------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // All ranks call the same collectives in the same order. If one waits in vain,
 // they exchange how far they have come, and the error includes the resulting
 // sentence.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_SRC_TRACE_DIVERGENCE_H
 #define DDPHOOK_RUNTIME_SRC_TRACE_DIVERGENCE_H
 

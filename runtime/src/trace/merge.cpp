@@ -1,12 +1,8 @@
-//===- merge.cpp - merges the parts of all ranks into a trace -------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Parts are read twice, so that only one is in memory at a time: first for the
 // data that must be known of all ranks, then for their events.
-//
-//===----------------------------------------------------------------------===//
+
 #include "trace/merge.h"
 
 #include "trace/clock.h"

@@ -1,13 +1,9 @@
-//===- merge.h - merges the parts of all ranks into a trace -----*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Reads the parts that the ranks of a job have left, one at a time, and writes
 // one trace. If ranks died, or parts are missing or belong to another job, the
 // trace is shorter, but still written.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_SRC_TRACE_MERGE_H
 #define DDPHOOK_RUNTIME_SRC_TRACE_MERGE_H
 

@@ -1,11 +1,7 @@
-//===- metrics.cpp - files of modules' counters and times -----------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // See metrics.h.
-//
-//===----------------------------------------------------------------------===//
+
 #include "trace/metrics.h"
 
 #include "base/log.h"

@@ -1,13 +1,9 @@
-//===- metrics.h - files of modules' counters and times ---------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Writes a module's counters at a fixed interval of steps, for other programs
 // to read: each time a line of JSON, or a text file for Prometheus that is
 // replaced. docs/tracing.md lists the values.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_SRC_TRACE_METRICS_H
 #define DDPHOOK_RUNTIME_SRC_TRACE_METRICS_H
 

@@ -1,11 +1,7 @@
-//===- observer.cpp - destinations of a rank's recording ------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // See observer.h.
-//
-//===----------------------------------------------------------------------===//
+
 #include "trace/observer.h"
 
 #include "backend/backend_store.h"

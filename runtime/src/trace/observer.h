@@ -1,13 +1,9 @@
-//===- observer.h - destinations of a rank's recording ----------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // A context's recorder and the destinations of its events: a part of a trace,
 // which rank 0 merges, and the flight recorder's file. Nothing here fails a
 // step: if something cannot be written, there is one warning.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_SRC_TRACE_OBSERVER_H
 #define DDPHOOK_RUNTIME_SRC_TRACE_OBSERVER_H
 

@@ -1,11 +1,7 @@
-//===- ranges.cpp - ranges for profilers ----------------------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // See ranges.h.
-//
-//===----------------------------------------------------------------------===//
+
 #include "trace/ranges.h"
 
 #include "base/log.h"

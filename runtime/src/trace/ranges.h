@@ -1,14 +1,10 @@
-//===- ranges.h - ranges for profilers --------------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Exports the recorded events of steps as NVTX ranges: a profiler that has
 // loaded itself into the process (NVTX_INJECTION64_PATH) shows them next to the
 // device's work. Without a profiler there are none. NVTX consists of headers of
 // the CUDA toolkit; a runtime without them says so if there is a profiler.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_SRC_TRACE_RANGES_H
 #define DDPHOOK_RUNTIME_SRC_TRACE_RANGES_H
 

@@ -1,11 +1,7 @@
-//===- rank_recording.cpp - the recording of one rank ---------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Records to memory, and reads a recording from memory or from a file's bytes.
-//
-//===----------------------------------------------------------------------===//
+
 #include "trace/rank_recording.h"
 
 #include "trace/rank_recording_file.h"

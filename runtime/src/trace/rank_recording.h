@@ -1,12 +1,8 @@
-//===- rank_recording.h - the recording of one rank -------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The memory of a rank's rings, event names and progress. A file may follow it
 // (rank_recording_file.h).
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_SRC_TRACE_RANK_RECORDING_H
 #define DDPHOOK_RUNTIME_SRC_TRACE_RANK_RECORDING_H
 

@@ -1,11 +1,7 @@
-//===- rank_recording_file.cpp - files of ranks' recordings ---------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // See rank_recording_file.h.
-//
-//===----------------------------------------------------------------------===//
+
 #include "trace/rank_recording_file.h"
 
 #include "backend/backend_store.h"

@@ -1,15 +1,11 @@
-//===- rank_recording_file.h - files of ranks' recordings -------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // A file follows the memory of a part and outlives its process. Files are for
 // the machines of one job: numbers are in the processor's byte order.
 //
 // The memory is not a mapping of the file: anyone who may write to the file may
 // truncate it, and a store to a truncated page is a SIGBUS.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_SRC_TRACE_RANK_RECORDING_FILE_H
 #define DDPHOOK_RUNTIME_SRC_TRACE_RANK_RECORDING_FILE_H
 

@@ -1,12 +1,8 @@
-//===- rank_recording_layout.h - layout of a part's bytes -------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // A header, the names, and the slots of each ring, contiguously; the same in
 // memory and in a file. A reader of a file must not trust any number in it.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_SRC_TRACE_RANK_RECORDING_LAYOUT_H
 #define DDPHOOK_RUNTIME_SRC_TRACE_RANK_RECORDING_LAYOUT_H
 

@@ -1,11 +1,7 @@
-//===- recorder.cpp - recording of a rank's steps -------------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // See recorder.h.
-//
-//===----------------------------------------------------------------------===//
+
 #include "trace/recorder.h"
 
 #include <algorithm>

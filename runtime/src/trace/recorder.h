@@ -1,13 +1,9 @@
-//===- recorder.h - recording of a rank's steps -----------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The hot path of traces, the flight recorder and metrics: scopes that put
 // their begin and end into the ring of their thread. observer.h decides where
 // events go. If recording is off, a scope is one branch.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_SRC_TRACE_RECORDER_H
 #define DDPHOOK_RUNTIME_SRC_TRACE_RECORDER_H
 

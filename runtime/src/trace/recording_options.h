@@ -1,11 +1,7 @@
-//===- recording_options.h - options of recording ---------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // What users request by options and variables. docs/environment.md lists these.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_SRC_TRACE_RECORDING_OPTIONS_H
 #define DDPHOOK_RUNTIME_SRC_TRACE_RECORDING_OPTIONS_H
 

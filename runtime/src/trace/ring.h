@@ -1,15 +1,11 @@
-//===- ring.h - the events of one thread ------------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // A ring of events, to which one thread writes without locks, allocations or
 // system calls. Any other thread may read it meanwhile (rank_recording.h).
 //
 // The runtime and its shared-memory transport both use this. They are separate
 // libraries, so all of it is in this header.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_SRC_TRACE_RING_H
 #define DDPHOOK_RUNTIME_SRC_TRACE_RING_H
 

@@ -1,12 +1,8 @@
-//===- trace_writer.cpp - recorded events as a Chrome trace ---------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Text is built by hand: a trace has a million events, and the common data of
 // events with one name are formatted once.
-//
-//===----------------------------------------------------------------------===//
+
 #include "trace/trace_writer.h"
 
 #include "files/json_text.h"

@@ -1,12 +1,8 @@
-//===- trace_writer.h - recorded events as a Chrome trace -------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Writes parts as one file in the Trace Event Format, which Perfetto and
 // chrome://tracing open. docs/tracing.md has the schema.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_SRC_TRACE_TRACE_WRITER_H
 #define DDPHOOK_RUNTIME_SRC_TRACE_TRACE_WRITER_H
 

@@ -1,13 +1,9 @@
-//===- backend_collectives_test.cpp - all-reduces of every backend --------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // All-reduces of ranks as threads, against the host backend over shared memory,
 // whose bits host_backend_test.cpp holds to docs/parity.md; their order;
 // missing peers and aborts.
-//
-//===----------------------------------------------------------------------===//
+
 #include "backend/backend_store.h"
 #include "backend/backend_test_util.h"
 

@@ -1,12 +1,8 @@
-//===- backend_conformance_test.cpp - what every backend must do ----------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Memory, element-wise and low-rank calls of a backend's table, against the
 // host's kernels. Collectives are in backend_collectives_test.cpp.
-//
-//===----------------------------------------------------------------------===//
+
 #include "backend/backend_test_util.h"
 
 #include "host_backend.h"

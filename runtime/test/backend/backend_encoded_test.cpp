@@ -1,13 +1,9 @@
-//===- backend_encoded_test.cpp - encoded reductions, everywhere ----------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Encoded all-reduces and reduce-scatters of ranks as threads, over every
 // transport of every backend, to the bit against one process that encodes what
 // all ranks have: all codes, both roundings, and errors that are fed back.
-//
-//===----------------------------------------------------------------------===//
+
 #include "backend/backend_test_util.h"
 
 #include "../../backends/host/kernels/encode.h"

@@ -1,13 +1,9 @@
-//===- backend_exchanges_test.cpp - what is no all-reduce, everywhere -----===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Reduce-scatters, all-gathers, all-to-alls and broadcasts of ranks as threads,
 // over every transport of every backend: a reduce-scatter against the same
 // backend's all-reduce, the others against what the ranks put in.
-//
-//===----------------------------------------------------------------------===//
+
 #include "backend/backend_test_util.h"
 
 #include "base/collective.h"

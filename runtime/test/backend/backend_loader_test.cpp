@@ -1,13 +1,9 @@
-//===- backend_loader_test.cpp - tables of backends -----------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Tables that are not whole. The pointers of a table are taken as what they are
 // in memory, so that a function which nobody checks is noticed. Whole libraries
 // are loaded by c_api_test.
-//
-//===----------------------------------------------------------------------===//
+
 #include "backend/backend_loader.h"
 
 #include "../../backends/host/host_backend.h"

@@ -1,13 +1,9 @@
-//===- backend_sparse_test.cpp - the largest elements, everywhere ---------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // sparsify and densify of every backend's table, to the bit against a sort and
 // sums one after the other: ties, infinities and NaNs, sizes around what a
 // kernel's blocks take, arrays in place and without alignment, wrong places.
-//
-//===----------------------------------------------------------------------===//
+
 #include "backend/backend_test_util.h"
 
 #include <algorithm>

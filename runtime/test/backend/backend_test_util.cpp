@@ -1,11 +1,7 @@
-//===- backend_test_util.cpp - every backend through its table ------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Loading, devices, groups of threads, and comparing.
-//
-//===----------------------------------------------------------------------===//
+
 #include "backend/backend_test_util.h"
 
 #include "../../backends/host/kernels/kernels.h"

@@ -1,13 +1,9 @@
-//===- backend_test_util.h - every backend through its table ----*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The conformance suite's way to a backend: tests are given its name, load its
 // table as the runtime does, and run ranks as threads. A backend that needs a
 // GPU is skipped where there is none, unless DDPHOOK_REQUIRE_GPU is 1.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_TEST_BACKEND_BACKEND_TEST_UTIL_H
 #define DDPHOOK_RUNTIME_TEST_BACKEND_BACKEND_TEST_UTIL_H
 

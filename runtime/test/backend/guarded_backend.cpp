@@ -1,7 +1,4 @@
-//===- guarded_backend.cpp - a device whose memory nobody may touch -------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The host backend behind memory that has no permissions outside of the table's
 // functions: a runtime or compiled code that reads or writes what belongs to
@@ -12,8 +9,7 @@
 // Options: limit=BYTES of memory; streams=1 takes any address as a stream;
 // fail=N lets the Nth synchronize() fail; abort_ms=N lets abort() take N ms
 // more.
-//
-//===----------------------------------------------------------------------===//
+
 #include "host_backend.h"
 
 #include <algorithm>

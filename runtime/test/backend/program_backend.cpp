@@ -1,12 +1,8 @@
-//===- program_backend.cpp - a backend that the program contains ----------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // libddphook_backend_program.so is the runtime's way to a backend with which a
 // test is linked, so that both use one CUDA runtime.
-//
-//===----------------------------------------------------------------------===//
+
 #include "ddphook/runtime/backend.h"
 
 #include <dlfcn.h>

@@ -1,13 +1,9 @@
-/*===- test_backend.c - a backend for the loader's tests -----------*- C -*-===*
- *
- * Part of the ddphook project, under the Apache License v2.0 with LLVM
- * Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+/* SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
  *
  * A backend in plain C, built as a library of its own for c_api_test: it shows
  * that backend.h is all that a backend needs. TEST_BACKEND_VERSION makes one
- * that must be refused. It supports worlds of one and f32 only.
- *
- *===----------------------------------------------------------------------===*/
+ * that must be refused. It supports worlds of one and f32 only. */
+
 #include "ddphook/runtime/backend.h"
 
 #include <math.h>

@@ -1,12 +1,8 @@
-//===- failing_calls.cpp - calls of the C library that fail ---------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // See failing_calls.h. The dynamic linker prefers the program's functions to
 // the C library's, in which calls of its own stay as they are.
-//
-//===----------------------------------------------------------------------===//
+
 #include "base/failing_calls.h"
 
 #include <atomic>

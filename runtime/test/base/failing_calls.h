@@ -1,12 +1,8 @@
-//===- failing_calls.h - calls of the C library that fail -------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // A program that is linked with this has its own malloc(), pthread_create(),
 // open(), send() and so on. They count, and fail when the test wants them to.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_TEST_BASE_FAILING_CALLS_H
 #define DDPHOOK_RUNTIME_TEST_BASE_FAILING_CALLS_H
 

@@ -1,12 +1,8 @@
-//===- log_test.cpp - what the runtime says without being asked -----------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Waits that are told, at times that the tests make up, lines that nobody
 // reads, and warnings of environment variables.
-//
-//===----------------------------------------------------------------------===//
+
 #include "base/log.h"
 #include "base/suggestion.h"
 #include "base/wait_scope.h"

@@ -1,12 +1,8 @@
-//===- random_library.cpp - random.h for other languages ------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // A shared object through which test/parity/test_random.py compares numbers
 // with PyTorch's.
-//
-//===----------------------------------------------------------------------===//
+
 #include "base/random.h"
 
 using namespace ddphook;

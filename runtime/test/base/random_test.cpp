@@ -1,12 +1,8 @@
-//===- random_test.cpp - random numbers as PyTorch draws them -------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Numbers that numpy 2.4 and PyTorch 2.15 printed, and bad arguments. The
 // comparison with PyTorch itself is test/parity/test_random.py.
-//
-//===----------------------------------------------------------------------===//
+
 #include "base/random.h"
 
 #include <gtest/gtest.h>

@@ -1,11 +1,7 @@
-//===- status_test_util.h - statuses and times in tests ---------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // A status as text, what a message has to contain, and how long something took.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_TEST_BASE_STATUS_TEST_UTIL_H
 #define DDPHOOK_RUNTIME_TEST_BASE_STATUS_TEST_UTIL_H
 

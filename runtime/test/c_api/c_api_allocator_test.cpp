@@ -1,13 +1,9 @@
-//===- c_api_allocator_test.cpp - a context on the caller's memory --------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // ddphook_options_t.allocator, from a program's side. The lender is a second
 // context on the same emulated device; cuda_allocator_test.cpp has the contract
 // in detail.
-//
-//===----------------------------------------------------------------------===//
+
 #include "module/state_test_util.h"
 
 #include <gtest/gtest.h>

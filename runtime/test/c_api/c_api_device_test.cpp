@@ -1,12 +1,8 @@
-//===- c_api_device_test.cpp - the C ABI on devices -----------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Memory, streams and options of devices in a world of one: the host, and a
 // device whose memory the host cannot touch (guarded_backend.cpp).
-//
-//===----------------------------------------------------------------------===//
+
 #include "base/random.h"
 #include "exec/exec_test_util.h"
 #include "module/state_test_util.h"

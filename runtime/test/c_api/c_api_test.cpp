@@ -1,12 +1,8 @@
-//===- c_api_test.cpp - the C ABI in a world of one -----------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Wrong calls, module life cycle, states, kernels and backends by name: all
 // that needs no second rank.
-//
-//===----------------------------------------------------------------------===//
+
 #include "base/floating_point.h"
 #include "base/random.h"
 #include "ddphook/runtime/backend.h"

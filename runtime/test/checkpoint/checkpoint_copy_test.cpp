@@ -1,12 +1,8 @@
-//===- checkpoint_copy_test.cpp - states from modules to modules ----------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Modules whose buckets are cut in another way take over each other's states,
 // in a job of one rank: the call is not collective.
-//
-//===----------------------------------------------------------------------===//
+
 #include "checkpoint/checkpoint_test_util.h"
 
 #include "base/status_test_util.h"

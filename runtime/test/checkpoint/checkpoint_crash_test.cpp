@@ -1,13 +1,9 @@
-//===- checkpoint_crash_test.cpp - what goes wrong while saving -----------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // A rank that dies at any moment, a disk that is full for one of them: in the
 // end there is the checkpoint from before or the new one, on all ranks the
 // same.
-//
-//===----------------------------------------------------------------------===//
+
 #include "checkpoint/checkpoint_test_util.h"
 
 #include <gtest/gtest.h>

@@ -1,12 +1,8 @@
-//===- checkpoint_fault_test.cpp - saves whose system calls fail ----------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // A system call of a save fails, or nobody can tell whether it has worked. The
 // last checkpoint that was saved still loads.
-//
-//===----------------------------------------------------------------------===//
+
 #include "checkpoint/checkpoint_faults.h"
 
 using namespace ddphook;

@@ -1,11 +1,7 @@
-//===- checkpoint_faults.cpp - saves whose system calls fail --------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The functions of the C library that a save calls, with faults.
-//
-//===----------------------------------------------------------------------===//
+
 #include "checkpoint/checkpoint_faults.h"
 
 #include <cerrno>

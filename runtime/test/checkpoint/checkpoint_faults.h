@@ -1,12 +1,8 @@
-//===- checkpoint_faults.h - saves whose system calls fail ------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Lets a test stop a save in any of its system calls, or make the call fail.
 // checkpoint_faults.cpp replaces these functions of the C library.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_TEST_CHECKPOINT_CHECKPOINT_FAULTS_H
 #define DDPHOOK_RUNTIME_TEST_CHECKPOINT_CHECKPOINT_FAULTS_H
 

@@ -1,13 +1,9 @@
-//===- checkpoint_fence_test.cpp - saves that meet each other -------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Two lives of a job, or two jobs, that save to one place: one of them hangs in
 // a system call, or its processes are killed. A checkpoint that loads is always
 // there, and it is the right one.
-//
-//===----------------------------------------------------------------------===//
+
 #include "checkpoint/checkpoint_faults.h"
 
 #include <csignal>

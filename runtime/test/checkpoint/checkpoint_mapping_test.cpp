@@ -1,13 +1,9 @@
-//===- checkpoint_mapping_test.cpp - checkpoints of other buckets ---------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Where saved bytes go when buckets are others than those of the module that
 // saved, what cannot be carried over, and descriptions of states.
 // test/parity/test_carry_over.py does the same with compiled modules.
-//
-//===----------------------------------------------------------------------===//
+
 #include "checkpoint/checkpoint_mapping.h"
 #include "checkpoint/checkpoint_states.h"
 #include "checkpoint/checkpoint_test_util.h"

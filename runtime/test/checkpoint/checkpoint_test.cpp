@@ -1,13 +1,9 @@
-//===- checkpoint_test.cpp - saving and loading states --------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Whole checkpoints: bit-exact, of other world sizes, damaged in every way, and
 // calls that make no sense. checkpoint_crash_test.cpp has what goes wrong while
 // saving, exec/test_exec_state.py files that other programs wrote.
-//
-//===----------------------------------------------------------------------===//
+
 #include "checkpoint/checkpoint_test_util.h"
 
 #include "files/safetensors.h"

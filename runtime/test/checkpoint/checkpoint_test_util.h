@@ -1,12 +1,8 @@
-//===- checkpoint_test_util.h - jobs that save and load states --*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Ranks with a module that has PowerSGD's states, whose values can be told from
 // each other.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_TEST_CHECKPOINT_CHECKPOINT_TEST_UTIL_H
 #define DDPHOOK_RUNTIME_TEST_CHECKPOINT_CHECKPOINT_TEST_UTIL_H
 

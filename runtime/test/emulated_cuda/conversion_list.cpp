@@ -1,11 +1,7 @@
-//===- conversion_list.cpp - the conversions of a set of headers ----------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // CUDA's headers bring host versions of the device's conversions.
-//
-//===----------------------------------------------------------------------===//
+
 #include "interface_list.h"
 
 #include <cuda_bf16.h>

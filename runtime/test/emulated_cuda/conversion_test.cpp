@@ -1,12 +1,8 @@
-//===- conversion_test.cpp - conversions and arithmetic of the device -----===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // All 65536 patterns of both 16-bit types against a reading of the formats by
 // exact arithmetic, and roundings against a search for the nearest number.
-//
-//===----------------------------------------------------------------------===//
+
 #include "cuda_bf16.h"
 #include "cuda_fp16.h"
 #include "cuda_runtime.h"

@@ -1,12 +1,8 @@
-//===- cublas_test.cpp - cuBLAS on the emulated device --------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Products of small integers, which every order of additions gives exactly, and
 // refusals.
-//
-//===----------------------------------------------------------------------===//
+
 #include "cublas_v2.h"
 #include "cuda_bf16.h"
 #include "cuda_fp16.h"

@@ -1,11 +1,7 @@
-//===- device_array.h - device memory in tests ------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // An array on the device, with blocking copies to and from it.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef EMULATED_CUDA_DEVICE_ARRAY_H
 #define EMULATED_CUDA_DEVICE_ARRAY_H
 

@@ -1,12 +1,8 @@
-//===- device_test.cpp - the emulated devices and their faults ------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // What the environment asks for. Every test runs in a process of its own, which
 // reads its environment once.
-//
-//===----------------------------------------------------------------------===//
+
 #include "cuda.h"
 #include "cuda_runtime.h"
 #include "nccl_test_util.h"

@@ -1,12 +1,8 @@
-//===- graph_test.cpp - captures and graphs of the emulated device --------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // What a capture records, that launches repeat it, and what may not be done
 // meanwhile.
-//
-//===----------------------------------------------------------------------===//
+
 #include "cuda_runtime.h"
 #include "device_array.h"
 

@@ -1,12 +1,8 @@
-//===- interface_list.cpp - what a set of headers declares ----------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Everything that the emulated headers repeat of the driver, NCCL and cuBLAS.
 // A name that one of the sets lacks does not compile.
-//
-//===----------------------------------------------------------------------===//
+
 #include "interface_list.h"
 
 #include <cublas_v2.h>

@@ -1,12 +1,8 @@
-//===- interface_list.h - what a set of headers declares --------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The lists are compiled twice: with the emulated headers and with those of a
 // CUDA toolkit.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef EMULATED_CUDA_INTERFACE_LIST_H
 #define EMULATED_CUDA_INTERFACE_LIST_H
 

@@ -1,12 +1,8 @@
-//===- kernel_test.cpp - how kernels run on the emulated device -----------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Grids, barriers, shared memory, warp operations, atomics, and what happens to
 // kernels that are wrong.
-//
-//===----------------------------------------------------------------------===//
+
 #include "cuda_runtime.h"
 #include "device_array.h"
 

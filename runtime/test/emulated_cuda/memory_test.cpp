@@ -1,11 +1,7 @@
-//===- memory_test.cpp - the emulated device's memory ---------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Allocations and their limit, what pointers are, copies and their checks.
-//
-//===----------------------------------------------------------------------===//
+
 #include "cuda_runtime.h"
 #include "device_array.h"
 

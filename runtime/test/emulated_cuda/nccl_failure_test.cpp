@@ -1,12 +1,8 @@
-//===- nccl_failure_test.cpp - NCCL's failures on the emulated device -----===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // What has to hang hangs, and ends when the communicator is aborted; faults
 // come where they were asked for.
-//
-//===----------------------------------------------------------------------===//
+
 #include "nccl_test_util.h"
 
 #include <atomic>

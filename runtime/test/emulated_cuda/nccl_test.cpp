@@ -1,12 +1,8 @@
-//===- nccl_test.cpp - NCCL on the emulated device ------------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Ranks as processes: sums, bit for bit, in the host backend's order; what a
 // communicator answers while it is not ready; what wrong use gives.
-//
-//===----------------------------------------------------------------------===//
+
 #include "cuda_bf16.h"
 #include "cuda_fp16.h"
 #include "emulated_cuda/nccl_counts.h"

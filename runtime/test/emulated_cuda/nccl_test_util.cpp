@@ -1,11 +1,7 @@
-//===- nccl_test_util.cpp - ranks of NCCL in tests ------------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The id goes through a page that the test's process maps before it forks.
-//
-//===----------------------------------------------------------------------===//
+
 #include "nccl_test_util.h"
 
 #include "job/job_test_util.h"

@@ -1,13 +1,9 @@
-//===- nccl_test_util.h - ranks of NCCL in tests ----------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Ranks are forked processes, each with a GPU of its own; an empty text from
 // one says that all went well. Nothing of the emulated device may be used in
 // the test's own process: threads do not survive a fork.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef EMULATED_CUDA_NCCL_TEST_UTIL_H
 #define EMULATED_CUDA_NCCL_TEST_UTIL_H
 

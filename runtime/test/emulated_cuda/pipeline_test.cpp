@@ -1,12 +1,8 @@
-//===- pipeline_test.cpp - asynchronous copies, and what is counted -------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // When copies to shared memory arrive, what happens to kernels that use them
 // wrongly, and which loads and stores are counted.
-//
-//===----------------------------------------------------------------------===//
+
 #include "cuda_pipeline_primitives.h"
 #include "cuda_runtime.h"
 #include "device_array.h"

@@ -1,13 +1,9 @@
-//===- race_test.cpp - a missing event or barrier is a race ---------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // What the suites of the CUDA backend rely on when they run under TSan: two
 // streams that use one array without an event between them are reported, and
 // with one they are not; and so are the threads of a block and their barriers.
-//
-//===----------------------------------------------------------------------===//
+
 #include "cuda_pipeline_primitives.h"
 #include "cuda_runtime.h"
 

@@ -1,11 +1,7 @@
-//===- real_headers_test.cpp - the emulated headers against the real ones -===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Built where a CUDA toolkit and NCCL are installed; it needs no GPU.
-//
-//===----------------------------------------------------------------------===//
+
 #include "interface_list.h"
 
 #include <gtest/gtest.h>

@@ -1,13 +1,9 @@
-//===- runtime_interface_list.cpp - what a set of headers declares --------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Everything that the emulated headers repeat of the CUDA runtime. On its own:
 // other headers add overloads of some functions.
 // A name that one of the sets lacks does not compile.
-//
-//===----------------------------------------------------------------------===//
+
 #include "interface_list.h"
 
 #include <cuda_runtime_api.h>

@@ -1,12 +1,8 @@
-//===- stream_test.cpp - streams and events of the emulated device --------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // What is ordered, and what is not: a gate, an operation that waits until the
 // test opens it, shows which others wait for it.
-//
-//===----------------------------------------------------------------------===//
+
 #include "cuda_runtime.h"
 #include "device_array.h"
 

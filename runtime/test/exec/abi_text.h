@@ -1,9 +1,7 @@
-/*===- abi_text.h - the ABI version as a string literal ------------*- C -*-===*
+/* SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
  *
- * Part of the ddphook project, under the Apache License v2.0 with LLVM
- * Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
- *
- *===----------------------------------------------------------------------===*/
+ * The ABI version as a string literal. */
+
 #ifndef DDPHOOK_RUNTIME_TEST_EXEC_ABI_TEXT_H
 #define DDPHOOK_RUNTIME_TEST_EXEC_ABI_TEXT_H
 

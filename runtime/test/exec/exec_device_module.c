@@ -1,7 +1,4 @@
-/*===- exec_device_module.c - a module for devices, by hand --------*- C -*-===*
- *
- * Part of the ddphook project, under the Apache License v2.0 with LLVM
- * Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+/* SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
  *
  * What `ddphook-cc --shared` would write for a step whose arrays lie in a
  * device's memory, by hand: it passes their addresses on, and reads scalars and
@@ -12,9 +9,8 @@
  *   q = new random numbers in every second step, labels as they were given.
  *
  * With DDPHOOK_TEST_TOUCH it adds up the gradient itself, as no such module
- * may.
- *
- *===----------------------------------------------------------------------===*/
+ * may. */
+
 #include "abi_text.h"
 #include "ddphook/runtime/compiled.h"
 

@@ -1,5 +1,4 @@
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Runs ddphook-exec as users do: a command line, files, one line of error.
 
 The modules are made by hand, no compiler is involved. Environment: DDPHOOK_EXEC

@@ -1,11 +1,7 @@
-//===- exec_local_job_test.cpp - launch variables of ranks ----------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The port of a job belongs to the job from the start.
-//
-//===----------------------------------------------------------------------===//
+
 #include "local_job.h"
 
 #include <gtest/gtest.h>

@@ -1,15 +1,11 @@
-/*===- exec_module.c - a module as the compiler makes them ---------*- C -*-===*
- *
- * Part of the ddphook project, under the Apache License v2.0 with LLVM
- * Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+/* SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
  *
  * What `ddphook-cc --shared` would write for a few small functions, by hand, so
  * that ddphook-exec is tested without a compiler. One entry point misbehaves on
  * demand. DDPHOOK_TEST_DEFECT builds modules that no loader may accept:
  * 1 another ABI version, 2 a struct too small, 3 a plan with another hash,
- * 4 no exported module.
- *
- *===----------------------------------------------------------------------===*/
+ * 4 no exported module. */
+
 #include "abi_text.h"
 #include "ddphook/runtime/compiled.h"
 

@@ -1,12 +1,8 @@
-/*===- exec_module_export.h - what a module by hand exports --------*- C -*-===*
- *
- * Part of the ddphook project, under the Apache License v2.0 with LLVM
- * Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+/* SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
  *
  * The end of a file that has defined `plan`, `handle` and `entries`: the table
- * that ddphook-exec looks for.
- *
- *===----------------------------------------------------------------------===*/
+ * that ddphook-exec looks for. */
+
 #ifndef DDPHOOK_RUNTIME_TEST_EXEC_EXEC_MODULE_EXPORT_H
 #define DDPHOOK_RUNTIME_TEST_EXEC_EXEC_MODULE_EXPORT_H
 

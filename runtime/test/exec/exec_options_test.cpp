@@ -1,11 +1,7 @@
-//===- exec_options_test.cpp - tests of the shared flags ------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The flags of ddphook-exec and ddphook-run, good and bad.
-//
-//===----------------------------------------------------------------------===//
+
 #include "file_pattern.h"
 #include "numbers.h"
 #include "planned_files.h"

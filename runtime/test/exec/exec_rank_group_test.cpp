@@ -1,12 +1,8 @@
-//===- exec_rank_group_test.cpp - tests of ranks as processes -------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Ranks that fail, die, hang or lose their parent. Bodies use nothing of the
 // runtime: this is about processes only.
-//
-//===----------------------------------------------------------------------===//
+
 #include "rank_group.h"
 
 #include <gtest/gtest.h>

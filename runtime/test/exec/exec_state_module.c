@@ -1,7 +1,4 @@
-/*===- exec_state_module.c - a module with states, by hand ---------*- C -*-===*
- *
- * Part of the ddphook project, under the Apache License v2.0 with LLVM
- * Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+/* SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
  *
  * What `ddphook-cc --shared` would write for a function whose steps depend on
  * each other through states of every kind, by hand: for each element of a
@@ -11,8 +8,8 @@
  *   error -= out, iter += 1, q = new random numbers.
  *
  * With DDPHOOK_TEST_OTHER_PLAN a module that differs in the name of a bucket.
- *
- *===----------------------------------------------------------------------===*/
+ */
+
 #include "abi_text.h"
 #include "ddphook/runtime/compiled.h"
 

@@ -1,11 +1,7 @@
-//===- exec_step_buffers_test.cpp - tests of arguments and results --------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // An entry point's signature, its buffers, files for them, and random inputs.
-//
-//===----------------------------------------------------------------------===//
+
 #include "exec/abi_text.h"
 #include "exec/exec_test_util.h"
 #include "step_buffers.h"

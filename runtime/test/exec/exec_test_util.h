@@ -1,11 +1,7 @@
-//===- exec_test_util.h - helpers for the tests of runtime/exec -*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // A directory that goes away with the test.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_TEST_EXEC_EXEC_TEST_UTIL_H
 #define DDPHOOK_RUNTIME_TEST_EXEC_EXEC_TEST_UTIL_H
 

@@ -1,5 +1,4 @@
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """--device of ddphook-exec: the same files in and out whatever the device.
 
 Runs the hand-made module of exec_device_module.c on the host and on the guarded

@@ -1,5 +1,4 @@
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """ddphook-exec when a rank fails, dies or hangs, when the tool is interrupted or
 killed, and when the disk is too small: which error it says, and what it leaves."""
 

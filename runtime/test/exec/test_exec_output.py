@@ -1,5 +1,4 @@
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """What ddphook-exec tells people: the progress line, sizes, the summary, whom a
 rank waits for, versions, and what a misspelt word may have meant."""
 

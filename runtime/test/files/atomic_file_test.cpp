@@ -1,12 +1,8 @@
-//===- atomic_file_test.cpp - tests of files that appear whole ------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Both ways of writing a file, what is seen before it is complete, and what a
 // killed writer leaves.
-//
-//===----------------------------------------------------------------------===//
+
 #include "exec/exec_test_util.h"
 #include "files/atomic_file.h"
 

@@ -1,13 +1,9 @@
-//===- open_file_test.cpp - files that others have made -------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Pipes, links, directories, files of other users, and directories that others
 // can write to. What takes another user runs as root; a user who is not root
 // opens what root's processes have made.
-//
-//===----------------------------------------------------------------------===//
+
 #include "files/open_file.h"
 
 #include "trace/trace_test_util.h"

@@ -1,12 +1,8 @@
-//===- safetensors_test.cpp - tests of the safetensors files --------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Headers good and bad, files that lie about themselves, and files that cannot
 // be written. exec/exec_test.py checks that Python's safetensors agrees.
-//
-//===----------------------------------------------------------------------===//
+
 #include "exec/exec_test_util.h"
 #include "files/safetensors.h"
 

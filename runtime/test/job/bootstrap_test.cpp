@@ -1,11 +1,7 @@
-//===- bootstrap_test.cpp - launch variables and options ------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // What every launcher's variables mean, alone, together and broken.
-//
-//===----------------------------------------------------------------------===//
+
 #include "base/status_test_util.h"
 #include "job/bootstrap.h"
 #include "job/settings.h"

@@ -1,7 +1,4 @@
-//===- exhaustion_stress.cpp - jobs without memory, threads or files ------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //   ddphook-exhaustion_stress --fail=allocation|thread|system
 //                             --transport=shm|gloo [--rounds=N|all]
@@ -18,8 +15,7 @@
 // the same time. `--only` runs the rounds that it names; it counts the calls of
 // the function named before it, and length 0 means all calls from there on.
 // Prints how the rounds ended; the exit status is 1 if a rank broke the rule.
-//
-//===----------------------------------------------------------------------===//
+
 #include "base/failing_calls.h"
 #include "exec/exec_test_util.h"
 #include "job/job_test_util.h"

@@ -1,12 +1,8 @@
-//===- fork_test.cpp - ranks that have forked processes of their own ------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // What a rank's child has of the rank: nothing by which the rank would seem to
 // live on, and nothing that is in its way.
-//
-//===----------------------------------------------------------------------===//
+
 #include "job/job_test_ranks.h"
 #include "store/socket.h"
 

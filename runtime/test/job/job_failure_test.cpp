@@ -1,12 +1,8 @@
-//===- job_failure_test.cpp - jobs that lose a rank -----------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Ranks as processes through the C ABI: peers that are killed or stopped, that
 // fail, leave, or never come.
-//
-//===----------------------------------------------------------------------===//
+
 #include "job/job_test_ranks.h"
 
 #include <array>

@@ -1,12 +1,8 @@
-//===- job_test.cpp - whole jobs through the C ABI ------------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Ranks as processes: joining, stepping, leaving, and jobs whose ranks do not
 // fit each other. Ranks that are lost: job_failure_test.cpp.
-//
-//===----------------------------------------------------------------------===//
+
 #include "job/job_test_ranks.h"
 
 #include <cmath>

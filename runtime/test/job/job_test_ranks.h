@@ -1,12 +1,8 @@
-//===- job_test_ranks.h - what ranks of test jobs do ------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Loading and stepping a module in a rank, and looking at what all ranks said:
 // shared by the tests of jobs that go well and of jobs that do not.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_TEST_JOB_JOB_TEST_RANKS_H
 #define DDPHOOK_RUNTIME_TEST_JOB_JOB_TEST_RANKS_H
 

@@ -1,11 +1,7 @@
-//===- job_test_util.cpp - jobs of several processes in tests -------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Runs ranks as forked processes, and makes compiled modules by hand.
-//
-//===----------------------------------------------------------------------===//
+
 #include "job/job_test_util.h"
 
 #include "base/deadline.h"

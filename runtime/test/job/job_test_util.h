@@ -1,12 +1,8 @@
-//===- job_test_util.h - jobs of several processes in tests -----*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Runs ranks as forked processes, and makes compiled modules by hand. Ranks
 // report by text, because gtest's assertions do not cross processes.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_TEST_JOB_JOB_TEST_UTIL_H
 #define DDPHOOK_RUNTIME_TEST_JOB_JOB_TEST_UTIL_H
 

@@ -1,7 +1,4 @@
-//===- kill_stress.cpp - ranks that vanish while a job comes together -----===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 //   ddphook-kill_stress --phase=gloo|shm|store --signal=kill|stop
 //                       [--rounds=N] [--timeout=SECONDS] [--seed=N]
@@ -14,8 +11,7 @@
 // processor does not count, nor does time in which this program, which only
 // waits, did not run either: then the machine stood still. Prints how the ranks
 // ended and the slowest end; the exit status is 1 when a rank broke the rule.
-//
-//===----------------------------------------------------------------------===//
+
 #include "job/job_test_util.h"
 
 #include <algorithm>

@@ -1,14 +1,10 @@
-//===- lost_machine_test.cpp - jobs that lose a machine -------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // A machine that vanishes closes no connection: its peers hear nothing more.
 // Here ranks cut connections by a filter on their sockets that drops whatever
 // comes in, so the tests need neither several machines nor rights. All jobs run
 // at the same time, because each of them takes 13 s or more.
-//
-//===----------------------------------------------------------------------===//
+
 #include "job/job_test_ranks.h"
 #include "module/state_test_util.h"
 

@@ -1,11 +1,7 @@
-//===- process_groups_test.cpp - which ranks a group has ------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The process groups that follow from a plan and from the ranks' nodes.
-//
-//===----------------------------------------------------------------------===//
+
 #include "job/process_groups.h"
 #include "plan/plan.h"
 

@@ -1,12 +1,8 @@
-//===- processors_test.cpp - which processors a rank may use --------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Lists of processors as texts, shares of ranks, and quotas from files that
 // look like a kernel's.
-//
-//===----------------------------------------------------------------------===//
+
 #include "job/processors.h"
 
 #include "gtest/gtest.h"

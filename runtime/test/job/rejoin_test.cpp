@@ -1,14 +1,10 @@
-//===- rejoin_test.cpp - jobs that follow each other at one port ----------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Ranks leave a job and come back, are killed and started again, meet
 // processes of the job's last life, and meet other jobs: nobody fails, and no
 // job ends another one. `REJOIN_CYCLES=1000 ddphook-rejoin_test` runs the tests
 // of lives for as long as a person wants.
-//
-//===----------------------------------------------------------------------===//
+
 #include "job/job_test_ranks.h"
 
 #include "store/socket.h"

@@ -1,12 +1,8 @@
-//===- rendezvous_test.cpp - ranks that meet in their host's store --------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Jobs whose ranks share nothing but a store, here files in a directory: they
 // meet, several times in one process as well, and hear of what goes wrong.
-//
-//===----------------------------------------------------------------------===//
+
 #include "job/job_test_ranks.h"
 
 #include <cstdlib>

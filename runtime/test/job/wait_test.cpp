@@ -1,14 +1,10 @@
-//===- wait_test.cpp - waits for other ranks are told ---------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // A rank that waits says for whom: while groups connect, in exchanges, and in
 // collectives. The rank that it waits for comes when that has been said, so no
 // test depends on how fast the machine is. When lines are due is log_test's
 // business.
-//
-//===----------------------------------------------------------------------===//
+
 #include "gloo/gloo_group.h"
 #include "job/store_collectives.h"
 #include "shm/shm_group.h"

@@ -1,12 +1,8 @@
-//===- finite_and_counters_test.cpp - what a step says about itself -------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // ddphook_rt_is_finite and ddphook_rt_count_compression, as compiled code calls
 // them.
-//
-//===----------------------------------------------------------------------===//
+
 #include "job/job_test_ranks.h"
 #include "job/job_test_util.h"
 

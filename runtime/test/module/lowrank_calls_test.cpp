@@ -1,13 +1,9 @@
-//===- lowrank_calls_test.cpp - low-rank calls of compiled code -----------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The calls of compiled.h on a list of several matrices and pieces: fused
 // passes against the calls that they fuse, and wrong calls. The arithmetic of
 // one matrix is tested in lowrank_*_test.cpp.
-//
-//===----------------------------------------------------------------------===//
+
 #include "base/random.h"
 #include "job/job_test_util.h"
 

@@ -1,13 +1,9 @@
-//===- rounding_calls_test.cpp - calls that round stochastically ----------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Stochastic rounding in ddphook_rt_collective() and its like in a world of
 // one: what a reduction and its error have in common, and wrong calls. The bits
 // are those of test/parity/test_rounding.py.
-//
-//===----------------------------------------------------------------------===//
+
 #include "job/job_test_util.h"
 
 #include <gtest/gtest.h>

@@ -1,12 +1,8 @@
-//===- sparse_calls_test.cpp - the largest elements in compiled code ------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // ddphook_rt_sparsify() and ddphook_rt_densify(): against a sort, and wrong
 // calls. test/parity/test_foreign_hooks.py has them in hooks.
-//
-//===----------------------------------------------------------------------===//
+
 #include "job/job_test_util.h"
 
 #include <gtest/gtest.h>

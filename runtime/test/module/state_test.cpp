@@ -1,11 +1,7 @@
-//===- state_test.cpp - first values of states ----------------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // What a loaded module's states hold before the first step.
-//
-//===----------------------------------------------------------------------===//
+
 #include "base/random.h"
 #include "module/state_test_util.h"
 

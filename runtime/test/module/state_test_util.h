@@ -1,11 +1,7 @@
-//===- state_test_util.h - modules with states in tests ---------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Gives a module made by hand states, as PowerSGD has them.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_TEST_MODULE_STATE_TEST_UTIL_H
 #define DDPHOOK_RUNTIME_TEST_MODULE_STATE_TEST_UTIL_H
 

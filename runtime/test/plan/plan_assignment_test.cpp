@@ -1,12 +1,8 @@
-//===- plan_assignment_test.cpp - what is assigned to the ranks of a node -===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Assignments of matrix lists and collectives: good ones, bad ones, and who
 // gets what.
-//
-//===----------------------------------------------------------------------===//
+
 #include "plan/plan.h"
 
 #include <gtest/gtest.h>

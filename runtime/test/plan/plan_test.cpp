@@ -1,11 +1,7 @@
-//===- plan_test.cpp - parsing and comparing plans ------------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Good plans, every kind of bad one, damaged ones, and differences.
-//
-//===----------------------------------------------------------------------===//
+
 #include "plan/plan.h"
 
 #include <gtest/gtest.h>

@@ -1,12 +1,8 @@
-//===- handshake_test.cpp - who is let in ---------------------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The mutual proof by its messages, and the door where strangers wait: wrong
 // keys, replays, changed bytes, floods and connections that say nothing.
-//
-//===----------------------------------------------------------------------===//
+
 #include "base/status_test_util.h"
 #include "store/admission.h"
 

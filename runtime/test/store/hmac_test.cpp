@@ -1,11 +1,7 @@
-//===- hmac_test.cpp - SHA-256 and HMAC -----------------------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The examples of FIPS 180-4 and all test vectors of RFC 4231.
-//
-//===----------------------------------------------------------------------===//
+
 #include "store/hmac.h"
 
 #include <gtest/gtest.h>

@@ -1,13 +1,9 @@
-//===- intruder_test.cpp - jobs that strangers try to join ----------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Jobs of several processes with one more that does not belong: it tries other
 // secrets, plays back what a rank said, floods the store's port and stalls
 // there. The job must not notice.
-//
-//===----------------------------------------------------------------------===//
+
 #include "job/job_test_ranks.h"
 
 #include "store/store_protocol.h"

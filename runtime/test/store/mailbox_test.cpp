@@ -1,11 +1,7 @@
-//===- mailbox_test.cpp - what ranks leave to rank 0's process ------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Before and after a failure of the job, and more than there is room for.
-//
-//===----------------------------------------------------------------------===//
+
 #include "base/status_test_util.h"
 #include "store/store_server.h"
 #include "store/tcp_store.h"

@@ -1,12 +1,8 @@
-//===- meeting_test.cpp - how ranks and their store meet ------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Where rank 0 listens and others look for it, who is let in, and what becomes
 // of ranks of the job's last life and its next one.
-//
-//===----------------------------------------------------------------------===//
+
 #include "ddphook/runtime/compiled.h"
 #include "store/roster.h"
 #include "store/store_protocol.h"

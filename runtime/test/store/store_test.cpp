@@ -1,12 +1,8 @@
-//===- store_test.cpp - stores, the control connection, exchanges ---------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Ranks as threads over both stores; then everything that can happen to a
 // connection.
-//
-//===----------------------------------------------------------------------===//
+
 #include "ddphook/runtime/compiled.h"
 #include "job/store_collectives.h"
 #include "store/store_protocol.h"

@@ -1,11 +1,7 @@
-//===- store_test_util.h - servers and ranks in tests -----------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Starts stores of rank 0 and connects ranks to them, in one process.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_TEST_STORE_STORE_TEST_UTIL_H
 #define DDPHOOK_RUNTIME_TEST_STORE_STORE_TEST_UTIL_H
 

@@ -1,11 +1,7 @@
-//===- clock_test.cpp - clocks of ranks on different machines -------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // A rank asks rank 0 for its time over the control connection.
-//
-//===----------------------------------------------------------------------===//
+
 #include "trace/clock.h"
 
 #include "base/status_test_util.h"

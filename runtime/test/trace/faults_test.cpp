@@ -1,12 +1,8 @@
-//===- faults_test.cpp - faults that are put into jobs --------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Each fault has to be named by the error, the trace or metrics: the part of
 // the tables of faults in docs/faults.md that job_trace_test.cpp does not have.
-//
-//===----------------------------------------------------------------------===//
+
 #include "trace/observed_job.h"
 
 #include <algorithm>

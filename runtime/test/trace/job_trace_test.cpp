@@ -1,13 +1,9 @@
-//===- job_trace_test.cpp - what jobs say about themselves ----------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Ranks as processes through the C ABI: the trace of a job that goes well, and
 // faults that are put into jobs, each of which has to be named by the error, by
 // the flight recorder or by metrics.
-//
-//===----------------------------------------------------------------------===//
+
 #include "trace/observed_job.h"
 
 #include <signal.h>

@@ -1,13 +1,9 @@
-//===- merge_test.cpp - the parts of all ranks become one trace -----------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Traces are read by a JSON parser that is not ours. Ranks that died, clocks
 // that differ, names that do harm, parts of other jobs, and whose turn it was
 // when ranks diverge.
-//
-//===----------------------------------------------------------------------===//
+
 #include "trace/trace_test_util.h"
 
 #include "trace/clock.h"

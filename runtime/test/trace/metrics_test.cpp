@@ -1,12 +1,8 @@
-//===- metrics_test.cpp - counters and times of modules, as files ---------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Both formats, names that do harm, and files that are replaced or added to.
 // What jobs write is in job_trace_test.cpp.
-//
-//===----------------------------------------------------------------------===//
+
 #include "trace/metrics.h"
 #include "trace/trace_test_util.h"
 

@@ -1,12 +1,8 @@
-//===- observed_job.h - jobs of tests that record themselves ----*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Ranks as processes with the variables for traces and metrics, in a directory
 // that vanishes, and what they have written there.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_TEST_TRACE_OBSERVED_JOB_H
 #define DDPHOOK_RUNTIME_TEST_TRACE_OBSERVED_JOB_H
 

@@ -1,12 +1,8 @@
-//===- part_test.cpp - what ranks record ----------------------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Rings and their files: wrapping, readers that look while others write,
 // processes that are killed, disks that are full, bytes that are no part.
-//
-//===----------------------------------------------------------------------===//
+
 #include "trace/trace_test_util.h"
 
 #include <algorithm>

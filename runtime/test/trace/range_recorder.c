@@ -1,13 +1,8 @@
-/*===- range_recorder.c - a profiler that writes down ranges --------*- C
- * -*-===*
- *
- * Part of the ddphook project, under the Apache License v2.0 with LLVM
- * Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+/* SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
  *
  * A library for NVTX_INJECTION64_PATH: writes a line for each range that begins
- * or ends, with the thread that it is on, to the file DDPHOOK_TEST_RANGES.
- *
- *===----------------------------------------------------------------------===*/
+ * or ends, with the thread that it is on, to the file DDPHOOK_TEST_RANGES. */
+
 #define _GNU_SOURCE
 #include <nvtx3/nvToolsExt.h>
 

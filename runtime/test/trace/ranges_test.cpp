@@ -1,12 +1,8 @@
-//===- ranges_test.cpp - what a rank does, for profilers ------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Steps of processes into which a profiler has loaded itself
 // (range_recorder.c), on the host and on an emulated GPU; and of one without.
-//
-//===----------------------------------------------------------------------===//
+
 #include "job/job_test_ranks.h"
 #include "trace/trace_test_util.h"
 

@@ -1,7 +1,4 @@
-//===- trace_overhead.cpp - what recording costs a step -------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Two ranks make the same steps in four contexts of their processes: two that
 // record nothing, one with the flight recorder, and one with a trace. They
@@ -17,8 +14,7 @@
 // not disturbed: rank 0 finds out how much that is, and both compute as much.
 // It computes in registers, since the time of a loop over memory depends on
 // where the memory and the loop lie, by more than what recording costs.
-//
-//===----------------------------------------------------------------------===//
+
 #include "job/job_test_ranks.h"
 
 #include <algorithm>

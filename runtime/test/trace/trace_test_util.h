@@ -1,12 +1,8 @@
-//===- trace_test_util.h - recorders and traces in tests --------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Directories that vanish, ranks that are made up, and traces as they are read
 // by somebody else's parser.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_TEST_TRACE_TRACE_TEST_UTIL_H
 #define DDPHOOK_RUNTIME_TEST_TRACE_TRACE_TEST_UTIL_H
 

@@ -1,15 +1,11 @@
-/*===- compare-modules.c - run two modules and compare their bits -*- C -*-===*
- *
- * Part of the ddphook project, under the Apache License v2.0 with LLVM
- * Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+/* SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
  *
  * Runs every entry point of two modules that were compiled from one source in
  * different ways, on equal random inputs, and compares all buffers bit for bit.
  * It does not know the entry points' signatures: every one gets the same number
  * of buffers, each larger than any array of the test. The runtime is replaced
- * by functions that let every step begin and end, and an arena.
- *
- *===----------------------------------------------------------------------===*/
+ * by functions that let every step begin and end, and an arena. */
+
 #include "ddphook/runtime/compiled.h"
 
 #include <stdio.h>

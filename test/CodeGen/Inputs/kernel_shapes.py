@@ -1,5 +1,4 @@
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Writes a module whose operations have all sizes and places that kernels treat
 differently: vectors and what is left of them, arrays that begin anywhere, rows of
 all lengths, transposes, reductions, products with tiles, and operations that share

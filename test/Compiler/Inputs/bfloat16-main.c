@@ -1,13 +1,9 @@
-/*===- bfloat16-main.c - check bf16 arithmetic of compiled code ---*- C -*-===*
- *
- * Part of the ddphook project, under the Apache License v2.0 with LLVM
- * Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+/* SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
  *
  * Calls bfloat16-exec.mlir with every upper half of an f32 and random lower
  * halves, ties included, and compares with rounding written out here. In f16
- * a body of several operations is compared with one body for each.
- *
- *===----------------------------------------------------------------------===*/
+ * a body of several operations is compared with one body for each. */
+
 #include "model.h"
 
 #include "ddphook/runtime/runtime.h"

@@ -1,12 +1,8 @@
-/*===- link-main.c - a program that calls a compiled step ---------*- C -*-===*
- *
- * Part of the ddphook project, under the Apache License v2.0 with LLVM
- * Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+/* SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
  *
  * Calls the entry point of cc-link.mlir in a world of one, before and after the
- * module is loaded, and checks every element against the same arithmetic.
- *
- *===----------------------------------------------------------------------===*/
+ * module is loaded, and checks every element against the same arithmetic. */
+
 #include "model.h"
 
 #include "ddphook/runtime/runtime.h"

@@ -1,5 +1,4 @@
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Maxima and minima of zeros of both signs, and NaN, from compiled code.
 
 usage: signed_zeros.py DDPHOOK-EXEC MODULE.so DIRECTORY

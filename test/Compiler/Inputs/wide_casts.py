@@ -1,5 +1,4 @@
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Casts from f64 to bf16 and f16 in compiled code, against exact fractions.
 
 usage: wide_casts.py DDPHOOK-EXEC MODULE.so DIRECTORY

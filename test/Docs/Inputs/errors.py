@@ -1,5 +1,4 @@
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Checks that the errors in the code blocks of pages are what the tools print.
 
 Every line of a page that begins with "error: " must be, up to an ellipsis, an error

@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #
 # Runs the examples of the reference pages, which come from the descriptions in the
 # .td files: every ```mlir block, and every `Example: `#ddp…`` of an attribute.

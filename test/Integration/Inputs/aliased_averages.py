@@ -1,5 +1,4 @@
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Runs the entry points of aliased-averages.mlir and compares every bit.
 
 usage: aliased_averages.py DDPHOOK-EXEC MODULE.so DIRECTORY HOOK

@@ -1,5 +1,4 @@
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Runs two shared objects of one program and compares every bit.
 
 usage: device_memory.py DDPHOOK-EXEC HOST.so DEVICE.so DIRECTORY

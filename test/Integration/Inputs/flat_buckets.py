@@ -1,5 +1,4 @@
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Reduces gradients in one tensor and one by one, and compares every bit.
 
 usage: flat_buckets.py DDPHOOK-RUN DIRECTORY

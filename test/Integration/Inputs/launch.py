@@ -1,5 +1,4 @@
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #
 # Runs a program on ranks, as a launcher does: launch.py RANKS PROGRAM [ARGUMENT…].
 # Prints the ranks' output in their order; the exit status is the largest of theirs.

@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Runs what ddp-export-stablehlo wrote, on as many CPU devices as there are ranks.
 
     run_on_xla.py EXECUTOR RANKS STEPS FOLDER

@@ -1,5 +1,4 @@
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """A browser without a window, for tests of pages: Chromium, over the two pipes of its
 DevTools protocol. Where there is none, open_browser() fails and says what to install."""
 

@@ -1,5 +1,4 @@
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """check_in_browser.py PAGE.html REPORT.json [PICTURE.png]: looks at the page of a report
 in a browser, as people do: in a wide window and in a narrow one, on light ground and on
 dark. Everything in the report has to be seen there, and nothing may run or be loaded."""

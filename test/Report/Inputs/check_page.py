@@ -1,5 +1,4 @@
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """check_page.py PAGE.html REPORT.json: checks the page of a report.
 
 An XML parser accepts no text that was not escaped, and an HTML parser reads as a

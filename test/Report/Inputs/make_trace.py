@@ -1,5 +1,4 @@
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """make_trace.py [MOVING [WAITING]]: prints a trace of three steps on two ranks.
 
 A step computes for 3 ms and has two collectives: that of b0 in flight, that of b1 in the

@@ -1,5 +1,4 @@
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """take_picture.py PAGE.html PICTURE.png: the page of a report as a browser shows it, with
 its first bucket open, down to the end of what was measured (that of docs/reports.md)."""
 

@@ -1,5 +1,4 @@
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #
 # An editor's session with ddphook-lsp-server: lsp_session.py SERVER FILE. Opens
 # FILE, prints its diagnostics, replaces what is wrong, and asks about the

@@ -1,12 +1,9 @@
-/*===- main.c - a compiler in C ------------------------------------*- C -*-===*
- *
- * Part of the ddphook project, under the Apache License v2.0 with LLVM
- * Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+/* SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
  *
  * From the text of a module to code that runs in this process, through the C
  * API: proves that its headers are C, and that its library is enough to link.
- *
- *===----------------------------------------------------------------------===*/
+ */
+
 #include "ddphook-c/Compiler.h"
 #include "ddphook-c/DDP.h"
 #include "ddphook/runtime/runtime.h"

@@ -1,12 +1,8 @@
-//===- MyHook.cpp - a dialect with a hook ---------------------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The hook's dialect and its expansion; what a compiler and a plugin have in
 // common.
-//
-//===----------------------------------------------------------------------===//
+
 #include "MyHook.h"
 
 #include "mlir/IR/DialectImplementation.h"

@@ -1,11 +1,7 @@
-//===- MyHook.h - a dialect with a hook -------------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // What MyHook.td declares, in C++.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef MYHOOK_H
 #define MYHOOK_H
 

@@ -1,11 +1,6 @@
-//===- MyHook.td - a hook in a foreign dialect -------------*- tablegen -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // All that a compiler declares to bring its own way of reducing gradients.
-//
-//===----------------------------------------------------------------------===//
 
 include "ddphook/Dialect/DDP/IR/DDPHookBase.td"
 

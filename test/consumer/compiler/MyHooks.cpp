@@ -1,11 +1,7 @@
-//===- MyHooks.cpp - the hook as a plugin ---------------------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Loaded by ddphook's tools with --load-dialect-plugin.
-//
-//===----------------------------------------------------------------------===//
+
 #include "MyHook.h"
 
 #include "mlir/Tools/Plugins/DialectPlugin.h"

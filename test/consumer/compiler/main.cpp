@@ -1,12 +1,7 @@
-//===- main.cpp - a compiler that uses ddphook ------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Links the dialect and the passes through find_package(DDPHook), adds a hook
 // of its own, and runs the whole pipeline on a module that uses it.
-//
-//===----------------------------------------------------------------------===//
 
 #include "MyHook.h"
 

@@ -1,13 +1,8 @@
-//===- main.cpp - a compiler that uses ddphook ------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Links ddphook through find_package(DDPHook), builds a step in memory,
 // compiles it with a hook of ddphook's and with one of its own, and runs it in
 // this process. docs/embedding.md explains these functions.
-//
-//===----------------------------------------------------------------------===//
 
 #include "MyHook.h"
 

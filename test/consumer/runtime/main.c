@@ -1,12 +1,8 @@
-/*===- main.c - a C program that links the runtime -----------------*- C -*-===*
- *
- * Part of the ddphook project, under the Apache License v2.0 with LLVM
- * Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+/* SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
  *
  * Joins a job of one and broadcasts to itself: proves that the public headers
- * are C, and that the package is enough to link against.
- *
- *===----------------------------------------------------------------------===*/
+ * are C, and that the package is enough to link against. */
+
 #include "ddphook/runtime/runtime.h"
 
 #include <stdio.h>

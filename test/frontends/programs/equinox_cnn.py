@@ -1,5 +1,4 @@
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """A conv net in the style of Equinox: modules are dataclasses that JAX knows as trees,
 for one image, mapped over the batch; some fields are no arrays. Lion."""
 

@@ -1,5 +1,4 @@
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """An autoencoder in Flax, whose gradients are added up over micro-batches in a while
 loop and averaged over the devices once; the encoder's first layer is frozen."""
 

@@ -1,5 +1,4 @@
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """A conv net in Flax, each device of which normalizes its own batch; the running
 statistics are averaged in every step. Nesterov's momentum and decay of the weights."""
 

@@ -1,5 +1,4 @@
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """A GPT in Flax, which writes with the table it reads with; AdamW with a clipped norm
 and a schedule; JAX adds up the gradients by itself."""
 

@@ -1,5 +1,4 @@
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """A perceptron in the style of Haiku: parameters in a dictionary of modules' names,
 drawn by `init` and used by `apply`; RMSProp written out."""
 

@@ -1,5 +1,4 @@
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """A layer of four experts in plain JAX, of which each token is sent to two; tokens that
 an expert has no room for are dropped; a loss keeps the experts even."""
 

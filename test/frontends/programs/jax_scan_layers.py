@@ -1,5 +1,4 @@
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """A language model in the style of Llama: one scan over stacked layers, which are
 computed again in the backward pass; bfloat16 in the layers, float32 outside; rotated
 positions, RMS norms, gated perceptrons; the loss is scaled."""

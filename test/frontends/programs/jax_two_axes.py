@@ -1,5 +1,4 @@
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Perceptrons over a mesh of two axes: the batch is split over one, the hidden layers
 over the other, whose sums are in the forward and the backward pass."""
 

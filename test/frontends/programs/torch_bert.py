@@ -1,5 +1,4 @@
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """An encoder in PyTorch's own layers, which fills in masked words; some of each
 sentence is padding; all gradients go through one coalesced start."""
 

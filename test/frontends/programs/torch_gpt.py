@@ -1,5 +1,4 @@
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """A GPT in PyTorch in the style of nanoGPT: the head is the table of the tokens; AdamW,
 with weight decay for matrices only, behind a clipped norm."""
 

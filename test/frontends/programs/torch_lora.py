@@ -1,5 +1,4 @@
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """LoRA in PyTorch: a vision transformer of bfloat16, whose frozen linear layers get
 small matrices beside them, which alone are trained, as float32; Adam."""
 

@@ -1,5 +1,4 @@
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Inverted residuals with depthwise convolutions in PyTorch, as one tunes them for
 other images: the first layers are frozen and normalize by what they have learnt;
 RMSProp; gradients are divided before they are added up."""

@@ -1,5 +1,4 @@
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """A switch layer in PyTorch: each token goes to its best expert, and a loss keeps the
 experts even; plain SGD; sums are multiplied by one over the number of ranks."""
 

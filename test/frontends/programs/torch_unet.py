@@ -1,5 +1,4 @@
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """A U-net in PyTorch that takes noise out of images; its gradients are added up over
 micro-batches and reduced at the end; an average of the weights runs beside them."""
 

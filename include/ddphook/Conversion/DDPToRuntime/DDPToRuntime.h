@@ -1,12 +1,7 @@
-//===- DDPToRuntime.h - ddp to calls of the runtime -------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Declares the conversion. ddphook/Dialect/DDP/IR/Plan.h describes what it
 // leaves in the module for the code that emits an object file.
-//
-//===----------------------------------------------------------------------===//
 
 #ifndef DDPHOOK_CONVERSION_DDPTORUNTIME_DDPTORUNTIME_H
 #define DDPHOOK_CONVERSION_DDPTORUNTIME_DDPTORUNTIME_H

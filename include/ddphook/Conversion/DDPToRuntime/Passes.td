@@ -1,11 +1,6 @@
-//===- Passes.td - conversion of ddp to the runtime --------*- tablegen -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Declares the conversion of bufferized ddp operations to calls.
-//
-//===----------------------------------------------------------------------===//
 
 #ifndef DDPHOOK_CONVERSION_DDPTORUNTIME_PASSES_TD
 #define DDPHOOK_CONVERSION_DDPTORUNTIME_PASSES_TD

@@ -1,11 +1,6 @@
-//===- DDPToStableHLO.h - ddp to StableHLO ----------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Declares the export to XLA.
-//
-//===----------------------------------------------------------------------===//
 
 #ifndef DDPHOOK_CONVERSION_DDPTOSTABLEHLO_DDPTOSTABLEHLO_H
 #define DDPHOOK_CONVERSION_DDPTOSTABLEHLO_DDPTOSTABLEHLO_H

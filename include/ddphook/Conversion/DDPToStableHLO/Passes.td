@@ -1,11 +1,6 @@
-//===- Passes.td - export to StableHLO ---------------------*- tablegen -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Declares the pass from expanded hooks to StableHLO.
-//
-//===----------------------------------------------------------------------===//
 
 #ifndef DDPHOOK_CONVERSION_DDPTOSTABLEHLO_PASSES_TD
 #define DDPHOOK_CONVERSION_DDPTOSTABLEHLO_PASSES_TD

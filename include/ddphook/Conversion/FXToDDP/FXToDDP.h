@@ -1,11 +1,6 @@
-//===- FXToDDP.h - PyTorch's collectives to ddp ----------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Declares the import of PyTorch's functional collectives.
-//
-//===----------------------------------------------------------------------===//
 
 #ifndef DDPHOOK_CONVERSION_FXTODDP_FXTODDP_H
 #define DDPHOOK_CONVERSION_FXTODDP_FXTODDP_H

@@ -1,11 +1,6 @@
-//===- Passes.td - import from PyTorch's FX ----------------*- tablegen -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Declares the pass from PyTorch's functional collectives to ddp's.
-//
-//===----------------------------------------------------------------------===//
 
 #ifndef DDPHOOK_CONVERSION_FXTODDP_PASSES_TD
 #define DDPHOOK_CONVERSION_FXTODDP_PASSES_TD

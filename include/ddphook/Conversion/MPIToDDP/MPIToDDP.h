@@ -1,11 +1,6 @@
-//===- MPIToDDP.h - MLIR's mpi dialect to ddp ------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Declares the import of all-reduces over MPI's world.
-//
-//===----------------------------------------------------------------------===//
 
 #ifndef DDPHOOK_CONVERSION_MPITODDP_MPITODDP_H
 #define DDPHOOK_CONVERSION_MPITODDP_MPITODDP_H

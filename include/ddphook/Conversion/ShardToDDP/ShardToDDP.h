@@ -1,11 +1,6 @@
-//===- ShardToDDP.h - MLIR's shard dialect to ddp ---------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Declares the import of the collectives that upstream's partitioner writes.
-//
-//===----------------------------------------------------------------------===//
 
 #ifndef DDPHOOK_CONVERSION_SHARDTODDP_SHARDTODDP_H
 #define DDPHOOK_CONVERSION_SHARDTODDP_SHARDTODDP_H

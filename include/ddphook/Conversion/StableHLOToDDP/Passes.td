@@ -1,11 +1,6 @@
-//===- Passes.td - import from StableHLO -------------------*- tablegen -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Declares the passes for programs that JAX writes.
-//
-//===----------------------------------------------------------------------===//
 
 #ifndef DDPHOOK_CONVERSION_STABLEHLOTODDP_PASSES_TD
 #define DDPHOOK_CONVERSION_STABLEHLOTODDP_PASSES_TD

@@ -1,13 +1,8 @@
-//===- StableHLOToDDP.h - JAX programs to ddp -------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Declares the import of StableHLO's collectives. The passes know the
 // operations by name: they need no StableHLO library, and also work if one is
 // registered.
-//
-//===----------------------------------------------------------------------===//
 
 #ifndef DDPHOOK_CONVERSION_STABLEHLOTODDP_STABLEHLOTODDP_H
 #define DDPHOOK_CONVERSION_STABLEHLOTODDP_STABLEHLOTODDP_H

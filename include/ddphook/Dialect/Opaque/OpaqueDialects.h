@@ -1,12 +1,7 @@
-//===- OpaqueDialects.h - dialects known only by name -----------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Stand-ins for the dialects of programs that JAX writes, because the libraries
 // of StableHLO and Shardy are not part of MLIR.
-//
-//===----------------------------------------------------------------------===//
 
 #ifndef DDPHOOK_DIALECT_OPAQUE_OPAQUEDIALECTS_H
 #define DDPHOOK_DIALECT_OPAQUE_OPAQUEDIALECTS_H

@@ -1,15 +1,10 @@
-//===- BucketSchedule.cpp --------------------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Groups reductions as PyTorch's DDP groups parameters, then sorts the block
 // topologically, with every bucket as a single node. The sort is stable (a heap
 // over the original positions), so code moves only where it must. If buckets
 // depend on each other or on themselves, no order exists; the sort then finds a
 // bucket of which some gradients are ready and splits it.
-//
-//===----------------------------------------------------------------------===//
 
 #include "BucketSchedule.h"
 

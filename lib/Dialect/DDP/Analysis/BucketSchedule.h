@@ -1,12 +1,7 @@
-//===- BucketSchedule.h - grouping gradients into buckets -------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Decides, for one block, which reductions form which bucket, and the new order
 // of the block's operations. Does not change IR: `ddp-bucketize` does.
-//
-//===----------------------------------------------------------------------===//
 
 #ifndef DDPHOOK_LIB_DIALECT_DDP_ANALYSIS_BUCKETSCHEDULE_H
 #define DDPHOOK_LIB_DIALECT_DDP_ANALYSIS_BUCKETSCHEDULE_H

@@ -1,12 +1,7 @@
-//===- CollectiveTrace.cpp --------------------------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Collects and compares collectives. Calls of the runtime name a collective by
 // its number in the plan, which describes it.
-//
-//===----------------------------------------------------------------------===//
 
 #include "CollectiveTrace.h"
 

@@ -1,13 +1,8 @@
-//===- CollectiveTrace.h - the collectives of a module ----------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // A record of the collectives of each function. It can be compared with the
 // record of the same module after a pass, even if the module is then at another
 // level.
-//
-//===----------------------------------------------------------------------===//
 
 #ifndef DDPHOOK_LIB_DIALECT_DDP_ANALYSIS_COLLECTIVETRACE_H
 #define DDPHOOK_LIB_DIALECT_DDP_ANALYSIS_COLLECTIVETRACE_H

@@ -1,14 +1,9 @@
-//===- Dependences.h - dependences between operations -----------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The operands that an operation uses and overwrites, and its side effects, for
 // passes that reorder the operations of a block at levels where everything is a
 // value. Collectives do not depend on each other here: any order that is the
 // same on all ranks is valid.
-//
-//===----------------------------------------------------------------------===//
 
 #ifndef DDPHOOK_LIB_DIALECT_DDP_ANALYSIS_DEPENDENCES_H
 #define DDPHOOK_LIB_DIALECT_DDP_ANALYSIS_DEPENDENCES_H

@@ -1,13 +1,8 @@
-//===- GradientCount.h - how often a value was reduced ----------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The lattice of ddp-verify-sync: for each value, how often the data that flows
 // into it was reduced, and which arguments flow into it unreduced. The
 // description of the pass explains its parts.
-//
-//===----------------------------------------------------------------------===//
 
 #ifndef DDPHOOK_LIB_DIALECT_DDP_ANALYSIS_GRADIENTCOUNT_H
 #define DDPHOOK_LIB_DIALECT_DDP_ANALYSIS_GRADIENTCOUNT_H

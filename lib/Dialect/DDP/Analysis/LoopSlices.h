@@ -1,12 +1,7 @@
-//===- LoopSlices.h - loops that write a tensor in slices -------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Decides whether the iterations of a loop, each of which writes one slice,
 // together write all of a tensor or memref.
-//
-//===----------------------------------------------------------------------===//
 
 #ifndef DDPHOOK_LIB_DIALECT_DDP_ANALYSIS_LOOPSLICES_H
 #define DDPHOOK_LIB_DIALECT_DDP_ANALYSIS_LOOPSLICES_H

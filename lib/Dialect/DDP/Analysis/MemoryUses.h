@@ -1,7 +1,4 @@
-//===- MemoryUses.h - later uses of a tensor's memory -----------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Some memory is reused without the knowledge of One-Shot Bufferize: dead
 // buckets, the memory of a state between its load and its store, and arguments.
@@ -9,8 +6,6 @@
 // needed.
 // They use each operation's interfaces to find its effects on the memory of its
 // operands; without interfaces the memory counts as always needed.
-//
-//===----------------------------------------------------------------------===//
 
 #ifndef DDPHOOK_LIB_DIALECT_DDP_ANALYSIS_MEMORYUSES_H
 #define DDPHOOK_LIB_DIALECT_DDP_ANALYSIS_MEMORYUSES_H

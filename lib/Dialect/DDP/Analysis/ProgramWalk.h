@@ -1,15 +1,10 @@
-//===- ProgramWalk.h - the operations of a program --------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // A step has one or more linalg operations for each gradient, and most of its
 // operations are in their bodies, which compute one element. These do not
 // access gradients, buckets or memory, and a module of many thousands of
 // gradients is larger than any cache. So a pass that searches for something
 // skips them, unless it has to see everything.
-//
-//===----------------------------------------------------------------------===//
 
 #ifndef DDPHOOK_LIB_DIALECT_DDP_ANALYSIS_PROGRAMWALK_H
 #define DDPHOOK_LIB_DIALECT_DDP_ANALYSIS_PROGRAMWALK_H

@@ -1,12 +1,7 @@
-//===- RankAnalysis.cpp -----------------------------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The control flow of the analysis: branches, loops and calls. RankBlocks.cpp
 // follows regions of several blocks.
-//
-//===----------------------------------------------------------------------===//
 
 #include "RankAnalysis.h"
 #include "LoopSlices.h"

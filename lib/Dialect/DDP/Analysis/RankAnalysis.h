@@ -1,7 +1,4 @@
-//===- RankAnalysis.h - a program on all ranks at once ----------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Follows a module from its entries, through branches, loops and calls. For
 // every value and for memory it determines within which process groups the
@@ -13,8 +10,6 @@
 // that of nested regions and calls, never that of a chain of operations. Loops
 // start with the assumption that everything is the same on all ranks, and are
 // repeated until nothing changes.
-//
-//===----------------------------------------------------------------------===//
 
 #ifndef DDPHOOK_LIB_DIALECT_DDP_ANALYSIS_RANKANALYSIS_H
 #define DDPHOOK_LIB_DIALECT_DDP_ANALYSIS_RANKANALYSIS_H

@@ -1,12 +1,7 @@
-//===- RankBlocks.cpp -------------------------------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Regions of several blocks: finds the branches that decide about each block,
 // and the values that meet in it.
-//
-//===----------------------------------------------------------------------===//
 
 #include "RankAnalysis.h"
 

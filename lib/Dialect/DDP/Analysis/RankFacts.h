@@ -1,13 +1,8 @@
-//===- RankFacts.h - facts about values on all ranks ------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The lattice of RankAnalysis: for each value, within which process groups it
 // is the same, how often it was reduced, and which memory it refers to; and how
 // these facts combine.
-//
-//===----------------------------------------------------------------------===//
 
 #ifndef DDPHOOK_LIB_DIALECT_DDP_ANALYSIS_RANKFACTS_H
 #define DDPHOOK_LIB_DIALECT_DDP_ANALYSIS_RANKFACTS_H

@@ -1,12 +1,7 @@
-//===- RankGroups.cpp ------------------------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Compares process groups as far as the compiler knows them: by their lists of
 // ranks, and by how they are derived from each other.
-//
-//===----------------------------------------------------------------------===//
 
 #include "RankGroups.h"
 

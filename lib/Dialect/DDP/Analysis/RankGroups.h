@@ -1,14 +1,9 @@
-//===- RankGroups.h - groups in which values are equal ----------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // A process group divides the job into parts. A value may be the same on all
 // ranks of each part and differ between parts. RankGroups numbers the process
 // groups of a module, so that "the same within the parts of these groups" is a
 // set of bits, and determines which groups refine which.
-//
-//===----------------------------------------------------------------------===//
 
 #ifndef DDPHOOK_LIB_DIALECT_DDP_ANALYSIS_RANKGROUPS_H
 #define DDPHOOK_LIB_DIALECT_DDP_ANALYSIS_RANKGROUPS_H

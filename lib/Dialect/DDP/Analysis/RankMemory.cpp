@@ -1,11 +1,6 @@
-//===- RankMemory.cpp ------------------------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Stretches of memory: reads, writes, and joins of two paths.
-//
-//===----------------------------------------------------------------------===//
 
 #include "RankMemory.h"
 

@@ -1,14 +1,9 @@
-//===- RankMemory.h - memory contents by rank -------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // On memrefs the contents of a stretch of a buffer at a point of the program
 // take the role of a value. RankMemory records, for every stretch that was
 // written, within which process groups it is the same, and which memory the
 // collectives in flight use.
-//
-//===----------------------------------------------------------------------===//
 
 #ifndef DDPHOOK_LIB_DIALECT_DDP_ANALYSIS_RANKMEMORY_H
 #define DDPHOOK_LIB_DIALECT_DDP_ANALYSIS_RANKMEMORY_H

@@ -1,12 +1,7 @@
-//===- RankRegions.h - memory that operations access ------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The part of RankAnalysis that handles memory: finds the regions of memrefs,
 // and follows what operations read and write there.
-//
-//===----------------------------------------------------------------------===//
 
 #ifndef DDPHOOK_LIB_DIALECT_DDP_ANALYSIS_RANKREGIONS_H
 #define DDPHOOK_LIB_DIALECT_DDP_ANALYSIS_RANKREGIONS_H

@@ -1,11 +1,6 @@
-//===- RankTransfer.cpp -----------------------------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The transfer functions of everything but the dialect's own operations.
-//
-//===----------------------------------------------------------------------===//
 
 #include "RankTransfer.h"
 

@@ -1,13 +1,8 @@
-//===- RankTransfer.h - transfer functions of RankAnalysis ------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Derives facts about an operation's results from facts about its operands. The
 // interfaces of an operation that is not listed here decide; without interfaces
 // its results may differ on every rank.
-//
-//===----------------------------------------------------------------------===//
 
 #ifndef DDPHOOK_LIB_DIALECT_DDP_ANALYSIS_RANKTRANSFER_H
 #define DDPHOOK_LIB_DIALECT_DDP_ANALYSIS_RANKTRANSFER_H

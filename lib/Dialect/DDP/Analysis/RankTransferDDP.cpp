@@ -1,12 +1,7 @@
-//===- RankTransferDDP.cpp --------------------------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The transfer functions of the dialect's own operations: collectives, states,
 // and arithmetic on buckets and flat arrays.
-//
-//===----------------------------------------------------------------------===//
 
 #include "RankTransfer.h"
 

@@ -1,14 +1,9 @@
-//===- SymbolRefs.h - the names that operations refer to --------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Finds the symbols to which many operations refer.
 // Operation::getAttrDictionary() would create a dictionary of every operation's
 // properties, which the context keeps; a training step has tens of thousands of
 // operations, but their properties rarely differ.
-//
-//===----------------------------------------------------------------------===//
 
 #ifndef DDPHOOK_LIB_DIALECT_DDP_ANALYSIS_SYMBOLREFS_H
 #define DDPHOOK_LIB_DIALECT_DDP_ANALYSIS_SYMBOLREFS_H

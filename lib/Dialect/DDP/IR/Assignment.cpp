@@ -1,13 +1,8 @@
-//===- Assignment.cpp - verifiers of members assigned to ranks ------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Verifies which operations may have parts that are assigned to the ranks of a
 // node, and how. Whether the members are those of the bucket is checked when
 // the plan is made.
-//
-//===----------------------------------------------------------------------===//
 
 #include "Verifiers.h"
 #include "ddphook/Dialect/DDP/IR/DDP.h"

@@ -1,12 +1,7 @@
-//===- BucketOps.cpp -------------------------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Verifiers, folders and type inference of the operations that build buckets
 // from tensors and other buckets, and that take them apart.
-//
-//===----------------------------------------------------------------------===//
 
 #include "Verifiers.h"
 

@@ -1,11 +1,6 @@
-//===- BucketOrigin.cpp - the origin of a bucket's contents ---------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Locations with names and metadata; see BucketOrigin.h.
-//
-//===----------------------------------------------------------------------===//
 
 #include "ddphook/Dialect/DDP/IR/BucketOrigin.h"
 

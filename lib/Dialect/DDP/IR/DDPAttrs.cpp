@@ -1,12 +1,7 @@
-//===- DDPAttrs.cpp - the attributes of the ddp dialect -------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Implements the attributes that TableGen generates. Plan.cpp checks those of
 // the plan, and Hooks implements the hooks.
-//
-//===----------------------------------------------------------------------===//
 
 #include "ddphook/Dialect/DDP/IR/DDP.h"
 

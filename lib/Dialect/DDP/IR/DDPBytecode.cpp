@@ -1,7 +1,4 @@
-//===- DDPBytecode.cpp ---------------------------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Writes the dialect's version into bytecode, and refuses files of unknown
 // versions. Files without a version come from ddphooks that wrote none; their
@@ -11,8 +8,6 @@
 // attributes have changed reads the old ones in its own `readProperties`, using
 // `reader.getDialectVersion<DDPDialect>()`; all other upgrades belong in
 // `upgradeFromVersion`, which is called before operations are verified.
-//
-//===----------------------------------------------------------------------===//
 
 #include "ddphook/Dialect/DDP/IR/DDPBytecode.h"
 

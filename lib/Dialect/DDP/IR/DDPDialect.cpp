@@ -1,11 +1,6 @@
-//===- DDPDialect.cpp -------------------------------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Registers the dialect and verifies its discardable attributes.
-//
-//===----------------------------------------------------------------------===//
 
 #include "Verifiers.h"
 #include "ddphook/Dialect/DDP/IR/DDP.h"

@@ -1,13 +1,8 @@
-//===- DDPOps.cpp ----------------------------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Syntax, verifiers, folders and type inference of groups, all-reduces and
 // views. Comments such as C1 refer to the constraints in the operation's
 // description.
-//
-//===----------------------------------------------------------------------===//
 
 #include "FlatOps.h"
 #include "Verifiers.h"

@@ -1,11 +1,6 @@
-//===- DDPTypes.cpp --------------------------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The types of the dialect: layout, syntax, verification.
-//
-//===----------------------------------------------------------------------===//
 
 #include "ddphook/Dialect/DDP/IR/DDP.h"
 #include "ddphook/Dialect/DDP/IR/ElementTypes.h"

@@ -1,11 +1,6 @@
-//===- ElementTypes.cpp ----------------------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Looks up MLIR types by name in the lists of element types and encodings.
-//
-//===----------------------------------------------------------------------===//
 
 #include "ddphook/Dialect/DDP/IR/ElementTypes.h"
 

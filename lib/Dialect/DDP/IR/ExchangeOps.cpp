@@ -1,13 +1,8 @@
-//===- ExchangeOps.cpp -----------------------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Verifiers of broadcasts and of collectives on parts, on values and on flat
 // arrays, blocking and in flight. Comments such as C1 refer to the constraints
 // in the operation's description.
-//
-//===----------------------------------------------------------------------===//
 
 #include "Verifiers.h"
 

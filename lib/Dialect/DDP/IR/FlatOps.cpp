@@ -1,14 +1,9 @@
-//===- FlatOps.cpp ---------------------------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Verifiers and effects of the operations on flat arrays.
 // DestinationStyleOpInterface checks that each `into` operand has a result of
 // its type. Comments such as C1 refer to the constraints in the operation's
 // description.
-//
-//===----------------------------------------------------------------------===//
 
 #include "FlatOps.h"
 

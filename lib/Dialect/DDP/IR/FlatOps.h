@@ -1,11 +1,6 @@
-//===- FlatOps.h - types and effects of flat operations ---------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Helpers for the methods that TableGen defines for every flat operation.
-//
-//===----------------------------------------------------------------------===//
 
 #ifndef DDPHOOK_LIB_DIALECT_DDP_IR_FLATOPS_H
 #define DDPHOOK_LIB_DIALECT_DDP_IR_FLATOPS_H

@@ -1,11 +1,6 @@
-//===- LowRankLayout.cpp ----------------------------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Finds the matrices in a bucket, and their locations in flat memory.
-//
-//===----------------------------------------------------------------------===//
 
 #include "LowRankLayout.h"
 

@@ -1,11 +1,6 @@
-//===- LowRankLayout.h - matrices in buckets and in memory ------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Checks of members and layouts for the verifiers of the low-rank operations.
-//
-//===----------------------------------------------------------------------===//
 
 #ifndef DDPHOOK_LIB_DIALECT_DDP_IR_LOWRANKLAYOUT_H
 #define DDPHOOK_LIB_DIALECT_DDP_IR_LOWRANKLAYOUT_H

@@ -1,12 +1,7 @@
-//===- LowRankOps.cpp ------------------------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Verifiers and layouts of the low-rank operations. Comments such as C1 refer
 // to the constraints in the operation's description.
-//
-//===----------------------------------------------------------------------===//
 
 #include "LowRankLayout.h"
 #include "Verifiers.h"

@@ -1,12 +1,7 @@
-//===- Plan.cpp -------------------------------------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Checks the attributes that make up a plan. The runtime checks plans as a
 // whole; this file checks only what the compiler relies on.
-//
-//===----------------------------------------------------------------------===//
 
 #include "ddphook/Dialect/DDP/IR/Plan.h"
 #include "ddphook/Dialect/DDP/IR/ElementTypes.h"

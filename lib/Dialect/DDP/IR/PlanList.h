@@ -1,12 +1,7 @@
-//===- PlanList.h - lists in the text of a plan -----------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Parses and prints the lists of DDPPlanAttrs.td: in brackets, and without the
 // part of each element's text that its type implies.
-//
-//===----------------------------------------------------------------------===//
 
 #ifndef DDPHOOK_LIB_DIALECT_DDP_IR_PLANLIST_H
 #define DDPHOOK_LIB_DIALECT_DDP_IR_PLANLIST_H

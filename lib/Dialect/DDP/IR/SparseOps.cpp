@@ -1,13 +1,8 @@
-//===- SparseOps.cpp -------------------------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Verifiers of the operations on the largest elements, on values and on flat
 // arrays. Comments such as C1 refer to the constraints in the operation's
 // description.
-//
-//===----------------------------------------------------------------------===//
 
 #include "Verifiers.h"
 

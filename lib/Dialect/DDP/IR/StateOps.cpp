@@ -1,12 +1,7 @@
-//===- StateOps.cpp ---------------------------------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Verifiers and effects of the operations on state. Comments such as C1 refer
 // to the constraints in the operation's description.
-//
-//===----------------------------------------------------------------------===//
 
 #include "Verifiers.h"
 

@@ -1,11 +1,6 @@
-//===- Verifiers.h - shared checks of operations ----------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Checks that several operations of the dialect share.
-//
-//===----------------------------------------------------------------------===//
 
 #ifndef DDPHOOK_LIB_DIALECT_DDP_IR_VERIFIERS_H
 #define DDPHOOK_LIB_DIALECT_DDP_IR_VERIFIERS_H

@@ -1,13 +1,8 @@
-//===- AssignDestinations.cpp -----------------------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // ddp-assign-destinations: lets operations on flat tensors write to existing
 // memory. BufferPool.h says which memory a result may reuse, and
 // ConcatPlacement.h where the parts of a bucket are computed.
-//
-//===----------------------------------------------------------------------===//
 
 #include "../Analysis/MemoryUses.h"
 #include "Utils/ConcatPlacement.h"

@@ -1,12 +1,7 @@
-//===- Bucketize.cpp --------------------------------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // ddp-bucketize: puts gradients into buckets. BucketSchedule.cpp decides which
 // gradients form a bucket; this file rewrites the IR.
-//
-//===----------------------------------------------------------------------===//
 
 #include "../Analysis/BucketSchedule.h"
 #include "../Analysis/ProgramWalk.h"

@@ -1,13 +1,8 @@
-//===- BufferizableOpInterfaceImpl.cpp -------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Bufferizes operations on flat tensors. By then buckets are flat
 // (`ddp-flatten`), and pack, unpack, split and concat are gone
 // (`ddp-materialize-buckets`, `ddp-assign-destinations`).
-//
-//===----------------------------------------------------------------------===//
 
 #include "ddphook/Dialect/DDP/Transforms/BufferizableOpInterfaceImpl.h"
 

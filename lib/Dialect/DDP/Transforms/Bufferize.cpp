@@ -1,15 +1,10 @@
-//===- Bufferize.cpp --------------------------------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // ddp-bufferize: bufferizes chains that are obviously in place, and runs
 // One-Shot Bufferize for the rest. One-Shot refuses programs whose control flow
 // forces two conflicting values into the same memory. In such functions this
 // pass first copies the values that loops and branches pass on to separate
 // memory.
-//
-//===----------------------------------------------------------------------===//
 
 #include "Utils/BufferizeChains.h"
 #include "ddphook/Dialect/DDP/Transforms/BufferizableOpInterfaceImpl.h"

@@ -1,13 +1,8 @@
-//===- CheckBufferizable.cpp ------------------------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // ddp-check-bufferizable: reports the operations on tensors that cannot be
 // bufferized, and suggests a fix. One-Shot Bufferize would only say that they
 // were not bufferized.
-//
-//===----------------------------------------------------------------------===//
 
 #include "ddphook/Dialect/DDP/Transforms/Passes.h"
 

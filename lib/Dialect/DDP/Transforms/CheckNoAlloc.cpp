@@ -1,11 +1,6 @@
-//===- CheckNoAlloc.cpp -----------------------------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // ddp-check-no-alloc: proves that a step neither allocates nor copies.
-//
-//===----------------------------------------------------------------------===//
 
 #include "ddphook/Dialect/DDP/Transforms/Passes.h"
 

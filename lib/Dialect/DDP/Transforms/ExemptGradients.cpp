@@ -1,12 +1,7 @@
-//===- ExemptGradients.cpp -------------------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // ddp-exempt-gradients: gives gradients a hook by their names. Buckets of other
 // gradients get the hook that the options name.
-//
-//===----------------------------------------------------------------------===//
 
 #include "../Analysis/ProgramWalk.h"
 #include "Utils/GradientNames.h"

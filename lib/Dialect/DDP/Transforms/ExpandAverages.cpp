@@ -1,12 +1,7 @@
-//===- ExpandAverages.cpp ---------------------------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // ddp-expand-averages: turns the averages of a block into one collective that
 // runs every few steps.
-//
-//===----------------------------------------------------------------------===//
 
 #include "../Analysis/Dependences.h"
 #include "Utils/GradientNames.h"

@@ -1,12 +1,7 @@
-//===- ExpandHooks.cpp -----------------------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // ddp-expand-hooks: replaces every reduction of a bucket by the expansion of
 // its hook.
-//
-//===----------------------------------------------------------------------===//
 
 #include "../Analysis/Dependences.h"
 #include "../Analysis/ProgramWalk.h"

@@ -1,13 +1,8 @@
-//===- Flatten.cpp ----------------------------------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // ddp-flatten: turns buckets into 1-D tensors, and operations on buckets into
 // their flat counterparts in destination-passing style, each with a new tensor
 // as its destination.
-//
-//===----------------------------------------------------------------------===//
 
 #include "../Analysis/ProgramWalk.h"
 #include "ddphook/Dialect/DDP/Transforms/Passes.h"

@@ -1,12 +1,7 @@
-//===- FoldBranches.cpp -----------------------------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // ddp-fold-branches: if all branches of an `scf.if` yield the same buffer, uses
 // that buffer directly, so that views of it are found to be equal.
-//
-//===----------------------------------------------------------------------===//
 
 #include "../Analysis/ProgramWalk.h"
 #include "ddphook/Dialect/DDP/Transforms/Passes.h"

@@ -1,12 +1,7 @@
-//===- FoldCopies.cpp -------------------------------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // ddp-fold-copies: removes copies of a buffer onto itself. A general
 // canonicalization would too, at ten times the cost for many gradients.
-//
-//===----------------------------------------------------------------------===//
 
 #include "../Analysis/ProgramWalk.h"
 #include "ddphook/Dialect/DDP/Transforms/Passes.h"

@@ -1,13 +1,8 @@
-//===- FoldPacks.cpp --------------------------------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // ddp-fold-packs: recognizes gradients that are adjacent in one argument as a
 // bucket that exists already. This pass only replaces values by equal ones;
 // later passes decide what happens in place.
-//
-//===----------------------------------------------------------------------===//
 
 #include "../Analysis/MemoryUses.h"
 #include "ddphook/Dialect/DDP/Transforms/Passes.h"

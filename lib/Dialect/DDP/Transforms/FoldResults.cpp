@@ -1,14 +1,9 @@
-//===- FoldResults.cpp ------------------------------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // ddp-fold-results: drops results that are equal to an argument or to another
 // result. On tensors the caller can use the other value instead; on memrefs the
 // results would be two buffers, one of them a copy. A function that has to keep
 // its interface makes that copy here.
-//
-//===----------------------------------------------------------------------===//
 
 #include "Utils/CallGraph.h"
 #include "ddphook/Dialect/DDP/Transforms/Passes.h"

@@ -1,11 +1,6 @@
-//===- Fuse.cpp -------------------------------------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // ddp-fuse: fuses operations that one call of the runtime can do.
-//
-//===----------------------------------------------------------------------===//
 
 #include "../Analysis/ProgramWalk.h"
 #include "ddphook/Dialect/DDP/Transforms/Passes.h"

@@ -1,14 +1,9 @@
-//===- IsolateCollectives.cpp ----------------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // ddp-isolate-collectives: runs passes on the functions with collectives and
 // the operations they depend on. Everything else is removed from the module for
 // that time, so that no pass, including those of other projects, sees an
 // operation it does not know.
-//
-//===----------------------------------------------------------------------===//
 
 #include "../Analysis/SymbolRefs.h"
 #include "ddphook/Dialect/DDP/Transforms/Passes.h"

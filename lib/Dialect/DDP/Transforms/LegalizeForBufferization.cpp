@@ -1,12 +1,7 @@
-//===- LegalizeForBufferization.cpp ----------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // ddp-legalize-for-bufferization: rewrites operations that One-Shot Bufferize
 // of MLIR 22 would silently miscompile.
-//
-//===----------------------------------------------------------------------===//
 
 #include "../Analysis/MemoryUses.h"
 #include "Utils/CallGraph.h"

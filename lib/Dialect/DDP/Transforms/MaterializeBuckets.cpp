@@ -1,14 +1,9 @@
-//===- MaterializeBuckets.cpp -----------------------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // ddp-materialize-buckets: replaces pack, unpack and split by views of one
 // buffer, and loads and stores by accesses to the state's memory, at the border
 // between tensors and memory. One-Shot Bufferize then sees every gradient and
 // every part as a separate value that is created in the right buffer.
-//
-//===----------------------------------------------------------------------===//
 
 #include "../Analysis/MemoryUses.h"
 #include "Utils/InPlaceChain.h"

@@ -1,12 +1,7 @@
-//===- MergeBranches.cpp ---------------------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // ddp-merge-branches: merges the `scf.if`s of a block that contain collectives
 // and have the same condition.
-//
-//===----------------------------------------------------------------------===//
 
 #include "../Analysis/Dependences.h"
 #include "ddphook/Dialect/DDP/Transforms/Passes.h"

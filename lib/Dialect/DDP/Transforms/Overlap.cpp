@@ -1,12 +1,7 @@
-//===- Overlap.cpp ----------------------------------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // ddp-overlap: splits collectives into start and wait, and moves independent
 // operations between the two.
-//
-//===----------------------------------------------------------------------===//
 
 #include "../Analysis/Dependences.h"
 #include "../Analysis/ProgramWalk.h"

@@ -1,14 +1,9 @@
-//===- PinBlockArguments.cpp ------------------------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // ddp-pin-block-arguments: gives the tensors that blocks pass to each other
 // separate memory. A block may run again, and then overwrites its buffers,
 // which have fixed addresses. A tensor that is still needed as a block argument
 // must not be in such a buffer.
-//
-//===----------------------------------------------------------------------===//
 
 #include "../Analysis/MemoryUses.h"
 #include "../Analysis/ProgramWalk.h"

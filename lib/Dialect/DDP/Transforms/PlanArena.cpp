@@ -1,12 +1,7 @@
-//===- PlanArena.cpp --------------------------------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // ddp-plan-arena: plans memory statically. Every buffer of a function gets an
 // offset in one arena; buffers that are never alive together overlap.
-//
-//===----------------------------------------------------------------------===//
 
 #include "../Analysis/MemoryUses.h"
 #include "ddphook/Dialect/DDP/Transforms/Passes.h"

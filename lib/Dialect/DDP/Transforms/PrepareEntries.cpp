@@ -1,11 +1,6 @@
-//===- PrepareEntries.cpp ---------------------------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // ddp-prepare-entries: gives compiled functions an interface in memory.
-//
-//===----------------------------------------------------------------------===//
 
 #include "Utils/CallGraph.h"
 #include "Utils/InPlaceChain.h"

@@ -1,13 +1,8 @@
-//===- ResultsToOutParams.cpp -----------------------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // ddp-results-to-out-params: lets callers allocate the results of private
 // functions. Unlike upstream's buffer-results-to-out-params, it handles
 // functions that return one buffer several times, or memory of their caller.
-//
-//===----------------------------------------------------------------------===//
 
 #include "Utils/CallGraph.h"
 #include "ddphook/Dialect/DDP/Transforms/Passes.h"

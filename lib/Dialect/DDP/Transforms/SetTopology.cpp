@@ -1,11 +1,6 @@
-//===- SetTopology.cpp -----------------------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // ddp-set-topology: gives process groups the topology that an option names.
-//
-//===----------------------------------------------------------------------===//
 
 #include "ddphook/Dialect/DDP/Transforms/Passes.h"
 

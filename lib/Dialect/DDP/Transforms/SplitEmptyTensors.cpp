@@ -1,13 +1,8 @@
-//===- SplitEmptyTensors.cpp ------------------------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // ddp-split-empty-tensors: undoes CSE of empty tensors. One-Shot Bufferize puts
 // all writes to one empty tensor in one alias set, and compares all of these
 // with each other.
-//
-//===----------------------------------------------------------------------===//
 
 #include "../Analysis/ProgramWalk.h"
 #include "Utils/InPlaceChain.h"

@@ -1,14 +1,9 @@
-//===- ThreadStates.cpp -----------------------------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // ddp-thread-states: reduces the uses of every state in a block to one load at
 // the start and one store at the end. `ddp-materialize-buckets` then gives load
 // and store the same memory, which One-Shot Bufferize does not know, so no
 // operation may need the old value after the new one was stored.
-//
-//===----------------------------------------------------------------------===//
 
 #include "../Analysis/MemoryUses.h"
 #include "Utils/InPlaceChain.h"

@@ -1,13 +1,8 @@
-//===- VerifyOrder.cpp ------------------------------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // ddp-verify-order: checks the results of the analysis: which ranks reach each
 // collective, the contents of buckets and states, and accesses to memory in
 // flight.
-//
-//===----------------------------------------------------------------------===//
 
 #include "../Analysis/CollectiveTrace.h"
 #include "../Analysis/RankAnalysis.h"

@@ -1,12 +1,7 @@
-//===- VerifySync.cpp -------------------------------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // ddp-verify-sync: proves that each gradient is reduced exactly once, based on
 // the sources that the analysis found for it.
-//
-//===----------------------------------------------------------------------===//
 
 #include "../Analysis/ProgramWalk.h"
 #include "../Analysis/RankAnalysis.h"

@@ -1,12 +1,7 @@
-//===- WidenAccumulators.cpp ------------------------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // ddp-widen-accumulators: accumulates sums of 16-bit numbers in f32 and rounds
 // once, as frameworks do. In bf16 a sum of ones never exceeds 256.
-//
-//===----------------------------------------------------------------------===//
 
 #include "ddphook/Dialect/DDP/Transforms/Passes.h"
 

@@ -1,14 +1,9 @@
-//===- YieldInPlace.cpp -----------------------------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // ddp-yield-in-place: makes every iteration of a loop leave its tensors in the
 // memory where it found those of the previous iteration, as One-Shot Bufferize
 // requires. A copy that turns out to copy a buffer onto itself folds away after
 // bufferization.
-//
-//===----------------------------------------------------------------------===//
 
 #include "../Analysis/MemoryUses.h"
 #include "../Analysis/ProgramWalk.h"

@@ -1,15 +1,11 @@
-//===- affine.cu - affine codes of the CUDA backend -----------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // A warp encodes a block of at most kWarpBlock elements: it reads it for its
 // scale and again, from a cache, for the codes. Longer blocks are cut into
 // slices, one per thread block of two kernels. The first kernel finds the range
 // of each slice; all thread blocks of the second combine these, which costs
 // each of them a few KiB from the L2 cache and saves a launch between the two.
-//
-//===----------------------------------------------------------------------===//
+
 #include "affine.h"
 
 #include "affine_codes.h"

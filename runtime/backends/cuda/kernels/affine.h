@@ -1,15 +1,11 @@
-//===- affine.h - affine codes of the CUDA backend --------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Codes that every rank sends to all ranks: bytes with a scale and a zero
 // point, and signs. The bits are those of docs/quantization.md. The conventions
 // of kernels.h apply, but there may be several launches: one for blocks of up
 // to kWarpBlock elements, and two for longer blocks, which several thread
 // blocks share.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_BACKENDS_CUDA_KERNELS_AFFINE_H
 #define DDPHOOK_RUNTIME_BACKENDS_CUDA_KERNELS_AFFINE_H
 

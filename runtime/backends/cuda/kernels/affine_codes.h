@@ -1,15 +1,11 @@
-//===- affine_codes.h - bytes and signs on a CUDA device --------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Computes scales of blocks of affine codes, and converts elements to codes,
 // exactly as docs/quantization.md specifies.
 //
 // The order in which the magnitudes of signs are added allows 16 threads to
 // add, however long a block is, so a warp processes each block.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_BACKENDS_CUDA_KERNELS_AFFINE_CODES_H
 #define DDPHOOK_RUNTIME_BACKENDS_CUDA_KERNELS_AFFINE_CODES_H
 

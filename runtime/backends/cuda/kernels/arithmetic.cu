@@ -1,11 +1,7 @@
-//===- arithmetic.cu - scaling, sums and tests of single arrays -----------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Element-wise kernels with a single type.
-//
-//===----------------------------------------------------------------------===//
+
 #include "kernels.h"
 
 #include "map.h"

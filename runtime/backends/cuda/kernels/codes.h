@@ -1,7 +1,4 @@
-//===- codes.h - codes of encoded reductions on a CUDA device ---*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Has one class per code without zero points, all with the same members, and
 // converts elements to codes exactly as docs/quantization.md specifies. A
@@ -10,8 +7,7 @@
 //
 // Arithmetic is the same on the host and on the device, as in elements.h,
 // except for NaNs of casts.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_BACKENDS_CUDA_KERNELS_CODES_H
 #define DDPHOOK_RUNTIME_BACKENDS_CUDA_KERNELS_CODES_H
 

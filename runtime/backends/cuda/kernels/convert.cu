@@ -1,13 +1,9 @@
-//===- convert.cu - casts, alone and with a division or a count -----------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Each pair of types has three kernels: one that converts; one that divides the
 // converted values; and one that multiplies them, for divisors that are powers
 // of two.
-//
-//===----------------------------------------------------------------------===//
+
 #include "kernels.h"
 
 #include "map.h"

@@ -1,7 +1,4 @@
-//===- elements.h - element types on a CUDA device --------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Has one class per element type, all with the same members, and the arithmetic
 // of the kernels on single elements. Every function is the same on the host and
@@ -11,8 +8,7 @@
 //
 // Needs no CUDA header and no CUDA compiler. Must be compiled without
 // contracting a product and a sum into one operation.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_BACKENDS_CUDA_KERNELS_ELEMENTS_H
 #define DDPHOOK_RUNTIME_BACKENDS_CUDA_KERNELS_ELEMENTS_H
 

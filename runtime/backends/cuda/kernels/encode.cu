@@ -1,7 +1,4 @@
-//===- encode.cu - casts and scaled codes of the CUDA backend -------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // A warp encodes a block: it reads it for the largest element and again, from a
 // cache, for the codes. A sum is computed both times, which reads codes twice
@@ -9,8 +6,7 @@
 //
 // Kernels test element types at run time, uniformly in all threads: kernels for
 // each pair of types and codes would be four times as many.
-//
-//===----------------------------------------------------------------------===//
+
 #include "encode.h"
 
 #include "base/collective.h"

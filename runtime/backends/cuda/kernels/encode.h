@@ -1,13 +1,9 @@
-//===- encode.h - codes of the CUDA backend ---------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Encodes and decodes arrays of a device, and adds encoded ones: casts and
 // scaled codes; affine.h has the others. The bits are those of
 // docs/quantization.md. The conventions of kernels.h apply.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_BACKENDS_CUDA_KERNELS_ENCODE_H
 #define DDPHOOK_RUNTIME_BACKENDS_CUDA_KERNELS_ENCODE_H
 

@@ -1,12 +1,8 @@
-//===- global_memory.h - loads and stores of global memory ------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Loads and stores with a cache policy for the L2 cache, and asynchronous
 // copies to shared memory. The emulated device counts them.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_BACKENDS_CUDA_KERNELS_GLOBAL_MEMORY_H
 #define DDPHOOK_RUNTIME_BACKENDS_CUDA_KERNELS_GLOBAL_MEMORY_H
 

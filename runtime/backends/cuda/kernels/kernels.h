@@ -1,7 +1,4 @@
-//===- kernels.h - element-wise kernels for CUDA ----------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The arithmetic of ddphook_rt_cast() and similar functions on arrays of a
 // device. Low-rank kernels are in lowrank.h; collectives, memory and streams
@@ -19,8 +16,7 @@
 //   bytes they are read and written faster.
 // - The output may be the same array as an input whose elements have the same
 //   size; otherwise they must not overlap.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_BACKENDS_CUDA_KERNELS_KERNELS_H
 #define DDPHOOK_RUNTIME_BACKENDS_CUDA_KERNELS_KERNELS_H
 

@@ -1,13 +1,9 @@
-//===- launch.h - launching kernels, and their common parts -----*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Launches use cudaLaunchKernelEx(), which is a function call to every
 // compiler. Dynamic shared memory has the same name in all kernels. Packs are
 // loaded or stored by a thread with one instruction.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_BACKENDS_CUDA_KERNELS_LAUNCH_H
 #define DDPHOOK_RUNTIME_BACKENDS_CUDA_KERNELS_LAUNCH_H
 

@@ -1,7 +1,4 @@
-//===- lowrank.h - low-rank kernels for CUDA --------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The low-rank calls of compiled.h on arrays of a device, for all matrices of a
 // list at once. Element-wise kernels are in kernels.h.
@@ -19,8 +16,7 @@
 // - cuBLAS computes products of a rank above 32, one call per matrix. Their
 //   bits are the same for the same arrays on the same device and library;
 //   unlike those of our kernels they may depend on the alignment of arrays.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_BACKENDS_CUDA_KERNELS_LOWRANK_H
 #define DDPHOOK_RUNTIME_BACKENDS_CUDA_KERNELS_LOWRANK_H
 

@@ -1,12 +1,8 @@
-//===- lowrank_device.h - common device code of low-rank stages -*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Device functions that several low-rank kernels use to load parts of factors
 // and rows.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_BACKENDS_CUDA_KERNELS_LOWRANK_DEVICE_H
 #define DDPHOOK_RUNTIME_BACKENDS_CUDA_KERNELS_LOWRANK_DEVICE_H
 

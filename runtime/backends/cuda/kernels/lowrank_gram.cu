@@ -1,7 +1,4 @@
-//===- lowrank_gram.cu - orthonormal columns of tall factors --------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Does for tall f32 factors, on many blocks, what lowrank_orthogonalize.cu does
 // with one block per factor: computes the Gram matrix G = AᵀA, with a partial
@@ -39,8 +36,7 @@
 // orthonormal, its reflectors act on those rows as the elimination below. A
 // column with only zeros below α is not reflected and keeps α's sign; G cannot
 // tell zero from small, so the one-block kernel does columns that consist of α.
-//
-//===----------------------------------------------------------------------===//
+
 #include "lowrank_device.h"
 #include "reductions.h"
 

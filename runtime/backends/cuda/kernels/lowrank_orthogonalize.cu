@@ -1,15 +1,11 @@
-//===- lowrank_orthogonalize.cu - orthonormal columns ---------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Modified Gram-Schmidt and Householder QR, as the host backend's lowrank.h
 // defines them, with one block per factor. The columns, each contiguous, are in
 // shared memory if they fit and otherwise in scratch memory. Thread i mod
 // threads loads, computes and stores row i of the factor, so only sums, and
 // reads of other threads' elements, need barriers.
-//
-//===----------------------------------------------------------------------===//
+
 #include "lowrank_device.h"
 #include "reductions.h"
 

@@ -1,7 +1,4 @@
-//===- lowrank_project.cu - M = G + E, P = M·Q, and the rest --------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // A warp has a few rows of M and processes them in steps, in which each lane
 // has 16 bytes of each row. Q is in shared memory, a chunk of steps at a time,
@@ -20,8 +17,7 @@
 //
 // In the L2 cache, M is kept, since it is read twice more; G is not, unless it
 // is M.
-//
-//===----------------------------------------------------------------------===//
+
 #include "global_memory.h"
 #include "lowrank_device.h"
 #include "reductions.h"

@@ -1,7 +1,4 @@
-//===- lowrank_reconstruct.cu - out = P·Qᵀ, the error, and the rest -------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // A block has a panel of columns, as wide as a warp's load, and a range of
 // rows, of which each warp takes four at a time. The panel's part of Q is in
@@ -16,8 +13,7 @@
 //
 // In the L2 cache, all arrays are streamed: M is read for the last time, and
 // nobody reads out or err before the next step or another kernel of the caller.
-//
-//===----------------------------------------------------------------------===//
+
 #include "global_memory.h"
 #include "lowrank_device.h"
 

@@ -1,12 +1,8 @@
-//===- lowrank_stages.h - the launches of low-rank compression --*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The parameters of the kernels of all stages, and the functions that launch
 // them. Each stage has its own file; matrix_list.cpp calls them.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_BACKENDS_CUDA_KERNELS_LOWRANK_STAGES_H
 #define DDPHOOK_RUNTIME_BACKENDS_CUDA_KERNELS_LOWRANK_STAGES_H
 

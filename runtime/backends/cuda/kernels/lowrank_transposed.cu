@@ -1,7 +1,4 @@
-//===- lowrank_transposed.cu - Q = Mᵀ·P -----------------------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // A block has a panel of columns, as wide as a warp's load, and a range of
 // rows, which its warps take alternately. A row of P is the same for all lanes
@@ -17,8 +14,7 @@
 //
 // In the L2 cache, M is kept for the last stage; the sums of ranges are
 // streamed when they are added.
-//
-//===----------------------------------------------------------------------===//
+
 #include "global_memory.h"
 #include "lowrank_device.h"
 

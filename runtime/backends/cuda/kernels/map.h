@@ -1,7 +1,4 @@
-//===- map.h - the element-wise kernels -------------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Kernels that apply a function of convert.cu or arithmetic.cu to the elements
 // of one or two arrays.
@@ -21,8 +18,7 @@
 //
 // Loads and stores keep the default cache policy: the next pass or a collective
 // reads what a pass over a bucket writes.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_BACKENDS_CUDA_KERNELS_MAP_H
 #define DDPHOOK_RUNTIME_BACKENDS_CUDA_KERNELS_MAP_H
 

@@ -1,12 +1,8 @@
-//===- matrix_list.cpp - a matrix list on a device ------------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Uploads a list's tables, with the scratch memory of its stages in the same
 // allocation, and launches the stages.
-//
-//===----------------------------------------------------------------------===//
+
 #include "lowrank.h"
 
 #include "lowrank_stages.h"

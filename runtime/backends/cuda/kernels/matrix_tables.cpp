@@ -1,7 +1,4 @@
-//===- matrix_tables.cpp - assignment of work to blocks -------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Tiles are small enough to give every multiprocessor some, and large enough
 // that what blocks load besides M, or write besides their result, stays small.
@@ -13,8 +10,7 @@
 // keeps it there between passes, since all other data is streamed; for larger
 // lists the second pass starts with the rows that the first read last. The
 // compiler may cut larger buckets into several lists (`group-mb`).
-//
-//===----------------------------------------------------------------------===//
+
 #include "matrix_tables.h"
 
 #include <algorithm>

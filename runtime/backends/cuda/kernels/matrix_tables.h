@@ -1,7 +1,4 @@
-//===- matrix_tables.h - assignment of work to blocks -----------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // A matrix list's tables. Every stage of low-rank compression is one launch for
 // all matrices: a table maps its blocks to tiles, and a tile is a part of a
@@ -9,8 +6,7 @@
 // depend only on shapes and element type; so does the order of additions.
 //
 // Nothing here launches or allocates on a device.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_BACKENDS_CUDA_KERNELS_MATRIX_TABLES_H
 #define DDPHOOK_RUNTIME_BACKENDS_CUDA_KERNELS_MATRIX_TABLES_H
 

@@ -1,11 +1,7 @@
-//===- memory_source.cpp - memory from CUDA -------------------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Implements a source with cudaMalloc() and cudaFree().
-//
-//===----------------------------------------------------------------------===//
+
 #include "memory_source.h"
 
 #include <cuda_runtime_api.h>

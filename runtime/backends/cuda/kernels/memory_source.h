@@ -1,12 +1,8 @@
-//===- memory_source.h - sources of device memory ---------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The source of all GPU memory that the backend and its matrix lists hold: CUDA
 // here, NCCL and the caller's allocator in memory_sources.h.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_BACKENDS_CUDA_KERNELS_MEMORY_SOURCE_H
 #define DDPHOOK_RUNTIME_BACKENDS_CUDA_KERNELS_MEMORY_SOURCE_H
 

@@ -1,12 +1,8 @@
-//===- quads.h - four elements of an array at a time ------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Loads and stores elements for kernels that encode and decode: a quad at a
 // time, with as few instructions as its address permits.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_BACKENDS_CUDA_KERNELS_QUADS_H
 #define DDPHOOK_RUNTIME_BACKENDS_CUDA_KERNELS_QUADS_H
 

@@ -1,12 +1,8 @@
-//===- reductions.h - sums over a warp and a block --------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Sums in a fixed order: over the lanes of a warp by halves, then over the
 // warps from the first to the last.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_BACKENDS_CUDA_KERNELS_REDUCTIONS_H
 #define DDPHOOK_RUNTIME_BACKENDS_CUDA_KERNELS_REDUCTIONS_H
 

@@ -1,15 +1,11 @@
-//===- sparse.cu - selection of the largest elements ----------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // As on the host, the smallest selected magnitude is found digit by digit, from
 // counts of each digit's values: magnitudes are ordered like their bits. Then
 // each block counts what it selects from its chunk, and moves it after what the
 // blocks before it select. Each sum, which has an order, is computed by one
 // block.
-//
-//===----------------------------------------------------------------------===//
+
 #include "sparse.h"
 
 #include "launch.h"

@@ -1,15 +1,11 @@
-//===- sparse.h - selection of the largest elements -------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Implements ddphook_rt_sparsify() and ddphook_rt_densify() on arrays of a
 // device, with the bits of the host's kernels, except for NaNs of sums. The
 // functions launch kernels on `stream` and return the first launch's error
 // without waiting. They allocate nothing. Arrays only need the alignment of
 // their elements; `in` is read faster if it is aligned to 16 bytes.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_BACKENDS_CUDA_KERNELS_SPARSE_H
 #define DDPHOOK_RUNTIME_BACKENDS_CUDA_KERNELS_SPARSE_H
 

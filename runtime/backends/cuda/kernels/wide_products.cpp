@@ -1,7 +1,4 @@
-//===- wide_products.cpp - products of a high rank ------------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // cuBLAS stores matrices column by column, so it takes our row-major n x m
 // matrix for its m x n transpose and computes transposed products:
@@ -10,8 +7,7 @@
 // All lists of a device share a handle, which is expensive; its stream and
 // workspace are set before each product. Setting the stream resets the
 // workspace, so that comes first.
-//
-//===----------------------------------------------------------------------===//
+
 #include "wide_products.h"
 
 #include <cublas_v2.h>

@@ -1,14 +1,10 @@
-//===- wide_products.h - products of a high rank ----------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Computes P = M·Q, Q = Mᵀ·P and M = P·Qᵀ for the matrices of a list whose rank
 // exceeds 32, with one cuBLAS call per matrix. It uses neither TF32 nor
 // atomics, and a workspace of the list, so that calls can be captured and give
 // the same bits each time.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_BACKENDS_CUDA_KERNELS_WIDE_PRODUCTS_H
 #define DDPHOOK_RUNTIME_BACKENDS_CUDA_KERNELS_WIDE_PRODUCTS_H
 

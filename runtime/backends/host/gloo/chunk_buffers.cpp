@@ -1,11 +1,7 @@
-//===- chunk_buffers.cpp - memory of chunks in flight ---------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // See chunk_buffers.h.
-//
-//===----------------------------------------------------------------------===//
+
 #include "chunk_buffers.h"
 
 #include <new>

@@ -1,12 +1,8 @@
-//===- chunk_buffers.h - memory of chunks in flight -------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The memory for collectives that travel in chunks, which is kept from one to
 // the next, and the messages to and from it.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_BACKENDS_HOST_GLOO_CHUNK_BUFFERS_H
 #define DDPHOOK_RUNTIME_BACKENDS_HOST_GLOO_CHUNK_BUFFERS_H
 

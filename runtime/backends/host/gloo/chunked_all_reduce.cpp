@@ -1,13 +1,9 @@
-//===- chunked_all_reduce.cpp - all-reduces by exchange over TCP ----------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The schedule: in round i a rank encodes chunk i and sends it, adds its part
 // of chunk i - 1 once the data of all ranks has arrived, and decodes chunk i -
 // 2. All ranks post their messages in this order, as the transport requires.
-//
-//===----------------------------------------------------------------------===//
+
 #include "chunked_all_reduce.h"
 
 #include "../encoded_chunks.h"

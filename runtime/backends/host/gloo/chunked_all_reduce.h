@@ -1,15 +1,11 @@
-//===- chunked_all_reduce.h - all-reduces by exchange over TCP --*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Runs the all-reduces for which Gloo has no algorithm: those in an encoding,
 // which are decoded before they are added, and those of arrays that become
 // ready, and are needed, piece by piece. Ranks send a part to its owner, which
 // sends the sum to all; affine codes go to all ranks at once. An array travels
 // in chunks, so that ranks encode and decode some while others are in flight.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_BACKENDS_HOST_GLOO_CHUNKED_ALL_REDUCE_H
 #define DDPHOOK_RUNTIME_BACKENDS_HOST_GLOO_CHUNKED_ALL_REDUCE_H
 

@@ -1,13 +1,9 @@
-//===- chunked_exchange.cpp - collectives in pieces over TCP --------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The schedule: in round i a rank sends its pieces of chunk i, and takes what
 // it needs of chunk i - 1 once that has arrived. All ranks post their messages
 // in this order, as the transport requires.
-//
-//===----------------------------------------------------------------------===//
+
 #include "chunked_exchange.h"
 
 #include <algorithm>

@@ -1,13 +1,9 @@
-//===- chunked_exchange.h - collectives in pieces over TCP ------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Each rank sends every other rank the part of its chunks that this one needs;
 // a reduce-scatter sends no more bytes than a ring. Only a broadcast goes from
 // rank to rank, so that no rank sends the array more than once.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_BACKENDS_HOST_GLOO_CHUNKED_EXCHANGE_H
 #define DDPHOOK_RUNTIME_BACKENDS_HOST_GLOO_CHUNKED_EXCHANGE_H
 

@@ -1,11 +1,7 @@
-//===- gloo_group.cpp - collectives over TCP ------------------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The only file that runs Gloo's algorithms. Converts exceptions to statuses.
-//
-//===----------------------------------------------------------------------===//
+
 #include "gloo_group.h"
 
 #include "../error_feedback.h"

@@ -1,13 +1,9 @@
-//===- gloo_group.h - collectives over TCP ----------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The transport for ranks on several machines: Gloo's ring all-reduce with our
 // element-wise kernels. It defines the order of additions that all other
 // transports, and other collectives, follow (docs/parity.md).
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_BACKENDS_HOST_GLOO_GLOO_GROUP_H
 #define DDPHOOK_RUNTIME_BACKENDS_HOST_GLOO_GLOO_GROUP_H
 

@@ -1,12 +1,8 @@
-//===- gloo_transport.cpp - Gloo's algorithms over our sockets ------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // See gloo_transport.h. Every wait moves all messages that can move, so no two
 // ranks wait for each other to receive.
-//
-//===----------------------------------------------------------------------===//
+
 #include "gloo_transport.h"
 
 #include "base/wait_scope.h"

@@ -1,7 +1,4 @@
-//===- gloo_transport.h - Gloo's algorithms over our sockets ----*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // A transport for Gloo's algorithms over connections that were opened without
 // Gloo (peer_mesh.h). Gloo's own TCP transport accepts whoever connects first
@@ -9,8 +6,7 @@
 // five times the given timeout while it connects, and cannot be cancelled. This
 // one has no thread: bytes move while the algorithm waits, and every wait ends
 // at its deadline, when a peer is lost, or when it is interrupted.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_BACKENDS_HOST_GLOO_GLOO_TRANSPORT_H
 #define DDPHOOK_RUNTIME_BACKENDS_HOST_GLOO_GLOO_TRANSPORT_H
 

@@ -1,13 +1,9 @@
-//===- peer_mesh.cpp - connections between a group's ranks ----------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Every rank listens, publishes its address through the store, connects to the
 // ranks before it, and then accepts the ranks after it. There is no deadlock:
 // rank 0 accepts others at once, and rank n as soon as the ranks before it do.
-//
-//===----------------------------------------------------------------------===//
+
 #include "peer_mesh.h"
 
 #include "base/wait_scope.h"

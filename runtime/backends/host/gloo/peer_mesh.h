@@ -1,12 +1,8 @@
-//===- peer_mesh.h - connections between a group's ranks --------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Connects every rank of a group to every other over TCP, and verifies the
 // identity of each peer.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_BACKENDS_HOST_GLOO_PEER_MESH_H
 #define DDPHOOK_RUNTIME_BACKENDS_HOST_GLOO_PEER_MESH_H
 

@@ -1,14 +1,10 @@
-//===- affine.cpp - affine codes of the host backend ----------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The codes of PyTorch's quantization hooks, compiled once per instruction set.
 // docs/quantization.md has the formula. Scales and codes are computed in
 // PyTorch's type: f64 in f64, all others in f32, where f16 and bf16 round after
 // each step.
-//
-//===----------------------------------------------------------------------===//
+
 #include "affine.h"
 
 #include "encode.h"

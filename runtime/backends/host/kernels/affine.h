@@ -1,11 +1,7 @@
-//===- affine.h - errors of affine codes ------------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Declares what encode.cpp needs from affine.cpp.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_BACKENDS_HOST_KERNELS_AFFINE_H
 #define DDPHOOK_RUNTIME_BACKENDS_HOST_KERNELS_AFFINE_H
 

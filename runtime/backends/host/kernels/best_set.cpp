@@ -1,13 +1,8 @@
-//===- best_set.cpp - the best instruction set of a machine ---------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Prints Highway's number for the best instruction set that this machine has
 // and the kernels are compiled for. It is not part of the library: CMake runs
 // it for DDPHOOK_INSTRUCTION_SETS=MACHINE.
-//
-//===----------------------------------------------------------------------===//
 
 #include "hwy/targets.h"
 

@@ -1,15 +1,11 @@
-//===- block-codes-inl.h - codes of one block -------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // A block is read twice: for its largest element and, some blocks later, for
 // its codes; the second read hits the first-level cache.
 //
 // Included once per instruction set by Highway's foreach_target.h; everything
 // is in HWY_NAMESPACE.
-//
-//===----------------------------------------------------------------------===//
+
 #if defined(DDPHOOK_KERNELS_BLOCK_CODES_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef DDPHOOK_KERNELS_BLOCK_CODES_INL_H
 #undef DDPHOOK_KERNELS_BLOCK_CODES_INL_H

@@ -1,7 +1,4 @@
-//===- blocks-inl.h - sixteen floats, or eight doubles ----------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // A block is 64 bytes of the type in which elements are computed, in as many
 // vectors as that takes. Sums over blocks have the same lanes, and therefore
@@ -9,8 +6,7 @@
 //
 // Also packs factors: see lowrank_scratch.h. Included once per instruction set,
 // after elements-inl.h.
-//
-//===----------------------------------------------------------------------===//
+
 #if defined(DDPHOOK_KERNELS_BLOCKS_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef DDPHOOK_KERNELS_BLOCKS_INL_H
 #undef DDPHOOK_KERNELS_BLOCKS_INL_H

@@ -1,15 +1,11 @@
-//===- codes-inl.h - types of codes, and their packing ----------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Represents casts and scaled codes as types: values in memory, largest value
 // and packing. Also has loops over vectors of which the last may be short.
 //
 // Included once per instruction set by Highway's foreach_target.h; everything
 // is in HWY_NAMESPACE.
-//
-//===----------------------------------------------------------------------===//
+
 #if defined(DDPHOOK_KERNELS_CODES_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef DDPHOOK_KERNELS_CODES_INL_H
 #undef DDPHOOK_KERNELS_CODES_INL_H

@@ -1,7 +1,4 @@
-//===- elements-inl.h - loading, storing and rounding elements --*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Defines one class per element type, all with the same members, so that a
 // kernel is written once: `load` and `store` convert between memory and vectors
@@ -12,8 +9,7 @@
 // is in HWY_NAMESPACE. The 16-bit conversions are our own: Highway 1.0.3
 // truncates instead of rounding if the processor has no instruction, and the
 // bfloat16 instruction of AVX-512 flushes subnormals.
-//
-//===----------------------------------------------------------------------===//
+
 #if defined(DDPHOOK_KERNELS_ELEMENTS_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef DDPHOOK_KERNELS_ELEMENTS_INL_H
 #undef DDPHOOK_KERNELS_ELEMENTS_INL_H

@@ -1,11 +1,7 @@
-//===- encode.cpp - casts and scaled codes of the host backend ------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The loops over blocks, compiled once per instruction set.
-//
-//===----------------------------------------------------------------------===//
+
 #include "encode.h"
 
 #include "affine.h"

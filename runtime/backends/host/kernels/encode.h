@@ -1,13 +1,9 @@
-//===- encode.h - codes of the host backend ---------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Encodes and decodes contiguous arrays, and adds encoded ones. The bits are
 // those of docs/quantization.md on every instruction set. The conventions of
 // kernels.h apply.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_BACKENDS_HOST_KERNELS_ENCODE_H
 #define DDPHOOK_RUNTIME_BACKENDS_HOST_KERNELS_ENCODE_H
 

@@ -1,12 +1,8 @@
-//===- finite.cpp - tests for infinities and NaNs -------------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // An element is infinite or NaN if all bits of its exponent are ones. Compilers
 // vectorise these plain loops; the arrays are small or are read once.
-//
-//===----------------------------------------------------------------------===//
+
 #include "kernels.h"
 
 #include <algorithm>

@@ -1,12 +1,8 @@
-//===- kernels.cpp - vectorised array kernels of the host backend ---------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The loops, compiled once per instruction set, and their dispatch at run time.
 // elements-inl.h converts single elements.
-//
-//===----------------------------------------------------------------------===//
+
 #include "kernels.h"
 
 #undef HWY_TARGET_INCLUDE

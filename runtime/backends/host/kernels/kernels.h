@@ -1,7 +1,4 @@
-//===- kernels.h - vectorised array kernels of the host backend -*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The arithmetic of the host backend on contiguous arrays: casts, division by
 // the group's size, and sums over ranks. Every function gives the bits of
@@ -19,8 +16,7 @@
 //   neither flush-to-zero nor denormals-are-zero.
 // - The output may be the same array as an input whose elements have the same
 //   size; otherwise they must not overlap.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_BACKENDS_HOST_KERNELS_KERNELS_H
 #define DDPHOOK_RUNTIME_BACKENDS_HOST_KERNELS_KERNELS_H
 

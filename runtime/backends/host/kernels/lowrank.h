@@ -1,7 +1,4 @@
-//===- lowrank.h - low-rank products of single matrices ---------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The arithmetic of low-rank compression on one matrix M (rows x columns) and
 // its factors P (rows x rank) and Q (columns x rank), all row-major.
@@ -19,8 +16,7 @@
 // - `scratch` is memory of at least lowRankScratchBytes() bytes, aligned to 64,
 //   with arbitrary contents.
 // - Arrays must not overlap unless stated otherwise.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_BACKENDS_HOST_KERNELS_LOWRANK_H
 #define DDPHOOK_RUNTIME_BACKENDS_HOST_KERNELS_LOWRANK_H
 

@@ -1,12 +1,8 @@
-//===- lowrank_orthogonalize.cpp - orthonormal columns --------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Modified Gram-Schmidt and Householder QR on packed columns. Loops run to the
 // end of the last block: zeros follow every column, and stay zeros.
-//
-//===----------------------------------------------------------------------===//
+
 #include "lowrank.h"
 
 #undef HWY_TARGET_INCLUDE

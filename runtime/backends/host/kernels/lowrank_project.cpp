@@ -1,7 +1,4 @@
-//===- lowrank_project.cpp - M = G + E and P = M·Q ------------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // An element of P is the inner product of a row of M, which is contiguous, and
 // a packed column of Q. A panel of columns is summed in registers; if the rank
@@ -17,8 +14,7 @@
 // The order of additions: lane l of a block sums the products of columns l, l +
 // lanes, …. At rank 1 and 2, where a single sum would wait for its own previous
 // addition, four and two blocks alternate. Then blocks are added, then lanes.
-//
-//===----------------------------------------------------------------------===//
+
 #include "lowrank.h"
 
 #undef HWY_TARGET_INCLUDE

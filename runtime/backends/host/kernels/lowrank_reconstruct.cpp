@@ -1,14 +1,10 @@
-//===- lowrank_reconstruct.cpp - out = P·Qᵀ and the error -----------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Tiles of a few rows and blocks of columns are summed over the rank in
 // registers and then written, together with the error if there is one.
 //
 // The order of additions is from the first column of the factors to the last.
-//
-//===----------------------------------------------------------------------===//
+
 #include "lowrank.h"
 
 #undef HWY_TARGET_INCLUDE

@@ -1,7 +1,4 @@
-//===- lowrank_scratch.h - scratch memory of low-rank kernels ---*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The layout of lowrank.h's scratch memory; functions copy factors to it.
 //
@@ -9,8 +6,7 @@
 // computation type, and padded with zeros so that loops have no remainder.
 // Packed columns are `packedStride` elements apart: at least 16 zeros follow
 // each, and columns of 1024 elements do not all map to one set of the cache.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_BACKENDS_HOST_KERNELS_LOWRANK_SCRATCH_H
 #define DDPHOOK_RUNTIME_BACKENDS_HOST_KERNELS_LOWRANK_SCRATCH_H
 

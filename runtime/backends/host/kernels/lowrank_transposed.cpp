@@ -1,15 +1,11 @@
-//===- lowrank_transposed.cpp - Q = Mᵀ·P ----------------------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Adds rows of M, each multiplied by an element of P, to the packed columns of
 // Q: a few rows at a time, so that Q is loaded and stored once for all of them.
 //
 // The order of additions: groups of rows from the last to the first, the rows
 // of a group from the first to the last.
-//
-//===----------------------------------------------------------------------===//
+
 #include "lowrank.h"
 
 #undef HWY_TARGET_INCLUDE

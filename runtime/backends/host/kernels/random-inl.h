@@ -1,7 +1,4 @@
-//===- random-inl.h - random numbers by position ----------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Implements Philox4x32-10 of Salmon, Moraes, Dror and Shaw, "Parallel random
 // numbers: as easy as 1, 2, 3" (2011): four 32-bit words for each 128-bit
@@ -9,8 +6,7 @@
 //
 // Included once per instruction set by Highway's foreach_target.h; everything
 // is in HWY_NAMESPACE.
-//
-//===----------------------------------------------------------------------===//
+
 #if defined(DDPHOOK_KERNELS_RANDOM_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef DDPHOOK_KERNELS_RANDOM_INL_H
 #undef DDPHOOK_KERNELS_RANDOM_INL_H

@@ -1,12 +1,7 @@
-//===- required_set.cpp - required instruction set ------------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Kernels compiled for one instruction set have no fallback. A processor
 // without it must be rejected before the first kernel runs.
-//
-//===----------------------------------------------------------------------===//
 
 #include "kernels.h"
 

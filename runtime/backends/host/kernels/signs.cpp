@@ -1,12 +1,8 @@
-//===- signs.cpp - signs of elements as codes -----------------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Compilers vectorise these loops over doubles: every element type's magnitudes
 // are exact in f64, and the order of their sum is part of the format.
-//
-//===----------------------------------------------------------------------===//
+
 #include "signs.h"
 
 #include <algorithm>

@@ -1,12 +1,8 @@
-//===- signs.h - signs of elements as codes ---------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Implements encode.h's affine codes of one bit: eight per byte, the first in
 // the lowest bit. docs/quantization.md has the formula.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_BACKENDS_HOST_KERNELS_SIGNS_H
 #define DDPHOOK_RUNTIME_BACKENDS_HOST_KERNELS_SIGNS_H
 

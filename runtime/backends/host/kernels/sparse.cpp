@@ -1,12 +1,8 @@
-//===- sparse.cpp - selection of the largest elements ---------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Magnitudes of floats are ordered like their bits. The smallest selected
 // magnitude is found digit by digit, from counts of each digit's values.
-//
-//===----------------------------------------------------------------------===//
+
 #include "sparse.h"
 
 #include <cstddef>

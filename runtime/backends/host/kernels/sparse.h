@@ -1,12 +1,8 @@
-//===- sparse.h - selection of the largest elements -------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Extracts the largest elements of f32 arrays and adds them up again: the
 // functions sparsify and densify of compiled.h.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_BACKENDS_HOST_KERNELS_SPARSE_H
 #define DDPHOOK_RUNTIME_BACKENDS_HOST_KERNELS_SPARSE_H
 

@@ -1,12 +1,8 @@
-//===- sums-inl.h - sums of codes, encoded again ----------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Included once per instruction set by Highway's foreach_target.h; everything
 // is in HWY_NAMESPACE.
-//
-//===----------------------------------------------------------------------===//
+
 #if defined(DDPHOOK_KERNELS_SUMS_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef DDPHOOK_KERNELS_SUMS_INL_H
 #undef DDPHOOK_KERNELS_SUMS_INL_H

@@ -1,7 +1,4 @@
-//===- cache_distance.h - do ranks share a cache? ---------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Processors that share a last-level cache pass data through it. Between other
 // processors, a line that one writes and another has read costs a round trip,
@@ -10,8 +7,7 @@
 // a program runs, and virtual machines do not report it. So this class measures
 // continuously how long it takes to read a counter that a peer has just
 // written. The result affects only speed.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_BACKENDS_HOST_SHM_CACHE_DISTANCE_H
 #define DDPHOOK_RUNTIME_BACKENDS_HOST_SHM_CACHE_DISTANCE_H
 

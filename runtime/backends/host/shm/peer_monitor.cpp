@@ -1,11 +1,7 @@
-//===- peer_monitor.cpp - detects the death of peers' processes -----------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // See peer_monitor.h.
-//
-//===----------------------------------------------------------------------===//
+
 #include "peer_monitor.h"
 
 #include "base/standard_descriptors.h"

@@ -1,12 +1,8 @@
-//===- peer_monitor.h - detects the death of peers' processes ---*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Watches processes of this machine through pidfds, which are immune to the
 // reuse of process IDs. A stopped process counts as alive.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_BACKENDS_HOST_SHM_PEER_MONITOR_H
 #define DDPHOOK_RUNTIME_BACKENDS_HOST_SHM_PEER_MONITOR_H
 

@@ -1,7 +1,4 @@
-//===- shm_group.cpp - collectives through shared memory ------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The protocol in the segment. Chunks are numbered across all collectives of
 // the group; chunk g of a rank is in its slot g % kSlots.
@@ -18,8 +15,7 @@
 // whose peers are slow continues to publish while it has slots, so that ranks
 // that share their processors with other work synchronize seldom; otherwise it
 // stays kLead chunks ahead, which remain in its cache.
-//
-//===----------------------------------------------------------------------===//
+
 #include "shm_group.h"
 
 #include "base/pause.h"

@@ -1,7 +1,4 @@
-//===- shm_group.h - collectives through shared memory ----------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The transport for ranks on one machine. It computes what every other
 // transport computes, bit for bit (docs/parity.md). It does not decide which
@@ -12,8 +9,7 @@
 // the ranks add each other's slots or take what they need from them, and
 // convert the result straight into the destination. No bucket-sized temporary
 // exists.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_BACKENDS_HOST_SHM_SHM_GROUP_H
 #define DDPHOOK_RUNTIME_BACKENDS_HOST_SHM_SHM_GROUP_H
 

@@ -1,11 +1,7 @@
-//===- shm_membership.cpp - membership in a shared segment ----------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // See shm_membership.h.
-//
-//===----------------------------------------------------------------------===//
+
 #include "shm_membership.h"
 
 #include "base/wait_scope.h"

@@ -1,13 +1,9 @@
-//===- shm_membership.h - membership in a shared segment --------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Joins the other ranks, waits for them, detects that one died, stopped, left
 // or failed, and notifies them of this rank's failure. shm_group.cpp does the
 // computation in between.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_BACKENDS_HOST_SHM_SHM_MEMBERSHIP_H
 #define DDPHOOK_RUNTIME_BACKENDS_HOST_SHM_SHM_MEMBERSHIP_H
 

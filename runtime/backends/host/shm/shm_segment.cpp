@@ -1,11 +1,7 @@
-//===- shm_segment.cpp - the memory that a group shares -------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The system calls for the segment; see shm_segment.h.
-//
-//===----------------------------------------------------------------------===//
+
 #include "shm_segment.h"
 
 #include "base/boot_id.h"

@@ -1,7 +1,4 @@
-//===- shm_segment.h - the memory that a group shares -----------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Creates, opens and lays out the segment of a ShmGroup. shm_group.cpp defines
 // the meaning of its counters.
@@ -10,8 +7,7 @@
 // through /proc while rank 0 keeps it open. It has no name that could be left
 // over, and the kernel frees it with the last process that maps it, however
 // that process ends.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_BACKENDS_HOST_SHM_SHM_SEGMENT_H
 #define DDPHOOK_RUNTIME_BACKENDS_HOST_SHM_SHM_SEGMENT_H
 

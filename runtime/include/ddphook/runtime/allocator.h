@@ -1,12 +1,8 @@
-/*===- allocator.h - memory of a device from the caller -----------*- C -*-===*
- *
- * Part of the ddphook project, under the Apache License v2.0 with LLVM
- * Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+/* SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
  *
  * Lets a host program with its own allocator, such as PyTorch, provide the
- * device memory of the runtime: ddphook_options_t.allocator in runtime.h.
- *
- *===----------------------------------------------------------------------===*/
+ * device memory of the runtime: ddphook_options_t.allocator in runtime.h. */
+
 #ifndef DDPHOOK_RUNTIME_ALLOCATOR_H
 #define DDPHOOK_RUNTIME_ALLOCATOR_H
 

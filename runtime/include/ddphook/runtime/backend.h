@@ -1,7 +1,4 @@
-/*===- backend.h - what a device backend provides ------------------*- C -*-===*
- *
- * Part of the ddphook project, under the Apache License v2.0 with LLVM
- * Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+/* SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
  *
  * The table of functions that a device backend provides: memory, element-wise
  * kernels and collectives. The host backend is built into the runtime. Any
@@ -21,9 +18,8 @@
  * ended when its function returns, relative to all functions of the table and
  * to the work of others on the queue of stream_set(). A device with its own
  * queue may return earlier: a later failure is then the status of a later call,
- * of synchronize() at the latest.
- *
- *===----------------------------------------------------------------------===*/
+ * of synchronize() at the latest. */
+
 #ifndef DDPHOOK_RUNTIME_BACKEND_H
 #define DDPHOOK_RUNTIME_BACKEND_H
 

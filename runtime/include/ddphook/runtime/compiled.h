@@ -1,7 +1,4 @@
-/*===- compiled.h - the calls that compiled code makes -------------*- C -*-===*
- *
- * Part of the ddphook project, under the Apache License v2.0 with LLVM
- * Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+/* SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
  *
  * The contract between `convert-ddp-to-runtime` and the runtime: the exports of
  * a compiled module, and the functions that its code calls. Hosts do not call
@@ -22,9 +19,8 @@
  * Order. A device runs the calls of all steps in the order in which they are
  * made, each as if it ended before the next begins, except for collectives
  * between their start and ddphook_rt_wait(). On a device with its own queue
- * (CUDA) a call may return before its work is done.
- *
- *===----------------------------------------------------------------------===*/
+ * (CUDA) a call may return before its work is done. */
+
 #ifndef DDPHOOK_RUNTIME_COMPILED_H
 #define DDPHOOK_RUNTIME_COMPILED_H
 

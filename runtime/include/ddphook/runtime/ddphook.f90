@@ -1,5 +1,4 @@
-! Part of the ddphook project, under the Apache License v2.0 with LLVM
-! Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+! SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 !
 ! The functions of ddphook/runtime/runtime.h that a training program needs, for
 ! Fortran. The contracts stand in that header; names and arguments are the same.

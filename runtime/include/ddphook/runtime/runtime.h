@@ -1,7 +1,4 @@
-/*===- runtime.h - what a host program calls -----------------------*- C -*-===*
- *
- * Part of the ddphook project, under the Apache License v2.0 with LLVM
- * Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+/* SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
  *
  * The life of a training program:
  *
@@ -12,9 +9,8 @@
  *   ddphook_module_unload(&step_module);
  *   ddphook_context_destroy(context);
  *
- * Threads: a context and its modules belong to one thread at a time.
- *
- *===----------------------------------------------------------------------===*/
+ * Threads: a context and its modules belong to one thread at a time. */
+
 #ifndef DDPHOOK_RUNTIME_RUNTIME_H
 #define DDPHOOK_RUNTIME_RUNTIME_H
 

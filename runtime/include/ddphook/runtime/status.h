@@ -1,13 +1,10 @@
-/*===- status.h - status codes of the ddphook runtime --------------*- C -*-===*
- *
- * Part of the ddphook project, under the Apache License v2.0 with LLVM
- * Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+/* SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
  *
  * The statuses that every public function of the runtime returns. A status says
  * what the caller can do next; ddphook_last_error() returns the text that names
  * the cause. Nothing in the runtime exits, aborts or throws across the C ABI.
- *
- *===----------------------------------------------------------------------===*/
+ */
+
 #ifndef DDPHOOK_RUNTIME_STATUS_H
 #define DDPHOOK_RUNTIME_STATUS_H
 

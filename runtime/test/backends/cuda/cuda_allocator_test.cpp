@@ -1,14 +1,10 @@
-//===- cuda_allocator_test.cpp - memory from the caller's allocator -------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The contract of allocator.h, from both sides: all memory of the GPU comes
 // from the allocator, is used only between its calls, and goes back to it; and
 // an allocator that does not keep its promises is found out. Linked with the
 // backend, as cuda_backend_test.cpp is.
-//
-//===----------------------------------------------------------------------===//
+
 #include "backend/backend_test_util.h"
 #include "cuda_backend_test_util.h"
 

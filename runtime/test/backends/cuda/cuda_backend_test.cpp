@@ -1,13 +1,9 @@
-//===- cuda_backend_test.cpp - streams, graphs and refusals of CUDA -------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // What a caller of the CUDA backend does with CUDA itself: streams of its own,
 // graphs, addresses. The test is linked with the backend, so that both use one
 // CUDA runtime: the emulated one, or a toolkit's on a GPU.
-//
-//===----------------------------------------------------------------------===//
+
 #include "backend/backend_store.h"
 #include "backend/backend_test_util.h"
 #include "cuda_backend_test_util.h"

@@ -1,12 +1,8 @@
-//===- cuda_backend_test_util.h - what a caller has -------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // What tests of the CUDA backend give it: streams, graphs, data. And the
 // backend with which such a test is linked.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_TEST_BACKENDS_CUDA_CUDA_BACKEND_TEST_UTIL_H
 #define DDPHOOK_RUNTIME_TEST_BACKENDS_CUDA_CUDA_BACKEND_TEST_UTIL_H
 

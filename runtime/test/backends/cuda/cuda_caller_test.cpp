@@ -1,14 +1,10 @@
-//===- cuda_caller_test.cpp - what is the caller's stays the caller's -----===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The backend runs on threads that use CUDA themselves: their current device,
 // their last error and their captures are not its own to change, and it works
 // behind what they put into their streams. Linked with the backend, as
 // cuda_backend_test.cpp is.
-//
-//===----------------------------------------------------------------------===//
+
 #include "backend/backend_test_util.h"
 #include "cuda_backend_test_util.h"
 

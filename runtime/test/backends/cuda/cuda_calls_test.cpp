@@ -1,13 +1,9 @@
-//===- cuda_calls_test.cpp - what collectives ask of NCCL -----------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // How often each collective launches something of NCCL's, and how many threads
 // of the host that starts: counted by the emulated device, since a thread costs
 // more than all else that the host does for a collective.
-//
-//===----------------------------------------------------------------------===//
+
 #include "backend/backend_test_util.h"
 #include "cuda_backend_test_util.h"
 #include "emulated_cuda/nccl_counts.h"

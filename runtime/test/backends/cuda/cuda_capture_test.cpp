@@ -1,12 +1,8 @@
-//===- cuda_capture_test.cpp - what goes on while a graph is captured -----===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Captures behind work that may not have ended, and failures during captures.
 // Linked with the backend, as cuda_backend_test.cpp is.
-//
-//===----------------------------------------------------------------------===//
+
 #include "backend/backend_test_util.h"
 #include "cuda_backend_test_util.h"
 

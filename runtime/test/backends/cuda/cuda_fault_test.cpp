@@ -1,13 +1,9 @@
-//===- cuda_fault_test.cpp - jobs on GPUs where something fails -----------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Ranks as processes through the C ABI, on the emulated device, which fails
 // where its environment says so: every rank gets a status and a clear line
 // within the deadline. Every rank sees one GPU, its own.
-//
-//===----------------------------------------------------------------------===//
+
 #include "cuda_job_test_util.h"
 
 #include <algorithm>

@@ -1,7 +1,4 @@
-//===- cuda_graph_test.cpp - whole steps as graphs, and their lives -------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Steps of modules, captured through the C ABI and replayed: they have the bits
 // of the same steps without graphs, and the rules of docs/cuda.md about what
@@ -9,8 +6,7 @@
 // hand; their steps call what ddp-pipeline would let them call. Ranks are
 // threads, each with a GPU of its own: where there are fewer GPUs there are
 // fewer ranks, and where there is none the tests are skipped.
-//
-//===----------------------------------------------------------------------===//
+
 #include "cuda_backend_test_util.h"
 #include "module/state_test_util.h"
 

@@ -1,15 +1,11 @@
-//===- cuda_job_test.cpp - jobs that fail, on a real GPU as well ----------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Two ranks as processes that share one GPU, as ranks of two machines, through
 // the C ABI. They run steps on a stream of their own, eagerly and in graphs,
 // until one of them is killed, stops, or leaves: the other one gets a status
 // within the deadline, and can leave. Linked with the backend, to share its
 // CUDA runtime: the emulated one, or a toolkit's.
-//
-//===----------------------------------------------------------------------===//
+
 #include "cuda_job_test_util.h"
 
 #include <cuda_runtime_api.h>

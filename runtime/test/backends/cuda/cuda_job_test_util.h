@@ -1,12 +1,8 @@
-//===- cuda_job_test_util.h - modules for ranks on GPUs ---------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Modules whose arrays are in the device's memory, and their steps, for tests
 // of jobs in which something fails.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_TEST_BACKENDS_CUDA_CUDA_JOB_TEST_UTIL_H
 #define DDPHOOK_RUNTIME_TEST_BACKENDS_CUDA_CUDA_JOB_TEST_UTIL_H
 

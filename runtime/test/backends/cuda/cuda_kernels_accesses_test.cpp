@@ -1,13 +1,9 @@
-//===- cuda_kernels_accesses_test.cpp - loads and stores of arrays --------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // With how many loads and stores the element-wise kernels read and write
 // arrays, counted by the emulated device. The ideal is accesses of 16 bytes;
 // every byte is read and written once, wherever arrays begin.
-//
-//===----------------------------------------------------------------------===//
+
 #include "backends/cuda/cuda_kernels_test_util.h"
 
 #include "../../../backends/cuda/kernels/kernels.h"

@@ -1,13 +1,9 @@
-//===- cuda_kernels_affine_test.cpp - affine codes by CUDA kernels --------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Every kernel of affine.h on a device, real or emulated, bit by bit against
 // the host backend's: bytes and signs of all types, blocks of a warp and of
 // many thread blocks, awkward lengths, blocks with infinities and NaNs.
-//
-//===----------------------------------------------------------------------===//
+
 #include "backends/cuda/cuda_kernels_encode_test_util.h"
 
 #include "../../../backends/cuda/kernels/affine.h"

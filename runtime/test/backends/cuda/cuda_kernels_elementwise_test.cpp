@@ -1,12 +1,8 @@
-//===- cuda_kernels_elementwise_test.cpp - element-wise CUDA kernels ------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Every kernel of kernels.h on a device, real or emulated, bit by bit against
 // the host backend's: all types, awkward lengths and alignments, in place.
-//
-//===----------------------------------------------------------------------===//
+
 #include "backends/cuda/cuda_kernels_test_util.h"
 
 #include "../../../backends/cuda/kernels/kernels.h"

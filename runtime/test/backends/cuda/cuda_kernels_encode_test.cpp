@@ -1,13 +1,9 @@
-//===- cuda_kernels_encode_test.cpp - encoding CUDA kernels ---------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Every kernel of encode.h on a device, real or emulated, bit by bit against
 // the host backend's: all codes and types, awkward lengths, parts that begin
 // within blocks, both roundings.
-//
-//===----------------------------------------------------------------------===//
+
 #include "backends/cuda/cuda_kernels_encode_test_util.h"
 
 #include "../../../backends/cuda/kernels/encode.h"

@@ -1,12 +1,8 @@
-//===- cuda_kernels_encode_test_util.h - arrays to encode -------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // What tests of CUDA kernels that encode share: elements of many kinds, and
 // bytes on the device.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_TEST_BACKENDS_CUDA_CUDA_KERNELS_ENCODE_TEST_UTIL_H
 #define DDPHOOK_RUNTIME_TEST_BACKENDS_CUDA_CUDA_KERNELS_ENCODE_TEST_UTIL_H
 

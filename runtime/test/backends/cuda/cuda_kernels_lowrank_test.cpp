@@ -1,7 +1,4 @@
-//===- cuda_kernels_lowrank_test.cpp - low-rank products on a device ------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // P = M·Q, Q = Mᵀ·P and M = P·Qᵀ of whole lists, against loops over doubles;
 // fused passes against the passes that they fuse, bit by bit. Orthogonalize is
@@ -10,8 +7,7 @@
 // Tolerance: a sum of n products, each rounded to nearest in any order, is off
 // by at most n·u·Σ|products| (u: half a unit in the last place of the type that
 // is computed in); a 16-bit result is then rounded once more.
-//
-//===----------------------------------------------------------------------===//
+
 #include "backends/cuda/cuda_kernels_lowrank_test_util.h"
 
 #include "../../../backends/cuda/kernels/kernels.h"

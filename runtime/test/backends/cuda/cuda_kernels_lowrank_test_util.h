@@ -1,12 +1,8 @@
-//===- cuda_kernels_lowrank_test_util.h - lists of matrices -----*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Matrix lists with their arrays on a device, for tests of the low-rank CUDA
 // kernels.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_TEST_BACKENDS_CUDA_CUDA_KERNELS_LOWRANK_TEST_UTIL_H
 #define DDPHOOK_RUNTIME_TEST_BACKENDS_CUDA_CUDA_KERNELS_LOWRANK_TEST_UTIL_H
 

@@ -1,13 +1,9 @@
-//===- cuda_kernels_math_test.cpp - the arithmetic of the CUDA kernels ----===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // elements.h on this processor, without any device: bit by bit against the host
 // backend's kernels, which have tests of their own. Every 16-bit value; floats
 // at and next to every tie; random bits. Bits equal means equal, or both NaN.
-//
-//===----------------------------------------------------------------------===//
+
 #include "../../../backends/cuda/kernels/elements.h"
 #include "../../../backends/host/kernels/kernels.h"
 

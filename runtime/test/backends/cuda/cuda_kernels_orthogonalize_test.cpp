@@ -1,14 +1,10 @@
-//===- cuda_kernels_orthogonalize_test.cpp - orthonormal columns ----------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The factors of whole lists on a device against the host backend's kernel,
 // which is tested against textbook loops: Gram-Schmidt, Householder QR, their
 // roundings, zero columns, extreme and non-finite values, factors that fit into
 // shared memory and those that do not. Tall factors against the host's in f64.
-//
-//===----------------------------------------------------------------------===//
+
 #include "backends/cuda/cuda_kernels_lowrank_test_util.h"
 
 #include "../../../backends/cuda/kernels/matrix_tables.h"

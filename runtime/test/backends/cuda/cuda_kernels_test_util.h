@@ -1,13 +1,9 @@
-//===- cuda_kernels_test_util.h - guarded arrays on a device ----*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // What tests of CUDA kernels share. The same files are compiled against the
 // emulated device, where they always run, and against the CUDA toolkit, where
 // they need a GPU.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_TEST_BACKENDS_CUDA_CUDA_KERNELS_TEST_UTIL_H
 #define DDPHOOK_RUNTIME_TEST_BACKENDS_CUDA_CUDA_KERNELS_TEST_UTIL_H
 

@@ -1,7 +1,4 @@
-//===- cuda_kernels_traffic_test.cpp - bytes of the low-rank kernels ------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // What the kernels of a step of PowerSGD with error feedback load from global
 // memory and store there, and in how many launches, counted by the emulated
@@ -21,8 +18,7 @@
 // list's tables: small lists are run and must count just that, and for the
 // sizes of docs/cuda.md, which take long, it is held to a share of the ideal.
 // The test does not know what caches do, nor how long anything takes.
-//
-//===----------------------------------------------------------------------===//
+
 #include "backends/cuda/cuda_kernels_lowrank_test_util.h"
 
 #include "../../../backends/cuda/kernels/matrix_tables.h"

@@ -1,11 +1,7 @@
-//===- cuda_parts_test.cpp - parts of the CUDA backend --------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Options, identities of ranks, errors: what needs no device.
-//
-//===----------------------------------------------------------------------===//
+
 #include "backend/backend_store.h"
 #include "base/status_test_util.h"
 #include "cuda_error.h"

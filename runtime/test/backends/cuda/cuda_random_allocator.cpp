@@ -1,11 +1,7 @@
-//===- cuda_random_allocator.cpp - a caller's allocator of a job ----------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Memory of the emulated device is the host's, which poisons it directly.
-//
-//===----------------------------------------------------------------------===//
+
 #include "backends/cuda/cuda_random_allocator.h"
 
 #include <algorithm>

@@ -1,14 +1,10 @@
-//===- cuda_random_allocator.h - a caller's allocator of a job --*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Lends memory to all devices of a random job, each call later than the runtime
 // would like: memory is poisoned in the order of its stream, after a while.
 // What comes back is poisoned at once and stays here, so that a later write
 // shows.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_TEST_BACKENDS_CUDA_CUDA_RANDOM_ALLOCATOR_H
 #define DDPHOOK_RUNTIME_TEST_BACKENDS_CUDA_CUDA_RANDOM_ALLOCATOR_H
 

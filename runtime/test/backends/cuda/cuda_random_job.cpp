@@ -1,12 +1,8 @@
-//===- cuda_random_job.cpp - random jobs and what they give ---------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // All values are whole numbers up to 2048, which halves have too: whatever adds
 // them, in whatever order, comes to the same bits.
-//
-//===----------------------------------------------------------------------===//
+
 #include "backends/cuda/cuda_random_job.h"
 
 #include "ddphook/runtime/compiled.h"

@@ -1,13 +1,9 @@
-//===- cuda_random_job.h - random jobs and what they give -------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // A job is a list of steps, each for some ranks, and with every step that reads
 // comes what has to be read: this model runs the whole job, array by array, in
 // numbers that every order of additions gives. It knows no backend.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_TEST_BACKENDS_CUDA_CUDA_RANDOM_JOB_H
 #define DDPHOOK_RUNTIME_TEST_BACKENDS_CUDA_CUDA_RANDOM_JOB_H
 

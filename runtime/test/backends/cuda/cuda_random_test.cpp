@@ -1,7 +1,4 @@
-//===- cuda_random_test.cpp - random jobs on the emulated device ----------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Every job is a process of its own with a rank per thread: callers that change
 // streams, capture graphs and keep them, leave and join groups, forget errors,
@@ -12,8 +9,7 @@
 //
 // DDPHOOK_TEST_JOBS=FIRST:COUNT runs other jobs than those of ctest; a job that
 // fails is named by its seed.
-//
-//===----------------------------------------------------------------------===//
+
 #include "backend/backend_store.h"
 #include "backend/backend_test_util.h"
 #include "backends/cuda/cuda_random_allocator.h"

@@ -1,11 +1,7 @@
-//===- cuda_random_trouble.cpp - what goes wrong in a job -----------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Most jobs have a fault. Deadlines are short only where one has to pass.
-//
-//===----------------------------------------------------------------------===//
+
 #include "backends/cuda/cuda_random_trouble.h"
 
 #include <iterator>

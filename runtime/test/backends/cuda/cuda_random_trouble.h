@@ -1,12 +1,8 @@
-//===- cuda_random_trouble.h - what goes wrong in a job ---------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // How a random job's devices are opened, what fails in it, and by which words
 // the failure has to be told.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_TEST_BACKENDS_CUDA_CUDA_RANDOM_TROUBLE_H
 #define DDPHOOK_RUNTIME_TEST_BACKENDS_CUDA_CUDA_RANDOM_TROUBLE_H
 

@@ -1,11 +1,7 @@
-//===- casts_library.cpp - the host's casts, for test_casts.py ------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Casts on every instruction set that this machine has, called from Python.
-//
-//===----------------------------------------------------------------------===//
+
 #include "kernels.h"
 
 #include "hwy/targets.h"

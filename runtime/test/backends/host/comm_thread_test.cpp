@@ -1,11 +1,7 @@
-//===- comm_thread_test.cpp - where collectives run that are started ------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Their order, on the thread and on the caller's; the first failure.
-//
-//===----------------------------------------------------------------------===//
+
 #include "comm_thread.h"
 
 #include <gtest/gtest.h>

@@ -1,13 +1,9 @@
-//===- encode_test.cpp - codes against a scalar model ---------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Compares encoding, decoding and sums of codes with a scalar model in doubles,
 // bit by bit, on every instruction set of the processor. The codes are those of
 // docs/quantization.md; test/parity/test_quantization.py has other references.
-//
-//===----------------------------------------------------------------------===//
+
 #include "backends/host/kernels_test_util.h"
 #include "encode.h"
 

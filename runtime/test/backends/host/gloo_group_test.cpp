@@ -1,13 +1,9 @@
-//===- gloo_group_test.cpp - groups over TCP ------------------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // How ranks of a group meet, and what can get between them: strangers, peers
 // that never come, that vanish, or that do something else. What all-reduces
 // compute is the business of host_backend_test.cpp.
-//
-//===----------------------------------------------------------------------===//
+
 #include "base/status_test_util.h"
 #include "gloo/gloo_group.h"
 #include "store/handshake.h"

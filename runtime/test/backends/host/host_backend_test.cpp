@@ -1,12 +1,8 @@
-//===- host_backend_test.cpp - the host backend through its table ---------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // All-reduces of ranks as threads, over both transports, against a scalar model
 // of docs/parity.md; the order of collectives; failures.
-//
-//===----------------------------------------------------------------------===//
+
 #include "backend/backend_store.h"
 #include "backend/backend_test_util.h"
 #include "encoded_chunks.h"

@@ -1,11 +1,7 @@
-//===- host_memory_test.cpp - memory of the host backend ------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // What a module's arenas are allocated from, through the backend's table.
-//
-//===----------------------------------------------------------------------===//
+
 #include "host_backend.h"
 
 #include <gtest/gtest.h>

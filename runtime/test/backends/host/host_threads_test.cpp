@@ -1,13 +1,9 @@
-//===- host_threads_test.cpp - the same bits from any number of threads ---===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Every call of the host backend that computes, for all types, on devices of
 // one, two, three and five threads: the results and what lies around them have
 // the same bits. Arrays are large enough to be cut, in sizes that no cut fits.
-//
-//===----------------------------------------------------------------------===//
+
 #include "host_backend.h"
 
 #include "base/dtype.h"

@@ -1,12 +1,8 @@
-//===- joining_test.cpp - process groups that do not come together --------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // A job that fails while ranks join a process group, through the host backend's
 // table: whoever waits for a peer then gives up, whatever it waits for.
-//
-//===----------------------------------------------------------------------===//
+
 #include "backend/backend_store.h"
 #include "backend/backend_test_util.h"
 #include "host_backend.h"

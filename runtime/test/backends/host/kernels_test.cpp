@@ -1,13 +1,9 @@
-//===- kernels_test.cpp - array kernels against a scalar model ------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Every kernel on every instruction set that this processor has, bit by bit
 // against a model that rounds doubles with nearbyint(). Bits equal means equal,
 // or both NaN.
-//
-//===----------------------------------------------------------------------===//
+
 #include "backends/host/kernels_test_util.h"
 
 #include <memory>

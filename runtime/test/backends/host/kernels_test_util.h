@@ -1,13 +1,9 @@
-//===- kernels_test_util.h - a scalar model and guarded arrays --*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // What tests of kernels share: a model of the element types that rounds doubles
 // with nearbyint(), arrays that end at memory that may not be touched, and a
 // fixture that runs on every instruction set that this processor has.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_RUNTIME_TEST_BACKENDS_HOST_KERNELS_TEST_UTIL_H
 #define DDPHOOK_RUNTIME_TEST_BACKENDS_HOST_KERNELS_TEST_UTIL_H
 

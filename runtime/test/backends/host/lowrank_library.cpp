@@ -1,11 +1,7 @@
-//===- lowrank_library.cpp - low-rank kernels for tests in Python ---------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Lets test/parity/test_lowrank.py call the kernels of one matrix.
-//
-//===----------------------------------------------------------------------===//
+
 #include "lowrank.h"
 
 #include "ddphook/runtime/compiled.h"

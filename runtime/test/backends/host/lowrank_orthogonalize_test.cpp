@@ -1,13 +1,9 @@
-//===- lowrank_orthogonalize_test.cpp - orthonormal columns ---------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Gram-Schmidt and Householder QR on every instruction set against textbook
 // loops over doubles; the roundings of 16-bit types exactly; columns that are
 // zero, tiny, huge, not finite, or too many.
-//
-//===----------------------------------------------------------------------===//
+
 #include "backends/host/kernels_test_util.h"
 #include "lowrank.h"
 

@@ -1,7 +1,4 @@
-//===- lowrank_products_test.cpp - low-rank products against a model ------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // P = M·Q, Q = Mᵀ·P and M = P·Qᵀ on every instruction set, for all types and
 // awkward sizes, against loops over doubles; fused passes against the passes
@@ -10,8 +7,7 @@
 // Tolerance: a sum of n products, each rounded to nearest in any order, is off
 // by at most n·u·Σ|products| (u: half a unit in the last place of the type that
 // is computed in); a 16-bit result is then rounded once more.
-//
-//===----------------------------------------------------------------------===//
+
 #include "backends/host/kernels_test_util.h"
 #include "lowrank.h"
 

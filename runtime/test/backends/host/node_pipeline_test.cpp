@@ -1,12 +1,8 @@
-//===- node_pipeline_test.cpp - failures of hierarchical all-reduces ------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // What ends a reduction whose job fails. What it computes is the business of
 // host_backend_test.cpp.
-//
-//===----------------------------------------------------------------------===//
+
 #include "base/status_test_util.h"
 #include "node_pipeline.h"
 

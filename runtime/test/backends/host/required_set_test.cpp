@@ -1,13 +1,8 @@
-//===- required_set_test.cpp - kernels for another processor --------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // required_set.cpp, compiled as it is where DDPHOOK_INSTRUCTION_SETS is MACHINE
 // and that machine's best set is AVX2, on processors that say they have this or
 // that.
-//
-//===----------------------------------------------------------------------===//
 
 #include "kernels.h"
 

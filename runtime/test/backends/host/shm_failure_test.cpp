@@ -1,13 +1,9 @@
-//===- shm_failure_test.cpp - shared memory when ranks fail ---------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Ranks that never come, disagree, leave, abort, are killed, are stopped and
 // resume, or find no memory: as threads where that is enough, else as
 // processes. What all-reduces compute is in shm_test.cpp.
-//
-//===----------------------------------------------------------------------===//
+
 #include "shm_group.h"
 
 #include "gtest/gtest.h"

@@ -1,12 +1,8 @@
-//===- shm_test.cpp - all-reduce through shared memory --------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Results against gloo::allreduce itself, bit by bit; ranks are threads here.
 // Failures are in shm_failure_test.cpp.
-//
-//===----------------------------------------------------------------------===//
+
 #include "shm_group.h"
 
 #include "kernels.h"

@@ -1,12 +1,8 @@
-//===- thread_pool_test.cpp - threads that share the work of a loop -------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Loops of all lengths on pools of several sizes, busy and idle, and in a
 // forked child.
-//
-//===----------------------------------------------------------------------===//
+
 #include "thread_pool.h"
 
 #include "base/floating_point.h"

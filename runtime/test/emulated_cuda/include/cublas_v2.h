@@ -1,13 +1,9 @@
-//===- cublas_v2.h - cuBLAS on the emulated device --------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The products that the CUDA backend uses, as plain loops: one addition after
 // the other, in the order of the inner dimension. A device adds in another
 // order, so that results agree within a bound and not in their bits.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef EMULATED_CUDA_CUBLAS_V2_H
 #define EMULATED_CUDA_CUBLAS_V2_H
 

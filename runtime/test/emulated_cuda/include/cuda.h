@@ -1,12 +1,8 @@
-//===- cuda.h - an emulated CUDA driver -------------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // What the backend asks the driver itself, by way of
 // cudaGetDriverEntryPointByVersion(): nothing links a driver.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef EMULATED_CUDA_CUDA_H
 #define EMULATED_CUDA_CUDA_H
 

@@ -1,13 +1,9 @@
-//===- cuda_bf16.h - CUDA's bfloat16 type -----------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The storage types and the conversions, bit for bit what the device gives: to
 // the nearest, ties to even; a NaN becomes the canonical one when it is
 // rounded, and keeps its bits when it is widened.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef EMULATED_CUDA_CUDA_BF16_H
 #define EMULATED_CUDA_CUDA_BF16_H
 

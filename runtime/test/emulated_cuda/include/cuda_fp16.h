@@ -1,13 +1,9 @@
-//===- cuda_fp16.h - CUDA's half-precision type -----------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The storage types and the conversions, bit for bit what the device gives: to
 // the nearest, ties to even; a NaN becomes the canonical one, in both
 // directions.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef EMULATED_CUDA_CUDA_FP16_H
 #define EMULATED_CUDA_CUDA_FP16_H
 

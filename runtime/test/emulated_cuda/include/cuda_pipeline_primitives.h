@@ -1,15 +1,11 @@
-//===- cuda_pipeline_primitives.h - asynchronous copies ---------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // A thread's copies from global to dynamic shared memory (cp.async). They
 // arrive when the thread waits for them and no earlier; from the call on until
 // then the destination is poisoned, because the device may write it at any
 // time. Other threads see them behind a barrier after that. A thread that ends
 // with copies for which it has not waited, or has not committed, is an error.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef EMULATED_CUDA_CUDA_PIPELINE_PRIMITIVES_H
 #define EMULATED_CUDA_CUDA_PIPELINE_PRIMITIVES_H
 

@@ -1,12 +1,8 @@
-//===- cuda_runtime.h - CUDA C++ on the emulated device ---------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The runtime's C interface, the device's language, and the functions that take
 // a kernel with its type. See cuda_runtime_api.h for what is emulated.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef EMULATED_CUDA_CUDA_RUNTIME_H
 #define EMULATED_CUDA_CUDA_RUNTIME_H
 

@@ -1,7 +1,4 @@
-//===- cuda_runtime_api.h - an emulated CUDA runtime ------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The part of the CUDA runtime, of NCCL and of cuBLAS that the CUDA backend
 // uses, on host memory, for tests on machines without a GPU. The backend's
@@ -39,8 +36,7 @@
 //   EMULATED_CUDA_ORDER=reverse   blocks, and threads that are ready, run from
 //                                 the last to the first
 //   EMULATED_CUDA_FAULT=LIST      faults to inject: see src/fault.h
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef EMULATED_CUDA_CUDA_RUNTIME_API_H
 #define EMULATED_CUDA_CUDA_RUNTIME_API_H
 

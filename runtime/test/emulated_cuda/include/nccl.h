@@ -1,7 +1,4 @@
-//===- nccl.h - NCCL on the emulated device ---------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The part of NCCL 2.28 that the CUDA backend uses. Data go through the host
 // backend's shared memory, in its order of additions: the results are its bits.
@@ -38,8 +35,7 @@
 // elements for each rank, in the order of the ranks.
 //
 // EMULATED_NCCL_VERSION=22809 is the version that ncclGetVersion() gives.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef EMULATED_CUDA_NCCL_H
 #define EMULATED_CUDA_NCCL_H
 

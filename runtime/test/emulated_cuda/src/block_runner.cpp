@@ -1,14 +1,10 @@
-//===- block_runner.cpp - runs the blocks of a launch ---------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Barriers and warp operations count the threads that have not ended, as the
 // hardware does. A result stays where it is until the last of those that it is
 // for has read it: none of them can be in the next barrier, or under the same
 // mask, before.
-//
-//===----------------------------------------------------------------------===//
+
 #include "block_runner.h"
 
 #include "cuda_pipeline_primitives.h"

@@ -1,15 +1,11 @@
-//===- block_runner.h - runs the blocks of a launch -------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // One of these belongs to each operating system thread that runs kernels. It
 // takes a launch's blocks one after the other. A block's threads are spread
 // over fibers: a fiber runs threads from their beginning to their end, until
 // one has to wait; then the next ready fiber goes on, or a further one takes
 // the threads that have not begun. A block without barriers needs one fiber.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef EMULATED_CUDA_SRC_BLOCK_RUNNER_H
 #define EMULATED_CUDA_SRC_BLOCK_RUNNER_H
 

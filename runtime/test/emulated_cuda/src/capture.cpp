@@ -1,12 +1,8 @@
-//===- capture.cpp - streams that are captured as a graph -----------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // A call that may not come during a capture fails, and ends it: its
 // cudaStreamEndCapture() then gives an error and no graph, as on a device.
-//
-//===----------------------------------------------------------------------===//
+
 #include "stream.h"
 
 using namespace emulated_cuda;

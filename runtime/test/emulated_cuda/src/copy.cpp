@@ -1,15 +1,11 @@
-//===- copy.cpp - copies and fills ----------------------------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // As on a device, memory that is not pinned makes an asynchronous copy partly
 // synchronous: such a source is read before the call returns, and a copy to
 // such a destination has ended then. And it makes cudaMemcpy() to the device
 // partly asynchronous: when that returns, the source was read, and the bytes
 // are on their way, which only the legacy stream waits for.
-//
-//===----------------------------------------------------------------------===//
+
 #include "fault.h"
 #include "memory.h"
 #include "stream.h"

@@ -1,11 +1,7 @@
-//===- cublas.cpp - products of matrices on the emulated device -----------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Every call becomes one operation of the handle's stream.
-//
-//===----------------------------------------------------------------------===//
+
 #include "cublas_v2.h"
 
 #include "cuda_bf16.h"

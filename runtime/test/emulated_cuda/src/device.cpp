@@ -1,12 +1,8 @@
-//===- device.cpp - the emulated devices ----------------------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Devices with the figures of an H200, save for the memory's size. Nothing here
 // is ever destroyed: streams' threads use it until the process ends.
-//
-//===----------------------------------------------------------------------===//
+
 #include "device.h"
 
 #include "cuda.h"

@@ -1,11 +1,7 @@
-//===- device.h - the emulated devices --------------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // A device, the streams on it, and which device a host thread uses.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef EMULATED_CUDA_SRC_DEVICE_H
 #define EMULATED_CUDA_SRC_DEVICE_H
 

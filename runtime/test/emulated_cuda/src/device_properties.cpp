@@ -1,12 +1,8 @@
-//===- device_properties.cpp - what a device says about itself ------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The figures of an H200: a backend that sizes its launches by them gets the
 // launches that it would get there.
-//
-//===----------------------------------------------------------------------===//
+
 #include "device.h"
 
 #include <cstdio>

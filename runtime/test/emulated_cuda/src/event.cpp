@@ -1,12 +1,8 @@
-//===- event.cpp - events -------------------------------------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // An event is a mark in the queue where it was last recorded, and the time when
 // that was reached; in a captured stream it is the nodes there.
-//
-//===----------------------------------------------------------------------===//
+
 #include "race_detector.h"
 #include "stream.h"
 

@@ -1,12 +1,8 @@
-//===- fault.cpp - faults that tests inject -------------------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The list is read once. A word that it does not know ends the process: a fault
 // that never happens would make a test pass for nothing.
-//
-//===----------------------------------------------------------------------===//
+
 #include "fault.h"
 
 #include <atomic>

@@ -1,7 +1,4 @@
-//===- fault.h - faults that tests inject -----------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // EMULATED_CUDA_FAULT is a list "NAME:N,NAME:N"; each fault happens once, at
 // the N-th time (from 1) that this process comes to the point in question. N
@@ -25,8 +22,7 @@
 //   exit         the process dies by SIGKILL inside the collective
 //
 // A stalled collective ends when its communicator is aborted.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef EMULATED_CUDA_SRC_FAULT_H
 #define EMULATED_CUDA_SRC_FAULT_H
 

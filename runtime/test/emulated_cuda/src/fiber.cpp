@@ -1,12 +1,8 @@
-//===- fiber.cpp - a stack of its own for a kernel's thread ---------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The page below every stack cannot be touched: a kernel whose arrays are too
 // large dies there instead of writing over its neighbour.
-//
-//===----------------------------------------------------------------------===//
+
 #include "fiber.h"
 
 #include <atomic>

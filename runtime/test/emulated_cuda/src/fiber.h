@@ -1,13 +1,9 @@
-//===- fiber.h - a stack of its own for a kernel's thread -------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Boost.Context's switch between stacks, told to the sanitizers: without that
 // ASan takes a fiber's stack for a wild pointer, and TSan takes two fibers for
 // one thread.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef EMULATED_CUDA_SRC_FIBER_H
 #define EMULATED_CUDA_SRC_FIBER_H
 

@@ -1,13 +1,9 @@
-//===- graph.cpp - graphs that run again and again ------------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // A launch is one operation of its stream. Nodes that were captured on one
 // stream run in order, those of different streams on threads of their own: only
 // the graph's edges order these, so that TSan sees one that is missing.
-//
-//===----------------------------------------------------------------------===//
+
 #include "race_detector.h"
 #include "stream.h"
 

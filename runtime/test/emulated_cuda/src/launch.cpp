@@ -1,12 +1,8 @@
-//===- launch.cpp - launches of kernels -----------------------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Checks a launch's shape as a device of compute capability 9.0 does. What the
 // compiler knows there, registers and static shared memory, is not known here.
-//
-//===----------------------------------------------------------------------===//
+
 #include "block_runner.h"
 #include "cuda_runtime.h"
 #include "fault.h"

@@ -1,12 +1,8 @@
-//===- memory.cpp - allocations -------------------------------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Each allocation is one of the C library's, so that ASan sees a kernel that
 // leaves it.
-//
-//===----------------------------------------------------------------------===//
+
 #include "memory.h"
 
 #include "fault.h"

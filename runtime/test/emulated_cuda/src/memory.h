@@ -1,11 +1,7 @@
-//===- memory.h - what memory an address belongs to -------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The list of all allocations of devices and of pinned host memory.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef EMULATED_CUDA_SRC_MEMORY_H
 #define EMULATED_CUDA_SRC_MEMORY_H
 

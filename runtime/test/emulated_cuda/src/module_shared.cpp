@@ -1,12 +1,8 @@
-//===- module_shared.cpp - the __shared__ variables of a module -----------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The loader tells, for every module, where the initial values of its
 // thread-local variables are and where the calling thread has them.
-//
-//===----------------------------------------------------------------------===//
+
 #include "module_shared.h"
 
 #include <cstdint>

@@ -1,13 +1,9 @@
-//===- module_shared.h - the __shared__ variables of a module ---*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // They are thread-local variables in a section of their own. The section's
 // bounds are those of their initial values in the module's file; from them
 // follows where the calling thread has its copies.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef EMULATED_CUDA_SRC_MODULE_SHARED_H
 #define EMULATED_CUDA_SRC_MODULE_SHARED_H
 

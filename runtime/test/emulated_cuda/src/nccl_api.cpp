@@ -1,12 +1,8 @@
-//===- nccl_api.cpp - NCCL's functions ------------------------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Checks of arguments, and groups: what a thread calls between ncclGroupStart()
 // and ncclGroupEnd() begins with the latter.
-//
-//===----------------------------------------------------------------------===//
+
 #include "memory.h"
 #include "nccl_bootstrap.h"
 #include "nccl_communicator.h"

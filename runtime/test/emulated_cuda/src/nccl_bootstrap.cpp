@@ -1,12 +1,8 @@
-//===- nccl_bootstrap.cpp - how a communicator's ranks meet ---------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // An id does not tell how many ranks there will be; the store wants to know,
 // and is told a number that none reaches.
-//
-//===----------------------------------------------------------------------===//
+
 #include "nccl_bootstrap.h"
 
 #include "store/store_server.h"

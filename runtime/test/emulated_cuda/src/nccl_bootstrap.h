@@ -1,12 +1,8 @@
-//===- nccl_bootstrap.h - how a communicator's ranks meet -------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // As in NCCL, the process that makes a unique id listens for the ranks, and the
 // id holds its address. What listens is the runtime's own store.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef EMULATED_CUDA_SRC_NCCL_BOOTSTRAP_H
 #define EMULATED_CUDA_SRC_NCCL_BOOTSTRAP_H
 

@@ -1,13 +1,9 @@
-//===- nccl_communicator.cpp - a communicator's ranks and state -----------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The host transport notices a dead peer; NCCL does not, between the GPUs of a
 // machine. So that failure is kept from the caller: the operation waits to be
 // aborted.
-//
-//===----------------------------------------------------------------------===//
+
 #include "nccl_communicator.h"
 
 #include "emulated_cuda/nccl_counts.h"

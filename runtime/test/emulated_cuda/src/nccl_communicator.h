@@ -1,12 +1,8 @@
-//===- nccl_communicator.h - a communicator's ranks and state ---*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // What lies behind an ncclComm_t. Operations in streams and in graphs hold it:
 // they may come to run after it was destroyed.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef EMULATED_CUDA_SRC_NCCL_COMMUNICATOR_H
 #define EMULATED_CUDA_SRC_NCCL_COMMUNICATOR_H
 

@@ -1,13 +1,9 @@
-//===- queue.cpp - a thread that runs operations in order -----------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The thread is detached and holds its queue: an operation that never ends
 // does not keep the destruction of a stream waiting, and the end of the process
 // for a second only.
-//
-//===----------------------------------------------------------------------===//
+
 #include "queue.h"
 
 #include "race_detector.h"

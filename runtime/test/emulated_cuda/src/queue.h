@@ -1,12 +1,8 @@
-//===- queue.h - a thread that runs operations in order ---------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // What a stream is made of. An operation may have to wait for operations of
 // other queues; nothing else orders queues among each other.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef EMULATED_CUDA_SRC_QUEUE_H
 #define EMULATED_CUDA_SRC_QUEUE_H
 

@@ -1,15 +1,11 @@
-//===- race_detector.h - what TSan is told ----------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Under TSan every thread of a block counts as a thread, although they take
 // turns: only barriers and warp operations order them, so that one that is
 // missing shows up as a race, in shared memory as in the device's. The blocks
 // of a launch are ordered. What the emulation itself does between two threads
 // is kept from TSan. Without TSan all of this is nothing.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef EMULATED_CUDA_SRC_RACE_DETECTOR_H
 #define EMULATED_CUDA_SRC_RACE_DETECTOR_H
 

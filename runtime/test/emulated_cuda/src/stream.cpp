@@ -1,12 +1,8 @@
-//===- stream.cpp - streams -----------------------------------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The legacy stream waits for all blocking streams, and these for it; a stream
 // made with cudaStreamNonBlocking is free of that.
-//
-//===----------------------------------------------------------------------===//
+
 #include "stream.h"
 
 using namespace emulated_cuda;

@@ -1,11 +1,7 @@
-//===- stream.h - streams, and captures of them -----------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // All members are guarded by hostMutex(), and so are the functions that say so.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef EMULATED_CUDA_SRC_STREAM_H
 #define EMULATED_CUDA_SRC_STREAM_H
 

@@ -1,11 +1,7 @@
-//===- traffic.cpp - bytes that kernels read and write --------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The launches that are recorded. Counting itself is in intrinsics.h.
-//
-//===----------------------------------------------------------------------===//
+
 #include "traffic.h"
 
 #include "race_detector.h"

@@ -1,11 +1,7 @@
-//===- traffic.h - what a launch reads and writes ---------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The side of emulated_cuda/traffic.h that whoever runs a launch needs.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef EMULATED_CUDA_SRC_TRAFFIC_H
 #define EMULATED_CUDA_SRC_TRAFFIC_H
 

@@ -1,12 +1,7 @@
-//===- ModuleMutator.cpp - mutations that know what a module is -----------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // libFuzzer's hooks for mutation and crossover. Everything follows from the
 // seed, so a run can be repeated.
-//
-//===----------------------------------------------------------------------===//
 
 #include "ModuleMutator.h"
 

@@ -1,13 +1,9 @@
-//===- ModuleMutator.h - mutations that know what a module is ---*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // libFuzzer changes bytes, after which hardly any module parses. These
 // mutations change tokens and lines instead, and what the fuzzer is asked to
 // do; bytes as well, now and then.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_TEST_FUZZ_MODULEMUTATOR_H
 #define DDPHOOK_TEST_FUZZ_MODULEMUTATOR_H
 

@@ -1,7 +1,4 @@
-//===- PipelineFuzzer.cpp - feeds the parser and the passes ---------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // A libFuzzer target. Its input is the text of a module; what is done with it
 // stands in the first line:
@@ -16,8 +13,6 @@
 // Whatever the input, the compiler accepts it or says why not. What it accepts
 // must keep two promises: every plan that it emits is one that the runtime
 // takes, and a module that was printed can be parsed again.
-//
-//===----------------------------------------------------------------------===//
 
 #include "ModuleMutator.h"
 #include "UpstreamCrashes.h"

@@ -1,11 +1,6 @@
-//===- UpstreamCrashes.cpp - inputs at which MLIR itself ends -------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The list. Every entry crashes `mlir-opt` 22.1 without any of our passes.
-//
-//===----------------------------------------------------------------------===//
 
 #include "UpstreamCrashes.h"
 

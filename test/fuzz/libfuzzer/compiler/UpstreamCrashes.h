@@ -1,12 +1,8 @@
-//===- UpstreamCrashes.h - inputs at which MLIR itself ends -----*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Faults of MLIR 22 that stock mlir-opt has as well. A fuzzer that runs into
 // them finds nothing else.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_TEST_FUZZ_UPSTREAMCRASHES_H
 #define DDPHOOK_TEST_FUZZ_UPSTREAMCRASHES_H
 

@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """seeds.py DIRECTORY: writes the modules of the compiler's tests there, as inputs
 of ddphook-pipeline-fuzzer. What is done with a module is what its test does, as
 far as that is our passes and options; whole pipelines for all others."""

@@ -1,7 +1,4 @@
-//===- readers_fuzzer.cpp - feeds all that the runtime reads --------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // A libFuzzer target. The first byte of its input says who reads the rest:
 //
@@ -12,8 +9,7 @@
 //
 // What a reader accepts must keep what its header promises. Conversations of
 // the store are in store_fuzzer.cpp.
-//
-//===----------------------------------------------------------------------===//
+
 #include "checkpoint/checkpoint_files.h"
 #include "checkpoint/checkpoint_states.h"
 #include "files/safetensors.h"

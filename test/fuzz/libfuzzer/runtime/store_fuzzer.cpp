@@ -1,7 +1,4 @@
-//===- store_fuzzer.cpp - feeds both ends of the control connection -------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // A libFuzzer target. Somebody sends any bytes, over real sockets: what is
 // tested is the code that runs in a job. The first byte of the input says to
@@ -14,8 +11,7 @@
 //
 // The other end closes its side of the connection after its bytes, so nothing
 // here waits for a deadline, except when something hangs.
-//
-//===----------------------------------------------------------------------===//
+
 #include "ddphook/runtime/compiled.h"
 #include "store/handshake.h"
 #include "store/socket.h"

@@ -1,5 +1,4 @@
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Compiled modules on disk, shared by all ranks and jobs of a user.
 
 The directory is ``DDPHOOK_CACHE_DIR``, else ``ddphook/modules`` in the user's

@@ -1,5 +1,4 @@
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The runtime's C ABI: contexts, modules, counters, states.
 
 Mirrors ``ddphook/runtime/runtime.h`` and ``compiled.h``, which have the

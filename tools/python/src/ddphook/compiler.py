@@ -1,5 +1,4 @@
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The compiler in this process: parses modules, runs passes, returns text or code.
 
 It has the dialects and passes of ddphook and of MLIR, and the stand-ins for StableHLO

@@ -1,5 +1,4 @@
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Compressed gradients in JAX, on whatever XLA runs on.
 
 ``compress`` replaces ``jax.shard_map`` around a training step. JAX lowers the step,

@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Explains and compares plans and runs: ``ddphook-report`` among the tools, ``python -m
 ddphook report`` in the package. It needs only Python's standard library.
 docs/reports.md is the guide.

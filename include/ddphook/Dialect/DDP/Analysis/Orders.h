@@ -1,11 +1,6 @@
-//===- Orders.h - orders of gradients and collectives -----------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Options of passes that analyses need, too.
-//
-//===----------------------------------------------------------------------===//
 
 #ifndef DDPHOOK_DIALECT_DDP_ANALYSIS_ORDERS_H
 #define DDPHOOK_DIALECT_DDP_ANALYSIS_ORDERS_H

@@ -1,15 +1,10 @@
-//===- BucketOrigin.h - the origin of a bucket's contents -------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Facts about a bucket that reports add to the plan: the source line of each
 // gradient, and the origin of the bucket's hook. Passes preserve them in
 // locations, through bucketing up to the record of the bucket
 // (`ddp.bucket_info`), so that neither the plan, which ranks compare, nor any
 // other result can depend on them.
-//
-//===----------------------------------------------------------------------===//
 
 #ifndef DDPHOOK_DIALECT_DDP_IR_BUCKETORIGIN_H
 #define DDPHOOK_DIALECT_DDP_IR_BUCKETORIGIN_H

@@ -1,12 +1,7 @@
-//===- DDP.h - the ddp dialect ----------------------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The declarations of the dialect: types, hook attributes, operations and their
 // interfaces.
-//
-//===----------------------------------------------------------------------===//
 
 #ifndef DDPHOOK_DIALECT_DDP_IR_DDP_H
 #define DDPHOOK_DIALECT_DDP_IR_DDP_H

@@ -1,11 +1,6 @@
-//===- DDPAttrs.td - attributes of the ddp dialect ---------*- tablegen -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Compression hooks, and the enums of the operations.
-//
-//===----------------------------------------------------------------------===//
 
 #ifndef DDPHOOK_DIALECT_DDP_IR_DDPATTRS_TD
 #define DDPHOOK_DIALECT_DDP_IR_DDPATTRS_TD

@@ -1,15 +1,10 @@
-//===- DDPBytecode.h - versions of the dialect's bytecode ------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The version of bytecode files with operations of the ddp dialect. Every
 // ddphook reads the files of all earlier versions, provided that they contain
 // only operations that users write: `ddp.process_group`, `ddp.all_reduce` and
 // `ddp.average` of tensors, hooks, and the dialect's discardable attributes.
 // Operations that passes create may change from one version to the next.
-//
-//===----------------------------------------------------------------------===//
 
 #ifndef DDPHOOK_DIALECT_DDP_IR_DDPBYTECODE_H
 #define DDPHOOK_DIALECT_DDP_IR_DDPBYTECODE_H

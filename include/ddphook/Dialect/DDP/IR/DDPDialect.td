@@ -1,12 +1,7 @@
-//===- DDPDialect.td - the ddp dialect --------------------*- tablegen -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Defines the dialect itself and everything that its attributes, types and
 // operations share.
-//
-//===----------------------------------------------------------------------===//
 
 #ifndef DDPHOOK_DIALECT_DDP_IR_DDPDIALECT_TD
 #define DDPHOOK_DIALECT_DDP_IR_DDPDIALECT_TD

@@ -1,13 +1,8 @@
-//===- DDPExchangeOps.td - collectives on parts ------------*- tablegen -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The collectives besides all-reduces, on values and on flat arrays: broadcasts,
 // and those that divide an array into one part per rank. A single operation starts
 // any of them asynchronously.
-//
-//===----------------------------------------------------------------------===//
 
 #ifndef DDPHOOK_DIALECT_DDP_IR_DDPEXCHANGEOPS_TD
 #define DDPHOOK_DIALECT_DDP_IR_DDPEXCHANGEOPS_TD

@@ -1,12 +1,7 @@
-//===- DDPFlatOps.td - operations on flat arrays -----------*- tablegen -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The operations that `ddp-flatten` creates: the same computations as on buckets,
 // on flat arrays and in destination-passing style.
-//
-//===----------------------------------------------------------------------===//
 
 #ifndef DDPHOOK_DIALECT_DDP_IR_DDPFLATOPS_TD
 #define DDPHOOK_DIALECT_DDP_IR_DDPFLATOPS_TD

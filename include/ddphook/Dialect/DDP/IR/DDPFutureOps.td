@@ -1,12 +1,7 @@
-//===- DDPFutureOps.td - collectives in flight -------------*- tablegen -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The start and the wait of an all-reduce. The operations between them run while it
 // is in flight. DDPExchangeOps.td has the starts of other collectives.
-//
-//===----------------------------------------------------------------------===//
 
 #ifndef DDPHOOK_DIALECT_DDP_IR_DDPFUTUREOPS_TD
 #define DDPHOOK_DIALECT_DDP_IR_DDPFUTUREOPS_TD

@@ -1,14 +1,9 @@
-//===- DDPHookBase.td - base classes of hooks --------------*- tablegen -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The base classes of hook attributes, for this dialect and any other. A parameter
 // of a hook is defined once: the attribute's text, the command-line option, its
 // default, its help text and the tables of the documentation are all derived from
 // its definition in TableGen.
-//
-//===----------------------------------------------------------------------===//
 
 #ifndef DDPHOOK_DIALECT_DDP_IR_DDPHOOKBASE_TD
 #define DDPHOOK_DIALECT_DDP_IR_DDPHOOKBASE_TD

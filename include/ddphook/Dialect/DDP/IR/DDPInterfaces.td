@@ -1,11 +1,6 @@
-//===- DDPInterfaces.td - interfaces of the ddp dialect ----*- tablegen -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The interfaces of compression hooks, collectives, and operations on flat arrays.
-//
-//===----------------------------------------------------------------------===//
 
 #ifndef DDPHOOK_DIALECT_DDP_IR_DDPINTERFACES_TD
 #define DDPHOOK_DIALECT_DDP_IR_DDPINTERFACES_TD

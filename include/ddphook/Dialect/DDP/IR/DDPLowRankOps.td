@@ -1,12 +1,7 @@
-//===- DDPLowRankOps.td - low-rank arithmetic --------------*- tablegen -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The operations of PowerSGD: sums, products of matrices and their factors,
 // orthogonalization.
-//
-//===----------------------------------------------------------------------===//
 
 #ifndef DDPHOOK_DIALECT_DDP_IR_DDPLOWRANKOPS_TD
 #define DDPHOOK_DIALECT_DDP_IR_DDPLOWRANKOPS_TD

@@ -1,11 +1,6 @@
-//===- DDPOpBase.td - base classes of operations -----------*- tablegen -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Base classes that operations of the dialect share.
-//
-//===----------------------------------------------------------------------===//
 
 #ifndef DDPHOOK_DIALECT_DDP_IR_DDPOPBASE_TD
 #define DDPHOOK_DIALECT_DDP_IR_DDPOPBASE_TD

@@ -1,12 +1,7 @@
-//===- DDPOps.td - operations of the ddp dialect -----------*- tablegen -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The dialect's symbols, bucket operations, collectives and arithmetic, and the two
 // operations that exist only on memrefs.
-//
-//===----------------------------------------------------------------------===//
 
 #ifndef DDPHOOK_DIALECT_DDP_IR_DDPOPS_TD
 #define DDPHOOK_DIALECT_DDP_IR_DDPOPS_TD

@@ -1,12 +1,7 @@
-//===- DDPPlanAttrs.td - the plan of a module --------------*- tablegen -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The plan of docs/plan.md as an attribute, from the conversion to the runtime to
 // the emission of entry points, which turns it into JSON.
-//
-//===----------------------------------------------------------------------===//
 
 #ifndef DDPHOOK_DIALECT_DDP_IR_DDPPLANATTRS_TD
 #define DDPHOOK_DIALECT_DDP_IR_DDPPLANATTRS_TD

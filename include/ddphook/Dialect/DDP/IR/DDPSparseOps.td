@@ -1,12 +1,7 @@
-//===- DDPSparseOps.td - the largest elements --------------*- tablegen -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The operations of hooks that send a few elements with their indices, on values
 // and on flat arrays.
-//
-//===----------------------------------------------------------------------===//
 
 #ifndef DDPHOOK_DIALECT_DDP_IR_DDPSPARSEOPS_TD
 #define DDPHOOK_DIALECT_DDP_IR_DDPSPARSEOPS_TD

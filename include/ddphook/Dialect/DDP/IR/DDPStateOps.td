@@ -1,12 +1,7 @@
-//===- DDPStateOps.td - operations on state ----------------*- tablegen -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // States, which are kept between steps, and the operations that read and write
 // them.
-//
-//===----------------------------------------------------------------------===//
 
 #ifndef DDPHOOK_DIALECT_DDP_IR_DDPSTATEOPS_TD
 #define DDPHOOK_DIALECT_DDP_IR_DDPSTATEOPS_TD

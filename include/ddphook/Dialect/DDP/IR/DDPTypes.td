@@ -1,11 +1,6 @@
-//===- DDPTypes.td - types of the ddp dialect --------------*- tablegen -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The bucket type, and the type constraints of the operations.
-//
-//===----------------------------------------------------------------------===//
 
 #ifndef DDPHOOK_DIALECT_DDP_IR_DDPTYPES_TD
 #define DDPHOOK_DIALECT_DDP_IR_DDPTYPES_TD

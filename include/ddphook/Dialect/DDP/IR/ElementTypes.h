@@ -1,12 +1,7 @@
-//===- ElementTypes.h - element types of compiled modules -------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // MLIR types in the list of element types that compiler and runtime share
 // (ddphook/runtime/element_types.inc).
-//
-//===----------------------------------------------------------------------===//
 
 #ifndef DDPHOOK_DIALECT_DDP_IR_ELEMENTTYPES_H
 #define DDPHOOK_DIALECT_DDP_IR_ELEMENTTYPES_H

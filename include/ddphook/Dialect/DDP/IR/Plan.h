@@ -1,13 +1,8 @@
-//===- Plan.h - the plan of a module ----------------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The parts of a module that `convert-ddp-to-runtime` leaves for the passes
 // that emit machine code: the plan, an attribute, and the slot of the module's
 // handle.
-//
-//===----------------------------------------------------------------------===//
 
 #ifndef DDPHOOK_DIALECT_DDP_IR_PLAN_H
 #define DDPHOOK_DIALECT_DDP_IR_PLAN_H

@@ -1,14 +1,9 @@
-//===- RuntimeCalls.h - calls of the runtime's functions --------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The functions that compiled code calls, as ddphook/runtime/compiled.h
 // declares them: rt::cast is ddphook_rt_cast(), and a call of it in LLVM's
 // dialect takes the declared arguments. Another number of arguments, or a
 // constant in place of a pointer, does not compile.
-//
-//===----------------------------------------------------------------------===//
 
 #ifndef DDPHOOK_DIALECT_DDP_IR_RUNTIMECALLS_H
 #define DDPHOOK_DIALECT_DDP_IR_RUNTIMECALLS_H

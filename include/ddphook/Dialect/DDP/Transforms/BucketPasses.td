@@ -1,12 +1,7 @@
-//===- BucketPasses.td - hooks and the collectives of buckets *- tablegen -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Passes on buckets, where members and shapes are visible: they turn hooks into
 // operations, which they fuse, pack, group and reorder.
-//
-//===----------------------------------------------------------------------===//
 
 #ifndef DDPHOOK_DIALECT_DDP_TRANSFORMS_BUCKETPASSES_TD
 #define DDPHOOK_DIALECT_DDP_TRANSFORMS_BUCKETPASSES_TD

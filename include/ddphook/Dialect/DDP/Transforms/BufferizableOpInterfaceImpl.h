@@ -1,12 +1,8 @@
-//===- BufferizableOpInterfaceImpl.h - bufferization of ddp -----*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The bufferization interface of the dialect's operations, attached from
 // outside like that of upstream's dialects.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef DDPHOOK_DIALECT_DDP_TRANSFORMS_BUFFERIZABLEOPINTERFACEIMPL_H
 #define DDPHOOK_DIALECT_DDP_TRANSFORMS_BUFFERIZABLEOPINTERFACEIMPL_H
 

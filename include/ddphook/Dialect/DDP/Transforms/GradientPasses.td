@@ -1,11 +1,6 @@
-//===- GradientPasses.td - from gradients to buckets -------*- tablegen -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Passes on tensors: they verify reductions and put gradients into buckets.
-//
-//===----------------------------------------------------------------------===//
 
 #ifndef DDPHOOK_DIALECT_DDP_TRANSFORMS_GRADIENTPASSES_TD
 #define DDPHOOK_DIALECT_DDP_TRANSFORMS_GRADIENTPASSES_TD

@@ -1,12 +1,7 @@
-//===- MemoryPasses.td - from tensors to memory ------------*- tablegen -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // One-Shot Bufferize, the checks before it, and the memory that it leaves: results,
 // copies, the arena.
-//
-//===----------------------------------------------------------------------===//
 
 #ifndef DDPHOOK_DIALECT_DDP_TRANSFORMS_MEMORYPASSES_TD
 #define DDPHOOK_DIALECT_DDP_TRANSFORMS_MEMORYPASSES_TD

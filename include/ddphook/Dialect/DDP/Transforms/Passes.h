@@ -1,12 +1,7 @@
-//===- Passes.h - passes of the ddp dialect ---------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Declares the passes and the types that their options need. Passes.td and
 // docs/generated describe each pass.
-//
-//===----------------------------------------------------------------------===//
 
 #ifndef DDPHOOK_DIALECT_DDP_TRANSFORMS_PASSES_H
 #define DDPHOOK_DIALECT_DDP_TRANSFORMS_PASSES_H

@@ -1,11 +1,6 @@
-//===- Passes.td - passes of the ddp dialect ---------------*- tablegen -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Declares the passes from gradients to memory, phase by phase.
-//
-//===----------------------------------------------------------------------===//
 
 #ifndef DDPHOOK_DIALECT_DDP_TRANSFORMS_PASSES_TD
 #define DDPHOOK_DIALECT_DDP_TRANSFORMS_PASSES_TD

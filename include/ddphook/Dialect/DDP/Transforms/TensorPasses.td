@@ -1,12 +1,7 @@
-//===- TensorPasses.td - buckets as flat tensors -----------*- tablegen -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM Exceptions.
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Passes on flat tensors, before One-Shot Bufferize: they choose the memory of each
 // value, so that no copies are needed.
-//
-//===----------------------------------------------------------------------===//
 
 #ifndef DDPHOOK_DIALECT_DDP_TRANSFORMS_TENSORPASSES_TD
 #define DDPHOOK_DIALECT_DDP_TRANSFORMS_TENSORPASSES_TD

@@ -1,12 +1,7 @@
-//===- AllReduceAndUpcastHook.cpp - sum in another type -------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // #ddp.allreduce_and_upcast: the hook of PyTorch's mixed_precision_hooks.py,
 // limited to gradients. It does not change parameters.
-//
-//===----------------------------------------------------------------------===//
 
 #include "ddphook/Dialect/DDP/IR/DDP.h"
 

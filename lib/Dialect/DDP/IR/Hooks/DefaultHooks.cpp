@@ -1,12 +1,7 @@
-//===- DefaultHooks.cpp - no compression, casts, no communication ---------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The expansions and costs of the hooks of PyTorch's default_hooks.py and of
 // #ddp.noop.
-//
-//===----------------------------------------------------------------------===//
 
 #include "ddphook/Dialect/DDP/IR/DDP.h"
 

@@ -1,12 +1,7 @@
-//===- HookState.h - states that hooks declare ------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Declares the states that a hook needs while it is expanded: its own, and
 // those that all buckets share (an iteration counter, a random generator).
-//
-//===----------------------------------------------------------------------===//
 
 #ifndef DDPHOOK_LIB_DIALECT_DDP_IR_HOOKS_HOOKSTATE_H
 #define DDPHOOK_LIB_DIALECT_DDP_IR_HOOKS_HOOKSTATE_H

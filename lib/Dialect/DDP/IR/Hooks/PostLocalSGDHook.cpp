@@ -1,12 +1,7 @@
-//===- PostLocalSGDHook.cpp ------------------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // #ddp.post_local_sgd: Lin, Stich, Patel and Jaggi, "Don't Use Large
 // Mini-Batches, Use Local SGD" (ICLR 2020), as PyTorch's hook does it.
-//
-//===----------------------------------------------------------------------===//
 
 #include "HookState.h"
 #include "ddphook/Dialect/DDP/IR/DDP.h"

@@ -1,13 +1,8 @@
-//===- PowerSGDExpansion.cpp ------------------------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // PowerSGD as operations of the dialect: Vogels, Karimireddy and Jaggi,
 // "PowerSGD: Practical Low-Rank Gradient Compression for Distributed
 // Optimization" (NeurIPS 2019), step by step as PyTorch's hooks do it.
-//
-//===----------------------------------------------------------------------===//
 
 #include "PowerSGDExpansion.h"
 #include "../LowRankLayout.h"

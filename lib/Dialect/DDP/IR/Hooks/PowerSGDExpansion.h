@@ -1,11 +1,6 @@
-//===- PowerSGDExpansion.h - PowerSGD as operations -------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The expansion of both PowerSGD hooks, given the members that they compress.
-//
-//===----------------------------------------------------------------------===//
 
 #ifndef DDPHOOK_LIB_DIALECT_DDP_IR_HOOKS_POWERSGDEXPANSION_H
 #define DDPHOOK_LIB_DIALECT_DDP_IR_HOOKS_POWERSGDEXPANSION_H

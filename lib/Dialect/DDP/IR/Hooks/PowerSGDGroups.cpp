@@ -1,12 +1,7 @@
-//===- PowerSGDGroups.cpp --------------------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Splits a bucket into groups of matrices for PowerSGD, and joins their
 // results.
-//
-//===----------------------------------------------------------------------===//
 
 #include "../LowRankLayout.h"
 #include "PowerSGDExpansion.h"

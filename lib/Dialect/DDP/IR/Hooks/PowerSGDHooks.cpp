@@ -1,12 +1,7 @@
-//===- PowerSGDHooks.cpp ----------------------------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // #ddp.powersgd and #ddp.batched_powersgd: their parameters, the members of a
 // bucket that they compress, and their costs.
-//
-//===----------------------------------------------------------------------===//
 
 #include "../LowRankLayout.h"
 #include "PowerSGDExpansion.h"

@@ -1,13 +1,8 @@
-//===- QuantizedHooks.cpp - collectives in an encoding --------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // #ddp.int8, #ddp.int4 and #ddp.fp8, and the hooks of PyTorch's
 // quantization_hooks.py: one all-reduce in a !ddp.encoded type. The first three
 // also support error feedback.
-//
-//===----------------------------------------------------------------------===//
 
 #include "HookState.h"
 #include "ddphook/runtime/compiled.h"

@@ -1,11 +1,6 @@
-//===- ShortestNumber.h - numbers as users write them ----------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Numbers in the errors of hooks.
-//
-//===----------------------------------------------------------------------===//
 
 #ifndef DDPHOOK_LIB_DIALECT_DDP_IR_HOOKS_SHORTESTNUMBER_H
 #define DDPHOOK_LIB_DIALECT_DDP_IR_HOOKS_SHORTESTNUMBER_H

@@ -1,12 +1,7 @@
-//===- TopKHook.cpp - the largest elements --------------------------------===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // #ddp.topk: every rank sends its largest elements with their indices, and
 // keeps the others for its next gradient.
-//
-//===----------------------------------------------------------------------===//
 
 #include "ShortestNumber.h"
 

@@ -1,14 +1,9 @@
-//===- BufferPool.h - buffers that results may reuse ------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // One-Shot Bufferize checks the choices of `ddp-assign-destinations`, but it
 // does not know everything in the memory of a bucket or a state: the tensors
 // unpacked from a bucket, and the next load of a state. So memory is reused
 // only where MemoryUses.h proves that its contents are dead.
-//
-//===----------------------------------------------------------------------===//
 
 #ifndef DDPHOOK_LIB_DIALECT_DDP_TRANSFORMS_UTILS_BUFFERPOOL_H
 #define DDPHOOK_LIB_DIALECT_DDP_TRANSFORMS_UTILS_BUFFERPOOL_H

@@ -1,11 +1,6 @@
-//===- BufferizeChains.cpp -------------------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Finds chains of tensors in one buffer in a single walk, and bufferizes them.
-//
-//===----------------------------------------------------------------------===//
 
 #include "BufferizeChains.h"
 

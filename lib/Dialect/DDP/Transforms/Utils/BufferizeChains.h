@@ -1,14 +1,9 @@
-//===- BufferizeChains.h - bufferization without analysis -------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Most tensors of a step are created where they stay: the operations of a block
 // successively overwrite one buffer, and nothing needs the old contents. One
 // walk finds and bufferizes these, so that One-Shot Bufferize analyses only the
 // rest.
-//
-//===----------------------------------------------------------------------===//
 
 #ifndef DDPHOOK_LIB_DIALECT_DDP_TRANSFORMS_UTILS_BUFFERIZECHAINS_H
 #define DDPHOOK_LIB_DIALECT_DDP_TRANSFORMS_UTILS_BUFFERIZECHAINS_H

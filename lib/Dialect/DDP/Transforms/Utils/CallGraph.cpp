@@ -1,11 +1,6 @@
-//===- CallGraph.cpp -------------------------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Finds private functions with all of their calls, and changes both.
-//
-//===----------------------------------------------------------------------===//
 
 #include "CallGraph.h"
 #include "../../Analysis/SymbolRefs.h"

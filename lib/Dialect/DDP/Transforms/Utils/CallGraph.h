@@ -1,11 +1,6 @@
-//===- CallGraph.h - private functions and their calls ----------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Utilities for passes that change a function's interface and all its calls.
-//
-//===----------------------------------------------------------------------===//
 
 #ifndef DDPHOOK_LIB_DIALECT_DDP_TRANSFORMS_UTILS_CALLGRAPH_H
 #define DDPHOOK_LIB_DIALECT_DDP_TRANSFORMS_UTILS_CALLGRAPH_H

@@ -1,12 +1,7 @@
-//===- ConcatPlacement.h - memory for the parts of a bucket -----*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Decides where the parts of a `ddp.concat` are computed, so that it copies as
 // little as possible.
-//
-//===----------------------------------------------------------------------===//
 
 #ifndef DDPHOOK_LIB_DIALECT_DDP_TRANSFORMS_UTILS_CONCATPLACEMENT_H
 #define DDPHOOK_LIB_DIALECT_DDP_TRANSFORMS_UTILS_CONCATPLACEMENT_H

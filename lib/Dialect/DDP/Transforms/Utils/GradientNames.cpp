@@ -1,12 +1,7 @@
-//===- GradientNames.cpp ---------------------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Names gradients. A name depends only on the program, not on any option: names
 // are assigned before there are buckets, in program order.
-//
-//===----------------------------------------------------------------------===//
 
 #include "GradientNames.h"
 #include "../../Analysis/ProgramWalk.h"

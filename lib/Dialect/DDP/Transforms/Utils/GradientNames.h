@@ -1,12 +1,7 @@
-//===- GradientNames.h - names of gradients ---------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Names by which states and checkpoints identify gradients, whatever bucket
 // they are in. docs/checkpoints.md has the rules and examples.
-//
-//===----------------------------------------------------------------------===//
 
 #ifndef DDPHOOK_LIB_DIALECT_DDP_TRANSFORMS_UTILS_GRADIENTNAMES_H
 #define DDPHOOK_LIB_DIALECT_DDP_TRANSFORMS_UTILS_GRADIENTNAMES_H

@@ -1,12 +1,7 @@
-//===- HoistCollectives.cpp ------------------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Moves collectives up to the point where their operands are complete, because
 // a front end may have put them all at the end of the backward pass.
-//
-//===----------------------------------------------------------------------===//
 
 #include "HoistCollectives.h"
 

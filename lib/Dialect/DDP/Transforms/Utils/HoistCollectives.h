@@ -1,11 +1,6 @@
-//===- HoistCollectives.h - starting collectives early ----------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The first half of `ddp-overlap`.
-//
-//===----------------------------------------------------------------------===//
 
 #ifndef DDPHOOK_LIB_DIALECT_DDP_TRANSFORMS_UTILS_HOISTCOLLECTIVES_H
 #define DDPHOOK_LIB_DIALECT_DDP_TRANSFORMS_UTILS_HOISTCOLLECTIVES_H

@@ -1,12 +1,7 @@
-//===- HoistFromBranches.cpp ------------------------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Turns all-reduces at the start of a branch, such as those of PowerSGD's
 // vanilla phase, into conditional starts.
-//
-//===----------------------------------------------------------------------===//
 
 #include "HoistCollectives.h"
 

@@ -1,13 +1,8 @@
-//===- HookOptions.cpp ---------------------------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Builds a hook's attribute from options. This file knows no hook and no
 // parameter: it gets them from the interface of the attributes, and builds text
 // for the attribute's own parser.
-//
-//===----------------------------------------------------------------------===//
 
 #include "ddphook/Dialect/DDP/Transforms/Utils/HookOptions.h"
 

@@ -1,13 +1,8 @@
-//===- InPlaceChain.h - the origin of a tensor's memory ---------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // A tensor is often computed by a chain of operations that each update an
 // operand in place: an empty tensor, a fill, a matmul. To put the tensor into a
 // given buffer, the chain has to start there. These utilities find the start.
-//
-//===----------------------------------------------------------------------===//
 
 #ifndef DDPHOOK_LIB_DIALECT_DDP_TRANSFORMS_UTILS_INPLACECHAIN_H
 #define DDPHOOK_LIB_DIALECT_DDP_TRANSFORMS_UTILS_INPLACECHAIN_H

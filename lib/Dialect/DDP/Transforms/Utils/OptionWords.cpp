@@ -1,12 +1,7 @@
-//===- OptionWords.cpp ---------------------------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // See OptionWords.h. MLIR's parser of options is not public and does not know
 // the brackets `<` and `(`; otherwise it splits text in the same way.
-//
-//===----------------------------------------------------------------------===//
 
 #include "OptionWords.h"
 

@@ -1,11 +1,6 @@
-//===- OptionWords.h - splitting options into words -------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Options of passes as users write them: NAME=VALUE, separated by spaces.
-//
-//===----------------------------------------------------------------------===//
 
 #ifndef DDPHOOK_LIB_DIALECT_DDP_TRANSFORMS_UTILS_OPTIONWORDS_H
 #define DDPHOOK_LIB_DIALECT_DDP_TRANSFORMS_UTILS_OPTIONWORDS_H

@@ -1,13 +1,9 @@
-//===- block.h - what a thread of a kernel knows and waits for --*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Built-in variables, barriers, votes and warp shuffles. Every function that
 // waits also takes its caller's place: a deadlock is reported with it, and so
 // is a barrier that threads of one block reach at different places.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef EMULATED_CUDA_BLOCK_H
 #define EMULATED_CUDA_BLOCK_H
 

@@ -1,7 +1,4 @@
-//===- intrinsics.h - CUDA's device functions of one thread -----*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Arithmetic with a stated rounding, reinterpretation of bits, loads and stores
 // with a cache policy, fences and atomics.
@@ -9,8 +6,7 @@
 // The host rounds to the nearest, ties to even, like the _rn functions; what
 // keeps the compiler from fusing a product and a sum, as it does with the bare
 // operators, is that the product passes through a volatile-like barrier.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef EMULATED_CUDA_INTRINSICS_H
 #define EMULATED_CUDA_INTRINSICS_H
 

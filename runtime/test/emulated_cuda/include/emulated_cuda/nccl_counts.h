@@ -1,11 +1,7 @@
-//===- nccl_counts.h - what NCCL's calls cost the host ----------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // For tests: counts, since the emulated device says nothing about times.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef EMULATED_CUDA_NCCL_COUNTS_H
 #define EMULATED_CUDA_NCCL_COUNTS_H
 

@@ -1,7 +1,4 @@
-//===- qualifiers.h - CUDA C++'s function and variable words ----*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // What nvcc understands as words of its own. Here all code is host code. Not
 // among them: __noinline__, a word that headers of the C++ library use.
@@ -10,8 +7,7 @@
 // launch run one after the other on its stream's thread. Clang can collect
 // these variables in a section, so that every block finds them poisoned; with
 // GCC a block finds what the one before it has left.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef EMULATED_CUDA_QUALIFIERS_H
 #define EMULATED_CUDA_QUALIFIERS_H
 

@@ -1,12 +1,8 @@
-//===- round.h - rounding to a 16-bit floating-point type -------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // One rounding for every 16-bit type, from a double: a float is one of those,
 // so that no value is rounded twice.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef EMULATED_CUDA_ROUND_H
 #define EMULATED_CUDA_ROUND_H
 

@@ -1,15 +1,11 @@
-//===- traffic.h - bytes that kernels read and write ------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Counts what the threads of kernels load from global memory and store there by
 // the functions that name a cache policy (__ldca, __ldcs, __stwb, …), and what
 // they copy to shared memory with __pipeline_memcpy_async(). A plain load or
 // store is not counted. The device's caches are not modelled: a byte that many
 // threads load counts as often.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef EMULATED_CUDA_TRAFFIC_H
 #define EMULATED_CUDA_TRAFFIC_H
 

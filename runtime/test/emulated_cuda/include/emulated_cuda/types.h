@@ -1,13 +1,9 @@
-//===- types.h - types and numbers of the CUDA runtime ----------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Names and numbers are CUDA 13's; real_headers_test.cpp compares them where a
 // toolkit is installed. Of the large structs only the members that a program
 // can use here are declared: their sizes are not CUDA's.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef EMULATED_CUDA_TYPES_H
 #define EMULATED_CUDA_TYPES_H
 

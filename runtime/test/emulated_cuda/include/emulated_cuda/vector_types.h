@@ -1,12 +1,8 @@
-//===- vector_types.h - CUDA's vector types ---------------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The vector types that the CUDA backend uses, with CUDA's sizes and
 // alignments, and their constructor functions.
-//
-//===----------------------------------------------------------------------===//
+
 #ifndef EMULATED_CUDA_VECTOR_TYPES_H
 #define EMULATED_CUDA_VECTOR_TYPES_H
 

@@ -1,5 +1,4 @@
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Compiled communication hooks for ``DistributedDataParallel``.
 
 ``register`` adds a hook to a DDP model, ``compile`` to a whole step. ``export`` writes

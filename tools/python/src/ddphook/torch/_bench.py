@@ -1,5 +1,4 @@
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """``python -m ddphook bench``: compares ddphook's hooks with PyTorch's.
 
 Each hook is measured in two ways, alternating between ours and PyTorch's in the same

@@ -1,5 +1,4 @@
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Reads and writes the contents of Python objects, and finds what they refer to.
 
 For each kind of object, this module knows what it holds by which keys, how to make it

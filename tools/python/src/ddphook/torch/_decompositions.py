@@ -1,5 +1,4 @@
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Expresses operators by others that torch-mlir lowers to linalg correctly.
 
 Most of them scatter, which linalg cannot do: here each element of the result selects

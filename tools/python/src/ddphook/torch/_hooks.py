@@ -1,5 +1,4 @@
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Turns every way to name a hook into the compiler's options.
 
 A hook is named by ddphook's name, by PyTorch's function, enumeration or state, by

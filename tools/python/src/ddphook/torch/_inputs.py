@@ -1,5 +1,4 @@
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The inputs of a whole step: tensors, and models and optimizers that it changes.
 
 A model contributes its parameters and buffers. While a step is traced, tensors of the

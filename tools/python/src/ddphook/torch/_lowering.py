@@ -1,5 +1,4 @@
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Lowers graphs of PyTorch's operators to linalg, by torch-mlir.
 
 Each collective becomes a call of a function without a body, which torch-mlir leaves

@@ -1,5 +1,4 @@
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The compiled modules of a model's buckets, and the transfer of states between them.
 
 All of it runs on the thread of the context, in the order of DDP's buckets, which is

@@ -1,5 +1,4 @@
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The operators that compiled graphs call: start a reduction, wait for it.
 
 Everything that a reduction depends on is an argument, so that a graph from Inductor's

@@ -1,5 +1,4 @@
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Optimizers that run inside the modules of buckets.
 
 A bucket's module averages its gradients and then updates its parameters, while the

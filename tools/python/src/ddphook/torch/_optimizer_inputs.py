@@ -1,5 +1,4 @@
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Optimizers that a whole step takes: the state they keep between steps, as tensors.
 
 PyTorch's optimizers create most of it in their first step, and some compute with a

@@ -1,5 +1,4 @@
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Warns when PowerSGD's states become non-finite; as in PyTorch, they then stay so.
 
 After a gradient overflows, PowerSGD adds that step's error to the gradients of every later

@@ -1,5 +1,4 @@
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Random numbers of whole steps, in operators that torch-mlir lowers to linalg.
 
 A number is a function of a seed and of its position, by Philox with ten rounds, as in

@@ -1,5 +1,4 @@
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """The update rules of optimizers: their compiled and their variable parts.
 
 A `Rule` is compiled into a bucket's module. Numbers that change from step to step,

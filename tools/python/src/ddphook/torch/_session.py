@@ -1,5 +1,4 @@
-# Part of the ddphook project, under the Apache License v2.0 with LLVM
-# Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """A job for modules outside of DDP's buckets: compiled steps, averagers.
 
 A session has a context of the runtime, the thread that uses it, and the modules that

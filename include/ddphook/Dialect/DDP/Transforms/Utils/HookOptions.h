@@ -1,13 +1,8 @@
-//===- HookOptions.h - hooks as command-line options ------------*- C++ -*-===//
-//
-// Part of the ddphook project, under the Apache License v2.0 with LLVM
-// Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+// SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The syntax of options, and the two ways in which they name a hook: as the
 // text of its attribute, of any dialect, or as its name followed by its
 // parameters.
-//
-//===----------------------------------------------------------------------===//
 
 #ifndef DDPHOOK_DIALECT_DDP_TRANSFORMS_UTILS_HOOKOPTIONS_H
 #define DDPHOOK_DIALECT_DDP_TRANSFORMS_UTILS_HOOKOPTIONS_H
