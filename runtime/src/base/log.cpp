@@ -10,8 +10,13 @@
 
 #include "base/write_signals.h"
 
+#include <algorithm>
+#include <climits>
 #include <cstdio>
 #include <cstdlib>
+#include <new>
+#include <poll.h>
+#include <unistd.h>
 
 using namespace ddphook;
 
@@ -33,8 +38,27 @@ bool ddphook::isLogged(LogLevel level) {
   return level != LogLevel::Error && level <= wanted;
 }
 
-void ddphook::log(LogLevel level, const std::string &text) {
+/// Writes to standard error what it takes at once. A pipe takes PIPE_BUF bytes,
+/// or waits for its reader, who may never read.
+static void writeWithoutWaiting(std::string_view text) {
   const NoWriteSignals noSignals;
-  if (isLogged(level))
-    std::fprintf(stderr, "ddphook: %s\n", text.c_str());
+  const int file = ::fileno(stderr);
+  pollfd ready = {file, POLLOUT, 0};
+  while (!text.empty() && ::poll(&ready, 1, /*timeout=*/0) > 0) {
+    const ssize_t put =
+        ::write(file, text.data(), std::min<size_t>(text.size(), PIPE_BUF));
+    if (put < 0)
+      return;
+    text.remove_prefix(static_cast<size_t>(put));
+  }
+}
+
+void ddphook::log(LogLevel level, const std::string &text) {
+  if (!isLogged(level))
+    return;
+  try {
+    writeWithoutWaiting("ddphook: " + text + "\n");
+  } catch (const std::bad_alloc &) {
+    // The line is lost.
+  }
 }

@@ -30,6 +30,7 @@ std::optional<LogLevel> parseLogLevel(std::string_view name);
 bool isLogged(LogLevel level);
 
 /// Writes "ddphook: " and `text` as one line if lines of `level` are requested.
+/// Never waits: what standard error does not take at once is lost.
 void log(LogLevel level, const std::string &text);
 
 } // namespace ddphook

@@ -10,6 +10,7 @@
 #include "job/variables.h"
 
 #include "base/log.h"
+#include "base/status.h"
 #include "base/suggestion.h"
 
 #include <algorithm>
@@ -82,8 +83,12 @@ ddphook::findUnknownVariables(const char *const *environment) {
 
 void ddphook::warnOfUnknownVariables() {
   static std::once_flag once;
+  // Without memory pthread_once(), a function in C, ends the process when an
+  // exception passes through it.
   std::call_once(once, [] {
-    for (const std::string &line : findUnknownVariables(environ))
-      log(LogLevel::Warn, line);
+    ignoreExceptions([] {
+      for (const std::string &line : findUnknownVariables(environ))
+        log(LogLevel::Warn, line);
+    });
   });
 }

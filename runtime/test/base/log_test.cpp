@@ -14,7 +14,10 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+#include <fcntl.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 using namespace ddphook;
@@ -145,6 +148,41 @@ TEST(Log, NobodyReadsStandardError) {
       testing::ExitedWithCode(0), "");
 }
 
+/// The reader of the pipe is there, but stopped.
+TEST(Log, APipeIsFull) {
+  int ends[2];
+  ASSERT_EQ(::pipe2(ends, O_NONBLOCK), 0);
+  EXPECT_EXIT(
+      {
+        ::dup2(ends[1], STDERR_FILENO);
+        while (::write(STDERR_FILENO, "x", 1) == 1) {
+        }
+        ::fcntl(STDERR_FILENO, F_SETFL, 0);
+        ::signal(SIGALRM, SIG_DFL);
+        ::alarm(60); // Ends the process if log() waits.
+        log(LogLevel::Warn, "there is no room for this");
+        ::_exit(0);
+      },
+      testing::ExitedWithCode(0), "");
+  // Lines longer than a pipe takes at once arrive where there is room.
+  char buffer[4096];
+  while (::read(ends[0], buffer, sizeof(buffer)) > 0) {
+  }
+  const std::string text(10000, 'y');
+  const int saved = ::dup(STDERR_FILENO);
+  ::dup2(ends[1], STDERR_FILENO);
+  log(LogLevel::Warn, text);
+  ::dup2(saved, STDERR_FILENO);
+  ::close(saved);
+  std::string arrived;
+  ssize_t got;
+  while ((got = ::read(ends[0], buffer, sizeof(buffer))) > 0)
+    arrived.append(buffer, static_cast<size_t>(got));
+  EXPECT_EQ(arrived, "ddphook: " + text + "\n");
+  ::close(ends[0]);
+  ::close(ends[1]);
+}
+
 /// What the host program has blocked or has yet to take is left to it.
 TEST(Log, TheHostsSignalsStayAsTheyAre) {
   EXPECT_EXIT(
@@ -211,3 +249,39 @@ TEST(Variables, UnknownOnes) {
                   "XDDPHOOK_A=1", "ddphook_log=1"}),
             Lines());
 }
+
+// Sanitizers end a process that has no memory.
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+#define NEEDS_MEMORY
+#endif
+#endif
+#ifndef NEEDS_MEMORY
+/// Keeps the compiler from dropping allocations.
+static void *volatile kept;
+
+/// Takes all memory that this process may have. Its stack cannot grow any more,
+/// so it grows before.
+static void takeAllMemory() {
+  volatile char stack[1 << 18];
+  for (size_t i = 0; i < sizeof(stack); i += 1024)
+    stack[i] = 0;
+  const rlimit none = {1, 1};
+  ::setrlimit(RLIMIT_AS, &none);
+  for (size_t bytes = size_t(1) << 20; bytes >= 16; bytes /= 2)
+    while ((kept = std::malloc(bytes))) {
+    }
+}
+
+TEST(Variables, WithoutMemoryTheWarningIsLost) {
+  ASSERT_EQ(::setenv("DDPHOOK_TIMEOUT", "5", 1), 0);
+  EXPECT_EXIT(
+      {
+        takeAllMemory();
+        warnOfUnknownVariables();
+        ::_exit(0);
+      },
+      testing::ExitedWithCode(0), "");
+  ::unsetenv("DDPHOOK_TIMEOUT");
+}
+#endif
