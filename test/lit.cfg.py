@@ -49,10 +49,10 @@ config.substitutions.append(("%runtime-lib", config.ddphook_lib_dir))
 ours = [
     "ddphook-bench",
     "ddphook-cc",
-    "ddphook-diff",
     "ddphook-exec",
     "ddphook-lsp-server",
     "ddphook-opt",
+    "ddphook-report",
     "ddphook-run",
     "ddphook-test-opt",
     "ddphook-trace",

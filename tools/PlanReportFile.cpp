@@ -12,8 +12,11 @@
 #include "OutputFile.h"
 
 #include "llvm/Support/FileSystem.h"
+#include "llvm/Support/FileUtilities.h"
+#include "llvm/Support/FormatVariadic.h"
 #include "llvm/Support/MemoryBuffer.h"
 #include "llvm/Support/Path.h"
+#include "llvm/Support/Program.h"
 
 using namespace llvm;
 using namespace mlir::ddp;
@@ -41,38 +44,83 @@ Error PlanReportFile::prepare(std::optional<StringRef> reportPath,
                                          "--ddp-plan-report-trace")
                      : Error::success();
   path = reportPath->str();
-  Expected<ReportForm> parsed = getReportForm(path);
-  if (!parsed)
-    return parsed.takeError();
-  form = *parsed;
+  if (path != "-" && !reportPath->ends_with(".json") &&
+      !reportPath->ends_with(".html"))
+    return createStringError("expected FILE.html, FILE.json or - for a report, "
+                             "but got '" +
+                             path + "'");
   for (StringRef other : {output, traceFile.value_or("")})
     if (isSameFile(path, other))
       return createStringError("expected a file of its own for the report, but "
                                "'" +
                                path + "' is " +
                                (other == output ? "the output" : "the trace"));
-  if (!traceFile)
-    return Error::success();
-  tracePath = traceFile->str();
-  auto buffer = MemoryBuffer::getFile(tracePath);
-  if (!buffer)
-    return createStringError("cannot read '" + tracePath +
-                             "': " + buffer.getError().message());
-  Expected<StepTrace> read = readTrace((*buffer)->getBuffer());
-  if (!read)
-    return createStringError("in '" + tracePath +
-                             "': " + toString(read.takeError()));
-  trace = std::move(*read);
+  tracePath = traceFile.value_or("").str();
+  if (traceFile)
+    if (std::error_code code =
+            sys::fs::access(tracePath, sys::fs::AccessMode::Exist))
+      return createStringError("cannot read '" + tracePath +
+                               "': " + code.message());
   return Error::success();
 }
 
-Error PlanReportFile::write(Expected<PlanReport> report) const {
+/// Runs ddphook-report on `json`, and returns its output, which is a page, text
+/// or JSON according to `suffix`.
+static Expected<std::string> render(StringRef json, StringRef suffix,
+                                    StringRef tracePath) {
+  // A function of this program, whose directory also contains the script.
+  auto *here = reinterpret_cast<void *>(&render);
+  std::string directory =
+      sys::path::parent_path(sys::fs::getMainExecutable(nullptr, here)).str();
+  ErrorOr<std::string> script =
+      sys::findProgramByName("ddphook-report", {directory});
+  if (!script)
+    return createStringError("expected ddphook-report in '" + directory +
+                             "', which makes pages and text from FILE.json");
+  // The input, the output, and the error.
+  const StringRef suffixes[] = {"json", suffix, "txt"};
+  SmallString<128> files[3];
+  FileRemover removers[3];
+  for (int i = 0; i < 3; ++i) {
+    if (std::error_code code = sys::fs::createTemporaryFile(
+            "ddphook-report", suffixes[i], files[i]))
+      return createStringError(code, "cannot write a temporary file: " +
+                                         code.message());
+    removers[i].setFile(files[i]);
+  }
+  if (Error error = writeText(files[0], json))
+    return error;
+  SmallVector<StringRef> command = {*script, files[0], "-o", files[1]};
+  if (!tracePath.empty())
+    command.append({"--trace", tracePath});
+  std::string message;
+  int status = sys::ExecuteAndWait(
+      *script, command, /*Env=*/std::nullopt,
+      {StringRef(), StringRef(files[2]), StringRef(files[2])},
+      /*SecondsToWait=*/0, /*MemoryLimit=*/0, &message);
+  auto output = MemoryBuffer::getFile(files[status == 0 ? 1 : 2]);
+  if (!output)
+    return createStringError("cannot read a temporary file: " +
+                             output.getError().message());
+  StringRef text = (*output)->getBuffer();
+  if (status == 0)
+    return text.str();
+  text.consume_front("ddphook-report: error: ");
+  return createStringError(message.empty() ? text.trim() : StringRef(message));
+}
+
+Error PlanReportFile::write(Expected<json::Object> report) const {
   if (!report)
     return report.takeError();
-  report->module = module;
-  if (trace)
-    if (Error error = addMeasurements(*report, *trace))
-      return createStringError("in '" + tracePath +
-                               "': " + toString(std::move(error)));
-  return writeText(path, writeReport(*report, form));
+  (*report)["module"] = json::fixUTF8(module);
+  std::string text = formatv("{0}\n", json::Value(std::move(*report)));
+  bool isJSON = StringRef(path).ends_with(".json");
+  if (!isJSON || !tracePath.empty()) {
+    StringRef suffix = isJSON ? "json" : path == "-" ? "txt" : "html";
+    Expected<std::string> rendered = render(text, suffix, tracePath);
+    if (!rendered)
+      return rendered.takeError();
+    text = std::move(*rendered);
+  }
+  return writeText(path, text);
 }

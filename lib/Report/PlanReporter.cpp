@@ -18,12 +18,17 @@
 #include "mlir/Pass/Pass.h"
 #include "mlir/Pass/PassInstrumentation.h"
 #include "mlir/Pass/PassManager.h"
-#include "llvm/Support/JSON.h"
 
+#include <array>
 #include <mutex>
+#include <set>
 
 using namespace mlir;
 using namespace mlir::ddp;
+namespace json = llvm::json;
+
+/// The version of a report's keys.
+static constexpr int64_t kReportVersion = 2;
 
 /// The pass that turns buckets into the plan.
 static constexpr llvm::StringLiteral kConversion = "convert-ddp-to-runtime";
@@ -35,7 +40,7 @@ struct PlanReporter::Record {
   };
   /// Facts from just before and just after the conversion.
   std::optional<MemoryFacts> memory;
-  std::optional<PlanReport> converted;
+  std::optional<json::Object> converted;
   std::string error;
 
   std::mutex mutex;
@@ -48,11 +53,15 @@ struct PlanReporter::Record {
 // Recording
 //===----------------------------------------------------------------------===//
 
-/// Reads the plan of `module`, and the schedule of its collectives.
-static llvm::Expected<PlanReport> readModule(ModuleOp module) {
-  llvm::Expected<PlanReport> report = readPlan(writePlanText(getPlan(module)));
-  if (report)
-    readSchedule(module, *report);
+/// Returns the plan of `module`, and the schedule of its collectives.
+static llvm::Expected<json::Object> readModule(ModuleOp module) {
+  llvm::Expected<json::Value> plan =
+      json::parse(writePlanText(getPlan(module)));
+  if (!plan)
+    return plan.takeError();
+  json::Object report{{"ddphook_report", kReportVersion},
+                      {"plan", std::move(*plan)}};
+  readSchedule(module, report);
   return report;
 }
 
@@ -72,7 +81,7 @@ public:
     if (!module || pass->getArgument() != kConversion || !getPlan(module))
       return;
     // Later passes change calls, and may turn the plan into text.
-    if (llvm::Expected<PlanReport> report = readModule(module))
+    if (llvm::Expected<json::Object> report = readModule(module))
       record->converted = std::move(*report);
     else
       record->error = toString(report.takeError());
@@ -100,8 +109,7 @@ public:
     std::lock_guard<std::mutex> lock(record->mutex);
     record->remarks.push_back({remark.getCombinedCategoryName().str(),
                                remark.getRemarkTypeString().lower(),
-                               llvm::json::fixUTF8(text),
-                               remark.getLocation()});
+                               json::fixUTF8(text), remark.getLocation()});
   }
 
 private:
@@ -128,63 +136,41 @@ void PlanReporter::attach(PassManager &pm) {
 // The report
 //===----------------------------------------------------------------------===//
 
-static void addMemory(const MemoryFacts &memory, PlanReport &report) {
-  report.hasProgram = true;
-  report.buffers = memory.buffers;
-  llvm::stable_sort(
-      report.buffers, [](const ReportBuffer &a, const ReportBuffer &b) {
-        return std::tie(a.function, a.offset) < std::tie(b.function, b.offset);
-      });
-  report.copies = memory.copies;
-  for (ReportBucket &bucket : report.buckets) {
-    auto found = memory.buckets.find(bucket.name);
-    if (found == memory.buckets.end())
-      continue;
-    const BucketFacts &facts = found->second;
-    bucket.hookFrom = facts.hookFrom;
-    bucket.source = facts.source;
-    for (ReportGradient &gradient : bucket.gradients) {
-      auto source = facts.gradientSources.find(gradient.name);
-      gradient.source =
-          source == facts.gradientSources.end() ? facts.source : source->second;
-    }
-  }
-}
-
-llvm::Expected<PlanReport> PlanReporter::getReport(ModuleOp module) {
+llvm::Expected<json::Object> PlanReporter::getReport(ModuleOp module) {
   MLIRContext *context = module.getContext();
   if (record->engine && context->getRemarkEngine() == record->engine)
     context->setRemarkEngine(nullptr);
   record->engine = nullptr;
   if (!record->error.empty())
     return llvm::createStringError(record->error);
-  PlanReport report;
-  if (record->converted) {
-    report = *record->converted;
-  } else {
-    if (!getPlan(module))
-      return llvm::createStringError(
-          "expected a module with a plan, which ddp-pipeline makes, and passes "
-          "that end with " +
-          kConversion);
-    llvm::Expected<PlanReport> read = readModule(module);
-    if (!read)
-      return read.takeError();
-    report = std::move(*read);
-  }
+  if (!record->converted && !getPlan(module))
+    return llvm::createStringError(
+        "expected a module with a plan, which ddp-pipeline makes, and passes "
+        "that end with " +
+        kConversion);
+  llvm::Expected<json::Object> report =
+      record->converted ? llvm::Expected<json::Object>(*record->converted)
+                        : readModule(module);
+  if (!report)
+    return report;
   if (record->memory)
-    addMemory(*record->memory, report);
-  for (const Record::PassRemark &remark : record->remarks)
-    report.remarks.push_back(
-        {remark.pass, remark.kind, remark.text,
-         record->memory ? record->memory->bucketNames.lookup(remark.location)
-                        : "",
-         describeLocation(remark.location)});
+    (*report)["program"] = json::Object(record->memory->program);
   // Passes may run in several threads.
-  llvm::stable_sort(report.remarks,
-                    [](const ReportRemark &a, const ReportRemark &b) {
-                      return std::tie(a.pass, a.source, a.text) <
-                             std::tie(b.pass, b.source, b.text);
-                    });
+  using Remark = std::array<std::string, 5>;
+  std::multiset<Remark> remarks;
+  for (const Record::PassRemark &remark : record->remarks)
+    remarks.insert({remark.pass, describeLocation(remark.location), remark.text,
+                    remark.kind,
+                    record->memory
+                        ? record->memory->bucketNames.lookup(remark.location)
+                        : ""});
+  json::Array list;
+  for (const auto &[pass, source, text, kind, bucket] : remarks)
+    list.push_back(json::Object{{"pass", pass},
+                                {"kind", kind},
+                                {"text", text},
+                                {"bucket", bucket},
+                                {"source", source}});
+  (*report)["remarks"] = std::move(list);
   return report;
 }

@@ -9,6 +9,7 @@
 
 #include "ProgramFacts.h"
 
+#include "ddphook/Dialect/DDP/IR/BucketOrigin.h"
 #include "ddphook/Dialect/DDP/IR/RuntimeCalls.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
@@ -18,10 +19,12 @@
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/Dialect/Utils/StaticValueUtils.h"
 #include "llvm/ADT/MapVector.h"
-#include "llvm/Support/JSON.h"
+
+#include <map>
 
 using namespace mlir;
 using namespace mlir::ddp;
+namespace json = llvm::json;
 
 std::string mlir::ddp::describeLocation(Location loc) {
   std::string text;
@@ -32,7 +35,7 @@ std::string mlir::ddp::describeLocation(Location loc) {
   else if (auto name = loc->findInstanceOf<NameLoc>())
     text = name.getName().getValue().str();
   // A report is JSON, whose text must be UTF-8.
-  return llvm::json::fixUTF8(text);
+  return json::fixUTF8(text);
 }
 
 //===----------------------------------------------------------------------===//
@@ -73,38 +76,51 @@ static std::string describeMemory(Type type) {
 
 static std::string getFunctionName(Operation *op) {
   auto function = op->getParentOfType<func::FuncOp>();
-  return function ? llvm::json::fixUTF8(function.getName()) : "";
+  return function ? json::fixUTF8(function.getName()) : "";
 }
 
 MemoryFacts mlir::ddp::readMemory(ModuleOp module) {
   MemoryFacts facts;
+  json::Array buckets, buffers, copies;
   for (auto info : module.getOps<BucketInfoOp>()) {
     BucketOrigin origin = getOrigin(info);
-    std::string name = info.getBucketName().str();
-    BucketFacts &bucket = facts.buckets[name];
-    bucket.hookFrom = llvm::json::fixUTF8(origin.hookFrom);
-    bucket.source = describeLocation(origin.bucket);
+    std::string name = json::fixUTF8(info.getBucketName());
     facts.bucketNames.try_emplace(origin.bucket, name);
+    json::Array gradients;
     for (auto [gradient, loc] : origin.gradients)
-      bucket.gradientSources[gradient.str()] = describeLocation(loc);
+      gradients.push_back(json::Object{{"name", json::fixUTF8(gradient)},
+                                       {"source", describeLocation(loc)}});
+    buckets.push_back(
+        json::Object{{"name", name},
+                     {"hook_from", json::fixUTF8(origin.hookFrom)},
+                     {"source", describeLocation(origin.bucket)},
+                     {"gradients", std::move(gradients)}});
   }
   module.walk([&](Operation *op) {
-    if (auto view = dyn_cast<memref::ViewOp>(op)) {
-      std::optional<int64_t> offset = getConstantIntValue(view.getByteShift());
-      if (!offset || !view.getSource().getDefiningOp<ArenaOp>())
-        return;
-      facts.buffers.push_back({getFunctionName(op), *offset,
-                               getBytes(view.getType()),
-                               describeMemory(view.getType()),
-                               facts.bucketNames.lookup(op->getLoc()),
-                               describeLocation(op->getLoc())});
-    } else if (isa<memref::CopyOp, linalg::CopyOp>(op)) {
-      Type type = op->getOperand(0).getType();
-      facts.copies.push_back({getFunctionName(op), getBytes(type),
-                              describeMemory(type),
-                              describeLocation(op->getLoc())});
+    bool isView = isa<memref::ViewOp>(op);
+    if (!isView && !isa<memref::CopyOp, linalg::CopyOp>(op))
+      return;
+    Type type =
+        isView ? op->getResult(0).getType() : op->getOperand(0).getType();
+    json::Object memory{{"function", getFunctionName(op)},
+                        {"bytes", getBytes(type)},
+                        {"type", describeMemory(type)},
+                        {"source", describeLocation(op->getLoc())}};
+    if (!isView) {
+      copies.push_back(std::move(memory));
+      return;
     }
+    auto view = cast<memref::ViewOp>(op);
+    std::optional<int64_t> offset = getConstantIntValue(view.getByteShift());
+    if (!offset || !view.getSource().getDefiningOp<ArenaOp>())
+      return;
+    memory["offset"] = *offset;
+    memory["bucket"] = facts.bucketNames.lookup(op->getLoc());
+    buffers.push_back(std::move(memory));
   });
+  facts.program = json::Object{{"buckets", std::move(buckets)},
+                               {"buffers", std::move(buffers)},
+                               {"copies", std::move(copies)}};
   return facts;
 }
 
@@ -130,7 +146,7 @@ static std::string describeWork(Operation *op) {
   if (isa<linalg::LinalgOp, memref::CopyOp>(op))
     return op->getName().getStringRef().str();
   if (auto call = dyn_cast<func::CallOp>(op))
-    return "call of '" + llvm::json::fixUTF8(call.getCallee()) + "'";
+    return "call of '" + json::fixUTF8(call.getCallee()) + "'";
   // Another dialect's loop over scalars.
   if (isa<LoopLikeOpInterface>(op) &&
       !op->walk([](Operation *nested) {
@@ -194,29 +210,42 @@ struct Work {
   Branches branches;
 };
 
+/// Where a function runs a collective.
+struct Call {
+  std::string function, source, within;
+  Branches branches;
+  /// Positions among the function's work: where it starts, and where the step
+  /// waits for it. Equal if the step waits at once.
+  int64_t start = 0, wait = 0;
+  json::Array beside;
+};
+
 /// Reads one function.
 class ScheduleReader {
 public:
-  ScheduleReader(func::FuncOp function, PlanReport &report)
-      : function(function), report(report) {}
+  ScheduleReader(func::FuncOp function, std::map<int64_t, Call> &calls)
+      : function(function), calls(calls) {}
   void read();
+
+  /// The amount of work so far.
+  int64_t getPlace() const { return static_cast<int64_t>(order.size()); }
+  bool callsAny() const { return !found.empty(); }
 
 private:
   void visitCall(Operation *op, StringRef name);
   void addWork();
-  /// Returns the current position: the number of work items so far.
-  int64_t getPlace() const { return static_cast<int64_t>(order.size()); }
 
   func::FuncOp function;
-  PlanReport &report;
+  /// By number of the collective.
+  std::map<int64_t, Call> &calls;
   std::vector<Work> work;
   /// For each position, the index of its work.
   std::vector<size_t> order;
   /// Indices of work, by its block and description.
   llvm::DenseMap<std::pair<Block *, StringRef>, size_t> numbers;
   llvm::StringMap<char> names;
-  llvm::DenseMap<Operation *, ReportCollective *> started;
-  SmallVector<std::pair<ReportCollective *, Branches>> found;
+  llvm::DenseMap<Operation *, Call *> started;
+  SmallVector<Call *> found;
 };
 } // namespace
 
@@ -227,49 +256,44 @@ void ScheduleReader::visitCall(Operation *op, StringRef name) {
       it->second->wait = getPlace();
     return;
   }
-  if (!llvm::is_contained({"all_reduce", "all_reduce_start", "collective",
-                           "collective_start", "stochastic_collective",
-                           "stochastic_collective_start"},
+  bool isStart = name.consume_back("_start");
+  if (!llvm::is_contained({"all_reduce", "collective", "stochastic_collective"},
                           name))
     return;
   auto constant = op->getOperand(1).getDefiningOp<LLVM::ConstantOp>();
   auto number =
       constant ? dyn_cast<IntegerAttr>(constant.getValue()) : IntegerAttr();
-  if (!number || number.getInt() < 0 ||
-      number.getInt() >= int64_t(report.collectives.size()))
+  if (!number)
     return;
-  ReportCollective &collective = report.collectives[number.getInt()];
-  collective.function = llvm::json::fixUTF8(function.getName());
-  collective.source = describeLocation(op->getLoc());
-  collective.within = describeWithin(op);
-  collective.start = collective.wait = getPlace();
-  found.emplace_back(&collective, getBranches(op));
-  if (name.ends_with("_start")) {
-    collective.wait = collective.start - 1; // not known yet
-    started[op] = &collective;
-  }
+  Call &call = calls[number.getInt()];
+  // A wait before its start is not known yet.
+  call = {json::fixUTF8(function.getName()),
+          describeLocation(op->getLoc()),
+          describeWithin(op),
+          getBranches(op),
+          getPlace(),
+          isStart ? getPlace() - 1 : getPlace(),
+          {}};
+  found.push_back(&call);
+  if (isStart)
+    started[op] = &call;
 }
 
 /// Records the work between starts and waits.
 void ScheduleReader::addWork() {
-  for (auto &[collective, branches] : found) {
+  for (Call *call : found) {
     // The wait is in another function, or missing.
-    if (collective->wait < collective->start)
-      collective->wait = getPlace();
-    if (collective->wait == collective->start)
-      continue;
+    if (call->wait < call->start)
+      call->wait = getPlace();
     llvm::MapVector<StringRef, int64_t> counts;
-    for (int64_t place = collective->start; place < collective->wait; ++place) {
+    for (int64_t place = call->start; place < call->wait; ++place) {
       const Work &there = work[order[place]];
-      if (!excludeEachOther(there.branches, branches))
+      if (!excludeEachOther(there.branches, call->branches))
         ++counts[there.what];
     }
+    call->beside.clear();
     for (auto [what, count] : counts)
-      collective->beside.push_back({what.str(), count});
-    llvm::stable_sort(collective->beside,
-                      [](const ReportWork &a, const ReportWork &b) {
-                        return a.count > b.count;
-                      });
+      call->beside.push_back(json::Object{{"what", what}, {"count", count}});
   }
 }
 
@@ -290,12 +314,27 @@ void ScheduleReader::read() {
                                                     : WalkResult::skip();
   });
   addWork();
-  if (getPlace() != 0 || !found.empty())
-    report.functions.push_back(
-        {llvm::json::fixUTF8(function.getName()), getPlace()});
 }
 
-void mlir::ddp::readSchedule(ModuleOp module, PlanReport &report) {
-  for (auto function : module.getOps<func::FuncOp>())
-    ScheduleReader(function, report).read();
+void mlir::ddp::readSchedule(ModuleOp module, json::Object &report) {
+  std::map<int64_t, Call> calls;
+  json::Array functions, collectives;
+  for (auto function : module.getOps<func::FuncOp>()) {
+    ScheduleReader reader(function, calls);
+    reader.read();
+    if (reader.getPlace() != 0 || reader.callsAny())
+      functions.push_back(
+          json::Object{{"name", json::fixUTF8(function.getName())},
+                       {"operations", reader.getPlace()}});
+  }
+  for (auto &[number, call] : calls)
+    collectives.push_back(json::Object{{"number", number},
+                                       {"function", call.function},
+                                       {"source", call.source},
+                                       {"within", call.within},
+                                       {"start", call.start},
+                                       {"wait", call.wait},
+                                       {"beside", std::move(call.beside)}});
+  report["functions"] = std::move(functions);
+  report["collectives"] = std::move(collectives);
 }

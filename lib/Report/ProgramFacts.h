@@ -10,37 +10,28 @@
 #ifndef DDPHOOK_LIB_REPORT_PROGRAMFACTS_H
 #define DDPHOOK_LIB_REPORT_PROGRAMFACTS_H
 
-#include "ddphook/Dialect/DDP/IR/BucketOrigin.h"
-#include "ddphook/Report/PlanReport.h"
-
 #include "mlir/IR/BuiltinOps.h"
+#include "llvm/Support/JSON.h"
 
-#include <map>
+#include <string>
 
 namespace mlir::ddp {
 
 /// Returns "FILE:LINE:COLUMN", a name if the location has no file, or nothing.
 std::string describeLocation(Location loc);
 
-/// The origins recorded for a bucket.
-struct BucketFacts {
-  std::string hookFrom, source;
-  std::map<std::string, std::string> gradientSources;
-};
-
 /// Facts from before the conversion to calls.
 struct MemoryFacts {
-  std::map<std::string, BucketFacts> buckets;
+  /// The report's `program`: origins of buckets, buffers and copies.
+  llvm::json::Object program;
   /// Names of buckets, by the location of their operations.
   llvm::DenseMap<Attribute, std::string> bucketNames;
-  std::vector<ReportBuffer> buffers;
-  std::vector<ReportCopy> copies;
 };
 MemoryFacts readMemory(ModuleOp module);
 
-/// Fills in where the functions of a module start and await the collectives of
-/// its plan.
-void readSchedule(ModuleOp module, PlanReport &report);
+/// Adds to `report` its `functions`, and where they start and await the
+/// `collectives` of the plan.
+void readSchedule(ModuleOp module, llvm::json::Object &report);
 
 } // namespace mlir::ddp
 

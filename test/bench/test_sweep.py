@@ -18,7 +18,9 @@ import xml.etree.ElementTree
 
 import pytest
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "runtime" / "test"))
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+REPORT = ROOT / "tools" / "python" / "src" / "ddphook" / "report.py"
+sys.path.insert(0, str(ROOT / "runtime" / "test"))
 from ports import free_port  # noqa: E402
 
 TOOL = os.environ["DDPHOOK_BENCH"]
@@ -199,23 +201,27 @@ def test_no_check(tmp_path):
     assert json.loads(path.read_text())["wrong"] is None
 
 
-def test_plot(tmp_path):
-    path = tmp_path / "sweep.svg"
-    sweep("-e", "1K", "--hook=all", "-d", "f32,f64", f"--plot={path}", *QUICK)
+def test_drawing(tmp_path):
+    """ddphook-report draws the results as they are written."""
+    results, path = tmp_path / "sweep.json", tmp_path / "sweep.svg"
+    sweep("-e", "1K", "--hook=all", "-d", "f32,f64", f"--json={results}", *QUICK)
+    subprocess.run([sys.executable, REPORT, results, "-o", path], check=True)
     space = "{http://www.w3.org/2000/svg}"
-    svg = xml.etree.ElementTree.parse(path).getroot()
-    assert svg.tag == space + "svg"
-    lines = svg.findall(space + "polyline")
-    # Six lines of eight sizes in each of two diagrams, all within the drawing.
-    assert len(lines) == 12
-    width, height = float(svg.get("width")), float(svg.get("height"))
-    for line in lines:
-        points = [[float(c) for c in p.split(",")] for p in line.get("points").split()]
-        assert len(points) == 8
-        assert all(0 < x < width and 0 < y < height for x, y in points)
-    legend = [text.text for text in svg.findall(space + "text")]
-    for hook in ("allreduce", "fp16", "bf16"):
-        assert {f"{hook}, f32", f"{hook}, f64"} <= set(legend)
+    drawing = xml.etree.ElementTree.parse(path).getroot()
+    charts = drawing.findall(space + "svg")
+    assert len(charts) == 2
+    for chart in charts:
+        # Six lines of eight sizes, all within the drawing.
+        lines = chart.findall(space + "polyline")
+        assert len(lines) == 6
+        width, height = float(chart.get("width")), float(chart.get("height"))
+        for line in lines:
+            points = [[float(c) for c in p.split(",")] for p in line.get("points").split()]
+            assert len(points) == 8
+            assert all(0 < x < width and 0 < y < height for x, y in points)
+        legend = {text.text for text in chart.findall(space + "text")}
+        for hook in ("allreduce", "fp16", "bf16"):
+            assert {f"{hook}, f32", f"{hook}, f64"} <= legend
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ expect() {
 empty=$(find "$prefix" -name CMakeFiles)
 [[ -z $empty ]] || fail "expected no directories of CMake's, but got $empty"
 for tool in ddphook-opt ddphook-cc ddphook-run ddphook-exec ddphook-trace \
-  ddphook-diff ddphook-lsp-server; do
+  ddphook-report ddphook-lsp-server; do
   [[ -x $prefix/bin/$tool ]] || fail "$tool is not installed"
 done
 for tool in "$prefix"/bin/ddphook-*; do

@@ -10,12 +10,16 @@ endif()
 find_package(Python3 REQUIRED COMPONENTS Interpreter)
 
 set(ddphook_tools ddphook-opt ddphook-cc ddphook-run ddphook-exec ddphook-trace
-    ddphook-bench ddphook-diff ddphook-lsp-server)
+    ddphook-bench ddphook-report ddphook-lsp-server)
 set(ddphook_manuals ${CMAKE_BINARY_DIR}/manuals)
 set(ddphook_paths)
 set(ddphook_made)
 foreach(tool IN LISTS ddphook_tools)
-  list(APPEND ddphook_paths $<TARGET_FILE:${tool}>)
+  if(TARGET ${tool})
+    list(APPEND ddphook_paths $<TARGET_FILE:${tool}>)
+  else() # a script
+    list(APPEND ddphook_paths ${CMAKE_RUNTIME_OUTPUT_DIRECTORY}/${tool})
+  endif()
   list(APPEND ddphook_made
     ${ddphook_manuals}/man1/${tool}.1 ${ddphook_manuals}/bash/${tool}
     ${ddphook_manuals}/zsh/_${tool} ${ddphook_manuals}/fish/${tool}.fish)
@@ -25,7 +29,7 @@ add_custom_command(
   COMMAND Python3::Interpreter
           ${PROJECT_SOURCE_DIR}/tools/generate-manuals.py
           --version=${PROJECT_VERSION} --out=${ddphook_manuals} ${ddphook_paths}
-  DEPENDS ${ddphook_tools} ${PROJECT_SOURCE_DIR}/tools/generate-manuals.py
+  DEPENDS ${ddphook_paths} ${PROJECT_SOURCE_DIR}/tools/generate-manuals.py
   COMMENT "Making manual pages and completion for shells"
   VERBATIM)
 add_custom_target(ddphook-manuals ALL DEPENDS ${ddphook_made})

@@ -56,7 +56,7 @@ set(CPACK_DEBIAN_TOOLS_PACKAGE_RECOMMENDS "ddphook-dev")
 set(CPACK_DEBIAN_TOOLS_PACKAGE_SUGGESTS "mlir-${LLVM_VERSION_MAJOR}-tools")
 set(CPACK_DEBIAN_TOOLS_DESCRIPTION
 "gradient compression for data-parallel training: compiler
-ddphook-opt, ddphook-cc, ddphook-run, ddphook-diff, the language server, and the
+ddphook-opt, ddphook-cc, ddphook-run, ddphook-report, the language server, and the
 plugin for stock mlir-opt, with manual pages and completion for shells.")
 
 # NVIDIA's packages of CUDA have many names, and dpkg may not know them. The

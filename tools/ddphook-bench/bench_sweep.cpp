@@ -61,13 +61,13 @@ static Status runRank(const SweepOptions &options, const Bootstrap &place,
                       const std::function<void(int64_t)> &onProgress) {
   const bool isFirst = place.rank == 0;
   SweepResult result;
-  ResultFile csv(options.csv), json(options.json), plot(options.plot);
+  ResultFile csv(options.csv), json(options.json);
   DDPHOOK_RETURN_IF_ERROR(runSweepRank(
       options, place,
       [&](const SweepResult &begun) -> Status {
         if (!isFirst)
           return Status::ok();
-        for (ResultFile *file : {&csv, &json, &plot})
+        for (ResultFile *file : {&csv, &json})
           DDPHOOK_RETURN_IF_ERROR(file->open());
         show(sweepHeader(begun));
         return Status::ok();
@@ -82,7 +82,6 @@ static Status runRank(const SweepOptions &options, const Bootstrap &place,
     show(sweepFooter(result));
     DDPHOOK_RETURN_IF_ERROR(csv.write(sweepCsv(result)));
     DDPHOOK_RETURN_IF_ERROR(json.write(sweepJson(result)));
-    DDPHOOK_RETURN_IF_ERROR(plot.write(sweepSvg(result)));
     const int64_t wrong = result.wrong().value_or(0);
     if (wrong > 0)
       return error(DDPHOOK_DATA_LOSS,

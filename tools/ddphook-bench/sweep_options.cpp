@@ -55,8 +55,10 @@ const char *bench::sweepHelp() {
          "  -c, --check=0|1          check results (default 1)\n"
          "      --ranks=N            ranks to start on this machine (default "
          "2)\n"
-         "      --csv=FILE, --json=FILE, --plot=FILE.svg\n"
-         "                           also write the results there, on rank 0\n"
+         "      --csv=FILE, --json=FILE\n"
+         "                           also write the results there, on rank 0; "
+         "ddphook-report\n"
+         "                           draws FILE.json\n"
          "\n"
          "The runtime's variables apply, DDPHOOK_TRANSPORT and DDPHOOK_BACKEND "
          "for example.\n";
@@ -236,8 +238,7 @@ static const std::vector<SweepFlag> &sweepFlags() {
          return parseCount(name, value, 1, 4096, &options->ranks.emplace());
        }},
       {"csv", 0, file(&SweepOptions::csv)},
-      {"json", 0, file(&SweepOptions::json)},
-      {"plot", 0, file(&SweepOptions::plot)}};
+      {"json", 0, file(&SweepOptions::json)}};
   return flags;
 }
 

@@ -42,7 +42,7 @@ struct SweepOptions {
   /// started some.
   std::optional<int> ranks;
   /// Files for the results; may be empty.
-  std::string csv, json, plot;
+  std::string csv, json;
   bool wantsHelp = false;
 
   /// Returns the sizes of buffers, ascending, from `minBytes` to `maxBytes`.

@@ -3,7 +3,7 @@
 // Part of the ddphook project, under the Apache License v2.0 with LLVM
 // Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// See sweep_result.h; the plot is in sweep_plot.cpp.
+// See sweep_result.h.
 //
 //===----------------------------------------------------------------------===//
 #include "sweep_result.h"

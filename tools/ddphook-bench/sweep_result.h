@@ -78,8 +78,6 @@ std::string sweepFooter(const SweepResult &result);
 /// The whole result, for files.
 std::string sweepCsv(const SweepResult &result);
 std::string sweepJson(const SweepResult &result);
-/// Draws two diagrams over the size, time and bus bandwidth in place, as SVG.
-std::string sweepSvg(const SweepResult &result);
 
 } // namespace ddphook::bench
 

@@ -10,18 +10,20 @@
 //   PlanReporter reporter;
 //   reporter.attach(pm);
 //   if (succeeded(pm.run(module)))
-//     if (auto report = reporter.getReport(module))
-//       page = writeReportPage(*report);
+//     if (llvm::Expected<llvm::json::Object> report =
+//             reporter.getReport(module))
+//       os << llvm::json::Value(std::move(*report));
 //
-// A reporter does not change what passes do, or their plan.
+// A reporter does not change what passes do, or their plan. ddphook-report
+// turns a report into a page or text; docs/reports.md has the keys.
 //
 //===----------------------------------------------------------------------===//
 #ifndef DDPHOOK_REPORT_PLANREPORTER_H
 #define DDPHOOK_REPORT_PLANREPORTER_H
 
-#include "ddphook/Report/PlanReport.h"
-
 #include "mlir/IR/BuiltinOps.h"
+#include "llvm/Support/Error.h"
+#include "llvm/Support/JSON.h"
 
 #include <memory>
 
@@ -49,7 +51,7 @@ public:
   /// releases the context's remarks. Fails if there is no plan. If the plan is
   /// older than the run, the report has only what the plan and its calls
   /// contain.
-  llvm::Expected<PlanReport> getReport(ModuleOp module);
+  llvm::Expected<llvm::json::Object> getReport(ModuleOp module);
 
 private:
   struct Record;

@@ -4,11 +4,10 @@
 in a browser, as people do: in a wide window and in a narrow one, on light ground and on
 dark. Everything in the report has to be seen there, and nothing may run or be loaded."""
 
-import json
 import sys
 
 from browser import open_browser
-from check_page import visible
+from check_page import read_report, visible
 
 WIDE, NARROW = (1280, 900), (390, 800)
 
@@ -18,21 +17,23 @@ const box = e => { const b = e.getBoundingClientRect(); return [b.left, b.top, b
 const texts = (e, what) => [...e.querySelectorAll(what)].map(x => x.textContent);
 return {
   buckets: [...document.querySelectorAll("details")].map(d => ({
-    name: d.querySelector(".name").textContent,
-    hook: d.querySelector("dd code").textContent,
-    gradients: [...d.querySelectorAll(".g li")].map(li => [...li.children].map(x => x.textContent)),
+    name: d.querySelector("summary span").textContent,
+    hook: d.querySelector("td + td").textContent,
+    gradients: [...d.querySelectorAll("table")[1].querySelectorAll("tr")].slice(1).map(
+      row => texts(row, "td")),
     bar: box(d.querySelector(".bar")),
   })),
-  lanes: [...document.querySelectorAll(".lane:not(.axis)")].map(l => ({
-    name: l.querySelector("b").textContent,
+  lanes: [...document.querySelectorAll(".lane")].map(l => ({
+    name: l.querySelector("text").textContent,
     section: l.closest("section").querySelector("h2").textContent,
-    place: box(l.querySelector("div")),
-    boxes: [...l.querySelectorAll("i")].map(i => ({
-      title: i.title, place: box(i), colour: getComputedStyle(i).backgroundColor,
-      image: getComputedStyle(i).backgroundImage, border: getComputedStyle(i).borderTopWidth})),
+    place: box(l.querySelector(".t")),
+    boxes: [...l.querySelectorAll(".b")].map(b => ({
+      title: b.querySelector("title").textContent, place: box(b),
+      fill: getComputedStyle(b).fill, opacity: getComputedStyle(b).fillOpacity,
+      stroke: getComputedStyle(b).stroke})),
   })),
   tables: texts(document, "td"),
-  scripts: document.querySelectorAll("script,iframe,object,embed,img,svg,link,base,a").length,
+  scripts: document.querySelectorAll("script,iframe,object,embed,img,link,base,a").length,
   handlers: [...document.querySelectorAll("*")].filter(
     e => [...e.attributes].some(a => a.name.startsWith("on"))).length,
 };
@@ -57,7 +58,7 @@ const ground = e => {
   }
 };
 const found = {};
-for (const what of ["body", "h1", "h2", "p.dim", ".tiles b", ".tiles span", "summary .name", "td", "th"]) {
+for (const what of ["body", "h1", "h2", "p.dim", ".tiles b", ".tiles span", "summary span", "td", "th"]) {
   const e = document.querySelector(what);
   if (!e) continue;
   const [a, b] = [luminance(getComputedStyle(e).color), ground(e)].sort((x, y) => y - x);
@@ -71,9 +72,9 @@ return [luminance(getComputedStyle(document.body).backgroundColor), found];
 OPEN = """
 const details = document.querySelectorAll("details")[%d];
 details.open = true;
-const gradients = [...details.querySelectorAll(".g li")];
-const lists = [...details.querySelectorAll(".g")];
-const height = lists.reduce((sum, e) => sum + e.getBoundingClientRect().height, 0);
+const table = details.querySelectorAll("table")[1];
+const gradients = [...table.querySelectorAll("tr")];
+const height = table.getBoundingClientRect().height;
 const last = gradients.at(-1);
 last.scrollIntoView({block: "center"});
 last.scrollIntoView({block: "center"});  // what was laid out now is of other heights
@@ -109,8 +110,8 @@ def check_lanes(facts, report):
             # A box has at least two pixels, which may reach over the end of its lane.
             assert left - 1 <= x and x + w <= left + width + 12, (box, lane["place"])
             assert top <= y and y + h <= top + height, (box, lane["place"])
-            is_seen = not box["colour"].startswith("rgba(") or box["image"] != "none"
-            assert is_seen or box["border"] != "0px", box
+            is_filled = box["fill"].startswith("rgb(") and float(box["opacity"]) >= 0.4
+            assert is_filled or box["stroke"] != "none", box
     measured = report.get("measured")
     assert ("As measured" in lanes) == bool(measured)
     if measured:
@@ -157,8 +158,7 @@ def check_page(browser, page, report, picture):
 
 def main():
     page, report = sys.argv[1:3]
-    with open(report, encoding="utf-8") as file:
-        report = json.load(file)
+    report = read_report(report)
     picture = sys.argv[3] if len(sys.argv) > 3 else None
     with open_browser() as browser:
         # With the page's policy, and without: then nothing else keeps scripts from running.

@@ -15,10 +15,13 @@ import xml.etree.ElementTree
 
 VOID = {"meta"}
 TAGS = set(
-    "html head meta title style body main h1 h2 h3 p div span b i u ol ul li dl dt dd "
-    "code small section details summary table tr th td footer".split()
+    "html head meta title style body main h1 h2 p div span b i section details summary "
+    "table tr th td svg g rect text".split()
 )
-ATTRIBUTES = {"xmlns", "lang", "charset", "http-equiv", "content", "name", "class", "style", "title"}
+ATTRIBUTES = set(
+    "xmlns lang charset http-equiv content name class style x y width height rx "
+    "text-anchor".split()
+)
 
 
 class Reader(html.parser.HTMLParser):
@@ -46,7 +49,7 @@ class Reader(html.parser.HTMLParser):
 
 
 def walk_xml(element, seen):
-    tag = element.tag.removeprefix("{http://www.w3.org/1999/xhtml}")
+    tag = element.tag.rpartition("}")[2]
     seen.append((tag, element.attrib, ""))
     if element.text:
         seen.append(("", {}, element.text))
@@ -61,11 +64,31 @@ def visible(name):
     return re.sub(r"[\x00-\x1f]", lambda c: chr(0x2400 + ord(c[0])), name).replace("\x7f", "␡")
 
 
+def read_report(path):
+    """Returns the buckets of a report with the sources of their gradients, its states, and
+    its measurements."""
+    with open(path, encoding="utf-8") as file:
+        report = json.load(file)
+    origins = {bucket["name"]: bucket for bucket in report["program"]["buckets"]}
+    buckets = []
+    for bucket in report["plan"]["buckets"]:
+        origin = origins[bucket["name"]]
+        sources = {gradient["name"]: gradient["source"] for gradient in origin["gradients"]}
+        gradients = [
+            {"name": name, "source": sources.get(name, origin["source"])}
+            for name in bucket["gradients"]
+        ]
+        buckets.append({"name": bucket["name"], "hook": bucket["hook"], "gradients": gradients})
+    return {
+        **{"buckets": buckets, "states": report["plan"]["states"]},
+        "measured": report.get("measured"),
+    }
+
+
 def main():
     with open(sys.argv[1], encoding="utf-8") as file:
         text = file.read()
-    with open(sys.argv[2], encoding="utf-8") as file:
-        report = json.load(file)
+    report = read_report(sys.argv[2])
     reader = Reader()
     reader.feed(text)
     reader.close()

@@ -1,6 +1,6 @@
 # Part of the ddphook project, under the Apache License v2.0 with LLVM
 # Exceptions. SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""``python -m ddphook``: ``info`` shows what is installed and where; ``bench``; ``plot``."""
+"""``python -m ddphook``: ``info`` shows what is installed and where; ``bench``; ``report``."""
 
 from __future__ import annotations
 
@@ -11,24 +11,25 @@ import importlib.util
 import os
 import sys
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import ddphook
-from ddphook import _cache, _compiler, _libraries, _runtime
+from ddphook import _cache, _compiler, _libraries, _runtime, report
 
 
 def main() -> int:
     """Runs a subcommand; returns 1 if it fails, and 2 for invalid options."""
+    if sys.argv[1:2] == ["report"]:
+        return report.main(sys.argv[2:])
     parser = argparse.ArgumentParser(
         prog="python -m ddphook", description="compiled communication hooks"
     )
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("info", help="show what is installed, and where")
     _add_bench(commands)
-    _add_plot(commands)
+    commands.add_parser("report", help="explain, draw or compare plans and traces")
     arguments = parser.parse_args()
-    return {"info": _info, "bench": _bench, "plot": _plot}[arguments.command](arguments)
+    return {"info": _info, "bench": _bench}[arguments.command](arguments)
 
 
 def _add_bench(commands: Any) -> None:
@@ -77,22 +78,6 @@ def _add_bench(commands: Any) -> None:
     parser.add_argument("--json", metavar="FILE", help="also write the results there")
 
 
-def _add_plot(commands: Any) -> None:
-    parser = commands.add_parser(
-        "plot",
-        help="draw a trace",
-        description="Draws one step of all ranks on a timeline, and the duration of every "
-        "step. Needs matplotlib.",
-    )
-    parser.add_argument("trace", type=Path, help="trace that DDPHOOK_TRACE wrote")
-    parser.add_argument("picture", type=Path, help="file to write: .svg, .png or .pdf")
-    parser.add_argument(
-        "--step",
-        type=_number(int),
-        help="the step to draw (the one with rank 0's median duration)",
-    )
-
-
 def _number(kind: type[int | float]) -> Callable[[str], float]:
     """Returns a parser of positive numbers for ``argparse``."""
 
@@ -119,20 +104,6 @@ def _bench(arguments: argparse.Namespace) -> int:
         return _fail("bench", str(error), 2)
     except (ddphook.Error, OSError) as error:
         return _fail("bench", str(error), 1)
-    return 0
-
-
-def _plot(arguments: argparse.Namespace) -> int:
-    try:
-        from ddphook import _plot
-    except ModuleNotFoundError as error:
-        return _fail("plot", f"expected matplotlib, but {str(error).lower()}", 1)
-    try:
-        print(_plot.draw(arguments.trace, arguments.picture, arguments.step))
-    except ddphook.InvalidArgumentError as error:
-        return _fail("plot", str(error), 2)
-    except OSError as error:
-        return _fail("plot", str(error), 1)
     return 0
 
 
