@@ -106,7 +106,9 @@ static Expected<std::string> render(StringRef json, StringRef suffix,
   if (status == 0)
     return text.str();
   text.consume_front("ddphook-report: error: ");
-  return createStringError(message.empty() ? text.trim() : StringRef(message));
+  return createStringError(text.empty() ? "cannot run '" + Twine(*script) +
+                                              "': " + message
+                                        : text.trim());
 }
 
 Error PlanReportFile::write(Expected<json::Object> report) const {

@@ -86,10 +86,9 @@ MemoryFacts mlir::ddp::readMemory(ModuleOp module) {
     BucketOrigin origin = getOrigin(info);
     std::string name = json::fixUTF8(info.getBucketName());
     facts.bucketNames.try_emplace(origin.bucket, name);
-    json::Array gradients;
+    json::Object gradients;
     for (auto [gradient, loc] : origin.gradients)
-      gradients.push_back(json::Object{{"name", json::fixUTF8(gradient)},
-                                       {"source", describeLocation(loc)}});
+      gradients[json::fixUTF8(gradient)] = describeLocation(loc);
     buckets.push_back(
         json::Object{{"name", name},
                      {"hook_from", json::fixUTF8(origin.hookFrom)},
@@ -293,7 +292,8 @@ void ScheduleReader::addWork() {
     }
     call->beside.clear();
     for (auto [what, count] : counts)
-      call->beside.push_back(json::Object{{"what", what}, {"count", count}});
+      call->beside.push_back(
+          json::Object{{"what", what.str()}, {"count", count}});
   }
 }
 

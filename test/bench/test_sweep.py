@@ -284,5 +284,5 @@ def test_help_names_every_option():
     text = sweep("--help")
     for name in "-b -e -f -i -d -o -n -w -r -c".split():
         assert f"  {name}, --" in text
-    for name in "--hook --ranks --csv --json --plot".split():
+    for name in "--hook --ranks --csv --json".split():
         assert f"{name}=" in text

@@ -54,10 +54,9 @@ TEST_F(ReportTest, TellsWhatThePlanDoesNotSay) {
   ASSERT_EQ(buckets.size(), 1u);
   const json::Object &bucket = *buckets.front().getAsObject();
   EXPECT_EQ(bucket.getString("hook_from"), "option hook");
-  const json::Array expected = {
-      json::Object{{"name", "a"}, {"source", "model.py:3:4"}},
-      json::Object{{"name", "b"}, {"source", "jit(step)"}}};
-  EXPECT_EQ(*bucket.getArray("gradients"), expected);
+  const json::Object &gradients = *bucket.getObject("gradients");
+  EXPECT_EQ(gradients.getString("a"), "model.py:3:4");
+  EXPECT_EQ(gradients.getString("b"), "jit(step)");
   const json::Array &planned = *plan.getObject("plan")->getArray("buckets");
   ASSERT_EQ(planned.size(), 1u);
   EXPECT_EQ(planned.front().getAsObject()->getInteger("wire_bytes"), 272);

@@ -73,9 +73,8 @@ def read_report(path):
     buckets = []
     for bucket in report["plan"]["buckets"]:
         origin = origins[bucket["name"]]
-        sources = {gradient["name"]: gradient["source"] for gradient in origin["gradients"]}
         gradients = [
-            {"name": name, "source": sources.get(name, origin["source"])}
+            {"name": name, "source": origin["gradients"].get(name, origin["source"])}
             for name in bucket["gradients"]
         ]
         buckets.append({"name": bucket["name"], "hook": bucket["hook"], "gradients": gradients})

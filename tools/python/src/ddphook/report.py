@@ -154,7 +154,6 @@ def _bucket(bucket: Record, origin: Record) -> Record:
             f"expected a shape for each gradient of bucket '{bucket.name}', but got "
             f"{len(shapes)} shapes for {len(names)} gradients"
         )
-    sources = {gradient.name: gradient.source for gradient in origin.gradients}
     # Gradients without names are called by their position, as in passes.
     named = names or [f"{bucket.name}.{i}" for i in range(len(shapes))]
     gradients = [
@@ -162,7 +161,7 @@ def _bucket(bucket: Record, origin: Record) -> Record:
             name=name,
             shape=shape,
             bytes=int(bits[1]) // 8 * math.prod(map(_size, shape)),
-            source=sources.get(name, origin.source),
+            source=origin.gradients.get(name, origin.source),
         )
         for name, shape in zip(named, shapes)
     ]
@@ -216,7 +215,7 @@ def explain(report: Record) -> Record:
     plan, program = report.plan, report.get("program")
     facts = program or Record(buckets=[], buffers=[], copies=[])
     origins = {bucket.name: bucket for bucket in facts.buckets}
-    no_origin = Record(hook_from="", source="", gradients=[])
+    no_origin = Record(hook_from="", source="", gradients={})
     calls = {call.number: call for call in report.collectives}
     no_call = Record(function="", within="", start=0, wait=0, beside=[])
     buckets = [_bucket(b, origins.get(b.name, no_origin)) for b in plan.buckets]
@@ -1240,7 +1239,7 @@ def _read_module(text: bytes) -> bytes:
     )
 
 
-def _open(path: str, step: int | None = None, trace: Record | None = None) -> Record:
+def _open(path: str, step: int | None = None) -> Record:
     """Reads a report, a plan, a module, a trace, or the result of a sweep. The result has
     `source`, and of `plan`, `times` and `sweep` what the file contains."""
     data = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
@@ -1256,9 +1255,6 @@ def _open(path: str, step: int | None = None, trace: Record | None = None) -> Re
     elif source.ddphook_report != REPORT_VERSION:
         version = source.ddphook_report
         raise ReportError(f"expected a report of version {REPORT_VERSION}, not {version}")
-    if trace:
-        check_trace(source, trace.source)
-        source["measured"] = trace.times
     plan = explain(source)
     return Record(source=source, plan=plan, times=plan.measured)
 
@@ -1325,15 +1321,16 @@ def _run(options: argparse.Namespace) -> int:
         raise ReportError("expected a tolerance of at least 0 percent")
     if not 1 <= len(options.files) <= 2:
         raise ReportError(f"expected one file, or two, but got {len(options.files)}")
-    trace, found = None, []
-    if options.trace:
-        with _naming(options.trace):
-            trace = _open(options.trace)
-            if "traceEvents" not in trace.source:
-                raise ReportError("expected a trace")
+    found = []
     for path in options.files:
         with _naming(path):
-            found.append(_open(path, options.step, trace))
+            found.append(_open(path, options.step))
+    if options.trace:
+        with _naming(options.trace):
+            trace = _open(options.trace, options.step)
+            for one in found:
+                check_trace(one.source, trace.source)
+                one["times"] = one.plan["measured"] = one.source["measured"] = trace.times
     if len(found) == 2:
         lines, status = _compare(found[0], found[1], options.tolerance)
         shown = _join(lines)
