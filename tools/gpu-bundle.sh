@@ -126,7 +126,7 @@ libraries=$(apt-cache depends --recurse --installed --no-recommends --no-suggest
   --no-conflicts --no-breaks --no-replaces --no-enhances \
   libgloo-dev libhwy-dev libboost-context-dev |
   grep -E '^lib(gloo|hwy|boost-context)')
-for package in $libraries nlohmann-json3-dev libxxhash-dev libgtest-dev libgmock-dev; do
+for package in $libraries nlohmann-json3-dev libxxhash-dev libgtest-dev; do
   dpkg -L "$package" | keep
 done
 # Boost: only the headers that its contexts include, and its CMake packages.
