@@ -38,6 +38,8 @@ memory=allocator_may_return_null=1
 # allocators in our code, but its library does not unpoison it.
 export ASAN_OPTIONS=detect_container_overflow=0:allow_user_poisoning=0:$memory
 export UBSAN_OPTIONS=print_stacktrace=1
+# Debian 13's MPI loads UCX, which starts a thread and does not join it.
+export UCX_VFS_ENABLE=n
 # Tests fork while other threads run. For libraries without instrumentation, above
 # all Gloo and the C++ library, ThreadSanitizer tracks locks and waits but not memory
 # accesses: it cannot know which of their atomic variables order these. A race ends
