@@ -30,9 +30,11 @@ simulated on one machine. [benchmarking.md](benchmarking.md) measures your own.
 
 - Times are medians. `ddphook-bench` checks its results against scalar code before it measures, and
   its data is in no cache unless the column says *warm*.
+
 - Numbers in parentheses say how many times as fast this is as a baseline that was measured
-  alternately in the same run. *Gloo* is its algorithm over ddphook's connections; *0.7 of the copy*
-  compares with the fastest copy of the same bytes.
+  alternately in the same run. The baseline Gloo is its algorithm over ddphook's connections. The
+  copy is the fastest copy of the same bytes.
+
 - *Load* is the load average of the machine, most of it from other work. Compare ratios rather than
   times: both sides of a ratio ran under the same load."""
 
