@@ -29,7 +29,7 @@ What was measured on each machine, and how. No GPU has run ddphook yet, and all 
 simulated on one machine. [benchmarking.md](benchmarking.md) measures your own.
 
 - Times are medians. `ddphook-bench` checks its results against scalar code before it measures, and
-  its data is in no cache unless the column says *warm*.
+  its data is in no cache unless the table says *warm*.
 
 - Numbers in parentheses say how many times as fast this is as a baseline that was measured
   alternately in the same run. The baseline Gloo is its algorithm over ddphook's connections. The
