@@ -26,20 +26,17 @@ INTRODUCTION = """\
 # Benchmarks
 
 What was measured on each machine, and how. No GPU has run ddphook yet, and all networks here are
-simulated on one machine. To measure your own machines and network, see
-[benchmarking.md](benchmarking.md).
+simulated on one machine. [benchmarking.md](benchmarking.md) measures your own.
 
-- Times are medians. `ddphook-bench` compares its results with scalar code before it measures.
-- *Cold* data is in no cache.
-- *Of the copy* is the time over that of the best copy of the bytes that have to move.
-- *Times as fast* names the baseline that was measured alternately with ours in the same run. *Gloo* is
-  its algorithm over ddphook's connections ([runtime.md](runtime.md#transports)).
+- Times are medians. `ddphook-bench` checks its results against scalar code before it measures, and
+  its data is in no cache unless the table says *warm*.
+
+- Numbers in parentheses say how many times as fast this is as a baseline that was measured
+  alternately in the same run. The baseline Gloo is its algorithm over ddphook's connections. The
+  copy is the fastest copy of the same bytes.
+
 - *Load* is the load average of the machine, most of it from other work. Compare ratios rather than
-  times: both sides of a ratio ran under the same load.
-- *Commit* is the one that recorded the run.
-
-Accuracy, bytes and times of networks that two ranks train are in
-[examples/digits](examples/digits/README.md) and [examples/wide](examples/wide/README.md)."""
+  times: both sides of a ratio ran under the same load."""
 
 
 def several(value, form):
@@ -66,18 +63,33 @@ def results_of(run):
             yield {**result, "name": f"{title}: {result['name'].strip()}"}
 
 
-def row(number, result):
+def cell(result):
+    parts = []
+    if "median_ms" in result:
+        parts.append(several(result["median_ms"], milliseconds))
+    if "of_best_copy" in result:
+        parts.append(several(result["of_best_copy"], "{:.2f}".format) + " of the copy")
     fast = result.get("times_as_fast_as", {})
-    cells = [
-        str(number),
-        result["name"],
-        result.get("caches", ""),
-        several(result["median_ms"], milliseconds) if "median_ms" in result else "",
-        several(result.get("of_best_copy", []), "{:.2f}".format),
-        "; ".join(f"{name} {several(value, rounded)}" for name, value in fast.items()),
-        result.get("note", ""),
-    ]
-    return f"| {' | '.join(cells)} |"
+    if fast:
+        ratios = [f"{name} {several(value, rounded)}" for name, value in fast.items()]
+        parts.append(f"({', '.join(ratios)})")
+    return " ".join(parts)
+
+
+def table(runs):
+    """Yields the lines of a table of all results, without empty columns."""
+    rows = {}
+    for number, run in enumerate(runs, 1):
+        for result in results_of(run):
+            cells = rows.setdefault((number, result["name"]), ["", "", ""])
+            cells[result.get("caches") == "warm"] = cell(result)
+            cells[2] = result.get("note", cells[2])
+    titles = ["time", "warm caches", "notes"]
+    kept = [column for column in range(3) if any(cells[column] for cells in rows.values())]
+    yield f"\n| run | measured | {' | '.join(titles[column] for column in kept)} |"
+    yield f"|{'---|' * (2 + len(kept))}"
+    for (number, name), cells in rows.items():
+        yield f"| {number} | {name} | {' | '.join(cells[column] for column in kept)} |"
 
 
 def page(recorded):
@@ -90,10 +102,7 @@ def page(recorded):
             cells = [str(number), run["title"], f"`{run['command']}`"]
             cells += [f"{run['date']}, {run['commit']}", run["conditions"]]
             yield f"| {' | '.join(cells)} |"
-        yield "\n| run | measured | caches | time | of the copy | times as fast | |"
-        yield "|---|---|---|---|---|---|---|"
-        for number, run in enumerate(runs, 1):
-            yield from (row(number, result) for result in results_of(run))
+        yield from table(runs)
 
 
 def record(recorded, result, options):

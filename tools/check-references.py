@@ -74,6 +74,12 @@ def check_fences(text):
         yield f"line {opened[0]}: the code block has no end"
 
 
+def faults(page):
+    """Returns the two cells of each row of the page's tables of faults."""
+    tables = re.findall(r"^\| fault \|.*\n\|-.*\n((?:\|.*\n)+)", page, re.M)
+    return [re.findall(r"\| (.*?) (?=\|)", row) for table in tables for row in table.splitlines()]
+
+
 def check_messages(path, text, known):
     quoted = []
     if path.name != "passes.md" and path.parent.name != "generated":
@@ -82,8 +88,8 @@ def check_messages(path, text, known):
     for table in re.findall(r"^\| message \|.*\n((?:\|.*\n)+)", text, re.M):
         quoted += re.findall(r"^\| `([^`]+)`", table, re.M)
     if path.name == "faults.md":
-        for row in re.findall(r"^\| \d+ \|.*$", text, re.M):
-            quoted += re.findall(r"`([^`]+)`", row.split(" | ")[2])
+        for _, named_by in faults(text):
+            quoted += re.findall(r"`([^`]+)`", named_by)
     for message in quoted:
         for part in FILLED_IN.split(message):
             part = (part or "").strip(" :,;.")
@@ -137,9 +143,9 @@ def check_quoted_paths(text):
 
 def check_faults(page, tests):
     """Checks that the tables of the page and the lines of test/faults.txt have the same faults."""
-    faults = re.findall(r"^\| \d+ \| (.*?) \|", page, re.M)
+    named = [fault for fault, _ in faults(page)]
     tested = re.findall(r"^(?!#)(.*?) \| ", tests, re.M)
-    for fault in sorted(set(faults) ^ set(tested)):
+    for fault in sorted(set(named) ^ set(tested)):
         yield f"'{fault}' is not both in {FAULTS.name} and in {FAULT_TESTS.name}"
 
 

@@ -16,7 +16,7 @@
 // Beyond that, every block loads the parts of factors that it needs, and ranges
 // of rows have sums that are stored and added. How much that is follows from a
 // list's tables: small lists are run and must count just that, and for the
-// sizes of docs/cuda.md, which take long, it is held to a share of the ideal.
+// large sizes, which take long, it is held to a share of the ideal.
 // The test does not know what caches do, nor how long anything takes.
 
 #include "backends/cuda/cuda_kernels_lowrank_test_util.h"
@@ -243,7 +243,7 @@ TEST_F(CudaTraffic, IsWhatFollowsFromTheTables) {
     }
 }
 
-/// Of the sizes that docs/cuda.md speaks of.
+/// Large matrices, and many small ones.
 TEST_F(CudaTraffic, IsNearTheIdeal) {
   for (int64_t rank : {1, 2, 4, 8})
     for (const std::vector<Shape> &shapes : std::vector<std::vector<Shape>>{
