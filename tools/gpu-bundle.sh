@@ -45,7 +45,7 @@ say() { echo "== $*" >&2; }
 python=$(tools/python-env.sh)
 
 say "sources"
-git ls-files -z -- LICENSE\* test/gpu test/parity \
+git ls-files -z -- LICENSE\* runtime/test/ports.py test/gpu test/parity \
   test/python/{models,ranks,staged}.py tools/gpu-test.sh tools/gpu-report.py \
   tools/python/src |
   while IFS= read -r -d '' file; do

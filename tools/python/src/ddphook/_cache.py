@@ -103,17 +103,8 @@ def get(
 ) -> bytes:
     """Returns the shared object of a module, from the cache or from ``build()``.
 
-    Parameters
-    ----------
-    text, pipeline, device
-        The input of ``build`` and the device it compiles for; by default the host.
-    build
-        Called at most once, and only if the cache lacks the module.
-
-    Raises
-    ------
-    Exception
-        What ``build`` raises; the cache itself raises none.
+    ``build`` is called at most once, and only if the cache lacks the module. The cache
+    itself raises no exception.
     """
     name = key(text, pipeline, device)
     place = _open_directory()

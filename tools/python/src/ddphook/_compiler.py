@@ -42,13 +42,7 @@ _SEVERITIES = ("error", "warning", "note", "remark")
 
 @functools.cache
 def library() -> ctypes.CDLL:
-    """Returns the compiler, loaded at the first call.
-
-    Raises
-    ------
-    UnsupportedError
-        The library is missing.
-    """
+    """Returns the compiler, loaded at the first call."""
     capi = _libraries.load(_libraries.COMPILER)
     pointer, text = c_void_p, _StringRef
     for name, result, arguments in (
@@ -121,17 +115,7 @@ def library() -> ctypes.CDLL:
 class Parsed:
     """A module in its own context, which collects the diagnostics.
 
-    Parameters
-    ----------
-    source
-        The module, in MLIR's textual form or as bytecode.
-
-    Raises
-    ------
-    CompileError
-        The source is not a valid module.
-    UnsupportedError
-        The compiler is missing.
+    The source is MLIR's textual form or bytecode; CompileError if it is invalid.
     """
 
     def __init__(self, source: str | bytes) -> None:
@@ -265,26 +249,9 @@ def _collected() -> Iterator[tuple[list[bytes], Any]]:
 
 
 def transform_module(text: str, passes: str) -> str:
-    """Runs passes on a module.
+    """Returns a module's text after ``passes``, such as ``"pass{option=value},pass"``.
 
-    Parameters
-    ----------
-    text
-        The module, in MLIR's textual form.
-    passes
-        A pipeline for a module, ``"pass{option=value},pass"``.
-
-    Returns
-    -------
-    str
-        The module after the passes.
-
-    Raises
-    ------
-    CompileError
-        The module or the pipeline is invalid, or a pass failed.
-    UnsupportedError
-        The compiler is missing.
+    Raises CompileError if the module or the pipeline is invalid, or a pass failed.
     """
     with Parsed(text) as parsed:
         parsed.run(passes)
@@ -292,30 +259,12 @@ def transform_module(text: str, passes: str) -> str:
 
 
 def compile_module(text: str | bytes, pipeline: str, device: str = "") -> bytes:
-    """Compiles a module for this machine's CPU, or a device.
+    """Compiles a module for this machine's CPU, or for arrays in the memory of
+    ``device``.
 
-    Parameters
-    ----------
-    text
-        The module, in MLIR's textual form or as bytecode.
-    pipeline
-        Options of ``ddp-pipeline``.
-    device
-        The device whose memory has the arrays, as ``--device`` of ``ddphook-cc``; by
-        default the host.
-
-    Returns
-    -------
-    bytes
-        A shared object that exports ``ddphook_compiled_module`` and refers to the
-        runtime by its soname.
-
-    Raises
-    ------
-    CompileError
-        The module or the options are invalid.
-    UnsupportedError
-        The compiler is missing.
+    ``pipeline`` are options of ``ddp-pipeline``. Returns a shared object that exports
+    ``ddphook_compiled_module`` and refers to the runtime by its soname. Raises
+    CompileError if the module or the options are invalid.
     """
     capi = library()
     others: list[str] = []

@@ -146,13 +146,7 @@ class _CompiledModule(ctypes.Structure):
 
 @functools.cache
 def library() -> ctypes.CDLL:
-    """Returns the runtime, loaded at the first call.
-
-    Raises
-    ------
-    UnsupportedError
-        The library is missing.
-    """
+    """Returns the runtime, loaded at the first call."""
     rt = _libraries.load(_libraries.RUNTIME)
     rt.ddphook_last_error.restype = c_char_p
     rt.ddphook_status_name.restype = c_char_p
@@ -182,27 +176,12 @@ def check(status: int) -> None:
 
 
 class Context:
-    """A process's membership in a job.
+    """A process's membership in a job: ``ddphook_context_create``.
 
-    Collective: all ranks of the job create it at the same time.
-
-    Parameters
-    ----------
-    rank, world_size
-        This process's rank, and the number of ranks in the job.
-    store
-        The store through which the ranks meet.
-    timeout_s
-        Deadline of every operation that waits for a peer, in seconds.
-    backend, backend_options
-        As in ``ddphook_options_t``; if empty, the environment's.
-    allocator
-        The allocator of the device's memory; by default the device's own.
-
-    Raises
-    ------
-    Error
-        See ``ddphook_context_create``.
+    Collective: all ranks of the job create it at the same time. They meet through the
+    store; every wait for a peer has the deadline ``timeout_s``. The backend and its
+    options are the environment's if they are empty. The device's own allocator is the
+    default.
     """
 
     def __init__(
@@ -342,18 +321,9 @@ def _table_of(store: Store) -> tuple[_Store, list[BaseException]]:
 class SharedObject:
     """The code of a compiled module, in this process.
 
-    Each instance has its own copy of the code, even for equal bytes, because a
-    process can load a module only once at a time.
-
-    Parameters
-    ----------
-    image
-        The bytes of a shared object that exports ``ddphook_compiled_module``.
-
-    Raises
-    ------
-    DataLossError
-        The bytes are not such an object.
+    Each instance has its own copy of the code, even for equal bytes, because a process
+    can load a module only once at a time. Raises DataLossError if the bytes are not a
+    shared object that exports ``ddphook_compiled_module``.
     """
 
     def __init__(self, image: bytes) -> None:
@@ -400,23 +370,10 @@ def _file_of(image: bytes) -> Iterator[tuple[int, str]]:
 
 
 class Module:
-    """A compiled module that is loaded into a context.
+    """A compiled module that is loaded into a context, which must outlive it.
 
-    Collective: all ranks load equal modules in the same order.
-
-    Parameters
-    ----------
-    context
-        The context, which must outlive the module.
-    image
-        The bytes of the shared object.
-
-    Raises
-    ------
-    PlanMismatchError
-        The ranks load different modules.
-    Error
-        See ``ddphook_module_load``.
+    Collective: all ranks load equal modules in the same order, otherwise
+    PlanMismatchError is raised.
     """
 
     def __init__(self, context: Context, image: bytes) -> None:
@@ -443,20 +400,10 @@ class Module:
         ]
 
     def run(self, addresses: list[int], results: list[int] | None = None) -> None:
-        """Runs the entry point.
+        """Runs the entry point on the arrays at these addresses.
 
-        Parameters
-        ----------
-        addresses
-            The addresses of the argument arrays, in order.
-        results
-            The addresses of the result arrays; by default the arguments with the
-            same numbers.
-
-        Raises
-        ------
-        Error
-            The step failed; the context is then unusable.
+        The results are by default the arguments with the same numbers. After an error,
+        the context is unusable.
         """
         if results is None:
             results = addresses

@@ -82,13 +82,7 @@ class _Hook:
 
     @classmethod
     def parse(cls, name: str) -> _Hook:
-        """Returns the hook with this name on the command line.
-
-        Raises
-        ------
-        InvalidArgumentError
-            There is no such hook.
-        """
+        """Returns the hook with this name on the command line."""
         match = re.fullmatch(r"(\w+?)(?:-([1-9]\d*))?(?:\+(\w+))?", name)
         base, rank, wrapper = match.groups() if match else ("", None, None)
         is_known = base in _FUNCTIONS and wrapper in _WRAPPERS
@@ -139,15 +133,9 @@ class _Hook:
 def main(options: Namespace) -> None:
     """Measures, prints tables, and writes the JSON file.
 
-    The options are those of ``python -m ddphook bench``. Without a launcher's variables, this process starts the ranks; otherwise it is one
-    of them.
-
-    Raises
-    ------
-    InvalidArgumentError
-        There is no such hook.
-    InternalError
-        A result of ours differs from PyTorch's, or a rank failed.
+    Without a launcher's variables, this process starts the ranks; otherwise it is one
+    of them. Raises InternalError if a result of ours differs from PyTorch's, or a rank
+    failed.
     """
     _parse(options)  # Fails now if there is no such hook.
     if options.json and os.environ.get("RANK", "0") == "0":

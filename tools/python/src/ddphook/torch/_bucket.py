@@ -33,20 +33,10 @@ WHOLE_GROUP = "ddp.process_group @dp\n"
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-    """The contents of a bucket.
+    """The contents of a bucket, to which DDP has given a number, `index`.
 
-    Attributes
-    ----------
-    index
-        DDP's number of the bucket.
-    names
-        The names of the parameters, in the bucket's order.
-    shapes
-        The shapes of their gradients, with dimensions in memory order.
-    dtype
-        The type of all elements.
-    rules
-        How each parameter is updated, if an optimizer runs in the module.
+    The shapes of gradients have dimensions in memory order. If an optimizer runs in the
+    module, the rules say how each parameter is updated.
     """
 
     index: int
@@ -65,10 +55,7 @@ class Layout:
     ) -> Layout:
         """Returns the layout of these gradients.
 
-        Raises
-        ------
-        UnsupportedError
-            A gradient has gaps, or elements that share memory.
+        Raises UnsupportedError if a gradient has gaps, or elements that share memory.
         """
         shapes = tuple(map(_memory_shape, gradients))
         return cls(index, tuple(names), shapes, gradients[0].dtype, tuple(rules))
@@ -80,17 +67,12 @@ class Layout:
 
         Its entry point takes the bucket as one tensor and updates it in place: the
         compiler sees that consecutive gradients cover it. If there are rules, the
-        arrays of `Optimizer.arrays` follow; they are updated in place as well,
-        except for the table.
+        arrays of `Optimizer.arrays` follow; they are updated in place as well, except
+        for the table.
 
-        Parameters
-        ----------
-        groups
-            Lines that declare ``@dp``, over which gradients are averaged, and the
-            other process groups that the hook names.
-        own_hook
-            Returns the hook of a parameter of this name, as an attribute, or None if
-            it has the bucket's hook.
+        `groups` are lines that declare ``@dp``, over which gradients are averaged, and
+        the other process groups that the hook names. `own_hook` returns the hook of a
+        parameter, as an attribute, or None if it has the bucket's hook.
         """
         sizes = [math.prod(shape) for shape in self.shapes]
         flat = _Flat("%flat", sum(sizes), self.dtype)
@@ -120,15 +102,9 @@ class Layout:
 class _Flat:
     """A flat argument from which gradients are extracted, and into which they return.
 
-    Attributes
-    ----------
-    type, argument
-        Its type, and its declaration.
-    take, put
-        Operations that extract each gradient as ``%g<number>``, and that insert its
-        reduction ``%r<number>`` in the same location, as the array ``%p<number>``.
-    last
-        The argument after all insertions.
+    `take` extracts each gradient as ``%g<number>``; `put` inserts its reduction
+    ``%r<number>`` in the same location, as the array ``%p<number>``. `last` is the
+    argument after all insertions.
     """
 
     def __init__(self, name: str, size: int, dtype: torch.dtype) -> None:
@@ -182,14 +158,9 @@ class _Flat:
 class _Updates:
     """The part of a bucket's module that updates parameters.
 
-    Attributes
-    ----------
-    arguments
-        Arguments of the entry point after the bucket; begins with a comma.
-    lines
-        Operations, which use the average ``%p<number>`` of each gradient.
-    results, types
-        The parameters and states that the entry point returns.
+    The operations use the average ``%p<number>`` of each gradient. `arguments` are
+    those of the entry point after the bucket, and begin with a comma; `results` are the
+    parameters and states that it returns.
     """
 
     def __init__(self, layout: Layout, sizes: Sequence[int]) -> None:
@@ -232,17 +203,8 @@ class _Updates:
 
 @dataclasses.dataclass(frozen=True)
 class Reduced:
-    """A gradient of a graph.
-
-    Attributes
-    ----------
-    kind
-        ``"mean"`` or ``"sum"``.
-    shape, dtype
-        The shape and type of the gradient.
-    name
-        Its name in states.
-    """
+    """A gradient of a graph, with its kind (``"mean"`` or ``"sum"``) and its name in
+    states."""
 
     kind: str
     shape: tuple[int, ...]
@@ -305,23 +267,9 @@ def reductions_text(
 ) -> str:
     """Returns a module with one function, which returns reduced gradients.
 
-    Parameters
-    ----------
-    function
-        The function's name.
-    kinds, types, names
-        Each gradient's kind (``"mean"`` or ``"sum"``), type in MLIR's textual
-        form, and name in states.
-
-    Returns
-    -------
-    str
-        The module. The size of its group ``@dp`` is that of the job that runs it.
-
-    Raises
-    ------
-    InvalidArgumentError
-        There are no gradients.
+    Each gradient has a kind (``"mean"`` or ``"sum"``), a type in MLIR's textual form,
+    and a name in states. The size of the group ``@dp`` is that of the job that runs the
+    module.
     """
     if not types:
         raise InvalidArgumentError("expected a step that reduces gradients")
@@ -366,13 +314,7 @@ def example_text(has_near_group: bool, own_hook: str | None) -> str:
 
 
 def check_cap(bucket_cap_mb: float) -> None:
-    """Refuses a value that is no size of buckets.
-
-    Raises
-    ------
-    InvalidArgumentError
-        The value is not above 0, or not finite.
-    """
+    """Refuses a size of buckets that is not above 0, or not finite."""
     is_number = isinstance(bucket_cap_mb, (int, float))
     if not is_number or not 0 < bucket_cap_mb < math.inf:
         raise InvalidArgumentError(
@@ -386,13 +328,7 @@ def pipeline(hook: str) -> str:
 
 
 def check_tiling(buffer: torch.Tensor, gradients: Sequence[torch.Tensor]) -> None:
-    """Checks that a bucket's gradients are consecutive and cover it.
-
-    Raises
-    ------
-    UnsupportedError
-        They do not.
-    """
+    """Refuses a bucket whose gradients are not consecutive or do not cover it."""
     offset = buffer.storage_offset()
     for gradient in gradients:
         if gradient.numel() > 0 and gradient.storage_offset() != offset:
@@ -424,10 +360,7 @@ def reduced_parameters(
 ) -> list[tuple[str, torch.nn.Parameter]]:
     """Returns the parameters whose gradients DDP reduces, with their names.
 
-    Raises
-    ------
-    UnsupportedError
-        A module cannot hold the gradients of one of them.
+    Refuses one whose gradients a module cannot hold.
     """
     result = []
     names = parameter_names(model)
@@ -444,13 +377,7 @@ def reduced_parameters(
 
 
 def check_tensor(tensor: torch.Tensor) -> None:
-    """Refuses gradients that a module cannot hold.
-
-    Raises
-    ------
-    UnsupportedError
-        The gradients are sparse, complex or integers.
-    """
+    """Refuses gradients that a module cannot hold: sparse, complex or integers."""
     if tensor.layout != torch.strided:
         raise UnsupportedError(
             f"expected dense gradients, but got {tensor.layout}; use "

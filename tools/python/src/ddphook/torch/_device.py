@@ -27,17 +27,9 @@ KINDS = ("cpu", "cuda")
 class Device(Protocol):
     """The memory of one device, and the order of the work on it.
 
-    Attributes
-    ----------
-    memory
-        The device of the tensors.
-    target
-        The compiler's name of the target that modules are compiled for; empty for the
-        host.
-    backend, backend_options
-        Options of the runtime; if empty, the environment's.
-    allocator
-        The allocator of the modules' memory there; none for the runtime's own.
+    `target` is the compiler's name of the target that modules are compiled for, empty
+    for the host. An empty `backend` is the environment's. `allocator` allocates the
+    modules' memory there; None stands for the runtime's own.
     """
 
     memory: torch.device
@@ -184,11 +176,6 @@ class Cuda:
 
     The host does not wait. By events, a run waits for the stream that computed the
     gradients, and the stream that uses the averages waits for the run.
-
-    Parameters
-    ----------
-    memory
-        The GPU, with its index.
     """
 
     target = backend = "cuda"
@@ -278,10 +265,7 @@ class Cuda:
 def device_of(tensors: Iterable[tuple[str, torch.Tensor]]) -> Device:
     """Returns the device of the parameters, which are given with their names.
 
-    Raises
-    ------
-    UnsupportedError
-        The parameters are on several devices, or see `device_at`.
+    Refuses parameters on several devices.
     """
     owners: dict[torch.device, str] = {}
     for name, tensor in tensors:
@@ -297,10 +281,7 @@ def device_of(tensors: Iterable[tuple[str, torch.Tensor]]) -> Device:
 def device_at(memory: torch.device) -> Device:
     """Returns the device with this memory, for one context.
 
-    Raises
-    ------
-    UnsupportedError
-        The device has another kind, or the environment names another backend.
+    Refuses devices of another kind, and an environment that names another backend.
     """
     if memory.type not in KINDS:
         raise UnsupportedError(

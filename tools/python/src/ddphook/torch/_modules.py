@@ -35,19 +35,8 @@ _STATES: dict[str, type] = {
 
 
 class Modules:
-    """One module for each bucket of a model.
-
-    Parameters
-    ----------
-    context
-        The context of the job.
-    hook
-        The hook of all buckets.
-    groups
-        The declarations of process groups that the hook needs.
-    device
-        The device of the buckets.
-    """
+    """One module for each bucket of a model; `groups` declares the hook's process
+    groups."""
 
     def __init__(
         self, context: _runtime.Context, hook: Hook, groups: str, device: Device
@@ -79,16 +68,9 @@ class Modules:
     ) -> None:
         """Averages a bucket in place; loads its module first if necessary.
 
-        Parameters
-        ----------
-        layout
-            The layout of the bucket.
-        arrays
-            Its buffer, and the arrays of `Optimizer.arrays`.
-        is_final
-            Whether DDP will keep its buckets from now on.
-        begun
-            The result of `Device.begin` for the arrays.
+        The arrays are its buffer and those of `Optimizer.arrays`; `begun` is the result
+        of `Device.begin` for them. `is_final` means that DDP will keep its buckets from
+        now on.
         """
         module = self._loaded.get(layout)
         if module is None:
@@ -133,10 +115,8 @@ class Modules:
     def place(self, parts: _states.Parts, kinds: _states.Kinds) -> None:
         """Keeps parts for modules that start again with these parts only.
 
-        Raises
-        ------
-        InvalidArgumentError
-            A part has another number of elements; nothing has changed.
+        If a part has another number of elements, raises an error, and nothing has
+        changed.
         """
         for module in self._loaded.values():
             _states.check(module, parts)
@@ -274,10 +254,7 @@ class Modules:
 def common_parts(hook: str, state: Any) -> _states.Parts:
     """Returns the parts of a state of PyTorch's that are the same on all ranks.
 
-    Raises
-    ------
-    InvalidArgumentError
-        The state does not belong to this hook.
+    Refuses a state that does not belong to this hook.
     """
     is_expected = isinstance(state, _STATES.get(hook, ()))
     if not is_expected:

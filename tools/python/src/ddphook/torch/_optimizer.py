@@ -34,21 +34,10 @@ _DTYPES = (torch.float32, torch.float64)
 class Optimizer:
     """A PyTorch optimizer whose parameters are updated by modules.
 
-    Parameters
-    ----------
-    optimizer
-        A ``torch.optim.SGD``, ``Adam`` or ``AdamW``, or the
-        ``_OptimizerHookState`` of PyTorch's ``_hook_then_optimizer``.
-    parameters
-        The model's parameters with their names, without those that DDP ignores.
-
-    Raises
-    ------
-    UnsupportedError
-        The optimizer has another type, has an option that modules lack, or has a
-        16-bit parameter.
-    InvalidArgumentError
-        The optimizer has parameters that are not among these.
+    The optimizer is a ``torch.optim.SGD``, ``Adam`` or ``AdamW``, or the
+    ``_OptimizerHookState`` of PyTorch's ``_hook_then_optimizer``. `parameters` are the
+    model's with their names, without those that DDP ignores; the optimizer may have no
+    others. Refuses options that modules lack, and 16-bit parameters.
     """
 
     def __init__(self, optimizer: Any, parameters: Mapping[Parameter, str]) -> None:
@@ -84,22 +73,10 @@ class Optimizer:
     def arrays(self, parameters: Iterable[Parameter]) -> list[torch.Tensor]:
         """Returns what a module takes after a bucket, for one more step.
 
-        Parameters
-        ----------
-        parameters
-            The bucket's parameters. DDP puts the elements of a gradient into the
-            bucket in the memory order of its parameter.
-
-        Returns
-        -------
-        list of torch.Tensor
-            For each parameter with a rule, the parameter and its states; then the
-            table, which has a row for each of these parameters.
-
-        Raises
-        ------
-        UnsupportedError
-            A parameter has gaps, or elements that share memory.
+        For each of the bucket's parameters with a rule: the parameter and its states;
+        then the table, which has a row for each of these parameters. DDP puts the
+        elements of a gradient into the bucket in the memory order of its parameter, so
+        a parameter with gaps, or with elements that share memory, is refused.
         """
         arrays: list[torch.Tensor] = []
         rows: list[list[float]] = []

@@ -38,16 +38,9 @@ _FORMAT = "ddphook.torch.compile 2"
 
 
 class Key(NamedTuple):
-    """The identity of a module.
+    """The identity of a module: its text, and options of ``ddp-pipeline``.
 
-    Attributes
-    ----------
-    owner
-        The code that runs it; does not affect the compiled code.
-    text
-        The module, in MLIR's textual form.
-    pipeline
-        Options of ``ddp-pipeline``.
+    The owner is the code that runs it, and does not affect the compiled code.
     """
 
     owner: str
@@ -56,27 +49,12 @@ class Key(NamedTuple):
 
 
 class Session:
-    """A job of the ranks of a process group.
+    """A job of the ranks of a process group, for arrays on a device.
 
     All ranks run the same modules in the same order. A thread of the session joins the
     job, so that ranks may begin the sessions of several groups in different orders. If
-    joining fails, the first run raises the error.
-
-    Parameters
-    ----------
-    group
-        The process group.
-    timeout_s
-        Deadline of every operation that waits for a peer, in seconds.
-    device
-        The device of the arrays.
-    waiting
-        States of modules that are not loaded yet; loading a module removes its states.
-
-    Attributes
-    ----------
-    device
-        The device of the arrays.
+    joining fails, the first run raises the error. `waiting` has the states of modules
+    that are not loaded yet; loading a module removes its states.
     """
 
     def __init__(
@@ -105,19 +83,10 @@ class Session:
     def run(self, key: Key, arrays: Sequence[torch.Tensor]) -> Future[Any]:
         """Begins to run a module, compiling and loading it if necessary.
 
-        Parameters
-        ----------
-        key
-            The module.
-        arrays
-            Its arguments, which receive its results. The caller keeps them until the
-            device has waited for the end of the run.
-
-        Returns
-        -------
-        concurrent.futures.Future
-            The end of the run, for `Device.wait`, or the step's exception. On the host
-            the results are complete.
+        The arrays are its arguments, and receive its results. The caller keeps them
+        until the device has waited for the end of the run. The returned future holds
+        that end, for `Device.wait`, or the step's exception. On the host the results
+        are then complete.
         """
         self._check_process()
         done: Future[Any] = Future()
@@ -363,13 +332,7 @@ class Sessions:
         }
 
     def load_state_dict(self, state: Any) -> None:
-        """Continues from a ``state_dict()``; also applies to modules loaded later.
-
-        Raises
-        ------
-        InvalidArgumentError
-            The value is not such a state.
-        """
+        """Continues from a ``state_dict()``; also applies to modules loaded later."""
         if not isinstance(state, dict) or state.get("format") != _FORMAT:
             raise InvalidArgumentError(f"expected a state of the format '{_FORMAT}'")
         is_mine = (state["rank"], state["world_size"]) == self._rank

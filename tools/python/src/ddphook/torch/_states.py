@@ -57,13 +57,7 @@ def read(module: _runtime.Module, role: str | None = None) -> Parts:
 
 
 def write(module: _runtime.Module, parts: Parts) -> None:
-    """Sets the states of a module that ``parts`` contains.
-
-    Raises
-    ------
-    InvalidArgumentError
-        See `check`.
-    """
+    """Sets the states of a module that ``parts`` contains, after `check`."""
     check(module, parts)
     for state, memory in _memory(module, changes=True):
         given = parts.get(state["role"], {})
@@ -73,13 +67,7 @@ def write(module: _runtime.Module, parts: Parts) -> None:
 
 
 def check(module: _runtime.Module, parts: Parts) -> None:
-    """Checks that parts fit a module.
-
-    Raises
-    ------
-    InvalidArgumentError
-        A part has another number of elements.
-    """
+    """Refuses parts that have another number of elements than a module's states."""
     for state in module.plan["states"]:
         size = state["bytes"] // _DTYPES[state["dtype"]].itemsize
         given = parts.get(state["role"], {})
@@ -140,19 +128,8 @@ def draw(module: _runtime.Module, words: torch.Tensor) -> torch.Tensor:
     """Draws a module's first Q as PyTorch would, after earlier buckets.
 
     PyTorch's hook has one generator for all buckets, but each module's generator starts
-    at the seed.
-
-    Parameters
-    ----------
-    module
-        A module whose states are unchanged since its load.
-    words
-        The generator's state after the earlier buckets.
-
-    Returns
-    -------
-    torch.Tensor
-        The generator's state after this bucket.
+    at the seed. Takes the generator's state after the earlier buckets, and returns that
+    after this one. The module's states must be unchanged since its load.
     """
     import numpy
 
