@@ -46,8 +46,8 @@ python=$(tools/python-env.sh)
 
 say "sources"
 git ls-files -z -- LICENSE\* runtime/test/ports.py test/gpu test/parity \
-  test/python/{models,ranks,staged}.py tools/gpu-test.sh tools/gpu-report.py \
-  tools/python/src |
+  test/python/{models,ranks,staged}.py test/requirements.txt tools/gpu-test.sh \
+  tools/gpu-report.py tools/python/src |
   while IFS= read -r -d '' file; do
     if [[ -e $file ]]; then cp --parents "$file" "$bundle"; fi
   done

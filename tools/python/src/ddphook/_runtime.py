@@ -8,15 +8,12 @@ contracts. Only one thread at a time may use a context and its modules.
 from __future__ import annotations
 
 import collections
-import contextlib
 import ctypes
 import functools
 import json
 import logging
 import operator
 import os
-import tempfile
-from collections.abc import Iterator
 from ctypes import POINTER, c_char_p, c_double, c_int32, c_int64, c_size_t, c_uint32
 from ctypes import c_uint64, c_void_p
 from typing import Any, Protocol
@@ -330,12 +327,15 @@ class SharedObject:
         library()  # The image needs the runtime, and finds it by its soname.
         # The descriptor stays open as long as the code is loaded: the loader
         # identifies objects by name, and the number of a closed one is reused.
-        with _file_of(image) as (self._descriptor, path):
-            try:
-                self._code = ctypes.CDLL(path, mode=os.RTLD_NOW | os.RTLD_LOCAL)
-            except OSError as error:
-                os.close(self._descriptor)
-                raise DataLossError(f"cannot load a compiled module: {error}") from None
+        self._descriptor = os.memfd_create("ddphook", os.MFD_CLOEXEC)
+        try:
+            with open(self._descriptor, "wb", closefd=False) as file:
+                file.write(image)
+            path = f"/proc/self/fd/{self._descriptor}"
+            self._code = ctypes.CDLL(path, mode=os.RTLD_NOW | os.RTLD_LOCAL)
+        except OSError as error:
+            os.close(self._descriptor)
+            raise DataLossError(f"cannot load a compiled module: {error}") from None
         try:
             self.module = _CompiledModule.in_dll(self._code, "ddphook_compiled_module")
         except ValueError as error:
@@ -348,25 +348,6 @@ class SharedObject:
         dlclose.argtypes = [c_void_p]
         dlclose(self._code._handle)
         os.close(self._descriptor)
-
-
-@contextlib.contextmanager
-def _file_of(image: bytes) -> Iterator[tuple[int, str]]:
-    """Yields a descriptor of a file with this content, and a path to open it by."""
-    temporary = None
-    try:
-        descriptor = os.memfd_create("ddphook", os.MFD_CLOEXEC)
-        path = f"/proc/self/fd/{descriptor}"
-    except OSError:
-        descriptor, path = tempfile.mkstemp(suffix=".so", prefix="ddphook")
-        temporary = path
-    try:
-        with open(descriptor, "wb", closefd=False) as file:
-            file.write(image)
-        yield descriptor, path
-    finally:
-        if temporary is not None:
-            os.unlink(temporary)
 
 
 class Module:

@@ -76,27 +76,42 @@ class Layout:
         """
         sizes = [math.prod(shape) for shape in self.shapes]
         flat = _Flat("%flat", sum(sizes), self.dtype)
-        reduce = []
-        for i, (name, shape) in enumerate(zip(self.names, self.shapes)):
-            tensor = flat.add(i, shape)
-            hook = own_hook(name)
-            attributes = f"ddp.name = {_quoted(name)}"
-            attributes += f", ddp.hook = {hook}" if hook else ""
-            reduce.append(
-                f"%r{i} = ddp.all_reduce mean %g{i} on @dp {{{attributes}}} : {tensor}"
-            )
+        reduce = [
+            _all_reduce(i, "mean", name, flat.add(i, shape), own_hook(name))
+            for i, (name, shape) in enumerate(zip(self.names, self.shapes))
+        ]
         update = _Updates(self, sizes)
-        lines = flat.take + reduce + flat.put + update.lines
-        body = "".join(f"  {line}\n" for line in lines)
-        types = ", ".join([flat.type, *update.types])
-        return (
-            f"{groups}"
-            f"func.func @bucket({flat.argument}{update.arguments}) "
-            f"-> ({types}) {{\n"
-            f"{body}"
-            f"  return {', '.join([flat.last, *update.results])} : {types}\n"
-            "}\n"
+        return groups + _function(
+            "bucket",
+            [flat.argument, *update.arguments],
+            flat.take + reduce + flat.put + update.lines,
+            [flat.last, *update.results],
+            [flat.type, *update.types],
         )
+
+
+def _all_reduce(
+    number: int, kind: str, name: str, type_: str, hook: str | None = None
+) -> str:
+    """Returns the reduction of ``%g<number>``."""
+    attributes = f"ddp.name = {_quoted(name)}"
+    attributes += f", ddp.hook = {hook}" if hook else ""
+    return f"%r{number} = ddp.all_reduce {kind} %g{number} on @dp {{{attributes}}} : {type_}"
+
+
+def _function(
+    name: str,
+    arguments: Iterable[str],
+    lines: Iterable[str],
+    results: Iterable[str],
+    types: Iterable[str],
+) -> str:
+    listed = ", ".join(types)
+    body = "".join(f"  {line}\n" for line in lines)
+    return (
+        f"func.func @{name}({', '.join(arguments)}) -> ({listed}) {{\n"
+        f"{body}  return {', '.join(results)} : {listed}\n}}\n"
+    )
 
 
 class _Flat:
@@ -159,12 +174,12 @@ class _Updates:
     """The part of a bucket's module that updates parameters.
 
     The operations use the average ``%p<number>`` of each gradient. `arguments` are
-    those of the entry point after the bucket, and begin with a comma; `results` are the
-    parameters and states that it returns.
+    those of the entry point after the bucket; `results` are the parameters and states
+    that it returns.
     """
 
     def __init__(self, layout: Layout, sizes: Sequence[int]) -> None:
-        self.arguments = ""
+        self.arguments: list[str] = []
         self.lines: list[str] = []
         self.results: list[str] = []
         self.types: list[str] = []
@@ -185,9 +200,7 @@ class _Updates:
             ]
             piece = tensor_type([sizes[i]], layout.dtype)
             updated = [f"%u{i}_{j}" for j in range(1 + len(rule.states))]
-            self.arguments += "".join(
-                f", {name}: {piece} {{{_WRITABLE}}}" for name in updated
-            )
+            self.arguments += [f"{name}: {piece} {{{_WRITABLE}}}" for name in updated]
             maps = ", ".join(["affine_map<(d0) -> (d0)>"] * (1 + len(updated)))
             types = ", ".join([piece] * len(updated))
             generic = (
@@ -198,7 +211,7 @@ class _Updates:
             self.lines += [generic, *rule.body(scalars, element), f"}} -> ({types})"]
             self.results += [f"%n{i}#{j}" for j in range(len(updated))]
             self.types += [piece] * len(updated)
-        self.arguments += f", %table: {table}"
+        self.arguments.append(f"%table: {table}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -241,25 +254,14 @@ def flat_reductions_text(gradients: Sequence[Reduced]) -> str:
         members = [g for g, n in zip(gradients, numbers) if n == number]
         size = sum(math.prod(member.shape) for member in members)
         flats.append(_Flat(f"%flat{number}", flat_size(size), members[0].dtype))
-    reduce = []
-    for i, (gradient, number) in enumerate(zip(gradients, numbers)):
-        tensor = flats[number].add(i, gradient.shape)
-        reduce.append(
-            f"%r{i} = ddp.all_reduce {gradient.kind} %g{i} on @dp "
-            f"{{ddp.name = {_quoted(gradient.name)}}} : {tensor}"
-        )
+    reduce = [
+        _all_reduce(i, each.kind, each.name, flats[number].add(i, each.shape))
+        for i, (each, number) in enumerate(zip(gradients, numbers))
+    ]
     lines = [line for flat in flats for line in flat.take] + reduce
     lines += [line for flat in flats for line in flat.put]
-    body = "".join(f"  {line}\n" for line in lines)
-    types = ", ".join(flat.type for flat in flats)
-    return (
-        "ddp.process_group @dp\n"
-        f"func.func @bucket({', '.join(flat.argument for flat in flats)}) "
-        f"-> ({types}) {{\n"
-        f"{body}"
-        f"  return {', '.join(flat.last for flat in flats)} : {types}\n"
-        "}\n"
-    )
+    arguments, results, types = zip(*((f.argument, f.last, f.type) for f in flats))
+    return WHOLE_GROUP + _function("bucket", arguments, lines, results, types)
 
 
 def reductions_text(
@@ -273,21 +275,13 @@ def reductions_text(
     """
     if not types:
         raise InvalidArgumentError("expected a step that reduces gradients")
-    arguments = ", ".join(f"%g{i}: {type_}" for i, type_ in enumerate(types))
-    body = "".join(
-        f"    %r{i} = ddp.all_reduce {kind} %g{i} on @dp "
-        f"{{ddp.name = {_quoted(name)}}} : {type_}\n"
+    arguments = [f"%g{i}: {type_}" for i, type_ in enumerate(types)]
+    lines = [
+        _all_reduce(i, kind, name, type_)
         for i, (kind, type_, name) in enumerate(zip(kinds, types, names))
-    )
-    results = ", ".join(f"%r{i}" for i in range(len(types)))
-    listed = ", ".join(types)
-    return (
-        f"{WHOLE_GROUP}"
-        f"func.func @{function}({arguments}) -> ({listed}) {{\n"
-        f"{body}"
-        f"    return {results} : {listed}\n"
-        "}\n"
-    )
+    ]
+    results = [f"%r{i}" for i in range(len(types))]
+    return WHOLE_GROUP + _function(function, arguments, lines, results, types)
 
 
 def with_group_size(text: str, ranks: int) -> str:

@@ -55,6 +55,13 @@ HOOKS: dict[str, dict[str, type]] = {
     for hook, options in HOOK_OPTIONS.items()
 }
 
+# The classes of PyTorch's states, by hook.
+STATES: dict[str, type] = {
+    "powersgd": PowerSGDState,
+    "batched_powersgd": PowerSGDState,
+    "post_local_sgd": PostLocalSGDState,
+}
+
 # Names of PyTorch's functions and of Accelerate's enumeration.
 _ALIASES = {
     "allreduce_hook": "allreduce",
@@ -407,13 +414,8 @@ def _options_of_state(name: str, state: Any) -> dict[str, Any]:
     """Returns the options that a state object of PyTorch's carries."""
     if state is None:
         return {}
-    kinds: dict[str, type] = {
-        "powersgd": PowerSGDState,
-        "batched_powersgd": PowerSGDState,
-        "post_local_sgd": PostLocalSGDState,
-    }
-    if not isinstance(state, kinds.get(name, ())):
-        expected = f"a {kinds[name].__name__}" if name in kinds else "a process group"
+    if not isinstance(state, STATES.get(name, ())):
+        expected = f"a {STATES[name].__name__}" if name in STATES else "a process group"
         raise InvalidArgumentError(
             f"expected {expected} as the state of the hook '{name}', but got "
             f"{type(state).__name__}"

@@ -21,17 +21,11 @@ from ddphook import _cache, _compiler, _rate, _runtime
 from ddphook._errors import InvalidArgumentError
 from ddphook.torch import _bucket, _states
 from ddphook.torch._device import Device
-from ddphook.torch._hooks import Hook
+from ddphook.torch._hooks import STATES, Hook
 from ddphook.torch._overflow import Watch
 
 _log = logging.getLogger("ddphook")
 _FIRST_COMPRESSED_STEP = 1000  # PyTorch's default of start_powerSGD_iter.
-# The classes of PyTorch's states, by hook.
-_STATES: dict[str, type] = {
-    "powersgd": PowerSGDState,
-    "batched_powersgd": PowerSGDState,
-    "post_local_sgd": PostLocalSGDState,
-}
 
 
 class Modules:
@@ -189,7 +183,7 @@ class Modules:
         """Gives a new module the states that it continues with."""
         parts = self._take(layout)
         start = self._hook.options.get("start_powerSGD_iter", _FIRST_COMPRESSED_STEP)
-        has_factors = _STATES.get(self._hook.name) is PowerSGDState
+        has_factors = STATES.get(self._hook.name) is PowerSGDState
         iterations = _states.of_kind(parts, self._kinds, _states.ITERATION)
         count = _states.first(iterations)
         if not has_factors or (count is not None and count > start):
@@ -256,8 +250,7 @@ def common_parts(hook: str, state: Any) -> _states.Parts:
 
     Refuses a state that does not belong to this hook.
     """
-    is_expected = isinstance(state, _STATES.get(hook, ()))
-    if not is_expected:
+    if not isinstance(state, STATES.get(hook, ())):
         raise InvalidArgumentError(
             f"expected a state of the hook '{hook}', but got {type(state).__name__}"
         )

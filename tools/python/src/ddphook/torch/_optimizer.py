@@ -12,7 +12,7 @@ import functools
 import operator
 import types
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch.distributed.algorithms.ddp_comm_hooks.optimizer_overlap_hooks import (
@@ -176,21 +176,9 @@ class Optimizer:
         optimizer.step = types.MethodType(either, optimizer)  # type: ignore[method-assign]
 
 
-class _Source(Protocol):
-    """The source of an optimizer's states and settings."""
-
-    @property
-    def state(self) -> Any:
-        """The states of each parameter, by name."""
-
-    def settings(self) -> Mapping[Parameter, Settings]:
-        """Returns the present settings of each parameter."""
-
-
 class _Groups:
-    """An optimizer of ``torch.optim``.
-
-    ``load_state_dict()`` replaces its groups and its states.
+    """The states and present settings of each parameter in an optimizer of
+    ``torch.optim``, whose ``load_state_dict()`` replaces its groups and its states.
     """
 
     def __init__(self, optimizer: torch.optim.Optimizer) -> None:
@@ -219,17 +207,27 @@ class _Functional:
 
     def __init__(self, optimizer: Any, parameters: Iterable[Parameter]) -> None:
         self._optimizer = optimizer
-        self._settings = dict.fromkeys(parameters, _FunctionalSettings(optimizer))
+        self._parameters = list(parameters)
 
     @property
     def state(self) -> Any:
         return self._optimizer.state
 
     def settings(self) -> Mapping[Parameter, Settings]:
-        return self._settings
+        optimizer = self._optimizer
+        settings = dict(optimizer.defaults)
+        if "beta1" in settings:
+            settings["betas"] = settings["beta1"], settings["beta2"]
+        for name in ("nesterov", "maximize", "amsgrad"):
+            if hasattr(optimizer, name):
+                settings[name] = getattr(optimizer, name)
+        settings["decoupled_weight_decay"] = isinstance(optimizer, _FunctionalAdamW)
+        return dict.fromkeys(self._parameters, settings)
 
 
-def _source_of(optimizer: Any, parameters: Iterable[Parameter]) -> _Source:
+def _source_of(
+    optimizer: Any, parameters: Iterable[Parameter]
+) -> _Groups | _Functional:
     if type(optimizer) in (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW):
         return _Groups(optimizer)
     if isinstance(optimizer, _OptimizerHookState):
@@ -241,31 +239,6 @@ def _source_of(optimizer: Any, parameters: Iterable[Parameter]) -> _Source:
         "expected torch.optim.SGD, Adam or AdamW to run in modules, but got "
         f"{type(optimizer).__name__}"
     )
-
-
-class _FunctionalSettings(Mapping[str, Any]):
-    """A functional optimizer's settings in the form of a parameter group."""
-
-    def __init__(self, optimizer: Any) -> None:
-        self._optimizer = optimizer
-
-    def __getitem__(self, name: str) -> Any:
-        defaults = self._optimizer.defaults
-        if name == "betas" and "beta1" in defaults:
-            return defaults["beta1"], defaults["beta2"]
-        if name == "decoupled_weight_decay":
-            return isinstance(self._optimizer, _FunctionalAdamW)
-        if name in defaults:
-            return defaults[name]
-        if name in ("nesterov", "maximize", "amsgrad"):
-            return getattr(self._optimizer, name)
-        raise KeyError(name)
-
-    def __iter__(self) -> Any:
-        return iter(self._optimizer.defaults)
-
-    def __len__(self) -> int:
-        return len(self._optimizer.defaults)
 
 
 def _is_dense(tensor: torch.Tensor) -> bool:

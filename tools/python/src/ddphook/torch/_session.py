@@ -378,7 +378,7 @@ def sessions_of(group: dist.ProcessGroup) -> Sessions:
 
 
 def session_of(
-    group: str, timeout_s: float, memory: torch.device = _device.Host.memory
+    group: str, timeout_s: float, memory: torch.device = _device.HOST
 ) -> Session:
     """Returns the session of the named process group for arrays in this memory.
 
