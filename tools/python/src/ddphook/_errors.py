@@ -10,6 +10,24 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
+__all__ = [
+    "AbortedError",
+    "BadEnvironmentError",
+    "CompileError",
+    "DataLossError",
+    "DeadlineExceededError",
+    "Diagnostic",
+    "Error",
+    "FailedPreconditionError",
+    "InputOutputError",
+    "InternalError",
+    "InvalidArgumentError",
+    "PeerLostError",
+    "PlanMismatchError",
+    "ResourceExhaustedError",
+    "UnsupportedError",
+]
+
 
 class Error(RuntimeError):
     """Anything that ddphook reports.

@@ -226,6 +226,14 @@ def _generator() -> torch.Generator:
     return torch.Generator().manual_seed(dist.get_rank())
 
 
+def _seconds(run: Callable[[], object]) -> float:
+    """Returns how long it runs, from a common begin on all ranks."""
+    dist.barrier()
+    begin = time.perf_counter()
+    run()
+    return time.perf_counter() - begin
+
+
 class _Training:
     """A DDP model in training."""
 
@@ -244,12 +252,12 @@ class _Training:
     def step(self) -> float:
         """Trains one step, and returns its duration in seconds."""
         x = torch.randn(self._samples, _WIDTH, generator=self._generator)
-        dist.barrier()
-        begin = time.perf_counter()
+        return _seconds(lambda: self._train(x))
+
+    def _train(self, x: torch.Tensor) -> None:
         self.optimizer.zero_grad()
         self.ddp(x).sub(1).square().mean().backward()
         self.optimizer.step()
-        return time.perf_counter() - begin
 
     def parameters(self) -> torch.Tensor:
         return torch.cat([p.detach().flatten() for p in self.ddp.parameters()])
@@ -309,10 +317,7 @@ def _measure_compiled_steps(
 
         def once() -> float:
             x = torch.randn(options.samples, _WIDTH, generator=generator)
-            dist.barrier()
-            begin = time.perf_counter()
-            training.step(x)
-            return time.perf_counter() - begin
+            return _seconds(lambda: training.step(x))
 
         return once
 
@@ -342,10 +347,7 @@ def _measure_hook(options: Namespace, hook: _Hook) -> tuple[dict[str, _Rounds], 
     def timed(call: Callable[[], torch.futures.Future[Any]]) -> Callable[[], float]:
         def once() -> float:
             buffer.copy_(gradients)
-            dist.barrier()
-            begin = time.perf_counter()
-            call().wait()
-            return time.perf_counter() - begin
+            return _seconds(lambda: call().wait())
 
         return once
 

@@ -19,6 +19,7 @@ import torch
 
 from ddphook import _runtime
 from ddphook._errors import InvalidArgumentError
+from ddphook.torch._bucket import ELEMENT_TYPES
 
 _log = logging.getLogger("ddphook")
 
@@ -30,14 +31,8 @@ Kinds = dict[str, str]
 GENERATOR = "generator"
 ITERATION = "iteration"
 _ERRORS = ("error", "share_error")
-_DTYPES = {
-    "f16": torch.float16,
-    "bf16": torch.bfloat16,
-    "f32": torch.float32,
-    "f64": torch.float64,
-    "i32": torch.int32,
-    "i64": torch.int64,
-}
+_DTYPES = {name: dtype for dtype, name in ELEMENT_TYPES.items()}
+_DTYPES |= {"i32": torch.int32, "i64": torch.int64}
 
 
 def kinds(plan: Mapping[str, Any]) -> Kinds:
