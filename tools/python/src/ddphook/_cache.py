@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import ddphook
-from ddphook import _libraries, _runtime
+from ddphook import _compiler, _libraries, _runtime
 
 CACHE_DIR_VARIABLE = "DDPHOOK_CACHE_DIR"
 
@@ -120,6 +120,13 @@ def get(
             image = build()
             _write(path, image)
     return image
+
+
+def compiled(text: str, pipeline: str, device: str = "") -> bytes:
+    """Returns the shared object of a module, compiled unless the cache has it."""
+    return get(
+        text, pipeline, lambda: _compiler.compile_module(text, pipeline, device), device
+    )
 
 
 def _open_directory() -> Path | None:

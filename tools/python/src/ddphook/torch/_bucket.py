@@ -138,29 +138,16 @@ class _Flat:
         piece = tensor_type([size], self._dtype)
         tensor = tensor_type(shape, self._dtype)
         place = f"[{self._end if size else 0}] [{size}] [1]"
-        dimensions = f"[{list(range(len(shape)))}]"
-        self.take.append(
+        dimensions = [list(range(len(shape)))] if shape else []
+        expand = f"tensor.expand_shape %{{}} {dimensions} output_shape {list(shape) or [1]}"
+        collapse = f"tensor.collapse_shape %{{}} {dimensions}"
+        take, put = (expand, collapse) if shape else (collapse, expand)
+        self.take += [
             f"%s{number} = tensor.extract_slice {self._name}{place} : "
-            f"{self.type} to {piece}"
-        )
-        if shape:
-            self.take.append(
-                f"%g{number} = tensor.expand_shape %s{number} {dimensions} "
-                f"output_shape {list(shape)} : {piece} into {tensor}"
-            )
-            self.put.append(
-                f"%p{number} = tensor.collapse_shape %r{number} {dimensions} : "
-                f"{tensor} into {piece}"
-            )
-        else:
-            self.take.append(
-                f"%g{number} = tensor.collapse_shape %s{number} [] : "
-                f"{piece} into {tensor}"
-            )
-            self.put.append(
-                f"%p{number} = tensor.expand_shape %r{number} [] output_shape [1] : "
-                f"{tensor} into {piece}"
-            )
+            f"{self.type} to {piece}",
+            f"%g{number} = {take.format(f's{number}')} : {piece} into {tensor}",
+        ]
+        self.put.append(f"%p{number} = {put.format(f'r{number}')} : {tensor} into {piece}")
         self.put.append(
             f"%o{number} = tensor.insert_slice %p{number} into {self.last}{place} : "
             f"{piece} into {self.type}"

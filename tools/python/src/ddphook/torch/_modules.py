@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+from collections import Counter
 from typing import Any
 
 import torch
@@ -17,7 +18,7 @@ from torch.distributed.algorithms.ddp_comm_hooks.post_localSGD_hook import (
 )
 from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState
 
-from ddphook import _cache, _compiler, _rate, _runtime
+from ddphook import _cache, _rate, _runtime
 from ddphook._errors import InvalidArgumentError
 from ddphook.torch import _bucket, _states
 from ddphook.torch._device import Device
@@ -51,7 +52,7 @@ class Modules:
         # The words of the hook's random generator, at the start and now.
         self._seed: torch.Tensor | None = None
         self._generator: torch.Tensor | None = None
-        self._retired: dict[str, int] = {}
+        self._retired: Counter[str] = Counter()
 
     def run(
         self,
@@ -91,10 +92,10 @@ class Modules:
         self._loaded.clear()
 
     def statistics(self) -> dict[str, int]:
-        total = dict(self._retired)
+        total = self._retired.copy()
         for module in self._loaded.values():
-            add_counters(total, module.statistics())
-        return total
+            total.update(module.statistics())
+        return dict(total)
 
     def states(self) -> tuple[_states.Parts, _states.Kinds]:
         parts: _states.Parts = {}
@@ -154,13 +155,7 @@ class Modules:
         # The text already names the hooks of exempt parameters.
         shared = dataclasses.replace(self._hook, exempt="")
         pipeline = _bucket.pipeline(shared.pipeline())
-        target = self._device.target
-        image = _cache.get(
-            text,
-            pipeline,
-            lambda: _compiler.compile_module(text, pipeline, target),
-            target,
-        )
+        image = _cache.compiled(text, pipeline, self._device.target)
         module = _runtime.Module(self._context, image)
         self._loaded[layout] = module
         self._kinds.update(_states.kinds(module.plan))
@@ -176,7 +171,7 @@ class Modules:
 
     def _unload(self, layout: _bucket.Layout) -> None:
         module = self._loaded.pop(layout)
-        add_counters(self._retired, module.statistics())
+        self._retired.update(module.statistics())
         module.unload()
 
     def _begin(self, layout: _bucket.Layout, module: _runtime.Module) -> None:
@@ -260,9 +255,3 @@ def common_parts(hook: str, state: Any) -> _states.Parts:
         parts["generator"] = {"": _states.generator_words(state.rng)}
         parts["q"] = {str(i): q for i, q in state.q_memory_dict.items()}
     return parts
-
-
-def add_counters(total: dict[str, int], counters: dict[str, int]) -> None:
-    """Adds the counters of one module to the total."""
-    for name, value in counters.items():
-        total[name] = total.get(name, 0) + value

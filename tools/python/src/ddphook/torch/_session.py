@@ -14,7 +14,7 @@ import logging
 import os
 import re
 import weakref
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Sequence
 from concurrent.futures import Future
 from types import TracebackType
@@ -23,12 +23,11 @@ from typing import Any, NamedTuple
 import torch
 import torch.distributed as dist
 
-from ddphook import _cache, _compiler, _rate, _runtime
+from ddphook import _cache, _rate, _runtime
 from ddphook._errors import DeadlineExceededError, FailedPreconditionError
 from ddphook._errors import InvalidArgumentError
 from ddphook.torch import _bucket, _device, _states
 from ddphook.torch._device import Device
-from ddphook.torch._modules import add_counters
 from ddphook.torch._overflow import Watch
 from ddphook.torch._rendezvous import Meeting, group_of_name
 from ddphook.torch._worker import Worker
@@ -152,10 +151,10 @@ class Session:
 
         def add() -> dict[str, int]:
             self._finish()
-            total: dict[str, int] = {}
+            total: Counter[str] = Counter()
             for module in self._modules.values():
-                add_counters(total, module.statistics())
-            return total
+                total.update(module.statistics())
+            return dict(total)
 
         return self._worker.call(add)
 
@@ -235,13 +234,7 @@ class Session:
             self._check_rate(key)
         else:
             text = _bucket.with_group_size(key.text, self._meeting.world_size)
-            target = self.device.target
-            image = _cache.get(
-                text,
-                key.pipeline,
-                lambda: _compiler.compile_module(text, key.pipeline, target),
-                target,
-            )
+            image = _cache.compiled(text, key.pipeline, self.device.target)
             module = _runtime.Module(self._context, image)
             self._modules[key] = module
             self._place(key, module)
