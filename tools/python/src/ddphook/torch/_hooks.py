@@ -228,8 +228,8 @@ def _check_values(hook: Hook) -> None:
     text = _bucket.example_text("subgroup" in hook.options, hook.own_hook_of_exempt)
     pipeline = _bucket.pipeline(dataclasses.replace(hook, exempt="").pipeline())
     try:
-        with _compiler.Parsed(text) as parsed:
-            parsed.run(f"ddp-pipeline{{{pipeline}}}")
+        with _compiler.Module(text) as module:
+            module.run(f"ddp-pipeline{{{pipeline}}}")
     except CompileError as error:
         raise InvalidArgumentError(f"hook '{hook.name}': {error}") from None
 
