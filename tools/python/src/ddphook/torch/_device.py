@@ -254,7 +254,15 @@ def join(meeting: Meeting, device: Device) -> _runtime.Context:
 
     Collective.
     """
-    context = meeting.join(device.backend, device.backend_options, device.allocator)
+    context = _runtime.Context(
+        meeting.rank,
+        meeting.world_size,
+        meeting,
+        meeting.timeout_s,
+        device.backend,
+        device.backend_options,
+        device.allocator,
+    )
     try:
         device.attach(context)
     except BaseException:

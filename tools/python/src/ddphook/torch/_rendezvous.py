@@ -11,7 +11,6 @@ from typing import Any
 import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
-from ddphook import _runtime
 from ddphook._errors import DeadlineExceededError, InvalidArgumentError
 from ddphook._errors import PlanMismatchError
 
@@ -113,20 +112,3 @@ class Meeting:
                 raise PlanMismatchError(
                     f"rank 0 has {name} '{texts[0]}', but rank {rank} has '{text}'"
                 )
-
-    def join(
-        self,
-        backend: str = "",
-        backend_options: str = "",
-        allocator: _runtime.Allocator | None = None,
-    ) -> _runtime.Context:
-        """Creates the context; collective."""
-        return _runtime.Context(
-            self.rank,
-            self.world_size,
-            self,
-            self.timeout_s,
-            backend,
-            backend_options,
-            allocator,
-        )
