@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Generates docs/generated and the tables of hooks, in the documents and the Python
-# package, from the TableGen files, and docs/benchmarks.md from its JSON. With --check,
-# only compares them, and checks the documents' references.
+# Generates the pages that docs/generated has and the tables of hooks, in the documents
+# and the Python package, from the TableGen files, and docs/benchmarks.md from its JSON.
+# With --check, only compares them, and checks the documents' references.
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -13,31 +13,18 @@ fi
 build=${1:-$root/build}
 ninja -C "$build" mlir-doc >/dev/null
 
-pages=(
-  DDPDialect
-  DDPPasses
-  DDPConversionPasses
-  DDPExportPasses
-  DDPFXPasses
-  DDPMPIPasses
-  DDPShardPasses
-  DDPStableHLOPasses
-  DDPCompilerPasses
-  DDPCodeGenPasses
-)
 status=0
 made=$(mktemp)
 trap 'rm -f "$made"' EXIT
-for page in "${pages[@]}"; do
+for kept in "$root"/docs/generated/DDP*.md; do
+  page=$(basename "$kept" .md)
   source=$(find "$build/docs" -name "$page.md" | head -1)
-  kept=$root/docs/generated/$page.md
   # Only MLIR's website turns this line into a table of contents.
   [[ -z $source ]] || sed '/^\[TOC\]$/{N;d}' "$source" >"$made"
   if [[ -z $source ]]; then
     echo "FAIL $page: not generated"
     status=1
   elif ! $check; then
-    mkdir -p "$root/docs/generated"
     cp "$made" "$kept"
     echo "wrote docs/generated/$page.md"
   elif diff -u "$kept" "$made"; then

@@ -4,17 +4,15 @@
 # usage: gpu-bundle.sh [--without-compiler] BUILD OUT.tar.xz [argument of pytest's…]
 #
 # Packs everything that tools/gpu-test.sh needs on a machine with a GPU but without MLIR
-# or a network: the sources of the runtime and of the tests; the modules of test/gpu,
-# compiled for CUDA by BUILD/bin/ddphook-cc; the programs of BUILD that need the GPU,
-# with kernels for all of BUILD's GPU architectures; the libraries that the runtime is
-# built with, from this machine's packages; and, for hooks in PyTorch, the compiler as
-# a library with LLVM inside. On that machine:
+# or a network: the tests; the modules of test/gpu, compiled for CUDA by
+# BUILD/bin/ddphook-cc; the programs of BUILD that need the GPU, with kernels for all of
+# BUILD's GPU architectures; the libraries that they need, from this machine's packages;
+# and, for hooks in PyTorch, the compiler as a library with LLVM inside. On that machine:
 #
 #   tar xf OUT.tar.xz && ddphook-gpu/tools/gpu-test.sh
 #
 # The programs start if the C and C++ libraries are no older than here, and CUDA has
-# the same major version. Without a CUDA backend in BUILD, programs are not packed,
-# and are built there.
+# the same major version.
 #
 # The suffix of OUT selects the compression. Arguments of pytest, such as -k, select
 # the tests of test/gpu whose modules are packed.
@@ -47,16 +45,15 @@ say() { echo "== $*" >&2; }
 python=$(tools/python-env.sh)
 
 say "sources"
-git ls-files -z -- .clang-format LICENSE\* runtime test/gpu test/parity \
-  test/python/{models,ranks,staged}.py test/requirements.txt tools/cuda\* \
-  tools/ddphook-bench tools/gpu-test.sh tools/gpu-report.py tools/python/src \
-  tools/python-env.sh tools/venv.sh |
+git ls-files -z -- LICENSE\* runtime/test/ports.py test/gpu test/parity \
+  test/python/{models,ranks,staged}.py test/requirements.txt tools/gpu-test.sh \
+  tools/gpu-report.py tools/python/src |
   while IFS= read -r -d '' file; do
     if [[ -e $file ]]; then cp --parents "$file" "$bundle"; fi
   done
 {
   echo "commit $(git rev-parse HEAD)"
-  git diff --quiet HEAD -- runtime test tools || echo "with changes"
+  git diff --quiet HEAD || echo "with changes"
   echo "packed $(date -u +%Y-%m-%dT%H:%MZ)"
   "$build/bin/ddphook-cc" --version | head -n 1 | sed 's/^/compiler /'
 } >"$bundle/BUNDLE"
@@ -81,65 +78,37 @@ program() { # file directory
   mkdir -p "$bundle/built/$2"
   strip -o "$bundle/built/$2/$(basename "$1")" "$1"
 }
-if [[ -e $build/lib/libddphook_backend_cuda.so ]]; then
-  mkdir "$bundle/built"
-  ctest --test-dir "$build" -L gpu --show-only=json-v1 |
-    "$python" tools/gpu-report.py --tests >"$bundle/built/gpu-tests.txt"
-  for name in $(cut -f2 "$bundle/built/gpu-tests.txt" | sort -u) ddphook-{exec,bench}; do
-    program "$build/bin/$name" bin
-  done
-  program "$build/lib/libddphook_backend_cuda.so" lib
-  program "$build/lib/libddphook_backend_program.so" lib
-  program "$build"/lib/libddphook_rt.so.?.? lib
-  mkdir -p "$bundle/built/share/ddphook/bench"
-  cp tools/ddphook-bench/torch_hooks.py "$bundle/built/share/ddphook/bench"
+if [[ ! -e $build/lib/libddphook_backend_cuda.so ]]; then
+  echo "error: expected a build with the CUDA backend, DDPHOOK_CUDA=ON" >&2
+  exit 1
 fi
+mkdir "$bundle/built"
+ctest --test-dir "$build" -L gpu --show-only=json-v1 |
+  "$python" tools/gpu-report.py --tests >"$bundle/built/gpu-tests.txt"
+for name in $(cut -f2 "$bundle/built/gpu-tests.txt" | sort -u) ddphook-{exec,bench}; do
+  program "$build/bin/$name" bin
+done
+program "$build/lib/libddphook_backend_cuda.so" lib
+program "$build/lib/libddphook_backend_program.so" lib
+program "$build"/lib/libddphook_rt.so.?.? lib
+mkdir -p "$bundle/built/share/ddphook/bench"
+cp tools/ddphook-bench/torch_hooks.py "$bundle/built/share/ddphook/bench"
 
 say "libraries"
-deps=$bundle/deps
-mkdir "$deps" "$bundle/compiler"
+mkdir "$bundle/deps" "$bundle/compiler"
+libraries=("$build"/lib/libddphook_rt.so.?.?)
 if [[ $compiler ]]; then
   cmake --build "$build" --target DDPHookCAPIStandalone >"$work/compiler.log" ||
     { cat "$work/compiler.log"; exit 1; }
   cp "$build"/lib/standalone/libDDPHookCAPI.so.* "$bundle/compiler"
+  libraries+=("$bundle"/compiler/*)
 else
   touch "$bundle/compiler/LEFT_OUT"
 fi
-# Keeps files of Debian packages at their paths: CMake's packages find files
-# relative to themselves.
-keep() {
-  local file
-  while IFS= read -r file; do
-    case $file in
-    */share/doc/* | */share/man/* | */pkgconfig/* | */share/lintian/*) continue ;;
-    esac
-    if [[ -f $file || -L $file ]]; then cp --parents -P "$file" "$deps"; fi
-  done
-}
-# The names of the libraries' packages differ between Debian releases.
-libraries=$(apt-cache depends --recurse --installed --no-recommends --no-suggests \
-  --no-conflicts --no-breaks --no-replaces --no-enhances \
-  libgloo-dev libhwy-dev libboost-context-dev |
-  grep -E '^lib(gloo|hwy|boost-context)')
-for package in $libraries nlohmann-json3-dev libxxhash-dev libgtest-dev; do
-  dpkg -L "$package" | keep
-done
-# Boost: only the headers that its contexts include, and its CMake packages.
-echo '#include <boost/context/fiber.hpp>' | g++ -std=c++17 -M -x c++ - |
-  tr ' \\' '\n\n' | grep '^/usr/include/boost' | keep
-printf '%s\n' /usr/include/boost/version.hpp \
-  /usr/lib/*/cmake/Boost-*/* /usr/lib/*/cmake/BoostDetectToolset* \
-  /usr/lib/*/cmake/boost_{headers,context}-*/* | keep
-# Their dependencies except the C and C++ libraries.
-mapfile -t libraries < <(find "$deps" -name libgloo.so.0 -o -name libhwy.so.1)
-[[ $compiler ]] && libraries+=("$bundle"/compiler/*.so.*)
-for library in "${libraries[@]}"; do
-  ldd "$library" | sed -n 's/.* => \(\/[^ ]*\) .*/\1/p' |
-    { grep -vE '/(libc|libm|libdl|librt|libpthread|libstdc\+\+|libgcc_s)\.so' || true; }
-done | sort -u | while IFS= read -r library; do
-  mkdir -p "$deps/usr/lib/needed"
-  cp -L "$library" "$deps/usr/lib/needed"
-done
+# All that the runtime and the compiler need except the C and C++ libraries.
+ldd "${libraries[@]}" | sed -n 's/.* => \(\/[^ ]*\) .*/\1/p' | sort -u |
+  grep -vE '/(libc|libm|libdl|librt|libpthread|libstdc\+\+|libgcc_s)\.so' |
+  xargs -r cp -L -t "$bundle/deps"
 
 say "packing"
 # The programs contain the same kernels: one dictionary compresses them all.

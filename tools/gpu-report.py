@@ -47,16 +47,6 @@ def list_tests(source):
             print(test["name"], name, " ".join(arguments), sep="\t")
 
 
-def count_ctest(text):
-    """Counts passed, failed and skipped tests of ctest."""
-    done = re.search(r"(\d+)% tests passed, (\d+) tests failed out of (\d+)", text)
-    if not done:
-        return None
-    skipped = len(re.findall(r"\*\*\*Skipped", text))
-    failed, total = int(done[2]), int(done[3])
-    return {"passed": total - failed - skipped, "failed": failed, "skipped": skipped}
-
-
 def count_programs(text):
     """Counts the tests of each_test in gpu-test.sh, whose log may be truncated."""
     results = re.findall(r"^TEST \S+: (.*)", text, re.MULTILINE)
@@ -92,8 +82,6 @@ def count_pytest(path, log):
 def describe(name, logs):
     """Returns the counts in a step's log, in addition to its exit status."""
     text = read(logs / f"{name}.log")
-    if name == "host-tests":
-        return count_ctest(text)
     if name in ("parity", "torch", "two-ranks"):
         return count_pytest(logs / f"{name}.xml", text)
     return count_programs(text)

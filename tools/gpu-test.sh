@@ -1,13 +1,12 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #
-# usage: gpu-test.sh [--part 1|2] [--out DIR] [--work DIR] [--modules DIR] [--only STEP,STEP…] [--device NAME] [--build]
+# usage: gpu-test.sh [--part 1|2] [--out DIR] [--work DIR] [--modules DIR] [--only STEP,STEP…] [--device NAME]
 #
 # Runs everything that needs a GPU, from a bundle of gpu-bundle.sh or from a checkout
-# with modules that were compiled before. Needs Python with PyTorch, numpy, safetensors
-# and pytest, and uses this Python's CUDA libraries; no network and no MLIR. Programs
-# come from the bundle. If these do not start, with --build, and for the tests of the
-# host, it needs CMake and a C++17 compiler; in the first two cases nvcc, too.
+# with a build in build/ and modules that were compiled before. Needs Python with
+# PyTorch, numpy, safetensors and pytest, and uses this Python's CUDA libraries; no
+# network, no MLIR and no compiler.
 #
 # Part 1 has the most important steps, part 2 the rest. Each takes less than eight
 # minutes, and part 2 continues in part 1's working directory (default: build-gpu, next
@@ -22,15 +21,14 @@
 #
 # Environment: DDPHOOK_TEST_PYTHON (default python3), DDPHOOK_GPU_BUDGET_S (of this
 # run; default 465, without --part 570), DDPHOOK_GPU_KEEP_S (between two reports
-# during a step, 20), DDPHOOK_NCCL_ROOT.
+# during a step, 20).
 set -uo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 out=$PWD/gpu-report modules=$root/modules work=$root/build-gpu
-only='' device=cuda part='' must_build=
+only='' device=cuda part=''
 while [[ $# -gt 0 ]]; do
   case $1 in
-  --build) must_build=1 && shift && continue ;;
   --part | --out | --work | --modules | --only | --device)
     [[ $# -ge 2 ]] || { echo "error: expected a value after $1" >&2 && exit 2; } ;;
   *) sed -n '5p' "$0" | cut -c3- >&2 && exit 2 ;;
@@ -59,7 +57,6 @@ if [[ $part == 2 && -f $work/running ]]; then
   rm "$work/running"
 fi
 [[ $part == 2 ]] || rm -rf "${logs:?}"/* "$steps" "$work/running"
-[[ $part == 2 || $only ]] || rm -f "$work/binaries"
 rm -f "$out"/report.* "$out/logs.tar.gz"
 cd "$root" || exit
 
@@ -86,30 +83,20 @@ PYTHON
 )
 toolkit=$(nvcc=$(command -v nvcc) && dirname "$(dirname "$(readlink -f "$nvcc")")")
 # The runtime would report this script's variables as unknown.
-nccl=${DDPHOOK_NCCL_ROOT:-} period=${DDPHOOK_GPU_KEEP_S:-20}
-unset DDPHOOK_NCCL_ROOT DDPHOOK_GPU_KEEP_S DDPHOOK_GPU_BUDGET_S DDPHOOK_CUDA_ROOT
+period=${DDPHOOK_GPU_KEEP_S:-20}
+unset DDPHOOK_GPU_KEEP_S DDPHOOK_GPU_BUDGET_S DDPHOOK_CUDA_ROOT
 
-# Uses the binaries of a build, either the bundle's or this machine's.
-use() { # directory with bin and lib
-  build=$1
-  local directory path=$build/lib
-  [[ $nccl ]] && path+=:$nccl/lib
-  for directory in $packages; do path+=:$directory/lib; done
-  [[ $toolkit ]] && path+=:$toolkit/lib64:$toolkit/lib:$toolkit/../nccl/lib
-  for directory in "$deps/lib" "$deps"/lib/*-linux-gnu "$deps/lib/needed"; do
-    [[ -d $directory ]] && path+=:$directory
-  done
-  export LD_LIBRARY_PATH=$path${inherited:+:$inherited}
-}
-deps=$root/deps/usr
-inherited=${LD_LIBRARY_PATH:-}
-if [[ -f $work/binaries && ! $must_build ]]; then
-  use "$(cat "$work/binaries")"
-elif [[ -d $root/built && ! $must_build ]]; then
-  use "$root/built"
-else
-  use "$work/build"
+# The directory of the programs: the bundle's, or the checkout's build.
+build=$root/built
+if [[ ! -d $build ]]; then
+  build=$root/build
+  ctest --test-dir "$build" -L gpu --show-only=json-v1 |
+    python3 tools/gpu-report.py --tests >"$build/gpu-tests.txt"
 fi
+libraries=$build/lib
+for directory in $packages; do libraries+=:$directory/lib; done
+[[ $toolkit ]] && libraries+=:$toolkit/lib64:$toolkit/lib:$toolkit/../nccl/lib
+export LD_LIBRARY_PATH=$libraries:$root/deps${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 
 # Writes the report and packs the logs atomically. Half-written files of a step must not
 # end it.
@@ -196,8 +183,7 @@ versions() {
   cat BUNDLE 2>/dev/null || git rev-parse HEAD
   uname -sr && ldd --version | head -n 1 && nproc
   nvidia-smi --query-gpu=name,driver_version,memory.total,compute_cap --format=csv,noheader
-  (nvcc --version | tail -n 2 && cmake --version | head -n 1 && c++ --version | head -n 1) ||
-    echo "something that builds is missing"
+  nvcc --version | tail -n 2
   "$DDPHOOK_TEST_PYTHON" - "$build/lib/libddphook_backend_cuda.so" <<'PYTHON'
 import ctypes, sys, time
 import numpy, pytest, safetensors, torch
@@ -231,79 +217,11 @@ for name in ("nccl", "cudart", "cublas"):
 PYTHON
 }
 
-# Succeeds if the bundle's programs start here. Otherwise this machine builds them,
-# which is not a failure.
-carried() {
-  local missing
-  if [[ $must_build || ! -d $root/built ]]; then
-    echo "built here: nothing is carried, or --build was given"
-    return "$LEFT_OUT"
-  fi
-  missing=$(ldd "$root"/built/bin/* "$root"/built/lib/*.so* 2>&1 |
-    grep -E 'not found|^ldd:' | sort -u)
-  if [[ ! $missing ]] && "$root/built/bin/ddphook-exec" --version; then return; fi
-  printf 'built here: %s\n' "${missing:-ddphook-exec does not start}"
-  return "$LEFT_OUT"
-}
-
-# Prints the NCCL of PyTorch, or else of this machine.
-nccl_root() {
-  local directory
-  for directory in "$nccl" $packages /usr/local/cuda /usr /usr/local; do
-    if [[ -n $directory && -f $directory/include/nccl.h ]]; then
-      echo "$directory"
-      return
-    fi
-  done
-}
-
-configure() { # directory arguments of CMake…
-  local generator=() found=()
-  command -v ninja >/dev/null && generator=(-G Ninja)
-  # Directory names are Debian's, on any machine.
-  [[ -d $deps ]] && found=("-DCMAKE_PREFIX_PATH=$deps"
-    -DCMAKE_LIBRARY_ARCHITECTURE=x86_64-linux-gnu)
-  cmake "${generator[@]}" -S runtime -B "$1" -DCMAKE_BUILD_TYPE=Release \
-    -DDDPHOOK_BUILD_TESTS=ON "${found[@]}" "${@:2}"
-}
-
-configure_cuda() {
-  local capability found directory cublas=()
-  capability=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null |
-    head -n 1 | tr -d '. ')
-  found=$(nccl_root)
-  if [[ ! -f $toolkit/include/cublas_v2.h ]]; then
-    for directory in $packages; do
-      if [[ -f $directory/include/cublas_v2.h ]]; then
-        cublas=("-DDDPHOOK_CUBLAS_INCLUDE=$directory/include"
-          "-DDDPHOOK_CUBLAS_LIBRARY=$(echo "$directory"/lib/libcublas.so.1?)")
-      fi
-    done
-  fi
-  configure "$work/build" -DDDPHOOK_CUDA=ON \
-    -DCMAKE_CUDA_ARCHITECTURES="${capability:-90}" \
-    ${found:+-DDDPHOOK_NCCL_ROOT=$found} "${cublas[@]}"
-}
-
-# Continues after errors: dependents of failed targets fail themselves.
-compile() { # directory targets…
-  local go_on=-k targets=()
-  [[ -f $1/build.ninja ]] && go_on=-k0
-  [[ $# -gt 1 ]] && targets=(--target "${@:2}")
-  cmake --build "$1" --parallel "$(nproc)" "${targets[@]}" -- "$go_on"
-}
-
-# Builds only what needs the GPU, and the list of tests, as in a bundle.
-compile_cuda() {
-  local result=0 tests
-  local kinds='gpu_cuda|cuda_[a-z]+_gpu|backend_(conf|coll|enc|exch|sparse)'
-  mapfile -t tests < <(cmake --build "$work/build" --target help |
-    grep -oE "ddphook-($kinds)[a-z_]*_test\b" | sort -u)
-  compile "$work/build" ddphook_rt ddphook_backend_{cuda,program} ddphook-exec \
-    ddphook-bench "${tests[@]}" || result=1
-  ctest --test-dir "$work/build" -L gpu --show-only=json-v1 |
-    "$DDPHOOK_TEST_PYTHON" tools/gpu-report.py --tests >"$work/build/gpu-tests.txt" &&
-    return "$result"
+# Succeeds if the programs start here.
+programs_start() {
+  ldd "$build"/bin/ddphook-{exec,bench} "$build"/lib/libddphook_backend_cuda.so 2>&1 |
+    grep -E 'not found|^ldd:' | sort -u
+  "$build/bin/ddphook-exec" --version
 }
 
 # Runs the tests for a GPU that match a pattern, or with a "!" those that do not, the
@@ -371,12 +289,6 @@ sanitize() { # tool, seconds for a program
     compute-sanitizer --tool "$1" "${options[@]}" --error-exitcode 9
 }
 
-host_tests() {
-  configure "$work/build-host" -DDDPHOOK_CUDA=OFF && compile "$work/build-host" &&
-    ctest --test-dir "$work/build-host" --output-on-failure --timeout 120 \
-      --parallel "$(nproc)"
-}
-
 device_tests() { # name arguments of pytest…
   local parallel=()
   "$DDPHOOK_TEST_PYTHON" -c 'import xdist' 2>/dev/null && parallel=(-n "${processes:-4}")
@@ -432,26 +344,12 @@ bench() {
     --json="$logs/bench.json" --rounds=2
 }
 
-export root work build logs modules deps device toolkit packages must_build nccl
-export -f versions carried nccl_root configure configure_cuda compile compile_cuda \
-  each_test gpu_tests failing_jobs host_tests sanitize device_tests sweep two_ranks \
-  parity torch bench
+export root work build logs modules device
+export -f versions programs_start each_test gpu_tests failing_jobs sanitize device_tests \
+  sweep two_ranks parity torch bench
 
-# Uses the bundle's programs, or builds them on this machine.
-prepare() {
-  step carried 30 carried
-  if grep -q $'^carried\tpass\t' "$steps" 2>/dev/null; then
-    use "$root/built"
-  elif [[ ! $only || $only == *,configure,* || $only == *,build,* ]]; then
-    use "$work/build"
-    step configure 60 configure_cuda
-    step build 300 compile_cuda
-  fi
-  echo "$build" >"$work/binaries"
-}
-
-[[ $part == 2 && -f $build/gpu-tests.txt ]] || prepare
 if [[ $part != 2 ]]; then
+  step carried 30 programs_start
   step versions 60 versions
   step gpu-tests 150 gpu_tests
   step memcheck 90 sanitize memcheck 30
@@ -465,7 +363,6 @@ if [[ $part != 1 ]]; then
   step bench 180 bench
   step racecheck 45 sanitize racecheck 20
   step synccheck 30 sanitize synccheck 15
-  step host-tests 150 host_tests
 fi
 rm -f "$out"/.logs.*
 keep || failures=$((failures + 1))

@@ -12,6 +12,7 @@ Called by generate-docs.sh. A table is between two lines
 The Python package's table is a separate file.
 """
 
+import itertools
 import json
 import pathlib
 import re
@@ -137,6 +138,14 @@ def make_table(name, records):
 
 def python_options(records):
     """Returns the Python package's file, with Python's names of the options."""
+
+    def options_of(hook):
+        parameters = records.parameters(hook)
+        options = {p["optionName"] or name: p["optionKind"] for name, p in parameters}
+        if any(parameter["isImprovement"] for _, parameter in parameters):
+            options["numerics"] = "Choice"
+        return options
+
     lines = [
         "# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception",
         '"""The options of each hook, and the kinds of their values.',
@@ -144,18 +153,15 @@ def python_options(records):
         "Written by tools/generate-docs.sh from the definitions of the hooks.",
         '"""',
         "",
-        "HOOK_OPTIONS: dict[str, dict[str, str]] = {",
+        "_OPTIONS: dict[str, dict[str, str]] = {",
     ]
-    for hook in records.named:
-        options = {
-            parameter["optionName"] or name: parameter["optionKind"]
-            for name, parameter in records.parameters(hook)
-        }
-        if any(parameter["isImprovement"] for _, parameter in records.parameters(hook)):
-            options["numerics"] = "Choice"
-        entries = [f'        "{name}": "{kind}",\n' for name, kind in options.items()]
-        inner = "\n" + "".join(entries) + "    " if entries else ""
-        lines.append(f'    "{hook["mnemonic"]}": {{{inner}}},')
+    for options, hooks in itertools.groupby(records.named, options_of):
+        names = " ".join(hook["mnemonic"] for hook in hooks)
+        entries = [f'        "{name}": "{kind}",' for name, kind in options.items()]
+        body = ["{", *entries, "    },"] if entries else ["{},"]
+        lines += [f'    "{names}": {body[0]}', *body[1:]]
+    lines += ["}", "HOOK_OPTIONS: dict[str, dict[str, str]] = {"]
+    lines += ["    hook: options for hooks, options in _OPTIONS.items() for hook in hooks.split()"]
     return "\n".join([*lines, "}", ""])
 
 

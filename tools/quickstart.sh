@@ -147,19 +147,20 @@ train_on_link() {
     >"$build/quickstart/wide-$1.link"
 }
 
-# value OUTPUT LABEL: a number that the ranks printed.
-value() {
-  sed -n "s/^$2: \([0-9.]*\).*/\1/p" "$build/quickstart/$1"
-}
+# Prints both tables, from what the ranks printed and from rank 0's metrics. Fails if a
+# hook learns too little.
+print_tables() {
+  (cd "$build/quickstart" && python3 - "${variants[*]}" "${wide_variants[*]}" $ranks \
+    $link_bits $least_accuracy $largest_loss) <<'EOF'
+import json, os, re, statistics, sys
 
-# summarize RUN…: writes a line of build/quickstart/summary for each run, from rank 0's
-# metrics: its name, the mean and last bytes on the wire of the steps that send any,
-# and the median milliseconds of all steps.
-summarize() {
-  (cd "$build/quickstart" && python3 - "$@" >summary) <<'EOF'
-import json, statistics, sys
+variants, wide_variants = (words.split() for words in sys.argv[1:3])
+ranks, link_bits, least, largest_loss = map(float, sys.argv[3:])
 
-for run in sys.argv[1:]:
+
+def measured(run):
+    """Returns the mean and the last bytes on the wire of the steps that send any, and the
+    median milliseconds of all steps."""
     with open(f"{run}.metrics.0") as file:
         lines = [json.loads(line) for line in file]
     keys = "steps", "wire_bytes", "step_seconds"
@@ -172,75 +173,53 @@ for run in sys.argv[1:]:
     ]
     sent = [bytes for _, bytes, _ in steps if bytes > 0] or [0]
     milliseconds = statistics.median(1e3 * time / count for count, _, time in steps)
-    print(run, sum(sent) // len(sent), sent[-1], f"{milliseconds:.3f}")
-EOF
-}
+    return sum(sent) // len(sent), sent[-1], milliseconds
 
-# measured RUN FIELD: a field of that run in the summary.
-measured() {
-  awk -v run="$1" -v field="$2" '$1 == run { print $field }' "$build/quickstart/summary"
-}
-mean_bytes=2 last_bytes=3 step_ms=4
 
-# Milliseconds of a step on the link: measured, or the time on one machine plus the
-# time of the bytes on the link.
-link_ms() {
-  if [[ -f $build/quickstart/wide-$1.link ]]; then
-    measured "wide-$1.link" $step_ms
-  else
-    awk -v ms="$(measured "wide-$1" $step_ms)" \
-      -v bytes="$(measured "wide-$1" $last_bytes)" \
-      -v rate=$link_bits -v ranks=$ranks 'BEGIN {
-        printf "%.3f", ms + 2 * (ranks - 1) / ranks * bytes * 8 / rate * 1000
-      }'
-  fi
-}
+def accuracy(hook):
+    with open(f"digits-{hook}") as file:
+        found = re.search(r"^test accuracy: ([0-9.]+)", file.read(), re.MULTILINE)
+    return found[1] if found else "0"
 
-print_accuracies() {
-  local variant note accuracy uncompressed
-  printf '\n%-18s %14s %26s %12s\n' hook 'test accuracy' \
-    'bytes on the wire per step' 'ms per step'
-  for variant in "${variants[@]}"; do
-    note=''
-    [[ $variant == noop ]] && note='  no communication: the ranks differ'
-    printf '%-18s %12s %% %26s %12s%s\n' "$variant" \
-      "$(value "digits-$variant" 'test accuracy')" \
-      "$(measured "digits-$variant" $mean_bytes)" \
-      "$(measured "digits-$variant" $step_ms)" "$note"
-  done
-  echo
-  uncompressed=$(value digits-allreduce 'test accuracy')
-  for variant in "${variants[@]}"; do
-    [[ $variant == noop ]] && continue
-    accuracy=$(value "digits-$variant" 'test accuracy')
-    awk -v a="$accuracy" -v least=$least_accuracy \
-      'BEGIN { exit !(a != "" && a + 0 >= least) }' ||
-      fail "expected at least $least_accuracy % with $variant, but got ${accuracy:-nothing}"
+
+print(f"\n{'hook':<18} {'test accuracy':>14} {'bytes on the wire per step':>26} {'ms per step':>12}")
+for hook in variants:
+    mean, _, time = measured(f"digits-{hook}")
+    note = "  no communication: the ranks differ" if hook == "noop" else ""
+    print(f"{hook:<18} {accuracy(hook):>12} % {mean:>26} {time:>12.3f}{note}")
+print()
+for hook in variants:
     # Accuracies have two digits: half a digit for the subtraction.
-    awk -v a="$accuracy" -v from="$uncompressed" -v loss=$largest_loss \
-      'BEGIN { exit !(from - a <= loss + 0.005) }' ||
-      fail "expected at most $largest_loss points less than $uncompressed % with $variant, but got $accuracy"
-  done
-}
+    bound = max(least, float(accuracy("allreduce")) - largest_loss - 0.005)
+    if hook != "noop" and float(accuracy(hook)) < bound:
+        sys.exit(f"error: expected at least {bound:g} % with {hook}, but got {accuracy(hook)}")
+print("With every hook but noop, all ranks ended with the same parameters, bit by bit.\n")
 
-print_speeds() {
-  local variant how=measured row='%-18s %26s %18s %18s %14s\n'
-  [[ -f $build/quickstart/wide-allreduce.link ]] || how=COMPUTED
-  echo "What compression buys: the larger network of docs/examples/wide"
-  printf "$row" hook 'bytes on the wire per step' 'ms, one machine' \
-    'ms, 1 Gbit/s' speedup
-  for variant in "${wide_variants[@]}"; do
-    printf "$row" "$variant" "$(measured "wide-$variant" $last_bytes)" \
-      "$(measured "wide-$variant" $step_ms)" "$(link_ms "$variant")" \
-      "$(awk -v from="$(link_ms allreduce)" -v to="$(link_ms "$variant")" \
-        'BEGIN { printf "%.1f", from / to }')"
-  done
-  if [[ $how == measured ]]; then
-    echo "1 Gbit/s: measured, between two network namespaces of this machine."
-  else
-    echo "1 Gbit/s: COMPUTED as one machine's time plus the bytes divided by the rate, because"
-    echo "no network namespaces could be made with ip and tc (package iproute2)."
-  fi
+is_measured = os.path.exists("wide-allreduce.link")
+
+
+def link_ms(hook):
+    """Returns the time of a step on the link: measured, or the time on one machine plus
+    the time of the bytes on the link."""
+    if is_measured:
+        return measured(f"wide-{hook}.link")[2]
+    _, bytes, time = measured(f"wide-{hook}")
+    return time + 2 * (ranks - 1) / ranks * bytes * 8 / link_bits * 1000
+
+
+print("What compression buys: the larger network of docs/examples/wide")
+row = "{:<18} {:>26} {:>18} {:>18} {:>14}".format
+print(row("hook", "bytes on the wire per step", "ms, one machine", "ms, 1 Gbit/s", "speedup"))
+for hook in wide_variants:
+    _, bytes, time = measured(f"wide-{hook}")
+    speedup = f"{link_ms('allreduce') / link_ms(hook):.1f}"
+    print(row(hook, bytes, f"{time:.3f}", f"{link_ms(hook):.3f}", speedup))
+if is_measured:
+    print("1 Gbit/s: measured, between two network namespaces of this machine.")
+else:
+    print("1 Gbit/s: COMPUTED as one machine's time plus the bytes divided by the rate, because")
+    print("no network namespaces could be made with ip and tc (package iproute2).")
+EOF
 }
 
 # Prints the load during the measurements, which includes the ranks themselves.
@@ -264,7 +243,6 @@ main() {
     stage 'finding a CUDA toolkit, or installing one (1.1 GB)' find_toolkit
   fi
   local options variant targets=() programs=("${wide_variants[@]/#/wide-}")
-  local runs=("${variants[@]/#/digits-}" "${wide_variants[@]/#/wide-}")
   mapfile -t options < <(cmake_options)
   stage 'configuring' cmake --preset release "${options[@]}"
   if $cuda; then
@@ -288,14 +266,9 @@ main() {
   if can_link; then
     for variant in "${wide_variants[@]}"; do
       stage "the same on a link of 1 Gbit/s: $variant" train_on_link "$variant"
-      runs+=("wide-$variant.link")
     done
   fi
-  summarize "${runs[@]}" 2>>"$log" || fail 'the metrics of the runs cannot be read'
-  print_accuracies
-  echo "With every hook but noop, all ranks ended with the same parameters, bit by bit."
-  echo
-  print_speeds
+  print_tables || exit 1
   print_load
   echo "Next: docs/getting-started.md"
 }

@@ -63,7 +63,7 @@ class Staged:
     def end(self):
         return None
 
-    examine = _device.Host.examine
+    examine = _device.Device.examine
 
     def wait(self, end):
         pass

@@ -181,9 +181,9 @@ def test_operations_of_another_mlir():
 
 
 def test_memory_and_threads():
-    parsed = [weakref.ref(ddphook.compiler.parse(STEP)._parsed) for _ in range(3)]
+    modules = [weakref.ref(ddphook.compiler.parse(STEP)) for _ in range(3)]
     gc.collect()
-    assert [reference() for reference in parsed] == [None] * 3
+    assert [reference() for reference in modules] == [None] * 3
     texts = []
 
     def work(hook):

@@ -183,7 +183,7 @@ def a_session_for_each_device(rank):
 
     text = test_compile.TEXT
     places = [torch.device("cpu"), torch.device("cuda:0")]
-    devices = dict(zip(places, [_device.Host(), staged.Staged(rank)], strict=True))
+    devices = dict(zip(places, [_device.Device(), staged.Staged(rank)], strict=True))
     results = []
     with mock.patch.object(_device, "device_at", devices.__getitem__):
         for number, place in enumerate(places):

@@ -7,41 +7,10 @@
 exceptions and the version; it imports neither PyTorch nor JAX nor a library of ddphook.
 """
 
-from ddphook._errors import (
-    AbortedError,
-    BadEnvironmentError,
-    CompileError,
-    DataLossError,
-    DeadlineExceededError,
-    Diagnostic,
-    Error,
-    FailedPreconditionError,
-    InputOutputError,
-    InternalError,
-    InvalidArgumentError,
-    PeerLostError,
-    PlanMismatchError,
-    ResourceExhaustedError,
-    UnsupportedError,
-)
+from ddphook import _errors
+from ddphook._errors import *  # noqa: F403
 
 __version__ = "0.1.0"
 
-__all__ = [
-    "AbortedError",
-    "BadEnvironmentError",
-    "CompileError",
-    "DataLossError",
-    "DeadlineExceededError",
-    "Diagnostic",
-    "Error",
-    "FailedPreconditionError",
-    "InputOutputError",
-    "InternalError",
-    "InvalidArgumentError",
-    "PeerLostError",
-    "PlanMismatchError",
-    "ResourceExhaustedError",
-    "UnsupportedError",
-    "__version__",
-]
+__all__ = ["__version__"]
+__all__ += _errors.__all__

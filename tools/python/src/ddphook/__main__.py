@@ -38,15 +38,16 @@ def _add_bench(commands: Any) -> None:
         description="Times whole steps of DDP and hooks alone, and compares ours with "
         "PyTorch's. Starts its ranks on this machine, unless a launcher has started them.",
     )
-    parser.add_argument(
-        "--model-mb", type=_number(float), default=25, help="MiB of parameters (25)"
-    )
-    parser.add_argument(
-        "--ranks",
-        type=_number(int),
-        default=2,
-        help="number of ranks to start without a launcher (2)",
-    )
+    numbers = {
+        "model-mb": (float, 25, "MiB of parameters"),
+        "ranks": (int, 2, "number of ranks to start without a launcher"),
+        "samples": (int, 16, "samples per rank and step"),
+        "steps": (int, 10, "steps of each side per round"),
+        "rounds": (int, 6, "number of rounds"),
+    }
+    for name, (kind, default, text) in numbers.items():
+        text += " (%(default)s)"
+        parser.add_argument(f"--{name}", type=_number(kind), default=default, help=text)
     parser.add_argument(
         "--hooks",
         default="allreduce,fp16,bf16,powersgd-2,powersgd-4",
@@ -64,15 +65,6 @@ def _add_bench(commands: Any) -> None:
         action="store_true",
         help="measure whole steps under torch.compile, with SGD, against Inductor's own "
         "collectives and against no compression",
-    )
-    parser.add_argument(
-        "--samples", type=_number(int), default=16, help="samples per rank and step (16)"
-    )
-    parser.add_argument(
-        "--steps", type=_number(int), default=10, help="steps of each side per round (10)"
-    )
-    parser.add_argument(
-        "--rounds", type=_number(int), default=6, help="number of rounds (6)"
     )
     parser.add_argument("--json", metavar="FILE", help="also write the results there")
 

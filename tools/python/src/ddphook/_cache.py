@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import ddphook
-from ddphook import _libraries, _runtime
+from ddphook import _compiler, _libraries, _runtime
 
 CACHE_DIR_VARIABLE = "DDPHOOK_CACHE_DIR"
 
@@ -103,17 +103,8 @@ def get(
 ) -> bytes:
     """Returns the shared object of a module, from the cache or from ``build()``.
 
-    Parameters
-    ----------
-    text, pipeline, device
-        The input of ``build`` and the device it compiles for; by default the host.
-    build
-        Called at most once, and only if the cache lacks the module.
-
-    Raises
-    ------
-    Exception
-        What ``build`` raises; the cache itself raises none.
+    ``build`` is called at most once, and only if the cache lacks the module. The cache
+    itself raises no exception.
     """
     name = key(text, pipeline, device)
     place = _open_directory()
@@ -129,6 +120,13 @@ def get(
             image = build()
             _write(path, image)
     return image
+
+
+def compiled(text: str, pipeline: str, device: str = "") -> bytes:
+    """Returns the shared object of a module, compiled unless the cache has it."""
+    return get(
+        text, pipeline, lambda: _compiler.compile_module(text, pipeline, device), device
+    )
 
 
 def _open_directory() -> Path | None:

@@ -18,7 +18,7 @@ from ctypes import c_ssize_t, c_void_p
 from typing import Any
 
 from ddphook import _libraries
-from ddphook._errors import CompileError, Diagnostic
+from ddphook._errors import CompileError, Diagnostic, FailedPreconditionError
 
 
 class _StringRef(ctypes.Structure):
@@ -42,13 +42,7 @@ _SEVERITIES = ("error", "warning", "note", "remark")
 
 @functools.cache
 def library() -> ctypes.CDLL:
-    """Returns the compiler, loaded at the first call.
-
-    Raises
-    ------
-    UnsupportedError
-        The library is missing.
-    """
+    """Returns the compiler, loaded at the first call."""
     capi = _libraries.load(_libraries.COMPILER)
     pointer, text = c_void_p, _StringRef
     for name, result, arguments in (
@@ -118,27 +112,18 @@ def library() -> ctypes.CDLL:
     return capi
 
 
-class Parsed:
-    """A module in its own context, which collects the diagnostics.
+class Module:
+    """An MLIR module in a context of its own, made by ``ddphook.compiler.parse``.
 
-    Parameters
-    ----------
-    source
-        The module, in MLIR's textual form or as bytecode.
-
-    Raises
-    ------
-    CompileError
-        The source is not a valid module.
-    UnsupportedError
-        The compiler is missing.
+    Its memory is freed with the last reference to it, at the end of ``with``, or by
+    `close`; any later call raises FailedPreconditionError. ``str()`` returns its text.
     """
 
     def __init__(self, source: str | bytes) -> None:
-        self.module = self.context = None
+        self._module = self._context = None
         self._capi = capi = library()
         diagnostics: list[Diagnostic] = []
-        self.diagnostics = diagnostics
+        self._diagnostics = diagnostics
 
         @_DiagnosticHandler
         def on_diagnostic(diagnostic: int, _: int) -> int:
@@ -150,64 +135,81 @@ class Parsed:
         registry = capi.mlirDialectRegistryCreate()
         capi.ddphookRegisterDialects(registry)
         capi.ddphookRegisterOpaqueDialects(registry)
-        self.context = capi.mlirContextCreateWithRegistry(registry, False)
+        self._context = capi.mlirContextCreateWithRegistry(registry, False)
         capi.mlirDialectRegistryDestroy(registry)
-        capi.mlirContextAttachDiagnosticHandler(self.context, self._handler, None, None)
+        capi.mlirContextAttachDiagnosticHandler(self._context, self._handler, None, None)
         data = source.encode() if isinstance(source, str) else source
-        self.module = capi.mlirModuleCreateParse(self.context, _StringRef.of(data))
-        if not self.module:
-            error = self.error()
+        self._module = capi.mlirModuleCreateParse(self._context, _StringRef.of(data))
+        if not self._module:
+            error = self._error()
             self.close()
             raise error
 
-    def close(self) -> None:
-        """Frees the module and its context; no other method may be called afterwards."""
-        if self.module:
-            self._capi.mlirModuleDestroy(self.module)
-        if self.context:
-            self._capi.mlirContextDestroy(self.context)
-        self.module = self.context = None
+    def run(self, passes: str) -> Module:
+        """Runs passes on the module, in place.
 
-    def __enter__(self) -> Parsed:
-        return self
+        Parameters
+        ----------
+        passes
+            A pipeline as ``--pass-pipeline`` takes it, with or without
+            ``builtin.module(…)`` around it: ``"ddp-pipeline{hook=fp16}"``.
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+        Returns
+        -------
+        Module
+            This module.
 
-    @property
-    def operation(self) -> int:
-        return self._capi.mlirModuleGetOperation(self.module)
-
-    def error(self, *others: str) -> CompileError:
-        """Returns the exception for the diagnostics since the last call."""
-        taken = tuple(self.diagnostics)
-        self.diagnostics.clear()
-        errors = [each.message for each in taken if each.severity == "error"]
-        text = "; ".join([*errors, *others]) or "the compiler gave no reason"
-        return CompileError(text, taken)
-
-    def run(self, passes: str) -> None:
-        """Runs a pipeline on the module, in place."""
-        capi = self._capi
+        Raises
+        ------
+        CompileError
+            There is no such pass or option, and the module is unchanged; or a pass
+            refused the module, which is as that pass has left it.
+        """
+        root = "builtin.module("
+        text = passes.strip()
+        if text.startswith(root) and text.endswith(")"):
+            text = text[len(root) : -1]
+        capi, operation = self._capi, self._operation
         # The message about an invalid pipeline arrives in pieces.
         said: list[bytes] = []
         on_error = _StringCallback(lambda part, _: said.append(part.bytes()))
-        manager = capi.mlirPassManagerCreate(self.context)
+        manager = capi.mlirPassManagerCreate(self._context)
         try:
             operations = capi.mlirPassManagerGetAsOpPassManager(manager)
-            pipeline = _StringRef.of(passes.encode())
+            pipeline = _StringRef.of(text.encode())
             # The results are structs of one byte, true for success.
             if not capi.mlirOpPassManagerAddPipeline(
                 operations, pipeline, on_error, None
             ):
-                raise self.error(b"".join(said).decode().strip())
-            if not capi.mlirPassManagerRunOnOp(manager, self.operation):
-                raise self.error()
+                raise self._error(b"".join(said).decode().strip())
+            if not capi.mlirPassManagerRunOnOp(manager, operation):
+                raise self._error()
         finally:
             capi.mlirPassManagerDestroy(manager)
+        return self
 
-    def print(self, *, generic: bool = False, locations: bool = False) -> str:
-        capi = self._capi
+    def verify(self) -> None:
+        """Checks every operation.
+
+        Raises
+        ------
+        CompileError
+            An operation is invalid.
+        """
+        if not self._capi.mlirOperationVerify(self._operation):
+            raise self._error()
+
+    def text(self, *, generic: bool = False, locations: bool = False) -> str:
+        """Returns MLIR's textual form.
+
+        Parameters
+        ----------
+        generic
+            Use the form that every MLIR can read, even without these dialects.
+        locations
+            Include the source line of each operation.
+        """
+        capi, operation = self._capi, self._operation
         flags = capi.mlirOpPrintingFlagsCreate()
         try:
             if generic:
@@ -215,22 +217,82 @@ class Parsed:
             if locations:
                 capi.mlirOpPrintingFlagsEnableDebugInfo(flags, True, False)
             with _collected() as (parts, keep):
-                capi.mlirOperationPrintWithFlags(self.operation, flags, keep, None)
+                capi.mlirOperationPrintWithFlags(operation, flags, keep, None)
             return b"".join(parts).decode()
         finally:
             capi.mlirOpPrintingFlagsDestroy(flags)
 
-    def verify(self) -> None:
-        if not self._capi.mlirOperationVerify(self.operation):
-            raise self.error()
-
     def bytecode(self) -> bytes:
+        """Returns MLIR's bytecode, which `parse` and all tools read."""
         with _collected() as (parts, keep):
-            self._capi.mlirOperationWriteBytecode(self.operation, keep, None)
+            self._capi.mlirOperationWriteBytecode(self._operation, keep, None)
         return b"".join(parts)
+
+    def compile(self, pipeline: str = "") -> bytes:
+        """Returns a shared object of the module for this machine's CPU.
+
+        Parameters
+        ----------
+        pipeline
+            Options of ``ddp-pipeline``: ``"hook=powersgd bucket-cap-mb=25"``. The
+            module itself does not change.
+
+        Returns
+        -------
+        bytes
+            A shared object that exports ``ddphook_compiled_module``, as
+            ``ddphook-exec`` and the runtime load it. It refers to the runtime's
+            library by name.
+
+        Raises
+        ------
+        CompileError
+            The options are wrong, or a pass refused the module.
+        """
+        return compile_module(self.bytecode(), pipeline)
+
+    @property
+    def diagnostics(self) -> tuple[Diagnostic, ...]:
+        """Warnings since the last exception of this module, in order."""
+        self._check_open()
+        return tuple(self._diagnostics)
+
+    def close(self) -> None:
+        """Frees the module; a second call does nothing."""
+        if self._module:
+            self._capi.mlirModuleDestroy(self._module)
+        if self._context:
+            self._capi.mlirContextDestroy(self._context)
+        self._module = self._context = None
+
+    def __enter__(self) -> Module:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __str__(self) -> str:
+        return self.text()
 
     def __del__(self) -> None:
         self.close()
+
+    def _check_open(self) -> None:
+        if not self._module:
+            raise FailedPreconditionError("expected a module that is not closed")
+
+    @property
+    def _operation(self) -> int:
+        self._check_open()
+        return self._capi.mlirModuleGetOperation(self._module)
+
+    def _error(self, *others: str) -> CompileError:
+        """Returns the exception for the diagnostics since the last call."""
+        taken = tuple(self._diagnostics)
+        self._diagnostics.clear()
+        errors = [each.message for each in taken if each.severity == "error"]
+        text = "; ".join([*errors, *others]) or "the compiler gave no reason"
+        return CompileError(text, taken)
 
 
 def _read_diagnostic(diagnostic: int) -> Diagnostic:
@@ -265,57 +327,21 @@ def _collected() -> Iterator[tuple[list[bytes], Any]]:
 
 
 def transform_module(text: str, passes: str) -> str:
-    """Runs passes on a module.
+    """Returns a module's text after ``passes``, such as ``"pass{option=value},pass"``.
 
-    Parameters
-    ----------
-    text
-        The module, in MLIR's textual form.
-    passes
-        A pipeline for a module, ``"pass{option=value},pass"``.
-
-    Returns
-    -------
-    str
-        The module after the passes.
-
-    Raises
-    ------
-    CompileError
-        The module or the pipeline is invalid, or a pass failed.
-    UnsupportedError
-        The compiler is missing.
+    Raises CompileError if the module or the pipeline is invalid, or a pass failed.
     """
-    with Parsed(text) as parsed:
-        parsed.run(passes)
-        return parsed.print()
+    with Module(text) as module:
+        return str(module.run(passes))
 
 
 def compile_module(text: str | bytes, pipeline: str, device: str = "") -> bytes:
-    """Compiles a module for this machine's CPU, or a device.
+    """Compiles a module for this machine's CPU, or for arrays in the memory of
+    ``device``.
 
-    Parameters
-    ----------
-    text
-        The module, in MLIR's textual form or as bytecode.
-    pipeline
-        Options of ``ddp-pipeline``.
-    device
-        The device whose memory has the arrays, as ``--device`` of ``ddphook-cc``; by
-        default the host.
-
-    Returns
-    -------
-    bytes
-        A shared object that exports ``ddphook_compiled_module`` and refers to the
-        runtime by its soname.
-
-    Raises
-    ------
-    CompileError
-        The module or the options are invalid.
-    UnsupportedError
-        The compiler is missing.
+    ``pipeline`` are options of ``ddp-pipeline``. Returns a shared object that exports
+    ``ddphook_compiled_module`` and refers to the runtime by its soname. Raises
+    CompileError if the module or the options are invalid.
     """
     capi = library()
     others: list[str] = []
@@ -324,7 +350,7 @@ def compile_module(text: str | bytes, pipeline: str, device: str = "") -> bytes:
     def on_error(message: _StringRef, _: int) -> None:
         others.append(message.bytes().decode(errors="replace"))
 
-    with Parsed(text) as parsed:
+    with Module(text) as module:
         options = capi.ddphookCompilerOptionsCreate()
         compiled = None
         try:
@@ -339,14 +365,14 @@ def compile_module(text: str | bytes, pipeline: str, device: str = "") -> bytes:
             # the runtime's Gloo must not mix with PyTorch's.
             runtime = _StringRef.of(_libraries.path(_libraries.RUNTIME).encode())
             capi.ddphookCompilerOptionsSetRuntime(options, runtime)
-            compiled = capi.ddphookCompile(parsed.module, options)
+            compiled = capi.ddphookCompile(module._module, options)
             if not compiled:
-                raise parsed.error()
+                raise module._error()
             shared = capi.ddphookCompiledModuleGetSharedObject(
                 compiled, _StringRef.of(b""), on_error, None
             )
             if not shared.data:
-                raise parsed.error(*others)
+                raise module._error(*others)
             return shared.bytes()
         finally:
             if compiled:

@@ -10,6 +10,24 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
+__all__ = [
+    "AbortedError",
+    "BadEnvironmentError",
+    "CompileError",
+    "DataLossError",
+    "DeadlineExceededError",
+    "Diagnostic",
+    "Error",
+    "FailedPreconditionError",
+    "InputOutputError",
+    "InternalError",
+    "InvalidArgumentError",
+    "PeerLostError",
+    "PlanMismatchError",
+    "ResourceExhaustedError",
+    "UnsupportedError",
+]
+
 
 class Error(RuntimeError):
     """Anything that ddphook reports.
@@ -22,77 +40,56 @@ class Error(RuntimeError):
 
     status = "INTERNAL"
 
+    def __init_subclass__(cls, status: str | None = None) -> None:
+        cls.status = status or cls.status
 
-class InvalidArgumentError(Error, ValueError):
+
+class InvalidArgumentError(Error, ValueError, status="INVALID_ARGUMENT"):
     """A value that the callee does not accept; nothing has changed."""
 
-    status = "INVALID_ARGUMENT"
 
-
-class FailedPreconditionError(Error):
+class FailedPreconditionError(Error, status="FAILED_PRECONDITION"):
     """A call in a state that does not allow it; nothing has changed."""
 
-    status = "FAILED_PRECONDITION"
 
-
-class UnsupportedError(Error):
+class UnsupportedError(Error, status="UNSUPPORTED"):
     """Something that ddphook, or this build of it, does not do."""
 
-    status = "UNSUPPORTED"
 
-
-class ResourceExhaustedError(Error):
+class ResourceExhaustedError(Error, status="RESOURCE_EXHAUSTED"):
     """Memory, shared memory, file descriptors or disk are used up."""
 
-    status = "RESOURCE_EXHAUSTED"
 
-
-class DataLossError(Error):
+class DataLossError(Error, status="DATA_LOSS"):
     """A file or a message is malformed or truncated."""
 
-    status = "DATA_LOSS"
 
-
-class InputOutputError(Error):
+class InputOutputError(Error, status="IO_ERROR"):
     """The operating system refused an operation."""
 
-    status = "IO_ERROR"
 
-
-class BadEnvironmentError(Error):
+class BadEnvironmentError(Error, status="BAD_ENVIRONMENT"):
     """Environment variables contradict each other or are incomplete."""
 
-    status = "BAD_ENVIRONMENT"
 
-
-class PlanMismatchError(Error):
+class PlanMismatchError(Error, status="PLAN_MISMATCH"):
     """The ranks registered different hooks, or have different models."""
 
-    status = "PLAN_MISMATCH"
 
-
-class PeerLostError(Error):
+class PeerLostError(Error, status="PEER_LOST"):
     """Another rank died or closed its connection; restart the job."""
 
-    status = "PEER_LOST"
 
-
-class DeadlineExceededError(Error):
+class DeadlineExceededError(Error, status="DEADLINE_EXCEEDED"):
     """Another rank never arrived, or stopped; restart the job."""
 
-    status = "DEADLINE_EXCEEDED"
 
-
-class AbortedError(Error):
+class AbortedError(Error, status="ABORTED"):
     """Another rank failed first; the message has the reason."""
-
-    status = "ABORTED"
 
 
 class InternalError(Error):
     """A bug in ddphook."""
-
-    status = "INTERNAL"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -119,7 +116,7 @@ class Diagnostic:
     notes: tuple[Diagnostic, ...] = ()
 
 
-class CompileError(Error):
+class CompileError(Error, status="INVALID_ARGUMENT"):
     """The compiler refused a module; the message holds its errors.
 
     Attributes
@@ -127,8 +124,6 @@ class CompileError(Error):
     diagnostics
         The errors one by one, with their locations and notes, and warnings.
     """
-
-    status = "INVALID_ARGUMENT"
 
     def __init__(self, message: str, diagnostics: Sequence[Diagnostic] = ()) -> None:
         super().__init__(message)

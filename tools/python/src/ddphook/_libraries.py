@@ -43,10 +43,7 @@ def directories() -> list[Path]:
 def find(name: str) -> str:
     """Returns the path of a library, or its soname if only the loader can find it.
 
-    Raises
-    ------
-    UnsupportedError
-        ``DDPHOOK_LIBRARY_DIR`` is set and has no such library.
+    Raises UnsupportedError if ``DDPHOOK_LIBRARY_DIR`` is set and has no such library.
     """
     soname = f"{name}.{_VERSION}"
     for directory in directories():
@@ -62,13 +59,7 @@ def find(name: str) -> str:
 
 
 def path(name: str) -> str:
-    """Returns the path of a library, loading it to find the path if necessary.
-
-    Raises
-    ------
-    UnsupportedError
-        The library is missing or cannot be loaded.
-    """
+    """Returns the path of a library, loading it to find the path if necessary."""
     found = find(name)
     if os.sep in found:
         return found
@@ -80,12 +71,8 @@ def path(name: str) -> str:
 def load(name: str) -> ctypes.CDLL:
     """Loads a library into this process with local symbols.
 
-    Local symbols matter: PyTorch and the runtime may each contain a Gloo.
-
-    Raises
-    ------
-    UnsupportedError
-        The library is missing or cannot be loaded.
+    Local symbols matter: PyTorch and the runtime may each contain a Gloo. Raises
+    UnsupportedError if the library is missing or cannot be loaded.
     """
     try:
         return ctypes.CDLL(find(name), mode=os.RTLD_NOW | os.RTLD_LOCAL)

@@ -8,15 +8,12 @@ contracts. Only one thread at a time may use a context and its modules.
 from __future__ import annotations
 
 import collections
-import contextlib
 import ctypes
 import functools
 import json
 import logging
 import operator
 import os
-import tempfile
-from collections.abc import Iterator
 from ctypes import POINTER, c_char_p, c_double, c_int32, c_int64, c_size_t, c_uint32
 from ctypes import c_uint64, c_void_p
 from typing import Any, Protocol
@@ -146,13 +143,7 @@ class _CompiledModule(ctypes.Structure):
 
 @functools.cache
 def library() -> ctypes.CDLL:
-    """Returns the runtime, loaded at the first call.
-
-    Raises
-    ------
-    UnsupportedError
-        The library is missing.
-    """
+    """Returns the runtime, loaded at the first call."""
     rt = _libraries.load(_libraries.RUNTIME)
     rt.ddphook_last_error.restype = c_char_p
     rt.ddphook_status_name.restype = c_char_p
@@ -182,27 +173,12 @@ def check(status: int) -> None:
 
 
 class Context:
-    """A process's membership in a job.
+    """A process's membership in a job: ``ddphook_context_create``.
 
-    Collective: all ranks of the job create it at the same time.
-
-    Parameters
-    ----------
-    rank, world_size
-        This process's rank, and the number of ranks in the job.
-    store
-        The store through which the ranks meet.
-    timeout_s
-        Deadline of every operation that waits for a peer, in seconds.
-    backend, backend_options
-        As in ``ddphook_options_t``; if empty, the environment's.
-    allocator
-        The allocator of the device's memory; by default the device's own.
-
-    Raises
-    ------
-    Error
-        See ``ddphook_context_create``.
+    Collective: all ranks of the job create it at the same time. They meet through the
+    store; every wait for a peer has the deadline ``timeout_s``. The backend and its
+    options are the environment's if they are empty. The device's own allocator is the
+    default.
     """
 
     def __init__(
@@ -342,30 +318,24 @@ def _table_of(store: Store) -> tuple[_Store, list[BaseException]]:
 class SharedObject:
     """The code of a compiled module, in this process.
 
-    Each instance has its own copy of the code, even for equal bytes, because a
-    process can load a module only once at a time.
-
-    Parameters
-    ----------
-    image
-        The bytes of a shared object that exports ``ddphook_compiled_module``.
-
-    Raises
-    ------
-    DataLossError
-        The bytes are not such an object.
+    Each instance has its own copy of the code, even for equal bytes, because a process
+    can load a module only once at a time. Raises DataLossError if the bytes are not a
+    shared object that exports ``ddphook_compiled_module``.
     """
 
     def __init__(self, image: bytes) -> None:
         library()  # The image needs the runtime, and finds it by its soname.
         # The descriptor stays open as long as the code is loaded: the loader
         # identifies objects by name, and the number of a closed one is reused.
-        with _file_of(image) as (self._descriptor, path):
-            try:
-                self._code = ctypes.CDLL(path, mode=os.RTLD_NOW | os.RTLD_LOCAL)
-            except OSError as error:
-                os.close(self._descriptor)
-                raise DataLossError(f"cannot load a compiled module: {error}") from None
+        self._descriptor = os.memfd_create("ddphook", os.MFD_CLOEXEC)
+        try:
+            with open(self._descriptor, "wb", closefd=False) as file:
+                file.write(image)
+            path = f"/proc/self/fd/{self._descriptor}"
+            self._code = ctypes.CDLL(path, mode=os.RTLD_NOW | os.RTLD_LOCAL)
+        except OSError as error:
+            os.close(self._descriptor)
+            raise DataLossError(f"cannot load a compiled module: {error}") from None
         try:
             self.module = _CompiledModule.in_dll(self._code, "ddphook_compiled_module")
         except ValueError as error:
@@ -380,43 +350,11 @@ class SharedObject:
         os.close(self._descriptor)
 
 
-@contextlib.contextmanager
-def _file_of(image: bytes) -> Iterator[tuple[int, str]]:
-    """Yields a descriptor of a file with this content, and a path to open it by."""
-    temporary = None
-    try:
-        descriptor = os.memfd_create("ddphook", os.MFD_CLOEXEC)
-        path = f"/proc/self/fd/{descriptor}"
-    except OSError:
-        descriptor, path = tempfile.mkstemp(suffix=".so", prefix="ddphook")
-        temporary = path
-    try:
-        with open(descriptor, "wb", closefd=False) as file:
-            file.write(image)
-        yield descriptor, path
-    finally:
-        if temporary is not None:
-            os.unlink(temporary)
-
-
 class Module:
-    """A compiled module that is loaded into a context.
+    """A compiled module that is loaded into a context, which must outlive it.
 
-    Collective: all ranks load equal modules in the same order.
-
-    Parameters
-    ----------
-    context
-        The context, which must outlive the module.
-    image
-        The bytes of the shared object.
-
-    Raises
-    ------
-    PlanMismatchError
-        The ranks load different modules.
-    Error
-        See ``ddphook_module_load``.
+    Collective: all ranks load equal modules in the same order, otherwise
+    PlanMismatchError is raised.
     """
 
     def __init__(self, context: Context, image: bytes) -> None:
@@ -443,20 +381,10 @@ class Module:
         ]
 
     def run(self, addresses: list[int], results: list[int] | None = None) -> None:
-        """Runs the entry point.
+        """Runs the entry point on the arrays at these addresses.
 
-        Parameters
-        ----------
-        addresses
-            The addresses of the argument arrays, in order.
-        results
-            The addresses of the result arrays; by default the arguments with the
-            same numbers.
-
-        Raises
-        ------
-        Error
-            The step failed; the context is then unusable.
+        The results are by default the arguments with the same numbers. After an error,
+        the context is unusable.
         """
         if results is None:
             results = addresses

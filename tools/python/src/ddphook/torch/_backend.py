@@ -26,16 +26,7 @@ from ddphook.torch._rendezvous import timeout_seconds
 class ReplaceReductions(CustomGraphPass):
     """Inductor's pass that replaces reductions of a graph by compiled modules.
 
-    Parameters
-    ----------
-    pipeline
-        Options of ``ddp-pipeline``.
-    timeout_s
-        Deadline of every wait for a peer, in seconds.
-    bucket_bytes
-        The size of a bucket of gradients in bytes.
-    step
-        The number of the compiled step. Graphs of different steps share no states.
+    Graphs of different steps, which `step` numbers, share no states.
 
     Attributes
     ----------

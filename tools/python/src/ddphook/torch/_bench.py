@@ -22,7 +22,7 @@ import statistics
 import tempfile
 import time
 from argparse import Namespace
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -82,13 +82,7 @@ class _Hook:
 
     @classmethod
     def parse(cls, name: str) -> _Hook:
-        """Returns the hook with this name on the command line.
-
-        Raises
-        ------
-        InvalidArgumentError
-            There is no such hook.
-        """
+        """Returns the hook with this name on the command line."""
         match = re.fullmatch(r"(\w+?)(?:-([1-9]\d*))?(?:\+(\w+))?", name)
         base, rank, wrapper = match.groups() if match else ("", None, None)
         is_known = base in _FUNCTIONS and wrapper in _WRAPPERS
@@ -139,15 +133,9 @@ class _Hook:
 def main(options: Namespace) -> None:
     """Measures, prints tables, and writes the JSON file.
 
-    The options are those of ``python -m ddphook bench``. Without a launcher's variables, this process starts the ranks; otherwise it is one
-    of them.
-
-    Raises
-    ------
-    InvalidArgumentError
-        There is no such hook.
-    InternalError
-        A result of ours differs from PyTorch's, or a rank failed.
+    Without a launcher's variables, this process starts the ranks; otherwise it is one
+    of them. Raises InternalError if a result of ours differs from PyTorch's, or a rank
+    failed.
     """
     _parse(options)  # Fails now if there is no such hook.
     if options.json and os.environ.get("RANK", "0") == "0":
@@ -238,6 +226,14 @@ def _generator() -> torch.Generator:
     return torch.Generator().manual_seed(dist.get_rank())
 
 
+def _seconds(run: Callable[[], object]) -> float:
+    """Returns how long it runs, from a common begin on all ranks."""
+    dist.barrier()
+    begin = time.perf_counter()
+    run()
+    return time.perf_counter() - begin
+
+
 class _Training:
     """A DDP model in training."""
 
@@ -256,12 +252,12 @@ class _Training:
     def step(self) -> float:
         """Trains one step, and returns its duration in seconds."""
         x = torch.randn(self._samples, _WIDTH, generator=self._generator)
-        dist.barrier()
-        begin = time.perf_counter()
+        return _seconds(lambda: self._train(x))
+
+    def _train(self, x: torch.Tensor) -> None:
         self.optimizer.zero_grad()
         self.ddp(x).sub(1).square().mean().backward()
         self.optimizer.step()
-        return time.perf_counter() - begin
 
     def parameters(self) -> torch.Tensor:
         return torch.cat([p.detach().flatten() for p in self.ddp.parameters()])
@@ -321,10 +317,7 @@ def _measure_compiled_steps(
 
         def once() -> float:
             x = torch.randn(options.samples, _WIDTH, generator=generator)
-            dist.barrier()
-            begin = time.perf_counter()
-            training.step(x)
-            return time.perf_counter() - begin
+            return _seconds(lambda: training.step(x))
 
         return once
 
@@ -354,10 +347,7 @@ def _measure_hook(options: Namespace, hook: _Hook) -> tuple[dict[str, _Rounds], 
     def timed(call: Callable[[], torch.futures.Future[Any]]) -> Callable[[], float]:
         def once() -> float:
             buffer.copy_(gradients)
-            dist.barrier()
-            begin = time.perf_counter()
-            call().wait()
-            return time.perf_counter() - begin
+            return _seconds(lambda: call().wait())
 
         return once
 
@@ -465,46 +455,36 @@ def _print(report: dict[str, Any]) -> None:
         f"{report['rounds']} rounds of {report['steps']} steps; load before: "
         f"{report['load_before']:.1f}"
     )
-    heads = ["PyTorch's, ms", "ours, ms", "ours / PyTorch's"]
-    last = "largest difference"
-    silent = ["without communication, ms", "that / PyTorch's"]
-    if any("compiled" in hook for hook in report["hooks"].values()):
-        rows = [["compiled step", *heads, *silent, last]]
-        for name, hook in report["hooks"].items():
-            step = hook["compiled"]
-            row = [name, *_cells(step), *_cells_beside(step, "silent")]
-            rows.append([*row, f"{step['difference']:.1g}"])
-        _print_table(rows)
-        return
-    fused = ["optimizer in the hook, ms", "that / PyTorch's"]
-    rows = [["whole step", "none, ms", *heads, "ours / none", *fused, *silent, last]]
-    for name, hook in report["hooks"].items():
-        step = hook["step"]
-        row = [name, _ms(step["none_s"]), *_cells(step), _ratio(step["ours_of_none"])]
-        row += [*_cells_beside(step, "fused"), *_cells_beside(step, "silent")]
-        rows.append([*row, f"{step['difference']:.1g}"])
-    _print_table(rows)
-    rows = [["hook alone", *heads, last]]
-    for name, hook in report["hooks"].items():
-        alone = hook["hook"]
-        rows.append([name, *_cells(alone), f"{alone['difference']:.1g}"])
-    _print_table(rows)
+    parts = {"compiled": "compiled step", "step": "whole step", "hook": "hook alone"}
+    for part, title in parts.items():
+        rows = [
+            [(title, name), *_columns(results[part])]
+            for name, results in report["hooks"].items()
+            if part in results
+        ]
+        if rows:
+            lines = [[head for head, _ in rows[0]], ["---"] * len(rows[0])]
+            lines += [[cell for _, cell in row] for row in rows]
+            print("\n" + "\n".join(f"| {' | '.join(line)} |" for line in lines), flush=True)
 
 
-def _cells(result: dict[str, Any]) -> list[str]:
-    times = [_ms(result["pytorch_s"]), _ms(result["ours_s"])]
-    return [*times, _ratio(result["ours_of_pytorch"])]
+def _columns(result: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yields the cells of a table's row with the heads of their columns."""
 
+    def ms(side: str) -> str:
+        return f"{1e3 * result[side + '_s']:.2f}"
 
-def _cells_beside(result: dict[str, Any], side: str) -> list[str]:
-    return [_ms(result[f"{side}_s"]), _ratio(result[f"{side}_of_pytorch"])]
-
-
-def _ms(seconds: float) -> str:
-    return f"{1e3 * seconds:.2f}"
-
-
-def _print_table(rows: list[list[str]]) -> None:
-    rows.insert(1, ["---"] * len(rows[0]))
-    lines = ["| " + " | ".join(row) + " |" for row in rows]
-    print("\n" + "\n".join(lines), flush=True)
+    has_none = "none_s" in result
+    if has_none:
+        yield "none, ms", ms("none")
+    yield "PyTorch's, ms", ms("pytorch")
+    yield "ours, ms", ms("ours")
+    yield "ours / PyTorch's", _ratio(result["ours_of_pytorch"])
+    if has_none:
+        yield "ours / none", _ratio(result["ours_of_none"])
+    sides = {"fused": "optimizer in the hook", "silent": "without communication"}
+    for side, name in sides.items():
+        if side + "_s" in result:
+            yield f"{name}, ms", ms(side)
+            yield "that / PyTorch's", _ratio(result[f"{side}_of_pytorch"])
+    yield "largest difference", f"{result['difference']:.1g}"

@@ -20,17 +20,10 @@ _Step = Callable[[list[torch.Tensor], torch.Tensor], torch.Tensor]
 
 
 class CompiledTraining:
-    """A model that trains in a compiled step.
+    """A copy of a model that trains in a compiled step.
 
-    Parameters
-    ----------
-    model
-        The model, which is not changed: its parameters are copied.
-    reduces
-        Whether gradients are averaged. Otherwise each rank trains separately.
-    options
-        Options of ``ddphook.torch.compile``, or None for PyTorch's own compiler and
-        collectives.
+    Unless the step reduces gradients, each rank trains separately. Without options of
+    ``ddphook.torch.compile``, PyTorch's own compiler and collectives are used.
     """
 
     def __init__(

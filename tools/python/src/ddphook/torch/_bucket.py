@@ -33,20 +33,10 @@ WHOLE_GROUP = "ddp.process_group @dp\n"
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-    """The contents of a bucket.
+    """The contents of a bucket, to which DDP has given a number, `index`.
 
-    Attributes
-    ----------
-    index
-        DDP's number of the bucket.
-    names
-        The names of the parameters, in the bucket's order.
-    shapes
-        The shapes of their gradients, with dimensions in memory order.
-    dtype
-        The type of all elements.
-    rules
-        How each parameter is updated, if an optimizer runs in the module.
+    The shapes of gradients have dimensions in memory order. If an optimizer runs in the
+    module, the rules say how each parameter is updated.
     """
 
     index: int
@@ -65,10 +55,7 @@ class Layout:
     ) -> Layout:
         """Returns the layout of these gradients.
 
-        Raises
-        ------
-        UnsupportedError
-            A gradient has gaps, or elements that share memory.
+        Raises UnsupportedError if a gradient has gaps, or elements that share memory.
         """
         shapes = tuple(map(_memory_shape, gradients))
         return cls(index, tuple(names), shapes, gradients[0].dtype, tuple(rules))
@@ -80,55 +67,59 @@ class Layout:
 
         Its entry point takes the bucket as one tensor and updates it in place: the
         compiler sees that consecutive gradients cover it. If there are rules, the
-        arrays of `Optimizer.arrays` follow; they are updated in place as well,
-        except for the table.
+        arrays of `Optimizer.arrays` follow; they are updated in place as well, except
+        for the table.
 
-        Parameters
-        ----------
-        groups
-            Lines that declare ``@dp``, over which gradients are averaged, and the
-            other process groups that the hook names.
-        own_hook
-            Returns the hook of a parameter of this name, as an attribute, or None if
-            it has the bucket's hook.
+        `groups` are lines that declare ``@dp``, over which gradients are averaged, and
+        the other process groups that the hook names. `own_hook` returns the hook of a
+        parameter, as an attribute, or None if it has the bucket's hook.
         """
         sizes = [math.prod(shape) for shape in self.shapes]
         flat = _Flat("%flat", sum(sizes), self.dtype)
-        reduce = []
-        for i, (name, shape) in enumerate(zip(self.names, self.shapes)):
-            tensor = flat.add(i, shape)
-            hook = own_hook(name)
-            attributes = f"ddp.name = {_quoted(name)}"
-            attributes += f", ddp.hook = {hook}" if hook else ""
-            reduce.append(
-                f"%r{i} = ddp.all_reduce mean %g{i} on @dp {{{attributes}}} : {tensor}"
-            )
+        reduce = [
+            _all_reduce(i, "mean", name, flat.add(i, shape), own_hook(name))
+            for i, (name, shape) in enumerate(zip(self.names, self.shapes))
+        ]
         update = _Updates(self, sizes)
-        lines = flat.take + reduce + flat.put + update.lines
-        body = "".join(f"  {line}\n" for line in lines)
-        types = ", ".join([flat.type, *update.types])
-        return (
-            f"{groups}"
-            f"func.func @bucket({flat.argument}{update.arguments}) "
-            f"-> ({types}) {{\n"
-            f"{body}"
-            f"  return {', '.join([flat.last, *update.results])} : {types}\n"
-            "}\n"
+        return groups + _function(
+            "bucket",
+            [flat.argument, *update.arguments],
+            flat.take + reduce + flat.put + update.lines,
+            [flat.last, *update.results],
+            [flat.type, *update.types],
         )
+
+
+def _all_reduce(
+    number: int, kind: str, name: str, type_: str, hook: str | None = None
+) -> str:
+    """Returns the reduction of ``%g<number>``."""
+    attributes = f"ddp.name = {_quoted(name)}"
+    attributes += f", ddp.hook = {hook}" if hook else ""
+    return f"%r{number} = ddp.all_reduce {kind} %g{number} on @dp {{{attributes}}} : {type_}"
+
+
+def _function(
+    name: str,
+    arguments: Iterable[str],
+    lines: Iterable[str],
+    results: Iterable[str],
+    types: Iterable[str],
+) -> str:
+    listed = ", ".join(types)
+    body = "".join(f"  {line}\n" for line in lines)
+    return (
+        f"func.func @{name}({', '.join(arguments)}) -> ({listed}) {{\n"
+        f"{body}  return {', '.join(results)} : {listed}\n}}\n"
+    )
 
 
 class _Flat:
     """A flat argument from which gradients are extracted, and into which they return.
 
-    Attributes
-    ----------
-    type, argument
-        Its type, and its declaration.
-    take, put
-        Operations that extract each gradient as ``%g<number>``, and that insert its
-        reduction ``%r<number>`` in the same location, as the array ``%p<number>``.
-    last
-        The argument after all insertions.
+    `take` extracts each gradient as ``%g<number>``; `put` inserts its reduction
+    ``%r<number>`` in the same location, as the array ``%p<number>``. `last` is the
+    argument after all insertions.
     """
 
     def __init__(self, name: str, size: int, dtype: torch.dtype) -> None:
@@ -147,29 +138,16 @@ class _Flat:
         piece = tensor_type([size], self._dtype)
         tensor = tensor_type(shape, self._dtype)
         place = f"[{self._end if size else 0}] [{size}] [1]"
-        dimensions = f"[{list(range(len(shape)))}]"
-        self.take.append(
+        dimensions = [list(range(len(shape)))] if shape else []
+        expand = f"tensor.expand_shape %{{}} {dimensions} output_shape {list(shape) or [1]}"
+        collapse = f"tensor.collapse_shape %{{}} {dimensions}"
+        take, put = (expand, collapse) if shape else (collapse, expand)
+        self.take += [
             f"%s{number} = tensor.extract_slice {self._name}{place} : "
-            f"{self.type} to {piece}"
-        )
-        if shape:
-            self.take.append(
-                f"%g{number} = tensor.expand_shape %s{number} {dimensions} "
-                f"output_shape {list(shape)} : {piece} into {tensor}"
-            )
-            self.put.append(
-                f"%p{number} = tensor.collapse_shape %r{number} {dimensions} : "
-                f"{tensor} into {piece}"
-            )
-        else:
-            self.take.append(
-                f"%g{number} = tensor.collapse_shape %s{number} [] : "
-                f"{piece} into {tensor}"
-            )
-            self.put.append(
-                f"%p{number} = tensor.expand_shape %r{number} [] output_shape [1] : "
-                f"{tensor} into {piece}"
-            )
+            f"{self.type} to {piece}",
+            f"%g{number} = {take.format(f's{number}')} : {piece} into {tensor}",
+        ]
+        self.put.append(f"%p{number} = {put.format(f'r{number}')} : {tensor} into {piece}")
         self.put.append(
             f"%o{number} = tensor.insert_slice %p{number} into {self.last}{place} : "
             f"{piece} into {self.type}"
@@ -182,18 +160,13 @@ class _Flat:
 class _Updates:
     """The part of a bucket's module that updates parameters.
 
-    Attributes
-    ----------
-    arguments
-        Arguments of the entry point after the bucket; begins with a comma.
-    lines
-        Operations, which use the average ``%p<number>`` of each gradient.
-    results, types
-        The parameters and states that the entry point returns.
+    The operations use the average ``%p<number>`` of each gradient. `arguments` are
+    those of the entry point after the bucket; `results` are the parameters and states
+    that it returns.
     """
 
     def __init__(self, layout: Layout, sizes: Sequence[int]) -> None:
-        self.arguments = ""
+        self.arguments: list[str] = []
         self.lines: list[str] = []
         self.results: list[str] = []
         self.types: list[str] = []
@@ -214,9 +187,7 @@ class _Updates:
             ]
             piece = tensor_type([sizes[i]], layout.dtype)
             updated = [f"%u{i}_{j}" for j in range(1 + len(rule.states))]
-            self.arguments += "".join(
-                f", {name}: {piece} {{{_WRITABLE}}}" for name in updated
-            )
+            self.arguments += [f"{name}: {piece} {{{_WRITABLE}}}" for name in updated]
             maps = ", ".join(["affine_map<(d0) -> (d0)>"] * (1 + len(updated)))
             types = ", ".join([piece] * len(updated))
             generic = (
@@ -227,22 +198,13 @@ class _Updates:
             self.lines += [generic, *rule.body(scalars, element), f"}} -> ({types})"]
             self.results += [f"%n{i}#{j}" for j in range(len(updated))]
             self.types += [piece] * len(updated)
-        self.arguments += f", %table: {table}"
+        self.arguments.append(f"%table: {table}")
 
 
 @dataclasses.dataclass(frozen=True)
 class Reduced:
-    """A gradient of a graph.
-
-    Attributes
-    ----------
-    kind
-        ``"mean"`` or ``"sum"``.
-    shape, dtype
-        The shape and type of the gradient.
-    name
-        Its name in states.
-    """
+    """A gradient of a graph, with its kind (``"mean"`` or ``"sum"``) and its name in
+    states."""
 
     kind: str
     shape: tuple[int, ...]
@@ -279,25 +241,14 @@ def flat_reductions_text(gradients: Sequence[Reduced]) -> str:
         members = [g for g, n in zip(gradients, numbers) if n == number]
         size = sum(math.prod(member.shape) for member in members)
         flats.append(_Flat(f"%flat{number}", flat_size(size), members[0].dtype))
-    reduce = []
-    for i, (gradient, number) in enumerate(zip(gradients, numbers)):
-        tensor = flats[number].add(i, gradient.shape)
-        reduce.append(
-            f"%r{i} = ddp.all_reduce {gradient.kind} %g{i} on @dp "
-            f"{{ddp.name = {_quoted(gradient.name)}}} : {tensor}"
-        )
+    reduce = [
+        _all_reduce(i, each.kind, each.name, flats[number].add(i, each.shape))
+        for i, (each, number) in enumerate(zip(gradients, numbers))
+    ]
     lines = [line for flat in flats for line in flat.take] + reduce
     lines += [line for flat in flats for line in flat.put]
-    body = "".join(f"  {line}\n" for line in lines)
-    types = ", ".join(flat.type for flat in flats)
-    return (
-        "ddp.process_group @dp\n"
-        f"func.func @bucket({', '.join(flat.argument for flat in flats)}) "
-        f"-> ({types}) {{\n"
-        f"{body}"
-        f"  return {', '.join(flat.last for flat in flats)} : {types}\n"
-        "}\n"
-    )
+    arguments, results, types = zip(*((f.argument, f.last, f.type) for f in flats))
+    return WHOLE_GROUP + _function("bucket", arguments, lines, results, types)
 
 
 def reductions_text(
@@ -305,41 +256,19 @@ def reductions_text(
 ) -> str:
     """Returns a module with one function, which returns reduced gradients.
 
-    Parameters
-    ----------
-    function
-        The function's name.
-    kinds, types, names
-        Each gradient's kind (``"mean"`` or ``"sum"``), type in MLIR's textual
-        form, and name in states.
-
-    Returns
-    -------
-    str
-        The module. The size of its group ``@dp`` is that of the job that runs it.
-
-    Raises
-    ------
-    InvalidArgumentError
-        There are no gradients.
+    Each gradient has a kind (``"mean"`` or ``"sum"``), a type in MLIR's textual form,
+    and a name in states. The size of the group ``@dp`` is that of the job that runs the
+    module.
     """
     if not types:
         raise InvalidArgumentError("expected a step that reduces gradients")
-    arguments = ", ".join(f"%g{i}: {type_}" for i, type_ in enumerate(types))
-    body = "".join(
-        f"    %r{i} = ddp.all_reduce {kind} %g{i} on @dp "
-        f"{{ddp.name = {_quoted(name)}}} : {type_}\n"
+    arguments = [f"%g{i}: {type_}" for i, type_ in enumerate(types)]
+    lines = [
+        _all_reduce(i, kind, name, type_)
         for i, (kind, type_, name) in enumerate(zip(kinds, types, names))
-    )
-    results = ", ".join(f"%r{i}" for i in range(len(types)))
-    listed = ", ".join(types)
-    return (
-        f"{WHOLE_GROUP}"
-        f"func.func @{function}({arguments}) -> ({listed}) {{\n"
-        f"{body}"
-        f"    return {results} : {listed}\n"
-        "}\n"
-    )
+    ]
+    results = [f"%r{i}" for i in range(len(types))]
+    return WHOLE_GROUP + _function(function, arguments, lines, results, types)
 
 
 def with_group_size(text: str, ranks: int) -> str:
@@ -366,13 +295,7 @@ def example_text(has_near_group: bool, own_hook: str | None) -> str:
 
 
 def check_cap(bucket_cap_mb: float) -> None:
-    """Refuses a value that is no size of buckets.
-
-    Raises
-    ------
-    InvalidArgumentError
-        The value is not above 0, or not finite.
-    """
+    """Refuses a size of buckets that is not above 0, or not finite."""
     is_number = isinstance(bucket_cap_mb, (int, float))
     if not is_number or not 0 < bucket_cap_mb < math.inf:
         raise InvalidArgumentError(
@@ -386,13 +309,7 @@ def pipeline(hook: str) -> str:
 
 
 def check_tiling(buffer: torch.Tensor, gradients: Sequence[torch.Tensor]) -> None:
-    """Checks that a bucket's gradients are consecutive and cover it.
-
-    Raises
-    ------
-    UnsupportedError
-        They do not.
-    """
+    """Refuses a bucket whose gradients are not consecutive or do not cover it."""
     offset = buffer.storage_offset()
     for gradient in gradients:
         if gradient.numel() > 0 and gradient.storage_offset() != offset:
@@ -424,10 +341,7 @@ def reduced_parameters(
 ) -> list[tuple[str, torch.nn.Parameter]]:
     """Returns the parameters whose gradients DDP reduces, with their names.
 
-    Raises
-    ------
-    UnsupportedError
-        A module cannot hold the gradients of one of them.
+    Refuses one whose gradients a module cannot hold.
     """
     result = []
     names = parameter_names(model)
@@ -444,13 +358,7 @@ def reduced_parameters(
 
 
 def check_tensor(tensor: torch.Tensor) -> None:
-    """Refuses gradients that a module cannot hold.
-
-    Raises
-    ------
-    UnsupportedError
-        The gradients are sparse, complex or integers.
-    """
+    """Refuses gradients that a module cannot hold: sparse, complex or integers."""
     if tensor.layout != torch.strided:
         raise UnsupportedError(
             f"expected dense gradients, but got {tensor.layout}; use "

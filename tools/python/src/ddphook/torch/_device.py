@@ -11,7 +11,7 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
@@ -22,29 +22,24 @@ from ddphook.torch._rendezvous import Meeting
 
 # Devices whose tensors modules can take.
 KINDS = ("cpu", "cuda")
+HOST = torch.device("cpu")
 
 
-class Device(Protocol):
-    """The memory of one device, and the order of the work on it.
+class Device:
+    """The memory of one device, and the order of the work on it: here of the host, where a
+    run ends when its call returns.
 
-    Attributes
-    ----------
-    memory
-        The device of the tensors.
-    target
-        The compiler's name of the target that modules are compiled for; empty for the
-        host.
-    backend, backend_options
-        Options of the runtime; if empty, the environment's.
-    allocator
-        The allocator of the modules' memory there; none for the runtime's own.
+    `target` is the compiler's name of the target that modules are compiled for, empty
+    for the host. An empty `backend` is the environment's. `allocator` allocates the
+    modules' memory there; None stands for the runtime's own.
     """
 
-    memory: torch.device
-    target: str
-    backend: str
-    backend_options: str
-    allocator: _runtime.Allocator | None
+    target = backend = backend_options = ""
+    allocator: _runtime.Allocator | None = None
+
+    def __init__(self, memory: torch.device = HOST) -> None:
+        self.memory = memory
+        self._flat = FlatMemory()
 
     def attach(self, context: _runtime.Context) -> None:
         """Attaches to the context; called once, after the job has been joined."""
@@ -56,6 +51,10 @@ class Device(Protocol):
         self, gradients: Sequence[torch.Tensor], flats: Sequence[int]
     ) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
         """Copies contiguous gradients into flat arrays; see `FlatMemory.take`."""
+        whole, places = self._flat.take(gradients, flats)
+        for gradient, place in zip(gradients, places):
+            ctypes.memmove(place.data_ptr(), gradient.data_ptr(), gradient.nbytes)
+        return whole, places
 
     def begin(self, arrays: Sequence[torch.Tensor], are_kept: bool = False) -> Any:
         """Returns what a run on these arrays has to wait for.
@@ -68,17 +67,22 @@ class Device(Protocol):
         self, module: _runtime.Module, arrays: Sequence[torch.Tensor], begun: Any
     ) -> None:
         """Runs a module, or enqueues it on the device."""
+        module.run([array.data_ptr() for array in arrays])
 
     def copy(self, copies: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> None:
         """Copies the second array of each pair to the first, after all runs."""
+        for to, source in copies:
+            to.copy_(source)
 
     def new_future(self) -> torch.futures.Future[torch.Tensor]:
         """Returns a future for `finish` to complete."""
+        return torch.futures.Future()
 
     def finish(
         self, future: torch.futures.Future[torch.Tensor], value: torch.Tensor
     ) -> None:
         """Completes a future, whose users wait for all runs so far."""
+        future.set_result(value)
 
     def end(self) -> Any:
         """Returns the end of all runs so far, for `wait`."""
@@ -87,72 +91,14 @@ class Device(Protocol):
         self, look: Callable[[], torch.Tensor]
     ) -> Callable[[], torch.Tensor | None]:
         """Calls `look` after all runs so far; returns its result on the host, or None before."""
+        found = look()
+        return lambda: found
 
     def wait(self, end: Any) -> None:
         """Makes this thread's next work on the device wait for an end."""
 
     def release(self, arrays: Sequence[torch.Tensor]) -> None:
         """Prepares for the release of arrays while nobody waits for the end of their run."""
-
-
-class Host:
-    """The host: a run ends when its call returns."""
-
-    memory = torch.device("cpu")
-    target = backend = backend_options = ""
-    allocator: _runtime.Allocator | None = None
-
-    def __init__(self) -> None:
-        self._flat = FlatMemory()
-
-    def attach(self, context: _runtime.Context) -> None:
-        pass
-
-    def finish_all(self, context: _runtime.Context) -> None:
-        pass
-
-    def pack(
-        self, gradients: Sequence[torch.Tensor], flats: Sequence[int]
-    ) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
-        whole, places = self._flat.take(gradients, flats)
-        for gradient, place in zip(gradients, places):
-            ctypes.memmove(place.data_ptr(), gradient.data_ptr(), gradient.nbytes)
-        return whole, places
-
-    def begin(self, arrays: Sequence[torch.Tensor], are_kept: bool = False) -> None:
-        return None
-
-    def run(
-        self, module: _runtime.Module, arrays: Sequence[torch.Tensor], begun: None
-    ) -> None:
-        module.run([array.data_ptr() for array in arrays])
-
-    def copy(self, copies: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> None:
-        for to, source in copies:
-            to.copy_(source)
-
-    def new_future(self) -> torch.futures.Future[torch.Tensor]:
-        return torch.futures.Future()
-
-    def finish(
-        self, future: torch.futures.Future[torch.Tensor], value: torch.Tensor
-    ) -> None:
-        future.set_result(value)
-
-    def end(self) -> None:
-        return None
-
-    def examine(
-        self, look: Callable[[], torch.Tensor]
-    ) -> Callable[[], torch.Tensor | None]:
-        found = look()
-        return lambda: found
-
-    def wait(self, end: None) -> None:
-        pass
-
-    def release(self, arrays: Sequence[torch.Tensor]) -> None:
-        pass
 
 
 class CachingAllocator:
@@ -179,27 +125,21 @@ def _asks_for_registered_memory(options: str) -> bool:
     )
 
 
-class Cuda:
+class Cuda(Device):
     """A GPU. Modules run on their own stream, concurrently with the backward pass.
 
     The host does not wait. By events, a run waits for the stream that computed the
     gradients, and the stream that uses the averages waits for the run.
-
-    Parameters
-    ----------
-    memory
-        The GPU, with its index.
     """
 
     target = backend = "cuda"
 
     def __init__(self, memory: torch.device) -> None:
-        self.memory = memory
+        super().__init__(memory)
         given = os.environ.get("DDPHOOK_BACKEND_OPTIONS")
         # The index counts the GPUs visible to this process, as PyTorch does.
         options = [given] if given else []
         self.backend_options = ",".join([*options, f"device={memory.index}"])
-        self.allocator: _runtime.Allocator | None = None
         if not _asks_for_registered_memory(self.backend_options):
             self.allocator = CachingAllocator()
         self._stream: Any = torch.cuda.Stream(memory)
@@ -237,12 +177,11 @@ class Cuda:
         self, module: _runtime.Module, arrays: Sequence[torch.Tensor], begun: Any
     ) -> None:
         self._stream.wait_event(begun)
-        module.run([array.data_ptr() for array in arrays])
+        super().run(module, arrays, begun)
 
     def copy(self, copies: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> None:
         with torch.cuda.stream(self._stream):
-            for to, source in copies:
-                to.copy_(source)
+            super().copy(copies)
 
     def new_future(self) -> torch.futures.Future[torch.Tensor]:
         return torch.futures.Future(devices=[self.memory])
@@ -251,7 +190,7 @@ class Cuda:
         self, future: torch.futures.Future[torch.Tensor], value: torch.Tensor
     ) -> None:
         with torch.cuda.stream(self._stream):
-            future.set_result(value)
+            super().finish(future, value)
 
     def end(self) -> Any:
         event = torch.cuda.Event()
@@ -278,10 +217,7 @@ class Cuda:
 def device_of(tensors: Iterable[tuple[str, torch.Tensor]]) -> Device:
     """Returns the device of the parameters, which are given with their names.
 
-    Raises
-    ------
-    UnsupportedError
-        The parameters are on several devices, or see `device_at`.
+    Refuses parameters on several devices.
     """
     owners: dict[torch.device, str] = {}
     for name, tensor in tensors:
@@ -291,16 +227,13 @@ def device_of(tensors: Iterable[tuple[str, torch.Tensor]]) -> Device:
         raise UnsupportedError(
             f"expected all parameters on one device, but got {each}"
         )
-    return device_at(next(iter(owners), Host.memory))
+    return device_at(next(iter(owners), HOST))
 
 
 def device_at(memory: torch.device) -> Device:
     """Returns the device with this memory, for one context.
 
-    Raises
-    ------
-    UnsupportedError
-        The device has another kind, or the environment names another backend.
+    Refuses devices of another kind, and an environment that names another backend.
     """
     if memory.type not in KINDS:
         raise UnsupportedError(
@@ -313,7 +246,7 @@ def device_at(memory: torch.device) -> Device:
             f"expected DDPHOOK_BACKEND={expected} for parameters on {memory}, but got "
             f"{given}; unset it, or move the model"
         )
-    return Host() if memory.type == "cpu" else Cuda(memory)
+    return Device() if memory.type == "cpu" else Cuda(memory)
 
 
 def join(meeting: Meeting, device: Device) -> _runtime.Context:
@@ -321,7 +254,15 @@ def join(meeting: Meeting, device: Device) -> _runtime.Context:
 
     Collective.
     """
-    context = meeting.join(device.backend, device.backend_options, device.allocator)
+    context = _runtime.Context(
+        meeting.rank,
+        meeting.world_size,
+        meeting,
+        meeting.timeout_s,
+        device.backend,
+        device.backend_options,
+        device.allocator,
+    )
     try:
         device.attach(context)
     except BaseException:

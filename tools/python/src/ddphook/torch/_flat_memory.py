@@ -76,18 +76,11 @@ class FlatMemory:
     def take(
         self, gradients: Sequence[torch.Tensor], flats: Sequence[int]
     ) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
-        """Returns flat arrays, and the part of each gradient in its array.
+        """Returns flat arrays, and the part of each contiguous gradient in its array.
 
-        Parts are no views: an operator's results may not be views of one tensor. Each
-        has a separate storage, which keeps the whole flat array alive.
-
-        Parameters
-        ----------
-        gradients
-            Contiguous tensors.
-        flats
-            The number of the flat array of each gradient; all gradients in an array
-            have one type.
+        `flats` has the number of each gradient's flat array; all gradients in an array
+        have one type. Parts are no views: an operator's results may not be views of one
+        tensor. Each has a separate storage, which keeps the whole flat array alive.
         """
         sizes, types, begins = _layout(gradients, flats)
         memory = [self._take(size, dtype) for size, dtype in zip(sizes, types)]

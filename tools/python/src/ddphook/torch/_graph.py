@@ -53,18 +53,8 @@ DEFAULT_BUCKET_BYTES = 25 << 20
 class Reduction:
     """A gradient and its reduction.
 
-    Attributes
-    ----------
-    gradient
-        The node that computes it.
-    result
-        The node that is its sum or average.
-    kind
-        ``"sum"`` or ``"mean"``.
-    group
-        The name of the process group.
-    shape
-        The shape of the gradient, in numbers.
+    `gradient` computes it; `result` is its sum or average, as `kind` says, over the
+    process group of this name. The shape is in numbers.
     """
 
     gradient: torch.fx.Node
@@ -90,28 +80,11 @@ def rewrite(
     owner: str = "",
     left_alone: list[str] | None = None,
 ) -> int:
-    """Replaces all reductions of gradients in a graph.
+    """Replaces all reductions of gradients in a graph, and returns their number.
 
-    Parameters
-    ----------
-    graph
-        Functional and normalized, with fake values as ``meta["val"]``.
-    pipeline
-        Options of ``ddp-pipeline``.
-    timeout_s
-        Deadline of every wait for a peer, in seconds.
-    bucket_bytes
-        The size at which a bucket starts, in bytes.
-    owner
-        The owner of the states: graphs with different owners share no states.
-    left_alone
-        Receives the reasons why reductions are left alone.
-
-    Returns
-    -------
-    int
-        The number of replaced reductions. Other reductions are left alone, and the
-        log says why.
+    The graph is functional and normalized, with fake values as ``meta["val"]``. Graphs
+    with different owners share no states. Other reductions are left alone: `left_alone`
+    receives the reasons, and the log has them.
     """
     reductions = _on_one_device(list(find_reductions(graph, left_alone)))
     # Gradients are numbered per group, since its ranks may be in other groups, too.

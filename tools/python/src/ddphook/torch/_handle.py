@@ -33,15 +33,7 @@ _FORMAT = "ddphook.torch 2"
 
 
 class CommHook:
-    """The communication hook that DDP calls, with the name that DDP logs.
-
-    Parameters
-    ----------
-    handle
-        The handle that reduces the buckets.
-    title
-        The name that DDP logs.
-    """
+    """The communication hook that DDP calls; `title` is the name that DDP logs."""
 
     def __init__(self, handle: Handle, title: str) -> None:
         self._handle = handle

@@ -55,6 +55,13 @@ HOOKS: dict[str, dict[str, type]] = {
     for hook, options in HOOK_OPTIONS.items()
 }
 
+# The classes of PyTorch's states, by hook.
+STATES: dict[str, type] = {
+    "powersgd": PowerSGDState,
+    "batched_powersgd": PowerSGDState,
+    "post_local_sgd": PostLocalSGDState,
+}
+
 # Names of PyTorch's functions and of Accelerate's enumeration.
 _ALIASES = {
     "allreduce_hook": "allreduce",
@@ -85,29 +92,13 @@ _WRAPPERS = {
 class Hook:
     """A hook with its options, checked.
 
-    Attributes
-    ----------
-    name
-        One of ``HOOKS``.
-    wrappers
-        ``"fp16"`` and ``"bf16"``, the outermost first.
-    options
-        The given options, by PyTorch's names.
-    exempt
-        A regular expression: parameters whose names it matches have another hook.
-        Empty if there are none.
-    exempt_hook
-        Their hook, one of ``HOOKS``.
-    topology
-        ``"flat"`` or ``"hierarchical"``.
-    state
-        PyTorch's state object that the options come from, if any.
-    group
-        The process group to reduce over; by default the model's.
-    optimizer
-        The optimizer given to PyTorch's ``_hook_then_optimizer``, if any.
-    title
-        The name in DDP's logging data: the function's if the hook is a function.
+    `name` and `exempt_hook` are in ``HOOKS``. Wrappers are listed with the outermost
+    first. Options are those that were given, by PyTorch's names; `state` is PyTorch's
+    object that they come from, if any. Parameters whose names the regular expression
+    `exempt` matches have the hook `exempt_hook`; an empty expression matches none. By
+    default, `group` is the model's. `optimizer` was given to PyTorch's
+    ``_hook_then_optimizer``. `title` is the name in DDP's logging data: the function's
+    if the hook is a function.
     """
 
     name: str
@@ -148,13 +139,7 @@ class Hook:
         return self.own_hook_of_exempt
 
     def check_names(self, names: Iterable[str]) -> None:
-        """Checks that `exempt`, if given, matches a parameter.
-
-        Raises
-        ------
-        InvalidArgumentError
-            ``exempt`` matches no name.
-        """
+        """Checks that `exempt`, if given, matches the name of a parameter."""
         names = list(names)
         if self.exempt and not any(map(self.own_hook, names)):
             shown = ", ".join(names[:8]) + (", …" if len(names) > 8 else "")
@@ -169,13 +154,9 @@ def resolve(
 ) -> Hook:
     """Returns the hook that the arguments of ``register`` name.
 
-    Raises
-    ------
-    InvalidArgumentError
-        There is no such hook or wrapper, the hook does not have an option, or
-        an option's value has another type or is out of range.
-    UnsupportedError
-        ddphook does not have this hook of PyTorch's.
+    Raises InvalidArgumentError for an unknown hook, wrapper or option, or an option's
+    value of another type or out of range, and UnsupportedError for a hook of PyTorch's
+    that ddphook does not have.
     """
     given = dict(options or {})
     exempt = _take_exempt(given)
@@ -215,10 +196,7 @@ def resolve_for_graph(
 ) -> Hook:
     """Returns the hook for reductions that are found in a graph; see `resolve`.
 
-    Raises
-    ------
-    UnsupportedError
-        The hook does more than reduce, or a graph cannot use its state.
+    Refuses a hook that does more than reduce, or whose state a graph cannot use.
     """
     resolved = resolve(hook, wrapper, options)
     if resolved.name == "post_local_sgd":
@@ -250,8 +228,8 @@ def _check_values(hook: Hook) -> None:
     text = _bucket.example_text("subgroup" in hook.options, hook.own_hook_of_exempt)
     pipeline = _bucket.pipeline(dataclasses.replace(hook, exempt="").pipeline())
     try:
-        with _compiler.Parsed(text) as parsed:
-            parsed.run(f"ddp-pipeline{{{pipeline}}}")
+        with _compiler.Module(text) as module:
+            module.run(f"ddp-pipeline{{{pipeline}}}")
     except CompileError as error:
         raise InvalidArgumentError(f"hook '{hook.name}': {error}") from None
 
@@ -436,13 +414,8 @@ def _options_of_state(name: str, state: Any) -> dict[str, Any]:
     """Returns the options that a state object of PyTorch's carries."""
     if state is None:
         return {}
-    kinds: dict[str, type] = {
-        "powersgd": PowerSGDState,
-        "batched_powersgd": PowerSGDState,
-        "post_local_sgd": PostLocalSGDState,
-    }
-    if not isinstance(state, kinds.get(name, ())):
-        expected = f"a {kinds[name].__name__}" if name in kinds else "a process group"
+    if not isinstance(state, STATES.get(name, ())):
+        expected = f"a {STATES[name].__name__}" if name in STATES else "a process group"
         raise InvalidArgumentError(
             f"expected {expected} as the state of the hook '{name}', but got "
             f"{type(state).__name__}"

@@ -76,13 +76,8 @@ def started(node: torch.fx.Node) -> dict[str, Any] | None:
 
 
 class Lowering:
-    """Takes a graph through torch-mlir.
-
-    Parameters
-    ----------
-    graph, names, groups
-        Attributes of a captured step.
-    """
+    """Takes the graph of a captured step, with its names and groups, through
+    torch-mlir."""
 
     def __init__(
         self,

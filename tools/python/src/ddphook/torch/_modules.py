@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+from collections import Counter
 from typing import Any
 
 import torch
@@ -17,37 +18,20 @@ from torch.distributed.algorithms.ddp_comm_hooks.post_localSGD_hook import (
 )
 from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState
 
-from ddphook import _cache, _compiler, _rate, _runtime
+from ddphook import _cache, _rate, _runtime
 from ddphook._errors import InvalidArgumentError
 from ddphook.torch import _bucket, _states
 from ddphook.torch._device import Device
-from ddphook.torch._hooks import Hook
+from ddphook.torch._hooks import STATES, Hook
 from ddphook.torch._overflow import Watch
 
 _log = logging.getLogger("ddphook")
 _FIRST_COMPRESSED_STEP = 1000  # PyTorch's default of start_powerSGD_iter.
-# The classes of PyTorch's states, by hook.
-_STATES: dict[str, type] = {
-    "powersgd": PowerSGDState,
-    "batched_powersgd": PowerSGDState,
-    "post_local_sgd": PostLocalSGDState,
-}
 
 
 class Modules:
-    """One module for each bucket of a model.
-
-    Parameters
-    ----------
-    context
-        The context of the job.
-    hook
-        The hook of all buckets.
-    groups
-        The declarations of process groups that the hook needs.
-    device
-        The device of the buckets.
-    """
+    """One module for each bucket of a model; `groups` declares the hook's process
+    groups."""
 
     def __init__(
         self, context: _runtime.Context, hook: Hook, groups: str, device: Device
@@ -68,7 +52,7 @@ class Modules:
         # The words of the hook's random generator, at the start and now.
         self._seed: torch.Tensor | None = None
         self._generator: torch.Tensor | None = None
-        self._retired: dict[str, int] = {}
+        self._retired: Counter[str] = Counter()
 
     def run(
         self,
@@ -79,16 +63,9 @@ class Modules:
     ) -> None:
         """Averages a bucket in place; loads its module first if necessary.
 
-        Parameters
-        ----------
-        layout
-            The layout of the bucket.
-        arrays
-            Its buffer, and the arrays of `Optimizer.arrays`.
-        is_final
-            Whether DDP will keep its buckets from now on.
-        begun
-            The result of `Device.begin` for the arrays.
+        The arrays are its buffer and those of `Optimizer.arrays`; `begun` is the result
+        of `Device.begin` for them. `is_final` means that DDP will keep its buckets from
+        now on.
         """
         module = self._loaded.get(layout)
         if module is None:
@@ -115,10 +92,10 @@ class Modules:
         self._loaded.clear()
 
     def statistics(self) -> dict[str, int]:
-        total = dict(self._retired)
+        total = self._retired.copy()
         for module in self._loaded.values():
-            add_counters(total, module.statistics())
-        return total
+            total.update(module.statistics())
+        return dict(total)
 
     def states(self) -> tuple[_states.Parts, _states.Kinds]:
         parts: _states.Parts = {}
@@ -133,10 +110,8 @@ class Modules:
     def place(self, parts: _states.Parts, kinds: _states.Kinds) -> None:
         """Keeps parts for modules that start again with these parts only.
 
-        Raises
-        ------
-        InvalidArgumentError
-            A part has another number of elements; nothing has changed.
+        If a part has another number of elements, raises an error, and nothing has
+        changed.
         """
         for module in self._loaded.values():
             _states.check(module, parts)
@@ -180,13 +155,7 @@ class Modules:
         # The text already names the hooks of exempt parameters.
         shared = dataclasses.replace(self._hook, exempt="")
         pipeline = _bucket.pipeline(shared.pipeline())
-        target = self._device.target
-        image = _cache.get(
-            text,
-            pipeline,
-            lambda: _compiler.compile_module(text, pipeline, target),
-            target,
-        )
+        image = _cache.compiled(text, pipeline, self._device.target)
         module = _runtime.Module(self._context, image)
         self._loaded[layout] = module
         self._kinds.update(_states.kinds(module.plan))
@@ -202,14 +171,14 @@ class Modules:
 
     def _unload(self, layout: _bucket.Layout) -> None:
         module = self._loaded.pop(layout)
-        add_counters(self._retired, module.statistics())
+        self._retired.update(module.statistics())
         module.unload()
 
     def _begin(self, layout: _bucket.Layout, module: _runtime.Module) -> None:
         """Gives a new module the states that it continues with."""
         parts = self._take(layout)
         start = self._hook.options.get("start_powerSGD_iter", _FIRST_COMPRESSED_STEP)
-        has_factors = _STATES.get(self._hook.name) is PowerSGDState
+        has_factors = STATES.get(self._hook.name) is PowerSGDState
         iterations = _states.of_kind(parts, self._kinds, _states.ITERATION)
         count = _states.first(iterations)
         if not has_factors or (count is not None and count > start):
@@ -274,12 +243,9 @@ class Modules:
 def common_parts(hook: str, state: Any) -> _states.Parts:
     """Returns the parts of a state of PyTorch's that are the same on all ranks.
 
-    Raises
-    ------
-    InvalidArgumentError
-        The state does not belong to this hook.
+    Refuses a state that does not belong to this hook.
     """
-    is_expected = isinstance(state, _STATES.get(hook, ()))
+    is_expected = isinstance(state, STATES.get(hook, ()))
     if not is_expected:
         raise InvalidArgumentError(
             f"expected a state of the hook '{hook}', but got {type(state).__name__}"
@@ -289,9 +255,3 @@ def common_parts(hook: str, state: Any) -> _states.Parts:
         parts["generator"] = {"": _states.generator_words(state.rng)}
         parts["q"] = {str(i): q for i, q in state.q_memory_dict.items()}
     return parts
-
-
-def add_counters(total: dict[str, int], counters: dict[str, int]) -> None:
-    """Adds the counters of one module to the total."""
-    for name, value in counters.items():
-        total[name] = total.get(name, 0) + value

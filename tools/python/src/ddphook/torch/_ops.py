@@ -56,14 +56,8 @@ _ALIGNMENT = 16
 class _Reduction(NamedTuple):
     """A reduction in flight, with all memory that it may still use.
 
-    Attributes
-    ----------
-    session
-        The session that runs it.
-    ended
-        A future of its `Device.end`.
-    whole, places
-        The results of `Device.pack`; the places become averages.
+    `ended` is a future of its `Device.end`. `whole` and `places` are the results of
+    `Device.pack`; the places become averages.
     """
 
     session: Session

@@ -12,7 +12,7 @@ import functools
 import operator
 import types
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch.distributed.algorithms.ddp_comm_hooks.optimizer_overlap_hooks import (
@@ -34,21 +34,10 @@ _DTYPES = (torch.float32, torch.float64)
 class Optimizer:
     """A PyTorch optimizer whose parameters are updated by modules.
 
-    Parameters
-    ----------
-    optimizer
-        A ``torch.optim.SGD``, ``Adam`` or ``AdamW``, or the
-        ``_OptimizerHookState`` of PyTorch's ``_hook_then_optimizer``.
-    parameters
-        The model's parameters with their names, without those that DDP ignores.
-
-    Raises
-    ------
-    UnsupportedError
-        The optimizer has another type, has an option that modules lack, or has a
-        16-bit parameter.
-    InvalidArgumentError
-        The optimizer has parameters that are not among these.
+    The optimizer is a ``torch.optim.SGD``, ``Adam`` or ``AdamW``, or the
+    ``_OptimizerHookState`` of PyTorch's ``_hook_then_optimizer``. `parameters` are the
+    model's with their names, without those that DDP ignores; the optimizer may have no
+    others. Refuses options that modules lack, and 16-bit parameters.
     """
 
     def __init__(self, optimizer: Any, parameters: Mapping[Parameter, str]) -> None:
@@ -84,22 +73,10 @@ class Optimizer:
     def arrays(self, parameters: Iterable[Parameter]) -> list[torch.Tensor]:
         """Returns what a module takes after a bucket, for one more step.
 
-        Parameters
-        ----------
-        parameters
-            The bucket's parameters. DDP puts the elements of a gradient into the
-            bucket in the memory order of its parameter.
-
-        Returns
-        -------
-        list of torch.Tensor
-            For each parameter with a rule, the parameter and its states; then the
-            table, which has a row for each of these parameters.
-
-        Raises
-        ------
-        UnsupportedError
-            A parameter has gaps, or elements that share memory.
+        For each of the bucket's parameters with a rule: the parameter and its states;
+        then the table, which has a row for each of these parameters. DDP puts the
+        elements of a gradient into the bucket in the memory order of its parameter, so
+        a parameter with gaps, or with elements that share memory, is refused.
         """
         arrays: list[torch.Tensor] = []
         rows: list[list[float]] = []
@@ -199,21 +176,9 @@ class Optimizer:
         optimizer.step = types.MethodType(either, optimizer)  # type: ignore[method-assign]
 
 
-class _Source(Protocol):
-    """The source of an optimizer's states and settings."""
-
-    @property
-    def state(self) -> Any:
-        """The states of each parameter, by name."""
-
-    def settings(self) -> Mapping[Parameter, Settings]:
-        """Returns the present settings of each parameter."""
-
-
 class _Groups:
-    """An optimizer of ``torch.optim``.
-
-    ``load_state_dict()`` replaces its groups and its states.
+    """The states and present settings of each parameter in an optimizer of
+    ``torch.optim``, whose ``load_state_dict()`` replaces its groups and its states.
     """
 
     def __init__(self, optimizer: torch.optim.Optimizer) -> None:
@@ -242,17 +207,27 @@ class _Functional:
 
     def __init__(self, optimizer: Any, parameters: Iterable[Parameter]) -> None:
         self._optimizer = optimizer
-        self._settings = dict.fromkeys(parameters, _FunctionalSettings(optimizer))
+        self._parameters = list(parameters)
 
     @property
     def state(self) -> Any:
         return self._optimizer.state
 
     def settings(self) -> Mapping[Parameter, Settings]:
-        return self._settings
+        optimizer = self._optimizer
+        settings = dict(optimizer.defaults)
+        if "beta1" in settings:
+            settings["betas"] = settings["beta1"], settings["beta2"]
+        for name in ("nesterov", "maximize", "amsgrad"):
+            if hasattr(optimizer, name):
+                settings[name] = getattr(optimizer, name)
+        settings["decoupled_weight_decay"] = isinstance(optimizer, _FunctionalAdamW)
+        return dict.fromkeys(self._parameters, settings)
 
 
-def _source_of(optimizer: Any, parameters: Iterable[Parameter]) -> _Source:
+def _source_of(
+    optimizer: Any, parameters: Iterable[Parameter]
+) -> _Groups | _Functional:
     if type(optimizer) in (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW):
         return _Groups(optimizer)
     if isinstance(optimizer, _OptimizerHookState):
@@ -264,31 +239,6 @@ def _source_of(optimizer: Any, parameters: Iterable[Parameter]) -> _Source:
         "expected torch.optim.SGD, Adam or AdamW to run in modules, but got "
         f"{type(optimizer).__name__}"
     )
-
-
-class _FunctionalSettings(Mapping[str, Any]):
-    """A functional optimizer's settings in the form of a parameter group."""
-
-    def __init__(self, optimizer: Any) -> None:
-        self._optimizer = optimizer
-
-    def __getitem__(self, name: str) -> Any:
-        defaults = self._optimizer.defaults
-        if name == "betas" and "beta1" in defaults:
-            return defaults["beta1"], defaults["beta2"]
-        if name == "decoupled_weight_decay":
-            return isinstance(self._optimizer, _FunctionalAdamW)
-        if name in defaults:
-            return defaults[name]
-        if name in ("nesterov", "maximize", "amsgrad"):
-            return getattr(self._optimizer, name)
-        raise KeyError(name)
-
-    def __iter__(self) -> Any:
-        return iter(self._optimizer.defaults)
-
-    def __len__(self) -> int:
-        return len(self._optimizer.defaults)
 
 
 def _is_dense(tensor: torch.Tensor) -> bool:

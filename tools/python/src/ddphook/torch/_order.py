@@ -20,16 +20,9 @@ Order = list[list[str]]  # Names of parameters, by bucket.
 
 @dataclasses.dataclass(frozen=True)
 class Bucket:
-    """Gradients that are reduced together.
+    """Gradients that are reduced together, with the bucket's number in the step.
 
-    Attributes
-    ----------
-    index
-        The bucket's number in the step.
-    names, parameters, gradients
-        The names, parameters and gradients, in the bucket's order.
-    buffer
-        The memory of the gradients, consecutively.
+    The buffer is the memory of the gradients, consecutively.
     """
 
     index: int
@@ -49,12 +42,9 @@ Copies = list[tuple[torch.Tensor, torch.Tensor]]
 def regroup(buckets: Sequence[Bucket], order: Order) -> tuple[list[Bucket], Copies]:
     """Copies the gradients of a step into buckets of another order.
 
-    Returns
-    -------
-    list of Bucket, list of pairs
-        The new buckets; and for each gradient its location in the given bucket and in
-        the new one, from which the caller copies the average back. If the order does
-        not fit the gradients, the given buckets and no copies.
+    Returns the new buckets, and for each gradient its location in the given bucket and
+    in the new one, from which the caller copies the average back. If the order does not
+    fit the gradients, returns the given buckets and no copies.
     """
     gradients: dict[str, tuple[Any, torch.Tensor, torch.Tensor]] = {}
     for bucket in buckets:

@@ -30,13 +30,7 @@ _Probe = Callable[[Sequence[torch.Tensor]], torch.Tensor]
 
 
 class Watch:
-    """Warns once for all modules that run on a device.
-
-    Parameters
-    ----------
-    device
-        The modules' device.
-    """
+    """Warns once for all modules that run on a device."""
 
     def __init__(self, device: Device) -> None:
         self._device = device

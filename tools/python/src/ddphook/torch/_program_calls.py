@@ -22,14 +22,9 @@ _SET_DATA = vars(torch._C.TensorBase)["data"].__set__
 
 
 class ProgramCalls(TorchFunctionMode):
-    """Records which lines of the program call PyTorch, for the nodes of a trace, and
-    turns assignments that a trace cannot see into operators.
-
-    Parameters
-    ----------
-    until
-        The file that calls the program.
-    """
+    """Records which lines of the program, below the file `until` that calls it, call
+    PyTorch, for the nodes of a trace, and turns assignments that a trace cannot see
+    into operators."""
 
     def __init__(self, until: str) -> None:
         super().__init__()

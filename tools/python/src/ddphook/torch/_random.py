@@ -43,12 +43,8 @@ _UNIFORM = torch.ops.ddphook.uniform.default
 def uniform(seed: torch.Tensor, size: Sequence[int]) -> torch.Tensor:
     """Returns numbers in [0, 1), in float32, each of 31 random bits.
 
-    Parameters
-    ----------
-    seed
-        An int64 scalar. Its halves are the two words of the key.
-    size
-        The shape of the result. A number's row-major index is its counter.
+    The halves of the seed, an int64 scalar, are the two words of the key. A number's
+    row-major index is its counter.
     """
     places = torch.arange(math.prod(size), dtype=torch.int64, device=seed.device)
     word = _first_word(_low(seed), _high(seed), places)

@@ -11,7 +11,6 @@ from typing import Any
 import torch.distributed as dist
 from torch.distributed import distributed_c10d as c10d
 
-from ddphook import _runtime
 from ddphook._errors import DeadlineExceededError, InvalidArgumentError
 from ddphook._errors import PlanMismatchError
 
@@ -25,13 +24,7 @@ def group_of_name(name: Any) -> dist.ProcessGroup:
 
 
 def timeout_seconds(timeout: timedelta | float | None) -> float:
-    """Returns a user's deadline in seconds; by default ``DDPHOOK_TIMEOUT_S`` or 300.
-
-    Raises
-    ------
-    InvalidArgumentError
-        The value is not a valid time.
-    """
+    """Returns a user's deadline in seconds; by default ``DDPHOOK_TIMEOUT_S`` or 300."""
     given: Any = timeout
     if given is None:
         given = os.environ.get("DDPHOOK_TIMEOUT_S") or _DEFAULT_TIMEOUT_S
@@ -65,14 +58,8 @@ class Meeting:
     """The ranks of a process group that register one hook.
 
     All ranks of the group make their meetings in the same order, since they create
-    their models in the same order.
-
-    Parameters
-    ----------
-    group
-        The process group.
-    timeout_s
-        How long to wait for the other ranks, in seconds.
+    their models in the same order. Each wait for other ranks has the deadline
+    `timeout_s`.
     """
 
     def __init__(self, group: dist.ProcessGroup, timeout_s: float) -> None:
@@ -102,10 +89,7 @@ class Meeting:
     def all_gather(self, name: str, mine: str) -> list[str]:
         """Returns every rank's text, by rank.
 
-        Raises
-        ------
-        DeadlineExceededError
-            A rank did not publish its text in time.
+        Raises DeadlineExceededError if a rank did not publish its text in time.
         """
         self.set(f"{name}/{self.rank}", mine)
         texts = []
@@ -120,33 +104,11 @@ class Meeting:
         return texts
 
     def check_equal(self, name: str, mine: str) -> None:
-        """Checks that a text is the same on all ranks.
-
-        Raises
-        ------
-        PlanMismatchError
-            Two ranks differ; raised on all ranks.
-        """
+        """Checks that a text is the same on all ranks; otherwise all of them raise
+        PlanMismatchError."""
         texts = self.all_gather(name, mine)
         for rank, text in enumerate(texts):
             if text != texts[0]:
                 raise PlanMismatchError(
                     f"rank 0 has {name} '{texts[0]}', but rank {rank} has '{text}'"
                 )
-
-    def join(
-        self,
-        backend: str = "",
-        backend_options: str = "",
-        allocator: _runtime.Allocator | None = None,
-    ) -> _runtime.Context:
-        """Creates the context; collective."""
-        return _runtime.Context(
-            self.rank,
-            self.world_size,
-            self,
-            self.timeout_s,
-            backend,
-            backend_options,
-            allocator,
-        )

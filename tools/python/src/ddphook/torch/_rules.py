@@ -25,21 +25,11 @@ Settings = Mapping[str, Any]
 class Rule:
     """The part of a parameter's update that a module is compiled for.
 
-    Attributes
-    ----------
-    kind
-        ``"sgd"`` or ``"adam"``.
-    decay
-        ``""``, ``"coupled"`` (a part of the gradient) or ``"decoupled"``.
-    maximize
-        Whether the update ascends the gradient.
-    momentum, nesterov
-        For ``"sgd"``: whether there is a buffer, and which of its values is used.
-    amsgrad
-        For ``"adam"``: whether the largest second moment counts.
-    large_lerp
-        For ``"adam"``: whether ``beta1`` is at most 1/2, so that PyTorch
-        interpolates from the other side.
+    `kind` is ``"sgd"`` or ``"adam"``; `decay` is ``""``, ``"coupled"`` (a part of the
+    gradient) or ``"decoupled"``. `momentum` and `nesterov` are for ``"sgd"``: whether
+    there is a buffer, and which of its values is used. For ``"adam"``, `amsgrad` says
+    whether the largest second moment counts, and `large_lerp` whether ``beta1`` is at
+    most 1/2, so that PyTorch interpolates from the other side.
     """
 
     kind: str
@@ -66,19 +56,9 @@ class Rule:
     def body(self, scalars: Sequence[str], dtype: str) -> list[str]:
         """Returns the operations on one element, in MLIR's textual form.
 
-        Parameters
-        ----------
-        scalars
-            The values of a row of the table.
-        dtype
-            The element type's name.
-
-        Returns
-        -------
-        list of str
-            A block's argument list, its operations and their terminator. It
-            takes the gradient, the parameter and the states, and yields the
-            parameter and the states.
+        They are a block's argument list, its operations and their terminator. The block
+        takes the gradient, the parameter and the states, and yields the parameter and
+        the states. `scalars` are the values of a row of the table.
         """
         write = _Body(dtype)
         states = [f"%state{i}" for i in range(len(self.states))]
@@ -170,12 +150,7 @@ def rule_of(settings: Settings) -> Rule:
 def row_of(settings: Settings, step: int) -> list[float]:
     """Returns the numbers of a rule in a step, in the order of `Rule.body`.
 
-    Parameters
-    ----------
-    settings
-        The settings of the parameter group.
-    step
-        Counted from 1. ``SGD`` only distinguishes the first step from later ones.
+    Steps count from 1. ``SGD`` only distinguishes the first step from later ones.
     """
     row = (_row_of_adam if "betas" in settings else _row_of_sgd)(settings, step)
     return row + [0.0] * (SCALARS - len(row))

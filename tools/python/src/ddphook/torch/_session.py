@@ -14,7 +14,7 @@ import logging
 import os
 import re
 import weakref
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Sequence
 from concurrent.futures import Future
 from types import TracebackType
@@ -23,12 +23,11 @@ from typing import Any, NamedTuple
 import torch
 import torch.distributed as dist
 
-from ddphook import _cache, _compiler, _rate, _runtime
+from ddphook import _cache, _rate, _runtime
 from ddphook._errors import DeadlineExceededError, FailedPreconditionError
 from ddphook._errors import InvalidArgumentError
 from ddphook.torch import _bucket, _device, _states
 from ddphook.torch._device import Device
-from ddphook.torch._modules import add_counters
 from ddphook.torch._overflow import Watch
 from ddphook.torch._rendezvous import Meeting, group_of_name
 from ddphook.torch._worker import Worker
@@ -38,16 +37,9 @@ _FORMAT = "ddphook.torch.compile 2"
 
 
 class Key(NamedTuple):
-    """The identity of a module.
+    """The identity of a module: its text, and options of ``ddp-pipeline``.
 
-    Attributes
-    ----------
-    owner
-        The code that runs it; does not affect the compiled code.
-    text
-        The module, in MLIR's textual form.
-    pipeline
-        Options of ``ddp-pipeline``.
+    The owner is the code that runs it, and does not affect the compiled code.
     """
 
     owner: str
@@ -56,27 +48,12 @@ class Key(NamedTuple):
 
 
 class Session:
-    """A job of the ranks of a process group.
+    """A job of the ranks of a process group, for arrays on a device.
 
     All ranks run the same modules in the same order. A thread of the session joins the
     job, so that ranks may begin the sessions of several groups in different orders. If
-    joining fails, the first run raises the error.
-
-    Parameters
-    ----------
-    group
-        The process group.
-    timeout_s
-        Deadline of every operation that waits for a peer, in seconds.
-    device
-        The device of the arrays.
-    waiting
-        States of modules that are not loaded yet; loading a module removes its states.
-
-    Attributes
-    ----------
-    device
-        The device of the arrays.
+    joining fails, the first run raises the error. `waiting` has the states of modules
+    that are not loaded yet; loading a module removes its states.
     """
 
     def __init__(
@@ -105,19 +82,10 @@ class Session:
     def run(self, key: Key, arrays: Sequence[torch.Tensor]) -> Future[Any]:
         """Begins to run a module, compiling and loading it if necessary.
 
-        Parameters
-        ----------
-        key
-            The module.
-        arrays
-            Its arguments, which receive its results. The caller keeps them until the
-            device has waited for the end of the run.
-
-        Returns
-        -------
-        concurrent.futures.Future
-            The end of the run, for `Device.wait`, or the step's exception. On the host
-            the results are complete.
+        The arrays are its arguments, and receive its results. The caller keeps them
+        until the device has waited for the end of the run. The returned future holds
+        that end, for `Device.wait`, or the step's exception. On the host the results
+        are then complete.
         """
         self._check_process()
         done: Future[Any] = Future()
@@ -183,10 +151,10 @@ class Session:
 
         def add() -> dict[str, int]:
             self._finish()
-            total: dict[str, int] = {}
+            total: Counter[str] = Counter()
             for module in self._modules.values():
-                add_counters(total, module.statistics())
-            return total
+                total.update(module.statistics())
+            return dict(total)
 
         return self._worker.call(add)
 
@@ -266,13 +234,7 @@ class Session:
             self._check_rate(key)
         else:
             text = _bucket.with_group_size(key.text, self._meeting.world_size)
-            target = self.device.target
-            image = _cache.get(
-                text,
-                key.pipeline,
-                lambda: _compiler.compile_module(text, key.pipeline, target),
-                target,
-            )
+            image = _cache.compiled(text, key.pipeline, self.device.target)
             module = _runtime.Module(self._context, image)
             self._modules[key] = module
             self._place(key, module)
@@ -363,13 +325,7 @@ class Sessions:
         }
 
     def load_state_dict(self, state: Any) -> None:
-        """Continues from a ``state_dict()``; also applies to modules loaded later.
-
-        Raises
-        ------
-        InvalidArgumentError
-            The value is not such a state.
-        """
+        """Continues from a ``state_dict()``; also applies to modules loaded later."""
         if not isinstance(state, dict) or state.get("format") != _FORMAT:
             raise InvalidArgumentError(f"expected a state of the format '{_FORMAT}'")
         is_mine = (state["rank"], state["world_size"]) == self._rank
@@ -415,7 +371,7 @@ def sessions_of(group: dist.ProcessGroup) -> Sessions:
 
 
 def session_of(
-    group: str, timeout_s: float, memory: torch.device = _device.Host.memory
+    group: str, timeout_s: float, memory: torch.device = _device.HOST
 ) -> Session:
     """Returns the session of the named process group for arrays in this memory.
 

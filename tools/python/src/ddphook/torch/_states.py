@@ -19,6 +19,7 @@ import torch
 
 from ddphook import _runtime
 from ddphook._errors import InvalidArgumentError
+from ddphook.torch._bucket import ELEMENT_TYPES
 
 _log = logging.getLogger("ddphook")
 
@@ -30,14 +31,8 @@ Kinds = dict[str, str]
 GENERATOR = "generator"
 ITERATION = "iteration"
 _ERRORS = ("error", "share_error")
-_DTYPES = {
-    "f16": torch.float16,
-    "bf16": torch.bfloat16,
-    "f32": torch.float32,
-    "f64": torch.float64,
-    "i32": torch.int32,
-    "i64": torch.int64,
-}
+_DTYPES = {name: dtype for dtype, name in ELEMENT_TYPES.items()}
+_DTYPES |= {"i32": torch.int32, "i64": torch.int64}
 
 
 def kinds(plan: Mapping[str, Any]) -> Kinds:
@@ -57,13 +52,7 @@ def read(module: _runtime.Module, role: str | None = None) -> Parts:
 
 
 def write(module: _runtime.Module, parts: Parts) -> None:
-    """Sets the states of a module that ``parts`` contains.
-
-    Raises
-    ------
-    InvalidArgumentError
-        See `check`.
-    """
+    """Sets the states of a module that ``parts`` contains, after `check`."""
     check(module, parts)
     for state, memory in _memory(module, changes=True):
         given = parts.get(state["role"], {})
@@ -73,13 +62,7 @@ def write(module: _runtime.Module, parts: Parts) -> None:
 
 
 def check(module: _runtime.Module, parts: Parts) -> None:
-    """Checks that parts fit a module.
-
-    Raises
-    ------
-    InvalidArgumentError
-        A part has another number of elements.
-    """
+    """Refuses parts that have another number of elements than a module's states."""
     for state in module.plan["states"]:
         size = state["bytes"] // _DTYPES[state["dtype"]].itemsize
         given = parts.get(state["role"], {})
@@ -140,19 +123,8 @@ def draw(module: _runtime.Module, words: torch.Tensor) -> torch.Tensor:
     """Draws a module's first Q as PyTorch would, after earlier buckets.
 
     PyTorch's hook has one generator for all buckets, but each module's generator starts
-    at the seed.
-
-    Parameters
-    ----------
-    module
-        A module whose states are unchanged since its load.
-    words
-        The generator's state after the earlier buckets.
-
-    Returns
-    -------
-    torch.Tensor
-        The generator's state after this bucket.
+    at the seed. Takes the generator's state after the earlier buckets, and returns that
+    after this one. The module's states must be unchanged since its load.
     """
     import numpy
 
