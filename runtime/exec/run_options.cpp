@@ -12,6 +12,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <set>
+#include <utility>
 
 using namespace ddphook;
 
@@ -84,10 +85,15 @@ static Status setFlag(const std::string &flag, const std::string &value,
                       RunOptions &options) {
   if (value.empty())
     return invalid("--" + flag + " has an empty value");
-  if (flag == "entry") {
-    options.entry = value;
-    return Status::ok();
-  }
+  for (auto [name, option] : {std::pair("entry", &options.entry),
+                              std::pair("device", &options.device),
+                              std::pair("trace", &options.trace),
+                              std::pair("outputs", &options.outputs),
+                              std::pair("state-out", &options.stateOut)})
+    if (flag == name) {
+      *option = value;
+      return Status::ok();
+    }
   if (flag == "ranks") {
     int32_t ranks;
     if (!parseNumber(value, ranks) || ranks < 1 || ranks > maxLocalRanks)
@@ -103,18 +109,6 @@ static Status setFlag(const std::string &flag, const std::string &value,
                      value + "'");
     return Status::ok();
   }
-  if (flag == "device") {
-    options.device = value;
-    return Status::ok();
-  }
-  if (flag == "trace") {
-    options.trace = value;
-    return Status::ok();
-  }
-  if (flag == "outputs") {
-    options.outputs = value;
-    return Status::ok();
-  }
   if (flag == "free-space") {
     if (value != "check" && value != "ignore")
       return invalid("expected --free-space to be check or ignore, but got '" +
@@ -127,10 +121,6 @@ static Status setFlag(const std::string &flag, const std::string &value,
       return invalid("expected --progress to be on or off, but got '" + value +
                      "'");
     options.progress = value == "on" ? ProgressMode::On : ProgressMode::Off;
-    return Status::ok();
-  }
-  if (flag == "state-out") {
-    options.stateOut = value;
     return Status::ok();
   }
   if (flag == "state-in") {
@@ -243,18 +233,25 @@ static std::string print(const FilePlace &place) {
          std::to_string(place.step);
 }
 
+/// Refuses several ranks or steps, `count` of `what`, that share a file.
+static Status checkPlaceholder(const char *flag, const std::string &pattern,
+                               const std::string &what, int64_t count) {
+  const std::string placeholder = "{" + what + "}";
+  if (count <= 1 || pattern.find(placeholder) != std::string::npos)
+    return Status::ok();
+  return invalid("expected " + placeholder + " in " + flag + " with " +
+                 std::to_string(count) + " " + what + "s, but got '" + pattern +
+                 "'");
+}
+
 static Status checkOutputs(const RunOptions &options, int32_t worldSize) {
   const std::string &outputs = options.outputs;
   if (outputs.empty())
     return Status::ok();
-  if (worldSize > 1 && outputs.find("{rank}") == std::string::npos)
-    return invalid("expected {rank} in --outputs with " +
-                   std::to_string(worldSize) + " ranks, but got '" + outputs +
-                   "'");
-  if (options.steps > 1 && outputs.find("{step}") == std::string::npos)
-    return invalid("expected {step} in --outputs with " +
-                   std::to_string(options.steps) + " steps, but got '" +
-                   outputs + "'");
+  DDPHOOK_RETURN_IF_ERROR(
+      checkPlaceholder("--outputs", outputs, "rank", worldSize));
+  DDPHOOK_RETURN_IF_ERROR(
+      checkPlaceholder("--outputs", outputs, "step", options.steps));
   const FileSet written = {outputs, worldSize, options.steps};
   if (std::optional<Collision> found = findCollision(written))
     return invalid(
@@ -280,9 +277,8 @@ static Status checkStates(const RunOptions &options, int32_t worldSize) {
   const std::string &out = options.stateOut;
   if (out.empty())
     return Status::ok();
-  if (worldSize > 1 && out.find("{rank}") == std::string::npos)
-    return invalid("expected {rank} in --state-out with " +
-                   std::to_string(worldSize) + " ranks, but got '" + out + "'");
+  DDPHOOK_RETURN_IF_ERROR(
+      checkPlaceholder("--state-out", out, "rank", worldSize));
   const FileSet saved = {out, worldSize, 1};
   for (const std::string &other : {options.inputs, options.outputs})
     DDPHOOK_RETURN_IF_ERROR(
