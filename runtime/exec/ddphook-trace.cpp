@@ -22,15 +22,14 @@ using namespace ddphook;
 using nlohmann::json;
 
 static const char toolName[] = "ddphook-trace";
-static const char help[] =
-    "usage: ddphook-trace TRACE.json [PART…] [flags]\n"
-    "\n"
-    "Merges the parts of a trace that the ranks left, by default those next to "
-    "it,\n"
-    "into TRACE.json, and prints where the time goes.\n"
-    "\n"
-    "  --keep-parts       leave the parts that were merged\n"
-    "  --help, --version  print this, or versions\n";
+static const char help[] = R"(usage: ddphook-trace TRACE.json [PART…] [flags]
+
+Merges the parts of a trace that the ranks left, by default those next to it,
+into TRACE.json, and prints where the time goes.
+
+  --keep-parts       leave the parts that were merged
+  --help, --version  print this, or versions
+)";
 
 /// Merges the given parts, or all that it finds.
 static Status merge(const std::string &path,

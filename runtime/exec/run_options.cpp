@@ -17,48 +17,37 @@
 using namespace ddphook;
 
 const char *const ddphook::runOptionsHelp =
-    "  --entry=NAME       entry point to run\n"
-    "  --ranks=N          number of processes to start (default 1); in a job "
-    "that a\n"
-    "                     launcher started, the world size\n"
-    "  --device=NAME      device of the steps: host (default), cuda, or "
-    "another backend;\n"
-    "                     DDPHOOK_BACKEND does the same\n"
-    "  --steps=K          run steps 0 … K-1 (default 1)\n"
-    "  --inputs=PATTERN   safetensors files with the arguments, arg0, arg1, "
-    "…;\n"
-    "                     {rank} and {step} are replaced by numbers\n"
-    "  --inputs=random:SEED\n"
-    "                     draw the arguments at random\n"
-    "  --outputs=PATTERN  safetensors files to write, with result0, result1, "
-    "…\n"
-    "  --free-space=ignore\n"
-    "                     run even if the outputs are larger than the free "
-    "space\n"
-    "  --progress=on|off  whether to report the current step on standard "
-    "error;\n"
-    "                     default: only on a terminal\n"
-    "  --quiet            no progress and no summary\n"
-    "  --state-in=PATTERN initial states: a checkpoint, or safetensors files "
-    "with\n"
-    "                     tensors that have the states' names\n"
-    "  --state-in=strict:PATTERN\n"
-    "                     the same, but fail unless every state of every rank "
-    "gets\n"
-    "                     its saved value\n"
-    "  --state-in=partial:PATTERN\n"
-    "                     the same, but states that the checkpoint lacks get "
-    "their\n"
-    "                     initial values, and parts that do not exist in the "
-    "module\n"
-    "                     are dropped\n"
-    "  --state-out=PATTERN\n"
-    "                     save the states after the last step, as a "
-    "checkpoint\n"
-    "  --trace=FILE       write a trace of all ranks, for Perfetto; "
-    "DDPHOOK_TRACE does\n"
-    "                     the same\n"
-    "  --help, --version  print this, or versions\n";
+    R"(  --entry=NAME       entry point to run
+  --ranks=N          number of processes to start (default 1); in a job that a
+                     launcher started, the world size
+  --device=NAME      device of the steps: host (default), cuda, or another backend;
+                     DDPHOOK_BACKEND does the same
+  --steps=K          run steps 0 … K-1 (default 1)
+  --inputs=PATTERN   safetensors files with the arguments, arg0, arg1, …;
+                     {rank} and {step} are replaced by numbers
+  --inputs=random:SEED
+                     draw the arguments at random
+  --outputs=PATTERN  safetensors files to write, with result0, result1, …
+  --free-space=ignore
+                     run even if the outputs are larger than the free space
+  --progress=on|off  whether to report the current step on standard error;
+                     default: only on a terminal
+  --quiet            no progress and no summary
+  --state-in=PATTERN initial states: a checkpoint, or safetensors files with
+                     tensors that have the states' names
+  --state-in=strict:PATTERN
+                     the same, but fail unless every state of every rank gets
+                     its saved value
+  --state-in=partial:PATTERN
+                     the same, but states that the checkpoint lacks get their
+                     initial values, and parts that do not exist in the module
+                     are dropped
+  --state-out=PATTERN
+                     save the states after the last step, as a checkpoint
+  --trace=FILE       write a trace of all ranks, for Perfetto; DDPHOOK_TRACE does
+                     the same
+  --help, --version  print this, or versions
+)";
 
 /// Returns the flags with values, without their dashes.
 static const std::vector<std::string_view> &flagNames() {
