@@ -7,24 +7,29 @@
 #include "runner.h"
 #include "tool_version.h"
 #include "trace/merge.h"
-#include "trace_summary.h"
 
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
 #include <cstdio>
+#include <fstream>
+#include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 using namespace ddphook;
+using nlohmann::json;
 
 static const char toolName[] = "ddphook-trace";
-static const char help[] =
-    "usage: ddphook-trace TRACE.json [PART…] [flags]\n"
-    "\n"
-    "Merges the parts of a trace that the ranks left, by default those next to "
-    "it,\n"
-    "into TRACE.json, and prints where the time goes.\n"
-    "\n"
-    "  --keep-parts       leave the parts that were merged\n"
-    "  --help, --version  print this, or versions\n";
+static const char help[] = R"(usage: ddphook-trace TRACE.json [PART…] [flags]
+
+Merges the parts of a trace that the ranks left, by default those next to it,
+into TRACE.json, and prints where the time goes.
+
+  --keep-parts       leave the parts that were merged
+  --help, --version  print this, or versions
+)";
 
 /// Merges the given parts, or all that it finds.
 static Status merge(const std::string &path,
@@ -44,6 +49,82 @@ static Status merge(const std::string &path,
   return Status::ok();
 }
 
+namespace {
+
+/// The sums over all events of a name, in microseconds.
+struct Sum {
+  int64_t count = 0;
+  double total = 0, most = 0, waited = 0;
+};
+
+} // namespace
+
+/// Adds up the events of each name.
+static std::string describe(const json &trace) {
+  std::map<std::pair<std::string, std::string>, Sum> sums;
+  double all = 0;
+  for (const json &event : trace.at("traceEvents")) {
+    if (event.at("ph") != "X")
+      continue;
+    const double time = event.at("dur");
+    Sum &sum = sums[{event.at("cat"), event.at("name")}];
+    ++sum.count;
+    sum.total += time;
+    sum.most = std::max(sum.most, time);
+    sum.waited += event.at("args").value("wait_us", 0.0);
+    if (event.at("cat") == "step")
+      all += time;
+  }
+  std::vector<std::pair<std::pair<std::string, std::string>, Sum>> rows(
+      sums.begin(), sums.end());
+  std::sort(rows.begin(), rows.end(), [](const auto &a, const auto &b) {
+    return a.second.total != b.second.total ? a.second.total > b.second.total
+                                            : a.first < b.first;
+  });
+  const json &about = trace.at("ddphook");
+  std::string text = "run " + about.at("run_id").get<std::string>() + ", " +
+                     std::to_string(about.at("world_size").get<int>()) +
+                     " ranks\n";
+  char line[512];
+  std::snprintf(line, sizeof(line), "%-11s %9s %11s %10s %10s %8s %11s  %s\n",
+                "category", "events", "total ms", "mean us", "most us",
+                "of steps", "waiting ms", "name");
+  text += line;
+  for (const auto &[key, sum] : rows) {
+    std::snprintf(line, sizeof(line),
+                  "%-11s %9lld %11.3f %10.1f %10.1f %7.1f%% %11.3f  %.200s\n",
+                  key.first.c_str(), static_cast<long long>(sum.count),
+                  sum.total / 1e3, sum.total / static_cast<double>(sum.count),
+                  sum.most, all > 0 ? 100 * sum.total / all : 0,
+                  sum.waited / 1e3, key.second.c_str());
+    text += line;
+  }
+  for (const json &rank : about.at("ranks"))
+    if (const int64_t lost = rank.at("events_lost"))
+      text += "rank " + std::to_string(rank.at("rank").get<int>()) + ": " +
+              std::to_string(lost) + " older events were overwritten\n";
+  for (const json &failure : about.at("failures"))
+    text += "rank " + std::to_string(failure.at("rank").get<int>()) + " " +
+            failure.at("state").get<std::string>() + ": " +
+            failure.at("message").get<std::string>() + "\n";
+  return text;
+}
+
+/// Returns a table of the trace at `path`, and a line for each rank that failed
+/// or was lost.
+static Status summarize(const std::string &path, std::string *text) {
+  std::ifstream file(path);
+  if (!file)
+    return systemError(errno, "cannot open '%s'", path.c_str());
+  try {
+    *text = describe(json::parse(file));
+  } catch (const json::exception &exception) {
+    return error(DDPHOOK_DATA_LOSS, "'%s' is not a ddphook trace: %s",
+                 path.c_str(), exception.what());
+  }
+  return Status::ok();
+}
+
 int main(int argc, char **argv) try {
   std::vector<std::string> names;
   bool keepsParts = false;
@@ -60,10 +141,10 @@ int main(int argc, char **argv) try {
     if (argument == "--keep-parts")
       keepsParts = true;
     else if (argument.size() > 1 && argument[0] == '-')
-      return reportError(
-          toolName,
-          Status(DDPHOOK_INVALID_ARGUMENT, "unknown flag '" + argument + "'"),
-          /*isUsage=*/true);
+      return reportError(toolName,
+                         error(DDPHOOK_INVALID_ARGUMENT, "unknown flag '%s'",
+                               argument.c_str()),
+                         /*isUsage=*/true);
     else
       names.push_back(argument);
   }
@@ -75,7 +156,7 @@ int main(int argc, char **argv) try {
   Status status = merge(path, {names.begin() + 1, names.end()}, keepsParts);
   std::string text;
   if (status.isOk())
-    status = summarizeTrace(path, &text);
+    status = summarize(path, &text);
   if (!status.isOk())
     return reportError(toolName, status);
   std::printf("%s", text.c_str());

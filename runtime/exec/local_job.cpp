@@ -4,6 +4,7 @@
 
 #include "local_job.h"
 
+#include "base/packed_texts.h"
 #include "store/hmac.h"
 #include "store/socket.h"
 
@@ -57,13 +58,9 @@ static Status chooseJobSecret() {
   const char *chosen = std::getenv(variable);
   if (chosen && *chosen)
     return Status::ok();
-  std::string bytes, text;
+  std::string bytes;
   DDPHOOK_RETURN_IF_ERROR(drawSecret(digestSize, &bytes));
-  for (char byte : bytes) {
-    text.push_back(static_cast<char>('a' + (byte & 15)));
-    text.push_back(static_cast<char>('a' + ((byte >> 4) & 15)));
-  }
-  ::setenv(variable, text.c_str(), 1);
+  ::setenv(variable, toHex(bytes).c_str(), 1);
   return Status::ok();
 }
 

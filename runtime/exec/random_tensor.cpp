@@ -73,40 +73,35 @@ static uint16_t encodeHalf(double value, int mantissaBits, int minExponent) {
 template <typename T, typename Draw>
 static void fill(void *data, uint64_t count, Draw draw) {
   T *out = static_cast<T *>(data);
-  std::generate(out, out + count, draw);
+  std::generate(out, out + count, [&] { return static_cast<T>(draw()); });
 }
 
 void ddphook::fillRandom(const RandomKey &key, TensorType type, uint64_t count,
                          void *data) {
   Generator generator(key);
+  auto normal = [&] { return generator.normal(); };
   auto integer = [&] { return generator.bits() >> 61; };
   switch (type) {
   case TensorType::F64:
-    return fill<double>(data, count, [&] { return generator.normal(); });
+    return fill<double>(data, count, normal);
   case TensorType::F32:
-    return fill<float>(data, count,
-                       [&] { return static_cast<float>(generator.normal()); });
+    return fill<float>(data, count, normal);
   case TensorType::F16:
-    return fill<uint16_t>(
-        data, count, [&] { return encodeHalf(generator.normal(), 10, -14); });
+    return fill<uint16_t>(data, count,
+                          [&] { return encodeHalf(normal(), 10, -14); });
   case TensorType::BF16:
-    return fill<uint16_t>(
-        data, count, [&] { return encodeHalf(generator.normal(), 7, -126); });
+    return fill<uint16_t>(data, count,
+                          [&] { return encodeHalf(normal(), 7, -126); });
   case TensorType::I64:
     return fill<uint64_t>(data, count, integer);
   case TensorType::I32:
-    return fill<uint32_t>(data, count,
-                          [&] { return static_cast<uint32_t>(integer()); });
+    return fill<uint32_t>(data, count, integer);
   case TensorType::I16:
-    return fill<uint16_t>(data, count,
-                          [&] { return static_cast<uint16_t>(integer()); });
+    return fill<uint16_t>(data, count, integer);
   case TensorType::I8:
   case TensorType::U8:
-    return fill<uint8_t>(data, count,
-                         [&] { return static_cast<uint8_t>(integer()); });
+    return fill<uint8_t>(data, count, integer);
   case TensorType::Bool:
-    return fill<uint8_t>(data, count, [&] {
-      return static_cast<uint8_t>(generator.bits() >> 63);
-    });
+    return fill<uint8_t>(data, count, [&] { return generator.bits() >> 63; });
   }
 }

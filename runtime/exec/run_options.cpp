@@ -12,52 +12,42 @@
 #include <cstdlib>
 #include <cstring>
 #include <set>
+#include <utility>
 
 using namespace ddphook;
 
 const char *const ddphook::runOptionsHelp =
-    "  --entry=NAME       entry point to run\n"
-    "  --ranks=N          number of processes to start (default 1); in a job "
-    "that a\n"
-    "                     launcher started, the world size\n"
-    "  --device=NAME      device of the steps: host (default), cuda, or "
-    "another backend;\n"
-    "                     DDPHOOK_BACKEND does the same\n"
-    "  --steps=K          run steps 0 … K-1 (default 1)\n"
-    "  --inputs=PATTERN   safetensors files with the arguments, arg0, arg1, "
-    "…;\n"
-    "                     {rank} and {step} are replaced by numbers\n"
-    "  --inputs=random:SEED\n"
-    "                     draw the arguments at random\n"
-    "  --outputs=PATTERN  safetensors files to write, with result0, result1, "
-    "…\n"
-    "  --free-space=ignore\n"
-    "                     run even if the outputs are larger than the free "
-    "space\n"
-    "  --progress=on|off  whether to report the current step on standard "
-    "error;\n"
-    "                     default: only on a terminal\n"
-    "  --quiet            no progress and no summary\n"
-    "  --state-in=PATTERN initial states: a checkpoint, or safetensors files "
-    "with\n"
-    "                     tensors that have the states' names\n"
-    "  --state-in=strict:PATTERN\n"
-    "                     the same, but fail unless every state of every rank "
-    "gets\n"
-    "                     its saved value\n"
-    "  --state-in=partial:PATTERN\n"
-    "                     the same, but states that the checkpoint lacks get "
-    "their\n"
-    "                     initial values, and parts that do not exist in the "
-    "module\n"
-    "                     are dropped\n"
-    "  --state-out=PATTERN\n"
-    "                     save the states after the last step, as a "
-    "checkpoint\n"
-    "  --trace=FILE       write a trace of all ranks, for Perfetto; "
-    "DDPHOOK_TRACE does\n"
-    "                     the same\n"
-    "  --help, --version  print this, or versions\n";
+    R"(  --entry=NAME       entry point to run
+  --ranks=N          number of processes to start (default 1); in a job that a
+                     launcher started, the world size
+  --device=NAME      device of the steps: host (default), cuda, or another backend;
+                     DDPHOOK_BACKEND does the same
+  --steps=K          run steps 0 … K-1 (default 1)
+  --inputs=PATTERN   safetensors files with the arguments, arg0, arg1, …;
+                     {rank} and {step} are replaced by numbers
+  --inputs=random:SEED
+                     draw the arguments at random
+  --outputs=PATTERN  safetensors files to write, with result0, result1, …
+  --free-space=ignore
+                     run even if the outputs are larger than the free space
+  --progress=on|off  whether to report the current step on standard error;
+                     default: only on a terminal
+  --quiet            no progress and no summary
+  --state-in=PATTERN initial states: a checkpoint, or safetensors files with
+                     tensors that have the states' names
+  --state-in=strict:PATTERN
+                     the same, but fail unless every state of every rank gets
+                     its saved value
+  --state-in=partial:PATTERN
+                     the same, but states that the checkpoint lacks get their
+                     initial values, and parts that do not exist in the module
+                     are dropped
+  --state-out=PATTERN
+                     save the states after the last step, as a checkpoint
+  --trace=FILE       write a trace of all ranks, for Perfetto; DDPHOOK_TRACE does
+                     the same
+  --help, --version  print this, or versions
+)";
 
 /// Returns the flags with values, without their dashes.
 static const std::vector<std::string_view> &flagNames() {
@@ -84,10 +74,15 @@ static Status setFlag(const std::string &flag, const std::string &value,
                       RunOptions &options) {
   if (value.empty())
     return invalid("--" + flag + " has an empty value");
-  if (flag == "entry") {
-    options.entry = value;
-    return Status::ok();
-  }
+  for (auto [name, option] : {std::pair("entry", &options.entry),
+                              std::pair("device", &options.device),
+                              std::pair("trace", &options.trace),
+                              std::pair("outputs", &options.outputs),
+                              std::pair("state-out", &options.stateOut)})
+    if (flag == name) {
+      *option = value;
+      return Status::ok();
+    }
   if (flag == "ranks") {
     int32_t ranks;
     if (!parseNumber(value, ranks) || ranks < 1 || ranks > maxLocalRanks)
@@ -103,18 +98,6 @@ static Status setFlag(const std::string &flag, const std::string &value,
                      value + "'");
     return Status::ok();
   }
-  if (flag == "device") {
-    options.device = value;
-    return Status::ok();
-  }
-  if (flag == "trace") {
-    options.trace = value;
-    return Status::ok();
-  }
-  if (flag == "outputs") {
-    options.outputs = value;
-    return Status::ok();
-  }
   if (flag == "free-space") {
     if (value != "check" && value != "ignore")
       return invalid("expected --free-space to be check or ignore, but got '" +
@@ -127,10 +110,6 @@ static Status setFlag(const std::string &flag, const std::string &value,
       return invalid("expected --progress to be on or off, but got '" + value +
                      "'");
     options.progress = value == "on" ? ProgressMode::On : ProgressMode::Off;
-    return Status::ok();
-  }
-  if (flag == "state-out") {
-    options.stateOut = value;
     return Status::ok();
   }
   if (flag == "state-in") {
@@ -243,18 +222,25 @@ static std::string print(const FilePlace &place) {
          std::to_string(place.step);
 }
 
+/// Refuses several ranks or steps, `count` of `what`, that share a file.
+static Status checkPlaceholder(const char *flag, const std::string &pattern,
+                               const std::string &what, int64_t count) {
+  const std::string placeholder = "{" + what + "}";
+  if (count <= 1 || pattern.find(placeholder) != std::string::npos)
+    return Status::ok();
+  return invalid("expected " + placeholder + " in " + flag + " with " +
+                 std::to_string(count) + " " + what + "s, but got '" + pattern +
+                 "'");
+}
+
 static Status checkOutputs(const RunOptions &options, int32_t worldSize) {
   const std::string &outputs = options.outputs;
   if (outputs.empty())
     return Status::ok();
-  if (worldSize > 1 && outputs.find("{rank}") == std::string::npos)
-    return invalid("expected {rank} in --outputs with " +
-                   std::to_string(worldSize) + " ranks, but got '" + outputs +
-                   "'");
-  if (options.steps > 1 && outputs.find("{step}") == std::string::npos)
-    return invalid("expected {step} in --outputs with " +
-                   std::to_string(options.steps) + " steps, but got '" +
-                   outputs + "'");
+  DDPHOOK_RETURN_IF_ERROR(
+      checkPlaceholder("--outputs", outputs, "rank", worldSize));
+  DDPHOOK_RETURN_IF_ERROR(
+      checkPlaceholder("--outputs", outputs, "step", options.steps));
   const FileSet written = {outputs, worldSize, options.steps};
   if (std::optional<Collision> found = findCollision(written))
     return invalid(
@@ -280,9 +266,8 @@ static Status checkStates(const RunOptions &options, int32_t worldSize) {
   const std::string &out = options.stateOut;
   if (out.empty())
     return Status::ok();
-  if (worldSize > 1 && out.find("{rank}") == std::string::npos)
-    return invalid("expected {rank} in --state-out with " +
-                   std::to_string(worldSize) + " ranks, but got '" + out + "'");
+  DDPHOOK_RETURN_IF_ERROR(
+      checkPlaceholder("--state-out", out, "rank", worldSize));
   const FileSet saved = {out, worldSize, 1};
   for (const std::string &other : {options.inputs, options.outputs})
     DDPHOOK_RETURN_IF_ERROR(

@@ -61,15 +61,6 @@ int ddphook::reportError(const char *toolName, const Status &status,
   return isUsage ? 2 : 1;
 }
 
-/// Returns a call's status with the runtime's text for it.
-static Status fromRuntime(ddphook_status_t code, const std::string &what) {
-  if (code == DDPHOOK_OK)
-    return Status::ok();
-  const char *text = ddphook_last_error();
-  return Status(code, what + ": " + ddphook_status_name(code) +
-                          (*text ? std::string(": ") + text : ""));
-}
-
 static Status runStep(const Job &job, StepBuffers &buffers, int32_t rank,
                       int64_t step, StepTimes &times) {
   const RunOptions &options = job.options;

@@ -19,11 +19,12 @@ StepBuffers::~StepBuffers() {
     ddphook_memory_free(device, buffer.onDevice, buffer.bytes);
 }
 
-static Status fromMemoryCall(ddphook_status_t code, const std::string &what) {
-  return code == DDPHOOK_OK
-             ? Status::ok()
-             : Status(code, what + ": " + ddphook_status_name(code) + ": " +
-                                ddphook_last_error());
+Status ddphook::fromRuntime(ddphook_status_t code, const std::string &what) {
+  if (code == DDPHOOK_OK)
+    return Status::ok();
+  const char *text = ddphook_last_error();
+  return Status(code, what + ": " + ddphook_status_name(code) +
+                          (*text ? std::string(": ") + text : ""));
 }
 
 Status StepBuffers::add(const EntryValue &value, const std::string &what) {
@@ -37,7 +38,7 @@ Status StepBuffers::add(const EntryValue &value, const std::string &what) {
                                                   std::to_string(value.bytes) +
                                                   " bytes for " + what);
   if (device && !value.isScalar)
-    DDPHOOK_RETURN_IF_ERROR(fromMemoryCall(
+    DDPHOOK_RETURN_IF_ERROR(fromRuntime(
         ddphook_memory_alloc(device, buffer.bytes, &buffer.onDevice), what));
   list.push_back(buffer.onDevice ? buffer.onDevice : buffer.host.get());
   return Status::ok();
@@ -130,9 +131,9 @@ Status StepBuffers::upload() {
   for (const Buffer &buffer : buffers)
     if (buffer.onDevice)
       DDPHOOK_RETURN_IF_ERROR(
-          fromMemoryCall(ddphook_memory_write(device, buffer.onDevice,
-                                              buffer.host.get(), buffer.bytes),
-                         "cannot copy to the device"));
+          fromRuntime(ddphook_memory_write(device, buffer.onDevice,
+                                           buffer.host.get(), buffer.bytes),
+                      "cannot copy to the device"));
   return Status::ok();
 }
 
@@ -140,9 +141,9 @@ Status StepBuffers::download() {
   for (size_t i : resultBuffers)
     if (const Buffer &buffer = buffers[i]; buffer.onDevice)
       DDPHOOK_RETURN_IF_ERROR(
-          fromMemoryCall(ddphook_memory_read(device, buffer.host.get(),
-                                             buffer.onDevice, buffer.bytes),
-                         "cannot copy from the device"));
+          fromRuntime(ddphook_memory_read(device, buffer.host.get(),
+                                          buffer.onDevice, buffer.bytes),
+                      "cannot copy from the device"));
   return Status::ok();
 }
 

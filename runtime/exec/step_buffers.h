@@ -20,6 +20,9 @@
 
 namespace ddphook {
 
+/// Returns the status of a call to the runtime, with the runtime's text for it.
+Status fromRuntime(ddphook_status_t code, const std::string &what);
+
 class StepBuffers {
 public:
   /// `signature` must outlive this object, and so must `device`: the context

@@ -4,7 +4,7 @@
 // NVIDIA GPUs and NCCL.
 
 #include "backend/backend_store.h"
-#include "base/sparse_check.h"
+#include "base/collective_check.h"
 #include "cuda_communicator.h"
 #include "cuda_device.h"
 #include "cuda_error.h"
@@ -48,14 +48,13 @@ template <typename Function>
 static ddphook_status_t run(ddphook_device_t *device,
                             ddphook_backend_error_t *error,
                             Function &&function) {
-  return toBackendError(withoutExceptions([&] {
-                          CudaDevice &impl = *device->impl;
-                          DDPHOOK_RETURN_IF_ERROR(impl.failure());
-                          CurrentDevice current(impl.choice().number);
-                          Status status = function(impl);
-                          return status.isOk() ? status : impl.fail(status);
-                        }),
-                        error);
+  return reportTo(error, [&] {
+    CudaDevice &impl = *device->impl;
+    DDPHOOK_RETURN_IF_ERROR(impl.failure());
+    CurrentDevice current(impl.choice().number);
+    Status status = function(impl);
+    return status.isOk() ? status : impl.fail(status);
+  });
 }
 
 /// Does the same for kernels on arrays: passes the stream to `launch`.
@@ -73,12 +72,11 @@ runKernels(ddphook_device_t *device, ddphook_backend_error_t *error,
 /// Destroys an object of a device, even after a failure.
 template <typename Object>
 static void destroy(ddphook_device_t *device, Object *object) {
-  withoutExceptions([&] {
+  ignoreExceptions([&] {
     CurrentDevice current(device->impl->choice().number);
     RelaxedCapture relaxed;
     delete object;
-    return Status::ok();
-  }).ignore();
+  });
 }
 
 /// Converts a type number, which callers have checked.
@@ -87,14 +85,12 @@ static Dtype toDtype(int32_t value) { return static_cast<Dtype>(value); }
 static ddphook_status_t createDevice(const ddphook_device_config_t *config,
                                      ddphook_device_t **device,
                                      ddphook_backend_error_t *error) {
-  return toBackendError(withoutExceptions([&] {
-                          auto result = std::make_unique<ddphook_device>();
-                          DDPHOOK_RETURN_IF_ERROR(
-                              CudaDevice::create(*config, &result->impl));
-                          *device = result.release();
-                          return Status::ok();
-                        }),
-                        error);
+  return reportTo(error, [&] {
+    auto result = std::make_unique<ddphook_device>();
+    DDPHOOK_RETURN_IF_ERROR(CudaDevice::create(*config, &result->impl));
+    *device = result.release();
+    return Status::ok();
+  });
 }
 
 static void destroyDevice(ddphook_device_t *device) {
@@ -111,11 +107,10 @@ static ddphook_status_t allocate(ddphook_device_t *device, uint64_t bytes,
 }
 
 static void release(ddphook_device_t *device, void *memory, uint64_t) {
-  withoutExceptions([&] {
+  ignoreExceptions([&] {
     CurrentDevice current(device->impl->choice().number);
     device->impl->release(memory);
-    return Status::ok();
-  }).ignore();
+  });
 }
 
 static ddphook_status_t writeMemory(ddphook_device_t *device, void *memory,
@@ -151,11 +146,10 @@ static ddphook_status_t setStream(ddphook_device_t *device, void *stream,
 
 static ddphook_status_t synchronize(ddphook_device_t *device,
                                     ddphook_backend_error_t *error) {
-  return toBackendError(withoutExceptions([&] {
-                          CurrentDevice current(device->impl->choice().number);
-                          return device->impl->synchronize();
-                        }),
-                        error);
+  return reportTo(error, [&] {
+    CurrentDevice current(device->impl->choice().number);
+    return device->impl->synchronize();
+  });
 }
 
 static ddphook_status_t createCommunicator(
@@ -456,10 +450,8 @@ static ddphook_status_t launch(ddphook_device_t *device,
 
 static void abortDevice(ddphook_device_t *device, ddphook_status_t status,
                         const char *message) {
-  withoutExceptions([&] {
-    device->impl->abort(Status(status, message)).ignore();
-    return Status::ok();
-  }).ignore();
+  ignoreExceptions(
+      [&] { device->impl->abort(Status(status, message)).ignore(); });
 }
 
 extern "C" __attribute__((visibility("default"))) const ddphook_backend_t *

@@ -258,12 +258,9 @@ bool CudaCommunicator::isStaged(const CollectiveOperation &operation) const {
 Status CudaCommunicator::toWire(const void *in, Dtype dtype, void *staged,
                                 Dtype wire, int64_t count, int64_t divisor,
                                 cudaStream_t stream) {
-  if (wire != dtype)
+  if (wire != dtype || divisor > 1)
     return toStatus(
         compressArray(stream, in, dtype, staged, wire, count, divisor), what);
-  if (divisor > 1)
-    return toStatus(divideArray(stream, in, staged, dtype, count, divisor),
-                    what);
   return toStatus(cudaMemcpyAsync(staged, in,
                                   static_cast<size_t>(count * dtypeSize(dtype)),
                                   cudaMemcpyDeviceToDevice, stream),

@@ -5,6 +5,7 @@
 
 #include "device_choice.h"
 
+#include "base/packed_texts.h"
 #include "cuda_error.h"
 
 using namespace ddphook;
@@ -62,16 +63,6 @@ static Status pickNumber(int localRank, std::optional<int> wanted, int count,
   return Status::ok();
 }
 
-static std::string toHex(const cudaUUID_t &uuid) {
-  static const char digits[] = "0123456789abcdef";
-  std::string text;
-  for (char byte : uuid.bytes) {
-    text += digits[static_cast<unsigned char>(byte) >> 4];
-    text += digits[static_cast<unsigned char>(byte) & 15];
-  }
-  return text;
-}
-
 Status cuda::chooseDevice(int localRank, std::optional<int> wanted,
                           DeviceChoice *choice) {
   int count = 0;
@@ -82,7 +73,7 @@ Status cuda::chooseDevice(int localRank, std::optional<int> wanted,
   DDPHOOK_RETURN_IF_ERROR(
       toStatus(cudaGetDeviceProperties(&properties, choice->number),
                "reading a GPU's properties"));
-  choice->uuid = toHex(properties.uuid);
+  choice->uuid = toHex({properties.uuid.bytes, sizeof(properties.uuid.bytes)});
   choice->capability = properties.major * 10 + properties.minor;
   if (properties.major < leastMajor)
     return error(DDPHOOK_UNSUPPORTED,

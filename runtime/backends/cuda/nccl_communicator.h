@@ -14,11 +14,11 @@
 #include "base/status.h"
 #include "cuda_options.h"
 #include "failure_latch.h"
-#include "nccl_calls.h"
 
 #include <nccl.h>
 
 #include <atomic>
+#include <condition_variable>
 #include <future>
 #include <map>
 #include <memory>
@@ -31,6 +31,31 @@ namespace ddphook::cuda {
 
 /// The maximum duration of an abort that waits only for NCCL.
 inline constexpr double abortSeconds = 1;
+
+/// The calls of one communicator that wait for peers. NCCL frees a communicator
+/// even while a call uses it, so a thread that frees one waits here first, once
+/// NCCL has been asked to end those calls. Any thread may use it.
+class NcclCalls {
+public:
+  void begin() {
+    std::lock_guard<std::mutex> lock(mutex);
+    ++count;
+  }
+  void end() {
+    std::lock_guard<std::mutex> lock(mutex);
+    --count;
+    changed.notify_all();
+  }
+  void waitForNone() {
+    std::unique_lock<std::mutex> lock(mutex);
+    changed.wait(lock, [&] { return count == 0; });
+  }
+
+private:
+  std::mutex mutex;
+  std::condition_variable changed;
+  int count = 0;
+};
 
 /// A communicator, its name, to which NCCL keeps a pointer, and its calls in
 /// progress.

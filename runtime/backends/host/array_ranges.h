@@ -5,7 +5,6 @@
 #ifndef DDPHOOK_RUNTIME_BACKENDS_HOST_ARRAY_RANGES_H
 #define DDPHOOK_RUNTIME_BACKENDS_HOST_ARRAY_RANGES_H
 
-#include "base/dtype.h"
 #include "thread_pool.h"
 
 #include <algorithm>
@@ -30,16 +29,6 @@ void forRanges(ThreadPool &pool, int64_t count, int64_t bytes, const Fn &fn) {
     const int64_t begin = part * step;
     fn(begin, std::min(step, count - begin));
   });
-}
-
-/// Returns the address of element `index`.
-template <class Type>
-const void *at(const void *array, Type type, int64_t index) {
-  return static_cast<const char *>(array) + index * dtypeSize(type);
-}
-template <class Type>
-void *at(void *array, Type type, int64_t index) {
-  return static_cast<char *>(array) + index * dtypeSize(type);
 }
 
 } // namespace ddphook::host

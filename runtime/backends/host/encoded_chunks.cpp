@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <vector>
 
 using namespace ddphook;
 using namespace ddphook::host;
@@ -67,13 +68,6 @@ EncodedArray EncodedChunks::at(void *memory, int64_t begin, int64_t count,
           : encoding.scaleBytes(element);
   return {base + scaleRoom(begin, count) + encoding.codeBytes(element),
           base + scales};
-}
-
-static const void *elementAt(const void *array, Dtype type, int64_t index) {
-  return static_cast<const char *>(array) + index * dtypeSize(type);
-}
-static void *elementAt(void *array, Dtype type, int64_t index) {
-  return static_cast<char *>(array) + index * dtypeSize(type);
 }
 
 void EncodedChunks::encode(const void *in, int64_t begin, int64_t count,
@@ -178,5 +172,22 @@ void host::reduceAlone(const CollectiveDesc &desc, const void *in, void *out) {
     }
     chunks.sum(&memory, begin, count, {0, count}, memory);
     chunks.decode(memory, begin, count, {0, count}, out);
+  }
+}
+
+void host::feedBackError(const CollectiveDesc &desc, int rank, const void *in,
+                         void *error, void *out) {
+  // Both passes work on a few blocks at a time, which stay in the caches.
+  constexpr int64_t most = int64_t{1} << 14;
+  const Dtype type = desc.type();
+  const int64_t block = std::max<int64_t>(desc.codes()->block, 1);
+  const int64_t elements = most / block * block;
+  for (int64_t begin = 0; begin < desc.count; begin += elements) {
+    const int64_t n = std::min(elements, desc.count - begin);
+    char *sum = elementAt(out, type, begin);
+    char *kept = elementAt(error, type, begin);
+    addArrays(sum, elementAt(in, type, begin), kept, type, n);
+    encodingError(sum, kept, type, n, *desc.codes(),
+                  from(desc.roundingOf(rank), begin));
   }
 }

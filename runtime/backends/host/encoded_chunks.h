@@ -16,7 +16,6 @@
 #include "encode.h"
 
 #include <optional>
-#include <vector>
 
 namespace ddphook::host {
 
@@ -93,6 +92,13 @@ private:
 /// Runs the collective in a group of one rank: encodes and decodes, or rounds
 /// to the wire type. Nothing is divided by 1.
 void reduceAlone(const CollectiveDesc &desc, const void *in, void *out);
+
+/// Error feedback for collectives that keep their own error, such as those over
+/// hierarchical groups (docs/hierarchy.md); elsewhere compiled code does it.
+/// Computes out[i] = in[i] + error[i], and sets error[i] to what rank `rank` of
+/// the group loses by encoding it. `out` may be `in`; `error` overlaps neither.
+void feedBackError(const CollectiveDesc &desc, int rank, const void *in,
+                   void *error, void *out);
 
 } // namespace ddphook::host
 

@@ -8,17 +8,15 @@
 #include "backend/backend_store.h"
 #include "base/collective_check.h"
 #include "base/floating_point.h"
-#include "base/sparse_check.h"
 #include "comm_thread.h"
 #include "encode.h"
-#include "error_feedback.h"
+#include "encoded_chunks.h"
 #include "host_communicator.h"
 #include "host_memory.h"
 #include "host_options.h"
 #include "kernels.h"
 #include "matrix_list.h"
 #include "node_pipeline.h"
-#include "sparse.h"
 #include "thread_pool.h"
 #include "trace/recorder.h"
 
@@ -103,9 +101,7 @@ static Status createDeviceImpl(const ddphook_device_config_t &config,
 static ddphook_status_t createDevice(const ddphook_device_config_t *config,
                                      ddphook_device_t **device,
                                      ddphook_backend_error_t *error) {
-  return toBackendError(
-      withoutExceptions([&] { return createDeviceImpl(*config, device); }),
-      error);
+  return reportTo(error, [&] { return createDeviceImpl(*config, device); });
 }
 
 static void destroyDevice(ddphook_device_t *device) { delete device; }
@@ -188,11 +184,9 @@ createCommunicatorImpl(ddphook_device_t *device,
 static ddphook_status_t createCommunicator(
     ddphook_device_t *device, const ddphook_communicator_config_t *config,
     ddphook_communicator_t **communicator, ddphook_backend_error_t *error) {
-  return toBackendError(withoutExceptions([&] {
-                          return createCommunicatorImpl(device, *config,
-                                                        communicator);
-                        }),
-                        error);
+  return reportTo(error, [&] {
+    return createCommunicatorImpl(device, *config, communicator);
+  });
 }
 
 static void destroyCommunicator(ddphook_device_t *device,
@@ -235,7 +229,8 @@ static ddphook_status_t cast(ddphook_device_t *device, const void *in,
   const auto to = static_cast<CastDtype>(outDtype);
   forRanges(*device->pool, count, dtypeSize(from) + dtypeSize(to),
             [&](int64_t begin, int64_t n) {
-              castArray(at(in, from, begin), from, at(out, to, begin), to, n);
+              castArray(elementAt(in, from, begin), from,
+                        elementAt(out, to, begin), to, n);
             });
   return DDPHOOK_OK;
 }
@@ -246,10 +241,11 @@ static ddphook_status_t divide_by_group_size(ddphook_device_t *device,
                                              int32_t dtype,
                                              ddphook_backend_error_t *) {
   const Dtype type = toDtype(dtype);
-  forRanges(
-      *device->pool, count, 2 * dtypeSize(type), [&](int64_t begin, int64_t n) {
-        divideArray(at(in, type, begin), at(out, type, begin), type, n, size);
-      });
+  forRanges(*device->pool, count, 2 * dtypeSize(type),
+            [&](int64_t begin, int64_t n) {
+              divideArray(elementAt(in, type, begin),
+                          elementAt(out, type, begin), type, n, size);
+            });
   return DDPHOOK_OK;
 }
 
@@ -257,36 +253,29 @@ static ddphook_status_t scale(ddphook_device_t *device, double factor,
                               const void *in, void *out, int64_t count,
                               int32_t dtype, ddphook_backend_error_t *) {
   const Dtype type = toDtype(dtype);
-  forRanges(
-      *device->pool, count, 2 * dtypeSize(type), [&](int64_t begin, int64_t n) {
-        scaleArray(at(in, type, begin), at(out, type, begin), type, n, factor);
-      });
-  return DDPHOOK_OK;
-}
-
-static ddphook_status_t add(ddphook_device_t *device, const void *a,
-                            const void *b, void *out, int64_t count,
-                            int32_t dtype, ddphook_backend_error_t *) {
-  const Dtype type = toDtype(dtype);
-  forRanges(*device->pool, count, 3 * dtypeSize(type),
+  forRanges(*device->pool, count, 2 * dtypeSize(type),
             [&](int64_t begin, int64_t n) {
-              addArrays(at(out, type, begin), at(a, type, begin),
-                        at(b, type, begin), type, n);
+              scaleArray(elementAt(in, type, begin),
+                         elementAt(out, type, begin), type, n, factor);
             });
   return DDPHOOK_OK;
 }
 
-static ddphook_status_t subtract(ddphook_device_t *device, const void *a,
-                                 const void *b, void *out, int64_t count,
-                                 int32_t dtype, ddphook_backend_error_t *) {
+/// Combines two arrays with `function`, addArrays() or subtractArrays().
+template <auto function>
+static ddphook_status_t combine(ddphook_device_t *device, const void *a,
+                                const void *b, void *out, int64_t count,
+                                int32_t dtype, ddphook_backend_error_t *) {
   const Dtype type = toDtype(dtype);
   forRanges(*device->pool, count, 3 * dtypeSize(type),
             [&](int64_t begin, int64_t n) {
-              subtractArrays(at(out, type, begin), at(a, type, begin),
-                             at(b, type, begin), type, n);
+              function(elementAt(out, type, begin), elementAt(a, type, begin),
+                       elementAt(b, type, begin), type, n);
             });
   return DDPHOOK_OK;
 }
+static constexpr auto add = combine<addArrays>;
+static constexpr auto subtract = combine<subtractArrays>;
 
 /// Uses several threads.
 static ddphook_status_t encoding_error(ddphook_device_t *device, const void *in,
@@ -306,7 +295,8 @@ static ddphook_status_t encoding_error(ddphook_device_t *device, const void *in,
   forRanges(*device->pool, (count + unit - 1) / unit,
             2 * dtypeSize(type) * unit, [&](int64_t begin, int64_t n) {
               const int64_t first = begin * unit;
-              encodingError(at(in, type, first), at(out, type, first), type,
+              encodingError(elementAt(in, type, first),
+                            elementAt(out, type, first), type,
                             std::min(n * unit, count - first), codes,
                             from(rounding, first));
             });
@@ -316,14 +306,12 @@ static ddphook_status_t encoding_error(ddphook_device_t *device, const void *in,
 static ddphook_status_t sparsify(ddphook_device_t *, int64_t keep,
                                  const void *in, int64_t count, void *entries,
                                  void *rest, ddphook_backend_error_t *error) {
-  return toBackendError(withoutExceptions([&] {
-                          DDPHOOK_RETURN_IF_ERROR(checkKept(keep, count));
-                          takeLargest(static_cast<const float *>(in), count,
-                                      keep, entries,
-                                      static_cast<float *>(rest));
-                          return Status::ok();
-                        }),
-                        error);
+  return reportTo(error, [&] {
+    DDPHOOK_RETURN_IF_ERROR(checkKept(keep, count));
+    takeLargest(static_cast<const float *>(in), count, keep, entries,
+                static_cast<float *>(rest));
+    return Status::ok();
+  });
 }
 
 static ddphook_status_t densify(ddphook_device_t *, const void *entries,
@@ -344,11 +332,11 @@ static ddphook_status_t isFinite(ddphook_device_t *device, const void *in,
                                  ddphook_backend_error_t *) {
   const Dtype type = toDtype(dtype);
   std::atomic<bool> allFinite{true};
-  forRanges(*device->pool, count, dtypeSize(type),
-            [&](int64_t begin, int64_t n) {
-              if (allFinite && !isFiniteArray(at(in, type, begin), type, n))
-                allFinite = false;
-            });
+  forRanges(
+      *device->pool, count, dtypeSize(type), [&](int64_t begin, int64_t n) {
+        if (allFinite && !isFiniteArray(elementAt(in, type, begin), type, n))
+          allFinite = false;
+      });
   *result = allFinite;
   return DDPHOOK_OK;
 }
@@ -363,7 +351,7 @@ static ddphook_status_t sumSquares(ddphook_device_t *, const void *in,
   *result = 0;
   for (int64_t begin = 0; begin < count; begin += most) {
     const int64_t n = std::min(most, count - begin);
-    castArray(at(in, type, begin), type, values.data(), Dtype::F64, n);
+    castArray(elementAt(in, type, begin), type, values.data(), Dtype::F64, n);
     *result = std::inner_product(values.data(), values.data() + n,
                                  values.data(), *result);
   }
@@ -375,15 +363,13 @@ static ddphook_status_t createMatrices(ddphook_device_t *device,
                                        int32_t dtype,
                                        ddphook_matrices_t **matrices,
                                        ddphook_backend_error_t *error) {
-  return toBackendError(withoutExceptions([&] {
-                          auto result = std::make_unique<ddphook_matrices>();
-                          DDPHOOK_RETURN_IF_ERROR(
-                              MatrixList::create(*list, toDtype(dtype),
-                                                 *device->pool, &result->impl));
-                          *matrices = result.release();
-                          return Status::ok();
-                        }),
-                        error);
+  return reportTo(error, [&] {
+    auto result = std::make_unique<ddphook_matrices>();
+    DDPHOOK_RETURN_IF_ERROR(MatrixList::create(*list, toDtype(dtype),
+                                               *device->pool, &result->impl));
+    *matrices = result.release();
+    return Status::ok();
+  });
 }
 
 static void destroyMatrices(ddphook_device_t *, ddphook_matrices_t *matrices) {
@@ -454,14 +440,11 @@ static ddphook_status_t
 runCollective(ddphook_device_t *device, ddphook_communicator_t *communicator,
               const ddphook_collective_t *operation, const void *in, void *out,
               int64_t *ticket, ddphook_backend_error_t *error) {
-  return toBackendError(withoutExceptions([&] {
-                          CommThread::Job job;
-                          DDPHOOK_RETURN_IF_ERROR(
-                              makeJob(communicator, *operation, in, out, &job));
-                          return runOrStart(device, std::move(job),
-                                            communicator->place, ticket);
-                        }),
-                        error);
+  return reportTo(error, [&] {
+    CommThread::Job job;
+    DDPHOOK_RETURN_IF_ERROR(makeJob(communicator, *operation, in, out, &job));
+    return runOrStart(device, std::move(job), communicator->place, ticket);
+  });
 }
 
 static Status runStaged(ddphook_device_t *device, ddphook_communicator_t *node,
@@ -479,7 +462,8 @@ static Status runStaged(ddphook_device_t *device, ddphook_communicator_t *node,
   const int64_t count = operation.count;
   const ElementRange part = partOf(count, node->size, node->rank);
   if (operation.error)
-    stages.error = at(operation.error, toDtype(operation.dtype), part.begin);
+    stages.error =
+        elementAt(operation.error, toDtype(operation.dtype), part.begin);
   operation.count = part.size();
   operation.rounding.share = node->rank;
   stages.setStages(count, CollectiveDesc(operation, across->size));
@@ -495,30 +479,24 @@ static ddphook_status_t stagedCollective(ddphook_device_t *device,
                                          const void *in, void *out, void *share,
                                          int64_t *ticket,
                                          ddphook_backend_error_t *error) {
-  return toBackendError(withoutExceptions([&] {
-                          return runStaged(device, node, across, *operation, in,
-                                           out, share, ticket);
-                        }),
-                        error);
+  return reportTo(error, [&] {
+    return runStaged(device, node, across, *operation, in, out, share, ticket);
+  });
 }
 
 static ddphook_status_t wait(ddphook_device_t *device, int64_t ticket,
                              ddphook_backend_error_t *error) {
-  return toBackendError(
-      withoutExceptions([&] { return device->commThread.wait(ticket); }),
-      error);
+  return reportTo(error, [&] { return device->commThread.wait(ticket); });
 }
 
 static ddphook_status_t synchronize(ddphook_device_t *device,
                                     ddphook_backend_error_t *error) {
-  return toBackendError(
-      withoutExceptions([&] { return device->commThread.waitForAll(); }),
-      error);
+  return reportTo(error, [&] { return device->commThread.waitForAll(); });
 }
 
 static void abortDevice(ddphook_device_t *device, ddphook_status_t status,
                         const char *message) {
-  withoutExceptions([&] {
+  ignoreExceptions([&] {
     // Set the reason first: a call that ends now must not seem the cause.
     device->commThread.abort(Status(status, message));
     device->pipeline.abort(Status(status, message));
@@ -528,8 +506,7 @@ static void abortDevice(ddphook_device_t *device, ddphook_status_t status,
       device->gloo->abort();
     for (ddphook_communicator *communicator : device->communicators)
       communicator->impl->abort();
-    return Status::ok();
-  }).ignore();
+  });
 }
 
 const ddphook_backend_t &host::hostBackend() {

@@ -29,16 +29,6 @@ static LowRankShape shapeOf(const ddphook_matrix_t &matrix) {
   return {matrix.rows, matrix.columns, matrix.rank};
 }
 
-/// Returns the address of an element; null if there is no array.
-static const void *at(const void *array, Dtype dtype, int64_t offset) {
-  return array ? static_cast<const char *>(array) + offset * dtypeSize(dtype)
-               : nullptr;
-}
-static void *at(void *array, Dtype dtype, int64_t offset) {
-  return array ? static_cast<char *>(array) + offset * dtypeSize(dtype)
-               : nullptr;
-}
-
 MatrixList::MatrixList(const ddphook_matrix_list_t &list, Dtype dtype,
                        ThreadPool &pool)
     : dtype(dtype), bucketBytes((list.end - list.begin) * dtypeSize(dtype)),
@@ -231,12 +221,13 @@ void MatrixList::multiplyQ(void *matrix, void *p, void *q) const {
     const ddphook_matrix_t one =
         someRows(matrices[range.index], range.begin, range.end);
     const Blocks &blocks = blocksOf[range.index];
-    void *sums = at(q, dtype, one.q_offset);
+    void *sums = elementAt(q, dtype, one.q_offset);
     if (const int64_t number = range.begin / blocks.rows; number > 0)
-      sums = at(partial, dtype,
-                blocks.offset + (number - 1) * one.columns * one.rank);
-    multiplyTransposed(dtype, shapeOf(one), at(matrix, dtype, one.offset),
-                       at(p, dtype, one.p_offset), sums, memory);
+      sums = elementAt(partial, dtype,
+                       blocks.offset + (number - 1) * one.columns * one.rank);
+    multiplyTransposed(dtype, shapeOf(one),
+                       elementAt(matrix, dtype, one.offset),
+                       elementAt(p, dtype, one.p_offset), sums, memory);
   });
   if (!partial)
     return;
@@ -245,9 +236,9 @@ void MatrixList::multiplyQ(void *matrix, void *p, void *q) const {
     const Blocks &blocks = blocksOf[range.index];
     const int64_t count = one.columns * one.rank;
     auto sumsOf = [&](int64_t block) {
-      return block == 0
-                 ? at(q, dtype, one.q_offset)
-                 : at(partial, dtype, blocks.offset + (block - 1) * count);
+      return block == 0 ? elementAt(q, dtype, one.q_offset)
+                        : elementAt(partial, dtype,
+                                    blocks.offset + (block - 1) * count);
     };
     for (int64_t block = blocks.count - 1; block > 0; --block)
       addArrays(sumsOf(block - 1), sumsOf(block), sumsOf(block - 1), dtype,
@@ -262,9 +253,9 @@ void MatrixList::matmul(ddphook_matmul_kind_t kind, void *matrix, void *p,
   forParts(rowParts, Order::Forwards, [&](const Range &range, void *memory) {
     const ddphook_matrix_t one =
         someRows(matrices[range.index], range.begin, range.end);
-    void *m = at(matrix, dtype, one.offset);
-    void *left = at(p, dtype, one.p_offset);
-    void *right = at(q, dtype, one.q_offset);
+    void *m = elementAt(matrix, dtype, one.offset);
+    void *left = elementAt(p, dtype, one.p_offset);
+    void *right = elementAt(q, dtype, one.q_offset);
     if (kind == DDPHOOK_MATMUL_P)
       projectMatrix(dtype, shapeOf(one), m, nullptr, right, nullptr, left,
                     memory);
@@ -281,8 +272,9 @@ void MatrixList::orthogonalize(int32_t factor, const void *in, void *out,
     const ddphook_matrix_t &one = matrices[range.index];
     const int64_t offset = isP ? one.p_offset : one.q_offset;
     orthogonalizeFactor(dtype, isP ? one.rows : one.columns, one.rank,
-                        at(in, dtype, offset), at(out, dtype, offset), epsilon,
-                        memory, factor & ~DDPHOOK_FACTOR_Q);
+                        elementAt(in, dtype, offset),
+                        elementAt(out, dtype, offset), epsilon, memory,
+                        factor & ~DDPHOOK_FACTOR_Q);
   });
 }
 
@@ -291,13 +283,13 @@ void MatrixList::projectPiece(const Range &range, const void *g, const void *e,
   const ddphook_piece_t &piece = pieces[range.index];
   const int64_t offset = piece.offset + range.begin;
   const int64_t count = range.end - range.begin;
-  const void *from = at(g, dtype, offset);
+  const void *from = elementAt(g, dtype, offset);
   if (e) {
-    void *sum = at(m, dtype, offset);
-    addArrays(sum, from, at(e, dtype, offset), dtype, count);
+    void *sum = elementAt(m, dtype, offset);
+    addArrays(sum, from, elementAt(e, dtype, offset), dtype, count);
     from = sum;
   }
-  copyBytes(at(rest, dtype, piece.rest_offset + range.begin), from,
+  copyBytes(elementAt(rest, dtype, piece.rest_offset + range.begin), from,
             count * dtypeSize(dtype));
 }
 
@@ -306,9 +298,11 @@ void MatrixList::project(const void *g, const void *e, const void *q, void *m,
   forParts(rowParts, Order::Forwards, [&](const Range &range, void *memory) {
     const ddphook_matrix_t one =
         someRows(matrices[range.index], range.begin, range.end);
-    projectMatrix(dtype, shapeOf(one), at(g, dtype, one.offset),
-                  at(e, dtype, one.offset), at(q, dtype, one.q_offset),
-                  at(m, dtype, one.offset), at(p, dtype, one.p_offset), memory);
+    projectMatrix(dtype, shapeOf(one), elementAt(g, dtype, one.offset),
+                  elementAt(e, dtype, one.offset),
+                  elementAt(q, dtype, one.q_offset),
+                  elementAt(m, dtype, one.offset),
+                  elementAt(p, dtype, one.p_offset), memory);
   });
   forParts(pieceParts, Order::Forwards, [&](const Range &range, void *) {
     projectPiece(range, g, e, m, rest);
@@ -321,13 +315,13 @@ void MatrixList::reconstructPiece(const Range &range, const void *rest,
   const ddphook_piece_t &piece = pieces[range.index];
   const int64_t offset = piece.offset + range.begin;
   const int64_t count = range.end - range.begin;
-  const void *from = at(rest, dtype, piece.rest_offset + range.begin);
-  void *to = at(out, dtype, offset);
+  const void *from = elementAt(rest, dtype, piece.rest_offset + range.begin);
+  void *to = elementAt(out, dtype, offset);
   if (err) {
     // `out` holds the quotient until the error has been computed from it.
     divideArray(from, to, dtype, count, divisor);
-    subtractArrays(at(err, dtype, offset), at(m, dtype, offset), to, dtype,
-                   count);
+    subtractArrays(elementAt(err, dtype, offset), elementAt(m, dtype, offset),
+                   to, dtype, count);
   }
   copyBytes(to, from, count * dtypeSize(dtype));
 }
@@ -340,10 +334,11 @@ void MatrixList::reconstruct(const void *p, const void *q, const void *rest,
   forParts(rowParts, Order::Forwards, [&](const Range &range, void *memory) {
     const ddphook_matrix_t one =
         someRows(matrices[range.index], range.begin, range.end);
-    reconstructMatrix(dtype, shapeOf(one), at(p, dtype, one.p_offset),
-                      at(q, dtype, one.q_offset), at(m, dtype, one.offset),
-                      at(out, dtype, one.offset), at(err, dtype, one.offset),
-                      divisor, memory, stores);
+    reconstructMatrix(
+        dtype, shapeOf(one), elementAt(p, dtype, one.p_offset),
+        elementAt(q, dtype, one.q_offset), elementAt(m, dtype, one.offset),
+        elementAt(out, dtype, one.offset), elementAt(err, dtype, one.offset),
+        divisor, memory, stores);
   });
   forParts(pieceParts, Order::Forwards, [&](const Range &range, void *) {
     reconstructPiece(range, rest, m, out, err, divisor);

@@ -11,13 +11,6 @@
 using namespace ddphook;
 using namespace ddphook::host;
 
-static const char *at(const void *array, Dtype type, int64_t index) {
-  return static_cast<const char *>(array) + index * dtypeSize(type);
-}
-static char *at(void *array, Dtype type, int64_t index) {
-  return static_cast<char *>(array) + index * dtypeSize(type);
-}
-
 /// Returns the elements of a piece if `pieces` of them take `bytes` bytes:
 /// whole cache lines if these fit, so that two ranks seldom read the same line.
 static int64_t chooseElements(int64_t bytes, int64_t pieces,
@@ -80,8 +73,8 @@ void Pieces::put(const void *in, int64_t chunk, void *memory,
     for (auto owner = static_cast<int>(ranks.begin); owner < ranks.end;
          ++owner) {
       const ElementRange range = encodedPiece(chunk, owner);
-      encodeArray(at(in, desc.type(), range.begin), desc.type(), range.size(),
-                  *desc.codes(), place(memory, chunk, owner),
+      encodeArray(elementAt(in, desc.type(), range.begin), desc.type(),
+                  range.size(), *desc.codes(), place(memory, chunk, owner),
                   from(desc.roundingOf(rank), range.begin));
     }
     return;
@@ -92,9 +85,9 @@ void Pieces::put(const void *in, int64_t chunk, void *memory,
       if (owner == rank && leavesOwn())
         continue;
       const ElementRange range = piece(chunk, owner);
-      compressArray(at(in, desc.type(), range.begin), desc.type(),
-                    at(memory, wire, owner * pieceElements), wire, range.size(),
-                    divisor, stores);
+      compressArray(elementAt(in, desc.type(), range.begin), desc.type(),
+                    elementAt(memory, wire, owner * pieceElements), wire,
+                    range.size(), divisor, stores);
     }
     return;
   }
@@ -102,7 +95,7 @@ void Pieces::put(const void *in, int64_t chunk, void *memory,
     return;
   const bool isBroadcast = desc.is(CollectiveKind::Broadcast);
   const int64_t first = isBroadcast ? chunk * pieceElements : firstOf(chunk);
-  castArray(at(in, desc.type(), first), desc.type(), memory, wire,
+  castArray(elementAt(in, desc.type(), first), desc.type(), memory, wire,
             piece(chunk, rank).size(), stores);
 }
 
@@ -130,15 +123,17 @@ void Pieces::sumRange(const void *own, void *const *memories, int64_t begin,
                       int64_t count, int64_t place, void *out, Stores stores) {
   const int section = order.section(begin);
   if (leavesOwn() && desc.divide)
-    return addDividedToPeer(
-        static_cast<const float *>(own), size,
-        reinterpret_cast<const float *>(at(memories[1 - rank], wire, place)),
-        order.rankAt(section, 0) == rank, static_cast<float *>(out), count,
-        stores);
+    return addDividedToPeer(static_cast<const float *>(own), size,
+                            reinterpret_cast<const float *>(
+                                elementAt(memories[1 - rank], wire, place)),
+                            order.rankAt(section, 0) == rank,
+                            static_cast<float *>(out), count, stores);
   for (int k = 0; k < size; ++k) {
     const int source = order.rankAt(section, k);
     ordered[static_cast<size_t>(k)] =
-        source == rank && leavesOwn() ? own : at(memories[source], wire, place);
+        source == rank && leavesOwn()
+            ? own
+            : elementAt(memories[source], wire, place);
   }
   sumRanksDecompress(ordered.data(), size, wire, out, desc.type(), count,
                      stores);
@@ -153,15 +148,15 @@ void Pieces::sum(const void *in, void *const *memories, int64_t chunk,
     const int64_t stop =
         std::min(range.end, order.sectionEnd(order.section(i)));
     const int64_t behind = i - range.begin;
-    sumRange(at(in, desc.type(), i), memories, i, stop - i, place + behind,
-             at(out, desc.type(), behind), stores);
+    sumRange(elementAt(in, desc.type(), i), memories, i, stop - i,
+             place + behind, elementAt(out, desc.type(), behind), stores);
     i = stop;
   }
   const int64_t room =
       desc.part_ends ? 0 : std::min(pieceElements, window.end - firstOf(chunk));
   if (room > range.size())
     std::memset(
-        at(out, desc.type(), range.size()), 0,
+        elementAt(out, desc.type(), range.size()), 0,
         static_cast<size_t>((room - range.size()) * dtypeSize(desc.type())));
 }
 
@@ -173,12 +168,12 @@ void Pieces::take(const void *in, void *const *memories, int64_t chunk,
   case CollectiveKind::AllReduce:
     break;
   case CollectiveKind::ReduceScatter:
-    return sum(in, memories, chunk, at(out, desc.type(), firstOf(chunk)),
+    return sum(in, memories, chunk, elementAt(out, desc.type(), firstOf(chunk)),
                stores);
   case CollectiveKind::Broadcast:
     return castArray(memories[desc.root], wire,
-                     at(out, desc.type(), chunk * pieceElements), desc.type(),
-                     piece(chunk, rank).size(), stores);
+                     elementAt(out, desc.type(), chunk * pieceElements),
+                     desc.type(), piece(chunk, rank).size(), stores);
   case CollectiveKind::AllGather:
   case CollectiveKind::AllToAll:
     // Each rank starts with another one, so that none is read by all at once.
@@ -186,9 +181,9 @@ void Pieces::take(const void *in, void *const *memories, int64_t chunk,
       const int from = (rank + k) % size;
       const ElementRange range = piece(chunk, from);
       const int64_t place = hasPieceForEach() ? rank * pieceElements : 0;
-      castArray(at(memories[from], wire, place), wire,
-                at(out, desc.type(), range.begin), desc.type(), range.size(),
-                stores);
+      castArray(elementAt(memories[from], wire, place), wire,
+                elementAt(out, desc.type(), range.begin), desc.type(),
+                range.size(), stores);
     }
     return;
   }
@@ -262,7 +257,7 @@ void Pieces::sumCodes(void *const *memories, int64_t chunk, void *out) {
   const ElementRange own = partOf(desc.count, size, rank);
   if (chunk == 0)
     std::memset(
-        at(out, desc.type(), own.size()), 0,
+        elementAt(out, desc.type(), own.size()), 0,
         static_cast<size_t>((part - own.size()) * dtypeSize(desc.type())));
   const ElementRange ranks = owners(chunk);
   const ElementRange piece = encodedPiece(chunk, rank);
@@ -283,7 +278,7 @@ void Pieces::sumCodes(void *const *memories, int64_t chunk, void *out) {
     const int64_t stop = std::min(end, i + unit);
     decodeArray(sum, encoding, stop - i, decoded.data(), desc.type());
     std::memcpy(
-        out, at(decoded.data(), desc.type(), own.begin - i),
+        out, elementAt(decoded.data(), desc.type(), own.begin - i),
         static_cast<size_t>((stop - own.begin) * dtypeSize(desc.type())));
     i = stop;
   }
@@ -292,5 +287,6 @@ void Pieces::sumCodes(void *const *memories, int64_t chunk, void *out) {
         {static_cast<char *>(sum.codes) + encoding.codeBytes(i - piece.begin),
          static_cast<char *>(sum.scales) +
              encoding.scaleBytes(i - piece.begin)},
-        encoding, end - i, at(out, desc.type(), i - own.begin), desc.type());
+        encoding, end - i, elementAt(out, desc.type(), i - own.begin),
+        desc.type());
 }

@@ -13,10 +13,6 @@ using namespace ddphook::host;
 
 static constexpr int64_t kLine = 64;
 
-static char *elementAt(void *array, Dtype type, int64_t index) {
-  return static_cast<char *>(array) + index * dtypeSize(type);
-}
-
 WireChunks::WireChunks(const CollectiveDesc &desc, int ranks)
     : dtype(desc.type()), wire(desc.wireType()), ranks(ranks),
       divisor(desc.divide ? ranks : 1),
@@ -41,8 +37,8 @@ WireChunks::Range WireChunks::part(int64_t count, int part, int parts) const {
 
 void WireChunks::encode(const void *in, int64_t begin, int64_t count,
                         void *memory) const {
-  compressArray(static_cast<const char *>(in) + begin * dtypeSize(dtype), dtype,
-                memory, wire, count, divisor);
+  compressArray(elementAt(in, dtype, begin), dtype, memory, wire, count,
+                divisor);
 }
 
 void WireChunks::sum(void *const *memories, int64_t begin, int64_t, Range range,

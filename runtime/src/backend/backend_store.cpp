@@ -31,34 +31,31 @@ static Store &storeOf(void *self) { return *static_cast<Store *>(self); }
 
 static ddphook_status_t setValue(void *self, const char *key, const void *value,
                                  size_t size, ddphook_backend_error_t *error) {
-  return toBackendError(withoutExceptions([&] {
-                          std::string bytes;
-                          if (size > 0)
-                            bytes.assign(static_cast<const char *>(value),
-                                         size);
-                          return storeOf(self).set(key, bytes);
-                        }),
-                        error);
+  return reportTo(error, [&] {
+    std::string bytes;
+    if (size > 0)
+      bytes.assign(static_cast<const char *>(value), size);
+    return storeOf(self).set(key, bytes);
+  });
 }
 
 static ddphook_status_t getValue(void *self, const char *key, double timeout,
                                  void **value, size_t *size,
                                  ddphook_backend_error_t *error) {
-  return toBackendError(withoutExceptions([&] {
-                          std::string bytes;
-                          DDPHOOK_RETURN_IF_ERROR(storeOf(self).get(
-                              key, Deadline::after(timeout), &bytes));
-                          *size = bytes.size();
-                          *value = nullptr;
-                          if (bytes.empty())
-                            return Status::ok();
-                          *value = std::malloc(bytes.size());
-                          if (!*value)
-                            throw std::bad_alloc();
-                          std::memcpy(*value, bytes.data(), bytes.size());
-                          return Status::ok();
-                        }),
-                        error);
+  return reportTo(error, [&] {
+    std::string bytes;
+    DDPHOOK_RETURN_IF_ERROR(
+        storeOf(self).get(key, Deadline::after(timeout), &bytes));
+    *size = bytes.size();
+    *value = nullptr;
+    if (bytes.empty())
+      return Status::ok();
+    *value = std::malloc(bytes.size());
+    if (!*value)
+      throw std::bad_alloc();
+    std::memcpy(*value, bytes.data(), bytes.size());
+    return Status::ok();
+  });
 }
 
 static void releaseValue(void *, void *value) { std::free(value); }
@@ -66,15 +63,12 @@ static void releaseValue(void *, void *value) { std::free(value); }
 static ddphook_status_t addValue(void *self, const char *key, int64_t delta,
                                  int64_t *result,
                                  ddphook_backend_error_t *error) {
-  return toBackendError(
-      withoutExceptions([&] { return storeOf(self).add(key, delta, result); }),
-      error);
+  return reportTo(error, [&] { return storeOf(self).add(key, delta, result); });
 }
 
 static ddphook_status_t eraseValue(void *self, const char *key,
                                    ddphook_backend_error_t *error) {
-  return toBackendError(
-      withoutExceptions([&] { return storeOf(self).erase(key); }), error);
+  return reportTo(error, [&] { return storeOf(self).erase(key); });
 }
 
 ddphook_backend_store_t ddphook::toBackendStore(Store &store) {

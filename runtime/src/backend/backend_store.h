@@ -15,6 +15,13 @@ namespace ddphook {
 ddphook_status_t toBackendError(const Status &status,
                                 ddphook_backend_error_t *error);
 
+/// Does the same for `function`, which returns a Status, and for exceptions.
+template <typename Function>
+ddphook_status_t reportTo(ddphook_backend_error_t *error, Function &&function) {
+  return toBackendError(withoutExceptions(std::forward<Function>(function)),
+                        error);
+}
+
 /// Returns the failure that a backend's function reported.
 Status fromBackendError(ddphook_status_t code,
                         const ddphook_backend_error_t &error);

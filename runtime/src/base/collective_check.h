@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Checks that depend on a group's size. The runtime runs them when it has
-// resolved the plan's groups, and every backend for each collective.
+// Checks of arguments that every backend makes. The runtime, too, checks
+// collectives, when it has resolved the plan's groups.
 
 #ifndef DDPHOOK_RUNTIME_SRC_BASE_COLLECTIVE_CHECK_H
 #define DDPHOOK_RUNTIME_SRC_BASE_COLLECTIVE_CHECK_H
@@ -9,6 +9,8 @@
 #include "base/collective.h"
 #include "base/status.h"
 #include "ddphook/runtime/backend.h"
+
+#include <limits>
 
 namespace ddphook {
 
@@ -60,6 +62,16 @@ inline Status checkCollective(const ddphook_collective_t &operation,
     end = next;
   }
   return Status::ok();
+}
+
+/// Checks the arguments of ddphook_rt_sparsify().
+inline Status checkKept(int64_t keep, int64_t count) {
+  if (keep <= count && count <= std::numeric_limits<int32_t>::max())
+    return Status::ok();
+  return error(
+      DDPHOOK_INVALID_ARGUMENT,
+      "expected to keep some of fewer than 2^31 elements, but got %lld of %lld",
+      static_cast<long long>(keep), static_cast<long long>(count));
 }
 
 } // namespace ddphook

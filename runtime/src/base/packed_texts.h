@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Ranks send each other texts that may contain any bytes, line feeds included,
-// so each text is preceded by its length.
+// so each text is preceded by its length. No two lists of texts give the same
+// bytes.
 
 #ifndef DDPHOOK_RUNTIME_SRC_BASE_PACKED_TEXTS_H
 #define DDPHOOK_RUNTIME_SRC_BASE_PACKED_TEXTS_H
@@ -14,9 +15,10 @@
 
 namespace ddphook {
 
-inline std::string packTexts(const std::vector<std::string> &texts) {
+template <class Text = std::string_view>
+std::string packTexts(const std::vector<Text> &texts) {
   std::string packed;
-  for (const std::string &text : texts) {
+  for (const Text &text : texts) {
     const uint64_t size = text.size();
     for (int i = 0; i < 8; ++i)
       packed += static_cast<char>(size >> (8 * i));
@@ -40,6 +42,18 @@ inline std::vector<std::string> unpackTexts(std::string_view packed) {
     packed.remove_prefix(size);
   }
   return packed.empty() ? texts : std::vector<std::string>();
+}
+
+/// Returns two hexadecimal digits for each byte.
+inline std::string toHex(std::string_view bytes) {
+  static const char digits[] = "0123456789abcdef";
+  std::string text;
+  for (char byte : bytes) {
+    const auto value = static_cast<unsigned char>(byte);
+    text += digits[value >> 4];
+    text += digits[value & 15];
+  }
+  return text;
 }
 
 /// Splits `text` at its commas; the result has at least one part.

@@ -207,21 +207,21 @@ public:
   explicit NormalSource(uint32_t seed) : twister(seed) {}
 
   /// Draws the values of `randn(count)`.
-  void draw(float *out, int64_t count) {
+  template <typename T>
+  void draw(T *out, int64_t count) {
     if (count < blockSize) {
       for (int64_t i = 0; i < count; ++i)
-        out[i] = static_cast<float>(single());
+        out[i] = static_cast<T>(single());
       return;
     }
-    drawInPlace(out, count);
-  }
-  void draw(double *out, int64_t count) {
-    if (count < blockSize) {
-      for (int64_t i = 0; i < count; ++i)
-        out[i] = single();
-      return;
+    fill(out, count);
+    for (int64_t i = 0; i + blockSize <= count; i += blockSize)
+      transform(out + i);
+    if (count % blockSize != 0) {
+      T *last = out + count - blockSize;
+      fill(last, blockSize);
+      transform(last);
     }
-    drawInPlace(out, count);
   }
   /// Draws numbers of a 16-bit type. `round` rounds them from single precision,
   /// even if numbers are drawn one by one in double precision.
@@ -245,18 +245,6 @@ public:
   }
 
 private:
-  template <typename T>
-  void drawInPlace(T *out, int64_t count) {
-    fill(out, count);
-    for (int64_t i = 0; i + blockSize <= count; i += blockSize)
-      transform(out + i);
-    if (count % blockSize != 0) {
-      T *last = out + count - blockSize;
-      fill(last, blockSize);
-      transform(last);
-    }
-  }
-
   void fill(float *out, int64_t count) {
     for (int64_t i = 0; i < count; ++i)
       out[i] = static_cast<float>(twister.next() & 0xffffffu) * 0x1p-24f;

@@ -9,7 +9,6 @@
 #include "base/random.h"
 #include "job/variables.h"
 #include "module/device_call.h"
-#include "module/module_loader.h"
 
 #include <algorithm>
 #include <cstdio>

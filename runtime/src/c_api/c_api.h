@@ -10,7 +10,6 @@
 #include "module/module.h"
 
 #include <memory>
-#include <string>
 
 /// The target of a context's handle.
 struct ddphook_context {

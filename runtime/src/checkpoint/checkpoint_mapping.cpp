@@ -130,22 +130,15 @@ static std::vector<Piece> getPieces(const std::vector<PlanState> &states,
   return pieces;
 }
 
-static std::string quote(const std::string &name) {
-  std::string text = "'";
-  for (char c : name.substr(0, 80))
-    text += static_cast<unsigned char>(c) < 0x20 || c == 0x7f ? '?' : c;
-  return text + (name.size() > 80 ? "…'" : "'");
-}
-
 /// Returns a text such as "state 'powersgd.iter' of gradient 'w'".
 static std::string describePiece(const PlanState &state, NameList gradients) {
   if (state.role.empty())
-    return "state " + quote(state.name);
-  std::string text = "state " + quote(state.role) + " of gradient" +
+    return "state " + printName(state.name);
+  std::string text = "state " + printName(state.role) + " of gradient" +
                      (gradients.count > 1 ? "s " : " ") +
-                     quote(gradients.data[0]);
+                     printName(gradients.data[0]);
   for (size_t i = 1; i < gradients.count && i < 4; ++i)
-    text += ", " + quote(gradients.data[i]);
+    text += ", " + printName(gradients.data[i]);
   if (gradients.count > 4)
     text += " and " + std::to_string(gradients.count - 4) + " more";
   return text;

@@ -23,6 +23,22 @@ static std::string descriptorPath(int file) {
   return "/proc/self/fd/" + std::to_string(file);
 }
 
+bool ddphook::writeAt(int file, uint64_t offset, const void *data,
+                      uint64_t size) {
+  const char *in = static_cast<const char *>(data);
+  while (size > 0) {
+    ssize_t put = ::pwrite(file, in, size, static_cast<off_t>(offset));
+    if (put < 0 && errno == EINTR)
+      continue;
+    if (put < 0)
+      return false;
+    in += put;
+    offset += static_cast<uint64_t>(put);
+    size -= static_cast<uint64_t>(put);
+  }
+  return true;
+}
+
 AtomicFile::~AtomicFile() {
   if (!partial.empty())
     ::unlink(partial.c_str());
@@ -69,18 +85,8 @@ Status AtomicFile::write(const void *data, uint64_t size) {
 
 Status AtomicFile::overwrite(uint64_t offset, const void *data, uint64_t size) {
   const NoWriteSignals noSignals;
-  const char *in = static_cast<const char *>(data);
-  while (size > 0) {
-    ssize_t put = ::pwrite(file.get(), in, size, static_cast<off_t>(offset));
-    if (put < 0 && errno == EINTR)
-      continue;
-    if (put < 0)
-      return failure("write");
-    in += put;
-    offset += static_cast<uint64_t>(put);
-    size -= static_cast<uint64_t>(put);
-  }
-  return Status::ok();
+  return writeAt(file.get(), offset, data, size) ? Status::ok()
+                                                 : failure("write");
 }
 
 /// Links the nameless file to the final name if that is free, otherwise to the

@@ -47,6 +47,10 @@ private:
   uint64_t bytes = 0; ///< The bytes written so far.
 };
 
+/// Writes all bytes at an offset of an open file. Returns false if that fails;
+/// errno says why.
+bool writeAt(int file, uint64_t offset, const void *data, uint64_t size);
+
 /// Makes the names in the directory of `path` survive a power failure.
 Status syncDirectory(const std::string &path);
 

@@ -30,6 +30,9 @@ bool parseTensorType(std::string_view name, TensorType &type);
 
 /// Returns a text such as "[300, 200]".
 std::string printShape(const std::vector<int64_t> &shape);
+/// Returns a name from a file in quotes, for a one-line message: a long name is
+/// cut, and control characters become '?'.
+std::string printName(std::string_view name);
 
 /// Computes the elements of `shape` times `elementSize`. Returns false if the
 /// result does not fit into 63 bits.

@@ -11,7 +11,6 @@
 #include <algorithm>
 #include <fcntl.h>
 #include <set>
-#include <sys/stat.h>
 #include <unistd.h>
 
 using namespace ddphook;

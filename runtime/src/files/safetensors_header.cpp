@@ -34,16 +34,6 @@ Status malformed(const std::string &what) {
   return Status(DDPHOOK_DATA_LOSS, what);
 }
 
-/// Prints a name from the file for a one-line message: a long name is cut, and
-/// control characters become '?'.
-std::string printName(std::string_view name) {
-  constexpr size_t longest = 80;
-  std::string text = "'";
-  for (char c : name.substr(0, longest))
-    text += static_cast<unsigned char>(c) < 0x20 || c == 0x7f ? '?' : c;
-  return text + (name.size() > longest ? "…'" : "'");
-}
-
 /// Receives the parser's events. To stop, a function sets `failure` and returns
 /// false.
 class HeaderEvents : public nlohmann::json_sax<json> {
@@ -263,6 +253,14 @@ private:
 };
 
 } // namespace
+
+std::string ddphook::printName(std::string_view name) {
+  constexpr size_t longest = 80;
+  std::string text = "'";
+  for (char c : name.substr(0, longest))
+    text += static_cast<unsigned char>(c) < 0x20 || c == 0x7f ? '?' : c;
+  return text + (name.size() > longest ? "…'" : "'");
+}
 
 const char *ddphook::tensorTypeName(TensorType type) {
   return types[static_cast<size_t>(type)].name;

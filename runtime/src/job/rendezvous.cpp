@@ -29,17 +29,6 @@ static constexpr size_t capacity = 1024;
 static constexpr size_t maxAddresses = 8;
 static constexpr size_t secretBytes = 32;
 
-static std::string toHex(const std::string &bytes) {
-  static const char digits[] = "0123456789abcdef";
-  std::string text;
-  for (char byte : bytes) {
-    const auto value = static_cast<unsigned char>(byte);
-    text += digits[value >> 4];
-    text += digits[value & 15];
-  }
-  return text;
-}
-
 /// Returns this rank's network, without commas and white space.
 static Status findNetwork(std::string *network) {
   std::string identity;

@@ -10,6 +10,7 @@
 #include "base/suggestion.h"
 
 #include <algorithm>
+#include <iterator>
 #include <mutex>
 #include <string_view>
 #include <unistd.h>
@@ -21,27 +22,24 @@ static constexpr std::string_view prefix = "DDPHOOK_";
 static constexpr std::string_view testPrefix = "DDPHOOK_TEST_";
 
 /// The names in docs/environment.md, without the prefix.
-static const std::vector<std::string_view> &runtimeNames() {
-  static const std::vector<std::string_view> names = {"BACKEND",
-                                                      "BACKEND_OPTIONS",
-                                                      "FLIGHT_RECORDER",
-                                                      "JOB_SECRET",
-                                                      "LOG",
-                                                      "METRICS",
-                                                      "METRICS_ERRORS",
-                                                      "METRICS_INTERVAL",
-                                                      "METRICS_NON_FINITE",
-                                                      "NODE",
-                                                      "NUM_THREADS",
-                                                      "PORT",
-                                                      "RUN_ID",
-                                                      "SOCKET_IFNAME",
-                                                      "TIMEOUT_S",
-                                                      "TRACE",
-                                                      "TRACE_EVENTS",
-                                                      "TRANSPORT"};
-  return names;
-}
+static constexpr std::string_view runtimeNames[] = {"BACKEND",
+                                                    "BACKEND_OPTIONS",
+                                                    "FLIGHT_RECORDER",
+                                                    "JOB_SECRET",
+                                                    "LOG",
+                                                    "METRICS",
+                                                    "METRICS_ERRORS",
+                                                    "METRICS_INTERVAL",
+                                                    "METRICS_NON_FINITE",
+                                                    "NODE",
+                                                    "NUM_THREADS",
+                                                    "PORT",
+                                                    "RUN_ID",
+                                                    "SOCKET_IFNAME",
+                                                    "TIMEOUT_S",
+                                                    "TRACE",
+                                                    "TRACE_EVENTS",
+                                                    "TRANSPORT"};
 
 /// Names that the Python package, tests and scripts read or a build may set.
 static constexpr std::string_view otherNames[] = {
@@ -52,6 +50,8 @@ static constexpr std::string_view otherNames[] = {
 
 std::vector<std::string>
 ddphook::findUnknownVariables(const char *const *environment) {
+  const std::vector<std::string_view> known(std::begin(runtimeNames),
+                                            std::end(runtimeNames));
   std::vector<std::string> lines;
   for (; environment && *environment; ++environment) {
     const std::string_view entry = *environment;
@@ -62,7 +62,6 @@ ddphook::findUnknownVariables(const char *const *environment) {
       continue;
     const std::string_view name =
         entry.substr(prefix.size(), equals - prefix.size());
-    const auto &known = runtimeNames();
     if (std::find(known.begin(), known.end(), name) != known.end() ||
         std::find(std::begin(otherNames), std::end(otherNames), name) !=
             std::end(otherNames))

@@ -56,14 +56,13 @@ void CompressionError::begin() {
 template <typename Function>
 void CompressionError::measure(const std::string &bucket, Sums *sums,
                                Function &&function) {
-  withoutExceptions([&] {
+  ignoreExceptions([&] {
     DefaultFloatingPoint environment;
     Measurement measurement(context);
     function(measurement);
     if (measurement.status.isOk())
       (*sums)[bucket] += measurement.squares;
-    return Status::ok();
-  }).ignore();
+  });
 }
 
 /// Returns the type to which elements, or codes without a scale, are rounded.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // The memory, process groups and counters of a compiled module, and the
-// functions that its code calls in a step. module_loader.h loads modules.
+// functions that its code calls in a step.
 
 #ifndef DDPHOOK_RUNTIME_SRC_MODULE_MODULE_H
 #define DDPHOOK_RUNTIME_SRC_MODULE_MODULE_H
@@ -17,7 +17,6 @@
 
 #include <deque>
 #include <map>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -173,5 +172,14 @@ private:
   /// A buffer for random numbers, kept between steps.
   std::vector<char> randomNumbers;
 };
+
+namespace ddphook {
+
+/// Checks `compiled`, compares its plan with all ranks, and sets its handle to
+/// a module that can run steps; collective. If any rank fails, all do:
+/// PLAN_MISMATCH if plans differ, ABORTED if only another rank failed.
+Status loadModule(Context &context, const ddphook_compiled_module_t *compiled);
+
+} // namespace ddphook
 
 #endif // DDPHOOK_RUNTIME_SRC_MODULE_MODULE_H

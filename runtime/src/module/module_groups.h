@@ -14,7 +14,6 @@
 #include "module/module_memory.h"
 
 #include <map>
-#include <memory>
 #include <string>
 #include <vector>
 

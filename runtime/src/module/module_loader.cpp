@@ -4,20 +4,16 @@
 // a rank with a broken file does not keep the others waiting, and no collective
 // runs before all plans are known to be the same.
 
-#include "module/module_loader.h"
+#include "module/module.h"
 
 #include "base/collective_check.h"
-#include "module/module.h"
+#include "job/agreement.h"
 #include "module/state_init.h"
 #include "plan/plan.h"
 
 #include <cinttypes>
 
 using namespace ddphook;
-
-/// The first character of a rank's report on its local work.
-static constexpr char ready = '+';
-static constexpr char failed = '-';
 
 static Status checkCompiled(const ddphook_compiled_module_t *compiled) {
   if (!compiled)
@@ -106,27 +102,18 @@ static size_t findOdd(const std::vector<std::string> &reports) {
   return 0;
 }
 
-/// Exchanges with all ranks whether preparing the module succeeded.
-static Status agree(ddphook_module &module, Context &context,
-                    const Status &prepared) {
+/// Exchanges with all ranks whether preparing the module succeeded, and
+/// compares their plans.
+static Status comparePlans(const ddphook_module &module, Context &context,
+                           const Status &prepared) {
   const ddphook_compiled_module_t *compiled = module.compiled;
   std::string report;
   if (prepared.isOk())
-    report = ready + std::to_string(compiled->plan_hash) + "/" +
+    report = std::to_string(compiled->plan_hash) + "/" +
              std::to_string(compiled->plan_size);
-  else
-    report = failed + prepared.message() + " (" +
-             ddphook_status_name(prepared.code()) + ")";
   std::vector<std::string> reports;
-  DDPHOOK_RETURN_IF_ERROR(
-      context.allGather("ddphook_module_load", report, &reports));
-  if (!prepared.isOk())
-    return prepared;
-  for (size_t rank = 0; rank < reports.size(); ++rank)
-    if (reports[rank].empty() || reports[rank][0] != ready)
-      return error(DDPHOOK_ABORTED, "rank %zu could not load its module: %s",
-                   rank, reports[rank].substr(1).c_str());
-
+  DDPHOOK_RETURN_IF_ERROR(agree(context, "ddphook_module_load",
+                                "load its module", prepared, report, &reports));
   size_t odd = findOdd(reports);
   if (odd == 0)
     return Status::ok();
@@ -187,7 +174,7 @@ Status ddphook::loadModule(Context &context,
   auto module = std::make_unique<ddphook_module>(context, compiled);
   Status prepared =
       withoutExceptions([&] { return prepare(*module, context); });
-  DDPHOOK_RETURN_IF_ERROR(agree(*module, context, prepared));
+  DDPHOOK_RETURN_IF_ERROR(comparePlans(*module, context, prepared));
   DDPHOOK_RETURN_IF_ERROR(connect(*module, context));
   module->prepareCounts();
   module->nameEvents();

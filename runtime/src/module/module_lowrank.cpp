@@ -14,25 +14,28 @@
 
 using namespace ddphook;
 
+static Status prepare(const Context &context, const PlanMatrixList &list,
+                      ddphook_matrices_t **result) {
+  const ddphook_matrix_list_t view = list.view();
+  return context.call(&ddphook_backend_t::matrices_create, &view,
+                      static_cast<int32_t>(list.dtype), result);
+}
+
 Status ddphook_module::createMatrices() {
   for (const PlanMatrixList &list : plan.matrixLists) {
-    const ddphook_matrix_list_t view = list.view();
     ddphook_matrices_t *created = nullptr;
-    DDPHOOK_RETURN_IF_ERROR(
-        context.call(&ddphook_backend_t::matrices_create, &view,
-                     static_cast<int32_t>(list.dtype), &created));
+    DDPHOOK_RETURN_IF_ERROR(prepare(context, list, &created));
     matrices.push_back(created);
   }
   return Status::ok();
 }
 
 Status ddphook_module::assignMatrices() {
-  auto prepare = [&](const PlanMatrixList &list, ddphook_matrices_t **result) {
-    if (list.matrices.empty() && list.pieces.empty())
-      return Status::ok();
-    const ddphook_matrix_list_t view = list.view();
-    return context.call(&ddphook_backend_t::matrices_create, &view,
-                        static_cast<int32_t>(list.dtype), result);
+  auto preparePart = [&](const PlanMatrixList &list,
+                         ddphook_matrices_t **result) {
+    return list.matrices.empty() && list.pieces.empty()
+               ? Status::ok()
+               : prepare(context, list, result);
   };
   for (size_t number = 0; number < plan.matrixLists.size(); ++number) {
     const PlanMatrixList &list = plan.matrixLists[number];
@@ -55,10 +58,11 @@ Status ddphook_module::assignMatrices() {
         assignedMatrices
             .try_emplace(static_cast<int32_t>(number), AssignedMatrices{})
             .first->second;
-    DDPHOOK_RETURN_IF_ERROR(prepare(list.cut(first, last), &parts.own));
+    DDPHOOK_RETURN_IF_ERROR(preparePart(list.cut(first, last), &parts.own));
     DDPHOOK_RETURN_IF_ERROR(
-        prepare(list.cut(list.begin, first), &parts.before));
-    DDPHOOK_RETURN_IF_ERROR(prepare(list.cut(last, list.end), &parts.behind));
+        preparePart(list.cut(list.begin, first), &parts.before));
+    DDPHOOK_RETURN_IF_ERROR(
+        preparePart(list.cut(last, list.end), &parts.behind));
   }
   return Status::ok();
 }

@@ -9,7 +9,6 @@
 #include "files/json.h"
 #include "plan/plan.h"
 
-#include <climits>
 #include <map>
 
 namespace ddphook::plan {

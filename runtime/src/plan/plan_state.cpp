@@ -4,6 +4,7 @@
 // Lists of matrices can be long, so every check takes time proportional to
 // their length, except for sorting.
 
+#include "base/random.h"
 #include "files/safetensors.h"
 #include "plan/plan_reader.h"
 
@@ -14,8 +15,6 @@
 using namespace ddphook;
 using namespace ddphook::plan;
 
-/// A random generator's words and its position, as in numpy.
-static constexpr int64_t generatorWords = 625;
 static constexpr int64_t maxElements = maxBytes / 8;
 
 static StateDtype readStateDtype(const Reader &at) {
@@ -44,7 +43,7 @@ static void readInit(const Reader &at, const Names &names, const Plan &plan,
   state->seed = static_cast<uint32_t>(
       at["seed"].integer(0, isGenerator ? int64_t(UINT32_MAX) : 0));
   if (isGenerator && (state->dtype != StateDtype::I32 ||
-                      state->shapes != std::vector<Shape>{{generatorWords}}))
+                      state->shapes != std::vector<Shape>{{generatorElements}}))
     at["shapes"].fail("a generator's 625 elements of type i32");
 
   int64_t drawn = 0;

@@ -4,6 +4,8 @@
 
 #include "store/handshake.h"
 
+#include "base/packed_texts.h"
+
 using namespace ddphook;
 
 /// The last byte is the protocol's version.
@@ -15,24 +17,12 @@ static constexpr char refused = 0;
 static_assert(AcceptingHandshake::greetingSize ==
               magic.size() + 1 + AcceptingHandshake::nonceSize);
 
-/// Concatenates texts, each preceded by its size, so that no two lists of texts
-/// give the same bytes.
-static std::string frameTexts(std::initializer_list<std::string_view> texts) {
-  std::string bytes;
-  for (std::string_view text : texts) {
-    for (int shift = 0; shift < 64; shift += 8)
-      bytes.push_back(static_cast<char>(uint64_t(text.size()) >> shift));
-    bytes.append(text);
-  }
-  return bytes;
-}
-
 std::string ddphook::jobKey(std::string_view secret) {
   return deriveKey(secret, "ddphook job");
 }
 
 std::string ddphook::deriveKey(std::string_view key, std::string_view use) {
-  return hmacSha256(key, frameTexts({"derived key", use}));
+  return hmacSha256(key, packTexts({"derived key", use}));
 }
 
 /// Returns the proof of one end. `role` is "claim" or "verdict", so that
@@ -42,8 +32,8 @@ static std::string prove(const Credentials &credentials, std::string_view role,
                          std::string_view connectingNonce,
                          std::string_view introduction) {
   return hmacSha256(credentials.key,
-                    frameTexts({role, credentials.purpose, acceptingNonce,
-                                connectingNonce, introduction}));
+                    packTexts({role, credentials.purpose, acceptingNonce,
+                               connectingNonce, introduction}));
 }
 
 Status AcceptingHandshake::begin(const Credentials &credentials,

@@ -21,7 +21,6 @@
 #include <list>
 #include <mutex>
 #include <poll.h>
-#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <thread>
 #include <unistd.h>
@@ -38,7 +37,7 @@ using Connection = StoreConnection;
 class StoreServer::Loop {
 public:
   Loop(const Options &options, std::vector<FileDescriptor> listening,
-       FileDescriptor wake, std::string token)
+       Interrupt wake, std::string token)
       : token(std::move(token)),
         failureFrame(frameOf(error(DDPHOOK_RESOURCE_EXHAUSTED,
                                    "the store of rank 0 is out of memory"))),
@@ -60,14 +59,14 @@ public:
   /// These are for other threads.
   void requestStop(bool whenAllLeft) {
     (whenAllLeft ? stopWhenAllLeft : stopNow) = true;
-    wakeUp();
+    wake.raise();
   }
   void requestFailure(const Status &status) {
     {
       std::lock_guard<std::mutex> lock(sharedMutex);
       failureOfRankZero = status;
     }
-    wakeUp();
+    wake.raise();
   }
   bool hasEnded() const { return ended; }
   std::string reachedAddress() {
@@ -83,12 +82,6 @@ public:
   Mailbox deliveries;
 
 private:
-  void wakeUp() {
-    uint64_t one = 1;
-    if (::write(wake.get(), &one, sizeof(one)) < 0) {
-      // The counter is already above 0: the loop wakes up anyway.
-    }
-  }
   void takeFailure();
   void admit(const pollfd *entries);
   void readFrom(Connection &connection);
@@ -114,7 +107,7 @@ private:
   /// The frame that reports the job's failure. Until the job fails it reports
   /// the one failure for which there may be no memory: out of memory.
   StoreConnection::Bytes failureFrame;
-  FileDescriptor wake;
+  Interrupt wake;
   std::unique_ptr<Admission> admission;
   std::atomic<bool> stopNow{false};
   std::atomic<bool> stopWhenAllLeft{false};
@@ -161,7 +154,7 @@ void StoreServer::Loop::run(const Deadline &end) {
     if (roster.isComplete() && (mayStop || !failure.isOk()))
       admission->close();
     entries.clear();
-    entries.push_back({wake.get(), POLLIN, 0});
+    entries.push_back({wake.fd(), POLLIN, 0});
     for (Connection &connection : connections) {
       short events = connection.output.empty() ? POLLIN : POLLIN | POLLOUT;
       entries.push_back({connection.socket.get(), events, 0});
@@ -179,7 +172,7 @@ void StoreServer::Loop::run(const Deadline &end) {
     }
     if (entries[0].revents) {
       uint64_t count;
-      if (::read(wake.get(), &count, sizeof(count)) < 0) {
+      if (::read(wake.fd(), &count, sizeof(count)) < 0) {
         // Another thread's wake-up was read already.
       }
     }
@@ -457,9 +450,8 @@ Status StoreServer::start(const Options &options,
       withContext(listenOnAll(options.address, options.port, deadline,
                               &listening, &server->boundPort),
                   "the store of rank 0"));
-  FileDescriptor wake(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (!wake.isValid())
-    return systemError(errno, "cannot make an eventfd");
+  Interrupt wake;
+  DDPHOOK_RETURN_IF_ERROR(Interrupt::create(&wake));
   DDPHOOK_RETURN_IF_ERROR(drawSecret(tokenSize, &server->token));
   server->loop = std::make_unique<Loop>(options, std::move(listening),
                                         std::move(wake), server->token);

@@ -13,7 +13,6 @@
 #include "store/mailbox.h"
 #include "store/socket.h"
 
-#include <cstdint>
 #include <memory>
 #include <string>
 

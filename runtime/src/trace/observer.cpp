@@ -79,14 +79,9 @@ static std::string takeFile(const std::string &pattern, int rank, int *number) {
 
 /// Draws an identity, which also distinguishes the runs of a job.
 static std::string drawToken() {
-  std::string bytes, digits;
+  std::string bytes;
   drawSecret(16, &bytes).ignore();
-  for (char byte : bytes) {
-    char pair[3];
-    std::snprintf(pair, sizeof(pair), "%02x", static_cast<unsigned char>(byte));
-    digits += pair;
-  }
-  return digits;
+  return toHex(bytes);
 }
 
 std::string Observer::introduce() {

@@ -202,18 +202,9 @@ Status PartFile::writeRing(size_t lane, uint64_t end) {
 }
 
 Status PartFile::write(const void *data, uint64_t bytes, uint64_t offset) {
-  const char *in = static_cast<const char *>(data);
-  while (bytes > 0) {
-    const ssize_t put = ::pwrite(file, in, bytes, static_cast<off_t>(offset));
-    if (put < 0 && errno == EINTR)
-      continue;
-    if (put < 0)
-      return systemError(errno, "cannot write it");
-    in += put;
-    offset += static_cast<uint64_t>(put);
-    bytes -= static_cast<uint64_t>(put);
-  }
-  return Status::ok();
+  return writeAt(file, offset, data, bytes)
+             ? Status::ok()
+             : systemError(errno, "cannot write it");
 }
 
 //===----------------------------------------------------------------------===//

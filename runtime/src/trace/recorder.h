@@ -11,7 +11,6 @@
 #include "trace/rank_recording.h"
 
 #include <array>
-#include <deque>
 #include <map>
 #include <memory>
 #include <mutex>

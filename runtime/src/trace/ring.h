@@ -11,7 +11,6 @@
 
 #include "trace/ranges.h"
 
-#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <ctime>

@@ -81,51 +81,36 @@ __device__ __forceinline__ void storeCodes(const Pack<Elem, kQuad> &quad,
 // Scaled codes provide the largest magnitude of a quotient and whether they are
 // equidistant. round() returns the decoded value of a quotient's code.
 
-/// Elements themselves, in 16 bits.
-template <class Element>
-struct CastCode {
-  static constexpr bool kIsScaled = false;
+/// Codes of type `Elem`, which `Type` narrows floats to and widens.
+template <class Type, class Elem, bool kHasScale>
+struct StoredCode {
+  static constexpr bool kIsScaled = kHasScale;
 
   static __device__ __forceinline__ void
   store(const float (&x)[kQuad], void *array, int64_t i, int count) {
-    Pack<uint16_t, kQuad> quad;
+    Pack<Elem, kQuad> quad;
     for (int v = 0; v < kQuad; ++v)
-      quad.elements[v] = Element::narrow(x[v]);
+      quad.elements[v] = Type::narrow(x[v]);
     storeCodes(quad, array, i, count);
   }
   static __device__ __forceinline__ void load(const void *array, int64_t i,
                                               int count, float (&x)[kQuad]) {
-    const auto quad = loadCodes<uint16_t>(array, i, count);
+    const auto quad = loadCodes<Elem>(array, i, count);
     for (int v = 0; v < kQuad; ++v)
-      x[v] = Element::widen(quad.elements[v]);
+      x[v] = Type::widen(quad.elements[v]);
   }
   static DDPHOOK_HOST_DEVICE float round(float x) {
-    return Element::widen(Element::narrow(x));
+    return Type::widen(Type::narrow(x));
   }
 };
+
+/// Elements themselves, in 16 bits.
+template <class Element>
+using CastCode = StoredCode<Element, uint16_t, /*kHasScale=*/false>;
 
 /// Codes of a byte.
 template <class CodeT>
-struct ByteCode {
-  static constexpr bool kIsScaled = true;
-
-  static __device__ __forceinline__ void
-  store(const float (&x)[kQuad], void *array, int64_t i, int count) {
-    Pack<uint8_t, kQuad> quad;
-    for (int v = 0; v < kQuad; ++v)
-      quad.elements[v] = CodeT::narrow(x[v]);
-    storeCodes(quad, array, i, count);
-  }
-  static __device__ __forceinline__ void load(const void *array, int64_t i,
-                                              int count, float (&x)[kQuad]) {
-    const auto quad = loadCodes<uint8_t>(array, i, count);
-    for (int v = 0; v < kQuad; ++v)
-      x[v] = CodeT::widen(quad.elements[v]);
-  }
-  static DDPHOOK_HOST_DEVICE float round(float x) {
-    return CodeT::widen(CodeT::narrow(x));
-  }
-};
+using ByteCode = StoredCode<CodeT, uint8_t, /*kHasScale=*/true>;
 
 struct CodeI8 : ByteCode<CodeI8> {
   static constexpr float kLargest = 127;

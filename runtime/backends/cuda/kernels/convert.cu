@@ -23,29 +23,19 @@ struct Convert {
   __device__ __forceinline__ void finish() const {}
 };
 
-template <class In, class Out>
+/// Divides by `number`, or multiplies by it, the divisor's exact inverse.
+template <class In, class Out, bool kIsInverse>
 struct ConvertAndDivide {
   static constexpr bool kHasResult = true;
 
   __device__ __forceinline__ ElemOf<Out> operator()(ElemOf<In> x) const {
-    return divideElement<Out>(convertElement<In, Out>(x), divisor);
+    const ElemOf<Out> converted = convertElement<In, Out>(x);
+    return kIsInverse ? scaleElement<Out>(converted, number)
+                      : divideElement<Out>(converted, number);
   }
   __device__ __forceinline__ void finish() const {}
 
-  ComputeOf<Out> divisor;
-};
-
-/// Does the same for a divisor with an exact inverse.
-template <class In, class Out>
-struct ConvertAndScale {
-  static constexpr bool kHasResult = true;
-
-  __device__ __forceinline__ ElemOf<Out> operator()(ElemOf<In> x) const {
-    return scaleElement<Out>(convertElement<In, Out>(x), factor);
-  }
-  __device__ __forceinline__ void finish() const {}
-
-  ComputeOf<Out> factor;
+  ComputeOf<Out> number;
 };
 
 /// Returns the inverse of a divisor if multiplying by it gives the same bits,
@@ -95,8 +85,8 @@ cudaError_t ddphook::cuda::compressArray(cudaStream_t stream, const void *in,
       return launchMap<ElemOf<In>, ElemOf<Out>>(stream, in, wire, n, function);
     };
     if (const T inverse = exactInverse<T>(divisor))
-      return run(ConvertAndScale<In, Out>{inverse});
-    return run(ConvertAndDivide<In, Out>{static_cast<T>(divisor)});
+      return run(ConvertAndDivide<In, Out, true>{inverse});
+    return run(ConvertAndDivide<In, Out, false>{static_cast<T>(divisor)});
   });
 }
 

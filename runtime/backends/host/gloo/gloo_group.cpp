@@ -4,7 +4,7 @@
 
 #include "gloo_group.h"
 
-#include "../error_feedback.h"
+#include "../encoded_chunks.h"
 #include "chunked_all_reduce.h"
 #include "chunked_exchange.h"
 #include "gloo_transport.h"
@@ -17,7 +17,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <ifaddrs.h>
-#include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
 
@@ -306,10 +305,9 @@ Status GlooGroup::Impl::allReduceInPieces(const CollectiveDesc &desc,
     CollectiveDesc part = desc;
     part.count = count;
     part.sumRounding = from(desc.sumRounding, begin);
-    const int64_t offset = begin * dtypeSize(desc.type());
-    char *const own = static_cast<char *>(array) + offset;
+    char *const own = elementAt(array, desc.type(), begin);
     feedBackError(part, transport->rank, own,
-                  static_cast<char *>(kept) + offset, own);
+                  elementAt(kept, desc.type(), begin), own);
   };
   calls.after = [&](int64_t, int64_t) { flow.finish(); };
   return translateExceptions("all-reduce over TCP", [&] {

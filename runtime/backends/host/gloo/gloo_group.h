@@ -62,7 +62,7 @@ public:
 
   /// All-reduces an array in place, with the same bits as run(), in pieces that
   /// `flow` reports ready and that this finishes; not for affine codes. `error`
-  /// is null or the error feedback residual (error_feedback.h).
+  /// is null or the error feedback residual (encoded_chunks.h).
   Status runInPieces(const CollectiveDesc &desc, void *array, void *error,
                      PieceFlow &flow);
   /// The number of elements of such a piece.

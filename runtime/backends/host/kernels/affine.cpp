@@ -5,10 +5,7 @@
 // PyTorch's type: f64 in f64, all others in f32, where f16 and bf16 round after
 // each step.
 
-#include "affine.h"
-
 #include "encode.h"
-#include "signs.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "affine.cpp"
@@ -182,7 +179,7 @@ void averageAffine(Code code, const uint8_t *const *codes,
     }
     HWY_DYNAMIC_DISPATCH(averageKernel)
     (unpacked.data(), scales, count, static_cast<size_t>(size), divisor,
-     static_cast<char *>(out) + begin * dtypeSize(outType), outType);
+     elementAt(out, outType, begin), outType);
   }
 }
 
@@ -198,30 +195,27 @@ void affineError(const void *in, void *out, Dtype type, int64_t n,
   const int64_t block = encoding.block == 0 ? n : encoding.block;
   uint8_t codes[kTile];
   float kept[kTile];
-  const auto *x = static_cast<const char *>(in);
-  auto *y = static_cast<char *>(out);
-  auto at = [type](auto *array, int64_t i) {
-    return array + i * dtypeSize(type);
-  };
   for (int64_t first = 0; first < n; first += block) {
     const int64_t end = std::min(n, first + block);
-    const AffineScale scale =
-        findAffineScale(encoding.code, at(x, first), type, end - first);
+    const AffineScale scale = findAffineScale(
+        encoding.code, elementAt(in, type, first), type, end - first);
     for (int64_t i = first; i < end; i += kTile) {
       const int64_t size = std::min(kTile, end - i);
-      encodeAffine(encoding.code, at(x, i), type, size, scale, codes);
+      encodeAffine(encoding.code, elementAt(in, type, i), type, size, scale,
+                   codes);
       const uint8_t *source = codes;
       averageAffine(encoding.code, &source, &scale, /*count=*/1, size,
                     /*divisor=*/1, kept, Dtype::F32);
       if (type == Dtype::F64) {
-        storeLost(reinterpret_cast<const double *>(at(x, i)), kept,
-                  reinterpret_cast<double *>(at(y, i)), size);
+        storeLost(reinterpret_cast<const double *>(elementAt(in, type, i)),
+                  kept, reinterpret_cast<double *>(elementAt(out, type, i)),
+                  size);
         continue;
       }
       float wide[kTile];
-      castArray(at(x, i), type, wide, Dtype::F32, size);
+      castArray(elementAt(in, type, i), type, wide, Dtype::F32, size);
       storeLost(wide, kept, wide, size);
-      castArray(wide, Dtype::F32, at(y, i), type, size);
+      castArray(wide, Dtype::F32, elementAt(out, type, i), type, size);
     }
   }
 }

@@ -322,62 +322,64 @@ struct BF16 : NarrowFloat<BF16, uint16_t> {
   }
 };
 
-/// A type with no infinities and one NaN of each sign. As in PyTorch,
-/// infinities and values that are too large become the largest number, 448.
-struct F8E4M3FN : NarrowFloat<F8E4M3FN, uint8_t> {
-  using Format = ShortFormat<3, 4>;
-  static constexpr int32_t kNaN = 0x7f, kLargest = 0x7e;
+/// The common part of types of one byte. `Derived` converts between magnitudes
+/// of floats, and bytes without a sign, which are shifted before they are
+/// widened.
+template <class Derived, int kMantissa, int kExponent>
+struct ByteFloat : NarrowFloat<Derived, uint8_t> {
+  using Format = ShortFormat<kMantissa, kExponent>;
 
   template <class D>
-  static HWY_INLINE hn::Vec<D> loadFloat(D d, const Elem *p) {
+  static HWY_INLINE hn::Vec<D> loadFloat(D d, const uint8_t *p) {
     const Like<int32_t, D> di;
     auto byte = hn::PromoteTo(di, hn::LoadU(Like<uint8_t, D>(), p));
     auto sign = hn::ShiftLeft<24>(hn::And(byte, hn::Set(di, 0x80)));
     auto shifted =
         hn::ShiftLeft<Format::kShift>(hn::And(byte, hn::Set(di, 0x7f)));
-    auto magnitude =
-        hn::IfThenElse(hn::Eq(shifted, hn::Set(di, kNaN << Format::kShift)),
-                       hn::Set(di, 0x7ff00000), Format::widen(d, shifted));
-    return hn::BitCast(d, hn::Or(magnitude, sign));
+    return hn::BitCast(d, hn::Or(Derived::widen(d, shifted), sign));
   }
 
   template <class D, class V>
   static HWY_INLINE hn::Vec<Like<uint8_t, D>> bits(D d, V v) {
     const Like<int32_t, D> di;
     auto all = hn::BitCast(di, v);
-    auto magnitude = hn::And(all, hn::Set(di, 0x7fffffff));
     auto sign = hn::And(hn::ShiftRight<24>(all), hn::Set(di, 0x80));
-    auto result = hn::IfThenElse(
+    auto result = Derived::narrow(d, hn::And(all, hn::Set(di, 0x7fffffff)));
+    return hn::DemoteTo(Like<uint8_t, D>(), hn::Or(result, sign));
+  }
+};
+
+/// A type with no infinities and one NaN of each sign. As in PyTorch,
+/// infinities and values that are too large become the largest number, 448.
+struct F8E4M3FN : ByteFloat<F8E4M3FN, 3, 4> {
+  static constexpr int32_t kNaN = 0x7f, kLargest = 0x7e;
+
+  template <class D, class VI>
+  static HWY_INLINE VI widen(D d, VI shifted) {
+    const Like<int32_t, D> di;
+    return hn::IfThenElse(hn::Eq(shifted, hn::Set(di, kNaN << Format::kShift)),
+                          hn::Set(di, 0x7ff00000), Format::widen(d, shifted));
+  }
+  template <class D, class VI>
+  static HWY_INLINE VI narrow(D d, VI magnitude) {
+    const Like<int32_t, D> di;
+    return hn::IfThenElse(
         Format::isNaN(d, magnitude), hn::Set(di, kNaN),
         hn::Min(Format::narrow(d, magnitude), hn::Set(di, kLargest)));
-    return hn::DemoteTo(Like<uint8_t, D>(), hn::Or(result, sign));
   }
 };
 
 /// The upper byte of an F16, rounded directly from the wider value. NaNs stay
 /// NaNs; as in PyTorch, conversions to NaN set all bits of the mantissa.
-struct F8E5M2 : NarrowFloat<F8E5M2, uint8_t> {
-  using Format = ShortFormat<2, 5>;
-
-  template <class D>
-  static HWY_INLINE hn::Vec<D> loadFloat(D d, const Elem *p) {
-    const Like<int32_t, D> di;
-    auto byte = hn::PromoteTo(di, hn::LoadU(Like<uint8_t, D>(), p));
-    auto sign = hn::ShiftLeft<24>(hn::And(byte, hn::Set(di, 0x80)));
-    auto shifted =
-        hn::ShiftLeft<Format::kShift>(hn::And(byte, hn::Set(di, 0x7f)));
-    return hn::BitCast(d, hn::Or(Format::widenOrSpecial(d, shifted), sign));
+struct F8E5M2 : ByteFloat<F8E5M2, 2, 5> {
+  template <class D, class VI>
+  static HWY_INLINE VI widen(D d, VI shifted) {
+    return Format::widenOrSpecial(d, shifted);
   }
-
-  template <class D, class V>
-  static HWY_INLINE hn::Vec<Like<uint8_t, D>> bits(D d, V v) {
-    const Like<int32_t, D> di;
-    auto all = hn::BitCast(di, v);
-    auto sign = hn::And(hn::ShiftRight<24>(all), hn::Set(di, 0x80));
-    auto result = Format::narrowOrSpecial(
-        d, hn::And(all, hn::Set(di, 0x7fffffff)), /*infinity=*/0x7c,
-        /*nan=*/0x7f);
-    return hn::DemoteTo(Like<uint8_t, D>(), hn::Or(result, sign));
+  template <class D, class VI>
+  static HWY_INLINE VI narrow(D d, VI magnitude) {
+    return Format::narrowOrSpecial(d, magnitude, /*infinity=*/0x7c,
+                                   /*nan=*/0x7f);
   }
 };
 

@@ -4,8 +4,6 @@
 
 #include "encode.h"
 
-#include "affine.h"
-
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "encode.cpp"
 #include "hwy/foreach_target.h"

@@ -64,6 +64,22 @@ void averageAffine(Code code, const uint8_t *const *codes,
                    const AffineScale *scales, int count, int64_t n,
                    int64_t divisor, void *out, Dtype outType);
 
+/// encodingError() for affine codes.
+void affineError(const void *in, void *out, Dtype type, int64_t n,
+                 const Encoding &encoding);
+
+// Codes of one bit, which the functions above handle too: eight per byte, the
+// first in the lowest bit. docs/quantization.md has the formula.
+
+/// Returns the scale of a block of `n` elements: twice their mean magnitude.
+AffineScale findSignScale(const void *in, Dtype type, int64_t n);
+
+/// Encodes the signs of `n` elements.
+void encodeSigns(const void *in, Dtype type, int64_t n, uint8_t *codes);
+
+/// Writes a byte for each of `n` codes.
+void unpackSigns(const uint8_t *codes, int64_t n, uint8_t *bytes);
+
 } // namespace ddphook::host
 
 #endif // DDPHOOK_RUNTIME_BACKENDS_HOST_KERNELS_ENCODE_H

@@ -350,14 +350,6 @@ static void forBlocks(int64_t n, const Fn &fn) {
     fn(begin, std::min(kBlock, n - begin));
 }
 
-static const void *at(const void *array, Dtype type, int64_t index) {
-  return static_cast<const char *>(array) + index * dtypeSize(type);
-}
-
-static void *at(void *array, Dtype type, int64_t index) {
-  return static_cast<char *>(array) + index * dtypeSize(type);
-}
-
 HWY_EXPORT(castKernel);
 HWY_EXPORT(compressKernel);
 HWY_EXPORT(peerKernel);
@@ -406,8 +398,8 @@ void compressArray(const void *in, Dtype inType, void *wire, Dtype wireType,
     return castArray(in, inType, wire, wireType, n, stores);
   if (!hasFusedLoop(inType, wireType)) {
     forBlocks(n, [&](int64_t begin, int64_t count) {
-      void *block = at(wire, wireType, begin);
-      castArray(at(in, inType, begin), inType, block, wireType, count);
+      void *block = elementAt(wire, wireType, begin);
+      castArray(elementAt(in, inType, begin), inType, block, wireType, count);
       divideArray(block, block, wireType, count, divisor);
     });
     return;
@@ -430,9 +422,9 @@ void sumRanksDecompress(const void *const *sources, int count, Dtype wireType,
     alignas(64) double sums[kBlock];
     forBlocks(n, [&](int64_t begin, int64_t length) {
       for (int k = 0; k < count; ++k)
-        shifted[k] = at(sources[k], wireType, begin);
+        shifted[k] = elementAt(sources[k], wireType, begin);
       sumRanks(shifted.data(), count, sums, wireType, length);
-      castArray(sums, wireType, at(out, outType, begin), outType, length,
+      castArray(sums, wireType, elementAt(out, outType, begin), outType, length,
                 stores);
     });
     return;

@@ -26,6 +26,17 @@
 
 namespace ddphook::host {
 
+/// Returns the address of element `index`; null if there is no array.
+template <class Type>
+const char *elementAt(const void *array, Type type, int64_t index) {
+  return array ? static_cast<const char *>(array) + index * dtypeSize(type)
+               : nullptr;
+}
+template <class Type>
+char *elementAt(void *array, Type type, int64_t index) {
+  return array ? static_cast<char *>(array) + index * dtypeSize(type) : nullptr;
+}
+
 /// How results are written. Streaming bypasses the caches: 10 to 20 % faster
 /// for outputs that are larger than the caches and were not read just before,
 /// better if a processor with other caches reads them next, and slower for
@@ -78,6 +89,21 @@ void sumRanksDecompress(const void *const *sources, int count, Dtype wireType,
 void addDividedToPeer(const float *own, int64_t divisor, const float *peer,
                       bool ownIsFirst, float *out, int64_t n,
                       Stores stores = Stores::Cached);
+
+// The functions sparsify and densify of compiled.h, for f32 arrays.
+
+/// Writes to `entries` the `keep` elements of `in` of largest magnitude,
+/// ordered by index, followed by their indices, as int32_t. `rest` is `in` with
+/// zeros at these and, if `keep` > 0, where `in` is not finite; it may be `in`.
+/// 0 <= `keep` <= `n` < 2^31.
+void takeLargest(const float *in, int64_t n, int64_t keep, void *entries,
+                 float *rest);
+
+/// Computes out[i] = the sum of the entries with index i in all `parts` results
+/// of takeLargest(), which are contiguous. Returns false, with `out` undefined,
+/// if an index is outside the array.
+bool addEntries(const void *entries, int64_t parts, int64_t keep, float *out,
+                int64_t n);
 
 /// True if no element is infinite or NaN.
 bool isFiniteArray(const void *in, Dtype type, int64_t n);

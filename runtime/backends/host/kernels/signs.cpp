@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Compilers vectorise these loops over doubles: every element type's magnitudes
-// are exact in f64, and the order of their sum is part of the format.
+// Affine codes of one bit. Compilers vectorise these loops over doubles: every
+// element type's magnitudes are exact in f64, and the order of their sum is
+// part of the format.
 
-#include "signs.h"
+#include "encode.h"
 
 #include <algorithm>
 #include <cmath>
@@ -22,8 +23,7 @@ static void forTiles(const void *in, Dtype type, int64_t n, const Fn &fn) {
   alignas(64) double tile[kTile];
   for (int64_t begin = 0; begin < n; begin += kTile) {
     const int64_t count = std::min(kTile, n - begin);
-    castArray(static_cast<const char *>(in) + begin * dtypeSize(type), type,
-              tile, Dtype::F64, count);
+    castArray(elementAt(in, type, begin), type, tile, Dtype::F64, count);
     fn(tile, begin, count);
   }
 }

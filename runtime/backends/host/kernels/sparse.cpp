@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
+// Extracts the largest elements of f32 arrays and adds them up again.
 // Magnitudes of floats are ordered like their bits. The smallest selected
 // magnitude is found digit by digit, from counts of each digit's values.
 
-#include "sparse.h"
+#include "kernels.h"
 
 #include <cstddef>
 #include <cstring>
