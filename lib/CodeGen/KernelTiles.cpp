@@ -8,7 +8,6 @@
 #include "KernelTiles.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
-#include "mlir/Dialect/SCF/IR/SCF.h"
 
 #include <numeric>
 

@@ -6,9 +6,6 @@
 #include "ddphook/Compiler/EntryPoints.h"
 #include "ddphook/Dialect/DDP/IR/RuntimeCalls.h"
 
-#include "mlir/Dialect/LLVMIR/LLVMDialect.h"
-#include "mlir/Interfaces/SideEffectInterfaces.h"
-#include "mlir/Interfaces/ViewLikeInterface.h"
 #include "llvm/ADT/SetVector.h"
 #include "llvm/ADT/StringExtras.h"
 

@@ -7,7 +7,6 @@
 #include "../Utils/FoldLinalgMeans.h"
 #include "FXExchange.h"
 #include "ddphook/Conversion/FXToDDP/FXToDDP.h"
-#include "ddphook/Dialect/DDP/IR/DDP.h"
 #include "ddphook/Dialect/DDP/IR/ElementTypes.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"

@@ -10,7 +10,6 @@
 #include "GridReduction.h"
 #include "ProcessIndex.h"
 #include "ddphook/Conversion/ShardToDDP/ShardToDDP.h"
-#include "ddphook/Dialect/DDP/IR/DDP.h"
 
 #include "mlir/Dialect/Linalg/IR/Linalg.h"
 #include "mlir/Dialect/Tensor/IR/Tensor.h"

@@ -6,7 +6,6 @@
 #include "StableHLO.h"
 #include "ddphook/Dialect/DDP/IR/ElementTypes.h"
 
-#include "mlir/IR/Builders.h"
 #include "llvm/ADT/StringSwitch.h"
 
 using namespace mlir;

@@ -8,7 +8,6 @@
 
 #include "BucketSchedule.h"
 
-#include "mlir/Interfaces/SideEffectInterfaces.h"
 #include "llvm/ADT/STLExtras.h"
 #include <algorithm>
 #include <map>

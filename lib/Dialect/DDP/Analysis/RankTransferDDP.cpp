@@ -5,9 +5,6 @@
 
 #include "RankTransfer.h"
 
-#include "mlir/Dialect/SCF/IR/SCF.h"
-#include "mlir/Interfaces/DestinationStyleOpInterface.h"
-
 using namespace mlir;
 using namespace mlir::ddp;
 

@@ -8,7 +8,6 @@
 #include "Verifiers.h"
 #include "ddphook/Dialect/DDP/IR/DDPBytecode.h"
 
-#include "mlir/IR/BuiltinOps.h"
 #include "mlir/IR/OpImplementation.h"
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/SmallBitVector.h"

@@ -5,7 +5,6 @@
 
 #include "Verifiers.h"
 
-#include "mlir/IR/BuiltinOps.h"
 #include "llvm/ADT/STLExtras.h"
 
 using namespace mlir;

@@ -12,7 +12,6 @@
 #include "mlir/Dialect/Bufferization/IR/BufferizableOpInterface.h"
 #include "mlir/IR/Dominance.h"
 #include "mlir/IR/Remarks.h"
-#include "mlir/Interfaces/FunctionInterfaces.h"
 
 namespace mlir::ddp {
 #define GEN_PASS_DEF_DDPMATERIALIZEBUCKETSPASS

@@ -3,7 +3,6 @@
 // ddp-overlap: splits collectives into start and wait, and moves independent
 // operations between the two.
 
-#include "../Analysis/Dependences.h"
 #include "../Analysis/ProgramWalk.h"
 #include "Utils/HoistCollectives.h"
 #include "ddphook/Dialect/DDP/Transforms/Passes.h"

@@ -8,7 +8,6 @@
 #include "ShortestNumber.h"
 
 #include "llvm/ADT/MapVector.h"
-#include <cmath>
 
 using namespace mlir;
 using namespace mlir::ddp;
