@@ -166,10 +166,6 @@ SmallVector<KernelGroup> mlir::ddp::groupForKernels(func::FuncOp function,
   return groups;
 }
 
-//===----------------------------------------------------------------------===//
-// Zeros
-//===----------------------------------------------------------------------===//
-
 /// Returns the array that a runtime call sets to zero as a whole.
 static Value getZeroedArray(LLVM::CallOp call) {
   if (call.getCallee() != rt::zero.name || call.getArgOperands().size() != 3)

@@ -101,7 +101,6 @@ static LogicalResult compareTypes(func::FuncOp function, StringRef what,
   return success();
 }
 
-/// Matches one entry of the plan with its function.
 static LogicalResult matchEntry(PlanEntryAttr planned, EntryPoint &entry) {
   func::FuncOp function = entry.function;
   SmallVector<Type> argumentTypes, resultTypes;

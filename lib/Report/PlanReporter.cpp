@@ -125,10 +125,6 @@ void PlanReporter::attach(PassManager &pm) {
     record->engine = context->getRemarkEngine();
 }
 
-//===----------------------------------------------------------------------===//
-// The report
-//===----------------------------------------------------------------------===//
-
 llvm::Expected<json::Object> PlanReporter::getReport(ModuleOp module) {
   MLIRContext *context = module.getContext();
   if (record->engine && context->getRemarkEngine() == record->engine)

@@ -273,7 +273,6 @@ static void eraseUnusedGrids(ModuleOp module) {
   });
 }
 
-/// Returns the message for the unsupported `op`.
 static StringRef getRemedy(Operation *op) {
   if (isa<shard::ShardOp, shard::ShardingOp, shard::GetShardingOp>(op))
     return "expected a partitioned program; run 'shard-partition' first";

@@ -141,7 +141,6 @@ static std::string judge(Operation *op) {
   return text;
 }
 
-/// Returns the message for the unsupported `op`.
 static StringRef getRemedy(Operation *op) {
   if (op->getName().getDialectNamespace() == "mhlo")
     return "expected StableHLO, but got MHLO";

@@ -36,7 +36,6 @@ namespace {
 using BucketKey =
     std::tuple<const void *, const void *, Reduction, const void *>;
 
-/// A bucket that is being filled.
 struct OpenBucket {
   std::unique_ptr<Bucket> bucket;
   int64_t bytes = 0;

@@ -17,7 +17,6 @@ RankFact RankTransfer::draw(Operation *op, FlatSymbolRefAttr generator,
   return fact;
 }
 
-/// Returns the memory that a collective on memory writes.
 static Value getDestination(Operation *op) {
   if (auto reduction = dyn_cast<AllReduceOp>(op))
     return reduction.getDestination();

@@ -107,10 +107,6 @@ static unsigned separateMemory(FunctionOpInterface function) {
   return numCopies;
 }
 
-//===----------------------------------------------------------------------===//
-// The pass
-//===----------------------------------------------------------------------===//
-
 /// Reports an operation on buckets. One-Shot Bufferize would only say that it
 /// was not bufferized.
 static WalkResult checkIsFlat(Operation *op) {

@@ -221,7 +221,6 @@ static Value asOperand(OpBuilder &builder, Location loc, Value value) {
 }
 
 namespace {
-/// Builds the flat counterpart of an operation.
 class TwinBuilder {
 public:
   explicit TwinBuilder(Operation *op)
@@ -397,7 +396,6 @@ static void replaceFuture(OpBuilder &builder, Operation *start,
   start->erase();
 }
 
-/// Replaces a future by the tensor in flight and a ticket.
 static void flattenOp(AllReduceStartOp start) {
   OpBuilder builder(start);
   Value input = asOperand(builder, start.getLoc(), start.getInput());

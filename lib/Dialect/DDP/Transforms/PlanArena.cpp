@@ -54,7 +54,6 @@ static int64_t getBytes(const DataLayout &layout, MemRefType type) {
   return llvm::alignTo(bytes, kAlignment);
 }
 
-/// Checks that the arena can hold a buffer.
 static LogicalResult checkBuffer(memref::AllocOp alloc) {
   MemRefType type = alloc.getType();
   if (!type.hasStaticShape() || !type.getLayout().isIdentity())

@@ -40,7 +40,6 @@ static Value createToTensor(OpBuilder &builder, Location loc, Type type,
 }
 
 namespace {
-/// Rewrites one function.
 class EntryRewriter {
 public:
   explicit EntryRewriter(func::FuncOp function)

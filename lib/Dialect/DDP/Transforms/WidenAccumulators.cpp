@@ -98,7 +98,6 @@ private:
 };
 } // namespace
 
-/// Converts a tensor element by element.
 Value AccumulatorWidener::convert(Location loc, Value value, Type elementType) {
   auto type = cast<RankedTensorType>(value.getType());
   SmallVector<OpFoldResult> sizes = tensor::getMixedSizes(rewriter, loc, value);

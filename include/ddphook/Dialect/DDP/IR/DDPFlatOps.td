@@ -116,7 +116,7 @@ def DDP_FlatCastOp : DDP_FlatElementwiseOp<"cast"> {
 }
 
 def DDP_FlatEncodingErrorOp : DDP_FlatElementwiseOp<"encoding_error", [
-    DeclareOpInterfaceMethods<SymbolUserOpInterface>]> {
+    DDP_UsesGroup, SymbolUserOpInterface]> {
   let summary = "`ddp.encoding_error` on flat arrays";
   let description = [{
     Example:
@@ -142,7 +142,7 @@ def DDP_FlatEncodingErrorOp : DDP_FlatElementwiseOp<"encoding_error", [
 }
 
 def DDP_FlatScaleOp : DDP_FlatElementwiseOp<"scale", [
-    DeclareOpInterfaceMethods<SymbolUserOpInterface>]> {
+    DDP_UsesGroup, SymbolUserOpInterface]> {
   let summary = "`ddp.scale` on flat arrays";
   let description = [{
     Example:
@@ -196,8 +196,7 @@ def DDP_FlatRandomNormalOp : DDP_FlatOp<"random_normal", [
 //===----------------------------------------------------------------------===//
 
 def DDP_FlatAllReduceOp : DDP_FlatElementwiseOp<"all_reduce", [
-    DDP_CollectiveOpInterface,
-    DeclareOpInterfaceMethods<SymbolUserOpInterface>]> {
+    DDP_CollectiveOpInterface, SymbolUserOpInterface]> {
   let summary = "`ddp.all_reduce` on flat arrays";
   let otherEffects = [["Write", "CollectiveResource"]];
   let description = [{
@@ -226,10 +225,8 @@ def DDP_FlatAllReduceOp : DDP_FlatElementwiseOp<"all_reduce", [
 }
 
 def DDP_FlatAllReduceStartOp : DDP_FlatElementwiseOp<"all_reduce_start", [
-    AttrSizedOperandSegments,
-    DDP_CollectiveOpInterface,
-    DDP_FlatStartOpInterface,
-    DeclareOpInterfaceMethods<SymbolUserOpInterface>]> {
+    AttrSizedOperandSegments, DDP_CollectiveOpInterface, DDP_FlatStartOpInterface,
+    SymbolUserOpInterface]> {
   let summary = "`ddp.all_reduce_start` on flat arrays";
   let otherEffects = [["Write", "CollectiveResource"]];
   let otherResults = "types.push_back(::mlir::IntegerType::get(context, 64));";
@@ -412,8 +409,7 @@ def DDP_FlatProjectOp : DDP_FlatLowRankOp<"project", [AttrSizedOperandSegments]>
 }
 
 def DDP_FlatReconstructOp : DDP_FlatLowRankOp<"reconstruct", [
-    AttrSizedOperandSegments,
-    DeclareOpInterfaceMethods<SymbolUserOpInterface>]> {
+    AttrSizedOperandSegments, DDP_UsesGroup, SymbolUserOpInterface]> {
   let summary = "`ddp.reconstruct` on flat arrays";
   // The error may overwrite M.
   let overwritable = "resultNumber == 1 && operand.get() == getMatrix()";

@@ -9,10 +9,8 @@
 include "ddphook/Dialect/DDP/IR/DDPOpBase.td"
 
 def DDP_AllReduceStartOp : DDP_Op<"all_reduce_start", [
-    AttrSizedOperandSegments,
-    DDP_CollectiveOpInterface,
-    MemoryEffects<[MemWrite<DDP_CollectiveResource>]>,
-    DeclareOpInterfaceMethods<SymbolUserOpInterface>]> {
+    AttrSizedOperandSegments, DDP_CollectiveOpInterface, SymbolUserOpInterface,
+    MemoryEffects<[MemWrite<DDP_CollectiveResource>]>]> {
   let summary = "starts an all-reduce";
   let description = [{
     Starts the reduction that `ddp.all_reduce` computes, and returns while it is in

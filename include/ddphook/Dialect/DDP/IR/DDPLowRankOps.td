@@ -203,8 +203,7 @@ def DDP_ProjectOp : DDP_Op<"project", [Pure]> {
 }
 
 def DDP_ReconstructOp : DDP_Op<"reconstruct", [
-    Pure, AttrSizedOperandSegments,
-    DeclareOpInterfaceMethods<SymbolUserOpInterface>]> {
+    Pure, AttrSizedOperandSegments, DDP_UsesGroup, SymbolUserOpInterface]> {
   let summary = "assembles a bucket from factors, and computes the error";
   let description = [{
     Returns the bucket whose `members` are the products P·Qᵀ and whose other members

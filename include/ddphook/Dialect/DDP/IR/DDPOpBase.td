@@ -20,6 +20,11 @@ def DDP_HasAddressableSizes : NativeOpTrait<"HasAddressableSizes"> {
   let cppNamespace = "::mlir::ddp";
 }
 
+/// The operation's `group`, if it has one, is a process group.
+def DDP_UsesGroup : NativeOpTrait<"UsesGroup"> {
+  let cppNamespace = "::mlir::ddp";
+}
+
 /// The collectives of a program, and its states (DDP.h).
 def DDP_CollectiveResource : Resource<"::mlir::ddp::CollectiveResource">;
 def DDP_StateResource : Resource<"::mlir::ddp::StateResource">;

@@ -84,7 +84,7 @@ def DDP_ProcessGroupOp : DDP_Op<"process_group", [
 }
 
 def DDP_BucketInfoOp : DDP_Op<"bucket_info", [
-    DeclareOpInterfaceMethods<SymbolUserOpInterface>]> {
+    DDP_UsesGroup, SymbolUserOpInterface]> {
   let summary = "records a bucket for the plan";
   let description = [{
     `ddp-expand-hooks` creates one for each expanded bucket, because the hook itself
@@ -269,7 +269,7 @@ def DDP_AllReduceOp : DDP_Op<"all_reduce", [
     DDP_CollectiveOpInterface,
     DeclareOpInterfaceMethods<InferTypeOpInterface>,
     DeclareOpInterfaceMethods<MemoryEffectsOpInterface>,
-    DeclareOpInterfaceMethods<SymbolUserOpInterface>]> {
+    SymbolUserOpInterface]> {
   let summary = "reduces a gradient or a bucket over a process group";
   let description = [{
     Every rank of the group gets the same bits. With W ranks, per element:
@@ -362,7 +362,7 @@ def DDP_AllReduceOp : DDP_Op<"all_reduce", [
 }
 
 def DDP_AverageOp : DDP_SameTypeOp<"average", [
-    DeclareOpInterfaceMethods<SymbolUserOpInterface>]> {
+    DDP_UsesGroup, SymbolUserOpInterface]> {
   let summary = "averages parameters over a process group periodically";
   let description = [{
     PyTorch's `PeriodicModelAverager`: the operation counts its runs. After `warmup`
@@ -413,7 +413,7 @@ def DDP_CastOp : DDP_Op<"cast", [Pure]> {
 }
 
 def DDP_EncodingErrorOp : DDP_SameTypeOp<"encoding_error", [Pure,
-    DeclareOpInterfaceMethods<SymbolUserOpInterface>]> {
+    DDP_UsesGroup, SymbolUserOpInterface]> {
   let summary = "the error of encoding elements";
   let description = [{
     Subtracts from every element the value that its code decodes to; the result is 0
@@ -453,7 +453,7 @@ def DDP_EncodingErrorOp : DDP_SameTypeOp<"encoding_error", [Pure,
 }
 
 def DDP_ScaleOp : DDP_SameTypeOp<"scale", [Pure,
-    DeclareOpInterfaceMethods<SymbolUserOpInterface>]> {
+    DDP_UsesGroup, SymbolUserOpInterface]> {
   let summary = "multiplies by a constant, or divides by a group's size";
   let description = [{
     With a `factor` the elements are multiplied by it. With a process group they are

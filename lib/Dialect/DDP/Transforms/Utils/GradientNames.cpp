@@ -93,7 +93,6 @@ LogicalResult Namer::reserve(StringAttr name, Operation *owner) {
   return diagnostic;
 }
 
-/// Reserves the given names of function arguments.
 LogicalResult Namer::reserveArguments(FunctionOpInterface function) {
   for (unsigned i = 0; i < function.getNumArguments(); ++i)
     if (auto name =
