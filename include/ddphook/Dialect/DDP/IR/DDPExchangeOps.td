@@ -39,7 +39,6 @@ class DDP_ExchangeOp<string mnemonic, DDP_Exchange kind, list<Trait> traits = []
         DDP_CollectiveOpInterface, SymbolUserOpInterface,
         MemoryEffects<[MemWrite<DDP_CollectiveResource>]>])> {
   let extraClassDeclaration = kind.declarations;
-  let hasVerifier = 1;
 }
 
 def DDP_ReduceScatterOp : DDP_ExchangeOp<"reduce_scatter", DDP_ReduceScatterKind> {
@@ -227,7 +226,6 @@ def DDP_ExchangeStartOp : DDP_Op<"exchange_start", [
     (`from` $from^)? `on` $group (`wire` $wire^)? (`step` $step^)?
     (`as` $bucket_name^)? attr-dict `:` type($input) `->` type($future)
   }];
-  let hasVerifier = 1;
   let hasCanonicalizer = 1;
 }
 
@@ -239,7 +237,6 @@ class DDP_FlatExchangeOp<string mnemonic, DDP_Exchange kind>
     : DDP_FlatOp<mnemonic, [DDP_CollectiveOpInterface, SymbolUserOpInterface]> {
   let summary = "`ddp." # mnemonic # "` on flat arrays";
   let otherEffects = [["Write", "CollectiveResource"]];
-  let results = (outs Optional<DDP_Gradient>:$result);
   let extraClassDeclaration = destinationStyle # kind.declarations;
   string exchangeConstraints = [{
     - (C1) both arrays are tensors, or both are memrefs, of one element type.

@@ -17,7 +17,7 @@ class DDP_FlatOp<string mnemonic, list<Trait> traits = []>
         DeclareOpInterfaceMethods<InferTypeOpInterface>,
         DeclareOpInterfaceMethods<DDP_FlatOpInterface>,
         DeclareOpInterfaceMethods<MemoryEffectsOpInterface>])> {
-  let hasVerifier = 1;
+  let results = (outs Optional<DDP_Gradient>:$result);
 
   /// The body of `mayOverwrite`, an expression in C++.
   string overwritable = "false";
@@ -66,7 +66,6 @@ class DDP_FlatOp<string mnemonic, list<Trait> traits = []>
 class DDP_FlatElementwiseOp<string mnemonic, list<Trait> traits = []>
     : DDP_FlatOp<mnemonic, traits> {
   let overwritable = "true";
-  let results = (outs Optional<DDP_Gradient>:$result);
   string elementwiseConstraints = [{
     - (C1) all arrays are tensors, or all are memrefs.
     - (C2) they have one shape and one element type.
@@ -184,7 +183,6 @@ def DDP_FlatRandomNormalOp : DDP_FlatOp<"random_normal", [
   }];
   let arguments = (ins FlatSymbolRefAttr:$generator, DenseI64ArrayAttr:$draws,
                    DDP_FlatArray:$destination);
-  let results = (outs Optional<DDP_Gradient>:$result);
   let assemblyFormat = [{
     `from` $generator `draws` $draws `into` $destination attr-dict
     `:` type(operands)
@@ -293,7 +291,6 @@ def DDP_FlatWaitOp : DDP_FlatOp<"wait"> {
   }];
   let arguments = (ins DDP_FlatArray:$destination, I64:$ticket,
                    Optional<DDP_FlatArray>:$source);
-  let results = (outs Optional<DDP_Gradient>:$result);
   let extraClassDeclaration = destinationStyle # [{
     /// Returns the operation that this one ends.
     ::mlir::ddp::FlatStartOpInterface getStart();
@@ -334,7 +331,6 @@ def DDP_FlatMatmulOp : DDP_FlatLowRankOp<"matmul"> {
   let arguments = (ins DDP_FlatArray:$lhs, DDP_FlatArray:$rhs,
                    UnitAttr:$transpose_lhs, UnitAttr:$transpose_rhs,
                    DDP_MatrixListAttr:$layout, DDP_FlatArray:$destination);
-  let results = (outs Optional<DDP_Gradient>:$result);
   let assemblyFormat = [{
     (`transpose_lhs` $transpose_lhs^)? (`transpose_rhs` $transpose_rhs^)?
     $lhs `,` $rhs `layout` $layout `into` $destination attr-dict
@@ -364,7 +360,6 @@ def DDP_FlatOrthogonalizeOp : DDP_FlatLowRankOp<"orthogonalize"> {
   let arguments = (ins DDP_FlatArray:$input, F64Attr:$epsilon,
                    UnitAttr:$unit_columns, UnitAttr:$independent_columns,
                    DDP_MatrixListAttr:$layout, DDP_FlatArray:$destination);
-  let results = (outs Optional<DDP_Gradient>:$result);
   let assemblyFormat = [{
     $input `epsilon` $epsilon (`unit_columns` $unit_columns^)?
     (`independent_columns` $independent_columns^)? `layout` $layout

@@ -31,13 +31,15 @@ def DDP_StateResource : Resource<"::mlir::ddp::StateResource">;
 
 class DDP_Op<string mnemonic, list<Trait> traits = []>
     : Op<DDP_Dialect, mnemonic,
-         !listconcat(traits, [DDP_HasAddressableSizes])>;
+         !listconcat(traits, [DDP_HasAddressableSizes])> {
+  let hasVerifier = 1;
+}
 
 /// An operation whose result has the type of its first operand.
 class DDP_SameTypeOp<string mnemonic, list<Trait> traits = []>
     : DDP_Op<mnemonic, !listconcat(
           [DeclareOpInterfaceMethods<InferTypeOpInterface>], traits)> {
-  let hasVerifier = 1;
+  let results = (outs DDP_Value:$result);
   let extraClassDefinition = [{
     ::llvm::LogicalResult $cppClass::inferReturnTypes(
         ::mlir::MLIRContext *, ::std::optional<::mlir::Location>,
