@@ -6,14 +6,10 @@
 #ifndef DDPHOOK_INITALL_H
 #define DDPHOOK_INITALL_H
 
-#include "ddphook/Conversion/DDPToRuntime/DDPToRuntime.h"
-#include "ddphook/Conversion/DDPToStableHLO/DDPToStableHLO.h"
 #include "ddphook/Conversion/FXToDDP/FXToDDP.h"
 #include "ddphook/Conversion/MPIToDDP/MPIToDDP.h"
 #include "ddphook/Conversion/ShardToDDP/ShardToDDP.h"
 #include "ddphook/Conversion/StableHLOToDDP/StableHLOToDDP.h"
-#include "ddphook/Dialect/DDP/IR/DDP.h"
-#include "ddphook/Dialect/DDP/Transforms/Passes.h"
 #include "ddphook/Pipelines/Pipelines.h"
 
 namespace mlir::ddp {

@@ -34,10 +34,6 @@ DEFINE_C_API_PTR_METHODS(DDPHookCompilerOptions, Options)
 DEFINE_C_API_PTR_METHODS(DDPHookCompiledModule, Compiled)
 DEFINE_C_API_PTR_METHODS(DDPHookJitModule, JitModule)
 
-//===----------------------------------------------------------------------===//
-// Options
-//===----------------------------------------------------------------------===//
-
 DDPHookCompilerOptions ddphookCompilerOptionsCreate() {
   return wrap(new Options());
 }

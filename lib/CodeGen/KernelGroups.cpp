@@ -11,7 +11,6 @@
 #include "ddphook/Dialect/DDP/IR/RuntimeCalls.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
-#include "mlir/Dialect/LLVMIR/LLVMDialect.h"
 #include "mlir/Dialect/MemRef/IR/MemRef.h"
 #include "mlir/IR/Matchers.h"
 #include "mlir/Interfaces/SideEffectInterfaces.h"
@@ -166,10 +165,6 @@ SmallVector<KernelGroup> mlir::ddp::groupForKernels(func::FuncOp function,
   });
   return groups;
 }
-
-//===----------------------------------------------------------------------===//
-// Zeros
-//===----------------------------------------------------------------------===//
 
 /// Returns the array that a runtime call sets to zero as a whole.
 static Value getZeroedArray(LLVM::CallOp call) {

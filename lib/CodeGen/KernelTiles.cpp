@@ -8,7 +8,6 @@
 #include "KernelTiles.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
-#include "mlir/Dialect/SCF/IR/SCF.h"
 
 #include <numeric>
 
@@ -185,7 +184,6 @@ void TileEmitter::place(unsigned coordinate, Value first, int64_t distance,
   }
 }
 
-/// Emits the operations before the product, the product, and those after it.
 void TileEmitter::emitForm(const Form &form) {
   OpBuilder::InsertionGuard guard(b);
   SmallVector<Value> coordinates(start), isRow, isColumn;

@@ -7,7 +7,6 @@
 #include "KernelTransposes.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
-#include "mlir/Dialect/SCF/IR/SCF.h"
 
 #include <numeric>
 

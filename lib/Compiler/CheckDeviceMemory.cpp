@@ -7,11 +7,8 @@
 #include "ddphook/Compiler/Passes.h"
 #include "ddphook/Dialect/DDP/IR/Plan.h"
 
-#include "mlir/Dialect/GPU/IR/GPUDialect.h"
 #include "mlir/Interfaces/CallInterfaces.h"
 #include "mlir/Interfaces/ControlFlowInterfaces.h"
-#include "mlir/Interfaces/SideEffectInterfaces.h"
-#include "mlir/Interfaces/ViewLikeInterface.h"
 #include "llvm/ADT/SmallPtrSet.h"
 
 namespace mlir::ddp {

@@ -11,14 +11,11 @@
 #include "StageErrors.h"
 
 #include "ddphook/Compiler/CHeaderEmitter.h"
-#include "ddphook/Compiler/EntryPoints.h"
-#include "ddphook/Compiler/Passes.h"
 #include "ddphook/InitAll.h"
 
 #include "mlir/IR/Verifier.h"
 #include "mlir/InitAllDialects.h"
 #include "mlir/InitAllExtensions.h"
-#include "mlir/Pass/PassManager.h"
 #include "mlir/Target/LLVMIR/Dialect/Builtin/BuiltinToLLVMIRTranslation.h"
 #include "mlir/Target/LLVMIR/Dialect/LLVMIR/LLVMToLLVMIRTranslation.h"
 #include "mlir/Target/LLVMIR/Dialect/NVVM/NVVMToLLVMIRTranslation.h"

@@ -6,9 +6,6 @@
 #include "ddphook/Compiler/EntryPoints.h"
 #include "ddphook/Dialect/DDP/IR/RuntimeCalls.h"
 
-#include "mlir/Dialect/LLVMIR/LLVMDialect.h"
-#include "mlir/Interfaces/SideEffectInterfaces.h"
-#include "mlir/Interfaces/ViewLikeInterface.h"
 #include "llvm/ADT/SetVector.h"
 #include "llvm/ADT/StringExtras.h"
 
@@ -104,7 +101,6 @@ static LogicalResult compareTypes(func::FuncOp function, StringRef what,
   return success();
 }
 
-/// Matches one entry of the plan with its function.
 static LogicalResult matchEntry(PlanEntryAttr planned, EntryPoint &entry) {
   func::FuncOp function = entry.function;
   SmallVector<Type> argumentTypes, resultTypes;

@@ -8,7 +8,6 @@
 #include "ddphook/Compiler/Passes.h"
 
 #include "mlir/Dialect/Arith/Transforms/Passes.h"
-#include "mlir/Dialect/Math/IR/Math.h"
 #include "mlir/Transforms/WalkPatternRewriteDriver.h"
 
 namespace mlir::ddp {

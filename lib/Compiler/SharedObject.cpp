@@ -21,7 +21,6 @@ static Error makeFileError(std::error_code code, const Twine &what) {
   return createStringError(code, what + ": " + code.message());
 }
 
-/// Writes `text` to an open file and closes it.
 static Error writeTo(int descriptor, StringRef path, StringRef text) {
   raw_fd_ostream stream(descriptor, /*shouldClose=*/true);
   stream << text;
@@ -59,7 +58,6 @@ private:
 };
 } // namespace
 
-/// Runs `options.linker`.
 static Expected<SmallVector<char, 0>>
 linkByProgram(StringRef input, const SharedObjectOptions &options) {
   ErrorOr<std::string> program = sys::findProgramByName(options.linker);

@@ -6,7 +6,6 @@
 #include "ddphook/Report/PlanReporter.h"
 
 #include "ProgramFacts.h"
-#include "ddphook/Dialect/DDP/IR/Plan.h"
 #include "ddphook/Target/PlanText.h"
 
 #include "mlir/IR/Remarks.h"
@@ -14,7 +13,6 @@
 #include "mlir/Pass/PassInstrumentation.h"
 #include "mlir/Pass/PassManager.h"
 
-#include <array>
 #include <mutex>
 #include <set>
 
@@ -126,10 +124,6 @@ void PlanReporter::attach(PassManager &pm) {
           std::make_unique<remark::RemarkEmittingPolicyAll>(), categories)))
     record->engine = context->getRemarkEngine();
 }
-
-//===----------------------------------------------------------------------===//
-// The report
-//===----------------------------------------------------------------------===//
 
 llvm::Expected<json::Object> PlanReporter::getReport(ModuleOp module) {
   MLIRContext *context = module.getContext();

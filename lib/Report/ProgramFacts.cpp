@@ -8,12 +8,12 @@
 #include "ddphook/Dialect/DDP/IR/RuntimeCalls.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
-#include "mlir/Dialect/LLVMIR/LLVMDialect.h"
 #include "mlir/Dialect/Linalg/IR/Linalg.h"
 #include "mlir/Dialect/MemRef/IR/MemRef.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/Dialect/Utils/StaticValueUtils.h"
 #include "llvm/ADT/MapVector.h"
+#include "llvm/Support/ScopedPrinter.h"
 
 #include <map>
 
@@ -37,13 +37,6 @@ std::string mlir::ddp::describeLocation(Location loc) {
 // Before the conversion
 //===----------------------------------------------------------------------===//
 
-template <typename T>
-static std::string print(T object) {
-  std::string text;
-  llvm::raw_string_ostream(text) << object;
-  return text;
-}
-
 /// Returns the size in bytes, or 0 if it is not static.
 static int64_t getBytes(Type type) {
   auto memref = dyn_cast<MemRefType>(type);
@@ -60,7 +53,7 @@ static int64_t getBytes(Type type) {
 static std::string describeMemory(Type type) {
   auto memref = dyn_cast<MemRefType>(type);
   if (!memref)
-    return print(type);
+    return llvm::to_string(type);
   std::string text;
   llvm::raw_string_ostream os(text);
   for (int64_t size : memref.getShape())
@@ -272,7 +265,6 @@ void ScheduleReader::visitCall(Operation *op, StringRef name) {
     started[op] = &call;
 }
 
-/// Records the work between starts and waits.
 void ScheduleReader::addWork() {
   for (Call *call : found) {
     // The wait is in another function, or missing.

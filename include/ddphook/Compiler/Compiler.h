@@ -24,14 +24,11 @@
 #include "ddphook/Pipelines/Pipelines.h"
 #include "ddphook/Report/PlanReporter.h"
 
-#include "mlir/IR/BuiltinOps.h"
 #include "mlir/IR/DialectRegistry.h"
 #include "llvm/IR/LLVMContext.h"
 #include "llvm/IR/Module.h"
-#include "llvm/Support/Error.h"
 #include "llvm/Target/TargetMachine.h"
 
-#include <memory>
 #include <string>
 
 namespace mlir::ddp {

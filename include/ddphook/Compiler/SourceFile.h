@@ -14,7 +14,6 @@
 #include "mlir/IR/OwningOpRef.h"
 #include "llvm/Support/SourceMgr.h"
 
-#include <optional>
 #include <vector>
 
 namespace mlir::ddp {

@@ -10,9 +10,6 @@
 #include "ddphook/Conversion/DDPToStableHLO/DDPToStableHLO.h"
 #include "ddphook/Dialect/DDP/Transforms/Passes.h"
 
-#include "mlir/Pass/PassManager.h"
-#include "mlir/Pass/PassOptions.h"
-
 namespace mlir::ddp {
 
 /// Records a message about an option's value for the function that parses all

@@ -4,12 +4,9 @@
 // everything that the runtime must know in advance to the plan.
 
 #include "ddphook/Conversion/DDPToRuntime/DDPToRuntime.h"
-#include "PlanBuilder.h"
 #include "RuntimeCalls.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
-#include "mlir/Dialect/LLVMIR/LLVMDialect.h"
-#include "mlir/Dialect/MemRef/IR/MemRef.h"
 #include "llvm/ADT/SetVector.h"
 #include "llvm/Support/JSON.h"
 

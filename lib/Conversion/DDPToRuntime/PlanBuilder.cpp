@@ -30,7 +30,6 @@ bool mlir::ddp::isPlannable(FunctionOpInterface function, std::string &why) {
   return true;
 }
 
-/// Returns the name of an optional symbol.
 static StringAttr getName(FlatSymbolRefAttr symbol) {
   return symbol ? symbol.getAttr() : StringAttr();
 }

@@ -276,7 +276,6 @@ LogicalResult FunctionExporter::convertBinary(OpT op, StringRef name) {
 template LogicalResult FunctionExporter::convertBinary(AddOp, StringRef);
 template LogicalResult FunctionExporter::convertBinary(SubOp, StringRef);
 
-/// Reshapes a member to a matrix.
 static TensorValue asMatrix(HLOBuilder &hlo, TensorValue member,
                             std::pair<int64_t, int64_t> shape) {
   return hlo.reshape(member, {shape.first, shape.second});

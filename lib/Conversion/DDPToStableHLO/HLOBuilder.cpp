@@ -205,22 +205,29 @@ TensorValue HLOBuilder::largest(TensorValue value) {
                 value.getType().getRank() - 1);
 }
 
-SmallVector<NamedAttribute> HLOBuilder::getMeeting(DenseIntElementsAttr groups,
-                                                   int64_t channel) {
-  return {builder.getNamedAttr("channel_handle",
-                               getAttr("#stablehlo.channel_handle<handle = " +
-                                       Twine(channel) + ", type = 1>")),
-          builder.getNamedAttr("replica_groups", groups)};
+SmallVector<NamedAttribute>
+HLOBuilder::getMeeting(DenseIntElementsAttr groups, int64_t channel,
+                       bool hasGlobalIds,
+                       ArrayRef<std::pair<StringRef, int64_t>> numbers) {
+  SmallVector<NamedAttribute> attributes = {
+      builder.getNamedAttr("channel_handle",
+                           getAttr("#stablehlo.channel_handle<handle = " +
+                                   Twine(channel) + ", type = 1>")),
+      builder.getNamedAttr("replica_groups", groups)};
+  if (hasGlobalIds)
+    attributes.push_back(
+        builder.getNamedAttr("use_global_device_ids", builder.getUnitAttr()));
+  for (auto [name, number] : numbers)
+    attributes.push_back(
+        builder.getNamedAttr(name, builder.getI64IntegerAttr(number)));
+  return attributes;
 }
 
 TensorValue HLOBuilder::allReduce(TensorValue value,
                                   DenseIntElementsAttr groups,
                                   int64_t channel) {
-  auto attributes = getMeeting(groups, channel);
-  attributes.push_back(
-      builder.getNamedAttr("use_global_device_ids", builder.getUnitAttr()));
   Operation *op = createOp("all_reduce", Type(value.getType()), Value(value),
-                           attributes, /*numRegions=*/1);
+                           getMeeting(groups, channel), /*numRegions=*/1);
   addReducer(op, "add", value.getType().getElementType());
   return cast<TensorValue>(op->getResult(0));
 }
@@ -228,11 +235,8 @@ TensorValue HLOBuilder::allReduce(TensorValue value,
 TensorValue HLOBuilder::reduceScatter(TensorValue value,
                                       DenseIntElementsAttr groups,
                                       int64_t channel) {
-  auto attributes = getMeeting(groups, channel);
-  attributes.push_back(
-      builder.getNamedAttr("use_global_device_ids", builder.getUnitAttr()));
-  attributes.push_back(
-      builder.getNamedAttr("scatter_dimension", builder.getI64IntegerAttr(0)));
+  auto attributes = getMeeting(groups, channel, /*hasGlobalIds=*/true,
+                               {{"scatter_dimension", 0}});
   RankedTensorType type = value.getType();
   int64_t part = type.getDimSize(0) / groups.getType().getDimSize(1);
   Operation *op = createOp("reduce_scatter", Type(type.clone(part)),
@@ -243,11 +247,8 @@ TensorValue HLOBuilder::reduceScatter(TensorValue value,
 
 TensorValue HLOBuilder::allGather(TensorValue part, DenseIntElementsAttr groups,
                                   int64_t channel) {
-  auto attributes = getMeeting(groups, channel);
-  attributes.push_back(
-      builder.getNamedAttr("use_global_device_ids", builder.getUnitAttr()));
-  attributes.push_back(
-      builder.getNamedAttr("all_gather_dim", builder.getI64IntegerAttr(0)));
+  auto attributes = getMeeting(groups, channel, /*hasGlobalIds=*/true,
+                               {{"all_gather_dim", 0}});
   RankedTensorType type = part.getType();
   return create("all_gather",
                 type.clone(type.getDimSize(0) * groups.getType().getDimSize(1)),
@@ -256,13 +257,11 @@ TensorValue HLOBuilder::allGather(TensorValue part, DenseIntElementsAttr groups,
 
 TensorValue HLOBuilder::allToAll(TensorValue parts, DenseIntElementsAttr groups,
                                  int64_t channel) {
-  auto attributes = getMeeting(groups, channel);
-  for (StringRef name : {"split_dimension", "concat_dimension"})
-    attributes.push_back(
-        builder.getNamedAttr(name, builder.getI64IntegerAttr(0)));
-  attributes.push_back(builder.getNamedAttr(
-      "split_count",
-      builder.getI64IntegerAttr(groups.getType().getDimSize(1))));
+  auto attributes =
+      getMeeting(groups, channel, /*hasGlobalIds=*/false,
+                 {{"split_dimension", 0},
+                  {"concat_dimension", 0},
+                  {"split_count", groups.getType().getDimSize(1)}});
   return create("all_to_all", parts.getType(), parts, attributes);
 }
 
@@ -276,5 +275,5 @@ TensorValue HLOBuilder::broadcastFrom(TensorValue value,
     std::rotate(group, group + root, group + size);
   auto rotated = DenseIntElementsAttr::get(groups.getType(), ranks);
   return create("collective_broadcast", value.getType(), value,
-                getMeeting(rotated, channel));
+                getMeeting(rotated, channel, /*hasGlobalIds=*/false));
 }

@@ -62,7 +62,6 @@ public:
   TensorValue keepRounding(TensorValue value);
 
   TensorValue reshape(TensorValue value, ArrayRef<int64_t> shape);
-  /// Reshapes to a 1-D tensor.
   TensorValue flatten(TensorValue value);
   TensorValue broadcast(TensorValue value, RankedTensorType type,
                         ArrayRef<int64_t> dimensions);
@@ -113,9 +112,11 @@ public:
                             int64_t root, int64_t channel);
 
 private:
-  /// Returns the attributes that all collectives have: channel and groups.
-  SmallVector<NamedAttribute> getMeeting(DenseIntElementsAttr groups,
-                                         int64_t channel);
+  /// Returns a collective's attributes: channel, groups and these numbers.
+  SmallVector<NamedAttribute>
+  getMeeting(DenseIntElementsAttr groups, int64_t channel,
+             bool hasGlobalIds = true,
+             ArrayRef<std::pair<StringRef, int64_t>> numbers = {});
   /// Adds a block that combines two 0-D tensors to `op`.
   void addReducer(Operation *op, StringRef name, Type elementType);
 

@@ -4,8 +4,6 @@
 
 #include "RankGroups.h"
 
-#include "mlir/IR/Builders.h"
-
 using namespace mlir;
 using namespace mlir::ddp;
 

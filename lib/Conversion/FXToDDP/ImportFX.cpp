@@ -7,7 +7,6 @@
 #include "../Utils/FoldLinalgMeans.h"
 #include "FXExchange.h"
 #include "ddphook/Conversion/FXToDDP/FXToDDP.h"
-#include "ddphook/Dialect/DDP/IR/DDP.h"
 #include "ddphook/Dialect/DDP/IR/ElementTypes.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
@@ -71,13 +70,6 @@ LogicalResult FXImporter::refuse(const FXCollective &collective,
 // Finding collectives
 //===----------------------------------------------------------------------===//
 
-/// Returns the number of ranks in `group`, if the module declares it.
-static std::optional<int64_t> getSize(ProcessGroupOp group) {
-  if (ArrayAttr ranks = group.getRanksAttr())
-    return cast<DenseI64ArrayAttr>(ranks[0]).size();
-  return group.getSize();
-}
-
 /// Returns why ddp has no equivalent of `start`; empty if it has one.
 std::string FXImporter::judge(const FXCollective &start) {
   std::string text;
@@ -125,7 +117,7 @@ std::string FXImporter::judge(const FXCollective &start) {
     stream << "expected a 'ddp.process_group' of the module, but got '" << name
            << "'";
   else if (!isAllReduce)
-    stream << judgeExchange(start, getSize(group));
+    stream << judgeExchange(start, getStatedSize(group));
   if (Attribute names = start.arguments.get("names")) {
     auto list = dyn_cast<ArrayAttr>(names);
     if (!list || list.size() != op->getNumOperands() ||
@@ -295,7 +287,7 @@ void FXImporter::import(const FXCollective &start) {
   // Folding a mean looks at all uses, so erase the start first.
   op->erase();
   for (AllReduceOp reduced : all) {
-    if (std::optional<int64_t> size = getSize(group))
+    if (std::optional<int64_t> size = getStatedSize(group))
       foldLinalgMean(reduced, *size, "ddp-import-fx");
     remark::passed(
         loc, remark::RemarkOpts::name("Reduction").category("ddp-import-fx"))

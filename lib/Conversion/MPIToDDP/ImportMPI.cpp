@@ -19,10 +19,6 @@ namespace mlir::ddp {
 using namespace mlir;
 using namespace mlir::ddp;
 
-static bool isWorld(Value communicator) {
-  return communicator.getDefiningOp<mpi::CommWorldOp>();
-}
-
 /// Returns true if the status of `op` is used by checks only.
 static bool isOnlyChecked(Operation *op) {
   return llvm::all_of(op->getUsers(), llvm::IsaPred<mpi::RetvalCheckOp>);
@@ -42,7 +38,7 @@ static std::string judgeBuffer(Value buffer) {
 static std::string judge(mpi::AllReduceOp op) {
   if (op.getOp() != mpi::MPI_ReductionOpEnum::MPI_SUM)
     return "expected MPI_SUM, the only reduction that the runtime has";
-  if (!isWorld(op.getComm()))
+  if (!op.getComm().getDefiningOp<mpi::CommWorldOp>())
     return "expected the communicator of 'mpi.comm_world'";
   for (Value buffer : {op.getSendbuf(), op.getRecvbuf()})
     if (std::string reason = judgeBuffer(buffer); !reason.empty())

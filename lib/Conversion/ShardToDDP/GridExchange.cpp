@@ -199,7 +199,6 @@ static Value splitDimension(OpBuilder &builder, Location loc, Value value,
                                        mergeAt(dimension, type.getRank()));
 }
 
-/// Moves a dimension to another position.
 static Value moveDimension(OpBuilder &builder, Location loc, Value value,
                            int64_t from, int64_t to) {
   auto order = llvm::to_vector(

@@ -12,8 +12,6 @@
 #include "mlir/Dialect/Shard/IR/ShardDialect.h"
 #include "mlir/Dialect/Shard/IR/ShardOps.h"
 
-#include <optional>
-
 namespace mlir::ddp {
 
 struct GridExchange {

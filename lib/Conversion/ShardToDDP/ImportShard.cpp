@@ -10,7 +10,6 @@
 #include "GridReduction.h"
 #include "ProcessIndex.h"
 #include "ddphook/Conversion/ShardToDDP/ShardToDDP.h"
-#include "ddphook/Dialect/DDP/IR/DDP.h"
 
 #include "mlir/Dialect/Linalg/IR/Linalg.h"
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
@@ -274,7 +273,6 @@ static void eraseUnusedGrids(ModuleOp module) {
   });
 }
 
-/// Returns the message for the unsupported `op`.
 static StringRef getRemedy(Operation *op) {
   if (isa<shard::ShardOp, shard::ShardingOp, shard::GetShardingOp>(op))
     return "expected a partitioned program; run 'shard-partition' first";

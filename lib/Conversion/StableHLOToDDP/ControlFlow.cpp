@@ -74,7 +74,6 @@ static LogicalResult convertWhile(Operation *op) {
   return success();
 }
 
-/// Replaces `op` by an scf.if.
 static void convertBranches(Operation *op, Value condition, Region &thenRegion,
                             Region &elseRegion) {
   ImplicitLocOpBuilder builder(op->getLoc(), op);

@@ -6,7 +6,6 @@
 #include "StableHLO.h"
 #include "ddphook/Dialect/DDP/IR/ElementTypes.h"
 
-#include "mlir/IR/Builders.h"
 #include "llvm/ADT/StringSwitch.h"
 
 using namespace mlir;
@@ -126,7 +125,6 @@ public:
                   builder.getNamedAttr("permutation",
                                        builder.getDenseI64ArrayAttr(order)));
   }
-  /// Moves a dimension to another position.
   Value move(Value value, int64_t from, int64_t to) {
     auto order = llvm::to_vector(
         llvm::seq<int64_t>(cast<RankedTensorType>(value.getType()).getRank()));

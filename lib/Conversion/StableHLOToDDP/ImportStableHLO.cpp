@@ -9,16 +9,12 @@
 #include "FoldMeans.h"
 #include "Localize.h"
 #include "NonGradients.h"
-#include "ReplicaGroups.h"
 #include "ResultNames.h"
 #include "StableHLO.h"
 #include "ddphook/Conversion/StableHLOToDDP/StableHLOToDDP.h"
-#include "ddphook/Dialect/DDP/IR/DDP.h"
 #include "ddphook/Dialect/DDP/IR/ElementTypes.h"
 
-#include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/Remarks.h"
-#include "llvm/ADT/SmallBitVector.h"
 
 namespace mlir::ddp {
 #define GEN_PASS_DEF_DDPIMPORTSTABLEHLOPASS
@@ -145,7 +141,6 @@ static std::string judge(Operation *op) {
   return text;
 }
 
-/// Returns the message for the unsupported `op`.
 static StringRef getRemedy(Operation *op) {
   if (op->getName().getDialectNamespace() == "mhlo")
     return "expected StableHLO, but got MHLO";

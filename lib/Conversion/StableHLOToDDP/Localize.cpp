@@ -13,8 +13,6 @@
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/IRMapping.h"
-#include "mlir/IR/SymbolTable.h"
-#include "llvm/ADT/SmallBitVector.h"
 
 using namespace mlir;
 using namespace mlir::ddp;
@@ -139,10 +137,8 @@ public:
 
 private:
   LogicalResult check(Operation *op);
-  LogicalResult checkPart(Operation *op, const Twine &what, Type whole,
-                          Type part, const Sharding &sharding) const;
-  LogicalResult notePart(Operation *op, Value value, Type part,
-                         const Sharding &sharding);
+  LogicalResult notePart(Operation *op, const Twine &what, Value value,
+                         Type part, const Sharding &sharding);
   void bypassConstraints();
   LogicalResult checkUses(Value value) const;
   LogicalResult checkSignature(const Twine &what, Value value,
@@ -164,12 +160,14 @@ private:
 };
 } // namespace
 
-/// Succeeds if `part` is one rank's shard of `whole`.
-LogicalResult Localizer::checkPart(Operation *op, const Twine &what, Type whole,
-                                   Type part, const Sharding &sharding) const {
-  auto from = dyn_cast<RankedTensorType>(whole);
+/// Checks that `part` is one rank's shard of `value`, and records whether it is
+/// split or whole.
+LogicalResult Localizer::notePart(Operation *op, const Twine &what, Value value,
+                                  Type part, const Sharding &sharding) {
+  Type type = value.getType();
+  auto from = dyn_cast<RankedTensorType>(type);
   auto to = dyn_cast<RankedTensorType>(part);
-  bool ok = whole == part && sharding.isReplicated();
+  bool ok = type == part && sharding.isReplicated();
   if (from && to && from.hasStaticShape() && to.hasStaticShape() &&
       from.getElementType() == to.getElementType() &&
       from.getRank() == to.getRank() &&
@@ -178,17 +176,11 @@ LogicalResult Localizer::checkPart(Operation *op, const Twine &what, Type whole,
       return from.getDimSize(i) % sharding.getNumParts(i) == 0 &&
              from.getDimSize(i) / sharding.getNumParts(i) == to.getDimSize(i);
     });
-  if (ok)
-    return success();
-  return op->emitOpError() << "expected " << what
-                           << " to be split as its sharding says, but got "
-                           << part << " of " << whole;
-}
-
-/// Records whether `value` is split or whole.
-LogicalResult Localizer::notePart(Operation *op, Value value, Type part,
-                                  const Sharding &sharding) {
-  if (value.getType() == part) {
+  if (!ok)
+    return op->emitOpError() << "expected " << what
+                             << " to be split as its sharding says, but got "
+                             << part << " of " << type;
+  if (type == part) {
     whole.insert(value);
     return success();
   }
@@ -225,20 +217,14 @@ LogicalResult Localizer::check(Operation *op) {
                                  << axis.name
                                  << "\" is not; in JAX, 'shard_map' without "
                                     "'axis_names' makes them so";
-  for (auto [i, sharding] : llvm::enumerate(*in)) {
-    Type part = body.getArgument(i).getType();
-    if (failed(checkPart(op, "operand #" + Twine(i),
-                         op->getOperand(i).getType(), part, sharding)) ||
-        failed(notePart(op, op->getOperand(i), part, sharding)))
+  for (auto [i, sharding] : llvm::enumerate(*in))
+    if (failed(notePart(op, "operand #" + Twine(i), op->getOperand(i),
+                        body.getArgument(i).getType(), sharding)))
       return failure();
-  }
-  for (auto [i, sharding] : llvm::enumerate(*out)) {
-    Type part = (*yielded)[i].getType();
-    if (failed(checkPart(op, "result #" + Twine(i), op->getResult(i).getType(),
-                         part, sharding)) ||
-        failed(notePart(op, op->getResult(i), part, sharding)))
+  for (auto [i, sharding] : llvm::enumerate(*out))
+    if (failed(notePart(op, "result #" + Twine(i), op->getResult(i),
+                        (*yielded)[i].getType(), sharding)))
       return failure();
-  }
   return success();
 }
 
@@ -438,7 +424,6 @@ static bool isShardingCall(Operation *op) {
              target.getValue());
 }
 
-/// Reports that `what` declares tensors split.
 static LogicalResult refuseSplit(Operation *op, const Twine &what) {
   return op->emitOpError()
          << "expected a program of one rank's tensors, but got " << what

@@ -6,8 +6,6 @@
 #include "ResultNames.h"
 #include "StableHLO.h"
 
-#include "mlir/Dialect/Func/IR/FuncOps.h"
-
 using namespace mlir;
 using namespace mlir::ddp;
 

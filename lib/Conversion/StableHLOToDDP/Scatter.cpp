@@ -189,7 +189,6 @@ namespace {
 /// Combines an old number with an update.
 using Combiner = Value (*)(ImplicitLocOpBuilder &, Value, Value);
 
-/// Builds the loops of one scatter.
 class Scatter {
 public:
   Scatter(Operation *op, const Dimensions &dimensions, Combiner combine)
@@ -319,10 +318,6 @@ Value Scatter::run() {
   });
 }
 
-//===----------------------------------------------------------------------===//
-// The pass
-//===----------------------------------------------------------------------===//
-
 template <typename FloatOpT, typename IntOpT>
 static Value combineBy(ImplicitLocOpBuilder &builder, Value old, Value update) {
   if (isa<FloatType>(old.getType()))
@@ -390,14 +385,11 @@ struct ConvertStableHLOScatterPass
     : public ddp::impl::DDPConvertStableHLOScatterPassBase<
           ConvertStableHLOScatterPass> {
   void runOnOperation() override {
-    SmallVector<Operation *> scatters;
-    getOperation().walk([&](Operation *op) {
-      if (isNamed(op, "stablehlo.scatter"))
-        scatters.push_back(op);
+    WalkResult result = getOperation().walk([](Operation *op) -> WalkResult {
+      return isNamed(op, "stablehlo.scatter") ? convertScatter(op) : success();
     });
-    for (Operation *op : scatters)
-      if (failed(convertScatter(op)))
-        return signalPassFailure();
+    if (result.wasInterrupted())
+      signalPassFailure();
   }
 };
 } // namespace

@@ -29,7 +29,6 @@ struct Mesh {
   bool operator==(const Mesh &other) const;
 };
 
-/// The meshes that a module declares.
 class Meshes {
 public:
   explicit Meshes(ModuleOp module);
@@ -44,7 +43,6 @@ private:
   llvm::StringMap<size_t> numbers;
 };
 
-/// How a tensor is split.
 struct Sharding {
   Mesh mesh;
   /// The axes along which each dimension is split.

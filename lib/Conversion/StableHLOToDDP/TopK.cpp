@@ -139,14 +139,11 @@ namespace {
 struct ConvertCHLOTopKPass
     : public ddp::impl::DDPConvertCHLOTopKPassBase<ConvertCHLOTopKPass> {
   void runOnOperation() override {
-    SmallVector<Operation *> ops;
-    getOperation().walk([&](Operation *op) {
-      if (isNamed(op, "chlo.top_k"))
-        ops.push_back(op);
+    WalkResult result = getOperation().walk([](Operation *op) -> WalkResult {
+      return isNamed(op, "chlo.top_k") ? convertTopK(op) : success();
     });
-    for (Operation *op : ops)
-      if (failed(convertTopK(op)))
-        return signalPassFailure();
+    if (result.wasInterrupted())
+      signalPassFailure();
   }
 };
 } // namespace

@@ -30,7 +30,6 @@ public:
   /// argument. An argument of a function that nobody calls is the program's.
   bool followBack(Place place, function_ref<void(Place)> push);
 
-  /// Returns the calls of a function.
   ArrayRef<func::CallOp> getCalls(func::FuncOp function) const;
 
 private:

@@ -8,12 +8,7 @@
 #include "ddphook/Conversion/StableHLOToDDP/StableHLOToDDP.h"
 #include "ddphook/Dialect/DDP/Transforms/Passes.h"
 
-#include "mlir/Dialect/Arith/IR/Arith.h"
-#include "mlir/Dialect/SCF/IR/SCF.h"
-#include "mlir/Dialect/Tensor/IR/Tensor.h"
 #include "mlir/Dialect/UB/IR/UBOps.h"
-#include "mlir/IR/Builders.h"
-#include "mlir/Pass/PassManager.h"
 #include "mlir/Transforms/Passes.h"
 #include "mlir/Transforms/RegionUtils.h"
 

@@ -8,8 +8,6 @@
 
 #include "ddphook/Dialect/DDP/IR/DDP.h"
 
-#include <optional>
-
 namespace mlir::ddp {
 
 /// A division of all elements of `scaled` by `number`, or a multiplication.

@@ -29,55 +29,50 @@ struct OpaqueInlinerInterface : public DialectInlinerInterface {
   }
 };
 
+/// `DialectT` is the derived class.
+template <typename DialectT>
 class OpaqueDialect : public Dialect {
 public:
+  explicit OpaqueDialect(MLIRContext *context)
+      : Dialect(DialectT::getDialectNamespace(), context,
+                TypeID::get<DialectT>()) {
+    allowUnknownOperations();
+    addInterfaces<OpaqueInlinerInterface>();
+  }
+
   Attribute parseAttribute(DialectAsmParser &parser, Type type) const final {
     Builder &builder = parser.getBuilder();
     return OpaqueAttr::get(builder.getStringAttr(getNamespace()),
                            parser.getFullSymbolSpec(),
                            type ? type : builder.getNoneType());
   }
+
   Type parseType(DialectAsmParser &parser) const final {
     return OpaqueType::get(parser.getBuilder().getStringAttr(getNamespace()),
                            parser.getFullSymbolSpec());
   }
-
-protected:
-  OpaqueDialect(StringRef name, MLIRContext *context, TypeID id)
-      : Dialect(name, context, id) {
-    allowUnknownOperations();
-    addInterfaces<OpaqueInlinerInterface>();
-  }
 };
 
-struct ShardyDialect : public OpaqueDialect {
-  explicit ShardyDialect(MLIRContext *context)
-      : OpaqueDialect(getDialectNamespace(), context,
-                      TypeID::get<ShardyDialect>()) {}
+struct ShardyDialect : public OpaqueDialect<ShardyDialect> {
+  using OpaqueDialect::OpaqueDialect;
   static constexpr StringLiteral getDialectNamespace() { return "sdy"; }
   MLIR_DEFINE_EXPLICIT_INTERNAL_INLINE_TYPE_ID(ShardyDialect)
 };
 
-struct StableHLODialect : public OpaqueDialect {
-  explicit StableHLODialect(MLIRContext *context)
-      : OpaqueDialect(getDialectNamespace(), context,
-                      TypeID::get<StableHLODialect>()) {}
+struct StableHLODialect : public OpaqueDialect<StableHLODialect> {
+  using OpaqueDialect::OpaqueDialect;
   static constexpr StringLiteral getDialectNamespace() { return "stablehlo"; }
   MLIR_DEFINE_EXPLICIT_INTERNAL_INLINE_TYPE_ID(StableHLODialect)
 };
 
-struct MHLODialect : public OpaqueDialect {
-  explicit MHLODialect(MLIRContext *context)
-      : OpaqueDialect(getDialectNamespace(), context,
-                      TypeID::get<MHLODialect>()) {}
+struct MHLODialect : public OpaqueDialect<MHLODialect> {
+  using OpaqueDialect::OpaqueDialect;
   static constexpr StringLiteral getDialectNamespace() { return "mhlo"; }
   MLIR_DEFINE_EXPLICIT_INTERNAL_INLINE_TYPE_ID(MHLODialect)
 };
 
-struct CHLODialect : public OpaqueDialect {
-  explicit CHLODialect(MLIRContext *context)
-      : OpaqueDialect(getDialectNamespace(), context,
-                      TypeID::get<CHLODialect>()) {}
+struct CHLODialect : public OpaqueDialect<CHLODialect> {
+  using OpaqueDialect::OpaqueDialect;
   static constexpr StringLiteral getDialectNamespace() { return "chlo"; }
   MLIR_DEFINE_EXPLICIT_INTERNAL_INLINE_TYPE_ID(CHLODialect)
 };

@@ -8,7 +8,6 @@
 
 #include "ddphook/Dialect/DDP/IR/Plan.h"
 
-#include "mlir/IR/BuiltinOps.h"
 #include "mlir/Pass/Pass.h"
 
 namespace mlir::ddp {

@@ -83,9 +83,9 @@ def ConvertDDPToRuntimePass
                clEnumValN(::mlir::ddp::ArrayMemory::Device, "device",
                           "in a device's memory"))}]>,
   ];
-  let dependentDialects = [
-    "::mlir::LLVM::LLVMDialect", "::mlir::arith::ArithDialect",
-    "::mlir::ddp::DDPDialect", "::mlir::memref::MemRefDialect"];
+  let dependentDialects = ["::mlir::LLVM::LLVMDialect",
+                           "::mlir::arith::ArithDialect",
+                           "::mlir::ddp::DDPDialect"];
 }
 
 #endif // DDPHOOK_CONVERSION_DDPTORUNTIME_PASSES_TD

@@ -87,8 +87,7 @@ def DDPImportFXPass : Pass<"ddp-import-fx", "::mlir::ModuleOp"> {
            /*default=*/"false",
            "Sum 16-bit numbers in 16 bits, as the program's linalg does">,
   ];
-  let dependentDialects = ["::mlir::ddp::DDPDialect",
-                           "::mlir::tensor::TensorDialect"];
+  let dependentDialects = ["::mlir::ddp::DDPDialect"];
 }
 
 #endif // DDPHOOK_CONVERSION_FXTODDP_PASSES_TD

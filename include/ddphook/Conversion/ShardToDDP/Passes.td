@@ -86,8 +86,7 @@ def DDPImportShardPass : Pass<"ddp-import-shard", "::mlir::ModuleOp"> {
   ];
   let dependentDialects = ["::mlir::arith::ArithDialect",
                            "::mlir::ddp::DDPDialect",
-                           "::mlir::linalg::LinalgDialect",
-                           "::mlir::tensor::TensorDialect"];
+                           "::mlir::linalg::LinalgDialect"];
 }
 
 #endif // DDPHOOK_CONVERSION_SHARDTODDP_PASSES_TD

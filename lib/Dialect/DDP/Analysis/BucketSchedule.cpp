@@ -8,7 +8,6 @@
 
 #include "BucketSchedule.h"
 
-#include "mlir/Interfaces/SideEffectInterfaces.h"
 #include "llvm/ADT/STLExtras.h"
 #include <algorithm>
 #include <map>
@@ -37,7 +36,6 @@ namespace {
 using BucketKey =
     std::tuple<const void *, const void *, Reduction, const void *>;
 
-/// A bucket that is being filled.
 struct OpenBucket {
   std::unique_ptr<Bucket> bucket;
   int64_t bytes = 0;

@@ -13,6 +13,7 @@
 #include "mlir/IR/RegionGraphTraits.h"
 #include "mlir/Interfaces/CallInterfaces.h"
 #include "llvm/ADT/DepthFirstIterator.h"
+#include "llvm/Support/ScopedPrinter.h"
 
 using namespace mlir;
 using namespace mlir::ddp;
@@ -65,12 +66,6 @@ private:
 };
 } // namespace
 
-static std::string print(Type type) {
-  std::string text;
-  llvm::raw_string_ostream(text) << type;
-  return text;
-}
-
 /// Counts the tensors in a bucket; a tensor counts as one.
 static void countMembers(std::map<std::string, int64_t> &counts,
                          const std::string &kind, Type type) {
@@ -95,7 +90,7 @@ static Description describe(CollectiveOpInterface op) {
   return {op.getKind(),
           reduction ? stringifyReduction(reduction.getValue()).str() : "",
           op.getGroupAttr().getValue().str(),
-          print(wire ? wire : getElementTypeOf(type)),
+          llvm::to_string(wire ? wire : getElementTypeOf(type)),
           bucket ? bucket.str() : "",
           getWholeSize(op),
           op.getRoot()};
@@ -148,7 +143,7 @@ void Tracer::traceCall(LLVM::CallOp call, CollectiveTrace::Function &function) {
       kind,
       isReduction ? stringifyReduction(reduction).str() : "",
       plan.getProcessGroups()[planned.getGroup()].getName().str(),
-      print(wire ? wire : planned.getDtype()),
+      llvm::to_string(wire ? wire : planned.getDtype()),
       bucket ? bucket.str() : "",
       planned.getCount(),
       planned.getRoot()};
@@ -273,7 +268,7 @@ Tracer::Tracer(ModuleOp module, CollectiveTrace &trace)
     description.reduction = stringifyReduction(info.getReduction()).str();
     description.group = info.getGroup().str();
     auto type = cast<BucketType>(info.getType());
-    description.travelsAs = print(type.getElementType());
+    description.travelsAs = llvm::to_string(type.getElementType());
     countMembers(trace.recorded, description.getKind(), type);
   });
 }

@@ -131,7 +131,6 @@ mlir::ddp::visitMemoryUses(Value tensor,
   return WalkResult::advance();
 }
 
-/// True if `user` comes before `op` in program order.
 static bool isBefore(Operation *user, Operation *op) {
   if (Operation *inBlock = op->getBlock()->findAncestorOpInBlock(*user))
     return inBlock->isBeforeInBlock(op);

@@ -16,9 +16,6 @@
 
 #include "RankTransfer.h"
 
-#include "mlir/Dialect/SCF/IR/SCF.h"
-#include "mlir/IR/BuiltinOps.h"
-
 namespace mlir::ddp {
 
 /// How the blocks of a region follow one another.

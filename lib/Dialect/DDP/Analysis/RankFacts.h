@@ -44,7 +44,6 @@ struct RankControl {
   const RankControl *outer = nullptr;
 };
 
-/// The facts about an operation's inputs.
 struct RankInputs {
   RankMask uniform = kAllRanks;
   SmallVector<GradientCount, 4> counts;

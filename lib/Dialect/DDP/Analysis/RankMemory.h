@@ -48,7 +48,6 @@ struct MemoryRegion {
   }
 };
 
-/// The contents of memory.
 struct MemoryContents {
   RankMask uniform = kAllRanks;
   /// The bucket whose collective wrote it, if nothing has changed it since.

@@ -10,7 +10,6 @@
 #include "RankRegions.h"
 
 #include "mlir/Dialect/SCF/IR/SCF.h"
-#include "mlir/Interfaces/DestinationStyleOpInterface.h"
 
 #include <functional>
 

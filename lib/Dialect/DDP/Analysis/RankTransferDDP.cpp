@@ -5,9 +5,6 @@
 
 #include "RankTransfer.h"
 
-#include "mlir/Dialect/SCF/IR/SCF.h"
-#include "mlir/Interfaces/DestinationStyleOpInterface.h"
-
 using namespace mlir;
 using namespace mlir::ddp;
 
@@ -20,7 +17,6 @@ RankFact RankTransfer::draw(Operation *op, FlatSymbolRefAttr generator,
   return fact;
 }
 
-/// Returns the memory that a collective on memory writes.
 static Value getDestination(Operation *op) {
   if (auto reduction = dyn_cast<AllReduceOp>(op))
     return reduction.getDestination();

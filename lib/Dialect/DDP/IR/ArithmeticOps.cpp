@@ -7,10 +7,6 @@
 using namespace mlir;
 using namespace mlir::ddp;
 
-//===----------------------------------------------------------------------===//
-// ddp.add, ddp.sub
-//===----------------------------------------------------------------------===//
-
 /// Verifies C1 of operations on two buckets.
 static LogicalResult verifyBinary(Operation *op) {
   Type input = op->getOperand(0).getType(), rhs = op->getOperand(1).getType();
@@ -23,10 +19,6 @@ static LogicalResult verifyBinary(Operation *op) {
 LogicalResult AddOp::verify() { return verifyBinary(*this); }
 
 LogicalResult SubOp::verify() { return verifyBinary(*this); }
-
-//===----------------------------------------------------------------------===//
-// ddp.cast
-//===----------------------------------------------------------------------===//
 
 /// True if every value of `from` is a value of `to`.
 static bool isLossless(Type from, Type to) {
@@ -65,28 +57,11 @@ OpFoldResult CastOp::fold(FoldAdaptor) {
   return getResult();
 }
 
-//===----------------------------------------------------------------------===//
-// ddp.encoding_error
-//===----------------------------------------------------------------------===//
-
 LogicalResult EncodingErrorOp::verify() {
   return verifyEncoding(*this); // C1, C2
 }
 
-LogicalResult
-EncodingErrorOp::verifySymbolUses(SymbolTableCollection &symbols) {
-  return verifyGroup(*this, getGroupAttr(), symbols); // C3
-}
-
-//===----------------------------------------------------------------------===//
-// ddp.scale
-//===----------------------------------------------------------------------===//
-
 LogicalResult ScaleOp::verify() { return verifyDivisor(*this); } // C1
-
-LogicalResult ScaleOp::verifySymbolUses(SymbolTableCollection &symbols) {
-  return verifyGroup(*this, getGroupAttr(), symbols); // C2
-}
 
 OpFoldResult ScaleOp::fold(FoldAdaptor) {
   if (getFactor() && getFactor()->convertToDouble() == 1.0)

@@ -5,7 +5,6 @@
 // the plan is made.
 
 #include "Verifiers.h"
-#include "ddphook/Dialect/DDP/IR/DDP.h"
 
 #include "llvm/ADT/TypeSwitch.h"
 #include "llvm/Support/MathExtras.h"

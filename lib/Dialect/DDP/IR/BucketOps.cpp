@@ -11,10 +11,6 @@
 using namespace mlir;
 using namespace mlir::ddp;
 
-//===----------------------------------------------------------------------===//
-// ddp.pack, ddp.unpack, ddp.split, ddp.concat
-//===----------------------------------------------------------------------===//
-
 /// Checks that `tensors` are the members of `bucket`, or fill it once it is
 /// flat.
 static LogicalResult verifyMembers(Operation *op, TypeRange tensors,
@@ -164,10 +160,6 @@ OpFoldResult ConcatOp::fold(FoldAdaptor) {
   return {};
 }
 
-//===----------------------------------------------------------------------===//
-// ddp.extract
-//===----------------------------------------------------------------------===//
-
 LogicalResult ExtractOp::inferReturnTypes(
     MLIRContext *context, std::optional<Location> location, ValueRange operands,
     DictionaryAttr attributes, OpaqueProperties properties, RegionRange regions,
@@ -192,7 +184,6 @@ LogicalResult ExtractOp::inferReturnTypes(
   return success();
 }
 
-/// True if the members are adjacent.
 static bool isAdjacent(ArrayRef<int64_t> members) {
   for (size_t i = 1; i < members.size(); ++i)
     if (members[i] != members[i - 1] + 1)

@@ -7,7 +7,6 @@
 
 #include "PlanList.h"
 
-#include "mlir/IR/DialectImplementation.h"
 #include "llvm/ADT/TypeSwitch.h"
 
 using namespace mlir;

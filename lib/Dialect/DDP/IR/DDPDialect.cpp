@@ -3,13 +3,11 @@
 // Registers the dialect and verifies its discardable attributes.
 
 #include "Verifiers.h"
-#include "ddphook/Dialect/DDP/IR/DDP.h"
 #include "ddphook/Dialect/DDP/IR/DDPBytecode.h"
 
 #include "mlir/Dialect/Bufferization/IR/Bufferization.h"
 #include "mlir/Dialect/MemRef/IR/MemRef.h"
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
-#include "mlir/IR/BuiltinOps.h"
 #include "mlir/IR/DialectImplementation.h"
 #include "mlir/Interfaces/FunctionInterfaces.h"
 #include "mlir/Transforms/InliningUtils.h"
@@ -59,74 +57,59 @@ static LogicalResult verifyName(Operation *op, Attribute name,
 
 LogicalResult DDPDialect::verifyOperationAttribute(Operation *op,
                                                    NamedAttribute attribute) {
-  if (attribute.getName() == kHookAttrName) {
-    if (!isa<HookAttrInterface>(attribute.getValue()))
-      return op->emitOpError()
-             << "expected '" << kHookAttrName
-             << "' to be a hook attribute, but got " << attribute.getValue();
-    if (!isa<AllReduceOp, ReduceScatterOp, FunctionOpInterface, ModuleOp>(op))
+  StringAttr name = attribute.getName();
+  Attribute value = attribute.getValue();
+  auto expect = [&](bool isMet, const Twine &requirement) -> LogicalResult {
+    if (isMet)
+      return success();
+    return op->emitOpError()
+           << "expected '" << name.getValue() << "' " << requirement;
+  };
+  if (name == kHookAttrName) {
+    if (!isa<HookAttrInterface>(value))
       return op->emitOpError() << "expected '" << kHookAttrName
-                               << "' on 'ddp.all_reduce', "
-                                  "'ddp.reduce_scatter', a function or a "
-                                  "module only";
-    return success();
+                               << "' to be a hook attribute, but got " << value;
+    return expect(
+        isa<AllReduceOp, ReduceScatterOp, FunctionOpInterface, ModuleOp>(op),
+        "on 'ddp.all_reduce', 'ddp.reduce_scatter', a function or a module "
+        "only");
   }
-  if (attribute.getName() == kNameAttrName) {
+  if (name == kNameAttrName) {
     if (!isa<ReduceScatterOp>(op) &&
         (!isa<AllReduceOp>(op) || isa<BucketType>(op->getOperand(0).getType())))
-      return op->emitOpError()
-             << "expected '" << kNameAttrName
-             << "' on the 'ddp.all_reduce' of a gradient, on a "
-             << "'ddp.reduce_scatter', or on a function's argument";
-    return verifyName(op, attribute.getValue(), "");
+      return expect(false, "on the 'ddp.all_reduce' of a gradient, on a "
+                           "'ddp.reduce_scatter', or on a function's argument");
+    return verifyName(op, value, "");
   }
-  if (attribute.getName() == kErrorAttrName) {
+  if (name == kErrorAttrName) {
     auto collective = dyn_cast<CollectiveOpInterface>(op);
     TypeAttr wire = collective ? collective.getWireAttr() : TypeAttr();
     auto encoding =
         wire ? dyn_cast<EncodedType>(wire.getValue()) : EncodedType();
-    if (!isa<FlatSymbolRefAttr>(attribute.getValue()) || !encoding ||
-        encoding.isAffine() ||
-        collective.getKind() != CollectiveKind::AllReduce)
-      return op->emitOpError()
-             << "expected '" << kErrorAttrName
-             << "' to name a state, on an all-reduce whose "
-                "wire type is an encoding without a zero point";
-    return success();
+    return expect(isa<FlatSymbolRefAttr>(value) && encoding &&
+                      !encoding.isAffine() &&
+                      collective.getKind() == CollectiveKind::AllReduce,
+                  "to name a state, on an all-reduce whose wire type is an "
+                  "encoding without a zero point");
   }
-  if (attribute.getName() == kAssignmentAttrName)
-    return verifyAssignment(op, attribute.getValue());
-  if (attribute.getName() == kCompressesAttrName) {
-    if (!isa<StringAttr>(attribute.getValue()) ||
-        !(isa<SparsifyOp, FlatSparsifyOp>(op) ||
-          (isa<MatmulOp, FlatMatmulOp>(op) && op->hasAttr("transpose_lhs"))))
-      return op->emitOpError()
-             << "expected '" << kCompressesAttrName
-             << "' to name a bucket, on a product with 'transpose_lhs' or a "
-                "'sparsify'";
-    return success();
-  }
-  if (attribute.getName() == kResultArgumentsAttrName) {
-    if (!isa<DenseI64ArrayAttr>(attribute.getValue()) ||
-        !isa<FunctionOpInterface>(op))
-      return op->emitOpError() << "expected '" << kResultArgumentsAttrName
-                               << "' to be an array of i64 on a function";
-    return success();
-  }
-  if (attribute.getName() == kWidenAccumulatorsAttrName) {
-    if (!isa<UnitAttr>(attribute.getValue()) || !isa<ModuleOp>(op))
-      return op->emitOpError() << "expected '" << kWidenAccumulatorsAttrName
-                               << "' to be a unit attribute on a module";
-    return success();
-  }
-  if (attribute.getName() == kPlanAttrName) {
-    if (!isa<PlanAttr>(attribute.getValue()) || !isa<ModuleOp>(op))
-      return op->emitOpError() << "expected '" << kPlanAttrName
-                               << "' to be a #ddp.plan on a module";
-    return success();
-  }
-  return op->emitOpError() << "got unknown attribute '"
-                           << attribute.getName().getValue()
+  if (name == kAssignmentAttrName)
+    return verifyAssignment(op, value);
+  if (name == kCompressesAttrName)
+    return expect(
+        isa<StringAttr>(value) &&
+            (isa<SparsifyOp, FlatSparsifyOp>(op) ||
+             (isa<MatmulOp, FlatMatmulOp>(op) && op->hasAttr("transpose_lhs"))),
+        "to name a bucket, on a product with 'transpose_lhs' or a 'sparsify'");
+  if (name == kResultArgumentsAttrName)
+    return expect(isa<DenseI64ArrayAttr>(value) && isa<FunctionOpInterface>(op),
+                  "to be an array of i64 on a function");
+  if (name == kWidenAccumulatorsAttrName)
+    return expect(isa<UnitAttr>(value) && isa<ModuleOp>(op),
+                  "to be a unit attribute on a module");
+  if (name == kPlanAttrName)
+    return expect(isa<PlanAttr>(value) && isa<ModuleOp>(op),
+                  "to be a #ddp.plan on a module");
+  return op->emitOpError() << "got unknown attribute '" << name.getValue()
                            << "' of the ddp dialect";
 }
 

@@ -8,7 +8,6 @@
 #include "Verifiers.h"
 #include "ddphook/Dialect/DDP/IR/DDPBytecode.h"
 
-#include "mlir/IR/BuiltinOps.h"
 #include "mlir/IR/OpImplementation.h"
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/SmallBitVector.h"
@@ -96,10 +95,6 @@ static void printStepOrDestination(OpAsmPrinter &printer, Operation *,
     printer << "into " << operand << " : " << type << ",";
 }
 
-//===----------------------------------------------------------------------===//
-// ddp.process_group
-//===----------------------------------------------------------------------===//
-
 /// Parses [[0, 1], [2, 3]].
 static ParseResult parseRankLists(OpAsmParser &parser, ArrayAttr &ranks) {
   SmallVector<Attribute> lists;
@@ -148,7 +143,6 @@ void ProcessGroupOp::build(OpBuilder &builder, OperationState &state,
         /*topology=*/TopologyAttr());
 }
 
-/// Returns the dialect version that `writer` writes.
 static uint64_t getVersion(DialectBytecodeWriter &writer) {
   auto asked = writer.getDialectVersion<DDPDialect>();
   return succeeded(asked) ? static_cast<const DDPVersion &>(**asked).number
@@ -241,10 +235,6 @@ LogicalResult ProcessGroupOp::verifySymbolUses(SymbolTableCollection &symbols) {
   return success();
 }
 
-//===----------------------------------------------------------------------===//
-// ddp.bucket_info
-//===----------------------------------------------------------------------===//
-
 /// Checks that there is a name for each member of a bucket, or none at all.
 static LogicalResult verifyNames(Operation *op, ArrayAttr names, Type type) {
   if (!names)
@@ -263,15 +253,9 @@ LogicalResult BucketInfoOp::verify() {
   return verifyNames(*this, getGradientsAttr(), getType()); // C2
 }
 
-LogicalResult BucketInfoOp::verifySymbolUses(SymbolTableCollection &symbols) {
-  return verifyGroup(*this, getGroupAttr(), symbols); // C1
-}
-
 //===----------------------------------------------------------------------===//
 // Collectives
 //===----------------------------------------------------------------------===//
-
-// ddp.all_reduce
 
 void AllReduceOp::build(OpBuilder &builder, OperationState &state, Value input,
                         StringRef group, Reduction reduction) {
@@ -320,10 +304,6 @@ LogicalResult AllReduceOp::verify() {
   return success();
 }
 
-LogicalResult AllReduceOp::verifySymbolUses(SymbolTableCollection &symbols) {
-  return verifyReductionSymbols(*this, symbols); // C2
-}
-
 void AllReduceOp::getEffects(
     SmallVectorImpl<SideEffects::EffectInstance<MemoryEffects::Effect>>
         &effects) {
@@ -337,8 +317,6 @@ void AllReduceOp::getEffects(
                          SideEffects::DefaultResource::get());
 }
 
-// ddp.average
-
 LogicalResult AverageOp::verify() {
   auto period = static_cast<int64_t>(getPeriod());
   auto warmup = static_cast<int64_t>(getWarmup());
@@ -350,14 +328,6 @@ LogicalResult AverageOp::verify() {
                          << warmup;
   return success();
 }
-
-LogicalResult AverageOp::verifySymbolUses(SymbolTableCollection &symbols) {
-  return verifyGroup(*this, getGroupAttr(), symbols); // C1
-}
-
-//===----------------------------------------------------------------------===//
-// ddp.view
-//===----------------------------------------------------------------------===//
 
 LogicalResult ViewOp::verify() {
   MemRefType source = getSource().getType(), result = getType();

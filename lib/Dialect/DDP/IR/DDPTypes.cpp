@@ -178,10 +178,6 @@ BucketType BucketType::getFromTensors(MLIRContext *context, Type elementType,
   return BucketType::get(context, elementType, shapes);
 }
 
-//===----------------------------------------------------------------------===//
-// EncodedType
-//===----------------------------------------------------------------------===//
-
 LogicalResult EncodedType::verify(function_ref<InFlightDiagnostic()> emitError,
                                   Type code, int64_t block, int64_t stream) {
   const EncodingRow *row = lookupEncoding(code);

@@ -6,6 +6,7 @@
 
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringExtras.h"
+#include "llvm/Support/ScopedPrinter.h"
 
 using namespace mlir;
 using namespace mlir::ddp;
@@ -18,12 +19,17 @@ static const ElementType elementTypes[] = {
 #include "ddphook/runtime/element_types.inc"
 };
 
+/// Returns the row that is named like the type, or null.
+template <typename RowT>
+static const RowT *lookup(ArrayRef<RowT> rows, Type type) {
+  std::string name = llvm::to_string(type);
+  const RowT *found =
+      llvm::find_if(rows, [&](const RowT &row) { return row.name == name; });
+  return found == rows.end() ? nullptr : found;
+}
+
 const ElementType *mlir::ddp::lookupElementType(Type type) {
-  std::string name;
-  llvm::raw_string_ostream(name) << type;
-  const auto *found = llvm::find_if(
-      elementTypes, [&](const ElementType &row) { return row.name == name; });
-  return found == std::end(elementTypes) ? nullptr : found;
+  return lookup(ArrayRef(elementTypes), type);
 }
 
 bool mlir::ddp::isDtype(Type type) {
@@ -48,10 +54,6 @@ StringRef mlir::ddp::getDtypeNames() {
   return names;
 }
 
-//===----------------------------------------------------------------------===//
-// Encodings
-//===----------------------------------------------------------------------===//
-
 static const EncodingRow encodings[] = {
 #define DDPHOOK_ENCODING(NAME, name, bits, KIND, value)                        \
   {#name, bits, EncodingRow::KIND, value},
@@ -59,11 +61,7 @@ static const EncodingRow encodings[] = {
 };
 
 const EncodingRow *mlir::ddp::lookupEncoding(Type code) {
-  std::string name;
-  llvm::raw_string_ostream(name) << code;
-  const auto *found = llvm::find_if(
-      encodings, [&](const EncodingRow &row) { return row.name == name; });
-  return found == std::end(encodings) ? nullptr : found;
+  return lookup(ArrayRef(encodings), code);
 }
 
 StringRef mlir::ddp::getEncodingNames() {

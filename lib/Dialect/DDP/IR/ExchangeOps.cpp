@@ -35,20 +35,18 @@ std::optional<int64_t> mlir::ddp::getStatedSize(ProcessGroupOp group) {
   return cast<DenseI64ArrayAttr>((*group.getRanks())[0]).size();
 }
 
-static bool isOnParts(CollectiveOpInterface op) {
-  return op.getKind() != CollectiveKind::Broadcast;
-}
-
-/// Checks what depends on the group: sizes, and the root of a broadcast.
-static LogicalResult verifyParts(CollectiveOpInterface op,
-                                 SymbolTableCollection &symbols) {
+LogicalResult
+mlir::ddp::verifyCollectiveSymbols(CollectiveOpInterface op,
+                                   SymbolTableCollection &symbols) {
+  if (op.getKind() == CollectiveKind::AllReduce)
+    return verifyReductionSymbols(op, symbols);
   FlatSymbolRefAttr name = op.getGroupAttr();
   if (failed(verifyGroup(op, name, symbols)))
     return failure();
   auto group = cast<ProcessGroupOp>(symbols.lookupNearestSymbolFrom(op, name));
   std::optional<int64_t> ranks = getStatedSize(group);
   if (!ranks) {
-    if (!isOnParts(op))
+    if (op.getKind() == CollectiveKind::Broadcast)
       return success();
     InFlightDiagnostic diagnostic =
         op->emitOpError() << "expected process group " << name
@@ -60,7 +58,7 @@ static LogicalResult verifyParts(CollectiveOpInterface op,
   int64_t numOutput = getNumElementsOf(getOutputType(op));
   switch (op.getKind()) {
   case CollectiveKind::AllReduce:
-    return success();
+    break;
   case CollectiveKind::ReduceScatter:
   case CollectiveKind::AllGather: {
     bool isGather = op.getKind() == CollectiveKind::AllGather;
@@ -186,26 +184,9 @@ LogicalResult ReduceScatterOp::verify() {
   return verifyStep(*this); // C5
 }
 
-LogicalResult
-ReduceScatterOp::verifySymbolUses(SymbolTableCollection &symbols) {
-  return verifyParts(*this, symbols); // C2, C3
-}
-
 LogicalResult AllGatherOp::verify() { return verifyTypes(*this); } // C1, C4
 
-LogicalResult AllGatherOp::verifySymbolUses(SymbolTableCollection &symbols) {
-  return verifyParts(*this, symbols); // C2, C3
-}
-
-LogicalResult AllToAllOp::verifySymbolUses(SymbolTableCollection &symbols) {
-  return verifyParts(*this, symbols); // C1, C2
-}
-
 LogicalResult BroadcastOp::verify() { return verifyRoot(*this); } // C2
-
-LogicalResult BroadcastOp::verifySymbolUses(SymbolTableCollection &symbols) {
-  return verifyParts(*this, symbols); // C1, C2
-}
 
 /// Checks the types that ODS checks for the operation that is started: the type
 /// of a part, or of a result with the operand's type.
@@ -237,11 +218,6 @@ LogicalResult ExchangeStartOp::verify() {
                          /*condition=*/Value()); // C4
 }
 
-LogicalResult
-ExchangeStartOp::verifySymbolUses(SymbolTableCollection &symbols) {
-  return verifyParts(*this, symbols); // C3
-}
-
 //===----------------------------------------------------------------------===//
 // On flat arrays
 //===----------------------------------------------------------------------===//
@@ -252,37 +228,18 @@ LogicalResult FlatReduceScatterOp::verify() {
   return verifyStep(*this); // C5
 }
 
-LogicalResult
-FlatReduceScatterOp::verifySymbolUses(SymbolTableCollection &symbols) {
-  return verifyParts(*this, symbols); // C2, C3
-}
-
 LogicalResult FlatAllGatherOp::verify() {
   return verifyFlatExchange(*this); // C1, C4
-}
-
-LogicalResult
-FlatAllGatherOp::verifySymbolUses(SymbolTableCollection &symbols) {
-  return verifyParts(*this, symbols); // C2, C3
 }
 
 LogicalResult FlatAllToAllOp::verify() {
   return verifyFlatExchange(*this); // C1, C3
 }
 
-LogicalResult FlatAllToAllOp::verifySymbolUses(SymbolTableCollection &symbols) {
-  return verifyParts(*this, symbols); // C2, C3
-}
-
 LogicalResult FlatBroadcastOp::verify() {
   if (failed(verifyRoot(*this))) // C4
     return failure();
   return verifyFlatExchange(*this); // C1, C3
-}
-
-LogicalResult
-FlatBroadcastOp::verifySymbolUses(SymbolTableCollection &symbols) {
-  return verifyParts(*this, symbols); // C2, C4
 }
 
 Operation *FlatExchangeStartOp::getEnd() { return findWait(getTicket()); }
@@ -294,9 +251,4 @@ LogicalResult FlatExchangeStartOp::verify() {
     return failure();
   return verifyIsAwaited(*this, FlatWaitOp::getOperationName(),
                          /*condition=*/Value()); // C3
-}
-
-LogicalResult
-FlatExchangeStartOp::verifySymbolUses(SymbolTableCollection &symbols) {
-  return verifyParts(*this, symbols); // C2
 }

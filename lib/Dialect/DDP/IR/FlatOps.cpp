@@ -77,19 +77,10 @@ LogicalResult FlatEncodingErrorOp::verify() {
   return verifyElementwise(*this);
 }
 
-LogicalResult
-FlatEncodingErrorOp::verifySymbolUses(SymbolTableCollection &symbols) {
-  return verifyGroup(*this, getGroupAttr(), symbols); // C5
-}
-
 LogicalResult FlatScaleOp::verify() {
   if (failed(verifyDivisor(*this))) // C3
     return failure();
   return verifyElementwise(*this);
-}
-
-LogicalResult FlatScaleOp::verifySymbolUses(SymbolTableCollection &symbols) {
-  return verifyGroup(*this, getGroupAttr(), symbols); // C4
 }
 
 LogicalResult FlatRandomNormalOp::verify() {
@@ -112,11 +103,6 @@ LogicalResult FlatAllReduceOp::verify() {
   return verifyElementwise(*this);
 }
 
-LogicalResult
-FlatAllReduceOp::verifySymbolUses(SymbolTableCollection &symbols) {
-  return verifyReductionSymbols(*this, symbols); // C3
-}
-
 LogicalResult FlatAllReduceStartOp::verify() {
   if (failed(verifyWire(*this)) || // C4, C7
       failed(verifyElementwise(*this)))
@@ -126,11 +112,6 @@ LogicalResult FlatAllReduceStartOp::verify() {
            << "expected 'into' to be the operand, since there is a condition";
   return verifyIsAwaited(*this, FlatWaitOp::getOperationName(),
                          getCondition()); // C5
-}
-
-LogicalResult
-FlatAllReduceStartOp::verifySymbolUses(SymbolTableCollection &symbols) {
-  return verifyReductionSymbols(*this, symbols); // C3
 }
 
 Operation *FlatAllReduceStartOp::getEnd() {
@@ -203,7 +184,6 @@ LogicalResult FlatOrthogonalizeOp::verify() {
   return verifyFlat(*this, getLayout(), {{}, {}, getInput(), {}}); // C2
 }
 
-/// Checks the number of `into` operands.
 static LogicalResult verifyNumDestinations(DestinationStyleOpInterface op,
                                            unsigned expected) {
   if (static_cast<unsigned>(op.getNumDpsInits()) == expected)
@@ -243,9 +223,4 @@ LogicalResult FlatReconstructOp::verify() {
     return failure();
   return verifySameSize(*this, {getDestination().front(), getMatrix(),
                                 getDestination().back()}); // C4
-}
-
-LogicalResult
-FlatReconstructOp::verifySymbolUses(SymbolTableCollection &symbols) {
-  return verifyGroup(*this, getGroupAttr(), symbols); // C5
 }

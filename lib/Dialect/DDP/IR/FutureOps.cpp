@@ -10,10 +10,6 @@
 using namespace mlir;
 using namespace mlir::ddp;
 
-//===----------------------------------------------------------------------===//
-// ddp.all_reduce_start
-//===----------------------------------------------------------------------===//
-
 LogicalResult AllReduceStartOp::verify() {
   if (failed(verifyWire(*this))) // C3, C5
     return failure();
@@ -22,11 +18,6 @@ LogicalResult AllReduceStartOp::verify() {
     return emitOpError() << "expected the result to be " << expected;
   return verifyIsAwaited(*this, WaitOp::getOperationName(),
                          getCondition()); // C4
-}
-
-LogicalResult
-AllReduceStartOp::verifySymbolUses(SymbolTableCollection &symbols) {
-  return verifyReductionSymbols(*this, symbols); // C2
 }
 
 WaitOp AllReduceStartOp::getWait() {
@@ -115,10 +106,6 @@ void AllReduceStartOp::getCanonicalizationPatterns(RewritePatternSet &patterns,
   patterns.add<FoldWait<AllReduceStartOp>>(context);
 }
 
-//===----------------------------------------------------------------------===//
-// ddp.exchange_start
-//===----------------------------------------------------------------------===//
-
 // ExchangeOps.cpp has its verifier, next to those of the blocking operations.
 
 Operation *ExchangeStartOp::getEnd() { return findWait(getFuture()); }
@@ -127,10 +114,6 @@ void ExchangeStartOp::getCanonicalizationPatterns(RewritePatternSet &patterns,
                                                   MLIRContext *context) {
   patterns.add<FoldWait<ExchangeStartOp>>(context);
 }
-
-//===----------------------------------------------------------------------===//
-// ddp.wait
-//===----------------------------------------------------------------------===//
 
 LogicalResult WaitOp::inferReturnTypes(MLIRContext *,
                                        std::optional<Location> location,

@@ -10,13 +10,10 @@
 using namespace mlir;
 using namespace mlir::ddp;
 
-/// Returns all members of a bucket, in order.
 SmallVector<int64_t> mlir::ddp::getAllMembers(BucketType bucket) {
   return llvm::to_vector(llvm::seq<int64_t>(bucket.getNumMembers()));
 }
 
-/// Checks that members are in range and distinct, and that their matrices fit
-/// the members of the factors P and Q.
 LogicalResult mlir::ddp::verifyFactors(Operation *op, BucketType bucket,
                                        ArrayRef<int64_t> members, BucketType p,
                                        BucketType q) {
@@ -144,8 +141,6 @@ int64_t MatrixListAttr::getNumPieceElements() const {
   return sum;
 }
 
-/// Checks that flat operands contain everything in the layout, in one element
-/// type.
 LogicalResult mlir::ddp::verifyFlat(Operation *op, MatrixListAttr layout,
                                     const FlatArrays &arrays) {
   Type first = op->getOperand(0).getType();
@@ -184,7 +179,6 @@ LogicalResult mlir::ddp::verifyFlat(Operation *op, MatrixListAttr layout,
   return success();
 }
 
-/// Checks that arrays of a bucket's size have one size.
 LogicalResult mlir::ddp::verifySameSize(Operation *op, ArrayRef<Value> values) {
   Value first;
   for (Value value : values) {

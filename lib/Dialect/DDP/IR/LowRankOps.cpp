@@ -15,10 +15,6 @@ static BucketType getBucketType(Value value) {
   return cast<BucketType>(value.getType());
 }
 
-//===----------------------------------------------------------------------===//
-// ddp.matmul
-//===----------------------------------------------------------------------===//
-
 namespace {
 /// The buckets of a product by their roles.
 struct MatmulRoles {
@@ -57,10 +53,6 @@ MatrixListAttr MatmulOp::inferLayout() {
   return makeLayout(roles.matrix, roles.members, roles.p);
 }
 
-//===----------------------------------------------------------------------===//
-// ddp.orthogonalize
-//===----------------------------------------------------------------------===//
-
 LogicalResult OrthogonalizeOp::verify() { return verifyEpsilon(*this); } // C1
 
 MatrixListAttr OrthogonalizeOp::inferLayout() {
@@ -76,10 +68,6 @@ MatrixListAttr OrthogonalizeOp::inferLayout() {
   return MatrixListAttr::get(getContext(), 0, 0, matrices, /*pieces=*/{});
 }
 
-//===----------------------------------------------------------------------===//
-// ddp.resize
-//===----------------------------------------------------------------------===//
-
 LogicalResult ResizeOp::verify() {
   Type from = getElementTypeOf(getBucket().getType());
   Type to = getElementTypeOf(getType());
@@ -93,10 +81,6 @@ OpFoldResult ResizeOp::fold(FoldAdaptor) {
   return getBucket().getType() == getType() ? getBucket() : OpFoldResult();
 }
 
-//===----------------------------------------------------------------------===//
-// ddp.is_finite
-//===----------------------------------------------------------------------===//
-
 void IsFiniteOp::getEffects(
     SmallVectorImpl<SideEffects::EffectInstance<MemoryEffects::Effect>>
         &effects) {
@@ -105,17 +89,12 @@ void IsFiniteOp::getEffects(
                          SideEffects::DefaultResource::get());
 }
 
-//===----------------------------------------------------------------------===//
-// ddp.project
-//===----------------------------------------------------------------------===//
-
 /// Returns P without the rest that may follow it.
 static BucketType getPackedP(BucketType packed, size_t numMatrices) {
   return BucketType::get(packed.getContext(), packed.getElementType(),
                          packed.getShapes().take_front(numMatrices));
 }
 
-/// Checks the number of results of an operation.
 static LogicalResult verifyNumValues(Operation *op, unsigned expected) {
   if (op->getNumResults() == expected)
     return success();
@@ -156,10 +135,6 @@ MatrixListAttr ProjectOp::inferLayout() {
                     getBucketType(getValues()[getPNumber()]));
 }
 
-//===----------------------------------------------------------------------===//
-// ddp.reconstruct
-//===----------------------------------------------------------------------===//
-
 LogicalResult ReconstructOp::verify() {
   if (failed(verifyDivided(*this)) ||                      // C4
       failed(verifyNumValues(*this, getMatrix() ? 2 : 1))) // C1
@@ -178,10 +153,6 @@ LogicalResult ReconstructOp::verify() {
     return emitOpError() << "expected the rest to be "
                          << getSubBucket(bucket, rest);
   return success();
-}
-
-LogicalResult ReconstructOp::verifySymbolUses(SymbolTableCollection &symbols) {
-  return verifyGroup(*this, getGroupAttr(), symbols); // C4
 }
 
 MatrixListAttr ReconstructOp::inferLayout() {

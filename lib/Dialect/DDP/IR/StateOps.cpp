@@ -5,15 +5,10 @@
 
 #include "Verifiers.h"
 
-#include "mlir/IR/BuiltinOps.h"
 #include "llvm/ADT/STLExtras.h"
 
 using namespace mlir;
 using namespace mlir::ddp;
-
-//===----------------------------------------------------------------------===//
-// ddp.state
-//===----------------------------------------------------------------------===//
 
 static bool isGeneratorType(Type type) {
   auto tensor = dyn_cast<RankedTensorType>(type);
@@ -118,10 +113,6 @@ LogicalResult StateOp::verifySymbolUses(SymbolTableCollection &symbols) {
   return verifyGenerator(*this, getGeneratorAttr(), symbols); // C4
 }
 
-//===----------------------------------------------------------------------===//
-// ddp.load, ddp.store, ddp.state_buffer
-//===----------------------------------------------------------------------===//
-
 /// True if `type` is the state's type, or that type flattened.
 static bool isValueOf(StateOp state, Type type) {
   if (auto bucket = dyn_cast<BucketType>(state.getType()))
@@ -179,10 +170,6 @@ MemRefType mlir::ddp::getStateMemory(Type type) {
 
 MemRefType StateOp::getBufferType() { return getStateMemory(getType()); }
 
-//===----------------------------------------------------------------------===//
-// ddp.random_normal
-//===----------------------------------------------------------------------===//
-
 LogicalResult RandomNormalOp::verify() {
   return verifyDraws(*this, getDraws(), getNumElementsOf(getType())); // C2
 }
@@ -190,10 +177,6 @@ LogicalResult RandomNormalOp::verify() {
 LogicalResult RandomNormalOp::verifySymbolUses(SymbolTableCollection &symbols) {
   return verifyGenerator(*this, getGeneratorAttr(), symbols); // C1
 }
-
-//===----------------------------------------------------------------------===//
-// ddp.count_compression
-//===----------------------------------------------------------------------===//
 
 LogicalResult CountCompressionOp::verify() {
   auto isNegative = [](uint64_t value) {

@@ -19,10 +19,6 @@ inline bool haveSameElements(Type a, Type b) {
                     from.getElementType() == to.getElementType());
 }
 
-/// Checks that `symbol`, if there is one, is a process group.
-LogicalResult verifyGroup(Operation *op, FlatSymbolRefAttr symbol,
-                          SymbolTableCollection &symbols);
-
 /// Checks the process group of an all-reduce and, if it feeds back an error,
 /// that the error's state has the same number and type of elements.
 LogicalResult verifyReductionSymbols(CollectiveOpInterface op,

@@ -8,9 +8,6 @@
 #include "Utils/ConcatPlacement.h"
 #include "ddphook/Dialect/DDP/Transforms/Passes.h"
 
-#include "mlir/Dialect/SCF/IR/SCF.h"
-#include "mlir/Dialect/Tensor/IR/Tensor.h"
-
 namespace mlir::ddp {
 #define GEN_PASS_DEF_DDPASSIGNDESTINATIONSPASS
 #include "ddphook/Dialect/DDP/Transforms/Passes.h.inc"

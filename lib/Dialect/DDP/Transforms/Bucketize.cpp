@@ -10,7 +10,6 @@
 #include "ddphook/Dialect/DDP/Transforms/Passes.h"
 
 #include "mlir/IR/Remarks.h"
-#include "mlir/Interfaces/FunctionInterfaces.h"
 #include "mlir/Transforms/RegionUtils.h"
 
 namespace mlir::ddp {

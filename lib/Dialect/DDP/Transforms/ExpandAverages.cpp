@@ -7,7 +7,6 @@
 #include "Utils/GradientNames.h"
 #include "ddphook/Dialect/DDP/Transforms/Passes.h"
 
-#include "mlir/Dialect/Bufferization/IR/Bufferization.h"
 #include "mlir/IR/Remarks.h"
 
 #include <map>

@@ -7,9 +7,6 @@
 #include "../Analysis/ProgramWalk.h"
 #include "ddphook/Dialect/DDP/Transforms/Passes.h"
 
-#include "mlir/Dialect/Arith/IR/Arith.h"
-#include "mlir/Dialect/Bufferization/IR/Bufferization.h"
-#include "mlir/Dialect/Linalg/IR/Linalg.h"
 #include "llvm/ADT/TypeSwitch.h"
 
 namespace mlir::ddp {
@@ -224,7 +221,6 @@ static Value asOperand(OpBuilder &builder, Location loc, Value value) {
 }
 
 namespace {
-/// Builds the flat counterpart of an operation.
 class TwinBuilder {
 public:
   explicit TwinBuilder(Operation *op)
@@ -400,7 +396,6 @@ static void replaceFuture(OpBuilder &builder, Operation *start,
   start->erase();
 }
 
-/// Replaces a future by the tensor in flight and a ticket.
 static void flattenOp(AllReduceStartOp start) {
   OpBuilder builder(start);
   Value input = asOperand(builder, start.getLoc(), start.getInput());

@@ -6,8 +6,6 @@
 #include "../Analysis/ProgramWalk.h"
 #include "ddphook/Dialect/DDP/Transforms/Passes.h"
 
-#include "mlir/Dialect/SCF/IR/SCF.h"
-
 namespace mlir::ddp {
 #define GEN_PASS_DEF_DDPFOLDBRANCHESPASS
 #include "ddphook/Dialect/DDP/Transforms/Passes.h.inc"

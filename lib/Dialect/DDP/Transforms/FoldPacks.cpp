@@ -92,7 +92,6 @@ static void append(SmallVectorImpl<Run> &runs, Run run) {
     runs.push_back(run);
 }
 
-/// Returns the run as a 1-D tensor.
 static Value createTensor(OpBuilder &builder, Location loc, const Run &run) {
   auto type = cast<RankedTensorType>(run.source.getType());
   auto flat = RankedTensorType::get({run.size}, type.getElementType());

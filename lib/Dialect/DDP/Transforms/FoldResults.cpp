@@ -8,8 +8,6 @@
 #include "Utils/CallGraph.h"
 #include "ddphook/Dialect/DDP/Transforms/Passes.h"
 
-#include "mlir/Dialect/Bufferization/IR/Bufferization.h"
-
 namespace mlir::ddp {
 #define GEN_PASS_DEF_DDPFOLDRESULTSPASS
 #include "ddphook/Dialect/DDP/Transforms/Passes.h.inc"

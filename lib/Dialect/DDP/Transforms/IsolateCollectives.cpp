@@ -8,7 +8,6 @@
 #include "../Analysis/SymbolRefs.h"
 #include "ddphook/Dialect/DDP/Transforms/Passes.h"
 
-#include "mlir/Pass/PassManager.h"
 #include "llvm/ADT/SetVector.h"
 
 namespace mlir::ddp {

@@ -12,7 +12,6 @@
 #include "mlir/Dialect/Bufferization/IR/BufferizableOpInterface.h"
 #include "mlir/IR/Dominance.h"
 #include "mlir/IR/Remarks.h"
-#include "mlir/Interfaces/FunctionInterfaces.h"
 
 namespace mlir::ddp {
 #define GEN_PASS_DEF_DDPMATERIALIZEBUCKETSPASS
@@ -206,7 +205,6 @@ static bool isLastUse(Operation *op) {
          });
 }
 
-/// True if the operation returns from the function.
 static bool isReturn(Operation *op) {
   return op->hasTrait<OpTrait::ReturnLike>() &&
          isa<FunctionOpInterface>(op->getParentOp());
@@ -372,10 +370,6 @@ static void rewriteStore(StoreOp store) {
     memref::StoreOp::create(builder, store.getLoc(), store.getValue(), buffer);
   store.erase();
 }
-
-//===----------------------------------------------------------------------===//
-// The pass
-//===----------------------------------------------------------------------===//
 
 /// Replaces an empty tensor by an allocation. This pass creates aliases whose
 /// lifetimes only it knows. Upstream's empty-tensor elimination could otherwise

@@ -3,7 +3,6 @@
 // ddp-overlap: splits collectives into start and wait, and moves independent
 // operations between the two.
 
-#include "../Analysis/Dependences.h"
 #include "../Analysis/ProgramWalk.h"
 #include "Utils/HoistCollectives.h"
 #include "ddphook/Dialect/DDP/Transforms/Passes.h"
@@ -29,7 +28,6 @@ static CollectiveOpInterface getSplittable(Operation *op) {
              : CollectiveOpInterface();
 }
 
-/// True if `op` is a collective other than an all-reduce.
 static bool isExchange(Operation *op) {
   auto collective = dyn_cast<CollectiveOpInterface>(op);
   return collective && collective.getKind() != CollectiveKind::AllReduce;
@@ -397,7 +395,6 @@ void Scheduler::run() {
   rewrite();
 }
 
-/// Rewrites the block in the new order.
 void Scheduler::rewrite() {
   OpBuilder builder(block.getTerminator());
   llvm::DenseMap<Operation *, Operation *> starts;

@@ -130,7 +130,6 @@ static void writeArguments(Operation *branch, const PinnedArguments &pinned) {
   }
 }
 
-/// True if control may return to the block.
 static bool isInCycle(Block &block) {
   llvm::SetVector<Block *> reached;
   reached.insert_range(block.getSuccessors());
@@ -147,7 +146,6 @@ static bool mayOverwriteFromOutside(OpOperand &use) {
          !use.get().getDefiningOp<tensor::EmptyOp>();
 }
 
-/// Replaces the used value by a copy.
 static void save(OpOperand &use) {
   OpBuilder builder(use.getOwner());
   replaceUse(use, bufferization::AllocTensorOp::create(
@@ -202,14 +200,10 @@ static void saveArguments(Region &region) {
       saveFromOutside(block);
 }
 
-static bool hasTensors(Block &block) {
-  return llvm::any_of(block.getArgumentTypes(), llvm::IsaPred<TensorType>);
-}
-
 static LogicalResult pin(Region &region) {
   llvm::MapVector<Block *, PinnedArguments> pinned;
   for (Block &block : llvm::drop_begin(region)) {
-    if (!hasTensors(block))
+    if (llvm::none_of(block.getArgumentTypes(), llvm::IsaPred<TensorType>))
       continue;
     for (BlockArgument argument : block.getArguments())
       if (isa<TensorType>(argument.getType()) &&

@@ -8,7 +8,6 @@
 
 #include "mlir/Analysis/CallGraph.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
-#include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/Dialect/SCF/Transforms/Transforms.h"
 #include "mlir/IR/PatternMatch.h"
 #include "mlir/IR/Remarks.h"
@@ -55,7 +54,6 @@ static int64_t getBytes(const DataLayout &layout, MemRefType type) {
   return llvm::alignTo(bytes, kAlignment);
 }
 
-/// Checks that the arena can hold a buffer.
 static LogicalResult checkBuffer(memref::AllocOp alloc) {
   MemRefType type = alloc.getType();
   if (!type.hasStaticShape() || !type.getLayout().isIdentity())

@@ -6,7 +6,6 @@
 #include "Utils/InPlaceChain.h"
 #include "ddphook/Dialect/DDP/Transforms/Passes.h"
 
-#include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/AttrTypeSubElements.h"
 
 namespace mlir::ddp {
@@ -41,7 +40,6 @@ static Value createToTensor(OpBuilder &builder, Location loc, Type type,
 }
 
 namespace {
-/// Rewrites one function.
 class EntryRewriter {
 public:
   explicit EntryRewriter(func::FuncOp function)

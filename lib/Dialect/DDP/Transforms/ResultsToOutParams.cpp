@@ -77,12 +77,10 @@ private:
   func::FuncOp function;
   MutableArrayRef<func::CallOp> calls;
   SmallVector<func::ReturnOp> returns;
-  /// Results that become out-parameters.
   llvm::BitVector moved;
 };
 } // namespace
 
-/// Decides whether a result becomes an out-parameter.
 LogicalResult OutParams::choose(unsigned number) {
   auto type = dyn_cast<MemRefType>(function.getResultTypes()[number]);
   if (!type || llvm::all_of(returns, [&](func::ReturnOp op) {

@@ -39,7 +39,6 @@ static bool splitEmpty(tensor::EmptyOp empty) {
   return true;
 }
 
-/// True if the operation may overwrite its operand.
 static bool isDestination(OpOperand &use) {
   if (auto dps = dyn_cast<DestinationStyleOpInterface>(use.getOwner()))
     return dps.isDpsInit(&use);

@@ -300,10 +300,6 @@ LogicalResult OrderVerifier::verify() {
   return success(ok);
 }
 
-//===----------------------------------------------------------------------===//
-// The pass
-//===----------------------------------------------------------------------===//
-
 namespace {
 struct VerifyOrderPass
     : public ddp::impl::DDPVerifyOrderPassBase<VerifyOrderPass> {

@@ -5,10 +5,7 @@
 
 #include "ddphook/Dialect/DDP/Transforms/Passes.h"
 
-#include "mlir/Dialect/Arith/IR/Arith.h"
-#include "mlir/Dialect/Linalg/IR/Linalg.h"
 #include "mlir/Dialect/Math/IR/Math.h"
-#include "mlir/Dialect/Tensor/IR/Tensor.h"
 #include "mlir/IR/IRMapping.h"
 #include "mlir/IR/Remarks.h"
 #include "llvm/ADT/SmallBitVector.h"
@@ -101,7 +98,6 @@ private:
 };
 } // namespace
 
-/// Converts a tensor element by element.
 Value AccumulatorWidener::convert(Location loc, Value value, Type elementType) {
   auto type = cast<RankedTensorType>(value.getType());
   SmallVector<OpFoldResult> sizes = tensor::getMixedSizes(rewriter, loc, value);

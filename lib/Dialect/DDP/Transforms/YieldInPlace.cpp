@@ -10,8 +10,6 @@
 #include "Utils/InPlaceChain.h"
 #include "ddphook/Dialect/DDP/Transforms/Passes.h"
 
-#include "mlir/Dialect/SCF/IR/SCF.h"
-
 namespace mlir::ddp {
 #define GEN_PASS_DEF_DDPYIELDINPLACEPASS
 #include "ddphook/Dialect/DDP/Transforms/Passes.h.inc"

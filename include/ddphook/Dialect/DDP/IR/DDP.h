@@ -29,6 +29,7 @@
 #include "ddphook/Dialect/DDP/IR/DDPTypes.h.inc"
 
 namespace mlir::ddp {
+class CollectiveOpInterface;
 class StateOp;
 
 /// The largest number of elements of a bucket, a tensor or a memref, counted
@@ -59,6 +60,25 @@ public:
     return verifyAddressableSizes(op);
   }
 };
+
+/// Checks that `symbol`, if there is one, is a process group.
+LogicalResult verifyGroup(Operation *op, FlatSymbolRefAttr symbol,
+                          SymbolTableCollection &symbols);
+
+/// Implements SymbolUserOpInterface for operations that refer to a group only.
+template <typename ConcreteType>
+class UsesGroup : public OpTrait::TraitBase<ConcreteType, UsesGroup> {
+public:
+  LogicalResult verifySymbolUses(SymbolTableCollection &symbols) {
+    auto op = cast<ConcreteType>(this->getOperation());
+    return verifyGroup(op, op.getGroupAttr(), symbols);
+  }
+};
+
+/// Checks the process group of a collective and all that depends on it: sizes,
+/// the root of a broadcast, and the state for an all-reduce's error feedback.
+LogicalResult verifyCollectiveSymbols(CollectiveOpInterface op,
+                                      SymbolTableCollection &symbols);
 
 /// The collectives of a program. Collectives write this resource, so that no
 /// transformation reorders them, moves one into a branch, or drops it on some

@@ -177,8 +177,17 @@ def DDP_AccumulateParameter
     : DDP_TypeParameter<"type in which ranks add: f32, or by default the wire "
                         "type">;
 
-def DDP_FP16Hook
-    : DDP_Hook<"FP16Hook", "fp16", ["getWireType", "prepareScatter"]> {
+/// Hooks that send a bucket in a 16-bit type.
+class DDP_CastHook<string name, string type>
+    : DDP_Hook<name, type, ["getWireType", "prepareScatter"]> {
+  let parameters = (ins DDP_AccumulateParameter:$accumulate);
+  let genVerifyDecl = 1;
+  let pytorch = "`" # type # "_compress_hook`";
+  let bytesOnTheWire = "2n";
+  let parity = "bit-equal";
+}
+
+def DDP_FP16Hook : DDP_CastHook<"FP16Hook", "fp16"> {
   let summary = "cast to f16, all-reduce, cast back";
   let description = [{
     PyTorch's `fp16_compress_hook`: cast **then** divide (in f16), sum in f16,
@@ -190,16 +199,10 @@ def DDP_FP16Hook
     Constraints:
     - (C1) `accumulate` is f32.
   }];
-  let parameters = (ins DDP_AccumulateParameter:$accumulate);
-  let genVerifyDecl = 1;
-  let pytorch = "`fp16_compress_hook`";
   let contributes = "f16(x) / W, in f16, summed in f16";
-  let bytesOnTheWire = "2n";
-  let parity = "bit-equal";
 }
 
-def DDP_BF16Hook
-    : DDP_Hook<"BF16Hook", "bf16", ["getWireType", "prepareScatter"]> {
+def DDP_BF16Hook : DDP_CastHook<"BF16Hook", "bf16"> {
   let summary = "cast to bf16, all-reduce, cast back";
   let description = [{
     PyTorch's `bf16_compress_hook`: like `#ddp.fp16`, also with `accumulate = f32`,
@@ -208,12 +211,7 @@ def DDP_BF16Hook
     Constraints:
     - (C1) `accumulate` is f32.
   }];
-  let parameters = (ins DDP_AccumulateParameter:$accumulate);
-  let genVerifyDecl = 1;
-  let pytorch = "`bf16_compress_hook`";
   let contributes = "bf16(x) / W, in bf16, summed in bf16";
-  let bytesOnTheWire = "2n";
-  let parity = "bit-equal";
 }
 
 def DDP_NoopHook : DDP_Hook<"NoopHook", "noop", ["reducesEveryStep"]> {

@@ -36,11 +36,9 @@ def DDP_BroadcastKind : DDP_Exchange<"Broadcast", 0, 0>;
 
 class DDP_ExchangeOp<string mnemonic, DDP_Exchange kind, list<Trait> traits = []>
     : DDP_Op<mnemonic, !listconcat(traits, [
-        DDP_CollectiveOpInterface,
-        MemoryEffects<[MemWrite<DDP_CollectiveResource>]>,
-        DeclareOpInterfaceMethods<SymbolUserOpInterface>])> {
+        DDP_CollectiveOpInterface, SymbolUserOpInterface,
+        MemoryEffects<[MemWrite<DDP_CollectiveResource>]>])> {
   let extraClassDeclaration = kind.declarations;
-  let hasVerifier = 1;
 }
 
 def DDP_ReduceScatterOp : DDP_ExchangeOp<"reduce_scatter", DDP_ReduceScatterKind> {
@@ -178,9 +176,8 @@ def DDP_BroadcastOp : DDP_ExchangeOp<"broadcast", DDP_BroadcastKind, [
 }
 
 def DDP_ExchangeStartOp : DDP_Op<"exchange_start", [
-    DDP_CollectiveOpInterface,
-    MemoryEffects<[MemWrite<DDP_CollectiveResource>]>,
-    DeclareOpInterfaceMethods<SymbolUserOpInterface>]> {
+    DDP_CollectiveOpInterface, SymbolUserOpInterface,
+    MemoryEffects<[MemWrite<DDP_CollectiveResource>]>]> {
   let summary = "starts a collective other than an all-reduce";
   let description = [{
     Starts the collective of the named operation (`ddp.reduce_scatter`, …), with the
@@ -229,7 +226,6 @@ def DDP_ExchangeStartOp : DDP_Op<"exchange_start", [
     (`from` $from^)? `on` $group (`wire` $wire^)? (`step` $step^)?
     (`as` $bucket_name^)? attr-dict `:` type($input) `->` type($future)
   }];
-  let hasVerifier = 1;
   let hasCanonicalizer = 1;
 }
 
@@ -238,12 +234,9 @@ def DDP_ExchangeStartOp : DDP_Op<"exchange_start", [
 //===----------------------------------------------------------------------===//
 
 class DDP_FlatExchangeOp<string mnemonic, DDP_Exchange kind>
-    : DDP_FlatOp<mnemonic, [
-        DDP_CollectiveOpInterface,
-        DeclareOpInterfaceMethods<SymbolUserOpInterface>]> {
+    : DDP_FlatOp<mnemonic, [DDP_CollectiveOpInterface, SymbolUserOpInterface]> {
   let summary = "`ddp." # mnemonic # "` on flat arrays";
   let otherEffects = [["Write", "CollectiveResource"]];
-  let results = (outs Optional<DDP_Gradient>:$result);
   let extraClassDeclaration = destinationStyle # kind.declarations;
   string exchangeConstraints = [{
     - (C1) both arrays are tensors, or both are memrefs, of one element type.
@@ -363,9 +356,7 @@ def DDP_FlatBroadcastOp : DDP_FlatExchangeOp<"broadcast", DDP_BroadcastKind> {
 }
 
 def DDP_FlatExchangeStartOp : DDP_FlatOp<"exchange_start", [
-    DDP_CollectiveOpInterface,
-    DDP_FlatStartOpInterface,
-    DeclareOpInterfaceMethods<SymbolUserOpInterface>]> {
+    DDP_CollectiveOpInterface, DDP_FlatStartOpInterface, SymbolUserOpInterface]> {
   let summary = "`ddp.exchange_start` on flat arrays";
   let otherEffects = [["Write", "CollectiveResource"]];
   let otherResults = "types.push_back(::mlir::IntegerType::get(context, 64));";

@@ -17,7 +17,7 @@ class DDP_FlatOp<string mnemonic, list<Trait> traits = []>
         DeclareOpInterfaceMethods<InferTypeOpInterface>,
         DeclareOpInterfaceMethods<DDP_FlatOpInterface>,
         DeclareOpInterfaceMethods<MemoryEffectsOpInterface>])> {
-  let hasVerifier = 1;
+  let results = (outs Optional<DDP_Gradient>:$result);
 
   /// The body of `mayOverwrite`, an expression in C++.
   string overwritable = "false";
@@ -66,7 +66,6 @@ class DDP_FlatOp<string mnemonic, list<Trait> traits = []>
 class DDP_FlatElementwiseOp<string mnemonic, list<Trait> traits = []>
     : DDP_FlatOp<mnemonic, traits> {
   let overwritable = "true";
-  let results = (outs Optional<DDP_Gradient>:$result);
   string elementwiseConstraints = [{
     - (C1) all arrays are tensors, or all are memrefs.
     - (C2) they have one shape and one element type.
@@ -116,7 +115,7 @@ def DDP_FlatCastOp : DDP_FlatElementwiseOp<"cast"> {
 }
 
 def DDP_FlatEncodingErrorOp : DDP_FlatElementwiseOp<"encoding_error", [
-    DeclareOpInterfaceMethods<SymbolUserOpInterface>]> {
+    DDP_UsesGroup, SymbolUserOpInterface]> {
   let summary = "`ddp.encoding_error` on flat arrays";
   let description = [{
     Example:
@@ -142,7 +141,7 @@ def DDP_FlatEncodingErrorOp : DDP_FlatElementwiseOp<"encoding_error", [
 }
 
 def DDP_FlatScaleOp : DDP_FlatElementwiseOp<"scale", [
-    DeclareOpInterfaceMethods<SymbolUserOpInterface>]> {
+    DDP_UsesGroup, SymbolUserOpInterface]> {
   let summary = "`ddp.scale` on flat arrays";
   let description = [{
     Example:
@@ -184,7 +183,6 @@ def DDP_FlatRandomNormalOp : DDP_FlatOp<"random_normal", [
   }];
   let arguments = (ins FlatSymbolRefAttr:$generator, DenseI64ArrayAttr:$draws,
                    DDP_FlatArray:$destination);
-  let results = (outs Optional<DDP_Gradient>:$result);
   let assemblyFormat = [{
     `from` $generator `draws` $draws `into` $destination attr-dict
     `:` type(operands)
@@ -196,8 +194,7 @@ def DDP_FlatRandomNormalOp : DDP_FlatOp<"random_normal", [
 //===----------------------------------------------------------------------===//
 
 def DDP_FlatAllReduceOp : DDP_FlatElementwiseOp<"all_reduce", [
-    DDP_CollectiveOpInterface,
-    DeclareOpInterfaceMethods<SymbolUserOpInterface>]> {
+    DDP_CollectiveOpInterface, SymbolUserOpInterface]> {
   let summary = "`ddp.all_reduce` on flat arrays";
   let otherEffects = [["Write", "CollectiveResource"]];
   let description = [{
@@ -226,10 +223,8 @@ def DDP_FlatAllReduceOp : DDP_FlatElementwiseOp<"all_reduce", [
 }
 
 def DDP_FlatAllReduceStartOp : DDP_FlatElementwiseOp<"all_reduce_start", [
-    AttrSizedOperandSegments,
-    DDP_CollectiveOpInterface,
-    DDP_FlatStartOpInterface,
-    DeclareOpInterfaceMethods<SymbolUserOpInterface>]> {
+    AttrSizedOperandSegments, DDP_CollectiveOpInterface, DDP_FlatStartOpInterface,
+    SymbolUserOpInterface]> {
   let summary = "`ddp.all_reduce_start` on flat arrays";
   let otherEffects = [["Write", "CollectiveResource"]];
   let otherResults = "types.push_back(::mlir::IntegerType::get(context, 64));";
@@ -296,7 +291,6 @@ def DDP_FlatWaitOp : DDP_FlatOp<"wait"> {
   }];
   let arguments = (ins DDP_FlatArray:$destination, I64:$ticket,
                    Optional<DDP_FlatArray>:$source);
-  let results = (outs Optional<DDP_Gradient>:$result);
   let extraClassDeclaration = destinationStyle # [{
     /// Returns the operation that this one ends.
     ::mlir::ddp::FlatStartOpInterface getStart();
@@ -337,7 +331,6 @@ def DDP_FlatMatmulOp : DDP_FlatLowRankOp<"matmul"> {
   let arguments = (ins DDP_FlatArray:$lhs, DDP_FlatArray:$rhs,
                    UnitAttr:$transpose_lhs, UnitAttr:$transpose_rhs,
                    DDP_MatrixListAttr:$layout, DDP_FlatArray:$destination);
-  let results = (outs Optional<DDP_Gradient>:$result);
   let assemblyFormat = [{
     (`transpose_lhs` $transpose_lhs^)? (`transpose_rhs` $transpose_rhs^)?
     $lhs `,` $rhs `layout` $layout `into` $destination attr-dict
@@ -367,7 +360,6 @@ def DDP_FlatOrthogonalizeOp : DDP_FlatLowRankOp<"orthogonalize"> {
   let arguments = (ins DDP_FlatArray:$input, F64Attr:$epsilon,
                    UnitAttr:$unit_columns, UnitAttr:$independent_columns,
                    DDP_MatrixListAttr:$layout, DDP_FlatArray:$destination);
-  let results = (outs Optional<DDP_Gradient>:$result);
   let assemblyFormat = [{
     $input `epsilon` $epsilon (`unit_columns` $unit_columns^)?
     (`independent_columns` $independent_columns^)? `layout` $layout
@@ -412,8 +404,7 @@ def DDP_FlatProjectOp : DDP_FlatLowRankOp<"project", [AttrSizedOperandSegments]>
 }
 
 def DDP_FlatReconstructOp : DDP_FlatLowRankOp<"reconstruct", [
-    AttrSizedOperandSegments,
-    DeclareOpInterfaceMethods<SymbolUserOpInterface>]> {
+    AttrSizedOperandSegments, DDP_UsesGroup, SymbolUserOpInterface]> {
   let summary = "`ddp.reconstruct` on flat arrays";
   // The error may overwrite M.
   let overwritable = "resultNumber == 1 && operand.get() == getMatrix()";

@@ -9,10 +9,8 @@
 include "ddphook/Dialect/DDP/IR/DDPOpBase.td"
 
 def DDP_AllReduceStartOp : DDP_Op<"all_reduce_start", [
-    AttrSizedOperandSegments,
-    DDP_CollectiveOpInterface,
-    MemoryEffects<[MemWrite<DDP_CollectiveResource>]>,
-    DeclareOpInterfaceMethods<SymbolUserOpInterface>]> {
+    AttrSizedOperandSegments, DDP_CollectiveOpInterface, SymbolUserOpInterface,
+    MemoryEffects<[MemWrite<DDP_CollectiveResource>]>]> {
   let summary = "starts an all-reduce";
   let description = [{
     Starts the reduction that `ddp.all_reduce` computes, and returns while it is in
@@ -70,7 +68,6 @@ def DDP_AllReduceStartOp : DDP_Op<"all_reduce_start", [
     custom<Keyword>($reduction) $input `on` $group (`wire` $wire^)? (`step` $step^)?
     (`as` $bucket_name^)? (`if` $condition^)? attr-dict `:` type($input) `->` type($future)
   }];
-  let hasVerifier = 1;
   let hasCanonicalizer = 1;
 }
 
@@ -98,7 +95,6 @@ def DDP_WaitOp : DDP_Op<"wait", [
     ::mlir::ddp::CollectiveOpInterface getStart();
   }];
   let assemblyFormat = "$future attr-dict `:` type($future)";
-  let hasVerifier = 1;
 }
 
 #endif // DDPHOOK_DIALECT_DDP_IR_DDPFUTUREOPS_TD

@@ -130,6 +130,12 @@ def DDP_CollectiveOpInterface : OpInterface<"CollectiveOpInterface"> {
       "Returns the operation that ends the collective: this one, unless it is a start.",
       "::mlir::Operation *", "getEnd", (ins), "", "return $_op.getOperation();">
   ];
+  /// Implements SymbolUserOpInterface.
+  let extraTraitClassDeclaration = [{
+    ::llvm::LogicalResult verifySymbolUses(::mlir::SymbolTableCollection &symbols) {
+      return ::mlir::ddp::verifyCollectiveSymbols($_op, symbols);
+    }
+  }];
 }
 
 def DDP_FlatOpInterface : OpInterface<"FlatOpInterface", [

@@ -29,7 +29,6 @@ class DDP_BinaryOp<string mnemonic> : DDP_SameTypeOp<mnemonic, [Pure]> {
     - (C1) both operands have the same type.
   }];
   let arguments = (ins DDP_Value:$input, DDP_Value:$rhs);
-  let results = (outs DDP_Value:$result);
   let assemblyFormat = [{
     $input `,` $rhs attr-dict `:` type($input) `,` type($rhs)
   }];
@@ -86,7 +85,6 @@ def DDP_MatmulOp : DDP_Op<"matmul", [Pure]> {
     $lhs (`members` $members^)? `,` $rhs attr-dict
     `:` functional-type(operands, results)
   }];
-  let hasVerifier = 1;
 }
 
 def DDP_OrthogonalizeOp : DDP_SameTypeOp<"orthogonalize", [Pure]> {
@@ -137,7 +135,6 @@ def DDP_ResizeOp : DDP_Op<"resize", [Pure]> {
   let arguments = (ins DDP_Bucket:$bucket);
   let results = (outs DDP_Bucket:$result);
   let assemblyFormat = "$bucket attr-dict `:` type($bucket) `->` type($result)";
-  let hasVerifier = 1;
   let hasFolder = 1;
 }
 
@@ -156,6 +153,7 @@ def DDP_IsFiniteOp : DDP_Op<"is_finite", [
   let arguments = (ins DDP_Reducible:$input);
   let results = (outs I1:$result);
   let assemblyFormat = "$input attr-dict `:` type($input)";
+  let hasVerifier = 0;
 }
 
 //===----------------------------------------------------------------------===//
@@ -199,12 +197,10 @@ def DDP_ProjectOp : DDP_Op<"project", [Pure]> {
     $input (`plus` $error^)? `members` $members `by` $factor
     (`packed` $packed^)? attr-dict `:` functional-type(operands, results)
   }];
-  let hasVerifier = 1;
 }
 
 def DDP_ReconstructOp : DDP_Op<"reconstruct", [
-    Pure, AttrSizedOperandSegments,
-    DeclareOpInterfaceMethods<SymbolUserOpInterface>]> {
+    Pure, AttrSizedOperandSegments, DDP_UsesGroup, SymbolUserOpInterface]> {
   let summary = "assembles a bucket from factors, and computes the error";
   let description = [{
     Returns the bucket whose `members` are the products P·Qᵀ and whose other members
@@ -238,7 +234,6 @@ def DDP_ReconstructOp : DDP_Op<"reconstruct", [
     $p `,` $q `members` $members (`rest` $rest^)? (`from` $matrix^)?
     (`by_world_of` $group^)? attr-dict `:` functional-type(operands, results)
   }];
-  let hasVerifier = 1;
 }
 
 #endif // DDPHOOK_DIALECT_DDP_IR_DDPLOWRANKOPS_TD

@@ -20,19 +20,26 @@ def DDP_HasAddressableSizes : NativeOpTrait<"HasAddressableSizes"> {
   let cppNamespace = "::mlir::ddp";
 }
 
+/// The operation's `group`, if it has one, is a process group.
+def DDP_UsesGroup : NativeOpTrait<"UsesGroup"> {
+  let cppNamespace = "::mlir::ddp";
+}
+
 /// The collectives of a program, and its states (DDP.h).
 def DDP_CollectiveResource : Resource<"::mlir::ddp::CollectiveResource">;
 def DDP_StateResource : Resource<"::mlir::ddp::StateResource">;
 
 class DDP_Op<string mnemonic, list<Trait> traits = []>
     : Op<DDP_Dialect, mnemonic,
-         !listconcat(traits, [DDP_HasAddressableSizes])>;
+         !listconcat(traits, [DDP_HasAddressableSizes])> {
+  let hasVerifier = 1;
+}
 
 /// An operation whose result has the type of its first operand.
 class DDP_SameTypeOp<string mnemonic, list<Trait> traits = []>
     : DDP_Op<mnemonic, !listconcat(
           [DeclareOpInterfaceMethods<InferTypeOpInterface>], traits)> {
-  let hasVerifier = 1;
+  let results = (outs DDP_Value:$result);
   let extraClassDefinition = [{
     ::llvm::LogicalResult $cppClass::inferReturnTypes(
         ::mlir::MLIRContext *, ::std::optional<::mlir::Location>,

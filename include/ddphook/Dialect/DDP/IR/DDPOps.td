@@ -78,13 +78,12 @@ def DDP_ProcessGroupOp : DDP_Op<"process_group", [
   let extraClassDeclaration = [{
     bool isHierarchical() { return getTopology() == Topology::Hierarchical; }
   }];
-  let hasVerifier = 1;
   // Files of version 1 have no topology.
   let useCustomPropertiesEncoding = 1;
 }
 
 def DDP_BucketInfoOp : DDP_Op<"bucket_info", [
-    DeclareOpInterfaceMethods<SymbolUserOpInterface>]> {
+    DDP_UsesGroup, SymbolUserOpInterface]> {
   let summary = "records a bucket for the plan";
   let description = [{
     `ddp-expand-hooks` creates one for each expanded bucket, because the hook itself
@@ -111,7 +110,6 @@ def DDP_BucketInfoOp : DDP_Op<"bucket_info", [
     `bytes` $wire_bytes `state_bytes` $state_bytes attr-dict `:` $type
     (`of` $gradients^)?
   }];
-  let hasVerifier = 1;
 }
 
 //===----------------------------------------------------------------------===//
@@ -140,7 +138,6 @@ def DDP_PackOp : DDP_Op<"pack", [Pure]> {
   let assemblyFormat = [{
     ($tensors^ `:` type($tensors))? attr-dict `->` type($bucket)
   }];
-  let hasVerifier = 1;
   let hasFolder = 1;
 }
 
@@ -162,7 +159,6 @@ def DDP_UnpackOp : DDP_Op<"unpack", [Pure]> {
   let assemblyFormat = [{
     $bucket attr-dict `:` type($bucket) (`->` type($tensors)^)?
   }];
-  let hasVerifier = 1;
   let hasFolder = 1;
 }
 
@@ -187,6 +183,7 @@ def DDP_ExtractOp : DDP_Op<"extract", [
   let results = (outs DDP_Bucket:$result);
   let assemblyFormat = "$bucket $members attr-dict `:` type($bucket)";
   let hasFolder = 1;
+  let hasVerifier = 0;
 }
 
 def DDP_SplitOp : DDP_Op<"split", [Pure]> {
@@ -213,7 +210,6 @@ def DDP_SplitOp : DDP_Op<"split", [Pure]> {
   let assemblyFormat = [{
     $bucket attr-dict `:` type($bucket) `->` type($parts)
   }];
-  let hasVerifier = 1;
 }
 
 def DDP_ConcatOp : DDP_Op<"concat", [Pure, AttrSizedOperandSegments]> {
@@ -252,7 +248,6 @@ def DDP_ConcatOp : DDP_Op<"concat", [Pure, AttrSizedOperandSegments]> {
     ($parts^)? (`order` $order^)? (`into` $destination^ `:` type($destination) `,`)?
     attr-dict (`:` type($parts)^)? `->` type($result)
   }];
-  let hasVerifier = 1;
   let hasFolder = 1;
 }
 
@@ -269,7 +264,7 @@ def DDP_AllReduceOp : DDP_Op<"all_reduce", [
     DDP_CollectiveOpInterface,
     DeclareOpInterfaceMethods<InferTypeOpInterface>,
     DeclareOpInterfaceMethods<MemoryEffectsOpInterface>,
-    DeclareOpInterfaceMethods<SymbolUserOpInterface>]> {
+    SymbolUserOpInterface]> {
   let summary = "reduces a gradient or a bucket over a process group";
   let description = [{
     Every rank of the group gets the same bits. With W ranks, per element:
@@ -358,11 +353,10 @@ def DDP_AllReduceOp : DDP_Op<"all_reduce", [
                        ::mlir::StringAttr::get(getContext(), name));
     }
   }];
-  let hasVerifier = 1;
 }
 
 def DDP_AverageOp : DDP_SameTypeOp<"average", [
-    DeclareOpInterfaceMethods<SymbolUserOpInterface>]> {
+    DDP_UsesGroup, SymbolUserOpInterface]> {
   let summary = "averages parameters over a process group periodically";
   let description = [{
     PyTorch's `PeriodicModelAverager`: the operation counts its runs. After `warmup`
@@ -408,12 +402,11 @@ def DDP_CastOp : DDP_Op<"cast", [Pure]> {
   let arguments = (ins DDP_Value:$input);
   let results = (outs DDP_Value:$result);
   let assemblyFormat = "$input attr-dict `:` type($input) `->` type($result)";
-  let hasVerifier = 1;
   let hasFolder = 1;
 }
 
 def DDP_EncodingErrorOp : DDP_SameTypeOp<"encoding_error", [Pure,
-    DeclareOpInterfaceMethods<SymbolUserOpInterface>]> {
+    DDP_UsesGroup, SymbolUserOpInterface]> {
   let summary = "the error of encoding elements";
   let description = [{
     Subtracts from every element the value that its code decodes to; the result is 0
@@ -438,7 +431,6 @@ def DDP_EncodingErrorOp : DDP_SameTypeOp<"encoding_error", [Pure,
   }];
   let arguments = (ins DDP_Value:$input, TypeAttr:$encoding, Optional<I64>:$step,
                    OptionalAttr<FlatSymbolRefAttr>:$group);
-  let results = (outs DDP_Value:$result);
   let builders = [
     /// Encodes with rounding to nearest.
     OpBuilder<(ins "::mlir::Value":$input, "::mlir::TypeAttr":$encoding), [{
@@ -449,11 +441,10 @@ def DDP_EncodingErrorOp : DDP_SameTypeOp<"encoding_error", [Pure,
   let assemblyFormat = [{
     $input `as` $encoding (`step` $step^)? (`on` $group^)? attr-dict `:` type($input)
   }];
-  let hasVerifier = 1;
 }
 
 def DDP_ScaleOp : DDP_SameTypeOp<"scale", [Pure,
-    DeclareOpInterfaceMethods<SymbolUserOpInterface>]> {
+    DDP_UsesGroup, SymbolUserOpInterface]> {
   let summary = "multiplies by a constant, or divides by a group's size";
   let description = [{
     With a `factor` the elements are multiplied by it. With a process group they are
@@ -474,7 +465,6 @@ def DDP_ScaleOp : DDP_SameTypeOp<"scale", [Pure,
   }];
   let arguments = (ins DDP_Value:$input, OptionalAttr<F64Attr>:$factor,
                    OptionalAttr<FlatSymbolRefAttr>:$group);
-  let results = (outs DDP_Value:$result);
   let assemblyFormat = [{
     $input (`by` $factor^)? (`by_world_of` $group^)? attr-dict `:` type($input)
   }];
@@ -509,7 +499,6 @@ def DDP_ViewOp : DDP_Op<"view", [
   let assemblyFormat = [{
     $source `[` $offset `]` attr-dict `:` type($source) `to` type($result)
   }];
-  let hasVerifier = 1;
   let hasFolder = 1;
 }
 
@@ -527,6 +516,7 @@ def DDP_ArenaOp : DDP_Op<"arena", [Pure]> {
   }];
   let results = (outs MemRefRankOf<[I8], [1]>:$result);
   let assemblyFormat = "attr-dict `:` type($result)";
+  let hasVerifier = 0;
 }
 
 #endif // DDPHOOK_DIALECT_DDP_IR_DDPOPS_TD

@@ -44,7 +44,6 @@ def DDP_SparsifyOp : DDP_Op<"sparsify", [
   let assemblyFormat = [{
     $input `keep` $keep attr-dict `:` type($input)
   }];
-  let hasVerifier = 1;
 }
 
 def DDP_DensifyOp : DDP_Op<"densify", [Pure]> {
@@ -70,7 +69,6 @@ def DDP_DensifyOp : DDP_Op<"densify", [Pure]> {
   let assemblyFormat = [{
     $entries `keep` $keep attr-dict `:` type($entries) `->` type($result)
   }];
-  let hasVerifier = 1;
 }
 
 //===----------------------------------------------------------------------===//
@@ -122,7 +120,6 @@ def DDP_FlatDensifyOp : DDP_FlatOp<"densify"> {
   }];
   let arguments = (ins DDP_FlatArray:$entries, I64Attr:$keep,
                    DDP_FlatArray:$destination);
-  let results = (outs Optional<DDP_Gradient>:$result);
   let assemblyFormat = [{
     $entries `keep` $keep `into` $destination attr-dict `:` type(operands)
   }];

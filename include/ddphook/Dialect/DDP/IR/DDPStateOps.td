@@ -98,7 +98,6 @@ def DDP_StateOp : DDP_Op<"state", [
     /// Returns the type of the state's memory.
     ::mlir::MemRefType getBufferType();
   }];
-  let hasVerifier = 1;
 }
 
 def DDP_LoadOp : DDP_Op<"load", [
@@ -119,6 +118,7 @@ def DDP_LoadOp : DDP_Op<"load", [
   let arguments = (ins FlatSymbolRefAttr:$state);
   let results = (outs DDP_StateValue:$value);
   let assemblyFormat = "$state attr-dict `:` type($value)";
+  let hasVerifier = 0;
 }
 
 def DDP_StoreOp : DDP_Op<"store", [
@@ -138,6 +138,7 @@ def DDP_StoreOp : DDP_Op<"store", [
   }];
   let arguments = (ins DDP_StateValue:$value, FlatSymbolRefAttr:$state);
   let assemblyFormat = "$value `,` $state attr-dict `:` type($value)";
+  let hasVerifier = 0;
 }
 
 def DDP_StateBufferOp : DDP_Op<"state_buffer", [
@@ -160,6 +161,7 @@ def DDP_StateBufferOp : DDP_Op<"state_buffer", [
   let arguments = (ins FlatSymbolRefAttr:$state);
   let results = (outs AnyStaticShapeMemRef:$buffer);
   let assemblyFormat = "$state attr-dict `:` type($buffer)";
+  let hasVerifier = 0;
 }
 
 def DDP_RandomNormalOp : DDP_Op<"random_normal", [
@@ -188,7 +190,6 @@ def DDP_RandomNormalOp : DDP_Op<"random_normal", [
     `from` $generator `draws` $draws attr-dict
     `:` functional-type(operands, results)
   }];
-  let hasVerifier = 1;
 }
 
 def DDP_CountCompressionOp : DDP_Op<"count_compression", [
@@ -215,7 +216,6 @@ def DDP_CountCompressionOp : DDP_Op<"count_compression", [
     $bucket_name `before` $before `after` $after `at` $iteration
     `every` $frequency attr-dict
   }];
-  let hasVerifier = 1;
 }
 
 #endif // DDPHOOK_DIALECT_DDP_IR_DDPSTATEOPS_TD

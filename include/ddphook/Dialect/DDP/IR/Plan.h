@@ -9,8 +9,6 @@
 
 #include "ddphook/Dialect/DDP/IR/DDP.h"
 
-#include "mlir/IR/BuiltinOps.h"
-
 namespace mlir::ddp {
 
 /// The slot (`llvm.mlir.global`, a pointer) in which the runtime stores the

@@ -64,7 +64,6 @@ def DDPExpandHooksPass : Pass<"ddp-expand-hooks", "::mlir::ModuleOp"> {
            "0: the whole bucket">
   ];
   let dependentDialects = ["::mlir::arith::ArithDialect",
-                           "::mlir::bufferization::BufferizationDialect",
                            "::mlir::ddp::DDPDialect",
                            "::mlir::scf::SCFDialect"];
 }

@@ -222,8 +222,7 @@ def DDPPlanArenaPass : Pass<"ddp-plan-arena", "::mlir::ModuleOp"> {
     ```
   }];
   let dependentDialects = ["::mlir::arith::ArithDialect",
-                           "::mlir::ddp::DDPDialect",
-                           "::mlir::memref::MemRefDialect"];
+                           "::mlir::ddp::DDPDialect"];
 }
 
 def DDPCheckNoAllocPass : Pass<"ddp-check-no-alloc", "::mlir::ModuleOp"> {

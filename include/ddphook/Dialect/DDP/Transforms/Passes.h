@@ -7,7 +7,6 @@
 #define DDPHOOK_DIALECT_DDP_TRANSFORMS_PASSES_H
 
 #include "ddphook/Dialect/DDP/Analysis/Orders.h"
-#include "ddphook/Dialect/DDP/IR/DDP.h"
 #include "ddphook/Dialect/DDP/Transforms/Utils/HookOptions.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
@@ -17,9 +16,7 @@
 #include "mlir/Dialect/MemRef/IR/MemRef.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
-#include "mlir/IR/BuiltinOps.h"
 #include "mlir/Interfaces/FunctionInterfaces.h"
-#include "mlir/Pass/Pass.h"
 #include "mlir/Pass/PassManager.h"
 #include "mlir/Pass/PassOptions.h"
 #include <limits>

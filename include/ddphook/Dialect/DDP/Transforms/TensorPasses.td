@@ -43,10 +43,9 @@ def DDPFlattenPass : Pass<"ddp-flatten", "::mlir::ModuleOp"> {
     %u = ddp.unpack %m : tensor<8xf32> -> tensor<8xf32>
     ```
   }];
-  let dependentDialects = [
-    "::mlir::arith::ArithDialect", "::mlir::bufferization::BufferizationDialect",
-    "::mlir::ddp::DDPDialect", "::mlir::linalg::LinalgDialect",
-    "::mlir::tensor::TensorDialect"];
+  let dependentDialects = ["::mlir::arith::ArithDialect",
+                           "::mlir::ddp::DDPDialect",
+                           "::mlir::linalg::LinalgDialect"];
 }
 
 def DDPThreadStatesPass : Pass<"ddp-thread-states", "::mlir::ModuleOp"> {
@@ -380,9 +379,7 @@ def DDPAssignDestinationsPass
         : tensor<40xf32>, tensor<40xf32>, tensor<40xf32>
     ```
   }];
-  let dependentDialects = ["::mlir::bufferization::BufferizationDialect",
-                           "::mlir::ddp::DDPDialect",
-                           "::mlir::tensor::TensorDialect"];
+  let dependentDialects = ["::mlir::ddp::DDPDialect"];
 }
 
 def DDPYieldInPlacePass
@@ -537,9 +534,7 @@ def DDPMaterializeBucketsPass
         : memref<12xf32> to tensor<12xf32>
     ```
   }];
-  let dependentDialects = [
-    "::mlir::bufferization::BufferizationDialect", "::mlir::ddp::DDPDialect",
-    "::mlir::memref::MemRefDialect", "::mlir::tensor::TensorDialect"];
+  let dependentDialects = ["::mlir::ddp::DDPDialect"];
 }
 
 #endif // DDPHOOK_DIALECT_DDP_TRANSFORMS_TENSORPASSES_TD

@@ -58,10 +58,6 @@ verifyAccumulate(function_ref<InFlightDiagnostic()> emitError, Type type) {
   return emitError() << "expected accumulate to be f32, but got " << type;
 }
 
-//===----------------------------------------------------------------------===//
-// #ddp.allreduce
-//===----------------------------------------------------------------------===//
-
 FailureOr<Value>
 AllReduceHookAttr::expand(OpBuilder &builder, const BucketReduction &reduction,
                           TypedValue<BucketType> bucket) const {
@@ -77,10 +73,6 @@ AllReduceHookAttr::prepareScatter(OpBuilder &, const BucketReduction &,
 int64_t AllReduceHookAttr::getWireBytes(BucketType bucket) const {
   return bucket.getNumBytes();
 }
-
-//===----------------------------------------------------------------------===//
-// #ddp.fp16, #ddp.bf16
-//===----------------------------------------------------------------------===//
 
 #define DDPHOOK_CAST_HOOK(HookT, WireT)                                        \
   LogicalResult HookT::verify(function_ref<InFlightDiagnostic()> emitError,    \
@@ -108,10 +100,6 @@ DDPHOOK_CAST_HOOK(FP16HookAttr, Float16Type)
 DDPHOOK_CAST_HOOK(BF16HookAttr, BFloat16Type)
 #undef DDPHOOK_CAST_HOOK
 
-//===----------------------------------------------------------------------===//
-// #ddp.noop
-//===----------------------------------------------------------------------===//
-
 FailureOr<Value> NoopHookAttr::expand(OpBuilder &, const BucketReduction &,
                                       TypedValue<BucketType> bucket) const {
   return Value(bucket);
@@ -120,10 +108,6 @@ FailureOr<Value> NoopHookAttr::expand(OpBuilder &, const BucketReduction &,
 int64_t NoopHookAttr::getWireBytes(BucketType) const { return 0; }
 
 bool NoopHookAttr::reducesEveryStep() const { return false; }
-
-//===----------------------------------------------------------------------===//
-// #ddp.wrap
-//===----------------------------------------------------------------------===//
 
 LogicalResult WrapHookAttr::verify(function_ref<InFlightDiagnostic()> emitError,
                                    Type wireType, Attribute inner) {

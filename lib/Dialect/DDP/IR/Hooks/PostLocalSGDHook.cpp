@@ -4,7 +4,6 @@
 // Mini-Batches, Use Local SGD" (ICLR 2020), as PyTorch's hook does it.
 
 #include "HookState.h"
-#include "ddphook/Dialect/DDP/IR/DDP.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"

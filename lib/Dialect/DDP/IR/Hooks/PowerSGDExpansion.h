@@ -6,7 +6,6 @@
 #define DDPHOOK_LIB_DIALECT_DDP_IR_HOOKS_POWERSGDEXPANSION_H
 
 #include "HookState.h"
-#include "ddphook/Dialect/DDP/IR/DDP.h"
 
 namespace mlir::ddp {
 

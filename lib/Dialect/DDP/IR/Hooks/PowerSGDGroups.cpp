@@ -74,7 +74,6 @@ std::vector<PowerSGDGroup> PowerSGDExpansion::makeGroups(BucketType type) {
   return groups;
 }
 
-/// Returns the groups' parts of a bucket.
 SmallVector<BucketValue>
 PowerSGDExpansion::split(BucketValue bucket, ArrayRef<PowerSGDGroup> groups) {
   if (!bucket || groups.size() == 1)
@@ -87,7 +86,6 @@ PowerSGDExpansion::split(BucketValue bucket, ArrayRef<PowerSGDGroup> groups) {
       op.getParts(), [](Value part) { return cast<BucketValue>(part); });
 }
 
-/// Joins the parts that `split` made.
 BucketValue PowerSGDExpansion::join(BucketType type, ArrayRef<Value> parts) {
   if (!parts.front() || parts.size() == 1)
     return cast_if_present<BucketValue>(parts.front());

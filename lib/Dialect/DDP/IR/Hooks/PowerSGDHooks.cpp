@@ -8,7 +8,6 @@
 #include "ShortestNumber.h"
 
 #include "llvm/ADT/MapVector.h"
-#include <cmath>
 
 using namespace mlir;
 using namespace mlir::ddp;
@@ -78,7 +77,6 @@ struct MatrixFit {
   int64_t count, rows, columns;
 };
 
-/// A bucket whose members are matrices.
 struct MatricesOfBucket {
   BucketType bucket;
   /// For each member, the gradient that it is a matrix of.
@@ -208,7 +206,6 @@ static int64_t getSide(BucketType bucket) {
   return side;
 }
 
-/// Returns a bucket of one square matrix.
 static BucketType getSquare(BucketType bucket) {
   int64_t side = getSide(bucket);
   return BucketType::get(bucket.getContext(), bucket.getElementType(),
@@ -223,10 +220,6 @@ static PowerSGDCompression getCompression(BatchedPowerSGDHookAttr hook,
       BucketType::get(bucket.getContext(), bucket.getElementType(), {shape});
   return {{0}, {}, factor, factor, {side * rank}};
 }
-
-//===----------------------------------------------------------------------===//
-// The hooks
-//===----------------------------------------------------------------------===//
 
 FailureOr<Value> PowerSGDHookAttr::expand(OpBuilder &builder,
                                           const BucketReduction &reduction,

@@ -12,10 +12,6 @@ using namespace mlir::ddp;
 
 using BucketValue = TypedValue<BucketType>;
 
-//===----------------------------------------------------------------------===//
-// #ddp.int8, #ddp.int4, #ddp.fp8
-//===----------------------------------------------------------------------===//
-
 static Type getCode(Int8HookAttr hook) {
   return IntegerType::get(hook.getContext(), 8);
 }
@@ -198,30 +194,10 @@ DDPHOOK_SCALED_HOOK(Int4HookAttr)
 DDPHOOK_SCALED_HOOK(FP8HookAttr)
 #undef DDPHOOK_SCALED_HOOK
 
-//===----------------------------------------------------------------------===//
-// #ddp.quantization_pertensor, #ddp.quantization_perchannel
-//===----------------------------------------------------------------------===//
-
 /// Returns an affine encoding in bytes; one block if `block` is 0.
 static EncodedType getAffine(MLIRContext *context, int64_t block) {
   return EncodedType::get(
       context, IntegerType::get(context, 8, IntegerType::Unsigned), block);
-}
-
-FailureOr<Value>
-QuantizationPerTensorHookAttr::expand(OpBuilder &builder,
-                                      const BucketReduction &reduction,
-                                      BucketValue bucket) const {
-  return buildFinalAllReduce(builder, reduction, bucket,
-                             getWireType(bucket.getType()));
-}
-
-Type QuantizationPerTensorHookAttr::getWireType(BucketType) const {
-  return getAffine(getContext(), 0);
-}
-
-int64_t QuantizationPerTensorHookAttr::getWireBytes(BucketType bucket) const {
-  return getAffine(getContext(), 0).getNumBytes(bucket.getNumElements());
 }
 
 LogicalResult QuantizationPerChannelHookAttr::verify(
@@ -233,19 +209,20 @@ LogicalResult QuantizationPerChannelHookAttr::verify(
                      << ", but got " << parameters.bucket_size; // C1
 }
 
-FailureOr<Value>
-QuantizationPerChannelHookAttr::expand(OpBuilder &builder,
-                                       const BucketReduction &reduction,
-                                       BucketValue bucket) const {
-  return buildFinalAllReduce(builder, reduction, bucket,
-                             getWireType(bucket.getType()));
-}
-
-Type QuantizationPerChannelHookAttr::getWireType(BucketType) const {
-  return getAffine(getContext(), getBucketSize());
-}
-
-int64_t QuantizationPerChannelHookAttr::getWireBytes(BucketType bucket) const {
-  return getAffine(getContext(), getBucketSize())
-      .getNumBytes(bucket.getNumElements());
-}
+#define DDPHOOK_AFFINE_HOOK(HookT, block)                                      \
+  FailureOr<Value> HookT::expand(OpBuilder &builder,                           \
+                                 const BucketReduction &reduction,             \
+                                 BucketValue bucket) const {                   \
+    return buildFinalAllReduce(builder, reduction, bucket,                     \
+                               getWireType(bucket.getType()));                 \
+  }                                                                            \
+  Type HookT::getWireType(BucketType) const {                                  \
+    return getAffine(getContext(), block);                                     \
+  }                                                                            \
+  int64_t HookT::getWireBytes(BucketType bucket) const {                       \
+    return getAffine(getContext(), block)                                      \
+        .getNumBytes(bucket.getNumElements());                                 \
+  }
+DDPHOOK_AFFINE_HOOK(QuantizationPerTensorHookAttr, 0)
+DDPHOOK_AFFINE_HOOK(QuantizationPerChannelHookAttr, getBucketSize())
+#undef DDPHOOK_AFFINE_HOOK

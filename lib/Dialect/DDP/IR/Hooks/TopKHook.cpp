@@ -7,10 +7,7 @@
 
 #include "ddphook/Dialect/DDP/IR/DDP.h"
 
-#include "mlir/IR/BuiltinOps.h"
-
 #include <algorithm>
-#include <limits>
 
 using namespace mlir;
 using namespace mlir::ddp;

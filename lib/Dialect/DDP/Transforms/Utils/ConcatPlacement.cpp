@@ -152,7 +152,6 @@ SplitOp ConcatPlacement::findSplit(ConcatOp concat) {
              : SplitOp();
 }
 
-/// True if the result is written to an argument.
 static bool endsInArgument(ConcatOp op) {
   return llvm::any_of(op->getUsers(), [](Operation *user) {
     auto move = dyn_cast<bufferization::MaterializeInDestinationOp>(user);

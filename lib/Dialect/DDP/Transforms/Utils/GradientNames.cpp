@@ -8,7 +8,6 @@
 
 #include "mlir/Interfaces/ControlFlowInterfaces.h"
 #include "mlir/Interfaces/FunctionInterfaces.h"
-#include "llvm/ADT/StringMap.h"
 #include "llvm/ADT/StringSet.h"
 #include "llvm/Support/JSON.h"
 
@@ -94,7 +93,6 @@ LogicalResult Namer::reserve(StringAttr name, Operation *owner) {
   return diagnostic;
 }
 
-/// Reserves the given names of function arguments.
 LogicalResult Namer::reserveArguments(FunctionOpInterface function) {
   for (unsigned i = 0; i < function.getNumArguments(); ++i)
     if (auto name =

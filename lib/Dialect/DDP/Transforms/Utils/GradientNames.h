@@ -8,8 +8,6 @@
 
 #include "ddphook/Dialect/DDP/IR/DDP.h"
 
-#include "mlir/IR/BuiltinOps.h"
-
 namespace mlir::ddp {
 
 /// Gives a `ddp.name` to every reduction of a tensor or of memory and to every

@@ -6,7 +6,6 @@
 #define DDPHOOK_LIB_DIALECT_DDP_TRANSFORMS_UTILS_HOISTCOLLECTIVES_H
 
 #include "../../Analysis/Dependences.h"
-#include "ddphook/Dialect/DDP/IR/DDP.h"
 
 #include "mlir/Dialect/SCF/IR/SCF.h"
 

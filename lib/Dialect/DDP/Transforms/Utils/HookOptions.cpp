@@ -13,6 +13,7 @@
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/ADT/StringSwitch.h"
 #include "llvm/Support/Format.h"
+#include "llvm/Support/ScopedPrinter.h"
 #include "llvm/Support/Threading.h"
 #include <mutex>
 
@@ -155,13 +156,6 @@ static std::string findDefect(ArrayRef<OptionWord> words) {
   return "";
 }
 
-static std::string print(Attribute attribute) {
-  std::string text;
-  llvm::raw_string_ostream(text) << attribute;
-  return text;
-}
-
-/// Reads true or false.
 static std::optional<bool> getFlag(StringRef value) {
   return llvm::StringSwitch<std::optional<bool>>(value)
       .CasesLower({"true", "1"}, true)
@@ -203,11 +197,11 @@ static FailureOr<std::string> convertValue(MLIRContext *context,
     double number;
     if (value.getAsDouble(number))
       return mismatch("a number");
-    return print(FloatAttr::get(Float64Type::get(context), number));
+    return llvm::to_string(FloatAttr::get(Float64Type::get(context), number));
   }
   case HookParameter::Kind::Symbol:
     value.consume_front("@");
-    return print(FlatSymbolRefAttr::get(context, value));
+    return llvm::to_string(FlatSymbolRefAttr::get(context, value));
   case HookParameter::Kind::Choice:
     return value.str(); // the attribute's parser checks it
   case HookParameter::Kind::Type:
@@ -228,7 +222,7 @@ static FailureOr<std::string> convertValue(MLIRContext *context,
   if (!wireType)
     return emitError() << "expected " << parameter.option
                        << " only with a wrapper";
-  return print(TypeAttr::get(std::exchange(wireType, Type())));
+  return llvm::to_string(TypeAttr::get(std::exchange(wireType, Type())));
 }
 
 static InFlightDiagnostic rejectOption(const NamedHook &hook, StringRef option,
