@@ -60,6 +60,7 @@ _OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
     "adam": torch.optim.Adam,
     "adamw": torch.optim.AdamW,
 }
+_groups_left: list[dist.ProcessGroup | None] = []
 _RATES = {"sgd": 0.05, "adam": 1e-3, "adamw": 1e-3}
 _WRAPPERS: dict[str | None, Callable[..., Any]] = {
     None: lambda hook: hook,
@@ -146,7 +147,7 @@ def main(options: Namespace) -> None:
     if "RANK" in os.environ:
         dist.init_process_group("gloo")
         _measure_as_rank(options)
-        dist.destroy_process_group()
+        _leave()
         return
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
@@ -165,6 +166,13 @@ def _serve(rank: int, options: Namespace, port: int) -> None:
         world_size=options.ranks,
     )
     _measure_as_rank(options)
+    _leave()
+
+
+def _leave() -> None:
+    # The destructor of Gloo's group joins the group's threads, so a thread that drops
+    # the last reference ends the process. Keep one until Python ends.
+    _groups_left.append(dist.group.WORLD)
     dist.destroy_process_group()
 
 
