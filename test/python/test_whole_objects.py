@@ -370,7 +370,7 @@ def make():
 
 
 TENSORS = (
-    (left_attribute, r"leaves \[0\]\['linear\.weight'\]\.rate as it is"),
+    (left_attribute, r"changes \[0\]\['linear\.weight'\]\.rate,"),
     (deep_attribute, r"changes \[0\]\['linear\.weight'\]\.table\['rate'\]"),
     (tied, r"\[0\]\['other\.bias'\] shares memory with \[0\]\['linear\.bias'\];"),
     (lies_over, r"shares memory with .*; assign a clone\(\)"),

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch._prims_common import compute_required_storage_length
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
@@ -22,6 +23,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.utils import _pytree
 
 from ddphook._errors import UnsupportedError
+from ddphook.torch._contents import OfTensor, hooks_of
 from ddphook.torch._optimizer_inputs import OptimizerInput
 from ddphook.torch._reached import Left, Reached
 
@@ -62,8 +64,8 @@ class Inputs:
         self._memory = _Memory()
         # The replacements of `tensors` in the traced step.
         self._given: list[torch.Tensor] = []
-        # The attributes that each replacement of a model's tensor has from the start.
-        self._made: dict[int, frozenset[str]] = {}
+        # What programs attach to the replacements of models' tensors.
+        self._attached: list[tuple[str, OfTensor]] = []
         # The tensors that have a gradient at the end of a step.
         self._left: set[int] = set()
         # Each optimizer with the number of its first tensor.
@@ -118,14 +120,10 @@ class Inputs:
                 "and compute the other in the step"
             )
 
-    def _check_replaced(
-        self, number: int, tensor: torch.Tensor, now: torch.Tensor
-    ) -> None:
+    def _check_replaced(self, number: int, tensor: torch.Tensor) -> None:
         """Refuses the replacement of a tensor that has more than a value."""
-        if isinstance(tensor, nn.Parameter):
-            self._check_requires_grad(number, tensor, now)
         has = ""
-        if any(_hooks(tensor)) or _attributes(tensor).keys() - _OF_BUFFERS:
+        if any(hooks_of(tensor)) or _attributes(tensor).keys() - _OF_BUFFERS:
             has = "its hooks or attributes"
         elif any(self._given[number] is each for each in self._optimized()):
             has = "an optimizer"
@@ -188,6 +186,7 @@ class Inputs:
 
         Afterwards, models and everything reachable from them and the step are restored."""
         self._given = given = list(values)
+        self._attached = []
         for tensor, number in self._numbers.items():
             gradient = (gradients or {}).get(number)
             given[number] = self._stand_in(number, tensor, values[number], gradient)
@@ -206,7 +205,7 @@ class Inputs:
                 stack.enter_context(optimizer.given(parameters, own))
             self._parts = list(_parts(models))
             tables = [table for part in self._parts for table in part.tables]
-            roots = [*self._roots, *self._of_tensors(), ("step", self._step)]
+            roots = [*self._roots, *self._attached, ("step", self._step)]
             reached = Reached(roots, tables)
             stack.callback(reached.restore)
             self._reached = reached
@@ -223,8 +222,6 @@ class Inputs:
             with reached.no_writes_to_large_arrays():
                 yield _pytree.tree_unflatten(leaves, self._tree)
             self.modes, self.left = reached.modes(), reached.left
-            for tensor, number in self._numbers.items():
-                self._check_stand_in(number, tensor, given[number])
             self._left = {
                 number
                 for number in self._numbers.values()
@@ -244,19 +241,10 @@ class Inputs:
         if isinstance(tensor, nn.Parameter):
             new = _parameter_like(tensor, new)
             new.grad = gradient
-        self._made[number] = frozenset(vars(new))
+        self._attached.append((self.paths[number], OfTensor(new, frozenset(vars(new)))))
         for name, held in _attributes(tensor).items():
             setattr(new, name, held)
         return new
-
-    def _check_stand_in(
-        self, number: int, tensor: torch.Tensor, now: torch.Tensor
-    ) -> None:
-        """Refuses a step that changes more of a tensor than its value."""
-        self._check_hooks(number, tensor, now)
-        left = {k: v for k, v in vars(now).items() if k not in self._made[number]}
-        self._check_attributes(number, _attributes(tensor), left)
-        self._check_requires_grad(number, tensor, now)
 
     def _check_requires_grad(
         self, number: int, tensor: torch.Tensor, now: torch.Tensor
@@ -276,8 +264,11 @@ class Inputs:
             for tensor, now in part.changes():
                 number = self._numbers[tensor]
                 states[number] = self._agree(number, states.get(number), now)
-                if now is not self._given[number]:
-                    self._check_replaced(number, tensor, now)
+                is_new = now is not self._given[number]
+                if isinstance(tensor, nn.Parameter) or not is_new:
+                    self._check_requires_grad(number, tensor, now)
+                if is_new:
+                    self._check_replaced(number, tensor)
         for optimizer, first in self._optimizers.values():
             states.update(enumerate(optimizer.states(), first))
         self._check_apart(states)
@@ -300,35 +291,6 @@ class Inputs:
                     f"no memory, but {path} shares memory with {shared}; assign a clone() "
                     "of it"
                 )
-
-    def _of_tensors(self) -> Iterator[tuple[str, Any]]:
-        """Yields what programs attach to tensors of models: attributes and hooks."""
-        for tensor, number in self._numbers.items():
-            path = self.paths[number]
-            yield f"{path}.", _attributes(tensor)
-            if isinstance(tensor, nn.Parameter):
-                for hooks in _hooks(tensor):
-                    yield from ((f"a gradient hook of {path}", hook) for hook in hooks)
-
-    def _check_attributes(
-        self, number: int, before: Mapping[str, Any], now: Mapping[str, Any]
-    ) -> None:
-        """Refuses a step that changes the attributes of a tensor."""
-        for name in {**before, **now}:
-            if before.get(name, self) is not now.get(name, self):
-                raise UnsupportedError(
-                    f"expected a step that leaves {self.paths[number]}.{name} as it is, "
-                    "since the module cannot change it; make it a buffer"
-                )
-
-    def _check_hooks(self, number: int, old: torch.Tensor, new: torch.Tensor) -> None:
-        """Refuses a step that changes the hooks of a parameter, which later steps call."""
-        if isinstance(old, nn.Parameter) and _hooks(old) != _hooks(new):
-            raise UnsupportedError(
-                f"expected a step that leaves the gradient hooks of {self.paths[number]} "
-                "as they are, since the module cannot change them; register them before "
-                "the export, or remove them at the end of the step"
-            )
 
     def _agree(
         self, number: int, other: torch.Tensor | None, now: torch.Tensor
@@ -422,13 +384,9 @@ class _Memory:
 
 def _extent(tensor: torch.Tensor) -> tuple[int, int]:
     """Returns the range of bytes of its storage that a tensor spans: first and end."""
-    size = tensor.element_size()
-    begin = int(tensor.storage_offset()) * size
-    if tensor.numel() == 0:
-        return begin, begin
-    steps = zip(tensor.shape, tensor.stride())
-    last = sum((int(n) - 1) * int(step) for n, step in steps)
-    return begin, begin + (last + 1) * size
+    begin = int(tensor.storage_offset())
+    end = compute_required_storage_length(tensor.shape, tensor.stride(), begin)
+    return begin * tensor.element_size(), int(end) * tensor.element_size()
 
 
 def _parts(models: Sequence[nn.Module]) -> Iterator[_Part]:
@@ -450,19 +408,9 @@ def _attributes(tensor: torch.Tensor) -> dict[str, Any]:
     return {} if isinstance(tensor, FakeTensor) else dict(vars(tensor))
 
 
-def _hooks(parameter: torch.Tensor) -> tuple[list[Any], list[Any]]:
-    """Returns the hooks of a parameter, as `_parameter_like` copies them."""
-    accumulated = getattr(parameter, "_post_accumulate_grad_hooks", None)
-    before = parameter._backward_hooks
-    return list((before or {}).values()), list((accumulated or {}).values())
-
-
 def _parameter_like(parameter: nn.Parameter, value: torch.Tensor) -> nn.Parameter:
     """Returns a parameter of this value, with the hooks of the other parameter."""
     new = nn.Parameter(value, requires_grad=parameter.requires_grad)
-    before, accumulated = _hooks(parameter)
-    for hook in before:
-        new.register_hook(hook)
-    for hook in accumulated:
-        new.register_post_accumulate_grad_hook(hook)
+    for register, hook in hooks_of(parameter):
+        getattr(new, register)(hook)
     return new

@@ -168,7 +168,6 @@ class OptimizerInput:
             else:
                 states[parameters[owner]][key] = value
         self._parameters = parameters
-        self._before = [{**group, "params": [*group["params"]]} for group in groups]
         kept = optimizer.param_groups, optimizer.state
         optimizer.param_groups, optimizer.state = groups, states
         with contextlib.ExitStack() as stack:
@@ -186,7 +185,6 @@ class OptimizerInput:
     def states(self) -> list[torch.Tensor]:
         """Returns what the optimizer keeps now, in the order of `kept`; within `given`."""
         optimizer = self.optimizer
-        self._check_groups()
         found = []
         for (owner, key), kept in zip(self._keys, self.kept):
             if isinstance(owner, int):
@@ -207,28 +205,6 @@ class OptimizerInput:
                 "before the export"
             )
         return found
-
-    def _check_groups(self) -> None:
-        groups = self.optimizer.param_groups
-        if len(groups) != len(self._before):
-            raise UnsupportedError(
-                f"expected a step that leaves {self._place} its {len(self._before)} "
-                f"groups of parameters, but it has {len(groups)} afterwards; add them "
-                "before the export"
-            )
-        for number, (group, before) in enumerate(zip(groups, self._before)):
-            for key in {**before, **group}:
-                old, new = before.get(key, self), group.get(key, self)
-                if key == "params":
-                    is_same = [*map(id, old)] == [*map(id, new)]
-                else:
-                    is_same = old is new
-                if not is_same:
-                    raise UnsupportedError(
-                        "expected a step that leaves "
-                        f"{self._place}.param_groups[{number}]['{key}'] unchanged, since "
-                        "it is not an input of the module; a tensor would be one"
-                    )
 
     def _begin(self, optimizer: Optimizer, *_: Any) -> None:
         """Makes the optimizer count its steps in a 64-bit tensor: otherwise it would
