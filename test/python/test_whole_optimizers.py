@@ -277,14 +277,23 @@ def counted(group):
     group["calls"] = group.get("calls", 0) + 1
 
 
+def last(group):
+    """Would use what the previous step left in the group."""
+    for parameter in group["params"]:
+        if parameter.grad is not None and "last" in group:
+            parameter.grad.add_(group["last"][0])
+    group["last"] = [group["params"][0].detach().sum()]
+
+
 def listed(group):
     group["factors"][0] *= 2
 
 
 # Changes of a step to an optimizer, with the message about each.
 CHANGES = (
-    (lambda m, o: fewer(o.param_groups[0]), r"changes \[1\]\.param_groups\[0\]\['params'\]\[2\],"),
+    (lambda m, o: fewer(o.param_groups[0]), r"changes \[1\]\.param_groups\[0\]\['params'\]\[3\],"),
     (lambda m, o: counted(o.param_groups[0]), r"changes \[1\]\.param_groups\[0\]\['calls'\],"),
+    (lambda m, o: last(o.param_groups[0]), r"previous step left in \[1\]\.param_groups\[0\]\['last'\]"),
     (lambda m, o: listed(o.param_groups[0]), r"\[1\]\.param_groups\[0\]\['factors'\]\[0\]"),
     (
         lambda m, o: o.add_param_group({"params": [m[3].bias]}),

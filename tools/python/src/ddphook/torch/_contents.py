@@ -368,9 +368,9 @@ def behind(path: str, value: Any) -> Iterator[tuple[str, Any]]:
         yield path, value.module
     elif isinstance(value, torch.optim.Optimizer):
         # Its state is an input of the module, and the rest of it is PyTorch's.
-        names = {name for name in vars(value) if not name.startswith("_")}
-        own = (names - {"state", "defaults"}) | _HOOKS
-        yield path, Names(vars(value), frozenset(own))
+        public = {name for name in vars(value) if not name.startswith("_")}
+        kept = public - {"state", "defaults"} | _HOOKS
+        yield path, Names(vars(value), frozenset(kept))
     elif isinstance(value, (dict, list, collections.deque)):
         if isinstance(value, collections.defaultdict):
             yield f"{path}.default_factory", value.default_factory

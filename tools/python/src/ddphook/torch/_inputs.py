@@ -73,33 +73,34 @@ class Inputs:
         names = _names([leaf for _, leaf in leaves if isinstance(leaf, nn.Module)])
         for path, leaf in leaves:
             place = _pytree.keystr(path)
-            if isinstance(leaf, nn.Module):
-                self._leaves.append(self._add_model(place, leaf))
-                self._roots.append((place, leaf))
-            elif isinstance(leaf, Optimizer):
-                self._leaves.append(self._add_optimizer(place, leaf, names))
-                self._roots.append((place, leaf))
-            elif isinstance(leaf, torch.Tensor):
+            if isinstance(leaf, torch.Tensor):
                 self._leaves.append(self._add(place, leaf))
+                continue
+            if isinstance(leaf, nn.Module):
+                self._add_model(place, leaf)
+            elif isinstance(leaf, Optimizer):
+                self._add_optimizer(place, leaf, names)
             else:
                 raise UnsupportedError(
                     "expected tensors, models and optimizers as inputs, but "
                     f"{place} is a {type(leaf).__name__}"
                 )
+            self._leaves.append(leaf)
+            self._roots.append((place, leaf))
 
     def _add(self, place: str, tensor: torch.Tensor) -> int:
         self.tensors.append(tensor)
         self.paths.append(place)
         return len(self.tensors) - 1
 
-    def _add_model(self, place: str, model: nn.Module) -> nn.Module:
-        if isinstance(model, DistributedDataParallel):
-            if not model._use_python_reducer:
-                raise UnsupportedError(
-                    f"expected {place} to be a DistributedDataParallel with the Python "
-                    "reducer; set torch._dynamo.config.optimize_ddp to 'python_reducer' "
-                    "before making it"
-                )
+    def _add_model(self, place: str, model: nn.Module) -> None:
+        is_ddp = isinstance(model, DistributedDataParallel)
+        if is_ddp and not model._use_python_reducer:
+            raise UnsupportedError(
+                f"expected {place} to be a DistributedDataParallel with the Python "
+                "reducer; set torch._dynamo.config.optimize_ddp to 'python_reducer' "
+                "before making it"
+            )
         for name, tensor in _named_tensors(model):
             if tensor not in self._numbers:
                 number = self._add(f"{place}['{name}']", tensor)
@@ -107,7 +108,6 @@ class Inputs:
                 self._check_class(number)
                 self._numbers[tensor] = number
                 self.names[number] = name
-        return model
 
     def _check_memory(self, number: int) -> None:
         """Refuses a tensor that overlaps an earlier one: the module has them as separate
@@ -151,16 +151,16 @@ class Inputs:
 
     def _add_optimizer(
         self, place: str, optimizer: Optimizer, names: dict[torch.Tensor, str]
-    ) -> Optimizer:
-        if optimizer not in self._optimizers:
-            added = OptimizerInput(place, optimizer, names)
-            self._optimizers[optimizer] = added, len(self.tensors)
-            for kept in added.kept:
-                number = self._add(f"{place}{kept.path}", kept.value)
-                self.names[number] = kept.name
-                if kept.is_new:
-                    self.first[number] = kept.value
-        return optimizer
+    ) -> None:
+        if optimizer in self._optimizers:
+            return
+        added = OptimizerInput(place, optimizer, names)
+        self._optimizers[optimizer] = added, len(self.tensors)
+        for kept in added.kept:
+            number = self._add(f"{place}{kept.path}", kept.value)
+            self.names[number] = kept.name
+            if kept.is_new:
+                self.first[number] = kept.value
 
     def kept_gradients(self) -> list[int]:
         """Returns the parameters whose ``.grad`` may be left from an earlier step: those
@@ -173,22 +173,19 @@ class Inputs:
         ]
 
     @contextlib.contextmanager
-    def given(
-        self,
-        values: Sequence[torch.Tensor],
-        gradients: Mapping[int, torch.Tensor] | None = None,
-        modes: Mapping[nn.Module, bool] | None = None,
-        left: Sequence[Left] = (),
-    ) -> Iterator[tuple[Any, ...]]:
-        """Yields the inputs with `values` for their tensors. Meanwhile, models have these
-        values, their parameters have `gradients` or none, and modules have `modes` or
-        their own. The step may not use what an earlier step has `left`.
+    def given(self, values: Sequence[torch.Tensor]) -> Iterator[tuple[Any, ...]]:
+        """Yields the inputs with the first `values` for their tensors. Meanwhile, models
+        have these values, the parameters in `kept_gradients` have the other values, if
+        any, as gradients, and modules have the modes that the last step left. The step
+        may not use what else that step left.
 
         Afterwards, models and everything reachable from them and the step are restored."""
-        self._given = given = list(values)
+        count = len(self.tensors)
+        gradients = dict(zip(self.kept_gradients(), values[count:]))
+        self._given = given = list(values[:count])
         self._attached = []
         for tensor, number in self._numbers.items():
-            gradient = (gradients or {}).get(number)
+            gradient = gradients.get(number)
             given[number] = self._stand_in(number, tensor, values[number], gradient)
         leaves = [
             given[leaf] if isinstance(leaf, int) else leaf for leaf in self._leaves
@@ -203,20 +200,18 @@ class Inputs:
                     given[number] = values[number].clone()
                 own = [given[number] for number in mine]
                 stack.enter_context(optimizer.given(parameters, own))
-            self._parts = list(_parts(models))
-            tables = [table for part in self._parts for table in part.tables]
+            self._tables = list(_tables(models))
             roots = [*self._roots, *self._attached, ("step", self._step)]
-            reached = Reached(roots, tables)
+            reached = Reached(roots, [table for _, table, _ in self._tables])
             stack.callback(reached.restore)
             self._reached = reached
-            reached.guard(left)
-            for module, mode in (modes or {}).items():
+            reached.guard(self.left)
+            for module, mode in self.modes.items():
                 module.training = mode
-            for part in self._parts:
-                for table in part.tables:
-                    for name, tensor in table.items():
-                        if tensor is not None:
-                            table[name] = parameters[tensor]
+            for _, table, before in self._tables:
+                for name, tensor in before.items():
+                    if tensor is not None:
+                        table[name] = parameters[tensor]
             hook = register_optimizer_step_pre_hook(self._check_optimizer)
             stack.callback(hook.remove)
             with reached.no_writes_to_large_arrays():
@@ -260,8 +255,17 @@ class Inputs:
         """Returns the present tensors of models and optimizers, by number; within `given`."""
         self._reached.check()
         states: dict[int, torch.Tensor] = {}
-        for part in self._parts:
-            for tensor, now in part.changes():
+        for module, table, before in self._tables:
+            for name in {**before, **table}:
+                tensor, now = before.get(name), table.get(name)
+                if (tensor is None) != (now is None):
+                    raise UnsupportedError(
+                        "expected a step that changes only the values of parameters and "
+                        f"buffers, but it adds or removes '{name}' of a "
+                        f"{type(module).__name__}; do that before the export"
+                    )
+                if tensor is None or now is None:
+                    continue
                 number = self._numbers[tensor]
                 states[number] = self._agree(number, states.get(number), now)
                 is_new = now is not self._given[number]
@@ -338,32 +342,6 @@ def _names(models: Sequence[nn.Module]) -> dict[torch.Tensor, str]:
     return names
 
 
-class _Part:
-    """A module of a model, with the tensors that it has before the step."""
-
-    def __init__(self, module: nn.Module) -> None:
-        self._module = module
-        self.tables: list[dict[str, Any]] = [module._parameters, module._buffers]
-        self._before = [dict(table) for table in self.tables]
-
-    def changes(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        """Yields each tensor, and its replacement now."""
-        for table, before in zip(self.tables, self._before):
-            for name in {**before, **table}:
-                old, now = before.get(name), table.get(name)
-                if (old is None) != (now is None):
-                    raise self._error(name)
-                if old is not None and now is not None:
-                    yield old, now
-
-    def _error(self, name: str) -> UnsupportedError:
-        return UnsupportedError(
-            "expected a step that changes only the values of parameters and buffers, but "
-            f"it adds or removes '{name}' of a {type(self._module).__name__}; do that "
-            "before the export"
-        )
-
-
 class _Memory:
     """The memory ranges of tensors."""
 
@@ -389,14 +367,15 @@ def _extent(tensor: torch.Tensor) -> tuple[int, int]:
     return begin * tensor.element_size(), int(end) * tensor.element_size()
 
 
-def _parts(models: Sequence[nn.Module]) -> Iterator[_Part]:
-    """Yields the modules of some models, each once, without DDP's own data."""
-    seen = set()
-    for model in models:
-        for module in model.modules():
-            if module not in seen and not isinstance(module, DistributedDataParallel):
-                seen.add(module)
-                yield _Part(module)
+def _tables(
+    models: Sequence[nn.Module],
+) -> Iterator[tuple[nn.Module, dict[str, Any], dict[str, Any]]]:
+    """Yields the tables of parameters and buffers of the modules of some models, each
+    with its module and its contents now, without DDP's own data."""
+    for module in dict.fromkeys(each for model in models for each in model.modules()):
+        if not isinstance(module, DistributedDataParallel):
+            for table in (module._parameters, module._buffers):
+                yield module, table, dict(table)
 
 
 # Attributes by which PyTorch marks buffers.

@@ -213,9 +213,12 @@ class Reached:
                 if new is self._guards.get((id(held.object), key)):
                     continue
             elif (tensors := _tensors_of_like(old, new)) is not None:
-                if tensors:
+                # The next trace has other tensors, where no guard could be put.
+                if not tensors:
+                    continue
+                if not isinstance(held.object, _contents.OfTensor):
                     self.left.append(Left(held.object, key, path))
-                continue
+                    continue
             is_drawn = _contents.is_generator(held.object)
             raise _error(path, "draws from" if is_drawn else "changes")
         if _has_other_order(held, now):
