@@ -10,7 +10,7 @@ state for these parameters.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -61,7 +61,6 @@ class Inputs:
         self.left: Sequence[Left] = ()
         # The number of each tensor of a model.
         self._numbers: dict[torch.Tensor, int] = {}
-        self._memory = _Memory()
         # The replacements of `tensors` in the traced step.
         self._given: list[torch.Tensor] = []
         # What programs attach to the replacements of models' tensors.
@@ -70,7 +69,13 @@ class Inputs:
         self._left: set[int] = set()
         # Each optimizer with the number of its first tensor.
         self._optimizers: dict[Optimizer, tuple[OptimizerInput, int]] = {}
-        names = _names([leaf for _, leaf in leaves if isinstance(leaf, nn.Module)])
+        models = [leaf for _, leaf in leaves if isinstance(leaf, nn.Module)]
+        # A tensor of several models has its name in the first one.
+        names = {
+            tensor: name
+            for model in reversed(models)
+            for name, tensor in _named_tensors(model)
+        }
         for path, leaf in leaves:
             place = _pytree.keystr(path)
             if isinstance(leaf, torch.Tensor):
@@ -87,6 +92,16 @@ class Inputs:
                 )
             self._leaves.append(leaf)
             self._roots.append((place, leaf))
+        # They are separate arguments, so a write to one would not reach the other.
+        shared = _find_overlap(
+            (self.paths[number], tensor) for tensor, number in self._numbers.items()
+        )
+        if shared is not None:
+            raise UnsupportedError(
+                "expected parameters and buffers that do not share memory, but "
+                f"{shared[0]} shares memory with {shared[1]}; register one of them, and "
+                "compute the other in the step"
+            )
 
     def _add(self, place: str, tensor: torch.Tensor) -> int:
         self.tensors.append(tensor)
@@ -104,28 +119,21 @@ class Inputs:
         for name, tensor in _named_tensors(model):
             if tensor not in self._numbers:
                 number = self._add(f"{place}['{name}']", tensor)
-                self._check_memory(number)
                 self._check_class(number)
                 self._numbers[tensor] = number
                 self.names[number] = name
-
-    def _check_memory(self, number: int) -> None:
-        """Refuses a tensor that overlaps an earlier one: the module has them as separate
-        arguments, so a write to one would not reach the other."""
-        shared = self._memory.add(self.paths[number], self.tensors[number])
-        if shared is not None:
-            raise UnsupportedError(
-                "expected parameters and buffers that do not share memory, but "
-                f"{self.paths[number]} shares memory with {shared}; register one of them, "
-                "and compute the other in the step"
-            )
 
     def _check_replaced(self, number: int, tensor: torch.Tensor) -> None:
         """Refuses the replacement of a tensor that has more than a value."""
         has = ""
         if any(hooks_of(tensor)) or _attributes(tensor).keys() - _OF_BUFFERS:
             has = "its hooks or attributes"
-        elif any(self._given[number] is each for each in self._optimized()):
+        elif any(
+            self._given[number] is parameter
+            for optimizer in self._optimizers
+            for group in optimizer.param_groups
+            for parameter in group["params"]
+        ):
             has = "an optimizer"
         if has:
             raise UnsupportedError(
@@ -142,12 +150,6 @@ class Inputs:
                 f"{self.paths[number]} is a {kind.__name__}; mark the tensor with an "
                 "attribute instead"
             )
-
-    def _optimized(self) -> Iterator[torch.Tensor]:
-        """Yields the parameters of all optimizers, as a step finds them."""
-        for optimizer in self._optimizers:
-            for group in optimizer.param_groups:
-                yield from group["params"]
 
     def _add_optimizer(
         self, place: str, optimizer: Optimizer, names: dict[torch.Tensor, str]
@@ -234,8 +236,10 @@ class Inputs:
         # A copy, so that a step may write to it.
         new = value.clone()
         if isinstance(tensor, nn.Parameter):
-            new = _parameter_like(tensor, new)
+            new = nn.Parameter(new, requires_grad=tensor.requires_grad)
             new.grad = gradient
+            for register, hook in hooks_of(tensor):
+                getattr(new, register)(hook)
         self._attached.append((self.paths[number], OfTensor(new, frozenset(vars(new)))))
         for name, held in _attributes(tensor).items():
             setattr(new, name, held)
@@ -280,21 +284,18 @@ class Inputs:
 
     def _check_apart(self, states: Mapping[int, torch.Tensor]) -> None:
         """Refuses a step that leaves the same memory in two tensors."""
-        memory = _Memory()
         left = [(self.paths[number], now) for number, now in states.items()]
         left += [
             (f"{self.paths[number]}.grad", gradient)
             for number in self._numbers.values()
             if (gradient := self._given[number].grad) is not None
         ]
-        for path, now in left:
-            shared = memory.add(path, now)
-            if shared is not None:
-                raise UnsupportedError(
-                    "expected a step after which parameters, buffers and gradients share "
-                    f"no memory, but {path} shares memory with {shared}; assign a clone() "
-                    "of it"
-                )
+        if (shared := _find_overlap(left)) is not None:
+            raise UnsupportedError(
+                "expected a step after which parameters, buffers and gradients share no "
+                f"memory, but {shared[0]} shares memory with {shared[1]}; assign a clone() "
+                "of it"
+            )
 
     def _agree(
         self, number: int, other: torch.Tensor | None, now: torch.Tensor
@@ -334,30 +335,19 @@ def _named_tensors(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
     yield from inner.named_buffers()
 
 
-def _names(models: Sequence[nn.Module]) -> dict[torch.Tensor, str]:
-    names: dict[torch.Tensor, str] = {}
-    for model in models:
-        for name, tensor in _named_tensors(model):
-            names.setdefault(tensor, name)
-    return names
-
-
-class _Memory:
-    """The memory ranges of tensors."""
-
-    def __init__(self) -> None:
-        # For each storage: the tensors there, with their first byte and end.
-        self._taken: dict[int, list[tuple[str, tuple[int, int]]]] = {}
-
-    def add(self, path: str, tensor: torch.Tensor) -> str | None:
-        """Adds a tensor; returns an earlier one that it overlaps, or None."""
-        extent = _extent(tensor)
-        taken = self._taken.setdefault(tensor.untyped_storage()._cdata, [])
-        for before, other in taken:
-            if extent[0] < other[1] and other[0] < extent[1]:
-                return before
-        taken.append((path, extent))
-        return None
+def _find_overlap(tensors: Iterable[tuple[str, torch.Tensor]]) -> tuple[str, str] | None:
+    """Returns the paths of two tensors that overlap in memory, or None: the first one
+    that overlaps an earlier one, and that."""
+    # For each storage: the tensors there, with their first byte and end.
+    taken: dict[int, list[tuple[str, tuple[int, int]]]] = {}
+    for path, tensor in tensors:
+        begin, end = extent = _extent(tensor)
+        there = taken.setdefault(tensor.untyped_storage()._cdata, [])
+        for before, other in there:
+            if begin < other[1] and other[0] < end:
+                return path, before
+        there.append((path, extent))
+    return None
 
 
 def _extent(tensor: torch.Tensor) -> tuple[int, int]:
@@ -385,11 +375,3 @@ _OF_BUFFERS = {"_is_buffer", "persistent"}
 def _attributes(tensor: torch.Tensor) -> dict[str, Any]:
     """Returns the attributes that a program has given to a tensor."""
     return {} if isinstance(tensor, FakeTensor) else dict(vars(tensor))
-
-
-def _parameter_like(parameter: nn.Parameter, value: torch.Tensor) -> nn.Parameter:
-    """Returns a parameter of this value, with the hooks of the other parameter."""
-    new = nn.Parameter(value, requires_grad=parameter.requires_grad)
-    for register, hook in hooks_of(parameter):
-        getattr(new, register)(hook)
-    return new

@@ -371,7 +371,6 @@ def _gradient_names(
     results: dict[torch.fx.Node, str] = {}
     for value, name in zip(_results(graph), outputs):
         results.setdefault(value, name)
-    order = {value: number for number, value in enumerate(results)}
     names: dict[torch.fx.Node, str] = {}
     taken = set()
     for start in graph.nodes:
@@ -391,9 +390,8 @@ def _gradient_names(
                 ):
                     reached.add(user)
                     work.append(user)
-        ends = [n for n in reached & order.keys() if n.meta["val"].shape == shape]
-        first = min(ends, key=order.__getitem__, default=None)
-        name = results[first] if first is not None else ""
+        ends = (n for n in results if n in reached and n.meta["val"].shape == shape)
+        name = results.get(next(ends, start), "")
         if not name or name in taken:
             name = f"gradient{len(names)}"
         taken.add(name)
