@@ -313,19 +313,21 @@ def _write_names(value: Any, held: dict[str, Any]) -> None:
     slots = _slots(value)
     now = read(value) or {}
     for name in {**held, **now}:
-        is_attribute = is_special or name == "__class__" or name in slots
-        if name not in held:
-            if is_attribute:
-                delattr(value, name)
-            else:
-                del table[name]
-        elif name not in now or now[name] is not held[name]:
-            if is_attribute and name in slots:
+        if name in slots:
+            # Not by name, since a class may refuse that.
+            if name in held:
                 slots[name].__set__(value, held[name])
-            elif is_attribute:
-                setattr(value, name, held[name])
             else:
-                table[name] = held[name]
+                slots[name].__delete__(value)
+        elif is_special or name == "__class__":
+            if name not in held:
+                delattr(value, name)
+            elif name not in now or now[name] is not held[name]:
+                setattr(value, name, held[name])
+        elif name in held:
+            table[name] = held[name]
+        else:
+            del table[name]
 
 
 # Following references

@@ -65,7 +65,7 @@ class Guard:
 
 
 class Left(NamedTuple):
-    """New tensors that a step leaves in one of its own containers."""
+    """A container whose tensors are others, or more or fewer, after a step."""
 
     holder: Any
     key: Any
@@ -212,11 +212,13 @@ class Reached:
             if isinstance(new, Guard):
                 if new is self._guards.get((id(held.object), key)):
                     continue
-            elif (tensors := _tensors_of_like(old, new)) is not None:
-                # The next trace has other tensors, where no guard could be put.
-                if not tensors:
+            else:
+                differs = _differs_in_tensors(old, new)
+                if differs is False:
                     continue
-                if not isinstance(held.object, _contents.OfTensor):
+                # The next trace has other tensors, where no guard could be put.
+                is_of_tensor = isinstance(held.object, _contents.OfTensor)
+                if differs and new is not _GONE and not is_of_tensor:
                     self.left.append(Left(held.object, key, path))
                     continue
             is_drawn = _contents.is_generator(held.object)
@@ -263,14 +265,14 @@ def _has_other_order(held: _Held, now: dict[Any, Any]) -> bool:
     return any(isinstance(old, torch.Tensor) or bool(old != new) for old, new in pairs)
 
 
-def _tensors_of_like(old: Any, new: Any) -> list[torch.Tensor] | None:
-    """Returns the tensors that an object has in place of those of the object that it
-    replaces, or None if the objects differ in anything else. Such tensors are the
-    step's own, as are containers of tensors alone that it adds or removes."""
+def _differs_in_tensors(old: Any, new: Any) -> bool | None:
+    """Returns whether an object and its replacement contain different tensors, or None
+    if they differ in anything else. Such tensors are the step's own, as are containers
+    of tensors alone that only one of the objects has."""
     if isinstance(old, torch.Tensor) or isinstance(new, torch.Tensor):
         return None
     # Kept alive, so that no other object gets its id.
-    pairs, seen, tensors = [(old, new)], {}, []
+    pairs, seen, differs = [(old, new)], {}, False
     while pairs:
         old, new = pairs.pop()
         if old is new or (id(old), id(new)) in seen:
@@ -278,9 +280,10 @@ def _tensors_of_like(old: Any, new: Any) -> list[torch.Tensor] | None:
         seen[id(old), id(new)] = old, new
         there = [each for each in (old, new) if each is not _GONE]
         if all(isinstance(each, torch.Tensor) for each in there):
-            tensors += [new] if new is not _GONE else []
+            differs = True
             continue
         if len(there) == 1:
+            differs = True
             if not isinstance(there[0], (dict, list, tuple)):
                 return None
         elif type(old) is not type(new):
@@ -297,4 +300,4 @@ def _tensors_of_like(old: Any, new: Any) -> list[torch.Tensor] | None:
         if len(there) == 2:
             referred = zip(behind("", old), behind("", new))
             pairs += [(one, other) for (_, one), (_, other) in referred]
-    return tensors
+    return differs
