@@ -275,6 +275,12 @@ def left_attribute(model, x):
     model.linear.weight.rate = 2.0
 
 
+def left_list(model, x):
+    """Would double the rate from the second step on."""
+    train(model, x, 2.0 if hasattr(model.linear.weight, "seen") else 1.0)
+    model.linear.weight.seen = [x.sum()]
+
+
 def deep_attribute(model, x):
     table = model.linear.weight.table
     train(model, x, table["rate"])
@@ -370,7 +376,8 @@ def make():
 
 
 TENSORS = (
-    (left_attribute, r"leaves \[0\]\['linear\.weight'\]\.rate as it is"),
+    (left_attribute, r"changes \[0\]\['linear\.weight'\]\.rate,"),
+    (left_list, r"changes \[0\]\['linear\.weight'\]\.seen,"),
     (deep_attribute, r"changes \[0\]\['linear\.weight'\]\.table\['rate'\]"),
     (tied, r"\[0\]\['other\.bias'\] shares memory with \[0\]\['linear\.bias'\];"),
     (lies_over, r"shares memory with .*; assign a clone\(\)"),

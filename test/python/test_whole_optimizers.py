@@ -236,7 +236,7 @@ def _refused(rank, directory):
         optimizer.param_groups[0]["lr"] *= 0.5
         return loss
 
-    refuse(r"leaves \[1\].param_groups\[0\]\['lr'\] unchanged", schedule, model, adam)
+    refuse(r"changes \[1\]\.param_groups\[0\]\['lr'\],", schedule, model, adam)
     assert adam.param_groups[0]["lr"] == 0.01 and not adam.state
     dampened = optim.SGD(model.parameters(), 0.1, momentum=0.9, dampening=0.1)
     refuse(r"\[1\], an SGD with dampening, to have taken a step", step, model, dampened)
@@ -277,18 +277,27 @@ def counted(group):
     group["calls"] = group.get("calls", 0) + 1
 
 
+def last(group):
+    """Would use what the previous step left in the group."""
+    for parameter in group["params"]:
+        if parameter.grad is not None and "last" in group:
+            parameter.grad.add_(group["last"][0])
+    group["last"] = [group["params"][0].detach().sum()]
+
+
 def listed(group):
     group["factors"][0] *= 2
 
 
 # Changes of a step to an optimizer, with the message about each.
 CHANGES = (
-    (lambda m, o: fewer(o.param_groups[0]), r"leaves \[1\]\.param_groups\[0\]\['params'\] unchanged"),
-    (lambda m, o: counted(o.param_groups[0]), r"leaves \[1\]\.param_groups\[0\]\['calls'\] unchanged"),
+    (lambda m, o: fewer(o.param_groups[0]), r"changes \[1\]\.param_groups\[0\]\['params'\]\[3\],"),
+    (lambda m, o: counted(o.param_groups[0]), r"changes \[1\]\.param_groups\[0\]\['calls'\],"),
+    (lambda m, o: last(o.param_groups[0]), r"previous step left in \[1\]\.param_groups\[0\]\['last'\]"),
     (lambda m, o: listed(o.param_groups[0]), r"\[1\]\.param_groups\[0\]\['factors'\]\[0\]"),
     (
         lambda m, o: o.add_param_group({"params": [m[3].bias]}),
-        r"leaves \[1\] its 1 groups of parameters, but it has 2",
+        r"changes \[1\]\.param_groups\[1\],",
     ),
     (
         lambda m, o: o.register_step_post_hook(lambda *_: None),

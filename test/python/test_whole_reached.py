@@ -58,6 +58,7 @@ class Model(nn.Module):
         self.function = lambda value: value * 2
         self.deep = {"a": {"b": [{"c": {"d": {"e": 1.0}}}]}}
         self.size = 2
+        self.cache = {"a": torch.ones(1)}
 
     def forward(self, x):
         return self.table["a"](self.linear(x) + self.other(x)) + self.mean
@@ -207,7 +208,25 @@ def last_noticed(model, x):
     model.gradients = [parameter.grad for parameter in model.parameters()]
 
 
+def empty_noticed(model, x):
+    train(model, x, 2.0 if hasattr(model, "started") else 1.0)
+    model.started = []
+
+
+def emptied(model, x):
+    train(model, x, 2.0 if model.cache else 1.0)
+    model.cache = {}
+
+
+def removed(model, x):
+    train(model, x, 2.0 if hasattr(model, "cache") else 1.0)
+    vars(model).pop("cache", None)
+
+
 REFUSED = (
+    (empty_noticed, r"differs because of the \.grad or the tensors"),
+    (emptied, r"uses what the previous step left in \[0\]\.cache"),
+    (removed, r"changes \[0\]\.cache,"),
     (last_gradients, r"uses what the previous step left in \[0\]\.gradients"),
     (last_noticed, r"differs because of the \.grad or the tensors"),
     (random_rate, "draws from Python's random numbers"),

@@ -67,6 +67,36 @@ class Names:
         return id(self.table), self.names
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
+class OfTensor:
+    """What a program attaches to a tensor: its attributes except `apart`, and its hooks.
+
+    It cannot be written, since a trace has tensors of its own.
+    """
+
+    tensor: torch.Tensor
+    apart: frozenset[str]
+
+    def read(self) -> dict[str, Any]:
+        held = {k: v for k, v in vars(self.tensor).items() if k not in self.apart}
+        return {**held, _HOOKS_OF_TENSOR: list(hooks_of(self.tensor))}
+
+
+_HOOKS_OF_TENSOR = "the gradient hooks"
+
+
+def hooks_of(tensor: torch.Tensor) -> Iterator[tuple[str, Any]]:
+    """Yields a tensor's hooks, each with the name of the method that registers it."""
+    kinds = {
+        "register_hook": tensor._backward_hooks,
+        "register_post_accumulate_grad_hook": getattr(
+            tensor, "_post_accumulate_grad_hooks", None
+        ),
+    }
+    for register, hooks in kinds.items():
+        yield from ((register, hook) for hook in (hooks or {}).values())
+
+
 def is_names(value: Any) -> bool:
     return type(value) is Names
 
@@ -83,7 +113,7 @@ def is_iterator(value: Any) -> bool:
     kind = type(value)
     if not hasattr(kind, "__next__") or isinstance(value, io.IOBase):
         return False
-    return _is_of_library(kind) or not hasattr(value, "__dict__")
+    return _is_of_library(kind.__module__) or not hasattr(value, "__dict__")
 
 
 def is_generator(value: Any) -> bool:
@@ -108,16 +138,15 @@ def common_generators() -> Iterator[tuple[str, Any]]:
         yield "NumPy's random numbers", numpy.random.rand.__self__
 
 
-def _is_of_library(kind: type) -> bool:
-    name = str(kind.__module__).split(".")[0]
+def _is_of_library(module: Any) -> bool:
+    name = str(module).split(".")[0]
     return name in _LIBRARIES or name in sys.stdlib_module_names
 
 
 def _is_of_program(name: Any) -> bool:
     """Returns whether a module is the user's own: installed modules keep caches, which
     a call may fill to no effect."""
-    top = str(name).split(".")[0]
-    if top in _LIBRARIES or top in sys.stdlib_module_names:
+    if _is_of_library(name):
         return False
     file = getattr(sys.modules.get(str(name)), "__file__", None) or ""
     return not {"site-packages", "dist-packages"} & set(Path(file).parts)
@@ -137,6 +166,8 @@ def read(value: Any) -> dict[Any, Any] | None:
     inspected."""
     if is_names(value):
         return {name: value.table[name] for name in value.names if name in value.table}
+    if isinstance(value, OfTensor):
+        return value.read()
     if isinstance(value, dict):
         return dict(value)
     if isinstance(value, (list, tuple, collections.deque)):
@@ -151,7 +182,7 @@ def read(value: Any) -> dict[Any, Any] | None:
         return _read_array(value)
     if isinstance(value, types.CellType):
         try:
-            return {"": value.cell_contents}
+            return {"cell_contents": value.cell_contents}
         except ValueError:
             return {}
     if isinstance(value, types.FunctionType):
@@ -207,7 +238,7 @@ def _has_attributes(value: Any) -> bool:
     if isinstance(value, _KEEPING):
         return True
     kept = (torch.Tensor, torch.optim.Optimizer, types.ModuleType)
-    return not isinstance(value, kept) and not _is_of_library(type(value))
+    return not isinstance(value, kept) and not _is_of_library(type(value).__module__)
 
 
 def _attributes(value: Any) -> dict[str, Any]:
@@ -226,7 +257,7 @@ def _slots(value: Any) -> dict[str, Any]:
         name: slot
         for kind in type(value).__mro__
         for name, slot in vars(kind).items()
-        if isinstance(slot, types.MemberDescriptorType) and not _is_of_library(kind)
+        if isinstance(slot, types.MemberDescriptorType) and not _is_of_library(kind.__module__)
     }
 
 
@@ -235,24 +266,15 @@ def _slots(value: Any) -> dict[str, Any]:
 
 
 def write(value: Any, held: dict[Any, Any]) -> None:
-    """Makes an object hold `held`; a tuple is immutable and stays unchanged."""
-    if isinstance(value, (tuple, frozenset)):
+    """Makes an object hold `held`; immutable objects stay unchanged."""
+    if isinstance(value, (tuple, frozenset, OfTensor)):
         return
-    if is_names(value):
-        for name in value.names:
-            if name in held:
-                value.table[name] = held[name]
-            else:
-                value.table.pop(name, None)
-    elif isinstance(value, (dict, list, collections.deque)):
-        value.clear()
-        if isinstance(value, dict):
-            value.update(held)
-        else:
-            value.extend(held.values())
-    elif isinstance(value, set):
+    if isinstance(value, (dict, set)):
         value.clear()
         value.update(held)
+    elif isinstance(value, (list, collections.deque)):
+        value.clear()
+        value.extend(held.values())
     elif isinstance(value, bytearray):
         value[:] = held[""]
     elif isinstance(value, array.array):
@@ -261,20 +283,8 @@ def write(value: Any, held: dict[Any, Any]) -> None:
         _write_generator(value, held[""])
     elif _is_array(value):
         _write_array(value, held)
-    elif isinstance(value, types.CellType):
-        if held:
-            value.cell_contents = held[""]
-        else:
-            del value.cell_contents
-    elif isinstance(value, (types.FunctionType, type)):
-        now = read(value) or {}
-        for name in {**held, **now}:
-            if name not in held:
-                delattr(value, name)
-            elif name not in now or now[name] is not held[name]:
-                setattr(value, name, held[name])
     else:
-        _write_attributes(value, held)
+        _write_names(value, held)
 
 
 def _write_generator(generator: Any, state: Any) -> None:
@@ -297,50 +307,58 @@ def _write_array(array: Any, held: dict[Any, Any]) -> None:
             array[...] = numpy.frombuffer(data, array.dtype).reshape(shape)
 
 
-def _write_attributes(value: Any, held: dict[str, Any]) -> None:
-    if type(value) is not held["__class__"]:
-        value.__class__ = held["__class__"]
+def _write_names(value: Any, held: dict[str, Any]) -> None:
+    table = value.table if is_names(value) else getattr(value, "__dict__", {})
+    is_special = isinstance(value, (types.CellType, types.FunctionType, type))
     slots = _slots(value)
-    for name, slot in slots.items():
-        if name in held:
-            slot.__set__(value, held[name])
-        elif name in _attributes(value):
-            slot.__delete__(value)
-    if hasattr(value, "__dict__"):
-        own = {k: held[k] for k in held if k not in slots and k != "__class__"}
-        vars(value).clear()
-        vars(value).update(own)
+    now = read(value) or {}
+    for name in {**held, **now}:
+        if name in slots:
+            # Not by name, since a class may refuse that.
+            if name in held:
+                slots[name].__set__(value, held[name])
+            else:
+                slots[name].__delete__(value)
+        elif is_special or name == "__class__":
+            if name not in held:
+                delattr(value, name)
+            elif name not in now or now[name] is not held[name]:
+                setattr(value, name, held[name])
+        elif name in held:
+            table[name] = held[name]
+        else:
+            del table[name]
 
 
 # Following references
 # --------------------
 
 
+# The attributes by which immutable objects refer to others.
+_REFERRING = {
+    types.MethodType: ("__func__", "__self__"),
+    types.BuiltinMethodType: ("__self__",),
+    types.MethodWrapperType: ("__self__",),
+    functools.partial: ("func", "args", "keywords"),
+    functools._lru_cache_wrapper: ("__wrapped__",),
+    staticmethod: ("__func__",),
+    classmethod: ("__func__",),
+    property: ("fget", "fset"),
+    memoryview: ("obj",),
+}
+
+
 def behind(path: str, value: Any) -> Iterator[tuple[str, Any]]:
     """Yields what an object refers to but does not hold as its own contents."""
+    for kind, names in _REFERRING.items():
+        for name in names if isinstance(value, kind) else ():
+            owner = path.rpartition(".")[0] if name == "__self__" else ""
+            shown = f"{path}.{name}" if kind is functools.partial else owner or path
+            yield shown, getattr(value, name)
     if isinstance(value, types.FunctionType):
         yield from _behind_function(path, value)
-    elif isinstance(value, types.MethodType):
-        yield path, value.__func__
-        yield path.rpartition(".")[0] or path, value.__self__
-    elif isinstance(value, _METHODS):
-        yield path.rpartition(".")[0] or path, value.__self__
-    elif isinstance(value, functools.partial):
-        yield f"{path}.func", value.func
-        yield f"{path}.args", value.args
-        yield f"{path}.keywords", value.keywords
-    elif isinstance(value, functools._lru_cache_wrapper):
-        yield path, value.__wrapped__
-    elif isinstance(value, (staticmethod, classmethod)):
-        yield path, value.__func__
-    elif isinstance(value, property):
-        for function in (value.fget, value.fset):
-            if function is not None:
-                yield path, function
     elif isinstance(value, weakref.ref):
         yield f"{path}()", value()
-    elif isinstance(value, memoryview):
-        yield path, value.obj
     elif isinstance(value, types.MappingProxyType):
         for key, held in value.items():
             yield f"{path}[{key!r}]", held
@@ -351,16 +369,14 @@ def behind(path: str, value: Any) -> Iterator[tuple[str, Any]]:
     elif isinstance(value, DistributedDataParallel):
         yield path, value.module
     elif isinstance(value, torch.optim.Optimizer):
-        # The rest of it is PyTorch's, and is an input of the module.
-        yield path, Names(vars(value), _own_names(value))
-        for number, group in enumerate(value.param_groups):
-            for key, held in group.items():
-                if key != "params":
-                    yield f"{path}.param_groups[{number}][{key!r}]", held
+        # Its state is an input of the module, and the rest of it is PyTorch's.
+        public = {name for name in vars(value) if not name.startswith("_")}
+        kept = public - {"state", "defaults"} | _HOOKS
+        yield path, Names(vars(value), frozenset(kept))
     elif isinstance(value, (dict, list, collections.deque)):
         if isinstance(value, collections.defaultdict):
             yield f"{path}.default_factory", value.default_factory
-        if not _is_of_library(type(value)):
+        if not _is_of_library(type(value).__module__):
             yield f"{path}.__dict__", getattr(value, "__dict__", {})
     for kind in (value if isinstance(value, type) else type(value)).__mro__:
         if kind is not Names and _is_of_program(kind.__module__):
@@ -370,18 +386,10 @@ def behind(path: str, value: Any) -> Iterator[tuple[str, Any]]:
 _HOOKS = {"_optimizer_step_pre_hooks", "_optimizer_step_post_hooks"}
 
 
-def _own_names(optimizer: torch.optim.Optimizer) -> frozenset[str]:
-    known = ("state", "param_groups", "defaults")
-    names = (name for name in vars(optimizer) if not name.startswith("_"))
-    return frozenset(name for name in names if name not in known) | _HOOKS
-
-
 def _behind_function(path: str, function: Any) -> Iterator[tuple[str, Any]]:
-    inner = getattr(function, "_torchdynamo_orig_callable", None)
-    if inner is not None:
-        yield path, inner
-    if hasattr(function, "__wrapped__"):
-        yield path, function.__wrapped__
+    for name in ("_torchdynamo_orig_callable", "__wrapped__"):
+        if hasattr(function, name):
+            yield path, getattr(function, name)
     # Not `__module__`, which a library's wrapper copies from the wrapped function.
     table = function.__globals__
     if not _is_of_program(table.get("__name__")):
@@ -428,8 +436,8 @@ def path_of(holder: Any, path: str, key: Any) -> str:
     """Returns the path of a held object, as a program would write it."""
     if isinstance(holder, types.CellType) or key == "":
         return path
-    if is_names(holder):
-        return f"{path}.{key}" if path else str(key)
+    if key == _HOOKS_OF_TENSOR:
+        return f"{key} of {path}"
     if isinstance(holder, nn.Module) and key in _TABLES:
         return f"{path}."
     if path.endswith("."):

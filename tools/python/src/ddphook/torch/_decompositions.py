@@ -20,8 +20,14 @@ _aten = torch.ops.aten
 
 
 def before_functionalization() -> dict[Any, Callable[..., Any]]:
-    """Returns decompositions of operators that write to arguments despite their schema."""
-    return dict(get_decompositions([_aten.native_batch_norm]))
+    """Returns decompositions of operators that write to arguments despite their schema,
+    and of reductions of several tensors into one for each."""
+    ops = torch.ops._c10d_functional
+    table = dict(get_decompositions([_aten.native_batch_norm]))
+    table[ops.all_reduce_coalesced.default] = lambda tensors, kind, group: [
+        ops.all_reduce(tensor, kind, group) for tensor in tensors
+    ]
+    return table
 
 
 def for_linalg() -> dict[Any, Callable[..., Any]]:

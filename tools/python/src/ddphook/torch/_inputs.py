@@ -10,11 +10,12 @@ state for these parameters.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import nn
+from torch._prims_common import compute_required_storage_length
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
@@ -22,6 +23,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.utils import _pytree
 
 from ddphook._errors import UnsupportedError
+from ddphook.torch._contents import OfTensor, hooks_of
 from ddphook.torch._optimizer_inputs import OptimizerInput
 from ddphook.torch._reached import Left, Reached
 
@@ -59,75 +61,79 @@ class Inputs:
         self.left: Sequence[Left] = ()
         # The number of each tensor of a model.
         self._numbers: dict[torch.Tensor, int] = {}
-        self._memory = _Memory()
         # The replacements of `tensors` in the traced step.
         self._given: list[torch.Tensor] = []
-        # The attributes that each replacement of a model's tensor has from the start.
-        self._made: dict[int, frozenset[str]] = {}
+        # What programs attach to the replacements of models' tensors.
+        self._attached: list[tuple[str, OfTensor]] = []
         # The tensors that have a gradient at the end of a step.
         self._left: set[int] = set()
         # Each optimizer with the number of its first tensor.
         self._optimizers: dict[Optimizer, tuple[OptimizerInput, int]] = {}
-        names = _names([leaf for _, leaf in leaves if isinstance(leaf, nn.Module)])
+        models = [leaf for _, leaf in leaves if isinstance(leaf, nn.Module)]
+        # A tensor of several models has its name in the first one.
+        names = {
+            tensor: name
+            for model in reversed(models)
+            for name, tensor in _named_tensors(model)
+        }
         for path, leaf in leaves:
             place = _pytree.keystr(path)
-            if isinstance(leaf, nn.Module):
-                self._leaves.append(self._add_model(place, leaf))
-                self._roots.append((place, leaf))
-            elif isinstance(leaf, Optimizer):
-                self._leaves.append(self._add_optimizer(place, leaf, names))
-                self._roots.append((place, leaf))
-            elif isinstance(leaf, torch.Tensor):
+            if isinstance(leaf, torch.Tensor):
                 self._leaves.append(self._add(place, leaf))
+                continue
+            if isinstance(leaf, nn.Module):
+                self._add_model(place, leaf)
+            elif isinstance(leaf, Optimizer):
+                self._add_optimizer(place, leaf, names)
             else:
                 raise UnsupportedError(
                     "expected tensors, models and optimizers as inputs, but "
                     f"{place} is a {type(leaf).__name__}"
                 )
+            self._leaves.append(leaf)
+            self._roots.append((place, leaf))
+        # They are separate arguments, so a write to one would not reach the other.
+        shared = _find_overlap(
+            (self.paths[number], tensor) for tensor, number in self._numbers.items()
+        )
+        if shared is not None:
+            raise UnsupportedError(
+                "expected parameters and buffers that do not share memory, but "
+                f"{shared[0]} shares memory with {shared[1]}; register one of them, and "
+                "compute the other in the step"
+            )
 
     def _add(self, place: str, tensor: torch.Tensor) -> int:
         self.tensors.append(tensor)
         self.paths.append(place)
         return len(self.tensors) - 1
 
-    def _add_model(self, place: str, model: nn.Module) -> nn.Module:
-        if isinstance(model, DistributedDataParallel):
-            if not model._use_python_reducer:
-                raise UnsupportedError(
-                    f"expected {place} to be a DistributedDataParallel with the Python "
-                    "reducer; set torch._dynamo.config.optimize_ddp to 'python_reducer' "
-                    "before making it"
-                )
+    def _add_model(self, place: str, model: nn.Module) -> None:
+        is_ddp = isinstance(model, DistributedDataParallel)
+        if is_ddp and not model._use_python_reducer:
+            raise UnsupportedError(
+                f"expected {place} to be a DistributedDataParallel with the Python "
+                "reducer; set torch._dynamo.config.optimize_ddp to 'python_reducer' "
+                "before making it"
+            )
         for name, tensor in _named_tensors(model):
             if tensor not in self._numbers:
                 number = self._add(f"{place}['{name}']", tensor)
-                self._check_memory(number)
                 self._check_class(number)
                 self._numbers[tensor] = number
                 self.names[number] = name
-        return model
 
-    def _check_memory(self, number: int) -> None:
-        """Refuses a tensor that overlaps an earlier one: the module has them as separate
-        arguments, so a write to one would not reach the other."""
-        shared = self._memory.add(self.paths[number], self.tensors[number])
-        if shared is not None:
-            raise UnsupportedError(
-                "expected parameters and buffers that do not share memory, but "
-                f"{self.paths[number]} shares memory with {shared}; register one of them, "
-                "and compute the other in the step"
-            )
-
-    def _check_replaced(
-        self, number: int, tensor: torch.Tensor, now: torch.Tensor
-    ) -> None:
+    def _check_replaced(self, number: int, tensor: torch.Tensor) -> None:
         """Refuses the replacement of a tensor that has more than a value."""
-        if isinstance(tensor, nn.Parameter):
-            self._check_requires_grad(number, tensor, now)
         has = ""
-        if any(_hooks(tensor)) or _attributes(tensor).keys() - _OF_BUFFERS:
+        if any(hooks_of(tensor)) or _attributes(tensor).keys() - _OF_BUFFERS:
             has = "its hooks or attributes"
-        elif any(self._given[number] is each for each in self._optimized()):
+        elif any(
+            self._given[number] is parameter
+            for optimizer in self._optimizers
+            for group in optimizer.param_groups
+            for parameter in group["params"]
+        ):
             has = "an optimizer"
         if has:
             raise UnsupportedError(
@@ -145,24 +151,18 @@ class Inputs:
                 "attribute instead"
             )
 
-    def _optimized(self) -> Iterator[torch.Tensor]:
-        """Yields the parameters of all optimizers, as a step finds them."""
-        for optimizer in self._optimizers:
-            for group in optimizer.param_groups:
-                yield from group["params"]
-
     def _add_optimizer(
         self, place: str, optimizer: Optimizer, names: dict[torch.Tensor, str]
-    ) -> Optimizer:
-        if optimizer not in self._optimizers:
-            added = OptimizerInput(place, optimizer, names)
-            self._optimizers[optimizer] = added, len(self.tensors)
-            for kept in added.kept:
-                number = self._add(f"{place}{kept.path}", kept.value)
-                self.names[number] = kept.name
-                if kept.is_new:
-                    self.first[number] = kept.value
-        return optimizer
+    ) -> None:
+        if optimizer in self._optimizers:
+            return
+        added = OptimizerInput(place, optimizer, names)
+        self._optimizers[optimizer] = added, len(self.tensors)
+        for kept in added.kept:
+            number = self._add(f"{place}{kept.path}", kept.value)
+            self.names[number] = kept.name
+            if kept.is_new:
+                self.first[number] = kept.value
 
     def kept_gradients(self) -> list[int]:
         """Returns the parameters whose ``.grad`` may be left from an earlier step: those
@@ -175,21 +175,19 @@ class Inputs:
         ]
 
     @contextlib.contextmanager
-    def given(
-        self,
-        values: Sequence[torch.Tensor],
-        gradients: Mapping[int, torch.Tensor] | None = None,
-        modes: Mapping[nn.Module, bool] | None = None,
-        left: Sequence[Left] = (),
-    ) -> Iterator[tuple[Any, ...]]:
-        """Yields the inputs with `values` for their tensors. Meanwhile, models have these
-        values, their parameters have `gradients` or none, and modules have `modes` or
-        their own. The step may not use what an earlier step has `left`.
+    def given(self, values: Sequence[torch.Tensor]) -> Iterator[tuple[Any, ...]]:
+        """Yields the inputs with the first `values` for their tensors. Meanwhile, models
+        have these values, the parameters in `kept_gradients` have the other values, if
+        any, as gradients, and modules have the modes that the last step left. The step
+        may not use what else that step left.
 
         Afterwards, models and everything reachable from them and the step are restored."""
-        self._given = given = list(values)
+        count = len(self.tensors)
+        gradients = dict(zip(self.kept_gradients(), values[count:]))
+        self._given = given = list(values[:count])
+        self._attached = []
         for tensor, number in self._numbers.items():
-            gradient = (gradients or {}).get(number)
+            gradient = gradients.get(number)
             given[number] = self._stand_in(number, tensor, values[number], gradient)
         leaves = [
             given[leaf] if isinstance(leaf, int) else leaf for leaf in self._leaves
@@ -204,27 +202,23 @@ class Inputs:
                     given[number] = values[number].clone()
                 own = [given[number] for number in mine]
                 stack.enter_context(optimizer.given(parameters, own))
-            self._parts = list(_parts(models))
-            tables = [table for part in self._parts for table in part.tables]
-            roots = [*self._roots, *self._of_tensors(), ("step", self._step)]
-            reached = Reached(roots, tables)
+            self._tables = list(_tables(models))
+            roots = [*self._roots, *self._attached, ("step", self._step)]
+            reached = Reached(roots, [table for _, table, _ in self._tables])
             stack.callback(reached.restore)
             self._reached = reached
-            reached.guard(left)
-            for module, mode in (modes or {}).items():
+            reached.guard(self.left)
+            for module, mode in self.modes.items():
                 module.training = mode
-            for part in self._parts:
-                for table in part.tables:
-                    for name, tensor in table.items():
-                        if tensor is not None:
-                            table[name] = parameters[tensor]
+            for _, table, before in self._tables:
+                for name, tensor in before.items():
+                    if tensor is not None:
+                        table[name] = parameters[tensor]
             hook = register_optimizer_step_pre_hook(self._check_optimizer)
             stack.callback(hook.remove)
             with reached.no_writes_to_large_arrays():
                 yield _pytree.tree_unflatten(leaves, self._tree)
             self.modes, self.left = reached.modes(), reached.left
-            for tensor, number in self._numbers.items():
-                self._check_stand_in(number, tensor, given[number])
             self._left = {
                 number
                 for number in self._numbers.values()
@@ -242,21 +236,14 @@ class Inputs:
         # A copy, so that a step may write to it.
         new = value.clone()
         if isinstance(tensor, nn.Parameter):
-            new = _parameter_like(tensor, new)
+            new = nn.Parameter(new, requires_grad=tensor.requires_grad)
             new.grad = gradient
-        self._made[number] = frozenset(vars(new))
+            for register, hook in hooks_of(tensor):
+                getattr(new, register)(hook)
+        self._attached.append((self.paths[number], OfTensor(new, frozenset(vars(new)))))
         for name, held in _attributes(tensor).items():
             setattr(new, name, held)
         return new
-
-    def _check_stand_in(
-        self, number: int, tensor: torch.Tensor, now: torch.Tensor
-    ) -> None:
-        """Refuses a step that changes more of a tensor than its value."""
-        self._check_hooks(number, tensor, now)
-        left = {k: v for k, v in vars(now).items() if k not in self._made[number]}
-        self._check_attributes(number, _attributes(tensor), left)
-        self._check_requires_grad(number, tensor, now)
 
     def _check_requires_grad(
         self, number: int, tensor: torch.Tensor, now: torch.Tensor
@@ -272,12 +259,24 @@ class Inputs:
         """Returns the present tensors of models and optimizers, by number; within `given`."""
         self._reached.check()
         states: dict[int, torch.Tensor] = {}
-        for part in self._parts:
-            for tensor, now in part.changes():
+        for module, table, before in self._tables:
+            for name in {**before, **table}:
+                tensor, now = before.get(name), table.get(name)
+                if (tensor is None) != (now is None):
+                    raise UnsupportedError(
+                        "expected a step that changes only the values of parameters and "
+                        f"buffers, but it adds or removes '{name}' of a "
+                        f"{type(module).__name__}; do that before the export"
+                    )
+                if tensor is None or now is None:
+                    continue
                 number = self._numbers[tensor]
                 states[number] = self._agree(number, states.get(number), now)
-                if now is not self._given[number]:
-                    self._check_replaced(number, tensor, now)
+                is_new = now is not self._given[number]
+                if isinstance(tensor, nn.Parameter) or not is_new:
+                    self._check_requires_grad(number, tensor, now)
+                if is_new:
+                    self._check_replaced(number, tensor)
         for optimizer, first in self._optimizers.values():
             states.update(enumerate(optimizer.states(), first))
         self._check_apart(states)
@@ -285,49 +284,17 @@ class Inputs:
 
     def _check_apart(self, states: Mapping[int, torch.Tensor]) -> None:
         """Refuses a step that leaves the same memory in two tensors."""
-        memory = _Memory()
         left = [(self.paths[number], now) for number, now in states.items()]
         left += [
             (f"{self.paths[number]}.grad", gradient)
             for number in self._numbers.values()
             if (gradient := self._given[number].grad) is not None
         ]
-        for path, now in left:
-            shared = memory.add(path, now)
-            if shared is not None:
-                raise UnsupportedError(
-                    "expected a step after which parameters, buffers and gradients share "
-                    f"no memory, but {path} shares memory with {shared}; assign a clone() "
-                    "of it"
-                )
-
-    def _of_tensors(self) -> Iterator[tuple[str, Any]]:
-        """Yields what programs attach to tensors of models: attributes and hooks."""
-        for tensor, number in self._numbers.items():
-            path = self.paths[number]
-            yield f"{path}.", _attributes(tensor)
-            if isinstance(tensor, nn.Parameter):
-                for hooks in _hooks(tensor):
-                    yield from ((f"a gradient hook of {path}", hook) for hook in hooks)
-
-    def _check_attributes(
-        self, number: int, before: Mapping[str, Any], now: Mapping[str, Any]
-    ) -> None:
-        """Refuses a step that changes the attributes of a tensor."""
-        for name in {**before, **now}:
-            if before.get(name, self) is not now.get(name, self):
-                raise UnsupportedError(
-                    f"expected a step that leaves {self.paths[number]}.{name} as it is, "
-                    "since the module cannot change it; make it a buffer"
-                )
-
-    def _check_hooks(self, number: int, old: torch.Tensor, new: torch.Tensor) -> None:
-        """Refuses a step that changes the hooks of a parameter, which later steps call."""
-        if isinstance(old, nn.Parameter) and _hooks(old) != _hooks(new):
+        if (shared := _find_overlap(left)) is not None:
             raise UnsupportedError(
-                f"expected a step that leaves the gradient hooks of {self.paths[number]} "
-                "as they are, since the module cannot change them; register them before "
-                "the export, or remove them at the end of the step"
+                "expected a step after which parameters, buffers and gradients share no "
+                f"memory, but {shared[0]} shares memory with {shared[1]}; assign a clone() "
+                "of it"
             )
 
     def _agree(
@@ -368,77 +335,37 @@ def _named_tensors(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
     yield from inner.named_buffers()
 
 
-def _names(models: Sequence[nn.Module]) -> dict[torch.Tensor, str]:
-    names: dict[torch.Tensor, str] = {}
-    for model in models:
-        for name, tensor in _named_tensors(model):
-            names.setdefault(tensor, name)
-    return names
-
-
-class _Part:
-    """A module of a model, with the tensors that it has before the step."""
-
-    def __init__(self, module: nn.Module) -> None:
-        self._module = module
-        self.tables: list[dict[str, Any]] = [module._parameters, module._buffers]
-        self._before = [dict(table) for table in self.tables]
-
-    def changes(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        """Yields each tensor, and its replacement now."""
-        for table, before in zip(self.tables, self._before):
-            for name in {**before, **table}:
-                old, now = before.get(name), table.get(name)
-                if (old is None) != (now is None):
-                    raise self._error(name)
-                if old is not None and now is not None:
-                    yield old, now
-
-    def _error(self, name: str) -> UnsupportedError:
-        return UnsupportedError(
-            "expected a step that changes only the values of parameters and buffers, but "
-            f"it adds or removes '{name}' of a {type(self._module).__name__}; do that "
-            "before the export"
-        )
-
-
-class _Memory:
-    """The memory ranges of tensors."""
-
-    def __init__(self) -> None:
-        # For each storage: the tensors there, with their first byte and end.
-        self._taken: dict[int, list[tuple[str, tuple[int, int]]]] = {}
-
-    def add(self, path: str, tensor: torch.Tensor) -> str | None:
-        """Adds a tensor; returns an earlier one that it overlaps, or None."""
-        extent = _extent(tensor)
-        taken = self._taken.setdefault(tensor.untyped_storage()._cdata, [])
-        for before, other in taken:
-            if extent[0] < other[1] and other[0] < extent[1]:
-                return before
-        taken.append((path, extent))
-        return None
+def _find_overlap(tensors: Iterable[tuple[str, torch.Tensor]]) -> tuple[str, str] | None:
+    """Returns the paths of two tensors that overlap in memory, or None: the first one
+    that overlaps an earlier one, and that."""
+    # For each storage: the tensors there, with their first byte and end.
+    taken: dict[int, list[tuple[str, tuple[int, int]]]] = {}
+    for path, tensor in tensors:
+        begin, end = extent = _extent(tensor)
+        there = taken.setdefault(tensor.untyped_storage()._cdata, [])
+        for before, other in there:
+            if begin < other[1] and other[0] < end:
+                return path, before
+        there.append((path, extent))
+    return None
 
 
 def _extent(tensor: torch.Tensor) -> tuple[int, int]:
     """Returns the range of bytes of its storage that a tensor spans: first and end."""
-    size = tensor.element_size()
-    begin = int(tensor.storage_offset()) * size
-    if tensor.numel() == 0:
-        return begin, begin
-    steps = zip(tensor.shape, tensor.stride())
-    last = sum((int(n) - 1) * int(step) for n, step in steps)
-    return begin, begin + (last + 1) * size
+    begin = int(tensor.storage_offset())
+    end = compute_required_storage_length(tensor.shape, tensor.stride(), begin)
+    return begin * tensor.element_size(), int(end) * tensor.element_size()
 
 
-def _parts(models: Sequence[nn.Module]) -> Iterator[_Part]:
-    """Yields the modules of some models, each once, without DDP's own data."""
-    seen = set()
-    for model in models:
-        for module in model.modules():
-            if module not in seen and not isinstance(module, DistributedDataParallel):
-                seen.add(module)
-                yield _Part(module)
+def _tables(
+    models: Sequence[nn.Module],
+) -> Iterator[tuple[nn.Module, dict[str, Any], dict[str, Any]]]:
+    """Yields the tables of parameters and buffers of the modules of some models, each
+    with its module and its contents now, without DDP's own data."""
+    for module in dict.fromkeys(each for model in models for each in model.modules()):
+        if not isinstance(module, DistributedDataParallel):
+            for table in (module._parameters, module._buffers):
+                yield module, table, dict(table)
 
 
 # Attributes by which PyTorch marks buffers.
@@ -448,21 +375,3 @@ _OF_BUFFERS = {"_is_buffer", "persistent"}
 def _attributes(tensor: torch.Tensor) -> dict[str, Any]:
     """Returns the attributes that a program has given to a tensor."""
     return {} if isinstance(tensor, FakeTensor) else dict(vars(tensor))
-
-
-def _hooks(parameter: torch.Tensor) -> tuple[list[Any], list[Any]]:
-    """Returns the hooks of a parameter, as `_parameter_like` copies them."""
-    accumulated = getattr(parameter, "_post_accumulate_grad_hooks", None)
-    before = parameter._backward_hooks
-    return list((before or {}).values()), list((accumulated or {}).values())
-
-
-def _parameter_like(parameter: nn.Parameter, value: torch.Tensor) -> nn.Parameter:
-    """Returns a parameter of this value, with the hooks of the other parameter."""
-    new = nn.Parameter(value, requires_grad=parameter.requires_grad)
-    before, accumulated = _hooks(parameter)
-    for hook in before:
-        new.register_hook(hook)
-    for hook in accumulated:
-        new.register_post_accumulate_grad_hook(hook)
-    return new

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import nn
+from torch._export.utils import _compiling_state_context
 from torch.optim import Optimizer
 
 from ddphook._errors import UnsupportedError
@@ -29,6 +30,8 @@ class Kept(NamedTuple):
 
     Attributes
     ----------
+    owner, key
+        Where it is: a parameter or the index of a group, and the key there.
     path
         Its location in the optimizer: ``['fc.weight']['exp_avg']``.
     name
@@ -40,6 +43,8 @@ class Kept(NamedTuple):
         value of its first step.
     """
 
+    owner: nn.Parameter | int
+    key: str
     path: str
     name: str
     value: torch.Tensor
@@ -65,13 +70,11 @@ class OptimizerInput:
         self.optimizer = optimizer
         self._place = place
         self.kept: list[Kept] = []
-        # Where each is found: a parameter or the index of a group, and a key.
-        self._keys: list[tuple[nn.Parameter | int, str]] = []
         for number, group in enumerate(optimizer.param_groups):
             for key, value in group.items():
                 if isinstance(value, torch.Tensor):
                     path = f".param_groups[{number}]['{key}']"
-                    self._add(number, key, Kept(path, "", value, False))
+                    self.kept.append(Kept(number, key, path, "", value, False))
             for parameter in group["params"]:
                 if parameter not in names:
                     raise UnsupportedError(
@@ -79,21 +82,22 @@ class OptimizerInput:
                         f"step, but this {type(optimizer).__name__} has a parameter of "
                         f"shape {tuple(parameter.shape)} that is in none of them"
                     )
-        begun = self._first_state()
-        for parameter, state in begun.items():
-            is_new = not optimizer.state.get(parameter)
+        for parameter, state in self._first_state().items():
+            name, is_new = names[parameter], not optimizer.state.get(parameter)
             for key, value in state.items():
-                path = f"['{names[parameter]}']['{key}']"
+                path = f"['{name}']['{key}']"
                 if not isinstance(value, torch.Tensor):
                     raise UnsupportedError(
                         f"expected an optimizer that keeps tensors, but {place}{path} "
                         f"is a {type(value).__name__}"
                     )
-                self._add(parameter, key, Kept(path, names[parameter], value, is_new))
+                self.kept.append(Kept(parameter, key, path, name, value, is_new))
 
-    def _add(self, owner: nn.Parameter | int, key: str, kept: Kept) -> None:
-        self.kept.append(kept)
-        self._keys.append((owner, key))
+    def _table(self, owner: nn.Parameter | int) -> dict[str, Any]:
+        """Returns the group or the state that holds what `owner` keeps; within `given`."""
+        if isinstance(owner, int):
+            return self.optimizer.param_groups[owner]
+        return self.optimizer.state[self._parameters[owner]]
 
     def _first_state(self) -> dict[nn.Parameter, dict[str, Any]]:
         """Returns the optimizer's state of each parameter before the step."""
@@ -155,22 +159,9 @@ class OptimizerInput:
         values
             The replacement of each tensor of `kept`; the step writes to them.
         """
-        optimizer = self.optimizer
-        groups: list[dict[str, Any]] = []
-        for group in optimizer.param_groups:
-            ways = {key: way for key, way in _WAYS.items() if key in group}
-            own = [parameters[parameter] for parameter in group["params"]]
-            groups.append({**group, **ways, "params": own})
-        states: Any = collections.defaultdict(dict)
-        for (owner, key), value in zip(self._keys, values):
-            if isinstance(owner, int):
-                groups[owner][key] = value
-            else:
-                states[parameters[owner]][key] = value
+        optimizer, groups = self.optimizer, self.optimizer.param_groups
+        before = [dict(group) for group in groups], optimizer.state
         self._parameters = parameters
-        self._before = [{**group, "params": [*group["params"]]} for group in groups]
-        kept = optimizer.param_groups, optimizer.state
-        optimizer.param_groups, optimizer.state = groups, states
         with contextlib.ExitStack() as stack:
             self._step = stack.enter_context(contextlib.ExitStack())
             for hook in (
@@ -179,81 +170,51 @@ class OptimizerInput:
             ):
                 stack.callback(hook.remove)
             try:
+                for group in groups:
+                    group.update({k: way for k, way in _WAYS.items() if k in group})
+                    group["params"] = [parameters[each] for each in group["params"]]
+                optimizer.state = collections.defaultdict(dict)
+                for kept, value in zip(self.kept, values):
+                    self._table(kept.owner)[kept.key] = value
                 yield
             finally:
-                optimizer.param_groups, optimizer.state = kept
+                for group, own in zip(groups, before[0]):
+                    group.clear()
+                    group.update(own)
+                optimizer.state = before[1]
 
     def states(self) -> list[torch.Tensor]:
         """Returns what the optimizer keeps now, in the order of `kept`; within `given`."""
-        optimizer = self.optimizer
-        self._check_groups()
         found = []
-        for (owner, key), kept in zip(self._keys, self.kept):
-            if isinstance(owner, int):
-                value = optimizer.param_groups[owner][key]
-            else:
-                value = optimizer.state[self._parameters[owner]].get(key)
+        for kept in self.kept:
+            value = self._table(kept.owner).get(kept.key)
             if not isinstance(value, torch.Tensor) or value.shape != kept.value.shape:
                 raise UnsupportedError(
                     f"expected a step after which {self._place}{kept.path} is a tensor "
                     f"of shape {tuple(kept.value.shape)}"
                 )
             found.append(value.detach())
-        count = sum(len(state) for state in optimizer.state.values())
-        if count != sum(not isinstance(owner, int) for owner, _ in self._keys):
+        count = sum(map(len, self.optimizer.state.values()))
+        if count != sum(not isinstance(kept.owner, int) for kept in self.kept):
             raise UnsupportedError(
                 f"expected {self._place} to have all its state after one step, but this "
-                f"{type(optimizer).__name__} adds some in a later step; let it take a step "
+                f"{type(self.optimizer).__name__} adds some in a later step; let it take a step "
                 "before the export"
             )
         return found
 
-    def _check_groups(self) -> None:
-        groups = self.optimizer.param_groups
-        if len(groups) != len(self._before):
-            raise UnsupportedError(
-                f"expected a step that leaves {self._place} its {len(self._before)} "
-                f"groups of parameters, but it has {len(groups)} afterwards; add them "
-                "before the export"
-            )
-        for number, (group, before) in enumerate(zip(groups, self._before)):
-            for key in {**before, **group}:
-                old, new = before.get(key, self), group.get(key, self)
-                if key == "params":
-                    is_same = [*map(id, old)] == [*map(id, new)]
-                else:
-                    is_same = old is new
-                if not is_same:
-                    raise UnsupportedError(
-                        "expected a step that leaves "
-                        f"{self._place}.param_groups[{number}]['{key}'] unchanged, since "
-                        "it is not an input of the module; a tensor would be one"
-                    )
-
     def _begin(self, optimizer: Optimizer, *_: Any) -> None:
         """Makes the optimizer count its steps in a 64-bit tensor: otherwise it would
-        compute with a Python number."""
-        self._step.enter_context(_compiling())
+        compute with a Python number. It accepts such a count on a CPU only if PyTorch
+        believes that it is compiling."""
+        self._step.enter_context(_compiling_state_context())
         for state in optimizer.state.values():
             if "step" in state:
                 state["step"] = state["step"].double()
 
     def _end(self, optimizer: Optimizer, *_: Any) -> None:
         self._step.close()
-        for (owner, key), kept in zip(self._keys, self.kept):
-            if key == "step" and not isinstance(owner, int):
-                state = optimizer.state[self._parameters[owner]]
-                state[key] = state[key].to(kept.value.dtype)
-
-
-@contextlib.contextmanager
-def _compiling() -> Iterator[None]:
-    """Makes PyTorch believe that it is compiling: only then does an optimizer accept
-    counts in tensors on a CPU."""
-    compiler: Any = torch.compiler
-    before = compiler._is_compiling_flag
-    compiler._is_compiling_flag = True
-    try:
-        yield
-    finally:
-        compiler._is_compiling_flag = before
+        for kept in self.kept:
+            if kept.key == "step" and not isinstance(kept.owner, int):
+                state = self._table(kept.owner)
+                state["step"] = state["step"].to(kept.value.dtype)

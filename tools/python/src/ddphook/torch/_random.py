@@ -229,7 +229,7 @@ def seeded(
 
 def keep_seed(module: torch.fx.GraphModule) -> None:
     """Marks the last argument as the seed, or removes it if nothing is drawn."""
-    *_, seed = (node for node in module.graph.nodes if node.op == "placeholder")
+    *_, seed = module.graph.find_nodes(op="placeholder")
     if seed.users:
         seed.meta[_SEED] = True
     else:

@@ -65,7 +65,7 @@ class Guard:
 
 
 class Left(NamedTuple):
-    """New tensors that a step leaves in one of its own containers."""
+    """A container whose tensors are others, or more or fewer, after a step."""
 
     holder: Any
     key: Any
@@ -202,7 +202,7 @@ class Reached:
 
     def _check(self, held: _Held) -> None:
         now = read(held.object) or {}
-        for key in _union(held.before, now):
+        for key in {**held.before, **now}:
             if isinstance(held.object, nn.Module) and key in _DERIVED:
                 continue
             old, new = held.before.get(key, _GONE), now.get(key, _GONE)
@@ -212,10 +212,15 @@ class Reached:
             if isinstance(new, Guard):
                 if new is self._guards.get((id(held.object), key)):
                     continue
-            elif _stays(old, new):
-                if new is not _GONE and _holds_tensors(new):
+            else:
+                differs = _differs_in_tensors(old, new)
+                if differs is False:
+                    continue
+                # The next trace has other tensors, where no guard could be put.
+                is_of_tensor = isinstance(held.object, _contents.OfTensor)
+                if differs and new is not _GONE and not is_of_tensor:
                     self.left.append(Left(held.object, key, path))
-                continue
+                    continue
             is_drawn = _contents.is_generator(held.object)
             raise _error(path, "draws from" if is_drawn else "changes")
         if _has_other_order(held, now):
@@ -227,7 +232,11 @@ class Reached:
             set_(self._settings[name])
         for held in self._held:
             now = read(held.object) or {}
-            if _differs(held.before, now) or _has_other_order(held, now):
+            is_same = all(
+                held.before.get(key, _GONE) is now.get(key, _GONE)
+                for key in {**held.before, **now}
+            )
+            if not is_same or _has_other_order(held, now):
                 write(held.object, held.before)
         # A view cannot be made writable before its base array.
         for array in sorted(self._locked, key=lambda array: array.base is not None):
@@ -246,17 +255,6 @@ def _error(path: str, does: str) -> UnsupportedError:
 _GONE: Any = type("_Gone", (), {})()
 
 
-def _union(before: dict[Any, Any], now: dict[Any, Any]) -> Iterator[Any]:
-    yield from before
-    yield from (key for key in now if key not in before)
-
-
-def _differs(before: dict[Any, Any], now: dict[Any, Any]) -> bool:
-    if before.keys() != now.keys():
-        return True
-    return any(now[key] is not value for key, value in before.items())
-
-
 def _has_other_order(held: _Held, now: dict[Any, Any]) -> bool:
     """Returns whether a dictionary has its keys in another order. Sets have no order of
     their own, and the order of attributes hardly ever matters."""
@@ -267,68 +265,39 @@ def _has_other_order(held: _Held, now: dict[Any, Any]) -> bool:
     return any(isinstance(old, torch.Tensor) or bool(old != new) for old, new in pairs)
 
 
-def _stays(old: Any, new: Any) -> bool:
-    """Returns whether the contents of a container or an object are unchanged."""
+def _differs_in_tensors(old: Any, new: Any) -> bool | None:
+    """Returns whether an object and its replacement contain different tensors, or None
+    if they differ in anything else. Such tensors are the step's own, as are containers
+    of tensors alone that only one of the objects has."""
     if isinstance(old, torch.Tensor) or isinstance(new, torch.Tensor):
-        return False
-    return _is_like(old, new)
-
-
-def _is_like(old: Any, new: Any) -> bool:
-    """Returns whether a replacement of an object is equal to it. A new container may
-    hold other tensors: those are the step's own."""
-    pairs, seen = [(old, new)], set()
+        return None
+    # Kept alive, so that no other object gets its id.
+    pairs, seen, differs = [(old, new)], {}, False
     while pairs:
         old, new = pairs.pop()
         if old is new or (id(old), id(new)) in seen:
             continue
-        seen.add((id(old), id(new)))
-        if old is _GONE or new is _GONE:
-            if not _is_of_tensors(new if old is _GONE else old):
-                return False
-        elif isinstance(old, torch.Tensor) and isinstance(new, torch.Tensor):
+        seen[id(old), id(new)] = old, new
+        there = [each for each in (old, new) if each is not _GONE]
+        if all(isinstance(each, torch.Tensor) for each in there):
+            differs = True
             continue
+        if len(there) == 1:
+            differs = True
+            if not isinstance(there[0], (dict, list, tuple)):
+                return None
         elif type(old) is not type(new):
-            return False
+            return None
         elif isinstance(old, (*NUMBERS, types.CodeType, types.MethodType, torch.device)):
             # NaN counts as equal to NaN.
             if old != new and not (old != old and new != new):
-                return False
-        else:
-            before, now = read(old), read(new)
-            if before is None or now is None:
-                return False
-            pairs += [
-                (before.get(key, _GONE), now.get(key, _GONE))
-                for key in _union(before, now)
-            ]
-            pairs += zip(
-                (child for _, child in behind("", old)),
-                (child for _, child in behind("", new)),
-            )
-    return True
-
-
-def _is_of_tensors(value: Any) -> bool:
-    values = [value]
-    while values:
-        value = values.pop()
-        if isinstance(value, dict):
-            values += value.values()
-        elif isinstance(value, (list, tuple)):
-            values += value
-        elif not isinstance(value, torch.Tensor):
-            return False
-    return True
-
-
-def _holds_tensors(value: Any) -> bool:
-    values, seen = [value], set()
-    while values:
-        value = values.pop()
-        if isinstance(value, torch.Tensor):
-            return True
-        if id(value) not in seen and not isinstance(value, NUMBERS):
-            seen.add(id(value))
-            values += (read(value) or {}).values()
-    return False
+                return None
+            continue
+        before, now = ({} if each is _GONE else read(each) for each in (old, new))
+        if before is None or now is None:
+            return None
+        pairs += [(before.get(k, _GONE), now.get(k, _GONE)) for k in {**before, **now}]
+        if len(there) == 2:
+            referred = zip(behind("", old), behind("", new))
+            pairs += [(one, other) for (_, one), (_, other) in referred]
+    return differs

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import operator
 import re
 import traceback
 from collections.abc import Sequence
@@ -46,7 +45,6 @@ from ddphook.torch._rendezvous import group_of_name
 
 _collectives = torch.ops._c10d_functional
 _ALL_REDUCE = _collectives.all_reduce.default
-_COALESCED = _collectives.all_reduce_coalesced.default
 _REDUCE_SCATTER = _collectives.reduce_scatter_tensor.default
 
 
@@ -114,15 +112,12 @@ def capture(step: Any, inputs: Sequence[Any], partitions: Sequence[Any] = ()) ->
         )
     lists = [_check_partition(partition) for partition in partitions]
     taken = Inputs(inputs, step)
-    values = taken.tensors
     function, lines = _as_function(step)
     outputs: list[_Output] = []
     draws = _random.Draws()
 
     def flat(*arguments: torch.Tensor) -> list[torch.Tensor]:
-        kept = dict(zip(taken.kept_gradients(), arguments[len(taken.tensors) :]))
-        own = arguments[: len(taken.tensors)]
-        with taken.given(own, kept, dict(taken.modes), taken.left) as given:
+        with taken.given(arguments) as given:
             with lines, draws:
                 result = function(*given)
             states = taken.states()
@@ -141,7 +136,10 @@ def capture(step: Any, inputs: Sequence[Any], partitions: Sequence[Any] = ()) ->
         # A backend of torch.compile has its own trace, with dynamic shapes.
         stack.enter_context(torch._guards.tracing(None))
         with FakeTensorMode(static_shapes=True):
-            values = [torch.empty_strided(*_layout(v), dtype=v.dtype) for v in values]
+            values = [
+                torch.empty_strided(*_layout(value), dtype=value.dtype)
+                for value in taken.tensors
+            ]
         # Attention becomes matrix products and a softmax: its other operators are opaque.
         stack.enter_context(sdpa_kernel(SDPBackend.MATH))
         # A part of the step that is compiled separately runs uncompiled.
@@ -166,7 +164,6 @@ def capture(step: Any, inputs: Sequence[Any], partitions: Sequence[Any] = ()) ->
         outputs.append(_Output("the seed of the next step", ""))
     outputs = _drop_unchanged(graph, outputs)
     paths = [output.path for output in outputs]
-    _split_coalesced(graph)
     _check_results(graph, paths)
     groups = {}
     for node in graph.nodes:
@@ -276,44 +273,24 @@ def _is_needed(node: torch.fx.Node) -> bool:
     return node.op in ("placeholder", "output")
 
 
+def _results(graph: torch.fx.Graph) -> Any:
+    return graph.output_node().args[0]
+
+
 def _drop_unchanged(graph: torch.fx.Graph, outputs: list[_Output]) -> list[_Output]:
     """Removes the results that are a model's tensors unchanged by the step."""
-    inputs = [node for node in graph.nodes if node.op == "placeholder"]
-    (end,) = (node for node in graph.nodes if node.op == "output")
+    inputs = graph.find_nodes(op="placeholder")
     aten = torch.ops.aten
     copies = (aten.clone.default, aten.detach.default, aten.alias.default)
     kept = []
-    for output, value in zip(outputs, end.args[0]):
+    for output, value in zip(outputs, _results(graph)):
         source = value
         while isinstance(source, torch.fx.Node) and source.target in copies:
             source = source.args[0]
         if output.changes is None or source is not inputs[output.changes]:
             kept.append((output, value))
-    end.args = ([value for _, value in kept],)
+    graph.output_node().args = ([value for _, value in kept],)
     return [output for output, _ in kept]
-
-
-def _split_coalesced(graph: torch.fx.Graph) -> None:
-    """Replaces a start for several tensors by one start for each."""
-    for node in list(graph.nodes):
-        if node.target is not _COALESCED:
-            continue
-        tensors, kind, group = node.args
-        with graph.inserting_before(node):
-            started = [
-                graph.call_function(_ALL_REDUCE, (tensor, kind, group))
-                for tensor in tensors
-            ]
-        for tensor, start in zip(tensors, started):
-            start.meta = {**node.meta, "val": tensor.meta["val"]}
-        for item in list(node.users):
-            if item.target is not operator.getitem:
-                raise UnsupportedError(
-                    f"expected the step to use the results of {_describe(node)} one by one"
-                )
-            item.replace_all_uses_with(started[item.args[1]])
-            graph.erase_node(item)
-        graph.erase_node(node)
 
 
 def _check_operators(graph: torch.fx.Graph) -> None:
@@ -338,8 +315,7 @@ def _check_operators(graph: torch.fx.Graph) -> None:
 
 
 def _check_results(graph: torch.fx.Graph, outputs: list[str]) -> None:
-    (end,) = (node for node in graph.nodes if node.op == "output")
-    for path, value in zip(outputs, end.args[0]):
+    for path, value in zip(outputs, _results(graph)):
         if not isinstance(value, torch.fx.Node):
             raise UnsupportedError(
                 f"expected tensors as results, but {path} is {value!r}"
@@ -392,11 +368,9 @@ def _gradient_names(
     This result is the parameter's new value. A gradient without such a result, or whose
     name is taken, is named ``gradient<number>``.
     """
-    (returned,) = (node.args[0] for node in graph.nodes if node.op == "output")
     results: dict[torch.fx.Node, str] = {}
-    for value, name in zip(returned, outputs):
+    for value, name in zip(_results(graph), outputs):
         results.setdefault(value, name)
-    order = {value: number for number, value in enumerate(results)}
     names: dict[torch.fx.Node, str] = {}
     taken = set()
     for start in graph.nodes:
@@ -416,9 +390,8 @@ def _gradient_names(
                 ):
                     reached.add(user)
                     work.append(user)
-        ends = [n for n in reached & order.keys() if n.meta["val"].shape == shape]
-        first = min(ends, key=order.__getitem__, default=None)
-        name = results[first] if first is not None else ""
+        ends = (n for n in results if n in reached and n.meta["val"].shape == shape)
+        name = results.get(next(ends, start), "")
         if not name or name in taken:
             name = f"gradient{len(names)}"
         taken.add(name)
