@@ -69,7 +69,7 @@ class Names:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class OfTensor:
-    """What a program attaches to a tensor: its attributes except `apart`, and its hooks.
+    """Reads the attributes of a tensor, except `apart`, and its hooks.
 
     It cannot be written, since a trace has tensors of its own.
     """

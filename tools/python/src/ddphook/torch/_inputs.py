@@ -63,7 +63,7 @@ class Inputs:
         self._numbers: dict[torch.Tensor, int] = {}
         # The replacements of `tensors` in the traced step.
         self._given: list[torch.Tensor] = []
-        # What programs attach to the replacements of models' tensors.
+        # The attributes and hooks of the replacements of models' tensors.
         self._attached: list[tuple[str, OfTensor]] = []
         # The tensors that have a gradient at the end of a step.
         self._left: set[int] = set()
