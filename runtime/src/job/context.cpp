@@ -246,7 +246,7 @@ Context::~Context() {
   // Without memory the parts of the trace remain.
   auto merge = [&] {
     ignoreExceptions([&] {
-      observer.merge(server ? server->deliveries().take()
+      observer.merge(server ? server->mailbox().take()
                             : std::map<int, std::string>());
     });
   };

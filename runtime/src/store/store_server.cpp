@@ -79,7 +79,7 @@ public:
   }
 
   std::thread thread;
-  Mailbox deliveries;
+  Mailbox mailbox;
 
 private:
   void takeFailure();
@@ -369,7 +369,7 @@ void StoreServer::Loop::handleFrame(Connection &connection, const Frame &frame,
         other.send(Kind::Inquiry, 0);
     return;
   case Kind::Deliver:
-    if (Status full = deliveries.put(connection.rank, std::string(value));
+    if (Status full = mailbox.put(connection.rank, std::string(value));
         !full.isOk())
       return connection.send(Kind::Error, frame.id, encodeStatus(full));
     return connection.send(Kind::Value, frame.id);
@@ -490,7 +490,7 @@ std::string StoreServer::reachedAddress() const {
 
 Status StoreServer::failure() const { return loop->firstFailure(); }
 
-Mailbox &StoreServer::deliveries() { return loop->deliveries; }
+Mailbox &StoreServer::mailbox() { return loop->mailbox; }
 
 void StoreServer::fail(const Status &status) { loop->requestFailure(status); }
 

@@ -67,7 +67,7 @@ public:
   Status failure() const;
 
   /// Returns the values that ranks have left by TcpStore::deliver().
-  Mailbox &deliveries();
+  Mailbox &mailbox();
 
   /// Notifies all ranks, including those that have yet to join, that rank 0 has
   /// failed. It is for a rank 0 without a connection of its own.

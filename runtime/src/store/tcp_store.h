@@ -88,7 +88,7 @@ public:
   /// answers until the deadline. Fails if the job fails meanwhile.
   Status inquire(const Deadline &deadline, Answers *answers);
 
-  /// Leaves `value` to rank 0's process (StoreServer::deliveries()) and waits
+  /// Leaves `value` to rank 0's process (StoreServer::mailbox()) and waits
   /// until it has arrived. Works even after a failure of the job.
   Status deliver(const std::string &value, const Deadline &deadline);
 

@@ -42,7 +42,7 @@ std::optional<Whereabouts> Whereabouts::decode(std::string_view text) {
 
 Whereabouts trace::findWhereabouts(const Recorder &recorder) {
   Whereabouts result;
-  const Part *part = recorder.part();
+  const RankRecording *part = recorder.part();
   if (!part)
     return result;
   const Progress &progress = part->progress();

@@ -195,7 +195,7 @@ Status trace::mergeParts(const std::vector<std::string> &parts,
   return writer.finish(result->runId, worldSize, result->ranks);
 }
 
-Status trace::writePart(const Part &part, uint64_t mostEvents,
+Status trace::writePart(const RankRecording &part, uint64_t mostEvents,
                         const std::string &path) {
   PartContents contents;
   DDPHOOK_RETURN_IF_ERROR(readPart(part.bytes(), &contents, mostEvents));

@@ -40,7 +40,7 @@ Status mergeParts(const std::vector<std::string> &parts,
 
 /// Writes one part, which may still be recording, as a separate trace: at most
 /// `mostEvents` of each thread.
-Status writePart(const Part &part, uint64_t mostEvents,
+Status writePart(const RankRecording &part, uint64_t mostEvents,
                  const std::string &path);
 
 } // namespace ddphook::trace

@@ -153,11 +153,11 @@ void Observer::begin(const std::vector<std::string> &introductions,
 }
 
 void Observer::openPart(const PartIdentity &identity) {
-  std::unique_ptr<Part> part;
+  std::unique_ptr<RankRecording> part;
   if (!path.empty()) {
-    Status status =
-        Part::create(identity, static_cast<uint64_t>(wanted.traceEvents),
-                     partPath(path, rank), &part);
+    Status status = RankRecording::create(
+        identity, static_cast<uint64_t>(wanted.traceEvents),
+        partPath(path, rank), &part);
     if (!status.isOk())
       log(LogLevel::Warn, "rank " + std::to_string(rank) +
                               " writes no trace: " + status.message());
@@ -166,7 +166,7 @@ void Observer::openPart(const PartIdentity &identity) {
     path.clear();
     if (!isRecording())
       return;
-    Status status = Part::create(identity, flightEvents, &part);
+    Status status = RankRecording::create(identity, flightEvents, &part);
     if (!status.isOk()) {
       log(LogLevel::Warn, "rank " + std::to_string(rank) +
                               " records nothing: " + status.message());
@@ -187,7 +187,7 @@ void Observer::fail(const std::string &message) {
 }
 
 void Observer::keep(const std::string &message) {
-  Part *part = events.part();
+  RankRecording *part = events.part();
   if (!part)
     return;
   events.stop();
@@ -205,7 +205,7 @@ void Observer::keep(const std::string &message) {
 
 void Observer::close() {
   events.stop();
-  if (Part *part = events.part())
+  if (RankRecording *part = events.part())
     part->close(!path.empty() && !isOnMachineOfRankZero);
 }
 
@@ -223,7 +223,7 @@ static bool isForRankZero(const std::string &part,
 }
 
 std::string Observer::pack() const {
-  const Part *part = events.part();
+  const RankRecording *part = events.part();
   if (rank == 0 || path.empty() || !part || parts[0].empty() ||
       isForRankZero(parts[static_cast<size_t>(rank)], parts[0], runId))
     return {};

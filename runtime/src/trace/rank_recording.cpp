@@ -58,13 +58,13 @@ const char *trace::categoryName(Category category) {
 
 /// Maps memory shared with forked children: pages that are copied on write
 /// would fault in a step.
-Status Part::map(const PartIdentity &identity, uint64_t events, int flags,
-                 std::unique_ptr<Part> *part) {
+Status RankRecording::map(const PartIdentity &identity, uint64_t events,
+                          int flags, std::unique_ptr<RankRecording> *part) {
   constexpr uint64_t least = 64;
   uint64_t capacity = least;
   while (capacity < std::min(events, mostSlots))
     capacity *= 2;
-  std::unique_ptr<Part> result(new Part());
+  std::unique_ptr<RankRecording> result(new RankRecording());
   const uint64_t bytes = partBytes(capacity);
   void *memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
                         MAP_SHARED | MAP_ANONYMOUS | flags, -1, 0);
@@ -89,30 +89,31 @@ Status Part::map(const PartIdentity &identity, uint64_t events, int flags,
   return Status::ok();
 }
 
-Status Part::create(const PartIdentity &identity, uint64_t events,
-                    std::unique_ptr<Part> *part) {
+Status RankRecording::create(const PartIdentity &identity, uint64_t events,
+                             std::unique_ptr<RankRecording> *part) {
   return map(identity, events, /*flags=*/0, part);
 }
 
-Status Part::create(const PartIdentity &identity, uint64_t events,
-                    const std::string &path, std::unique_ptr<Part> *part) {
-  std::unique_ptr<Part> result;
+Status RankRecording::create(const PartIdentity &identity, uint64_t events,
+                             const std::string &path,
+                             std::unique_ptr<RankRecording> *part) {
+  std::unique_ptr<RankRecording> result;
   // Resident, so that steps have no page faults.
   Status status = map(identity, events, MAP_POPULATE, &result);
   if (status.isOk())
-    status = PartFile::create(result->bytes(), path, &result->file);
+    status = RankRecordingFile::create(result->bytes(), path, &result->file);
   if (status.isOk())
     *part = std::move(result);
   return status;
 }
 
-Part::~Part() {
+RankRecording::~RankRecording() {
   file.reset();
   if (memory)
     ::munmap(memory, size);
 }
 
-Ring Part::ring(Lane lane) const {
+Ring RankRecording::ring(Lane lane) const {
   PartHeader &header = headerOf(memory);
   const auto number = static_cast<uint64_t>(lane);
   auto *slots =
@@ -121,9 +122,9 @@ Ring Part::ring(Lane lane) const {
   return Ring(&header.rings[number], slots, header.capacity);
 }
 
-Progress &Part::progress() const { return headerOf(memory).progress; }
+Progress &RankRecording::progress() const { return headerOf(memory).progress; }
 
-uint32_t Part::addName(const Name &name) {
+uint32_t RankRecording::addName(const Name &name) {
   PartHeader &header = headerOf(memory);
   const std::string *texts[] = {&name.text, &name.bucket, &name.group};
   NameHeader entry = {static_cast<uint32_t>(name.category),
@@ -147,7 +148,7 @@ uint32_t Part::addName(const Name &name) {
   return names++;
 }
 
-void Part::fail(const std::string &message) {
+void RankRecording::fail(const std::string &message) {
   PartHeader &header = headerOf(memory);
   if (header.state.load(std::memory_order_relaxed) !=
       static_cast<uint32_t>(PartState::Open))
@@ -160,7 +161,7 @@ void Part::fail(const std::string &message) {
     file->hurry();
 }
 
-void Part::close(bool isRemote) {
+void RankRecording::close(bool isRemote) {
   auto open = static_cast<uint32_t>(PartState::Open);
   headerOf(memory).state.compare_exchange_strong(
       open, static_cast<uint32_t>(PartState::Closed),
@@ -169,7 +170,7 @@ void Part::close(bool isRemote) {
     file->finish(isRemote);
 }
 
-std::string Part::pack(uint64_t mostBytes) const {
+std::string RankRecording::pack(uint64_t mostBytes) const {
   const PartHeader &header = headerOf(memory);
   const uint64_t fixed =
       namesOffset + header.namesSize.load(std::memory_order_acquire);
@@ -209,7 +210,7 @@ std::string Part::pack(uint64_t mostBytes) const {
 
 static Status readNames(std::string_view bytes, std::vector<Name> *names);
 
-std::string Part::nameOf(uint32_t name) const {
+std::string RankRecording::nameOf(uint32_t name) const {
   const PartHeader &header = headerOf(memory);
   std::vector<Name> all;
   readNames(bytes().substr(namesOffset,

@@ -75,20 +75,21 @@ struct Progress {
   std::atomic<uint64_t> begunName;
 };
 
-class PartFile;
+class RankRecordingFile;
 
-class Part {
+class RankRecording {
 public:
   /// Creates a part for about `events` events per thread.
   static Status create(const PartIdentity &identity, uint64_t events,
-                       std::unique_ptr<Part> *part);
+                       std::unique_ptr<RankRecording> *part);
   /// Does the same with a new file, which replaces the one at `path`.
   static Status create(const PartIdentity &identity, uint64_t events,
-                       const std::string &path, std::unique_ptr<Part> *part);
+                       const std::string &path,
+                       std::unique_ptr<RankRecording> *part);
   /// Does not delete the file.
-  ~Part();
-  Part(const Part &) = delete;
-  Part &operator=(const Part &) = delete;
+  ~RankRecording();
+  RankRecording(const RankRecording &) = delete;
+  RankRecording &operator=(const RankRecording &) = delete;
 
   Ring ring(Lane lane) const;
   Progress &progress() const;
@@ -112,13 +113,13 @@ public:
   }
 
 private:
-  Part() = default;
+  RankRecording() = default;
   static Status map(const PartIdentity &identity, uint64_t events, int flags,
-                    std::unique_ptr<Part> *part);
+                    std::unique_ptr<RankRecording> *part);
 
   void *memory = nullptr;
   size_t size = 0;
-  std::unique_ptr<PartFile> file; ///< May be null.
+  std::unique_ptr<RankRecordingFile> file; ///< May be null.
   uint32_t names = 0;
 };
 

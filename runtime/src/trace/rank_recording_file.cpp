@@ -29,18 +29,19 @@ static constexpr uint64_t slotsAtOnce = 2048;
 // Writing.
 //===----------------------------------------------------------------------===//
 
-PartFile::PartFile(std::string_view part, std::string path, int file)
+RankRecordingFile::RankRecordingFile(std::string_view part, std::string path,
+                                     int file)
     : part(part), path(std::move(path)), file(file),
       written(std::make_unique<PartHeader>()),
       next(std::make_unique<PartHeader>()), slots(slotsAtOnce * slotWords) {}
 
-PartFile::~PartFile() {
+RankRecordingFile::~RankRecordingFile() {
   finish(/*isRemote=*/false);
   ::close(file);
 }
 
-Status PartFile::create(std::string_view part, const std::string &path,
-                        std::unique_ptr<PartFile> *result) {
+Status RankRecordingFile::create(std::string_view part, const std::string &path,
+                                 std::unique_ptr<RankRecordingFile> *result) {
   // Another job may still write to the old file.
   ::unlink(path.c_str());
   const int file = aboveStandard(
@@ -48,7 +49,8 @@ Status PartFile::create(std::string_view part, const std::string &path,
              0666));
   if (file < 0)
     return systemError(errno, "cannot create '%s'", path.c_str());
-  std::unique_ptr<PartFile> created(new PartFile(part, path, file));
+  std::unique_ptr<RankRecordingFile> created(
+      new RankRecordingFile(part, path, file));
   const NoWriteSignals noSignals;
   int failed;
   do
@@ -73,7 +75,7 @@ Status PartFile::create(std::string_view part, const std::string &path,
   return status;
 }
 
-void PartFile::run() {
+void RankRecordingFile::run() {
   Status status;
   for (bool isLast = false; status.isOk() && !isLast;) {
     {
@@ -89,7 +91,7 @@ void PartFile::run() {
         "'" + path + "' is no longer written: " + status.message());
 }
 
-void PartFile::finish(bool isRemote) {
+void RankRecordingFile::finish(bool isRemote) {
   if (!thread.joinable())
     return;
   {
@@ -136,7 +138,7 @@ static void copyHeader(const PartHeader &from, PartHeader *to) {
 
 /// Writes the header twice: first to mark the slots that will lose the events
 /// it counts and, once the slots are written, to count the new events.
-Status PartFile::writeNew() {
+Status RankRecordingFile::writeNew() {
   const auto &memory = *reinterpret_cast<const PartHeader *>(part.data());
   struct stat attributes;
   if (::fstat(file, &attributes) != 0)
@@ -176,7 +178,7 @@ Status PartFile::writeNew() {
 }
 
 /// Writes the slots of events before number `end` that the file lacks.
-Status PartFile::writeRing(size_t lane, uint64_t end) {
+Status RankRecordingFile::writeRing(size_t lane, uint64_t end) {
   const auto &memory = *reinterpret_cast<const PartHeader *>(part.data());
   const uint64_t capacity = memory.capacity;
   const uint64_t first = slotsOffset + lane * capacity * sizeof(EventSlot);
@@ -201,7 +203,8 @@ Status PartFile::writeRing(size_t lane, uint64_t end) {
   return Status::ok();
 }
 
-Status PartFile::write(const void *data, uint64_t bytes, uint64_t offset) {
+Status RankRecordingFile::write(const void *data, uint64_t bytes,
+                                uint64_t offset) {
   return writeAt(file, offset, data, bytes)
              ? Status::ok()
              : systemError(errno, "cannot write it");

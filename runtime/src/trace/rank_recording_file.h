@@ -22,7 +22,7 @@ namespace ddphook::trace {
 
 /// Writes new data of a part to a file, on a separate thread. After each of its
 /// system calls the file is a readable part, so a kill at any time leaves one.
-class PartFile {
+class RankRecordingFile {
 public:
   /// The longest time that an event is only in memory, if the disk keeps up.
   static constexpr std::chrono::milliseconds interval{50};
@@ -31,19 +31,19 @@ public:
   /// disk space, so that no later write fails unless somebody truncates it.
   /// `part` is the memory of a part and must outlive the file.
   static Status create(std::string_view part, const std::string &path,
-                       std::unique_ptr<PartFile> *result);
+                       std::unique_ptr<RankRecordingFile> *result);
   /// Completes the file.
-  ~PartFile();
-  PartFile(const PartFile &) = delete;
-  PartFile &operator=(const PartFile &) = delete;
+  ~RankRecordingFile();
+  RankRecordingFile(const RankRecordingFile &) = delete;
+  RankRecordingFile &operator=(const RankRecordingFile &) = delete;
 
   /// Wakes the thread without waiting for it.
   void hurry() { wake.notify_one(); }
-  /// Writes the rest and ends the thread; see Part::close().
+  /// Writes the rest and ends the thread; see RankRecording::close().
   void finish(bool isRemote);
 
 private:
-  PartFile(std::string_view part, std::string path, int file);
+  RankRecordingFile(std::string_view part, std::string path, int file);
   void run();
   Status writeNew();
   Status writeRing(size_t lane, uint64_t end);

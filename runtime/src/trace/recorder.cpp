@@ -13,7 +13,7 @@ using namespace ddphook::trace;
 static thread_local CollectiveCall *callUnderWay = nullptr;
 static thread_local Lane laneOfThread = Lane::Steps;
 
-void Recorder::open(std::unique_ptr<Part> newPart) {
+void Recorder::open(std::unique_ptr<RankRecording> newPart) {
   recording = std::move(newPart);
   ranges = Ranges::create();
   for (Lane lane : {Lane::Steps, Lane::Communication}) {

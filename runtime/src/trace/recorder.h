@@ -60,13 +60,13 @@ public:
   Recorder() = default;
 
   /// Records into `part` from now on.
-  void open(std::unique_ptr<Part> newPart);
+  void open(std::unique_ptr<RankRecording> newPart);
   bool isOn() const { return on.load(std::memory_order_relaxed); }
   /// Makes later scopes record nothing. Any thread may call it.
   void stop() { on.store(false, std::memory_order_relaxed); }
 
   /// Returns null before open().
-  Part *part() const { return recording.get(); }
+  RankRecording *part() const { return recording.get(); }
   Ring &ring(Lane lane) { return rings[static_cast<size_t>(lane)]; }
   Progress &progress() const { return recording->progress(); }
   /// Must not be called while other threads record.
@@ -86,7 +86,7 @@ public:
 
 private:
   std::atomic<bool> on{false};
-  std::unique_ptr<Part> recording;
+  std::unique_ptr<RankRecording> recording;
   std::unique_ptr<Ranges> ranges;
   Ring rings[laneCount];
   uint32_t rangeNames = 0; ///< Number of names that `ranges` has.

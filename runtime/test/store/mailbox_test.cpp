@@ -45,9 +45,9 @@ TEST(Mailbox, OfRanksToRankZero) {
   EXPECT_FALSE(c->failureWithin(20).isOk());
   EXPECT_EQ(show(c->deliver("after", Deadline::after(20))), "OK");
   a.reset();
-  EXPECT_EQ(server->deliveries().take(),
+  EXPECT_EQ(server->mailbox().take(),
             (std::map<int, std::string>{{1, large}, {2, "after"}}));
-  EXPECT_TRUE(server->deliveries().take().empty());
+  EXPECT_TRUE(server->mailbox().take().empty());
   server.reset();
   EXPECT_EQ(c->deliver("late", Deadline::after(20)).code(), DDPHOOK_PEER_LOST);
 }

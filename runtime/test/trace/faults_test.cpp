@@ -336,8 +336,8 @@ TEST(Faults, AnotherJobThatWritesItsTraceToTheSamePlace) {
                 other.rank = rank;
                 other.worldSize = 2;
                 other.runId = "another run";
-                std::unique_ptr<trace::Part> part;
-                Status status = trace::Part::create(
+                std::unique_ptr<trace::RankRecording> part;
+                Status status = trace::RankRecording::create(
                     other, 16,
                     trace::partPath(job.directory.file("trace.json"), rank),
                     &part);

@@ -23,9 +23,9 @@ namespace {
 /// A rank that is made up, with a part beside `path`.
 struct Rank {
   Rank(const std::string &path, const PartIdentity &identity) {
-    std::unique_ptr<Part> part;
+    std::unique_ptr<RankRecording> part;
     file = partPath(path, identity.rank);
-    EXPECT_EQ(show(Part::create(identity, 256, file, &part)), "OK");
+    EXPECT_EQ(show(RankRecording::create(identity, 256, file, &part)), "OK");
     recorder.open(std::move(part));
   }
 

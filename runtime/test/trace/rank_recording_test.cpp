@@ -18,8 +18,8 @@ using namespace ddphook::trace;
 
 /// A recorder whose part is in memory.
 static std::unique_ptr<Recorder> makeRecorder(uint64_t events = 64) {
-  std::unique_ptr<Part> part;
-  EXPECT_EQ(show(Part::create(identity(0, 1), events, &part)), "OK");
+  std::unique_ptr<RankRecording> part;
+  EXPECT_EQ(show(RankRecording::create(identity(0, 1), events, &part)), "OK");
   auto recorder = std::make_unique<Recorder>();
   recorder->open(std::move(part));
   return recorder;
@@ -147,7 +147,7 @@ TEST(Recorder, CollectivesOfTheirOwnThreadAndOfTheCaller) {
   EXPECT_GE(names.times.waited, 2000000);
 }
 
-TEST(Part, TheOldestEventsGo) {
+TEST(RankRecording, TheOldestEventsGo) {
   auto recorder = makeRecorder(64);
   for (uint32_t i = 1; i <= 1000; ++i) {
     recorder->beginStep(otherName);
@@ -166,7 +166,7 @@ TEST(Part, TheOldestEventsGo) {
   EXPECT_EQ(few.threads[0].events.back().step, 1000u);
 }
 
-TEST(Part, ItsLastEventsAsBytesForOthers) {
+TEST(RankRecording, ItsLastEventsAsBytesForOthers) {
   TemporaryDirectory directory;
   const std::string path = directory.file("part");
   for (uint32_t steps : {0u, 5u, 1000u}) {
@@ -175,7 +175,7 @@ TEST(Part, ItsLastEventsAsBytesForOthers) {
       recorder->beginStep(recorder->addName(Name(Category::Step, "train")));
       recorder->endStep();
     }
-    const Part &part = *recorder->part();
+    const RankRecording &part = *recorder->part();
     const std::string whole = part.pack(UINT64_MAX);
     EXPECT_LT(whole.size(), part.bytes().size() / 4);
     // All, half of the slots, and hardly any.
@@ -207,7 +207,7 @@ TEST(Part, ItsLastEventsAsBytesForOthers) {
   EXPECT_EQ(runOfPart(path), "");
 }
 
-TEST(Part, AReaderSeesWholeEventsWhileOthersAreWritten) {
+TEST(RankRecording, AReaderSeesWholeEventsWhileOthersAreWritten) {
   auto recorder = makeRecorder(64);
   std::atomic<bool> isOver{false};
   std::thread writer([&] {
@@ -230,7 +230,7 @@ TEST(Part, AReaderSeesWholeEventsWhileOthersAreWritten) {
   writer.join();
 }
 
-TEST(Part, NestingDeeperThanItRemembers) {
+TEST(RankRecording, NestingDeeperThanItRemembers) {
   auto recorder = makeRecorder();
   Ring &ring = recorder->ring(Lane::Steps);
   for (int i = 0; i < 20; ++i)
@@ -243,7 +243,7 @@ TEST(Part, NestingDeeperThanItRemembers) {
   EXPECT_TRUE(contents.threads[0].open.empty());
 }
 
-TEST(Part, NamesBeyondTheRoomAreOthers) {
+TEST(RankRecording, NamesBeyondTheRoomAreOthers) {
   auto recorder = makeRecorder();
   const std::string large(100000, 'x');
   uint32_t last = 1;
@@ -258,13 +258,13 @@ TEST(Part, NamesBeyondTheRoomAreOthers) {
   EXPECT_EQ(contents.names[contents.threads[0].events[0].name].text, "other");
 }
 
-TEST(Part, OutlivesAProcessThatIsKilled) {
+TEST(RankRecording, OutlivesAProcessThatIsKilled) {
   TemporaryDirectory directory;
   const std::string path = directory.file("part");
   const pid_t child = ::fork();
   if (child == 0) {
-    std::unique_ptr<Part> part;
-    if (!Part::create(identity(1, 2), 1000, path, &part).isOk())
+    std::unique_ptr<RankRecording> part;
+    if (!RankRecording::create(identity(1, 2), 1000, path, &part).isOk())
       ::_exit(1);
     Recorder recorder;
     recorder.open(std::move(part));
@@ -294,7 +294,7 @@ TEST(Part, OutlivesAProcessThatIsKilled) {
   EXPECT_EQ(contents.threads[0].open[1].step, 101u);
 }
 
-TEST(Part, IsWholeWheneverItsProcessIsKilled) {
+TEST(RankRecording, IsWholeWheneverItsProcessIsKilled) {
   TemporaryDirectory directory;
   const std::string path = directory.file("part");
   constexpr unsigned seed = 23;
@@ -303,9 +303,9 @@ TEST(Part, IsWholeWheneverItsProcessIsKilled) {
   for (int round = 0; round < 25; ++round) {
     const pid_t child = ::fork();
     if (child == 0) {
-      std::unique_ptr<Part> part;
+      std::unique_ptr<RankRecording> part;
       // The ring is overwritten many times between two writes of the file.
-      if (!Part::create(identity(0, 1), 64, path, &part).isOk())
+      if (!RankRecording::create(identity(0, 1), 64, path, &part).isOk())
         ::_exit(1);
       Recorder recorder;
       recorder.open(std::move(part));
@@ -336,11 +336,12 @@ TEST(Part, IsWholeWheneverItsProcessIsKilled) {
   }
 }
 
-TEST(Part, IsWrittenAgainWhenSomebodyTruncatesIt) {
+TEST(RankRecording, IsWrittenAgainWhenSomebodyTruncatesIt) {
   TemporaryDirectory directory;
   const std::string path = directory.file("part");
-  std::unique_ptr<Part> part;
-  ASSERT_EQ(show(Part::create(identity(0, 1), 1000, path, &part)), "OK");
+  std::unique_ptr<RankRecording> part;
+  ASSERT_EQ(show(RankRecording::create(identity(0, 1), 1000, path, &part)),
+            "OK");
   Recorder recorder;
   recorder.open(std::move(part));
   const uint32_t entry = recorder.addName(Name(Category::Step, "train"));
@@ -368,11 +369,11 @@ TEST(Part, IsWrittenAgainWhenSomebodyTruncatesIt) {
   }
 }
 
-TEST(Part, PlacesThatCannotBeWritten) {
+TEST(RankRecording, PlacesThatCannotBeWritten) {
   TemporaryDirectory directory;
-  std::unique_ptr<Part> part;
-  Status status =
-      Part::create(identity(0, 1), 64, directory.file("missing/part"), &part);
+  std::unique_ptr<RankRecording> part;
+  Status status = RankRecording::create(identity(0, 1), 64,
+                                        directory.file("missing/part"), &part);
   EXPECT_EQ(status.code(), DDPHOOK_IO_ERROR);
   expectContains(status.message(), "cannot create");
   // No disk has so much: what was begun is gone again.
@@ -381,18 +382,22 @@ TEST(Part, PlacesThatCannotBeWritten) {
   ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &old), 0);
   rlimit small = {1 << 16, old.rlim_max};
   ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &small), 0);
-  status = Part::create(identity(0, 1), 64, path, &part);
+  status = RankRecording::create(identity(0, 1), 64, path, &part);
   ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &old), 0);
   expectContains(show(status), "disk space");
   EXPECT_FALSE(std::filesystem::exists(path));
 }
 
-TEST(Part, ANewOneLeavesThatOfAnotherProcessAlone) {
+TEST(RankRecording, ANewOneLeavesThatOfAnotherProcessAlone) {
   TemporaryDirectory directory;
   const std::string path = directory.file("part");
-  std::unique_ptr<Part> first, second;
-  ASSERT_EQ(show(Part::create(identity(0, 1, "one"), 64, path, &first)), "OK");
-  ASSERT_EQ(show(Part::create(identity(0, 1, "two"), 64, path, &second)), "OK");
+  std::unique_ptr<RankRecording> first, second;
+  ASSERT_EQ(
+      show(RankRecording::create(identity(0, 1, "one"), 64, path, &first)),
+      "OK");
+  ASSERT_EQ(
+      show(RankRecording::create(identity(0, 1, "two"), 64, path, &second)),
+      "OK");
   Recorder recorder;
   recorder.open(std::move(first));
   recorder.beginStep(otherName);
@@ -405,7 +410,7 @@ TEST(Part, ANewOneLeavesThatOfAnotherProcessAlone) {
   EXPECT_TRUE(contents.threads[0].events.empty());
 }
 
-TEST(Part, TheFirstFailureStays) {
+TEST(RankRecording, TheFirstFailureStays) {
   auto recorder = makeRecorder();
   recorder->part()->fail("first");
   recorder->part()->fail("second");
@@ -418,8 +423,8 @@ TEST(Part, TheFirstFailureStays) {
 
 /// What is wrong with a part in which an event is open.
 static std::string refusalOf(const PartIdentity &given, int64_t begin = now()) {
-  std::unique_ptr<Part> part;
-  EXPECT_EQ(show(Part::create(given, 64, &part)), "OK");
+  std::unique_ptr<RankRecording> part;
+  EXPECT_EQ(show(RankRecording::create(given, 64, &part)), "OK");
   part->ring(Lane::Steps).begin(otherName, begin);
   Recorder recorder;
   recorder.open(std::move(part));
@@ -429,7 +434,7 @@ static std::string refusalOf(const PartIdentity &given, int64_t begin = now()) {
   return status.message();
 }
 
-TEST(Part, NumbersThatAreNone) {
+TEST(RankRecording, NumbersThatAreNone) {
   // A trace has an entry for every rank.
   for (auto [rank, worldSize] : {std::pair{0, INT32_MAX}, {2, 2}, {-1, 2}})
     expectContains(refusalOf(identity(rank, worldSize)), "its rank is invalid");
@@ -446,7 +451,7 @@ TEST(Part, NumbersThatAreNone) {
                    "an event has an invalid time");
 }
 
-TEST(Part, AnEventThatEndsBeforeItBegins) {
+TEST(RankRecording, AnEventThatEndsBeforeItBegins) {
   auto recorder = makeRecorder();
   recorder->ring(Lane::Steps).begin(otherName, /*time=*/1);
   recorder->ring(Lane::Steps).end();
@@ -464,7 +469,7 @@ TEST(Part, AnEventThatEndsBeforeItBegins) {
   expectContains(status.message(), "an event has an invalid time");
 }
 
-TEST(Part, BytesThatAreNone) {
+TEST(RankRecording, BytesThatAreNone) {
   auto recorder = makeRecorder();
   recorder->beginStep(otherName);
   recorder->endStep();
