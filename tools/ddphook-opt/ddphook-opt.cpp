@@ -37,7 +37,7 @@ usage: ddphook-opt [options] [FILE.mlir]
                                 with what a run of the module took
   --remarks-filter=REGEX        print what passes did and refused: 'ddp-.*'
   --mlir-print-ir-after-all     print the IR after every pass
-  --verify-each                 verify behind each pass, not only the last one
+  --verify-each                 verify after each pass, not only the last one
   --split-input-file            run on the parts of the file between // -----
   --verify-diagnostics          check that expected diagnostics appear
   --help                        print this

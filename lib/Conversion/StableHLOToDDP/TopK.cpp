@@ -71,14 +71,14 @@ static Value findNext(ImplicitLocOpBuilder &builder, Value row,
   builder.setInsertionPointToStart(loop.getBody());
   Value column = loop.getInductionVar(), best = loop.getRegionIterArg(0);
   Value key = readKey(column);
-  Value isBehind = either(compare(CmpIPredicate::slt, key, limit),
-                          both(compare(CmpIPredicate::eq, key, limit),
-                               compare(CmpIPredicate::ugt, column, last)));
+  Value isAfter = either(compare(CmpIPredicate::slt, key, limit),
+                         both(compare(CmpIPredicate::eq, key, limit),
+                              compare(CmpIPredicate::ugt, column, last)));
   Value isOnlyOne = compare(CmpIPredicate::eq, best, none);
   Value safe = arith::SelectOp::create(builder, isOnlyOne, column, best);
   Value isBetter =
       either(isOnlyOne, compare(CmpIPredicate::sgt, key, readKey(safe)));
-  Value takes = both(either(isFirst, isBehind), isBetter);
+  Value takes = both(either(isFirst, isAfter), isBetter);
   Value next = arith::SelectOp::create(builder, takes, column, best);
   scf::YieldOp::create(builder, next);
   return loop.getResult(0);

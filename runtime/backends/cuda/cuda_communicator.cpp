@@ -310,12 +310,12 @@ CudaCommunicator::enqueueReduceScatter(const CollectiveOperation &operation,
     char *staged = static_cast<char *>(staging);
     DDPHOOK_RETURN_IF_ERROR(
         toWire(in, dtype, staged, wire, operation.count, divisor, stream));
-    const int64_t behind = part * size - operation.count;
-    if (behind > 0)
-      DDPHOOK_RETURN_IF_ERROR(
-          toStatus(cudaMemsetAsync(staged + operation.count * bytes, 0,
-                                   static_cast<size_t>(behind * bytes), stream),
-                   what));
+    const int64_t padding = part * size - operation.count;
+    if (padding > 0)
+      DDPHOOK_RETURN_IF_ERROR(toStatus(
+          cudaMemsetAsync(staged + operation.count * bytes, 0,
+                          static_cast<size_t>(padding * bytes), stream),
+          what));
     from = staged;
     to = staged + rank * part * bytes;
   }

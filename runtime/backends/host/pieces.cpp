@@ -147,9 +147,9 @@ void Pieces::sum(const void *in, void *const *memories, int64_t chunk,
   for (int64_t i = range.begin; i < range.end;) {
     const int64_t stop =
         std::min(range.end, order.sectionEnd(order.section(i)));
-    const int64_t behind = i - range.begin;
+    const int64_t offset = i - range.begin;
     sumRange(elementAt(in, desc.type(), i), memories, i, stop - i,
-             place + behind, elementAt(out, desc.type(), behind), stores);
+             place + offset, elementAt(out, desc.type(), offset), stores);
     i = stop;
   }
   const int64_t room =

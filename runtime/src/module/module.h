@@ -103,7 +103,7 @@ struct ddphook_module {
   /// For a list that is assigned to several ranks: this rank's part, and the
   /// parts before and after it. Null if empty.
   struct AssignedMatrices {
-    ddphook_matrices_t *own, *before, *behind;
+    ddphook_matrices_t *own, *before, *after;
   };
   std::map<int32_t, AssignedMatrices> assignedMatrices;
   /// Returns the matrices of a list that a call uses: all for the product M,

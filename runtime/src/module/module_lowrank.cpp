@@ -62,7 +62,7 @@ Status ddphook_module::assignMatrices() {
     DDPHOOK_RETURN_IF_ERROR(
         preparePart(list.cut(list.begin, first), &parts.before));
     DDPHOOK_RETURN_IF_ERROR(
-        preparePart(list.cut(last, list.end), &parts.behind));
+        preparePart(list.cut(last, list.end), &parts.after));
   }
   return Status::ok();
 }
@@ -89,8 +89,7 @@ void ddphook_module::reconstructOthers(int32_t list, const void *p,
   DefaultFloatingPoint environment;
   const void *const noMatrix = nullptr;
   void *const noError = nullptr;
-  for (ddphook_matrices_t *others :
-       {parts->second.before, parts->second.behind})
+  for (ddphook_matrices_t *others : {parts->second.before, parts->second.after})
     if (others && stepFailure.isOk())
       failStep(context.call(&ddphook_backend_t::reconstruct, others, p, q, rest,
                             noMatrix, out, noError, int64_t{1}));
@@ -98,7 +97,7 @@ void ddphook_module::reconstructOthers(int32_t list, const void *p,
 
 void ddphook_module::destroyMatrices() {
   for (const auto &[list, parts] : assignedMatrices)
-    for (ddphook_matrices_t *part : {parts.own, parts.before, parts.behind})
+    for (ddphook_matrices_t *part : {parts.own, parts.before, parts.after})
       if (part)
         context.backend().matrices_destroy(context.device(), part);
   assignedMatrices.clear();

@@ -309,7 +309,7 @@ void RankAnalysis::visitChoice(Operation *op, ValueRange deciding,
   // If a start on the same condition follows, keep the memory of the else
   // branch, which was analyzed last: the start does not run after it.
   if (auto branch = dyn_cast<scf::IfOp>(op); branch && isComplete)
-    if (Operation *start = findStartBehind(branch))
+    if (Operation *start = findStartAfter(branch))
       regions.keepWithoutStart(start);
   memory = after ? *after : before;
   for (auto [result, fact] : llvm::zip(op->getResults(), results))

@@ -87,7 +87,7 @@ private:
 
 /// Returns the conditional start right after `choice`, on its condition and in
 /// memory or of a tensor; null if there is none.
-FlatAllReduceStartOp findStartBehind(scf::IfOp choice);
+FlatAllReduceStartOp findStartAfter(scf::IfOp choice);
 
 } // namespace mlir::ddp
 

@@ -42,7 +42,7 @@ static Value getWhere(Value value, Value condition, bool isTrue) {
   return (isTrue ? choice.thenYield() : choice.elseYield()).getOperand(number);
 }
 
-FlatAllReduceStartOp mlir::ddp::findStartBehind(scf::IfOp choice) {
+FlatAllReduceStartOp mlir::ddp::findStartAfter(scf::IfOp choice) {
   for (Operation *op = choice->getNextNode(); op; op = op->getNextNode()) {
     if (auto start = dyn_cast<FlatAllReduceStartOp>(op))
       return start.getCondition() == choice.getCondition()

@@ -24,7 +24,7 @@ using Averages = SmallVector<AverageOp>;
 
 /// The averages of a set and the operations that depend on them, which all have
 /// to follow the collective.
-using Behind = llvm::SetVector<Operation *>;
+using Dependents = llvm::SetVector<Operation *>;
 
 /// Averages of one kind become one collective: group, period, warmup, and the
 /// element type.
@@ -49,15 +49,15 @@ struct ExpandAveragesPass
   static void collectSets(Block &block, std::vector<Averages> &sets) {
     struct Open {
       size_t number;
-      Behind behind;
+      Dependents dependents;
     };
     std::map<Kind, Open> open;
     for (Operation &op : block) {
       for (auto it = open.begin(); it != open.end();) {
-        Behind &behind = it->second.behind;
-        bool depends = dependsOn(&op, behind);
+        Dependents &dependents = it->second.dependents;
+        bool depends = dependsOn(&op, dependents);
         if (depends && mayMove(&op))
-          behind.insert(&op);
+          dependents.insert(&op);
         it = depends && !mayMove(&op) ? open.erase(it) : std::next(it);
       }
       auto average = dyn_cast<AverageOp>(op);
@@ -72,13 +72,13 @@ struct ExpandAveragesPass
         sets.emplace_back();
       }
       sets[it->second.number].push_back(average);
-      it->second.behind.insert(&op);
+      it->second.dependents.insert(&op);
     }
   }
 
   /// True if `op`, or an operation nested in it, uses a result of a member of
   /// the set.
-  static bool dependsOn(Operation *op, const Behind &behind) {
+  static bool dependsOn(Operation *op, const Dependents &dependents) {
     Block *block = op->getBlock();
     bool depends = false;
     op->walk([&](Operation *nested) {
@@ -86,7 +86,7 @@ struct ExpandAveragesPass
         Operation *source = operand.getDefiningOp();
         Operation *inBlock =
             source ? block->findAncestorOpInBlock(*source) : nullptr;
-        depends |= inBlock && inBlock != op && behind.contains(inBlock);
+        depends |= inBlock && inBlock != op && dependents.contains(inBlock);
       }
     });
     return depends;
@@ -123,7 +123,7 @@ struct ExpandAveragesPass
   LogicalResult expand(Averages &set, unsigned number) {
     AverageOp first = set.front(), last = set.back();
     Location loc = first.getLoc();
-    moveUsersBehind(set);
+    moveUsersAfter(set);
     FailureOr<StateOp> counter = createCounter(set, number);
     if (failed(counter))
       return failure();
@@ -186,7 +186,7 @@ struct ExpandAveragesPass
   /// Makes `op`, a member of the set, use copies of the tensors in memory that
   /// it reads. The copies stay where `op` was. Results of other members are
   /// skipped: they are computed later, from copies.
-  void copyFromMemory(Operation *op, const Behind &behind) {
+  void copyFromMemory(Operation *op, const Dependents &dependents) {
     llvm::SmallDenseMap<Value, Value> copies;
     OpBuilder builder(op);
     op->walk([&](Operation *nested) {
@@ -194,7 +194,7 @@ struct ExpandAveragesPass
         Value value = operand.get();
         auto type = dyn_cast<RankedTensorType>(value.getType());
         if (!type || !inMemory.contains(value) ||
-            behind.contains(value.getDefiningOp()) ||
+            dependents.contains(value.getDefiningOp()) ||
             op->isAncestor(value.getParentRegion()->getParentOp()))
           continue;
         Value &copy = copies[value];
@@ -214,7 +214,7 @@ struct ExpandAveragesPass
 
   /// Copies the tensors in memory that members of the set use if `op`, which
   /// now comes before them, may write that memory or read what they write.
-  void keepMemory(Operation *op, const Behind &behind) {
+  void keepMemory(Operation *op, const Dependents &dependents) {
     TensorsInMemory::Use use = inMemory.getUse(op);
     // Counting its runs does not make an average access memory.
     Effects effects = isa<AverageOp>(op) ? Effects() : getEffects(op, inMemory);
@@ -223,27 +223,27 @@ struct ExpandAveragesPass
                       return access.isWrite;
                     });
     bool mayRead = mayWrite || use.reads || !effects.isNone();
-    for (Operation *other : behind) {
+    for (Operation *other : dependents) {
       TensorsInMemory::Use used = inMemory.getUse(other);
       if ((used.reads && mayWrite) || (used.writes && mayRead))
-        copyFromMemory(other, behind);
+        copyFromMemory(other, dependents);
     }
   }
 
   /// Moves everything that uses an earlier average after the last one.
-  void moveUsersBehind(Averages &set) {
+  void moveUsersAfter(Averages &set) {
     AverageOp last = set.back();
-    Behind behind;
+    Dependents dependents;
     SmallVector<Operation *> moved;
     for (Operation *op = set.front(); op != last; op = op->getNextNode()) {
       auto average = dyn_cast<AverageOp>(op);
-      if (dependsOn(op, behind)) {
-        behind.insert(op);
+      if (dependsOn(op, dependents)) {
+        dependents.insert(op);
         moved.push_back(op);
       } else if (average && llvm::is_contained(set, average)) {
-        behind.insert(op);
+        dependents.insert(op);
       } else if (!inMemory.isEmpty()) {
-        keepMemory(op, behind);
+        keepMemory(op, dependents);
       }
     }
     Operation *position = last;

@@ -106,13 +106,13 @@ private:
 class MergeSet {
 public:
   MergeSet(scf::IfOp first, const TensorsInMemory &inMemory)
-      : ofMembers(inMemory), ofBehind(inMemory) {
+      : ofMembers(inMemory), ofFollowing(inMemory) {
     join(first);
   }
 
   /// True if a later operation has to move after the set.
   bool keeps(Operation *op) const {
-    return ofMembers.isKeptBy(op) || ofBehind.isKeptBy(op);
+    return ofMembers.isKeptBy(op) || ofFollowing.isKeptBy(op);
   }
   /// Members keep their order, so their effects do not conflict.
   bool canJoin(scf::IfOp op, size_t limit) const {
@@ -120,26 +120,26 @@ public:
     return members.size() < limit &&
            (op.getCondition() == condition || !awaitsStart(op)) &&
            isSameValue(condition, op.getCondition()) &&
-           !ofMembers.isUsedBy(op) && !ofBehind.isKeptBy(op);
+           !ofMembers.isUsedBy(op) && !ofFollowing.isKeptBy(op);
   }
   void join(scf::IfOp op) {
     members.push_back(op);
-    numBetween = behind.size();
+    numBetween = following.size();
     ofMembers.add(op);
   }
-  void putBehind(Operation *op) {
-    behind.push_back(op);
-    ofBehind.add(op);
+  void addFollowing(Operation *op) {
+    following.push_back(op);
+    ofFollowing.add(op);
   }
   /// Returns true if there was anything to merge.
   bool merge();
 
 private:
   SmallVector<scf::IfOp> members;
-  SmallVector<Operation *> behind;
+  SmallVector<Operation *> following;
   /// The number of those before the last member.
   size_t numBetween = 0;
-  Footprint ofMembers, ofBehind;
+  Footprint ofMembers, ofFollowing;
 };
 } // namespace
 
@@ -175,7 +175,7 @@ bool MergeSet::merge() {
     for (Value result : member.getResults())
       result.replaceAllUsesWith(merged.getResult(number++));
   Operation *previous = merged;
-  for (Operation *op : ArrayRef(behind).take_front(numBetween)) {
+  for (Operation *op : ArrayRef(following).take_front(numBetween)) {
     op->moveAfter(previous);
     previous = op;
   }
@@ -198,7 +198,7 @@ static bool mergeIn(Block &block, const TensorsInMemory &inMemory,
     else if (candidate)
       sets.push_back(std::make_unique<MergeSet>(candidate, inMemory));
     else if (open && open->keeps(&op))
-      open->putBehind(&op);
+      open->addFollowing(&op);
   }
   bool hasChanged = false;
   for (auto &set : sets)

@@ -146,7 +146,7 @@ LogicalResult OrderVerifier::checkBuckets() {
 //===----------------------------------------------------------------------===//
 
 /// True if `later` follows `op`, on the same path or in a branch there.
-static bool comesBehind(Operation *op, Operation *later) {
+static bool comesAfter(Operation *op, Operation *later) {
   for (Operation *around = op; around && around->getBlock();
        around = around->getParentOp()) {
     if (Operation *inBlock = around->getBlock()->findAncestorOpInBlock(*later))
@@ -165,7 +165,7 @@ LogicalResult OrderVerifier::checkLoad(LoadOp load) {
       getNumElementsOf(state.getBufferType()) == 0)
     return success();
   if (llvm::any_of(stores.lookup(state.getSymNameAttr()),
-                   [&](StoreOp store) { return comesBehind(load, store); }))
+                   [&](StoreOp store) { return comesAfter(load, store); }))
     return success();
   InFlightDiagnostic diagnostic = load.emitOpError()
                                   << "expected state " << load.getStateAttr()

@@ -71,7 +71,7 @@ static LogicalResult checkResults(const RankAnalysis &analysis,
 static Operation *findOverwrite(Value memref, Operation *write) {
   for (Operation *user : memref.getUsers()) {
     Operation *around = write->getBlock()->findAncestorOpInBlock(*user);
-    bool isBehind = !around || !around->isBeforeInBlock(write);
+    bool isAfter = !around || !around->isBeforeInBlock(write);
     // An operation that passes it on may let others write.
     for (Value alias : llvm::make_filter_range(user->getResults(), isMemory))
       if (Operation *overwrite = findOverwrite(alias, write))
@@ -80,7 +80,7 @@ static Operation *findOverwrite(Value memref, Operation *write) {
                     isa<FunctionOpInterface>(user->getParentOp());
     if (user->hasTrait<OpTrait::IsTerminator>() && !isReturn)
       return user;
-    if (user == write || !isBehind || isMemoryEffectFree(user))
+    if (user == write || !isAfter || isMemoryEffectFree(user))
       continue;
     auto interface = dyn_cast<MemoryEffectOpInterface>(user);
     if (!interface)

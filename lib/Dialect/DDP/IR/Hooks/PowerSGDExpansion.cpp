@@ -155,9 +155,10 @@ PowerSGDExpansion::declareLevel(Placement placement, StringRef suffix) {
     diagnostic.attachNote(existing->getLoc()) << "the name is used here";
     return diagnostic;
   }
-  OpBuilder behind(builder.getContext());
-  behind.setInsertionPointAfter(module.lookupSymbol(reduction.group.getAttr()));
-  ProcessGroupOp::create(behind, loc, name, placement,
+  OpBuilder afterGroup(builder.getContext());
+  afterGroup.setInsertionPointAfter(
+      module.lookupSymbol(reduction.group.getAttr()));
+  ProcessGroupOp::create(afterGroup, loc, name, placement,
                          reduction.group.getValue());
   return symbol;
 }

@@ -112,7 +112,7 @@ void mlir::ddp::hoistCollectives(Block &block,
     size_t start = positions.lookup(chain.front());
     Operation *anchor = nullptr;
     bool isKept = false;
-    auto stayBehind = [&](Operation *other) {
+    auto placeAfter = [&](Operation *other) {
       if (auto it = anchorOf.find(other); it != anchorOf.end()) {
         // It belongs to a later collective whose position is still open.
         if (!it->second) {
@@ -126,18 +126,18 @@ void mlir::ddp::hoistCollectives(Block &block,
     };
     for (Operation *link : chain)
       if (Operation *writer = writers.lookup(link))
-        stayBehind(writer);
+        placeAfter(writer);
     // The condition of a start, and the step used for rounding.
     for (Value value : op->getOperands().drop_front())
       if (Operation *producer = value.getDefiningOp();
           producer && producer->getBlock() == &block)
-        stayBehind(producer);
+        placeAfter(producer);
     for (Value value : chain.front()->getOperands().take_front(
              chain.size() == 1 ? 1 : chain.front()->getNumOperands())) {
       Operation *producer = value.getDefiningOp();
       if (!producer || producer->getBlock() != &block)
         continue;
-      stayBehind(producer);
+      placeAfter(producer);
       // Earlier readers of a gradient read it in its bucket, which later holds
       // the sum.
       if (!mayReplaceOperands(chain))
@@ -145,7 +145,7 @@ void mlir::ddp::hoistCollectives(Block &block,
       visitUsesOfParts(value, [&](OpOperand &use) {
         Operation *around = block.findAncestorOpInBlock(*use.getOwner());
         if (around && positions.lookup(around) < start)
-          stayBehind(around);
+          placeAfter(around);
         return WalkResult::advance();
       });
     }

@@ -94,8 +94,8 @@ static bool isJustComplete(Value value, scf::IfOp choice,
 
 /// True if an operation that takes time and does not depend on the results of
 /// `choice` follows it.
-static bool hasWorkBehind(scf::IfOp choice,
-                          function_ref<bool(Operation *)> takesTime) {
+static bool hasWorkAfter(scf::IfOp choice,
+                         function_ref<bool(Operation *)> takesTime) {
   llvm::DenseSet<Value> dependent(llvm::from_range, choice.getResults());
   for (Operation *op = choice->getNextNode(); op; op = op->getNextNode()) {
     bool isDependent = false;
@@ -124,7 +124,7 @@ static AllReduceOp getOnlyReduction(scf::IfOp choice) {
 /// Moves the reduction of the then branch after `choice`. The else branch keeps
 /// its position, where the bucket is in the cache, and the wait returns its
 /// result if nothing is started.
-static void startBehind(scf::IfOp choice, AllReduceOp op) {
+static void startAfter(scf::IfOp choice, AllReduceOp op) {
   OpBuilder builder(choice->getContext());
   builder.setInsertionPointAfter(choice);
   Location loc = op.getLoc();
@@ -163,8 +163,8 @@ void mlir::ddp::hoistFromBranch(scf::IfOp choice,
     return;
   AllReduceOp only = getOnlyReduction(choice);
   if (only && isJustComplete(only.getInput(), choice, takesTime)) {
-    if (hasWorkBehind(choice, takesTime))
-      startBehind(choice, only);
+    if (hasWorkAfter(choice, takesTime))
+      startAfter(choice, only);
     return;
   }
   hoistCondition(choice);

@@ -348,7 +348,7 @@ _REFERRING = {
 }
 
 
-def behind(path: str, value: Any) -> Iterator[tuple[str, Any]]:
+def references(path: str, value: Any) -> Iterator[tuple[str, Any]]:
     """Yields what an object refers to but does not hold as its own contents."""
     for kind, names in _REFERRING.items():
         for name in names if isinstance(value, kind) else ():
@@ -356,7 +356,7 @@ def behind(path: str, value: Any) -> Iterator[tuple[str, Any]]:
             shown = f"{path}.{name}" if kind is functools.partial else owner or path
             yield shown, getattr(value, name)
     if isinstance(value, types.FunctionType):
-        yield from _behind_function(path, value)
+        yield from _function_references(path, value)
     elif isinstance(value, weakref.ref):
         yield f"{path}()", value()
     elif isinstance(value, types.MappingProxyType):
@@ -386,7 +386,7 @@ def behind(path: str, value: Any) -> Iterator[tuple[str, Any]]:
 _HOOKS = {"_optimizer_step_pre_hooks", "_optimizer_step_post_hooks"}
 
 
-def _behind_function(path: str, function: Any) -> Iterator[tuple[str, Any]]:
+def _function_references(path: str, function: Any) -> Iterator[tuple[str, Any]]:
     for name in ("_torchdynamo_orig_callable", "__wrapped__"):
         if hasattr(function, name):
             yield path, getattr(function, name)
@@ -402,10 +402,10 @@ def _behind_function(path: str, function: Any) -> Iterator[tuple[str, Any]]:
     package = f"{table.get('__package__') or ''}."
     # Modules that the function imports itself are no globals.
     imported = {n: sys.modules.get(n) or sys.modules.get(package + n) for n in names}
-    yield from _behind_modules({**imported, **table}, names)
+    yield from _module_references({**imported, **table}, names)
 
 
-def _behind_modules(
+def _module_references(
     table: dict[str, Any], names: frozenset[str]
 ) -> Iterator[tuple[str, Any]]:
     """Yields the names in modules of a table, and in modules of those, recursively."""

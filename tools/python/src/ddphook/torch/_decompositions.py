@@ -151,10 +151,10 @@ def _constant_pad_nd(
     """Crops where a number is negative: torch-mlir pads incorrectly there."""
     if all(number >= 0 for number in pad):
         return NotImplemented
-    for i, (before, behind) in enumerate(zip(pad[::2], pad[1::2])):
+    for i, (before, after) in enumerate(zip(pad[::2], pad[1::2])):
         axis = self.dim() - 1 - i
         first = max(-before, 0)
-        size = self.shape[axis] - first - max(-behind, 0)
+        size = self.shape[axis] - first - max(-after, 0)
         self = self.narrow(axis, first, size)
     return _aten.constant_pad_nd(self, [max(number, 0) for number in pad], value)
 

@@ -90,7 +90,7 @@ class Draws(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()
         # At the end of the step, the number of the draw that it would make next.
-        self.behind = 0
+        self.end = 0
         aten = torch.ops.aten
         self._rules: dict[Any, Callable[..., Any]] = {
             aten.native_dropout.default: self._native_dropout,
@@ -114,7 +114,7 @@ class Draws(TorchDispatchMode):
         super().__exit__(kind, *rest)
         try:
             if kind is None:
-                self.behind = self._next()
+                self.end = self._next()
         finally:
             torch.default_generator.set_state(self._before)
 
@@ -204,7 +204,7 @@ def seeded(
     """
     used = [node.args for node in module.graph.nodes if node.target is _UNIFORM]
     numbers = {draw: i for i, draw in enumerate(sorted({draw for draw, _ in used}))}
-    behind = sum(draw < draws.behind for draw in numbers)
+    drawn = sum(draw < draws.end for draw in numbers)
     has_drawn = any(0 not in size for _, size in used)
 
     class Seeded(torch.fx.Interpreter):
@@ -221,7 +221,7 @@ def seeded(
         interpreter.seed = arguments[-1]
         results = list(interpreter.run(*arguments[:-1]))
         if has_drawn:
-            results.append(arguments[-1] + behind)
+            results.append(arguments[-1] + drawn)
         return results
 
     return run

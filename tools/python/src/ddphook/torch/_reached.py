@@ -20,7 +20,7 @@ from torch import nn
 
 from ddphook._errors import UnsupportedError
 from ddphook.torch import _contents
-from ddphook.torch._contents import NUMBERS, behind, path_of, read, write
+from ddphook.torch._contents import NUMBERS, references, path_of, read, write
 
 # How many objects are inspected; beyond that, a warning says so.
 _LIMIT = 100_000
@@ -143,7 +143,7 @@ class Reached:
                     for key, child in before.items()
                     if key != "__class__" and not _contents.is_plain(child)
                 )
-            queue.extend(behind(path, value))
+            queue.extend(references(path, value))
 
     def _guard_iterators(self, held: _Held) -> None:
         guarded = {}
@@ -298,6 +298,6 @@ def _differs_in_tensors(old: Any, new: Any) -> bool | None:
             return None
         pairs += [(before.get(k, _GONE), now.get(k, _GONE)) for k in {**before, **now}]
         if len(there) == 2:
-            referred = zip(behind("", old), behind("", new))
+            referred = zip(references("", old), references("", new))
             pairs += [(one, other) for (_, one), (_, other) in referred]
     return differs
