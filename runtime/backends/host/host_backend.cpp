@@ -77,8 +77,8 @@ static Status createDeviceImpl(const ddphook_device_config_t &config,
   if (const char *set = missingInstructionSet())
     return error(DDPHOOK_UNSUPPORTED,
                  "the host backend was built for processors with %s, which "
-                 "this one lacks; build it with "
-                 "-DDDPHOOK_INSTRUCTION_SETS=ALL",
+                 "this one lacks; with -DDDPHOOK_INSTRUCTION_SETS=ALL it needs "
+                 "no more than SSE4 on x86-64",
                  set);
   if (config.allocator)
     return error(DDPHOOK_UNSUPPORTED,

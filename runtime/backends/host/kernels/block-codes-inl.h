@@ -161,45 +161,44 @@ HWY_INLINE auto encodeAndFind(const NearestCodes<CodeT, From> &nearest,
   return encodeAndFindBy<4>(nearest, n, next);
 }
 
+/// Computes the codes of a block with any scale, with random words unless
+/// `words` is null. Not inlined: few blocks need it, and it has much code.
+template <class CodeT, class From>
+HWY_NOINLINE void encodeUnusual(From from, const typename From::Elem *in,
+                                size_t n, typename CodeT::Elem *codes,
+                                float scale, const uint32_t *words) {
+  const Floats<From> d;
+  if (!(scale > 0)) { // zero or NaN
+    std::memset(codes, 0, hwy::DivCeil(n, CodeT::kInElem));
+    return;
+  }
+  const auto divisor = hn::Set(d, scale);
+  const auto largest = hn::Set(d, CodeT::largest);
+  const auto least = hn::Set(d, -CodeT::largest);
+  forVectors(n, hn::Lanes(d), [&](size_t i, size_t count) HWY_ATTR {
+    // The scale was rounded, so quotients may exceed the largest code.
+    auto v = hn::Div(loadSome(from, d, in + i, count), divisor);
+    v = hn::Min(hn::Max(v, least), largest);
+    if (words)
+      v = roundStochastically<CodeT>(d, v, words + i);
+    storeCodes<CodeT>(d, v, codeAt<CodeT>(codes, i), count);
+  });
+}
+
 /// Computes the codes of a block with the given scale; `words` may be null.
 template <class CodeT, class From>
 HWY_INLINE void encodeBlock(From from, const typename From::Elem *in, size_t n,
                             typename CodeT::Elem *codes,
                             const BlockScale &scale, const uint32_t *words) {
-  const Floats<From> d;
-  const size_t lanes = hn::Lanes(d);
   if constexpr (!isScaled<CodeT>) {
-    (void)scale;
-    (void)words;
-    forVectors(n, lanes, [&](size_t i, size_t count) HWY_ATTR {
+    const Floats<From> d;
+    forVectors(n, hn::Lanes(d), [&](size_t i, size_t count) HWY_ATTR {
       storeCodes<CodeT>(d, loadSome(from, d, in + i, count), codes + i, count);
     });
   } else {
     if (HWY_LIKELY(!words && isUsual(scale.value)))
       return NearestCodes<CodeT, From>(in, codes, scale).storeAll(from, n);
-    if (!(scale.value > 0)) { // zero or NaN
-      std::memset(codes, 0, hwy::DivCeil(n, CodeT::kInElem));
-      return;
-    }
-    const auto divisor = hn::Set(d, scale.value);
-    const auto largest = hn::Set(d, CodeT::largest);
-    const auto least = hn::Set(d, -CodeT::largest);
-    // The scale was rounded, so quotients may exceed the largest code.
-    auto quotient = [&](size_t i, size_t count) HWY_ATTR {
-      const auto v = hn::Div(loadSome(from, d, in + i, count), divisor);
-      return hn::Min(hn::Max(v, least), largest);
-    };
-    if (words) {
-      forVectors(n, lanes, [&](size_t i, size_t count) HWY_ATTR {
-        const auto v =
-            roundStochastically<CodeT>(d, quotient(i, count), words + i);
-        storeCodes<CodeT>(d, v, codeAt<CodeT>(codes, i), count);
-      });
-      return;
-    }
-    forVectors(n, lanes, [&](size_t i, size_t count) HWY_ATTR {
-      storeCodes<CodeT>(d, quotient(i, count), codeAt<CodeT>(codes, i), count);
-    });
+    encodeUnusual<CodeT>(from, in, n, codes, scale.value, words);
   }
 }
 

@@ -73,26 +73,32 @@ struct EncodeWork {
   const std::optional<Rounding> &rounding;
 };
 
+// The loops for a code and a type of elements are functions of their own: one
+// function with all of them takes the compiler minutes.
+template <class CodeT, class From>
+HWY_NOINLINE void encodeAll(CodeT, From, const void *in, size_t n, size_t block,
+                            EncodedArray out,
+                            const std::optional<Rounding> &rounding) {
+  forBlocksAhead<CodeT>(
+      Floats<From>(), n, block, scalesOf(out),
+      EncodeWork<CodeT, From>{static_cast<const typename From::Elem *>(in),
+                              block, out, rounding});
+}
+
 void encodeKernel(const void *in, Dtype inType, size_t n,
                   const Encoding &encoding, EncodedArray out,
                   const std::optional<Rounding> &rounding) {
   withElement(inType, [&](auto from) HWY_ATTR {
-    using From = decltype(from);
     withCode(encoding.code, [&](auto code) HWY_ATTR {
-      using CodeT = decltype(code);
-      const size_t block = blockOf(encoding);
-      forBlocksAhead<CodeT>(
-          Floats<From>(), n, block, scalesOf(out),
-          EncodeWork<CodeT, From>{static_cast<const typename From::Elem *>(in),
-                                  block, out, rounding});
+      encodeAll(code, from, in, n, blockOf(encoding), out, rounding);
     });
   });
 }
 
 /// Decodes all blocks of an array.
 template <class CodeT, bool kStream, class To>
-HWY_INLINE void decodeBlocks(To to, EncodedArray in, const Encoding &encoding,
-                             size_t n, typename To::Elem *out) {
+HWY_NOINLINE void decodeBlocks(To to, EncodedArray in, const Encoding &encoding,
+                               size_t n, typename To::Elem *out) {
   const Floats<To> d;
   const size_t block = blockOf(encoding), lanes = hn::Lanes(d);
   for (size_t begin = 0, index = 0; begin < n; begin += block, ++index) {
@@ -130,15 +136,22 @@ void decodeKernel(EncodedArray in, const Encoding &encoding, size_t n,
   });
 }
 
+template <class CodeT>
+HWY_NOINLINE void sumAll(CodeT, const EncodedArray *sources, int count,
+                         size_t n, size_t block, int64_t divisor,
+                         EncodedArray out,
+                         const std::optional<Rounding> &rounding) {
+  const Addends<CodeT> addends(sources, count, block, divisor);
+  SumWork<CodeT> work(addends, out, rounding);
+  forBlocksAhead<CodeT>(hn::ScalableTag<float>(), n, block, scalesOf(out),
+                        work);
+}
+
 void sumKernel(const EncodedArray *sources, int count, const Encoding &encoding,
                size_t n, int64_t divisor, EncodedArray out,
                const std::optional<Rounding> &rounding) {
   withCode(encoding.code, [&](auto code) HWY_ATTR {
-    using CodeT = decltype(code);
-    const Addends<CodeT> addends(sources, count, blockOf(encoding), divisor);
-    SumWork<CodeT> work(addends, out, rounding);
-    forBlocksAhead<CodeT>(hn::ScalableTag<float>(), n, addends.block,
-                          scalesOf(out), work);
+    sumAll(code, sources, count, n, blockOf(encoding), divisor, out, rounding);
   });
 }
 
@@ -224,19 +237,23 @@ struct ErrorWork {
   const std::optional<Rounding> &rounding;
 };
 
+template <class CodeT, class Element>
+HWY_NOINLINE void errorOfAll(CodeT, Element, const void *in, void *out,
+                             size_t n, size_t block,
+                             const std::optional<Rounding> &rounding) {
+  forBlocksAhead<CodeT>(
+      Floats<Element>(), n, block, /*scales=*/nullptr,
+      ErrorWork<CodeT, Element>{static_cast<const typename Element::Elem *>(in),
+                                static_cast<typename Element::Elem *>(out),
+                                block, rounding});
+}
+
 void errorKernel(const void *in, void *out, Dtype type, size_t n,
                  const Encoding &encoding,
                  const std::optional<Rounding> &rounding) {
   withElement(type, [&](auto element) HWY_ATTR {
-    using Element = decltype(element);
     withCode(encoding.code, [&](auto code) HWY_ATTR {
-      using CodeT = decltype(code);
-      forBlocksAhead<CodeT>(Floats<Element>(), n, blockOf(encoding),
-                            /*scales=*/nullptr,
-                            ErrorWork<CodeT, Element>{
-                                static_cast<const typename Element::Elem *>(in),
-                                static_cast<typename Element::Elem *>(out),
-                                blockOf(encoding), rounding});
+      errorOfAll(code, element, in, out, n, blockOf(encoding), rounding);
     });
   });
 }
