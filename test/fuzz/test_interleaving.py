@@ -112,7 +112,9 @@ def check(ways, right, folder):
     return results.count(expected)
 
 
-@pytest.mark.parametrize("hook", HOOKS)
+@pytest.mark.parametrize(
+    "hook", ["powersgd", pytest.param("fp16", marks=pytest.mark.full("as powersgd"))]
+)
 def test_pass_at_each_place(hook, tmp_path):
     ours, theirs = passes_of(HOOKS[hook]), [nested(name) for name in PASSES]
     right = str(ddphook.compiler.parse(PROGRAM).run(",".join(ours)))

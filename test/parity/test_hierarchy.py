@@ -4,6 +4,7 @@ compared with the model of docs/hierarchy.md: the model of an all-reduce (model.
 checked against PyTorch), first within nodes and then between them.
 """
 
+import itertools
 from dataclasses import replace
 
 import numpy as np
@@ -167,10 +168,10 @@ def long_arrays(elements):
         ("f16", ("int4", 64)),
         ("f32", ("quantization_perchannel", 512)),
     ]
+    reductions = itertools.cycle([("mean", "gaussian"), ("sum", "wide"), ("mean", "wide")])
     grads = [
         Grad((elements,), dtype, reduction, values=values, hook=hook)
-        for dtype, hook in hooks
-        for reduction, values in [("mean", "gaussian"), ("sum", "wide")]
+        for (dtype, hook), (reduction, values) in zip(hooks, reductions)
     ]
     return Module([Function("step", grads)])
 
@@ -192,7 +193,7 @@ def test_stages_in_pieces(tmp_path, free_port, nodes, elements, transport):
         long_arrays(elements),
         Options(bucket_cap_mb=0),
         nodes,
-        steps=2,
+        steps=1,
         env_of=lambda rank: {"DDPHOOK_TRANSPORT": transport},
     )
 

@@ -128,8 +128,11 @@ def draws(rank, fallback):
     return [value.tolist() for value in expected[-1][:-1]]
 
 
+ONE_RANK = pytest.param(1, marks=pytest.mark.full("two ranks do the same and more"))
+
+
 @pytest.mark.parametrize("fallback", [True, False], ids=["pytorchs", "inductors"])
-@pytest.mark.parametrize("world", [1, 2])
+@pytest.mark.parametrize("world", [ONE_RANK, 2])
 def test_draws_are_those_without_a_hook(world, fallback):
     drawn = ranks.run(world, draws, fallback)
     assert all(drawn[0] != others for others in drawn[1:]), "ranks draw the same"
@@ -158,7 +161,7 @@ def run_part(rank, options, first, steps, folder):
     return flat(parameters).tolist(), [[v.tolist() for v in row] for row in history]
 
 
-@pytest.mark.parametrize("world", [1, 2])
+@pytest.mark.parametrize("world", [ONE_RANK, 2])
 def test_a_restart_from_a_checkpoint(world, tmp_path):
     """Three steps, and another one in other processes, equal four steps."""
     whole = ranks.run(world, run_part, POWERSGD, 0, 4, tmp_path)

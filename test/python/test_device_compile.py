@@ -120,7 +120,9 @@ def every_hook(rank, hooks):
                 assert counted[field] == counters[field], (what, field)
 
 
-@pytest.mark.parametrize("world", [1, 2, 3])
+@pytest.mark.parametrize(
+    "world", [1, 2, pytest.param(3, marks=pytest.mark.full("as two ranks"))]
+)
 def test_every_hook(world):
     ranks.run(world, every_hook, HOOKS)
 

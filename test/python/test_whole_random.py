@@ -109,7 +109,9 @@ def _compiled(rank, directory):
     return history
 
 
-@pytest.mark.parametrize("world", [1, 2])
+@pytest.mark.parametrize(
+    "world", [pytest.param(1, marks=pytest.mark.full("as two ranks")), 2]
+)
 def test_inductors_bits(world, tmp_path):
     expected = ranks.run(world, _compiled, tmp_path)
     _, parameters = make()
