@@ -6,10 +6,12 @@
 
 #include "ddphook/Dialect/Opaque/OpaqueDialects.h"
 
+#include "mlir/Bytecode/Encoding.h"
 #include "mlir/IR/Dialect.h"
 #include "mlir/IR/DialectImplementation.h"
 #include "mlir/Interfaces/FunctionInterfaces.h"
 #include "mlir/Transforms/InliningUtils.h"
+#include "llvm/ADT/bit.h"
 
 using namespace mlir;
 using namespace mlir::ddp;
@@ -92,4 +94,116 @@ static void registerMissing(DialectRegistry &registry) {
 void mlir::ddp::registerOpaqueDialects(DialectRegistry &registry) {
   registerMissing<ShardyDialect, StableHLODialect, MHLODialect, CHLODialect>(
       registry);
+}
+
+//===----------------------------------------------------------------------===//
+// Bytecode of the real dialects
+//===----------------------------------------------------------------------===//
+
+namespace {
+/// A part of a file in MLIR's bytecode. Past its end there is nothing: zeros
+/// and empty strings.
+struct Bytes {
+  StringRef take(uint64_t size) {
+    StringRef taken = rest.take_front(size);
+    rest = rest.drop_front(taken.size());
+    return taken;
+  }
+
+  uint64_t takeNumber() {
+    // The trailing zeros of the first byte count the bytes after it.
+    const uint8_t first = rest.empty() ? 1 : rest.front();
+    const unsigned size = first ? llvm::countr_zero(first) + 1 : 9;
+    uint64_t number = 0;
+    for (char byte : llvm::reverse(take(size).drop_front(size == 9)))
+      number = number << 8 | uint8_t(byte);
+    return size == 9 ? number : number >> size;
+  }
+
+  /// Returns the contents of the next section, of a file that ends with it.
+  Bytes takeSection(StringRef file, uint8_t &id) {
+    id = take(1).empty() ? 0 : rest.data()[-1];
+    const uint64_t size = takeNumber();
+    if (id & 0x80)
+      if (uint64_t alignment = takeNumber())
+        take(-uint64_t(rest.data() - file.data()) % alignment);
+    id &= 0x7f;
+    return {take(size)};
+  }
+
+  StringRef rest;
+};
+} // namespace
+
+/// Returns the strings of a section, which states their sizes last to first.
+static SmallVector<StringRef> takeStrings(Bytes section) {
+  SmallVector<StringRef> strings;
+  const uint64_t count = section.takeNumber();
+  SmallVector<uint64_t> sizes;
+  while (sizes.size() < count && !section.rest.empty())
+    sizes.push_back(section.takeNumber());
+  for (uint64_t size : llvm::reverse(sizes))
+    strings.push_back(section.take(size).drop_back(size > 0));
+  return strings;
+}
+
+std::string mlir::ddp::explainUnreadable(StringRef source,
+                                         MLIRContext &context) {
+  Bytes bytes{source};
+  if (!bytes.rest.consume_front("ML\xefR"))
+    return "";
+  const uint64_t version = bytes.takeNumber();
+  StringRef producer = bytes.rest.split('\0').first;
+  bytes.take(producer.size() + 1);
+  Bytes strings, entries;
+  while (!bytes.rest.empty()) {
+    uint8_t id;
+    Bytes section = bytes.takeSection(source, id);
+    if (id == bytecode::Section::kString)
+      strings = section;
+    if (id == bytecode::Section::kDialect)
+      entries = section;
+  }
+  const SmallVector<StringRef> names = takeStrings(strings);
+  auto explain = [&](StringRef dialect) {
+    StringRef release = producer;
+    return "expected StableHLO as text in the generic form, but got " +
+           (release.consume_front("StableHLO_v")
+                ? "a portable artifact of StableHLO " + release
+                : "bytecode of the dialect '" + dialect + "' by " + producer)
+               .str() +
+           "; `python -m ddphook text` converts it with jaxlib";
+  };
+
+  SmallVector<StringRef> dialects;
+  const uint64_t count = entries.takeNumber();
+  while (dialects.size() < count && !entries.rest.empty()) {
+    uint64_t name = entries.takeNumber();
+    bool hasVersion = version >= bytecode::kDialectVersioning && name & 1;
+    if (version >= bytecode::kDialectVersioning)
+      name >>= 1;
+    uint8_t id;
+    if (hasVersion)
+      entries.takeSection(source, id);
+    dialects.push_back(name < names.size() ? names[name] : "");
+    if (dialects.back() == "vhlo" && !context.getOrLoadDialect("vhlo"))
+      return explain("vhlo");
+  }
+  if (version < bytecode::kNativePropertiesEncoding)
+    return "";
+  // Names of operations, in groups of one dialect.
+  entries.takeNumber();
+  while (!entries.rest.empty()) {
+    const uint64_t group = entries.takeNumber();
+    bool isRegistered = false;
+    for (uint64_t left = entries.takeNumber(); left && !entries.rest.empty();
+         --left)
+      isRegistered |= entries.takeNumber() & 1;
+    if (!isRegistered || group >= dialects.size())
+      continue;
+    Dialect *dialect = context.getOrLoadDialect(dialects[group]);
+    if (dialect && dialect->getRegisteredInterface<OpaqueInlinerInterface>())
+      return explain(dialects[group]);
+  }
+  return "";
 }
