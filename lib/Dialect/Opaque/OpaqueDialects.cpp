@@ -152,9 +152,22 @@ std::string mlir::ddp::explainUnreadable(StringRef source,
   Bytes bytes{source};
   if (!bytes.rest.consume_front("ML\xefR"))
     return "";
+  auto explain = [](const Twine &found) {
+    return ("expected StableHLO as text in the generic form, but got " + found +
+            "; `python -m ddphook text` converts it with jaxlib")
+        .str();
+  };
   const uint64_t version = bytes.takeNumber();
-  StringRef producer = bytes.rest.split('\0').first;
+  const StringRef producer = bytes.rest.split('\0').first;
   bytes.take(producer.size() + 1);
+  StringRef release = producer;
+  if (release.consume_front("StableHLO_v") && !context.getOrLoadDialect("vhlo"))
+    return explain("a portable artifact of StableHLO " + release);
+  // Before version 5 there are only attributes, and MLIR reports those that it
+  // cannot read. It refuses versions later than its own.
+  if (version < bytecode::kNativePropertiesEncoding ||
+      version > bytecode::kVersion)
+    return "";
   Bytes strings, entries;
   while (!bytes.rest.empty()) {
     uint8_t id;
@@ -165,32 +178,15 @@ std::string mlir::ddp::explainUnreadable(StringRef source,
       entries = section;
   }
   const SmallVector<StringRef> names = takeStrings(strings);
-  auto explain = [&](StringRef dialect) {
-    StringRef release = producer;
-    return "expected StableHLO as text in the generic form, but got " +
-           (release.consume_front("StableHLO_v")
-                ? "a portable artifact of StableHLO " + release
-                : "bytecode of the dialect '" + dialect + "' by " + producer)
-               .str() +
-           "; `python -m ddphook text` converts it with jaxlib";
-  };
-
   SmallVector<StringRef> dialects;
   const uint64_t count = entries.takeNumber();
   while (dialects.size() < count && !entries.rest.empty()) {
-    uint64_t name = entries.takeNumber();
-    bool hasVersion = version >= bytecode::kDialectVersioning && name & 1;
-    if (version >= bytecode::kDialectVersioning)
-      name >>= 1;
+    const uint64_t entry = entries.takeNumber();
     uint8_t id;
-    if (hasVersion)
+    if (entry & 1)
       entries.takeSection(source, id);
-    dialects.push_back(name < names.size() ? names[name] : "");
-    if (dialects.back() == "vhlo" && !context.getOrLoadDialect("vhlo"))
-      return explain("vhlo");
+    dialects.push_back(entry / 2 < names.size() ? names[entry / 2] : "");
   }
-  if (version < bytecode::kNativePropertiesEncoding)
-    return "";
   // Names of operations, in groups of one dialect.
   entries.takeNumber();
   while (!entries.rest.empty()) {
@@ -203,7 +199,8 @@ std::string mlir::ddp::explainUnreadable(StringRef source,
       continue;
     Dialect *dialect = context.getOrLoadDialect(dialects[group]);
     if (dialect && dialect->getRegisteredInterface<OpaqueInlinerInterface>())
-      return explain(dialects[group]);
+      return explain("bytecode of the dialect '" + dialects[group] + "' by " +
+                     producer);
   }
   return "";
 }

@@ -309,6 +309,7 @@ def _read_stablehlo(source: bytes) -> str | None:
         from jaxlib.mlir.dialects import stablehlo
 
         with mlir.make_ir_context() as context:
+            context.attach_diagnostic_handler(lambda _: True)
             module = stablehlo.deserialize_portable_artifact(context, source)
             return module.operation.get_asm(
                 print_generic_op_form=True, enable_debug_info=True
