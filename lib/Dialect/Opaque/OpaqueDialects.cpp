@@ -31,13 +31,10 @@ struct OpaqueInlinerInterface : public DialectInlinerInterface {
   }
 };
 
-/// `DialectT` is the derived class.
-template <typename DialectT>
 class OpaqueDialect : public Dialect {
 public:
-  explicit OpaqueDialect(MLIRContext *context)
-      : Dialect(DialectT::getDialectNamespace(), context,
-                TypeID::get<DialectT>()) {
+  OpaqueDialect(StringRef name, MLIRContext *context, TypeID id)
+      : Dialect(name, context, id) {
     allowUnknownOperations();
     addInterfaces<OpaqueInlinerInterface>();
   }
@@ -55,45 +52,25 @@ public:
   }
 };
 
-struct ShardyDialect : public OpaqueDialect<ShardyDialect> {
-  using OpaqueDialect::OpaqueDialect;
-  static constexpr StringLiteral getDialectNamespace() { return "sdy"; }
-  MLIR_DEFINE_EXPLICIT_INTERNAL_INLINE_TYPE_ID(ShardyDialect)
-};
+/// The address of an entry is the identifier of its dialect.
+struct alignas(8) StandIn {
+  TypeID getID() const { return TypeID::getFromOpaquePointer(this); }
 
-struct StableHLODialect : public OpaqueDialect<StableHLODialect> {
-  using OpaqueDialect::OpaqueDialect;
-  static constexpr StringLiteral getDialectNamespace() { return "stablehlo"; }
-  MLIR_DEFINE_EXPLICIT_INTERNAL_INLINE_TYPE_ID(StableHLODialect)
-};
-
-struct MHLODialect : public OpaqueDialect<MHLODialect> {
-  using OpaqueDialect::OpaqueDialect;
-  static constexpr StringLiteral getDialectNamespace() { return "mhlo"; }
-  MLIR_DEFINE_EXPLICIT_INTERNAL_INLINE_TYPE_ID(MHLODialect)
-};
-
-struct CHLODialect : public OpaqueDialect<CHLODialect> {
-  using OpaqueDialect::OpaqueDialect;
-  static constexpr StringLiteral getDialectNamespace() { return "chlo"; }
-  MLIR_DEFINE_EXPLICIT_INTERNAL_INLINE_TYPE_ID(CHLODialect)
+  StringLiteral name;
 };
 } // namespace
 
-/// Registers each of `DialectTs` whose name is free.
-template <typename... DialectTs>
-static void registerMissing(DialectRegistry &registry) {
-  auto registerOne = [&](auto *none) {
-    using DialectT = std::remove_pointer_t<decltype(none)>;
-    if (!registry.getDialectAllocator(DialectT::getDialectNamespace()))
-      registry.insert<DialectT>();
-  };
-  (registerOne(static_cast<DialectTs *>(nullptr)), ...);
-}
+static const StandIn standIns[] = {{"sdy"}, {"stablehlo"}, {"mhlo"}, {"chlo"}};
 
 void mlir::ddp::registerOpaqueDialects(DialectRegistry &registry) {
-  registerMissing<ShardyDialect, StableHLODialect, MHLODialect, CHLODialect>(
-      registry);
+  for (const StandIn &each : standIns)
+    if (!registry.getDialectAllocator(each.name))
+      registry.insert(each.getID(), each.name, [&each](MLIRContext *context) {
+        return context->getOrLoadDialect(each.name, each.getID(), [&] {
+          return std::make_unique<OpaqueDialect>(each.name, context,
+                                                 each.getID());
+        });
+      });
 }
 
 //===----------------------------------------------------------------------===//
@@ -198,7 +175,9 @@ std::string mlir::ddp::explainUnreadable(StringRef source,
     if (!isRegistered || group >= dialects.size())
       continue;
     Dialect *dialect = context.getOrLoadDialect(dialects[group]);
-    if (dialect && dialect->getRegisteredInterface<OpaqueInlinerInterface>())
+    if (dialect && llvm::any_of(standIns, [&](const StandIn &each) {
+          return each.getID() == dialect->getTypeID();
+        }))
       return explain("bytecode of the dialect '" + dialects[group] + "' by " +
                      producer);
   }
