@@ -25,6 +25,12 @@ MLIR_CAPI_EXPORTED void ddphookRegisterDialects(MlirDialectRegistry registry);
 MLIR_CAPI_EXPORTED void
 ddphookRegisterOpaqueDialects(MlirDialectRegistry registry);
 
+/* Parses a module as mlirModuleCreateParse(), and reports an error if it is
+ * bytecode of dialects that only have stand-ins, such as a portable artifact of
+ * StableHLO, which MLIR could misread. */
+MLIR_CAPI_EXPORTED MlirModule ddphookModuleCreateParse(MlirContext context,
+                                                       MlirStringRef source);
+
 /* Registers ddphook's and MLIR's passes and pipelines by name, for
  * mlirParsePassPipeline(). Must not be called while other threads use MLIR's
  * pass registry. */

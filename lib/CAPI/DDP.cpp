@@ -9,6 +9,7 @@
 #include "ddphook/Dialect/Opaque/OpaqueDialects.h"
 #include "ddphook/InitAll.h"
 
+#include "mlir/CAPI/IR.h"
 #include "mlir/CAPI/Registration.h"
 #include "mlir/InitAllPasses.h"
 
@@ -20,6 +21,16 @@ void ddphookRegisterDialects(MlirDialectRegistry registry) {
 
 void ddphookRegisterOpaqueDialects(MlirDialectRegistry registry) {
   mlir::ddp::registerOpaqueDialects(*unwrap(registry));
+}
+
+MlirModule ddphookModuleCreateParse(MlirContext context, MlirStringRef source) {
+  mlir::MLIRContext *known = unwrap(context);
+  std::string message = mlir::ddp::explainUnreadable(unwrap(source), *known);
+  if (!message.empty()) {
+    mlir::emitError(mlir::UnknownLoc::get(known)) << message;
+    return {nullptr};
+  }
+  return mlirModuleCreateParse(context, source);
 }
 
 void ddphookRegisterPasses() {

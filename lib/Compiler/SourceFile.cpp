@@ -49,6 +49,9 @@ llvm::Error SourceFile::parse(StringRef path) {
   std::unique_ptr<llvm::MemoryBuffer> buffer = openInputFile(path, &message);
   if (!buffer)
     return makeError(message);
+  message = explainUnreadable(buffer->getBuffer(), context);
+  if (!message.empty())
+    return makeError("'" + path + "': " + message);
   sources.AddNewSourceBuffer(std::move(buffer), llvm::SMLoc());
   StageErrors errors(&context);
   module = parseSourceFile<ModuleOp>(sources, &context);

@@ -95,7 +95,7 @@ public:
     for (const remark::detail::Remark::Arg &arg : remark.getArgs())
       if (arg.key == "Remark")
         text += arg.val;
-      else
+      else if (!isAddedToRemarks(arg.key))
         values += (values.empty() ? "" : ", ") + arg.key + "=" + arg.val;
     if (!values.empty())
       text += ": " + values;

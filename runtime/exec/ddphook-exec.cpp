@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <dlfcn.h>
+#include <fstream>
 #include <string>
 #include <vector>
 
@@ -37,6 +38,11 @@ static Status takeModulePath(const std::vector<std::string> &rest,
 /// Loads the shared object; it stays loaded.
 static Status loadModule(std::string path,
                          const ddphook_compiled_module_t *&module) {
+  std::string start(4, '\0');
+  std::ifstream(path, std::ios::binary).read(start.data(), 4);
+  if (start == "ML\xefR")
+    return invalid("'" + path +
+                   "' is MLIR's bytecode: compile it with ddphook-cc --shared");
   // Without a slash, dlopen() would search the library path.
   if (path.find('/') == std::string::npos)
     path = "./" + path;

@@ -2,9 +2,11 @@
 """``ddphook.compiler``: modules in memory, compared with the tool ddphook-opt."""
 
 import gc
+import io
 import pathlib
 import re
 import subprocess
+import sys
 import threading
 import weakref
 
@@ -92,6 +94,91 @@ def test_programs_of_jax():
     module.close()
     with pytest.raises(ddphook.FailedPreconditionError, match="not closed"):
         str(module)
+
+
+@pytest.fixture(scope="module")
+def exported():
+    """A program of JAX in the generic form and, by name, in three that ddphook lacks."""
+    jax = pytest.importorskip("jax")
+    from jax import export
+
+    def step(x):
+        return jax.numpy.sin(x) @ x
+
+    shape = jax.ShapeDtypeStruct((4, 4), jax.numpy.float32)
+    module = jax.jit(step).lower(shape).compiler_ir("stablehlo")
+    bytecode = io.BytesIO()
+    module.operation.write_bytecode(bytecode)
+    return module.operation.get_asm(print_generic_op_form=True), {
+        "artifact": export.export(jax.jit(step))(shape).mlir_module_serialized,
+        "bytecode": bytecode.getvalue(),
+        "text": str(module).encode(),
+    }
+
+
+REFUSALS = {
+    "artifact": r"a portable artifact of StableHLO \d+\.\d+\.\d+",
+    "bytecode": r"bytecode of the dialect 'stablehlo' by MLIR\S+",
+}
+
+
+@pytest.mark.parametrize("form", ["artifact", "bytecode", "text"])
+def test_forms_of_stablehlo(exported, form, tmp_path, capfd):
+    generic, forms = exported
+    expected = ddphook.compiler.parse(generic)
+    with ddphook.compiler.parse(forms[form]) as module:
+        # Exports also say which program they are.
+        for name in re.findall(r"(?<=stablehlo\.)\w+ = .*?>", str(expected)):
+            assert name in str(module)
+        assert "lhs_contracting_dimensions = [1]" in str(module)
+        assert "stablehlo.sine" in str(module)
+        again = ddphook.compiler.parse(module.bytecode())
+        assert str(again) == str(module)
+        text = module.text(generic=True, locations=True)
+    file = tmp_path / form
+    file.write_bytes(forms[form])
+    command = [sys.executable, "-m", "ddphook", "text"]
+    done = subprocess.run(
+        [*command, file], capture_output=True, text=True, check=True, timeout=300
+    )
+    assert done.stdout == text + "\n"
+    (tmp_path / "text.mlir").write_text(done.stdout)
+    assert b"lhs_contracting_dimensions" in opt(tmp_path / "text.mlir")
+    done = subprocess.run(
+        [*command, tmp_path / "none"], capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 1 and "No such file" in done.stderr
+    assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize("form", REFUSALS)
+def test_stablehlo_without_jaxlib(exported, form, tmp_path, monkeypatch):
+    refusal = (
+        "expected StableHLO as text in the generic form, but got "
+        f"{REFUSALS[form]}; `python -m ddphook text` converts it with jaxlib"
+    )
+    data = exported[1][form]
+    file = tmp_path / form
+    file.write_bytes(data)
+    for tool, *flags in (
+        ("ddphook-opt",),
+        ("ddphook-opt", "--ddp-import-stablehlo"),
+        ("ddphook-cc", "-o", tmp_path / "out.o"),
+        ("ddphook-run", "--entry=main"),
+    ):
+        done = subprocess.run(
+            [BIN / tool, file, *flags], capture_output=True, text=True, timeout=120
+        )
+        assert done.returncode == 1 and done.stdout == ""
+        line = rf"{tool}: error: '{re.escape(str(file))}': {refusal}\n"
+        assert re.fullmatch(line, done.stderr), done.stderr
+    monkeypatch.setitem(sys.modules, "jaxlib.mlir.dialects", None)
+    with pytest.raises(ddphook.CompileError, match=f"^{refusal}$"):
+        ddphook.compiler.parse(data)
+    # A truncated file is refused, wherever it ends.
+    for end in range(1, len(data), 5):
+        with pytest.raises(ddphook.CompileError):
+            ddphook.compiler.parse(data[:end])
 
 
 def test_compile(tmp_path):

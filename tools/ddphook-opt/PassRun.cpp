@@ -6,6 +6,7 @@
 
 #include "PlanReportFile.h"
 #include "ddphook/Compiler/Compiler.h"
+#include "ddphook/Dialect/Opaque/OpaqueDialects.h"
 #include "ddphook/Report/PlanReporter.h"
 
 #include "mlir/IR/Remarks.h"
@@ -175,6 +176,10 @@ llvm::Error mlir::ddp::runPasses(MlirOptMainConfig config, StringRef input,
   std::unique_ptr<llvm::MemoryBuffer> buffer = openInputFile(input, &message);
   if (!buffer)
     return llvm::createStringError(message);
+  MLIRContext context(registry, MLIRContext::Threading::DISABLED);
+  message = explainUnreadable(buffer->getBuffer(), context);
+  if (!message.empty())
+    return llvm::createStringError("'" + input + "': " + message);
   bool isDropped = reports && file.isOnStandardOutput() && output == "-";
   std::unique_ptr<llvm::ToolOutputFile> outputFile =
       openOutputFile(isDropped ? "/dev/null" : output, &message);

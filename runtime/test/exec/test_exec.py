@@ -251,6 +251,12 @@ def test_modules_that_cannot_be_loaded(tmp_path):
     expect_error(
         "cannot load the module: .*", "--entry=step", module=tmp_path / "text.so"
     )
+    (tmp_path / "step.mlirbc").write_bytes(b"ML\xefR\r")
+    expect_error(
+        "'.*' is MLIR's bytecode: compile it with ddphook-cc --shared",
+        "--entry=step",
+        module=tmp_path / "step.mlirbc",
+    )
 
 
 def test_wrong_inputs(tmp_path, files):

@@ -64,7 +64,7 @@ def main():
     variables = for_mpi() if options.mpi else {}
     count = 0
     with tempfile.TemporaryDirectory() as folder:
-        for name in ("build", "docs", "runtime", "test", "tools"):
+        for name in ("build", "docs", "include", "runtime", "test", "tools"):
             (pathlib.Path(folder) / name).symlink_to(ROOT / name)
         for line, text in blocks(options.page.read_text(encoding="utf-8")):
             print(f"== {options.page.name}:{line}", flush=True)

@@ -6,8 +6,13 @@
 #ifndef DDPHOOK_DIALECT_OPAQUE_OPAQUEDIALECTS_H
 #define DDPHOOK_DIALECT_OPAQUE_OPAQUEDIALECTS_H
 
+#include "mlir/Support/LLVM.h"
+
+#include <string>
+
 namespace mlir {
 class DialectRegistry;
+class MLIRContext;
 } // namespace mlir
 
 namespace mlir::ddp {
@@ -21,6 +26,12 @@ namespace mlir::ddp {
 /// Call this last: registering a dialect of one of these names later, with the
 /// same registry, is a fatal error in MLIR.
 void registerOpaqueDialects(DialectRegistry &registry);
+
+/// Returns why `source` cannot be read in `context`, or an empty string: it is
+/// a portable artifact of StableHLO (VHLO), or bytecode with operations of a
+/// real dialect that has a stand-in here. MLIR would read the encoding of their
+/// attributes as that of others, without an error.
+std::string explainUnreadable(StringRef source, MLIRContext &context);
 
 } // namespace mlir::ddp
 

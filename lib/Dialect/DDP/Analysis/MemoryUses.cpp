@@ -4,6 +4,8 @@
 
 #include "MemoryUses.h"
 
+#include "ddphook/Dialect/DDP/IR/MLIRVersion.h"
+
 #include "mlir/Dialect/Bufferization/IR/BufferizableOpInterface.h"
 #include "mlir/Interfaces/CallInterfaces.h"
 #include "mlir/Interfaces/ControlFlowInterfaces.h"
@@ -43,7 +45,7 @@ std::optional<Values> mlir::ddp::getYieldedTo(OpOperand &use) {
   bool isFound = false;
   for (RegionSuccessor &successor : successors)
     isFound |= addForwarded(use, terminator.getSuccessorOperands(successor),
-                            successor.getSuccessorInputs(), values);
+                            getSuccessorInputs(parent, successor), values);
   return isFound ? std::optional(values) : std::nullopt;
 }
 
@@ -57,7 +59,7 @@ static std::optional<Values> getEntered(RegionBranchOpInterface op,
   bool isFound = false;
   for (RegionSuccessor &successor : successors)
     isFound |= addForwarded(use, op.getEntrySuccessorOperands(successor),
-                            successor.getSuccessorInputs(), values);
+                            getSuccessorInputs(op, successor), values);
   return isFound ? std::optional(values) : std::nullopt;
 }
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""``python -m ddphook``: ``info`` shows what is installed and where; ``bench``; ``report``."""
+"""``python -m ddphook``: ``info`` shows what is installed and where; ``text`` prints a
+module; ``bench``; ``report``."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import ddphook
-from ddphook import _cache, _compiler, _libraries, _runtime, report
+from ddphook import _cache, _compiler, _libraries, _runtime, compiler, report
 
 
 def main() -> int:
@@ -25,10 +26,26 @@ def main() -> int:
     )
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("info", help="show what is installed, and where")
+    text = commands.add_parser(
+        "text",
+        help="print a module as text in the generic form",
+        description="Reads StableHLO in its own textual form, in bytecode and in portable "
+        "artifacts (jax.export), too, if jaxlib is installed.",
+    )
+    text.add_argument("file", metavar="FILE")
     _add_bench(commands)
     commands.add_parser("report", help="explain, draw or compare plans and traces")
     arguments = parser.parse_args()
-    return {"info": _info, "bench": _bench}[arguments.command](arguments)
+    run = {"info": _info, "text": _text, "bench": _bench}[arguments.command]
+    return run(arguments)
+
+
+def _text(arguments: argparse.Namespace) -> int:
+    try:
+        print(compiler.parse_file(arguments.file).text(generic=True, locations=True))
+    except (ddphook.Error, OSError) as error:
+        return _fail("text", str(error), 1)
+    return 0
 
 
 def _add_bench(commands: Any) -> None:

@@ -53,7 +53,7 @@ def library() -> ctypes.CDLL:
         ("ddphookRegisterPasses", None, []),
         ("mlirContextCreateWithRegistry", pointer, [pointer, c_bool]),
         ("mlirContextDestroy", None, [pointer]),
-        ("mlirModuleCreateParse", pointer, [pointer, text]),
+        ("ddphookModuleCreateParse", pointer, [pointer, text]),
         ("mlirModuleDestroy", None, [pointer]),
         ("mlirModuleGetOperation", pointer, [pointer]),
         (
@@ -139,9 +139,13 @@ class Module:
         capi.mlirDialectRegistryDestroy(registry)
         capi.mlirContextAttachDiagnosticHandler(self._context, self._handler, None, None)
         data = source.encode() if isinstance(source, str) else source
-        self._module = capi.mlirModuleCreateParse(self._context, _StringRef.of(data))
+        parse = capi.ddphookModuleCreateParse
+        self._module = parse(self._context, _StringRef.of(data))
         if not self._module:
             error = self._error()
+            if text := _read_stablehlo(data):
+                self._module = parse(self._context, _StringRef.of(text.encode()))
+        if not self._module:
             self.close()
             raise error
 
@@ -295,6 +299,25 @@ class Module:
         return CompileError(text, taken)
 
 
+def _read_stablehlo(source: bytes) -> str | None:
+    """Returns a program of StableHLO in the generic form that ddphook reads, or None
+    if there is no jaxlib, or none that reads ``source``."""
+    if b"hlo" not in source:
+        return None
+    try:
+        from jax.interpreters import mlir
+        from jaxlib.mlir.dialects import stablehlo
+
+        with mlir.make_ir_context() as context:
+            context.attach_diagnostic_handler(lambda _: True)
+            module = stablehlo.deserialize_portable_artifact(context, source)
+            return module.operation.get_asm(
+                print_generic_op_form=True, enable_debug_info=True
+            )
+    except (ImportError, ValueError):
+        return None
+
+
 def _read_diagnostic(diagnostic: int) -> Diagnostic:
     capi = library()
     with _collected() as (parts, keep):
@@ -326,7 +349,7 @@ def _collected() -> Iterator[tuple[list[bytes], Any]]:
     yield parts, _StringCallback(lambda part, _: parts.append(part.bytes()))
 
 
-def transform_module(text: str, passes: str) -> str:
+def transform_module(text: str | bytes, passes: str) -> str:
     """Returns a module's text after ``passes``, such as ``"pass{option=value},pass"``.
 
     Raises CompileError if the module or the pipeline is invalid, or a pass failed.

@@ -30,7 +30,8 @@ def parse(source: str | bytes) -> Module:
     ----------
     source
         MLIR's textual form, or bytecode. A text without a surrounding ``module`` is
-        also read as one module.
+        also read as one module. StableHLO may also be in its own textual form, in
+        bytecode or a portable artifact (``jax.export``) where jaxlib is installed.
 
     Raises
     ------

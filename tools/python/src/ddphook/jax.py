@@ -247,9 +247,6 @@ class CompressedStep:
                     "jax.shard_map; compress() adds it"
                 ) from error
             raise
-        with mlir.make_ir_context():
-            module = ir.Module.parse(lowered.mlir_module())
-            text = module.operation.get_asm(print_generic_op_form=True)
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / "manifest.json"
             passes = (
@@ -257,7 +254,7 @@ class CompressedStep:
                 f"{{{self._pipeline} manifest=\"{file}\"}}"
             )
             try:
-                text = _compiler.transform_module(str(text), passes)
+                text = _compiler.transform_module(lowered.mlir_module_serialized, passes)
             except CompileError as error:
                 reason = str(error).replace(
                     "keep-others leaves it unchanged", "keep_others=True leaves it to XLA"

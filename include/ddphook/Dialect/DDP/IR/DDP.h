@@ -6,6 +6,8 @@
 #ifndef DDPHOOK_DIALECT_DDP_IR_DDP_H
 #define DDPHOOK_DIALECT_DDP_IR_DDP_H
 
+#include "ddphook/Dialect/DDP/IR/MLIRVersion.h"
+
 #include "mlir/Bytecode/BytecodeOpInterface.h"
 #include "mlir/IR/Builders.h"
 #include "mlir/IR/BuiltinAttributes.h"
