@@ -24,18 +24,10 @@ PROVIDERS = {
     "LLD_DIR": "llvm",
     "_Python3_EXECUTABLE": "python",
 }
-DEBIAN = {"llvm": pathlib.Path("/usr/lib/llvm-22")}
-
-
-class Prefix(str):
-    """A directory, of which attributes name directories below."""
-
-    def __getattr__(self, name):
-        return Prefix(f"{self}/{name}")
 
 
 class Spec:
-    """A version of ddphook with some variants, or one of its dependencies."""
+    """ddphook with some variants."""
 
     def __init__(self, enabled):
         self.enabled = enabled
@@ -43,9 +35,6 @@ class Spec:
     def satisfies(self, condition):
         variant = condition[1:]
         return (variant in self.enabled) == (condition[0] == "+")
-
-    def __getitem__(self, name):
-        return types.SimpleNamespace(prefix=Prefix(DEBIAN[name]))
 
 
 class CMakePackage:
@@ -69,7 +58,7 @@ def load():
     generator = directives.pop("generator")
     modules = {
         "spack": {},
-        "spack.package": {**directives, "join_path": lambda *parts: "/".join(parts)},
+        "spack.package": directives,
         "spack_repo": {},
         "spack_repo.builtin": {},
         "spack_repo.builtin.build_systems": {},
@@ -87,7 +76,9 @@ def load():
 def configure(package, directory):
     """Configures, and returns CMake's cache."""
     command = ["cmake", "-G", "Ninja", "-S", ROOT / package.root_cmakelists_dir]
-    command += ["-B", directory, *package.cmake_args()]
+    # As Spack does, let CMake look for packages where dependencies are installed.
+    command += ["-B", directory, "-DCMAKE_PREFIX_PATH=/usr/lib/llvm-22"]
+    command += package.cmake_args()
     done = subprocess.run(command, capture_output=True, text=True)
     print(*command, done.stdout, done.stderr)
     assert done.returncode == 0

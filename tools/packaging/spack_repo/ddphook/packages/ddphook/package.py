@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-from spack.package import depends_on, join_path, license, variant, version
+from spack.package import depends_on, license, variant, version
 from spack_repo.builtin.build_systems.cmake import CMakePackage, generator
 
 
@@ -33,14 +33,7 @@ class Ddphook(CMakePackage):
         return "." if self.spec.satisfies("+compiler") else "runtime"
 
     def cmake_args(self):
-        args = [
+        return [
             self.define("DDPHOOK_BUILD_TESTS", False),
             self.define_from_variant("DDPHOOK_CUDA", "cuda"),
         ]
-        if self.spec.satisfies("+compiler"):
-            cmake = join_path(self.spec["llvm"].prefix.lib, "cmake")
-            args.append(self.define("MLIR_DIR", join_path(cmake, "mlir")))
-        if self.spec.satisfies("+cuda"):
-            args.append(self.define("DDPHOOK_CUDA_ROOT", self.spec["cuda"].prefix))
-            args.append(self.define("DDPHOOK_NCCL_ROOT", self.spec["nccl"].prefix))
-        return args
