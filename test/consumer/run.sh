@@ -176,8 +176,10 @@ container() {
     "${store[@]}" run --isolation chroot --user nobody --volume "$linear:/linear:ro" \
       "$made" -- sh -exc 'cd /tmp
         ddphook-cc /linear/step.mlir -o step.so --shared --ddp-pipeline=hook=fp16
-        ddphook-exec step.so --entry=step --ranks=2 --inputs=random:7 --outputs="{rank}"
-        cmp 0 1'
+        same="--entry=step --ranks=2 --inputs=random:7 --outputs"
+        ddphook-exec step.so $same="exec{rank}"
+        ddphook-run /linear/step.mlir --ddp-pipeline=hook=fp16 $same="run{rank}"
+        cmp exec0 run0 && cmp exec1 run1'
 }
 
 uninstall() {
