@@ -14,11 +14,6 @@ set -euo pipefail
 directory=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 least=12.8
 
-# Succeeds if the first version is at least the second one.
-is_at_least() {
-  [[ $(printf '%s\n%s\n' "$1" "$2" | sort -V | head -n 1) == "$2" ]]
-}
-
 # Prints the root's version of nvcc, such as 13.0, or nothing.
 version_of() {
   [[ -x $1/bin/nvcc && -f $1/include/cublas_v2.h ]] || return 0
@@ -47,7 +42,8 @@ fi
 candidates+=(/usr/local/cuda)
 for root in "${candidates[@]}"; do
   version=$(version_of "$root")
-  if [[ -n $version ]] && is_at_least "$version" "$least" && has_nccl "$root"; then
+  if [[ -n $version ]] && has_nccl "$root" &&
+    printf '%s\n' "$least" "$version" | sort -VC; then
     echo "$root"
     exit 0
   fi

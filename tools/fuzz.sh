@@ -8,14 +8,7 @@
 # line is the summary; the exit status is 0 if nothing was wrong, crashed or hung.
 set -euo pipefail
 
-if [[ $# -lt 1 || ! $1 =~ ^[0-9]+([.][0-9]+)?$ ]]; then
-  echo "usage: tools/fuzz.sh MINUTES [--seed N] [--jobs N] [--reduce SECONDS] [--keep DIR]" >&2
-  exit 2
-fi
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 python=$("$root/tools/python-env.sh")
-minutes=$1
-shift
 export OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
-exec "$python" "$root/test/fuzz/fuzz.py" --minutes "$minutes" \
-  --keep "$root/build/fuzz" "$@"
+exec "$python" "$root/test/fuzz/fuzz.py" --keep "$root/build/fuzz" --minutes "$@"

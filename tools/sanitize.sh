@@ -53,6 +53,15 @@ die() {
   exit 1
 }
 
+configure() { # arguments of cmake
+  local log
+  log=$(cmake "$@" 2>&1) || { echo "$log"; die "cmake"; }
+}
+compile() { # targets
+  ninja -C "$build" "$@" >"$build/build.log" 2>&1 ||
+    { tail -60 "$build/build.log"; die "the build"; }
+}
+
 # Adds a log's numbers; no test at all is a failure.
 count() { # suite passed failed skipped exit-status log
   local p=$2 f=$3 s=$4
@@ -111,17 +120,14 @@ if [[ -n $form ]]; then
     fuzzers=ON
     targets+=(ddphook-readers-fuzzer ddphook-store-fuzzer)
   fi
-  cmake -S runtime -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Debug \
+  configure -S runtime -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Debug \
     -DCMAKE_C_COMPILER=clang-22 -DCMAKE_CXX_COMPILER=clang++-22 \
     -DCMAKE_CXX_FLAGS_DEBUG="-O1 -gline-tables-only" -DDDPHOOK_CUDA=OFF \
     -DCMAKE_EXE_LINKER_FLAGS=-fuse-ld=lld-22 -DCMAKE_MODULE_LINKER_FLAGS=-fuse-ld=lld-22 \
     -DDDPHOOK_SANITIZE="$kind" -DDDPHOOK_BUILD_FUZZERS=$fuzzers \
     -DDDPHOOK_BUILD_TESTS=ON -DDDPHOOK_WARNINGS_AS_ERRORS=ON \
-    -DDDPHOOK_INSTRUCTION_SETS=LEAST -DDDPHOOK_UNITY_BUILD=ON >/tmp/ddphook-sanitize.$$ 2>&1 ||
-    { cat /tmp/ddphook-sanitize.$$; rm -f /tmp/ddphook-sanitize.$$; die "cmake"; }
-  rm -f /tmp/ddphook-sanitize.$$
-  ninja -C "$build" "${targets[@]}" >"$build/build.log" 2>&1 ||
-    { tail -60 "$build/build.log"; die "the build"; }
+    -DDDPHOOK_INSTRUCTION_SETS=LEAST -DDDPHOOK_UNITY_BUILD=ON
+  compile "${targets[@]}"
   any() { (IFS='|'; echo "($*)"); }
   names="$(any "${tests[@]}")_test|$(any "${emulated[@]}")_test-cuda_emulated"
   names+="|backend_$(any "${suites[@]}")-cuda_emulated"
@@ -130,15 +136,12 @@ else
   # Somebody may be working in a directory that is configured already.
   unity=()
   [[ -f $build/build.ninja ]] || unity=(-DDDPHOOK_UNITY_BUILD=ON)
-  cmake --preset "$kind" "${unity[@]}" >/tmp/ddphook-sanitize.$$ 2>&1 ||
-    { cat /tmp/ddphook-sanitize.$$; rm -f /tmp/ddphook-sanitize.$$; die "cmake"; }
-  rm -f /tmp/ddphook-sanitize.$$
+  configure --preset "$kind" "${unity[@]}"
   what=all tests=()
   if [[ $kind == thread ]]; then
     what=runtime/all tests=(-R '^(runtime-|emulated-cuda-|exec\.)')
   fi
-  ninja -C "$build" "$what" >"$build/build.log" 2>&1 ||
-    { tail -60 "$build/build.log"; die "the build"; }
+  compile "$what"
   if [[ $kind == address ]]; then run_lit; fi
   run_ctest "${tests[@]}"
 fi

@@ -35,6 +35,8 @@ if [[ ${1:-} == --inside ]]; then
   root=$2
   shift 2
   mount --make-rprivate /
+  # A mount point, so that processes in the chroot can make such namespaces, too.
+  mount --bind "$root" "$root"
   mount -t proc proc "$root/proc"
   mount -t sysfs -o ro sysfs "$root/sys"
   mount -t tmpfs -o mode=1777 tmpfs "$root/dev/shm"

@@ -132,10 +132,8 @@ unity=()
 [[ -f $build/build.ninja ]] || unity=(-DDDPHOOK_UNITY_BUILD=ON)
 
 configure() { # arguments of cmake
-  local log=/tmp/ddphook-configure.$$
-  cmake --preset release "${options[@]}" "$@" >$log 2>&1 ||
-    { cat $log; rm -f $log; die "cmake"; }
-  rm -f $log
+  local log
+  log=$(cmake --preset release "${options[@]}" "$@" 2>&1) || { echo "$log"; die "cmake"; }
 }
 
 say "configuring (preset release, CUDA in $cuda)"

@@ -2,13 +2,14 @@
 # Builds and runs the consumer projects against the package: in ddphook's build
 # tree, in an install tree that was moved, and (the runtime) in an install tree of
 # runtime/ alone, which must not need MLIR or clang. Starts what is installed, also
-# out of Debian packages; follows docs/installing.md and docs/getting-started.md;
-# and checks that ddphook can be built without lib/CodeGen.
+# out of Debian packages, in a container, and as a user without root; follows
+# docs/installing.md and docs/getting-started.md; and checks Spack's package file, and
+# that ddphook can be built without lib/CodeGen.
 #
 #   test/consumer/run.sh BUILD_DIR [--small]
 #
-# With --small without the Debian packages, the build of the runtime alone, and what
-# is tried in the build tree and in the moved tree twice.
+# With --small without the Debian packages and what uses them, the build of the runtime
+# alone, and what is tried in the build tree and in the moved tree twice.
 set -uo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -26,7 +27,7 @@ status=0
 compilers=(-DCMAKE_C_COMPILER=clang-22 -DCMAKE_CXX_COMPILER=clang++-22
            -DCMAKE_EXE_LINKER_FLAGS=-fuse-ld=lld-22 -DCMAKE_BUILD_TYPE=Release)
 
-not_small='^(moved-(embedding|capi)|build-tree-(compiler|runtime)|packages|runtime-alone-.*|documented-installing)$'
+not_small='^(moved-(embedding|capi)|build-tree-(compiler|runtime)|packages|lint-packages|without-root|container|runtime-alone-.*|documented-installing)$'
 try() { # name command…
   local name=$1
   shift
@@ -134,6 +135,53 @@ packages() {
     "$here/installed.sh" "$work/root/usr"
 }
 
+# lintian finds no error in them, and they name the release that they are for.
+lint_packages() {
+  . /etc/os-release
+  lintian --fail-on error "$build/packages"/*.deb &&
+    dpkg-deb -f "$build/packages/ddphook-runtime"_*.deb Version | grep -- "-1~deb$VERSION_ID$" &&
+    dpkg-deb -f "$build/packages/ddphook-runtime"_*.deb Maintainer |
+    grep -xF 'Ada Example <ada@example.org>'
+}
+
+# A user without root extracts the packages, loads the module, and compiles and runs a
+# program, as installing.md shows it.
+without_root() {
+  local home=$outside/user as_user=()
+  ((EUID)) || as_user=(setpriv --reuid=65534 --regid=65534 --clear-groups)
+  chmod 711 "$outside" && mkdir -p "$home"/{build,docs/examples} &&
+    cp -r "$build/packages" "$home/build" && cp -r "$linear" "$home/docs/examples" &&
+    python3 "$here/blocks.py" sh "$root/docs/installing.md" |
+    sed -n '/^for package in/,/^$/p' >"$home/commands.sh" &&
+    { ((EUID)) || chown -R 65534:65534 "$home"; } || return 1
+  (cd "$home" && "${as_user[@]}" env -u LD_LIBRARY_PATH HOME="$home" \
+    bash -euxo pipefail commands.sh) >"$work/without-root.txt" 2>&1
+  cat "$work/without-root.txt"
+  grep -xF "rank 0 of 1: 1.000 -2.000 3.000 0.500" "$work/without-root.txt"
+}
+
+# An image of the packages, on a base that debootstrap makes: another user than root
+# compiles a step in it, and runs it on two ranks.
+container() {
+  local store=(buildah --storage-driver vfs --root "$outside/images" --runroot "$outside/run")
+  local base made
+  . /etc/os-release
+  base=$("${store[@]}" from scratch) &&
+    "$root/tools/test-in-chroot.sh" --root="$("${store[@]}" mount "$base")" \
+      "$VERSION_CODENAME" true &&
+    "${store[@]}" commit --rm "$base" localhost/debian &&
+    "${store[@]}" bud --isolation chroot --build-arg BASE=localhost/debian --tag localhost/ddphook \
+      --file "$root/tools/packaging/Containerfile" "$build/packages" &&
+    made=$("${store[@]}" from localhost/ddphook) &&
+    "${store[@]}" run --isolation chroot --user nobody --volume "$linear:/linear:ro" \
+      "$made" -- sh -exc 'cd /tmp
+        ddphook-cc /linear/step.mlir -o step.so --shared --ddp-pipeline=hook=fp16
+        same="--entry=step --ranks=2 --inputs=random:7 --outputs"
+        ddphook-exec step.so $same="exec{rank}"
+        ddphook-run /linear/step.mlir --ddp-pipeline=hook=fp16 $same="run{rank}"
+        cmp exec0 run0 && cmp exec1 run1'
+}
+
 uninstall() {
   cmake --install "$build" --prefix "$work/gone" >/dev/null &&
     echo mine >"$work/gone/include/mine.h" && cmake --build "$build" -t uninstall &&
@@ -196,6 +244,10 @@ try documented-installing follow_installing
 try documented-start follow_start
 try uninstall uninstall
 try packages packages
+try lint-packages lint_packages
+try without-root without_root
+if ((EUID == 0)); then try container container; else echo "SKIP container: needs root"; fi
+try spack python3 "$here/spack.py" "$outside"
 try runtime-alone-consumer consume "$here/runtime" "$work/e" runtime-consumer \
   -DDDPHook_DIR="$runtime/$package"
 try without-codegen without_codegen

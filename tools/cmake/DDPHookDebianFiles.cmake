@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #
-# cpack runs this before it writes packages. It adds the copyright and changelog
-# to each Debian package, compresses manual pages, and moves zsh's functions to
-# the directory that Debian's zsh searches for those of packages.
+# cpack runs this before it writes packages. It adds the copyright, the changelog and
+# overrides of lintian to each Debian package, compresses manual pages, and moves zsh's
+# functions to the directory that Debian's zsh searches for those of packages.
 if(NOT CPACK_GENERATOR STREQUAL "DEB")
   return()
 endif()
@@ -10,6 +10,22 @@ endif()
 function(compress file)
   execute_process(COMMAND gzip -9nf ${file} COMMAND_ERROR_IS_FATAL ANY)
 endfunction()
+
+# The maintainer, as Debian's own tools find it.
+if(NOT "$ENV{DEBEMAIL}" STREQUAL "")
+  set(CPACK_PACKAGE_CONTACT "$ENV{DEBFULLNAME} <$ENV{DEBEMAIL}>")
+endif()
+
+set(overrides_tools
+"# libMLIR lies in no system directory.
+ddphook-tools: custom-library-search-path
+# mlir-opt loads the plugin by its path.
+ddphook-tools: sharedobject-in-library-directory-missing-soname\n")
+set(overrides_cuda
+"# CUDA and NCCL lie in no system directory.
+ddphook-cuda: custom-library-search-path
+# The runtime loads the backend by its path.
+ddphook-cuda: sharedobject-in-library-directory-missing-soname\n")
 
 # Obeys SOURCE_DATE_EPOCH.
 string(TIMESTAMP today "%a, %d %b %Y %H:%M:%S +0000" UTC)
@@ -40,6 +56,10 @@ foreach(component IN LISTS CPACK_COMPONENTS_ALL)
     "  * What is new in this version: changelog.gz.\n\n"
     " -- ${CPACK_PACKAGE_CONTACT}  ${today}\n")
   compress(${doc}/changelog.Debian)
+  if(overrides_${component})
+    file(WRITE ${root}/share/lintian/overrides/ddphook-${component}
+         "${overrides_${component}}")
+  endif()
   file(GLOB pages ${root}/share/man/man1/*.1)
   foreach(page IN LISTS pages)
     compress(${page})

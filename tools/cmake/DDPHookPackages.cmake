@@ -6,7 +6,7 @@
 set(CPACK_GENERATOR DEB)
 set(CPACK_PACKAGE_NAME ddphook)
 set(CPACK_PACKAGE_CONTACT "ddphook developers <ddphook@localhost>" CACHE STRING
-    "Name and address of who makes packages")
+    "Name and address of who makes packages, unless DEBEMAIL is set")
 set(CPACK_PACKAGE_DIRECTORY ${CMAKE_BINARY_DIR}/packages)
 set(CPACK_RESOURCE_FILE_LICENSE ${PROJECT_SOURCE_DIR}/LICENSE)
 set(CPACK_STRIP_FILES ON)
@@ -21,7 +21,15 @@ set(CPACK_COMPONENT_TOOLS_DEPENDS runtime)
 set(CPACK_COMPONENT_CUDA_DEPENDS runtime)
 
 set(CPACK_DEB_COMPONENT_INSTALL ON)
+# Packages of several releases may lie together: 0.1.0-1~deb12, 0.1.0-1~deb13.
 set(CPACK_DEBIAN_PACKAGE_RELEASE 1)
+if(EXISTS /etc/os-release)
+  file(STRINGS /etc/os-release ddphook_release REGEX "^(ID|VERSION_ID)=")
+  list(SORT ddphook_release)
+  string(REGEX REPLACE "ID=|VERSION_ID=|[;\"]" "" ddphook_release "${ddphook_release}")
+  string(REPLACE debian deb ddphook_release "${ddphook_release}")
+  string(APPEND CPACK_DEBIAN_PACKAGE_RELEASE "~${ddphook_release}")
+endif()
 set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_ENABLE_COMPONENT_DEPENDS ON)
 set(CPACK_DEBIAN_PACKAGE_CONTROL_STRICT_PERMISSION ON)
@@ -31,6 +39,11 @@ set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
 set(CPACK_DEBIAN_PACKAGE_GENERATE_SHLIBS ON)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS
     ${CMAKE_LIBRARY_OUTPUT_DIRECTORY})
+file(WRITE ${CMAKE_BINARY_DIR}/control/triggers "activate-noawait ldconfig\n")
+foreach(component RUNTIME TOOLS)
+  set(CPACK_DEBIAN_${component}_PACKAGE_CONTROL_EXTRA
+      ${CMAKE_BINARY_DIR}/control/triggers)
+endforeach()
 
 set(CPACK_DEBIAN_RUNTIME_PACKAGE_SECTION libs)
 set(CPACK_DEBIAN_RUNTIME_DESCRIPTION
@@ -56,8 +69,9 @@ set(CPACK_DEBIAN_TOOLS_PACKAGE_RECOMMENDS "ddphook-dev")
 set(CPACK_DEBIAN_TOOLS_PACKAGE_SUGGESTS "mlir-${LLVM_VERSION_MAJOR}-tools")
 set(CPACK_DEBIAN_TOOLS_DESCRIPTION
 "gradient compression for data-parallel training: compiler
-ddphook-opt, ddphook-cc, ddphook-run, ddphook-report, ddphook-reduce, the language
-server, and the plugin for stock mlir-opt, with manual pages and completion for shells.")
+ddphook-opt, ddphook-cc, ddphook-run, ddphook-report, ddphook-reduce, the
+language server, and the plugin for stock mlir-opt, with manual pages and
+completion for shells.")
 
 # NVIDIA's packages of CUDA have many names, and dpkg may not know them. The
 # backend finds the libraries at the paths that it was linked with.
