@@ -9,14 +9,14 @@ Called by generate-docs.sh. A table is between two lines
     <!-- NAME, written by tools/generate-docs.sh -->
     <!-- end of NAME -->
 
-The Python package's table is a separate file.
+The Python package's classes of hooks are a separate file.
 """
 
-import itertools
 import json
 import pathlib
 import re
 import sys
+import textwrap
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PAGES = {
@@ -26,7 +26,34 @@ PAGES = {
     "docs/generated/Hooks.md": ["hook names", "hooks", "hook options"],
 }
 FIELDS = "runtime/include/ddphook/runtime/plan_fields.inc"
-PYTHON = "tools/python/src/ddphook/torch/_hook_options.py"
+PYTHON = "tools/python/src/ddphook/_generated_hooks.py"
+# Python's types of options, by kind. A choice has the literals of its words.
+ANNOTATIONS = {"Integer": "int", "Number": "float", "Flag": "bool", "WireType": "bool"}
+ANNOTATIONS |= {"Type": "DType", "Symbol": "ProcessGroup"}
+# Names of fields that differ from the option's.
+SHORT = {"matrix_approximation_rank": "rank"}
+# Options with another default in jax.compress, and what the docstring says about it.
+OPEN = {"matrix_view": "by default first, but fitted in JAX"}
+DECORATOR = "@dataclasses.dataclass(frozen=True, kw_only=True, repr=False)"
+PREAMBLE = '''\
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The hooks as classes, and their names.
+
+Written by tools/generate-docs.sh from the definitions of the hooks.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import ClassVar, Literal
+
+from ddphook._typed_hook import DType, ProcessGroup, TypedHook
+
+HookName = Literal[
+    {names},
+]
+'''
 
 
 class Records:
@@ -136,33 +163,73 @@ def make_table(name, records):
     return TABLES[name](records) if name in TABLES else plan_fields(name)
 
 
-def python_options(records):
-    """Returns the Python package's file, with Python's names of the options."""
+def sentence(text):
+    """Returns a text with a capital letter at the start, unless a name is there."""
+    return text[0].upper() + text[1:] if text.split()[0].islower() else text
 
-    def options_of(hook):
-        parameters = records.parameters(hook)
-        options = {p["optionName"] or name: p["optionKind"] for name, p in parameters}
-        if any(parameter["isImprovement"] for _, parameter in parameters):
-            options["numerics"] = "Choice"
-        return options
 
-    lines = [
-        "# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception",
-        '"""The options of each hook, and the kinds of their values.',
-        "",
-        "Written by tools/generate-docs.sh from the definitions of the hooks.",
-        '"""',
-        "",
-        "_OPTIONS: dict[str, dict[str, str]] = {",
-    ]
-    for options, hooks in itertools.groupby(records.named, options_of):
-        names = " ".join(hook["mnemonic"] for hook in hooks)
-        entries = [f'        "{name}": "{kind}",' for name, kind in options.items()]
-        body = ["{", *entries, "    },"] if entries else ["{},"]
-        lines += [f'    "{names}": {body[0]}', *body[1:]]
-    lines += ["}", "HOOK_OPTIONS: dict[str, dict[str, str]] = {"]
-    lines += ["    hook: options for hooks, options in _OPTIONS.items() for hook in hooks.split()"]
-    return "\n".join([*lines, "}", ""])
+def python_option(option, parameter):
+    """Returns the annotation, the default and the description of a field."""
+    kind, default = parameter["optionKind"], parameter["optionDefault"]
+    annotation = ANNOTATIONS.get(kind) or f"Literal{json.dumps(parameter['optionWords'])}"
+    text = sentence(parameter["summary"])
+    if parameter["isImprovement"]:
+        default, text = "", f"{text}; by default, ``numerics`` decides"
+    elif option in OPEN:
+        default, text = "", f"{text}; {OPEN[option]}"
+    if not default:
+        return f"{annotation} | None", "None", text
+    values = {"Number": lambda: repr(float(default)), "Flag": default.title}
+    return annotation, values.get(kind, lambda: json.dumps(default).strip('"'))(), text
+
+
+def python_class(records, hook):
+    """Returns a dataclass for a hook."""
+    fields = {}
+    for name, parameter in records.parameters(hook):
+        option = parameter["optionName"] or name
+        fields[option] = python_option(option, parameter)
+    if any(parameter["isImprovement"] for _, parameter in records.parameters(hook)):
+        text = "``eager``: as PyTorch computes; ``improved``: better than that"
+        fields["numerics"] = 'Literal["eager", "improved"]', "eager", text
+    title = re.sub("HookAttr$", "", hook["cppClassName"])
+    of_pytorch = hook["pytorch"].replace("`", "``")
+    known = f"; in PyTorch, {of_pytorch}" if of_pytorch != "none" else ""
+    lines = [DECORATOR, f"class {title}(TypedHook):"]
+    lines += [f'    """{sentence(hook["summary"])}.', ""]
+    lines += wrap(f'As a string, ``"{hook["mnemonic"]}"``{known}.', 4)
+    body, short = [], {}
+    for option, (annotation, default, text) in fields.items():
+        name = SHORT.get(option, option)
+        if name != option:
+            short[name] = option
+            text += f". ``{option}`` in strings and in PyTorch"
+        if annotation.startswith("Literal") and default != "None":
+            default = f'"{default}"'
+        body += [f"    {name}: {annotation} = {default}"]
+        lines += [] if len(body) > 1 else ["", "    Parameters", "    ----------"]
+        lines += [f"    {name}", *wrap(text + ".", 8)]
+    lines += ['    """', "", f'    name: ClassVar[str] = "{hook["mnemonic"]}"']
+    if short:
+        lines += [f"    _option_names: ClassVar[Mapping[str, str]] = {json.dumps(short)}"]
+    return title, [*lines, *body]
+
+
+def wrap(text, indent):
+    margin = " " * indent
+    return textwrap.wrap(text, 88, initial_indent=margin, subsequent_indent=margin)
+
+
+def python_hooks(records):
+    """Returns the Python package's file of classes."""
+    classes = dict(python_class(records, hook) for hook in records.named)
+    names = ",\n    ".join(json.dumps(hook["mnemonic"]) for hook in records.named)
+    lines = PREAMBLE.format(names=names).splitlines()
+    for body in classes.values():
+        lines += ["", "", *body]
+    exported = sorted([*classes, "HookName"])
+    lines += ["", "", "__all__ = [", *(f'    "{name}",' for name in exported), "]", ""]
+    return "\n".join(lines)
 
 
 def replace(text, name, lines):
@@ -183,7 +250,7 @@ def main():
         files[page] = (ROOT / page).read_text()
         for name in names:
             files[page] = replace(files[page], name, make_table(name, records))
-    files[PYTHON] = python_options(records)
+    files[PYTHON] = python_hooks(records)
     failures = 0
     for file, text in files.items():
         path = ROOT / file

@@ -10,6 +10,7 @@ import torch.distributed as dist
 
 import ddphook.torch
 from ddphook._errors import InvalidArgumentError
+from ddphook.torch._hooks import AnyHook, AnyWrapper
 
 if TYPE_CHECKING:
     Callback: Any = object
@@ -93,7 +94,12 @@ class HookCallback(Callback):
         The registered hook, while a model is being fitted.
     """
 
-    def __init__(self, hook: Any = None, wrapper: Any = None, **options: Any) -> None:
+    def __init__(
+        self,
+        hook: AnyHook | None = None,
+        wrapper: AnyWrapper | None = None,
+        **options: Any,
+    ) -> None:
         super().__init__()
         self.handle: ddphook.torch.Handle | None = None
         self._arguments = (hook, wrapper)

@@ -22,7 +22,7 @@ from ddphook.torch import _bucket, _device
 from ddphook.torch._average import PeriodicModelAverager
 from ddphook.torch._export import export
 from ddphook.torch._handle import CommHook, Handle, LostHook
-from ddphook.torch._hooks import Hook, is_accelerates, resolve
+from ddphook.torch._hooks import AnyHook, AnyWrapper, Hook, is_accelerates, resolve
 from ddphook.torch._optimizer import Optimizer
 from ddphook.torch._rendezvous import Meeting, timeout_seconds
 
@@ -40,8 +40,8 @@ __all__ = [
 
 def register(
     ddp_model: DistributedDataParallel,
-    hook: Any = None,
-    wrapper: Any = None,
+    hook: AnyHook | None = None,
+    wrapper: AnyWrapper | None = None,
     *,
     optimizer: torch.optim.Optimizer | None = None,
     timeout: timedelta | float | None = None,
@@ -57,8 +57,9 @@ def register(
     ddp_model
         The model, without a hook, on CPUs or on one GPU.
     hook
-        Required. The name of a hook of the compiler (``"powersgd"``, ``"int8"``, …),
-        or a hook as PyTorch, Accelerate or Lightning define it: one of PyTorch's
+        Required. A hook with its options, such as ``ddphook.PowerSGD(rank=2)``; its
+        name (``"powersgd"``), with the options as ``**options``; or a hook as PyTorch,
+        Accelerate or Lightning define it: one of PyTorch's
         functions, optionally in ``fp16_compress_wrapper``; a member of
         ``DDPCommHookType``; a ``PowerSGDState`` or ``PostLocalSGDState``;
         Accelerate's ``DistributedDataParallelKwargs``.
@@ -135,8 +136,8 @@ def register(
 def compile(  # noqa: A001 - the name follows torch.compile.
     step: Any,
     *,
-    hook: Any = "allreduce",
-    wrapper: Any = None,
+    hook: AnyHook = "allreduce",
+    wrapper: AnyWrapper | None = None,
     bucket_cap_mb: float = 25,
     timeout: timedelta | float | None = None,
     fullgraph: bool = False,
