@@ -8,6 +8,16 @@ hooks, the exceptions and the version; it imports neither PyTorch nor JAX nor a 
 ddphook.
 """
 
+import sys
+
+try:
+    import ctypes as _ctypes  # noqa: F401 - the libraries are loaded with it.
+except ImportError as error:
+    raise ImportError(
+        f"ddphook needs ctypes, but {sys.executable} was built without it ({error}); use "
+        "another Python, or build this one with libffi"
+    ) from None
+
 from ddphook import _errors, _generated_hooks
 from ddphook._errors import *  # noqa: F403
 from ddphook._generated_hooks import *  # noqa: F403

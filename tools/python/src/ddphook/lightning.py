@@ -127,7 +127,7 @@ class HookCallback(Callback):
                     "without this callback"
                 )
             # If the job that saved had fewer ranks, this rank has no states.
-            rank = min(dist.get_rank(), len(self._loaded) - 1)
+            rank = min(trainer.global_rank, len(self._loaded) - 1)
             handle.load_state_dict(self._loaded[rank])
             self._loaded = None
 
@@ -137,10 +137,10 @@ class HookCallback(Callback):
         """Gathers the states of all ranks on rank 0, which writes the checkpoint."""
         if self.handle is None:
             return
-        states: list[Any] | None = None
-        if dist.get_rank() == 0:
-            states = [None] * dist.get_world_size()
-        dist.gather_object(self.handle.state_dict(), states)
+        states: list[Any] = [self.handle.state_dict()]
+        if trainer.world_size > 1:
+            mine, states = states[0], [None] * trainer.world_size
+            dist.gather_object(mine, None if trainer.global_rank else states)
         checkpoint[_KEY] = states
 
     def on_load_checkpoint(
