@@ -44,13 +44,13 @@ def test_each_option_has_a_field(hook):
 
 
 def _expanded(hook, options):
-    """Returns the compiler's attribute for a hook, which omits defaults."""
+    """Returns a bucket's code, and its plan with the hook's attribute."""
     from ddphook import _compiler
     from ddphook.torch import _bucket
 
     text = _bucket.example_text(False, None)
-    passes = f"ddp-bucketize{{{resolve(hook, None, options).pipeline()}}}"
-    return _compiler.transform_module(text, passes)
+    pipeline = _bucket.pipeline(resolve(hook, None, options).pipeline())
+    return _compiler.transform_module(text, f"ddp-pipeline{{{pipeline}}}")
 
 
 def test_options():
@@ -134,6 +134,7 @@ import ddphook
 import ddphook.accelerate
 import ddphook.jax
 import ddphook.torch
+from jax.sharding import Mesh
 from torch.distributed.algorithms.ddp_comm_hooks import DDPCommHookType
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
 from torch.nn.parallel import DistributedDataParallel
@@ -148,15 +149,15 @@ def right(model: DistributedDataParallel, hook: ddphook.HookName) -> float:
     with ddphook.torch.register(model, ddphook.Wrap("fp16", ddphook.PowerSGD(rank=2))) as handle:
         return handle.statistics()["compression_ratio"]
 
-def wrong(model: DistributedDataParallel) -> None:
+def wrong(model: DistributedDataParallel, mesh: Mesh) -> None:
     ddphook.torch.register(model, "powerSGD2")  # wrong: arg-type
     ddphook.torch.register(model, "fp16", "fp8")  # wrong: arg-type
     ddphook.torch.compile(model, hook="int9")  # wrong: arg-type
-    ddphook.jax.compress(right, "top_k", mesh=None, in_specs=0, out_specs=0)  # wrong: arg-type
+    ddphook.jax.compress(right, "top_k", mesh=mesh, in_specs=0, out_specs=0)  # wrong: arg-type
     ddphook.accelerate.register(None, model, 17)  # wrong: arg-type
     ddphook.Int8(block_size="64")  # wrong: arg-type
     ddphook.Int8(blocksize=64)  # wrong: call-arg
-    ddphook.PowerSGD(2)  # wrong: misc
+    ddphook.PowerSGD(2)  # wrong: call-arg
     ddphook.PowerSGD(matrix_view="last")  # wrong: arg-type
     ddphook.PowerSGD().rank = 3  # wrong: misc
     ddphook.Wrap("fp16", "powersgd")  # wrong: arg-type
