@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-"""What the classes of hooks in ``_generated_hooks`` have in common."""
+"""The base of the classes of hooks in ``_generated_hooks``."""
 
 from __future__ import annotations
 
