@@ -32,8 +32,9 @@ ANNOTATIONS = {"Integer": "int", "Number": "float", "Flag": "bool", "WireType": 
 ANNOTATIONS |= {"Type": "DType", "Symbol": "ProcessGroup"}
 # Names of fields that differ from the option's.
 SHORT = {"matrix_approximation_rank": "rank"}
-# Options with another default in jax.compress, and what the docstring says about it.
-OPEN = {"matrix_view": "by default first, but fitted in JAX"}
+# Options whose defaults depend on others, and on what.
+OPEN = {"matrix_view": "; by default first, but fitted in JAX"}
+OPEN["improvement"] = "; by default, ``numerics`` decides"
 DECORATOR = "@dataclasses.dataclass(frozen=True, kw_only=True, repr=False)"
 PREAMBLE = '''\
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
@@ -168,51 +169,43 @@ def sentence(text):
     return text[0].upper() + text[1:] if text.split()[0].islower() else text
 
 
-def python_option(option, parameter):
-    """Returns the annotation, the default and the description of a field."""
-    kind, default = parameter["optionKind"], parameter["optionDefault"]
-    annotation = ANNOTATIONS.get(kind) or f"Literal{json.dumps(parameter['optionWords'])}"
-    text = sentence(parameter["summary"])
-    if parameter["isImprovement"]:
-        default, text = "", f"{text}; by default, ``numerics`` decides"
-    elif option in OPEN:
-        default, text = "", f"{text}; {OPEN[option]}"
-    if not default:
-        return f"{annotation} | None", "None", text
-    values = {"Number": lambda: repr(float(default)), "Flag": default.title}
-    return annotation, values.get(kind, lambda: json.dumps(default).strip('"'))(), text
-
-
-def python_class(records, hook):
-    """Returns a dataclass for a hook."""
-    fields = {}
-    for name, parameter in records.parameters(hook):
-        option = parameter["optionName"] or name
-        fields[option] = python_option(option, parameter)
-    if any(parameter["isImprovement"] for _, parameter in records.parameters(hook)):
-        text = "``eager``: as PyTorch computes; ``improved``: better than that"
-        fields["numerics"] = 'Literal["eager", "improved"]', "eager", text
-    title = re.sub("HookAttr$", "", hook["cppClassName"])
-    of_pytorch = hook["pytorch"].replace("`", "``")
-    known = f"; in PyTorch, {of_pytorch}" if of_pytorch != "none" else ""
-    lines = [DECORATOR, f"class {title}(TypedHook):"]
-    lines += [f'    """{sentence(hook["summary"])}.', ""]
-    lines += wrap(f'As a string, ``"{hook["mnemonic"]}"``{known}.', 4)
-    body, short = [], {}
-    for option, (annotation, default, text) in fields.items():
+def python_fields(parameters):
+    """Yields the name, the option, the annotation, the default and the text of each field."""
+    for name, parameter in parameters:
+        option, text = parameter["optionName"] or name, sentence(parameter["summary"])
+        words, default = parameter["optionWords"], parameter["optionDefault"]
+        kind = ANNOTATIONS.get(parameter["optionKind"]) or f"Literal{json.dumps(words)}"
+        rule = OPEN.get("improvement" if parameter["isImprovement"] else option)
+        if rule or not default:
+            kind, default, text = f"{kind} | None", "None", f"{text}{rule or ''}"
+        else:
+            default = json.dumps(default) if words else str(json.loads(default))
         name = SHORT.get(option, option)
         if name != option:
-            short[name] = option
             text += f". ``{option}`` in strings and in PyTorch"
-        if annotation.startswith("Literal") and default != "None":
-            default = f'"{default}"'
-        body += [f"    {name}: {annotation} = {default}"]
-        lines += [] if len(body) > 1 else ["", "    Parameters", "    ----------"]
-        lines += [f"    {name}", *wrap(text + ".", 8)]
-    lines += ['    """', "", f'    name: ClassVar[str] = "{hook["mnemonic"]}"']
+        yield name, option, kind, default, text
+    if any(parameter["isImprovement"] for _, parameter in parameters):
+        text = "``eager``: as PyTorch computes; ``improved``: better than that"
+        yield "numerics", "numerics", 'Literal["eager", "improved"]', '"eager"', text
+
+
+def python_class(hook, fields):
+    """Returns the lines of a dataclass for a hook."""
+    name, of_pytorch = hook["mnemonic"], hook["pytorch"].replace("`", "``")
+    known = f"; in PyTorch, {of_pytorch}" if of_pytorch != "none" else ""
+    yield from [DECORATOR, f"class {hook['cppClassName'][:-len('HookAttr')]}(TypedHook):"]
+    yield from [f'    """{sentence(hook["summary"])}.', ""]
+    yield from wrap(f'As a string, ``"{name}"``{known}.', 4)
+    yield from ["", "    Parameters", "    ----------"] if fields else []
+    for field, *_, text in fields:
+        yield from [f"    {field}", *wrap(text + ".", 8)]
+    function = re.search(r"\w+_hook|$", of_pytorch)[0]
+    yield from ['    """', "", f'    name: ClassVar[str] = "{name}"']
+    yield f'    function: ClassVar[str] = "{function}"'
+    short = {field: option for field, option, *_ in fields if field != option}
     if short:
-        lines += [f"    _option_names: ClassVar[Mapping[str, str]] = {json.dumps(short)}"]
-    return title, [*lines, *body]
+        yield f"    _option_names: ClassVar[Mapping[str, str]] = {json.dumps(short)}"
+    yield from (f"    {field}: {kind} = {default}" for field, _, kind, default, _ in fields)
 
 
 def wrap(text, indent):
@@ -222,14 +215,14 @@ def wrap(text, indent):
 
 def python_hooks(records):
     """Returns the Python package's file of classes."""
-    classes = dict(python_class(records, hook) for hook in records.named)
     names = ",\n    ".join(json.dumps(hook["mnemonic"]) for hook in records.named)
     lines = PREAMBLE.format(names=names).splitlines()
-    for body in classes.values():
-        lines += ["", "", *body]
-    exported = sorted([*classes, "HookName"])
-    lines += ["", "", "__all__ = [", *(f'    "{name}",' for name in exported), "]", ""]
-    return "\n".join(lines)
+    for hook in records.named:
+        fields = list(python_fields(records.parameters(hook)))
+        lines += ["", "", *python_class(hook, fields)]
+    exported = ["HookName", *re.findall(r"^class (\w+)", "\n".join(lines), re.MULTILINE)]
+    lines += ["", "", "__all__ = [", *(f'    "{name}",' for name in sorted(exported)), "]"]
+    return "\n".join([*lines, ""])
 
 
 def replace(text, name, lines):

@@ -93,6 +93,10 @@ class InternalError(Error):
     """A bug in ddphook."""
 
 
+# The classes above are in the order of ddphook_status_t, after DDPHOOK_OK.
+_BY_STATUS = tuple(Error.__subclasses__())
+
+
 @dataclasses.dataclass(frozen=True)
 class Diagnostic:
     """A message of the compiler about a location in a module.
@@ -129,23 +133,6 @@ class CompileError(Error, status="INVALID_ARGUMENT"):
     def __init__(self, message: str, diagnostics: Sequence[Diagnostic] = ()) -> None:
         super().__init__(message)
         self.diagnostics = tuple(diagnostics)
-
-
-# In the order of ddphook_status_t, after DDPHOOK_OK.
-_BY_STATUS: tuple[type[Error], ...] = (
-    InvalidArgumentError,
-    FailedPreconditionError,
-    UnsupportedError,
-    ResourceExhaustedError,
-    DataLossError,
-    InputOutputError,
-    BadEnvironmentError,
-    PlanMismatchError,
-    PeerLostError,
-    DeadlineExceededError,
-    AbortedError,
-    InternalError,
-)
 
 
 def from_status(status: int, message: str) -> Error:

@@ -38,6 +38,7 @@ class AllReduce(TypedHook):
     """
 
     name: ClassVar[str] = "allreduce"
+    function: ClassVar[str] = "allreduce_hook"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
@@ -53,6 +54,7 @@ class FP16(TypedHook):
     """
 
     name: ClassVar[str] = "fp16"
+    function: ClassVar[str] = "fp16_compress_hook"
     accumulate: DType | None = None
 
 
@@ -69,6 +71,7 @@ class BF16(TypedHook):
     """
 
     name: ClassVar[str] = "bf16"
+    function: ClassVar[str] = "bf16_compress_hook"
     accumulate: DType | None = None
 
 
@@ -80,6 +83,7 @@ class Noop(TypedHook):
     """
 
     name: ClassVar[str] = "noop"
+    function: ClassVar[str] = "noop_hook"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
@@ -131,14 +135,15 @@ class PowerSGD(TypedHook):
     """
 
     name: ClassVar[str] = "powersgd"
+    function: ClassVar[str] = "powerSGD_hook"
     _option_names: ClassVar[Mapping[str, str]] = {"rank": "matrix_approximation_rank"}
     rank: int = 1
     start_powerSGD_iter: int = 1000
     stop_powerSGD_iter: int = -1
-    min_compression_rate: float = 2.0
+    min_compression_rate: float = 2
     use_error_feedback: bool = True
     warm_start: bool = True
-    orthogonalization_epsilon: float = 0.0
+    orthogonalization_epsilon: float = 0
     random_seed: int = 0
     compression_stats_logging_frequency: int = 10000
     batch_tensors_with_same_shape: bool = False
@@ -200,14 +205,15 @@ class BatchedPowerSGD(TypedHook):
     """
 
     name: ClassVar[str] = "batched_powersgd"
+    function: ClassVar[str] = "batched_powerSGD_hook"
     _option_names: ClassVar[Mapping[str, str]] = {"rank": "matrix_approximation_rank"}
     rank: int = 1
     start_powerSGD_iter: int = 1000
     stop_powerSGD_iter: int = -1
-    min_compression_rate: float = 2.0
+    min_compression_rate: float = 2
     use_error_feedback: bool = True
     warm_start: bool = True
-    orthogonalization_epsilon: float = 0.0
+    orthogonalization_epsilon: float = 0
     random_seed: int = 0
     compression_stats_logging_frequency: int = 10000
     batch_tensors_with_same_shape: bool = False
@@ -237,6 +243,7 @@ class PostLocalSGD(TypedHook):
     """
 
     name: ClassVar[str] = "post_local_sgd"
+    function: ClassVar[str] = "post_localSGD_hook"
     start_localSGD_iter: int = 100
     subgroup: ProcessGroup | None = None
     post_local_gradient_allreduce: bool = True
@@ -256,6 +263,7 @@ class AllReduceAndUpcast(TypedHook):
     """
 
     name: ClassVar[str] = "allreduce_and_upcast"
+    function: ClassVar[str] = "_reducer_allreduce_and_upcast_hook"
     reduce_dtype: DType | None = None
 
 
@@ -278,6 +286,7 @@ class Int8(TypedHook):
     """
 
     name: ClassVar[str] = "int8"
+    function: ClassVar[str] = ""
     block_size: int = 256
     error_feedback: bool = False
     rounding: Literal["nearest", "stochastic"] = "nearest"
@@ -303,6 +312,7 @@ class Int4(TypedHook):
     """
 
     name: ClassVar[str] = "int4"
+    function: ClassVar[str] = ""
     block_size: int = 64
     error_feedback: bool = True
     rounding: Literal["nearest", "stochastic"] = "nearest"
@@ -330,6 +340,7 @@ class FP8(TypedHook):
     """
 
     name: ClassVar[str] = "fp8"
+    function: ClassVar[str] = ""
     block_size: int = 256
     error_feedback: bool = False
     rounding: Literal["nearest", "stochastic"] = "nearest"
@@ -346,6 +357,7 @@ class QuantizationPerTensor(TypedHook):
     """
 
     name: ClassVar[str] = "quantization_pertensor"
+    function: ClassVar[str] = "quantization_pertensor_hook"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, repr=False)
@@ -362,6 +374,7 @@ class QuantizationPerChannel(TypedHook):
     """
 
     name: ClassVar[str] = "quantization_perchannel"
+    function: ClassVar[str] = "quantization_perchannel_hook"
     bucket_size: int = 512
 
 
@@ -380,6 +393,7 @@ class TopK(TypedHook):
     """
 
     name: ClassVar[str] = "topk"
+    function: ClassVar[str] = ""
     density: float = 0.01
     error_feedback: bool = True
 

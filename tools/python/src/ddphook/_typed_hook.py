@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
@@ -23,6 +24,7 @@ class TypedHook:
     """The base of `PowerSGD`, `Int8` and the other hooks."""
 
     name: ClassVar[str]
+    function: ClassVar[str]  # PyTorch's, if there is one.
     # The names of fields in strings, if they differ.
     _option_names: ClassVar[Mapping[str, str]] = {}
 
@@ -59,6 +61,24 @@ class Wrap:
 
     wire_type: WrapperName
     inner: TypedHook
+
+
+def exempt_option(pattern: Any) -> str:
+    """Returns a regular expression of names as the option ``exempt`` of a pipeline."""
+    try:
+        re.compile(pattern)
+    except (TypeError, re.error) as error:
+        raise InvalidArgumentError(
+            f"expected a regular expression for 'exempt', but got {pattern!r}: {error}"
+        ) from None
+    if not pattern or {"'", '"'} <= set(pattern):
+        # The pattern becomes part of a string of options.
+        raise InvalidArgumentError(
+            "expected 'exempt' to be non-empty and to have at most one kind of "
+            f"quotation mark, but got {pattern!r}"
+        )
+    quote = '"' if "'" in pattern else "'"
+    return f"exempt={quote}{pattern}{quote}"
 
 
 def take_apart(

@@ -30,7 +30,7 @@ from jaxlib.mlir.dialects import stablehlo
 from ddphook import _compiler, _rate, _runtime
 from ddphook._errors import CompileError, InvalidArgumentError, UnsupportedError
 from ddphook._generated_hooks import HookName
-from ddphook._typed_hook import TypedHook, Wrap, WrapperName, take_apart
+from ddphook._typed_hook import TypedHook, Wrap, WrapperName, exempt_option, take_apart
 
 __all__ = ["CompressedStep", "compress"]
 
@@ -527,18 +527,11 @@ def _pipeline(
 
 def _exempt(pattern: str, hook: str) -> str:
     """Returns the options that exempt reductions from the hook."""
-    if not isinstance(pattern, str) or not pattern or {"'", '"'} <= set(pattern):
-        # The pattern is quoted within the single string of pipeline options.
-        raise InvalidArgumentError(
-            "expected exempt to be a non-empty regular expression with at most one kind "
-            f"of quotation mark, but got {pattern!r}"
-        )
     if not re.fullmatch(r"\w+", str(hook)):
         raise InvalidArgumentError(
             f"expected exempt_hook to be a hook's name, but got {hook!r}"
         )
-    quote = '"' if "'" in pattern else "'"
-    return f" exempt={quote}{pattern}{quote} exempt-hook={hook}"
+    return f" {exempt_option(pattern)} exempt-hook={hook}"
 
 
 def _find_waste(pipeline: str, manifest: Mapping[str, Any]) -> str | None:

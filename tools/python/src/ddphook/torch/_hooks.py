@@ -28,7 +28,7 @@ from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDSt
 from ddphook import _compiler
 from ddphook._errors import CompileError, InvalidArgumentError, UnsupportedError
 from ddphook._generated_hooks import HookName
-from ddphook._typed_hook import TypedHook, Wrap, WrapperName, take_apart
+from ddphook._typed_hook import TypedHook, Wrap, WrapperName, exempt_option, take_apart
 from ddphook.torch import _bucket
 from ddphook.torch._bucket import ELEMENT_TYPES
 
@@ -86,24 +86,15 @@ STATES: dict[str, type] = {
     "post_local_sgd": PostLocalSGDState,
 }
 
-# Names of PyTorch's functions and of Accelerate's enumeration.
+# Names of PyTorch's enumeration and Accelerate's, and of PyTorch's functions.
 _ALIASES = {
-    "allreduce_hook": "allreduce",
     "no": "allreduce",
     "fp16_compress": "fp16",
-    "fp16_compress_hook": "fp16",
     "bf16_compress": "bf16",
-    "bf16_compress_hook": "bf16",
-    "noop_hook": "noop",
     "power_sgd": "powersgd",
-    "powerSGD_hook": "powersgd",
     "batched_power_sgd": "batched_powersgd",
-    "batched_powerSGD_hook": "batched_powersgd",
-    "post_localSGD_hook": "post_local_sgd",
-    "_reducer_allreduce_and_upcast_hook": "allreduce_and_upcast",
-    "quantization_pertensor_hook": "quantization_pertensor",
-    "quantization_perchannel_hook": "quantization_perchannel",
 }
+_ALIASES |= {h.function: h.name for h in TypedHook.__subclasses__() if h.function}
 _WRAPPERS = {
     "fp16": "fp16",
     "bf16": "bf16",
@@ -144,9 +135,7 @@ class Hook:
         ]
         parts += [f"wrapper={wrapper}" for wrapper in self.wrappers]
         if self.exempt:
-            quote = '"' if "'" in self.exempt else "'"
-            parts += [f"exempt={quote}{self.exempt}{quote}"]
-            parts += [f"exempt-hook={self.exempt_hook}"]
+            parts += [exempt_option(self.exempt), f"exempt-hook={self.exempt_hook}"]
         if self.topology != "flat":
             parts += [f"topology={self.topology}"]
         return " ".join(parts)
@@ -269,19 +258,7 @@ def _take_exempt(given: dict[str, Any]) -> tuple[str, str]:
     if hook is not None and exempt is None:
         raise InvalidArgumentError("expected 'exempt' together with 'exempt_hook'")
     if exempt is not None:
-        try:
-            re.compile(exempt)
-        except (TypeError, re.error) as error:
-            raise InvalidArgumentError(
-                f"expected a regular expression for 'exempt', but got {exempt!r}: "
-                f"{error}"
-            ) from None
-        if not exempt or {"'", '"'} <= set(exempt):
-            # The pattern becomes part of a string of options.
-            raise InvalidArgumentError(
-                "expected 'exempt' to be non-empty and to have at most one kind of "
-                f"quotation mark, but got {exempt!r}"
-            )
+        exempt_option(exempt)  # Checks it.
     name, implied = _hook_name(hook or "allreduce")
     if implied or name == "post_local_sgd":
         raise UnsupportedError(
