@@ -9,14 +9,14 @@ Called by generate-docs.sh. A table is between two lines
     <!-- NAME, written by tools/generate-docs.sh -->
     <!-- end of NAME -->
 
-The Python package's table is a separate file.
+The Python package's classes of hooks are a separate file.
 """
 
-import itertools
 import json
 import pathlib
 import re
 import sys
+import textwrap
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PAGES = {
@@ -26,7 +26,35 @@ PAGES = {
     "docs/generated/Hooks.md": ["hook names", "hooks", "hook options"],
 }
 FIELDS = "runtime/include/ddphook/runtime/plan_fields.inc"
-PYTHON = "tools/python/src/ddphook/torch/_hook_options.py"
+PYTHON = "tools/python/src/ddphook/_generated_hooks.py"
+# Python's types of options, by kind. A choice has the literals of its words.
+ANNOTATIONS = {"Integer": "int", "Number": "float", "Flag": "bool", "WireType": "bool"}
+ANNOTATIONS |= {"Type": "DType", "Symbol": "ProcessGroup"}
+# Names of fields that differ from the option's.
+SHORT = {"matrix_approximation_rank": "rank"}
+# Options whose defaults depend on others, and on what.
+OPEN = {"matrix_view": "; by default first, but fitted in JAX"}
+OPEN["improvement"] = "; by default, ``numerics`` decides"
+DECORATOR = "@dataclasses.dataclass(frozen=True, kw_only=True, repr=False)"
+PREAMBLE = '''\
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""The hooks as classes, and their names.
+
+Written by tools/generate-docs.sh from the definitions of the hooks.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import ClassVar, Literal
+
+from ddphook._typed_hook import DType, ProcessGroup, TypedHook
+
+HookName = Literal[
+    {names},
+]
+'''
 
 
 class Records:
@@ -136,33 +164,65 @@ def make_table(name, records):
     return TABLES[name](records) if name in TABLES else plan_fields(name)
 
 
-def python_options(records):
-    """Returns the Python package's file, with Python's names of the options."""
+def sentence(text):
+    """Returns a text with a capital letter at the start, unless a name is there."""
+    return text[0].upper() + text[1:] if text.split()[0].islower() else text
 
-    def options_of(hook):
-        parameters = records.parameters(hook)
-        options = {p["optionName"] or name: p["optionKind"] for name, p in parameters}
-        if any(parameter["isImprovement"] for _, parameter in parameters):
-            options["numerics"] = "Choice"
-        return options
 
-    lines = [
-        "# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception",
-        '"""The options of each hook, and the kinds of their values.',
-        "",
-        "Written by tools/generate-docs.sh from the definitions of the hooks.",
-        '"""',
-        "",
-        "_OPTIONS: dict[str, dict[str, str]] = {",
-    ]
-    for options, hooks in itertools.groupby(records.named, options_of):
-        names = " ".join(hook["mnemonic"] for hook in hooks)
-        entries = [f'        "{name}": "{kind}",' for name, kind in options.items()]
-        body = ["{", *entries, "    },"] if entries else ["{},"]
-        lines += [f'    "{names}": {body[0]}', *body[1:]]
-    lines += ["}", "HOOK_OPTIONS: dict[str, dict[str, str]] = {"]
-    lines += ["    hook: options for hooks, options in _OPTIONS.items() for hook in hooks.split()"]
-    return "\n".join([*lines, "}", ""])
+def python_fields(parameters):
+    """Yields the name, the option, the annotation, the default and the text of each field."""
+    for name, parameter in parameters:
+        option, text = parameter["optionName"] or name, sentence(parameter["summary"])
+        words, default = parameter["optionWords"], parameter["optionDefault"]
+        kind = ANNOTATIONS.get(parameter["optionKind"]) or f"Literal{json.dumps(words)}"
+        rule = OPEN.get("improvement" if parameter["isImprovement"] else option)
+        if rule or not default:
+            kind, default, text = f"{kind} | None", "None", f"{text}{rule or ''}"
+        else:
+            default = json.dumps(default) if words else str(json.loads(default))
+        name = SHORT.get(option, option)
+        if name != option:
+            text += f". ``{option}`` in strings and in PyTorch"
+        yield name, option, kind, default, text
+    if any(parameter["isImprovement"] for _, parameter in parameters):
+        text = "``eager``: as PyTorch computes; ``improved``: better than that"
+        yield "numerics", "numerics", 'Literal["eager", "improved"]', '"eager"', text
+
+
+def python_class(hook, fields):
+    """Returns the lines of a dataclass for a hook."""
+    name, of_pytorch = hook["mnemonic"], hook["pytorch"].replace("`", "``")
+    known = f"; in PyTorch, {of_pytorch}" if of_pytorch != "none" else ""
+    yield from [DECORATOR, f"class {hook['cppClassName'][:-len('HookAttr')]}(TypedHook):"]
+    yield from [f'    """{sentence(hook["summary"])}.', ""]
+    yield from wrap(f'As a string, ``"{name}"``{known}.', 4)
+    yield from ["", "    Parameters", "    ----------"] if fields else []
+    for field, *_, text in fields:
+        yield from [f"    {field}", *wrap(text + ".", 8)]
+    function = re.search(r"\w+_hook|$", of_pytorch)[0]
+    yield from ['    """', "", f'    name: ClassVar[str] = "{name}"']
+    yield f'    function: ClassVar[str] = "{function}"'
+    short = {field: option for field, option, *_ in fields if field != option}
+    if short:
+        yield f"    _option_names: ClassVar[Mapping[str, str]] = {json.dumps(short)}"
+    yield from (f"    {field}: {kind} = {default}" for field, _, kind, default, _ in fields)
+
+
+def wrap(text, indent):
+    margin = " " * indent
+    return textwrap.wrap(text, 88, initial_indent=margin, subsequent_indent=margin)
+
+
+def python_hooks(records):
+    """Returns the Python package's file of classes."""
+    names = ",\n    ".join(json.dumps(hook["mnemonic"]) for hook in records.named)
+    lines = PREAMBLE.format(names=names).splitlines()
+    for hook in records.named:
+        fields = list(python_fields(records.parameters(hook)))
+        lines += ["", "", *python_class(hook, fields)]
+    exported = ["HookName", *re.findall(r"^class (\w+)", "\n".join(lines), re.MULTILINE)]
+    lines += ["", "", "__all__ = [", *(f'    "{name}",' for name in sorted(exported)), "]"]
+    return "\n".join([*lines, ""])
 
 
 def replace(text, name, lines):
@@ -183,7 +243,7 @@ def main():
         files[page] = (ROOT / page).read_text()
         for name in names:
             files[page] = replace(files[page], name, make_table(name, records))
-    files[PYTHON] = python_options(records)
+    files[PYTHON] = python_hooks(records)
     failures = 0
     for file, text in files.items():
         path = ROOT / file

@@ -94,7 +94,7 @@ def exempt_takes_expressions():
     step = compress(averaging_step, exempt="batch_stats")
     expect(ddphook.CompileError, "matches none of", step.init, w, *batch)
     wrong = ddphook.InvalidArgumentError
-    expect(wrong, "expected exempt to be", compress, averaging_step, exempt="")
+    expect(wrong, "expected 'exempt' to be", compress, averaging_step, exempt="")
     expect(wrong, "expected exempt_hook to", compress, averaging_step, exempt="a", exempt_hook="}")
 
 

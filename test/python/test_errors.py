@@ -40,7 +40,7 @@ def _refused_models(rank):
 
     from ddphook.torch import register
 
-    raised(ddphook.InvalidArgumentError, "got Linear", register, nn.Linear(2, 2), "fp16")
+    raised(ddphook.InvalidArgumentError, "got list", register, [nn.Linear(2, 2)], "fp16")
     raised(
         ddphook.UnsupportedError,
         "the gradients of 'table' are sparse",

@@ -171,3 +171,60 @@ def _lightning(rank, folder):
 
 def test_lightning(tmp_path):
     ranks.run(2, _lightning, str(tmp_path))
+
+
+def _one_rank(rank, folder):
+    """Without DDP, the handle does nothing; with DDP, the hook runs. States are saved."""
+    as_launched(rank, 1)
+    import lightning.pytorch as pl
+    from accelerate import Accelerator
+
+    import ddphook.accelerate
+    import ddphook.lightning
+
+    accelerator = Accelerator(cpu=True)
+    model = accelerator.prepare(models.mlp())
+    with ddphook.accelerate.register(accelerator, model, ddphook.Int4()) as handle:
+        accelerator.save_state(f"{folder}/accelerate")
+        accelerator.load_state(f"{folder}/accelerate")
+        assert handle.hook == "hook=int4" and handle.state_dict()["world_size"] == 1
+
+    class Module(pl.LightningModule):
+        def __init__(self):
+            super().__init__()
+            self.model = models.mlp()
+
+        def training_step(self, batch, number):
+            return self.model(batch[0]).square().mean()
+
+        def configure_optimizers(self):
+            return torch.optim.SGD(self.parameters(), lr=0.01)
+
+    class Saving(ddphook.lightning.HookCallback):
+        def on_train_end(self, trainer, pl_module):
+            self.shown, self.counters = repr(self.handle), self.handle.statistics()
+            trainer.save_checkpoint(f"{folder}/one.ckpt")
+
+    typed = ddphook.PowerSGD(rank=2, start_powerSGD_iter=2)
+    ddp = ddphook.lightning.DDPStrategy(ddp_comm_hook=typed)
+    data = DataLoader(TensorDataset(batch(0, 0)), 4)
+    for strategy, callback, steps in (
+        ("auto", Saving(typed), 1),
+        ("auto", Saving(typed), 2),
+        (ddp, Saving(), 2),
+    ):
+        trainer = pl.Trainer(
+            accelerator="cpu", devices=1, strategy=strategy, callbacks=[callback],
+            max_steps=steps, enable_progress_bar=False, enable_model_summary=False,
+            enable_checkpointing=False, logger=False, default_root_dir=folder,
+        )
+        before = f"{folder}/one.ckpt" if strategy == "auto" and steps == 2 else None
+        trainer.fit(Module(), data, ckpt_path=before)
+        assert trainer.global_step == steps
+        assert "matrix_approximation_rank=2" in callback.shown
+        assert ("nothing to send" in callback.shown) == (strategy == "auto")
+        assert (callback.counters["wire_bytes"] > 0) == (strategy is ddp)
+
+
+def test_one_rank(tmp_path):
+    ranks.run(1, _one_rank, str(tmp_path))

@@ -148,7 +148,7 @@ def _library(
     try:
         load()
     except ddphook.Error as error:
-        return what, f"missing: {error}", False
+        return what, f"unusable: {error}", False
     return what, _libraries.find(name), True
 
 

@@ -106,7 +106,8 @@ def library() -> ctypes.CDLL:
             [pointer, text, _StringCallback, pointer],
         ),
     ):
-        function = getattr(capi, name)
+        with _libraries.declaring(capi):
+            function = getattr(capi, name)
         function.restype, function.argtypes = result, arguments
     capi.ddphookRegisterPasses()
     return capi

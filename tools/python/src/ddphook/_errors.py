@@ -2,7 +2,8 @@
 """Exceptions, one for each status of the runtime.
 
 All of them are ``RuntimeError``, so that code that catches the exceptions PyTorch
-raises from ``backward()`` also catches these.
+raises from ``backward()`` also catches these. Some are also the exception that Python
+raises for such a failure; an ``OSError`` among them has no ``errno``.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ class DataLossError(Error, status="DATA_LOSS"):
     """A file or a message is malformed or truncated."""
 
 
-class InputOutputError(Error, status="IO_ERROR"):
+class InputOutputError(Error, OSError, status="IO_ERROR"):
     """The operating system refused an operation."""
 
 
@@ -76,11 +77,11 @@ class PlanMismatchError(Error, status="PLAN_MISMATCH"):
     """The ranks registered different hooks, or have different models."""
 
 
-class PeerLostError(Error, status="PEER_LOST"):
+class PeerLostError(Error, ConnectionError, status="PEER_LOST"):
     """Another rank died or closed its connection; restart the job."""
 
 
-class DeadlineExceededError(Error, status="DEADLINE_EXCEEDED"):
+class DeadlineExceededError(Error, TimeoutError, status="DEADLINE_EXCEEDED"):
     """Another rank never arrived, or stopped; restart the job."""
 
 
@@ -90,6 +91,10 @@ class AbortedError(Error, status="ABORTED"):
 
 class InternalError(Error):
     """A bug in ddphook."""
+
+
+# The classes above are in the order of ddphook_status_t, after DDPHOOK_OK.
+_BY_STATUS = tuple(Error.__subclasses__())
 
 
 @dataclasses.dataclass(frozen=True)
@@ -128,23 +133,6 @@ class CompileError(Error, status="INVALID_ARGUMENT"):
     def __init__(self, message: str, diagnostics: Sequence[Diagnostic] = ()) -> None:
         super().__init__(message)
         self.diagnostics = tuple(diagnostics)
-
-
-# In the order of ddphook_status_t, after DDPHOOK_OK.
-_BY_STATUS: tuple[type[Error], ...] = (
-    InvalidArgumentError,
-    FailedPreconditionError,
-    UnsupportedError,
-    ResourceExhaustedError,
-    DataLossError,
-    InputOutputError,
-    BadEnvironmentError,
-    PlanMismatchError,
-    PeerLostError,
-    DeadlineExceededError,
-    AbortedError,
-    InternalError,
-)
 
 
 def from_status(status: int, message: str) -> Error:

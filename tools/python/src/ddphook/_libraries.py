@@ -8,10 +8,12 @@ prefix that the package is installed in, then the libraries known to the loader.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import sys
 import sysconfig
+from collections.abc import Iterator
 from pathlib import Path
 
 from ddphook._errors import UnsupportedError
@@ -20,6 +22,10 @@ LIBRARY_DIR_VARIABLE = "DDPHOOK_LIBRARY_DIR"
 RUNTIME = "libddphook_rt.so"
 COMPILER = "libDDPHookCAPI.so"
 _VERSION = "0.1"
+_SAME_VERSION = (
+    "install the package and its libraries from the same build, or set "
+    f"{LIBRARY_DIR_VARIABLE} to the directory of that build's libraries"
+)
 
 
 def directories() -> list[Path]:
@@ -53,7 +59,8 @@ def find(name: str) -> str:
     if os.environ.get(LIBRARY_DIR_VARIABLE):
         raise UnsupportedError(
             f"expected {soname} in {LIBRARY_DIR_VARIABLE}="
-            f"{os.environ[LIBRARY_DIR_VARIABLE]}, but there is none"
+            f"{os.environ[LIBRARY_DIR_VARIABLE]}, but there is none; correct or unset "
+            "the variable"
         )
     return soname
 
@@ -74,11 +81,40 @@ def load(name: str) -> ctypes.CDLL:
     Local symbols matter: PyTorch and the runtime may each contain a Gloo. Raises
     UnsupportedError if the library is missing or cannot be loaded.
     """
+    found = find(name)
     try:
-        return ctypes.CDLL(find(name), mode=os.RTLD_NOW | os.RTLD_LOCAL)
+        return ctypes.CDLL(found, mode=os.RTLD_NOW | os.RTLD_LOCAL)
     except OSError as error:
-        searched = ", ".join(str(directory) for directory in directories())
+        if os.sep in found:
+            advice = "install what it lacks"
+            if "GLIBC" in str(error):
+                advice = "use a newer system"
+            advice += ", or build ddphook on this one (docs/installing.md)"
+        else:
+            searched = ", ".join(str(directory) for directory in directories())
+            advice = (
+                f"install a wheel of ddphook, which has it, or set {LIBRARY_DIR_VARIABLE} "
+                f"to the directory that has it (searched: {searched})"
+            )
+        raise UnsupportedError(f"cannot load {name}: {error}; {advice}") from None
+
+
+@contextlib.contextmanager
+def declaring(library: ctypes.CDLL) -> Iterator[None]:
+    """Raises UnsupportedError if the library lacks a function that the block uses."""
+    try:
+        yield
+    except AttributeError as error:
         raise UnsupportedError(
-            f"cannot load {name}: {error}; set {LIBRARY_DIR_VARIABLE} to the "
-            f"directory that has it (searched: {searched})"
+            f"expected {library._name} to be of the version {_VERSION}, but it has another "
+            f"one: {str(error).rpartition(': ')[2]}; {_SAME_VERSION}"
         ) from None
+
+
+def check_abi(library: ctypes.CDLL, found: int, expected: int) -> None:
+    """Raises UnsupportedError if the library has another ABI than this package."""
+    if found != expected:
+        raise UnsupportedError(
+            f"expected the ABI version {expected}, which this package is for, but "
+            f"{os.path.realpath(library._name)} has {found}; {_SAME_VERSION}"
+        )

@@ -24,16 +24,18 @@ def find_waste(before: int, after: int) -> str | None:
     return f"{after} of {before} bytes of gradients are sent, more than half"
 
 
-def find_waste_of_plans(plans: Iterable[Mapping[str, Any]]) -> str | None:
-    """Applies `find_waste` to all buckets with a hook in the plans of modules."""
-    before = after = 0
-    for plan in plans:
-        for bucket in plan["buckets"]:
-            if re.match(rf"#ddp\.{_EXACT}", bucket["hook"]):
-                continue
-            elements = sum(map(math.prod, bucket["shapes"]))
-            before += elements * _ITEM_BYTES[bucket["dtype"]]
-            after += bucket["wire_bytes"]
-    if before == 0:
+def find_waste_of_buckets(buckets: Iterable[Mapping[str, Any]]) -> str | None:
+    """Applies `find_waste` to all buckets with a hook, as plans have them."""
+    hooked = [b for b in buckets if not re.match(rf"#ddp\.{_EXACT}", b["hook"])]
+    if not hooked:
         return "no gradient has the hook"
-    return find_waste(before, after)
+    return find_waste(*bytes_of(hooked))
+
+
+def bytes_of(buckets: Iterable[Mapping[str, Any]]) -> tuple[int, int]:
+    """Returns the bytes of the gradients in a plan's buckets, and the bytes sent for them."""
+    before = after = 0
+    for bucket in buckets:
+        before += sum(map(math.prod, bucket["shapes"])) * _ITEM_BYTES[bucket["dtype"]]
+        after += bucket["wire_bytes"]
+    return before, after

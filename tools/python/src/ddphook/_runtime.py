@@ -23,6 +23,9 @@ from ddphook._errors import DataLossError, Error, InternalError, from_status
 
 _log = logging.getLogger("ddphook")
 
+# DDPHOOK_ABI_VERSION.
+_ABI_VERSION = 10
+
 # Values of ddphook_status_t that callbacks return to the runtime.
 _DEADLINE_EXCEEDED = 10
 _INTERNAL = 12
@@ -145,23 +148,25 @@ class _CompiledModule(ctypes.Structure):
 def library() -> ctypes.CDLL:
     """Returns the runtime, loaded at the first call."""
     rt = _libraries.load(_libraries.RUNTIME)
-    rt.ddphook_last_error.restype = c_char_p
-    rt.ddphook_status_name.restype = c_char_p
-    rt.ddphook_abi_version.restype = c_uint32
-    rt.ddphook_context_create.argtypes = [POINTER(Options), POINTER(c_void_p)]
-    rt.ddphook_context_destroy.argtypes = [c_void_p]
-    rt.ddphook_context_destroy.restype = None
-    rt.ddphook_context_set_stream.argtypes = [c_void_p, c_void_p]
-    for copy in (rt.ddphook_memory_read, rt.ddphook_memory_write):
-        copy.argtypes = [c_void_p, c_void_p, c_void_p, c_size_t]
-    rt.ddphook_module_load.argtypes = [c_void_p, c_void_p]
-    rt.ddphook_module_unload.argtypes = [c_void_p]
-    rt.ddphook_module_stats.argtypes = [c_void_p, POINTER(Stats)]
-    rt.ddphook_rt_state.argtypes = [c_void_p, c_int32]
-    rt.ddphook_rt_state.restype = c_void_p
-    rt.ddphook_draw_normal.argtypes = [
-        c_uint32, c_int64, POINTER(c_int64), c_int64, c_void_p, c_int32
-    ]
+    with _libraries.declaring(rt):
+        rt.ddphook_last_error.restype = c_char_p
+        rt.ddphook_status_name.restype = c_char_p
+        rt.ddphook_abi_version.restype = c_uint32
+        rt.ddphook_context_create.argtypes = [POINTER(Options), POINTER(c_void_p)]
+        rt.ddphook_context_destroy.argtypes = [c_void_p]
+        rt.ddphook_context_destroy.restype = None
+        rt.ddphook_context_set_stream.argtypes = [c_void_p, c_void_p]
+        for copy in (rt.ddphook_memory_read, rt.ddphook_memory_write):
+            copy.argtypes = [c_void_p, c_void_p, c_void_p, c_size_t]
+        rt.ddphook_module_load.argtypes = [c_void_p, c_void_p]
+        rt.ddphook_module_unload.argtypes = [c_void_p]
+        rt.ddphook_module_stats.argtypes = [c_void_p, POINTER(Stats)]
+        rt.ddphook_rt_state.argtypes = [c_void_p, c_int32]
+        rt.ddphook_rt_state.restype = c_void_p
+        rt.ddphook_draw_normal.argtypes = [
+            c_uint32, c_int64, POINTER(c_int64), c_int64, c_void_p, c_int32
+        ]
+    _libraries.check_abi(rt, rt.ddphook_abi_version(), _ABI_VERSION)
     return rt
 
 

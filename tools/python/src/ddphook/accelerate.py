@@ -11,12 +11,17 @@ import torch
 
 import ddphook.torch
 from ddphook._errors import InvalidArgumentError
+from ddphook.torch._hooks import AnyHook, AnyWrapper
 
 __all__ = ["register"]
 
 
 def register(
-    accelerator: Any, model: Any, hook: Any = None, wrapper: Any = None, **options: Any
+    accelerator: Any,
+    model: Any,
+    hook: AnyHook | None = None,
+    wrapper: AnyWrapper | None = None,
+    **options: Any,
 ) -> ddphook.torch.Handle:
     """Registers a hook with a prepared model, and its states with the checkpoints.
 

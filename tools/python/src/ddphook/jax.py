@@ -29,6 +29,8 @@ from jaxlib.mlir.dialects import stablehlo
 
 from ddphook import _compiler, _rate, _runtime
 from ddphook._errors import CompileError, InvalidArgumentError, UnsupportedError
+from ddphook._generated_hooks import HookName
+from ddphook._typed_hook import TypedHook, Wrap, WrapperName, exempt_option, take_apart
 
 __all__ = ["CompressedStep", "compress"]
 
@@ -37,15 +39,15 @@ State = dict[str, jax.Array]
 
 def compress(
     step: Callable[..., Any],
-    hook: str = "allreduce",
+    hook: HookName | TypedHook | Wrap = "allreduce",
     *,
     mesh: Mesh,
     in_specs: Any,
     out_specs: Any,
     axis: str | Sequence[str] | None = None,
-    wrapper: str | None = None,
+    wrapper: WrapperName | None = None,
     exempt: str | None = None,
-    exempt_hook: str = "allreduce",
+    exempt_hook: HookName = "allreduce",
     bucket_cap_mb: float | None = None,
     check_vma: bool = True,
     donate: bool = True,
@@ -62,6 +64,7 @@ def compress(
         sums or averages gradients with ``jax.lax.psum`` or ``pmean``, or leaves that
         to ``shard_map``. Scalars, such as the loss, are reduced exactly.
     hook
+        A hook with its options, such as ``ddphook.PowerSGD(rank=2)``, or its name:
         ``"allreduce"``, ``"fp16"``, ``"bf16"``, ``"noop"``, ``"powersgd"``,
         ``"batched_powersgd"`` or ``"allreduce_and_upcast"``.
     mesh, in_specs, out_specs, check_vma
@@ -102,16 +105,17 @@ def compress(
     InvalidArgumentError
         A name or a value is not valid for an option.
     """
-    if hook == "powersgd":
+    name, wrapper, options = take_apart(hook, wrapper, options)
+    if name == "powersgd":
         options.setdefault("matrix_view", "fitted")
-    pipeline = _pipeline(hook, wrapper, bucket_cap_mb, options)
+    pipeline = _pipeline(name, wrapper, bucket_cap_mb, options)
     if exempt is not None:
         pipeline += _exempt(exempt, exempt_hook)
     axes = [axis] if isinstance(axis, str) else list(axis or ())
-    for name in axes:
-        if name not in mesh.axis_names:
+    for known in axes:
+        if known not in mesh.axis_names:
             raise InvalidArgumentError(
-                f"expected axis to be of {mesh.axis_names}, but got {name!r}"
+                f"expected axis to be of {mesh.axis_names}, but got {known!r}"
             )
     sharded = jax.shard_map(
         step, mesh=mesh, in_specs=in_specs, out_specs=out_specs, check_vma=check_vma
@@ -121,7 +125,7 @@ def compress(
         "keep-others": "true" if keep_others else "",
         "allow-repeated": "true" if allow_repeated else "",
     }
-    texts = [f"{name}={value}" for name, value in imports.items() if value]
+    texts = [f"{key}={value}" for key, value in imports.items() if value]
     passes = f"ddp-import-stablehlo{{{' '.join(texts)}}}"
     return CompressedStep(step, sharded, mesh, in_specs, out_specs, passes, pipeline, donate)
 
@@ -520,18 +524,11 @@ def _pipeline(
 
 def _exempt(pattern: str, hook: str) -> str:
     """Returns the options that exempt reductions from the hook."""
-    if not isinstance(pattern, str) or not pattern or {"'", '"'} <= set(pattern):
-        # The pattern is quoted within the single string of pipeline options.
-        raise InvalidArgumentError(
-            "expected exempt to be a non-empty regular expression with at most one kind "
-            f"of quotation mark, but got {pattern!r}"
-        )
     if not re.fullmatch(r"\w+", str(hook)):
         raise InvalidArgumentError(
             f"expected exempt_hook to be a hook's name, but got {hook!r}"
         )
-    quote = '"' if "'" in pattern else "'"
-    return f" exempt={quote}{pattern}{quote} exempt-hook={hook}"
+    return f" {exempt_option(pattern)} exempt-hook={hook}"
 
 
 def _find_waste(pipeline: str, manifest: Mapping[str, Any]) -> str | None:

@@ -10,6 +10,7 @@ import torch.distributed as dist
 
 import ddphook.torch
 from ddphook._errors import InvalidArgumentError
+from ddphook.torch._hooks import AnyHook, AnyWrapper
 
 if TYPE_CHECKING:
     Callback: Any = object
@@ -93,7 +94,12 @@ class HookCallback(Callback):
         The registered hook, while a model is being fitted.
     """
 
-    def __init__(self, hook: Any = None, wrapper: Any = None, **options: Any) -> None:
+    def __init__(
+        self,
+        hook: AnyHook | None = None,
+        wrapper: AnyWrapper | None = None,
+        **options: Any,
+    ) -> None:
         super().__init__()
         self.handle: ddphook.torch.Handle | None = None
         self._arguments = (hook, wrapper)
@@ -121,7 +127,7 @@ class HookCallback(Callback):
                     "without this callback"
                 )
             # If the job that saved had fewer ranks, this rank has no states.
-            rank = min(dist.get_rank(), len(self._loaded) - 1)
+            rank = min(trainer.global_rank, len(self._loaded) - 1)
             handle.load_state_dict(self._loaded[rank])
             self._loaded = None
 
@@ -131,10 +137,10 @@ class HookCallback(Callback):
         """Gathers the states of all ranks on rank 0, which writes the checkpoint."""
         if self.handle is None:
             return
-        states: list[Any] | None = None
-        if dist.get_rank() == 0:
-            states = [None] * dist.get_world_size()
-        dist.gather_object(self.handle.state_dict(), states)
+        states: list[Any] = [self.handle.state_dict()]
+        if trainer.world_size > 1:
+            mine, states = states[0], [None] * trainer.world_size
+            dist.gather_object(mine, None if trainer.global_rank else states)
         checkpoint[_KEY] = states
 
     def on_load_checkpoint(

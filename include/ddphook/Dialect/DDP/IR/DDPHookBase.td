@@ -24,6 +24,8 @@ class DDP_HookParameter<string type, string cppDefault, string kind,
   string optionDefault = value;
   /// The option's name if it differs from the parameter's.
   string optionName = "";
+  /// The words that the option accepts, if it is one of an enum's.
+  list<string> optionWords = [];
   /// True if `numerics=improved` makes this flag true.
   bit isImprovement = 0;
   /// The flag that must be true for that, if any.
@@ -67,6 +69,7 @@ class DDP_ChoiceParameter<EnumAttrInfo words, string enumerator, string value,
                           string description>
     : DDP_HookParameter<words.cppType, words.cppType # "::" # enumerator,
                         "Choice", value, description> {
+  let optionWords = !foreach(choice, words.enumerants, choice.str);
   // The generated parser would name the C++ type in its error.
   let parser = [{[&]() -> ::mlir::FailureOr<}] # words.cppType # [{> {
     auto location = $_parser.getCurrentLocation();
@@ -77,8 +80,7 @@ class DDP_ChoiceParameter<EnumAttrInfo words, string enumerator, string value,
                          words.stringToSymbolFnName # [{(word))
       return *value;
     return {(::llvm::LogicalResult)($_parser.emitError(location)
-        << "expected }] # !interleave(!foreach(choice, words.enumerants,
-                                               choice.str), " or ") # [{, but "
+        << "expected }] # !interleave(optionWords, " or ") # [{, but "
            "got '" << word << "'")};
   }()}];
   let printer = words.parameterPrinter;

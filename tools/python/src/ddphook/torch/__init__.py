@@ -8,6 +8,8 @@ the reductions of a model or step as a module for the compiler's tools.
 from __future__ import annotations
 
 import json
+import logging
+import os
 from datetime import timedelta
 from typing import Any
 
@@ -21,14 +23,15 @@ from ddphook._errors import UnsupportedError
 from ddphook.torch import _bucket, _device
 from ddphook.torch._average import PeriodicModelAverager
 from ddphook.torch._export import export
-from ddphook.torch._handle import CommHook, Handle, LostHook
-from ddphook.torch._hooks import Hook, is_accelerates, resolve
+from ddphook.torch._handle import CommHook, Handle, LocalHandle, LostHook, Statistics
+from ddphook.torch._hooks import AnyHook, AnyWrapper, Hook, is_accelerates, resolve
 from ddphook.torch._optimizer import Optimizer
 from ddphook.torch._rendezvous import Meeting, timeout_seconds
 
 __all__ = [
     "Handle",
     "PeriodicModelAverager",
+    "Statistics",
     "close",
     "compile",
     "export",
@@ -39,9 +42,9 @@ __all__ = [
 
 
 def register(
-    ddp_model: DistributedDataParallel,
-    hook: Any = None,
-    wrapper: Any = None,
+    ddp_model: nn.Module,
+    hook: AnyHook | None = None,
+    wrapper: AnyWrapper | None = None,
     *,
     optimizer: torch.optim.Optimizer | None = None,
     timeout: timedelta | float | None = None,
@@ -55,10 +58,12 @@ def register(
     Parameters
     ----------
     ddp_model
-        The model, without a hook, on CPUs or on one GPU.
+        The model, without a hook, on CPUs or on one GPU. In a job of one rank, it may
+        also be a model without DDP: the handle then does nothing, and the log says so.
     hook
-        Required. The name of a hook of the compiler (``"powersgd"``, ``"int8"``, …),
-        or a hook as PyTorch, Accelerate or Lightning define it: one of PyTorch's
+        Required. A hook with its options, such as ``ddphook.PowerSGD(rank=2)``; its
+        name (``"powersgd"``), with the options as ``**options``; or a hook as PyTorch,
+        Accelerate or Lightning define it: one of PyTorch's
         functions, optionally in ``fp16_compress_wrapper``; a member of
         ``DDPCommHookType``; a ``PowerSGDState`` or ``PostLocalSGDState``;
         Accelerate's ``DistributedDataParallelKwargs``.
@@ -104,6 +109,8 @@ def register(
     """
     ddp_model = getattr(ddp_model, "_orig_mod", ddp_model)  # torch.compile's wrapper.
     if not isinstance(ddp_model, DistributedDataParallel):
+        if isinstance(ddp_model, nn.Module) and _world_size() == 1:
+            return _register_locally(ddp_model, resolve(hook, wrapper, options))
         raise InvalidArgumentError(
             "expected a DistributedDataParallel model, but got "
             f"{type(ddp_model).__name__}"
@@ -135,8 +142,8 @@ def register(
 def compile(  # noqa: A001 - the name follows torch.compile.
     step: Any,
     *,
-    hook: Any = "allreduce",
-    wrapper: Any = None,
+    hook: AnyHook = "allreduce",
+    wrapper: AnyWrapper | None = None,
     bucket_cap_mb: float = 25,
     timeout: timedelta | float | None = None,
     fullgraph: bool = False,
@@ -262,6 +269,27 @@ def close() -> None:
     from ddphook.torch import _ops
 
     _ops.close()
+
+
+def _world_size() -> int:
+    """Returns the number of ranks, which a launcher may already have started."""
+    if dist.is_initialized():
+        return dist.get_world_size()
+    return int(os.environ.get("WORLD_SIZE") or 1)
+
+
+def _register_locally(model: nn.Module, hook: Hook) -> Handle:
+    if hook.optimizer is not None:
+        raise UnsupportedError(
+            "expected a DistributedDataParallel model for a hook that runs the optimizer; "
+            "call optimizer.step() instead"
+        )
+    hook.check_names(name for name, p in model.named_parameters() if p.requires_grad)
+    logging.getLogger("ddphook").warning(
+        "the hook '%s' has no effect in a job of one rank without DistributedDataParallel",
+        hook.pipeline(),
+    )
+    return LocalHandle(model, hook)
 
 
 def _near_group(hook: Hook, meeting: Meeting) -> str:

@@ -117,9 +117,7 @@ class _Hook:
     @property
     def compile_options(self) -> dict[str, Any]:
         """The options of ``ddphook.torch.compile``."""
-        base, _, wrapper = self.name.partition("+")
-        names = {"hook": base.partition("-")[0], "wrapper": wrapper or None}
-        return {**names, **self.options}
+        return {"hook": self.function, **self.options}
 
     def register_ours(
         self,

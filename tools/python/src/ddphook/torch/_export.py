@@ -14,7 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from ddphook._errors import InvalidArgumentError, UnsupportedError
 from ddphook.torch import _bucket
-from ddphook.torch._hooks import resolve_for_graph
+from ddphook.torch._hooks import AnyHook, AnyWrapper, resolve_for_graph
 from ddphook.torch._rendezvous import group_of_name
 
 # DDP's default.
@@ -26,8 +26,8 @@ def export(
     step: Any,
     *inputs: Any,
     file: str | os.PathLike[str],
-    hook: Any = "allreduce",
-    wrapper: Any = None,
+    hook: AnyHook = "allreduce",
+    wrapper: AnyWrapper | None = None,
     bucket_cap_mb: float | None = None,
     whole: bool = False,
     partitions: Sequence[Sequence[Sequence[int]]] = (),

@@ -8,13 +8,15 @@ import contextlib
 import logging
 import os
 import weakref
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypedDict, cast
 
 import torch
 import torch.distributed as dist
+from torch import nn
 from torch.autograd import profiler
 from torch.nn.parallel import DistributedDataParallel
 
+from ddphook import _rate
 from ddphook._errors import Error, FailedPreconditionError
 from ddphook._errors import InvalidArgumentError, UnsupportedError
 from ddphook.torch import _bucket, _device, _states
@@ -77,10 +79,47 @@ def _unpickled(title: str) -> LostHook:
     return LostHook(title)
 
 
+class Statistics(TypedDict):
+    """Counters of a rank since the hook was registered, summed over its buckets.
+
+    Attributes
+    ----------
+    steps
+        Reductions of buckets.
+    collectives
+        Collectives that these took.
+    wire_bytes
+        Bytes that this rank contributed to them, as sent.
+    collective_bytes
+        Bytes of the same elements in their type in memory.
+    arena_bytes, state_bytes
+        Bytes of scratch memory and of states.
+    elements_before_compression, elements_after_compression
+        Elements of compressed buckets, and those sent for them, as PyTorch's
+        ``PowerSGDState.compression_stats()`` counts.
+    uncompressed_bytes
+        Bytes of the gradients, which the same steps would send without a hook.
+    compression_ratio
+        ``uncompressed_bytes / wire_bytes``; 1 while nothing was sent.
+    """
+
+    steps: int
+    collectives: int
+    wire_bytes: int
+    collective_bytes: int
+    arena_bytes: int
+    state_bytes: int
+    elements_before_compression: int
+    elements_after_compression: int
+    uncompressed_bytes: int
+    compression_ratio: float
+
+
 class Handle:
     """A hook that is registered with a DDP model.
 
     Made by ``ddphook.torch.register``. A context manager: leaving it closes it.
+    ``repr`` shows what the ranks reduce, and the bytes of a compressed step.
     """
 
     def __init__(
@@ -246,18 +285,26 @@ class Handle:
 
         self._worker.post(put_back)
 
-    def statistics(self) -> dict[str, int]:
-        """Returns counters of this rank since the hook was registered.
+    def __repr__(self) -> str:
+        buckets = self._modules.buckets()
+        before, after = _rate.bytes_of(buckets)
+        state = "closed" if self._closed else f"failed: {self._error}"
+        parts = [
+            f"{self.hook}",
+            f"group '{self._meeting.group.group_name}'",
+            f"rank {self._meeting.rank} of {self._meeting.world_size}",
+            f"{sum(p.requires_grad for p in self._reduced)} parameters",
+            f"{len(buckets)} buckets" if buckets else "no step so far",
+            f"{after} of {before} bytes sent per step" if buckets else "",
+            state if self._closed or self._error else "",
+        ]
+        return f"<ddphook.torch.Handle: {', '.join(filter(None, parts))}>"
 
-        Returns
-        -------
-        dict
-            The fields of ``ddphook_stats_t``, summed over the buckets.
-            ``steps`` counts reductions of buckets.
-        """
+    def statistics(self) -> Statistics:
+        """Returns counters of this rank since the hook was registered."""
         self._check_usable()
         self._finish()
-        return self._worker.call(self._modules.statistics)
+        return _statistics(self._worker.call(self._modules.statistics))
 
     def state_dict(self) -> dict[str, Any]:
         """Returns this rank's states: errors, factors, counters, generators.
@@ -316,15 +363,7 @@ class Handle:
             self._check_common(common_parts(self._hook.name, state))
             self._worker.call(self._modules.adopt, state, list(self._names.values()))
             return
-        if state.get("format") != _FORMAT:
-            raise InvalidArgumentError(
-                f"expected a state of the format '{_FORMAT}', but got "
-                f"{state.get('format')!r}"
-            )
-        if state.get("hook") != self.hook:
-            raise InvalidArgumentError(
-                f"expected states of '{self.hook}', but got '{state.get('hook')}'"
-            )
+        self._check_format(state)
         parts = {role: dict(values) for role, values in state["states"].items()}
         kinds = dict(state["kinds"])
         order = state.get("buckets") or []
@@ -449,6 +488,14 @@ class Handle:
                 f"when the hook was registered, but got some on {buffer.device}"
             )
 
+    def _check_format(self, state: dict[str, Any]) -> None:
+        for key, expected in ("format", _FORMAT), ("hook", self.hook):
+            if state.get(key) != expected:
+                raise InvalidArgumentError(
+                    f"expected a state with the {key} '{expected}', but got "
+                    f"{state.get(key)!r}"
+                )
+
     def _check_names(self, given: set[str]) -> None:
         """Checks that states, if not empty, belong to the model's parameters.
 
@@ -486,6 +533,67 @@ class Handle:
             raise FailedPreconditionError("the hook was closed")
         if self._error is not None:
             raise self._error
+
+
+class LocalHandle(Handle):
+    """A handle in a job of one rank without DDP, where there is nothing to reduce.
+
+    Has no effect on the model. States that are loaded are kept for `state_dict`.
+    """
+
+    def __init__(self, model: nn.Module, hook: Hook) -> None:
+        self._hook = hook
+        self._count = sum(p.requires_grad for p in model.parameters())
+        self._closed = False
+        self._state = {
+            "format": _FORMAT,
+            "hook": self.hook,
+            "rank": 0,
+            "world_size": 1,
+            "states": {},
+            "kinds": {},
+            "buckets": [],
+        }
+
+    def __repr__(self) -> str:
+        state = ", closed" if self._closed else ""
+        return (
+            f"<ddphook.torch.Handle: {self.hook}, a job of one rank, "
+            f"{self._count} parameters, nothing to send{state}>"
+        )
+
+    def start(self, bucket: dist.GradBucket) -> NoReturn:
+        raise FailedPreconditionError("expected no bucket of DDP's in a job of one rank")
+
+    def statistics(self) -> Statistics:
+        self._check_usable()
+        return _statistics({})
+
+    def state_dict(self) -> dict[str, Any]:
+        self._check_usable()
+        return self._state
+
+    def load_state_dict(self, state: Any) -> None:
+        self._check_usable()
+        if isinstance(state, dict):
+            self._check_format(state)
+            self._state = state
+
+    def close(self) -> None:
+        self._closed = True
+
+    def _check_usable(self) -> None:
+        if self._closed:
+            raise FailedPreconditionError("the hook was closed")
+
+
+def _statistics(counters: dict[str, int]) -> Statistics:
+    """Adds the compression ratio to counters; missing ones are 0."""
+    names = list(Statistics.__annotations__)[:-1]
+    made: dict[str, float] = {name: counters.get(name, 0) for name in names}
+    sent = made["wire_bytes"]
+    made["compression_ratio"] = made["uncompressed_bytes"] / sent if sent else 1.0
+    return cast(Statistics, made)
 
 
 def _leave(worker: Worker, modules: Modules, process: int) -> bool | None:

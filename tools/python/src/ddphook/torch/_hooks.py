@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Turns every way to name a hook into the compiler's options.
 
-A hook is named by ddphook's name, by PyTorch's function, enumeration or state, by
-Accelerate's keyword arguments or by Lightning's.
+A hook is named by ddphook's name or class, by PyTorch's function, enumeration or state,
+by Accelerate's keyword arguments or by Lightning's.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import enum
 import functools
 import logging
 import re
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import torch
@@ -27,9 +27,10 @@ from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDSt
 
 from ddphook import _compiler
 from ddphook._errors import CompileError, InvalidArgumentError, UnsupportedError
+from ddphook._generated_hooks import HookName
+from ddphook._typed_hook import TypedHook, Wrap, WrapperName, exempt_option, take_apart
 from ddphook.torch import _bucket
 from ddphook.torch._bucket import ELEMENT_TYPES
-from ddphook.torch._hook_options import HOOK_OPTIONS
 
 _log = logging.getLogger("ddphook")
 
@@ -38,22 +39,45 @@ _TYPE_NAMES = ELEMENT_TYPES | {
     torch.float8_e4m3fn: "f8E4M3FN",
     torch.float8_e5m2: "f8E5M2",
 }
-# The Python types of option values, by kind.
+# The types of option values, by their annotations; those of words begin with Literal.
 _TYPES: dict[str, type] = {
-    "Integer": int,
-    "Number": float,
-    "Flag": bool,
-    "WireType": bool,
-    "Choice": str,
-    "Type": torch.dtype,
-    "Symbol": dist.ProcessGroup,
+    "int": int,
+    "float": float,
+    "bool": bool,
+    "DType": torch.dtype,
+    "ProcessGroup": dist.ProcessGroup,
 }
 
 # The options of each hook, by PyTorch's names, with their types.
 HOOKS: dict[str, dict[str, type]] = {
-    hook: {name: _TYPES[kind] for name, kind in options.items()}
-    for hook, options in HOOK_OPTIONS.items()
+    hook.name: {
+        name: _TYPES.get(annotation.removesuffix(" | None"), str)
+        for name, annotation in hook.option_types().items()
+    }
+    for hook in TypedHook.__subclasses__()
 }
+
+
+class AcceleratesHook(Protocol):
+    """``accelerate.DistributedDataParallelKwargs``."""
+
+    comm_hook: Any
+    comm_wrapper: Any
+
+
+# Every way to name a hook or a wrapper.
+AnyHook: TypeAlias = (
+    HookName
+    | TypedHook
+    | Wrap
+    | Callable[..., Any]
+    | enum.Enum
+    | dist.BuiltinCommHookType
+    | PowerSGDState
+    | PostLocalSGDState
+    | AcceleratesHook
+)
+AnyWrapper: TypeAlias = WrapperName | Callable[..., Any]
 
 # The classes of PyTorch's states, by hook.
 STATES: dict[str, type] = {
@@ -62,24 +86,15 @@ STATES: dict[str, type] = {
     "post_local_sgd": PostLocalSGDState,
 }
 
-# Names of PyTorch's functions and of Accelerate's enumeration.
+# Names of PyTorch's enumeration and Accelerate's, and of PyTorch's functions.
 _ALIASES = {
-    "allreduce_hook": "allreduce",
     "no": "allreduce",
     "fp16_compress": "fp16",
-    "fp16_compress_hook": "fp16",
     "bf16_compress": "bf16",
-    "bf16_compress_hook": "bf16",
-    "noop_hook": "noop",
     "power_sgd": "powersgd",
-    "powerSGD_hook": "powersgd",
     "batched_power_sgd": "batched_powersgd",
-    "batched_powerSGD_hook": "batched_powersgd",
-    "post_localSGD_hook": "post_local_sgd",
-    "_reducer_allreduce_and_upcast_hook": "allreduce_and_upcast",
-    "quantization_pertensor_hook": "quantization_pertensor",
-    "quantization_perchannel_hook": "quantization_perchannel",
 }
+_ALIASES |= {h.function: h.name for h in TypedHook.__subclasses__() if h.function}
 _WRAPPERS = {
     "fp16": "fp16",
     "bf16": "bf16",
@@ -120,9 +135,7 @@ class Hook:
         ]
         parts += [f"wrapper={wrapper}" for wrapper in self.wrappers]
         if self.exempt:
-            quote = '"' if "'" in self.exempt else "'"
-            parts += [f"exempt={quote}{self.exempt}{quote}"]
-            parts += [f"exempt-hook={self.exempt_hook}"]
+            parts += [exempt_option(self.exempt), f"exempt-hook={self.exempt_hook}"]
         if self.topology != "flat":
             parts += [f"topology={self.topology}"]
         return " ".join(parts)
@@ -163,6 +176,8 @@ def resolve(
     topology = _take_topology(given)
     hook, wrapper, state = _unpack_frameworks(hook, wrapper, given)
     title = _title(hook, wrapper)
+    typed = hook
+    hook, wrapper, given = take_apart(hook, wrapper, given)
     wrappers = [] if wrapper is None else [_wrapper_name(wrapper)]
     optimizer = None
     if _maker(hook) == "_hook_then_optimizer":
@@ -177,6 +192,8 @@ def resolve(
         name, implied = _hook_name(hook)
         given = {**implied, **given}
     state, group = _divide_state(name, state)
+    if state is not None and isinstance(typed, (TypedHook, Wrap)):
+        raise InvalidArgumentError(f"expected no state beside {typed!r}, which has options")
     given = _merge("the state", _options_of_state(name, state), given)
     if len(wrappers) > 1:
         raise UnsupportedError(
@@ -241,19 +258,7 @@ def _take_exempt(given: dict[str, Any]) -> tuple[str, str]:
     if hook is not None and exempt is None:
         raise InvalidArgumentError("expected 'exempt' together with 'exempt_hook'")
     if exempt is not None:
-        try:
-            re.compile(exempt)
-        except (TypeError, re.error) as error:
-            raise InvalidArgumentError(
-                f"expected a regular expression for 'exempt', but got {exempt!r}: "
-                f"{error}"
-            ) from None
-        if not exempt or {"'", '"'} <= set(exempt):
-            # The pattern becomes part of a string of options.
-            raise InvalidArgumentError(
-                "expected 'exempt' to be non-empty and to have at most one kind of "
-                f"quotation mark, but got {exempt!r}"
-            )
+        exempt_option(exempt)  # Checks it.
     name, implied = _hook_name(hook or "allreduce")
     if implied or name == "post_local_sgd":
         raise UnsupportedError(
@@ -381,7 +386,7 @@ def _wrapper_name(wrapper: Any) -> str:
 
 def _hook_name(hook: Any) -> tuple[str, dict[str, Any]]:
     """Returns a name of ``HOOKS``, and the options that it implies."""
-    implied: dict[str, Any] = {}
+    hook, _, implied = take_apart(hook, None, {})
     if isinstance(hook, dist.BuiltinCommHookType):
         hook = hook.name.lower()
     if isinstance(hook, DDPCommHookType):

@@ -97,6 +97,11 @@ class Modules:
             total.update(module.statistics())
         return dict(total)
 
+    def buckets(self) -> list[dict[str, Any]]:
+        """Returns the records of all buckets in the plans; any thread may call it."""
+        modules = list(self._loaded.values())
+        return [bucket for module in modules for bucket in module.plan["buckets"]]
+
     def states(self) -> tuple[_states.Parts, _states.Kinds]:
         parts: _states.Parts = {}
         _states.merge(parts, self._waiting)
@@ -141,7 +146,7 @@ class Modules:
         Called when a bucket runs again; all buckets are then loaded.
         """
         self._is_rate_checked = True
-        reason = _rate.find_waste_of_plans(m.plan for m in self._loaded.values())
+        reason = _rate.find_waste_of_buckets(self.buckets())
         if reason:
             _log.warning("with %s: %s", self._hook.pipeline(), reason)
 

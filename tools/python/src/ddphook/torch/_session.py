@@ -253,10 +253,11 @@ class Session:
         self._rated.add(step)
         if not _rate.is_meant_to_compress(key.pipeline):
             return
-        reason = _rate.find_waste_of_plans(
-            module.plan
+        reason = _rate.find_waste_of_buckets(
+            bucket
             for other, module in self._modules.items()
             if other.owner.startswith(step)
+            for bucket in module.plan["buckets"]
         )
         if reason:
             _log.warning("with %s: %s", key.pipeline, reason)
