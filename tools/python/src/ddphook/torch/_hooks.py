@@ -27,7 +27,7 @@ from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDSt
 
 from ddphook import _compiler
 from ddphook._errors import CompileError, InvalidArgumentError, UnsupportedError
-from ddphook.torch import _bucket
+from ddphook.torch import _bucket, _private
 from ddphook.torch._bucket import ELEMENT_TYPES
 from ddphook.torch._hook_options import HOOK_OPTIONS
 
@@ -76,7 +76,7 @@ _ALIASES = {
     "batched_power_sgd": "batched_powersgd",
     "batched_powerSGD_hook": "batched_powersgd",
     "post_localSGD_hook": "post_local_sgd",
-    "_reducer_allreduce_and_upcast_hook": "allreduce_and_upcast",
+    _private.upcast_hook.__name__: "allreduce_and_upcast",
     "quantization_pertensor_hook": "quantization_pertensor",
     "quantization_perchannel_hook": "quantization_perchannel",
 }
@@ -165,7 +165,7 @@ def resolve(
     title = _title(hook, wrapper)
     wrappers = [] if wrapper is None else [_wrapper_name(wrapper)]
     optimizer = None
-    if _maker(hook) == "_hook_then_optimizer":
+    if _maker(hook) == _private.hook_then_optimizer.__name__:
         optimizer = _captured(hook, "optimizer_state")
         hook = _captured(hook, "hook")
     hook, inner = _unwrap(hook)
