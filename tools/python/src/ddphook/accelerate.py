@@ -11,6 +11,7 @@ import torch
 
 import ddphook.torch
 from ddphook._errors import InvalidArgumentError
+from ddphook.torch import _private
 from ddphook.torch._hooks import AnyHook, AnyWrapper
 
 __all__ = ["register"]
@@ -80,5 +81,5 @@ def _number_of(model: Any, prepared: list[Any]) -> int:
         for number, known in enumerate(prepared):
             if known is model:
                 return number
-        model = getattr(model, "_orig_mod", None) or getattr(model, "module", None)
+        model = getattr(model, _private.ORIG_MOD, None) or getattr(model, "module", None)
     raise InvalidArgumentError("expected a model that accelerator.prepare() returned")

@@ -20,7 +20,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from ddphook._errors import FailedPreconditionError, InvalidArgumentError
 from ddphook._errors import UnsupportedError
-from ddphook.torch import _bucket, _device
+from ddphook.torch import _bucket, _device, _private
 from ddphook.torch._average import PeriodicModelAverager
 from ddphook.torch._export import export
 from ddphook.torch._handle import CommHook, Handle, LocalHandle, LostHook, Statistics
@@ -107,7 +107,7 @@ def register(
     DeadlineExceededError
         A rank did not register its hook in time.
     """
-    ddp_model = getattr(ddp_model, "_orig_mod", ddp_model)  # torch.compile's wrapper.
+    ddp_model = _private.unwrapped(ddp_model)
     if not isinstance(ddp_model, DistributedDataParallel):
         if isinstance(ddp_model, nn.Module) and _world_size() == 1:
             return _register_locally(ddp_model, resolve(hook, wrapper, options))
@@ -131,7 +131,7 @@ def register(
     try:
         if resolved.state is not None:
             handle.load_state_dict(resolved.state)
-        ddp_model._comm_hooks.clear()
+        _private.comm_hooks(ddp_model).clear()
         ddp_model.register_comm_hook(None, CommHook(handle, resolved.title))
     except BaseException:
         handle.close()
@@ -193,7 +193,7 @@ def compile(  # noqa: A001 - the name follows torch.compile.
         are reduced outside of it. If a DDP model is within the step, the first step
         raises the error.
     """
-    from ddphook.torch import _backend
+    from ddphook.torch import _backend, _steps
 
     given = {
         "hook": hook,
@@ -205,6 +205,8 @@ def compile(  # noqa: A001 - the name follows torch.compile.
     _backend.make_pass(**given)  # Raises errors now rather than in the first step.
     # Dynamo treats steps with equal code and equal options as the same step.
     given["step"] = object()
+    if not _private.announces_backends():
+        _steps.begin(_backend.step_of, step)
     return torch.compile(
         step,
         backend=_backend.backend,
@@ -368,7 +370,7 @@ def _check_model(model: DistributedDataParallel, hook: Any) -> _device.Device:
             "a DDP model with mixed_precision has PyTorch's own hook; use "
             "torch.autocast, or parameters of a 16-bit type"
         )
-    if not all(isinstance(known, LostHook) for known, _ in model._comm_hooks):
+    if not all(isinstance(known, LostHook) for known, _ in _private.comm_hooks(model)):
         advice = ""
         if is_accelerates(hook):
             advice = (
@@ -378,7 +380,7 @@ def _check_model(model: DistributedDataParallel, hook: Any) -> _device.Device:
         raise FailedPreconditionError(
             f"the model has a communication hook already{advice}"
         )
-    if any(hasattr(p, "_in_backward_optimizers") for p in model.parameters()):
+    if any(map(_private.has_optimizer_in_backward, model.parameters())):
         raise UnsupportedError(
             "the model uses _apply_optimizer_in_backward, for which DDP registers its own "
             "hook; use ddphook.torch.register(…, optimizer=…) instead"

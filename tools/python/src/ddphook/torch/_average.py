@@ -10,11 +10,10 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch.distributed import distributed_c10d as c10d
 from torch.distributed.algorithms.model_averaging import averagers, utils
 
 from ddphook._errors import FailedPreconditionError, UnsupportedError
-from ddphook.torch import _bucket, _session
+from ddphook.torch import _bucket, _private, _session
 from ddphook.torch._hooks import resolve
 from ddphook.torch._rendezvous import timeout_seconds
 
@@ -95,8 +94,8 @@ class PeriodicModelAverager(averagers.PeriodicModelAverager):
         self.step += 1
 
     def _average(self, parameters: list[torch.nn.Parameter]) -> None:
-        group = self.process_group or c10d._get_default_group()
-        if not parameters or dist._rank_not_in_group(group):
+        group = self.process_group or _private.default_group()
+        if not parameters or _private.rank_not_in_group(group):
             return
         for parameter in parameters:
             _bucket.check_tensor(parameter)

@@ -9,17 +9,15 @@ from datetime import timedelta
 from typing import Any
 
 import torch
-from torch._guards import CompileContext
-from torch._inductor import config, list_mode_options
-from torch._inductor.custom_graph_pass import CustomGraphPass, get_hash_for_files
-from torch.distributed import distributed_c10d as c10d
 
 import ddphook
 from ddphook._errors import UnsupportedError
-from ddphook.torch import _graph, _ops, _steps
+from ddphook.torch import _graph, _ops, _private, _steps
 from ddphook.torch._bucket import check_cap
 from ddphook.torch._bucket import pipeline as bucket_pipeline
 from ddphook.torch._hooks import resolve_for_graph
+from ddphook.torch._private import CompileContext, CustomGraphPass
+from ddphook.torch._private import inductor_config as config
 from ddphook.torch._rendezvous import timeout_seconds
 
 
@@ -77,10 +75,9 @@ class ReplaceReductions(CustomGraphPass):
             self._frame(),
         ]
         # Dividing by a number is part of an average only in a group of that size.
-        sizes = sorted((name, g.size()) for g, name in c10d._world.pg_names.items())
-        return get_hash_for_files(
+        return _private.get_hash_for_files(
             (__file__, _graph.__file__, _ops.__file__),
-            ddphook.__version__ + json.dumps([*options, sizes]),
+            ddphook.__version__ + json.dumps([*options, _private.group_sizes()]),
         )
 
     def _frame(self) -> str:
@@ -124,11 +121,9 @@ def backend(
     UnsupportedError
         The hook is more than a reduction, or another pass is already registered.
     """
-    from torch._inductor.compile_fx import compile_fx
-
     known = config.get_config_copy()
     given = dict(options or {})
-    patches = list_mode_options(mode) if mode else {}
+    patches = _private.list_mode_options(mode) if mode else {}
     patches |= {key: given.pop(key) for key in list(given) if key in known}
     if config.post_grad_custom_pre_pass or "post_grad_custom_pre_pass" in patches:
         raise UnsupportedError(
@@ -140,13 +135,13 @@ def backend(
     replace.reorders = "reorder_for_peak_memory" in patches
     patches.setdefault("reorder_for_peak_memory", config.reorder_for_peak_memory)
     patches["post_grad_custom_pre_pass"] = replace
-    inductor.setdefault("compile_region_name", name)
+    inductor = {**_private.region_argument(name), **inductor}
     ddp = _steps.ddp_in(model)  # Comes before Inductor, which changes the graph.
-    compiled: Any = compile_fx(model, inputs, config_patches=patches, **inductor)
+    compiled: Any = _private.compile_fx(model, inputs, config_patches=patches, **inductor)
     return step.watch(compiled, ddp)
 
 
-def _step_of(compiler: Any) -> _steps.Step | None:
+def step_of(compiler: Any) -> _steps.Step | None:
     """Returns the step of a TorchDynamo backend, or None if the backend is another."""
     if getattr(compiler, "compiler_fn", None) is not backend:
         return None
@@ -156,10 +151,7 @@ def _step_of(compiler: Any) -> _steps.Step | None:
     return step
 
 
-# TorchDynamo calls this function when it gets the backend.
-backend._dynamo_backend_init = functools.partial(  # type: ignore[attr-defined]
-    _steps.begin, _step_of
-)
+_private.on_announcement(backend, functools.partial(_steps.begin, step_of))
 
 
 def make_pass(

@@ -39,6 +39,7 @@ from torch.nn.parallel import DistributedDataParallel
 import ddphook
 import ddphook.torch
 from ddphook._errors import InternalError, InvalidArgumentError
+from ddphook.torch import _private
 from ddphook.torch._bench_compile import CompiledTraining
 
 _WIDTH = 1024  # The width of a layer, which has 4 MiB of weights.
@@ -310,7 +311,7 @@ def _measure_compiled_steps(
     """Measures whole steps under ``torch.compile``; returns times, and the final
     difference of parameters from those without compression.
     """
-    torch._dynamo.reset()  # Hooks do not share graphs.
+    _private.dynamo.reset()  # Hooks do not share graphs.
     model = _make_model(options.model_mb)
     trainings = {
         "pytorch": CompiledTraining(model, reduces=True, options=None),

@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 import ddphook.torch
+from ddphook.torch import _private
 
 _RATE = 0.05
 _Step = Callable[[list[torch.Tensor], torch.Tensor], torch.Tensor]
@@ -29,8 +30,7 @@ class CompiledTraining:
     def __init__(
         self, model: nn.Module, *, reduces: bool, options: dict[str, Any] | None
     ) -> None:
-        # Without this setting, a step with a backward pass is not a single graph.
-        torch._dynamo.config.trace_autograd_ops = True
+        _private.trace_autograd()
         named = dict(model.named_parameters())
         self._parameters = [p.detach().clone() for p in named.values()]
         step = _make_step(model, list(named), reduces)
@@ -51,7 +51,7 @@ class CompiledTraining:
 
 
 def _make_step(model: nn.Module, names: list[str], reduces: bool) -> _Step:
-    collectives = torch.ops._c10d_functional
+    collectives = _private.collectives
 
     def step(parameters: list[torch.Tensor], x: torch.Tensor) -> torch.Tensor:
         named = dict(zip(names, parameters))

@@ -15,6 +15,7 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 
 from ddphook._errors import InvalidArgumentError, UnsupportedError
+from ddphook.torch._private import ORIG_MOD
 from ddphook.torch._rules import SCALARS, Rule
 
 ELEMENT_TYPES = {
@@ -328,7 +329,7 @@ def parameter_names(model: DistributedDataParallel) -> dict[torch.nn.Parameter, 
     beginning of every name, which comes from another wrapper.
     """
     parameters = dict(model.module.named_parameters())
-    names = [".".join(filter("_orig_mod".__ne__, name.split("."))) for name in parameters]
+    names = [".".join(filter(ORIG_MOD.__ne__, name.split("."))) for name in parameters]
     while names and all(name.startswith("module.") for name in names):
         names = [name.removeprefix("module.") for name in names]
     if len(set(names)) < len(names):

@@ -28,6 +28,8 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim.lr_scheduler import LRScheduler
 
+from ddphook.torch import _private
+
 # Types whose values are compared by value.
 NUMBERS = (bool, int, float, complex, str, bytes, type(None))
 # Libraries whose own objects are not inspected, except those of `_KEEPING`.
@@ -49,8 +51,6 @@ _KEEPING = (
 )
 # Methods of objects that are written in C.
 _METHODS = (types.BuiltinMethodType, types.MethodWrapperType)
-# A module's dictionaries whose entries act as its attributes.
-_TABLES = ("_modules", "_parameters", "_buffers")
 # Larger NumPy arrays are not copied; see `is_large_array`.
 LARGE_BYTES = 1 << 20
 
@@ -87,13 +87,7 @@ _HOOKS_OF_TENSOR = "the gradient hooks"
 
 def hooks_of(tensor: torch.Tensor) -> Iterator[tuple[str, Any]]:
     """Yields a tensor's hooks, each with the name of the method that registers it."""
-    kinds = {
-        "register_hook": tensor._backward_hooks,
-        "register_post_accumulate_grad_hook": getattr(
-            tensor, "_post_accumulate_grad_hooks", None
-        ),
-    }
-    for register, hooks in kinds.items():
+    for register, hooks in _private.hooks_of_tensor(tensor).items():
         yield from ((register, hook) for hook in (hooks or {}).values())
 
 
@@ -371,7 +365,7 @@ def references(path: str, value: Any) -> Iterator[tuple[str, Any]]:
     elif isinstance(value, torch.optim.Optimizer):
         # Its state is an input of the module, and the rest of it is PyTorch's.
         public = {name for name in vars(value) if not name.startswith("_")}
-        kept = public - {"state", "defaults"} | _HOOKS
+        kept = public - {"state", "defaults"} | _private.OPTIMIZER_HOOKS
         yield path, Names(vars(value), frozenset(kept))
     elif isinstance(value, (dict, list, collections.deque)):
         if isinstance(value, collections.defaultdict):
@@ -383,11 +377,8 @@ def references(path: str, value: Any) -> Iterator[tuple[str, Any]]:
             yield kind.__name__, kind
 
 
-_HOOKS = {"_optimizer_step_pre_hooks", "_optimizer_step_post_hooks"}
-
-
 def _function_references(path: str, function: Any) -> Iterator[tuple[str, Any]]:
-    for name in ("_torchdynamo_orig_callable", "__wrapped__"):
+    for name in (_private.ORIG_CALLABLE, "__wrapped__"):
         if hasattr(function, name):
             yield path, getattr(function, name)
     # Not `__module__`, which a library's wrapper copies from the wrapped function.
@@ -438,7 +429,7 @@ def path_of(holder: Any, path: str, key: Any) -> str:
         return path
     if key == _HOOKS_OF_TENSOR:
         return f"{key} of {path}"
-    if isinstance(holder, nn.Module) and key in _TABLES:
+    if isinstance(holder, nn.Module) and key in _private.TABLES:
         return f"{path}."
     if path.endswith("."):
         return f"{path}{key}"

@@ -12,9 +12,10 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch._decomp import get_decompositions
 
 from ddphook._errors import UnsupportedError
+from ddphook.torch import _private
+from ddphook.torch._private import get_decompositions
 
 _aten = torch.ops.aten
 
@@ -22,7 +23,7 @@ _aten = torch.ops.aten
 def before_functionalization() -> dict[Any, Callable[..., Any]]:
     """Returns decompositions of operators that write to arguments despite their schema,
     and of reductions of several tensors into one for each."""
-    ops = torch.ops._c10d_functional
+    ops = _private.collectives
     table = dict(get_decompositions([_aten.native_batch_norm]))
     table[ops.all_reduce_coalesced.default] = lambda tensors, kind, group: [
         ops.all_reduce(tensor, kind, group) for tensor in tensors
@@ -33,7 +34,7 @@ def before_functionalization() -> dict[Any, Callable[..., Any]]:
 def for_linalg() -> dict[Any, Callable[..., Any]]:
     """Returns the decompositions that replace torch-mlir's own."""
     return {
-        **{op: _view for op in (_aten.view.default, _aten._unsafe_view.default)},
+        **{op: _view for op in (_aten.view.default, _private.unsafe_view)},
         _aten.constant_pad_nd.default: _constant_pad_nd,
         _aten.convolution_backward.default: _convolution_backward,
         _aten.gelu.default: _gelu,
@@ -41,7 +42,7 @@ def for_linalg() -> dict[Any, Callable[..., Any]]:
         _aten.embedding_dense_backward.default: _embedding_dense_backward,
         _aten.max_pool2d_with_indices_backward.default: _max_pool2d_backward,
         _aten.avg_pool2d_backward.default: _avg_pool2d_backward,
-        _aten._adaptive_avg_pool2d_backward.default: _adaptive_avg_pool2d_backward,
+        _private.adaptive_avg_pool2d_backward: _adaptive_avg_pool2d_backward,
         _aten.scatter_add.default: _scatter_add,
         _aten.scatter.src: _scatter,
         _aten.index_add.default: _index_add,
@@ -59,8 +60,8 @@ def for_linalg() -> dict[Any, Callable[..., Any]]:
             getattr(_aten, name).Scalar: _compared(getattr(_aten, name).Tensor)
             for name in ("eq", "ne", "lt", "le", "gt", "ge")
         },
-        **get_decompositions([_aten._weight_norm_interface.default]),
-        _aten._weight_norm_interface_backward.default: _weight_norm_backward,
+        **get_decompositions([_private.weight_norm]),
+        _private.weight_norm_backward: _weight_norm_backward,
     }
 
 

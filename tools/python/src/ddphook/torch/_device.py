@@ -17,6 +17,7 @@ import torch
 
 from ddphook import _runtime
 from ddphook._errors import UnsupportedError
+from ddphook.torch import _private
 from ddphook.torch._flat_memory import FlatMemory, device_arrays
 from ddphook.torch._rendezvous import Meeting
 
@@ -158,7 +159,7 @@ class Cuda(Device):
         filled = [number for number, place in enumerate(places) if place.numel() > 0]
         if filled:
             # Copies many gradients by one kernel.
-            torch._foreach_copy_(
+            _private.foreach_copy(
                 [places[number] for number in filled],
                 [gradients[number] for number in filled],
             )

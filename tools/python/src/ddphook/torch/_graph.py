@@ -21,7 +21,6 @@ import operator
 from collections.abc import Iterator
 
 import torch
-from torch._inductor.pattern_matcher import stable_topological_sort
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 from ddphook.torch import _ops
@@ -32,11 +31,13 @@ from ddphook.torch._bucket import (
     flat_reductions_text,
 )
 from ddphook.torch._device import KINDS
+from ddphook.torch._private import collectives as _collectives
+from ddphook.torch._private import OpOverload, stable_topological_sort
+from ddphook.torch._private import writes_memory as _writes
 from ddphook.torch._rendezvous import group_of_name
 
 _log = logging.getLogger("ddphook")
 _aten = torch.ops.aten
-_collectives = torch.ops._c10d_functional
 # The nodes of a reduction, besides divisions.
 _REDUCING = (
     _collectives.all_reduce.default,
@@ -357,15 +358,8 @@ def _dependents(
 
 def _draws(node: torch.fx.Node) -> bool:
     """Returns whether a node draws from PyTorch's generator, so that its order matters."""
-    return isinstance(node.target, torch._ops.OpOverload) and (
+    return isinstance(node.target, OpOverload) and (
         torch.Tag.nondeterministic_seeded in node.target.tags
-    )
-
-
-def _writes(node: torch.fx.Node) -> bool:
-    """Returns whether a node changes memory that others see, such as a parameter's."""
-    return isinstance(node.target, torch._ops.OpOverload) and (
-        node.target._schema.is_mutable
     )
 
 

@@ -19,7 +19,7 @@ from torch.nn.parallel import DistributedDataParallel
 from ddphook import _rate
 from ddphook._errors import Error, FailedPreconditionError
 from ddphook._errors import InvalidArgumentError, UnsupportedError
-from ddphook.torch import _bucket, _device, _states
+from ddphook.torch import _bucket, _device, _private, _states
 from ddphook.torch._device import Device
 from ddphook.torch._hooks import Hook
 from ddphook.torch._modules import Modules, common_parts
@@ -464,7 +464,7 @@ class Handle:
             ended = started
             for name in self._names_of_records(layout):
                 record = stack.enter_context(profiler.record_function(name))
-                ended = record._call_end_callbacks_on_future(ended)
+                ended = _private.end_record(record, ended)
             self._worker.post(task)
         # DDP waits for a C++ future, which fails only if a callback raises.
         return ended.then(value_or_raise)
@@ -474,7 +474,7 @@ class Handle:
 
         The last one is PyTorch's own, which its tools recognize as communication.
         """
-        if not profiler._is_profiler_enabled:
+        if not _private.is_profiling():
             return []
         names = [f"ddphook: {self._hook.name} bucket {layout.index}"]
         if self._hook.name != "noop":
@@ -519,7 +519,7 @@ class Handle:
     def _has_final_buckets(self) -> bool:
         model = self._model()
         return model is not None and (
-            model._has_rebuilt_buckets
+            _private.has_rebuilt_buckets(model)
             or (model.find_unused_parameters and not model.static_graph)
         )
 

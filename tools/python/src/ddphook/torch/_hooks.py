@@ -29,7 +29,7 @@ from ddphook import _compiler
 from ddphook._errors import CompileError, InvalidArgumentError, UnsupportedError
 from ddphook._generated_hooks import HookName
 from ddphook._typed_hook import TypedHook, Wrap, WrapperName, exempt_option, take_apart
-from ddphook.torch import _bucket
+from ddphook.torch import _bucket, _private
 from ddphook.torch._bucket import ELEMENT_TYPES
 
 _log = logging.getLogger("ddphook")
@@ -180,7 +180,7 @@ def resolve(
     hook, wrapper, given = take_apart(hook, wrapper, given)
     wrappers = [] if wrapper is None else [_wrapper_name(wrapper)]
     optimizer = None
-    if _maker(hook) == "_hook_then_optimizer":
+    if _maker(hook) == _private.hook_then_optimizer.__name__:
         optimizer = _captured(hook, "optimizer_state")
         hook = _captured(hook, "hook")
     hook, inner = _unwrap(hook)

@@ -15,16 +15,15 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch._prims_common import compute_required_storage_length
-from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_pre_hook
-from torch.utils import _pytree
 
 from ddphook._errors import UnsupportedError
+from ddphook.torch import _private
 from ddphook.torch._contents import OfTensor, hooks_of
 from ddphook.torch._optimizer_inputs import OptimizerInput
+from ddphook.torch._private import FakeTensor, pytree
 from ddphook.torch._reached import Left, Reached
 
 
@@ -46,7 +45,7 @@ class Inputs:
 
     def __init__(self, inputs: Sequence[Any], step: Any = None) -> None:
         self._step = step
-        leaves, self._tree = _pytree.tree_flatten_with_path(tuple(inputs))
+        leaves, self._tree = pytree.tree_flatten_with_path(tuple(inputs))
         self.tensors: list[torch.Tensor] = []
         self.paths: list[str] = []
         self.names: dict[int, str] = {}
@@ -77,7 +76,7 @@ class Inputs:
             for name, tensor in _named_tensors(model)
         }
         for path, leaf in leaves:
-            place = _pytree.keystr(path)
+            place = pytree.keystr(path)
             if isinstance(leaf, torch.Tensor):
                 self._leaves.append(self._add(place, leaf))
                 continue
@@ -110,7 +109,7 @@ class Inputs:
 
     def _add_model(self, place: str, model: nn.Module) -> None:
         is_ddp = isinstance(model, DistributedDataParallel)
-        if is_ddp and not model._use_python_reducer:
+        if is_ddp and not _private.has_python_reducer(model):
             raise UnsupportedError(
                 f"expected {place} to be a DistributedDataParallel with the Python "
                 "reducer; set torch._dynamo.config.optimize_ddp to 'python_reducer' "
@@ -126,7 +125,7 @@ class Inputs:
     def _check_replaced(self, number: int, tensor: torch.Tensor) -> None:
         """Refuses the replacement of a tensor that has more than a value."""
         has = ""
-        if any(hooks_of(tensor)) or _attributes(tensor).keys() - _OF_BUFFERS:
+        if any(hooks_of(tensor)) or _attributes(tensor).keys() - _private.OF_BUFFERS:
             has = "its hooks or attributes"
         elif any(
             self._given[number] is parameter
@@ -217,7 +216,7 @@ class Inputs:
             hook = register_optimizer_step_pre_hook(self._check_optimizer)
             stack.callback(hook.remove)
             with reached.no_writes_to_large_arrays():
-                yield _pytree.tree_unflatten(leaves, self._tree)
+                yield pytree.tree_unflatten(leaves, self._tree)
             self.modes, self.left = reached.modes(), reached.left
             self._left = {
                 number
@@ -342,7 +341,7 @@ def _find_overlap(tensors: Iterable[tuple[str, torch.Tensor]]) -> tuple[str, str
     taken: dict[int, list[tuple[str, tuple[int, int]]]] = {}
     for path, tensor in tensors:
         begin, end = extent = _extent(tensor)
-        there = taken.setdefault(tensor.untyped_storage()._cdata, [])
+        there = taken.setdefault(_private.storage_of(tensor), [])
         for before, other in there:
             if begin < other[1] and other[0] < end:
                 return path, before
@@ -353,7 +352,7 @@ def _find_overlap(tensors: Iterable[tuple[str, torch.Tensor]]) -> tuple[str, str
 def _extent(tensor: torch.Tensor) -> tuple[int, int]:
     """Returns the range of bytes of its storage that a tensor spans: first and end."""
     begin = int(tensor.storage_offset())
-    end = compute_required_storage_length(tensor.shape, tensor.stride(), begin)
+    end = _private.storage_length(tensor.shape, tensor.stride(), begin)
     return begin * tensor.element_size(), int(end) * tensor.element_size()
 
 
@@ -364,12 +363,8 @@ def _tables(
     with its module and its contents now, without DDP's own data."""
     for module in dict.fromkeys(each for model in models for each in model.modules()):
         if not isinstance(module, DistributedDataParallel):
-            for table in (module._parameters, module._buffers):
+            for table in _private.tensor_tables(module):
                 yield module, table, dict(table)
-
-
-# Attributes by which PyTorch marks buffers.
-_OF_BUFFERS = {"_is_buffer", "persistent"}
 
 
 def _attributes(tensor: torch.Tensor) -> dict[str, Any]:

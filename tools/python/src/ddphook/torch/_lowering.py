@@ -16,11 +16,11 @@ from typing import Any
 import torch
 
 from ddphook._errors import UnsupportedError
-from ddphook.torch import _random
+from ddphook.torch import _private, _random
 from ddphook.torch._program_calls import innermost
 
-_PREFIX = "torch._c10d_functional."
-_WAIT = torch.ops._c10d_functional.wait_tensor.default
+_PREFIX = f"torch.{_private.COLLECTIVES}."
+_WAIT = _private.collectives.wait_tensor.default
 
 # torch-mlir's own pipelines, without the check at the end, which refuses calls;
 # `_check_lowered` replaces it.
@@ -67,12 +67,11 @@ def started(node: torch.fx.Node) -> dict[str, Any] | None:
     """Returns the arguments of the collective that the node starts, by name, or None if
     it starts none."""
     target = node.target
-    if not isinstance(target, torch._ops.OpOverload) or target is _WAIT:
+    if not isinstance(target, _private.OpOverload) or target is _WAIT:
         return None
-    if target.namespace != "_c10d_functional":
+    if target.namespace != _private.COLLECTIVES:
         return None
-    names = [argument.name for argument in target._schema.arguments]
-    return dict(zip(names, node.args))
+    return dict(zip(_private.argument_names(target), node.args))
 
 
 class Lowering:

@@ -12,10 +12,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor
 
 from ddphook._errors import UnsupportedError
-from ddphook.torch import _random
+from ddphook.torch import _private, _random
 from ddphook.torch._inputs import Inputs
 
 # Operators that use only the sizes of their tensors.
@@ -73,7 +72,7 @@ def _check_gradients(
     places = [node for node in inputs if not _random.is_seed(node)]
     for number, place in zip(kept, places[len(taken.tensors) :], strict=True):
         for user in place.users:
-            name = getattr(user.target, "_opname", "")
+            name = _private.operator_name(user.target)
             # The step's writes to the gradient are returned at the end.
             if name not in _SIZES_ONLY and (name != "copy_" or user.args[1] is place):
                 raise UnsupportedError(
@@ -94,7 +93,7 @@ def _operators(graph: torch.fx.Graph) -> list[str]:
         elif node.op == "placeholder":
             names[node] = f"argument {places}"
             places += 1
-        elif getattr(node.target, "_opname", "") != "copy_":
+        elif _private.operator_name(node.target) != "copy_":
             names[node] = f"value {len(operators)}"
             taken = torch.fx.map_arg((node.args, node.kwargs), lambda n: "%" + names[n])
             operators.append(f"{node.target} {taken}")
@@ -105,7 +104,7 @@ class _Alone(torch.fx.Interpreter):
     """Runs a step as if this rank were the only one: others may not be tracing."""
 
     def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
-        if getattr(target, "namespace", "").startswith("_c10d_functional"):
+        if getattr(target, "namespace", "").startswith(_private.COLLECTIVES):
             value = args[0]
             return value.clone() if isinstance(value, torch.Tensor) else list(value)
         return super().call_function(target, args, kwargs)
@@ -119,7 +118,7 @@ def _computes_the_same(
 ) -> bool:
     """Returns whether two traces with different operators have the same results for the
     examples, as when one adds to gradients that are zero."""
-    if any(isinstance(value, FakeTensor) for value in taken.tensors):
+    if any(isinstance(value, _private.FakeTensor) for value in taken.tensors):
         return False
 
     def results_of(step: torch.fx.GraphModule, left: Sequence[int]) -> Any:

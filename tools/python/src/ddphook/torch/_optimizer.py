@@ -15,16 +15,12 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
-from torch.distributed.algorithms.ddp_comm_hooks.optimizer_overlap_hooks import (
-    _OptimizerHookState,
-)
-from torch.distributed.optim.functional_adam import _FunctionalAdam
-from torch.distributed.optim.functional_adamw import _FunctionalAdamW
-from torch.distributed.optim.functional_sgd import _FunctionalSGD
 from torch.nn import Parameter
 
 from ddphook._errors import FailedPreconditionError, InvalidArgumentError
 from ddphook._errors import UnsupportedError
+from ddphook.torch import _private
+from ddphook.torch._private import FunctionalAdam, FunctionalAdamW, FunctionalSGD
 from ddphook.torch._rules import Rule, Settings, row_of, rule_of
 
 # PyTorch computes 16-bit types in steps of another precision.
@@ -155,7 +151,7 @@ class Optimizer:
         def step(
             self_: torch.optim.Optimizer, closure: Callable[[], float] | None = None
         ) -> float | None:
-            self_._opt_called = True  # type: ignore[attr-defined]
+            _private.note_step(self_)
             loss = None
             if closure is not None:
                 with torch.enable_grad():
@@ -171,8 +167,7 @@ class Optimizer:
                 return with_hooks(self_, *arguments, **more)
             return original(*arguments, **more)
 
-        if hasattr(original, "_wrapped_by_lr_sched"):
-            either._wrapped_by_lr_sched = True  # type: ignore[attr-defined]
+        _private.keep_scheduler_mark(original, either)
         optimizer.step = types.MethodType(either, optimizer)  # type: ignore[method-assign]
 
 
@@ -221,7 +216,7 @@ class _Functional:
         for name in ("nesterov", "maximize", "amsgrad"):
             if hasattr(optimizer, name):
                 settings[name] = getattr(optimizer, name)
-        settings["decoupled_weight_decay"] = isinstance(optimizer, _FunctionalAdamW)
+        settings["decoupled_weight_decay"] = isinstance(optimizer, FunctionalAdamW)
         return dict.fromkeys(self._parameters, settings)
 
 
@@ -230,10 +225,10 @@ def _source_of(
 ) -> _Groups | _Functional:
     if type(optimizer) in (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW):
         return _Groups(optimizer)
-    if isinstance(optimizer, _OptimizerHookState):
+    if isinstance(optimizer, _private.OptimizerHookState):
         chosen = getattr(optimizer, "params_to_optimize", None)
         optimizer = optimizer.functional_optimizer
-        if type(optimizer) in (_FunctionalSGD, _FunctionalAdam, _FunctionalAdamW):
+        if type(optimizer) in (FunctionalSGD, FunctionalAdam, FunctionalAdamW):
             return _Functional(optimizer, parameters if chosen is None else chosen)
     raise UnsupportedError(
         "expected torch.optim.SGD, Adam or AdamW to run in modules, but got "

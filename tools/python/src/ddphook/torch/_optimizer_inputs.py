@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import nn
-from torch._export.utils import _compiling_state_context
 from torch.optim import Optimizer
 
 from ddphook._errors import UnsupportedError
+from ddphook.torch import _private
 
 # Options for how an optimizer computes; the trace chooses them itself.
 _WAYS = {"foreach": False, "fused": False, "capturable": True}
@@ -103,7 +103,7 @@ class OptimizerInput:
         """Returns the optimizer's state of each parameter before the step."""
         optimizer = self.optimizer
         states: dict[nn.Parameter, dict[str, Any]] = {}
-        initialize = getattr(optimizer, "_init_group", None)
+        initialize = _private.init_group(optimizer)
         for group in optimizer.param_groups:
             fresh = []
             for parameter in group["params"]:
@@ -207,7 +207,7 @@ class OptimizerInput:
         """Makes the optimizer count its steps in a 64-bit tensor: otherwise it would
         compute with a Python number. It accepts such a count on a CPU only if PyTorch
         believes that it is compiling."""
-        self._step.enter_context(_compiling_state_context())
+        self._step.enter_context(_private.compiling_state())
         for state in optimizer.state.values():
             if "step" in state:
                 state["step"] = state["step"].double()

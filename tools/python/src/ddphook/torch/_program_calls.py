@@ -14,11 +14,10 @@ import torch.fx.traceback
 from torch.overrides import TorchFunctionMode
 
 from ddphook._errors import UnsupportedError
+from ddphook.torch import _private
 
 # The directory of PyTorch's own code.
 TORCH = str(Path(torch.__file__).parent)
-
-_SET_DATA = vars(torch._C.TensorBase)["data"].__set__
 
 
 class ProgramCalls(TorchFunctionMode):
@@ -41,7 +40,7 @@ class ProgramCalls(TorchFunctionMode):
                 stack.insert(0, f"  {place}, in {frame.f_code.co_name}\n")
             frame = frame.f_back
         torch.fx.traceback.set_stack_trace(stack)
-        if function == _SET_DATA:
+        if function == _private.SET_DATA:
             return _set_data(*args)
         return function(*args, **(kwargs or {}))
 
@@ -53,7 +52,7 @@ def _set_data(tensor: torch.Tensor, value: torch.Tensor) -> None:
             f"expected .data to keep the type {tensor.dtype} and shape "
             f"{tuple(tensor.shape)}, but got {value.dtype} and shape {tuple(value.shape)}"
         )
-    if tensor.untyped_storage()._cdata != value.untyped_storage()._cdata:
+    if _private.storage_of(tensor) != _private.storage_of(value):
         with torch.no_grad():
             torch.ops.aten.set_.source_Tensor(tensor, value.detach())
     elif _place_of(tensor) != _place_of(value):

@@ -15,10 +15,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch._prims_common import compute_elementwise_output_logical_to_physical_perm
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from ddphook._errors import UnsupportedError
+from ddphook.torch._private import TorchDispatchMode, permutation_of
 
 _ROUNDS = 10
 _MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
@@ -164,7 +163,7 @@ class Draws(TorchDispatchMode):
         dtype = dtype or like.dtype
         if memory_format not in (None, torch.preserve_format):
             return self._rand(like.shape, dtype)
-        order = compute_elementwise_output_logical_to_physical_perm(like)[0]
+        order = permutation_of(like)[0]
         numbers = self._rand([like.shape[i] for i in order], dtype)
         return numbers.permute([order.index(i) for i in range(like.dim())])
 

@@ -19,7 +19,7 @@ import torch
 from torch import nn
 
 from ddphook._errors import UnsupportedError
-from ddphook.torch import _contents
+from ddphook.torch import _contents, _private
 from ddphook.torch._contents import NUMBERS, references, path_of, read, write
 
 # How many objects are inspected; beyond that, a warning says so.
@@ -27,7 +27,7 @@ _LIMIT = 100_000
 
 # Attributes of modules: the mode, see `modes`, and those that recurrent modules derive
 # whenever their parameters are set, for example by torch.func.functional_call.
-_DERIVED = ("training", "_flat_weights", "_flat_weight_refs")
+_DERIVED = ("training", *_private.DERIVED)
 
 # Settings that PyTorch keeps for the whole program.
 _SETTINGS: dict[str, tuple[Any, Any]] = {

@@ -16,12 +16,11 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch._dynamo import callback_handler, compiled_autograd
-from torch._dynamo.eval_frame import innermost_backend
 from torch.nn.parallel import DistributedDataParallel
 
 from ddphook._errors import UnsupportedError
-from ddphook.torch import _ops
+from ddphook.torch import _ops, _private
+from ddphook.torch._private import callback_handler, compiled_autograd
 
 _log = logging.getLogger("ddphook")
 
@@ -164,7 +163,7 @@ class Step:
         )
 
 
-def begin(find: Callable[[Any], Step | None]) -> None:
+def begin(find: Callable[[Any], Step | None], model: Any = None) -> None:
     """Called by ``torch.compile`` when it gets the backend.
 
     Refuses a DDP model. Also watches compiled functions without a graph.
@@ -173,21 +172,21 @@ def begin(find: Callable[[Any], Step | None]) -> None:
     ----------
     find
         Returns the step of a TorchDynamo backend, or None if the backend is another.
+    model
+        What is compiled; by default, what the running ``torch.compile`` compiles.
     """
     frame: Any = sys._getframe()
     while frame is not None and frame.f_code is not torch.compile.__code__:
         frame = frame.f_back
-    model = None if frame is None else frame.f_locals.get("model")
-    if isinstance(getattr(model, "_orig_mod", model), DistributedDataParallel):
+    if model is None and frame is not None:
+        model = frame.f_locals.get("model")
+    if isinstance(_private.unwrapped(model), DistributedDataParallel):
         raise UnsupportedError(DDP_OUTSIDE)
 
-    @torch._dynamo.disable  # Compiling it would take a lock that the caller holds.
+    @_private.dynamo.disable  # Compiling it would take a lock that the caller holds.
     def watch(_: Any) -> None:
-        frame: Any = sys._getframe()
-        while frame is not None and frame.f_code.co_name != "compile_wrapper":
-            frame = frame.f_back
-        context = None if frame is None else frame.f_locals.get("self")
-        step = find(innermost_backend(getattr(context, "callback", find)))
+        context = next(_private.compiled_calls(sys._getframe()), {}).get("self")
+        step = find(_private.innermost_backend(getattr(context, "callback", find)))
         if step is not None and torch.is_grad_enabled():
             step.watch_call()
 
@@ -199,11 +198,9 @@ def begin(find: Callable[[Any], Step | None]) -> None:
 
 def _call_of_compiled() -> list[Callable[[], Any]] | None:
     """Returns the cleanups of the outermost running call of a compiled function, or None."""
-    found, frame = None, sys._getframe().f_back
-    while frame is not None:
-        if frame.f_code.co_name == "compile_wrapper":
-            found = frame.f_locals.get("cleanups")
-        frame = frame.f_back
+    found = None
+    for call in _private.compiled_calls(sys._getframe()):
+        found = call.get("cleanups")
     return found if isinstance(found, list) else None
 
 
@@ -223,7 +220,7 @@ def ddp_in(model: torch.fx.GraphModule) -> str:
     ``"reducer"`` is DDP itself, ``"graphs"`` a graph that has ``backward()`` in it. Empty if
     no DDP model is part of the graph.
     """
-    if torch.is_grad_enabled() and DistributedDataParallel._get_active_ddp_module():
+    if torch.is_grad_enabled() and _private.active_ddp_module():
         return "reducer"
     kinds = (
         str(kind)

@@ -16,21 +16,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-import torch._dynamo as dynamo
 import torch.distributed as dist
-from torch._dispatch.python import enable_python_dispatcher
-from torch._subclasses.fake_tensor import (
-    DataDependentOutputException,
-    DynamicOutputShapeException,
-    FakeTensorMode,
-)
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.traceback import preserve_node_meta
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.utils import _pytree
 
 from ddphook._errors import InvalidArgumentError, UnsupportedError
-from ddphook.torch import _decompositions, _random
+from ddphook.torch import _decompositions, _private, _random
 from ddphook.torch._inputs import Inputs
 from ddphook.torch._lowering import (
     Lowering,
@@ -40,10 +32,11 @@ from ddphook.torch._lowering import (
     started,
 )
 from ddphook.torch._next_step import check_next
+from ddphook.torch._private import OpOverload, pytree
+from ddphook.torch._private import collectives as _collectives
 from ddphook.torch._program_calls import ProgramCalls, innermost
 from ddphook.torch._rendezvous import group_of_name
 
-_collectives = torch.ops._c10d_functional
 _ALL_REDUCE = _collectives.all_reduce.default
 _REDUCE_SCATTER = _collectives.reduce_scatter_tensor.default
 
@@ -121,9 +114,9 @@ def capture(step: Any, inputs: Sequence[Any], partitions: Sequence[Any] = ()) ->
             with lines, draws:
                 result = function(*given)
             states = taken.states()
-        leaves = _pytree.tree_flatten_with_path(result)[0]
+        leaves = pytree.tree_flatten_with_path(result)[0]
         outputs[:] = [
-            _Output(_pytree.keystr(path) or "what the step returns", _name(path))
+            _Output(pytree.keystr(path) or "what the step returns", _name(path))
             for path, _ in leaves
         ]
         outputs.extend(
@@ -134,8 +127,8 @@ def capture(step: Any, inputs: Sequence[Any], partitions: Sequence[Any] = ()) ->
 
     with contextlib.ExitStack() as stack:
         # A backend of torch.compile has its own trace, with dynamic shapes.
-        stack.enter_context(torch._guards.tracing(None))
-        with FakeTensorMode(static_shapes=True):
+        stack.enter_context(_private.tracing(None))
+        with _private.FakeTensorMode(static_shapes=True):
             values = [
                 torch.empty_strided(*_layout(value), dtype=value.dtype)
                 for value in taken.tensors
@@ -143,13 +136,13 @@ def capture(step: Any, inputs: Sequence[Any], partitions: Sequence[Any] = ()) ->
         # Attention becomes matrix products and a softmax: its other operators are opaque.
         stack.enter_context(sdpa_kernel(SDPBackend.MATH))
         # A part of the step that is compiled separately runs uncompiled.
-        stack.enter_context(dynamo.config.patch(error_on_nested_fx_trace=False))
+        stack.enter_context(_private.dynamo.config.patch(error_on_nested_fx_trace=False))
         # An LSTM becomes cells.
         stack.enter_context(torch.backends.mkldnn.flags(enabled=False))
         stack.enter_context(preserve_node_meta())
         table = _decompositions.before_functionalization()
         # As under torch.compile, dropout then stays one operator.
-        stack.enter_context(enable_python_dispatcher())
+        stack.enter_context(_private.enable_python_dispatcher())
         traced = _trace(flat, values, table)
         module = _functional(traced, values, draws)
         graph = module.graph
@@ -216,7 +209,10 @@ def _trace(function: Any, values: list[torch.Tensor], table: Any) -> Any:
             decomposition_table=table,
             tracing_mode="fake",
         )(*values)
-    except (DataDependentOutputException, DynamicOutputShapeException) as error:
+    except (
+        _private.DataDependentOutputException,
+        _private.DynamicOutputShapeException,
+    ) as error:
         raise UnsupportedError(
             "expected a step in which no size and no Python number depends on the values "
             f"of tensors, but one does because of '{error.func}' ({_place_of(error)})"
@@ -267,9 +263,9 @@ def _functional(
 
 def _is_needed(node: torch.fx.Node) -> bool:
     """Returns whether a node has an effect even if its result is unused."""
-    if isinstance(node.target, torch._ops.OpOverload):
-        is_collective = node.target.namespace.startswith("_c10d_functional")
-        return is_collective or node.target._schema.is_mutable
+    if isinstance(node.target, OpOverload):
+        is_collective = node.target.namespace.startswith(_private.COLLECTIVES)
+        return is_collective or _private.writes_memory(node)
     return node.op in ("placeholder", "output")
 
 
@@ -301,8 +297,8 @@ def _check_operators(graph: torch.fx.Graph) -> None:
                 "expected a step that gets all its tensors as inputs, but it has "
                 f"one of its own: {_describe(node)}"
             )
-        if isinstance(node.target, torch._ops.OpOverload):
-            if node.target._schema.is_mutable:
+        if isinstance(node.target, OpOverload):
+            if _private.writes_memory(node):
                 raise UnsupportedError(
                     f"expected operators without side effects, but {_describe(node)} "
                     "writes to memory"

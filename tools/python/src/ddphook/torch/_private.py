@@ -1,0 +1,306 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""All private names of PyTorch that the package uses.
+
+Any release of PyTorch may change them, so other files use this one, and
+test_private.py checks each name. Where releases differ, the feature decides rather
+than the version.
+"""
+
+from __future__ import annotations
+
+import importlib
+import operator
+import re
+import warnings
+from collections.abc import Iterator
+from types import FrameType
+from typing import Any
+
+import torch
+from torch import nn
+from torch.autograd import profiler
+from torch.distributed import distributed_c10d as c10d
+from torch.nn.parallel import DistributedDataParallel
+
+from ddphook._errors import UnsupportedError
+
+# The first release that works, and the first one that nobody has tried; see
+# pyproject.toml.
+FIRST, END = (2, 8), (2, 16)
+_REQUIREMENT = "torch>={}.{},<{}.{}".format(*FIRST, *END)
+
+
+def check_release(found: str) -> None:
+    """Raises ImportError for a PyTorch that is too old; warns of one that is too new."""
+    release = tuple(map(int, re.findall(r"\d+", found)[:2]))
+    text = (
+        f"ddphook.torch needs {_REQUIREMENT}, but found PyTorch {found}; run "
+        f"pip install '{_REQUIREMENT}'"
+    )
+    if release < FIRST:
+        raise ImportError(text)
+    if release >= END:
+        warnings.warn(f"{text}, or expect errors", stacklevel=2)
+
+
+check_release(torch.__version__)
+
+# Names in PyTorch's modules. They are imported when they are used, since some take
+# seconds.
+PLACES = {
+    "CompileContext": "torch._guards:CompileContext",
+    "CustomGraphPass": "torch._inductor.custom_graph_pass:CustomGraphPass",
+    "DataDependentOutputException": (
+        "torch._subclasses.fake_tensor:DataDependentOutputException"
+    ),
+    "DynamicOutputShapeException": (
+        "torch._subclasses.fake_tensor:DynamicOutputShapeException"
+    ),
+    "FakeTensor": "torch._subclasses.fake_tensor:FakeTensor",
+    "FakeTensorMode": "torch._subclasses.fake_tensor:FakeTensorMode",
+    "FunctionalAdam": "torch.distributed.optim.functional_adam:_FunctionalAdam",
+    "FunctionalAdamW": "torch.distributed.optim.functional_adamw:_FunctionalAdamW",
+    "FunctionalSGD": "torch.distributed.optim.functional_sgd:_FunctionalSGD",
+    "OpOverload": "torch._ops:OpOverload",
+    "OptimizerHookState": (
+        "torch.distributed.algorithms.ddp_comm_hooks.optimizer_overlap_hooks:"
+        "_OptimizerHookState"
+    ),
+    "TorchDispatchMode": "torch.utils._python_dispatch:TorchDispatchMode",
+    "active_ddp_module": (
+        "torch.nn.parallel:DistributedDataParallel._get_active_ddp_module"
+    ),
+    "adaptive_avg_pool2d_backward": (
+        "torch:ops.aten._adaptive_avg_pool2d_backward.default"
+    ),
+    "callback_handler": "torch._dynamo:callback_handler",
+    "collectives": "torch:ops._c10d_functional",
+    "compile_fx": "torch._inductor.compile_fx:compile_fx",
+    "compiled_autograd": "torch._dynamo:compiled_autograd",
+    "compiling_state": "torch._export.utils:_compiling_state_context",
+    "default_group": "torch.distributed.distributed_c10d:_get_default_group",
+    "default_store": "torch.distributed.distributed_c10d:_get_default_store",
+    "dynamo": "torch:_dynamo",
+    "enable_python_dispatcher": "torch._dispatch.python:enable_python_dispatcher",
+    "foreach_copy": "torch:_foreach_copy_",
+    "get_decompositions": "torch._decomp:get_decompositions",
+    "get_hash_for_files": "torch._inductor.custom_graph_pass:get_hash_for_files",
+    "group_of_name": "torch.distributed.distributed_c10d:_resolve_process_group",
+    "hook_then_optimizer": (
+        "torch.distributed.algorithms.ddp_comm_hooks.optimizer_overlap_hooks:"
+        "_hook_then_optimizer"
+    ),
+    "inductor_config": "torch._inductor:config",
+    "list_mode_options": "torch._inductor:list_mode_options",
+    "permutation_of": (
+        "torch._prims_common:compute_elementwise_output_logical_to_physical_perm"
+    ),
+    "pytree": "torch.utils:_pytree",
+    "rank_not_in_group": "torch.distributed:_rank_not_in_group",
+    "stable_topological_sort": (
+        "torch._inductor.pattern_matcher:stable_topological_sort"
+    ),
+    "storage_length": "torch._prims_common:compute_required_storage_length",
+    "tracing": "torch._guards:tracing",
+    "unsafe_view": "torch:ops.aten._unsafe_view.default",
+    "upcast_hook": (
+        "torch.distributed.algorithms.ddp_comm_hooks.mixed_precision_hooks:"
+        "_reducer_allreduce_and_upcast_hook"
+    ),
+    "weight_norm": "torch:ops.aten._weight_norm_interface.default",
+    "weight_norm_backward": "torch:ops.aten._weight_norm_interface_backward.default",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in PLACES:
+        raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
+    module, _, path = PLACES[name].partition(":")
+    try:
+        value = operator.attrgetter(path)(importlib.import_module(module))
+    except (ImportError, AttributeError) as error:
+        raise UnsupportedError(
+            f"expected PyTorch to have {module}.{path}, but {torch.__version__} does "
+            f"not; run pip install '{_REQUIREMENT}'"
+        ) from error
+    globals()[name] = value
+    return value
+
+
+# Modules and tensors
+# -------------------
+
+# What `torch.compile` adds to the names of a module's parameters, and the attributes by
+# which its results have the module and the function.
+ORIG_MOD = "_orig_mod"
+ORIG_CALLABLE = "_torchdynamo_orig_callable"
+# A module's dictionaries whose entries act as its attributes.
+TABLES = ("_modules", "_parameters", "_buffers")
+# Attributes that recurrent modules derive whenever their parameters are set.
+DERIVED = ("_flat_weights", "_flat_weight_refs")
+# Attributes by which PyTorch marks buffers.
+OF_BUFFERS = {"_is_buffer", "persistent"}
+# The function that assigns to a tensor's ``data``.
+SET_DATA = vars(torch._C.TensorBase)["data"].__set__
+
+
+def unwrapped(model: Any) -> Any:
+    """Returns the module in a result of ``torch.compile``, or the object itself."""
+    return getattr(model, ORIG_MOD, model)
+
+
+def tensor_tables(module: nn.Module) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Returns a module's dictionaries of parameters and buffers."""
+    return module._parameters, module._buffers
+
+
+def hooks_of_tensor(tensor: torch.Tensor) -> dict[str, Any]:
+    """Returns a tensor's hooks by the method that registers them."""
+    return {
+        "register_hook": tensor._backward_hooks,
+        "register_post_accumulate_grad_hook": getattr(
+            tensor, "_post_accumulate_grad_hooks", None
+        ),
+    }
+
+
+def storage_of(tensor: torch.Tensor) -> int:
+    """Returns a number that identifies a tensor's storage."""
+    return tensor.untyped_storage()._cdata
+
+
+# DistributedDataParallel and process groups
+# ------------------------------------------
+
+
+def comm_hooks(model: DistributedDataParallel) -> list[tuple[Any, Any]]:
+    """Returns the list of a model's communication hooks, each with its state."""
+    return model._comm_hooks
+
+
+def has_rebuilt_buckets(model: DistributedDataParallel) -> bool:
+    return model._has_rebuilt_buckets
+
+
+def has_python_reducer(model: Any) -> bool:
+    return model._use_python_reducer
+
+
+def has_optimizer_in_backward(parameter: torch.Tensor) -> bool:
+    return hasattr(parameter, "_in_backward_optimizers")
+
+
+def group_sizes() -> list[tuple[str, int]]:
+    """Returns the names and sizes of all process groups."""
+    return sorted((name, g.size()) for g, name in c10d._world.pg_names.items())
+
+
+# Optimizers
+# ----------
+
+OPTIMIZER_HOOKS = {"_optimizer_step_pre_hooks", "_optimizer_step_post_hooks"}
+
+
+def init_group(optimizer: torch.optim.Optimizer) -> Any:
+    """Returns the function that makes the state of a group, or None."""
+    return getattr(optimizer, "_init_group", None)
+
+
+def note_step(optimizer: Any) -> None:
+    """Notes for schedulers that ``optimizer.step()`` was called."""
+    optimizer._opt_called = True
+
+
+def keep_scheduler_mark(old: Any, new: Any) -> None:
+    """Marks `new` as a ``step()`` that a scheduler has wrapped, if `old` is one."""
+    if hasattr(old, "_wrapped_by_lr_sched"):
+        new._wrapped_by_lr_sched = True
+
+
+# The profiler
+# ------------
+
+
+def is_profiling() -> bool:
+    return profiler._is_profiler_enabled
+
+
+def end_record(record: Any, future: Any) -> Any:
+    """Ends a ``record_function`` when a future completes; returns the future for that."""
+    return record._call_end_callbacks_on_future(future)
+
+
+# Graphs
+# ------
+
+# The namespace of functional collectives.
+COLLECTIVES = "_c10d_functional"
+
+
+def writes_memory(node: torch.fx.Node) -> bool:
+    """Returns whether a node changes memory that others see, such as a parameter's."""
+    return isinstance(node.target, torch._ops.OpOverload) and (
+        node.target._schema.is_mutable
+    )
+
+
+def argument_names(target: torch._ops.OpOverload) -> list[str]:
+    return [argument.name for argument in target._schema.arguments]
+
+
+def operator_name(target: Any) -> str:
+    """Returns an operator's name without its namespace and overload, or an empty string."""
+    name: str = getattr(target, "_opname", "")
+    return name
+
+
+# torch.compile
+# -------------
+
+
+def announces_backends() -> bool:
+    """Returns whether ``torch.compile`` calls a backend's ``_dynamo_backend_init``."""
+    return hasattr(torch._TorchCompileWrapper, "_dynamo_backend_init")
+
+
+def on_announcement(backend: Any, function: Any) -> None:
+    """Has ``torch.compile`` call a function when it gets the backend."""
+    backend._dynamo_backend_init = function
+
+
+def innermost_backend(callback: Any) -> Any:
+    """Returns the backend in TorchDynamo's wrappers."""
+    from torch._dynamo import eval_frame
+
+    # Until PyTorch 2.9, one function unwraps both backends and functions.
+    find = getattr(eval_frame, "innermost_backend", None) or eval_frame.innermost_fn
+    return find(callback)
+
+
+def compiled_calls(frame: FrameType | None) -> Iterator[dict[str, Any]]:
+    """Yields the variables of the running calls of compiled functions, innermost first."""
+    while frame is not None:
+        if frame.f_code.co_name == "compile_wrapper":
+            yield frame.f_locals
+        frame = frame.f_back
+
+
+def trace_autograd() -> None:
+    """Lets a compiled function contain a backward pass without ending its graph."""
+    from torch._dynamo import config
+
+    if not hasattr(config, "trace_autograd_ops"):
+        raise UnsupportedError(
+            "expected PyTorch 2.11 or later for a backward pass in one graph, but found "
+            f"{torch.__version__}; run pip install '{_REQUIREMENT}'"
+        )
+    config.trace_autograd_ops = True
+
+
+def region_argument(name: str | None) -> dict[str, str | None]:
+    """Returns the argument of `compile_fx` for the name of a compiled region, if it has
+    one."""
+    from inspect import signature
+
+    known = signature(__getattr__("compile_fx")).parameters
+    return {"compile_region_name": name} if "compile_region_name" in known else {}
