@@ -64,6 +64,7 @@ class AcceleratesHook(Protocol):
 
     comm_hook: Any
     comm_wrapper: Any
+    comm_state_option: Any
 
 
 # Every way to name a hook or a wrapper.
