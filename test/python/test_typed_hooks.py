@@ -25,7 +25,7 @@ IDS = [hook.name for hook in CLASSES]
 
 @pytest.mark.parametrize("hook", CLASSES, ids=IDS)
 def test_a_class_means_what_its_name_means(hook):
-    assert resolve(hook()) == resolve(hook.name)
+    assert resolve(hook()) == resolve(hook) == resolve(hook.name)
     assert resolve(ddphook.Wrap("bf16", hook())) == resolve(hook.name, "bf16")
     assert getattr(ddphook, hook.__name__) is hook and hook().options() == {}
 

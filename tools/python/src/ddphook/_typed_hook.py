@@ -94,6 +94,8 @@ def take_apart(
         if wrapper is not None:
             raise InvalidArgumentError(f"expected no wrapper beside {hook!r}")
         hook, wrapper = hook.inner, hook.wire_type
+    if isinstance(hook, type) and issubclass(hook, TypedHook):
+        hook = hook()
     if not isinstance(hook, TypedHook):
         return hook, wrapper, dict(given)
     names = {*hook.option_types(), *hook._option_names}

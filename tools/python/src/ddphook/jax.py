@@ -108,9 +108,11 @@ def compress(
     name, wrapper, options = take_apart(hook, wrapper, options)
     if name == "powersgd":
         options.setdefault("matrix_view", "fitted")
+    if exempt is not None:
+        options["exempt_hook"] = exempt_hook
     pipeline = _pipeline(name, wrapper, bucket_cap_mb, options)
     if exempt is not None:
-        pipeline += _exempt(exempt, exempt_hook)
+        pipeline += f" {exempt_option(exempt)}"
     axes = [axis] if isinstance(axis, str) else list(axis or ())
     for known in axes:
         if known not in mesh.axis_names:
@@ -520,15 +522,6 @@ def _pipeline(
             )
         texts.append(f"{name}={text}")
     return " ".join(texts)
-
-
-def _exempt(pattern: str, hook: str) -> str:
-    """Returns the options that exempt reductions from the hook."""
-    if not re.fullmatch(r"\w+", str(hook)):
-        raise InvalidArgumentError(
-            f"expected exempt_hook to be a hook's name, but got {hook!r}"
-        )
-    return f" {exempt_option(pattern)} exempt-hook={hook}"
 
 
 def _find_waste(pipeline: str, manifest: Mapping[str, Any]) -> str | None:

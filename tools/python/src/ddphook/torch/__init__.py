@@ -24,7 +24,7 @@ from ddphook.torch import _bucket, _device, _private
 from ddphook.torch._average import PeriodicModelAverager
 from ddphook.torch._export import export
 from ddphook.torch._handle import CommHook, Handle, LocalHandle, LostHook, Statistics
-from ddphook.torch._hooks import AnyHook, AnyWrapper, Hook, is_accelerates, resolve
+from ddphook.torch._hooks import AcceleratesHook, AnyHook, AnyWrapper, Hook, resolve
 from ddphook.torch._optimizer import Optimizer
 from ddphook.torch._rendezvous import Meeting, timeout_seconds
 
@@ -363,7 +363,7 @@ def _check_handler(model: DistributedDataParallel, handler: Any) -> None:
 
 def _check_model(model: DistributedDataParallel, hook: Any) -> _device.Device:
     """Refuses models with which DDP cannot use the hook; returns the model's device."""
-    if is_accelerates(hook):
+    if isinstance(hook, AcceleratesHook):
         _check_handler(model, hook)
     if model.mixed_precision is not None:
         raise UnsupportedError(
@@ -372,7 +372,7 @@ def _check_model(model: DistributedDataParallel, hook: Any) -> _device.Device:
         )
     if not all(isinstance(known, LostHook) for known, _ in _private.comm_hooks(model)):
         advice = ""
-        if is_accelerates(hook):
+        if isinstance(hook, AcceleratesHook):
             advice = (
                 ": Accelerator.prepare() has registered the handler's hook; make the "
                 "Accelerator without comm_hook, or use ddphook.accelerate"

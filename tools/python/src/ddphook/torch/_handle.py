@@ -19,6 +19,7 @@ from torch.nn.parallel import DistributedDataParallel
 from ddphook import _rate
 from ddphook._errors import Error, FailedPreconditionError
 from ddphook._errors import InvalidArgumentError, UnsupportedError
+from ddphook.report import counted
 from ddphook.torch import _bucket, _device, _private, _states
 from ddphook.torch._device import Device
 from ddphook.torch._hooks import Hook
@@ -293,8 +294,8 @@ class Handle:
             f"{self.hook}",
             f"group '{self._meeting.group.group_name}'",
             f"rank {self._meeting.rank} of {self._meeting.world_size}",
-            f"{sum(p.requires_grad for p in self._reduced)} parameters",
-            f"{len(buckets)} buckets" if buckets else "no step so far",
+            counted(sum(p.requires_grad for p in self._reduced), "parameter"),
+            counted(len(buckets), "bucket") if buckets else "no step so far",
             f"{after} of {before} bytes sent per step" if buckets else "",
             state if self._closed or self._error else "",
         ]
@@ -559,7 +560,7 @@ class LocalHandle(Handle):
         state = ", closed" if self._closed else ""
         return (
             f"<ddphook.torch.Handle: {self.hook}, a job of one rank, "
-            f"{self._count} parameters, nothing to send{state}>"
+            f"{counted(self._count, 'parameter')}, nothing to send{state}>"
         )
 
     def start(self, bucket: dist.GradBucket) -> NoReturn:

@@ -14,7 +14,7 @@ import functools
 import logging
 import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 import torch
@@ -58,11 +58,13 @@ HOOKS: dict[str, dict[str, type]] = {
 }
 
 
+@runtime_checkable
 class AcceleratesHook(Protocol):
     """``accelerate.DistributedDataParallelKwargs``."""
 
     comm_hook: Any
     comm_wrapper: Any
+    comm_state_option: Any
 
 
 # Every way to name a hook or a wrapper.
@@ -281,7 +283,7 @@ def _unpack_frameworks(
     hook: Any, wrapper: Any, given: dict[str, Any]
 ) -> tuple[Any, Any, Any]:
     """Returns hook, wrapper and state by any framework's names; removes them from `given`."""
-    if is_accelerates(hook):
+    if isinstance(hook, AcceleratesHook):
         options = dict(hook.comm_state_option or {})
         given.update(_merge("comm_state_option", options, given))
         inner = _text_of_enum(hook.comm_wrapper)
@@ -303,11 +305,6 @@ def _unpack_frameworks(
     if isinstance(hook, enum.Enum) and not isinstance(hook, DDPCommHookType):
         hook = _text_of_enum(hook)
     return hook, wrapper, state
-
-
-def is_accelerates(hook: Any) -> bool:
-    """Returns whether this is an ``accelerate.DistributedDataParallelKwargs``."""
-    return all(hasattr(hook, name) for name in ("comm_hook", "comm_wrapper"))
 
 
 def _only(what: str, *values: Any) -> Any:
