@@ -18,6 +18,7 @@
 #   tidy           clang-tidy finds nothing in the runtime
 #   fuzz           the libFuzzer targets over their corpora
 #   consumer       projects that use the package; install trees and Debian packages
+#   compilers      the runtime alone with every g++ and clang of this Debian (only --all)
 #   sanitize       the runtime's core, host backend and CUDA backend (emulated device)
 #                  under ASan and UBSan, and under TSan (tools/sanitize.sh)
 #
@@ -187,6 +188,7 @@ computing_suites() {
     run sanitize-$kind tools/sanitize.sh $kind $short
   done
   run consumer test/consumer/run.sh "$build" "${small[@]}"
+  ((${#small[@]})) || run compilers test/consumer/compilers.sh "$build"
 }
 say "beside pytest: format, lint, docs, tidy, fuzz, sanitize, consumer, counted below"
 computing_suites &
@@ -234,6 +236,7 @@ count_files tidy
 for target in pipeline readers store; do count_one fuzz-$target; done
 for kind in address thread; do count_passed sanitize-$kind; done
 count_lines consumer
+((${#small[@]})) || count_lines compilers
 
 say "all logs: $logs"
 echo "$passed passed, $failed failed, $skipped skipped"

@@ -200,7 +200,7 @@ without_codegen() {
     return 1
   fi
   cmake -G Ninja -S "$root" -B "$work/without-codegen" "${compilers[@]}" "$mlir" \
-    -DDDPHOOK_CODEGEN=OFF -DDDPHOOK_CUDA=OFF || return 1
+    -DDDPHOOK_CODEGEN=OFF -DDDPHOOK_CUDA=OFF -DDDPHOOK_BUILD_TESTS=ON || return 1
   if { ninja -C "$work/without-codegen" -t inputs all
     ninja -C "$work/without-codegen" -t commands all; } |
     grep -E "(lib|ddphook)/CodeGen/|DDPHookCodeGen|$bridge"; then

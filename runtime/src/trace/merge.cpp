@@ -33,8 +33,8 @@ std::vector<std::string> trace::findParts(const std::string &path) {
       slash == std::string::npos ? path : path.substr(slash + 1);
   const std::string prefix = file + partInfix;
   std::map<int, std::string> found;
-  std::unique_ptr<DIR, decltype(&::closedir)> entries(
-      ::opendir(directory.c_str()), &::closedir);
+  std::unique_ptr<DIR, int (*)(DIR *)> entries(::opendir(directory.c_str()),
+                                               &::closedir);
   if (!entries)
     return {};
   while (const dirent *entry = ::readdir(entries.get())) {
