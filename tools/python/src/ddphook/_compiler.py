@@ -311,9 +311,8 @@ def _read_stablehlo(source: bytes) -> str | None:
         with mlir.make_ir_context() as context:
             context.attach_diagnostic_handler(lambda _: True)
             module = stablehlo.deserialize_portable_artifact(context, source)
-            return module.operation.get_asm(
-                print_generic_op_form=True, enable_debug_info=True
-            )
+            operation = module.operation
+            return str(operation.get_asm(print_generic_op_form=True, enable_debug_info=True))
     except (ImportError, ValueError):
         return None
 
