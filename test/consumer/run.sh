@@ -61,12 +61,17 @@ other_mlir() {
   mkdir -p "$work/other" &&
     printf 'set(LLVM_VERSION_MAJOR 21)\nset(LLVM_PACKAGE_VERSION 21.1.0)\n' \
       >"$work/other/MLIRConfig.cmake" || return 1
-  if cmake -S "$here/compiler" -B "$work/g" -DCMAKE_PREFIX_PATH="$moved" \
-    -DMLIR_DIR="$work/other" >"$work/other.txt" 2>&1; then
-    echo "expected an error"
-    return 1
-  fi
-  tr -s ' \n' ' ' <"$work/other.txt" | grep -F "expected MLIR 22, but got 21.1.0 in $work/other"
+  local source
+  for source in "$here/compiler" "$root"; do
+    if cmake -G Ninja -S "$source" -B "$work/g${source##*/}" "${compilers[@]}" \
+      -DCMAKE_PREFIX_PATH="$moved" -DMLIR_DIR="$work/other" >"$work/other.txt" 2>&1; then
+      echo "expected an error"
+      return 1
+    fi
+    tr -s ' \n' ' ' <"$work/other.txt" |
+      grep -F "expected MLIR 22, but got 21.1.0 in $work/other; name another with -DMLIR_DIR" ||
+      return 1
+  done
 }
 
 # A CMakeLists.txt and the page that shows it have the same text.

@@ -312,10 +312,8 @@ def _read_stablehlo(source: bytes) -> str | None:
         with mlir.make_ir_context() as context:
             context.attach_diagnostic_handler(lambda _: True)
             module = stablehlo.deserialize_portable_artifact(context, source)
-            text: str = module.operation.get_asm(
-                print_generic_op_form=True, enable_debug_info=True
-            )
-            return text
+            operation = module.operation
+            return str(operation.get_asm(print_generic_op_form=True, enable_debug_info=True))
     except (ImportError, ValueError):
         return None
 
