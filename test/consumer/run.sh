@@ -169,15 +169,19 @@ without_root() {
 # compiles a step in it, and runs it on two ranks.
 container() {
   local store=(buildah --storage-driver vfs --root "$outside/images" --runroot "$outside/run")
-  local base made
+  # Buildah would raise the limits of its processes, which only some containers may do.
+  local base made name limits=()
+  for name in nofile=-n nproc=-u; do
+    limits+=(--ulimit "${name%=*}=$(ulimit -H "${name#*=}" | sed 's/unlimited/-1/')")
+  done
   . /etc/os-release
   base=$("${store[@]}" from scratch) &&
     "$root/tools/test-in-chroot.sh" --root="$("${store[@]}" mount "$base")" \
       "$VERSION_CODENAME" true &&
     "${store[@]}" commit --rm "$base" localhost/debian &&
-    "${store[@]}" bud --isolation chroot --build-arg BASE=localhost/debian --tag localhost/ddphook \
-      --file "$root/tools/packaging/Containerfile" "$build/packages" &&
-    made=$("${store[@]}" from localhost/ddphook) &&
+    "${store[@]}" bud --isolation chroot "${limits[@]}" --build-arg BASE=localhost/debian \
+      --tag localhost/ddphook --file "$root/tools/packaging/Containerfile" "$build/packages" &&
+    made=$("${store[@]}" from "${limits[@]}" localhost/ddphook) &&
     "${store[@]}" run --isolation chroot --user nobody --volume "$linear:/linear:ro" \
       "$made" -- sh -exc 'cd /tmp
         ddphook-cc /linear/step.mlir -o step.so --shared --ddp-pipeline=hook=fp16
