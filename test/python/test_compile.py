@@ -496,7 +496,7 @@ def wait_badly(rank):
 
     def wait(ticket):
         return torch.ops.ddphook.wait(
-            ticket, [3], [1], [torch.float32], torch.device("cpu")
+            ticket, [3], [1], "float32", torch.device("cpu")
         )
 
     ticket = start()

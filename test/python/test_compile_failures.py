@@ -28,7 +28,7 @@ def start(value, length=3, timeout_s=TIMEOUT_S, group="0"):
 def check(ticket, value, length=3):
     """Waits for a reduction and compares its result."""
     (average,) = torch.ops.ddphook.wait(
-        ticket, [length], [1], [torch.float32], torch.device("cpu")
+        ticket, [length], [1], "float32", torch.device("cpu")
     )
     assert torch.equal(average, torch.full((length,), value))
 

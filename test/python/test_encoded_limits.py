@@ -23,7 +23,9 @@ def reduce(rank, hook, dtype, value):
     ticket = torch.ops.ddphook.start(
         [gradient], [0], "", TEXT.format(name), f"hook={hook}", "0", 60.0
     )
-    (average,) = torch.ops.ddphook.wait(ticket, [4], [1], [dtype], gradient.device)
+    (average,) = torch.ops.ddphook.wait(
+        ticket, [4], [1], str(dtype).removeprefix("torch."), gradient.device
+    )
     signs = torch.signbit(average[2:]).tolist()
     ddphook.torch.close()
     return average[:2].tolist(), signs

@@ -328,7 +328,7 @@ def _replace(
                 started,
                 [size for member in bucket for size in member.shape],
                 [len(member.shape) for member in bucket],
-                [value.dtype for value in values],
+                " ".join(str(value.dtype).removeprefix("torch.") for value in values),
                 values[0].device,
             ),
         )

@@ -41,10 +41,10 @@ _library.define(
     "str group, float timeout) -> Tensor(a)",
     tags=(torch.Tag.needs_contiguous_strides, torch.Tag.cudagraph_unsafe),
 )
-# The averages have `types` and consecutive shapes in `sizes`, with `dimensions` numbers
-# each.
+# The averages have consecutive shapes in `sizes`, with `dimensions` numbers each, and the
+# names of dtypes in `types`: graphs of PyTorch 2.8 contain the numbers of dtypes.
 _library.define(
-    "wait(Tensor ticket, int[] sizes, int[] dimensions, ScalarType[] types, "
+    "wait(Tensor ticket, int[] sizes, int[] dimensions, str types, "
     "Device device) -> Tensor[]",
     tags=(torch.Tag.cudagraph_unsafe,),
 )
@@ -175,14 +175,14 @@ def _wait_shape(
     ticket: torch.Tensor,
     sizes: list[int],
     dimensions: list[int],
-    types: list[torch.dtype],
+    types: str,
     device: torch.device,
 ) -> list[torch.Tensor]:
     left = iter(sizes)
     shapes = [list(itertools.islice(left, count)) for count in dimensions]
     return [
-        ticket.new_empty(shape, dtype=dtype, device=device)
-        for shape, dtype in zip(shapes, types, strict=True)
+        ticket.new_empty(shape, dtype=getattr(torch, name), device=device)
+        for shape, name in zip(shapes, types.split(), strict=True)
     ]
 
 
