@@ -43,7 +43,7 @@ EXACT = {
     "per channel": quantization_hooks.quantization_perchannel_hook,
 }
 
-# In PyTorch 2.11, its quantization hooks raise an IndexError on Gloo.
+# Before PyTorch 2.15, its quantization hooks raise an IndexError on Gloo.
 if "fut.wait()[0]" in inspect.getsource(quantization_hooks):
     del EXACT["per tensor"], EXACT["per channel"]
 
