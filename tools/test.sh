@@ -10,6 +10,7 @@
 #   programs       errors, mutants, the digits step, random programs, front ends
 #   python         the Python package: training under PyTorch's real DDP
 #   compile        the Python package: compiled steps, most of them under Inductor
+#   versions       with --all: the package's core with other releases of PyTorch
 #   guarded        every hook on a device whose memory the host cannot read
 #   cuda_emulated  every hook on the emulated CUDA device
 #   format         C, C++ and CUDA files are formatted by clang-format
@@ -226,6 +227,12 @@ wait "${pytest_suites[@]}"
 for suite in parity powersgd programs python compile guarded cuda_emulated; do
   count_passed $suite
 done
+
+if [[ -z ${small:-} ]]; then
+  say "versions: PyTorch from the oldest to the newest (first time: minutes and 6 GB)"
+  DDPHOOK_LIBRARY_DIR=$build/lib run versions test/python/versions.sh
+  count_passed versions
+fi
 
 say "the suites beside pytest"
 wait $computing

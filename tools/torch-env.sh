@@ -22,6 +22,7 @@ if [[ ! -f $venv/.complete ]]; then
   names() { nm -D "--$1-only" ./*.so | sed -nE 's/^[0-9a-f ]* [A-Za-z] ([^@]+).*/\1/p' | sort -u; }
   comm -23 <(names undefined) <(names defined) | grep -E '^(__)?(cu|nccl|nv)' |
     sed 's/.*/.globl &\n.type &,@function\n&:/' >"$code"
+  # shellcheck disable=SC2016 # It is assembly.
   printf 'mov $100, %%eax\nret\n.section .note.GNU-stack\n' >>"$code"
   cc -shared -nostdlib -Wl,-soname,libwithout_cuda.so -o libwithout_cuda.so "$code"
   rm "$code"

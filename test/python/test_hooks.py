@@ -6,6 +6,7 @@ Parameters have the same bits after every step, except with PowerSGD, where the 
 of additions differs (docs/parity.md).
 """
 
+import inspect
 import os
 import pathlib
 import re
@@ -41,6 +42,10 @@ EXACT = {
     "per tensor": quantization_hooks.quantization_pertensor_hook,
     "per channel": quantization_hooks.quantization_perchannel_hook,
 }
+
+# Before PyTorch 2.15, its quantization hooks raise an IndexError on Gloo.
+if "fut.wait()[0]" in inspect.getsource(quantization_hooks):
+    del EXACT["per tensor"], EXACT["per channel"]
 
 
 def waiting(hook):

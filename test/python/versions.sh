@@ -5,7 +5,7 @@
 # of each run is the hooks of the same PyTorch. Ends in "N passed, N failed, N skipped".
 set -uo pipefail
 
-cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+cd "$(dirname "${BASH_SOURCE[0]}")/../.." || exit
 (($#)) || set -- 2.8.0:3.10 2.11.0:3.12 2.15.0:3.13
 core=(test_private.py 'test_hooks.py::test_every_exact_hook[2]' test_states.py
   'test_requests.py::test_an_overflow_in_a_compiled_step'
@@ -29,8 +29,7 @@ for each; do
   log=$(nice "$python" -m pytest -q -rfs -p no:cacheprovider \
     -o tmp_path_retention_policy=failed "${core[@]/#/test/python/}" 2>&1)
   status=$?
-  # Failures in full, otherwise the summary.
-  ((status)) && echo "$log" || tail -3 <<<"$log"
+  if ((status)); then echo "$log"; else tail -3 <<<"$log"; fi
   number() { tail -1 <<<"$log" | grep -oE "[0-9]+ $1" | grep -oE '[0-9]+' || echo 0; }
   bad=$(($(number failed) + $(number 'errors?')))
   ((status && !bad)) && bad=1
