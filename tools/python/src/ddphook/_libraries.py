@@ -77,8 +77,15 @@ def load(name: str) -> ctypes.CDLL:
     try:
         return ctypes.CDLL(find(name), mode=os.RTLD_NOW | os.RTLD_LOCAL)
     except OSError as error:
+        if "`GLIBC_" in str(error):
+            system = os.confstr("CS_GNU_LIBC_VERSION")
+            raise UnsupportedError(
+                f"cannot load {name}: {error}; this system has {system}: use a newer "
+                "one, or a container, or build ddphook here"
+            ) from None
         searched = ", ".join(str(directory) for directory in directories())
         raise UnsupportedError(
-            f"cannot load {name}: {error}; set {LIBRARY_DIR_VARIABLE} to the "
+            f"cannot load {name}: {error}; install a wheel, which "
+            f"tools/python/build-wheel.sh makes, or set {LIBRARY_DIR_VARIABLE} to the "
             f"directory that has it (searched: {searched})"
         ) from None
