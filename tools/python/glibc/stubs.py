@@ -3,8 +3,8 @@
 
 A stub is what a linker needs of a shared library: its functions and variables with
 their versions. OUT/NAME.c and OUT/NAME.map have those of glibc VERSION, taken from the
-LIBRARYs of the installed glibc, which keeps all old versions. What came later is left
-out. glibc 2.34 moved most libraries into libc; the stubs have the places before.
+LIBRARYs of the installed glibc, which keeps all old versions. They lack later symbols,
+and have the libraries that glibc 2.34 moved into libc.
 """
 
 import pathlib
@@ -52,7 +52,9 @@ def main():
     for place, symbols in stubs.items():
         code, nodes = [], {}
         for name, (version, size, kind) in sorted(symbols.items()):
-            section, text = (".bss", "object") if kind == "OBJECT" else (".text", "function")
+            section, text = (
+                (".bss", "object") if kind == "OBJECT" else (".text", "function")
+            )
             code.append(
                 f'__asm__("{section}\\n.globl {name}\\n.type {name},%{text}\\n'
                 f'.size {name},{size}\\n{name}: .skip {max(int(size), 1)}\\n");'
