@@ -3,6 +3,7 @@
 
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import zipfile
@@ -51,12 +52,52 @@ def wheel(tmp_path_factory):
     return made
 
 
+# What a system has with glibc 2.28 or later.
+SYSTEM = {f"lib{name}" for name in ("c.so.6", "m.so.6", "dl.so.2", "rt.so.1")} | {
+    "libpthread.so.0",
+    "libgcc_s.so.1",
+    "libz.so.1",
+}
+
+
 def test_it_is_for_any_python_on_one_platform(wheel):
-    assert wheel.name.startswith("ddphook-0.1.0-py3-none-manylinux_2_")
+    glibc = re.fullmatch(
+        r"ddphook-0\.1\.0-py3-none-manylinux_2_(\d+)_\w+\.whl", wheel.name
+    )
+    assert glibc and int(glibc[1]) <= 28
     names = zipfile.ZipFile(wheel).namelist()
-    assert {"ddphook/lib/libddphook_rt.so.0.1", "ddphook/py.typed"} <= set(names)
-    assert "ddphook/lib/libDDPHookCAPI.so.0.1" in names
-    assert not any("LLVM" in name or "MLIR" in name for name in names)
+    libraries = {name for name in names if ".so" in name}
+    assert libraries == {
+        "ddphook/lib/libddphook_rt.so.0.1",
+        "ddphook/lib/libDDPHookCAPI.so.0.1",
+    }
+    assert "ddphook/py.typed" in names
+
+
+def test_it_needs_only_the_systems_libraries(wheel, tmp_path):
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(tmp_path)
+    for library in (tmp_path / "ddphook" / "lib").iterdir():
+        command = ["readelf", "-W", "-d", str(library)]
+        text = subprocess.run(command, check=True, capture_output=True, text=True)
+        assert set(re.findall(r"NEEDED.*\[(.*)\]", text.stdout)) <= SYSTEM
+
+
+def test_it_has_the_licences_of_what_is_inside(wheel):
+    archive = zipfile.ZipFile(wheel)
+    texts = {
+        name.rsplit("/", 1)[1]: archive.read(name).decode()
+        for name in archive.namelist()
+        if ".dist-info/licenses/" in name and not name.endswith("/")
+    }
+    assert "LLVM Exceptions" in texts["LICENSE"]
+    assert "version 3.1" in next(t for n, t in texts.items() if "stdc++" in n).lower()
+    for part in ("llvm", "gloo", "hwy", "json", "xxhash", "zstd"):
+        assert any(part in name for name in texts), part
+    (metadata,) = (n for n in archive.namelist() if n.endswith(".dist-info/METADATA"))
+    lines = archive.read(metadata).decode().splitlines()
+    (expression,) = (line for line in lines if line.startswith("License-Expression:"))
+    assert "GCC-exception-3.1" in expression and "LLVM-exception" in expression
 
 
 def test_it_works_without_our_libraries_and_llvms(wheel, tmp_path):

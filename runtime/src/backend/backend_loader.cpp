@@ -150,8 +150,12 @@ Status ddphook::loadBackend(const std::string &name,
   void *library = ::dlopen(findLibrary(file).c_str(), RTLD_NOW | RTLD_LOCAL);
   if (!library)
     return error(DDPHOOK_UNSUPPORTED,
-                 "the backend '%s' is not available ('host' is built in): %s",
-                 name.c_str(), ::dlerror());
+                 "the backend '%s' is not available ('host' is built in): %s%s",
+                 name.c_str(), ::dlerror(),
+                 name == "cuda"
+                     ? "; pip install 'ddphook[cuda]' brings it to a "
+                       "wheel, DDPHOOK_CUDA=ON builds it"
+                     : "");
   auto get = reinterpret_cast<ddphook_backend_get_t>(
       ::dlsym(library, DDPHOOK_BACKEND_GET_SYMBOL));
   Status status = get ? checkBackend(file, get())
