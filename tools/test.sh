@@ -20,6 +20,7 @@
 #   consumer       projects that use the package; install trees and Debian packages
 #   sanitize       the runtime's core, host backend and CUDA backend (emulated device)
 #                  under ASan and UBSan, and under TSan (tools/sanitize.sh)
+#   aarch64        the same under emulation, with --all (tools/test-aarch64.sh)
 #
 # Without --all it runs the small tier of each suite, with --all every test;
 # docs/testing.md says which tests are in the small tier.
@@ -189,6 +190,7 @@ computing_suites() {
     run sanitize-$kind tools/sanitize.sh $kind $short
   done
   run consumer test/consumer/run.sh "$build" "${small[@]}"
+  [[ ${small:-} ]] || run aarch64 tools/test-aarch64.sh
 }
 say "beside pytest: format, lint, docs, tidy, fuzz, sanitize, consumer, counted below"
 computing_suites &
@@ -236,6 +238,7 @@ count_files tidy
 for target in pipeline readers store; do count_one fuzz-$target; done
 for kind in address thread; do count_passed sanitize-$kind; done
 count_lines consumer
+[[ ${small:-} ]] || count_passed aarch64
 
 say "all logs: $logs"
 echo "$passed passed, $failed failed, $skipped skipped"
