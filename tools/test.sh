@@ -22,6 +22,7 @@
 #   compilers      the runtime alone with every g++ and clang of this Debian (only --all)
 #   sanitize       the runtime's core, host backend and CUDA backend (emulated device)
 #                  under ASan and UBSan, and under TSan (tools/sanitize.sh)
+#   aarch64        the same under emulation, with --all (tools/test-aarch64.sh)
 #
 # Without --all it runs the small tier of each suite, with --all every test;
 # docs/testing.md says which tests are in the small tier.
@@ -189,7 +190,10 @@ computing_suites() {
     run sanitize-$kind tools/sanitize.sh $kind $short
   done
   run consumer test/consumer/run.sh "$build" "${small[@]}"
-  ((${#small[@]})) || run compilers test/consumer/compilers.sh "$build"
+  if ((${#small[@]} == 0)); then
+    run compilers test/consumer/compilers.sh "$build"
+    run aarch64 tools/test-aarch64.sh
+  fi
 }
 say "beside pytest: format, lint, docs, tidy, fuzz, sanitize, consumer, counted below"
 computing_suites &
@@ -243,7 +247,10 @@ count_files tidy
 for target in pipeline readers store; do count_one fuzz-$target; done
 for kind in address thread; do count_passed sanitize-$kind; done
 count_lines consumer
-((${#small[@]})) || count_lines compilers
+if ((${#small[@]} == 0)); then
+  count_lines compilers
+  count_passed aarch64
+fi
 
 say "all logs: $logs"
 echo "$passed passed, $failed failed, $skipped skipped"

@@ -141,6 +141,8 @@ private:
   uint64_t pack(uint32_t name) const { return name | uint64_t(step) << 32; }
 
   void record(int64_t begin, int64_t end, uint32_t name, int64_t waited) {
+    // A reader that sees a word of this event also sees that it is begun.
+    std::atomic_thread_fence(std::memory_order_release);
     auto &words = slots[recorded & mask].words;
     words[0].store(static_cast<uint64_t>(begin), std::memory_order_relaxed);
     words[1].store(static_cast<uint64_t>(end), std::memory_order_relaxed);

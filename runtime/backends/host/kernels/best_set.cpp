@@ -9,8 +9,9 @@
 #include <cstdio>
 
 int main() {
-  // No build uses SSSE3: see CMakeLists.txt.
-  const long long sets = HWY_TARGETS & ~HWY_SSSE3;
+  // No build uses SSSE3, and no whole build SVE: see CMakeLists.txt.
+  const long long sets = HWY_TARGETS & ~(HWY_SSSE3 | HWY_SVE | HWY_SVE2 |
+                                         HWY_SVE_256 | HWY_SVE2_128);
   const long long usable = (hwy::SupportedTargets() & sets) | HWY_STATIC_TARGET;
   // The lower the bit, the better the set.
   std::printf("%lld", usable & -usable);

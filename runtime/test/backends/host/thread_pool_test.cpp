@@ -5,7 +5,7 @@
 
 #include "thread_pool.h"
 
-#include "base/floating_point.h"
+#include "base/flush_to_zero.h"
 
 #include "gtest/gtest.h"
 
@@ -128,10 +128,7 @@ TEST_P(ThreadPoolTest, keepsSubnormals) {
   ThreadPool pool(GetParam());
   std::atomic<int> begun{0}, kept{0};
   volatile float least = std::numeric_limits<float>::min();
-#if defined(__x86_64__)
-  const unsigned saved = _mm_getcsr();
-  _mm_setcsr(saved | 0x8040); // flush to zero, denormals are zero
-#endif
+  const FlushToZero flushing;
   pool.run(GetParam(), [&](int64_t, int slot) {
     ++begun;
     while (begun < GetParam())
@@ -139,9 +136,6 @@ TEST_P(ThreadPoolTest, keepsSubnormals) {
     if (slot > 0)
       kept += least / 2 > 0;
   });
-#if defined(__x86_64__)
-  _mm_setcsr(saved);
-#endif
   EXPECT_EQ(kept, GetParam() - 1);
 }
 

@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #ifdef EMULATED_CUDA_ASAN
 #include <sanitizer/asan_interface.h>
@@ -17,7 +18,7 @@
 
 using namespace emulated_cuda;
 
-static constexpr size_t guardBytes = 4096;
+static const size_t guardBytes = static_cast<size_t>(sysconf(_SC_PAGESIZE));
 #if defined(EMULATED_CUDA_ASAN) || defined(EMULATED_CUDA_TSAN)
 static constexpr size_t stackBytes = 512 << 10;
 #else
