@@ -83,6 +83,9 @@ TEST_F(PlanArenaTest, NothingToPlace) {
 TEST_F(PlanArenaTest, EmptyBuffersTakeNoMemory) {
   std::vector<Buffer> buffers = {{0, 0, 3}, {0, 1, 2}};
   EXPECT_EQ(plan(buffers), 0);
+  // The empty buffer lies where the third one does, and ends first.
+  buffers = {{128, 0, 1}, {0, 2, 4}, {64, 3, 5}, {128, 6, 7}};
+  EXPECT_EQ(plan(buffers), 128);
 }
 
 TEST_F(PlanArenaTest, MemoryIsUsedAgain) {

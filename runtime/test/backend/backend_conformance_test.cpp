@@ -365,5 +365,6 @@ TEST_P(Conformance, KernelsOfModules) {
     const std::string text = load(code);
     EXPECT_NE(text, "OK") << code;
     EXPECT_NE(text.find("kernel"), std::string::npos) << text;
+    EXPECT_EQ(text.find("has none"), std::string::npos) << text;
   }
 }

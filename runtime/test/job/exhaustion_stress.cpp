@@ -333,6 +333,11 @@ const char *Stress::judge(const Fault &fault,
     for (int status : ending.statuses)
       if (status == DDPHOOK_DEADLINE_EXCEEDED && one.failedCall != "connect")
         return "a rank waited for its deadline";
+  // A rank that cannot start a thread can still say so.
+  if (options.kind == CallKind::Thread)
+    for (int status : other.statuses)
+      if (status == DDPHOOK_PEER_LOST)
+        return "a rank was lost and did not say why";
   const int earliest = std::min(one.final, other.final);
   if (one.final != other.final && earliest < callCount - 1 &&
       (one.final == callCount || other.final == callCount))

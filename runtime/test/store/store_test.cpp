@@ -5,10 +5,12 @@
 
 #include "ddphook/runtime/compiled.h"
 #include "job/store_collectives.h"
+#include "store/store_connection.h"
 #include "store/store_protocol.h"
 #include "store/store_test_util.h"
 
 #include <atomic>
+#include <cerrno>
 #include <future>
 #include <random>
 #include <sys/socket.h>
@@ -457,4 +459,20 @@ TEST(Protocol, RoundTrips) {
             "PEER_LOST: gone");
   for (const char *bad : {"", "abc", "\xff\xff\xff\xff"})
     EXPECT_EQ(wire::decodeStatus(bad).code(), DDPHOOK_INTERNAL);
+}
+
+TEST(StoreConnection, TellsTheEndFromAnEmptySocket) {
+  int ends[2];
+  ASSERT_EQ(::socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
+  StoreConnection connection;
+  connection.socket = FileDescriptor(ends[0]);
+  FileDescriptor other(ends[1]);
+  EXPECT_TRUE(connection.receive());
+  ASSERT_EQ(::send(ends[1], "last", 4, 0), 4);
+  EXPECT_TRUE(connection.receive());
+  EXPECT_EQ(connection.input, "last");
+  other.reset();
+  errno = EAGAIN;
+  EXPECT_FALSE(connection.receive());
+  EXPECT_EQ(errno, 0);
 }

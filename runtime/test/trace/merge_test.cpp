@@ -318,6 +318,10 @@ TEST(Divergence, WhoHasNotComeAndWhoWaits) {
   EXPECT_EQ(describeDivergence({std::nullopt, waits, waits}),
             "rank 0 does not answer; ranks 1, 2 wait in all_reduce b3 of step "
             "17");
+  // A rank that records nothing has not begun any step.
+  EXPECT_EQ(describeDivergence({waits, Whereabouts()}),
+            "rank 1 is in step 0 and has not called all_reduce b3; rank 0 "
+            "waits in all_reduce b3 of step 17");
   // Both reasons; and one that waits in a later collective, of another group.
   EXPECT_EQ(describeDivergence({waits, at(16, 2, 2, 2, "x"), std::nullopt,
                                 at(17, 7, 7, 6, "all_reduce b5")}),

@@ -4,7 +4,8 @@
 
 ddp.process_group @dp
 
-// The pointer, the count, the element type; anything but 0 is true.
+// The pointer, the count, the element type; anything but 0 is true. An empty memref may
+// have any strides.
 // CHECK-LABEL: func.func private @is_finite(
 // CHECK:         %[[COUNT:.+]] = llvm.mlir.constant(11 : i64) : i64
 // CHECK-NEXT:    %[[F32:.+]] = llvm.mlir.constant(2 : i32) : i32
@@ -21,11 +22,11 @@ ddp.process_group @dp
 // CHECK-NEXT:    llvm.mlir.constant(3 : i32) : i32
 // CHECK-NEXT:    llvm.call @ddphook_rt_is_finite(
 // CHECK-NOT:     ddp.is_finite
-func.func private @is_finite(%a: memref<11xf32>, %b: memref<0xf16>,
+func.func private @is_finite(%a: memref<11xf32>, %b: memref<0xf16, strided<[2]>>,
                              %c: memref<2x3xbf16>, %d: memref<f64>)
     -> (i1, i1, i1, i1) {
   %0 = ddp.is_finite %a : memref<11xf32>
-  %1 = ddp.is_finite %b : memref<0xf16>
+  %1 = ddp.is_finite %b : memref<0xf16, strided<[2]>>
   %2 = ddp.is_finite %c : memref<2x3xbf16>
   %3 = ddp.is_finite %d : memref<f64>
   return %0, %1, %2, %3 : i1, i1, i1, i1

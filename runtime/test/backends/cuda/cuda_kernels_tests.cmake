@@ -31,6 +31,13 @@ function(ddphook_add_cuda_kernels_tests prefix kernels)
         # Their threads share little memory: not in the small tier of tools/test.sh.
         set_tests_properties(runtime-${prefix}${name}-reverse PROPERTIES LABELS full)
       endif()
+      if(area STREQUAL "affine")
+        # The ranges of whole blocks are in the small tier.
+        add_test(NAME runtime-${prefix}${name}-reverse-codes COMMAND ${target}
+          --gtest_filter=CudaAffine.codesAndScalesAreTheHosts)
+        set_tests_properties(runtime-${prefix}${name}-reverse-codes PROPERTIES
+          TIMEOUT ${ddphook_test_seconds} ENVIRONMENT EMULATED_CUDA_ORDER=reverse)
+      endif()
     endif()
   endforeach()
 endfunction()

@@ -333,6 +333,38 @@ func.func @divergent_write(%g: tensor<4xf32>, %mine: i1) {
 
 // -----
 
+// A loop that overwrites what some ranks may find in memory, unless it has no iterations.
+ddp.process_group @dp
+func.func @moved_in_loop(%g: tensor<4xf32>, %mine: f32, %n: index {ddp.replicated}) {
+  %c0 = arith.constant 0 : index
+  %c1 = arith.constant 1 : index
+  %one = arith.constant 1.0 : f32
+  %x = memref.alloca() : memref<1xf32>
+  %y = memref.alloca() : memref<1xf32>
+  linalg.fill ins(%one : f32) outs(%x : memref<1xf32>)
+  linalg.fill ins(%mine : f32) outs(%y : memref<1xf32>)
+  %last = scf.while (%i = %c0) : (index) -> index {
+    %more = arith.cmpi slt, %i, %n : index
+    scf.condition(%more) %i : index
+  } do {
+  ^bb0(%i: index):
+    memref.copy %y, %x : memref<1xf32> to memref<1xf32>
+    linalg.fill ins(%one : f32) outs(%y : memref<1xf32>)
+    %j = arith.addi %i, %c1 : index
+    scf.yield %j : index
+  }
+  %v = memref.load %y[%c0] : memref<1xf32>
+  %c = arith.cmpf oeq, %v, %one : f32
+  // expected-note @+1 {{this determines how often it runs}}
+  scf.if %c {
+    // expected-error @+1 {{expected all ranks of @dp to execute this operation equally often}}
+    %r = ddp.all_reduce mean %g on @dp : tensor<4xf32>
+  }
+  return
+}
+
+// -----
+
 // A counter in memory, and a loop that some ranks leave earlier.
 ddp.process_group @dp
 func.func @divergent_count(%g: tensor<4xf32>, %n: index) {
