@@ -81,7 +81,7 @@ for source in runtime .; do
   try "old-cmake-$source" refused 'ddphook needs CMake 3.20 or later, but found 3.18.4' \
     cmake -P "$work/old.cmake"
 done
-try old-mlir refused "ddphook needs MLIR 22, but found 21.1.0 in $work/mlir" \
+try old-mlir refused "expected MLIR 22, but got 21.1.0 in $work/mlir" \
   cmake -S "$root" -B "$work/refused-mlir" -DMLIR_DIR="$work/mlir"
 
 ((${#compilers[@]})) || mapfile -t compilers < <(supported)

@@ -101,8 +101,8 @@ def dependencies(calls, enabled):
 def main():
     work = pathlib.Path(sys.argv[1])
     ddphook, calls = load()
-    text = (ROOT / "CMakeLists.txt").read_text()
-    llvm = "@" + re.search(r"LLVM_VERSION_MAJOR EQUAL (\d+)", text)[1]
+    version = ROOT / "include/ddphook/Dialect/DDP/IR/MLIRVersion.h"
+    llvm = "@" + re.search(r"DDPHOOK_MLIR_VERSION (\d+)", version.read_text())[1]
     versions = [values[0] for name, values, _ in calls if name == "version"]
     for enabled in [{"compiler"}, set()]:
         cache = configure(ddphook(enabled), work / "-".join(["spack", *enabled]))
