@@ -94,7 +94,7 @@ class PeriodicModelAverager(averagers.PeriodicModelAverager):
         self.step += 1
 
     def _average(self, parameters: list[torch.nn.Parameter]) -> None:
-        group = self.process_group or _private.default_group()
+        group = self.process_group or _private.get_default_group()
         if not parameters or _private.rank_not_in_group(group):
             return
         for parameter in parameters:

@@ -17,7 +17,7 @@ from ddphook.torch._bucket import check_cap
 from ddphook.torch._bucket import pipeline as bucket_pipeline
 from ddphook.torch._hooks import resolve_for_graph
 from ddphook.torch._private import CompileContext, CustomGraphPass
-from ddphook.torch._private import inductor_config as config
+from ddphook.torch._private import config
 from ddphook.torch._rendezvous import timeout_seconds
 
 

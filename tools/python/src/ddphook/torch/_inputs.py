@@ -352,7 +352,7 @@ def _find_overlap(tensors: Iterable[tuple[str, torch.Tensor]]) -> tuple[str, str
 def _extent(tensor: torch.Tensor) -> tuple[int, int]:
     """Returns the range of bytes of its storage that a tensor spans: first and end."""
     begin = int(tensor.storage_offset())
-    end = _private.storage_length(tensor.shape, tensor.stride(), begin)
+    end = _private.compute_required_storage_length(tensor.shape, tensor.stride(), begin)
     return begin * tensor.element_size(), int(end) * tensor.element_size()
 
 

@@ -207,7 +207,7 @@ class OptimizerInput:
         """Makes the optimizer count its steps in a 64-bit tensor: otherwise it would
         compute with a Python number. It accepts such a count on a CPU only if PyTorch
         believes that it is compiling."""
-        self._step.enter_context(_private.compiling_state())
+        self._step.enter_context(_private.compiling_state_context())
         for state in optimizer.state.values():
             if "step" in state:
                 state["step"] = state["step"].double()

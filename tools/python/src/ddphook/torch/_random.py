@@ -17,7 +17,10 @@ from typing import Any
 import torch
 
 from ddphook._errors import UnsupportedError
-from ddphook.torch._private import TorchDispatchMode, permutation_of
+from ddphook.torch._private import TorchDispatchMode
+from ddphook.torch._private import (
+    compute_elementwise_output_logical_to_physical_perm as permutation_of,
+)
 
 _ROUNDS = 10
 _MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)

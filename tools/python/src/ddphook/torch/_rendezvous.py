@@ -19,7 +19,7 @@ _DEFAULT_TIMEOUT_S = 300.0
 
 def group_of_name(name: Any) -> dist.ProcessGroup:
     """Returns the process group that functional collectives identify by this name."""
-    group: dist.ProcessGroup = _private.group_of_name(name)
+    group: dist.ProcessGroup = _private.resolve_process_group(name)
     return group
 
 
@@ -68,7 +68,7 @@ class Meeting:
         self.world_size = group.size()
         self.timeout_s = timeout_s
         prefix = f"ddphook/{group.group_name}"
-        store = _own_connection(_private.default_store())
+        store = _own_connection(_private.get_default_store())
         # The store counts the meetings, since a rank may have been in other jobs.
         number = store.add(f"{prefix}/meetings of {self.rank}", 1)
         self._store = dist.PrefixStore(f"{prefix}/{number}", store)

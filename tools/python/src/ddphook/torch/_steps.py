@@ -220,7 +220,7 @@ def ddp_in(model: torch.fx.GraphModule) -> str:
     ``"reducer"`` is DDP itself, ``"graphs"`` a graph that has ``backward()`` in it. Empty if
     no DDP model is part of the graph.
     """
-    if torch.is_grad_enabled() and _private.active_ddp_module():
+    if torch.is_grad_enabled() and _private.get_active_ddp_module():
         return "reducer"
     kinds = (
         str(kind)
