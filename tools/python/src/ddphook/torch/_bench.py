@@ -22,7 +22,7 @@ import statistics
 import tempfile
 import time
 from argparse import Namespace
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
@@ -40,7 +40,6 @@ import ddphook
 import ddphook.torch
 from ddphook._errors import InternalError, InvalidArgumentError
 from ddphook.torch import _private
-from ddphook.torch._bench_compile import CompiledTraining
 
 _WIDTH = 1024  # The width of a layer, which has 4 MiB of weights.
 _FIRST_COMPRESSED_STEP = 2  # The smallest value that PyTorch allows.
@@ -107,18 +106,8 @@ class _Hook:
         """Whether ours has the same bits as PyTorch's."""
         return self.tolerance == 0
 
-    @property
-    def is_plain(self) -> bool:
-        """Whether it does not compress."""
-        return self.name == "allreduce"
-
     def state(self) -> Any:
         return powersgd.PowerSGDState(None, **self.options) if self.options else None
-
-    @property
-    def compile_options(self) -> dict[str, Any]:
-        """The options of ``ddphook.torch.compile``."""
-        return {"hook": self.function, **self.options}
 
     def register_ours(
         self,
@@ -144,10 +133,7 @@ def main(options: Namespace) -> None:
             pass
     torch.set_num_threads(1)
     if "RANK" in os.environ:
-        dist.init_process_group("gloo")
-        _measure_as_rank(options)
-        _leave()
-        return
+        return _be_rank(options)
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     try:
@@ -158,17 +144,13 @@ def main(options: Namespace) -> None:
 
 def _serve(rank: int, options: Namespace, port: int) -> None:
     torch.set_num_threads(1)
-    dist.init_process_group(
-        "gloo",
-        store=dist.TCPStore("127.0.0.1", port, is_master=False),
-        rank=rank,
-        world_size=options.ranks,
-    )
+    store = dist.TCPStore("127.0.0.1", port, is_master=False)
+    _be_rank(options, store=store, rank=rank, world_size=options.ranks)
+
+
+def _be_rank(options: Namespace, **of_group: Any) -> None:
+    dist.init_process_group("gloo", **of_group)
     _measure_as_rank(options)
-    _leave()
-
-
-def _leave() -> None:
     # The destructor of Gloo's group joins the group's threads, so a thread that drops
     # the last reference ends the process. Keep one until Python ends.
     _groups_left.append(dist.group.WORLD)
@@ -196,17 +178,14 @@ def _measure_as_rank(options: Namespace) -> None:
         }
     if dist.get_rank() != 0:
         return
+    given = ("model_mb", "optimizer", "samples", "steps", "rounds")
     report = {
         "date": datetime.date.today().isoformat(),
         "ddphook": ddphook.__version__,
         "torch": torch.__version__,
         "ranks": dist.get_world_size(),
         "processors": os.cpu_count(),
-        "model_mb": options.model_mb,
-        "optimizer": options.optimizer,
-        "samples": options.samples,
-        "steps": options.steps,
-        "rounds": options.rounds,
+        **{name: getattr(options, name) for name in given},
         "load_before": load,
         "realtime": os.sched_getscheduler(0) in (os.SCHED_RR, os.SCHED_FIFO),
         "hooks": results,
@@ -250,8 +229,7 @@ class _Training:
             gradient_as_bucket_view=True,
             bucket_cap_mb=bucket_cap_mb,
         )
-        make = _OPTIMIZERS[options.optimizer]
-        rate = _RATES[options.optimizer]
+        make, rate = _OPTIMIZERS[options.optimizer], _RATES[options.optimizer]
         self.optimizer = make(self.ddp.parameters(), lr=rate)
         self._samples = options.samples
         self._generator = _generator()
@@ -267,7 +245,53 @@ class _Training:
         self.optimizer.step()
 
     def parameters(self) -> torch.Tensor:
-        return torch.cat([p.detach().flatten() for p in self.ddp.parameters()])
+        return _vector(self.ddp.parameters())
+
+
+class CompiledTraining:
+    """A copy of a model that trains with SGD in a step of one graph, which averages its
+    gradients with functional collectives.
+
+    Unless the step reduces gradients, each rank trains separately. Without options of
+    ``ddphook.torch.compile``, PyTorch's own compiler and collectives are used.
+    """
+
+    def __init__(
+        self, model: nn.Module, *, reduces: bool, options: dict[str, Any] | None
+    ) -> None:
+        _private.trace_autograd()
+        named = dict(model.named_parameters())
+        self._parameters = [p.detach().clone() for p in named.values()]
+        collectives = _private.collectives
+
+        def step(parameters: list[torch.Tensor], x: torch.Tensor) -> torch.Tensor:
+            given = dict(zip(named, parameters))
+            loss = torch.func.functional_call(model, given, (x,)).sub(1).square().mean()
+            gradients = torch.autograd.grad(loss, parameters)
+            if reduces:
+                gradients = tuple(
+                    collectives.wait_tensor(collectives.all_reduce(g, "avg", "0"))
+                    for g in gradients
+                )
+            with torch.no_grad():
+                for parameter, gradient in zip(parameters, gradients):
+                    parameter.sub_(_RATES["sgd"] * gradient)
+            return loss.detach()
+
+        make = torch.compile if options is None else ddphook.torch.compile
+        self._step = make(step, fullgraph=True, **(options or {}))
+
+    def step(self, x: torch.Tensor) -> None:
+        for parameter in self._parameters:
+            parameter.requires_grad_()
+        self._step(self._parameters, x)
+
+    def parameters(self) -> torch.Tensor:
+        return _vector(self._parameters)
+
+
+def _vector(parameters: Iterable[torch.Tensor]) -> torch.Tensor:
+    return torch.cat([p.detach().flatten() for p in parameters])
 
 
 def _measure_steps(options: Namespace, hook: _Hook) -> tuple[dict[str, _Rounds], float]:
@@ -313,9 +337,10 @@ def _measure_compiled_steps(
     """
     _private.dynamo.reset()  # Hooks do not share graphs.
     model = _make_model(options.model_mb)
+    ours = {"hook": hook.function, **hook.options}
     trainings = {
         "pytorch": CompiledTraining(model, reduces=True, options=None),
-        "ours": CompiledTraining(model, reduces=True, options=hook.compile_options),
+        "ours": CompiledTraining(model, reduces=True, options=ours),
         "silent": CompiledTraining(model, reduces=False, options=None),
     }
 
@@ -329,12 +354,12 @@ def _measure_compiled_steps(
         return once
 
     rounds = _by_turns({s: timed(t) for s, t in trainings.items()}, options)
-    ours, theirs = trainings["ours"].parameters(), trainings["pytorch"].parameters()
-    difference = _difference(ours, theirs)
+    vectors = (trainings[side].parameters() for side in ("ours", "pytorch"))
+    difference = _difference(*vectors)
     ddphook.torch.close()
     # The effect of compression depends on the hook. Without compression, results must
     # be equal.
-    _check(hook, "parameters", difference, 0.0 if hook.is_plain else float("inf"))
+    _check(hook, "parameters", difference, 0.0 if hook.name == "allreduce" else float("inf"))
     return rounds, difference
 
 
