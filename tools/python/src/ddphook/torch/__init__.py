@@ -20,10 +20,11 @@ from torch.nn.parallel import DistributedDataParallel
 
 from ddphook._errors import FailedPreconditionError, InvalidArgumentError
 from ddphook._errors import UnsupportedError
+from ddphook._runtime import Statistics
 from ddphook.torch import _bucket, _device, _private
 from ddphook.torch._average import PeriodicModelAverager
 from ddphook.torch._export import export
-from ddphook.torch._handle import CommHook, Handle, LocalHandle, LostHook, Statistics
+from ddphook.torch._handle import CommHook, Handle, LocalHandle, LostHook
 from ddphook.torch._hooks import AcceleratesHook, AnyHook, AnyWrapper, Hook, resolve
 from ddphook.torch._optimizer import Optimizer
 from ddphook.torch._rendezvous import Meeting, timeout_seconds
@@ -295,13 +296,8 @@ def _register_locally(model: nn.Module, hook: Hook) -> Handle:
 
 
 def _near_group(hook: Hook, meeting: Meeting) -> str:
-    """Declares the groups of near ranks that post-local SGD has as its subgroups.
-
-    Raises
-    ------
-    InvalidArgumentError
-        The ranks' subgroups do not make up the model's process group.
-    """
+    """Declares the groups of near ranks that post-local SGD has as its subgroups, which
+    have to make up the model's process group."""
     subgroup = hook.options.get("subgroup")
     if subgroup is None:
         return ""

@@ -8,7 +8,7 @@ import contextlib
 import logging
 import os
 import weakref
-from typing import Any, NoReturn, TypedDict, cast
+from typing import Any, NoReturn, cast
 
 import torch
 import torch.distributed as dist
@@ -19,6 +19,7 @@ from torch.nn.parallel import DistributedDataParallel
 from ddphook import _rate
 from ddphook._errors import Error, FailedPreconditionError
 from ddphook._errors import InvalidArgumentError, UnsupportedError
+from ddphook._runtime import Statistics
 from ddphook.report import counted
 from ddphook.torch import _bucket, _device, _private, _states
 from ddphook.torch._device import Device
@@ -78,42 +79,6 @@ def _unpickled(title: str) -> LostHook:
         title,
     )
     return LostHook(title)
-
-
-class Statistics(TypedDict):
-    """Counters of a rank since the hook was registered, summed over its buckets.
-
-    Attributes
-    ----------
-    steps
-        Reductions of buckets.
-    collectives
-        Collectives that these took.
-    wire_bytes
-        Bytes that this rank contributed to them, as sent.
-    collective_bytes
-        Bytes of the same elements in their type in memory.
-    arena_bytes, state_bytes
-        Bytes of scratch memory and of states.
-    elements_before_compression, elements_after_compression
-        Elements of compressed buckets, and those sent for them, as PyTorch's
-        ``PowerSGDState.compression_stats()`` counts.
-    uncompressed_bytes
-        Bytes of the gradients, which the same steps would send without a hook.
-    compression_ratio
-        ``uncompressed_bytes / wire_bytes``; 1 while nothing was sent.
-    """
-
-    steps: int
-    collectives: int
-    wire_bytes: int
-    collective_bytes: int
-    arena_bytes: int
-    state_bytes: int
-    elements_before_compression: int
-    elements_after_compression: int
-    uncompressed_bytes: int
-    compression_ratio: float
 
 
 class Handle:
