@@ -24,18 +24,10 @@ from ddphook.torch._rendezvous import timeout_seconds
 class ReplaceReductions(CustomGraphPass):
     """Inductor's pass that replaces reductions of a graph by compiled modules.
 
-    Graphs of different steps, which `step` numbers, share no states.
-
-    Attributes
-    ----------
-    reorders
-        Whether Inductor may order graphs with reductions for minimal memory. It would
-        then await a reduction as soon as that frees memory, and leave the link idle
-        while the next gradients are computed.
-    hook
-        The hook with its options, for messages.
-    left_alone
-        The reasons why reductions were not replaced.
+    Graphs of different steps, which `step` numbers, share no states. `hook` and
+    `left_alone` are those of `_steps.Step`. If `reorders` is true, Inductor may order
+    graphs with reductions for minimal memory. It then awaits a reduction as soon as that
+    frees memory, and leaves the link idle while the next gradients are computed.
     """
 
     def __init__(
@@ -98,28 +90,12 @@ def backend(
 ) -> Any:
     """Compiles a graph with Inductor, and its reductions with ddphook.
 
-    ``torch.compile`` finds it under the name ``"ddphook"``.
+    ``torch.compile`` finds it under the name ``"ddphook"``. The options are those of
+    ``ddphook.torch.compile`` and of Inductor. Among them, ``"step"`` is an object that
+    identifies the step: all graphs that are compiled with it share states. By default it
+    is `options`, which ``torch.compile`` passes to all graphs of a step.
 
-    Parameters
-    ----------
-    model, inputs
-        The arguments from TorchDynamo.
-    options
-        Options of ``ddphook.torch.compile`` and of Inductor. ``"step"`` is an object
-        that identifies the step: all graphs that are compiled with it share states. By
-        default it is this dictionary, which ``torch.compile`` passes to all graphs of
-        a step.
-    mode, name
-        Options of ``torch.compile``, as for Inductor.
-    **inductor
-        Arguments of ``compile_fx``.
-
-    Raises
-    ------
-    InvalidArgumentError
-        There is no such hook or option.
-    UnsupportedError
-        The hook is more than a reduction, or another pass is already registered.
+    Raises UnsupportedError if another pass is already registered.
     """
     known = config.get_config_copy()
     given = dict(options or {})

@@ -28,27 +28,19 @@ from ddphook.torch._reached import Left, Reached
 
 
 class Inputs:
-    """The inputs of a step as a list of tensors.
-
-    Attributes
-    ----------
-    tensors
-        Examples: the inputs themselves, each parameter and buffer of a model once, in
-        the model's order, and the states of optimizers.
-    paths
-        Their locations in the inputs: ``[0]['fc.weight']``.
-    names
-        The names of parameters, by the numbers of the tensors that are or belong to them.
-    first
-        The tensors that no step has made yet, with an optimizer's initial values.
-    """
+    """The inputs of a step as a list of tensors."""
 
     def __init__(self, inputs: Sequence[Any], step: Any = None) -> None:
         self._step = step
         leaves, self._tree = pytree.tree_flatten_with_path(tuple(inputs))
+        # Examples: the inputs themselves, each parameter and buffer of a model once, in
+        # the model's order, and the states of optimizers.
         self.tensors: list[torch.Tensor] = []
+        # Their locations in the inputs: ``[0]['fc.weight']``.
         self.paths: list[str] = []
+        # The names of parameters, by the numbers of the tensors that belong to them.
         self.names: dict[int, str] = {}
+        # The tensors that no step has made yet, with an optimizer's initial values.
         self.first: dict[int, torch.Tensor] = {}
         # For each leaf, the number of its tensor, or a model or an optimizer.
         self._leaves: list[int | nn.Module | Optimizer] = []

@@ -43,21 +43,13 @@ _REDUCE_SCATTER = _collectives.reduce_scatter_tensor.default
 
 @dataclasses.dataclass
 class Step:
-    """A captured step.
+    """A captured step: PyTorch's operators on tensors, none of which writes to memory.
 
-    Attributes
-    ----------
-    graph
-        PyTorch's operators on tensors, without operators that write to memory.
-    inputs, outputs
-        The locations of arguments and results in what the step takes and returns:
-        ``[0]['fc.weight']``. For an optimizer that has not taken a step yet, an
-        argument's text also has its initial value.
-    names
-        The names of gradients' reductions, by the nodes that start them.
-    groups
-        The partition of the ranks into process groups that each group belongs to, by
-        the group's name.
+    `inputs` and `outputs` are the locations of arguments and results in what the step
+    takes and returns: ``[0]['fc.weight']``. For an optimizer that has not taken a step yet,
+    an argument's text also has its initial value. `names` are those of gradients'
+    reductions, by the nodes that start them; `groups` has the partition of the ranks that
+    each process group belongs to.
     """
 
     graph: torch.fx.Graph
@@ -81,13 +73,8 @@ def module_text(
 ) -> str:
     """Returns the module of a whole step, in MLIR's textual form, for ddp-import-fx.
 
-    Raises
-    ------
-    UnsupportedError
-        torch-mlir is not installed, or the step contains an operator that cannot be
-        compiled; the message has the operator and its line.
-    InvalidArgumentError
-        The step reduces nothing.
+    Raises UnsupportedError, with the line of the program, for an operator that cannot be
+    compiled, and InvalidArgumentError for a step that reduces nothing.
     """
     import_torch_mlir()
     captured = capture(step, inputs, partitions)
