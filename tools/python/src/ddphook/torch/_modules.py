@@ -12,6 +12,7 @@ import logging
 from collections import Counter
 from typing import Any
 
+import numpy as np
 import torch
 from torch.distributed.algorithms.ddp_comm_hooks.post_localSGD_hook import (
     PostLocalSGDState,
@@ -228,10 +229,8 @@ class Modules:
 
     def _first_generator(self) -> torch.Tensor:
         if self._seed is None:
-            import numpy
-
             seed = self._hook.options.get("random_seed", 0)
-            self._seed = _states.generator_words(numpy.random.RandomState(seed))
+            self._seed = _states.generator_words(np.random.RandomState(seed))
         return self._seed
 
     def _run_with_generator(

@@ -15,6 +15,7 @@ import logging
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+import numpy as np
 import torch
 
 from ddphook import _runtime
@@ -126,9 +127,7 @@ def draw(module: _runtime.Module, words: torch.Tensor) -> torch.Tensor:
     at the seed. Takes the generator's state after the earlier buckets, and returns that
     after this one. The module's states must be unchanged since its load.
     """
-    import numpy
-
-    generator = numpy.random.RandomState()
+    generator = np.random.RandomState()
     numbers = words.numpy().view("uint32")
     generator.set_state(("MT19937", numbers[:624], int(words[624]), 0, 0.0))
     for state, memory in _memory(module, changes=True):
