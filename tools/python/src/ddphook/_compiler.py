@@ -152,18 +152,14 @@ class Module:
         if text.startswith(root) and text.endswith(")"):
             text = text[len(root) : -1]
         capi, operation = self._capi, self._operation
-        # The message about an invalid pipeline arrives in pieces.
-        said: list[bytes] = []
-        on_error = _StringCallback(lambda part, _: said.append(part.bytes()))
         manager = capi.mlirPassManagerCreate(self._context)
         try:
             operations = capi.mlirPassManagerGetAsOpPassManager(manager)
             pipeline = _StringRef.of(text.encode())
             # The results are structs of one byte, true for success.
-            if not capi.mlirOpPassManagerAddPipeline(
-                operations, pipeline, on_error, None
-            ):
-                raise self._error(b"".join(said).decode().strip())
+            with _collected() as (said, keep):
+                if not capi.mlirOpPassManagerAddPipeline(operations, pipeline, keep, None):
+                    raise self._error(b"".join(said))
             if not capi.mlirPassManagerRunOnOp(manager, operation):
                 raise self._error()
         finally:
@@ -268,12 +264,13 @@ class Module:
         self._check_open()
         return self._capi.mlirModuleGetOperation(self._module)
 
-    def _error(self, *others: str) -> CompileError:
+    def _error(self, said: bytes = b"") -> CompileError:
         """Returns the exception for the diagnostics since the last call."""
         taken = tuple(self._diagnostics)
         self._diagnostics.clear()
         errors = [each.message for each in taken if each.severity == "error"]
-        text = "; ".join([*errors, *others]) or "the compiler gave no reason"
+        errors += filter(None, [said.decode(errors="replace").strip()])
+        text = "; ".join(errors) or "the compiler gave no reason"
         return CompileError(text, taken)
 
 
@@ -344,13 +341,7 @@ def compile_module(text: str | bytes, pipeline: str, device: str = "") -> bytes:
     CompileError if the module or the options are invalid.
     """
     capi = library()
-    others: list[str] = []
-
-    @_StringCallback
-    def on_error(message: _StringRef, _: int) -> None:
-        others.append(message.bytes().decode(errors="replace"))
-
-    with Module(text) as module:
+    with Module(text) as module, _collected() as (said, keep):
         options = capi.ddphookCompilerOptionsCreate()
         compiled = None
         try:
@@ -369,10 +360,10 @@ def compile_module(text: str | bytes, pipeline: str, device: str = "") -> bytes:
             if not compiled:
                 raise module._error()
             shared = capi.ddphookCompiledModuleGetSharedObject(
-                compiled, _StringRef.of(b""), on_error, None
+                compiled, _StringRef.of(b""), keep, None
             )
             if not shared.data:
-                raise module._error(*others)
+                raise module._error(b"".join(said))
             return shared.bytes()
         finally:
             if compiled:
