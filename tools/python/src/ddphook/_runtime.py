@@ -236,9 +236,9 @@ class Context:
         self._lender = None if allocator is None else _Lender(allocator)
         if self._lender is not None:
             options.allocator = ctypes.pointer(self._lender.table)
-        self._handle = c_void_p()
+        self.handle = c_void_p()
         status = library().ddphook_context_create(
-            ctypes.byref(options), ctypes.byref(self._handle)
+            ctypes.byref(options), ctypes.byref(self.handle)
         )
         if status and failures:
             raise failures[0]
@@ -252,35 +252,31 @@ class Context:
         except Error as error:
             raise error from cause
 
-    @property
-    def handle(self) -> c_void_p:
-        return self._handle
-
     def set_stream(self, stream: int) -> None:
         """Lets modules run on a stream of the device: ``ddphook_context_set_stream``.
 
         0 is the context's own stream; PyTorch's default stream, which calls itself 0
         too, is 1.
         """
-        check(library().ddphook_context_set_stream(self._handle, stream))
+        check(library().ddphook_context_set_stream(self.handle, stream))
 
     def synchronize(self) -> None:
         """Waits for the device, and raises its failure: ``ddphook_synchronize``."""
-        check(library().ddphook_synchronize(self._handle))
+        check(library().ddphook_synchronize(self.handle))
 
     def read_memory(self, array: Any, address: int) -> None:
         """Fills a ctypes array from the device's memory, after all earlier work."""
         size = ctypes.sizeof(array)
-        check(library().ddphook_memory_read(self._handle, array, address, size))
+        check(library().ddphook_memory_read(self.handle, array, address, size))
 
     def write_memory(self, address: int, array: Any) -> None:
         """Copies a ctypes array into the device's memory, after all earlier work."""
         size = ctypes.sizeof(array)
-        check(library().ddphook_memory_write(self._handle, address, array, size))
+        check(library().ddphook_memory_write(self.handle, address, array, size))
 
     def destroy(self) -> None:
         """Leaves the job; unloads all modules. May be called twice."""
-        handle, self._handle = self._handle, c_void_p()
+        handle, self.handle = self.handle, c_void_p()
         if handle:
             library().ddphook_context_destroy(handle)
 
