@@ -22,7 +22,7 @@ import statistics
 import tempfile
 import time
 from argparse import Namespace
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -231,15 +231,8 @@ class _Training:
         )
         make, rate = _OPTIMIZERS[options.optimizer], _RATES[options.optimizer]
         self.optimizer = make(self.ddp.parameters(), lr=rate)
-        self._samples = options.samples
-        self._generator = _generator()
 
-    def step(self) -> float:
-        """Trains one step, and returns its duration in seconds."""
-        x = torch.randn(self._samples, _WIDTH, generator=self._generator)
-        return _seconds(lambda: self._train(x))
-
-    def _train(self, x: torch.Tensor) -> None:
+    def step(self, x: torch.Tensor) -> None:
         self.optimizer.zero_grad()
         self.ddp(x).sub(1).square().mean().backward()
         self.optimizer.step()
@@ -310,14 +303,9 @@ def _measure_steps(options: Namespace, hook: _Hook) -> tuple[dict[str, _Rounds],
         hook.register_ours(ours.ddp),
         hook.register_ours(fused.ddp, fused.optimizer),
     ):
-        sides = {
-            "none": none.step,
-            "pytorch": theirs.step,
-            "ours": ours.step,
-            "fused": fused.step,
-            "silent": silent.step,
-        }
-        rounds = _by_turns(sides, options)
+        names = ("none", "pytorch", "ours", "fused", "silent")
+        sides = zip(names, (none, theirs, ours, fused, silent))
+        rounds = _train_by_turns(dict(sides), options)
     expected = theirs.parameters()
     difference = _difference(ours.parameters(), expected)
     # Rounding errors have no bound over many steps. PowerSGD rounds unlike PyTorch's,
@@ -344,16 +332,7 @@ def _measure_compiled_steps(
         "silent": CompiledTraining(model, reduces=False, options=None),
     }
 
-    def timed(training: CompiledTraining) -> Callable[[], float]:
-        generator = _generator()
-
-        def once() -> float:
-            x = torch.randn(options.samples, _WIDTH, generator=generator)
-            return _seconds(lambda: training.step(x))
-
-        return once
-
-    rounds = _by_turns({s: timed(t) for s, t in trainings.items()}, options)
+    rounds = _train_by_turns(trainings, options)
     vectors = (trainings[side].parameters() for side in ("ours", "pytorch"))
     difference = _difference(*vectors)
     ddphook.torch.close()
@@ -415,6 +394,21 @@ def _capture_bucket(model: nn.Module) -> dist.GradBucket:
     for _ in range(2):  # DDP makes its final buckets after the first step.
         ddp(torch.ones(1, _WIDTH)).sum().backward()
     return buckets[-1]
+
+
+def _train_by_turns(
+    trainings: Mapping[str, _Training | CompiledTraining], options: Namespace
+) -> dict[str, _Rounds]:
+    def timed(training: _Training | CompiledTraining) -> Callable[[], float]:
+        generator = _generator()
+
+        def once() -> float:
+            x = torch.randn(options.samples, _WIDTH, generator=generator)
+            return _seconds(lambda: training.step(x))
+
+        return once
+
+    return _by_turns({side: timed(each) for side, each in trainings.items()}, options)
 
 
 def _by_turns(
