@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import json
 from datetime import timedelta
@@ -21,6 +22,7 @@ from ddphook.torch._private import config
 from ddphook.torch._rendezvous import timeout_seconds
 
 
+@dataclasses.dataclass(eq=False)
 class ReplaceReductions(CustomGraphPass):
     """Inductor's pass that replaces reductions of a graph by compiled modules.
 
@@ -30,16 +32,13 @@ class ReplaceReductions(CustomGraphPass):
     frees memory, and leaves the link idle while the next gradients are computed.
     """
 
-    def __init__(
-        self, pipeline: str, timeout_s: float, bucket_bytes: int, step: int = 0
-    ) -> None:
-        self.reorders = False
-        self.pipeline = pipeline
-        self.timeout_s = timeout_s
-        self.bucket_bytes = bucket_bytes
-        self.step = step
-        self.hook = ""
-        self.left_alone: list[str] = []
+    pipeline: str
+    timeout_s: float
+    bucket_bytes: int
+    step: int = 0
+    hook: str = ""
+    left_alone: list[str] = dataclasses.field(default_factory=list)
+    reorders: bool = False
 
     def __call__(self, graph: torch.fx.Graph) -> None:
         owner = self._frame()
@@ -147,11 +146,10 @@ def make_pass(
             "ddphook.torch.register"
         )
     check_cap(bucket_cap_mb)
-    replace = ReplaceReductions(
+    return ReplaceReductions(
         bucket_pipeline(resolved.pipeline()),
         timeout_seconds(timeout),
         max(1, int(bucket_cap_mb * (1 << 20))),
         step,
+        resolved.pipeline(),
     )
-    replace.hook = resolved.pipeline()
-    return replace
