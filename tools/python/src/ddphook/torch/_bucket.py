@@ -58,7 +58,7 @@ class Layout:
 
         Raises UnsupportedError if a gradient has gaps, or elements that share memory.
         """
-        shapes = tuple(map(_memory_shape, gradients))
+        shapes = tuple(map(memory_shape, gradients))
         return cls(index, tuple(names), shapes, gradients[0].dtype, tuple(rules))
 
     def text(
@@ -373,7 +373,7 @@ def check_tensor(tensor: torch.Tensor) -> None:
         )
 
 
-def _memory_shape(gradient: torch.Tensor) -> tuple[int, ...]:
+def memory_shape(gradient: torch.Tensor, what: str = "gradients") -> tuple[int, ...]:
     """Returns the shape whose row-major order is the order in memory.
 
     DDP gives a gradient its parameter's strides, such as those of
@@ -384,7 +384,7 @@ def _memory_shape(gradient: torch.Tensor) -> tuple[int, ...]:
         return tuple(gradient.shape)
     if not gradient.permute(order).is_contiguous():
         raise UnsupportedError(
-            "expected gradients without gaps, but got the shape "
+            f"expected {what} without gaps, but got the shape "
             f"{tuple(gradient.shape)} with the strides {gradient.stride()}"
         )
     return tuple(gradient.shape[dimension] for dimension in order)
