@@ -15,7 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 from ddphook._errors import InvalidArgumentError, UnsupportedError
 from ddphook.torch import _bucket
 from ddphook.torch._hooks import AnyHook, AnyWrapper, resolve_for_graph
-from ddphook.torch._rendezvous import group_of_name
+from ddphook.torch._private import resolve_process_group as group_of_name
 
 # DDP's default.
 _BUCKET_CAP_MB = 25

@@ -33,8 +33,8 @@ from ddphook.torch._bucket import (
 from ddphook.torch._device import KINDS
 from ddphook.torch._private import collectives as _collectives
 from ddphook.torch._private import OpOverload, stable_topological_sort
+from ddphook.torch._private import resolve_process_group as group_of_name
 from ddphook.torch._private import writes_memory as _writes
-from ddphook.torch._rendezvous import group_of_name
 
 _log = logging.getLogger("ddphook")
 _aten = torch.ops.aten
@@ -121,24 +121,21 @@ def find_reductions(
     Adds the reasons against other reductions to `left_alone`.
     """
     results: set[torch.fx.Node] = set()
-    reasons = [] if left_alone is None else left_alone
-
-    def understand(
-        started: torch.fx.Node, gradient: torch.fx.Node, kind: str, group: str
-    ) -> Iterator[Reduction]:
-        for reduction in _understand(started, gradient, kind, group, results, reasons):
-            results.add(reduction.result)
-            yield reduction
-
     for node in graph.nodes:
         if node.target is _collectives.all_reduce.default:
-            gradient, kind, group = node.args
-            yield from understand(node, gradient, kind, group)
+            starts = [(node, node.args[0])]
         elif node.target is _collectives.all_reduce_coalesced.default:
-            gradients, kind, group = node.args
-            for item in list(node.users):
-                if item.target is operator.getitem:
-                    yield from understand(item, gradients[item.args[1]], kind, group)
+            items = [user for user in node.users if user.target is operator.getitem]
+            starts = [(item, node.args[0][item.args[1]]) for item in items]
+        else:
+            continue
+        for started, gradient in starts:
+            found = _understand(started, gradient, node.args[1], node.args[2], results)
+            if isinstance(found, Reduction):
+                results.add(found.result)
+                yield found
+            elif left_alone is not None:
+                left_alone.append(found)
 
 
 def _understand(
@@ -147,9 +144,9 @@ def _understand(
     kind: str,
     group: str,
     results: set[torch.fx.Node],
-    reasons: list[str],
-) -> Iterator[Reduction]:
-    """Yields the reduction of `gradient` whose wait is the user of `started`.
+) -> Reduction | str:
+    """Returns the reduction of `gradient` whose wait is the user of `started`, or why it
+    is left alone.
 
     If `gradient` is among the `results` of other reductions, its division is theirs.
     """
@@ -172,26 +169,21 @@ def _understand(
         )
     if reason:
         _log.info("left alone: %s of %s: %s", started.name, gradient.name, reason)
-        reasons.append(reason)
-        return
+        return reason
     shape = _known_shape(gradient)
     if shape is None:
-        reasons.append("its shape depends on data")
-        return
+        return "its shape depends on data"
     result = waits[0]
     if kind == "avg":
-        yield Reduction(gradient, result, "mean", group, shape)
-        return
+        return Reduction(gradient, result, "mean", group, shape)
     size = group_of_name(group).size()
     divided = None if gradient in results else _divided_by(gradient, size)
     if divided is not None and len(gradient.users) == 1:
-        yield Reduction(divided, result, "mean", group, shape)
-        return
+        return Reduction(divided, result, "mean", group, shape)
     users = list(result.users)
     if len(users) == 1 and _divided_by(users[0], size) is result:
-        yield Reduction(gradient, users[0], "mean", group, shape)
-        return
-    yield Reduction(gradient, result, "sum", group, shape)
+        return Reduction(gradient, users[0], "mean", group, shape)
+    return Reduction(gradient, result, "sum", group, shape)
 
 
 def _known_shape(gradient: torch.fx.Node) -> tuple[int, ...] | None:

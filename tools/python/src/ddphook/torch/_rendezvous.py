@@ -17,12 +17,6 @@ from ddphook.torch import _private
 _DEFAULT_TIMEOUT_S = 300.0
 
 
-def group_of_name(name: Any) -> dist.ProcessGroup:
-    """Returns the process group that functional collectives identify by this name."""
-    group: dist.ProcessGroup = _private.resolve_process_group(name)
-    return group
-
-
 def timeout_seconds(timeout: timedelta | float | None) -> float:
     """Returns a user's deadline in seconds; by default ``DDPHOOK_TIMEOUT_S`` or 300."""
     given: Any = timeout

@@ -35,7 +35,7 @@ from ddphook.torch._next_step import check_next
 from ddphook.torch._private import OpOverload, pytree
 from ddphook.torch._private import collectives as _collectives
 from ddphook.torch._program_calls import ProgramCalls, innermost
-from ddphook.torch._rendezvous import group_of_name
+from ddphook.torch._private import resolve_process_group as group_of_name
 
 _ALL_REDUCE = _collectives.all_reduce.default
 _REDUCE_SCATTER = _collectives.reduce_scatter_tensor.default
