@@ -252,24 +252,21 @@ def flat_reductions_text(gradients: Sequence[Reduced]) -> str:
     return WHOLE_GROUP + _function("bucket", arguments, lines, results, types)
 
 
-def reductions_text(
-    function: str, kinds: Sequence[str], types: Sequence[str], names: Sequence[str]
-) -> str:
-    """Returns a module with one function, which returns reduced gradients.
+def reductions_text(gradients: Sequence[Reduced]) -> str:
+    """Returns a module with one function, ``@step``, which returns reduced gradients.
 
-    Each gradient has a kind (``"mean"`` or ``"sum"``), a type in MLIR's textual form,
-    and a name in states. The size of the group ``@dp`` is that of the job that runs the
-    module.
+    The size of the group ``@dp`` is that of the job that runs the module.
     """
-    if not types:
+    if not gradients:
         raise InvalidArgumentError("expected a step that reduces gradients")
+    types = [tensor_type(each.shape, each.dtype) for each in gradients]
     arguments = [f"%g{i}: {type_}" for i, type_ in enumerate(types)]
     lines = [
-        _all_reduce(i, kind, name, type_)
-        for i, (kind, type_, name) in enumerate(zip(kinds, types, names))
+        _all_reduce(i, each.kind, each.name, type_)
+        for i, (each, type_) in enumerate(zip(gradients, types))
     ]
     results = [f"%r{i}" for i in range(len(types))]
-    return WHOLE_GROUP + _function(function, arguments, lines, results, types)
+    return WHOLE_GROUP + _function("step", arguments, lines, results, types)
 
 
 def with_group_size(text: str, ranks: int) -> str:
