@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-import functools
 import logging
 import math
 import operator
@@ -23,6 +22,7 @@ from collections.abc import Iterator
 import torch
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
+from ddphook._cache import warn_once
 from ddphook.torch import _ops
 from ddphook.torch._bucket import (
     ELEMENT_TYPES,
@@ -106,7 +106,7 @@ def _on_one_device(reductions: list[Reduction]) -> list[Reduction]:
     places = sorted({str(reduction.value.device) for reduction in reductions})
     if len(places) <= 1:
         return reductions
-    _warn_once(
+    warn_once(
         f"gradients on {' and '.join(places)} in one graph are reduced without "
         "compression: expected all gradients of a graph on one device"
     )
@@ -163,7 +163,7 @@ def _understand(
         reason = "it is a scalar, such as a loss"
     elif value.device.type not in KINDS:
         reason = f"it is in the memory of {value.device}"
-        _warn_once(
+        warn_once(
             f"gradients on {value.device} are reduced without compression: only those on "
             "CPUs and on CUDA devices can be compressed"
         )
@@ -199,21 +199,16 @@ def _known_shape(gradient: torch.fx.Node) -> tuple[int, ...] | None:
     try:
         shape = tuple(map(int, sizes))
     except GuardOnDataDependentSymNode:
-        _warn_once(
+        warn_once(
             f"a gradient of the shape {list(sizes)}, which depends on data, is reduced "
             "without compression, because modules have fixed shapes"
         )
         return None
-    _warn_once(
+    warn_once(
         f"the step is compiled for a gradient of the shape {list(shape)}, although that "
         "may change: it is compiled again, with its own states, for each other shape"
     )
     return shape
-
-
-@functools.cache
-def _warn_once(text: str) -> None:
-    _log.warning("%s", text)
 
 
 def _divided_by(node: torch.fx.Node, size: int) -> torch.fx.Node | None:
