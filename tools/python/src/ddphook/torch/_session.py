@@ -127,16 +127,13 @@ class Session:
         """
         if os.getpid() != self._process:
             return
-        done: Future[None] = Future()
 
-        def task() -> None:
+        def release() -> None:
             # This task follows the runs, and the leaving of the job if a run failed.
             self.device.release(arrays)
             arrays.clear()
-            done.set_result(None)
 
-        self._given_up.append(done)
-        self._worker.post(task)
+        self._given_up.append(self._worker.submit(release))
 
     def finish_given_up(self) -> None:
         """Waits for abandoned runs.
