@@ -110,7 +110,14 @@ class Inputs:
         for name, tensor in _named_tensors(model):
             if tensor not in self._numbers:
                 number = self._add(f"{place}['{name}']", tensor)
-                self._check_class(number)
+                # A trace would lose other classes than PyTorch's.
+                kind = type(tensor)
+                if kind not in (torch.Tensor, nn.Parameter) and kind is not FakeTensor:
+                    raise UnsupportedError(
+                        "expected parameters and buffers of PyTorch's own classes, but "
+                        f"{self.paths[number]} is a {kind.__name__}; mark the tensor with "
+                        "an attribute instead"
+                    )
                 self._numbers[tensor] = number
                 self.names[number] = name
 
@@ -130,16 +137,6 @@ class Inputs:
             raise UnsupportedError(
                 f"expected a step that leaves {self.paths[number]} the same tensor, "
                 f"because a new one would not have {has}; write to it instead"
-            )
-
-    def _check_class(self, number: int) -> None:
-        """Refuses tensors of other classes than PyTorch's, which a trace would lose."""
-        kind = type(self.tensors[number])
-        if kind not in (torch.Tensor, nn.Parameter) and kind is not FakeTensor:
-            raise UnsupportedError(
-                "expected parameters and buffers of PyTorch's own classes, but "
-                f"{self.paths[number]} is a {kind.__name__}; mark the tensor with an "
-                "attribute instead"
             )
 
     def _add_optimizer(

@@ -116,8 +116,11 @@ def capture(step: Any, inputs: Sequence[Any], partitions: Sequence[Any] = ()) ->
         # A backend of torch.compile has its own trace, with dynamic shapes.
         stack.enter_context(_private.tracing(None))
         with _private.FakeTensorMode(static_shapes=True):
+            # Dynamic sizes become the example's numbers.
             values = [
-                torch.empty_strided(*_layout(value), dtype=value.dtype)
+                torch.empty_strided(
+                    [*map(int, value.shape)], [*map(int, value.stride())], dtype=value.dtype
+                )
                 for value in taken.tensors
             ]
         # Attention becomes matrix products and a softmax: its other operators are opaque.
@@ -169,11 +172,6 @@ def _describe_first(value: torch.Tensor | None) -> str:
     number = value.flatten()[0].item()
     is_one = bool((value == number).all())
     return f", at first {number:g}" if is_one else ", at first of several values"
-
-
-def _layout(value: torch.Tensor) -> tuple[list[int], list[int]]:
-    """Returns sizes and strides, with the example's numbers where they are dynamic."""
-    return [int(n) for n in value.shape], [int(n) for n in value.stride()]
 
 
 def _as_function(step: Any) -> tuple[Any, Any]:
