@@ -81,8 +81,7 @@ class Allocator(Protocol):
     def alloc(self, size: int, device: int, stream: int) -> int:
         """Returns the address of some memory; returns 0 or raises if there is none."""
 
-    def free(self, address: int, size: int, device: int, stream: int) -> None:
-        """Takes back memory."""
+    def free(self, address: int, size: int, device: int, stream: int) -> None: ...
 
 
 class Options(ctypes.Structure):

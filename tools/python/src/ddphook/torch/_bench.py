@@ -221,8 +221,6 @@ def _seconds(run: Callable[[], object]) -> float:
 
 
 class _Training:
-    """A DDP model in training."""
-
     def __init__(self, options: Namespace, bucket_cap_mb: int) -> None:
         self.ddp = DistributedDataParallel(
             _make_model(options.model_mb),

@@ -275,7 +275,6 @@ def with_group_size(text: str, ranks: int) -> str:
 
 
 def tensor_type(shape: Iterable[int], dtype: torch.dtype) -> str:
-    """Returns the type of an array, in MLIR's textual form."""
     return f"tensor<{''.join(f'{size}x' for size in shape)}{ELEMENT_TYPES[dtype]}>"
 
 
@@ -388,7 +387,6 @@ def memory_shape(gradient: torch.Tensor, what: str = "gradients") -> tuple[int, 
 
 
 def _quoted(name: str) -> str:
-    """Returns a string literal of MLIR."""
     if name.isascii() and name.isprintable() and not set(name) & set('"\\'):
         return f'"{name}"'
     return '"' + "".join(f"\\{byte:02X}" for byte in name.encode()) + '"'

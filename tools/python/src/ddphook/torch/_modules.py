@@ -86,7 +86,6 @@ class Modules:
         self._device.finish_all(self._context)
 
     def close(self) -> None:
-        """Leaves the job and frees everything."""
         self._context.destroy()
         for module in self._loaded.values():
             module.release()

@@ -121,7 +121,6 @@ def unwrapped(model: Any) -> Any:
 
 
 def tensor_tables(module: nn.Module) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Returns a module's dictionaries of parameters and buffers."""
     return module._parameters, module._buffers
 
 
@@ -162,7 +161,6 @@ def has_optimizer_in_backward(parameter: torch.Tensor) -> bool:
 
 
 def group_sizes() -> list[tuple[str, int]]:
-    """Returns the names and sizes of all process groups."""
     return sorted((name, g.size()) for g, name in c10d._world.pg_names.items())
 
 

@@ -240,5 +240,4 @@ def keep_seed(module: torch.fx.GraphModule) -> None:
 
 
 def is_seed(node: torch.fx.Node) -> bool:
-    """Returns whether an argument of a graph is the seed."""
     return node.op == "placeholder" and node.meta.get(_SEED, False)

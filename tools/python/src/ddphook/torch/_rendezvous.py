@@ -68,7 +68,6 @@ class Meeting:
         self._store = dist.PrefixStore(f"{prefix}/{number}", store)
 
     def set(self, key: str, value: str) -> None:
-        """Publishes a value."""
         self._store.set(key, value)
 
     def get(self, key: str, timeout_s: float) -> str | None:

@@ -191,7 +191,6 @@ class Session:
             self._worker.stop()
 
     def wait_until_left(self) -> None:
-        """Waits for the other ranks to leave as well."""
         if os.getpid() == self._process:
             self._worker.join()
 
@@ -356,7 +355,6 @@ _sessions: dict[str, Sessions] = {}
 
 
 def sessions_of(group: dist.ProcessGroup) -> Sessions:
-    """Returns the sessions of a process group."""
     name = group.group_name
     found = _sessions.get(name)
     if found is not None and not found.is_of(group):

@@ -37,7 +37,6 @@ _DTYPES |= {"i32": torch.int32, "i64": torch.int64}
 
 
 def kinds(plan: Mapping[str, Any]) -> Kinds:
-    """Returns the kinds of a plan's states."""
     return {state["role"]: state.get("kind", "") for state in plan["states"]}
 
 
@@ -103,7 +102,6 @@ def warn_of_errors(roles: Iterable[str]) -> None:
 
 
 def select(parts: Parts, names: set[str]) -> Parts:
-    """Returns the parts of these parameters only."""
     return {
         role: {key: value for key, value in values.items() if _names(key) <= names}
         for role, values in parts.items()
@@ -111,7 +109,6 @@ def select(parts: Parts, names: set[str]) -> Parts:
 
 
 def of_kind(parts: Parts, kinds: Kinds, kind: str) -> Parts:
-    """Returns the parts of one kind."""
     return {role: dict(values) for role, values in parts.items() if kinds.get(role) == kind}
 
 

@@ -213,7 +213,6 @@ _steps: list[tuple[Any, Step]] = []
 
 
 def step_of(token: Any) -> Step:
-    """Returns the step that an object identifies."""
     for known, step in _steps:
         if known is token:
             return step
@@ -222,5 +221,4 @@ def step_of(token: Any) -> Step:
 
 
 def prefix_of(number: int) -> str:
-    """Returns the prefix of the owners of a step's reductions."""
     return f"step {number} "

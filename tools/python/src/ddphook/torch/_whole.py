@@ -381,7 +381,6 @@ def _gradient_names(
 
 
 def _describe(node: torch.fx.Node) -> str:
-    """Returns an operator and its line."""
     return f"'{node.target}' ({_place_in(node.meta.get('stack_trace') or '')})"
 
 

@@ -51,7 +51,6 @@ class Worker:
         self._tasks.put(None)
 
     def join(self) -> None:
-        """Waits until the thread has ended."""
         self._thread.join()
 
     def _serve(self) -> None:
