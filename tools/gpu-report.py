@@ -96,23 +96,20 @@ def figures_of(text):
 
 
 def steps_of(work):
-    steps = []
-    for line in read(work / "steps.tsv").splitlines():
-        name, result, status, seconds = line.split("\t")
-        steps.append((name, result, int(status), int(seconds)))
+    rows = [line.split("\t") for line in read(work / "steps.tsv").splitlines()]
     running = read(work / "running").split()
     if len(running) == 2:
         seconds = max(0, round(time.time() - int(running[1])))
-        steps.append((running[0], CUT_OFF, -1, seconds))
+        rows.append([running[0], CUT_OFF, -1, seconds])
     return [
         {
             "name": name,
             "result": result,
-            "status": status,
-            "seconds": seconds,
+            "status": int(status),
+            "seconds": int(seconds),
             "counts": describe(name, work / "logs"),
         }
-        for name, result, status, seconds in steps
+        for name, result, status, seconds in rows
     ]
 
 

@@ -82,25 +82,15 @@ def table(header, rows):
     return ["| " + " | ".join(cells) + " |" for cells in lines]
 
 
-def table_of_hooks(records, columns):
+def hooks(records, is_short=False):
+    columns = {"hook": "usage", "PyTorch's": "pytorch"}
+    columns |= {} if is_short else {"what a rank contributes, W ranks": "contributes"}
+    columns |= {"bytes on the wire, n elements of f32": "bytesOnTheWire"}
+    columns |= {} if is_short else {"compared with PyTorch": "parity"}
     # Wrappers of hooks come last.
     order = sorted(records.hooks, key=lambda hook: hook not in records.named)
     rows = [[hook[field] for field in columns.values()] for hook in order]
     return table(list(columns), rows)
-
-
-def hooks_in_short(records):
-    columns = {"hook": "usage", "PyTorch's": "pytorch"}
-    columns |= {"bytes on the wire, n elements of f32": "bytesOnTheWire"}
-    return table_of_hooks(records, columns)
-
-
-def hooks(records):
-    columns = {"hook": "usage", "PyTorch's": "pytorch"}
-    columns |= {"what a rank contributes, W ranks": "contributes"}
-    columns |= {"bytes on the wire, n elements of f32": "bytesOnTheWire"}
-    columns |= {"compared with PyTorch": "parity"}
-    return table_of_hooks(records, columns)
 
 
 def hook_names(records):
@@ -153,7 +143,7 @@ def plan_fields(plan_object):
 
 
 TABLES = {
-    "hooks in short": hooks_in_short,
+    "hooks in short": lambda records: hooks(records, is_short=True),
     "hooks": hooks,
     "hook names": hook_names,
     "hook options": hook_options,

@@ -24,7 +24,7 @@ def place(tmp_path, monkeypatch):
     place = tmp_path / "modules"
     monkeypatch.setenv("DDPHOOK_CACHE_DIR", str(place))
     yield place
-    _cache._warn_once.cache_clear()
+    _cache.warn_once.cache_clear()
 
 
 def never():

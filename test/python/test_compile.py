@@ -283,7 +283,7 @@ def test_options_of_inductor():
 def order_of_calls(rank):
     """Returns the starts and waits of a step that updates its parameters in place."""
     import ddphook.torch
-    from ddphook.torch._bench_compile import CompiledTraining
+    from ddphook.torch._bench import CompiledTraining
 
     layers = [torch.nn.Linear(64, 64) for _ in range(8)]
     training = CompiledTraining(

@@ -126,7 +126,7 @@ def test_gradients_on_a_gpu():
 )
 def test_devices_that_are_left_alone_with_a_warning(devices, warning, caplog):
     graph = traced_on(lambda *gradients: list(map(reduced, gradients)), *devices)
-    _graph._warn_once.cache_clear()
+    _graph.warn_once.cache_clear()
     with caplog.at_level(logging.WARNING, "ddphook"):
         assert _graph.rewrite(graph, "hook=fp16", 30.0) == 0
     (record,) = caplog.records

@@ -2,7 +2,9 @@
 """One file has all private names of PyTorch, and the installed PyTorch has them all."""
 
 import ast
+import importlib
 import pathlib
+import pkgutil
 import re
 import runpy
 import warnings
@@ -11,9 +13,11 @@ import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.algorithms import ddp_comm_hooks
 from torch.nn.parallel import DistributedDataParallel
 
 import ranks
+from ddphook import TypedHook
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "tools" / "python" / "src" / "ddphook"
@@ -130,6 +134,17 @@ def test_pytorch_has(name):
     assert getattr(_private, name) is not None
 
 
+@pytest.mark.parametrize(
+    "function", [hook.function for hook in TypedHook.__subclasses__() if hook.function]
+)
+def test_pytorch_has_the_hook(function):
+    modules = [
+        importlib.import_module(f"{ddp_comm_hooks.__name__}.{module.name}")
+        for module in pkgutil.iter_modules(ddp_comm_hooks.__path__)
+    ]
+    assert any(callable(getattr(module, function, None)) for module in modules)
+
+
 def test_a_name_that_pytorch_lacks_is_refused(monkeypatch):
     import ddphook
     from ddphook.torch import _private
@@ -157,7 +172,7 @@ def _of_ddp(rank):
     group = dist.new_group([0], use_local_synchronization=True)
     assert ("0", 1) in _private.group_sizes()
     assert (group.group_name, 1) in _private.group_sizes()
-    assert _private.group_of_name(group.group_name) is group
+    assert _private.resolve_process_group(group.group_name) is group
     with torch._dynamo.config.patch(optimize_ddp="python_reducer"):
         assert _private.has_python_reducer(DistributedDataParallel(nn.Linear(3, 2)))
     from torch.distributed.optim import _apply_optimizer_in_backward as apply

@@ -142,7 +142,7 @@ def _open_directory() -> Path | None:
     except OSError as error:
         why_not = str(error)
     if why_not:
-        _warn_once(f"compiled modules are not kept: {why_not}")
+        warn_once(f"compiled modules are not kept: {why_not}")
         return None
     return place
 
@@ -162,8 +162,8 @@ def _other_writers(place: Path) -> str:
 
 
 @functools.cache
-def _warn_once(text: str) -> None:
-    _log.warning(text)
+def warn_once(text: str) -> None:
+    _log.warning("%s", text)
 
 
 def _open_own(path: str, flags: int) -> int:

@@ -44,71 +44,48 @@ _SEVERITIES = ("error", "warning", "note", "remark")
 def library() -> ctypes.CDLL:
     """Returns the compiler, loaded at the first call."""
     capi = _libraries.load(_libraries.COMPILER)
-    pointer, text = c_void_p, _StringRef
-    for name, result, arguments in (
-        ("mlirDialectRegistryCreate", pointer, []),
-        ("mlirDialectRegistryDestroy", None, [pointer]),
-        ("ddphookRegisterDialects", None, [pointer]),
-        ("ddphookRegisterOpaqueDialects", None, [pointer]),
-        ("ddphookRegisterPasses", None, []),
-        ("mlirContextCreateWithRegistry", pointer, [pointer, c_bool]),
-        ("mlirContextDestroy", None, [pointer]),
-        ("ddphookModuleCreateParse", pointer, [pointer, text]),
-        ("mlirModuleDestroy", None, [pointer]),
-        ("mlirModuleGetOperation", pointer, [pointer]),
-        (
-            "mlirOperationPrintWithFlags",
-            None,
-            [pointer, pointer, _StringCallback, pointer],
-        ),
-        ("mlirOpPrintingFlagsCreate", pointer, []),
-        ("mlirOpPrintingFlagsDestroy", None, [pointer]),
-        ("mlirOpPrintingFlagsPrintGenericOpForm", None, [pointer]),
-        ("mlirOpPrintingFlagsEnableDebugInfo", None, [pointer, c_bool, c_bool]),
-        ("mlirOperationVerify", c_bool, [pointer]),
-        ("mlirOperationWriteBytecode", None, [pointer, _StringCallback, pointer]),
-        ("mlirPassManagerCreate", pointer, [pointer]),
-        ("mlirPassManagerDestroy", None, [pointer]),
-        ("mlirPassManagerGetAsOpPassManager", pointer, [pointer]),
-        (
-            "mlirOpPassManagerAddPipeline",
-            c_int8,
-            [pointer, text, _StringCallback, pointer],
-        ),
-        ("mlirPassManagerRunOnOp", c_int8, [pointer, pointer]),
-        (
-            "mlirContextAttachDiagnosticHandler",
-            c_uint64,
-            [pointer, _DiagnosticHandler, pointer, pointer],
-        ),
-        ("mlirDiagnosticPrint", None, [pointer, _StringCallback, pointer]),
-        ("mlirDiagnosticGetSeverity", c_int, [pointer]),
-        ("mlirDiagnosticGetLocation", pointer, [pointer]),
-        ("mlirDiagnosticGetNumNotes", c_ssize_t, [pointer]),
-        ("mlirDiagnosticGetNote", pointer, [pointer, c_ssize_t]),
-        ("mlirLocationIsAFileLineColRange", c_bool, [pointer]),
-        ("mlirLocationFileLineColRangeGetFilename", pointer, [pointer]),
-        ("mlirLocationFileLineColRangeGetStartLine", c_int, [pointer]),
-        ("mlirLocationFileLineColRangeGetStartColumn", c_int, [pointer]),
-        ("mlirIdentifierStr", text, [pointer]),
-        ("ddphookCompilerOptionsCreate", pointer, []),
-        ("ddphookCompilerOptionsDestroy", None, [pointer]),
-        ("ddphookCompilerOptionsSetName", None, [pointer, text]),
-        ("ddphookCompilerOptionsSetShared", None, [pointer, c_bool]),
-        ("ddphookCompilerOptionsSetPipeline", None, [pointer, text]),
-        ("ddphookCompilerOptionsSetDevice", None, [pointer, text, text]),
-        ("ddphookCompile", pointer, [pointer, pointer]),
-        ("ddphookCompiledModuleDestroy", None, [pointer]),
-        ("ddphookCompilerOptionsSetRuntime", None, [pointer, text]),
-        (
-            "ddphookCompiledModuleGetSharedObject",
-            text,
-            [pointer, text, _StringCallback, pointer],
-        ),
+    pointer, text, handler = c_void_p, _StringRef, _DiagnosticHandler
+    to = (_StringCallback, c_void_p)
+    # The functions that have the same result and arguments.
+    for names, result, *arguments in (
+        ("ddphookRegisterPasses", None),
+        ("ddphookRegisterDialects ddphookRegisterOpaqueDialects", None, pointer),
+        ("mlirDialectRegistryDestroy mlirContextDestroy mlirModuleDestroy", None, pointer),
+        ("mlirPassManagerDestroy mlirOpPrintingFlagsDestroy", None, pointer),
+        ("mlirOpPrintingFlagsPrintGenericOpForm", None, pointer),
+        ("ddphookCompilerOptionsDestroy ddphookCompiledModuleDestroy", None, pointer),
+        ("ddphookCompilerOptionsSetShared", None, pointer, c_bool),
+        ("mlirOpPrintingFlagsEnableDebugInfo", None, pointer, c_bool, c_bool),
+        ("ddphookCompilerOptionsSetName", None, pointer, text),
+        ("ddphookCompilerOptionsSetPipeline", None, pointer, text),
+        ("ddphookCompilerOptionsSetRuntime", None, pointer, text),
+        ("ddphookCompilerOptionsSetDevice", None, pointer, text, text),
+        ("mlirOperationWriteBytecode mlirDiagnosticPrint", None, pointer, *to),
+        ("mlirOperationPrintWithFlags", None, pointer, pointer, *to),
+        ("mlirDialectRegistryCreate mlirOpPrintingFlagsCreate", pointer),
+        ("ddphookCompilerOptionsCreate", pointer),
+        ("mlirModuleGetOperation mlirPassManagerCreate", pointer, pointer),
+        ("mlirPassManagerGetAsOpPassManager mlirDiagnosticGetLocation", pointer, pointer),
+        ("mlirLocationFileLineColRangeGetFilename", pointer, pointer),
+        ("mlirContextCreateWithRegistry", pointer, pointer, c_bool),
+        ("ddphookModuleCreateParse", pointer, pointer, text),
+        ("ddphookCompile", pointer, pointer, pointer),
+        ("mlirDiagnosticGetNote", pointer, pointer, c_ssize_t),
+        ("mlirDiagnosticGetNumNotes", c_ssize_t, pointer),
+        ("mlirOperationVerify mlirLocationIsAFileLineColRange", c_bool, pointer),
+        ("mlirLocationFileLineColRangeGetStartLine", c_int, pointer),
+        ("mlirLocationFileLineColRangeGetStartColumn", c_int, pointer),
+        ("mlirDiagnosticGetSeverity", c_int, pointer),
+        ("mlirPassManagerRunOnOp", c_int8, pointer, pointer),
+        ("mlirOpPassManagerAddPipeline", c_int8, pointer, text, *to),
+        ("mlirContextAttachDiagnosticHandler", c_uint64, pointer, handler, pointer, pointer),
+        ("mlirIdentifierStr", text, pointer),
+        ("ddphookCompiledModuleGetSharedObject", text, pointer, text, *to),
     ):
-        with _libraries.declaring(capi):
-            function = getattr(capi, name)
-        function.restype, function.argtypes = result, arguments
+        for name in names.split():
+            with _libraries.declaring(capi):
+                function = getattr(capi, name)
+            function.restype, function.argtypes = result, arguments
     capi.ddphookRegisterPasses()
     return capi
 
@@ -175,18 +152,14 @@ class Module:
         if text.startswith(root) and text.endswith(")"):
             text = text[len(root) : -1]
         capi, operation = self._capi, self._operation
-        # The message about an invalid pipeline arrives in pieces.
-        said: list[bytes] = []
-        on_error = _StringCallback(lambda part, _: said.append(part.bytes()))
         manager = capi.mlirPassManagerCreate(self._context)
         try:
             operations = capi.mlirPassManagerGetAsOpPassManager(manager)
             pipeline = _StringRef.of(text.encode())
             # The results are structs of one byte, true for success.
-            if not capi.mlirOpPassManagerAddPipeline(
-                operations, pipeline, on_error, None
-            ):
-                raise self._error(b"".join(said).decode().strip())
+            with _collected() as (said, keep):
+                if not capi.mlirOpPassManagerAddPipeline(operations, pipeline, keep, None):
+                    raise self._error(b"".join(said))
             if not capi.mlirPassManagerRunOnOp(manager, operation):
                 raise self._error()
         finally:
@@ -291,12 +264,13 @@ class Module:
         self._check_open()
         return self._capi.mlirModuleGetOperation(self._module)
 
-    def _error(self, *others: str) -> CompileError:
+    def _error(self, said: bytes = b"") -> CompileError:
         """Returns the exception for the diagnostics since the last call."""
         taken = tuple(self._diagnostics)
         self._diagnostics.clear()
         errors = [each.message for each in taken if each.severity == "error"]
-        text = "; ".join([*errors, *others]) or "the compiler gave no reason"
+        errors += filter(None, [said.decode(errors="replace").strip()])
+        text = "; ".join(errors) or "the compiler gave no reason"
         return CompileError(text, taken)
 
 
@@ -367,13 +341,7 @@ def compile_module(text: str | bytes, pipeline: str, device: str = "") -> bytes:
     CompileError if the module or the options are invalid.
     """
     capi = library()
-    others: list[str] = []
-
-    @_StringCallback
-    def on_error(message: _StringRef, _: int) -> None:
-        others.append(message.bytes().decode(errors="replace"))
-
-    with Module(text) as module:
+    with Module(text) as module, _collected() as (said, keep):
         options = capi.ddphookCompilerOptionsCreate()
         compiled = None
         try:
@@ -392,10 +360,10 @@ def compile_module(text: str | bytes, pipeline: str, device: str = "") -> bytes:
             if not compiled:
                 raise module._error()
             shared = capi.ddphookCompiledModuleGetSharedObject(
-                compiled, _StringRef.of(b""), on_error, None
+                compiled, _StringRef.of(b""), keep, None
             )
             if not shared.data:
-                raise module._error(*others)
+                raise module._error(b"".join(said))
             return shared.bytes()
         finally:
             if compiled:

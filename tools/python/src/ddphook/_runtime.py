@@ -16,7 +16,7 @@ import operator
 import os
 from ctypes import POINTER, c_char_p, c_double, c_int32, c_int64, c_size_t, c_uint32
 from ctypes import c_uint64, c_void_p
-from typing import Any, Protocol
+from typing import Any, Protocol, TypedDict
 
 from ddphook import _libraries
 from ddphook._errors import DataLossError, Error, InternalError, from_status
@@ -81,8 +81,7 @@ class Allocator(Protocol):
     def alloc(self, size: int, device: int, stream: int) -> int:
         """Returns the address of some memory; returns 0 or raises if there is none."""
 
-    def free(self, address: int, size: int, device: int, stream: int) -> None:
-        """Takes back memory."""
+    def free(self, address: int, size: int, device: int, stream: int) -> None: ...
 
 
 class Options(ctypes.Structure):
@@ -105,20 +104,48 @@ class Options(ctypes.Structure):
     ]
 
 
+class Statistics(TypedDict):
+    """Counters of a rank since the hook was registered, summed over its buckets.
+
+    Attributes
+    ----------
+    steps
+        Reductions of buckets.
+    collectives
+        Collectives that these took.
+    wire_bytes
+        Bytes that this rank contributed to them, as sent.
+    collective_bytes
+        Bytes of the same elements in their type in memory.
+    arena_bytes, state_bytes
+        Bytes of scratch memory and of states.
+    elements_before_compression, elements_after_compression
+        Elements of compressed buckets, and those sent for them, as PyTorch's
+        ``PowerSGDState.compression_stats()`` counts.
+    uncompressed_bytes
+        Bytes of the gradients, which the same steps would send without a hook.
+    compression_ratio
+        ``uncompressed_bytes / wire_bytes``; 1 while nothing was sent.
+    """
+
+    steps: int
+    collectives: int
+    wire_bytes: int
+    collective_bytes: int
+    arena_bytes: int
+    state_bytes: int
+    elements_before_compression: int
+    elements_after_compression: int
+    uncompressed_bytes: int
+    compression_ratio: float
+
+
 class Stats(ctypes.Structure):
-    """``ddphook_stats_t``."""
+    """``ddphook_stats_t``: `Statistics` without the ratio."""
 
     _fields_ = [
         ("struct_size", c_size_t),
-        ("steps", c_uint64),
-        ("collectives", c_uint64),
-        ("wire_bytes", c_uint64),
-        ("collective_bytes", c_uint64),
-        ("arena_bytes", c_uint64),
-        ("state_bytes", c_uint64),
-        ("elements_before_compression", c_uint64),
-        ("elements_after_compression", c_uint64),
-        ("uncompressed_bytes", c_uint64),
+        *((name, c_uint64) for name in list(Statistics.__annotations__)[:-1]),
     ]
 
 
@@ -196,8 +223,7 @@ class Context:
         backend_options: str = "",
         allocator: Allocator | None = None,
     ) -> None:
-        options = Options()
-        options.struct_size = ctypes.sizeof(Options)
+        options = Options(ctypes.sizeof(Options))
         options.rank = rank
         options.world_size = world_size
         options.timeout_s = timeout_s
@@ -209,9 +235,9 @@ class Context:
         self._lender = None if allocator is None else _Lender(allocator)
         if self._lender is not None:
             options.allocator = ctypes.pointer(self._lender.table)
-        self._handle = c_void_p()
+        self.handle = c_void_p()
         status = library().ddphook_context_create(
-            ctypes.byref(options), ctypes.byref(self._handle)
+            ctypes.byref(options), ctypes.byref(self.handle)
         )
         if status and failures:
             raise failures[0]
@@ -225,35 +251,31 @@ class Context:
         except Error as error:
             raise error from cause
 
-    @property
-    def handle(self) -> c_void_p:
-        return self._handle
-
     def set_stream(self, stream: int) -> None:
         """Lets modules run on a stream of the device: ``ddphook_context_set_stream``.
 
         0 is the context's own stream; PyTorch's default stream, which calls itself 0
         too, is 1.
         """
-        check(library().ddphook_context_set_stream(self._handle, stream))
+        check(library().ddphook_context_set_stream(self.handle, stream))
 
     def synchronize(self) -> None:
         """Waits for the device, and raises its failure: ``ddphook_synchronize``."""
-        check(library().ddphook_synchronize(self._handle))
+        check(library().ddphook_synchronize(self.handle))
 
     def read_memory(self, array: Any, address: int) -> None:
         """Fills a ctypes array from the device's memory, after all earlier work."""
         size = ctypes.sizeof(array)
-        check(library().ddphook_memory_read(self._handle, array, address, size))
+        check(library().ddphook_memory_read(self.handle, array, address, size))
 
     def write_memory(self, address: int, array: Any) -> None:
         """Copies a ctypes array into the device's memory, after all earlier work."""
         size = ctypes.sizeof(array)
-        check(library().ddphook_memory_write(self._handle, address, array, size))
+        check(library().ddphook_memory_write(self.handle, address, array, size))
 
     def destroy(self) -> None:
         """Leaves the job; unloads all modules. May be called twice."""
-        handle, self._handle = self._handle, c_void_p()
+        handle, self.handle = self.handle, c_void_p()
         if handle:
             library().ddphook_context_destroy(handle)
 
@@ -398,8 +420,7 @@ class Module:
 
     def statistics(self) -> dict[str, int]:
         """Returns ``ddphook_stats_t`` by the names of its fields."""
-        stats = Stats()
-        stats.struct_size = ctypes.sizeof(Stats)
+        stats = Stats(ctypes.sizeof(Stats))
         check(library().ddphook_module_stats(self._address, ctypes.byref(stats)))
         return {name: getattr(stats, name) for name, *_ in Stats._fields_[1:]}
 

@@ -232,13 +232,7 @@ class CompressedStep:
     def _program(self, args: tuple[Any, ...]) -> _Program:
         shapes = jax.tree.map(lambda value: _shape_of(value, self._mesh), args)
         leaves, tree = jax.tree.flatten(shapes)
-        key = (
-            tree,
-            tuple(
-                (leaf.shape, leaf.dtype, leaf.sharding, leaf.weak_type)
-                for leaf in leaves
-            ),
-        )
+        key = tree, tuple(leaves)
         if key not in self._programs:
             self._programs[key] = self._compile(shapes)
         return self._programs[key]
@@ -306,10 +300,9 @@ def _draw(seed: int, number: int, draws: Sequence[int], dtype: np.dtype) -> np.n
 
 @dataclasses.dataclass(frozen=True)
 class _Layout:
-    """A state: its record in the manifest, and its positions in a call."""
+    """A state: its record in the manifest, and its position among the results."""
 
     record: Mapping[str, Any]
-    argument: int
     result: int
 
     @property
@@ -371,17 +364,11 @@ class _Program:
     ) -> None:
         self.text, self.manifest = text, manifest
         records = {record["name"]: record for record in manifest["states"]}
-        places = [
-            place
+        self.states = {
+            place["name"]: _Layout(records[place["name"]], place["result"])
             for function in manifest["functions"]
             if function["name"] == "main"
             for place in function["states"]
-        ]
-        self.states = {
-            place["name"]: _Layout(
-                records[place["name"]], place["argument"], place["result"]
-            )
-            for place in places
         }
         call = self._load(lowered)
         count = len(lowered.out_avals)
@@ -398,12 +385,9 @@ class _Program:
                 for name, layout in self.states.items()
             }
 
-        self.shardings = {
-            name: NamedSharding(mesh, layout.spec(mesh))
-            for name, layout in self.states.items()
-        }
         in_specs, out_specs = specs
         state_specs = {name: layout.spec(mesh) for name, layout in self.states.items()}
+        self.shardings = {k: NamedSharding(mesh, spec) for k, spec in state_specs.items()}
         self.run = jax.jit(
             jax.shard_map(
                 rank,

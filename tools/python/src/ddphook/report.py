@@ -971,8 +971,10 @@ DARK_ROOT = ":root{--bg:#141518;--card:#1c1e22;--fg:#e8e8e6;--dim:#9a9da5;--line
 def _table(
     titles: str, rows: Sequence[Sequence[object]], style: str = "", most: int = MOST_ROWS
 ) -> str:
-    """Returns a table of at most `most` rows; titles that begin with > are above numbers.
-    `style` is that of rows whose last cell, which has no title, is true."""
+    """Returns a table of at most `most` rows, or nothing without rows; titles that begin with
+    > are above numbers. `style` is that of rows whose last cell, which has no title, is true."""
+    if not rows:
+        return ""
     names = titles.split("|")
     kinds = [' class="num"' if name[0] == ">" else "" for name in names]
     heads = (f"<th{kind}>{name.lstrip('>')}</th>" for name, kind in zip(names, kinds))
@@ -1112,7 +1114,8 @@ def page(report: Record) -> str:
         hooks.setdefault(bucket.kind, f"h{len(hooks) % 8}")
     styles = {bucket.name: hooks[bucket.kind] for bucket in report.buckets}
     most = max([1, *(max(b.gradient_bytes, b.wire_bytes) for b in report.buckets)])
-    remarks = sorted(report.remarks, key=lambda remark: remark.kind != "missed")
+    remarks = [(r["pass"], r.text, r.source, r.kind == "missed") for r in report.remarks]
+    remarks.sort(key=lambda row: not row[-1])
     copies = [(c.type, in_bytes(c.bytes), c.function, c.source) for c in report.copies]
 
     def style_of(bucket: str) -> str:
@@ -1135,7 +1138,7 @@ def page(report: Record) -> str:
         _section(
             "Outside buckets",
             "Collectives of no bucket.",
-            [_collective_table(report, report.others)] if report.others else [],
+            [_collective_table(report, report.others)],
         ),
         _section(
             "As compiled",
@@ -1160,20 +1163,12 @@ def page(report: Record) -> str:
         _section(
             "Copies",
             "Copies of memory that are left in the step.",
-            [_table("Type|>Size|Function|Source", copies)] if copies else [],
+            [_table("Type|>Size|Function|Source", copies)],
         ),
         _section(
             "Remarks",
             "What passes did and, marked, what they could not do.",
-            [
-                _table(
-                    "Pass|Remark|Source",
-                    [(r["pass"], r.text, r.source, r.kind == "missed") for r in remarks],
-                    "missed",
-                )
-            ]
-            if remarks
-            else [],
+            [_table("Pass|Remark|Source", remarks, "missed")],
         ),
     ]
     return (

@@ -20,13 +20,15 @@ from torch.nn.parallel import DistributedDataParallel
 
 from ddphook._errors import FailedPreconditionError, InvalidArgumentError
 from ddphook._errors import UnsupportedError
+from ddphook._runtime import Statistics
 from ddphook.torch import _bucket, _device, _private
 from ddphook.torch._average import PeriodicModelAverager
 from ddphook.torch._export import export
-from ddphook.torch._handle import CommHook, Handle, LocalHandle, LostHook, Statistics
+from ddphook.torch._handle import CommHook, Handle, LocalHandle, LostHook
 from ddphook.torch._hooks import AcceleratesHook, AnyHook, AnyWrapper, Hook, resolve
 from ddphook.torch._optimizer import Optimizer
 from ddphook.torch._rendezvous import Meeting, timeout_seconds
+from ddphook.torch._session import load_state_dict, state_dict
 
 __all__ = [
     "Handle",
@@ -216,51 +218,6 @@ def compile(  # noqa: A001 - the name follows torch.compile.
     )
 
 
-def state_dict() -> dict[str, Any]:
-    """Returns this rank's states of all compiled steps: errors, factors, counters.
-
-    Not collective. Call it between steps, on every rank: error feedback differs
-    between ranks. The handles of registered hooks have their own states.
-
-    Returns
-    -------
-    dict
-        A dictionary for ``torch.save``, by the names of process groups.
-    """
-    from ddphook.torch import _session
-
-    return _session.state_dict()
-
-
-def load_state_dict(state: dict[str, Any]) -> None:
-    """Makes compiled steps continue from a ``state_dict()``.
-
-    Collective. Call it in a program that compiles the same steps in the same
-    order, before they run for the first time or between steps.
-
-    Parameters
-    ----------
-    state
-        The result of ``state_dict()`` on this rank. A state of another rank, or of
-        another number of ranks, is loaded without error feedback.
-
-    Raises
-    ------
-    InvalidArgumentError
-        The value is not such a state.
-    PlanMismatchError
-        Ranks have different values of a state that must be the same on all ranks;
-        for a module that was not loaded yet, its next step raises it.
-    """
-    from ddphook.torch import _session
-
-    if not isinstance(state, dict):
-        raise InvalidArgumentError(
-            f"expected a state of ddphook.torch.state_dict(), but got {state!r}"
-        )
-    _session.load_state_dict(state)
-
-
 def close() -> None:
     """Leaves the jobs of all compiled steps and frees their memory.
 
@@ -295,13 +252,8 @@ def _register_locally(model: nn.Module, hook: Hook) -> Handle:
 
 
 def _near_group(hook: Hook, meeting: Meeting) -> str:
-    """Declares the groups of near ranks that post-local SGD has as its subgroups.
-
-    Raises
-    ------
-    InvalidArgumentError
-        The ranks' subgroups do not make up the model's process group.
-    """
+    """Declares the groups of near ranks that post-local SGD has as its subgroups, which
+    have to make up the model's process group."""
     subgroup = hook.options.get("subgroup")
     if subgroup is None:
         return ""

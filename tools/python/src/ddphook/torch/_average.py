@@ -94,7 +94,7 @@ class PeriodicModelAverager(averagers.PeriodicModelAverager):
         self.step += 1
 
     def _average(self, parameters: list[torch.nn.Parameter]) -> None:
-        group = self.process_group or _private.default_group()
+        group = self.process_group or _private.get_default_group()
         if not parameters or _private.rank_not_in_group(group):
             return
         for parameter in parameters:
@@ -112,9 +112,7 @@ class PeriodicModelAverager(averagers.PeriodicModelAverager):
         )
         session = _session.session_of(group.group_name, self._timeout_s)
         session.end_of(session.run(key, [flat]))
-        begin = 0
+        parts = flat.split([parameter.numel() for parameter in parameters])
         with torch.no_grad():
-            for parameter in parameters:
-                end = begin + parameter.numel()
-                parameter.copy_(flat[begin:end].view(parameter.shape))
-                begin = end
+            for parameter, part in zip(parameters, parts):
+                parameter.copy_(part.view(parameter.shape))

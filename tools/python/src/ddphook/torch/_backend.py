@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import json
 from datetime import timedelta
@@ -17,37 +18,27 @@ from ddphook.torch._bucket import check_cap
 from ddphook.torch._bucket import pipeline as bucket_pipeline
 from ddphook.torch._hooks import resolve_for_graph
 from ddphook.torch._private import CompileContext, CustomGraphPass
-from ddphook.torch._private import inductor_config as config
+from ddphook.torch._private import config
 from ddphook.torch._rendezvous import timeout_seconds
 
 
+@dataclasses.dataclass(eq=False)
 class ReplaceReductions(CustomGraphPass):
     """Inductor's pass that replaces reductions of a graph by compiled modules.
 
-    Graphs of different steps, which `step` numbers, share no states.
-
-    Attributes
-    ----------
-    reorders
-        Whether Inductor may order graphs with reductions for minimal memory. It would
-        then await a reduction as soon as that frees memory, and leave the link idle
-        while the next gradients are computed.
-    hook
-        The hook with its options, for messages.
-    left_alone
-        The reasons why reductions were not replaced.
+    Graphs of different steps, which `step` numbers, share no states. `hook` and
+    `left_alone` are those of `_steps.Step`. If `reorders` is true, Inductor may order
+    graphs with reductions for minimal memory. It then awaits a reduction as soon as that
+    frees memory, and leaves the link idle while the next gradients are computed.
     """
 
-    def __init__(
-        self, pipeline: str, timeout_s: float, bucket_bytes: int, step: int = 0
-    ) -> None:
-        self.reorders = False
-        self.pipeline = pipeline
-        self.timeout_s = timeout_s
-        self.bucket_bytes = bucket_bytes
-        self.step = step
-        self.hook = ""
-        self.left_alone: list[str] = []
+    pipeline: str
+    timeout_s: float
+    bucket_bytes: int
+    step: int = 0
+    hook: str = ""
+    left_alone: list[str] = dataclasses.field(default_factory=list)
+    reorders: bool = False
 
     def __call__(self, graph: torch.fx.Graph) -> None:
         owner = self._frame()
@@ -98,28 +89,12 @@ def backend(
 ) -> Any:
     """Compiles a graph with Inductor, and its reductions with ddphook.
 
-    ``torch.compile`` finds it under the name ``"ddphook"``.
+    ``torch.compile`` finds it under the name ``"ddphook"``. The options are those of
+    ``ddphook.torch.compile`` and of Inductor. Among them, ``"step"`` is an object that
+    identifies the step: all graphs that are compiled with it share states. By default it
+    is `options`, which ``torch.compile`` passes to all graphs of a step.
 
-    Parameters
-    ----------
-    model, inputs
-        The arguments from TorchDynamo.
-    options
-        Options of ``ddphook.torch.compile`` and of Inductor. ``"step"`` is an object
-        that identifies the step: all graphs that are compiled with it share states. By
-        default it is this dictionary, which ``torch.compile`` passes to all graphs of
-        a step.
-    mode, name
-        Options of ``torch.compile``, as for Inductor.
-    **inductor
-        Arguments of ``compile_fx``.
-
-    Raises
-    ------
-    InvalidArgumentError
-        There is no such hook or option.
-    UnsupportedError
-        The hook is more than a reduction, or another pass is already registered.
+    Raises UnsupportedError if another pass is already registered.
     """
     known = config.get_config_copy()
     given = dict(options or {})
@@ -171,11 +146,10 @@ def make_pass(
             "ddphook.torch.register"
         )
     check_cap(bucket_cap_mb)
-    replace = ReplaceReductions(
+    return ReplaceReductions(
         bucket_pipeline(resolved.pipeline()),
         timeout_seconds(timeout),
         max(1, int(bucket_cap_mb * (1 << 20))),
         step,
+        resolved.pipeline(),
     )
-    replace.hook = resolved.pipeline()
-    return replace

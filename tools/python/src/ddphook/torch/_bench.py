@@ -22,7 +22,7 @@ import statistics
 import tempfile
 import time
 from argparse import Namespace
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -40,7 +40,6 @@ import ddphook
 import ddphook.torch
 from ddphook._errors import InternalError, InvalidArgumentError
 from ddphook.torch import _private
-from ddphook.torch._bench_compile import CompiledTraining
 
 _WIDTH = 1024  # The width of a layer, which has 4 MiB of weights.
 _FIRST_COMPRESSED_STEP = 2  # The smallest value that PyTorch allows.
@@ -107,18 +106,8 @@ class _Hook:
         """Whether ours has the same bits as PyTorch's."""
         return self.tolerance == 0
 
-    @property
-    def is_plain(self) -> bool:
-        """Whether it does not compress."""
-        return self.name == "allreduce"
-
     def state(self) -> Any:
         return powersgd.PowerSGDState(None, **self.options) if self.options else None
-
-    @property
-    def compile_options(self) -> dict[str, Any]:
-        """The options of ``ddphook.torch.compile``."""
-        return {"hook": self.function, **self.options}
 
     def register_ours(
         self,
@@ -144,10 +133,7 @@ def main(options: Namespace) -> None:
             pass
     torch.set_num_threads(1)
     if "RANK" in os.environ:
-        dist.init_process_group("gloo")
-        _measure_as_rank(options)
-        _leave()
-        return
+        return _be_rank(options)
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     try:
@@ -158,17 +144,13 @@ def main(options: Namespace) -> None:
 
 def _serve(rank: int, options: Namespace, port: int) -> None:
     torch.set_num_threads(1)
-    dist.init_process_group(
-        "gloo",
-        store=dist.TCPStore("127.0.0.1", port, is_master=False),
-        rank=rank,
-        world_size=options.ranks,
-    )
+    store = dist.TCPStore("127.0.0.1", port, is_master=False)
+    _be_rank(options, store=store, rank=rank, world_size=options.ranks)
+
+
+def _be_rank(options: Namespace, **of_group: Any) -> None:
+    dist.init_process_group("gloo", **of_group)
     _measure_as_rank(options)
-    _leave()
-
-
-def _leave() -> None:
     # The destructor of Gloo's group joins the group's threads, so a thread that drops
     # the last reference ends the process. Keep one until Python ends.
     _groups_left.append(dist.group.WORLD)
@@ -196,17 +178,14 @@ def _measure_as_rank(options: Namespace) -> None:
         }
     if dist.get_rank() != 0:
         return
+    given = ("model_mb", "optimizer", "samples", "steps", "rounds")
     report = {
         "date": datetime.date.today().isoformat(),
         "ddphook": ddphook.__version__,
         "torch": torch.__version__,
         "ranks": dist.get_world_size(),
         "processors": os.cpu_count(),
-        "model_mb": options.model_mb,
-        "optimizer": options.optimizer,
-        "samples": options.samples,
-        "steps": options.steps,
-        "rounds": options.rounds,
+        **{name: getattr(options, name) for name in given},
         "load_before": load,
         "realtime": os.sched_getscheduler(0) in (os.SCHED_RR, os.SCHED_FIFO),
         "hooks": results,
@@ -242,32 +221,68 @@ def _seconds(run: Callable[[], object]) -> float:
 
 
 class _Training:
-    """A DDP model in training."""
-
     def __init__(self, options: Namespace, bucket_cap_mb: int) -> None:
         self.ddp = DistributedDataParallel(
             _make_model(options.model_mb),
             gradient_as_bucket_view=True,
             bucket_cap_mb=bucket_cap_mb,
         )
-        make = _OPTIMIZERS[options.optimizer]
-        rate = _RATES[options.optimizer]
+        make, rate = _OPTIMIZERS[options.optimizer], _RATES[options.optimizer]
         self.optimizer = make(self.ddp.parameters(), lr=rate)
-        self._samples = options.samples
-        self._generator = _generator()
 
-    def step(self) -> float:
-        """Trains one step, and returns its duration in seconds."""
-        x = torch.randn(self._samples, _WIDTH, generator=self._generator)
-        return _seconds(lambda: self._train(x))
-
-    def _train(self, x: torch.Tensor) -> None:
+    def step(self, x: torch.Tensor) -> None:
         self.optimizer.zero_grad()
         self.ddp(x).sub(1).square().mean().backward()
         self.optimizer.step()
 
     def parameters(self) -> torch.Tensor:
-        return torch.cat([p.detach().flatten() for p in self.ddp.parameters()])
+        return _vector(self.ddp.parameters())
+
+
+class CompiledTraining:
+    """A copy of a model that trains with SGD in a step of one graph, which averages its
+    gradients with functional collectives.
+
+    Unless the step reduces gradients, each rank trains separately. Without options of
+    ``ddphook.torch.compile``, PyTorch's own compiler and collectives are used.
+    """
+
+    def __init__(
+        self, model: nn.Module, *, reduces: bool, options: dict[str, Any] | None
+    ) -> None:
+        _private.trace_autograd()
+        named = dict(model.named_parameters())
+        self._parameters = [p.detach().clone() for p in named.values()]
+        collectives = _private.collectives
+
+        def step(parameters: list[torch.Tensor], x: torch.Tensor) -> torch.Tensor:
+            given = dict(zip(named, parameters))
+            loss = torch.func.functional_call(model, given, (x,)).sub(1).square().mean()
+            gradients = torch.autograd.grad(loss, parameters)
+            if reduces:
+                gradients = tuple(
+                    collectives.wait_tensor(collectives.all_reduce(g, "avg", "0"))
+                    for g in gradients
+                )
+            with torch.no_grad():
+                for parameter, gradient in zip(parameters, gradients):
+                    parameter.sub_(_RATES["sgd"] * gradient)
+            return loss.detach()
+
+        make = torch.compile if options is None else ddphook.torch.compile
+        self._step = make(step, fullgraph=True, **(options or {}))
+
+    def step(self, x: torch.Tensor) -> None:
+        for parameter in self._parameters:
+            parameter.requires_grad_()
+        self._step(self._parameters, x)
+
+    def parameters(self) -> torch.Tensor:
+        return _vector(self._parameters)
+
+
+def _vector(parameters: Iterable[torch.Tensor]) -> torch.Tensor:
+    return torch.cat([p.detach().flatten() for p in parameters])
 
 
 def _measure_steps(options: Namespace, hook: _Hook) -> tuple[dict[str, _Rounds], float]:
@@ -286,14 +301,9 @@ def _measure_steps(options: Namespace, hook: _Hook) -> tuple[dict[str, _Rounds],
         hook.register_ours(ours.ddp),
         hook.register_ours(fused.ddp, fused.optimizer),
     ):
-        sides = {
-            "none": none.step,
-            "pytorch": theirs.step,
-            "ours": ours.step,
-            "fused": fused.step,
-            "silent": silent.step,
-        }
-        rounds = _by_turns(sides, options)
+        names = ("none", "pytorch", "ours", "fused", "silent")
+        sides = zip(names, (none, theirs, ours, fused, silent))
+        rounds = _train_by_turns(dict(sides), options)
     expected = theirs.parameters()
     difference = _difference(ours.parameters(), expected)
     # Rounding errors have no bound over many steps. PowerSGD rounds unlike PyTorch's,
@@ -313,28 +323,20 @@ def _measure_compiled_steps(
     """
     _private.dynamo.reset()  # Hooks do not share graphs.
     model = _make_model(options.model_mb)
+    ours = {"hook": hook.function, **hook.options}
     trainings = {
         "pytorch": CompiledTraining(model, reduces=True, options=None),
-        "ours": CompiledTraining(model, reduces=True, options=hook.compile_options),
+        "ours": CompiledTraining(model, reduces=True, options=ours),
         "silent": CompiledTraining(model, reduces=False, options=None),
     }
 
-    def timed(training: CompiledTraining) -> Callable[[], float]:
-        generator = _generator()
-
-        def once() -> float:
-            x = torch.randn(options.samples, _WIDTH, generator=generator)
-            return _seconds(lambda: training.step(x))
-
-        return once
-
-    rounds = _by_turns({s: timed(t) for s, t in trainings.items()}, options)
-    ours, theirs = trainings["ours"].parameters(), trainings["pytorch"].parameters()
-    difference = _difference(ours, theirs)
+    rounds = _train_by_turns(trainings, options)
+    vectors = (trainings[side].parameters() for side in ("ours", "pytorch"))
+    difference = _difference(*vectors)
     ddphook.torch.close()
     # The effect of compression depends on the hook. Without compression, results must
     # be equal.
-    _check(hook, "parameters", difference, 0.0 if hook.is_plain else float("inf"))
+    _check(hook, "parameters", difference, 0.0 if hook.name == "allreduce" else float("inf"))
     return rounds, difference
 
 
@@ -390,6 +392,21 @@ def _capture_bucket(model: nn.Module) -> dist.GradBucket:
     for _ in range(2):  # DDP makes its final buckets after the first step.
         ddp(torch.ones(1, _WIDTH)).sum().backward()
     return buckets[-1]
+
+
+def _train_by_turns(
+    trainings: Mapping[str, _Training | CompiledTraining], options: Namespace
+) -> dict[str, _Rounds]:
+    def timed(training: _Training | CompiledTraining) -> Callable[[], float]:
+        generator = _generator()
+
+        def once() -> float:
+            x = torch.randn(options.samples, _WIDTH, generator=generator)
+            return _seconds(lambda: training.step(x))
+
+        return once
+
+    return _by_turns({side: timed(each) for side, each in trainings.items()}, options)
 
 
 def _by_turns(

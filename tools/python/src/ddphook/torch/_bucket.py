@@ -58,7 +58,7 @@ class Layout:
 
         Raises UnsupportedError if a gradient has gaps, or elements that share memory.
         """
-        shapes = tuple(map(_memory_shape, gradients))
+        shapes = tuple(map(memory_shape, gradients))
         return cls(index, tuple(names), shapes, gradients[0].dtype, tuple(rules))
 
     def text(
@@ -252,24 +252,21 @@ def flat_reductions_text(gradients: Sequence[Reduced]) -> str:
     return WHOLE_GROUP + _function("bucket", arguments, lines, results, types)
 
 
-def reductions_text(
-    function: str, kinds: Sequence[str], types: Sequence[str], names: Sequence[str]
-) -> str:
-    """Returns a module with one function, which returns reduced gradients.
+def reductions_text(gradients: Sequence[Reduced]) -> str:
+    """Returns a module with one function, ``@step``, which returns reduced gradients.
 
-    Each gradient has a kind (``"mean"`` or ``"sum"``), a type in MLIR's textual form,
-    and a name in states. The size of the group ``@dp`` is that of the job that runs the
-    module.
+    The size of the group ``@dp`` is that of the job that runs the module.
     """
-    if not types:
+    if not gradients:
         raise InvalidArgumentError("expected a step that reduces gradients")
+    types = [tensor_type(each.shape, each.dtype) for each in gradients]
     arguments = [f"%g{i}: {type_}" for i, type_ in enumerate(types)]
     lines = [
-        _all_reduce(i, kind, name, type_)
-        for i, (kind, type_, name) in enumerate(zip(kinds, types, names))
+        _all_reduce(i, each.kind, each.name, type_)
+        for i, (each, type_) in enumerate(zip(gradients, types))
     ]
     results = [f"%r{i}" for i in range(len(types))]
-    return WHOLE_GROUP + _function(function, arguments, lines, results, types)
+    return WHOLE_GROUP + _function("step", arguments, lines, results, types)
 
 
 def with_group_size(text: str, ranks: int) -> str:
@@ -278,7 +275,6 @@ def with_group_size(text: str, ranks: int) -> str:
 
 
 def tensor_type(shape: Iterable[int], dtype: torch.dtype) -> str:
-    """Returns the type of an array, in MLIR's textual form."""
     return f"tensor<{''.join(f'{size}x' for size in shape)}{ELEMENT_TYPES[dtype]}>"
 
 
@@ -373,7 +369,7 @@ def check_tensor(tensor: torch.Tensor) -> None:
         )
 
 
-def _memory_shape(gradient: torch.Tensor) -> tuple[int, ...]:
+def memory_shape(gradient: torch.Tensor, what: str = "gradients") -> tuple[int, ...]:
     """Returns the shape whose row-major order is the order in memory.
 
     DDP gives a gradient its parameter's strides, such as those of
@@ -384,14 +380,13 @@ def _memory_shape(gradient: torch.Tensor) -> tuple[int, ...]:
         return tuple(gradient.shape)
     if not gradient.permute(order).is_contiguous():
         raise UnsupportedError(
-            "expected gradients without gaps, but got the shape "
+            f"expected {what} without gaps, but got the shape "
             f"{tuple(gradient.shape)} with the strides {gradient.stride()}"
         )
     return tuple(gradient.shape[dimension] for dimension in order)
 
 
 def _quoted(name: str) -> str:
-    """Returns a string literal of MLIR."""
     if name.isascii() and name.isprintable() and not set(name) & set('"\\'):
         return f'"{name}"'
     return '"' + "".join(f"\\{byte:02X}" for byte in name.encode()) + '"'

@@ -23,6 +23,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
@@ -114,22 +115,18 @@ def is_generator(value: Any) -> bool:
     """Returns whether it is a random number generator whose state can be read."""
     if isinstance(value, random.Random):
         return not isinstance(value, random.SystemRandom)
-    numpy = sys.modules.get("numpy")
-    kinds = () if numpy is None else (numpy.random.Generator, numpy.random.RandomState)
-    return isinstance(value, kinds)
+    return isinstance(value, (np.random.Generator, np.random.RandomState))
 
 
 def is_large_array(value: Any) -> bool:
     """Returns whether it is an array that `read` skips because a copy would be too large."""
-    return _is_array(value) and value.nbytes > LARGE_BYTES
+    return isinstance(value, np.ndarray) and value.nbytes > LARGE_BYTES
 
 
 def common_generators() -> Iterator[tuple[str, Any]]:
     """Yields the generators that functions of modules draw from."""
     yield "Python's random numbers", random.random.__self__  # type: ignore[attr-defined]
-    numpy = sys.modules.get("numpy")
-    if numpy is not None:
-        yield "NumPy's random numbers", numpy.random.rand.__self__
+    yield "NumPy's random numbers", np.random.rand.__self__  # type: ignore[attr-defined]
 
 
 def _is_of_library(module: Any) -> bool:
@@ -144,11 +141,6 @@ def _is_of_program(name: Any) -> bool:
         return False
     file = getattr(sys.modules.get(str(name)), "__file__", None) or ""
     return not {"site-packages", "dist-packages"} & set(Path(file).parts)
-
-
-def _is_array(value: Any) -> bool:
-    numpy = sys.modules.get("numpy")
-    return numpy is not None and isinstance(value, numpy.ndarray)
 
 
 # Reading
@@ -172,7 +164,7 @@ def read(value: Any) -> dict[Any, Any] | None:
         return {"": bytes(value)}
     if is_generator(value):
         return {"": _read_generator(value)}
-    if _is_array(value):
+    if isinstance(value, np.ndarray):
         return _read_array(value)
     if isinstance(value, types.CellType):
         try:
@@ -275,7 +267,7 @@ def write(value: Any, held: dict[Any, Any]) -> None:
         value[:] = array.array(value.typecode, held[""])
     elif is_generator(value):
         _write_generator(value, held[""])
-    elif _is_array(value):
+    elif isinstance(value, np.ndarray):
         _write_array(value, held)
     else:
         _write_names(value, held)
@@ -297,8 +289,7 @@ def _write_array(array: Any, held: dict[Any, Any]) -> None:
     elif held:
         shape, kind, data = held[""]
         if (array.shape, str(array.dtype)) == (shape, kind) and array.tobytes() != data:
-            numpy = sys.modules["numpy"]
-            array[...] = numpy.frombuffer(data, array.dtype).reshape(shape)
+            array[...] = np.frombuffer(data, array.dtype).reshape(shape)
 
 
 def _write_names(value: Any, held: dict[str, Any]) -> None:
@@ -433,7 +424,7 @@ def path_of(holder: Any, path: str, key: Any) -> str:
         return f"{path}."
     if path.endswith("."):
         return f"{path}{key}"
-    if _is_array(holder) or isinstance(holder, (set, frozenset)):
+    if isinstance(holder, (np.ndarray, set, frozenset)):
         return path
     if isinstance(holder, (dict, list, tuple, collections.deque)):
         return f"{path}[{key!r}]"

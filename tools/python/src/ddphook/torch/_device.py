@@ -159,7 +159,7 @@ class Cuda(Device):
         filled = [number for number, place in enumerate(places) if place.numel() > 0]
         if filled:
             # Copies many gradients by one kernel.
-            _private.foreach_copy(
+            _private.foreach_copy_(
                 [places[number] for number in filled],
                 [gradients[number] for number in filled],
             )

@@ -15,7 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 from ddphook._errors import InvalidArgumentError, UnsupportedError
 from ddphook.torch import _bucket
 from ddphook.torch._hooks import AnyHook, AnyWrapper, resolve_for_graph
-from ddphook.torch._rendezvous import group_of_name
+from ddphook.torch._private import resolve_process_group as group_of_name
 
 # DDP's default.
 _BUCKET_CAP_MB = 25
@@ -102,7 +102,10 @@ def export(
                 "expected a function for a whole step, but got a DDP model, which may "
                 "be an input of that function"
             )
-        text = _text_of_model(step)
+        parameters = _bucket.reduced_parameters(step)
+        text = _bucket.reductions_text(
+            [_bucket.Reduced("mean", tuple(p.shape), p.dtype, name) for name, p in parameters]
+        )
         cap = step.bucket_bytes_cap / (1 << 20)
         order = "reverse"
     else:
@@ -125,17 +128,6 @@ def export(
     return pipeline
 
 
-def _text_of_model(model: DistributedDataParallel) -> str:
-    """Returns the module that averages the gradients of a model's parameters."""
-    parameters = _bucket.reduced_parameters(model)
-    return _bucket.reductions_text(
-        "step",
-        ["mean"] * len(parameters),
-        [_bucket.tensor_type(value.shape, value.dtype) for _, value in parameters],
-        [name for name, _ in parameters],
-    )
-
-
 def _text_of_step(step: Any, inputs: Sequence[Any]) -> str:
     """Returns the module of a function's reductions."""
     from torch.fx.experimental.proxy_tensor import make_fx
@@ -151,10 +143,4 @@ def _text_of_step(step: Any, inputs: Sequence[Any]) -> str:
                 f"expected reductions over all {dist.get_world_size()} ranks, but "
                 f"got one over {group.size()}"
             )
-    values = [reduction.value for reduction in reductions]
-    return _bucket.reductions_text(
-        "step",
-        [reduction.kind for reduction in reductions],
-        [_bucket.tensor_type(value.shape, value.dtype) for value in values],
-        [f"gradient{number}" for number in range(len(values))],
-    )
+    return _bucket.reductions_text(_graph.reduced_gradients(reductions, 0))

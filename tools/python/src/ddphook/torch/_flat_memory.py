@@ -4,10 +4,11 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import threading
 import weakref
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch.utils import dlpack
@@ -15,22 +16,37 @@ from torch.utils import dlpack
 from ddphook.torch._bucket import flat_size
 
 
+Arrays = tuple[list[torch.Tensor], list[torch.Tensor]]
+
+
 def device_arrays(
     memory: torch.device, gradients: Sequence[torch.Tensor], flats: Sequence[int]
-) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+) -> Arrays:
     """Does the same as `FlatMemory.take`, by PyTorch's allocator of a device.
 
     The allocator itself reuses freed memory in later steps, in stream order.
     """
-    sizes, types, begins = _layout(gradients, flats)
-    whole = [
-        torch.empty(size, dtype=dtype, device=memory)
-        for size, dtype in zip(sizes, types)
-    ]
+    return _arrays(functools.partial(torch.empty, device=memory), gradients, flats)
+
+
+def _arrays(
+    make: Callable[..., torch.Tensor],
+    gradients: Sequence[torch.Tensor],
+    flats: Sequence[int],
+) -> Arrays:
+    """Makes flat arrays, each by its size and ``dtype``; see `FlatMemory.take`."""
+    sizes = [0] * (max(flats) + 1)
+    types = [torch.float32] * len(sizes)
+    begins = []
+    for gradient, flat in zip(gradients, flats):
+        begins.append(sizes[flat])
+        sizes[flat] += gradient.numel()
+        types[flat] = gradient.dtype
+    whole = [make(flat_size(size), dtype=dtype) for size, dtype in zip(sizes, types)]
     places = [
         _alone(whole[flat][begin : begin + gradient.numel()].view(gradient.shape))
         if gradient.numel() > 0
-        else torch.empty_like(gradient, device=memory)
+        else torch.empty_like(gradient, device=whole[flat].device)
         for gradient, flat, begin in zip(gradients, flats, begins)
     ]
     return whole, places
@@ -39,20 +55,6 @@ def device_arrays(
 def _alone(part: torch.Tensor) -> torch.Tensor:
     """Returns a tensor with a separate storage of the same memory, which it keeps alive."""
     return dlpack.from_dlpack(dlpack.to_dlpack(part))
-
-
-def _layout(
-    gradients: Sequence[torch.Tensor], flats: Sequence[int]
-) -> tuple[list[int], list[torch.dtype], list[int]]:
-    """Returns each flat array's size and type, and each gradient's offset in its array."""
-    sizes = [0] * (max(flats) + 1)
-    types = [torch.float32] * len(sizes)
-    begins = []
-    for gradient, flat in zip(gradients, flats):
-        begins.append(sizes[flat])
-        sizes[flat] += gradient.numel()
-        types[flat] = gradient.dtype
-    return list(map(flat_size, sizes)), types, begins
 
 
 class FlatMemory:
@@ -73,33 +75,16 @@ class FlatMemory:
         self._free: list[torch.Tensor] = []
         self._used = self._most = 0
 
-    def take(
-        self, gradients: Sequence[torch.Tensor], flats: Sequence[int]
-    ) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+    def take(self, gradients: Sequence[torch.Tensor], flats: Sequence[int]) -> Arrays:
         """Returns flat arrays, and the part of each contiguous gradient in its array.
 
         `flats` has the number of each gradient's flat array; all gradients in an array
         have one type. Parts are no views: an operator's results may not be views of one
         tensor. Each has a separate storage, which keeps the whole flat array alive.
         """
-        sizes, types, begins = _layout(gradients, flats)
-        memory = [self._take(size, dtype) for size, dtype in zip(sizes, types)]
-        whole = [torch.frombuffer(one, dtype=type_) for one, type_ in zip(memory, types)]
-        places = [
-            torch.frombuffer(
-                memory[flat],
-                dtype=gradient.dtype,
-                count=gradient.numel(),
-                offset=begin * gradient.itemsize,
-            ).view(gradient.shape)
-            if gradient.numel() > 0
-            else torch.empty_like(gradient)
-            for gradient, flat, begin in zip(gradients, flats, begins)
-        ]
-        return whole, places
+        return _arrays(self._take, gradients, flats)
 
-    def _take(self, size: int, dtype: torch.dtype) -> ctypes.Array[ctypes.c_char]:
-        """Returns an array's memory as a Python buffer."""
+    def _take(self, size: int, dtype: torch.dtype) -> torch.Tensor:
         with self._lock:
             self._collect()
             for number, tensor in enumerate(self._free):
@@ -110,21 +95,18 @@ class FlatMemory:
                 tensor = torch.empty(size, dtype=dtype)
             self._used += tensor.nbytes
             self._most = max(self._most, self._used)
-            self._shrink()
+            # Frees the arrays that were returned first, as needed.
+            while self._free and self._used + self._bytes_free() > self._most:
+                del self._free[0]
         memory = (ctypes.c_char * tensor.nbytes).from_address(tensor.data_ptr())
         weakref.finalize(memory, self._returned.append, tensor).atexit = False
-        return memory
+        return torch.frombuffer(memory, dtype=dtype)
 
     def _collect(self) -> None:
         while self._returned:
             tensor = self._returned.popleft()
             self._used -= tensor.nbytes
             self._free.append(tensor)
-
-    def _shrink(self) -> None:
-        """Frees the arrays that were returned first, as needed."""
-        while self._free and self._used + self._bytes_free() > self._most:
-            del self._free[0]
 
     def _bytes_free(self) -> int:
         return sum(tensor.nbytes for tensor in self._free)

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-import functools
 import logging
 import math
 import operator
@@ -23,6 +22,7 @@ from collections.abc import Iterator
 import torch
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
+from ddphook._cache import warn_once
 from ddphook.torch import _ops
 from ddphook.torch._bucket import (
     ELEMENT_TYPES,
@@ -33,8 +33,8 @@ from ddphook.torch._bucket import (
 from ddphook.torch._device import KINDS
 from ddphook.torch._private import collectives as _collectives
 from ddphook.torch._private import OpOverload, stable_topological_sort
+from ddphook.torch._private import resolve_process_group as group_of_name
 from ddphook.torch._private import writes_memory as _writes
-from ddphook.torch._rendezvous import group_of_name
 
 _log = logging.getLogger("ddphook")
 _aten = torch.ops.aten
@@ -106,7 +106,7 @@ def _on_one_device(reductions: list[Reduction]) -> list[Reduction]:
     places = sorted({str(reduction.value.device) for reduction in reductions})
     if len(places) <= 1:
         return reductions
-    _warn_once(
+    warn_once(
         f"gradients on {' and '.join(places)} in one graph are reduced without "
         "compression: expected all gradients of a graph on one device"
     )
@@ -121,24 +121,21 @@ def find_reductions(
     Adds the reasons against other reductions to `left_alone`.
     """
     results: set[torch.fx.Node] = set()
-    reasons = [] if left_alone is None else left_alone
-
-    def understand(
-        started: torch.fx.Node, gradient: torch.fx.Node, kind: str, group: str
-    ) -> Iterator[Reduction]:
-        for reduction in _understand(started, gradient, kind, group, results, reasons):
-            results.add(reduction.result)
-            yield reduction
-
     for node in graph.nodes:
         if node.target is _collectives.all_reduce.default:
-            gradient, kind, group = node.args
-            yield from understand(node, gradient, kind, group)
+            starts = [(node, node.args[0])]
         elif node.target is _collectives.all_reduce_coalesced.default:
-            gradients, kind, group = node.args
-            for item in list(node.users):
-                if item.target is operator.getitem:
-                    yield from understand(item, gradients[item.args[1]], kind, group)
+            items = [user for user in node.users if user.target is operator.getitem]
+            starts = [(item, node.args[0][item.args[1]]) for item in items]
+        else:
+            continue
+        for started, gradient in starts:
+            found = _understand(started, gradient, node.args[1], node.args[2], results)
+            if isinstance(found, Reduction):
+                results.add(found.result)
+                yield found
+            elif left_alone is not None:
+                left_alone.append(found)
 
 
 def _understand(
@@ -147,9 +144,9 @@ def _understand(
     kind: str,
     group: str,
     results: set[torch.fx.Node],
-    reasons: list[str],
-) -> Iterator[Reduction]:
-    """Yields the reduction of `gradient` whose wait is the user of `started`.
+) -> Reduction | str:
+    """Returns the reduction of `gradient` whose wait is the user of `started`, or why it
+    is left alone.
 
     If `gradient` is among the `results` of other reductions, its division is theirs.
     """
@@ -166,32 +163,27 @@ def _understand(
         reason = "it is a scalar, such as a loss"
     elif value.device.type not in KINDS:
         reason = f"it is in the memory of {value.device}"
-        _warn_once(
+        warn_once(
             f"gradients on {value.device} are reduced without compression: only those on "
             "CPUs and on CUDA devices can be compressed"
         )
     if reason:
         _log.info("left alone: %s of %s: %s", started.name, gradient.name, reason)
-        reasons.append(reason)
-        return
+        return reason
     shape = _known_shape(gradient)
     if shape is None:
-        reasons.append("its shape depends on data")
-        return
+        return "its shape depends on data"
     result = waits[0]
     if kind == "avg":
-        yield Reduction(gradient, result, "mean", group, shape)
-        return
+        return Reduction(gradient, result, "mean", group, shape)
     size = group_of_name(group).size()
     divided = None if gradient in results else _divided_by(gradient, size)
     if divided is not None and len(gradient.users) == 1:
-        yield Reduction(divided, result, "mean", group, shape)
-        return
+        return Reduction(divided, result, "mean", group, shape)
     users = list(result.users)
     if len(users) == 1 and _divided_by(users[0], size) is result:
-        yield Reduction(gradient, users[0], "mean", group, shape)
-        return
-    yield Reduction(gradient, result, "sum", group, shape)
+        return Reduction(gradient, users[0], "mean", group, shape)
+    return Reduction(gradient, result, "sum", group, shape)
 
 
 def _known_shape(gradient: torch.fx.Node) -> tuple[int, ...] | None:
@@ -207,21 +199,16 @@ def _known_shape(gradient: torch.fx.Node) -> tuple[int, ...] | None:
     try:
         shape = tuple(map(int, sizes))
     except GuardOnDataDependentSymNode:
-        _warn_once(
+        warn_once(
             f"a gradient of the shape {list(sizes)}, which depends on data, is reduced "
             "without compression, because modules have fixed shapes"
         )
         return None
-    _warn_once(
+    warn_once(
         f"the step is compiled for a gradient of the shape {list(shape)}, although that "
         "may change: it is compiled again, with its own states, for each other shape"
     )
     return shape
-
-
-@functools.cache
-def _warn_once(text: str) -> None:
-    _log.warning("%s", text)
 
 
 def _divided_by(node: torch.fx.Node, size: int) -> torch.fx.Node | None:

@@ -8,7 +8,7 @@ import contextlib
 import logging
 import os
 import weakref
-from typing import Any, NoReturn, TypedDict, cast
+from typing import Any, NoReturn, cast
 
 import torch
 import torch.distributed as dist
@@ -19,6 +19,7 @@ from torch.nn.parallel import DistributedDataParallel
 from ddphook import _rate
 from ddphook._errors import Error, FailedPreconditionError
 from ddphook._errors import InvalidArgumentError, UnsupportedError
+from ddphook._runtime import Statistics
 from ddphook.report import counted
 from ddphook.torch import _bucket, _device, _private, _states
 from ddphook.torch._device import Device
@@ -78,42 +79,6 @@ def _unpickled(title: str) -> LostHook:
         title,
     )
     return LostHook(title)
-
-
-class Statistics(TypedDict):
-    """Counters of a rank since the hook was registered, summed over its buckets.
-
-    Attributes
-    ----------
-    steps
-        Reductions of buckets.
-    collectives
-        Collectives that these took.
-    wire_bytes
-        Bytes that this rank contributed to them, as sent.
-    collective_bytes
-        Bytes of the same elements in their type in memory.
-    arena_bytes, state_bytes
-        Bytes of scratch memory and of states.
-    elements_before_compression, elements_after_compression
-        Elements of compressed buckets, and those sent for them, as PyTorch's
-        ``PowerSGDState.compression_stats()`` counts.
-    uncompressed_bytes
-        Bytes of the gradients, which the same steps would send without a hook.
-    compression_ratio
-        ``uncompressed_bytes / wire_bytes``; 1 while nothing was sent.
-    """
-
-    steps: int
-    collectives: int
-    wire_bytes: int
-    collective_bytes: int
-    arena_bytes: int
-    state_bytes: int
-    elements_before_compression: int
-    elements_after_compression: int
-    uncompressed_bytes: int
-    compression_ratio: float
 
 
 class Handle:
@@ -205,7 +170,11 @@ class Handle:
             )
         buffer = bucket.buffer()
         _bucket.check_tensor(buffer)
-        self._check_device(buffer)
+        if buffer.device != self._device.memory:
+            raise UnsupportedError(
+                f"expected gradients on {self._device.memory}, where the model was "
+                f"when the hook was registered, but got some on {buffer.device}"
+            )
         gradients = bucket.gradients()
         _bucket.check_tiling(buffer, gradients)
         # PyTorch's annotations declare tensors.
@@ -251,15 +220,7 @@ class Handle:
         self._held.append((given, held, device.begin([given.buffer])))
         if is_last:
             self._start_held()
-
-        def value_or_raise(
-            future: torch.futures.Future[torch.Tensor],
-        ) -> torch.Tensor:
-            if self._error is not None:
-                raise self._error
-            return future.value()
-
-        return held.then(value_or_raise)
+        return held.then(self._value_or_raise)
 
     def _start_held(self) -> None:
         assert self._planned is not None
@@ -325,15 +286,8 @@ class Handle:
         self._check_usable()
         self._finish()
         states, kinds = self._worker.call(self._modules.states)
-        return {
-            "format": _FORMAT,
-            "hook": self.hook,
-            "rank": self._meeting.rank,
-            "world_size": self._meeting.world_size,
-            "states": states,
-            "kinds": kinds,
-            "buckets": self._planned or self._order,
-        }
+        rank, size = self._meeting.rank, self._meeting.world_size
+        return _saved(self.hook, rank, size, states, kinds, self._planned or self._order)
 
     def load_state_dict(self, state: Any) -> None:
         """Continues from a ``state_dict()`` or from PyTorch's state.
@@ -435,31 +389,23 @@ class Handle:
         modules, device = self._modules, self._device
         begun = device.begin(arrays)
         started = device.new_future()
-        failure: list[BaseException] = []
 
         def task() -> None:
+            has_failed = False
             try:
                 if self._error is not None:
                     raise self._error
                 modules.run(layout, arrays, is_final, begun)
             except BaseException as error:  # noqa: BLE001 - backward() raises it.
-                self._error = self._error or error
-                failure.append(error)
+                has_failed, self._error = True, self._error or error
             try:
                 device.finish(started, arrays[0])
             except BaseException as error:  # noqa: BLE001 - backward() raises it.
                 self._error = self._error or error
                 started.set_exception(error)  # type: ignore[arg-type]
-            if failure:
+            if has_failed:
                 # Notifies the other ranks now, rather than at their deadlines.
                 modules.close()
-
-        def value_or_raise(
-            future: torch.futures.Future[torch.Tensor],
-        ) -> torch.Tensor:
-            if failure:
-                raise failure[0]
-            return future.value()
 
         with contextlib.ExitStack() as stack:
             ended = started
@@ -468,7 +414,12 @@ class Handle:
                 ended = _private.end_record(record, ended)
             self._worker.post(task)
         # DDP waits for a C++ future, which fails only if a callback raises.
-        return ended.then(value_or_raise)
+        return ended.then(self._value_or_raise)
+
+    def _value_or_raise(self, future: torch.futures.Future[torch.Tensor]) -> torch.Tensor:
+        if self._error is not None:
+            raise self._error
+        return future.value()
 
     def _names_of_records(self, layout: _bucket.Layout) -> list[str]:
         """Returns the names of a bucket's reduction in ``torch.profiler``, if it is running.
@@ -481,13 +432,6 @@ class Handle:
         if self._hook.name != "noop":
             names.append(f"{dist.get_backend(self._meeting.group)}:all_reduce")
         return names
-
-    def _check_device(self, buffer: torch.Tensor) -> None:
-        if buffer.device != self._device.memory:
-            raise UnsupportedError(
-                f"expected gradients on {self._device.memory}, where the model was "
-                f"when the hook was registered, but got some on {buffer.device}"
-            )
 
     def _check_format(self, state: dict[str, Any]) -> None:
         for key, expected in ("format", _FORMAT), ("hook", self.hook):
@@ -546,15 +490,8 @@ class LocalHandle(Handle):
         self._hook = hook
         self._count = sum(p.requires_grad for p in model.parameters())
         self._closed = False
-        self._state = {
-            "format": _FORMAT,
-            "hook": self.hook,
-            "rank": 0,
-            "world_size": 1,
-            "states": {},
-            "kinds": {},
-            "buckets": [],
-        }
+        self._process, self._error = os.getpid(), None
+        self._state = _saved(self.hook, 0, 1, {}, {}, [])
 
     def __repr__(self) -> str:
         state = ", closed" if self._closed else ""
@@ -583,9 +520,10 @@ class LocalHandle(Handle):
     def close(self) -> None:
         self._closed = True
 
-    def _check_usable(self) -> None:
-        if self._closed:
-            raise FailedPreconditionError("the hook was closed")
+
+def _saved(hook: str, *values: Any) -> dict[str, Any]:
+    names = ("rank", "world_size", "states", "kinds", "buckets")
+    return {"format": _FORMAT, "hook": hook, **dict(zip(names, values, strict=True))}
 
 
 def _statistics(counters: dict[str, int]) -> Statistics:

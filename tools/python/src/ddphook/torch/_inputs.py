@@ -28,27 +28,19 @@ from ddphook.torch._reached import Left, Reached
 
 
 class Inputs:
-    """The inputs of a step as a list of tensors.
-
-    Attributes
-    ----------
-    tensors
-        Examples: the inputs themselves, each parameter and buffer of a model once, in
-        the model's order, and the states of optimizers.
-    paths
-        Their locations in the inputs: ``[0]['fc.weight']``.
-    names
-        The names of parameters, by the numbers of the tensors that are or belong to them.
-    first
-        The tensors that no step has made yet, with an optimizer's initial values.
-    """
+    """The inputs of a step as a list of tensors."""
 
     def __init__(self, inputs: Sequence[Any], step: Any = None) -> None:
         self._step = step
         leaves, self._tree = pytree.tree_flatten_with_path(tuple(inputs))
+        # Examples: the inputs themselves, each parameter and buffer of a model once, in
+        # the model's order, and the states of optimizers.
         self.tensors: list[torch.Tensor] = []
+        # Their locations in the inputs: ``[0]['fc.weight']``.
         self.paths: list[str] = []
+        # The names of parameters, by the numbers of the tensors that belong to them.
         self.names: dict[int, str] = {}
+        # The tensors that no step has made yet, with an optimizer's initial values.
         self.first: dict[int, torch.Tensor] = {}
         # For each leaf, the number of its tensor, or a model or an optimizer.
         self._leaves: list[int | nn.Module | Optimizer] = []
@@ -118,7 +110,14 @@ class Inputs:
         for name, tensor in _named_tensors(model):
             if tensor not in self._numbers:
                 number = self._add(f"{place}['{name}']", tensor)
-                self._check_class(number)
+                # A trace would lose other classes than PyTorch's.
+                kind = type(tensor)
+                if kind not in (torch.Tensor, nn.Parameter) and kind is not FakeTensor:
+                    raise UnsupportedError(
+                        "expected parameters and buffers of PyTorch's own classes, but "
+                        f"{self.paths[number]} is a {kind.__name__}; mark the tensor with "
+                        "an attribute instead"
+                    )
                 self._numbers[tensor] = number
                 self.names[number] = name
 
@@ -138,16 +137,6 @@ class Inputs:
             raise UnsupportedError(
                 f"expected a step that leaves {self.paths[number]} the same tensor, "
                 f"because a new one would not have {has}; write to it instead"
-            )
-
-    def _check_class(self, number: int) -> None:
-        """Refuses tensors of other classes than PyTorch's, which a trace would lose."""
-        kind = type(self.tensors[number])
-        if kind not in (torch.Tensor, nn.Parameter) and kind is not FakeTensor:
-            raise UnsupportedError(
-                "expected parameters and buffers of PyTorch's own classes, but "
-                f"{self.paths[number]} is a {kind.__name__}; mark the tensor with an "
-                "attribute instead"
             )
 
     def _add_optimizer(
@@ -352,7 +341,7 @@ def _find_overlap(tensors: Iterable[tuple[str, torch.Tensor]]) -> tuple[str, str
 def _extent(tensor: torch.Tensor) -> tuple[int, int]:
     """Returns the range of bytes of its storage that a tensor spans: first and end."""
     begin = int(tensor.storage_offset())
-    end = _private.storage_length(tensor.shape, tensor.stride(), begin)
+    end = _private.compute_required_storage_length(tensor.shape, tensor.stride(), begin)
     return begin * tensor.element_size(), int(end) * tensor.element_size()
 
 

@@ -12,6 +12,7 @@ import logging
 from collections import Counter
 from typing import Any
 
+import numpy as np
 import torch
 from torch.distributed.algorithms.ddp_comm_hooks.post_localSGD_hook import (
     PostLocalSGDState,
@@ -85,7 +86,6 @@ class Modules:
         self._device.finish_all(self._context)
 
     def close(self) -> None:
-        """Leaves the job and frees everything."""
         self._context.destroy()
         for module in self._loaded.values():
             module.release()
@@ -181,7 +181,10 @@ class Modules:
 
     def _begin(self, layout: _bucket.Layout, module: _runtime.Module) -> None:
         """Gives a new module the states that it continues with."""
-        parts = self._take(layout)
+        parts = _states.select(self._waiting, set(layout.names))
+        for role, values in parts.items():
+            for key in values:
+                del self._waiting[role][key]
         start = self._hook.options.get("start_powerSGD_iter", _FIRST_COMPRESSED_STEP)
         has_factors = STATES.get(self._hook.name) is PowerSGDState
         iterations = _states.of_kind(parts, self._kinds, _states.ITERATION)
@@ -192,18 +195,13 @@ class Modules:
             # Nothing has been compressed yet, so the first factors still have to be
             # drawn, in the order of the present buckets.
             if not self._draws_in_steps:
+                if self._seed is None:
+                    seed = self._hook.options.get("random_seed", 0)
+                    self._seed = _states.generator_words(np.random.RandomState(seed))
                 if layout.index == 0 or self._generator is None:
-                    self._generator = self._first_generator()
+                    self._generator = self._seed
                 self._generator = _states.draw(module, self._generator)
             _states.write(module, iterations)
-
-    def _take(self, layout: _bucket.Layout) -> _states.Parts:
-        """Removes and returns the waiting states of a bucket."""
-        parts = _states.select(self._waiting, set(layout.names))
-        for role, values in parts.items():
-            for key in values:
-                del self._waiting[role][key]
-        return parts
 
     def _place_foreign(self, layout: _bucket.Layout, module: _runtime.Module) -> None:
         """Takes over PyTorch's states for the bucket of this index.
@@ -225,14 +223,6 @@ class Modules:
                     layout.index,
                 )
             _states.write(module, parts)
-
-    def _first_generator(self) -> torch.Tensor:
-        if self._seed is None:
-            import numpy
-
-            seed = self._hook.options.get("random_seed", 0)
-            self._seed = _states.generator_words(numpy.random.RandomState(seed))
-        return self._seed
 
     def _run_with_generator(
         self, module: _runtime.Module, arrays: list[torch.Tensor], begun: Any

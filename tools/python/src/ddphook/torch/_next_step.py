@@ -27,19 +27,10 @@ def check_next(
     taken: Inputs,
     trace: Callable[[list[torch.Tensor]], torch.fx.GraphModule],
 ) -> None:
-    """Refuses a step whose second trace differs from its first.
+    """Refuses a step whose second trace differs from its first, `module`.
 
-    Parameters
-    ----------
-    module
-        The first trace.
-    values
-        The arguments of that trace.
-    taken
-        The step's inputs, as the first trace has left them.
-    trace
-        Traces the step again with these arguments: the inputs, and the gradients that
-        the first trace left.
+    That trace had the arguments `values`, and left the inputs as `taken` has them. `trace`
+    traces the step again with the inputs and the gradients that the first trace left.
     """
     kept, modes = taken.kept_gradients(), dict(taken.modes)
     again = trace([*values, *(torch.empty_like(values[number]) for number in kept)])

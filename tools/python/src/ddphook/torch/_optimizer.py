@@ -20,6 +20,7 @@ from torch.nn import Parameter
 from ddphook._errors import FailedPreconditionError, InvalidArgumentError
 from ddphook._errors import UnsupportedError
 from ddphook.torch import _private
+from ddphook.torch._bucket import memory_shape
 from ddphook.torch._private import FunctionalAdam, FunctionalAdamW, FunctionalSGD
 from ddphook.torch._rules import Rule, Settings, row_of, rule_of
 
@@ -82,11 +83,7 @@ class Optimizer:
         for parameter in parameters:
             if parameter not in groups:
                 continue
-            if not _is_dense(parameter):
-                raise UnsupportedError(
-                    "expected a parameter without gaps, but got the shape "
-                    f"{tuple(parameter.shape)} with the strides {parameter.stride()}"
-                )
+            memory_shape(parameter, "a parameter")
             settings = groups[parameter]
             step, states = self._next(parameter, rule_of(settings))
             key = (id(settings), step)
@@ -234,12 +231,6 @@ def _source_of(
         "expected torch.optim.SGD, Adam or AdamW to run in modules, but got "
         f"{type(optimizer).__name__}"
     )
-
-
-def _is_dense(tensor: torch.Tensor) -> bool:
-    """Returns whether a tensor's elements fill its memory, in any order."""
-    order = sorted(range(tensor.dim()), key=tensor.stride, reverse=True)
-    return tensor.permute(order).is_contiguous()
 
 
 def _are_alike(one: torch.Tensor, other: torch.Tensor) -> bool:

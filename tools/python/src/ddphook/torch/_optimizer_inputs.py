@@ -26,42 +26,21 @@ _WAYS = {"foreach": False, "fused": False, "capturable": True}
 
 
 class Kept(NamedTuple):
-    """A tensor that an optimizer keeps.
-
-    Attributes
-    ----------
-    owner, key
-        Where it is: a parameter or the index of a group, and the key there.
-    path
-        Its location in the optimizer: ``['fc.weight']['exp_avg']``.
-    name
-        The parameter that it belongs to, or an empty string.
-    value
-        Its value before the step.
-    is_new
-        Whether the optimizer has not taken a step yet, so that `value` is the initial
-        value of its first step.
-    """
+    """A tensor that an optimizer keeps for a parameter or, by its index, for a group."""
 
     owner: nn.Parameter | int
     key: str
-    path: str
-    name: str
-    value: torch.Tensor
-    is_new: bool
+    path: str  # In the optimizer: ``['fc.weight']['exp_avg']``.
+    name: str  # The parameter's, or empty.
+    value: torch.Tensor  # Before the step.
+    is_new: bool  # True if `value` is the initial value of the optimizer's first step.
 
 
 class OptimizerInput:
-    """An optimizer among the inputs of a step.
+    """An optimizer among the inputs of a step, where it is at `place`.
 
-    Parameters
-    ----------
-    place
-        Its location among the step's inputs, for messages.
-    optimizer
-        An optimizer of parameters of models that are inputs, too. It stays unchanged.
-    names
-        The names of the models' tensors.
+    It optimizes parameters of models that are inputs, too; `names` are those of the models'
+    tensors. It stays unchanged.
     """
 
     def __init__(
@@ -150,15 +129,8 @@ class OptimizerInput:
         parameters: Mapping[torch.Tensor, torch.Tensor],
         values: Sequence[torch.Tensor],
     ) -> Iterator[None]:
-        """Gives the optimizer `values` for what it keeps, and other parameters.
-
-        Parameters
-        ----------
-        parameters
-            The replacements of the models' parameters.
-        values
-            The replacement of each tensor of `kept`; the step writes to them.
-        """
+        """Replaces the parameters of the models, and each tensor of `kept` by one of
+        `values`, to which the step writes."""
         optimizer, groups = self.optimizer, self.optimizer.param_groups
         before = [dict(group) for group in groups], optimizer.state
         self._parameters = parameters
@@ -207,7 +179,7 @@ class OptimizerInput:
         """Makes the optimizer count its steps in a 64-bit tensor: otherwise it would
         compute with a Python number. It accepts such a count on a CPU only if PyTorch
         believes that it is compiling."""
-        self._step.enter_context(_private.compiling_state())
+        self._step.enter_context(_private.compiling_state_context())
         for state in optimizer.state.values():
             if "step" in state:
                 state["step"] = state["step"].double()

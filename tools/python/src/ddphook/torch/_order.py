@@ -48,12 +48,8 @@ def regroup(buckets: Sequence[Bucket], order: Order) -> tuple[list[Bucket], Copi
     """
     gradients: dict[str, tuple[Any, torch.Tensor, torch.Tensor]] = {}
     for bucket in buckets:
-        gradients.update(
-            zip(
-                bucket.names,
-                zip(bucket.parameters, bucket.gradients, bucket.pieces()),
-            )
-        )
+        members = zip(bucket.parameters, bucket.gradients, bucket.pieces())
+        gradients.update(zip(bucket.names, members))
     if sorted(gradients) != sorted(name for names in order for name in names):
         return list(buckets), []
     regrouped: list[Bucket] = []

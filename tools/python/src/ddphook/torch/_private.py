@@ -45,70 +45,41 @@ def check_release(found: str) -> None:
 
 check_release(torch.__version__)
 
-# Names in PyTorch's modules. They are imported when they are used, since some take
-# seconds.
+# The names that come from each of PyTorch's modules. They are imported when they are used,
+# since some take seconds.
+_NAMES = {
+    "torch": "_dynamo _foreach_copy_",
+    "torch._decomp": "get_decompositions",
+    "torch._dispatch.python": "enable_python_dispatcher",
+    "torch._dynamo": "callback_handler compiled_autograd",
+    "torch._export.utils": "_compiling_state_context",
+    "torch._guards": "CompileContext tracing",
+    "torch._inductor": "config list_mode_options",
+    "torch._inductor.compile_fx": "compile_fx",
+    "torch._inductor.custom_graph_pass": "CustomGraphPass get_hash_for_files",
+    "torch._inductor.pattern_matcher": "stable_topological_sort",
+    "torch._ops": "OpOverload",
+    "torch._prims_common": "compute_required_storage_length "
+    "compute_elementwise_output_logical_to_physical_perm",
+    "torch._subclasses.fake_tensor": "FakeTensor FakeTensorMode "
+    "DataDependentOutputException DynamicOutputShapeException",
+    "torch.distributed": "_rank_not_in_group",
+    "torch.distributed.algorithms.ddp_comm_hooks.optimizer_overlap_hooks": (
+        "_OptimizerHookState _hook_then_optimizer"
+    ),
+    "torch.distributed.distributed_c10d": "_get_default_group _get_default_store "
+    "_resolve_process_group",
+    "torch.distributed.optim": "functional_adam._FunctionalAdam "
+    "functional_adamw._FunctionalAdamW functional_sgd._FunctionalSGD",
+    "torch.nn.parallel": "DistributedDataParallel._get_active_ddp_module",
+    "torch.utils": "_pytree",
+    "torch.utils._python_dispatch": "TorchDispatchMode",
+}
+# The same by the attributes of this module, which have no underscore in front.
 PLACES = {
-    "CompileContext": "torch._guards:CompileContext",
-    "CustomGraphPass": "torch._inductor.custom_graph_pass:CustomGraphPass",
-    "DataDependentOutputException": (
-        "torch._subclasses.fake_tensor:DataDependentOutputException"
-    ),
-    "DynamicOutputShapeException": (
-        "torch._subclasses.fake_tensor:DynamicOutputShapeException"
-    ),
-    "FakeTensor": "torch._subclasses.fake_tensor:FakeTensor",
-    "FakeTensorMode": "torch._subclasses.fake_tensor:FakeTensorMode",
-    "FunctionalAdam": "torch.distributed.optim.functional_adam:_FunctionalAdam",
-    "FunctionalAdamW": "torch.distributed.optim.functional_adamw:_FunctionalAdamW",
-    "FunctionalSGD": "torch.distributed.optim.functional_sgd:_FunctionalSGD",
-    "OpOverload": "torch._ops:OpOverload",
-    "OptimizerHookState": (
-        "torch.distributed.algorithms.ddp_comm_hooks.optimizer_overlap_hooks:"
-        "_OptimizerHookState"
-    ),
-    "TorchDispatchMode": "torch.utils._python_dispatch:TorchDispatchMode",
-    "active_ddp_module": (
-        "torch.nn.parallel:DistributedDataParallel._get_active_ddp_module"
-    ),
-    "adaptive_avg_pool2d_backward": (
-        "torch:ops.aten._adaptive_avg_pool2d_backward.default"
-    ),
-    "callback_handler": "torch._dynamo:callback_handler",
-    "collectives": "torch:ops._c10d_functional",
-    "compile_fx": "torch._inductor.compile_fx:compile_fx",
-    "compiled_autograd": "torch._dynamo:compiled_autograd",
-    "compiling_state": "torch._export.utils:_compiling_state_context",
-    "default_group": "torch.distributed.distributed_c10d:_get_default_group",
-    "default_store": "torch.distributed.distributed_c10d:_get_default_store",
-    "dynamo": "torch:_dynamo",
-    "enable_python_dispatcher": "torch._dispatch.python:enable_python_dispatcher",
-    "foreach_copy": "torch:_foreach_copy_",
-    "get_decompositions": "torch._decomp:get_decompositions",
-    "get_hash_for_files": "torch._inductor.custom_graph_pass:get_hash_for_files",
-    "group_of_name": "torch.distributed.distributed_c10d:_resolve_process_group",
-    "hook_then_optimizer": (
-        "torch.distributed.algorithms.ddp_comm_hooks.optimizer_overlap_hooks:"
-        "_hook_then_optimizer"
-    ),
-    "inductor_config": "torch._inductor:config",
-    "list_mode_options": "torch._inductor:list_mode_options",
-    "permutation_of": (
-        "torch._prims_common:compute_elementwise_output_logical_to_physical_perm"
-    ),
-    "pytree": "torch.utils:_pytree",
-    "rank_not_in_group": "torch.distributed:_rank_not_in_group",
-    "stable_topological_sort": (
-        "torch._inductor.pattern_matcher:stable_topological_sort"
-    ),
-    "storage_length": "torch._prims_common:compute_required_storage_length",
-    "tracing": "torch._guards:tracing",
-    "unsafe_view": "torch:ops.aten._unsafe_view.default",
-    "upcast_hook": (
-        "torch.distributed.algorithms.ddp_comm_hooks.mixed_precision_hooks:"
-        "_reducer_allreduce_and_upcast_hook"
-    ),
-    "weight_norm": "torch:ops.aten._weight_norm_interface.default",
-    "weight_norm_backward": "torch:ops.aten._weight_norm_interface_backward.default",
+    name.rpartition(".")[2].lstrip("_"): f"{module}:{name}"
+    for module, names in _NAMES.items()
+    for name in names.split()
 }
 
 
@@ -150,7 +121,6 @@ def unwrapped(model: Any) -> Any:
 
 
 def tensor_tables(module: nn.Module) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Returns a module's dictionaries of parameters and buffers."""
     return module._parameters, module._buffers
 
 
@@ -191,7 +161,6 @@ def has_optimizer_in_backward(parameter: torch.Tensor) -> bool:
 
 
 def group_sizes() -> list[tuple[str, int]]:
-    """Returns the names and sizes of all process groups."""
     return sorted((name, g.size()) for g, name in c10d._world.pg_names.items())
 
 
@@ -233,8 +202,13 @@ def end_record(record: Any, future: Any) -> Any:
 # Graphs
 # ------
 
-# The namespace of functional collectives.
-COLLECTIVES = "_c10d_functional"
+# Functional collectives, and their namespace.
+collectives = torch.ops._c10d_functional
+COLLECTIVES = collectives.name
+adaptive_avg_pool2d_backward = torch.ops.aten._adaptive_avg_pool2d_backward.default
+unsafe_view = torch.ops.aten._unsafe_view.default
+weight_norm = torch.ops.aten._weight_norm_interface.default
+weight_norm_backward = torch.ops.aten._weight_norm_interface_backward.default
 
 
 def writes_memory(node: torch.fx.Node) -> bool:

@@ -63,7 +63,6 @@ def _set_data(tensor: torch.Tensor, value: torch.Tensor) -> None:
 
 
 def _place_of(tensor: torch.Tensor) -> tuple[Any, ...]:
-    """Returns the location of a tensor in its storage."""
     return tensor.storage_offset(), tensor.stride()
 
 

@@ -17,7 +17,10 @@ from typing import Any
 import torch
 
 from ddphook._errors import UnsupportedError
-from ddphook.torch._private import TorchDispatchMode, permutation_of
+from ddphook.torch._private import TorchDispatchMode
+from ddphook.torch._private import (
+    compute_elementwise_output_logical_to_physical_perm as permutation_of,
+)
 
 _ROUNDS = 10
 _MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
@@ -237,5 +240,4 @@ def keep_seed(module: torch.fx.GraphModule) -> None:
 
 
 def is_seed(node: torch.fx.Node) -> bool:
-    """Returns whether an argument of a graph is the seed."""
     return node.op == "placeholder" and node.meta.get(_SEED, False)

@@ -81,12 +81,8 @@ class Reached:
     optimizers, what a program adds to them. Does not inspect tensors, and most other
     objects of the standard library, of PyTorch, and of C extensions.
 
-    Parameters
-    ----------
-    roots
-        Objects with their paths, as the user would write them.
-    apart
-        Dictionaries that are restored only; other code compares them.
+    The roots have paths, as the user would write them. The dictionaries in `apart` are
+    restored only; other code compares them.
     """
 
     def __init__(

@@ -17,12 +17,6 @@ from ddphook.torch import _private
 _DEFAULT_TIMEOUT_S = 300.0
 
 
-def group_of_name(name: Any) -> dist.ProcessGroup:
-    """Returns the process group that functional collectives identify by this name."""
-    group: dist.ProcessGroup = _private.group_of_name(name)
-    return group
-
-
 def timeout_seconds(timeout: timedelta | float | None) -> float:
     """Returns a user's deadline in seconds; by default ``DDPHOOK_TIMEOUT_S`` or 300."""
     given: Any = timeout
@@ -68,13 +62,12 @@ class Meeting:
         self.world_size = group.size()
         self.timeout_s = timeout_s
         prefix = f"ddphook/{group.group_name}"
-        store = _own_connection(_private.default_store())
+        store = _own_connection(_private.get_default_store())
         # The store counts the meetings, since a rank may have been in other jobs.
         number = store.add(f"{prefix}/meetings of {self.rank}", 1)
         self._store = dist.PrefixStore(f"{prefix}/{number}", store)
 
     def set(self, key: str, value: str) -> None:
-        """Publishes a value."""
         self._store.set(key, value)
 
     def get(self, key: str, timeout_s: float) -> str | None:

@@ -29,7 +29,8 @@ from ddphook._errors import InvalidArgumentError
 from ddphook.torch import _bucket, _device, _states
 from ddphook.torch._device import Device
 from ddphook.torch._overflow import Watch
-from ddphook.torch._rendezvous import Meeting, group_of_name
+from ddphook.torch._private import resolve_process_group as group_of_name
+from ddphook.torch._rendezvous import Meeting
 from ddphook.torch._worker import Worker
 
 _log = logging.getLogger("ddphook")
@@ -126,16 +127,13 @@ class Session:
         """
         if os.getpid() != self._process:
             return
-        done: Future[None] = Future()
 
-        def task() -> None:
+        def release() -> None:
             # This task follows the runs, and the leaving of the job if a run failed.
             self.device.release(arrays)
             arrays.clear()
-            done.set_result(None)
 
-        self._given_up.append(done)
-        self._worker.post(task)
+        self._given_up.append(self._worker.submit(release))
 
     def finish_given_up(self) -> None:
         """Waits for abandoned runs.
@@ -193,7 +191,6 @@ class Session:
             self._worker.stop()
 
     def wait_until_left(self) -> None:
-        """Waits for the other ranks to leave as well."""
         if os.getpid() == self._process:
             self._worker.join()
 
@@ -358,7 +355,6 @@ _sessions: dict[str, Sessions] = {}
 
 
 def sessions_of(group: dist.ProcessGroup) -> Sessions:
-    """Returns the sessions of a process group."""
     name = group.group_name
     found = _sessions.get(name)
     if found is not None and not found.is_of(group):
@@ -383,12 +379,43 @@ def session_of(
 
 
 def state_dict() -> dict[str, Any]:
-    """Returns the states of all sessions, by the names of their process groups."""
+    """Returns this rank's states of all compiled steps: errors, factors, counters.
+
+    Not collective. Call it between steps, on every rank: error feedback differs
+    between ranks. The handles of registered hooks have their own states.
+
+    Returns
+    -------
+    dict
+        A dictionary for ``torch.save``, by the names of process groups.
+    """
     return {name: each.state_dict() for name, each in _sessions.items()}
 
 
 def load_state_dict(state: dict[str, Any]) -> None:
-    """Gives a ``state_dict()`` to all sessions, including those opened later."""
+    """Makes compiled steps continue from a ``state_dict()``.
+
+    Collective. Call it in a program that compiles the same steps in the same
+    order, before they run for the first time or between steps.
+
+    Parameters
+    ----------
+    state
+        The result of ``state_dict()`` on this rank. A state of another rank, or of
+        another number of ranks, is loaded without error feedback.
+
+    Raises
+    ------
+    InvalidArgumentError
+        The value is not such a state.
+    PlanMismatchError
+        Ranks have different values of a state that must be the same on all ranks;
+        for a module that was not loaded yet, its next step raises it.
+    """
+    if not isinstance(state, dict):
+        raise InvalidArgumentError(
+            f"expected a state of ddphook.torch.state_dict(), but got {state!r}"
+        )
     for name, values in state.items():
         sessions_of(group_of_name(name)).load_state_dict(values)
 

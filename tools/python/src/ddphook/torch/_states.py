@@ -15,6 +15,7 @@ import logging
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+import numpy as np
 import torch
 
 from ddphook import _runtime
@@ -36,7 +37,6 @@ _DTYPES |= {"i32": torch.int32, "i64": torch.int64}
 
 
 def kinds(plan: Mapping[str, Any]) -> Kinds:
-    """Returns the kinds of a plan's states."""
     return {state["role"]: state.get("kind", "") for state in plan["states"]}
 
 
@@ -102,7 +102,6 @@ def warn_of_errors(roles: Iterable[str]) -> None:
 
 
 def select(parts: Parts, names: set[str]) -> Parts:
-    """Returns the parts of these parameters only."""
     return {
         role: {key: value for key, value in values.items() if _names(key) <= names}
         for role, values in parts.items()
@@ -110,7 +109,6 @@ def select(parts: Parts, names: set[str]) -> Parts:
 
 
 def of_kind(parts: Parts, kinds: Kinds, kind: str) -> Parts:
-    """Returns the parts of one kind."""
     return {role: dict(values) for role, values in parts.items() if kinds.get(role) == kind}
 
 
@@ -126,9 +124,7 @@ def draw(module: _runtime.Module, words: torch.Tensor) -> torch.Tensor:
     at the seed. Takes the generator's state after the earlier buckets, and returns that
     after this one. The module's states must be unchanged since its load.
     """
-    import numpy
-
-    generator = numpy.random.RandomState()
+    generator = np.random.RandomState()
     numbers = words.numpy().view("uint32")
     generator.set_state(("MT19937", numbers[:624], int(words[624]), 0, 0.0))
     for state, memory in _memory(module, changes=True):

@@ -36,19 +36,8 @@ DDP_OUTSIDE = (
 class Step:
     """A step: all graphs that are compiled with the same options object.
 
-    Parameters
-    ----------
-    number
-        The step's number in this process.
-
-    Attributes
-    ----------
-    number
-        The step's number in this process.
-    hook
-        The hook with its options, for messages.
-    left_alone
-        The reasons why reductions of its graphs were not replaced, if known.
+    `number` counts the steps of this process. For messages, `hook` is the hook with its
+    options, and `left_alone` has the known reasons why reductions were not replaced.
     """
 
     def __init__(self, number: int) -> None:
@@ -68,14 +57,7 @@ class Step:
 
         It raises `UnsupportedError` if DDP reduces the gradients, and warns if nothing
         does. The warning comes at the end of the first step, or at the start of the second
-        one if the end of the first cannot be seen.
-
-        Parameters
-        ----------
-        compiled
-            The graph.
-        ddp
-            The result of `ddp_in`.
+        one if the end of the first cannot be seen. `ddp` is the result of `ddp_in`.
         """
 
         def run(*arguments: Any) -> Any:
@@ -166,14 +148,9 @@ class Step:
 def begin(find: Callable[[Any], Step | None], model: Any = None) -> None:
     """Called by ``torch.compile`` when it gets the backend.
 
-    Refuses a DDP model. Also watches compiled functions without a graph.
-
-    Parameters
-    ----------
-    find
-        Returns the step of a TorchDynamo backend, or None if the backend is another.
-    model
-        What is compiled; by default, what the running ``torch.compile`` compiles.
+    Refuses a DDP model: `model`, or by default what the running ``torch.compile`` compiles.
+    Also watches compiled functions without a graph. `find` returns the step of a
+    TorchDynamo backend, or None if the backend is another.
     """
     frame: Any = sys._getframe()
     while frame is not None and frame.f_code is not torch.compile.__code__:
@@ -220,7 +197,7 @@ def ddp_in(model: torch.fx.GraphModule) -> str:
     ``"reducer"`` is DDP itself, ``"graphs"`` a graph that has ``backward()`` in it. Empty if
     no DDP model is part of the graph.
     """
-    if torch.is_grad_enabled() and _private.active_ddp_module():
+    if torch.is_grad_enabled() and _private.get_active_ddp_module():
         return "reducer"
     kinds = (
         str(kind)
@@ -236,7 +213,6 @@ _steps: list[tuple[Any, Step]] = []
 
 
 def step_of(token: Any) -> Step:
-    """Returns the step that an object identifies."""
     for known, step in _steps:
         if known is token:
             return step
@@ -245,5 +221,4 @@ def step_of(token: Any) -> Step:
 
 
 def prefix_of(number: int) -> str:
-    """Returns the prefix of the owners of a step's reductions."""
     return f"step {number} "

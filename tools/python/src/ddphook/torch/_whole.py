@@ -35,7 +35,7 @@ from ddphook.torch._next_step import check_next
 from ddphook.torch._private import OpOverload, pytree
 from ddphook.torch._private import collectives as _collectives
 from ddphook.torch._program_calls import ProgramCalls, innermost
-from ddphook.torch._rendezvous import group_of_name
+from ddphook.torch._private import resolve_process_group as group_of_name
 
 _ALL_REDUCE = _collectives.all_reduce.default
 _REDUCE_SCATTER = _collectives.reduce_scatter_tensor.default
@@ -43,21 +43,13 @@ _REDUCE_SCATTER = _collectives.reduce_scatter_tensor.default
 
 @dataclasses.dataclass
 class Step:
-    """A captured step.
+    """A captured step: PyTorch's operators on tensors, none of which writes to memory.
 
-    Attributes
-    ----------
-    graph
-        PyTorch's operators on tensors, without operators that write to memory.
-    inputs, outputs
-        The locations of arguments and results in what the step takes and returns:
-        ``[0]['fc.weight']``. For an optimizer that has not taken a step yet, an
-        argument's text also has its initial value.
-    names
-        The names of gradients' reductions, by the nodes that start them.
-    groups
-        The partition of the ranks into process groups that each group belongs to, by
-        the group's name.
+    `inputs` and `outputs` are the locations of arguments and results in what the step
+    takes and returns: ``[0]['fc.weight']``. For an optimizer that has not taken a step yet,
+    an argument's text also has its initial value. `names` are those of gradients'
+    reductions, by the nodes that start them; `groups` has the partition of the ranks that
+    each process group belongs to.
     """
 
     graph: torch.fx.Graph
@@ -81,13 +73,8 @@ def module_text(
 ) -> str:
     """Returns the module of a whole step, in MLIR's textual form, for ddp-import-fx.
 
-    Raises
-    ------
-    UnsupportedError
-        torch-mlir is not installed, or the step contains an operator that cannot be
-        compiled; the message has the operator and its line.
-    InvalidArgumentError
-        The step reduces nothing.
+    Raises UnsupportedError, with the line of the program, for an operator that cannot be
+    compiled, and InvalidArgumentError for a step that reduces nothing.
     """
     import_torch_mlir()
     captured = capture(step, inputs, partitions)
@@ -129,8 +116,11 @@ def capture(step: Any, inputs: Sequence[Any], partitions: Sequence[Any] = ()) ->
         # A backend of torch.compile has its own trace, with dynamic shapes.
         stack.enter_context(_private.tracing(None))
         with _private.FakeTensorMode(static_shapes=True):
+            # Dynamic sizes become the example's numbers.
             values = [
-                torch.empty_strided(*_layout(value), dtype=value.dtype)
+                torch.empty_strided(
+                    [*map(int, value.shape)], [*map(int, value.stride())], dtype=value.dtype
+                )
                 for value in taken.tensors
             ]
         # Attention becomes matrix products and a softmax: its other operators are opaque.
@@ -182,11 +172,6 @@ def _describe_first(value: torch.Tensor | None) -> str:
     number = value.flatten()[0].item()
     is_one = bool((value == number).all())
     return f", at first {number:g}" if is_one else ", at first of several values"
-
-
-def _layout(value: torch.Tensor) -> tuple[list[int], list[int]]:
-    """Returns sizes and strides, with the example's numbers where they are dynamic."""
-    return [int(n) for n in value.shape], [int(n) for n in value.stride()]
 
 
 def _as_function(step: Any) -> tuple[Any, Any]:
@@ -396,7 +381,6 @@ def _gradient_names(
 
 
 def _describe(node: torch.fx.Node) -> str:
-    """Returns an operator and its line."""
     return f"'{node.target}' ({_place_in(node.meta.get('stack_trace') or '')})"
 
 

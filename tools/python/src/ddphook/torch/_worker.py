@@ -31,6 +31,10 @@ class Worker:
 
     def call(self, function: Callable[..., T], *arguments: Any) -> T:
         """Runs a function; returns its result or raises its exception."""
+        return self.submit(function, *arguments).result()
+
+    def submit(self, function: Callable[..., T], *arguments: Any) -> Future[T]:
+        """Returns the future result of a function, which runs later."""
         result: Future[T] = Future()
 
         def task() -> None:
@@ -40,14 +44,13 @@ class Worker:
                 result.set_exception(error)
 
         self.post(task)
-        return result.result()
+        return result
 
     def stop(self) -> None:
         """Ends the thread after all tasks so far; does not wait."""
         self._tasks.put(None)
 
     def join(self) -> None:
-        """Waits until the thread has ended."""
         self._thread.join()
 
     def _serve(self) -> None:
