@@ -7,6 +7,7 @@ the values that it receives.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -17,8 +18,6 @@ from ddphook.torch import _private
 from ddphook.torch._private import get_decompositions
 
 _aten = torch.ops.aten
-# PyTorch's own decompositions serve; torch-mlir's of gelu has constants of four digits.
-_OF_PYTORCH = [_aten.gelu.default, _aten.hardtanh.default, _private.weight_norm]
 
 
 def before_functionalization() -> dict[Any, Callable[..., Any]]:
@@ -38,6 +37,7 @@ def for_linalg() -> dict[Any, Callable[..., Any]]:
         **{op: _view for op in (_aten.view.default, _private.unsafe_view)},
         _aten.constant_pad_nd.default: _constant_pad_nd,
         _aten.convolution_backward.default: _convolution_backward,
+        _aten.gelu.default: _gelu,
         _aten.nll_loss_backward.default: _nll_loss_backward,
         _aten.embedding_dense_backward.default: _embedding_dense_backward,
         _aten.max_pool2d_with_indices_backward.default: _max_pool2d_backward,
@@ -52,6 +52,7 @@ def for_linalg() -> dict[Any, Callable[..., Any]]:
         **{op: _clamp for op in (_aten.clamp.default, _aten.clamp.Tensor)},
         **{op: _maximum for op in (_aten.clamp_min.default, _aten.clamp_min.Tensor)},
         **{op: _minimum for op in (_aten.clamp_max.default, _aten.clamp_max.Tensor)},
+        _aten.hardtanh.default: _hardtanh,
         _aten.floor_divide.default: _divided_down,
         _aten.div.Tensor_mode: _divided,
         _aten.div.Scalar_mode: _divided,
@@ -59,7 +60,7 @@ def for_linalg() -> dict[Any, Callable[..., Any]]:
             getattr(_aten, name).Scalar: _compared(getattr(_aten, name).Tensor)
             for name in ("eq", "ne", "lt", "le", "gt", "ge")
         },
-        **get_decompositions(_OF_PYTORCH),
+        **get_decompositions([_private.weight_norm]),
         _private.weight_norm_backward: _weight_norm_backward,
     }
 
@@ -115,6 +116,10 @@ def _as_tensor(value: torch.Tensor | float, like: torch.Tensor) -> torch.Tensor:
     return value if isinstance(value, torch.Tensor) else like.new_full((), value)
 
 
+def _hardtanh(self: torch.Tensor, min_val: float = -1, max_val: float = 1) -> Any:
+    return _clamp(self, min_val, max_val)
+
+
 def _divided(
     self: torch.Tensor, other: torch.Tensor | float, *, rounding_mode: str | None
 ) -> Any:
@@ -153,6 +158,14 @@ def _constant_pad_nd(
         size = self.shape[axis] - first - max(-after, 0)
         self = self.narrow(axis, first, size)
     return _aten.constant_pad_nd(self, [max(number, 0) for number in pad], value)
+
+
+def _gelu(self: torch.Tensor, approximate: str = "none") -> torch.Tensor:
+    """Uses constants of full precision: torch-mlir's have four digits."""
+    if approximate != "tanh":
+        return NotImplemented
+    inner = math.sqrt(2 / math.pi) * (self + 0.044715 * self * self * self)
+    return 0.5 * self * (1 + torch.tanh(inner))
 
 
 def _weight_norm_backward(
