@@ -69,7 +69,7 @@ APT::Architectures "arm64";
 APT::Install-Recommends "false";
 APT::Sandbox::User "";
 EOF
-  # What a build links and includes. The programs are those of this machine.
+  # A build links and includes these. It runs this machine's programs.
   packages=$(grep -E '^(lib|llvm-22-dev|nlohmann)' tools/packages.txt)
   APT_CONFIG=$state/apt.conf apt-get -qq update
   # shellcheck disable=SC2086

@@ -107,7 +107,7 @@ def main():
     for enabled in [{"compiler"}, set()]:
         cache = configure(ddphook(enabled), work / "-".join(["spack", *enabled]))
         assert cache["CMAKE_PROJECT_VERSION"] in versions
-        # What find_package() has found, and what is looked for by other means.
+        # find_package() sets variables named _DIR; other searches set the rest.
         found = {
             name
             for name, value in cache.items()

@@ -52,7 +52,7 @@ def wheel(tmp_path_factory):
     return made
 
 
-# What a system has with glibc 2.28 or later.
+# Every system with glibc 2.28 or later has these.
 SYSTEM = {f"lib{name}" for name in ("c.so.6", "m.so.6", "dl.so.2", "rt.so.1")} | {
     "libpthread.so.0",
     "libgcc_s.so.1",

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
  *
- * What glibc got after 2.28 and libraries compiled with a newer one call:
- * hidden functions of the same names. And two from glibc's libc_nonshared.a.
+ * Hidden definitions of the functions that glibc added after 2.28, for code
+ * that was compiled with a newer glibc, and of two from glibc's
+ * libc_nonshared.a.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -41,9 +42,9 @@ __attribute__((constructor)) static void findClockWait(void) {
   glibcs = (ClockWait)dlsym(RTLD_DEFAULT, "pthread_cond_clockwait");
 }
 
-/* glibc's own if it is there. Otherwise waits on the clock that the condition
- * has, for at most a second, after which the caller's loop looks at the clock
- * again. */
+/* Calls glibc's own function if there is one. Otherwise waits for at most a
+ * second on the realtime clock, which conditions have by default; the caller's
+ * loop then looks at its clock again. */
 int pthread_cond_clockwait(pthread_cond_t *condition, pthread_mutex_t *mutex,
                            clockid_t clock, const struct timespec *deadline) {
   if (glibcs)
