@@ -14,16 +14,18 @@ This module imports torch only in the workers, so that collecting tests is fast.
 """
 
 import contextlib
+import faulthandler
 import functools
 import multiprocessing
 import os
+import tempfile
 import traceback
+import warnings
 from types import SimpleNamespace
 
 import numpy as np
 
 import powersgd_oracle
-import runner
 from tensors import DTYPES, Tensor
 
 WORLD = 4
@@ -33,8 +35,12 @@ _DEVICE = "cpu"
 
 
 class Pool:
-    """The worker processes. They run one job at a time; if a worker fails, the job fails with
-    its traceback. A worker first sets the environment variables `variables(rank)`."""
+    """The worker processes. They run one job at a time; if a worker raises an exception, the
+    job fails with its traceback. A worker first sets the environment variables
+    `variables(rank)`.
+
+    The results of a job depend on its arguments alone. So if PyTorch ends a worker, or hangs,
+    new workers repeat the job once, with a warning that says what happened."""
 
     def __init__(
         self,
@@ -44,17 +50,24 @@ class Pool:
         timeout=TIMEOUT_S,
     ):
         self.world, self.timeout = world, timeout
-        port = runner.free_port()
+        self.device, self.variables = device, variables
+        # The process groups that the workers have made.
+        self.groups = []
+        self._start()
+
+    def _start(self):
+        # The workers meet at a file: a free port may be taken before they listen on it.
+        self.directory = tempfile.TemporaryDirectory(prefix="ddphook-oracle-")
+        store = os.path.join(self.directory.name, "store")
         # A fork server imports torch once for all workers.
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(["torch.distributed"])
         self.workers = []
-        for rank in range(world):
+        for rank in range(self.world):
             here, there = context.Pipe()
+            arguments = (rank, self.world, store, there, self.device)
             process = context.Process(
-                target=_serve,
-                args=(rank, world, port, there, device, variables(rank)),
-                daemon=True,
+                target=_serve, args=(*arguments, self.variables(rank)), daemon=True
             )
             process.start()
             there.close()
@@ -64,18 +77,44 @@ class Pool:
         """Runs function(*arguments[rank]) on each of `ranks` (default: all); returns the
         results."""
         ranks = list(range(self.world) if ranks is None else ranks)
+        try:
+            answers = self._ask(function, arguments, ranks)
+        except (EOFError, OSError) as error:
+            warnings.warn(f"new oracle, for {self._stop() or error!r}", stacklevel=2)
+            self._start()
+            if self.groups:
+                self._ask("make_groups", [(self.groups,)] * self.world, range(self.world))
+            answers = self._ask(function, arguments, ranks)
+        failures = [value for done, value in answers if not done]
+        if failures:
+            raise RuntimeError("the oracle failed:\n" + "\n".join(failures))
+        return [value for _, value in answers]
+
+    def _ask(self, function, arguments, ranks):
+        """Returns one pair per rank: whether the function returned, and its result or its
+        traceback."""
         for rank in ranks:
             self.workers[rank][1].send((function, arguments[rank]))
-        results, failures = [], []
+        answers = []
         for rank in ranks:
             pipe = self.workers[rank][1]
             if not pipe.poll(self.timeout):
                 raise TimeoutError(f"oracle rank {rank} gave no answer")
-            done, value = pipe.recv()
-            (results if done else failures).append(value)
-        if failures:
-            raise RuntimeError("the oracle failed:\n" + "\n".join(failures))
-        return results
+            answers.append(pipe.recv())
+        return answers
+
+    def _stop(self):
+        """Kills all workers. Returns how those that had ended by themselves did so."""
+        ended = []
+        for rank, (process, pipe) in enumerate(self.workers):
+            pipe.close()
+            process.join(0.1)
+            if process.exitcode:
+                ended.append(f"rank {rank} ended with exit code {process.exitcode}")
+            process.kill()
+            process.join()
+        self.directory.cleanup()
+        return ", ".join(ended)
 
     def close(self):
         for _, pipe in self.workers:
@@ -84,10 +123,17 @@ class Pool:
             process.join(10)
             if process.is_alive():
                 process.kill()
+        self.directory.cleanup()
 
     def run_barrier(self):
         """Checks that the world works."""
         self.call("run_barrier", [()] * self.world)
+
+    def make_groups(self, groups):
+        """Makes those of these process groups (tuples of ranks) that do not exist."""
+        new = [group for group in groups if group not in self.groups]
+        self.call("make_groups", [(new,)] * self.world)
+        self.groups += new
 
     def run_buckets(self, world, jobs):
         """Runs hooks on ranks 0 … world−1. jobs: a list of (hook, mean, bucket tensors by rank).
@@ -101,7 +147,7 @@ class Pool:
         jobs = [(tuple(job[0] or whole), *job[1:]) for job in jobs]
         partitions = {job[0] for job in jobs}
         everyone = sorted({group for parts in partitions for group in parts})
-        self.call("make_groups", [(everyone,)] * self.world)
+        self.make_groups(everyone)
         arguments = []
         for rank in range(world):
             mine = []
@@ -121,7 +167,7 @@ class Pool:
         [rank][step][bucket] as Tensors). Returns, per job, the results in the same nesting,
         and snapshots [rank][step]."""
         ranks = tuple(range(world))
-        self.call("make_groups", [((ranks,),)] * self.world)
+        self.make_groups([ranks])
         arguments = []
         for rank in ranks:
             mine = [
@@ -140,9 +186,10 @@ class Pool:
         return results
 
 
-def _serve(rank, world, port, pipe, device, variables):
+def _serve(rank, world, store, pipe, device, variables):
     global _DEVICE
     os.environ.update(variables)
+    faulthandler.enable()
     import torch
     import torch.distributed as dist
 
@@ -150,11 +197,10 @@ def _serve(rank, world, port, pipe, device, variables):
     if device == "cuda":
         _DEVICE = f"cuda:{rank % torch.cuda.device_count()}"
         torch.cuda.set_device(_DEVICE)
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
     # Peers are processes of this machine; the host's name need not resolve.
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     backend = "nccl" if device == "cuda" else "gloo"
-    dist.init_process_group(backend, rank=rank, world_size=world)
+    dist.init_process_group(backend, f"file://{store}", rank=rank, world_size=world)
     worker = _Worker(rank)
     while True:
         try:
@@ -212,8 +258,7 @@ class _Worker:
         import torch.distributed as dist
 
         for ranks in members:
-            if ranks not in self.groups:
-                self.groups[ranks] = dist.new_group(list(ranks))
+            self.groups[ranks] = dist.new_group(list(ranks))
 
     def run_jobs(self, jobs):
         results = []

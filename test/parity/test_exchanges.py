@@ -333,7 +333,7 @@ def test_against_torch(pool, tmp_path, world):
             step.same_type(f"broadcast {value[0]} from 0 on @dp", value)
     inputs, got = step.run(tmp_path)
     ranks = tuple(range(world))
-    pool.call("make_groups", [((ranks,),)] * pool.world)
+    pool.make_groups([ranks])
     jobs = [(ranks, [(t.dtype, t.data) for t in inputs[rank]]) for rank in range(world)]
     wanted = pool.call("run_exchanges", jobs, ranks)
     for rank in range(world):

@@ -108,7 +108,7 @@ def test_bucket_object_gives_the_bits_of_ddp(pool, hook, world, cap_mb):
     module = cases.Module([function])
     inputs = cases.make_inputs(module, "step", world, steps, runner.SEED)
     ranks = tuple(range(world))
-    pool.call("make_groups", [((ranks,),)] * WORLD)
+    pool.make_groups([ranks])
     grads = [[[t.data for t in step] for step in rank] for rank in inputs]
     runs = pool.call(
         "run_ddp",
@@ -163,6 +163,17 @@ def test_bucket_assignment_is_that_of_ddp(pool, seed):
     given = [(t.dtype, t.data) for t in values]
     theirs = pool.call("assign_buckets", [(given, limits)], [0])[0]
     assert sorted(ours) == sorted(theirs)
+
+
+def test_new_workers_repeat_the_job_of_a_worker_that_ended(pool):
+    tensors = bucket("f32", 2, 10, 0)
+    jobs = [(("allreduce",), True, tensors)]
+    expected = pool.run_buckets(2, jobs)
+    pool.workers[0][0].kill()
+    with pytest.warns(UserWarning, match="rank 0 ended with exit code -9"):
+        ((first, second),) = pool.run_buckets(2, jobs)
+    assert not difference(expected[0][0], first)
+    assert not difference(expected[0][1], second)
 
 
 def test_double_goes_to_half_through_float(pool):

@@ -10,7 +10,6 @@ import powersgd_cases
 import powersgd_condition
 import powersgd_model
 import powersgd_random
-from oracle import WORLD
 from powersgd_cases import Case, Deviations, distances
 from powersgd_model import Config, Layout, Model, Snapshot
 from tensors import DTYPES, Tensor, difference
@@ -137,7 +136,7 @@ def test_bucket_object_gives_the_bits_of_ddp(pool, world, wrapper, cap_mb):
     case = Case("ddp", tuple(shapes), "f32", config, world)
     inputs = case.gradients(steps)
     ranks = tuple(range(world))
-    pool.call("make_groups", [((ranks,),)] * WORLD)
+    pool.make_groups([ranks])
     grads = [[[t.data for t in step] for step in rank] for rank in inputs]
     hook = ("powersgd", config)
     runs = pool.call(
@@ -305,6 +304,6 @@ def test_batched_hook_of_pytorch_asserts(pool):
     flat = case.flat(case.gradients(3))
     grads = [[tensor.data for tensor in step] for step in flat[0]]
     jobs = [(config, case.bucket_shapes, case.dtype, grads)]
-    pool.call("make_groups", [(((0,),),)] * WORLD)
+    pool.make_groups([(0,)])
     with pytest.raises(RuntimeError, match="AssertionError"):
         pool.call("run_powersgd_as_it_is", [((0,), jobs)], [0])

@@ -202,6 +202,7 @@ def test_local_work(tmp_path):
         assert section["results"][0]["bytes"] == 28 * elements
 
 
+@pytest.mark.full("half a minute; test_local_work runs the same program")
 def test_hooks_of_two_ranks_beside_pytorch(tmp_path):
     variables = {"DDPHOOK_TEST_PYTHON": sys.executable}
     report, _ = bench(tmp_path, "hooks", "allreduce", "--ranks=2", **variables)

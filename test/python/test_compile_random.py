@@ -131,7 +131,13 @@ def draws(rank, fallback):
 ONE_RANK = pytest.param(1, marks=pytest.mark.full("two ranks do the same and more"))
 
 
-@pytest.mark.parametrize("fallback", [True, False], ids=["pytorchs", "inductors"])
+@pytest.mark.parametrize(
+    "fallback",
+    [
+        pytest.param(True, id="pytorchs"),
+        pytest.param(False, id="inductors", marks=pytest.mark.full("compiles the models again")),
+    ],
+)
 @pytest.mark.parametrize("world", [ONE_RANK, 2])
 def test_draws_are_those_without_a_hook(world, fallback):
     drawn = ranks.run(world, draws, fallback)

@@ -141,6 +141,7 @@ def under_inductor(rank, backends):
     assert got[:-1] == host[:-1]
 
 
+@pytest.mark.full("as on the host; the hooks on this device run without Inductor")
 def test_steps_under_inductor():
     backends = [
         {"hook": "allreduce"},

@@ -112,6 +112,7 @@ def results(steps):
     return {name: step["result"] for name, step in steps.items()}
 
 
+@pytest.mark.full("links a wheel and runs the parts of a bundle")
 def test_parts(bundle):
     """The programs start, and the second part continues the first part's report."""
     chosen = "carried,gpu-tests,sweep,torch"

@@ -155,6 +155,7 @@ def test_averages_of_models(directory, names):
     ranks.run(2, averages, sorted(names), directory)
 
 
+@pytest.mark.full("as two ranks")
 def test_averages_of_three_ranks(directory):
     ranks.run(3, averages, ["mlp", "tied"], directory)
 
