@@ -7,9 +7,10 @@
 #ifndef DDPHOOK_CODEGEN_PASSES
 #define DDPHOOK_CODEGEN_PASSES
 
-include "mlir/Pass/PassBase.td"
+include "ddphook/PassBase.td"
 
-def DDPTileContractionsPass : Pass<"ddp-tile-contractions", "::mlir::func::FuncOp"> {
+def DDPTileContractionsPass
+    : DDP_Pass<"ddp-tile-contractions", "::mlir::func::FuncOp"> {
   let summary = "Lower matrix products and similar ops to register tiles";
   let description = [{
     Turns every floating-point contraction on memrefs of static shape (`matmul`
@@ -43,24 +44,20 @@ def DDPTileContractionsPass : Pass<"ddp-tile-contractions", "::mlir::func::FuncO
     Option<"vectorRegisters", "vector-registers", "unsigned", /*default=*/"16",
            "Number of vector registers">,
   ];
-  let dependentDialects = [
-    "::mlir::affine::AffineDialect", "::mlir::arith::ArithDialect",
-    "::mlir::memref::MemRefDialect", "::mlir::scf::SCFDialect",
-    "::mlir::vector::VectorDialect"
-  ];
+  let dialects = ["affine::Affine", "arith::Arith", "memref::MemRef", "scf::SCF",
+                  "vector::Vector"];
 }
 
-def DDPOrderLoopsPass : Pass<"ddp-order-loops", "::mlir::func::FuncOp"> {
+def DDPOrderLoopsPass : DDP_Pass<"ddp-order-loops", "::mlir::func::FuncOp"> {
   let summary = "Choose the innermost loop of linalg ops on memrefs";
-  let description = [{
+  let text = [{
     Turns linalg ops on memrefs into `linalg.generic` and makes the loop that LLVM
     vectorizes best the innermost one: a parallel loop over contiguous memory. The
     relative order of reduction loops never changes, so neither do the bits of the
     result.
-
-    Before, a sum over rows with columns as the outer loop:
-
-    ```mlir
+  }];
+  let beforeWith = ", a sum over rows with columns as the outer loop";
+  let before = [{
     #in = affine_map<(d0, d1) -> (d1, d0)>
     #out = affine_map<(d0, d1) -> (d0)>
     linalg.generic {indexing_maps = [#in, #out],
@@ -70,11 +67,9 @@ def DDPOrderLoopsPass : Pass<"ddp-order-loops", "::mlir::func::FuncOp"> {
         %next = arith.addf %sum, %x : f32
         linalg.yield %next : f32
     }
-    ```
-
-    After, whole rows are added:
-
-    ```mlir
+  }];
+  let afterWith = ", whole rows are added";
+  let after = [{
     #in = affine_map<(d0, d1) -> (d0, d1)>
     #out = affine_map<(d0, d1) -> (d1)>
     linalg.generic {indexing_maps = [#in, #out],
@@ -84,12 +79,11 @@ def DDPOrderLoopsPass : Pass<"ddp-order-loops", "::mlir::func::FuncOp"> {
         %next = arith.addf %sum, %x : f32
         linalg.yield %next : f32
     }
-    ```
   }];
-  let dependentDialects = ["::mlir::linalg::LinalgDialect"];
+  let dialects = ["linalg::Linalg"];
 }
 
-def DDPOutlineGPUKernelsPass : Pass<"ddp-outline-gpu-kernels", "::mlir::ModuleOp"> {
+def DDPOutlineGPUKernelsPass : DDP_ModulePass<"ddp-outline-gpu-kernels"> {
   let summary = "Turn the linalg ops of a module for a device into kernels";
   let description = [{
     In a module whose plan puts arrays into a device's memory, moves every linalg
@@ -122,15 +116,12 @@ def DDPOutlineGPUKernelsPass : Pass<"ddp-outline-gpu-kernels", "::mlir::ModuleOp
     The pass rejects dynamic shapes and strides, and results in which several
     iterations of the parallel loops write the same element.
   }];
-  let dependentDialects = [
-    "::mlir::affine::AffineDialect", "::mlir::arith::ArithDialect",
-    "::mlir::gpu::GPUDialect", "::mlir::linalg::LinalgDialect",
-    "::mlir::memref::MemRefDialect", "::mlir::scf::SCFDialect",
-    "::mlir::vector::VectorDialect"
-  ];
+  let dialects = ["affine::Affine", "arith::Arith", "gpu::GPU", "linalg::Linalg",
+                  "memref::MemRef", "scf::SCF", "vector::Vector"];
 }
 
-def DDPExpandDeviceMathPass : Pass<"ddp-expand-device-math", "::mlir::gpu::GPUModuleOp"> {
+def DDPExpandDeviceMathPass
+    : DDP_Pass<"ddp-expand-device-math", "::mlir::gpu::GPUModuleOp"> {
   let summary = "Turn functions of the math library into polynomials";
   let description = [{
     Kernels cannot call a math library. This pass replaces `math` operations on f32,
@@ -139,10 +130,7 @@ def DDPExpandDeviceMathPass : Pass<"ddp-expand-device-math", "::mlir::gpu::GPUMo
     computed in f32. It reports each kind of operation that it cannot replace: such
     functions of f64, and `arith.remf`.
   }];
-  let dependentDialects = [
-    "::mlir::arith::ArithDialect", "::mlir::math::MathDialect",
-    "::mlir::scf::SCFDialect", "::mlir::vector::VectorDialect"
-  ];
+  let dialects = ["arith::Arith", "math::Math", "scf::SCF", "vector::Vector"];
 }
 
 #endif // DDPHOOK_CODEGEN_PASSES

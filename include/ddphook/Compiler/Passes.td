@@ -7,9 +7,9 @@
 #ifndef DDPHOOK_COMPILER_PASSES
 #define DDPHOOK_COMPILER_PASSES
 
-include "mlir/Pass/PassBase.td"
+include "ddphook/PassBase.td"
 
-def DDPEmitEntryPointsPass : Pass<"ddp-emit-entry-points", "::mlir::ModuleOp"> {
+def DDPEmitEntryPointsPass : DDP_ModulePass<"ddp-emit-entry-points"> {
   let summary = "Emit a C function for every entry point of the plan";
   let description = [{
     Adds the parts of a compiled module, as `ddphook/runtime/compiled.h` defines it:
@@ -46,26 +46,21 @@ def DDPEmitEntryPointsPass : Pass<"ddp-emit-entry-points", "::mlir::ModuleOp"> {
     Option<"shared", "shared", "bool", /*default=*/"false",
            "Also export the module as `ddphook_compiled_module`">,
   ];
-  let dependentDialects = ["::mlir::LLVM::LLVMDialect"];
+  let dialects = ["LLVM::LLVM"];
 }
 
-def DDPExpandCopiesPass : Pass<"ddp-expand-copies", "::mlir::func::FuncOp"> {
+def DDPExpandCopiesPass : DDP_Pass<"ddp-expand-copies", "::mlir::func::FuncOp"> {
   let summary = "Turn copies of strided memory into loops";
-  let description = [{
+  let text = [{
     A `memref.copy` of non-contiguous memory would become a call of `memrefCopy`, a
     function of a library that compiled modules do not link. This pass turns it into
     a `linalg.generic`; contiguous copies stay and become `memcpy`. Copies of
     unranked memory are left to `ddp-check-lowered`.
-
-    Before:
-
-    ```mlir
+  }];
+  let before = [{
     memref.copy %a, %b : memref<4x4xf32, strided<[8, 1]>> to memref<4x4xf32>
-    ```
-
-    After:
-
-    ```mlir
+  }];
+  let after = [{
     #id = affine_map<(d0, d1) -> (d0, d1)>
     linalg.generic {indexing_maps = [#id, #id],
                     iterator_types = ["parallel", "parallel"]}
@@ -73,14 +68,13 @@ def DDPExpandCopiesPass : Pass<"ddp-expand-copies", "::mlir::func::FuncOp"> {
       ^bb0(%in: f32, %out: f32):
         linalg.yield %in : f32
     }
-    ```
   }];
-  let dependentDialects = ["::mlir::linalg::LinalgDialect"];
+  let dialects = ["linalg::Linalg"];
 }
 
-def DDPOutlineLinalgOpsPass : Pass<"ddp-outline-linalg-ops", "::mlir::ModuleOp"> {
+def DDPOutlineLinalgOpsPass : DDP_ModulePass<"ddp-outline-linalg-ops"> {
   let summary = "Move linalg ops of large functions into functions of their own";
-  let description = [{
+  let text = [{
     LLVM's time is quadratic in the number of loops of a function: with ten thousand
     of them, many minutes. If a function has more than `max-ops` linalg ops on
     memrefs, this pass moves each of them into a private function and calls it; ops
@@ -89,17 +83,13 @@ def DDPOutlineLinalgOpsPass : Pass<"ddp-outline-linalg-ops", "::mlir::ModuleOp">
 
     Functions with fewer ops are not split: there, LLVM sees which memory cannot
     overlap.
-
-    Before, with `max-ops=0`:
-
-    ```mlir
+  }];
+  let beforeWith = ", with `max-ops=0`";
+  let before = [{
     linalg.fill ins(%zero : f32) outs(%a : memref<4xf32>)
     linalg.fill ins(%one : f32) outs(%b : memref<4xf32>)
-    ```
-
-    After:
-
-    ```mlir
+  }];
+  let after = [{
     func.func private @ddphook.kernel.0(%value: f32, %memory: memref<4xf32>)
         attributes {llvm.linkage = #llvm.linkage<internal>, passthrough = ["noinline"]} {
       linalg.fill ins(%value : f32) outs(%memory : memref<4xf32>)
@@ -107,18 +97,15 @@ def DDPOutlineLinalgOpsPass : Pass<"ddp-outline-linalg-ops", "::mlir::ModuleOp">
     }
     func.call @ddphook.kernel.0(%zero, %a) : (f32, memref<4xf32>) -> ()
     func.call @ddphook.kernel.0(%one, %b) : (f32, memref<4xf32>) -> ()
-    ```
   }];
   let options = [
     Option<"maxOps", "max-ops", "unsigned", /*default=*/"128",
            "Largest number of linalg ops in a function that is not split">,
   ];
-  let dependentDialects = ["::mlir::func::FuncDialect",
-                           "::mlir::LLVM::LLVMDialect",
-                           "::mlir::memref::MemRefDialect"];
+  let dialects = ["func::Func", "LLVM::LLVM", "memref::MemRef"];
 }
 
-def DDPLaunchKernelsPass : Pass<"ddp-launch-kernels", "::mlir::ModuleOp"> {
+def DDPLaunchKernelsPass : DDP_ModulePass<"ddp-launch-kernels"> {
   let summary = "Turn launches of kernels into calls of the runtime";
   let description = [{
     Every `gpu.launch_func` becomes a call of `ddphook_rt_launch` with the kernel's
@@ -137,13 +124,10 @@ def DDPLaunchKernelsPass : Pass<"ddp-launch-kernels", "::mlir::ModuleOp"> {
     llvm.call @ddphook_rt_launch(%handle, %c0, %grid, %block, %bytes, %addresses)
     ```
   }];
-  let dependentDialects = [
-    "::mlir::arith::ArithDialect", "::mlir::LLVM::LLVMDialect",
-    "::mlir::memref::MemRefDialect"
-  ];
+  let dialects = ["arith::Arith", "LLVM::LLVM", "memref::MemRef"];
 }
 
-def DDPCheckDeviceMemoryPass : Pass<"ddp-check-device-memory", "::mlir::ModuleOp"> {
+def DDPCheckDeviceMemoryPass : DDP_ModulePass<"ddp-check-device-memory"> {
   let summary = "Fail if host code works on memory of a device";
   let description = [{
     In a module whose plan puts arrays into a device's memory, the host may only pass
@@ -171,9 +155,9 @@ def DDPCheckDeviceMemoryPass : Pass<"ddp-check-device-memory", "::mlir::ModuleOp
   ];
 }
 
-def DDPRoundNarrowFloatsPass : Pass<"ddp-round-narrow-floats"> {
+def DDPRoundNarrowFloatsPass : DDP_Pass<"ddp-round-narrow-floats"> {
   let summary = "Let every operation on a narrow float round its result";
-  let description = [{
+  let text = [{
     `math-extend-to-supported-types` and `arith-emulate-unsupported-floats` compute
     f16 and bf16 in f32, and mark the casts around each operation `contract`, which
     allows omitting them between operations. This pass removes the mark, so that a
@@ -181,51 +165,38 @@ def DDPRoundNarrowFloatsPass : Pass<"ddp-round-narrow-floats"> {
     one loop or in several.
 
     Pre-condition: runs directly after those two passes, before anything folds.
-
-    Before:
-
-    ```mlir
+  }];
+  let before = [{
     %p = arith.truncf %0 fastmath<contract> : f32 to bf16
     %1 = arith.extf %p fastmath<contract> : bf16 to f32
-    ```
-
-    After:
-
-    ```mlir
+  }];
+  let after = [{
     %p = arith.truncf %0 fastmath<none> : f32 to bf16
     %1 = arith.extf %p fastmath<none> : bf16 to f32
-    ```
   }];
 }
 
-def DDPExpandArithPass : Pass<"ddp-expand-arith"> {
+def DDPExpandArithPass : DDP_Pass<"ddp-expand-arith"> {
   let summary = "Expand arithmetic that LLVM has no instruction for";
-  let description = [{
+  let text = [{
     Casts from and to bf16 become integer operations; a cast from f64 rounds only once.
     Rounding divisions of integers become plain ones. `arith.maximumf` and
     `arith.minimumf` are kept for LLVM's intrinsics, which order -0 before +0.
-
-    Before:
-
-    ```mlir
+  }];
+  let before = [{
     %e = arith.extf %x : bf16 to f32
-    ```
-
-    After:
-
-    ```mlir
+  }];
+  let after = [{
     %i = arith.bitcast %x : bf16 to i16
     %w = arith.extui %i : i16 to i32
     %c16 = arith.constant 16 : i32
     %s = arith.shli %w, %c16 : i32
     %e = arith.bitcast %s : i32 to f32
-    ```
   }];
-  let dependentDialects = ["::mlir::arith::ArithDialect",
-                           "::mlir::math::MathDialect"];
+  let dialects = ["arith::Arith", "math::Math"];
 }
 
-def DDPCheckMPIPass : Pass<"ddp-check-mpi", "::mlir::ModuleOp"> {
+def DDPCheckMPIPass : DDP_ModulePass<"ddp-check-mpi"> {
   let summary = "Fail if calls of MPI do not say which MPI they call";
   let description = [{
     Operations of MLIR's `mpi` dialect become calls of an MPI library, which upstream's
@@ -247,7 +218,7 @@ def DDPCheckMPIPass : Pass<"ddp-check-mpi", "::mlir::ModuleOp"> {
   }];
 }
 
-def DDPCheckLoweredPass : Pass<"ddp-check-lowered", "::mlir::ModuleOp"> {
+def DDPCheckLoweredPass : DDP_ModulePass<"ddp-check-lowered"> {
   let summary = "Fail unless only the LLVM dialect is left";
   let description = [{
     The previous conversions silently keep operations for which they have no pattern.

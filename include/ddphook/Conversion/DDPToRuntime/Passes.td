@@ -5,12 +5,11 @@
 #ifndef DDPHOOK_CONVERSION_DDPTORUNTIME_PASSES_TD
 #define DDPHOOK_CONVERSION_DDPTORUNTIME_PASSES_TD
 
-include "mlir/Pass/PassBase.td"
+include "ddphook/PassBase.td"
 
-def ConvertDDPToRuntimePass
-    : Pass<"convert-ddp-to-runtime", "::mlir::ModuleOp"> {
+def ConvertDDPToRuntimePass : DDP_ModulePass<"convert-ddp-to-runtime"> {
   let summary = "turn ddp operations into calls of the runtime, and write the plan";
-  let description = [{
+  let text = [{
     Every operation on flat arrays becomes an `llvm.call` of the corresponding
     function of `ddphook/runtime/compiled.h`. The runtime provides the arena, and
     views of it become `memref.view`s. Everything that ranks must agree on and that
@@ -27,21 +26,16 @@ def ConvertDDPToRuntimePass
 
     Pre-condition: bufferized, `ddp-plan-arena`. Post-condition: no operation of the
     ddp dialect is left; anything that cannot be converted is an error.
-
-    Before:
-
-    ```mlir
+  }];
+  let before = [{
     ddp.process_group @dp
     func.func @step(%b: memref<40xf32> {ddp.inout}) {
       ddp.flat.all_reduce mean %b on @dp wire f16 into %b
           : memref<40xf32>, memref<40xf32>
       return
     }
-    ```
-
-    After:
-
-    ```mlir
+  }];
+  let after = [{
     module attributes {ddp.plan = #ddp.plan<abi = 10, memory = host,
         process_groups = [<name = "dp">],
         collectives = [<group = 0, count = 40, dtype = f32, wire_dtype = f16,
@@ -71,7 +65,6 @@ def ConvertDDPToRuntimePass
         return
       }
     }
-    ```
   }];
   let options = [
     Option<"memory", "memory", "::mlir::ddp::ArrayMemory",
@@ -83,9 +76,7 @@ def ConvertDDPToRuntimePass
                clEnumValN(::mlir::ddp::ArrayMemory::Device, "device",
                           "in a device's memory"))}]>,
   ];
-  let dependentDialects = ["::mlir::LLVM::LLVMDialect",
-                           "::mlir::arith::ArithDialect",
-                           "::mlir::ddp::DDPDialect"];
+  let dialects = ["LLVM::LLVM", "arith::Arith", "ddp::DDP"];
 }
 
 #endif // DDPHOOK_CONVERSION_DDPTORUNTIME_PASSES_TD

@@ -5,12 +5,11 @@
 #ifndef DDPHOOK_CONVERSION_DDPTOSTABLEHLO_PASSES_TD
 #define DDPHOOK_CONVERSION_DDPTOSTABLEHLO_PASSES_TD
 
-include "mlir/Pass/PassBase.td"
+include "ddphook/PassBase.td"
 
-def DDPExportStableHLOPass
-    : Pass<"ddp-export-stablehlo", "::mlir::ModuleOp"> {
+def DDPExportStableHLOPass : DDP_ModulePass<"ddp-export-stablehlo"> {
   let summary = "turn expanded hooks into StableHLO, for XLA";
-  let description = [{
+  let text = [{
     Converts a StableHLO program with expanded hooks to pure StableHLO: the program of
     each rank, which XLA runs on all of them.
 
@@ -42,10 +41,8 @@ def DDPExportStableHLOPass
     Pre-condition: `ddp-expand-hooks`; not `ddp-fuse`, `ddp-overlap` or
     `ddp-flatten`. `ddp-stablehlo-pipeline` runs the required passes.
     Post-condition: no operation of the ddp dialect is left.
-
-    Before:
-
-    ```mlir
+  }];
+  let before = [{
     ddp.process_group @dp size 2
     func.func @step(%g: tensor<4xf32>) -> tensor<4xf32> {
       %b = ddp.pack %g : tensor<4xf32> -> !ddp.bucket<f32, [4]>
@@ -54,11 +51,8 @@ def DDPExportStableHLOPass
       %r = ddp.unpack %s : !ddp.bucket<f32, [4]> -> tensor<4xf32>
       return %r : tensor<4xf32>
     }
-    ```
-
-    After:
-
-    ```mlir
+  }];
+  let after = [{
     func.func @step(%g: tensor<4xf32>) -> tensor<4xf32> {
       %s = "stablehlo.all_reduce"(%g) ({
       ^bb0(%a: tensor<f32>, %b: tensor<f32>):
@@ -70,7 +64,6 @@ def DDPExportStableHLOPass
           use_global_device_ids} : (tensor<4xf32>) -> tensor<4xf32>
       return %s : tensor<4xf32>
     }
-    ```
   }];
   let options = [
     Option<"numRanks", "num-ranks", "int64_t", /*default=*/"0",
@@ -78,13 +71,12 @@ def DDPExportStableHLOPass
     Option<"manifestPath", "manifest", "std::string", /*default=*/"",
            "File for what a host has to know about the states">,
   ];
-  let dependentDialects = ["::mlir::func::FuncDialect"];
+  let dialects = ["func::Func"];
 }
 
-def DDPInlineCollectivesPass
-    : Pass<"ddp-inline-collectives", "::mlir::ModuleOp"> {
+def DDPInlineCollectivesPass : DDP_ModulePass<"ddp-inline-collectives"> {
   let summary = "inline calls of functions with collectives";
-  let description = [{
+  let text = [{
     Inlines every call of a function that contains an operation of the ddp dialect,
     directly or through calls. The states of hooks are then in functions that nothing
     calls, where `ddp-export-stablehlo` can turn them into arguments. All other calls
@@ -94,10 +86,8 @@ def DDPInlineCollectivesPass
     It is an error if such a function calls itself.
 
     Pre-condition: none. Post-condition: no function with collectives is called.
-
-    Before:
-
-    ```mlir
+  }];
+  let before = [{
     ddp.process_group @dp size 2
     func.func private @reduce(%g: tensor<4xf32>) -> tensor<4xf32> {
       %0 = ddp.all_reduce mean %g on @dp : tensor<4xf32>
@@ -107,19 +97,15 @@ def DDPInlineCollectivesPass
       %0 = call @reduce(%g) : (tensor<4xf32>) -> tensor<4xf32>
       return %0 : tensor<4xf32>
     }
-    ```
-
-    After:
-
-    ```mlir
+  }];
+  let after = [{
     ddp.process_group @dp size 2
     func.func @step(%g: tensor<4xf32>) -> tensor<4xf32> {
       %0 = ddp.all_reduce mean %g on @dp : tensor<4xf32>
       return %0 : tensor<4xf32>
     }
-    ```
   }];
-  let dependentDialects = ["::mlir::ddp::DDPDialect"];
+  let dialects = ["ddp::DDP"];
 }
 
 #endif // DDPHOOK_CONVERSION_DDPTOSTABLEHLO_PASSES_TD

@@ -5,11 +5,11 @@
 #ifndef DDPHOOK_CONVERSION_FXTODDP_PASSES_TD
 #define DDPHOOK_CONVERSION_FXTODDP_PASSES_TD
 
-include "mlir/Pass/PassBase.td"
+include "ddphook/PassBase.td"
 
-def DDPImportFXPass : Pass<"ddp-import-fx", "::mlir::ModuleOp"> {
+def DDPImportFXPass : DDP_ModulePass<"ddp-import-fx"> {
   let summary = "turn PyTorch's functional all-reduces into ddp.all_reduce";
-  let description = [{
+  let text = [{
     Takes the graph of a PyTorch training step in which
     `_c10d_functional.all_reduce` starts a reduction and
     `_c10d_functional.wait_tensor` ends it. Both, and `all_reduce_coalesced`, whose
@@ -51,10 +51,8 @@ def DDPImportFXPass : Pass<"ddp-import-fx", "::mlir::ModuleOp"> {
 
     Pre-condition: tensors of static shape. Post-condition: no functional collective
     is left (without `keep-others`), and no unused function that represents one.
-
-    Before:
-
-    ```mlir
+  }];
+  let before = [{
     ddp.process_group @"0" size 2
     func.func private @start(tensor<4xf32>) -> tensor<4xf32> attributes {
         fx = {target = "_c10d_functional.all_reduce", reduce_op = "avg",
@@ -66,17 +64,13 @@ def DDPImportFXPass : Pass<"ddp-import-fx", "::mlir::ModuleOp"> {
       %0 = call @wait(%started) : (tensor<4xf32>) -> tensor<4xf32>
       return %0 : tensor<4xf32>
     }
-    ```
-
-    After:
-
-    ```mlir
+  }];
+  let after = [{
     ddp.process_group @"0" size 2
     func.func @step(%g: tensor<4xf32>) -> tensor<4xf32> {
       %0 = ddp.all_reduce mean %g on @"0" {ddp.name = "fc.bias"} : tensor<4xf32>
       return %0 : tensor<4xf32>
     }
-    ```
   }];
   let options = [
     Option<"allowRepeated", "allow-repeated", "bool", /*default=*/"false",
@@ -87,7 +81,7 @@ def DDPImportFXPass : Pass<"ddp-import-fx", "::mlir::ModuleOp"> {
            /*default=*/"false",
            "Sum 16-bit numbers in 16 bits, as the program's linalg does">,
   ];
-  let dependentDialects = ["::mlir::ddp::DDPDialect"];
+  let dialects = ["ddp::DDP"];
 }
 
 #endif // DDPHOOK_CONVERSION_FXTODDP_PASSES_TD

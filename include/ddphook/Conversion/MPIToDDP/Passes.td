@@ -5,11 +5,11 @@
 #ifndef DDPHOOK_CONVERSION_MPITODDP_PASSES_TD
 #define DDPHOOK_CONVERSION_MPITODDP_PASSES_TD
 
-include "mlir/Pass/PassBase.td"
+include "ddphook/PassBase.td"
 
-def DDPImportMPIPass : Pass<"ddp-import-mpi", "::mlir::ModuleOp"> {
+def DDPImportMPIPass : DDP_ModulePass<"ddp-import-mpi"> {
   let summary = "turn the all-reduces of MLIR's mpi dialect into ddp.all_reduce";
-  let description = [{
+  let text = [{
     Converts a program that reduces memrefs with MPI to one that `ddp-pipeline`
     compiles:
 
@@ -28,35 +28,28 @@ def DDPImportMPIPass : Pass<"ddp-import-mpi", "::mlir::ModuleOp"> {
 
     Pre-condition: memrefs of static shape and without a memory space. Post-condition:
     no operation of the mpi dialect is left (without `keep-others`).
-
-    Before:
-
-    ```mlir
+  }];
+  let before = [{
     func.func @step(%g: memref<8x4xf32>, %sum: memref<8x4xf32>) {
       %world = mpi.comm_world : !mpi.comm
       mpi.allreduce(%g, %sum, MPI_SUM, %world)
           : memref<8x4xf32>, memref<8x4xf32>
       return
     }
-    ```
-
-    After:
-
-    ```mlir
+  }];
+  let after = [{
     ddp.process_group @world
     func.func @step(%g: memref<8x4xf32>, %sum: memref<8x4xf32>) {
       ddp.all_reduce sum %g on @world into %sum : memref<8x4xf32>,
           : memref<8x4xf32>
       return
     }
-    ```
   }];
   let options = [
     Option<"keepOthers", "keep-others", "bool", /*default=*/"false",
            "Leave operations without an equivalent in ddp unchanged">,
   ];
-  let dependentDialects = ["::mlir::arith::ArithDialect",
-                           "::mlir::ddp::DDPDialect"];
+  let dialects = ["arith::Arith", "ddp::DDP"];
 }
 
 #endif // DDPHOOK_CONVERSION_MPITODDP_PASSES_TD

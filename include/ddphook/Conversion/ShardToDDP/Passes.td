@@ -5,11 +5,11 @@
 #ifndef DDPHOOK_CONVERSION_SHARDTODDP_PASSES_TD
 #define DDPHOOK_CONVERSION_SHARDTODDP_PASSES_TD
 
-include "mlir/Pass/PassBase.td"
+include "ddphook/PassBase.td"
 
-def DDPImportShardPass : Pass<"ddp-import-shard", "::mlir::ModuleOp"> {
+def DDPImportShardPass : DDP_ModulePass<"ddp-import-shard"> {
   let summary = "turn the collectives of MLIR's shard dialect into ddp's";
-  let description = [{
+  let text = [{
     Converts the output of upstream's `shard-partition` to a program that
     `ddp-pipeline` compiles:
 
@@ -46,10 +46,8 @@ def DDPImportShardPass : Pass<"ddp-import-shard", "::mlir::ModuleOp"> {
 
     Pre-condition: a partitioned program, on tensors. Post-condition: no operation of
     the shard dialect is left (without `keep-others`).
-
-    Before:
-
-    ```mlir
+  }];
+  let before = [{
     shard.grid @grid(shape = 2x2)
     func.func @step(%g: tensor<8x4xf32>, %loss: tensor<f32>)
         -> (tensor<8x4xf32>, tensor<f32>) {
@@ -59,11 +57,8 @@ def DDPImportShardPass : Pass<"ddp-import-shard", "::mlir::ModuleOp"> {
           : tensor<f32> -> tensor<f32>
       return %0, %1 : tensor<8x4xf32>, tensor<f32>
     }
-    ```
-
-    After:
-
-    ```mlir
+  }];
+  let after = [{
     ddp.process_group @grid_0 size 2 ranks [[0, 2], [1, 3]]
     ddp.process_group @grid_0_1 size 4
     func.func @step(%g: tensor<8x4xf32>, %loss: tensor<f32>)
@@ -73,7 +68,6 @@ def DDPImportShardPass : Pass<"ddp-import-shard", "::mlir::ModuleOp"> {
           {ddp.hook = #ddp.allreduce} : tensor<f32>
       return %0, %1 : tensor<8x4xf32>, tensor<f32>
     }
-    ```
   }];
   let options = [
     ListOption<"gradientAxes", "gradient-axes", "int64_t",
@@ -84,9 +78,7 @@ def DDPImportShardPass : Pass<"ddp-import-shard", "::mlir::ModuleOp"> {
     Option<"keepOthers", "keep-others", "bool", /*default=*/"false",
            "Leave operations without an equivalent in ddp unchanged">,
   ];
-  let dependentDialects = ["::mlir::arith::ArithDialect",
-                           "::mlir::ddp::DDPDialect",
-                           "::mlir::linalg::LinalgDialect"];
+  let dialects = ["arith::Arith", "ddp::DDP", "linalg::Linalg"];
 }
 
 #endif // DDPHOOK_CONVERSION_SHARDTODDP_PASSES_TD

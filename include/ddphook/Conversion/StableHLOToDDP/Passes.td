@@ -5,11 +5,11 @@
 #ifndef DDPHOOK_CONVERSION_STABLEHLOTODDP_PASSES_TD
 #define DDPHOOK_CONVERSION_STABLEHLOTODDP_PASSES_TD
 
-include "mlir/Pass/PassBase.td"
+include "ddphook/PassBase.td"
 
-def DDPImportStableHLOPass : Pass<"ddp-import-stablehlo", "::mlir::ModuleOp"> {
+def DDPImportStableHLOPass : DDP_ModulePass<"ddp-import-stablehlo"> {
   let summary = "turn the all-reduces of StableHLO into ddp.all_reduce";
-  let description = [{
+  let text = [{
     Converts a program that JAX has written to the program that each rank runs, with
     gradients that hooks can compress:
 
@@ -57,10 +57,8 @@ def DDPImportStableHLOPass : Pass<"ddp-import-stablehlo", "::mlir::ModuleOp"> {
     Pre-condition: operations of StableHLO, in the generic form if the tool has no
     StableHLO library. Post-condition: no collective of StableHLO (without
     `keep-others`) and nothing of Shardy's dialect is left.
-
-    Before:
-
-    ```mlir
+  }];
+  let before = [{
     "sdy.mesh"() <{mesh = #sdy.mesh<["dp"=2]>, sym_name = "mesh"}> : () -> ()
     func.func @main(%arg0: tensor<8xf32>) -> (tensor<4xf32> {jax.result_info = "result['w']"}) {
       %0 = "sdy.manual_computation"(%arg0) <{
@@ -82,17 +80,13 @@ def DDPImportStableHLOPass : Pass<"ddp-import-stablehlo", "::mlir::ModuleOp"> {
       }) : (tensor<8xf32>) -> tensor<4xf32>
       return %0 : tensor<4xf32>
     }
-    ```
-
-    After:
-
-    ```mlir
+  }];
+  let after = [{
     ddp.process_group @dp size 2
     func.func @main(%arg0: tensor<4xf32>) -> (tensor<4xf32> {jax.result_info = "result['w']"}) {
       %0 = ddp.all_reduce mean %arg0 on @dp {ddp.name = "w"} : tensor<4xf32>
       return %0 : tensor<4xf32>
     }
-    ```
   }];
   let options = [
     ListOption<"gradientAxes", "gradient-axes", "std::string",
@@ -106,23 +100,21 @@ def DDPImportStableHLOPass : Pass<"ddp-import-stablehlo", "::mlir::ModuleOp"> {
            /*default=*/"false",
            "Sum 16-bit numbers in 16 bits, as the program's linalg does">,
   ];
-  let dependentDialects = ["::mlir::ddp::DDPDialect"];
+  let dialects = ["ddp::DDP"];
 }
 
 def DDPConvertStableHLOControlFlowPass
-    : Pass<"ddp-convert-stablehlo-control-flow", "::mlir::ModuleOp"> {
+    : DDP_ModulePass<"ddp-convert-stablehlo-control-flow"> {
   let summary = "turn StableHLO's loops and branches into those of scf";
-  let description = [{
+  let text = [{
     StableHLO's own lowering to linalg does not handle `stablehlo.while`,
     `stablehlo.case`, `stablehlo.if` and `stablehlo.optimization_barrier`. This pass
     converts the first three to `scf.while`, `scf.if` or `scf.index_switch`, and
     `scf.if`, without changing their contents. It replaces a barrier by its operands.
 
     Pre-condition: none. Post-condition: none of these operations is left.
-
-    Before:
-
-    ```mlir
+  }];
+  let before = [{
     func.func @choose(%which: tensor<i1>, %a: tensor<4xf32>, %b: tensor<4xf32>) -> tensor<4xf32> {
       %0 = "stablehlo.if"(%which) ({
         "stablehlo.return"(%a) : (tensor<4xf32>) -> ()
@@ -131,11 +123,8 @@ def DDPConvertStableHLOControlFlowPass
       }) : (tensor<i1>) -> tensor<4xf32>
       return %0 : tensor<4xf32>
     }
-    ```
-
-    After:
-
-    ```mlir
+  }];
+  let after = [{
     func.func @choose(%which: tensor<i1>, %a: tensor<4xf32>, %b: tensor<4xf32>) -> tensor<4xf32> {
       %extracted = tensor.extract %which[] : tensor<i1>
       %0 = scf.if %extracted -> (tensor<4xf32>) {
@@ -145,15 +134,11 @@ def DDPConvertStableHLOControlFlowPass
       }
       return %0 : tensor<4xf32>
     }
-    ```
   }];
-  let dependentDialects = ["::mlir::arith::ArithDialect",
-                           "::mlir::scf::SCFDialect",
-                           "::mlir::tensor::TensorDialect"];
+  let dialects = ["arith::Arith", "scf::SCF", "tensor::Tensor"];
 }
 
-def DDPVerifyStableHLOOrderPass
-    : Pass<"ddp-verify-stablehlo-order", "::mlir::ModuleOp"> {
+def DDPVerifyStableHLOOrderPass : DDP_ModulePass<"ddp-verify-stablehlo-order"> {
   let summary = "check that all ranks run the same collectives, in StableHLO";
   let description = [{
     `ddp-verify-order` for programs that stay in StableHLO, whose operations MLIR does
@@ -179,16 +164,12 @@ def DDPVerifyStableHLOOrderPass
     }
     ```
   }];
-  let dependentDialects = ["::mlir::arith::ArithDialect",
-                           "::mlir::scf::SCFDialect",
-                           "::mlir::tensor::TensorDialect",
-                           "::mlir::ub::UBDialect"];
+  let dialects = ["arith::Arith", "scf::SCF", "tensor::Tensor", "ub::UB"];
 }
 
-def DDPConvertStableHLOScatterPass
-    : Pass<"ddp-convert-stablehlo-scatter", "::mlir::ModuleOp"> {
+def DDPConvertStableHLOScatterPass : DDP_ModulePass<"ddp-convert-stablehlo-scatter"> {
   let summary = "turn StableHLO's scatter into loops";
-  let description = [{
+  let text = [{
     StableHLO's own lowering to linalg does not handle `stablehlo.scatter`, which is
     the gradient of embeddings, of losses by class and of all other indexing. This pass
     turns it into loops that apply the updates to the operand one after the other. As
@@ -199,10 +180,8 @@ def DDPConvertStableHLOScatterPass
     elements are errors.
 
     Pre-condition: static shapes. Post-condition: no `stablehlo.scatter` is left.
-
-    Before:
-
-    ```mlir
+  }];
+  let before = [{
     func.func @add_rows(%table: tensor<8x3xf32>, %rows: tensor<4xi32>, %updates: tensor<4x3xf32>) -> tensor<8x3xf32> {
       %0 = "stablehlo.scatter"(%table, %rows, %updates) <{
           scatter_dimension_numbers = #stablehlo.scatter<update_window_dims = [1],
@@ -214,11 +193,8 @@ def DDPConvertStableHLOScatterPass
       }) : (tensor<8x3xf32>, tensor<4xi32>, tensor<4x3xf32>) -> tensor<8x3xf32>
       return %0 : tensor<8x3xf32>
     }
-    ```
-
-    After:
-
-    ```mlir
+  }];
+  let after = [{
     func.func @add_rows(%table: tensor<8x3xf32>, %rows: tensor<4xi32>, %updates: tensor<4x3xf32>) -> tensor<8x3xf32> {
       %c0 = arith.constant 0 : index
       %c4 = arith.constant 4 : index
@@ -247,17 +223,13 @@ def DDPConvertStableHLOScatterPass
       }
       return %0 : tensor<8x3xf32>
     }
-    ```
   }];
-  let dependentDialects = ["::mlir::arith::ArithDialect",
-                           "::mlir::scf::SCFDialect",
-                           "::mlir::tensor::TensorDialect"];
+  let dialects = ["arith::Arith", "scf::SCF", "tensor::Tensor"];
 }
 
-def DDPConvertCHLOTopKPass
-    : Pass<"ddp-convert-chlo-top-k", "::mlir::ModuleOp"> {
+def DDPConvertCHLOTopKPass : DDP_ModulePass<"ddp-convert-chlo-top-k"> {
   let summary = "turn the search for the largest numbers of rows into loops";
-  let description = [{
+  let text = [{
     JAX writes `jax.lax.top_k`, with which mixture-of-experts layers choose experts, as
     `chlo.top_k`. StableHLO's own lowering makes a sort of it, which cannot be lowered to
     linalg. This pass searches each row once per requested number. Among equal numbers
@@ -265,19 +237,14 @@ def DDPConvertCHLOTopKPass
     largest, and -0 comes after 0.
 
     Pre-condition: static shapes. Post-condition: no `chlo.top_k` is left.
-
-    Before:
-
-    ```mlir
+  }];
+  let before = [{
     func.func @choose(%gates: tensor<16x4xi32>) -> (tensor<16x2xi32>, tensor<16x2xi32>) {
       %0:2 = "chlo.top_k"(%gates) <{k = 2 : i64}> : (tensor<16x4xi32>) -> (tensor<16x2xi32>, tensor<16x2xi32>)
       return %0#0, %0#1 : tensor<16x2xi32>, tensor<16x2xi32>
     }
-    ```
-
-    After:
-
-    ```mlir
+  }];
+  let after = [{
     func.func @choose(%gates: tensor<16x4xi32>) -> (tensor<16x2xi32>, tensor<16x2xi32>) {
       %c0 = arith.constant 0 : index
       %c16 = arith.constant 16 : index
@@ -322,11 +289,8 @@ def DDPConvertCHLOTopKPass
       }
       return %2#0, %2#1 : tensor<16x2xi32>, tensor<16x2xi32>
     }
-    ```
   }];
-  let dependentDialects = ["::mlir::arith::ArithDialect",
-                           "::mlir::scf::SCFDialect",
-                           "::mlir::tensor::TensorDialect"];
+  let dialects = ["arith::Arith", "scf::SCF", "tensor::Tensor"];
 }
 
 #endif // DDPHOOK_CONVERSION_STABLEHLOTODDP_PASSES_TD

@@ -6,11 +6,11 @@
 #ifndef DDPHOOK_DIALECT_DDP_TRANSFORMS_BUCKETPASSES_TD
 #define DDPHOOK_DIALECT_DDP_TRANSFORMS_BUCKETPASSES_TD
 
-include "mlir/Pass/PassBase.td"
+include "ddphook/PassBase.td"
 
-def DDPExpandHooksPass : Pass<"ddp-expand-hooks", "::mlir::ModuleOp"> {
+def DDPExpandHooksPass : DDP_ModulePass<"ddp-expand-hooks"> {
   let summary = "expand hooks to sequences of operations";
-  let description = [{
+  let text = [{
     Replaces every reduction of a bucket by the expansion of its hook. The hook is
     the innermost `ddp.hook` of the operation, its function and the module, or else
     the hook that the options give: as an attribute of any dialect, or by its name,
@@ -33,24 +33,19 @@ def DDPExpandHooksPass : Pass<"ddp-expand-hooks", "::mlir::ModuleOp"> {
 
     Pre-condition: `ddp-bucketize`. Post-condition: every reduction of a bucket
     carries `ddp.hook = #ddp.allreduce`.
-
-    Before, with `hook=fp16`:
-
-    ```mlir
+  }];
+  let beforeWith = ", with `hook=fp16`";
+  let before = [{
     %r = ddp.all_reduce mean %b on @dp as "b0" : !ddp.bucket<f32, [4x8]>
         of ["w"]
-    ```
-
-    After:
-
-    ```mlir
+  }];
+  let after = [{
     %h = ddp.cast %b : !ddp.bucket<f32, [4x8]> -> !ddp.bucket<f16, [4x8]>
     %s = ddp.all_reduce mean %h on @dp as "b0"
         {ddp.hook = #ddp.allreduce} : !ddp.bucket<f16, [4x8]>
     %r = ddp.cast %s : !ddp.bucket<f16, [4x8]> -> !ddp.bucket<f32, [4x8]>
     ddp.bucket_info "b0" mean on @dp hook #ddp.fp16 wire f16 bytes 64
         state_bytes 0 : !ddp.bucket<f32, [4x8]> of ["w"]
-    ```
   }];
   let options = [
     Option<"hook", "hook", "std::string", /*default=*/"kDefaultHook.str()",
@@ -63,43 +58,35 @@ def DDPExpandHooksPass : Pass<"ddp-expand-hooks", "::mlir::ModuleOp"> {
            "MiB that hooks take through all their stages together (default 4); "
            "0: the whole bucket">
   ];
-  let dependentDialects = ["::mlir::arith::ArithDialect",
-                           "::mlir::ddp::DDPDialect",
-                           "::mlir::scf::SCFDialect"];
+  let dialects = ["arith::Arith", "ddp::DDP", "scf::SCF"];
 }
 
-def DDPPackCollectivesPass : Pass<"ddp-pack-collectives"> {
+def DDPPackCollectivesPass : DDP_Pass<"ddp-pack-collectives"> {
   let summary = "merge independent collectives of one bucket";
-  let description = [{
+  let text = [{
     All-reduces of one bucket that do not depend on each other become one all-reduce
     of their concatenated operands. PowerSGD then needs two collectives per bucket
     instead of three: the uncompressed tensors share a message with P. With three or
     more ranks the sums of these tensors may be associated in another order, since
     the order depends on an element's offset in the message (docs/parity.md).
-
-    Before:
-
-    ```mlir
+  }];
+  let before = [{
     %ps = ddp.all_reduce sum %p on @dp as "b0" : !ddp.bucket<f32, [64x2]>
     %vs = ddp.all_reduce sum %v on @dp as "b0" : !ddp.bucket<f32, [64]>
-    ```
-
-    After:
-
-    ```mlir
+  }];
+  let after = [{
     %c = ddp.concat %p, %v : !ddp.bucket<f32, [64x2]>, !ddp.bucket<f32, [64]>
         -> !ddp.bucket<f32, [64x2, 64]>
     %s = ddp.all_reduce sum %c on @dp as "b0" : !ddp.bucket<f32, [64x2, 64]>
     %ps = ddp.extract %s [0] : !ddp.bucket<f32, [64x2, 64]>
     %vs = ddp.extract %s [1] : !ddp.bucket<f32, [64x2, 64]>
-    ```
   }];
-  let dependentDialects = ["::mlir::ddp::DDPDialect"];
+  let dialects = ["ddp::DDP"];
 }
 
-def DDPFusePass : Pass<"ddp-fuse"> {
+def DDPFusePass : DDP_Pass<"ddp-fuse"> {
   let summary = "fuse several operations into one pass over memory";
-  let description = [{
+  let text = [{
     After this pass a low-rank step reads the gradient three times: `ddp.project`
     adds the error and computes P = M·Q, a `ddp.matmul` reads M in place and computes
     Q = Mᵀ·P, and `ddp.reconstruct` computes P·Qᵀ and the new error.
@@ -107,27 +94,21 @@ def DDPFusePass : Pass<"ddp-fuse"> {
     The sequence cast → all-reduce → cast back becomes one reduction with a wire
     type: the runtime casts, reduces and casts back chunk by chunk, in cache, and no
     bucket-sized array of the wire type exists.
-
-    Before:
-
-    ```mlir
+  }];
+  let before = [{
     %h = ddp.cast %b : !ddp.bucket<f32, [4x8]> -> !ddp.bucket<f16, [4x8]>
     %s = ddp.all_reduce mean %h on @dp : !ddp.bucket<f16, [4x8]>
     %r = ddp.cast %s : !ddp.bucket<f16, [4x8]> -> !ddp.bucket<f32, [4x8]>
-    ```
-
-    After:
-
-    ```mlir
-    %r = ddp.all_reduce mean %b on @dp wire f16 : !ddp.bucket<f32, [4x8]>
-    ```
   }];
-  let dependentDialects = ["::mlir::ddp::DDPDialect"];
+  let after = [{
+    %r = ddp.all_reduce mean %b on @dp wire f16 : !ddp.bucket<f32, [4x8]>
+  }];
+  let dialects = ["ddp::DDP"];
 }
 
-def DDPMergeBranchesPass : Pass<"ddp-merge-branches"> {
+def DDPMergeBranchesPass : DDP_Pass<"ddp-merge-branches"> {
   let summary = "merge branches that have the same condition";
-  let description = [{
+  let text = [{
     Every bucket of PowerSGD has a separate `scf.if` for the vanilla phase. The
     `scf.if`s of one block that contain collectives and have the same condition are
     merged into one at the position of the last. `ddp-overlap` can then run the
@@ -141,10 +122,8 @@ def DDPMergeBranchesPass : Pass<"ddp-merge-branches"> {
     one. The limit exists because their buckets are all needed at the same time, and
     because One-Shot Bufferize takes time that grows with the cube of the number of
     an `scf.if`'s results.
-
-    Before:
-
-    ```mlir
+  }];
+  let before = [{
     %r0 = scf.if %c -> (!ddp.bucket<f32, [4x8]>) {
       %s0 = ddp.all_reduce mean %b0 on @dp as "b0" : !ddp.bucket<f32, [4x8]>
       scf.yield %s0 : !ddp.bucket<f32, [4x8]>
@@ -159,11 +138,8 @@ def DDPMergeBranchesPass : Pass<"ddp-merge-branches"> {
       scf.yield %b1 : !ddp.bucket<f32, [8]>
     }
     %u1 = ddp.unpack %r1 : !ddp.bucket<f32, [8]> -> tensor<8xf32>
-    ```
-
-    After:
-
-    ```mlir
+  }];
+  let after = [{
     %r:2 = scf.if %c -> (!ddp.bucket<f32, [4x8]>, !ddp.bucket<f32, [8]>) {
       %s0 = ddp.all_reduce mean %b0 on @dp as "b0" : !ddp.bucket<f32, [4x8]>
       %s1 = ddp.all_reduce mean %b1 on @dp as "b1" : !ddp.bucket<f32, [8]>
@@ -173,19 +149,17 @@ def DDPMergeBranchesPass : Pass<"ddp-merge-branches"> {
     }
     %u0 = ddp.unpack %r#0 : !ddp.bucket<f32, [4x8]> -> tensor<4x8xf32>
     %u1 = ddp.unpack %r#1 : !ddp.bucket<f32, [8]> -> tensor<8xf32>
-    ```
   }];
   let options = [
     Option<"limit", "limit", "unsigned", /*default=*/"16",
            "Largest number of branches that are merged into one">
   ];
-  let dependentDialects = ["::mlir::ddp::DDPDialect",
-                           "::mlir::scf::SCFDialect"];
+  let dialects = ["ddp::DDP", "scf::SCF"];
 }
 
-def DDPOverlapPass : Pass<"ddp-overlap"> {
+def DDPOverlapPass : DDP_Pass<"ddp-overlap"> {
   let summary = "compute while collectives are in flight";
-  let description = [{
+  let text = [{
     Splits all-reduces into `ddp.all_reduce_start` and `ddp.wait`, other collectives
     into `ddp.exchange_start` and `ddp.wait`, and orders the operations of each
     block so that at most `depth` collectives are in flight. Operations are
@@ -219,20 +193,15 @@ def DDPOverlapPass : Pass<"ddp-overlap"> {
     A collective is not split if no operation can overlap with it.
 
     Pre-condition: before `ddp-flatten`.
-
-    Before:
-
-    ```mlir
+  }];
+  let before = [{
     %r0 = ddp.all_reduce mean %b0 on @dp : !ddp.bucket<f32, [4x8]>
     %u0 = ddp.unpack %r0 : !ddp.bucket<f32, [4x8]> -> tensor<4x8xf32>
     %g1 = linalg.matmul
         ins(%x, %dy : tensor<8x16xf32>, tensor<16x8xf32>)
         outs(%z : tensor<8x8xf32>) -> tensor<8x8xf32>
-    ```
-
-    After:
-
-    ```mlir
+  }];
+  let after = [{
     %f0 = ddp.all_reduce_start mean %b0 on @dp
         : !ddp.bucket<f32, [4x8]> -> !ddp.future<!ddp.bucket<f32, [4x8]>>
     %g1 = linalg.matmul
@@ -240,7 +209,6 @@ def DDPOverlapPass : Pass<"ddp-overlap"> {
         outs(%z : tensor<8x8xf32>) -> tensor<8x8xf32>
     %r0 = ddp.wait %f0 : !ddp.future<!ddp.bucket<f32, [4x8]>>
     %u0 = ddp.unpack %r0 : !ddp.bucket<f32, [4x8]> -> tensor<4x8xf32>
-    ```
   }];
   let options = [
     Option<"depth", "depth", "unsigned", /*default=*/"2",
@@ -249,7 +217,7 @@ def DDPOverlapPass : Pass<"ddp-overlap"> {
            "Also keep the collectives of a hook's stages in flight while hooks "
            "work on other buckets or groups">
   ];
-  let dependentDialects = ["::mlir::ddp::DDPDialect"];
+  let dialects = ["ddp::DDP"];
 }
 
 #endif // DDPHOOK_DIALECT_DDP_TRANSFORMS_BUCKETPASSES_TD

@@ -5,10 +5,9 @@
 #ifndef DDPHOOK_DIALECT_DDP_TRANSFORMS_GRADIENTPASSES_TD
 #define DDPHOOK_DIALECT_DDP_TRANSFORMS_GRADIENTPASSES_TD
 
-include "mlir/Pass/PassBase.td"
+include "ddphook/PassBase.td"
 
-def DDPIsolateCollectivesPass
-    : Pass<"ddp-isolate-collectives", "::mlir::ModuleOp"> {
+def DDPIsolateCollectivesPass : DDP_ModulePass<"ddp-isolate-collectives"> {
   let summary = "run passes only on functions with collectives";
   let description = [{
     Runs a pipeline on a module that contains the functions with operations or
@@ -46,10 +45,9 @@ def DDPIsolateCollectivesPass
   ];
 }
 
-def DDPWidenAccumulatorsPass
-    : Pass<"ddp-widen-accumulators", "::mlir::ModuleOp"> {
+def DDPWidenAccumulatorsPass : DDP_ModulePass<"ddp-widen-accumulators"> {
   let summary = "sum 16-bit numbers in f32";
-  let description = [{
+  let text = [{
     Frameworks sum f16 and bf16 in f32 and round once. The lowerings of their programs
     to linalg often sum in the type of the elements instead; in bf16 a sum of 2048 ones
     is then 256. In a module with the attribute `ddp.widen_accumulators`, which
@@ -65,21 +63,16 @@ def DDPWidenAccumulatorsPass
     by `tensor.insert` unchanged. A module without the attribute is computed as written.
 
     Pre-condition: tensors. Post-condition: the attribute is gone.
-
-    Before:
-
-    ```mlir
+  }];
+  let before = [{
     module attributes {ddp.widen_accumulators} {
       func.func @sum(%x: tensor<8xbf16>, %zero: tensor<bf16>) -> tensor<bf16> {
         %0 = linalg.reduce { arith.addf } ins(%x : tensor<8xbf16>) outs(%zero : tensor<bf16>) dimensions = [0]
         return %0 : tensor<bf16>
       }
     }
-    ```
-
-    After:
-
-    ```mlir
+  }];
+  let after = [{
     module {
       func.func @sum(%x: tensor<8xbf16>, %zero: tensor<bf16>) -> tensor<bf16> {
         %0 = tensor.empty() : tensor<f32>
@@ -103,14 +96,11 @@ def DDPWidenAccumulatorsPass
         return %4 : tensor<bf16>
       }
     }
-    ```
   }];
-  let dependentDialects = ["::mlir::arith::ArithDialect",
-                           "::mlir::linalg::LinalgDialect",
-                           "::mlir::tensor::TensorDialect"];
+  let dialects = ["arith::Arith", "linalg::Linalg", "tensor::Tensor"];
 }
 
-def DDPVerifySyncPass : Pass<"ddp-verify-sync", "::mlir::ModuleOp"> {
+def DDPVerifySyncPass : DDP_ModulePass<"ddp-verify-sync"> {
   let summary = "check that every gradient is reduced exactly once";
   let description = [{
     A function result, or an out-parameter, that is marked `ddp.gradient` must carry
@@ -169,7 +159,7 @@ def DDPVerifySyncPass : Pass<"ddp-verify-sync", "::mlir::ModuleOp"> {
   }];
 }
 
-def DDPVerifyOrderPass : Pass<"ddp-verify-order", "::mlir::ModuleOp"> {
+def DDPVerifyOrderPass : DDP_ModulePass<"ddp-verify-order"> {
   let summary = "check that all ranks run the same collectives in the same order";
   let description = [{
     Runs at every level, from tensors to calls of the runtime, and changes nothing.
@@ -214,22 +204,17 @@ def DDPVerifyOrderPass : Pass<"ddp-verify-order", "::mlir::ModuleOp"> {
   }];
 }
 
-def DDPExpandAveragesPass : Pass<"ddp-expand-averages", "::mlir::ModuleOp"> {
+def DDPExpandAveragesPass : DDP_ModulePass<"ddp-expand-averages"> {
   let summary = "expand averages of parameters to all-reduces";
-  let description = [{
+  let text = [{
     The `ddp.average`s of a block with the same group, period and warmup become one
     bucket, a counter, and an all-reduce that runs in the steps that the counter
     selects. The all-reduce replaces the last of the averages.
-
-    Before:
-
-    ```mlir
+  }];
+  let before = [{
     %w1 = ddp.average %w on @dp every 4 : tensor<4x8xf32>
-    ```
-
-    After:
-
-    ```mlir
+  }];
+  let after = [{
     ddp.state @average0.iter : i64 replicated zero kind iteration
         role "average.iter" of [["step.arg0"]]
     %n = ddp.load @average0.iter : i64
@@ -255,17 +240,13 @@ def DDPExpandAveragesPass : Pass<"ddp-expand-averages", "::mlir::ModuleOp"> {
     } else {
       scf.yield %w : tensor<4x8xf32>
     }
-    ```
   }];
-  let dependentDialects = ["::mlir::arith::ArithDialect",
-                           "::mlir::ddp::DDPDialect",
-                           "::mlir::linalg::LinalgDialect",
-                           "::mlir::scf::SCFDialect"];
+  let dialects = ["arith::Arith", "ddp::DDP", "linalg::Linalg", "scf::SCF"];
 }
 
-def DDPExemptGradientsPass : Pass<"ddp-exempt-gradients", "::mlir::ModuleOp"> {
+def DDPExemptGradientsPass : DDP_ModulePass<"ddp-exempt-gradients"> {
   let summary = "give gradients another hook, by their names";
-  let description = [{
+  let text = [{
     Sets the `ddp.hook` of every reduction whose gradient has a name in which the
     regular expression `exempt` (POSIX, extended) matches some part. Biases and the
     parameters of norms are small, and compressing them often loses more than it
@@ -279,21 +260,16 @@ def DDPExemptGradientsPass : Pass<"ddp-exempt-gradients", "::mlir::ModuleOp"> {
 
     Pre-condition: reductions of tensors; runs before `ddp-bucketize`.
     Post-condition: the reductions that match carry a `ddp.hook`.
-
-    Before, with `exempt=bias`:
-
-    ```mlir
+  }];
+  let beforeWith = ", with `exempt=bias`";
+  let before = [{
     %r0 = ddp.all_reduce mean %g0 on @dp {ddp.name = "weight"} : tensor<4x8xf32>
     %r1 = ddp.all_reduce mean %g1 on @dp {ddp.name = "bias"} : tensor<8xf32>
-    ```
-
-    After:
-
-    ```mlir
+  }];
+  let after = [{
     %r0 = ddp.all_reduce mean %g0 on @dp {ddp.name = "weight"} : tensor<4x8xf32>
     %r1 = ddp.all_reduce mean %g1 on @dp
         {ddp.hook = #ddp.allreduce, ddp.name = "bias"} : tensor<8xf32>
-    ```
   }];
   let options = [
     Option<"exempt", "exempt", "std::string", /*default=*/"\"\"",
@@ -302,30 +278,25 @@ def DDPExemptGradientsPass : Pass<"ddp-exempt-gradients", "::mlir::ModuleOp"> {
            /*default=*/"kDefaultHook.str()",
            "Their hook: the text of an attribute, or a name">
   ];
-  let dependentDialects = ["::mlir::ddp::DDPDialect"];
+  let dialects = ["ddp::DDP"];
 }
 
-def DDPSetTopologyPass : Pass<"ddp-set-topology", "::mlir::ModuleOp"> {
+def DDPSetTopologyPass : DDP_ModulePass<"ddp-set-topology"> {
   let summary = "choose how the ranks of process groups reduce";
-  let description = [{
+  let text = [{
     Sets the `topology` of every process group that has none and is not a part of
     another group by `placement`.
 
     Post-condition: those groups carry the topology.
-
-    Before, with `topology=hierarchical`:
-
-    ```mlir
+  }];
+  let beforeWith = ", with `topology=hierarchical`";
+  let before = [{
     ddp.process_group @dp
     ddp.process_group @node placement intra_node
-    ```
-
-    After:
-
-    ```mlir
+  }];
+  let after = [{
     ddp.process_group @dp topology hierarchical
     ddp.process_group @node placement intra_node
-    ```
   }];
   let options = [
     Option<"topology", "topology", "::mlir::ddp::Topology",
@@ -338,9 +309,9 @@ def DDPSetTopologyPass : Pass<"ddp-set-topology", "::mlir::ModuleOp"> {
   ];
 }
 
-def DDPBucketizePass : Pass<"ddp-bucketize", "::mlir::ModuleOp"> {
+def DDPBucketizePass : DDP_ModulePass<"ddp-bucketize"> {
   let summary = "pack gradients into buckets";
-  let description = [{
+  let text = [{
     Groups the `ddp.all_reduce`s of a block by process group, element type,
     reduction and hook, and packs them into buckets the way PyTorch's DDP does: a
     gradient is appended, *then* the bucket is closed if its bytes reach the limit.
@@ -356,24 +327,18 @@ def DDPBucketizePass : Pass<"ddp-bucketize", "::mlir::ModuleOp"> {
     Pre-condition: reductions of tensors. Post-condition: reductions of buckets,
     named b0, b1, … in the order of their first gradients. They list the names of
     their members.
-
-    Before:
-
-    ```mlir
+  }];
+  let before = [{
     %r0 = ddp.all_reduce mean %g0 on @dp : tensor<4x8xf32>
     %r1 = ddp.all_reduce mean %g1 on @dp : tensor<8xf32>
-    ```
-
-    After:
-
-    ```mlir
+  }];
+  let after = [{
     %b = ddp.pack %g0, %g1 : tensor<4x8xf32>, tensor<8xf32>
         -> !ddp.bucket<f32, [4x8, 8]>
     %r = ddp.all_reduce mean %b on @dp as "b0" : !ddp.bucket<f32, [4x8, 8]>
         of ["step.arg0", "step.arg1"]
     %r0, %r1 = ddp.unpack %r : !ddp.bucket<f32, [4x8, 8]>
         -> tensor<4x8xf32>, tensor<8xf32>
-    ```
   }];
   let options = [
     Option<"bucketCapMb", "bucket-cap-mb", "double",
@@ -395,7 +360,7 @@ def DDPBucketizePass : Pass<"ddp-bucketize", "::mlir::ModuleOp"> {
                clEnumValN(::mlir::ddp::BucketOrder::Reverse, "reverse",
                           "reverse program order of the reductions"))}]>
   ];
-  let dependentDialects = ["::mlir::ddp::DDPDialect"];
+  let dialects = ["ddp::DDP"];
 }
 
 #endif // DDPHOOK_DIALECT_DDP_TRANSFORMS_GRADIENTPASSES_TD

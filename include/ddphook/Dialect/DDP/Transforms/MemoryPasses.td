@@ -6,10 +6,9 @@
 #ifndef DDPHOOK_DIALECT_DDP_TRANSFORMS_MEMORYPASSES_TD
 #define DDPHOOK_DIALECT_DDP_TRANSFORMS_MEMORYPASSES_TD
 
-include "mlir/Pass/PassBase.td"
+include "ddphook/PassBase.td"
 
-def DDPCheckBufferizablePass
-    : Pass<"ddp-check-bufferizable", "::mlir::ModuleOp"> {
+def DDPCheckBufferizablePass : DDP_ModulePass<"ddp-check-bufferizable"> {
   let summary = "fail if an operation on tensors cannot be bufferized";
   let description = [{
     Reports every kind of operation on tensors that does not implement
@@ -27,9 +26,9 @@ def DDPCheckBufferizablePass
   }];
 }
 
-def DDPBufferizePass : Pass<"ddp-bufferize", "::mlir::ModuleOp"> {
+def DDPBufferizePass : DDP_ModulePass<"ddp-bufferize"> {
   let summary = "turn tensors into memory, with copies where they cannot be avoided";
-  let description = [{
+  let text = [{
     Runs upstream's One-Shot Bufferize, with function boundaries. One-Shot requires
     that a value that a loop carries, or that the branches of an `scf.if` yield, is
     in one buffer, and refuses programs that still need another value in that
@@ -41,10 +40,8 @@ def DDPBufferizePass : Pass<"ddp-bufferize", "::mlir::ModuleOp"> {
 
     Pre-condition: `ddp-materialize-buckets`. Post-condition: no tensors except in
     functions without bodies.
-
-    Before:
-
-    ```mlir
+  }];
+  let before = [{
     func.func @step(%a: memref<4xf32>, %g: memref<4xf32>) {
       %x = bufferization.to_tensor %a restrict : memref<4xf32> to tensor<4xf32>
       %e = tensor.empty() : tensor<4xf32>
@@ -54,33 +51,26 @@ def DDPBufferizePass : Pass<"ddp-bufferize", "::mlir::ModuleOp"> {
           : (tensor<4xf32>, memref<4xf32>) -> ()
       return
     }
-    ```
-
-    After:
-
-    ```mlir
+  }];
+  let after = [{
     func.func @step(%a: memref<4xf32>, %g: memref<4xf32>) {
       %m = memref.alloc() {alignment = 64 : i64} : memref<4xf32>
       linalg.exp ins(%a : memref<4xf32>) outs(%m : memref<4xf32>)
       memref.copy %m, %g : memref<4xf32> to memref<4xf32>
       return
     }
-    ```
   }];
-  let dependentDialects = ["::mlir::bufferization::BufferizationDialect",
-                           "::mlir::memref::MemRefDialect"];
+  let dialects = ["bufferization::Bufferization", "memref::MemRef"];
 }
 
-def DDPFoldBranchesPass : Pass<"ddp-fold-branches"> {
+def DDPFoldBranchesPass : DDP_Pass<"ddp-fold-branches"> {
   let summary = "use a buffer directly if all branches yield it";
-  let description = [{
+  let text = [{
     If both branches of an `scf.if` yield the same memref, uses of the result become
     uses of that memref. A state or a bucket that a branch updates in place is then
     known without the condition, and `cse` finds that views of it are equal.
-
-    Before:
-
-    ```mlir
+  }];
+  let before = [{
     %r = scf.if %c -> (memref<12xf32>) {
       linalg.exp ins(%b : memref<12xf32>) outs(%b : memref<12xf32>)
       scf.yield %b : memref<12xf32>
@@ -88,52 +78,41 @@ def DDPFoldBranchesPass : Pass<"ddp-fold-branches"> {
       scf.yield %b : memref<12xf32>
     }
     linalg.abs ins(%r : memref<12xf32>) outs(%y : memref<12xf32>)
-    ```
-
-    After:
-
-    ```mlir
+  }];
+  let after = [{
     scf.if %c {
       linalg.exp ins(%b : memref<12xf32>) outs(%b : memref<12xf32>)
     } else {
     }
     linalg.abs ins(%b : memref<12xf32>) outs(%y : memref<12xf32>)
-    ```
   }];
 }
 
-def DDPFoldCopiesPass : Pass<"ddp-fold-copies"> {
+def DDPFoldCopiesPass : DDP_Pass<"ddp-fold-copies"> {
   let summary = "remove copies of a buffer onto itself";
-  let description = [{
+  let text = [{
     A `memref.copy` between two views of one buffer with the same offset and type
     does nothing and is removed. Bufferization leaves such a copy for every gradient
     that was created in its bucket.
-
-    Before:
-
-    ```mlir
+  }];
+  let before = [{
     %v = ddp.view %b[8] : memref<12xf32> to memref<4xf32>
     linalg.exp ins(%x : memref<4xf32>) outs(%v : memref<4xf32>)
     %w = ddp.view %b[8] : memref<12xf32> to memref<4xf32>
     memref.copy %v, %w : memref<4xf32> to memref<4xf32>
     linalg.abs ins(%w : memref<4xf32>) outs(%y : memref<4xf32>)
-    ```
-
-    After:
-
-    ```mlir
+  }];
+  let after = [{
     %v = ddp.view %b[8] : memref<12xf32> to memref<4xf32>
     linalg.exp ins(%x : memref<4xf32>) outs(%v : memref<4xf32>)
     %w = ddp.view %b[8] : memref<12xf32> to memref<4xf32>
     linalg.abs ins(%w : memref<4xf32>) outs(%y : memref<4xf32>)
-    ```
   }];
 }
 
-def DDPResultsToOutParamsPass
-    : Pass<"ddp-results-to-out-params", "::mlir::ModuleOp"> {
+def DDPResultsToOutParamsPass : DDP_ModulePass<"ddp-results-to-out-params"> {
   let summary = "let callers allocate the results of private functions";
-  let description = [{
+  let text = [{
     A buffer that a private function returns becomes an argument, and its callers
     allocate it. A buffer that the function allocates and returns is replaced by
     that argument. If the function returns the same buffer several times, or a part
@@ -141,10 +120,8 @@ def DDPResultsToOutParamsPass
     of one) remain results, because there is nothing to copy.
 
     Pre-condition: bufferized. Results have static shape and identity layout.
-
-    Before:
-
-    ```mlir
+  }];
+  let before = [{
     func.func private @f(%a: memref<4xf32>) -> memref<4xf32> {
       %m = memref.alloc() : memref<4xf32>
       linalg.exp ins(%a : memref<4xf32>) outs(%m : memref<4xf32>)
@@ -155,11 +132,8 @@ def DDPResultsToOutParamsPass
       linalg.abs ins(%0 : memref<4xf32>) outs(%r : memref<4xf32>)
       return
     }
-    ```
-
-    After:
-
-    ```mlir
+  }];
+  let after = [{
     func.func private @f(%a: memref<4xf32>, %m: memref<4xf32>) {
       linalg.exp ins(%a : memref<4xf32>) outs(%m : memref<4xf32>)
       return
@@ -170,14 +144,13 @@ def DDPResultsToOutParamsPass
       linalg.abs ins(%0 : memref<4xf32>) outs(%r : memref<4xf32>)
       return
     }
-    ```
   }];
-  let dependentDialects = ["::mlir::memref::MemRefDialect"];
+  let dialects = ["memref::MemRef"];
 }
 
-def DDPPlanArenaPass : Pass<"ddp-plan-arena", "::mlir::ModuleOp"> {
+def DDPPlanArenaPass : DDP_ModulePass<"ddp-plan-arena"> {
   let summary = "place all buffers of a step in one arena";
-  let description = [{
+  let text = [{
     Every `memref.alloc` becomes a `memref.view` of `ddp.arena` at a fixed offset;
     buffers whose lifetimes do not overlap share memory (best fit over the positions
     of the function's top-level operations, 64-byte aligned). Functions that call
@@ -186,10 +159,8 @@ def DDPPlanArenaPass : Pass<"ddp-plan-arena", "::mlir::ModuleOp"> {
 
     Pre-condition: bufferized, results are out-parameters; static shapes.
     Post-condition: no allocation.
-
-    Before:
-
-    ```mlir
+  }];
+  let before = [{
     func.func @step(%x: memref<4xf32>, %y: memref<4xf32>) {
       %a = memref.alloc() : memref<4xf32>
       %b = memref.alloc() : memref<4xf32>
@@ -200,11 +171,8 @@ def DDPPlanArenaPass : Pass<"ddp-plan-arena", "::mlir::ModuleOp"> {
       linalg.abs ins(%c : memref<4xf32>) outs(%y : memref<4xf32>)
       return
     }
-    ```
-
-    After:
-
-    ```mlir
+  }];
+  let after = [{
     func.func @step(%x: memref<4xf32>, %y: memref<4xf32>) {
       %arena = ddp.arena : memref<128xi8>
       %begin_a = arith.constant 0 : index
@@ -219,13 +187,11 @@ def DDPPlanArenaPass : Pass<"ddp-plan-arena", "::mlir::ModuleOp"> {
       linalg.abs ins(%c : memref<4xf32>) outs(%y : memref<4xf32>)
       return
     }
-    ```
   }];
-  let dependentDialects = ["::mlir::arith::ArithDialect",
-                           "::mlir::ddp::DDPDialect"];
+  let dialects = ["arith::Arith", "ddp::DDP"];
 }
 
-def DDPCheckNoAllocPass : Pass<"ddp-check-no-alloc", "::mlir::ModuleOp"> {
+def DDPCheckNoAllocPass : DDP_ModulePass<"ddp-check-no-alloc"> {
   let summary = "fail if a step allocates, frees or copies";
   let description = [{
     Reports every `memref.alloc`, `alloca`, `dealloc`, `realloc` or `copy` and every

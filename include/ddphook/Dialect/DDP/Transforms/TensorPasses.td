@@ -6,11 +6,11 @@
 #ifndef DDPHOOK_DIALECT_DDP_TRANSFORMS_TENSORPASSES_TD
 #define DDPHOOK_DIALECT_DDP_TRANSFORMS_TENSORPASSES_TD
 
-include "mlir/Pass/PassBase.td"
+include "ddphook/PassBase.td"
 
-def DDPFlattenPass : Pass<"ddp-flatten", "::mlir::ModuleOp"> {
+def DDPFlattenPass : DDP_ModulePass<"ddp-flatten"> {
   let summary = "turn buckets into 1-D tensors";
-  let description = [{
+  let text = [{
     `!ddp.bucket<f32, [4x8, 8]>` becomes `tensor<40xf32>` everywhere, and
     `ddp.extract` becomes `tensor.extract_slice`. One-Shot Bufferize analyses only
     tensors; it would copy a bucket at every use.
@@ -22,35 +22,27 @@ def DDPFlattenPass : Pass<"ddp-flatten", "::mlir::ModuleOp"> {
 
     Post-condition: no value has a bucket type, and the only collectives and
     arithmetic are `ddp.flat.*` and `ddp.is_finite`.
-
-    Before:
-
-    ```mlir
+  }];
+  let before = [{
     %b = ddp.pack %w, %v : tensor<4x8xf32>, tensor<8xf32>
         -> !ddp.bucket<f32, [4x8, 8]>
     %r = ddp.all_reduce mean %b on @dp : !ddp.bucket<f32, [4x8, 8]>
     %m = ddp.extract %r [1] : !ddp.bucket<f32, [4x8, 8]>
     %u = ddp.unpack %m : !ddp.bucket<f32, [8]> -> tensor<8xf32>
-    ```
-
-    After:
-
-    ```mlir
+  }];
+  let after = [{
     %b = ddp.pack %w, %v : tensor<4x8xf32>, tensor<8xf32> -> tensor<40xf32>
     %e = tensor.empty() : tensor<40xf32>
     %r = ddp.flat.all_reduce mean %b on @dp into %e : tensor<40xf32>, tensor<40xf32>
     %m = tensor.extract_slice %r[32] [8] [1] : tensor<40xf32> to tensor<8xf32>
     %u = ddp.unpack %m : tensor<8xf32> -> tensor<8xf32>
-    ```
   }];
-  let dependentDialects = ["::mlir::arith::ArithDialect",
-                           "::mlir::ddp::DDPDialect",
-                           "::mlir::linalg::LinalgDialect"];
+  let dialects = ["arith::Arith", "ddp::DDP", "linalg::Linalg"];
 }
 
-def DDPThreadStatesPass : Pass<"ddp-thread-states", "::mlir::ModuleOp"> {
+def DDPThreadStatesPass : DDP_ModulePass<"ddp-thread-states"> {
   let summary = "load and store every state once";
-  let description = [{
+  let text = [{
     Within a block, a load of a state that was loaded or stored before is replaced
     by that value, and a store that another store follows is dropped. If the old
     value is needed after the new one was stored, it is copied first, because load
@@ -58,10 +50,8 @@ def DDPThreadStatesPass : Pass<"ddp-thread-states", "::mlir::ModuleOp"> {
 
     Pre-condition: `ddp-flatten`. It is an error to use one state in several blocks
     of which more than one may run, or in a function and a function that it calls.
-
-    Before:
-
-    ```mlir
+  }];
+  let before = [{
     ddp.state @s : !ddp.bucket<f32, [4]> per_rank zero
     %a = ddp.load @s : tensor<4xf32>
     %e = tensor.empty() : tensor<4xf32>
@@ -70,11 +60,8 @@ def DDPThreadStatesPass : Pass<"ddp-thread-states", "::mlir::ModuleOp"> {
     %c = ddp.load @s : tensor<4xf32>
     %e1 = tensor.empty() : tensor<4xf32>
     %d = ddp.flat.add %c, %g into %e1 : tensor<4xf32>, tensor<4xf32>, tensor<4xf32>
-    ```
-
-    After:
-
-    ```mlir
+  }];
+  let after = [{
     ddp.state @s : !ddp.bucket<f32, [4]> per_rank zero
     %a = ddp.load @s : tensor<4xf32>
     %e = tensor.empty() : tensor<4xf32>
@@ -82,14 +69,13 @@ def DDPThreadStatesPass : Pass<"ddp-thread-states", "::mlir::ModuleOp"> {
     ddp.store %b, @s : tensor<4xf32>
     %e1 = tensor.empty() : tensor<4xf32>
     %d = ddp.flat.add %b, %g into %e1 : tensor<4xf32>, tensor<4xf32>, tensor<4xf32>
-    ```
   }];
-  let dependentDialects = ["::mlir::bufferization::BufferizationDialect"];
+  let dialects = ["bufferization::Bufferization"];
 }
 
-def DDPPrepareEntriesPass : Pass<"ddp-prepare-entries", "::mlir::ModuleOp"> {
+def DDPPrepareEntriesPass : DDP_ModulePass<"ddp-prepare-entries"> {
   let summary = "give public functions an interface of plain memory";
-  let description = [{
+  let text = [{
     Tensor arguments of a public function become memrefs with identity layout. They
     are only read, unless marked `bufferization.writable = true`: a caller's array
     is updated in place only if the program allows it. A result that is an update of
@@ -107,21 +93,16 @@ def DDPPrepareEntriesPass : Pass<"ddp-prepare-entries", "::mlir::ModuleOp"> {
     pass every read of a read-only argument is a separate alias set.
 
     Pre-condition: `ddp-flatten`. Functions with dynamic shapes are left alone.
-
-    Before:
-
-    ```mlir
+  }];
+  let before = [{
     func.func @step(%w: tensor<4xf32> {bufferization.writable = true},
                     %g: tensor<4xf32>, %loss: f32) -> (tensor<4xf32>, f32) {
       %u = linalg.sub ins(%w, %g : tensor<4xf32>, tensor<4xf32>)
           outs(%w : tensor<4xf32>) -> tensor<4xf32>
       return %u, %loss : tensor<4xf32>, f32
     }
-    ```
-
-    After:
-
-    ```mlir
+  }];
+  let after = [{
     func.func @step(%w_in: memref<4xf32> {ddp.inout}, %g_in: memref<4xf32>,
                     %loss: f32, %loss_out: memref<f32>)
         attributes {ddp.result_arguments = array<i64: 0, -1>} {
@@ -136,25 +117,21 @@ def DDPPrepareEntriesPass : Pass<"ddp-prepare-entries", "::mlir::ModuleOp"> {
           : (tensor<4xf32>, memref<4xf32>) -> ()
       return
     }
-    ```
   }];
-  let dependentDialects = ["::mlir::bufferization::BufferizationDialect",
-                           "::mlir::memref::MemRefDialect"];
+  let dialects = ["bufferization::Bufferization", "memref::MemRef"];
 }
 
-def DDPFoldResultsPass : Pass<"ddp-fold-results", "::mlir::ModuleOp"> {
+def DDPFoldResultsPass : DDP_ModulePass<"ddp-fold-results"> {
   let summary = "remove results that are arguments or other results";
-  let description = [{
+  let text = [{
     If a result of a private function is one of its arguments in every return, or
     the same value as another result, it is dropped, and callers use that other
     value. After bufferization the result would be a separate buffer, and a copy.
 
     If a function has references other than calls, its results stay, and those that
     are equal to an earlier one become copies of it.
-
-    Before:
-
-    ```mlir
+  }];
+  let before = [{
     func.func private @f(%a: tensor<4xf32>)
         -> (tensor<4xf32>, tensor<4xf32>, tensor<4xf32>) {
       %r = linalg.exp ins(%a : tensor<4xf32>) outs(%a : tensor<4xf32>)
@@ -167,11 +144,8 @@ def DDPFoldResultsPass : Pass<"ddp-fold-results", "::mlir::ModuleOp"> {
           : (tensor<4xf32>) -> (tensor<4xf32>, tensor<4xf32>, tensor<4xf32>)
       return %0#0, %0#1, %0#2 : tensor<4xf32>, tensor<4xf32>, tensor<4xf32>
     }
-    ```
-
-    After:
-
-    ```mlir
+  }];
+  let after = [{
     func.func private @f(%a: tensor<4xf32>) -> tensor<4xf32> {
       %r = linalg.exp ins(%a : tensor<4xf32>) outs(%a : tensor<4xf32>)
           -> tensor<4xf32>
@@ -182,15 +156,13 @@ def DDPFoldResultsPass : Pass<"ddp-fold-results", "::mlir::ModuleOp"> {
       %0 = call @f(%x) : (tensor<4xf32>) -> tensor<4xf32>
       return %0, %0, %x : tensor<4xf32>, tensor<4xf32>, tensor<4xf32>
     }
-    ```
   }];
-  let dependentDialects = ["::mlir::bufferization::BufferizationDialect"];
+  let dialects = ["bufferization::Bufferization"];
 }
 
-def DDPFoldPacksPass
-    : InterfacePass<"ddp-fold-packs", "::mlir::FunctionOpInterface"> {
+def DDPFoldPacksPass : DDP_FunctionPass<"ddp-fold-packs"> {
   let summary = "use an argument that holds adjacent gradients as their bucket";
-  let description = [{
+  let text = [{
     If the tensors of a `ddp.pack` are adjacent slices of an argument that a result
     replaces, in the order of the pack, then the packed bucket *is* that part of the
     argument. If the parts of a reduced bucket are inserted back to back, then the
@@ -203,10 +175,8 @@ def DDPFoldPacksPass
     Slices in another order, with gaps, of several arguments, or of one that another
     bucket uses are packed normally. A remark lists the buckets that are a part of
     an argument.
-
-    Before:
-
-    ```mlir
+  }];
+  let before = [{
     %flat = bufferization.to_tensor %arg0 restrict writable
         : memref<6xf32> to tensor<6xf32>
     %s = tensor.extract_slice %flat[0] [4] [1] : tensor<6xf32> to tensor<4xf32>
@@ -225,11 +195,8 @@ def DDPFoldPacksPass
         : tensor<2xf32> into tensor<6xf32>
     bufferization.materialize_in_destination %1 in writable %arg0
         : (tensor<6xf32>, memref<6xf32>) -> ()
-    ```
-
-    After:
-
-    ```mlir
+  }];
+  let after = [{
     %flat = bufferization.to_tensor %arg0 restrict writable
         : memref<6xf32> to tensor<6xf32>
     %d = tensor.empty() : tensor<6xf32>
@@ -237,51 +204,41 @@ def DDPFoldPacksPass
         : tensor<6xf32>, tensor<6xf32>
     bufferization.materialize_in_destination %r in writable %arg0
         : (tensor<6xf32>, memref<6xf32>) -> ()
-    ```
   }];
-  let dependentDialects = ["::mlir::tensor::TensorDialect"];
+  let dialects = ["tensor::Tensor"];
 }
 
-def DDPSplitEmptyTensorsPass
-    : InterfacePass<"ddp-split-empty-tensors", "::mlir::FunctionOpInterface"> {
+def DDPSplitEmptyTensorsPass : DDP_FunctionPass<"ddp-split-empty-tensors"> {
   let summary = "give every operation a separate destination";
-  let description = [{
+  let text = [{
     Operations that have the same `tensor.empty` as destination, which CSE merges
     from many, get one each. So do operations that start from the same filled
     tensor. One-Shot Bufferize takes time that grows with the cube of the number of
     operations that write to one alias set. An empty tensor is not split if slices
     of it are used.
-
-    Before:
-
-    ```mlir
+  }];
+  let before = [{
     %e = tensor.empty() : tensor<4xf32>
     %0 = linalg.exp ins(%x : tensor<4xf32>) outs(%e : tensor<4xf32>)
         -> tensor<4xf32>
     %1 = linalg.abs ins(%0 : tensor<4xf32>) outs(%e : tensor<4xf32>)
         -> tensor<4xf32>
-    ```
-
-    After:
-
-    ```mlir
+  }];
+  let after = [{
     %e1 = tensor.empty() : tensor<4xf32>
     %e0 = tensor.empty() : tensor<4xf32>
     %0 = linalg.exp ins(%x : tensor<4xf32>) outs(%e0 : tensor<4xf32>)
         -> tensor<4xf32>
     %1 = linalg.abs ins(%0 : tensor<4xf32>) outs(%e1 : tensor<4xf32>)
         -> tensor<4xf32>
-    ```
   }];
-  let dependentDialects = ["::mlir::linalg::LinalgDialect",
-                           "::mlir::tensor::TensorDialect"];
+  let dialects = ["linalg::Linalg", "tensor::Tensor"];
 }
 
 def DDPLegalizeForBufferizationPass
-    : InterfacePass<"ddp-legalize-for-bufferization",
-                    "::mlir::FunctionOpInterface"> {
+    : DDP_FunctionPass<"ddp-legalize-for-bufferization"> {
   let summary = "rewrite operations that One-Shot Bufferize gets wrong";
-  let description = [{
+  let text = [{
     MLIR 22 silently miscompiles some programs, or refuses them unnecessarily. In
     most cases the cause is the model of an operation in One-Shot Bufferize. This
     pass rewrites these operations:
@@ -312,20 +269,15 @@ def DDPLegalizeForBufferizationPass
       overwrite one of them;
     - a slice gets stride 1 in dimensions of size 1: with another stride it is
       ambiguous which of them a slice of lower rank drops, and lowering it fails.
-
-    Before:
-
-    ```mlir
+  }];
+  let before = [{
     %r = linalg.map ins(%a : tensor<4xf32>) outs(%b : tensor<4xf32>)
       (%x: f32, %y: f32) {
         %s = arith.addf %x, %y : f32
         linalg.yield %s : f32
       }
-    ```
-
-    After:
-
-    ```mlir
+  }];
+  let after = [{
     #id = affine_map<(d0) -> (d0)>
     %r = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel"]}
         ins(%a : tensor<4xf32>) outs(%b : tensor<4xf32>) {
@@ -333,18 +285,14 @@ def DDPLegalizeForBufferizationPass
         %s = arith.addf %x, %y : f32
         linalg.yield %s : f32
       } -> tensor<4xf32>
-    ```
   }];
-  let dependentDialects = ["::mlir::arith::ArithDialect",
-                           "::mlir::bufferization::BufferizationDialect",
-                           "::mlir::linalg::LinalgDialect",
-                           "::mlir::scf::SCFDialect"];
+  let dialects = ["arith::Arith", "bufferization::Bufferization", "linalg::Linalg",
+                  "scf::SCF"];
 }
 
-def DDPAssignDestinationsPass
-    : InterfacePass<"ddp-assign-destinations", "::mlir::FunctionOpInterface"> {
+def DDPAssignDestinationsPass : DDP_FunctionPass<"ddp-assign-destinations"> {
   let summary = "choose the destination of every operation";
-  let description = [{
+  let text = [{
     If an operation on flat tensors writes `into` a `tensor.empty` that nothing else
     uses, the pass looks for existing memory: its slice, if it computes a part of a
     `ddp.concat`; a dying operand of its type, if the operation is elementwise; or
@@ -353,10 +301,8 @@ def DDPAssignDestinationsPass
     operation without them counts as a use.
 
     Pre-condition: `ddp-flatten`. Post-condition: no `ddp.concat`.
-
-    Before:
-
-    ```mlir
+  }];
+  let before = [{
     %e = tensor.empty() : tensor<40xf32>
     %b = linalg.exp ins(%x : tensor<40xf32>) outs(%e : tensor<40xf32>)
         -> tensor<40xf32>
@@ -365,11 +311,8 @@ def DDPAssignDestinationsPass
     %e2 = tensor.empty() : tensor<40xf32>
     %s = ddp.flat.add %r, %x into %e2
         : tensor<40xf32>, tensor<40xf32>, tensor<40xf32>
-    ```
-
-    After:
-
-    ```mlir
+  }];
+  let after = [{
     %e = tensor.empty() : tensor<40xf32>
     %b = linalg.exp ins(%x : tensor<40xf32>) outs(%e : tensor<40xf32>)
         -> tensor<40xf32>
@@ -377,15 +320,13 @@ def DDPAssignDestinationsPass
     %r = ddp.flat.all_reduce mean %b on @dp into %e1 : tensor<40xf32>, tensor<40xf32>
     %s = ddp.flat.add %r, %x into %r
         : tensor<40xf32>, tensor<40xf32>, tensor<40xf32>
-    ```
   }];
-  let dependentDialects = ["::mlir::ddp::DDPDialect"];
+  let dialects = ["ddp::DDP"];
 }
 
-def DDPYieldInPlacePass
-    : InterfacePass<"ddp-yield-in-place", "::mlir::FunctionOpInterface"> {
+def DDPYieldInPlacePass : DDP_FunctionPass<"ddp-yield-in-place"> {
   let summary = "give each tensor that a loop carries one buffer";
-  let description = [{
+  let text = [{
     One-Shot Bufferize requires that every tensor that an `scf.for` or an
     `scf.while` carries from one iteration to the next is in one buffer. So the
     values that an iteration yields are copied to the buffers in which the iteration
@@ -398,19 +339,14 @@ def DDPYieldInPlacePass
     position in both.
 
     Pre-condition: `ddp-assign-destinations`.
-
-    Before:
-
-    ```mlir
+  }];
+  let before = [{
     %r:2 = scf.for %i = %a to %b step %c iter_args(%x = %p, %y = %q)
         -> (tensor<8xf32>, tensor<8xf32>) {
       scf.yield %y, %x : tensor<8xf32>, tensor<8xf32>
     }
-    ```
-
-    After:
-
-    ```mlir
+  }];
+  let after = [{
     %r:2 = scf.for %i = %a to %b step %c iter_args(%x = %p, %y = %q)
         -> (tensor<8xf32>, tensor<8xf32>) {
       %0 = bufferization.alloc_tensor() copy(%x) : tensor<8xf32>
@@ -421,16 +357,13 @@ def DDPYieldInPlacePass
           : (tensor<8xf32>, tensor<8xf32>) -> tensor<8xf32>
       scf.yield %2, %3 : tensor<8xf32>, tensor<8xf32>
     }
-    ```
   }];
-  let dependentDialects = ["::mlir::bufferization::BufferizationDialect",
-                           "::mlir::tensor::TensorDialect"];
+  let dialects = ["bufferization::Bufferization", "tensor::Tensor"];
 }
 
-def DDPPinBlockArgumentsPass
-    : InterfacePass<"ddp-pin-block-arguments", "::mlir::FunctionOpInterface"> {
+def DDPPinBlockArgumentsPass : DDP_FunctionPass<"ddp-pin-block-arguments"> {
   let summary = "give each block argument that is a tensor a buffer";
-  let description = [{
+  let text = [{
     If blocks branch to each other, every tensor that one block passes to another
     gets a buffer, and each branch copies it there. This is necessary because all
     buffers of a step have fixed addresses: when a block runs again, it overwrites
@@ -444,10 +377,8 @@ def DDPPinBlockArgumentsPass
 
     Pre-condition: `ddp-assign-destinations`. Post-condition: no block except the
     first of a region has arguments that are tensors.
-
-    Before:
-
-    ```mlir
+  }];
+  let before = [{
     func.func @step(%x0: tensor<8xf32>, %again: i1) -> tensor<8xf32> {
       cf.br ^head(%x0 : tensor<8xf32>)
     ^head(%x: tensor<8xf32>):
@@ -458,11 +389,8 @@ def DDPPinBlockArgumentsPass
     ^exit:
       return %y : tensor<8xf32>
     }
-    ```
-
-    After:
-
-    ```mlir
+  }];
+  let after = [{
     func.func @step(%x0: tensor<8xf32>, %again: i1) -> tensor<8xf32> {
       %b = memref.alloc() : memref<8xf32>
       bufferization.materialize_in_destination %x0 in writable %b
@@ -481,17 +409,13 @@ def DDPPinBlockArgumentsPass
     ^exit:
       return %y : tensor<8xf32>
     }
-    ```
   }];
-  let dependentDialects = ["::mlir::bufferization::BufferizationDialect",
-                           "::mlir::cf::ControlFlowDialect",
-                           "::mlir::memref::MemRefDialect"];
+  let dialects = ["bufferization::Bufferization", "cf::ControlFlow", "memref::MemRef"];
 }
 
-def DDPMaterializeBucketsPass
-    : InterfacePass<"ddp-materialize-buckets", "::mlir::FunctionOpInterface"> {
+def DDPMaterializeBucketsPass : DDP_FunctionPass<"ddp-materialize-buckets"> {
   let summary = "compute gradients directly in their bucket";
-  let description = [{
+  let text = [{
     `ddp.pack` becomes a buffer with one view per gradient. If the gradient's
     producer is a destination-passing operation (or a loop of them) whose
     destination starts as a `tensor.empty`, the view replaces that `tensor.empty`.
@@ -506,19 +430,14 @@ def DDPMaterializeBucketsPass
 
     Pre-condition: `ddp-assign-destinations`. Post-condition: no `ddp.pack`, no
     `ddp.unpack`, no `tensor.empty`.
-
-    Before:
-
-    ```mlir
+  }];
+  let before = [{
     %e = tensor.empty() : tensor<4xf32>
     %g = linalg.exp ins(%x : tensor<4xf32>) outs(%e : tensor<4xf32>)
         -> tensor<4xf32>
     %b = ddp.pack %g, %h : tensor<4xf32>, tensor<8xf32> -> tensor<12xf32>
-    ```
-
-    After:
-
-    ```mlir
+  }];
+  let after = [{
     %m = memref.alloc() {alignment = 64 : i64} : memref<12xf32>
     %v = ddp.view %m[0] : memref<12xf32> to memref<4xf32>
     %e = bufferization.to_tensor %v restrict writable
@@ -532,9 +451,8 @@ def DDPMaterializeBucketsPass
         : (tensor<8xf32>, memref<8xf32>) -> ()
     %b = bufferization.to_tensor %m restrict writable
         : memref<12xf32> to tensor<12xf32>
-    ```
   }];
-  let dependentDialects = ["::mlir::ddp::DDPDialect"];
+  let dialects = ["ddp::DDP"];
 }
 
 #endif // DDPHOOK_DIALECT_DDP_TRANSFORMS_TENSORPASSES_TD
