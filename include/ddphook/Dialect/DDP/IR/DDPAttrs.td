@@ -60,17 +60,14 @@ def DDP_StateInit : DDP_Enum<"StateInit", "the initial value of a state", [
   ]>;
 def DDP_StateInitAttr : EnumAttr<DDP_Dialect, DDP_StateInit, "state_init">;
 
-def DDP_StateKind : I32EnumAttr<"StateKind", "what a hook keeps in a state", [
+def DDP_StateKind : DDP_Enum<"StateKind", "what a hook keeps in a state", [
     I32EnumAttrCase<"Error", 0, "error">,
     I32EnumAttrCase<"ShareError", 1, "share_error">,
     I32EnumAttrCase<"Factor", 2, "factor">,
     I32EnumAttrCase<"Iteration", 3, "iteration">,
     I32EnumAttrCase<"Counter", 4, "counter">,
     I32EnumAttrCase<"Generator", 5, "generator">
-  ]> {
-  let cppNamespace = "::mlir::ddp";
-  let genSpecializedAttr = 0;
-}
+  ]>;
 def DDP_StateKindAttr : EnumAttr<DDP_Dialect, DDP_StateKind, "state_kind">;
 
 def DDP_Rounding
@@ -86,8 +83,9 @@ def DDP_MatrixView
   ]>;
 
 class DDP_Attr<string name, string attrMnemonic, list<Trait> traits = []>
-    : AttrDef<DDP_Dialect, name, traits> {
+    : AttrDef<DDP_Dialect, name, traits>, DDP_Page {
   let mnemonic = attrMnemonic;
+  let description = page;
 }
 
 def DDP_MatrixListAttr : DDP_Attr<"MatrixList", "matrix_list"> {

@@ -8,6 +8,21 @@
 
 include "mlir/IR/OpBase.td"
 
+/// The description of an operation, attribute or type, made from its parts.
+class DDP_Page {
+  string text = "";
+  /// MLIR code; test/Docs runs it.
+  string example = "";
+  /// Those of a class of operations come before those of one operation.
+  string commonConstraints = "";
+  string constraints = "";
+  string page = text #
+      !if(!empty(example), "",
+          "\n    Example:\n\n    ```mlir" # example # "  ```\n  ") #
+      !if(!empty(commonConstraints # constraints), "", "\n    Constraints:") #
+      commonConstraints # constraints;
+}
+
 def DDP_Dialect : Dialect {
   let name = "ddp";
   let cppNamespace = "::mlir::ddp";

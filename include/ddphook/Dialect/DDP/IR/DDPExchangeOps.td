@@ -43,7 +43,7 @@ class DDP_ExchangeOp<string mnemonic, DDP_Exchange kind, list<Trait> traits = []
 
 def DDP_ReduceScatterOp : DDP_ExchangeOp<"reduce_scatter", DDP_ReduceScatterKind> {
   let summary = "reduces a gradient, and leaves each rank its part";
-  let description = [{
+  let text = [{
     The gradient's n elements, in row-major order, are divided into parts of ⌈n / W⌉
     elements, where W is the group's size. Rank r gets part r of the result of
     `ddp.all_reduce`, bit for bit (over NCCL: docs/cuda.md). Parts at the end may be
@@ -58,18 +58,15 @@ def DDP_ReduceScatterOp : DDP_ExchangeOp<"reduce_scatter", DDP_ReduceScatterKind
     `#ddp.fp8`, also with error feedback. `ddp-expand-hooks` refuses others with a
     reason. States that a hook keeps are named after `ddp.name`, which the pass
     derives if it is missing; members of a bucket are NAME.0, NAME.1 and so on.
-
-    Example:
-
-    ```mlir
+  }];
+  let example = [{
     ddp.process_group @dp size 4
     func.func @f(%g: tensor<6x3xf32>) -> tensor<5xf32> {
       %s = ddp.reduce_scatter mean %g on @dp : tensor<6x3xf32> -> tensor<5xf32>
       return %s : tensor<5xf32>
     }
-    ```
-
-    Constraints:
+  }];
+  let constraints = [{
     - (C1) the result has the operand's element type, and one dimension.
     - (C2) `group` is a `ddp.process_group` that states its size.
     - (C3) the result has ⌈n / W⌉ elements.
@@ -88,23 +85,20 @@ def DDP_ReduceScatterOp : DDP_ExchangeOp<"reduce_scatter", DDP_ReduceScatterKind
 
 def DDP_AllGatherOp : DDP_ExchangeOp<"all_gather", DDP_AllGatherKind> {
   let summary = "joins the parts of all ranks";
-  let description = [{
+  let text = [{
     The inverse of `ddp.reduce_scatter`: every rank gets the parts of all ranks, one
     after another, without their padding. With `wire` all elements, including a
     rank's own, are cast to that type and back. A hook that reduces a bucket by
     gathering the data of all ranks gives the bucket's name after `as`.
-
-    Example:
-
-    ```mlir
+  }];
+  let example = [{
     ddp.process_group @dp size 4
     func.func @f(%s: tensor<5xf32>) -> tensor<6x3xf32> {
       %p = ddp.all_gather %s on @dp : tensor<5xf32> -> tensor<6x3xf32>
       return %p : tensor<6x3xf32>
     }
-    ```
-
-    Constraints:
+  }];
+  let constraints = [{
     - (C1) the operand has the result's element type, and one dimension.
     - (C2) `group` is a `ddp.process_group` that states its size.
     - (C3) the operand has ⌈n / W⌉ elements, where the result has n.
@@ -124,21 +118,18 @@ def DDP_AllToAllOp : DDP_ExchangeOp<"all_to_all", DDP_AllToAllKind, [
     SameOperandsAndResultType]> {
   let summary = "gives each rank its part of all ranks' values";
   let hasVerifier = 0;
-  let description = [{
+  let text = [{
     Part r of the operand, in row-major order, goes to rank r, where it becomes the
     part of the result with the sender's number.
-
-    Example:
-
-    ```mlir
+  }];
+  let example = [{
     ddp.process_group @ep size 4
     func.func @f(%x: tensor<8x3xf32>) -> tensor<8x3xf32> {
       %y = ddp.all_to_all %x on @ep : tensor<8x3xf32>
       return %y : tensor<8x3xf32>
     }
-    ```
-
-    Constraints:
+  }];
+  let constraints = [{
     - (C1) `group` is a `ddp.process_group` that states its size.
     - (C2) the number of elements is a multiple of that size.
   }];
@@ -150,20 +141,17 @@ def DDP_AllToAllOp : DDP_ExchangeOp<"all_to_all", DDP_AllToAllKind, [
 def DDP_BroadcastOp : DDP_ExchangeOp<"broadcast", DDP_BroadcastKind, [
     SameOperandsAndResultType]> {
   let summary = "gives all ranks the value of one";
-  let description = [{
+  let text = [{
     `root` is a rank of the group. The operands of other ranks are not read.
-
-    Example:
-
-    ```mlir
+  }];
+  let example = [{
     ddp.process_group @dp
     func.func @f(%x: tensor<8x3xf32>) -> tensor<8x3xf32> {
       %y = ddp.broadcast %x from 0 on @dp : tensor<8x3xf32>
       return %y : tensor<8x3xf32>
     }
-    ```
-
-    Constraints:
+  }];
+  let constraints = [{
     - (C1) `group` is a `ddp.process_group`.
     - (C2) `root` is not negative, and less than the group's size if that is stated.
   }];
@@ -179,15 +167,13 @@ def DDP_ExchangeStartOp : DDP_Op<"exchange_start", [
     DDP_CollectiveOpInterface, SymbolUserOpInterface,
     MemoryEffects<[MemWrite<DDP_CollectiveResource>]>]> {
   let summary = "starts a collective other than an all-reduce";
-  let description = [{
+  let text = [{
     Starts the collective of the named operation (`ddp.reduce_scatter`, …), with the
     same clauses, and returns while it is in flight; `ddp.wait` returns the result.
     `ddp-overlap` creates both operations. All collectives run in the order in which
     they are started, which must be the same on all ranks.
-
-    Example:
-
-    ```mlir
+  }];
+  let example = [{
     ddp.process_group @dp size 4
     func.func @f(%g: tensor<6x3xf32>, %x: tensor<2xf32>)
         -> (tensor<5xf32>, tensor<2xf32>) {
@@ -200,9 +186,8 @@ def DDP_ExchangeStartOp : DDP_Op<"exchange_start", [
       %y = ddp.wait %h : !ddp.future<tensor<2xf32>>
       return %s, %y : tensor<5xf32>, tensor<2xf32>
     }
-    ```
-
-    Constraints:
+  }];
+  let constraints = [{
     - (C1) it is not an all-reduce; `ddp.all_reduce_start` starts those.
     - (C2) the named operation has all clauses `from`, `wire` and `as` that are
       given; `from` and `mean` or `sum` are given if it has them.
@@ -235,30 +220,24 @@ def DDP_ExchangeStartOp : DDP_Op<"exchange_start", [
 
 class DDP_FlatExchangeOp<string mnemonic, DDP_Exchange kind>
     : DDP_FlatOp<mnemonic, [DDP_CollectiveOpInterface, SymbolUserOpInterface]> {
-  let summary = "`ddp." # mnemonic # "` on flat arrays";
   let otherEffects = [["Write", "CollectiveResource"]];
   let extraClassDeclaration = destinationStyle # kind.declarations;
-  string exchangeConstraints = [{
+  let commonConstraints = [{
     - (C1) both arrays are tensors, or both are memrefs, of one element type.
   }];
 }
 
 def DDP_FlatReduceScatterOp
     : DDP_FlatExchangeOp<"reduce_scatter", DDP_ReduceScatterKind> {
-  let description = [{
-    Example:
-
-    ```mlir
+  let example = [{
     ddp.process_group @dp size 4
     func.func @f(%x: tensor<18xf32>, %y: tensor<5xf32>) -> tensor<5xf32> {
       %s = ddp.flat.reduce_scatter mean %x on @dp wire f16 into %y
           : tensor<18xf32>, tensor<5xf32>
       return %s : tensor<5xf32>
     }
-    ```
-
-    Constraints:
-    }] # exchangeConstraints # [{
+  }];
+  let constraints = [{
     - (C2) `group` is a `ddp.process_group` that states its size.
     - (C3) `into` has ⌈n / W⌉ elements.
     - (C4) the wire type is f16, bf16 or a `!ddp.encoded` without a zero point.
@@ -274,19 +253,14 @@ def DDP_FlatReduceScatterOp
 }
 
 def DDP_FlatAllGatherOp : DDP_FlatExchangeOp<"all_gather", DDP_AllGatherKind> {
-  let description = [{
-    Example:
-
-    ```mlir
+  let example = [{
     ddp.process_group @dp size 4
     func.func @f(%x: tensor<5xf32>, %y: tensor<18xf32>) -> tensor<18xf32> {
       %s = ddp.flat.all_gather %x on @dp into %y : tensor<5xf32>, tensor<18xf32>
       return %s : tensor<18xf32>
     }
-    ```
-
-    Constraints:
-    }] # exchangeConstraints # [{
+  }];
+  let constraints = [{
     - (C2) `group` is a `ddp.process_group` that states its size.
     - (C3) the operand has ⌈n / W⌉ elements, where `into` has n.
     - (C4) the wire type is f16 or bf16.
@@ -303,20 +277,15 @@ def DDP_FlatAllGatherOp : DDP_FlatExchangeOp<"all_gather", DDP_AllGatherKind> {
 }
 
 def DDP_FlatAllToAllOp : DDP_FlatExchangeOp<"all_to_all", DDP_AllToAllKind> {
-  let description = [{
-    Example:
-
-    ```mlir
+  let example = [{
     ddp.process_group @ep size 4
     func.func @f(%x: tensor<24xf32>, %y: tensor<24xf32>) -> tensor<24xf32> {
       %s = ddp.flat.all_to_all %x on @ep into %y
           : tensor<24xf32>, tensor<24xf32>
       return %s : tensor<24xf32>
     }
-    ```
-
-    Constraints:
-    }] # exchangeConstraints # [{
+  }];
+  let constraints = [{
     - (C2) `group` is a `ddp.process_group` that states its size.
     - (C3) both arrays have the same number of elements, a multiple of that size.
   }];
@@ -329,20 +298,15 @@ def DDP_FlatAllToAllOp : DDP_FlatExchangeOp<"all_to_all", DDP_AllToAllKind> {
 
 def DDP_FlatBroadcastOp : DDP_FlatExchangeOp<"broadcast", DDP_BroadcastKind> {
   let overwritable = "true";
-  let description = [{
-    Example:
-
-    ```mlir
+  let example = [{
     ddp.process_group @dp
     func.func @f(%x: tensor<24xf32>, %y: tensor<24xf32>) -> tensor<24xf32> {
       %s = ddp.flat.broadcast %x from 0 on @dp into %y
           : tensor<24xf32>, tensor<24xf32>
       return %s : tensor<24xf32>
     }
-    ```
-
-    Constraints:
-    }] # exchangeConstraints # [{
+  }];
+  let constraints = [{
     - (C2) `group` is a `ddp.process_group`.
     - (C3) both arrays have the same number of elements.
     - (C4) `root` is not negative, and less than the group's size if that is stated.
@@ -357,17 +321,14 @@ def DDP_FlatBroadcastOp : DDP_FlatExchangeOp<"broadcast", DDP_BroadcastKind> {
 
 def DDP_FlatExchangeStartOp : DDP_FlatOp<"exchange_start", [
     DDP_CollectiveOpInterface, DDP_FlatStartOpInterface, SymbolUserOpInterface]> {
-  let summary = "`ddp.exchange_start` on flat arrays";
   let otherEffects = [["Write", "CollectiveResource"]];
   let otherResults = "types.push_back(::mlir::IntegerType::get(context, 64));";
   let overwritable = "getKind() == ::mlir::ddp::CollectiveKind::Broadcast";
-  let description = [{
+  let text = [{
     The results are the array in flight, on tensors, and a ticket. Until the wait,
     neither the operand nor `into` may be overwritten, and `into` must not be read.
-
-    Example:
-
-    ```mlir
+  }];
+  let example = [{
     ddp.process_group @dp size 4
     func.func @f(%x: tensor<18xf32>, %y: tensor<5xf32>) -> tensor<5xf32> {
       %s, %ticket = ddp.flat.exchange_start reduce_scatter mean %x on @dp into %y
@@ -375,9 +336,8 @@ def DDP_FlatExchangeStartOp : DDP_FlatOp<"exchange_start", [
       %t = ddp.flat.wait %s, %ticket reading %x : tensor<5xf32>, tensor<18xf32>
       return %t : tensor<5xf32>
     }
-    ```
-
-    Constraints:
+  }];
+  let constraints = [{
     - (C1) both arrays are tensors, or both are memrefs, of one element type.
     - (C2) as for `ddp.exchange_start`: C1, C2, C3 and C5.
     - (C3) each result has exactly one use, in the same `ddp.flat.wait`, in the

@@ -17,6 +17,7 @@ class DDP_FlatOp<string mnemonic, list<Trait> traits = []>
         DeclareOpInterfaceMethods<InferTypeOpInterface>,
         DeclareOpInterfaceMethods<DDP_FlatOpInterface>,
         DeclareOpInterfaceMethods<MemoryEffectsOpInterface>])> {
+  let summary = "`ddp." # mnemonic # "` on flat arrays";
   let results = (outs Optional<DDP_Gradient>:$result);
 
   /// The body of `mayOverwrite`, an expression in C++.
@@ -66,24 +67,17 @@ class DDP_FlatOp<string mnemonic, list<Trait> traits = []>
 class DDP_FlatElementwiseOp<string mnemonic, list<Trait> traits = []>
     : DDP_FlatOp<mnemonic, traits> {
   let overwritable = "true";
-  string elementwiseConstraints = [{
+  let commonConstraints = [{
     - (C1) all arrays are tensors, or all are memrefs.
     - (C2) they have one shape and one element type.
   }];
 }
 
 class DDP_FlatBinaryOp<string mnemonic> : DDP_FlatElementwiseOp<mnemonic> {
-  let summary = "`ddp." # mnemonic # "` on flat arrays";
-  let description = [{
-    Example:
-
-    ```mlir
+  let example = [{
     %s = ddp.flat.}] # mnemonic # [{ %a, %b into %c
         : tensor<40xf32>, tensor<40xf32>, tensor<40xf32>
-    ```
-
-    Constraints:
-    }] # elementwiseConstraints;
+  }];
   let arguments = (ins DDP_FlatArray:$input, DDP_FlatArray:$rhs,
                    DDP_FlatArray:$destination);
   let assemblyFormat = [{
@@ -97,14 +91,10 @@ def DDP_FlatSubOp : DDP_FlatBinaryOp<"sub">;
 
 def DDP_FlatCastOp : DDP_FlatElementwiseOp<"cast"> {
   let summary = "`ddp.cast` on flat arrays";
-  let description = [{
-    Example:
-
-    ```mlir
+  let example = [{
     %h = ddp.flat.cast %a into %b : tensor<40xf32>, tensor<40xf16>
-    ```
-
-    Constraints:
+  }];
+  let commonConstraints = [{
     - (C1) both arrays are tensors, or both are memrefs.
     - (C2) they have one shape.
   }];
@@ -116,17 +106,11 @@ def DDP_FlatCastOp : DDP_FlatElementwiseOp<"cast"> {
 
 def DDP_FlatEncodingErrorOp : DDP_FlatElementwiseOp<"encoding_error", [
     DDP_UsesGroup, SymbolUserOpInterface]> {
-  let summary = "`ddp.encoding_error` on flat arrays";
-  let description = [{
-    Example:
-
-    ```mlir
+  let example = [{
     %e = ddp.flat.encoding_error %x as !ddp.encoded<i8, 256> into %y
         : tensor<320xf32>, tensor<320xf32>
-    ```
-
-    Constraints:
-    }] # elementwiseConstraints # [{
+  }];
+  let constraints = [{
     - (C3) the type is a `!ddp.encoded`.
     - (C4) there are a `step` and a group if and only if it rounds stochastically.
     - (C5) `group` is a `ddp.process_group`.
@@ -142,17 +126,11 @@ def DDP_FlatEncodingErrorOp : DDP_FlatElementwiseOp<"encoding_error", [
 
 def DDP_FlatScaleOp : DDP_FlatElementwiseOp<"scale", [
     DDP_UsesGroup, SymbolUserOpInterface]> {
-  let summary = "`ddp.scale` on flat arrays";
-  let description = [{
-    Example:
-
-    ```mlir
+  let example = [{
     %a = ddp.flat.scale %x by 2.500000e-01 into %y : tensor<40xf32>, tensor<40xf32>
     %b = ddp.flat.scale %x by_world_of @dp into %z : tensor<40xf32>, tensor<40xf32>
-    ```
-
-    Constraints:
-    }] # elementwiseConstraints # [{
+  }];
+  let constraints = [{
     - (C3) there is either a factor or a group.
     - (C4) `group` is a `ddp.process_group`.
   }];
@@ -169,15 +147,11 @@ def DDP_FlatRandomNormalOp : DDP_FlatOp<"random_normal", [
     DeclareOpInterfaceMethods<SymbolUserOpInterface>]> {
   let summary = "`ddp.random_normal` on a flat array";
   let otherEffects = [["Read", "StateResource"], ["Write", "StateResource"]];
-  let description = [{
-    Example:
-
-    ```mlir
+  let example = [{
     %q = ddp.flat.random_normal from @powersgd.generator draws [64] into %x
         : tensor<64xf32>
-    ```
-
-    Constraints:
+  }];
+  let constraints = [{
     - (C1) `generator` is a `ddp.state` that starts as `mt19937`.
     - (C2) the draws add up to the array's elements.
   }];
@@ -195,18 +169,12 @@ def DDP_FlatRandomNormalOp : DDP_FlatOp<"random_normal", [
 
 def DDP_FlatAllReduceOp : DDP_FlatElementwiseOp<"all_reduce", [
     DDP_CollectiveOpInterface, SymbolUserOpInterface]> {
-  let summary = "`ddp.all_reduce` on flat arrays";
   let otherEffects = [["Write", "CollectiveResource"]];
-  let description = [{
-    Example:
-
-    ```mlir
+  let example = [{
     %r = ddp.flat.all_reduce mean %x on @dp wire f16 as "b0" into %y
         : tensor<40xf32>, tensor<40xf32>
-    ```
-
-    Constraints:
-    }] # elementwiseConstraints # [{
+  }];
+  let constraints = [{
     - (C3) `group` is a `ddp.process_group`.
     - (C4) the wire type is f16, bf16 or a `!ddp.encoded`.
     - (C5) there is a `step` if and only if the wire type rounds stochastically.
@@ -225,23 +193,18 @@ def DDP_FlatAllReduceOp : DDP_FlatElementwiseOp<"all_reduce", [
 def DDP_FlatAllReduceStartOp : DDP_FlatElementwiseOp<"all_reduce_start", [
     AttrSizedOperandSegments, DDP_CollectiveOpInterface, DDP_FlatStartOpInterface,
     SymbolUserOpInterface]> {
-  let summary = "`ddp.all_reduce_start` on flat arrays";
   let otherEffects = [["Write", "CollectiveResource"]];
   let otherResults = "types.push_back(::mlir::IntegerType::get(context, 64));";
-  let description = [{
+  let text = [{
     The results are the array in flight, on tensors, and a ticket. Until the wait,
     neither the operand nor `into` may be overwritten, and `into` must not be read.
-
-    Example:
-
-    ```mlir
+  }];
+  let example = [{
     %x, %ticket = ddp.flat.all_reduce_start mean %y on @dp into %z
         : tensor<40xf32>, tensor<40xf32>
     %t = ddp.flat.wait %x, %ticket reading %y : tensor<40xf32>, tensor<40xf32>
-    ```
-
-    Constraints:
-    }] # elementwiseConstraints # [{
+  }];
+  let constraints = [{
     - (C3) `group` is a `ddp.process_group`.
     - (C4) the wire type is f16, bf16 or a `!ddp.encoded`.
     - (C5) each result has exactly one use, in the same `ddp.flat.wait`, in the
@@ -267,22 +230,18 @@ def DDP_FlatAllReduceStartOp : DDP_FlatElementwiseOp<"all_reduce_start", [
 }
 
 def DDP_FlatWaitOp : DDP_FlatOp<"wait"> {
-  let summary = "`ddp.wait` on flat arrays";
   let otherEffects = [["Write", "CollectiveResource"]];
-  let description = [{
+  let text = [{
     The operands are the destination that `ddp.flat.all_reduce_start` or
     `ddp.flat.exchange_start` has in flight, the ticket, and the operand of that
     operation, which the runtime reads until the wait.
-
-    Example:
-
-    ```mlir
+  }];
+  let example = [{
     %x, %ticket = ddp.flat.all_reduce_start mean %y on @dp into %z
         : tensor<40xf32>, tensor<40xf32>
     %t = ddp.flat.wait %x, %ticket reading %y : tensor<40xf32>, tensor<40xf32>
-    ```
-
-    Constraints:
+  }];
+  let constraints = [{
     - (C1) the ticket is a result of `ddp.flat.all_reduce_start` or
       `ddp.flat.exchange_start`.
     - (C2) a tensor in flight is a result of the same operation.
@@ -308,24 +267,18 @@ def DDP_FlatWaitOp : DDP_FlatOp<"wait"> {
 /// `layout` gives the locations of matrices and their factors in the arrays.
 class DDP_FlatLowRankOp<string mnemonic, list<Trait> traits = []>
     : DDP_FlatOp<mnemonic, traits> {
-  string lowRankConstraints = [{
+  let commonConstraints = [{
     - (C1) all arrays are tensors, or all are memrefs, of one element type.
     - (C2) the arrays contain everything in the layout.
   }];
 }
 
 def DDP_FlatMatmulOp : DDP_FlatLowRankOp<"matmul"> {
-  let summary = "`ddp.matmul` on flat arrays";
-  let description = [{
-    Example:
-
-    ```mlir
+  let example = [{
     %p = ddp.flat.matmul %m, %q layout <0 to 2048, [0, 0, 0, 64, 32, 2], []> into %x
         : tensor<2048xf32>, tensor<64xf32>, tensor<128xf32>
-    ```
-
-    Constraints:
-    }] # lowRankConstraints # [{
+  }];
+  let constraints = [{
     - (C3) at most one operand is transposed.
   }];
   let arguments = (ins DDP_FlatArray:$lhs, DDP_FlatArray:$rhs,
@@ -339,21 +292,16 @@ def DDP_FlatMatmulOp : DDP_FlatLowRankOp<"matmul"> {
 }
 
 def DDP_FlatOrthogonalizeOp : DDP_FlatLowRankOp<"orthogonalize"> {
-  let summary = "`ddp.orthogonalize` on flat arrays";
   let overwritable = "true";
-  let description = [{
+  let text = [{
     The matrices are the factors Q of the layout.
-
-    Example:
-
-    ```mlir
+  }];
+  let example = [{
     %q1 = ddp.flat.orthogonalize %q epsilon 0.000000e+00
         layout <0 to 0, [0, 0, 0, 0, 64, 2], []> into %x
         : tensor<128xf32>, tensor<128xf32>
-    ```
-
-    Constraints:
-    }] # lowRankConstraints # [{
+  }];
+  let constraints = [{
     - (C3) `epsilon` is finite and not negative.
     - (C4) both arrays have one shape.
   }];
@@ -368,22 +316,16 @@ def DDP_FlatOrthogonalizeOp : DDP_FlatLowRankOp<"orthogonalize"> {
 }
 
 def DDP_FlatProjectOp : DDP_FlatLowRankOp<"project", [AttrSizedOperandSegments]> {
-  let summary = "`ddp.project` on flat arrays";
   // M may overwrite either operand of the sum that it is.
   let overwritable = [{getError() && resultNumber == 0 &&
              (operand.get() == getError() || operand.get() == getInput())}];
-  let description = [{
-    Example:
-
-    ```mlir
+  let example = [{
     %m, %p, %rest = ddp.flat.project %g plus %e by %q
         layout <0 to 2112, [0, 0, 0, 64, 32, 2], [2048, 0, 64]> into (%x, %y, %z)
         : tensor<2112xf32>, tensor<2112xf32>, tensor<64xf32>, tensor<2112xf32>,
           tensor<128xf32>, tensor<64xf32>
-    ```
-
-    Constraints:
-    }] # lowRankConstraints # [{
+  }];
+  let constraints = [{
     - (C3) there is an `into` operand for M, if there is an error; for P; and for
       the rest, if the layout has pieces and it is not `packed` after P.
     - (C4) operand, error and M have one size.
@@ -405,21 +347,15 @@ def DDP_FlatProjectOp : DDP_FlatLowRankOp<"project", [AttrSizedOperandSegments]>
 
 def DDP_FlatReconstructOp : DDP_FlatLowRankOp<"reconstruct", [
     AttrSizedOperandSegments, DDP_UsesGroup, SymbolUserOpInterface]> {
-  let summary = "`ddp.reconstruct` on flat arrays";
   // The error may overwrite M.
   let overwritable = "resultNumber == 1 && operand.get() == getMatrix()";
-  let description = [{
-    Example:
-
-    ```mlir
+  let example = [{
     %out, %err = ddp.flat.reconstruct %p, %q rest %v from %m
         layout <0 to 2112, [0, 0, 0, 64, 32, 2], [2048, 0, 64]> into (%x, %y)
         : tensor<128xf32>, tensor<64xf32>, tensor<64xf32>, tensor<2112xf32>,
           tensor<2112xf32>, tensor<2112xf32>
-    ```
-
-    Constraints:
-    }] # lowRankConstraints # [{
+  }];
+  let constraints = [{
     - (C3) there is an `into` operand for the bucket and, with `matrix`, one for
       the error.
     - (C4) matrix, bucket and error have one size.

@@ -75,16 +75,12 @@ def DDP_WaitOp : DDP_Op<"wait", [
     DeclareOpInterfaceMethods<InferTypeOpInterface>,
     MemoryEffects<[MemWrite<DDP_CollectiveResource>]>]> {
   let summary = "the result of a collective that was started";
-  let description = [{
-    Example:
-
-    ```mlir
+  let example = [{
     %f = ddp.all_reduce_start mean %b on @dp
         : !ddp.bucket<f32, [4x8, 8]> -> !ddp.future<!ddp.bucket<f32, [4x8, 8]>>
     %s = ddp.wait %f : !ddp.future<!ddp.bucket<f32, [4x8, 8]>>
-    ```
-
-    Constraints:
+  }];
+  let constraints = [{
     - (C1) the future is the result of a `ddp.all_reduce_start` or of a
       `ddp.exchange_start`.
   }];

@@ -15,17 +15,14 @@ defvar inferLayout = [{
 }];
 
 class DDP_BinaryOp<string mnemonic> : DDP_SameTypeOp<mnemonic, [Pure]> {
-  let description = [{
+  let text = [{
     16-bit types are computed in f32 and rounded once.
-
-    Example:
-
-    ```mlir
+  }];
+  let example = [{
     %m = ddp.}] # mnemonic # [{ %a, %b
         : !ddp.bucket<f32, [64x32, 64]>, !ddp.bucket<f32, [64x32, 64]>
-    ```
-
-    Constraints:
+  }];
+  let constraints = [{
     - (C1) both operands have the same type.
   }];
   let arguments = (ins DDP_Value:$input, DDP_Value:$rhs);
@@ -44,7 +41,7 @@ def DDP_SubOp : DDP_BinaryOp<"sub"> {
 
 def DDP_MatmulOp : DDP_Op<"matmul", [Pure]> {
   let summary = "multiplies the members of two buckets, pair by pair";
-  let description = [{
+  let text = [{
     Member i of the result is the product of member i of `lhs` and member i of
     `rhs`. A member is viewed as the matrix of its first dimension by the product of
     all others. With `transpose_lhs` or `transpose_rhs` that operand's members are
@@ -60,16 +57,13 @@ def DDP_MatmulOp : DDP_Op<"matmul", [Pure]> {
 
     f32 and f64 are accumulated in their own type; 16-bit types are accumulated in
     f32 and rounded once.
-
-    Example:
-
-    ```mlir
+  }];
+  let example = [{
     %p = ddp.matmul %m, %q
         : (!ddp.bucket<f32, [64x32]>, !ddp.bucket<f32, [32x2]>)
         -> !ddp.bucket<f32, [64x2]>
-    ```
-
-    Constraints:
+  }];
+  let constraints = [{
     - (C1) at most one operand is transposed.
     - (C2) the buckets have one element type, and their members fit each other.
     - (C3) `members` are distinct and in range; they are not allowed with
@@ -89,7 +83,7 @@ def DDP_MatmulOp : DDP_Op<"matmul", [Pure]> {
 
 def DDP_OrthogonalizeOp : DDP_SameTypeOp<"orthogonalize", [Pure]> {
   let summary = "makes the columns of every member orthonormal";
-  let description = [{
+  let text = [{
     Works like PyTorch's PowerSGD (docs/parity.md): modified Gram-Schmidt for at
     most two columns and for 16-bit types, dividing each column by its norm plus
     `epsilon`; Householder QR otherwise, where `epsilon` has no effect. Gram-Schmidt
@@ -97,14 +91,11 @@ def DDP_OrthogonalizeOp : DDP_SameTypeOp<"orthogonalize", [Pure]> {
     `unit_columns`, the column becomes a unit vector, as in QR. With
     `independent_columns`, a column that depends on earlier ones, of which
     Gram-Schmidt leaves little but rounding errors, also becomes a unit vector.
-
-    Example:
-
-    ```mlir
+  }];
+  let example = [{
     %p1 = ddp.orthogonalize %p epsilon 0.000000e+00 : !ddp.bucket<f32, [64x2]>
-    ```
-
-    Constraints:
+  }];
+  let constraints = [{
     - (C1) `epsilon` is finite and not negative.
   }];
   let arguments = (ins DDP_Bucket:$input, F64Attr:$epsilon,
@@ -119,17 +110,14 @@ def DDP_OrthogonalizeOp : DDP_SameTypeOp<"orthogonalize", [Pure]> {
 
 def DDP_ResizeOp : DDP_Op<"resize", [Pure]> {
   let summary = "the same elements in a bucket of another size";
-  let description = [{
+  let text = [{
     Takes as many elements as the result has from the start of the operand, and pads
     with zeros. `ddp-flatten` lowers it.
-
-    Example:
-
-    ```mlir
+  }];
+  let example = [{
     %s = ddp.resize %b : !ddp.bucket<f32, [4x8, 8]> -> !ddp.bucket<f32, [7x7]>
-    ```
-
-    Constraints:
+  }];
+  let constraints = [{
     - (C1) both have the same element type.
   }];
   let arguments = (ins DDP_Bucket:$bucket);
@@ -141,14 +129,11 @@ def DDP_ResizeOp : DDP_Op<"resize", [Pure]> {
 def DDP_IsFiniteOp : DDP_Op<"is_finite", [
     DeclareOpInterfaceMethods<MemoryEffectsOpInterface>]> {
   let summary = "checks that all elements are finite";
-  let description = [{
+  let text = [{
     Returns false if an element is infinite or NaN.
-
-    Example:
-
-    ```mlir
+  }];
+  let example = [{
     %ok = ddp.is_finite %p : !ddp.bucket<f32, [64x2]>
-    ```
   }];
   let arguments = (ins DDP_Reducible:$input);
   let results = (outs I1:$result);
@@ -162,25 +147,22 @@ def DDP_IsFiniteOp : DDP_Op<"is_finite", [
 
 def DDP_ProjectOp : DDP_Op<"project", [Pure]> {
   let summary = "adds the error and projects, in one pass over the gradient";
-  let description = [{
+  let text = [{
     With M = `input` + `error`, or `input` if there is no error, returns
 
     - M itself, if there is an error;
     - the products of M's `members` with those of `factor`, P = M·Q;
     - the other members of M, in order, if there are any. With `packed` they follow
       P, in the same value.
-
-    Example:
-
-    ```mlir
+  }];
+  let example = [{
     %m, %p, %rest = ddp.project %g plus %e members [0] by %q
         : (!ddp.bucket<f32, [64x32, 64]>, !ddp.bucket<f32, [64x32, 64]>,
            !ddp.bucket<f32, [32x2]>)
         -> (!ddp.bucket<f32, [64x32, 64]>, !ddp.bucket<f32, [64x2]>,
             !ddp.bucket<f32, [64]>)
-    ```
-
-    Constraints:
+  }];
+  let constraints = [{
     - (C1) there is a result for each of the values above, with its members.
     - (C2) error and operand have the same type.
     - (C3) the members fit those of `factor`, and are distinct and in range.
@@ -202,22 +184,19 @@ def DDP_ProjectOp : DDP_Op<"project", [Pure]> {
 def DDP_ReconstructOp : DDP_Op<"reconstruct", [
     Pure, AttrSizedOperandSegments, DDP_UsesGroup, SymbolUserOpInterface]> {
   let summary = "assembles a bucket from factors, and computes the error";
-  let description = [{
+  let text = [{
     Returns the bucket whose `members` are the products P·Qᵀ and whose other members
     are those of `rest`. With `matrix`, also returns the error, `matrix` minus the
     bucket. With `by_world_of` the bucket is divided by the group's size before it
     is subtracted.
-
-    Example:
-
-    ```mlir
+  }];
+  let example = [{
     %out, %err = ddp.reconstruct %p, %q members [0] rest %v from %m
         : (!ddp.bucket<f32, [64x2]>, !ddp.bucket<f32, [32x2]>,
            !ddp.bucket<f32, [64]>, !ddp.bucket<f32, [64x32, 64]>)
         -> (!ddp.bucket<f32, [64x32, 64]>, !ddp.bucket<f32, [64x32, 64]>)
-    ```
-
-    Constraints:
+  }];
+  let constraints = [{
     - (C1) there is a result for each of the values above, and `rest` if there are
       other members.
     - (C2) `matrix` and the results have the same type.

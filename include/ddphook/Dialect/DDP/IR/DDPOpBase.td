@@ -31,8 +31,9 @@ def DDP_StateResource : Resource<"::mlir::ddp::StateResource">;
 
 class DDP_Op<string mnemonic, list<Trait> traits = []>
     : Op<DDP_Dialect, mnemonic,
-         !listconcat(traits, [DDP_HasAddressableSizes])> {
+         !listconcat(traits, [DDP_HasAddressableSizes])>, DDP_Page {
   let hasVerifier = 1;
+  let description = page;
 }
 
 /// An operation whose result has the type of its first operand.

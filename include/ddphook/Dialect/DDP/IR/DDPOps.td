@@ -22,7 +22,7 @@ include "ddphook/Dialect/DDP/IR/DDPStateOps.td"
 def DDP_ProcessGroupOp : DDP_Op<"process_group", [
     Symbol, DeclareOpInterfaceMethods<SymbolUserOpInterface>]> {
   let summary = "declares a set of ranks that reduce together";
-  let description = [{
+  let text = [{
     Without further clauses the group is the whole job. `size` states the number of
     ranks in the group; it is an error if the job's group has another size. `ranks`
     partitions the job into groups of equal size, with each rank in exactly one.
@@ -35,17 +35,14 @@ def DDP_ProcessGroupOp : DDP_Op<"process_group", [
     and finally the ranks of a node exchange the results. Wire types apply between
     nodes; elements sent within a node keep their type (docs/hierarchy.md). Without
     the clause, and with `flat`, all ranks are equal.
-
-    Example:
-
-    ```mlir
+  }];
+  let example = [{
     ddp.process_group @dp
     ddp.process_group @pairs size 2 ranks [[0, 1], [2, 3]]
     ddp.process_group @node placement intra_node
     ddp.process_group @nodes topology hierarchical
-    ```
-
-    Constraints:
+  }];
+  let constraints = [{
     - (C1) `size` is positive, and at most 2^24.
     - (C2) `ranks` are lists of equal size that contain each of 0 … n−1 once.
     - (C3) `size`, if given with `ranks`, is the size of those lists.
@@ -85,18 +82,15 @@ def DDP_ProcessGroupOp : DDP_Op<"process_group", [
 def DDP_BucketInfoOp : DDP_Op<"bucket_info", [
     DDP_UsesGroup, SymbolUserOpInterface]> {
   let summary = "records a bucket for the plan";
-  let description = [{
+  let text = [{
     `ddp-expand-hooks` creates one for each expanded bucket, because the hook itself
     is gone after the expansion. `convert-ddp-to-runtime` moves it into the plan.
-
-    Example:
-
-    ```mlir
+  }];
+  let example = [{
     ddp.bucket_info "b0" mean on @dp hook #ddp.fp16 wire f16 bytes 240
         state_bytes 0 : !ddp.bucket<f32, [120]> of ["w"]
-    ```
-
-    Constraints:
+  }];
+  let constraints = [{
     - (C1) `group` is a `ddp.process_group`.
     - (C2) `of` has a name for each member.
   }];
@@ -118,18 +112,15 @@ def DDP_BucketInfoOp : DDP_Op<"bucket_info", [
 
 def DDP_PackOp : DDP_Op<"pack", [Pure]> {
   let summary = "puts tensors into a bucket";
-  let description = [{
+  let text = [{
     Where possible, `ddp-materialize-buckets` makes the tensors' producers write
     directly into the bucket, so that nothing is copied.
-
-    Example:
-
-    ```mlir
+  }];
+  let example = [{
     %b = ddp.pack %g0, %g1 : tensor<4x8xf32>, tensor<8xf32>
         -> !ddp.bucket<f32, [4x8, 8]>
-    ```
-
-    Constraints:
+  }];
+  let constraints = [{
     - (C1) the tensors have the bucket's element type and its members' shapes,
       in order; after `ddp-flatten` their elements add up to the bucket's.
   }];
@@ -143,15 +134,11 @@ def DDP_PackOp : DDP_Op<"pack", [Pure]> {
 
 def DDP_UnpackOp : DDP_Op<"unpack", [Pure]> {
   let summary = "takes all tensors out of a bucket";
-  let description = [{
-    Example:
-
-    ```mlir
+  let example = [{
     %r:2 = ddp.unpack %b : !ddp.bucket<f32, [4x8, 8]>
         -> tensor<4x8xf32>, tensor<8xf32>
-    ```
-
-    Constraints:
+  }];
+  let constraints = [{
     - (C1) as for `ddp.pack`.
   }];
   let arguments = (ins DDP_BucketLike:$bucket);
@@ -165,18 +152,15 @@ def DDP_UnpackOp : DDP_Op<"unpack", [Pure]> {
 def DDP_ExtractOp : DDP_Op<"extract", [
     Pure, DeclareOpInterfaceMethods<InferTypeOpInterface>]> {
   let summary = "takes members of a bucket as a new bucket";
-  let description = [{
+  let text = [{
     Adjacent members are a slice. Other members must be copied, unless `ddp-fuse`
     makes their user read them in place.
-
-    Example:
-
-    ```mlir
+  }];
+  let example = [{
     %m = ddp.extract %b [1, 2] : !ddp.bucket<f32, [4x8, 8, 3]>
         // -> !ddp.bucket<f32, [8, 3]>
-    ```
-
-    Constraints:
+  }];
+  let constraints = [{
     - (C1) `members` are in range and distinct.
   }];
   let arguments = (ins DDP_Bucket:$bucket, DenseI64ArrayAttr:$members);
@@ -188,19 +172,16 @@ def DDP_ExtractOp : DDP_Op<"extract", [
 
 def DDP_SplitOp : DDP_Op<"split", [Pure]> {
   let summary = "splits a bucket into buckets of adjacent members";
-  let description = [{
+  let text = [{
     The parts stay where they were in the bucket's memory. A `ddp.concat` of values
     that are computed in place of all parts is that memory again, and copies
     nothing.
-
-    Example:
-
-    ```mlir
+  }];
+  let example = [{
     %x, %y = ddp.split %b : !ddp.bucket<f32, [4x8, 8]>
         -> !ddp.bucket<f32, [4x8]>, !ddp.bucket<f32, [8]>
-    ```
-
-    Constraints:
+  }];
+  let constraints = [{
     - (C1) the results have the bucket's element type, and their members are the
       bucket's members, in order; after `ddp-flatten` their elements add up to
       the bucket's.
@@ -214,20 +195,17 @@ def DDP_SplitOp : DDP_Op<"split", [Pure]> {
 
 def DDP_ConcatOp : DDP_Op<"concat", [Pure, AttrSizedOperandSegments]> {
   let summary = "joins buckets into one";
-  let description = [{
-    Example:
-
-    ```mlir
-    %b = ddp.concat %x, %y : !ddp.bucket<f32, [4x8]>, !ddp.bucket<f32, [8]>
-        -> !ddp.bucket<f32, [4x8, 8]>
-    ```
-
+  let text = [{
     With `order`, the i-th of all the operands' members becomes member order[i] of
     the result. With `into`, which `ddp-assign-destinations` adds, the operands have
     been computed in place of the parts of a `ddp.split`, and the result is in the
     memory of that split's operand.
-
-    Constraints:
+  }];
+  let example = [{
+    %b = ddp.concat %x, %y : !ddp.bucket<f32, [4x8]>, !ddp.bucket<f32, [8]>
+        -> !ddp.bucket<f32, [4x8, 8]>
+  }];
+  let constraints = [{
     - (C1) the operands have the result's element type, and their members are
       the result's members, in order; after `ddp-flatten` their elements add up
       to the result's.
@@ -266,7 +244,7 @@ def DDP_AllReduceOp : DDP_Op<"all_reduce", [
     DeclareOpInterfaceMethods<MemoryEffectsOpInterface>,
     SymbolUserOpInterface]> {
   let summary = "reduces a gradient or a bucket over a process group";
-  let description = [{
+  let text = [{
     Every rank of the group gets the same bits. With W ranks, per element:
 
     - `sum`: x₀ + … + x_{W−1}, rounded after every addition, in the order of a
@@ -288,18 +266,15 @@ def DDP_AllReduceOp : DDP_Op<"all_reduce", [
     A gradient's name is the discardable attribute `ddp.name`. `ddp-bucketize`
     derives the name if it is missing, and lists the names of a bucket's members
     after `of`. States and checkpoints identify gradients by these names.
-
-    Example:
-
-    ```mlir
+  }];
+  let example = [{
     %r = ddp.all_reduce mean %g on @dp : tensor<300x200xf32>
     %s = ddp.all_reduce sum %b on @dp as "b0" : !ddp.bucket<f32, [4x8, 8]>
         of ["w", "b"]
     %q = ddp.all_reduce mean %b on @dp wire !ddp.encoded<i8, 32 stochastic 17>
         as "b1" step %i : !ddp.bucket<f32, [4x8, 8]>
-    ```
-
-    Constraints:
+  }];
+  let constraints = [{
     - (C1) with a memref there is an `into` of its shape and element type, and no
       result; otherwise there is a result, and no `into`.
     - (C2) `group` is a `ddp.process_group`.
@@ -358,20 +333,17 @@ def DDP_AllReduceOp : DDP_Op<"all_reduce", [
 def DDP_AverageOp : DDP_SameTypeOp<"average", [
     DDP_UsesGroup, SymbolUserOpInterface]> {
   let summary = "averages parameters over a process group periodically";
-  let description = [{
+  let text = [{
     PyTorch's `PeriodicModelAverager`: the operation counts its runs. After `warmup`
     runs, the first and then every `period`-th run returns the mean of the tensor
     over all ranks; every other run returns the tensor itself. All averages of a
     block with the same clauses share one collective, in program order.
     `ddp-expand-averages` lowers the operation.
-
-    Example:
-
-    ```mlir
+  }];
+  let example = [{
     %w1 = ddp.average %w on @dp every 4 warmup 100 : tensor<300x200xf32>
-    ```
-
-    Constraints:
+  }];
+  let constraints = [{
     - (C1) `group` is a `ddp.process_group`.
     - (C2) `period` is positive, `warmup` is not negative.
   }];
@@ -386,17 +358,14 @@ def DDP_AverageOp : DDP_SameTypeOp<"average", [
 
 def DDP_CastOp : DDP_Op<"cast", [Pure]> {
   let summary = "converts the elements to another type";
-  let description = [{
+  let text = [{
     Rounds to nearest, ties to even. A cast from f64 to a 16-bit type goes through
     f32, that is, it rounds twice, as in PyTorch.
-
-    Example:
-
-    ```mlir
+  }];
+  let example = [{
     %h = ddp.cast %b : !ddp.bucket<f32, [4x8]> -> !ddp.bucket<f16, [4x8]>
-    ```
-
-    Constraints:
+  }];
+  let constraints = [{
     - (C1) source and target have the same kind and shapes.
   }];
   let arguments = (ins DDP_Value:$input);
@@ -408,23 +377,20 @@ def DDP_CastOp : DDP_Op<"cast", [Pure]> {
 def DDP_EncodingErrorOp : DDP_SameTypeOp<"encoding_error", [Pure,
     DDP_UsesGroup, SymbolUserOpInterface]> {
   let summary = "the error of encoding elements";
-  let description = [{
+  let text = [{
     Subtracts from every element the value that its code decodes to; the result is 0
     where that value is an infinity or a NaN. Hooks keep this error, and add it to
     the next gradient (error feedback).
 
     With stochastic rounding, it uses the random numbers of this rank in the step's
     reduction over the group.
-
-    Example:
-
-    ```mlir
+  }];
+  let example = [{
     %e = ddp.encoding_error %m as !ddp.encoded<i8, 256> : !ddp.bucket<f32, [40x8]>
     %f = ddp.encoding_error %m as !ddp.encoded<i8, 256 stochastic 17> step %i on @dp
         : !ddp.bucket<f32, [40x8]>
-    ```
-
-    Constraints:
+  }];
+  let constraints = [{
     - (C1) the type is a `!ddp.encoded`.
     - (C2) there are a `step` and a group if and only if it rounds stochastically.
     - (C3) `group` is a `ddp.process_group`.
@@ -446,20 +412,17 @@ def DDP_EncodingErrorOp : DDP_SameTypeOp<"encoding_error", [Pure,
 def DDP_ScaleOp : DDP_SameTypeOp<"scale", [Pure,
     DDP_UsesGroup, SymbolUserOpInterface]> {
   let summary = "multiplies by a constant, or divides by a group's size";
-  let description = [{
+  let text = [{
     With a `factor` the elements are multiplied by it. With a process group they are
     divided by the group's size (a true division, not a multiplication by the
     inverse, which differs at W = 3). 16-bit types are computed in f32 and rounded
     once.
-
-    Example:
-
-    ```mlir
+  }];
+  let example = [{
     %a = ddp.scale %b by 2.500000e-01 : !ddp.bucket<f32, [4x8]>
     %c = ddp.scale %b by_world_of @dp : !ddp.bucket<f32, [4x8]>
-    ```
-
-    Constraints:
+  }];
+  let constraints = [{
     - (C1) there is either a factor or a group.
     - (C2) `group` is a `ddp.process_group`.
   }];
@@ -478,18 +441,15 @@ def DDP_ScaleOp : DDP_SameTypeOp<"scale", [Pure,
 def DDP_ViewOp : DDP_Op<"view", [
     Pure, DeclareOpInterfaceMethods<ViewLikeOpInterface>]> {
   let summary = "a slice of a buffer, as a memref with identity layout";
-  let description = [{
+  let text = [{
     The slice starts `offset` elements into a contiguous buffer. Unlike with
     `memref.subview` and `memref.reinterpret_cast`, the offset is not part of the
     result's type, so a slice can be passed wherever a whole buffer can.
-
-    Example:
-
-    ```mlir
+  }];
+  let example = [{
     %v = ddp.view %b[2048] : memref<2080xf32> to memref<4x8xf32>
-    ```
-
-    Constraints:
+  }];
+  let constraints = [{
     - (C1) both memrefs have identity layout and the same element type.
     - (C2) the slice is inside the buffer.
   }];
@@ -504,15 +464,12 @@ def DDP_ViewOp : DDP_Op<"view", [
 
 def DDP_ArenaOp : DDP_Op<"arena", [Pure]> {
   let summary = "the module's scratch memory";
-  let description = [{
+  let text = [{
     The runtime allocates this memory once, when the module is loaded.
     `ddp-plan-arena` places every buffer of a step in it.
-
-    Example:
-
-    ```mlir
+  }];
+  let example = [{
     %arena = ddp.arena : memref<65536xi8>
-    ```
   }];
   let results = (outs MemRefRankOf<[I8], [1]>:$result);
   let assemblyFormat = "attr-dict `:` type($result)";

@@ -67,19 +67,16 @@ def DDP_PlanGroupAttr : DDP_PlanPart<"PlanGroup", "plan_group"> {
 
 def DDP_PlanBucketAttr : DDP_PlanPart<"PlanBucket", "plan_bucket"> {
   let summary = "a bucket of the plan";
-  let description = [{
+  let text = [{
     The contents of a `ddp.bucket_info`. The hook is text, so its dialect need no
     longer be known.
-
-    Example:
-
-    ```mlir
+  }];
+  let example = [{
     #ddp.plan_bucket<name = "b0", group = "dp", reduction = mean,
         type = <f32, [4x8, 8]>, gradients = ["w", "b"],
         hook = "#ddp.fp16", wire_type = f16, wire_bytes = 80>
-    ```
-
-    Constraints:
+  }];
+  let constraints = [{
     - (C1) `wire_type` is f16, bf16, f32, f64 or a `!ddp.encoded`.
     - (C2) `gradients` are names.
   }];
@@ -102,18 +99,15 @@ def DDP_PlanBucketAttr : DDP_PlanPart<"PlanBucket", "plan_bucket"> {
 
 def DDP_PlanStateAttr : DDP_PlanPart<"PlanState", "plan_state"> {
   let summary = "a state of the plan";
-  let description = [{
+  let text = [{
     The contents of a `ddp.state`, and the offset of the state in the state arena,
     in bytes.
-
-    Example:
-
-    ```mlir
+  }];
+  let example = [{
     #ddp.plan_state<name = "b0.error", type = !ddp.bucket<f32, [4x8]>,
         kind = error, placement = per_rank, init = zero, offset = 64>
-    ```
-
-    Constraints:
+  }];
+  let constraints = [{
     - (C1) the type is a bucket, `i64` or a statically shaped tensor of i32.
     - (C2) `gradients` are lists of names.
   }];
@@ -139,15 +133,11 @@ def DDP_PlanStateAttr : DDP_PlanPart<"PlanState", "plan_state"> {
 
 def DDP_PlanMatrixListAttr : DDP_PlanPart<"PlanMatrixList", "plan_matrix_list"> {
   let summary = "the matrices of low-rank calls in the plan";
-  let description = [{
-    Example:
-
-    ```mlir
+  let example = [{
     #ddp.plan_matrix_list<dtype = f32,
         layout = <0 to 11, [0, 0, 0, 2, 3, 2], [6, 0, 5]>>
-    ```
-
-    Constraints:
+  }];
+  let constraints = [{
     - (C1) `dtype` is f16, bf16, f32 or f64.
   }];
   let parameters = (ins "::mlir::Type":$dtype,
@@ -168,15 +158,12 @@ def DDP_PlanCollectiveKind : EnumParameter<DDP_CollectiveKind> {
 
 def DDP_PlanCollectiveAttr : DDP_PlanPart<"PlanCollective", "plan_collective"> {
   let summary = "a collective of the plan";
-  let description = [{
-    Example:
-
-    ```mlir
+  let text = [{
+    A plan checks it (C5).
+  }];
+  let example = [{
     #ddp.plan_collective<bucket = "b0", group = 0, count = 40, dtype = f32,
         wire_dtype = f16, divide = true>
-    ```
-
-    A plan checks it (C5).
   }];
   let parameters = (ins DDP_PlanCollectiveKind:$kind,
                     OptionalParameter<"::mlir::StringAttr">:$bucket,
@@ -226,16 +213,12 @@ def DDP_PlanResultAttr : DDP_PlanPart<"PlanResult", "plan_result"> {
 
 def DDP_PlanEntryAttr : DDP_PlanPart<"PlanEntry", "plan_entry"> {
   let summary = "an entry point of the plan";
-  let description = [{
-    Example:
-
-    ```mlir
+  let example = [{
     #ddp.plan_entry<name = "step",
         arguments = [<type = memref<4x8xf32>, inout = true>, <type = f32>],
         results = [<type = memref<4x8xf32>, argument = 0>]>
-    ```
-
-    Constraints:
+  }];
+  let constraints = [{
     - (C1) types are element types of docs/plan.md, or memrefs of them with
       static shape and identity layout.
     - (C2) an argument that is `inout` is a memref.
@@ -249,15 +232,13 @@ def DDP_PlanEntryAttr : DDP_PlanPart<"PlanEntry", "plan_entry"> {
 
 def DDP_PlanAttr : DDP_PlanPart<"Plan", "plan"> {
   let summary = "what ranks must agree on, and what a module needs to run";
-  let description = [{
+  let text = [{
     The plan of a module (docs/plan.md), in its attribute `ddp.plan`.
     `convert-ddp-to-runtime` creates it, `ddp-launch-kernels` adds the kernels'
     names, and `ddp-emit-entry-points` turns it into JSON text. Empty lists are not
     printed.
-
-    Example:
-
-    ```mlir
+  }];
+  let example = [{
     #ddp.plan<abi = 10, memory = host,
         process_groups = [<name = "dp">],
         buckets = [<name = "b0", group = "dp", reduction = mean,
@@ -267,9 +248,8 @@ def DDP_PlanAttr : DDP_PlanPart<"Plan", "plan"> {
                         wire_dtype = f16, divide = true>],
         arena_bytes = 160,
         entries = [<name = "step", arguments = [<type = memref<4x8xf32>>]>]>
-    ```
-
-    Constraints:
+  }];
+  let constraints = [{
     - (C1) the `group` of a collective is the number of a process group.
     - (C2) there are kernels only if `memory` is `device`.
     - (C3) the names of buckets are distinct.

@@ -16,7 +16,7 @@ include "ddphook/Dialect/DDP/IR/DDPOpBase.td"
 def DDP_SparsifyOp : DDP_Op<"sparsify", [
     Pure, DeclareOpInterfaceMethods<InferTypeOpInterface>]> {
   let summary = "takes the elements of the largest magnitude out of a value";
-  let description = [{
+  let text = [{
     The result `entries` has `keep` elements of the operand, in the order of their
     indices, followed by these indices: 32-bit integers, as bit patterns of f32. The
     elements are those of the largest magnitude; of equal ones the first are taken,
@@ -27,15 +27,12 @@ def DDP_SparsifyOp : DDP_Op<"sparsify", [
 
     All ranks have the same number of entries, so `ddp.all_gather` collects those of
     all ranks, and `ddp.densify` adds them.
-
-    Example:
-
-    ```mlir
+  }];
+  let example = [{
     %entries, %rest = ddp.sparsify %m keep 8 : !ddp.bucket<f32, [40x8]>
         // -> tensor<16xf32>, !ddp.bucket<f32, [40x8]>
-    ```
-
-    Constraints:
+  }];
+  let constraints = [{
     - (C1) elements are f32, and there are fewer than 2^31.
     - (C2) `keep` is not negative, and at most the number of elements.
   }];
@@ -48,18 +45,15 @@ def DDP_SparsifyOp : DDP_Op<"sparsify", [
 
 def DDP_DensifyOp : DDP_Op<"densify", [Pure]> {
   let summary = "adds entries to zeros, each at its index";
-  let description = [{
+  let text = [{
     The inverse of `ddp.sparsify`, for the concatenation of one or more of its
     results: an element is the sum of the entries with its index, in order, or 0 if
     there are none.
-
-    Example:
-
-    ```mlir
+  }];
+  let example = [{
     %sum = ddp.densify %all keep 8 : tensor<64xf32> -> !ddp.bucket<f32, [40x8]>
-    ```
-
-    Constraints:
+  }];
+  let constraints = [{
     - (C1) elements are f32, and there are fewer than 2^31.
     - (C2) `keep` is positive.
     - (C3) the number of entries is a multiple of 2 · `keep`.
@@ -76,20 +70,16 @@ def DDP_DensifyOp : DDP_Op<"densify", [Pure]> {
 //===----------------------------------------------------------------------===//
 
 def DDP_FlatSparsifyOp : DDP_FlatOp<"sparsify"> {
-  let summary = "`ddp.sparsify` on flat arrays";
   // The rest may overwrite the operand.
   let overwritable = "resultNumber == 1";
-  let description = [{
+  let text = [{
     The `into` operands are the entries and the rest.
-
-    Example:
-
-    ```mlir
+  }];
+  let example = [{
     %e, %r = ddp.flat.sparsify %m keep 8 into (%x, %y)
         : tensor<320xf32>, tensor<16xf32>, tensor<320xf32>
-    ```
-
-    Constraints:
+  }];
+  let constraints = [{
     - (C1) all arrays are tensors, or all are memrefs, of f32; there are two `into`
       operands.
     - (C2) `keep` is not negative, and at most the number of elements.
@@ -105,15 +95,10 @@ def DDP_FlatSparsifyOp : DDP_FlatOp<"sparsify"> {
 }
 
 def DDP_FlatDensifyOp : DDP_FlatOp<"densify"> {
-  let summary = "`ddp.densify` on flat arrays";
-  let description = [{
-    Example:
-
-    ```mlir
+  let example = [{
     %s = ddp.flat.densify %all keep 8 into %x : tensor<64xf32>, tensor<320xf32>
-    ```
-
-    Constraints:
+  }];
+  let constraints = [{
     - (C1) both arrays are tensors, or both are memrefs, of f32.
     - (C2) `keep` is positive.
     - (C3) the number of entries is a multiple of 2 · `keep`.

@@ -11,7 +11,7 @@ include "ddphook/Dialect/DDP/IR/DDPOpBase.td"
 def DDP_StateOp : DDP_Op<"state", [
     Symbol, DeclareOpInterfaceMethods<SymbolUserOpInterface>]> {
   let summary = "declares a variable that is kept from step to step";
-  let description = [{
+  let text = [{
     A module keeps only its states between steps; they are the schema of its
     checkpoints. A `replicated` state has the same value on all ranks; a `per_rank`
     state has a separate value on each. The initial value is given by
@@ -38,10 +38,8 @@ def DDP_StateOp : DDP_Op<"state", [
     one list of gradients for each tensor of the state, or one for the whole state.
     `under` names everything else that the values depend on: a checkpoint loads only
     if it is the same. A state without a role is identified by its own name.
-
-    Example:
-
-    ```mlir
+  }];
+  let example = [{
     ddp.state @powersgd.iter : i64 replicated zero kind iteration
         role "powersgd.iter" of [["w", "b"]]
     ddp.state @powersgd.generator : tensor<625xi32> replicated mt19937 seed 0
@@ -51,9 +49,8 @@ def DDP_StateOp : DDP_Op<"state", [
     ddp.state @b0.q : !ddp.bucket<f32, [32x2]> replicated normal
         from @powersgd.generator draws [64]
         kind factor role "powersgd.q" of [["w"]] under "mean #ddp.powersgd"
-    ```
-
-    Constraints:
+  }];
+  let constraints = [{
     - (C1) the type is a bucket, `i64` or `tensor<625xi32>`.
     - (C2) `seed` is given if and only if the state starts as `mt19937`; it has 32
       bits, and the type is `tensor<625xi32>`.
@@ -104,14 +101,10 @@ def DDP_LoadOp : DDP_Op<"load", [
     MemoryEffects<[MemRead<DDP_StateResource>]>,
     DeclareOpInterfaceMethods<SymbolUserOpInterface>]> {
   let summary = "the current value of a state";
-  let description = [{
-    Example:
-
-    ```mlir
+  let example = [{
     %e = ddp.load @b0.error : !ddp.bucket<f32, [64x32, 64]>
-    ```
-
-    Constraints:
+  }];
+  let constraints = [{
     - (C1) `state` is a `ddp.state`.
     - (C2) the result has its type, or that type flattened.
   }];
@@ -125,14 +118,10 @@ def DDP_StoreOp : DDP_Op<"store", [
     MemoryEffects<[MemWrite<DDP_StateResource>]>,
     DeclareOpInterfaceMethods<SymbolUserOpInterface>]> {
   let summary = "gives a state a new value";
-  let description = [{
-    Example:
-
-    ```mlir
+  let example = [{
     ddp.store %e, @b0.error : !ddp.bucket<f32, [64x32, 64]>
-    ```
-
-    Constraints:
+  }];
+  let constraints = [{
     - (C1) `state` is a `ddp.state` that is not a generator.
     - (C2) the operand has its type, or that type flattened.
   }];
@@ -144,17 +133,14 @@ def DDP_StoreOp : DDP_Op<"store", [
 def DDP_StateBufferOp : DDP_Op<"state_buffer", [
     Pure, DeclareOpInterfaceMethods<SymbolUserOpInterface>]> {
   let summary = "a state's memory";
-  let description = [{
+  let text = [{
     `ddp-materialize-buckets` creates this operation. The runtime allocates the memory
     when the module is loaded.
-
-    Example:
-
-    ```mlir
+  }];
+  let example = [{
     %e = ddp.state_buffer @b0.error : memref<2112xf32>
-    ```
-
-    Constraints:
+  }];
+  let constraints = [{
     - (C1) `state` is a `ddp.state`.
     - (C2) the result has its elements.
   }];
@@ -168,19 +154,16 @@ def DDP_RandomNormalOp : DDP_Op<"random_normal", [
     MemoryEffects<[MemRead<DDP_StateResource>, MemWrite<DDP_StateResource>]>,
     DeclareOpInterfaceMethods<SymbolUserOpInterface>]> {
   let summary = "draws standard normal numbers";
-  let description = [{
+  let text = [{
     Takes one number from the generator, which changes the generator's state, seeds
     PyTorch's generator with that number, and draws as `torch.randn` does, once for
     each size in `draws`; the results are concatenated (docs/parity.md).
-
-    Example:
-
-    ```mlir
+  }];
+  let example = [{
     %q = ddp.random_normal from @powersgd.generator draws [64]
         : () -> !ddp.bucket<f32, [32x2]>
-    ```
-
-    Constraints:
+  }];
+  let constraints = [{
     - (C1) `generator` is a `ddp.state` that starts as `mt19937`.
     - (C2) the draws add up to the result's elements.
   }];
@@ -195,19 +178,16 @@ def DDP_RandomNormalOp : DDP_Op<"random_normal", [
 def DDP_CountCompressionOp : DDP_Op<"count_compression", [
     MemoryEffects<[MemWrite<DDP_StateResource>]>]> {
   let summary = "adds to the statistics of compression";
-  let description = [{
+  let text = [{
     Notifies the runtime that a bucket of `before` elements was reduced by sending
     `after` elements. `ddphook_module_stats` returns the sums, as PyTorch's
     `compression_stats` does. With DDPHOOK_LOG=info, the runtime prints them every
     `frequency` iterations, starting with the first.
-
-    Example:
-
-    ```mlir
+  }];
+  let example = [{
     ddp.count_compression "b0" before 2112 after 256 at %iteration every 10000
-    ```
-
-    Constraints:
+  }];
+  let constraints = [{
     - (C1) `before` and `after` are not negative, `frequency` is positive.
   }];
   let arguments = (ins StrAttr:$bucket_name, I64Attr:$before, I64Attr:$after,

@@ -10,25 +10,23 @@ include "mlir/IR/AttrTypeBase.td"
 include "mlir/IR/BuiltinTypes.td"
 
 class DDP_Type<string name, string typeMnemonic, list<Trait> traits = []>
-    : TypeDef<DDP_Dialect, name, traits> {
+    : TypeDef<DDP_Dialect, name, traits>, DDP_Page {
   let mnemonic = typeMnemonic;
+  let description = page;
 }
 
 def DDP_BucketType : DDP_Type<"Bucket", "bucket"> {
   let summary = "one contiguous buffer that holds several tensors";
-  let description = [{
+  let text = [{
     A bucket holds the listed tensors, row-major, back to back without padding, in
     one contiguous buffer. The layout is a function of the type: member *i* starts
     at element `getOffset(i)`. Shapes are static. A 0-D member is written
     `scalar`; a member may have no elements, and a bucket may have no members.
-
-    Example:
-
-    ```mlir
+  }];
+  let example = [{
     !ddp.bucket<f32, [1024x512, 512, scalar]>
-    ```
-
-    Constraints:
+  }];
+  let constraints = [{
     - (C1) the element type is f16, bf16, f32 or f64.
     - (C2) every dimension is static.
     - (C3) there are at most 2^56 elements, without counting dimensions of size 0.
@@ -136,18 +134,15 @@ def DDP_EncodedType : DDP_Type<"Encoded", "encoded"> {
 
 def DDP_FutureType : DDP_Type<"Future", "future"> {
   let summary = "the future result of a collective in flight";
-  let description = [{
+  let text = [{
     The result of `ddp.all_reduce_start` and `ddp.exchange_start`. Exactly one
     `ddp.wait` in the same block uses it: it cannot be stored, returned, or passed
     to a call or a branch. `ddp-flatten` removes the type.
-
-    Example:
-
-    ```mlir
+  }];
+  let example = [{
     !ddp.future<!ddp.bucket<f32, [4x8, 8]>>
-    ```
-
-    Constraints:
+  }];
+  let constraints = [{
     - (C1) the value is a bucket, or a statically shaped tensor of f16, bf16,
       f32 or f64.
   }];
