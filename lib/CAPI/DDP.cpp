@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//
-// See ddphook-c/DDP.h.
 
 #include "ddphook-c/DDP.h"
 

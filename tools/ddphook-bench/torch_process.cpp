@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//
-// See torch_process.h.
 
 #include "torch_process.h"
 

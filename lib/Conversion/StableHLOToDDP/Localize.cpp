@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// See Localize.h.
-//
 // Operations outside a manual computation work on whole tensors. Each rank can
 // compute them in full if it has all of their operands. A split tensor may only
 // be a result of a manual computation or an argument of the function, and may

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//
-// See Shardings.h.
 
 #include "Shardings.h"
 #include "../Utils/RankLists.h"

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//
-// See absent_ranks.h.
 
 #include "store/absent_ranks.h"
 

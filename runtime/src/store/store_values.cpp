@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//
-// See store_values.h.
 
 #include "store/store_values.h"
 

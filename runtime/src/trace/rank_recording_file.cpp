@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//
-// See rank_recording_file.h.
 
 #include "trace/rank_recording_file.h"
 

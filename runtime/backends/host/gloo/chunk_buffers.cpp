@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//
-// See chunk_buffers.h.
 
 #include "chunk_buffers.h"
 
