@@ -2,8 +2,7 @@
 //
 // Output of the compiler's tools.
 
-#ifndef DDPHOOK_TOOLS_OUTPUTFILE_H
-#define DDPHOOK_TOOLS_OUTPUTFILE_H
+#pragma once
 
 #include "llvm/ADT/StringRef.h"
 #include "llvm/Support/Error.h"
@@ -15,5 +14,3 @@ namespace mlir::ddp {
 llvm::Error writeText(llvm::StringRef path, llvm::StringRef text);
 
 } // namespace mlir::ddp
-
-#endif // DDPHOOK_TOOLS_OUTPUTFILE_H

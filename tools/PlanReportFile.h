@@ -3,8 +3,7 @@
 // The reports of ddphook-opt, ddphook-cc and ddphook-run. The tools write JSON;
 // ddphook-report, a Python script next to them, makes pages and text from it.
 
-#ifndef DDPHOOK_TOOLS_PLANREPORTFILE_H
-#define DDPHOOK_TOOLS_PLANREPORTFILE_H
+#pragma once
 
 #include "llvm/Support/CommandLine.h"
 #include "llvm/Support/Error.h"
@@ -43,5 +42,3 @@ private:
 };
 
 } // namespace mlir::ddp
-
-#endif // DDPHOOK_TOOLS_PLANREPORTFILE_H

@@ -4,8 +4,7 @@
 // only prints LLVM's version and accepts any misspelled --h… for --help.
 // ddphook-exec does not use LLVM.
 
-#ifndef DDPHOOK_TOOLS_TOOLOPTIONS_H
-#define DDPHOOK_TOOLS_TOOLOPTIONS_H
+#pragma once
 
 #include "ddphook/runtime/compiled.h"
 
@@ -62,5 +61,3 @@ inline bool checkHelpIsMeant(const char *tool,
 }
 
 } // namespace mlir::ddp
-
-#endif // DDPHOOK_TOOLS_TOOLOPTIONS_H

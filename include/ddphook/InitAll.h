@@ -3,8 +3,7 @@
 // The functions with which a tool, a plugin or another compiler registers the
 // dialect, the passes and the pipelines.
 
-#ifndef DDPHOOK_INITALL_H
-#define DDPHOOK_INITALL_H
+#pragma once
 
 #include "ddphook/Conversion/FXToDDP/FXToDDP.h"
 #include "ddphook/Conversion/MPIToDDP/MPIToDDP.h"
@@ -33,5 +32,3 @@ inline void registerAllPasses() {
 }
 
 } // namespace mlir::ddp
-
-#endif // DDPHOOK_INITALL_H

@@ -3,8 +3,7 @@
 // Recognizes the linalg ops that `ddp-tile-contractions` lowers, and gives each
 // of their loops a role in the tile. Emits no code.
 
-#ifndef DDPHOOK_LIB_CODEGEN_CONTRACTION_H
-#define DDPHOOK_LIB_CODEGEN_CONTRACTION_H
+#pragma once
 
 #include "mlir/Dialect/Linalg/IR/Linalg.h"
 
@@ -38,5 +37,3 @@ struct Contraction {
 std::optional<Contraction> matchContraction(linalg::LinalgOp op);
 
 } // namespace mlir::ddp
-
-#endif // DDPHOOK_LIB_CODEGEN_CONTRACTION_H

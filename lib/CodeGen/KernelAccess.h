@@ -4,8 +4,7 @@
 // operands as flat arrays with a stride for each coordinate. This determines
 // the width of indices, and what can be read as vectors. Emits no code.
 
-#ifndef DDPHOOK_LIB_CODEGEN_KERNELACCESS_H
-#define DDPHOOK_LIB_CODEGEN_KERNELACCESS_H
+#pragma once
 
 #include "mlir/Dialect/Linalg/IR/Linalg.h"
 
@@ -86,5 +85,3 @@ SmallVector<int64_t> getKernelBox(linalg::LinalgOp op);
 bool hasVectors(const Access &access, unsigned coordinate, int64_t lanes);
 
 } // namespace mlir::ddp
-
-#endif // DDPHOOK_LIB_CODEGEN_KERNELACCESS_H

@@ -4,8 +4,7 @@
 // `ddp-outline-gpu-kernels` decides which ops become kernels, and with which
 // arguments.
 
-#ifndef DDPHOOK_LIB_CODEGEN_KERNELBODY_H
-#define DDPHOOK_LIB_CODEGEN_KERNELBODY_H
+#pragma once
 
 #include "mlir/Dialect/Linalg/IR/Linalg.h"
 
@@ -33,5 +32,3 @@ LogicalResult checkKernel(linalg::LinalgOp op);
 LaunchShape emitKernelBody(ArrayRef<linalg::LinalgOp> ops);
 
 } // namespace mlir::ddp
-
-#endif // DDPHOOK_LIB_CODEGEN_KERNELBODY_H

@@ -4,8 +4,7 @@
 // each position, without waiting for other threads. Changes only how results
 // are filled with zeros.
 
-#ifndef DDPHOOK_LIB_CODEGEN_KERNELGROUPS_H
-#define DDPHOOK_LIB_CODEGEN_KERNELGROUPS_H
+#pragma once
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/Dialect/Linalg/IR/Linalg.h"
@@ -26,5 +25,3 @@ SmallVector<KernelGroup> groupForKernels(func::FuncOp function, bool isEntry);
 void absorbZeros(func::FuncOp function);
 
 } // namespace mlir::ddp
-
-#endif // DDPHOOK_LIB_CODEGEN_KERNELGROUPS_H

@@ -4,8 +4,7 @@
 // ops' bodies with all of their reductions, stores. KernelBody.cpp decides
 // which positions a thread has.
 
-#ifndef DDPHOOK_LIB_CODEGEN_KERNELTHREAD_H
-#define DDPHOOK_LIB_CODEGEN_KERNELTHREAD_H
+#pragma once
 
 #include "KernelAccess.h"
 
@@ -107,5 +106,3 @@ private:
 };
 
 } // namespace mlir::ddp
-
-#endif // DDPHOOK_LIB_CODEGEN_KERNELTHREAD_H

@@ -2,8 +2,7 @@
 //
 // Computes large contractions in tiles, one per thread.
 
-#ifndef DDPHOOK_LIB_CODEGEN_KERNELTILES_H
-#define DDPHOOK_LIB_CODEGEN_KERNELTILES_H
+#pragma once
 
 #include "Contraction.h"
 #include "KernelBody.h"
@@ -19,5 +18,3 @@ std::optional<LaunchShape> emitTiles(const KernelOps &kernel,
                                      const Contraction &contraction);
 
 } // namespace mlir::ddp
-
-#endif // DDPHOOK_LIB_CODEGEN_KERNELTILES_H

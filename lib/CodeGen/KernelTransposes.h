@@ -3,8 +3,7 @@
 // Computes a square per thread where operands and results are contiguous along
 // different coordinates.
 
-#ifndef DDPHOOK_LIB_CODEGEN_KERNELTRANSPOSES_H
-#define DDPHOOK_LIB_CODEGEN_KERNELTRANSPOSES_H
+#pragma once
 
 #include "KernelBody.h"
 #include "KernelThread.h"
@@ -17,5 +16,3 @@ namespace mlir::ddp {
 std::optional<LaunchShape> emitTransposes(const KernelOps &kernel);
 
 } // namespace mlir::ddp
-
-#endif // DDPHOOK_LIB_CODEGEN_KERNELTRANSPOSES_H

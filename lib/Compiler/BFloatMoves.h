@@ -2,8 +2,7 @@
 //
 // Keeps LLVM from calling __truncsfbf2, which older compilers' libraries lack.
 
-#ifndef DDPHOOK_LIB_COMPILER_BFLOATMOVES_H
-#define DDPHOOK_LIB_COMPILER_BFLOATMOVES_H
+#pragma once
 
 #include "llvm/IR/Module.h"
 
@@ -17,5 +16,3 @@ namespace mlir::ddp {
 void moveBFloatAsInteger(llvm::Module &module);
 
 } // namespace mlir::ddp
-
-#endif // DDPHOOK_LIB_COMPILER_BFLOATMOVES_H

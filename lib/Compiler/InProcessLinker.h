@@ -2,8 +2,7 @@
 //
 // Links a shared object without another process.
 
-#ifndef DDPHOOK_LIB_COMPILER_INPROCESSLINKER_H
-#define DDPHOOK_LIB_COMPILER_INPROCESSLINKER_H
+#pragma once
 
 #include "llvm/ADT/SmallVector.h"
 #include "llvm/ADT/StringRef.h"
@@ -18,5 +17,3 @@ llvm::Expected<llvm::SmallVector<char, 0>>
 linkInProcess(llvm::StringRef input, llvm::StringRef runtime);
 
 } // namespace mlir::ddp
-
-#endif // DDPHOOK_LIB_COMPILER_INPROCESSLINKER_H

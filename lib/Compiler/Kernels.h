@@ -3,8 +3,7 @@
 // The only interface from the compiler to lib/CodeGen, which is optional: the
 // build compiles either CodeGenKernels.cpp or NoKernels.cpp.
 
-#ifndef DDPHOOK_LIB_COMPILER_KERNELS_H
-#define DDPHOOK_LIB_COMPILER_KERNELS_H
+#pragma once
 
 #include "ddphook/Compiler/Passes.h"
 
@@ -39,5 +38,3 @@ llvm::Expected<std::unique_ptr<KernelCompiler>>
 createKernelCompiler(StringRef device, StringRef architecture);
 
 } // namespace mlir::ddp
-
-#endif // DDPHOOK_LIB_COMPILER_KERNELS_H

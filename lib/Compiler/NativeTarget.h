@@ -2,8 +2,7 @@
 //
 // Compiling and linking both need it, in any order and from any thread.
 
-#ifndef DDPHOOK_LIB_COMPILER_NATIVETARGET_H
-#define DDPHOOK_LIB_COMPILER_NATIVETARGET_H
+#pragma once
 
 #include "llvm/Support/TargetSelect.h"
 
@@ -23,5 +22,3 @@ inline void initializeTargets() {
 }
 
 } // namespace mlir::ddp
-
-#endif // DDPHOOK_LIB_COMPILER_NATIVETARGET_H

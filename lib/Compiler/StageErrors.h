@@ -2,8 +2,7 @@
 //
 // Converts a context's diagnostics to the error that a stage returns.
 
-#ifndef DDPHOOK_LIB_COMPILER_STAGEERRORS_H
-#define DDPHOOK_LIB_COMPILER_STAGEERRORS_H
+#pragma once
 
 #include "ddphook/Compiler/Compiler.h"
 
@@ -46,5 +45,3 @@ private:
 };
 
 } // namespace mlir::ddp
-
-#endif // DDPHOOK_LIB_COMPILER_STAGEERRORS_H

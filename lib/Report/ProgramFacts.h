@@ -3,8 +3,7 @@
 // Reads a module just before and just after `convert-ddp-to-runtime`. Before,
 // buffers and buckets are operations; after, collectives have their numbers.
 
-#ifndef DDPHOOK_LIB_REPORT_PROGRAMFACTS_H
-#define DDPHOOK_LIB_REPORT_PROGRAMFACTS_H
+#pragma once
 
 #include "mlir/IR/BuiltinOps.h"
 #include "llvm/Support/JSON.h"
@@ -30,5 +29,3 @@ MemoryFacts readMemory(ModuleOp module);
 void readSchedule(ModuleOp module, llvm::json::Object &report);
 
 } // namespace mlir::ddp
-
-#endif // DDPHOOK_LIB_REPORT_PROGRAMFACTS_H

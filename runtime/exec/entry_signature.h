@@ -3,8 +3,7 @@
 // The arguments and results of one entry point, as its module's plan lists
 // them, in terms of tensors in files.
 
-#ifndef DDPHOOK_RUNTIME_EXEC_ENTRY_SIGNATURE_H
-#define DDPHOOK_RUNTIME_EXEC_ENTRY_SIGNATURE_H
+#pragma once
 
 #include "files/safetensors.h"
 
@@ -47,5 +46,3 @@ Status findEntry(const ddphook_compiled_module_t &module,
                  const std::string &name, EntrySignature &signature);
 
 } // namespace ddphook
-
-#endif // DDPHOOK_RUNTIME_EXEC_ENTRY_SIGNATURE_H

@@ -4,8 +4,7 @@
 // two files of a run with the same name. Names are compared as text; links are
 // not followed.
 
-#ifndef DDPHOOK_RUNTIME_EXEC_FILE_PATTERN_H
-#define DDPHOOK_RUNTIME_EXEC_FILE_PATTERN_H
+#pragma once
 
 #include <cstdint>
 #include <optional>
@@ -44,5 +43,3 @@ std::optional<Collision> findCollision(const FileSet &first,
                                        const FileSet &second);
 
 } // namespace ddphook
-
-#endif // DDPHOOK_RUNTIME_EXEC_FILE_PATTERN_H

@@ -3,8 +3,7 @@
 // Provides what a launcher would to the ranks that rank_group.h starts: their
 // numbers, and a store and a secret that no other job has.
 
-#ifndef DDPHOOK_RUNTIME_EXEC_LOCAL_JOB_H
-#define DDPHOOK_RUNTIME_EXEC_LOCAL_JOB_H
+#pragma once
 
 #include "base/status.h"
 #include "store/socket.h"
@@ -35,5 +34,3 @@ private:
 };
 
 } // namespace ddphook
-
-#endif // DDPHOOK_RUNTIME_EXEC_LOCAL_JOB_H

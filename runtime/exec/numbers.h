@@ -2,8 +2,7 @@
 //
 // Prints three digits and a unit.
 
-#ifndef DDPHOOK_RUNTIME_EXEC_NUMBERS_H
-#define DDPHOOK_RUNTIME_EXEC_NUMBERS_H
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -23,5 +22,3 @@ std::string printDuration(double seconds);
 std::string printCount(int64_t count, const std::string &what);
 
 } // namespace ddphook
-
-#endif // DDPHOOK_RUNTIME_EXEC_NUMBERS_H

@@ -3,8 +3,7 @@
 // Checks before the first step how much a run will write, and if it fits: a run
 // that fills the disk after hours has wasted them and harmed others.
 
-#ifndef DDPHOOK_RUNTIME_EXEC_PLANNED_FILES_H
-#define DDPHOOK_RUNTIME_EXEC_PLANNED_FILES_H
+#pragma once
 
 #include "entry_signature.h"
 #include "file_pattern.h"
@@ -47,5 +46,3 @@ struct FreeSpace {
 FreeSpace compareWithFreeSpace(const std::vector<PlannedFiles> &files);
 
 } // namespace ddphook
-
-#endif // DDPHOOK_RUNTIME_EXEC_PLANNED_FILES_H

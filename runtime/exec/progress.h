@@ -4,8 +4,7 @@
 // long the rest will take: on a terminal as one line that is overwritten,
 // elsewhere, if requested, as a line every ten seconds.
 
-#ifndef DDPHOOK_RUNTIME_EXEC_PROGRESS_H
-#define DDPHOOK_RUNTIME_EXEC_PROGRESS_H
+#pragma once
 
 #include "run_options.h"
 
@@ -46,5 +45,3 @@ private:
 };
 
 } // namespace ddphook
-
-#endif // DDPHOOK_RUNTIME_EXEC_PROGRESS_H

@@ -3,8 +3,7 @@
 // Draws arguments for `--inputs=random:SEED`. This is not the generator of the
 // hooks: only tests and trials may depend on these numbers.
 
-#ifndef DDPHOOK_RUNTIME_EXEC_RANDOM_TENSOR_H
-#define DDPHOOK_RUNTIME_EXEC_RANDOM_TENSOR_H
+#pragma once
 
 #include "files/safetensors.h"
 
@@ -26,5 +25,3 @@ void fillRandom(const RandomKey &key, TensorType type, uint64_t count,
                 void *data);
 
 } // namespace ddphook
-
-#endif // DDPHOOK_RUNTIME_EXEC_RANDOM_TENSOR_H

@@ -4,8 +4,7 @@
 // outlives its parent, none keeps the others waiting, and of many failures it
 // finds the one that caused the others. The caller defines the work of a rank.
 
-#ifndef DDPHOOK_RUNTIME_EXEC_RANK_GROUP_H
-#define DDPHOOK_RUNTIME_EXEC_RANK_GROUP_H
+#pragma once
 
 #include "summary.h"
 
@@ -72,5 +71,3 @@ struct RankGroupResult {
 RankGroupResult runRankGroup(const RankGroupOptions &options);
 
 } // namespace ddphook
-
-#endif // DDPHOOK_RUNTIME_EXEC_RANK_GROUP_H

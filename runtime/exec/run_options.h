@@ -3,8 +3,7 @@
 // The flags that both tools have, and the checks of them that need no module.
 // Each tool handles its other flags.
 
-#ifndef DDPHOOK_RUNTIME_EXEC_RUN_OPTIONS_H
-#define DDPHOOK_RUNTIME_EXEC_RUN_OPTIONS_H
+#pragma once
 
 #include "base/status.h"
 
@@ -74,5 +73,3 @@ std::string chooseDevice(const RunOptions &options);
 Status checkPatterns(const RunOptions &options, int32_t worldSize);
 
 } // namespace ddphook
-
-#endif // DDPHOOK_RUNTIME_EXEC_RUN_OPTIONS_H

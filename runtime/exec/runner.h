@@ -3,8 +3,7 @@
 // The common part of ddphook-run and ddphook-exec: everything after a compiled
 // module is in memory. docs/ddphook-exec.md describes the user's view.
 
-#ifndef DDPHOOK_RUNTIME_EXEC_RUNNER_H
-#define DDPHOOK_RUNTIME_EXEC_RUNNER_H
+#pragma once
 
 #include "run_options.h"
 
@@ -26,5 +25,3 @@ int runModule(const char *toolName, const ddphook_compiled_module_t &module,
               const RunOptions &options);
 
 } // namespace ddphook
-
-#endif // DDPHOOK_RUNTIME_EXEC_RUNNER_H

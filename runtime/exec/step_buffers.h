@@ -3,8 +3,7 @@
 // Buffers for the arguments and results of one entry point, in the memory where
 // its module expects them, and their transfer from and to files.
 
-#ifndef DDPHOOK_RUNTIME_EXEC_STEP_BUFFERS_H
-#define DDPHOOK_RUNTIME_EXEC_STEP_BUFFERS_H
+#pragma once
 
 #include "entry_signature.h"
 #include "files/safetensors.h"
@@ -78,5 +77,3 @@ private:
 };
 
 } // namespace ddphook
-
-#endif // DDPHOOK_RUNTIME_EXEC_STEP_BUFFERS_H

@@ -2,8 +2,7 @@
 //
 // The lines at the end of a successful run.
 
-#ifndef DDPHOOK_RUNTIME_EXEC_SUMMARY_H
-#define DDPHOOK_RUNTIME_EXEC_SUMMARY_H
+#pragma once
 
 #include "planned_files.h"
 
@@ -53,5 +52,3 @@ struct Summary {
 std::string describeRun(const Summary &summary);
 
 } // namespace ddphook
-
-#endif // DDPHOOK_RUNTIME_EXEC_SUMMARY_H

@@ -2,8 +2,7 @@
 //
 // For tools with the runtime. For those with LLVM's library see ToolOptions.h.
 
-#ifndef DDPHOOK_RUNTIME_EXEC_TOOL_VERSION_H
-#define DDPHOOK_RUNTIME_EXEC_TOOL_VERSION_H
+#pragma once
 
 #include <string>
 
@@ -13,5 +12,3 @@ namespace ddphook {
 std::string describeVersion(const std::string &toolName);
 
 } // namespace ddphook
-
-#endif // DDPHOOK_RUNTIME_EXEC_TOOL_VERSION_H

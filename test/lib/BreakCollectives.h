@@ -2,8 +2,7 @@
 //
 // Declares a pipeline that breaks a module's collectives between two checks.
 
-#ifndef DDPHOOK_TEST_LIB_BREAKCOLLECTIVES_H
-#define DDPHOOK_TEST_LIB_BREAKCOLLECTIVES_H
+#pragma once
 
 namespace testhook {
 
@@ -11,5 +10,3 @@ namespace testhook {
 void registerBreakCollectivesPipeline();
 
 } // namespace testhook
-
-#endif // DDPHOOK_TEST_LIB_BREAKCOLLECTIVES_H

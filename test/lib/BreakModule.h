@@ -2,8 +2,7 @@
 //
 // Declares a pass that breaks a module, or repairs it.
 
-#ifndef DDPHOOK_TEST_LIB_BREAKMODULE_H
-#define DDPHOOK_TEST_LIB_BREAKMODULE_H
+#pragma once
 
 namespace testhook {
 
@@ -11,5 +10,3 @@ namespace testhook {
 void registerBreakModulePass();
 
 } // namespace testhook
-
-#endif // DDPHOOK_TEST_LIB_BREAKMODULE_H

@@ -2,13 +2,10 @@
 //
 // Registers `test-emulate-kernels`.
 
-#ifndef DDPHOOK_TEST_LIB_EMULATEKERNELS_H
-#define DDPHOOK_TEST_LIB_EMULATEKERNELS_H
+#pragma once
 
 namespace testhook {
 
 void registerEmulateKernelsPass();
 
 } // namespace testhook
-
-#endif // DDPHOOK_TEST_LIB_EMULATEKERNELS_H

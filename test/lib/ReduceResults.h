@@ -2,8 +2,7 @@
 //
 // Declares a pass that turns a step of one rank into a step of many.
 
-#ifndef DDPHOOK_TEST_LIB_REDUCERESULTS_H
-#define DDPHOOK_TEST_LIB_REDUCERESULTS_H
+#pragma once
 
 namespace testhook {
 
@@ -11,5 +10,3 @@ namespace testhook {
 void registerReduceResultsPass();
 
 } // namespace testhook
-
-#endif // DDPHOOK_TEST_LIB_REDUCERESULTS_H

@@ -2,8 +2,7 @@
 //
 // The dialect `testhook`.
 
-#ifndef DDPHOOK_TEST_LIB_TESTHOOK_H
-#define DDPHOOK_TEST_LIB_TESTHOOK_H
+#pragma once
 
 #include "ddphook/Dialect/DDP/IR/DDP.h"
 
@@ -11,5 +10,3 @@
 
 #define GET_ATTRDEF_CLASSES
 #include "TestHookAttrs.h.inc"
-
-#endif // DDPHOOK_TEST_LIB_TESTHOOK_H

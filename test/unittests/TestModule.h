@@ -4,8 +4,7 @@
 // in a module: by the attribute `name`, which tests give to functions'
 // operations as `test.name`.
 
-#ifndef DDPHOOK_TEST_UNITTESTS_TESTMODULE_H
-#define DDPHOOK_TEST_UNITTESTS_TESTMODULE_H
+#pragma once
 
 #include "ddphook/Dialect/DDP/IR/DDP.h"
 #include "ddphook/Dialect/DDP/Transforms/Passes.h"
@@ -76,5 +75,3 @@ protected:
 };
 
 } // namespace mlir::ddp
-
-#endif // DDPHOOK_TEST_UNITTESTS_TESTMODULE_H

@@ -4,8 +4,7 @@
 // its own. It lists works; measure() verifies them, alternates between them and
 // PyTorch, and reports medians and ratios.
 
-#ifndef DDPHOOK_BENCH_BENCH_H
-#define DDPHOOK_BENCH_BENCH_H
+#pragma once
 
 #include "device_stream.h"
 #include "job/context.h"
@@ -203,5 +202,3 @@ Status benchSave(Rank &rank);
 int benchSweep(const Arguments &arguments);
 
 } // namespace ddphook::bench
-
-#endif // DDPHOOK_BENCH_BENCH_H

@@ -4,8 +4,7 @@
 // by the GPU's events, and work on it can be recorded. On other devices, the
 // host's clock measures time.
 
-#ifndef DDPHOOK_BENCH_DEVICE_STREAM_H
-#define DDPHOOK_BENCH_DEVICE_STREAM_H
+#pragma once
 
 #include "job/context.h"
 
@@ -39,5 +38,3 @@ protected:
 };
 
 } // namespace ddphook::bench
-
-#endif // DDPHOOK_BENCH_DEVICE_STREAM_H

@@ -2,8 +2,7 @@
 //
 // Parses command lines by tables of flags, from which --help follows too.
 
-#ifndef DDPHOOK_BENCH_OPTIONS_H
-#define DDPHOOK_BENCH_OPTIONS_H
+#pragma once
 
 #include "base/status.h"
 
@@ -62,5 +61,3 @@ Setter toText(std::string *text, const char *wanted = "the name of a file");
 Setter toTrue(bool *flag);
 
 } // namespace ddphook::bench
-
-#endif // DDPHOOK_BENCH_OPTIONS_H

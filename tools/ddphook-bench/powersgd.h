@@ -3,8 +3,7 @@
 // The calls of compiled code for one bucket under PowerSGD, with error feedback
 // and warm start, on any backend.
 
-#ifndef DDPHOOK_BENCH_POWERSGD_H
-#define DDPHOOK_BENCH_POWERSGD_H
+#pragma once
 
 #include "bench.h"
 
@@ -78,5 +77,3 @@ private:
 };
 
 } // namespace ddphook::bench
-
-#endif // DDPHOOK_BENCH_POWERSGD_H

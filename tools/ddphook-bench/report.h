@@ -2,8 +2,7 @@
 //
 // Collects results as JSON, and prints them as tables.
 
-#ifndef DDPHOOK_BENCH_REPORT_H
-#define DDPHOOK_BENCH_REPORT_H
+#pragma once
 
 #include "base/status.h"
 
@@ -62,5 +61,3 @@ private:
 };
 
 } // namespace ddphook::bench
-
-#endif // DDPHOOK_BENCH_REPORT_H

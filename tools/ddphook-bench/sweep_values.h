@@ -5,8 +5,7 @@
 // So every difference is an error. Other tests check that roundings are
 // PyTorch's.
 
-#ifndef DDPHOOK_BENCH_SWEEP_VALUES_H
-#define DDPHOOK_BENCH_SWEEP_VALUES_H
+#pragma once
 
 #include "base/dtype.h"
 
@@ -49,5 +48,3 @@ private:
 uint64_t bitsOfInteger(int64_t value, Dtype dtype);
 
 } // namespace ddphook::bench
-
-#endif // DDPHOOK_BENCH_SWEEP_VALUES_H

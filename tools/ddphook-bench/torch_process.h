@@ -3,8 +3,7 @@
 // Talks to torch_hooks.py, which measures PyTorch's hooks and is idle in
 // between: one JSON object per line, each way.
 
-#ifndef DDPHOOK_BENCH_TORCH_PROCESS_H
-#define DDPHOOK_BENCH_TORCH_PROCESS_H
+#pragma once
 
 #include "report.h"
 
@@ -37,5 +36,3 @@ private:
 };
 
 } // namespace ddphook::bench
-
-#endif // DDPHOOK_BENCH_TORCH_PROCESS_H

@@ -2,8 +2,7 @@
 //
 // The last stages of ddphook-cc. Every output file is written atomically.
 
-#ifndef DDPHOOK_TOOLS_CC_OUTPUT_H
-#define DDPHOOK_TOOLS_CC_OUTPUT_H
+#pragma once
 
 #include "ddphook/Compiler/Compiler.h"
 
@@ -17,5 +16,3 @@ llvm::Error writeOutput(Compiler &compiler, ModuleOp module, OutputKind kind,
                         StringRef path, StringRef linker);
 
 } // namespace mlir::ddp
-
-#endif // DDPHOOK_TOOLS_CC_OUTPUT_H

@@ -3,8 +3,7 @@
 // Extends upstream's MlirOptMain(): adds --ddp-plan-report, verifies by default
 // only after the last pass, and fails if a plugin cannot be loaded.
 
-#ifndef DDPHOOK_TOOLS_OPT_PASSRUN_H
-#define DDPHOOK_TOOLS_OPT_PASSRUN_H
+#pragma once
 
 #include "mlir/Tools/mlir-opt/MlirOptMain.h"
 #include "llvm/Support/Error.h"
@@ -27,5 +26,3 @@ llvm::Error runPasses(MlirOptMainConfig config, StringRef input,
                       StringRef output, DialectRegistry &registry);
 
 } // namespace mlir::ddp
-
-#endif // DDPHOOK_TOOLS_OPT_PASSRUN_H

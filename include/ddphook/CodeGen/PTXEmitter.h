@@ -2,8 +2,7 @@
 //
 // Translates a gpu.module to PTX. Needs neither a GPU nor NVIDIA's software.
 
-#ifndef DDPHOOK_CODEGEN_PTXEMITTER_H
-#define DDPHOOK_CODEGEN_PTXEMITTER_H
+#pragma once
 
 #include "mlir/Dialect/GPU/IR/GPUDialect.h"
 #include "llvm/Support/Error.h"
@@ -28,5 +27,3 @@ FailureOr<std::string> emitDeviceCode(gpu::GPUModuleOp kernels,
                                       llvm::TargetMachine &target);
 
 } // namespace mlir::ddp
-
-#endif // DDPHOOK_CODEGEN_PTXEMITTER_H

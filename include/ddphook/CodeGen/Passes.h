@@ -2,8 +2,7 @@
 //
 // Declares the passes of Passes.td.
 
-#ifndef DDPHOOK_CODEGEN_PASSES_H
-#define DDPHOOK_CODEGEN_PASSES_H
+#pragma once
 
 #include "mlir/Dialect/Affine/IR/AffineOps.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
@@ -27,5 +26,3 @@ namespace mlir::ddp {
 #include "ddphook/CodeGen/Passes.h.inc"
 
 } // namespace mlir::ddp
-
-#endif // DDPHOOK_CODEGEN_PASSES_H

@@ -2,8 +2,7 @@
 //
 // Writes the declarations that a program needs to call a compiled module.
 
-#ifndef DDPHOOK_COMPILER_CHEADEREMITTER_H
-#define DDPHOOK_COMPILER_CHEADEREMITTER_H
+#pragma once
 
 #include "ddphook/Compiler/EntryPoints.h"
 
@@ -18,5 +17,3 @@ void writeHeader(llvm::raw_ostream &os, StringRef name, StringRef source,
                  const EntryPointTable &table);
 
 } // namespace mlir::ddp
-
-#endif // DDPHOOK_COMPILER_CHEADEREMITTER_H

@@ -18,8 +18,7 @@
 // work at the same time on modules of different contexts. Only passes use a
 // context's thread pool.
 
-#ifndef DDPHOOK_COMPILER_COMPILER_H
-#define DDPHOOK_COMPILER_COMPILER_H
+#pragma once
 
 #include "ddphook/Pipelines/Pipelines.h"
 #include "ddphook/Report/PlanReporter.h"
@@ -142,5 +141,3 @@ private:
 };
 
 } // namespace mlir::ddp
-
-#endif // DDPHOOK_COMPILER_COMPILER_H

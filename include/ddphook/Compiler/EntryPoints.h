@@ -4,8 +4,7 @@
 // (docs/plan.md) and its functions. Both the C functions and the C header are
 // emitted from this model.
 
-#ifndef DDPHOOK_COMPILER_ENTRYPOINTS_H
-#define DDPHOOK_COMPILER_ENTRYPOINTS_H
+#pragma once
 
 #include "ddphook/Dialect/DDP/IR/Plan.h"
 
@@ -85,5 +84,3 @@ std::string toCIdentifier(StringRef text);
 std::string getEntrySymbol(StringRef moduleName, StringRef entryName);
 
 } // namespace mlir::ddp
-
-#endif // DDPHOOK_COMPILER_ENTRYPOINTS_H

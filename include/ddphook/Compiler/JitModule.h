@@ -4,8 +4,7 @@
 // To run it, pass it to the runtime's ddphook_module_load() (runtime.h), and
 // call its entries as compiled.h describes.
 
-#ifndef DDPHOOK_COMPILER_JITMODULE_H
-#define DDPHOOK_COMPILER_JITMODULE_H
+#pragma once
 
 #include "ddphook/runtime/compiled.h"
 
@@ -68,5 +67,3 @@ private:
 };
 
 } // namespace mlir::ddp
-
-#endif // DDPHOOK_COMPILER_JITMODULE_H

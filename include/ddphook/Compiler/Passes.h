@@ -4,8 +4,7 @@
 // runs them together with upstream's conversions. Compiler.h continues to
 // machine code.
 
-#ifndef DDPHOOK_COMPILER_PASSES_H
-#define DDPHOOK_COMPILER_PASSES_H
+#pragma once
 
 #include "mlir/Dialect/Affine/IR/AffineOps.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
@@ -65,5 +64,3 @@ void buildLowerToLLVMPipeline(OpPassManager &pm,
 void registerCompilerPasses();
 
 } // namespace mlir::ddp
-
-#endif // DDPHOOK_COMPILER_PASSES_H

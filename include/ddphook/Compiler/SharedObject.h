@@ -4,8 +4,7 @@
 // process with LLD or with a linker that the caller names. Undefined symbols,
 // those of the runtime, are resolved when the object is loaded.
 
-#ifndef DDPHOOK_COMPILER_SHAREDOBJECT_H
-#define DDPHOOK_COMPILER_SHAREDOBJECT_H
+#pragma once
 
 #include "llvm/ADT/SmallVector.h"
 #include "llvm/ADT/StringRef.h"
@@ -39,5 +38,3 @@ llvm::Error writeSharedObject(llvm::StringRef object, llvm::StringRef path,
                               const SharedObjectOptions &options = {});
 
 } // namespace mlir::ddp
-
-#endif // DDPHOOK_COMPILER_SHAREDOBJECT_H

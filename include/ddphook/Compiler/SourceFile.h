@@ -4,8 +4,7 @@
 // ddphook's own. For command lines: a compiler that has a module only needs
 // Compiler.h.
 
-#ifndef DDPHOOK_COMPILER_SOURCEFILE_H
-#define DDPHOOK_COMPILER_SOURCEFILE_H
+#pragma once
 
 #include "ddphook/Compiler/Compiler.h"
 
@@ -55,5 +54,3 @@ private:
 };
 
 } // namespace mlir::ddp
-
-#endif // DDPHOOK_COMPILER_SOURCEFILE_H

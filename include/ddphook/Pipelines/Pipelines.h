@@ -3,8 +3,7 @@
 // The pipeline `ddp-pipeline`, its two halves for compilers that bufferize
 // themselves, the pipeline to XLA, and their options.
 
-#ifndef DDPHOOK_PIPELINES_PIPELINES_H
-#define DDPHOOK_PIPELINES_PIPELINES_H
+#pragma once
 
 #include "ddphook/Conversion/DDPToRuntime/DDPToRuntime.h"
 #include "ddphook/Conversion/DDPToStableHLO/DDPToStableHLO.h"
@@ -271,5 +270,3 @@ checkRunsOnModules(OpPassManager &pm, StringRef pipeline,
 void registerDDPPipelines();
 
 } // namespace mlir::ddp
-
-#endif // DDPHOOK_PIPELINES_PIPELINES_H

@@ -14,8 +14,7 @@
 // A reporter does not change what passes do, or their plan. ddphook-report
 // turns a report into a page or text; docs/reports.md has the keys.
 
-#ifndef DDPHOOK_REPORT_PLANREPORTER_H
-#define DDPHOOK_REPORT_PLANREPORTER_H
+#pragma once
 
 #include "mlir/IR/BuiltinOps.h"
 #include "llvm/Support/Error.h"
@@ -58,5 +57,3 @@ private:
 };
 
 } // namespace mlir::ddp
-
-#endif // DDPHOOK_REPORT_PLANREPORTER_H

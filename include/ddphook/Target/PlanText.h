@@ -3,8 +3,7 @@
 // The JSON text of docs/plan.md. `ddp-emit-entry-points` puts it into compiled
 // modules; a compiler that emits entry points itself calls writePlanText().
 
-#ifndef DDPHOOK_TARGET_PLANTEXT_H
-#define DDPHOOK_TARGET_PLANTEXT_H
+#pragma once
 
 #include "ddphook/Dialect/DDP/IR/Plan.h"
 
@@ -17,5 +16,3 @@ namespace mlir::ddp {
 std::string writePlanText(PlanAttr plan);
 
 } // namespace mlir::ddp
-
-#endif // DDPHOOK_TARGET_PLANTEXT_H

@@ -2,8 +2,7 @@
 //
 // Collects the plan of a module while `convert-ddp-to-runtime` converts it.
 
-#ifndef DDPHOOK_LIB_CONVERSION_DDPTORUNTIME_PLANBUILDER_H
-#define DDPHOOK_LIB_CONVERSION_DDPTORUNTIME_PLANBUILDER_H
+#pragma once
 
 #include "ddphook/Dialect/DDP/IR/Plan.h"
 
@@ -32,5 +31,3 @@ FailureOr<PlanAttr> buildPlan(MLIRContext *context,
                               const PlanContents &contents);
 
 } // namespace mlir::ddp
-
-#endif // DDPHOOK_LIB_CONVERSION_DDPTORUNTIME_PLANBUILDER_H

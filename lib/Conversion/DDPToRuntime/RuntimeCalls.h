@@ -3,8 +3,7 @@
 // Converts the dialect's operations on memory to runtime calls, and adds to the
 // plan what those calls refer to by number.
 
-#ifndef DDPHOOK_LIB_CONVERSION_DDPTORUNTIME_RUNTIMECALLS_H
-#define DDPHOOK_LIB_CONVERSION_DDPTORUNTIME_RUNTIMECALLS_H
+#pragma once
 
 #include "PlanBuilder.h"
 
@@ -137,5 +136,3 @@ private:
 };
 
 } // namespace mlir::ddp
-
-#endif // DDPHOOK_LIB_CONVERSION_DDPTORUNTIME_RUNTIMECALLS_H

@@ -4,8 +4,7 @@
 // list of member tensors, joined where a collective or a state needs one array.
 // A state becomes a value that is threaded from use to use.
 
-#ifndef DDPHOOK_LIB_CONVERSION_DDPTOSTABLEHLO_EXPORTFUNCTION_H
-#define DDPHOOK_LIB_CONVERSION_DDPTOSTABLEHLO_EXPORTFUNCTION_H
+#pragma once
 
 #include "HLOBuilder.h"
 #include "Manifest.h"
@@ -138,5 +137,3 @@ private:
 };
 
 } // namespace mlir::ddp
-
-#endif // DDPHOOK_LIB_CONVERSION_DDPTOSTABLEHLO_EXPORTFUNCTION_H

@@ -3,8 +3,7 @@
 // Builds the StableHLO operations that hooks expand to by name, because
 // StableHLO is not linked. Values are statically shaped tensors.
 
-#ifndef DDPHOOK_LIB_CONVERSION_DDPTOSTABLEHLO_HLOBUILDER_H
-#define DDPHOOK_LIB_CONVERSION_DDPTOSTABLEHLO_HLOBUILDER_H
+#pragma once
 
 #include "mlir/IR/Builders.h"
 #include "mlir/IR/BuiltinAttributes.h"
@@ -125,5 +124,3 @@ private:
 };
 
 } // namespace mlir::ddp
-
-#endif // DDPHOOK_LIB_CONVERSION_DDPTOSTABLEHLO_HLOBUILDER_H

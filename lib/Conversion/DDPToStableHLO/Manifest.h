@@ -2,8 +2,7 @@
 //
 // The JSON file next to an exported module. docs/frontends.md describes it.
 
-#ifndef DDPHOOK_LIB_CONVERSION_DDPTOSTABLEHLO_MANIFEST_H
-#define DDPHOOK_LIB_CONVERSION_DDPTOSTABLEHLO_MANIFEST_H
+#pragma once
 
 #include "ddphook/Dialect/DDP/IR/DDP.h"
 
@@ -44,5 +43,3 @@ LogicalResult writeManifest(const Manifest &manifest, ModuleOp module,
                             StringRef path);
 
 } // namespace mlir::ddp
-
-#endif // DDPHOOK_LIB_CONVERSION_DDPTOSTABLEHLO_MANIFEST_H

@@ -2,8 +2,7 @@
 //
 // ddp.orthogonalize for matrices of one shape, unrolled.
 
-#ifndef DDPHOOK_LIB_CONVERSION_DDPTOSTABLEHLO_ORTHOGONALIZE_H
-#define DDPHOOK_LIB_CONVERSION_DDPTOSTABLEHLO_ORTHOGONALIZE_H
+#pragma once
 
 #include "HLOBuilder.h"
 
@@ -18,5 +17,3 @@ TensorValue orthogonalize(HLOBuilder &hlo, TensorValue matrices,
                           OrthogonalizeOp op);
 
 } // namespace mlir::ddp
-
-#endif // DDPHOOK_LIB_CONVERSION_DDPTOSTABLEHLO_ORTHOGONALIZE_H

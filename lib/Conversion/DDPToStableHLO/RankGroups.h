@@ -2,8 +2,7 @@
 //
 // XLA has no process groups: each collective lists its ranks.
 
-#ifndef DDPHOOK_LIB_CONVERSION_DDPTOSTABLEHLO_RANKGROUPS_H
-#define DDPHOOK_LIB_CONVERSION_DDPTOSTABLEHLO_RANKGROUPS_H
+#pragma once
 
 #include "ddphook/Dialect/DDP/IR/DDP.h"
 
@@ -32,5 +31,3 @@ private:
 };
 
 } // namespace mlir::ddp
-
-#endif // DDPHOOK_LIB_CONVERSION_DDPTOSTABLEHLO_RANKGROUPS_H

@@ -2,8 +2,7 @@
 //
 // A PyTorch collective, in either of the two forms that ddp-import-fx reads.
 
-#ifndef DDPHOOK_LIB_CONVERSION_FXTODDP_FXCOLLECTIVE_H
-#define DDPHOOK_LIB_CONVERSION_FXTODDP_FXCOLLECTIVE_H
+#pragma once
 
 #include "ddphook/Dialect/DDP/IR/DDP.h"
 
@@ -41,5 +40,3 @@ std::optional<FXCollective> matchCollective(Operation *op,
 bool isCollectiveFunction(Operation *callee);
 
 } // namespace mlir::ddp
-
-#endif // DDPHOOK_LIB_CONVERSION_FXTODDP_FXCOLLECTIVE_H

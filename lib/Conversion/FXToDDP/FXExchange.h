@@ -3,8 +3,7 @@
 // Imports PyTorch's collectives other than all-reduces. They split tensors
 // along the first dimension, so that the parts are contiguous, as ddp's are.
 
-#ifndef DDPHOOK_LIB_CONVERSION_FXTODDP_FXEXCHANGE_H
-#define DDPHOOK_LIB_CONVERSION_FXTODDP_FXEXCHANGE_H
+#pragma once
 
 #include "FXCollective.h"
 
@@ -19,5 +18,3 @@ std::string judgeExchange(const FXCollective &start,
 Value buildExchange(const FXCollective &start, ProcessGroupOp group);
 
 } // namespace mlir::ddp
-
-#endif // DDPHOOK_LIB_CONVERSION_FXTODDP_FXEXCHANGE_H

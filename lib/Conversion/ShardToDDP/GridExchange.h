@@ -4,8 +4,7 @@
 // shard dialect, checks that ddp can express it, and converts it. (A
 // reduce-scatter with its all-gather is an all-reduce: GridReduction.h.)
 
-#ifndef DDPHOOK_LIB_CONVERSION_SHARDTODDP_GRIDEXCHANGE_H
-#define DDPHOOK_LIB_CONVERSION_SHARDTODDP_GRIDEXCHANGE_H
+#pragma once
 
 #include "ddphook/Dialect/DDP/IR/DDP.h"
 
@@ -44,5 +43,3 @@ Value buildExchange(OpBuilder &builder, const GridExchange &exchange,
                     ProcessGroupOp group, Attribute hook);
 
 } // namespace mlir::ddp
-
-#endif // DDPHOOK_LIB_CONVERSION_SHARDTODDP_GRIDEXCHANGE_H

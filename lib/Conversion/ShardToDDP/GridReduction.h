@@ -2,8 +2,7 @@
 //
 // Matches all-reduces of the shard dialect and checks that ddp has them.
 
-#ifndef DDPHOOK_LIB_CONVERSION_SHARDTODDP_GRIDREDUCTION_H
-#define DDPHOOK_LIB_CONVERSION_SHARDTODDP_GRIDREDUCTION_H
+#pragma once
 
 #include "mlir/Dialect/Shard/IR/ShardDialect.h"
 #include "mlir/Dialect/Shard/IR/ShardOps.h"
@@ -42,5 +41,3 @@ std::optional<GridReduction> matchReduction(Operation *op,
 std::string findObstacle(const GridReduction &reduction);
 
 } // namespace mlir::ddp
-
-#endif // DDPHOOK_LIB_CONVERSION_SHARDTODDP_GRIDREDUCTION_H

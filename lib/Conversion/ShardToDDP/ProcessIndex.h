@@ -2,8 +2,7 @@
 //
 // Removes branches on the process's index that upstream's partitioner creates.
 
-#ifndef DDPHOOK_LIB_CONVERSION_SHARDTODDP_PROCESSINDEX_H
-#define DDPHOOK_LIB_CONVERSION_SHARDTODDP_PROCESSINDEX_H
+#pragma once
 
 #include "mlir/IR/Operation.h"
 
@@ -15,5 +14,3 @@ namespace mlir::ddp {
 void foldProcessIndices(Operation *root);
 
 } // namespace mlir::ddp
-
-#endif // DDPHOOK_LIB_CONVERSION_SHARDTODDP_PROCESSINDEX_H

@@ -2,8 +2,7 @@
 //
 // Reads the channels over which a program's collectives communicate.
 
-#ifndef DDPHOOK_LIB_CONVERSION_STABLEHLOTODDP_COLLECTIVECHANNELS_H
-#define DDPHOOK_LIB_CONVERSION_STABLEHLOTODDP_COLLECTIVECHANNELS_H
+#pragma once
 
 #include "mlir/IR/BuiltinOps.h"
 
@@ -32,5 +31,3 @@ std::string judgeChannel(Operation *collective);
 LogicalResult checkSharedChannels(ModuleOp module);
 
 } // namespace mlir::ddp
-
-#endif // DDPHOOK_LIB_CONVERSION_STABLEHLOTODDP_COLLECTIVECHANNELS_H

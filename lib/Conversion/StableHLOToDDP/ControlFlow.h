@@ -2,8 +2,7 @@
 //
 // Converts them to the scf dialect.
 
-#ifndef DDPHOOK_LIB_CONVERSION_STABLEHLOTODDP_CONTROLFLOW_H
-#define DDPHOOK_LIB_CONVERSION_STABLEHLOTODDP_CONTROLFLOW_H
+#pragma once
 
 #include "mlir/IR/BuiltinOps.h"
 
@@ -13,5 +12,3 @@ namespace mlir::ddp {
 LogicalResult convertStableHLOControlFlow(ModuleOp module);
 
 } // namespace mlir::ddp
-
-#endif // DDPHOOK_LIB_CONVERSION_STABLEHLOTODDP_CONTROLFLOW_H

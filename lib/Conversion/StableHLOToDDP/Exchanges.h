@@ -5,8 +5,7 @@
 // of ddp split memory into contiguous parts, so that the import adds reshapes
 // and transposes.
 
-#ifndef DDPHOOK_LIB_CONVERSION_STABLEHLOTODDP_EXCHANGES_H
-#define DDPHOOK_LIB_CONVERSION_STABLEHLOTODDP_EXCHANGES_H
+#pragma once
 
 #include "ReplicaGroups.h"
 
@@ -33,5 +32,3 @@ void importExchange(const Exchange &exchange, ProcessGroupOp group,
                     Attribute hook);
 
 } // namespace mlir::ddp
-
-#endif // DDPHOOK_LIB_CONVERSION_STABLEHLOTODDP_EXCHANGES_H

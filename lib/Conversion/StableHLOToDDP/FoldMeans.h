@@ -2,8 +2,7 @@
 //
 // JAX has no all-reduce that computes a mean: it divides before or after a sum.
 
-#ifndef DDPHOOK_LIB_CONVERSION_STABLEHLOTODDP_FOLDMEANS_H
-#define DDPHOOK_LIB_CONVERSION_STABLEHLOTODDP_FOLDMEANS_H
+#pragma once
 
 #include "ddphook/Dialect/DDP/IR/DDP.h"
 
@@ -15,5 +14,3 @@ namespace mlir::ddp {
 bool foldStableHLOMean(AllReduceOp reduction, int64_t size);
 
 } // namespace mlir::ddp
-
-#endif // DDPHOOK_LIB_CONVERSION_STABLEHLOTODDP_FOLDMEANS_H

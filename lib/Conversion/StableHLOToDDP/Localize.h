@@ -3,8 +3,7 @@
 // JAX writes one program for all devices; the part of one device is inside
 // sdy.manual_computation. We compile the program that each rank runs.
 
-#ifndef DDPHOOK_LIB_CONVERSION_STABLEHLOTODDP_LOCALIZE_H
-#define DDPHOOK_LIB_CONVERSION_STABLEHLOTODDP_LOCALIZE_H
+#pragma once
 
 #include "Shardings.h"
 
@@ -17,5 +16,3 @@ namespace mlir::ddp {
 LogicalResult localize(ModuleOp module, const Meshes &meshes);
 
 } // namespace mlir::ddp
-
-#endif // DDPHOOK_LIB_CONVERSION_STABLEHLOTODDP_LOCALIZE_H

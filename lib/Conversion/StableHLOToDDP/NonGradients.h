@@ -15,8 +15,7 @@
 // is no gradient either, but a metric, such as a confusion matrix that the step
 // returns.
 
-#ifndef DDPHOOK_LIB_CONVERSION_STABLEHLOTODDP_NONGRADIENTS_H
-#define DDPHOOK_LIB_CONVERSION_STABLEHLOTODDP_NONGRADIENTS_H
+#pragma once
 
 #include "ValueFlow.h"
 
@@ -58,5 +57,3 @@ private:
 };
 
 } // namespace mlir::ddp
-
-#endif // DDPHOOK_LIB_CONVERSION_STABLEHLOTODDP_NONGRADIENTS_H

@@ -2,8 +2,7 @@
 //
 // Reads which devices take part in a StableHLO collective.
 
-#ifndef DDPHOOK_LIB_CONVERSION_STABLEHLOTODDP_REPLICAGROUPS_H
-#define DDPHOOK_LIB_CONVERSION_STABLEHLOTODDP_REPLICAGROUPS_H
+#pragma once
 
 #include "../Utils/RankLists.h"
 #include "Shardings.h"
@@ -49,5 +48,3 @@ private:
 };
 
 } // namespace mlir::ddp
-
-#endif // DDPHOOK_LIB_CONVERSION_STABLEHLOTODDP_REPLICAGROUPS_H

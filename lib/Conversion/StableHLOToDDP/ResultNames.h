@@ -2,8 +2,7 @@
 //
 // JAX names results, not operations.
 
-#ifndef DDPHOOK_LIB_CONVERSION_STABLEHLOTODDP_RESULTNAMES_H
-#define DDPHOOK_LIB_CONVERSION_STABLEHLOTODDP_RESULTNAMES_H
+#pragma once
 
 #include "ValueFlow.h"
 #include "ddphook/Dialect/DDP/IR/DDP.h"
@@ -31,5 +30,3 @@ private:
 };
 
 } // namespace mlir::ddp
-
-#endif // DDPHOOK_LIB_CONVERSION_STABLEHLOTODDP_RESULTNAMES_H

@@ -3,8 +3,7 @@
 // Parses the meshes and shardings of Shardy and StableHLO. The functions return
 // nothing for unsupported text; the callers report it.
 
-#ifndef DDPHOOK_LIB_CONVERSION_STABLEHLOTODDP_SHARDINGS_H
-#define DDPHOOK_LIB_CONVERSION_STABLEHLOTODDP_SHARDINGS_H
+#pragma once
 
 #include "mlir/IR/BuiltinOps.h"
 #include "llvm/ADT/SmallBitVector.h"
@@ -80,5 +79,3 @@ std::optional<MeshAxes> readGroupAxes(Attribute attribute,
                                       const Meshes &meshes);
 
 } // namespace mlir::ddp
-
-#endif // DDPHOOK_LIB_CONVERSION_STABLEHLOTODDP_SHARDINGS_H

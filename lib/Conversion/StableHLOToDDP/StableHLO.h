@@ -3,8 +3,7 @@
 // Helpers for operations that the passes know only by name. The answers are
 // checked in full, because no verifier has seen these operations.
 
-#ifndef DDPHOOK_LIB_CONVERSION_STABLEHLOTODDP_STABLEHLO_H
-#define DDPHOOK_LIB_CONVERSION_STABLEHLOTODDP_STABLEHLO_H
+#pragma once
 
 #include "mlir/IR/BuiltinTypes.h"
 #include "mlir/IR/Operation.h"
@@ -56,5 +55,3 @@ LogicalResult replaceByValues(Operation *op, ValueRange values);
 void eraseIfUnused(Value value);
 
 } // namespace mlir::ddp
-
-#endif // DDPHOOK_LIB_CONVERSION_STABLEHLOTODDP_STABLEHLO_H

@@ -4,8 +4,7 @@
 // one function between several call sites, so a value that enters a function
 // through a call must leave it through the same one.
 
-#ifndef DDPHOOK_LIB_CONVERSION_STABLEHLOTODDP_VALUEFLOW_H
-#define DDPHOOK_LIB_CONVERSION_STABLEHLOTODDP_VALUEFLOW_H
+#pragma once
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "llvm/ADT/MapVector.h"
@@ -44,5 +43,3 @@ private:
 };
 
 } // namespace mlir::ddp
-
-#endif // DDPHOOK_LIB_CONVERSION_STABLEHLOTODDP_VALUEFLOW_H

@@ -3,8 +3,7 @@
 // Frameworks sum 16-bit numbers in f32. The imports mark the programs that come
 // from a framework.
 
-#ifndef DDPHOOK_LIB_CONVERSION_UTILS_ACCUMULATORS_H
-#define DDPHOOK_LIB_CONVERSION_UTILS_ACCUMULATORS_H
+#pragma once
 
 #include "mlir/IR/BuiltinOps.h"
 
@@ -15,5 +14,3 @@ namespace mlir::ddp {
 void requestWideAccumulators(ModuleOp module);
 
 } // namespace mlir::ddp
-
-#endif // DDPHOOK_LIB_CONVERSION_UTILS_ACCUMULATORS_H

@@ -2,8 +2,7 @@
 //
 // Finds sums of tensors that are means.
 
-#ifndef DDPHOOK_LIB_CONVERSION_UTILS_FOLDLINALGMEANS_H
-#define DDPHOOK_LIB_CONVERSION_UTILS_FOLDLINALGMEANS_H
+#pragma once
 
 #include "ddphook/Dialect/DDP/IR/DDP.h"
 
@@ -16,5 +15,3 @@ namespace mlir::ddp {
 void foldLinalgMean(AllReduceOp reduction, int64_t size, StringRef pass);
 
 } // namespace mlir::ddp
-
-#endif // DDPHOOK_LIB_CONVERSION_UTILS_FOLDLINALGMEANS_H

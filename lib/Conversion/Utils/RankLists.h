@@ -2,8 +2,7 @@
 //
 // Front ends arrange processes in a grid and reduce over some of its axes.
 
-#ifndef DDPHOOK_LIB_CONVERSION_UTILS_RANKLISTS_H
-#define DDPHOOK_LIB_CONVERSION_UTILS_RANKLISTS_H
+#pragma once
 
 #include "mlir/Support/LLVM.h"
 #include "llvm/ADT/SmallVector.h"
@@ -26,5 +25,3 @@ constexpr int64_t kMaxRanks = int64_t(1) << 20;
 RankLists listRanks(ArrayRef<int64_t> shape, ArrayRef<int16_t> axes);
 
 } // namespace mlir::ddp
-
-#endif // DDPHOOK_LIB_CONVERSION_UTILS_RANKLISTS_H

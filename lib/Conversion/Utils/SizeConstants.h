@@ -3,8 +3,7 @@
 // Recognizes the constant by which a program turns a sum into a mean, and
 // reports other constants.
 
-#ifndef DDPHOOK_LIB_CONVERSION_UTILS_SIZECONSTANTS_H
-#define DDPHOOK_LIB_CONVERSION_UTILS_SIZECONSTANTS_H
+#pragma once
 
 #include "ddphook/Dialect/DDP/IR/DDP.h"
 
@@ -29,5 +28,3 @@ void remarkOtherSize(AllReduceOp reduction,
                      StringRef pass);
 
 } // namespace mlir::ddp
-
-#endif // DDPHOOK_LIB_CONVERSION_UTILS_SIZECONSTANTS_H

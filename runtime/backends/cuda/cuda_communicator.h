@@ -2,8 +2,7 @@
 //
 // Runs collectives with their casts and divisions. A group of one has no NCCL.
 
-#ifndef DDPHOOK_RUNTIME_BACKENDS_CUDA_CUDA_COMMUNICATOR_H
-#define DDPHOOK_RUNTIME_BACKENDS_CUDA_CUDA_COMMUNICATOR_H
+#pragma once
 
 #include "base/collective.h"
 #include "base/rounding.h"
@@ -76,5 +75,3 @@ private:
 };
 
 } // namespace ddphook::cuda
-
-#endif // DDPHOOK_RUNTIME_BACKENDS_CUDA_CUDA_COMMUNICATOR_H

@@ -4,8 +4,7 @@
 // collectives, kernel_library.h the kernels of compiled modules; docs/cuda.md
 // says which stream runs what.
 
-#ifndef DDPHOOK_RUNTIME_BACKENDS_CUDA_CUDA_DEVICE_H
-#define DDPHOOK_RUNTIME_BACKENDS_CUDA_CUDA_DEVICE_H
+#pragma once
 
 #include "base/dtype.h"
 #include "cuda_options.h"
@@ -161,5 +160,3 @@ private:
 void keepForever(std::shared_ptr<void> object);
 
 } // namespace ddphook::cuda
-
-#endif // DDPHOOK_RUNTIME_BACKENDS_CUDA_CUDA_DEVICE_H

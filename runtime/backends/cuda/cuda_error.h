@@ -2,8 +2,7 @@
 //
 // The only place where error codes of CUDA and NCCL become statuses.
 
-#ifndef DDPHOOK_RUNTIME_BACKENDS_CUDA_CUDA_ERROR_H
-#define DDPHOOK_RUNTIME_BACKENDS_CUDA_CUDA_ERROR_H
+#pragma once
 
 #include "base/status.h"
 
@@ -28,5 +27,3 @@ std::string cudaVersionText(int version);
 std::string ncclVersionText(int version);
 
 } // namespace ddphook::cuda
-
-#endif // DDPHOOK_RUNTIME_BACKENDS_CUDA_CUDA_ERROR_H

@@ -3,8 +3,7 @@
 // The text "name=value,name=value" of ddphook_device_config_t. docs/cuda.md
 // explains the names.
 
-#ifndef DDPHOOK_RUNTIME_BACKENDS_CUDA_CUDA_OPTIONS_H
-#define DDPHOOK_RUNTIME_BACKENDS_CUDA_CUDA_OPTIONS_H
+#pragma once
 
 #include "base/status.h"
 
@@ -69,5 +68,3 @@ struct CudaOptions {
 };
 
 } // namespace ddphook::cuda
-
-#endif // DDPHOOK_RUNTIME_BACKENDS_CUDA_CUDA_OPTIONS_H

@@ -3,8 +3,7 @@
 // NCCL's functions that end a communicator have no deadline. Each runs on a
 // separate thread, which its caller abandons when the time is up.
 
-#ifndef DDPHOOK_RUNTIME_BACKENDS_CUDA_DETACHED_CALL_H
-#define DDPHOOK_RUNTIME_BACKENDS_CUDA_DETACHED_CALL_H
+#pragma once
 
 #include "base/deadline.h"
 #include "base/threads.h"
@@ -38,5 +37,3 @@ inline bool hasEnded(const std::future<void> &call, const Deadline &deadline) {
 }
 
 } // namespace ddphook::cuda
-
-#endif // DDPHOOK_RUNTIME_BACKENDS_CUDA_DETACHED_CALL_H

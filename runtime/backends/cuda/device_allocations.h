@@ -3,8 +3,7 @@
 // Tracks the backend's allocations, and checks if an address that a caller
 // passes is memory of this GPU.
 
-#ifndef DDPHOOK_RUNTIME_BACKENDS_CUDA_DEVICE_ALLOCATIONS_H
-#define DDPHOOK_RUNTIME_BACKENDS_CUDA_DEVICE_ALLOCATIONS_H
+#pragma once
 
 #include "base/status.h"
 #include "kernels/memory_source.h"
@@ -59,5 +58,3 @@ private:
 };
 
 } // namespace ddphook::cuda
-
-#endif // DDPHOOK_RUNTIME_BACKENDS_CUDA_DEVICE_ALLOCATIONS_H

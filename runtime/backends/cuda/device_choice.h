@@ -2,8 +2,7 @@
 //
 // Finds the GPU of a rank, or says why there is none.
 
-#ifndef DDPHOOK_RUNTIME_BACKENDS_CUDA_DEVICE_CHOICE_H
-#define DDPHOOK_RUNTIME_BACKENDS_CUDA_DEVICE_CHOICE_H
+#pragma once
 
 #include "base/status.h"
 
@@ -30,5 +29,3 @@ Status chooseDevice(int localRank, std::optional<int> wanted,
                     DeviceChoice *choice);
 
 } // namespace ddphook::cuda
-
-#endif // DDPHOOK_RUNTIME_BACKENDS_CUDA_DEVICE_CHOICE_H

@@ -2,8 +2,7 @@
 //
 // Keeps the first failure, and paces threads that must learn of one soon.
 
-#ifndef DDPHOOK_RUNTIME_BACKENDS_CUDA_FAILURE_LATCH_H
-#define DDPHOOK_RUNTIME_BACKENDS_CUDA_FAILURE_LATCH_H
+#pragma once
 
 #include "base/status.h"
 
@@ -67,5 +66,3 @@ private:
 };
 
 } // namespace ddphook::cuda
-
-#endif // DDPHOOK_RUNTIME_BACKENDS_CUDA_FAILURE_LATCH_H

@@ -4,8 +4,7 @@
 // versions through the job's store, so that cases that NCCL would refuse, or
 // wait for in vain, give a clear message on every rank.
 
-#ifndef DDPHOOK_RUNTIME_BACKENDS_CUDA_GROUP_BOOTSTRAP_H
-#define DDPHOOK_RUNTIME_BACKENDS_CUDA_GROUP_BOOTSTRAP_H
+#pragma once
 
 #include "base/deadline.h"
 #include "base/status.h"
@@ -42,5 +41,3 @@ Status agreeOnIds(const ddphook_communicator_config_t &config,
                   const Deadline &deadline, std::vector<ncclUniqueId> *ids);
 
 } // namespace ddphook::cuda
-
-#endif // DDPHOOK_RUNTIME_BACKENDS_CUDA_GROUP_BOOTSTRAP_H

@@ -4,8 +4,7 @@
 // ended. Events are created once; a collective takes two and returns them when
 // it has ended.
 
-#ifndef DDPHOOK_RUNTIME_BACKENDS_CUDA_IN_FLIGHT_H
-#define DDPHOOK_RUNTIME_BACKENDS_CUDA_IN_FLIGHT_H
+#pragma once
 
 #include "base/deadline.h"
 #include "base/status.h"
@@ -83,5 +82,3 @@ private:
 };
 
 } // namespace ddphook::cuda
-
-#endif // DDPHOOK_RUNTIME_BACKENDS_CUDA_IN_FLIGHT_H

@@ -2,8 +2,7 @@
 //
 // Loads the device code of a compiled module with the driver.
 
-#ifndef DDPHOOK_RUNTIME_BACKENDS_CUDA_KERNEL_LIBRARY_H
-#define DDPHOOK_RUNTIME_BACKENDS_CUDA_KERNEL_LIBRARY_H
+#pragma once
 
 #include "base/status.h"
 
@@ -40,5 +39,3 @@ private:
 };
 
 } // namespace ddphook::cuda
-
-#endif // DDPHOOK_RUNTIME_BACKENDS_CUDA_KERNEL_LIBRARY_H

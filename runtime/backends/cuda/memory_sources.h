@@ -2,8 +2,7 @@
 //
 // The sources other than CUDA itself. The device must be current in all calls.
 
-#ifndef DDPHOOK_RUNTIME_BACKENDS_CUDA_MEMORY_SOURCES_H
-#define DDPHOOK_RUNTIME_BACKENDS_CUDA_MEMORY_SOURCES_H
+#pragma once
 
 #include "ddphook/runtime/allocator.h"
 #include "kernels/memory_source.h"
@@ -50,5 +49,3 @@ private:
 };
 
 } // namespace ddphook::cuda
-
-#endif // DDPHOOK_RUNTIME_BACKENDS_CUDA_MEMORY_SOURCES_H

@@ -5,8 +5,7 @@
 // the caller's thread, until another thread has it aborted. Joining a blocking
 // one, and ending any, run on separate threads.
 
-#ifndef DDPHOOK_RUNTIME_BACKENDS_CUDA_NCCL_COMMUNICATOR_H
-#define DDPHOOK_RUNTIME_BACKENDS_CUDA_NCCL_COMMUNICATOR_H
+#pragma once
 
 #include "base/collective.h"
 #include "base/deadline.h"
@@ -173,5 +172,3 @@ private:
 };
 
 } // namespace ddphook::cuda
-
-#endif // DDPHOOK_RUNTIME_BACKENDS_CUDA_NCCL_COMMUNICATOR_H

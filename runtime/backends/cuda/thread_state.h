@@ -3,8 +3,7 @@
 // The backend runs on the caller's threads. It restores their current device,
 // capture mode and last error when it returns.
 
-#ifndef DDPHOOK_RUNTIME_BACKENDS_CUDA_THREAD_STATE_H
-#define DDPHOOK_RUNTIME_BACKENDS_CUDA_THREAD_STATE_H
+#pragma once
 
 #include <cuda_runtime_api.h>
 
@@ -47,5 +46,3 @@ cudaError_t queryStream(cudaStream_t stream);
 cudaError_t queryEvent(cudaEvent_t event);
 
 } // namespace ddphook::cuda
-
-#endif // DDPHOOK_RUNTIME_BACKENDS_CUDA_THREAD_STATE_H

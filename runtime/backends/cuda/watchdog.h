@@ -4,8 +4,7 @@
 // first failure, whoever finds it, makes it abort all communicators: kernels
 // that wait for a peer then end, and streams drain.
 
-#ifndef DDPHOOK_RUNTIME_BACKENDS_CUDA_WATCHDOG_H
-#define DDPHOOK_RUNTIME_BACKENDS_CUDA_WATCHDOG_H
+#pragma once
 
 #include "base/deadline.h"
 #include "failure_latch.h"
@@ -86,5 +85,3 @@ private:
 };
 
 } // namespace ddphook::cuda
-
-#endif // DDPHOOK_RUNTIME_BACKENDS_CUDA_WATCHDOG_H

@@ -2,8 +2,7 @@
 //
 // Splits loops over independent elements, or blocks of elements.
 
-#ifndef DDPHOOK_RUNTIME_BACKENDS_HOST_ARRAY_RANGES_H
-#define DDPHOOK_RUNTIME_BACKENDS_HOST_ARRAY_RANGES_H
+#pragma once
 
 #include "thread_pool.h"
 
@@ -32,5 +31,3 @@ void forRanges(ThreadPool &pool, int64_t count, int64_t bytes, const Fn &fn) {
 }
 
 } // namespace ddphook::host
-
-#endif // DDPHOOK_RUNTIME_BACKENDS_HOST_ARRAY_RANGES_H

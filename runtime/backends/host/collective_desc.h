@@ -3,8 +3,7 @@
 // Describes one collective to the transports of the host backend. All
 // transports produce the same bits: see docs/parity.md.
 
-#ifndef DDPHOOK_RUNTIME_BACKENDS_HOST_COLLECTIVE_DESC_H
-#define DDPHOOK_RUNTIME_BACKENDS_HOST_COLLECTIVE_DESC_H
+#pragma once
 
 #include "base/collective.h"
 #include "base/rounding.h"
@@ -53,5 +52,3 @@ struct CollectiveDesc : CollectiveOperation {
 };
 
 } // namespace ddphook::host
-
-#endif // DDPHOOK_RUNTIME_BACKENDS_HOST_COLLECTIVE_DESC_H

@@ -10,8 +10,7 @@
 // runs it, because until then the rank waits only for earlier collectives,
 // which have ended.
 
-#ifndef DDPHOOK_RUNTIME_BACKENDS_HOST_COMM_THREAD_H
-#define DDPHOOK_RUNTIME_BACKENDS_HOST_COMM_THREAD_H
+#pragma once
 
 #include "base/status.h"
 
@@ -80,5 +79,3 @@ private:
 };
 
 } // namespace ddphook::host
-
-#endif // DDPHOOK_RUNTIME_BACKENDS_HOST_COMM_THREAD_H

@@ -9,8 +9,7 @@
 // owner included, decode it. Affine codes are reduced in one stage: every rank
 // adds the codes of all ranks.
 
-#ifndef DDPHOOK_RUNTIME_BACKENDS_HOST_ENCODED_CHUNKS_H
-#define DDPHOOK_RUNTIME_BACKENDS_HOST_ENCODED_CHUNKS_H
+#pragma once
 
 #include "collective_desc.h"
 #include "encode.h"
@@ -101,5 +100,3 @@ void feedBackError(const CollectiveDesc &desc, int rank, const void *in,
                    void *error, void *out);
 
 } // namespace ddphook::host
-
-#endif // DDPHOOK_RUNTIME_BACKENDS_HOST_ENCODED_CHUNKS_H

@@ -3,8 +3,7 @@
 // Transports number the ranks of their group from 0. Messages use the job's
 // rank numbers and name the group, unless it is the whole job.
 
-#ifndef DDPHOOK_RUNTIME_BACKENDS_HOST_GROUP_PLACE_H
-#define DDPHOOK_RUNTIME_BACKENDS_HOST_GROUP_PLACE_H
+#pragma once
 
 #include "base/deadline.h"
 #include "base/status.h"
@@ -63,5 +62,3 @@ struct GroupPlace {
 };
 
 } // namespace ddphook::host
-
-#endif // DDPHOOK_RUNTIME_BACKENDS_HOST_GROUP_PLACE_H

@@ -2,8 +2,7 @@
 //
 // Implements the interface of backend.h with CPUs, shared memory and Gloo.
 
-#ifndef DDPHOOK_RUNTIME_BACKENDS_HOST_HOST_BACKEND_H
-#define DDPHOOK_RUNTIME_BACKENDS_HOST_HOST_BACKEND_H
+#pragma once
 
 #include "ddphook/runtime/backend.h"
 
@@ -13,5 +12,3 @@ namespace ddphook::host {
 const ddphook_backend_t &hostBackend();
 
 } // namespace ddphook::host
-
-#endif // DDPHOOK_RUNTIME_BACKENDS_HOST_HOST_BACKEND_H

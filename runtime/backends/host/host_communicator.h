@@ -2,8 +2,7 @@
 //
 // A rank's end of a process group, over the transport that suits its ranks.
 
-#ifndef DDPHOOK_RUNTIME_BACKENDS_HOST_HOST_COMMUNICATOR_H
-#define DDPHOOK_RUNTIME_BACKENDS_HOST_HOST_COMMUNICATOR_H
+#pragma once
 
 #include "base/status.h"
 #include "collective_desc.h"
@@ -58,5 +57,3 @@ private:
 };
 
 } // namespace ddphook::host
-
-#endif // DDPHOOK_RUNTIME_BACKENDS_HOST_HOST_COMMUNICATOR_H

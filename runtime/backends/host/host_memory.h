@@ -2,8 +2,7 @@
 //
 // Allocates large blocks, which a step reads and writes whole.
 
-#ifndef DDPHOOK_RUNTIME_BACKENDS_HOST_HOST_MEMORY_H
-#define DDPHOOK_RUNTIME_BACKENDS_HOST_HOST_MEMORY_H
+#pragma once
 
 #include "base/status.h"
 
@@ -21,5 +20,3 @@ Status allocateMemory(uint64_t bytes, uint64_t alignment, void **memory);
 void freeMemory(void *memory, uint64_t bytes);
 
 } // namespace ddphook::host
-
-#endif // DDPHOOK_RUNTIME_BACKENDS_HOST_HOST_MEMORY_H

@@ -2,8 +2,7 @@
 //
 // The options that DDPHOOK_BACKEND_OPTIONS passes to the host backend.
 
-#ifndef DDPHOOK_RUNTIME_BACKENDS_HOST_HOST_OPTIONS_H
-#define DDPHOOK_RUNTIME_BACKENDS_HOST_HOST_OPTIONS_H
+#pragma once
 
 #include "base/status.h"
 
@@ -24,5 +23,3 @@ struct HostOptions {
 };
 
 } // namespace ddphook::host
-
-#endif // DDPHOOK_RUNTIME_BACKENDS_HOST_HOST_OPTIONS_H

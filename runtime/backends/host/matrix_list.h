@@ -4,8 +4,7 @@
 // scratch memory of the kernels. compiled.h has the contracts of the calls. The
 // bits do not depend on the number of threads.
 
-#ifndef DDPHOOK_RUNTIME_BACKENDS_HOST_MATRIX_LIST_H
-#define DDPHOOK_RUNTIME_BACKENDS_HOST_MATRIX_LIST_H
+#pragma once
 
 #include "base/dtype.h"
 #include "base/status.h"
@@ -82,5 +81,3 @@ private:
 };
 
 } // namespace ddphook::host
-
-#endif // DDPHOOK_RUNTIME_BACKENDS_HOST_MATRIX_LIST_H

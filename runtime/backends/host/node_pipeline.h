@@ -10,8 +10,7 @@
 // both of its stages in one order, the ranks of a position on all nodes process
 // the pieces of theirs in one order, and a piece only waits for earlier pieces.
 
-#ifndef DDPHOOK_RUNTIME_BACKENDS_HOST_NODE_PIPELINE_H
-#define DDPHOOK_RUNTIME_BACKENDS_HOST_NODE_PIPELINE_H
+#pragma once
 
 #include "comm_thread.h"
 #include "host_communicator.h"
@@ -60,5 +59,3 @@ private:
 };
 
 } // namespace ddphook::host
-
-#endif // DDPHOOK_RUNTIME_BACKENDS_HOST_NODE_PIPELINE_H

@@ -3,8 +3,7 @@
 // One thread makes the pieces of an array ready, in order; a second one
 // processes them, and the first continues with the finished ones.
 
-#ifndef DDPHOOK_RUNTIME_BACKENDS_HOST_PIECE_FLOW_H
-#define DDPHOOK_RUNTIME_BACKENDS_HOST_PIECE_FLOW_H
+#pragma once
 
 #include "base/status.h"
 #include "store/socket.h"
@@ -60,5 +59,3 @@ private:
 };
 
 } // namespace ddphook::host
-
-#endif // DDPHOOK_RUNTIME_BACKENDS_HOST_PIECE_FLOW_H

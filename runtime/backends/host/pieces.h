@@ -10,8 +10,7 @@
 // pieces of a part consist of the blocks that it touches, as in an all-reduce;
 // a block that two parts share is sent to both.
 
-#ifndef DDPHOOK_RUNTIME_BACKENDS_HOST_PIECES_H
-#define DDPHOOK_RUNTIME_BACKENDS_HOST_PIECES_H
+#pragma once
 
 #include "collective_desc.h"
 #include "encode.h"
@@ -102,5 +101,3 @@ private:
 };
 
 } // namespace ddphook::host
-
-#endif // DDPHOOK_RUNTIME_BACKENDS_HOST_PIECES_H

@@ -5,8 +5,7 @@
 // on the element's index and the size of the whole collective, not on the rank
 // that adds.
 
-#ifndef DDPHOOK_RUNTIME_BACKENDS_HOST_RING_ORDER_H
-#define DDPHOOK_RUNTIME_BACKENDS_HOST_RING_ORDER_H
+#pragma once
 
 #include <algorithm>
 #include <cstdint>
@@ -52,5 +51,3 @@ private:
 };
 
 } // namespace ddphook::host
-
-#endif // DDPHOOK_RUNTIME_BACKENDS_HOST_RING_ORDER_H

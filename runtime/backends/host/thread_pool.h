@@ -11,8 +11,7 @@
 // another thread has begun. It never waits for a thread that the system has not
 // woken yet, and does everything itself if there is no other thread.
 
-#ifndef DDPHOOK_RUNTIME_BACKENDS_HOST_THREAD_POOL_H
-#define DDPHOOK_RUNTIME_BACKENDS_HOST_THREAD_POOL_H
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -65,5 +64,3 @@ private:
 };
 
 } // namespace ddphook::host
-
-#endif // DDPHOOK_RUNTIME_BACKENDS_HOST_THREAD_POOL_H

@@ -5,8 +5,7 @@
 // it. Sums match those of a ring over the whole array, bit for bit
 // (ring_order.h), however it is cut.
 
-#ifndef DDPHOOK_RUNTIME_BACKENDS_HOST_WIRE_CHUNKS_H
-#define DDPHOOK_RUNTIME_BACKENDS_HOST_WIRE_CHUNKS_H
+#pragma once
 
 #include "collective_desc.h"
 #include "encoded_chunks.h"
@@ -50,5 +49,3 @@ private:
 };
 
 } // namespace ddphook::host
-
-#endif // DDPHOOK_RUNTIME_BACKENDS_HOST_WIRE_CHUNKS_H

@@ -3,8 +3,7 @@
 // "host" is built in; libddphook_backend_NAME.so is loaded for every other
 // name.
 
-#ifndef DDPHOOK_RUNTIME_SRC_BACKEND_BACKEND_LOADER_H
-#define DDPHOOK_RUNTIME_SRC_BACKEND_BACKEND_LOADER_H
+#pragma once
 
 #include "base/status.h"
 #include "ddphook/runtime/backend.h"
@@ -22,5 +21,3 @@ Status loadBackend(const std::string &name, const ddphook_backend_t **backend);
 Status checkBackend(const std::string &file, const ddphook_backend_t *table);
 
 } // namespace ddphook
-
-#endif // DDPHOOK_RUNTIME_SRC_BACKEND_BACKEND_LOADER_H

@@ -3,8 +3,7 @@
 // Converts in both directions: the runtime's Store to the C table for backends,
 // and such a table to a Store for backends in C++.
 
-#ifndef DDPHOOK_RUNTIME_SRC_BACKEND_BACKEND_STORE_H
-#define DDPHOOK_RUNTIME_SRC_BACKEND_BACKEND_STORE_H
+#pragma once
 
 #include "ddphook/runtime/backend.h"
 #include "store/store.h"
@@ -45,5 +44,3 @@ private:
 };
 
 } // namespace ddphook
-
-#endif // DDPHOOK_RUNTIME_SRC_BACKEND_BACKEND_STORE_H

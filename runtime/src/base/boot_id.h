@@ -3,8 +3,7 @@
 // The runtime and its shared-memory transport both use this. They are separate
 // libraries, so all of it is in this header.
 
-#ifndef DDPHOOK_RUNTIME_SRC_BASE_BOOT_ID_H
-#define DDPHOOK_RUNTIME_SRC_BASE_BOOT_ID_H
+#pragma once
 
 #include "base/status.h"
 
@@ -59,5 +58,3 @@ inline Status readNamespace(const char *path, std::string *name) {
 }
 
 } // namespace ddphook
-
-#endif // DDPHOOK_RUNTIME_SRC_BASE_BOOT_ID_H

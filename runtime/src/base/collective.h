@@ -3,8 +3,7 @@
 // The kinds of collectives with their names in the plan, the parts into which
 // some of them split an array, and the fields of a collective as C++ types.
 
-#ifndef DDPHOOK_RUNTIME_SRC_BASE_COLLECTIVE_H
-#define DDPHOOK_RUNTIME_SRC_BASE_COLLECTIVE_H
+#pragma once
 
 #include "base/dtype.h"
 #include "base/encoding.h"
@@ -169,5 +168,3 @@ inline bool haveSameFields(const ddphook_collective_t &a,
 }
 
 } // namespace ddphook
-
-#endif // DDPHOOK_RUNTIME_SRC_BASE_COLLECTIVE_H

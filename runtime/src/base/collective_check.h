@@ -3,8 +3,7 @@
 // Checks of arguments that every backend makes. The runtime, too, checks
 // collectives, when it has resolved the plan's groups.
 
-#ifndef DDPHOOK_RUNTIME_SRC_BASE_COLLECTIVE_CHECK_H
-#define DDPHOOK_RUNTIME_SRC_BASE_COLLECTIVE_CHECK_H
+#pragma once
 
 #include "base/collective.h"
 #include "base/status.h"
@@ -75,5 +74,3 @@ inline Status checkKept(int64_t keep, int64_t count) {
 }
 
 } // namespace ddphook
-
-#endif // DDPHOOK_RUNTIME_SRC_BASE_COLLECTIVE_CHECK_H

@@ -4,8 +4,7 @@
 // operation begins, so that nested waits share one budget. It uses the steady
 // clock: setting the machine's time changes nothing.
 
-#ifndef DDPHOOK_RUNTIME_SRC_BASE_DEADLINE_H
-#define DDPHOOK_RUNTIME_SRC_BASE_DEADLINE_H
+#pragma once
 
 #include <algorithm>
 #include <chrono>
@@ -53,5 +52,3 @@ private:
 };
 
 } // namespace ddphook
-
-#endif // DDPHOOK_RUNTIME_SRC_BASE_DEADLINE_H

@@ -4,8 +4,7 @@
 // be more. Entry points may also have integer arguments, whose types exist only
 // in the plan's entry list.
 
-#ifndef DDPHOOK_RUNTIME_SRC_BASE_DTYPE_H
-#define DDPHOOK_RUNTIME_SRC_BASE_DTYPE_H
+#pragma once
 
 #include <cstdint>
 #include <optional>
@@ -89,5 +88,3 @@ constexpr std::optional<CastDtype> castDtypeFromAbi(int32_t value) {
 }
 
 } // namespace ddphook
-
-#endif // DDPHOOK_RUNTIME_SRC_BASE_DTYPE_H

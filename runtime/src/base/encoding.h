@@ -3,8 +3,7 @@
 // The encodings of encodings.inc with their sizes. docs/quantization.md defines
 // them, to the bit.
 
-#ifndef DDPHOOK_RUNTIME_SRC_BASE_ENCODING_H
-#define DDPHOOK_RUNTIME_SRC_BASE_ENCODING_H
+#pragma once
 
 #include "ddphook/runtime/compiled.h"
 
@@ -147,5 +146,3 @@ constexpr bool isBlockOf(Code code, int64_t block) {
 }
 
 } // namespace ddphook
-
-#endif // DDPHOOK_RUNTIME_SRC_BASE_ENCODING_H

@@ -6,8 +6,7 @@
 // with ones of /dev/null. They keep their numbers, so that the owner can still
 // close them and no file of the child gets the same number.
 
-#ifndef DDPHOOK_RUNTIME_SRC_BASE_FILE_DESCRIPTOR_H
-#define DDPHOOK_RUNTIME_SRC_BASE_FILE_DESCRIPTOR_H
+#pragma once
 
 #include <atomic>
 
@@ -67,5 +66,3 @@ private:
 };
 
 } // namespace ddphook
-
-#endif // DDPHOOK_RUNTIME_SRC_BASE_FILE_DESCRIPTOR_H

@@ -4,8 +4,7 @@
 // changes the bits of small gradients. Every call that computes runs in the
 // default environment and restores the caller's afterwards.
 
-#ifndef DDPHOOK_RUNTIME_SRC_BASE_FLOATING_POINT_H
-#define DDPHOOK_RUNTIME_SRC_BASE_FLOATING_POINT_H
+#pragma once
 
 #include <cstdint>
 
@@ -48,5 +47,3 @@ private:
 };
 
 } // namespace ddphook
-
-#endif // DDPHOOK_RUNTIME_SRC_BASE_FLOATING_POINT_H

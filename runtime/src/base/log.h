@@ -3,8 +3,7 @@
 // Writes the lines that DDPHOOK_LOG requests to standard error. Failures are
 // not logged: they are statuses, which the caller prints.
 
-#ifndef DDPHOOK_RUNTIME_SRC_BASE_LOG_H
-#define DDPHOOK_RUNTIME_SRC_BASE_LOG_H
+#pragma once
 
 #include <optional>
 #include <string>
@@ -30,5 +29,3 @@ bool isLogged(LogLevel level);
 void log(LogLevel level, const std::string &text);
 
 } // namespace ddphook
-
-#endif // DDPHOOK_RUNTIME_SRC_BASE_LOG_H

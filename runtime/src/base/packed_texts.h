@@ -4,8 +4,7 @@
 // so each text is preceded by its length. No two lists of texts give the same
 // bytes.
 
-#ifndef DDPHOOK_RUNTIME_SRC_BASE_PACKED_TEXTS_H
-#define DDPHOOK_RUNTIME_SRC_BASE_PACKED_TEXTS_H
+#pragma once
 
 #include <algorithm>
 #include <cstdint>
@@ -68,5 +67,3 @@ inline std::vector<std::string> splitAtCommas(const std::string &text) {
 }
 
 } // namespace ddphook
-
-#endif // DDPHOOK_RUNTIME_SRC_BASE_PACKED_TEXTS_H

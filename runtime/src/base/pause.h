@@ -2,8 +2,7 @@
 //
 // A pause for a thread that polls memory that another thread writes.
 
-#ifndef DDPHOOK_RUNTIME_SRC_BASE_PAUSE_H
-#define DDPHOOK_RUNTIME_SRC_BASE_PAUSE_H
+#pragma once
 
 namespace ddphook {
 
@@ -17,5 +16,3 @@ inline void pauseProcessor() {
 }
 
 } // namespace ddphook
-
-#endif // DDPHOOK_RUNTIME_SRC_BASE_PAUSE_H

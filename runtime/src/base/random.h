@@ -3,8 +3,7 @@
 // Draws PowerSGD's first Q, bit by bit: numpy's generator provides a seed for
 // PyTorch's generator, which returns standard normal numbers (docs/parity.md).
 
-#ifndef DDPHOOK_RUNTIME_SRC_BASE_RANDOM_H
-#define DDPHOOK_RUNTIME_SRC_BASE_RANDOM_H
+#pragma once
 
 #include "base/dtype.h"
 #include "base/status.h"
@@ -35,5 +34,3 @@ Status drawNormal(int32_t *generator, const int64_t *draws, int64_t drawCount,
                   void *out, Dtype dtype);
 
 } // namespace ddphook
-
-#endif // DDPHOOK_RUNTIME_SRC_BASE_RANDOM_H

@@ -4,8 +4,7 @@
 // defines. The random number of an element depends only on the values below and
 // on its position in the array, not on the kernel that rounds it.
 
-#ifndef DDPHOOK_RUNTIME_SRC_BASE_ROUNDING_H
-#define DDPHOOK_RUNTIME_SRC_BASE_ROUNDING_H
+#pragma once
 
 #include <cstdint>
 #include <optional>
@@ -47,5 +46,3 @@ inline std::optional<Rounding> from(std::optional<Rounding> rounding,
 }
 
 } // namespace ddphook
-
-#endif // DDPHOOK_RUNTIME_SRC_BASE_ROUNDING_H

@@ -4,8 +4,7 @@
 // next files and sockets get their numbers and then receive whatever the
 // program or a library prints. So the runtime keeps none of the three.
 
-#ifndef DDPHOOK_RUNTIME_SRC_BASE_STANDARD_DESCRIPTORS_H
-#define DDPHOOK_RUNTIME_SRC_BASE_STANDARD_DESCRIPTORS_H
+#pragma once
 
 #include <cerrno>
 #include <fcntl.h>
@@ -26,5 +25,3 @@ inline int aboveStandard(int fd) {
 }
 
 } // namespace ddphook
-
-#endif // DDPHOOK_RUNTIME_SRC_BASE_STANDARD_DESCRIPTORS_H

@@ -3,8 +3,7 @@
 // States hold elements for collectives, and also counters and the words of
 // random generators, which no collective or kernel sees.
 
-#ifndef DDPHOOK_RUNTIME_SRC_BASE_STATE_DTYPE_H
-#define DDPHOOK_RUNTIME_SRC_BASE_STATE_DTYPE_H
+#pragma once
 
 #include "base/dtype.h"
 
@@ -56,5 +55,3 @@ constexpr const char *stateDtypeName(StateDtype dtype) {
 }
 
 } // namespace ddphook
-
-#endif // DDPHOOK_RUNTIME_SRC_BASE_STATE_DTYPE_H

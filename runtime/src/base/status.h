@@ -4,8 +4,7 @@
 // line of text. It never crosses the C ABI; c_api.cpp converts it to a
 // ddphook_status_t and the text of ddphook_last_error().
 
-#ifndef DDPHOOK_RUNTIME_SRC_BASE_STATUS_H
-#define DDPHOOK_RUNTIME_SRC_BASE_STATUS_H
+#pragma once
 
 #include "ddphook/runtime/status.h"
 
@@ -93,5 +92,3 @@ void ignoreExceptions(Function &&function) {
     if (!ddphookStatus.isOk())                                                 \
       return ddphookStatus;                                                    \
   } while (false)
-
-#endif // DDPHOOK_RUNTIME_SRC_BASE_STATUS_H

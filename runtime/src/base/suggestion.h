@@ -2,8 +2,7 @@
 //
 // Suggests names for misspelled flags of tools and environment variables.
 
-#ifndef DDPHOOK_RUNTIME_SRC_BASE_SUGGESTION_H
-#define DDPHOOK_RUNTIME_SRC_BASE_SUGGESTION_H
+#pragma once
 
 #include <string_view>
 #include <vector>
@@ -17,5 +16,3 @@ std::string_view suggestName(std::string_view name,
                              const std::vector<std::string_view> &known);
 
 } // namespace ddphook
-
-#endif // DDPHOOK_RUNTIME_SRC_BASE_SUGGESTION_H

@@ -4,8 +4,7 @@
 // and those that a library starts for it, block all signals. No exception ends
 // the process: see startThread().
 
-#ifndef DDPHOOK_RUNTIME_SRC_BASE_THREADS_H
-#define DDPHOOK_RUNTIME_SRC_BASE_THREADS_H
+#pragma once
 
 #include "base/status.h"
 
@@ -64,5 +63,3 @@ Status startThread(const char *name, std::thread *thread, Function function,
 }
 
 } // namespace ddphook
-
-#endif // DDPHOOK_RUNTIME_SRC_BASE_THREADS_H

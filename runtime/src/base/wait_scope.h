@@ -4,8 +4,7 @@
 // or condition variable some calls below knows how much time passes. They meet
 // in the thread's innermost scope, so that no call in between passes it on.
 
-#ifndef DDPHOOK_RUNTIME_SRC_BASE_WAIT_SCOPE_H
-#define DDPHOOK_RUNTIME_SRC_BASE_WAIT_SCOPE_H
+#pragma once
 
 #include <chrono>
 #include <functional>
@@ -43,5 +42,3 @@ private:
 };
 
 } // namespace ddphook
-
-#endif // DDPHOOK_RUNTIME_SRC_BASE_WAIT_SCOPE_H

@@ -4,8 +4,7 @@
 // by default. A file that would exceed RLIMIT_FSIZE (`ulimit -f`) raises
 // SIGXFSZ, and a pipe that nobody reads raises SIGPIPE.
 
-#ifndef DDPHOOK_RUNTIME_SRC_BASE_WRITE_SIGNALS_H
-#define DDPHOOK_RUNTIME_SRC_BASE_WRITE_SIGNALS_H
+#pragma once
 
 #include <cerrno>
 #include <ctime>
@@ -57,5 +56,3 @@ private:
 };
 
 } // namespace ddphook
-
-#endif // DDPHOOK_RUNTIME_SRC_BASE_WRITE_SIGNALS_H

@@ -3,8 +3,7 @@
 // Converts a Status of the runtime to the ddphook_status_t of the C ABI, and
 // keeps exceptions inside.
 
-#ifndef DDPHOOK_RUNTIME_SRC_C_API_C_API_H
-#define DDPHOOK_RUNTIME_SRC_C_API_C_API_H
+#pragma once
 
 #include "job/context.h"
 #include "module/module.h"
@@ -61,5 +60,3 @@ inline ddphook_module *moduleOf(const ddphook_compiled_module_t *module) {
 }
 
 } // namespace ddphook
-
-#endif // DDPHOOK_RUNTIME_SRC_C_API_C_API_H

@@ -4,8 +4,7 @@
 // ddphook_state_copy() of runtime.h. docs/checkpoints.md describes the files
 // and why a crash at any moment leaves a whole checkpoint.
 
-#ifndef DDPHOOK_RUNTIME_SRC_CHECKPOINT_CHECKPOINT_H
-#define DDPHOOK_RUNTIME_SRC_CHECKPOINT_CHECKPOINT_H
+#pragma once
 
 #include "module/module.h"
 
@@ -27,5 +26,3 @@ Status copyStates(const std::vector<ddphook_module *> &from,
                   ddphook_state_info_t *info);
 
 } // namespace ddphook
-
-#endif // DDPHOOK_RUNTIME_SRC_CHECKPOINT_CHECKPOINT_H

@@ -11,8 +11,7 @@
 // so that the other one failed. If it had been renamed, the manifest had
 // changed, which the save that listed last finds before it commits.
 
-#ifndef DDPHOOK_RUNTIME_SRC_CHECKPOINT_CHECKPOINT_CLAIM_H
-#define DDPHOOK_RUNTIME_SRC_CHECKPOINT_CHECKPOINT_CLAIM_H
+#pragma once
 
 #include "checkpoint/checkpoint_files.h"
 #include "files/atomic_file.h"
@@ -73,5 +72,3 @@ private:
 };
 
 } // namespace ddphook
-
-#endif // DDPHOOK_RUNTIME_SRC_CHECKPOINT_CHECKPOINT_CLAIM_H

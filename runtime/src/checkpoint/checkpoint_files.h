@@ -3,8 +3,7 @@
 // File names, the manifest, and the metadata of a rank's file.
 // checkpoint_save.cpp decides when each is written.
 
-#ifndef DDPHOOK_RUNTIME_SRC_CHECKPOINT_CHECKPOINT_FILES_H
-#define DDPHOOK_RUNTIME_SRC_CHECKPOINT_CHECKPOINT_FILES_H
+#pragma once
 
 #include "files/safetensors.h"
 #include "plan/plan.h"
@@ -98,5 +97,3 @@ Status readChecksums(const SafetensorsHeader &header,
                      std::vector<uint64_t> *checksums);
 
 } // namespace ddphook
-
-#endif // DDPHOOK_RUNTIME_SRC_CHECKPOINT_CHECKPOINT_FILES_H

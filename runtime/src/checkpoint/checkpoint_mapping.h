@@ -6,8 +6,7 @@
 // whole to every state that shares them. This is pure arithmetic;
 // checkpoint_read.cpp reads the files.
 
-#ifndef DDPHOOK_RUNTIME_SRC_CHECKPOINT_CHECKPOINT_MAPPING_H
-#define DDPHOOK_RUNTIME_SRC_CHECKPOINT_CHECKPOINT_MAPPING_H
+#pragma once
 
 #include "plan/plan.h"
 
@@ -63,5 +62,3 @@ Status placeShared(
 CheckpointMapping mapInPlace(const std::vector<PlanState> &states);
 
 } // namespace ddphook
-
-#endif // DDPHOOK_RUNTIME_SRC_CHECKPOINT_CHECKPOINT_MAPPING_H

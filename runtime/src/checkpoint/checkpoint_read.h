@@ -3,8 +3,7 @@
 // Reads the states that a module needs from a checkpoint's file into an image
 // of the module's states. checkpoint_load.cpp handles agreement between ranks.
 
-#ifndef DDPHOOK_RUNTIME_SRC_CHECKPOINT_CHECKPOINT_READ_H
-#define DDPHOOK_RUNTIME_SRC_CHECKPOINT_CHECKPOINT_READ_H
+#pragma once
 
 #include "checkpoint/checkpoint_files.h"
 #include "checkpoint/checkpoint_mapping.h"
@@ -75,5 +74,3 @@ private:
 };
 
 } // namespace ddphook
-
-#endif // DDPHOOK_RUNTIME_SRC_CHECKPOINT_CHECKPOINT_READ_H

@@ -4,8 +4,7 @@
 // the states of their gradients. The description is a JSON text in the metadata
 // of ranks' files.
 
-#ifndef DDPHOOK_RUNTIME_SRC_CHECKPOINT_CHECKPOINT_STATES_H
-#define DDPHOOK_RUNTIME_SRC_CHECKPOINT_CHECKPOINT_STATES_H
+#pragma once
 
 #include "plan/plan.h"
 
@@ -23,5 +22,3 @@ Status parseStates(std::string_view text, std::vector<PlanState> *states);
 uint64_t hashProgram(const std::vector<PlanState> &states);
 
 } // namespace ddphook
-
-#endif // DDPHOOK_RUNTIME_SRC_CHECKPOINT_CHECKPOINT_STATES_H

@@ -3,8 +3,7 @@
 // Writes a file that appears under its name only when all of it is on disk. The
 // caller provides the contents.
 
-#ifndef DDPHOOK_RUNTIME_SRC_FILES_ATOMIC_FILE_H
-#define DDPHOOK_RUNTIME_SRC_FILES_ATOMIC_FILE_H
+#pragma once
 
 #include "base/file_descriptor.h"
 #include "base/status.h"
@@ -62,5 +61,3 @@ constexpr char partialSuffix[] = ".partial-";
 std::string partialPath(const std::string &path, int64_t process);
 
 } // namespace ddphook
-
-#endif // DDPHOOK_RUNTIME_SRC_FILES_ATOMIC_FILE_H

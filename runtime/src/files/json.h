@@ -3,8 +3,7 @@
 // A JSON tree. The parser library's own trees allocate memory when they are
 // destroyed, so running out of memory would end the process.
 
-#ifndef DDPHOOK_RUNTIME_SRC_FILES_JSON_H
-#define DDPHOOK_RUNTIME_SRC_FILES_JSON_H
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -51,5 +50,3 @@ public:
 };
 
 } // namespace ddphook
-
-#endif // DDPHOOK_RUNTIME_SRC_FILES_JSON_H

@@ -2,8 +2,7 @@
 //
 // Writes JSON text quickly, because files may hold tens of thousands of names.
 
-#ifndef DDPHOOK_RUNTIME_SRC_FILES_JSON_TEXT_H
-#define DDPHOOK_RUNTIME_SRC_FILES_JSON_TEXT_H
+#pragma once
 
 #include <string>
 #include <string_view>
@@ -16,5 +15,3 @@ void appendJsonText(std::string *json, std::string_view text,
                     bool isRepaired = false);
 
 } // namespace ddphook
-
-#endif // DDPHOOK_RUNTIME_SRC_FILES_JSON_TEXT_H

@@ -4,8 +4,7 @@
 // another user may have replaced it with a pipe, a device or a link.
 // docs/SECURITY.md says how each kind of file is opened.
 
-#ifndef DDPHOOK_RUNTIME_SRC_FILES_OPEN_FILE_H
-#define DDPHOOK_RUNTIME_SRC_FILES_OPEN_FILE_H
+#pragma once
 
 #include "base/status.h"
 
@@ -67,5 +66,3 @@ std::string describeOtherWriters(const std::string &directory);
 void warnOfOtherWriters(const std::string &directory, const char *what);
 
 } // namespace ddphook
-
-#endif // DDPHOOK_RUNTIME_SRC_FILES_OPEN_FILE_H

@@ -5,8 +5,7 @@
 // from anywhere, so a reader checks everything before it uses a byte of data. A
 // file is written whole or not at all. Callers know the meaning of the tensors.
 
-#ifndef DDPHOOK_RUNTIME_SRC_FILES_SAFETENSORS_H
-#define DDPHOOK_RUNTIME_SRC_FILES_SAFETENSORS_H
+#pragma once
 
 #include "files/open_file.h"
 
@@ -119,5 +118,3 @@ Status writeSafetensors(const std::string &path,
                         const std::vector<TensorView> &tensors);
 
 } // namespace ddphook
-
-#endif // DDPHOOK_RUNTIME_SRC_FILES_SAFETENSORS_H

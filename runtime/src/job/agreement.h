@@ -3,8 +3,7 @@
 // Agreement on work that every rank does alone, but that counts only if it
 // succeeds on all ranks.
 
-#ifndef DDPHOOK_RUNTIME_SRC_JOB_AGREEMENT_H
-#define DDPHOOK_RUNTIME_SRC_JOB_AGREEMENT_H
+#pragma once
 
 #include "job/context.h"
 
@@ -19,5 +18,3 @@ Status agree(Context &context, const std::string &what, const char *task,
              std::vector<std::string> *all);
 
 } // namespace ddphook
-
-#endif // DDPHOOK_RUNTIME_SRC_JOB_AGREEMENT_H

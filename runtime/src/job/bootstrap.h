@@ -4,8 +4,7 @@
 // launchers' variables. It opens no connection, but asks the resolver whether
 // the store's address is this machine's. docs/launching.md lists the variables.
 
-#ifndef DDPHOOK_RUNTIME_SRC_JOB_BOOTSTRAP_H
-#define DDPHOOK_RUNTIME_SRC_JOB_BOOTSTRAP_H
+#pragma once
 
 #include "base/status.h"
 #include "ddphook/runtime/runtime.h"
@@ -60,5 +59,3 @@ Status findPlace(const ddphook_options_t *options,
                  const Environment &environment, Bootstrap *result);
 
 } // namespace ddphook
-
-#endif // DDPHOOK_RUNTIME_SRC_JOB_BOOTSTRAP_H

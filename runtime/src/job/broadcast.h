@@ -4,8 +4,7 @@
 // parts and has its own deadline, so a slow link makes a broadcast slow but
 // does not make it fail.
 
-#ifndef DDPHOOK_RUNTIME_SRC_JOB_BROADCAST_H
-#define DDPHOOK_RUNTIME_SRC_JOB_BROADCAST_H
+#pragma once
 
 #include "job/store_collectives.h"
 
@@ -54,5 +53,3 @@ private:
 };
 
 } // namespace ddphook
-
-#endif // DDPHOOK_RUNTIME_SRC_JOB_BROADCAST_H

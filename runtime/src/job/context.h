@@ -3,8 +3,7 @@
 // Joins the job, owns the control connection and the device, and keeps the
 // first failure, after which nothing works any more. Modules are in module.h.
 
-#ifndef DDPHOOK_RUNTIME_SRC_JOB_CONTEXT_H
-#define DDPHOOK_RUNTIME_SRC_JOB_CONTEXT_H
+#pragma once
 
 #include "backend/backend_store.h"
 #include "job/bootstrap.h"
@@ -160,5 +159,3 @@ private:
 };
 
 } // namespace ddphook
-
-#endif // DDPHOOK_RUNTIME_SRC_JOB_CONTEXT_H

@@ -4,8 +4,7 @@
 // compare. A node is a machine, unless DDPHOOK_NODE says otherwise. Host names
 // do not identify a machine, because containers and clones share them.
 
-#ifndef DDPHOOK_RUNTIME_SRC_JOB_NODE_H
-#define DDPHOOK_RUNTIME_SRC_JOB_NODE_H
+#pragma once
 
 #include "base/status.h"
 
@@ -33,5 +32,3 @@ Status identifyNode(const std::string &nodeOverride, NodeIdentity *identity);
 Status identifyNetwork(std::string *network);
 
 } // namespace ddphook
-
-#endif // DDPHOOK_RUNTIME_SRC_JOB_NODE_H

@@ -4,8 +4,7 @@
 // the plan stands for one or more disjoint sets of ranks; every rank works with
 // the set that contains it.
 
-#ifndef DDPHOOK_RUNTIME_SRC_JOB_PROCESS_GROUPS_H
-#define DDPHOOK_RUNTIME_SRC_JOB_PROCESS_GROUPS_H
+#pragma once
 
 #include "job/node.h"
 #include "plan/plan.h"
@@ -36,5 +35,3 @@ Status resolveGroups(const Plan &plan, int rank,
                      std::vector<GroupMembers> *groups);
 
 } // namespace ddphook
-
-#endif // DDPHOOK_RUNTIME_SRC_JOB_PROCESS_GROUPS_H

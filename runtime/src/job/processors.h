@@ -4,8 +4,7 @@
 // processors that launchers, cpusets and quotas leave to it. Nothing here binds
 // a thread to a processor; threads inherit their rank's affinity.
 
-#ifndef DDPHOOK_RUNTIME_SRC_JOB_PROCESSORS_H
-#define DDPHOOK_RUNTIME_SRC_JOB_PROCESSORS_H
+#pragma once
 
 #include <functional>
 #include <optional>
@@ -45,5 +44,3 @@ int threadShare(const std::vector<ProcessorSet> &ranks, size_t mine,
                 std::optional<double> quota);
 
 } // namespace ddphook
-
-#endif // DDPHOOK_RUNTIME_SRC_JOB_PROCESSORS_H

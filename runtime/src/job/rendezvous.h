@@ -9,8 +9,7 @@
 //   address         rank 0's store: the secret, the port, rank 0's network,
 //                   and the addresses to try
 
-#ifndef DDPHOOK_RUNTIME_SRC_JOB_RENDEZVOUS_H
-#define DDPHOOK_RUNTIME_SRC_JOB_RENDEZVOUS_H
+#pragma once
 
 #include "base/deadline.h"
 #include "job/bootstrap.h"
@@ -56,5 +55,3 @@ private:
 };
 
 } // namespace ddphook
-
-#endif // DDPHOOK_RUNTIME_SRC_JOB_RENDEZVOUS_H

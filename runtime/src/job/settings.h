@@ -6,8 +6,7 @@
 // file compares all other settings that must agree; docs/environment.md lists
 // them.
 
-#ifndef DDPHOOK_RUNTIME_SRC_JOB_SETTINGS_H
-#define DDPHOOK_RUNTIME_SRC_JOB_SETTINGS_H
+#pragma once
 
 #include "ddphook/runtime/backend.h"
 #include "job/bootstrap.h"
@@ -26,5 +25,3 @@ std::string printSettings(const Bootstrap &place,
 Status compareSettings(const std::vector<std::string> &ofRanks);
 
 } // namespace ddphook
-
-#endif // DDPHOOK_RUNTIME_SRC_JOB_SETTINGS_H

@@ -3,8 +3,7 @@
 // Slurm gives its tasks ranks, but no address at which to meet. All tasks of a
 // step derive the same one from Slurm's variables.
 
-#ifndef DDPHOOK_RUNTIME_SRC_JOB_SLURM_H
-#define DDPHOOK_RUNTIME_SRC_JOB_SLURM_H
+#pragma once
 
 #include <string>
 #include <string_view>
@@ -22,5 +21,3 @@ std::string firstHostOf(std::string_view list);
 int portOfStep(unsigned long long job, unsigned long long step);
 
 } // namespace ddphook
-
-#endif // DDPHOOK_RUNTIME_SRC_JOB_SLURM_H

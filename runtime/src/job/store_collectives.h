@@ -4,8 +4,7 @@
 // and the exchange of machine identities. It takes a handful of messages per
 // rank and is not for bulk data.
 
-#ifndef DDPHOOK_RUNTIME_SRC_JOB_STORE_COLLECTIVES_H
-#define DDPHOOK_RUNTIME_SRC_JOB_STORE_COLLECTIVES_H
+#pragma once
 
 #include "store/store.h"
 
@@ -57,5 +56,3 @@ private:
 };
 
 } // namespace ddphook
-
-#endif // DDPHOOK_RUNTIME_SRC_JOB_STORE_COLLECTIVES_H

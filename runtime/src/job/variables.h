@@ -3,8 +3,7 @@
 // A misspelled variable has no effect, and nobody notices: a user who misspells
 // DDPHOOK_TIMEOUT_S still waits for five minutes.
 
-#ifndef DDPHOOK_RUNTIME_SRC_JOB_VARIABLES_H
-#define DDPHOOK_RUNTIME_SRC_JOB_VARIABLES_H
+#pragma once
 
 #include <string>
 #include <vector>
@@ -20,5 +19,3 @@ std::vector<std::string> findUnknownVariables(const char *const *environment);
 void warnOfUnknownVariables();
 
 } // namespace ddphook
-
-#endif // DDPHOOK_RUNTIME_SRC_JOB_VARIABLES_H

@@ -4,8 +4,7 @@
 // are from the original ones. It needs no other rank and changes nothing that
 // the step computes. docs/tracing.md defines the numbers.
 
-#ifndef DDPHOOK_RUNTIME_SRC_MODULE_COMPRESSION_ERROR_H
-#define DDPHOOK_RUNTIME_SRC_MODULE_COMPRESSION_ERROR_H
+#pragma once
 
 #include "base/status.h"
 #include "job/context.h"
@@ -73,5 +72,3 @@ private:
 };
 
 } // namespace ddphook
-
-#endif // DDPHOOK_RUNTIME_SRC_MODULE_COMPRESSION_ERROR_H

@@ -4,8 +4,7 @@
 // arguments by their roles in functions.inc, and replaces numbers of the plan
 // by the device's objects.
 
-#ifndef DDPHOOK_RUNTIME_SRC_MODULE_DEVICE_CALL_H
-#define DDPHOOK_RUNTIME_SRC_MODULE_DEVICE_CALL_H
+#pragma once
 
 #include "base/floating_point.h"
 #include "job/context.h"
@@ -159,5 +158,3 @@ void callDevice(ddphook_module &module, const char *call,
 }
 
 } // namespace ddphook
-
-#endif // DDPHOOK_RUNTIME_SRC_MODULE_DEVICE_CALL_H

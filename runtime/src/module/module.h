@@ -3,8 +3,7 @@
 // The memory, process groups and counters of a compiled module, and the
 // functions that its code calls in a step.
 
-#ifndef DDPHOOK_RUNTIME_SRC_MODULE_MODULE_H
-#define DDPHOOK_RUNTIME_SRC_MODULE_MODULE_H
+#pragma once
 
 #include "ddphook/runtime/backend.h"
 #include "ddphook/runtime/runtime.h"
@@ -181,5 +180,3 @@ namespace ddphook {
 Status loadModule(Context &context, const ddphook_compiled_module_t *compiled);
 
 } // namespace ddphook
-
-#endif // DDPHOOK_RUNTIME_SRC_MODULE_MODULE_H

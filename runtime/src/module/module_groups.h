@@ -4,8 +4,7 @@
 // collectives for a backend: a hierarchical all-reduce becomes several
 // collectives, so that backends need not know nodes (docs/hierarchy.md).
 
-#ifndef DDPHOOK_RUNTIME_SRC_MODULE_MODULE_GROUPS_H
-#define DDPHOOK_RUNTIME_SRC_MODULE_MODULE_GROUPS_H
+#pragma once
 
 #include "base/collective.h"
 #include "base/status.h"
@@ -157,5 +156,3 @@ private:
 };
 
 } // namespace ddphook
-
-#endif // DDPHOOK_RUNTIME_SRC_MODULE_MODULE_GROUPS_H

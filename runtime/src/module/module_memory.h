@@ -3,8 +3,7 @@
 // The scratch arena and the states. Addresses do not change while a module is
 // loaded.
 
-#ifndef DDPHOOK_RUNTIME_SRC_MODULE_MODULE_MEMORY_H
-#define DDPHOOK_RUNTIME_SRC_MODULE_MODULE_MEMORY_H
+#pragma once
 
 #include "base/status.h"
 #include "plan/plan.h"
@@ -61,5 +60,3 @@ private:
 };
 
 } // namespace ddphook
-
-#endif // DDPHOOK_RUNTIME_SRC_MODULE_MODULE_MEMORY_H

@@ -3,8 +3,7 @@
 // Initial values of states, and access to their bytes, which may be in device
 // memory. checkpoint.h handles files.
 
-#ifndef DDPHOOK_RUNTIME_SRC_MODULE_STATE_INIT_H
-#define DDPHOOK_RUNTIME_SRC_MODULE_STATE_INIT_H
+#pragma once
 
 #include "module/module.h"
 
@@ -28,5 +27,3 @@ Status writeState(ddphook_module &module, size_t state, int64_t offset,
                   const void *data, int64_t bytes);
 
 } // namespace ddphook
-
-#endif // DDPHOOK_RUNTIME_SRC_MODULE_STATE_INIT_H

@@ -3,8 +3,7 @@
 // The plan of docs/plan.md as C++ structs. The parser checks everything that
 // one rank can check alone; loading the module checks what depends on the job.
 
-#ifndef DDPHOOK_RUNTIME_SRC_PLAN_PLAN_H
-#define DDPHOOK_RUNTIME_SRC_PLAN_PLAN_H
+#pragma once
 
 #include "base/collective.h"
 #include "base/dtype.h"
@@ -212,5 +211,3 @@ std::string describeDifference(std::string_view firstText,
                                const std::string &second);
 
 } // namespace ddphook
-
-#endif // DDPHOOK_RUNTIME_SRC_PLAN_PLAN_H

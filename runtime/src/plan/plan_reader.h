@@ -3,8 +3,7 @@
 // The common code of the parser's files: bounds, a reader of checked values at
 // a path in the text, and names. Not for use outside the parser.
 
-#ifndef DDPHOOK_RUNTIME_SRC_PLAN_PLAN_READER_H
-#define DDPHOOK_RUNTIME_SRC_PLAN_PLAN_READER_H
+#pragma once
 
 #include "files/json.h"
 #include "plan/plan.h"
@@ -187,5 +186,3 @@ void checkAssignment(const Reader &at, const PlanMatrixList &list);
 void checkOverlap(const Reader &at, const Plan &plan);
 
 } // namespace ddphook::plan
-
-#endif // DDPHOOK_RUNTIME_SRC_PLAN_PLAN_READER_H

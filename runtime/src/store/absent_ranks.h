@@ -2,8 +2,7 @@
 //
 // Finds the ranks for which the others wait, and names them in messages.
 
-#ifndef DDPHOOK_RUNTIME_SRC_STORE_ABSENT_RANKS_H
-#define DDPHOOK_RUNTIME_SRC_STORE_ABSENT_RANKS_H
+#pragma once
 
 #include "store/store.h"
 
@@ -28,5 +27,3 @@ std::string nameRanks(const std::vector<int> &ranks);
 std::string describeWait(int rank, const std::vector<int> &absent, int size);
 
 } // namespace ddphook
-
-#endif // DDPHOOK_RUNTIME_SRC_STORE_ABSENT_RANKS_H

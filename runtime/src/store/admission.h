@@ -5,8 +5,7 @@
 // a bounded amount of memory, descriptors and time, so that neither floods nor
 // silent connections keep the job's ranks out.
 
-#ifndef DDPHOOK_RUNTIME_SRC_STORE_ADMISSION_H
-#define DDPHOOK_RUNTIME_SRC_STORE_ADMISSION_H
+#pragma once
 
 #include "store/handshake.h"
 
@@ -80,5 +79,3 @@ private:
 };
 
 } // namespace ddphook
-
-#endif // DDPHOOK_RUNTIME_SRC_STORE_ADMISSION_H

@@ -16,8 +16,7 @@
 // advance. docs/SECURITY.md says what this protects against and what it does
 // not.
 
-#ifndef DDPHOOK_RUNTIME_SRC_STORE_HANDSHAKE_H
-#define DDPHOOK_RUNTIME_SRC_STORE_HANDSHAKE_H
+#pragma once
 
 #include "store/hmac.h"
 #include "store/socket.h"
@@ -77,5 +76,3 @@ Status proveOn(int socket, const Credentials &credentials,
                const Interrupt *interrupt = nullptr);
 
 } // namespace ddphook
-
-#endif // DDPHOOK_RUNTIME_SRC_STORE_HANDSHAKE_H

@@ -5,8 +5,7 @@
 // would be a dependency for only two functions. They are for messages of a few
 // hundred bytes, not for data.
 
-#ifndef DDPHOOK_RUNTIME_SRC_STORE_HMAC_H
-#define DDPHOOK_RUNTIME_SRC_STORE_HMAC_H
+#pragma once
 
 #include "base/status.h"
 
@@ -34,5 +33,3 @@ bool areEqualSecrets(std::string_view a, std::string_view b);
 Status drawSecret(size_t size, std::string *secret);
 
 } // namespace ddphook
-
-#endif // DDPHOOK_RUNTIME_SRC_STORE_HMAC_H

@@ -3,8 +3,7 @@
 // Values that no rank asks the store for. Rank 0's process takes them from its
 // server, even when the job has failed and its own connection is gone.
 
-#ifndef DDPHOOK_RUNTIME_SRC_STORE_MAILBOX_H
-#define DDPHOOK_RUNTIME_SRC_STORE_MAILBOX_H
+#pragma once
 
 #include "base/status.h"
 
@@ -49,5 +48,3 @@ private:
 };
 
 } // namespace ddphook
-
-#endif // DDPHOOK_RUNTIME_SRC_STORE_MAILBOX_H

@@ -6,8 +6,7 @@
 // rank that contradicts the others may try again for as long before that counts
 // as a mistake. Once all have joined, everybody else belongs to another job.
 
-#ifndef DDPHOOK_RUNTIME_SRC_STORE_ROSTER_H
-#define DDPHOOK_RUNTIME_SRC_STORE_ROSTER_H
+#pragma once
 
 #include "base/deadline.h"
 #include "base/status.h"
@@ -73,5 +72,3 @@ private:
 };
 
 } // namespace ddphook
-
-#endif // DDPHOOK_RUNTIME_SRC_STORE_ROSTER_H

@@ -8,8 +8,7 @@
 // on both ends (setControlOptions()), the system of a live machine sends
 // something every three seconds, whatever its processes do.
 
-#ifndef DDPHOOK_RUNTIME_SRC_STORE_SILENCE_H
-#define DDPHOOK_RUNTIME_SRC_STORE_SILENCE_H
+#pragma once
 
 #include "base/status.h"
 
@@ -49,5 +48,3 @@ private:
 };
 
 } // namespace ddphook
-
-#endif // DDPHOOK_RUNTIME_SRC_STORE_SILENCE_H

@@ -4,8 +4,7 @@
 // receive whole buffers until a deadline or an interrupt. Collectives do not
 // use these functions.
 
-#ifndef DDPHOOK_RUNTIME_SRC_STORE_SOCKET_H
-#define DDPHOOK_RUNTIME_SRC_STORE_SOCKET_H
+#pragma once
 
 #include "base/deadline.h"
 #include "base/file_descriptor.h"
@@ -102,5 +101,3 @@ Status findLocalAddress(int socket, std::string *address);
 std::string peerNameOf(int socket);
 
 } // namespace ddphook
-
-#endif // DDPHOOK_RUNTIME_SRC_STORE_SOCKET_H

@@ -4,8 +4,7 @@
 // plans and exchange addresses. Values are bytes. It is the control connection,
 // not a data path.
 
-#ifndef DDPHOOK_RUNTIME_SRC_STORE_STORE_H
-#define DDPHOOK_RUNTIME_SRC_STORE_STORE_H
+#pragma once
 
 #include "base/deadline.h"
 #include "base/status.h"
@@ -75,5 +74,3 @@ private:
 };
 
 } // namespace ddphook
-
-#endif // DDPHOOK_RUNTIME_SRC_STORE_STORE_H

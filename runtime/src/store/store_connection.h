@@ -3,8 +3,7 @@
 // A connection of StoreServer with its pending input and output. It interprets
 // nothing.
 
-#ifndef DDPHOOK_RUNTIME_SRC_STORE_STORE_CONNECTION_H
-#define DDPHOOK_RUNTIME_SRC_STORE_STORE_CONNECTION_H
+#pragma once
 
 #include "base/deadline.h"
 #include "base/file_descriptor.h"
@@ -56,5 +55,3 @@ private:
 };
 
 } // namespace ddphook
-
-#endif // DDPHOOK_RUNTIME_SRC_STORE_STORE_CONNECTION_H

@@ -5,8 +5,7 @@
 // after that both sides send frames. All numbers are little-endian, so that
 // machines of both kinds understand each other.
 
-#ifndef DDPHOOK_RUNTIME_SRC_STORE_STORE_PROTOCOL_H
-#define DDPHOOK_RUNTIME_SRC_STORE_STORE_PROTOCOL_H
+#pragma once
 
 #include "base/status.h"
 #include "store/handshake.h"
@@ -92,5 +91,3 @@ std::string encodeStatus(const Status &status);
 Status decodeStatus(std::string_view value);
 
 } // namespace ddphook::wire
-
-#endif // DDPHOOK_RUNTIME_SRC_STORE_STORE_PROTOCOL_H

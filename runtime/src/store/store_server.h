@@ -6,8 +6,7 @@
 // proved that they have the job's secret (admission.h), and checks everything
 // that it receives.
 
-#ifndef DDPHOOK_RUNTIME_SRC_STORE_STORE_SERVER_H
-#define DDPHOOK_RUNTIME_SRC_STORE_STORE_SERVER_H
+#pragma once
 
 #include "base/status.h"
 #include "store/mailbox.h"
@@ -90,5 +89,3 @@ private:
 };
 
 } // namespace ddphook
-
-#endif // DDPHOOK_RUNTIME_SRC_STORE_STORE_SERVER_H

@@ -3,8 +3,7 @@
 // The values that StoreServer keeps for the ranks, and the requests that it
 // cannot answer yet.
 
-#ifndef DDPHOOK_RUNTIME_SRC_STORE_STORE_VALUES_H
-#define DDPHOOK_RUNTIME_SRC_STORE_STORE_VALUES_H
+#pragma once
 
 #include "base/status.h"
 #include "store/store_connection.h"
@@ -50,5 +49,3 @@ private:
 };
 
 } // namespace ddphook
-
-#endif // DDPHOOK_RUNTIME_SRC_STORE_STORE_VALUES_H

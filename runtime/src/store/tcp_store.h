@@ -4,8 +4,7 @@
 // wait for them, and a failure of the job reaches the onFailure() callback even
 // while all other threads are busy in a collective.
 
-#ifndef DDPHOOK_RUNTIME_SRC_STORE_TCP_STORE_H
-#define DDPHOOK_RUNTIME_SRC_STORE_TCP_STORE_H
+#pragma once
 
 #include "store/socket.h"
 #include "store/store.h"
@@ -159,5 +158,3 @@ private:
 };
 
 } // namespace ddphook
-
-#endif // DDPHOOK_RUNTIME_SRC_STORE_TCP_STORE_H

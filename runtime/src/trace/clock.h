@@ -4,8 +4,7 @@
 // differ from rank 0's. Clocks of machines also drift apart, by some
 // microseconds per second, which is not corrected.
 
-#ifndef DDPHOOK_RUNTIME_SRC_TRACE_CLOCK_H
-#define DDPHOOK_RUNTIME_SRC_TRACE_CLOCK_H
+#pragma once
 
 #include "base/status.h"
 
@@ -33,5 +32,3 @@ Status measureClock(const std::function<Status(int64_t *)> &ask,
                     ClockOffset *result);
 
 } // namespace ddphook::trace
-
-#endif // DDPHOOK_RUNTIME_SRC_TRACE_CLOCK_H

@@ -4,8 +4,7 @@
 // they exchange how far they have come, and the error includes the resulting
 // sentence.
 
-#ifndef DDPHOOK_RUNTIME_SRC_TRACE_DIVERGENCE_H
-#define DDPHOOK_RUNTIME_SRC_TRACE_DIVERGENCE_H
+#pragma once
 
 #include "trace/recorder.h"
 
@@ -49,5 +48,3 @@ describeDivergence(const std::vector<std::optional<Whereabouts>> &ranks);
 std::string describeSilence(const std::optional<Whereabouts> &own, int rank);
 
 } // namespace ddphook::trace
-
-#endif // DDPHOOK_RUNTIME_SRC_TRACE_DIVERGENCE_H

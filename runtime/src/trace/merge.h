@@ -4,8 +4,7 @@
 // one trace. If ranks died, or parts are missing or belong to another job, the
 // trace is shorter, but still written.
 
-#ifndef DDPHOOK_RUNTIME_SRC_TRACE_MERGE_H
-#define DDPHOOK_RUNTIME_SRC_TRACE_MERGE_H
+#pragma once
 
 #include "trace/trace_writer.h"
 
@@ -44,5 +43,3 @@ Status writePart(const RankRecording &part, uint64_t mostEvents,
                  const std::string &path);
 
 } // namespace ddphook::trace
-
-#endif // DDPHOOK_RUNTIME_SRC_TRACE_MERGE_H

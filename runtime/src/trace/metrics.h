@@ -4,8 +4,7 @@
 // to read: each time a line of JSON, or a text file for Prometheus that is
 // replaced. docs/tracing.md lists the values.
 
-#ifndef DDPHOOK_RUNTIME_SRC_TRACE_METRICS_H
-#define DDPHOOK_RUNTIME_SRC_TRACE_METRICS_H
+#pragma once
 
 #include "base/status.h"
 #include "ddphook/runtime/runtime.h"
@@ -87,5 +86,3 @@ private:
 };
 
 } // namespace ddphook::trace
-
-#endif // DDPHOOK_RUNTIME_SRC_TRACE_METRICS_H

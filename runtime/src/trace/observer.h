@@ -4,8 +4,7 @@
 // which rank 0 merges, and the flight recorder's file. Nothing here fails a
 // step: if something cannot be written, there is one warning.
 
-#ifndef DDPHOOK_RUNTIME_SRC_TRACE_OBSERVER_H
-#define DDPHOOK_RUNTIME_SRC_TRACE_OBSERVER_H
+#pragma once
 
 #include "trace/clock.h"
 #include "trace/metrics.h"
@@ -107,5 +106,3 @@ private:
 };
 
 } // namespace ddphook::trace
-
-#endif // DDPHOOK_RUNTIME_SRC_TRACE_OBSERVER_H

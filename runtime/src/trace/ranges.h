@@ -5,8 +5,7 @@
 // device's work. Without a profiler there are none. NVTX consists of headers of
 // the CUDA toolkit; a runtime without them says so if there is a profiler.
 
-#ifndef DDPHOOK_RUNTIME_SRC_TRACE_RANGES_H
-#define DDPHOOK_RUNTIME_SRC_TRACE_RANGES_H
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -29,5 +28,3 @@ public:
 };
 
 } // namespace ddphook::trace
-
-#endif // DDPHOOK_RUNTIME_SRC_TRACE_RANGES_H

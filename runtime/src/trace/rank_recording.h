@@ -3,8 +3,7 @@
 // The memory of a rank's rings, event names and progress. A file may follow it
 // (rank_recording_file.h).
 
-#ifndef DDPHOOK_RUNTIME_SRC_TRACE_RANK_RECORDING_H
-#define DDPHOOK_RUNTIME_SRC_TRACE_RANK_RECORDING_H
+#pragma once
 
 #include "base/status.h"
 #include "trace/ring.h"
@@ -144,5 +143,3 @@ Status readPart(std::string_view bytes, PartContents *contents,
                 uint64_t mostEvents = UINT64_MAX);
 
 } // namespace ddphook::trace
-
-#endif // DDPHOOK_RUNTIME_SRC_TRACE_RANK_RECORDING_H

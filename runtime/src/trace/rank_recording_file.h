@@ -6,8 +6,7 @@
 // The memory is not a mapping of the file: anyone who may write to the file may
 // truncate it, and a store to a truncated page is a SIGBUS.
 
-#ifndef DDPHOOK_RUNTIME_SRC_TRACE_RANK_RECORDING_FILE_H
-#define DDPHOOK_RUNTIME_SRC_TRACE_RANK_RECORDING_FILE_H
+#pragma once
 
 #include "files/open_file.h"
 #include "trace/rank_recording_layout.h"
@@ -77,5 +76,3 @@ std::string runOfPart(const std::string &path);
 Status savePart(std::string_view packed, const std::string &path);
 
 } // namespace ddphook::trace
-
-#endif // DDPHOOK_RUNTIME_SRC_TRACE_RANK_RECORDING_FILE_H

@@ -3,8 +3,7 @@
 // A header, the names, and the slots of each ring, contiguously; the same in
 // memory and in a file. A reader of a file must not trust any number in it.
 
-#ifndef DDPHOOK_RUNTIME_SRC_TRACE_RANK_RECORDING_LAYOUT_H
-#define DDPHOOK_RUNTIME_SRC_TRACE_RANK_RECORDING_LAYOUT_H
+#pragma once
 
 #include "trace/rank_recording.h"
 
@@ -65,5 +64,3 @@ constexpr bool isCapacity(uint64_t slots) {
 }
 
 } // namespace ddphook::trace
-
-#endif // DDPHOOK_RUNTIME_SRC_TRACE_RANK_RECORDING_LAYOUT_H

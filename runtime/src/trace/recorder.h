@@ -4,8 +4,7 @@
 // their begin and end into the ring of their thread. observer.h decides where
 // events go. If recording is off, a scope is one branch.
 
-#ifndef DDPHOOK_RUNTIME_SRC_TRACE_RECORDER_H
-#define DDPHOOK_RUNTIME_SRC_TRACE_RECORDER_H
+#pragma once
 
 #include "base/collective.h"
 #include "trace/rank_recording.h"
@@ -186,5 +185,3 @@ private:
 };
 
 } // namespace ddphook::trace
-
-#endif // DDPHOOK_RUNTIME_SRC_TRACE_RECORDER_H

@@ -2,8 +2,7 @@
 //
 // What users request by options and variables. docs/environment.md lists these.
 
-#ifndef DDPHOOK_RUNTIME_SRC_TRACE_RECORDING_OPTIONS_H
-#define DDPHOOK_RUNTIME_SRC_TRACE_RECORDING_OPTIONS_H
+#pragma once
 
 #include <string>
 
@@ -31,5 +30,3 @@ struct RecordingOptions {
 };
 
 } // namespace ddphook::trace
-
-#endif // DDPHOOK_RUNTIME_SRC_TRACE_RECORDING_OPTIONS_H

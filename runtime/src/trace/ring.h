@@ -6,8 +6,7 @@
 // The runtime and its shared-memory transport both use this. They are separate
 // libraries, so all of it is in this header.
 
-#ifndef DDPHOOK_RUNTIME_SRC_TRACE_RING_H
-#define DDPHOOK_RUNTIME_SRC_TRACE_RING_H
+#pragma once
 
 #include "trace/ranges.h"
 
@@ -187,5 +186,3 @@ private:
 };
 
 } // namespace ddphook::trace
-
-#endif // DDPHOOK_RUNTIME_SRC_TRACE_RING_H

@@ -3,8 +3,7 @@
 // Writes parts as one file in the Trace Event Format, which Perfetto and
 // chrome://tracing open. docs/tracing.md has the schema.
 
-#ifndef DDPHOOK_RUNTIME_SRC_TRACE_TRACE_WRITER_H
-#define DDPHOOK_RUNTIME_SRC_TRACE_TRACE_WRITER_H
+#pragma once
 
 #include "files/atomic_file.h"
 #include "trace/rank_recording.h"
@@ -57,5 +56,3 @@ private:
 };
 
 } // namespace ddphook::trace
-
-#endif // DDPHOOK_RUNTIME_SRC_TRACE_TRACE_WRITER_H

@@ -4,8 +4,7 @@
 // table as the runtime does, and run ranks as threads. A backend that needs a
 // GPU is skipped where there is none, unless DDPHOOK_REQUIRE_GPU is 1.
 
-#ifndef DDPHOOK_RUNTIME_TEST_BACKEND_BACKEND_TEST_UTIL_H
-#define DDPHOOK_RUNTIME_TEST_BACKEND_BACKEND_TEST_UTIL_H
+#pragma once
 
 #include "base/collective.h"
 #include "base/dtype.h"
@@ -109,5 +108,3 @@ inline ddphook_collective_t plainSum(int64_t count, int32_t dtype) {
 }
 
 } // namespace ddphook::test
-
-#endif // DDPHOOK_RUNTIME_TEST_BACKEND_BACKEND_TEST_UTIL_H

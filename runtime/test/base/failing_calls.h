@@ -3,8 +3,7 @@
 // A program that is linked with this has its own malloc(), pthread_create(),
 // open(), send() and so on. They count, and fail when the test wants them to.
 
-#ifndef DDPHOOK_RUNTIME_TEST_BASE_FAILING_CALLS_H
-#define DDPHOOK_RUNTIME_TEST_BASE_FAILING_CALLS_H
+#pragma once
 
 namespace ddphook::test {
 
@@ -33,5 +32,3 @@ const char *failedCall();
 const char *failedReason();
 
 } // namespace ddphook::test
-
-#endif // DDPHOOK_RUNTIME_TEST_BASE_FAILING_CALLS_H

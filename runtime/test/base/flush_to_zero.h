@@ -2,8 +2,7 @@
 //
 // The mode that frameworks set on their threads.
 
-#ifndef DDPHOOK_RUNTIME_TEST_BASE_FLUSH_TO_ZERO_H
-#define DDPHOOK_RUNTIME_TEST_BASE_FLUSH_TO_ZERO_H
+#pragma once
 
 #include <cstdint>
 
@@ -49,5 +48,3 @@ private:
 };
 
 } // namespace ddphook
-
-#endif // DDPHOOK_RUNTIME_TEST_BASE_FLUSH_TO_ZERO_H

@@ -2,8 +2,7 @@
 //
 // A status as text, what a message has to contain, and how long something took.
 
-#ifndef DDPHOOK_RUNTIME_TEST_BASE_STATUS_TEST_UTIL_H
-#define DDPHOOK_RUNTIME_TEST_BASE_STATUS_TEST_UTIL_H
+#pragma once
 
 #include "base/deadline.h"
 #include "base/status.h"
@@ -32,5 +31,3 @@ inline double secondsSince(Deadline::Clock::time_point begin) {
 }
 
 } // namespace ddphook::test
-
-#endif // DDPHOOK_RUNTIME_TEST_BASE_STATUS_TEST_UTIL_H

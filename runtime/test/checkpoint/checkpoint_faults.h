@@ -3,8 +3,7 @@
 // Lets a test stop a save in any of its system calls, or make the call fail.
 // checkpoint_faults.cpp replaces these functions of the C library.
 
-#ifndef DDPHOOK_RUNTIME_TEST_CHECKPOINT_CHECKPOINT_FAULTS_H
-#define DDPHOOK_RUNTIME_TEST_CHECKPOINT_CHECKPOINT_FAULTS_H
+#pragma once
 
 #include "checkpoint/checkpoint_test_util.h"
 
@@ -79,5 +78,3 @@ protected:
 };
 
 } // namespace ddphook::test
-
-#endif // DDPHOOK_RUNTIME_TEST_CHECKPOINT_CHECKPOINT_FAULTS_H

@@ -3,8 +3,7 @@
 // Ranks with a module that has PowerSGD's states, whose values can be told from
 // each other.
 
-#ifndef DDPHOOK_RUNTIME_TEST_CHECKPOINT_CHECKPOINT_TEST_UTIL_H
-#define DDPHOOK_RUNTIME_TEST_CHECKPOINT_CHECKPOINT_TEST_UTIL_H
+#pragma once
 
 #include "base/random.h"
 #include "exec/exec_test_util.h"
@@ -134,5 +133,3 @@ runJob(int world, const std::function<std::string(StateModule &)> &body,
 }
 
 } // namespace ddphook::test
-
-#endif // DDPHOOK_RUNTIME_TEST_CHECKPOINT_CHECKPOINT_TEST_UTIL_H

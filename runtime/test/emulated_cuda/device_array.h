@@ -2,8 +2,7 @@
 //
 // An array on the device, with blocking copies to and from it.
 
-#ifndef EMULATED_CUDA_DEVICE_ARRAY_H
-#define EMULATED_CUDA_DEVICE_ARRAY_H
+#pragma once
 
 #include "cuda_runtime.h"
 
@@ -52,5 +51,3 @@ private:
 };
 
 } // namespace emulated_cuda_test
-
-#endif // EMULATED_CUDA_DEVICE_ARRAY_H

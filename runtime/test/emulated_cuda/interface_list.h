@@ -3,8 +3,7 @@
 // The lists are compiled twice: with the emulated headers and with those of a
 // CUDA toolkit.
 
-#ifndef EMULATED_CUDA_INTERFACE_LIST_H
-#define EMULATED_CUDA_INTERFACE_LIST_H
+#pragma once
 
 #include <map>
 #include <string>
@@ -28,5 +27,3 @@ struct Conversions {
 };
 Conversions emulatedConversions();
 Conversions realConversions();
-
-#endif // EMULATED_CUDA_INTERFACE_LIST_H

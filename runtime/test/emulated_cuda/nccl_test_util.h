@@ -4,8 +4,7 @@
 // one says that all went well. Nothing of the emulated device may be used in
 // the test's own process: threads do not survive a fork.
 
-#ifndef EMULATED_CUDA_NCCL_TEST_UTIL_H
-#define EMULATED_CUDA_NCCL_TEST_UTIL_H
+#pragma once
 
 #include "cuda_runtime.h"
 #include "nccl.h"
@@ -117,5 +116,3 @@ private:
 };
 
 } // namespace emulated_cuda_test
-
-#endif // EMULATED_CUDA_NCCL_TEST_UTIL_H

@@ -2,8 +2,7 @@
 //
 // A directory that goes away with the test.
 
-#ifndef DDPHOOK_RUNTIME_TEST_EXEC_EXEC_TEST_UTIL_H
-#define DDPHOOK_RUNTIME_TEST_EXEC_EXEC_TEST_UTIL_H
+#pragma once
 
 #include <algorithm>
 #include <filesystem>
@@ -59,5 +58,3 @@ private:
 };
 
 } // namespace ddphook
-
-#endif // DDPHOOK_RUNTIME_TEST_EXEC_EXEC_TEST_UTIL_H

@@ -3,8 +3,7 @@
 // Loading and stepping a module in a rank, and looking at what all ranks said:
 // shared by the tests of jobs that go well and of jobs that do not.
 
-#ifndef DDPHOOK_RUNTIME_TEST_JOB_JOB_TEST_RANKS_H
-#define DDPHOOK_RUNTIME_TEST_JOB_JOB_TEST_RANKS_H
+#pragma once
 
 #include "base/status_test_util.h"
 #include "job/job_test_util.h"
@@ -95,5 +94,3 @@ nameOf(const testing::TestParamInfo<JobTest::ParamType> &info) {
 }
 
 } // namespace ddphook::test
-
-#endif // DDPHOOK_RUNTIME_TEST_JOB_JOB_TEST_RANKS_H

@@ -3,8 +3,7 @@
 // Runs ranks as forked processes, and makes compiled modules by hand. Ranks
 // report by text, because gtest's assertions do not cross processes.
 
-#ifndef DDPHOOK_RUNTIME_TEST_JOB_JOB_TEST_UTIL_H
-#define DDPHOOK_RUNTIME_TEST_JOB_JOB_TEST_UTIL_H
+#pragma once
 
 #include "ddphook/runtime/runtime.h"
 
@@ -117,5 +116,3 @@ public:
 };
 
 } // namespace ddphook::test
-
-#endif // DDPHOOK_RUNTIME_TEST_JOB_JOB_TEST_UTIL_H

@@ -2,8 +2,7 @@
 //
 // Gives a module made by hand states, as PowerSGD has them.
 
-#ifndef DDPHOOK_RUNTIME_TEST_MODULE_STATE_TEST_UTIL_H
-#define DDPHOOK_RUNTIME_TEST_MODULE_STATE_TEST_UTIL_H
+#pragma once
 
 #include "job/job_test_util.h"
 
@@ -104,5 +103,3 @@ inline void setStates(TestModule &module,
 }
 
 } // namespace ddphook::test
-
-#endif // DDPHOOK_RUNTIME_TEST_MODULE_STATE_TEST_UTIL_H

@@ -2,8 +2,7 @@
 //
 // Starts stores of rank 0 and connects ranks to them, in one process.
 
-#ifndef DDPHOOK_RUNTIME_TEST_STORE_STORE_TEST_UTIL_H
-#define DDPHOOK_RUNTIME_TEST_STORE_STORE_TEST_UTIL_H
+#pragma once
 
 #include "base/status_test_util.h"
 #include "store/store_server.h"
@@ -54,5 +53,3 @@ inline FileDescriptor connectRaw(const StoreServer &server) {
 }
 
 } // namespace ddphook::test
-
-#endif // DDPHOOK_RUNTIME_TEST_STORE_STORE_TEST_UTIL_H

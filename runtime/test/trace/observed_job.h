@@ -3,8 +3,7 @@
 // Ranks as processes with the variables for traces and metrics, in a directory
 // that vanishes, and what they have written there.
 
-#ifndef DDPHOOK_RUNTIME_TEST_TRACE_OBSERVED_JOB_H
-#define DDPHOOK_RUNTIME_TEST_TRACE_OBSERVED_JOB_H
+#pragma once
 
 #include "job/job_test_ranks.h"
 #include "trace/trace_test_util.h"
@@ -93,5 +92,3 @@ inline std::string steps(TestModule &module, int count) {
 }
 
 } // namespace ddphook::test
-
-#endif // DDPHOOK_RUNTIME_TEST_TRACE_OBSERVED_JOB_H

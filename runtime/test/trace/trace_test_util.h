@@ -3,8 +3,7 @@
 // Directories that vanish, ranks that are made up, and traces as they are read
 // by somebody else's parser.
 
-#ifndef DDPHOOK_RUNTIME_TEST_TRACE_TRACE_TEST_UTIL_H
-#define DDPHOOK_RUNTIME_TEST_TRACE_TRACE_TEST_UTIL_H
+#pragma once
 
 #include "base/status_test_util.h"
 #include "trace/merge.h"
@@ -96,5 +95,3 @@ eventsOf(const nlohmann::json &trace, const std::string &phase, int rank = -1) {
 }
 
 } // namespace ddphook::test
-
-#endif // DDPHOOK_RUNTIME_TEST_TRACE_TRACE_TEST_UTIL_H

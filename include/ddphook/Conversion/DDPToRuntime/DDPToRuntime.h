@@ -3,8 +3,7 @@
 // Declares the conversion. ddphook/Dialect/DDP/IR/Plan.h describes what it
 // leaves in the module for the code that emits an object file.
 
-#ifndef DDPHOOK_CONVERSION_DDPTORUNTIME_DDPTORUNTIME_H
-#define DDPHOOK_CONVERSION_DDPTORUNTIME_DDPTORUNTIME_H
+#pragma once
 
 #include "ddphook/Dialect/DDP/IR/Plan.h"
 
@@ -19,5 +18,3 @@ namespace mlir::ddp {
 #include "ddphook/Conversion/DDPToRuntime/Passes.h.inc"
 
 } // namespace mlir::ddp
-
-#endif // DDPHOOK_CONVERSION_DDPTORUNTIME_DDPTORUNTIME_H

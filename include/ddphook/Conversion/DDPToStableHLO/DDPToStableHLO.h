@@ -2,8 +2,7 @@
 //
 // Declares the export to XLA.
 
-#ifndef DDPHOOK_CONVERSION_DDPTOSTABLEHLO_DDPTOSTABLEHLO_H
-#define DDPHOOK_CONVERSION_DDPTOSTABLEHLO_DDPTOSTABLEHLO_H
+#pragma once
 
 #include "mlir/IR/BuiltinOps.h"
 #include "mlir/Pass/Pass.h"
@@ -17,5 +16,3 @@ namespace mlir::ddp {
 #include "ddphook/Conversion/DDPToStableHLO/Passes.h.inc"
 
 } // namespace mlir::ddp
-
-#endif // DDPHOOK_CONVERSION_DDPTOSTABLEHLO_DDPTOSTABLEHLO_H

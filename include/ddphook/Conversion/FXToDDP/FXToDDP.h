@@ -2,8 +2,7 @@
 //
 // Declares the import of PyTorch's functional collectives.
 
-#ifndef DDPHOOK_CONVERSION_FXTODDP_FXTODDP_H
-#define DDPHOOK_CONVERSION_FXTODDP_FXTODDP_H
+#pragma once
 
 #include "mlir/IR/BuiltinOps.h"
 #include "mlir/Pass/Pass.h"
@@ -17,5 +16,3 @@ namespace mlir::ddp {
 #include "ddphook/Conversion/FXToDDP/Passes.h.inc"
 
 } // namespace mlir::ddp
-
-#endif // DDPHOOK_CONVERSION_FXTODDP_FXTODDP_H

@@ -2,8 +2,7 @@
 //
 // Declares the import of all-reduces over MPI's world.
 
-#ifndef DDPHOOK_CONVERSION_MPITODDP_MPITODDP_H
-#define DDPHOOK_CONVERSION_MPITODDP_MPITODDP_H
+#pragma once
 
 #include "mlir/IR/BuiltinOps.h"
 #include "mlir/Pass/Pass.h"
@@ -17,5 +16,3 @@ namespace mlir::ddp {
 #include "ddphook/Conversion/MPIToDDP/Passes.h.inc"
 
 } // namespace mlir::ddp
-
-#endif // DDPHOOK_CONVERSION_MPITODDP_MPITODDP_H

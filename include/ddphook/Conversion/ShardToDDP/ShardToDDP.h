@@ -2,8 +2,7 @@
 //
 // Declares the import of the collectives that upstream's partitioner writes.
 
-#ifndef DDPHOOK_CONVERSION_SHARDTODDP_SHARDTODDP_H
-#define DDPHOOK_CONVERSION_SHARDTODDP_SHARDTODDP_H
+#pragma once
 
 #include "mlir/IR/BuiltinOps.h"
 #include "mlir/Pass/Pass.h"
@@ -17,5 +16,3 @@ namespace mlir::ddp {
 #include "ddphook/Conversion/ShardToDDP/Passes.h.inc"
 
 } // namespace mlir::ddp
-
-#endif // DDPHOOK_CONVERSION_SHARDTODDP_SHARDTODDP_H

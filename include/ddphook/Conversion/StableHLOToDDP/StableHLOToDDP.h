@@ -4,8 +4,7 @@
 // operations by name: they need no StableHLO library, and also work if one is
 // registered.
 
-#ifndef DDPHOOK_CONVERSION_STABLEHLOTODDP_STABLEHLOTODDP_H
-#define DDPHOOK_CONVERSION_STABLEHLOTODDP_STABLEHLOTODDP_H
+#pragma once
 
 #include "mlir/IR/BuiltinOps.h"
 #include "mlir/Pass/Pass.h"
@@ -19,5 +18,3 @@ namespace mlir::ddp {
 #include "ddphook/Conversion/StableHLOToDDP/Passes.h.inc"
 
 } // namespace mlir::ddp
-
-#endif // DDPHOOK_CONVERSION_STABLEHLOTODDP_STABLEHLOTODDP_H

@@ -3,8 +3,7 @@
 // Stand-ins for the dialects of programs that JAX writes, because the libraries
 // of StableHLO and Shardy are not part of MLIR.
 
-#ifndef DDPHOOK_DIALECT_OPAQUE_OPAQUEDIALECTS_H
-#define DDPHOOK_DIALECT_OPAQUE_OPAQUEDIALECTS_H
+#pragma once
 
 #include "mlir/Support/LLVM.h"
 
@@ -34,5 +33,3 @@ void registerOpaqueDialects(DialectRegistry &registry);
 std::string explainUnreadable(StringRef source, MLIRContext &context);
 
 } // namespace mlir::ddp
-
-#endif // DDPHOOK_DIALECT_OPAQUE_OPAQUEDIALECTS_H

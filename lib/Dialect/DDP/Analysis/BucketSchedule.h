@@ -3,8 +3,7 @@
 // Decides, for one block, which reductions form which bucket, and the new order
 // of the block's operations. Does not change IR: `ddp-bucketize` does.
 
-#ifndef DDPHOOK_LIB_DIALECT_DDP_ANALYSIS_BUCKETSCHEDULE_H
-#define DDPHOOK_LIB_DIALECT_DDP_ANALYSIS_BUCKETSCHEDULE_H
+#pragma once
 
 #include "Dependences.h"
 
@@ -41,5 +40,3 @@ BucketSchedule scheduleBuckets(Block &block, const TensorsInMemory &inMemory,
                                const BucketLimits &limits);
 
 } // namespace mlir::ddp
-
-#endif // DDPHOOK_LIB_DIALECT_DDP_ANALYSIS_BUCKETSCHEDULE_H

@@ -4,8 +4,7 @@
 // record of the same module after a pass, even if the module is then at another
 // level.
 
-#ifndef DDPHOOK_LIB_DIALECT_DDP_ANALYSIS_COLLECTIVETRACE_H
-#define DDPHOOK_LIB_DIALECT_DDP_ANALYSIS_COLLECTIVETRACE_H
+#pragma once
 
 #include "ddphook/Dialect/DDP/Analysis/Orders.h"
 #include "ddphook/Dialect/DDP/IR/DDP.h"
@@ -45,5 +44,3 @@ LogicalResult compareTraces(Location loc, StringRef pass, OrderAcrossPass kept,
                             const CollectiveTrace &after);
 
 } // namespace mlir::ddp
-
-#endif // DDPHOOK_LIB_DIALECT_DDP_ANALYSIS_COLLECTIVETRACE_H

@@ -5,8 +5,7 @@
 // value. Collectives do not depend on each other here: any order that is the
 // same on all ranks is valid.
 
-#ifndef DDPHOOK_LIB_DIALECT_DDP_ANALYSIS_DEPENDENCES_H
-#define DDPHOOK_LIB_DIALECT_DDP_ANALYSIS_DEPENDENCES_H
+#pragma once
 
 #include "ddphook/Dialect/DDP/IR/DDP.h"
 
@@ -71,5 +70,3 @@ WalkResult visitUsesOfParts(Value whole,
 bool isWithoutContents(Value value);
 
 } // namespace mlir::ddp
-
-#endif // DDPHOOK_LIB_DIALECT_DDP_ANALYSIS_DEPENDENCES_H

@@ -4,8 +4,7 @@
 // into it was reduced, and which arguments flow into it unreduced. The
 // description of the pass explains its parts.
 
-#ifndef DDPHOOK_LIB_DIALECT_DDP_ANALYSIS_GRADIENTCOUNT_H
-#define DDPHOOK_LIB_DIALECT_DDP_ANALYSIS_GRADIENTCOUNT_H
+#pragma once
 
 #include "RankGroups.h"
 
@@ -97,5 +96,3 @@ GradientCount reduceCount(RankGroups &groups, const GradientCount &count,
                           ProcessGroupOp group, Operation *op);
 
 } // namespace mlir::ddp
-
-#endif // DDPHOOK_LIB_DIALECT_DDP_ANALYSIS_GRADIENTCOUNT_H

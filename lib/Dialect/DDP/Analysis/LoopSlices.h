@@ -3,8 +3,7 @@
 // Decides whether the iterations of a loop, each of which writes one slice,
 // together write all of a tensor or memref.
 
-#ifndef DDPHOOK_LIB_DIALECT_DDP_ANALYSIS_LOOPSLICES_H
-#define DDPHOOK_LIB_DIALECT_DDP_ANALYSIS_LOOPSLICES_H
+#pragma once
 
 #include "mlir/IR/BuiltinTypes.h"
 #include "mlir/Interfaces/LoopLikeInterface.h"
@@ -30,5 +29,3 @@ bool coversAll(OffsetSizeAndStrideOpInterface slice, ShapedType type,
                ArrayRef<LoopRange> ranges);
 
 } // namespace mlir::ddp
-
-#endif // DDPHOOK_LIB_DIALECT_DDP_ANALYSIS_LOOPSLICES_H

@@ -7,8 +7,7 @@
 // They use each operation's interfaces to find its effects on the memory of its
 // operands; without interfaces the memory counts as always needed.
 
-#ifndef DDPHOOK_LIB_DIALECT_DDP_ANALYSIS_MEMORYUSES_H
-#define DDPHOOK_LIB_DIALECT_DDP_ANALYSIS_MEMORYUSES_H
+#pragma once
 
 #include "ddphook/Dialect/DDP/IR/DDP.h"
 
@@ -88,5 +87,3 @@ bool outlivesMaking(Value value, StoreOp store);
 bufferization::MaterializeInDestinationOp findArgumentUpdate(Value tensor);
 
 } // namespace mlir::ddp
-
-#endif // DDPHOOK_LIB_DIALECT_DDP_ANALYSIS_MEMORYUSES_H

@@ -6,8 +6,7 @@
 // gradients is larger than any cache. So a pass that searches for something
 // skips them, unless it has to see everything.
 
-#ifndef DDPHOOK_LIB_DIALECT_DDP_ANALYSIS_PROGRAMWALK_H
-#define DDPHOOK_LIB_DIALECT_DDP_ANALYSIS_PROGRAMWALK_H
+#pragma once
 
 #include "mlir/Dialect/Linalg/IR/Linalg.h"
 #include "llvm/ADT/STLExtras.h"
@@ -45,5 +44,3 @@ WalkResult walkFunctions(Operation *root, FnT &&visit) {
 }
 
 } // namespace mlir::ddp
-
-#endif // DDPHOOK_LIB_DIALECT_DDP_ANALYSIS_PROGRAMWALK_H

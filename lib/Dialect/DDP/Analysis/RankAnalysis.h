@@ -11,8 +11,7 @@
 // start with the assumption that everything is the same on all ranks, and are
 // repeated until nothing changes.
 
-#ifndef DDPHOOK_LIB_DIALECT_DDP_ANALYSIS_RANKANALYSIS_H
-#define DDPHOOK_LIB_DIALECT_DDP_ANALYSIS_RANKANALYSIS_H
+#pragma once
 
 #include "RankTransfer.h"
 
@@ -116,5 +115,3 @@ private:
 };
 
 } // namespace mlir::ddp
-
-#endif // DDPHOOK_LIB_DIALECT_DDP_ANALYSIS_RANKANALYSIS_H

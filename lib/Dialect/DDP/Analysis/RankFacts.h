@@ -4,8 +4,7 @@
 // is the same, how often it was reduced, and which memory it refers to; and how
 // these facts combine.
 
-#ifndef DDPHOOK_LIB_DIALECT_DDP_ANALYSIS_RANKFACTS_H
-#define DDPHOOK_LIB_DIALECT_DDP_ANALYSIS_RANKFACTS_H
+#pragma once
 
 #include "GradientCount.h"
 #include "RankMemory.h"
@@ -95,5 +94,3 @@ private:
 };
 
 } // namespace mlir::ddp
-
-#endif // DDPHOOK_LIB_DIALECT_DDP_ANALYSIS_RANKFACTS_H

@@ -5,8 +5,7 @@
 // groups of a module, so that "the same within the parts of these groups" is a
 // set of bits, and determines which groups refine which.
 
-#ifndef DDPHOOK_LIB_DIALECT_DDP_ANALYSIS_RANKGROUPS_H
-#define DDPHOOK_LIB_DIALECT_DDP_ANALYSIS_RANKGROUPS_H
+#pragma once
 
 #include "ddphook/Dialect/DDP/IR/DDP.h"
 
@@ -60,5 +59,3 @@ private:
 };
 
 } // namespace mlir::ddp
-
-#endif // DDPHOOK_LIB_DIALECT_DDP_ANALYSIS_RANKGROUPS_H

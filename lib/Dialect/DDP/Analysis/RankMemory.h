@@ -5,8 +5,7 @@
 // written, within which process groups it is the same, and which memory the
 // collectives in flight use.
 
-#ifndef DDPHOOK_LIB_DIALECT_DDP_ANALYSIS_RANKMEMORY_H
-#define DDPHOOK_LIB_DIALECT_DDP_ANALYSIS_RANKMEMORY_H
+#pragma once
 
 #include "RankGroups.h"
 
@@ -114,5 +113,3 @@ private:
 };
 
 } // namespace mlir::ddp
-
-#endif // DDPHOOK_LIB_DIALECT_DDP_ANALYSIS_RANKMEMORY_H

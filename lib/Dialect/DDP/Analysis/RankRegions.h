@@ -3,8 +3,7 @@
 // The part of RankAnalysis that handles memory: finds the regions of memrefs,
 // and follows what operations read and write there.
 
-#ifndef DDPHOOK_LIB_DIALECT_DDP_ANALYSIS_RANKREGIONS_H
-#define DDPHOOK_LIB_DIALECT_DDP_ANALYSIS_RANKREGIONS_H
+#pragma once
 
 #include "RankFacts.h"
 
@@ -98,5 +97,3 @@ private:
 };
 
 } // namespace mlir::ddp
-
-#endif // DDPHOOK_LIB_DIALECT_DDP_ANALYSIS_RANKREGIONS_H

@@ -4,8 +4,7 @@
 // interfaces of an operation that is not listed here decide; without interfaces
 // its results may differ on every rank.
 
-#ifndef DDPHOOK_LIB_DIALECT_DDP_ANALYSIS_RANKTRANSFER_H
-#define DDPHOOK_LIB_DIALECT_DDP_ANALYSIS_RANKTRANSFER_H
+#pragma once
 
 #include "RankRegions.h"
 
@@ -90,5 +89,3 @@ private:
 FlatAllReduceStartOp findStartAfter(scf::IfOp choice);
 
 } // namespace mlir::ddp
-
-#endif // DDPHOOK_LIB_DIALECT_DDP_ANALYSIS_RANKTRANSFER_H

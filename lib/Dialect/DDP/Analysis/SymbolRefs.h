@@ -5,8 +5,7 @@
 // properties, which the context keeps; a training step has tens of thousands of
 // operations, but their properties rarely differ.
 
-#ifndef DDPHOOK_LIB_DIALECT_DDP_ANALYSIS_SYMBOLREFS_H
-#define DDPHOOK_LIB_DIALECT_DDP_ANALYSIS_SYMBOLREFS_H
+#pragma once
 
 #include "mlir/IR/AttrTypeSubElements.h"
 #include "mlir/IR/Operation.h"
@@ -38,5 +37,3 @@ private:
 };
 
 } // namespace mlir::ddp
-
-#endif // DDPHOOK_LIB_DIALECT_DDP_ANALYSIS_SYMBOLREFS_H

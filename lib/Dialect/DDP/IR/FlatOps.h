@@ -2,8 +2,7 @@
 //
 // Helpers for the methods that TableGen defines for every flat operation.
 
-#ifndef DDPHOOK_LIB_DIALECT_DDP_IR_FLATOPS_H
-#define DDPHOOK_LIB_DIALECT_DDP_IR_FLATOPS_H
+#pragma once
 
 #include "ddphook/Dialect/DDP/IR/DDP.h"
 
@@ -19,5 +18,3 @@ void getFlatEffects(
         &effects);
 
 } // namespace mlir::ddp
-
-#endif // DDPHOOK_LIB_DIALECT_DDP_IR_FLATOPS_H

@@ -2,8 +2,7 @@
 //
 // Checks of members and layouts for the verifiers of the low-rank operations.
 
-#ifndef DDPHOOK_LIB_DIALECT_DDP_IR_LOWRANKLAYOUT_H
-#define DDPHOOK_LIB_DIALECT_DDP_IR_LOWRANKLAYOUT_H
+#pragma once
 
 #include "ddphook/Dialect/DDP/IR/DDP.h"
 
@@ -36,5 +35,3 @@ LogicalResult verifyFlat(Operation *op, MatrixListAttr layout,
 LogicalResult verifySameSize(Operation *op, ArrayRef<Value> values);
 
 } // namespace mlir::ddp
-
-#endif // DDPHOOK_LIB_DIALECT_DDP_IR_LOWRANKLAYOUT_H

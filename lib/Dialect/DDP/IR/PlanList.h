@@ -3,8 +3,7 @@
 // Parses and prints the lists of DDPPlanAttrs.td: in brackets, and without the
 // part of each element's text that its type implies.
 
-#ifndef DDPHOOK_LIB_DIALECT_DDP_IR_PLANLIST_H
-#define DDPHOOK_LIB_DIALECT_DDP_IR_PLANLIST_H
+#pragma once
 
 #include "mlir/IR/DialectImplementation.h"
 
@@ -35,5 +34,3 @@ void printPlanList(AsmPrinter &printer, ArrayRef<AttrTy> list) {
 }
 
 } // namespace mlir::ddp
-
-#endif // DDPHOOK_LIB_DIALECT_DDP_IR_PLANLIST_H

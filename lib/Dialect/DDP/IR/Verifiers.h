@@ -2,8 +2,7 @@
 //
 // Checks that several operations of the dialect share.
 
-#ifndef DDPHOOK_LIB_DIALECT_DDP_IR_VERIFIERS_H
-#define DDPHOOK_LIB_DIALECT_DDP_IR_VERIFIERS_H
+#pragma once
 
 #include "ddphook/Dialect/DDP/IR/DDP.h"
 
@@ -102,5 +101,3 @@ LogicalResult verifyDivided(OpTy op) {
 }
 
 } // namespace mlir::ddp
-
-#endif // DDPHOOK_LIB_DIALECT_DDP_IR_VERIFIERS_H

@@ -6,8 +6,7 @@
 // to kWarpBlock elements, and two for longer blocks, which several thread
 // blocks share.
 
-#ifndef DDPHOOK_RUNTIME_BACKENDS_CUDA_KERNELS_AFFINE_H
-#define DDPHOOK_RUNTIME_BACKENDS_CUDA_KERNELS_AFFINE_H
+#pragma once
 
 #include "base/dtype.h"
 #include "base/encoding.h"
@@ -57,5 +56,3 @@ cudaError_t affineError(cudaStream_t stream, const void *in, void *out,
                         void *scratch);
 
 } // namespace ddphook::cuda
-
-#endif // DDPHOOK_RUNTIME_BACKENDS_CUDA_KERNELS_AFFINE_H

@@ -6,8 +6,7 @@
 // The order in which the magnitudes of signs are added allows 16 threads to
 // add, however long a block is, so a warp processes each block.
 
-#ifndef DDPHOOK_RUNTIME_BACKENDS_CUDA_KERNELS_AFFINE_CODES_H
-#define DDPHOOK_RUNTIME_BACKENDS_CUDA_KERNELS_AFFINE_CODES_H
+#pragma once
 
 #include "base/encoding.h"
 #include "quads.h"
@@ -254,5 +253,3 @@ DDPHOOK_HOST_DEVICE float addCode(float sum, unsigned code,
 }
 
 } // namespace ddphook::cuda
-
-#endif // DDPHOOK_RUNTIME_BACKENDS_CUDA_KERNELS_AFFINE_CODES_H

@@ -8,8 +8,7 @@
 // Arithmetic is the same on the host and on the device, as in elements.h,
 // except for NaNs of casts.
 
-#ifndef DDPHOOK_RUNTIME_BACKENDS_CUDA_KERNELS_CODES_H
-#define DDPHOOK_RUNTIME_BACKENDS_CUDA_KERNELS_CODES_H
+#pragma once
 
 #include "elements.h"
 #include "quads.h"
@@ -267,5 +266,3 @@ DDPHOOK_HOST_DEVICE void quotientsOf(float (&x)[kQuad], float scale,
 }
 
 } // namespace ddphook::cuda
-
-#endif // DDPHOOK_RUNTIME_BACKENDS_CUDA_KERNELS_CODES_H

@@ -9,8 +9,7 @@
 // Needs no CUDA header and no CUDA compiler. Must be compiled without
 // contracting a product and a sum into one operation.
 
-#ifndef DDPHOOK_RUNTIME_BACKENDS_CUDA_KERNELS_ELEMENTS_H
-#define DDPHOOK_RUNTIME_BACKENDS_CUDA_KERNELS_ELEMENTS_H
+#pragma once
 
 #include "base/dtype.h"
 
@@ -221,5 +220,3 @@ DDPHOOK_HOST_DEVICE Reflector<T> makeReflector(T pivot, T below) {
 }
 
 } // namespace ddphook::cuda
-
-#endif // DDPHOOK_RUNTIME_BACKENDS_CUDA_KERNELS_ELEMENTS_H

@@ -4,8 +4,7 @@
 // scaled codes; affine.h has the others. The bits are those of
 // docs/quantization.md. The conventions of kernels.h apply.
 
-#ifndef DDPHOOK_RUNTIME_BACKENDS_CUDA_KERNELS_ENCODE_H
-#define DDPHOOK_RUNTIME_BACKENDS_CUDA_KERNELS_ENCODE_H
+#pragma once
 
 #include "base/dtype.h"
 #include "base/encoding.h"
@@ -71,5 +70,3 @@ cudaError_t encodingError(cudaStream_t stream, const void *in, void *out,
                           const std::optional<Rounding> &rounding);
 
 } // namespace ddphook::cuda
-
-#endif // DDPHOOK_RUNTIME_BACKENDS_CUDA_KERNELS_ENCODE_H

@@ -3,8 +3,7 @@
 // Loads and stores with a cache policy for the L2 cache, and asynchronous
 // copies to shared memory. The emulated device counts them.
 
-#ifndef DDPHOOK_RUNTIME_BACKENDS_CUDA_KERNELS_GLOBAL_MEMORY_H
-#define DDPHOOK_RUNTIME_BACKENDS_CUDA_KERNELS_GLOBAL_MEMORY_H
+#pragma once
 
 #include "launch.h"
 
@@ -118,5 +117,3 @@ __device__ __forceinline__ void waitForCopies() {
 }
 
 } // namespace ddphook::cuda
-
-#endif // DDPHOOK_RUNTIME_BACKENDS_CUDA_KERNELS_GLOBAL_MEMORY_H

@@ -17,8 +17,7 @@
 // - The output may be the same array as an input whose elements have the same
 //   size; otherwise they must not overlap.
 
-#ifndef DDPHOOK_RUNTIME_BACKENDS_CUDA_KERNELS_KERNELS_H
-#define DDPHOOK_RUNTIME_BACKENDS_CUDA_KERNELS_KERNELS_H
+#pragma once
 
 #include "base/dtype.h"
 
@@ -64,5 +63,3 @@ cudaError_t addSquares(cudaStream_t stream, const void *in, Dtype type,
                        int64_t n, double *sum);
 
 } // namespace ddphook::cuda
-
-#endif // DDPHOOK_RUNTIME_BACKENDS_CUDA_KERNELS_KERNELS_H

@@ -4,8 +4,7 @@
 // compiler. Dynamic shared memory has the same name in all kernels. Packs are
 // loaded or stored by a thread with one instruction.
 
-#ifndef DDPHOOK_RUNTIME_BACKENDS_CUDA_KERNELS_LAUNCH_H
-#define DDPHOOK_RUNTIME_BACKENDS_CUDA_KERNELS_LAUNCH_H
+#pragma once
 
 #include "base/dtype.h"
 #include "elements.h"
@@ -144,5 +143,3 @@ cudaError_t withElement(Dtype type, const Fn &fn) {
 }
 
 } // namespace ddphook::cuda
-
-#endif // DDPHOOK_RUNTIME_BACKENDS_CUDA_KERNELS_LAUNCH_H

@@ -17,8 +17,7 @@
 //   bits are the same for the same arrays on the same device and library;
 //   unlike those of our kernels they may depend on the alignment of arrays.
 
-#ifndef DDPHOOK_RUNTIME_BACKENDS_CUDA_KERNELS_LOWRANK_H
-#define DDPHOOK_RUNTIME_BACKENDS_CUDA_KERNELS_LOWRANK_H
+#pragma once
 
 #include "base/dtype.h"
 #include "base/status.h"
@@ -57,5 +56,3 @@ public:
 };
 
 } // namespace ddphook::cuda
-
-#endif // DDPHOOK_RUNTIME_BACKENDS_CUDA_KERNELS_LOWRANK_H

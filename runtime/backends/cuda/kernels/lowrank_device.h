@@ -3,8 +3,7 @@
 // Device functions that several low-rank kernels use to load parts of factors
 // and rows.
 
-#ifndef DDPHOOK_RUNTIME_BACKENDS_CUDA_KERNELS_LOWRANK_DEVICE_H
-#define DDPHOOK_RUNTIME_BACKENDS_CUDA_KERNELS_LOWRANK_DEVICE_H
+#pragma once
 
 #include "global_memory.h"
 #include "launch.h"
@@ -122,5 +121,3 @@ __device__ __forceinline__ void storeRow(T *p, const Pack<T, kLength> &pack,
 }
 
 } // namespace ddphook::cuda
-
-#endif // DDPHOOK_RUNTIME_BACKENDS_CUDA_KERNELS_LOWRANK_DEVICE_H

@@ -3,8 +3,7 @@
 // The parameters of the kernels of all stages, and the functions that launch
 // them. Each stage has its own file; matrix_list.cpp calls them.
 
-#ifndef DDPHOOK_RUNTIME_BACKENDS_CUDA_KERNELS_LOWRANK_STAGES_H
-#define DDPHOOK_RUNTIME_BACKENDS_CUDA_KERNELS_LOWRANK_STAGES_H
+#pragma once
 
 #include "matrix_tables.h"
 
@@ -85,5 +84,3 @@ int64_t orthogonalizeRoomBytes(Dtype type);
 cudaError_t allowOrthogonalizeShared(Dtype type, int64_t bytes);
 
 } // namespace ddphook::cuda
-
-#endif // DDPHOOK_RUNTIME_BACKENDS_CUDA_KERNELS_LOWRANK_STAGES_H

@@ -19,8 +19,7 @@
 // Loads and stores keep the default cache policy: the next pass or a collective
 // reads what a pass over a bucket writes.
 
-#ifndef DDPHOOK_RUNTIME_BACKENDS_CUDA_KERNELS_MAP_H
-#define DDPHOOK_RUNTIME_BACKENDS_CUDA_KERNELS_MAP_H
+#pragma once
 
 #include "global_memory.h"
 
@@ -275,5 +274,3 @@ cudaError_t launchMap2(cudaStream_t stream, const void *a, const void *b,
 }
 
 } // namespace ddphook::cuda
-
-#endif // DDPHOOK_RUNTIME_BACKENDS_CUDA_KERNELS_MAP_H

@@ -7,8 +7,7 @@
 //
 // Nothing here launches or allocates on a device.
 
-#ifndef DDPHOOK_RUNTIME_BACKENDS_CUDA_KERNELS_MATRIX_TABLES_H
-#define DDPHOOK_RUNTIME_BACKENDS_CUDA_KERNELS_MATRIX_TABLES_H
+#pragma once
 
 #include "base/dtype.h"
 #include "ddphook/runtime/backend.h"
@@ -149,5 +148,3 @@ std::optional<MatrixTables> makeMatrixTables(const ddphook_matrix_list_t &list,
                                              Dtype type, int64_t sharedBytes);
 
 } // namespace ddphook::cuda
-
-#endif // DDPHOOK_RUNTIME_BACKENDS_CUDA_KERNELS_MATRIX_TABLES_H

@@ -3,8 +3,7 @@
 // The source of all GPU memory that the backend and its matrix lists hold: CUDA
 // here, NCCL and the caller's allocator in memory_sources.h.
 
-#ifndef DDPHOOK_RUNTIME_BACKENDS_CUDA_KERNELS_MEMORY_SOURCE_H
-#define DDPHOOK_RUNTIME_BACKENDS_CUDA_KERNELS_MEMORY_SOURCE_H
+#pragma once
 
 #include "base/status.h"
 
@@ -57,5 +56,3 @@ private:
 };
 
 } // namespace ddphook::cuda
-
-#endif // DDPHOOK_RUNTIME_BACKENDS_CUDA_KERNELS_MEMORY_SOURCE_H

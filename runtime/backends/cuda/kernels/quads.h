@@ -3,8 +3,7 @@
 // Loads and stores elements for kernels that encode and decode: a quad at a
 // time, with as few instructions as its address permits.
 
-#ifndef DDPHOOK_RUNTIME_BACKENDS_CUDA_KERNELS_QUADS_H
-#define DDPHOOK_RUNTIME_BACKENDS_CUDA_KERNELS_QUADS_H
+#pragma once
 
 #include "launch.h"
 
@@ -105,5 +104,3 @@ __device__ __forceinline__ void loadQuad(const void *array, Dtype type,
 }
 
 } // namespace ddphook::cuda
-
-#endif // DDPHOOK_RUNTIME_BACKENDS_CUDA_KERNELS_QUADS_H

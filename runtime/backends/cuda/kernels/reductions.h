@@ -3,8 +3,7 @@
 // Sums in a fixed order: over the lanes of a warp by halves, then over the
 // warps from the first to the last.
 
-#ifndef DDPHOOK_RUNTIME_BACKENDS_CUDA_KERNELS_REDUCTIONS_H
-#define DDPHOOK_RUNTIME_BACKENDS_CUDA_KERNELS_REDUCTIONS_H
+#pragma once
 
 #include "launch.h"
 
@@ -163,5 +162,3 @@ __device__ void minOverBlock(T &value, int64_t &index, T *room,
 }
 
 } // namespace ddphook::cuda
-
-#endif // DDPHOOK_RUNTIME_BACKENDS_CUDA_KERNELS_REDUCTIONS_H

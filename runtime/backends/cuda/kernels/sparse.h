@@ -6,8 +6,7 @@
 // without waiting. They allocate nothing. Arrays only need the alignment of
 // their elements; `in` is read faster if it is aligned to 16 bytes.
 
-#ifndef DDPHOOK_RUNTIME_BACKENDS_CUDA_KERNELS_SPARSE_H
-#define DDPHOOK_RUNTIME_BACKENDS_CUDA_KERNELS_SPARSE_H
+#pragma once
 
 #include <cuda_runtime.h>
 
@@ -51,5 +50,3 @@ cudaError_t addEntries(cudaStream_t stream, const void *entries, int64_t parts,
                        int64_t keep, float *out, int64_t n, int32_t *fault);
 
 } // namespace ddphook::cuda
-
-#endif // DDPHOOK_RUNTIME_BACKENDS_CUDA_KERNELS_SPARSE_H

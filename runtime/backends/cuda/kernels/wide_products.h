@@ -5,8 +5,7 @@
 // atomics, and a workspace of the list, so that calls can be captured and give
 // the same bits each time.
 
-#ifndef DDPHOOK_RUNTIME_BACKENDS_CUDA_KERNELS_WIDE_PRODUCTS_H
-#define DDPHOOK_RUNTIME_BACKENDS_CUDA_KERNELS_WIDE_PRODUCTS_H
+#pragma once
 
 #include "base/status.h"
 #include "matrix_tables.h"
@@ -37,5 +36,3 @@ public:
 };
 
 } // namespace ddphook::cuda
-
-#endif // DDPHOOK_RUNTIME_BACKENDS_CUDA_KERNELS_WIDE_PRODUCTS_H

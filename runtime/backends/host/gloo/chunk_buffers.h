@@ -3,8 +3,7 @@
 // The memory for collectives that travel in chunks, which is kept from one to
 // the next, and the messages to and from it.
 
-#ifndef DDPHOOK_RUNTIME_BACKENDS_HOST_GLOO_CHUNK_BUFFERS_H
-#define DDPHOOK_RUNTIME_BACKENDS_HOST_GLOO_CHUNK_BUFFERS_H
+#pragma once
 
 #include "gloo_transport.h"
 
@@ -63,5 +62,3 @@ private:
 };
 
 } // namespace ddphook::host
-
-#endif // DDPHOOK_RUNTIME_BACKENDS_HOST_GLOO_CHUNK_BUFFERS_H

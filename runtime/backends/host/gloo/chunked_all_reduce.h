@@ -6,8 +6,7 @@
 // sends the sum to all; affine codes go to all ranks at once. An array travels
 // in chunks, so that ranks encode and decode some while others are in flight.
 
-#ifndef DDPHOOK_RUNTIME_BACKENDS_HOST_GLOO_CHUNKED_ALL_REDUCE_H
-#define DDPHOOK_RUNTIME_BACKENDS_HOST_GLOO_CHUNKED_ALL_REDUCE_H
+#pragma once
 
 #include "../collective_desc.h"
 #include "chunk_buffers.h"
@@ -51,5 +50,3 @@ private:
 };
 
 } // namespace ddphook::host
-
-#endif // DDPHOOK_RUNTIME_BACKENDS_HOST_GLOO_CHUNKED_ALL_REDUCE_H

@@ -4,8 +4,7 @@
 // a reduce-scatter sends no more bytes than a ring. Only a broadcast goes from
 // rank to rank, so that no rank sends the array more than once.
 
-#ifndef DDPHOOK_RUNTIME_BACKENDS_HOST_GLOO_CHUNKED_EXCHANGE_H
-#define DDPHOOK_RUNTIME_BACKENDS_HOST_GLOO_CHUNKED_EXCHANGE_H
+#pragma once
 
 #include "../pieces.h"
 #include "chunk_buffers.h"
@@ -26,5 +25,3 @@ private:
 };
 
 } // namespace ddphook::host
-
-#endif // DDPHOOK_RUNTIME_BACKENDS_HOST_GLOO_CHUNKED_EXCHANGE_H

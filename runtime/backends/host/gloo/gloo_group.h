@@ -4,8 +4,7 @@
 // element-wise kernels. It defines the order of additions that all other
 // transports, and other collectives, follow (docs/parity.md).
 
-#ifndef DDPHOOK_RUNTIME_BACKENDS_HOST_GLOO_GLOO_GROUP_H
-#define DDPHOOK_RUNTIME_BACKENDS_HOST_GLOO_GLOO_GROUP_H
+#pragma once
 
 #include "../collective_desc.h"
 #include "../group_place.h"
@@ -82,5 +81,3 @@ private:
 };
 
 } // namespace ddphook::host
-
-#endif // DDPHOOK_RUNTIME_BACKENDS_HOST_GLOO_GLOO_GROUP_H

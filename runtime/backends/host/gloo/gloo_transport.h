@@ -7,8 +7,7 @@
 // one has no thread: bytes move while the algorithm waits, and every wait ends
 // at its deadline, when a peer is lost, or when it is interrupted.
 
-#ifndef DDPHOOK_RUNTIME_BACKENDS_HOST_GLOO_GLOO_TRANSPORT_H
-#define DDPHOOK_RUNTIME_BACKENDS_HOST_GLOO_GLOO_TRANSPORT_H
+#pragma once
 
 #include "../group_place.h"
 #include "store/silence.h"
@@ -127,5 +126,3 @@ public:
 };
 
 } // namespace ddphook::host
-
-#endif // DDPHOOK_RUNTIME_BACKENDS_HOST_GLOO_GLOO_TRANSPORT_H

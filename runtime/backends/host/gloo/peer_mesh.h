@@ -3,8 +3,7 @@
 // Connects every rank of a group to every other over TCP, and verifies the
 // identity of each peer.
 
-#ifndef DDPHOOK_RUNTIME_BACKENDS_HOST_GLOO_PEER_MESH_H
-#define DDPHOOK_RUNTIME_BACKENDS_HOST_GLOO_PEER_MESH_H
+#pragma once
 
 #include "../group_place.h"
 #include "store/socket.h"
@@ -37,5 +36,3 @@ Status connectPeers(const PeerMeshOptions &options, Store &store,
                     std::vector<FileDescriptor> *sockets);
 
 } // namespace ddphook::host
-
-#endif // DDPHOOK_RUNTIME_BACKENDS_HOST_GLOO_PEER_MESH_H

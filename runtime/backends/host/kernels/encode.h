@@ -4,8 +4,7 @@
 // those of docs/quantization.md on every instruction set. The conventions of
 // kernels.h apply.
 
-#ifndef DDPHOOK_RUNTIME_BACKENDS_HOST_KERNELS_ENCODE_H
-#define DDPHOOK_RUNTIME_BACKENDS_HOST_KERNELS_ENCODE_H
+#pragma once
 
 #include "base/dtype.h"
 #include "base/encoding.h"
@@ -81,5 +80,3 @@ void encodeSigns(const void *in, Dtype type, int64_t n, uint8_t *codes);
 void unpackSigns(const uint8_t *codes, int64_t n, uint8_t *bytes);
 
 } // namespace ddphook::host
-
-#endif // DDPHOOK_RUNTIME_BACKENDS_HOST_KERNELS_ENCODE_H

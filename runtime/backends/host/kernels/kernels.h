@@ -17,8 +17,7 @@
 // - The output may be the same array as an input whose elements have the same
 //   size; otherwise they must not overlap.
 
-#ifndef DDPHOOK_RUNTIME_BACKENDS_HOST_KERNELS_KERNELS_H
-#define DDPHOOK_RUNTIME_BACKENDS_HOST_KERNELS_KERNELS_H
+#pragma once
 
 #include "base/dtype.h"
 
@@ -120,5 +119,3 @@ const char *kernelTargetName();
 const char *missingInstructionSet();
 
 } // namespace ddphook::host
-
-#endif // DDPHOOK_RUNTIME_BACKENDS_HOST_KERNELS_KERNELS_H

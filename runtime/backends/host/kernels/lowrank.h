@@ -17,8 +17,7 @@
 //   with arbitrary contents.
 // - Arrays must not overlap unless stated otherwise.
 
-#ifndef DDPHOOK_RUNTIME_BACKENDS_HOST_KERNELS_LOWRANK_H
-#define DDPHOOK_RUNTIME_BACKENDS_HOST_KERNELS_LOWRANK_H
+#pragma once
 
 #include "kernels.h"
 
@@ -87,5 +86,3 @@ void orthogonalizeFactor(Dtype type, int64_t rows, int64_t rank, const void *in,
                          int32_t replaced = 0);
 
 } // namespace ddphook::host
-
-#endif // DDPHOOK_RUNTIME_BACKENDS_HOST_KERNELS_LOWRANK_H

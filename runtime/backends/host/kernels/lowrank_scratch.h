@@ -7,8 +7,7 @@
 // Packed columns are `packedStride` elements apart: at least 16 zeros follow
 // each, and columns of 1024 elements do not all map to one set of the cache.
 
-#ifndef DDPHOOK_RUNTIME_BACKENDS_HOST_KERNELS_LOWRANK_SCRATCH_H
-#define DDPHOOK_RUNTIME_BACKENDS_HOST_KERNELS_LOWRANK_SCRATCH_H
+#pragma once
 
 #include "kernels.h"
 #include "lowrank.h"
@@ -70,5 +69,3 @@ void withComputeType(Dtype type, const Fn &fn) {
 }
 
 } // namespace ddphook::host
-
-#endif // DDPHOOK_RUNTIME_BACKENDS_HOST_KERNELS_LOWRANK_SCRATCH_H

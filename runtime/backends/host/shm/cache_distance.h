@@ -8,8 +8,7 @@
 // continuously how long it takes to read a counter that a peer has just
 // written. The result affects only speed.
 
-#ifndef DDPHOOK_RUNTIME_BACKENDS_HOST_SHM_CACHE_DISTANCE_H
-#define DDPHOOK_RUNTIME_BACKENDS_HOST_SHM_CACHE_DISTANCE_H
+#pragma once
 
 #include <algorithm>
 #include <atomic>
@@ -87,5 +86,3 @@ private:
 };
 
 } // namespace ddphook::host
-
-#endif // DDPHOOK_RUNTIME_BACKENDS_HOST_SHM_CACHE_DISTANCE_H

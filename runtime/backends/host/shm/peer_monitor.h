@@ -3,8 +3,7 @@
 // Watches processes of this machine through pidfds, which are immune to the
 // reuse of process IDs. A stopped process counts as alive.
 
-#ifndef DDPHOOK_RUNTIME_BACKENDS_HOST_SHM_PEER_MONITOR_H
-#define DDPHOOK_RUNTIME_BACKENDS_HOST_SHM_PEER_MONITOR_H
+#pragma once
 
 #include "../group_place.h"
 #include "base/status.h"
@@ -32,5 +31,3 @@ private:
 };
 
 } // namespace ddphook::host
-
-#endif // DDPHOOK_RUNTIME_BACKENDS_HOST_SHM_PEER_MONITOR_H

@@ -10,8 +10,7 @@
 // convert the result straight into the destination. No bucket-sized temporary
 // exists.
 
-#ifndef DDPHOOK_RUNTIME_BACKENDS_HOST_SHM_SHM_GROUP_H
-#define DDPHOOK_RUNTIME_BACKENDS_HOST_SHM_SHM_GROUP_H
+#pragma once
 
 #include "../collective_desc.h"
 #include "../group_place.h"
@@ -70,5 +69,3 @@ private:
 };
 
 } // namespace ddphook::host
-
-#endif // DDPHOOK_RUNTIME_BACKENDS_HOST_SHM_SHM_GROUP_H

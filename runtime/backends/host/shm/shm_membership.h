@@ -4,8 +4,7 @@
 // or failed, and notifies them of this rank's failure. shm_group.cpp does the
 // computation in between.
 
-#ifndef DDPHOOK_RUNTIME_BACKENDS_HOST_SHM_SHM_MEMBERSHIP_H
-#define DDPHOOK_RUNTIME_BACKENDS_HOST_SHM_SHM_MEMBERSHIP_H
+#pragma once
 
 #include "../group_place.h"
 #include "base/deadline.h"
@@ -105,5 +104,3 @@ private:
 };
 
 } // namespace ddphook::host
-
-#endif // DDPHOOK_RUNTIME_BACKENDS_HOST_SHM_SHM_MEMBERSHIP_H

@@ -8,8 +8,7 @@
 // over, and the kernel frees it with the last process that maps it, however
 // that process ends.
 
-#ifndef DDPHOOK_RUNTIME_BACKENDS_HOST_SHM_SHM_SEGMENT_H
-#define DDPHOOK_RUNTIME_BACKENDS_HOST_SHM_SHM_SEGMENT_H
+#pragma once
 
 #include "base/status.h"
 #include "ddphook/runtime/backend.h"
@@ -105,5 +104,3 @@ private:
 };
 
 } // namespace ddphook::host
-
-#endif // DDPHOOK_RUNTIME_BACKENDS_HOST_SHM_SHM_SEGMENT_H

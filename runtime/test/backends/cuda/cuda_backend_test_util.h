@@ -3,8 +3,7 @@
 // What tests of the CUDA backend give it: streams, graphs, data. And the
 // backend with which such a test is linked.
 
-#ifndef DDPHOOK_RUNTIME_TEST_BACKENDS_CUDA_CUDA_BACKEND_TEST_UTIL_H
-#define DDPHOOK_RUNTIME_TEST_BACKENDS_CUDA_CUDA_BACKEND_TEST_UTIL_H
+#pragma once
 
 #include "backend/backend_test_util.h"
 #include "ddphook/runtime/backend.h"
@@ -137,5 +136,3 @@ inline std::vector<char> filled(int64_t count, float value) {
 }
 
 } // namespace ddphook::test
-
-#endif // DDPHOOK_RUNTIME_TEST_BACKENDS_CUDA_CUDA_BACKEND_TEST_UTIL_H

@@ -3,8 +3,7 @@
 // Modules whose arrays are in the device's memory, and their steps, for tests
 // of jobs in which something fails.
 
-#ifndef DDPHOOK_RUNTIME_TEST_BACKENDS_CUDA_CUDA_JOB_TEST_UTIL_H
-#define DDPHOOK_RUNTIME_TEST_BACKENDS_CUDA_CUDA_JOB_TEST_UTIL_H
+#pragma once
 
 #include "job/job_test_ranks.h"
 
@@ -53,5 +52,3 @@ inline std::string deviceStep(TestModule &module, int groups, const void *data,
 }
 
 } // namespace ddphook::test
-
-#endif // DDPHOOK_RUNTIME_TEST_BACKENDS_CUDA_CUDA_JOB_TEST_UTIL_H

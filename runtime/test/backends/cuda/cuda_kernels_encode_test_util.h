@@ -3,8 +3,7 @@
 // What tests of CUDA kernels that encode share: elements of many kinds, and
 // bytes on the device.
 
-#ifndef DDPHOOK_RUNTIME_TEST_BACKENDS_CUDA_CUDA_KERNELS_ENCODE_TEST_UTIL_H
-#define DDPHOOK_RUNTIME_TEST_BACKENDS_CUDA_CUDA_KERNELS_ENCODE_TEST_UTIL_H
+#pragma once
 
 #include "backends/cuda/cuda_kernels_test_util.h"
 
@@ -67,5 +66,3 @@ inline void expectSame(const HostArray &got, const HostArray &want) {
 }
 
 } // namespace ddphook::cuda
-
-#endif // DDPHOOK_RUNTIME_TEST_BACKENDS_CUDA_CUDA_KERNELS_ENCODE_TEST_UTIL_H

@@ -3,8 +3,7 @@
 // Matrix lists with their arrays on a device, for tests of the low-rank CUDA
 // kernels.
 
-#ifndef DDPHOOK_RUNTIME_TEST_BACKENDS_CUDA_CUDA_KERNELS_LOWRANK_TEST_UTIL_H
-#define DDPHOOK_RUNTIME_TEST_BACKENDS_CUDA_CUDA_KERNELS_LOWRANK_TEST_UTIL_H
+#pragma once
 
 #include "backends/cuda/cuda_kernels_test_util.h"
 
@@ -144,5 +143,3 @@ inline HostArray poisoned(Dtype type, int64_t n) {
 }
 
 } // namespace ddphook::cuda
-
-#endif // DDPHOOK_RUNTIME_TEST_BACKENDS_CUDA_CUDA_KERNELS_LOWRANK_TEST_UTIL_H

@@ -4,8 +4,7 @@
 // emulated device, where they always run, and against the CUDA toolkit, where
 // they need a GPU.
 
-#ifndef DDPHOOK_RUNTIME_TEST_BACKENDS_CUDA_CUDA_KERNELS_TEST_UTIL_H
-#define DDPHOOK_RUNTIME_TEST_BACKENDS_CUDA_CUDA_KERNELS_TEST_UTIL_H
+#pragma once
 
 #include "base/dtype.h"
 
@@ -218,5 +217,3 @@ protected:
 };
 
 } // namespace ddphook::cuda
-
-#endif // DDPHOOK_RUNTIME_TEST_BACKENDS_CUDA_CUDA_KERNELS_TEST_UTIL_H

@@ -5,8 +5,7 @@
 // What comes back is poisoned at once and stays here, so that a later write
 // shows.
 
-#ifndef DDPHOOK_RUNTIME_TEST_BACKENDS_CUDA_CUDA_RANDOM_ALLOCATOR_H
-#define DDPHOOK_RUNTIME_TEST_BACKENDS_CUDA_CUDA_RANDOM_ALLOCATOR_H
+#pragma once
 
 #include "ddphook/runtime/allocator.h"
 
@@ -69,5 +68,3 @@ private:
 };
 
 } // namespace ddphook::test
-
-#endif // DDPHOOK_RUNTIME_TEST_BACKENDS_CUDA_CUDA_RANDOM_ALLOCATOR_H

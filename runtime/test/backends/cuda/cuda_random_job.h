@@ -4,8 +4,7 @@
 // comes what has to be read: this model runs the whole job, array by array, in
 // numbers that every order of additions gives. It knows no backend.
 
-#ifndef DDPHOOK_RUNTIME_TEST_BACKENDS_CUDA_CUDA_RANDOM_JOB_H
-#define DDPHOOK_RUNTIME_TEST_BACKENDS_CUDA_CUDA_RANDOM_JOB_H
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -66,5 +65,3 @@ struct RandomJob {
 RandomJob makeRandomJob(uint64_t seed);
 
 } // namespace ddphook::test
-
-#endif // DDPHOOK_RUNTIME_TEST_BACKENDS_CUDA_CUDA_RANDOM_JOB_H

@@ -3,8 +3,7 @@
 // How a random job's devices are opened, what fails in it, and by which words
 // the failure has to be told.
 
-#ifndef DDPHOOK_RUNTIME_TEST_BACKENDS_CUDA_CUDA_RANDOM_TROUBLE_H
-#define DDPHOOK_RUNTIME_TEST_BACKENDS_CUDA_CUDA_RANDOM_TROUBLE_H
+#pragma once
 
 #include "backends/cuda/cuda_random_job.h"
 
@@ -35,5 +34,3 @@ struct Trouble {
 Trouble makeTrouble(uint64_t seed, const RandomJob &job);
 
 } // namespace ddphook::test
-
-#endif // DDPHOOK_RUNTIME_TEST_BACKENDS_CUDA_CUDA_RANDOM_TROUBLE_H

@@ -4,8 +4,7 @@
 // with nearbyint(), arrays that end at memory that may not be touched, and a
 // fixture that runs on every instruction set that this processor has.
 
-#ifndef DDPHOOK_RUNTIME_TEST_BACKENDS_HOST_KERNELS_TEST_UTIL_H
-#define DDPHOOK_RUNTIME_TEST_BACKENDS_HOST_KERNELS_TEST_UTIL_H
+#pragma once
 
 #include "kernels.h"
 
@@ -223,5 +222,3 @@ inline std::string targetNameOf(const testing::TestParamInfo<int64_t> &info) {
 }
 
 } // namespace ddphook::host
-
-#endif // DDPHOOK_RUNTIME_TEST_BACKENDS_HOST_KERNELS_TEST_UTIL_H

@@ -4,8 +4,7 @@
 // the other, in the order of the inner dimension. A device adds in another
 // order, so that results agree within a bound and not in their bits.
 
-#ifndef EMULATED_CUDA_CUBLAS_V2_H
-#define EMULATED_CUDA_CUBLAS_V2_H
+#pragma once
 
 #include "cuda_runtime_api.h"
 
@@ -110,5 +109,3 @@ cublasStatus_t cublasGemmStridedBatchedEx(
 #ifdef __cplusplus
 }
 #endif
-
-#endif // EMULATED_CUDA_CUBLAS_V2_H

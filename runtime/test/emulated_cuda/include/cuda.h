@@ -3,8 +3,7 @@
 // What the backend asks the driver itself, by way of
 // cudaGetDriverEntryPointByVersion(): nothing links a driver.
 
-#ifndef EMULATED_CUDA_CUDA_H
-#define EMULATED_CUDA_CUDA_H
+#pragma once
 
 typedef int CUdevice;
 
@@ -24,5 +23,3 @@ CUresult cuDevicePrimaryCtxGetState(CUdevice dev, unsigned int *flags,
 #ifdef __cplusplus
 }
 #endif
-
-#endif // EMULATED_CUDA_CUDA_H

@@ -4,8 +4,7 @@
 // the nearest, ties to even; a NaN becomes the canonical one when it is
 // rounded, and keeps its bits when it is widened.
 
-#ifndef EMULATED_CUDA_CUDA_BF16_H
-#define EMULATED_CUDA_CUDA_BF16_H
+#pragma once
 
 #include "cuda_runtime_api.h"
 #include "emulated_cuda/round.h"
@@ -63,5 +62,3 @@ inline __nv_bfloat162 __float22bfloat162_rn(float2 a) {
 inline float2 __bfloat1622float2(__nv_bfloat162 a) {
   return {__bfloat162float(a.x), __bfloat162float(a.y)};
 }
-
-#endif // EMULATED_CUDA_CUDA_BF16_H

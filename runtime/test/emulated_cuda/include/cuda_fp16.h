@@ -4,8 +4,7 @@
 // the nearest, ties to even; a NaN becomes the canonical one, in both
 // directions.
 
-#ifndef EMULATED_CUDA_CUDA_FP16_H
-#define EMULATED_CUDA_CUDA_FP16_H
+#pragma once
 
 #include "cuda_runtime_api.h"
 #include "emulated_cuda/round.h"
@@ -71,5 +70,3 @@ inline __half2 __float22half2_rn(float2 a) {
 inline float2 __half22float2(__half2 a) {
   return {__half2float(a.x), __half2float(a.y)};
 }
-
-#endif // EMULATED_CUDA_CUDA_FP16_H

@@ -6,8 +6,7 @@
 // time. Other threads see them behind a barrier after that. A thread that ends
 // with copies for which it has not waited, or has not committed, is an error.
 
-#ifndef EMULATED_CUDA_CUDA_PIPELINE_PRIMITIVES_H
-#define EMULATED_CUDA_CUDA_PIPELINE_PRIMITIVES_H
+#pragma once
 
 #include <cstddef>
 
@@ -28,5 +27,3 @@ inline void __pipeline_commit() { emulated_cuda::commitCopies(); }
 inline void __pipeline_wait_prior(size_t prior) {
   emulated_cuda::waitForCopies(prior);
 }
-
-#endif // EMULATED_CUDA_CUDA_PIPELINE_PRIMITIVES_H

@@ -3,8 +3,7 @@
 // The runtime's C interface, the device's language, and the functions that take
 // a kernel with its type. See cuda_runtime_api.h for what is emulated.
 
-#ifndef EMULATED_CUDA_CUDA_RUNTIME_H
-#define EMULATED_CUDA_CUDA_RUNTIME_H
+#pragma once
 
 #include "cuda_runtime_api.h"
 #include "emulated_cuda/block.h"
@@ -79,5 +78,3 @@ template <typename T>
 cudaError_t cudaHostAlloc(T **ptr, size_t size, unsigned int flags) {
   return cudaHostAlloc(reinterpret_cast<void **>(ptr), size, flags);
 }
-
-#endif // EMULATED_CUDA_CUDA_RUNTIME_H

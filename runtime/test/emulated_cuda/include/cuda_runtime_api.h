@@ -37,8 +37,7 @@
 //                                 the last to the first
 //   EMULATED_CUDA_FAULT=LIST      faults to inject: see src/fault.h
 
-#ifndef EMULATED_CUDA_CUDA_RUNTIME_API_H
-#define EMULATED_CUDA_CUDA_RUNTIME_API_H
+#pragma once
 
 #include "emulated_cuda/types.h"
 
@@ -165,5 +164,3 @@ cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t *config,
 }
 #endif
 #undef EMULATED_CUDA_DEFAULT
-
-#endif // EMULATED_CUDA_CUDA_RUNTIME_API_H

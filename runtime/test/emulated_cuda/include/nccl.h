@@ -36,8 +36,7 @@
 //
 // EMULATED_NCCL_VERSION=22809 is the version that ncclGetVersion() gives.
 
-#ifndef EMULATED_CUDA_NCCL_H
-#define EMULATED_CUDA_NCCL_H
+#pragma once
 
 #include "cuda_runtime_api.h"
 
@@ -198,5 +197,3 @@ ncclResult_t ncclRecv(void *recvbuff, size_t count, ncclDataType_t datatype,
 #ifdef __cplusplus
 }
 #endif
-
-#endif // EMULATED_CUDA_NCCL_H

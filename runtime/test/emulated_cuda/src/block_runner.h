@@ -6,8 +6,7 @@
 // one has to wait; then the next ready fiber goes on, or a further one takes
 // the threads that have not begun. A block without barriers needs one fiber.
 
-#ifndef EMULATED_CUDA_SRC_BLOCK_RUNNER_H
-#define EMULATED_CUDA_SRC_BLOCK_RUNNER_H
+#pragma once
 
 #include "cuda_runtime.h"
 #include "fiber.h"
@@ -123,5 +122,3 @@ private:
 };
 
 } // namespace emulated_cuda
-
-#endif // EMULATED_CUDA_SRC_BLOCK_RUNNER_H

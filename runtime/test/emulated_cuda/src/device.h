@@ -2,8 +2,7 @@
 //
 // A device, the streams on it, and which device a host thread uses.
 
-#ifndef EMULATED_CUDA_SRC_DEVICE_H
-#define EMULATED_CUDA_SRC_DEVICE_H
+#pragma once
 
 #include "cuda_runtime_api.h"
 
@@ -67,5 +66,3 @@ cudaError_t recordUnlessFailed(const Device &device, cudaError_t error);
 long long environmentNumber(const char *name, long long otherwise);
 
 } // namespace emulated_cuda
-
-#endif // EMULATED_CUDA_SRC_DEVICE_H

@@ -23,8 +23,7 @@
 //
 // A stalled collective ends when its communicator is aborted.
 
-#ifndef EMULATED_CUDA_SRC_FAULT_H
-#define EMULATED_CUDA_SRC_FAULT_H
+#pragma once
 
 namespace emulated_cuda {
 
@@ -32,5 +31,3 @@ namespace emulated_cuda {
 bool isFaultDue(const char *name);
 
 } // namespace emulated_cuda
-
-#endif // EMULATED_CUDA_SRC_FAULT_H

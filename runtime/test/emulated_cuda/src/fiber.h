@@ -4,8 +4,7 @@
 // ASan takes a fiber's stack for a wild pointer, and TSan takes two fibers for
 // one thread.
 
-#ifndef EMULATED_CUDA_SRC_FIBER_H
-#define EMULATED_CUDA_SRC_FIBER_H
+#pragma once
 
 #include "race_detector.h"
 
@@ -60,5 +59,3 @@ private:
 };
 
 } // namespace emulated_cuda
-
-#endif // EMULATED_CUDA_SRC_FIBER_H

@@ -2,8 +2,7 @@
 //
 // The list of all allocations of devices and of pinned host memory.
 
-#ifndef EMULATED_CUDA_SRC_MEMORY_H
-#define EMULATED_CUDA_SRC_MEMORY_H
+#pragma once
 
 #include "device.h"
 
@@ -23,5 +22,3 @@ bool findAllocation(const void *address, Allocation *allocation);
 bool isDeviceRange(const void *address, size_t bytes);
 
 } // namespace emulated_cuda
-
-#endif // EMULATED_CUDA_SRC_MEMORY_H

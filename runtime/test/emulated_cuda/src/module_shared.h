@@ -4,8 +4,7 @@
 // bounds are those of their initial values in the module's file; from them
 // follows where the calling thread has its copies.
 
-#ifndef EMULATED_CUDA_SRC_MODULE_SHARED_H
-#define EMULATED_CUDA_SRC_MODULE_SHARED_H
+#pragma once
 
 namespace emulated_cuda {
 
@@ -14,5 +13,3 @@ namespace emulated_cuda {
 void poisonModuleShared(const char *begin, const char *end);
 
 } // namespace emulated_cuda
-
-#endif // EMULATED_CUDA_SRC_MODULE_SHARED_H

@@ -3,8 +3,7 @@
 // As in NCCL, the process that makes a unique id listens for the ranks, and the
 // id holds its address. What listens is the runtime's own store.
 
-#ifndef EMULATED_CUDA_SRC_NCCL_BOOTSTRAP_H
-#define EMULATED_CUDA_SRC_NCCL_BOOTSTRAP_H
+#pragma once
 
 #include "base/status.h"
 #include "nccl.h"
@@ -49,5 +48,3 @@ private:
 };
 
 } // namespace emulated_cuda
-
-#endif // EMULATED_CUDA_SRC_NCCL_BOOTSTRAP_H

@@ -3,8 +3,7 @@
 // What lies behind an ncclComm_t. Operations in streams and in graphs hold it:
 // they may come to run after it was destroyed.
 
-#ifndef EMULATED_CUDA_SRC_NCCL_COMMUNICATOR_H
-#define EMULATED_CUDA_SRC_NCCL_COMMUNICATOR_H
+#pragma once
 
 #include "base/status.h"
 #include "nccl.h"
@@ -112,5 +111,3 @@ ncclResult_t recordNccl(ncclResult_t result, const std::string &message);
 struct ncclComm {
   std::shared_ptr<emulated_cuda::Communicator> impl;
 };
-
-#endif // EMULATED_CUDA_SRC_NCCL_COMMUNICATOR_H

@@ -3,8 +3,7 @@
 // What a stream is made of. An operation may have to wait for operations of
 // other queues; nothing else orders queues among each other.
 
-#ifndef EMULATED_CUDA_SRC_QUEUE_H
-#define EMULATED_CUDA_SRC_QUEUE_H
+#pragma once
 
 #include <condition_variable>
 #include <cstdint>
@@ -68,5 +67,3 @@ private:
 };
 
 } // namespace emulated_cuda
-
-#endif // EMULATED_CUDA_SRC_QUEUE_H

@@ -6,8 +6,7 @@
 // of a launch are ordered. What the emulation itself does between two threads
 // is kept from TSan. Without TSan all of this is nothing.
 
-#ifndef EMULATED_CUDA_SRC_RACE_DETECTOR_H
-#define EMULATED_CUDA_SRC_RACE_DETECTOR_H
+#pragma once
 
 #if defined(__has_feature)
 #if __has_feature(thread_sanitizer)
@@ -109,5 +108,3 @@ public:
 };
 
 } // namespace emulated_cuda::race_detector
-
-#endif // EMULATED_CUDA_SRC_RACE_DETECTOR_H

@@ -2,8 +2,7 @@
 //
 // All members are guarded by hostMutex(), and so are the functions that say so.
 
-#ifndef EMULATED_CUDA_SRC_STREAM_H
-#define EMULATED_CUDA_SRC_STREAM_H
+#pragma once
 
 #include "device.h"
 #include "queue.h"
@@ -90,5 +89,3 @@ void leaveCapture(cudaStream_t stream);
 cudaError_t refuseLegacyDuringCapture(Device *device);
 
 } // namespace emulated_cuda
-
-#endif // EMULATED_CUDA_SRC_STREAM_H

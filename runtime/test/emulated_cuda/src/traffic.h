@@ -2,8 +2,7 @@
 //
 // The side of emulated_cuda/traffic.h that whoever runs a launch needs.
 
-#ifndef EMULATED_CUDA_SRC_TRAFFIC_H
-#define EMULATED_CUDA_SRC_TRAFFIC_H
+#pragma once
 
 #include "emulated_cuda/traffic.h"
 
@@ -23,5 +22,3 @@ private:
 };
 
 } // namespace emulated_cuda
-
-#endif // EMULATED_CUDA_SRC_TRAFFIC_H

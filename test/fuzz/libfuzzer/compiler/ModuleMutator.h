@@ -4,8 +4,7 @@
 // mutations change tokens and lines instead, and what the fuzzer is asked to
 // do; bytes as well, now and then.
 
-#ifndef DDPHOOK_TEST_FUZZ_MODULEMUTATOR_H
-#define DDPHOOK_TEST_FUZZ_MODULEMUTATOR_H
+#pragma once
 
 #include "mlir/IR/DialectRegistry.h"
 
@@ -19,5 +18,3 @@ inline constexpr llvm::StringLiteral kRequestPrefix = "// fuzz:";
 void setMutatorWords(const DialectRegistry &registry);
 
 } // namespace mlir::ddp
-
-#endif // DDPHOOK_TEST_FUZZ_MODULEMUTATOR_H

@@ -3,8 +3,7 @@
 // Faults of MLIR 22 that stock mlir-opt has as well. A fuzzer that runs into
 // them finds nothing else.
 
-#ifndef DDPHOOK_TEST_FUZZ_UPSTREAMCRASHES_H
-#define DDPHOOK_TEST_FUZZ_UPSTREAMCRASHES_H
+#pragma once
 
 #include "llvm/ADT/StringRef.h"
 
@@ -15,5 +14,3 @@ namespace mlir::ddp {
 bool crashesUpstream(llvm::StringRef text);
 
 } // namespace mlir::ddp
-
-#endif // DDPHOOK_TEST_FUZZ_UPSTREAMCRASHES_H

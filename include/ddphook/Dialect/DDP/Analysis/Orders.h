@@ -2,8 +2,7 @@
 //
 // Options of passes that analyses need, too.
 
-#ifndef DDPHOOK_DIALECT_DDP_ANALYSIS_ORDERS_H
-#define DDPHOOK_DIALECT_DDP_ANALYSIS_ORDERS_H
+#pragma once
 
 namespace mlir::ddp {
 
@@ -16,5 +15,3 @@ enum class BucketOrder { Ready, Forward, Reverse };
 enum class OrderAcrossPass { Nothing, Members, Recorded, Elements, Everything };
 
 } // namespace mlir::ddp
-
-#endif // DDPHOOK_DIALECT_DDP_ANALYSIS_ORDERS_H

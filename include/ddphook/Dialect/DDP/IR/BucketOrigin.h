@@ -6,8 +6,7 @@
 // (`ddp.bucket_info`), so that neither the plan, which ranks compare, nor any
 // other result can depend on them.
 
-#ifndef DDPHOOK_DIALECT_DDP_IR_BUCKETORIGIN_H
-#define DDPHOOK_DIALECT_DDP_IR_BUCKETORIGIN_H
+#pragma once
 
 #include "ddphook/Dialect/DDP/IR/DDP.h"
 
@@ -37,5 +36,3 @@ struct BucketOrigin {
 BucketOrigin getOrigin(BucketInfoOp record);
 
 } // namespace mlir::ddp
-
-#endif // DDPHOOK_DIALECT_DDP_IR_BUCKETORIGIN_H

@@ -3,8 +3,7 @@
 // The declarations of the dialect: types, hook attributes, operations and their
 // interfaces.
 
-#ifndef DDPHOOK_DIALECT_DDP_IR_DDP_H
-#define DDPHOOK_DIALECT_DDP_IR_DDP_H
+#pragma once
 
 #include "ddphook/Dialect/DDP/IR/MLIRVersion.h"
 
@@ -299,5 +298,3 @@ Type getElementTypeOf(Type type);
 int64_t getNumElementsOf(Type type);
 
 } // namespace mlir::ddp
-
-#endif // DDPHOOK_DIALECT_DDP_IR_DDP_H

@@ -6,8 +6,7 @@
 // `ddp.average` of tensors, hooks, and the dialect's discardable attributes.
 // Operations that passes create may change from one version to the next.
 
-#ifndef DDPHOOK_DIALECT_DDP_IR_DDPBYTECODE_H
-#define DDPHOOK_DIALECT_DDP_IR_DDPBYTECODE_H
+#pragma once
 
 #include "mlir/Bytecode/BytecodeImplementation.h"
 
@@ -34,5 +33,3 @@ struct DDPVersion : public DialectVersion {
 void addBytecodeInterface(DDPDialect &dialect);
 
 } // namespace mlir::ddp
-
-#endif // DDPHOOK_DIALECT_DDP_IR_DDPBYTECODE_H

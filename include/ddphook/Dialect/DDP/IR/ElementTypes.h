@@ -3,8 +3,7 @@
 // MLIR types in the list of element types that compiler and runtime share
 // (ddphook/runtime/element_types.inc).
 
-#ifndef DDPHOOK_DIALECT_DDP_IR_ELEMENTTYPES_H
-#define DDPHOOK_DIALECT_DDP_IR_ELEMENTTYPES_H
+#pragma once
 
 #include "mlir/IR/Types.h"
 
@@ -52,5 +51,3 @@ const EncodingRow *lookupEncoding(Type code);
 StringRef getEncodingNames();
 
 } // namespace mlir::ddp
-
-#endif // DDPHOOK_DIALECT_DDP_IR_ELEMENTTYPES_H

@@ -4,8 +4,7 @@
 // in what it uses, each with upstream's pull request. Code for later releases
 // has not been compiled: "Moving to another MLIR" in docs/embedding.md.
 
-#ifndef DDPHOOK_DIALECT_DDP_IR_MLIRVERSION_H
-#define DDPHOOK_DIALECT_DDP_IR_MLIRVERSION_H
+#pragma once
 
 #include "mlir/Support/LLVM.h"
 #include "llvm/ADT/StringRef.h"
@@ -44,5 +43,3 @@ inline bool isAddedToRemarks(StringRef name) {
 }
 } // namespace ddp
 } // namespace mlir
-
-#endif // DDPHOOK_DIALECT_DDP_IR_MLIRVERSION_H

@@ -4,8 +4,7 @@
 // that emit machine code: the plan, an attribute, and the slot of the module's
 // handle.
 
-#ifndef DDPHOOK_DIALECT_DDP_IR_PLAN_H
-#define DDPHOOK_DIALECT_DDP_IR_PLAN_H
+#pragma once
 
 #include "ddphook/Dialect/DDP/IR/DDP.h"
 
@@ -28,5 +27,3 @@ bool usesDeviceMemory(ModuleOp module);
 StringRef findPlanTypeDefect(Type type);
 
 } // namespace mlir::ddp
-
-#endif // DDPHOOK_DIALECT_DDP_IR_PLAN_H

@@ -5,8 +5,7 @@
 // dialect takes the declared arguments. Another number of arguments, or a
 // constant in place of a pointer, does not compile.
 
-#ifndef DDPHOOK_DIALECT_DDP_IR_RUNTIMECALLS_H
-#define DDPHOOK_DIALECT_DDP_IR_RUNTIMECALLS_H
+#pragma once
 
 #include "ddphook/runtime/compiled.h"
 
@@ -109,5 +108,3 @@ bool readsOnly(StringRef function, unsigned number);
 LogicalResult checkRuntimeNames(ModuleOp module);
 
 } // namespace mlir::ddp
-
-#endif // DDPHOOK_DIALECT_DDP_IR_RUNTIMECALLS_H

@@ -3,8 +3,7 @@
 // The bufferization interface of the dialect's operations, attached from
 // outside like that of upstream's dialects.
 
-#ifndef DDPHOOK_DIALECT_DDP_TRANSFORMS_BUFFERIZABLEOPINTERFACEIMPL_H
-#define DDPHOOK_DIALECT_DDP_TRANSFORMS_BUFFERIZABLEOPINTERFACEIMPL_H
+#pragma once
 
 namespace mlir {
 class DialectRegistry;
@@ -17,5 +16,3 @@ namespace mlir::ddp {
 void registerBufferizableOpInterfaceExternalModels(DialectRegistry &registry);
 
 } // namespace mlir::ddp
-
-#endif // DDPHOOK_DIALECT_DDP_TRANSFORMS_BUFFERIZABLEOPINTERFACEIMPL_H

@@ -3,8 +3,7 @@
 // Declares the passes and the types that their options need. Passes.td and
 // docs/generated describe each pass.
 
-#ifndef DDPHOOK_DIALECT_DDP_TRANSFORMS_PASSES_H
-#define DDPHOOK_DIALECT_DDP_TRANSFORMS_PASSES_H
+#pragma once
 
 #include "ddphook/Dialect/DDP/Analysis/Orders.h"
 #include "ddphook/Dialect/DDP/Transforms/Utils/HookOptions.h"
@@ -57,5 +56,3 @@ void registerBufferizationModels(DialectRegistry &registry);
 #include "ddphook/Dialect/DDP/Transforms/Passes.h.inc"
 
 } // namespace mlir::ddp
-
-#endif // DDPHOOK_DIALECT_DDP_TRANSFORMS_PASSES_H

@@ -3,8 +3,7 @@
 // Declares the states that a hook needs while it is expanded: its own, and
 // those that all buckets share (an iteration counter, a random generator).
 
-#ifndef DDPHOOK_LIB_DIALECT_DDP_IR_HOOKS_HOOKSTATE_H
-#define DDPHOOK_LIB_DIALECT_DDP_IR_HOOKS_HOOKSTATE_H
+#pragma once
 
 #include "ddphook/Dialect/DDP/IR/DDP.h"
 
@@ -64,5 +63,3 @@ private:
 };
 
 } // namespace mlir::ddp
-
-#endif // DDPHOOK_LIB_DIALECT_DDP_IR_HOOKS_HOOKSTATE_H

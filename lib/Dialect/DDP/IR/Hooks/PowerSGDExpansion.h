@@ -2,8 +2,7 @@
 //
 // The expansion of both PowerSGD hooks, given the members that they compress.
 
-#ifndef DDPHOOK_LIB_DIALECT_DDP_IR_HOOKS_POWERSGDEXPANSION_H
-#define DDPHOOK_LIB_DIALECT_DDP_IR_HOOKS_POWERSGDEXPANSION_H
+#pragma once
 
 #include "HookState.h"
 
@@ -187,5 +186,3 @@ private:
 };
 
 } // namespace mlir::ddp
-
-#endif // DDPHOOK_LIB_DIALECT_DDP_IR_HOOKS_POWERSGDEXPANSION_H

@@ -2,8 +2,7 @@
 //
 // Numbers in the errors of hooks.
 
-#ifndef DDPHOOK_LIB_DIALECT_DDP_IR_HOOKS_SHORTESTNUMBER_H
-#define DDPHOOK_LIB_DIALECT_DDP_IR_HOOKS_SHORTESTNUMBER_H
+#pragma once
 
 #include "llvm/Support/Format.h"
 #include "llvm/Support/raw_ostream.h"
@@ -29,5 +28,3 @@ inline std::string getShortestText(double number) {
 }
 
 } // namespace mlir::ddp
-
-#endif // DDPHOOK_LIB_DIALECT_DDP_IR_HOOKS_SHORTESTNUMBER_H

@@ -5,8 +5,7 @@
 // unpacked from a bucket, and the next load of a state. So memory is reused
 // only where MemoryUses.h proves that its contents are dead.
 
-#ifndef DDPHOOK_LIB_DIALECT_DDP_TRANSFORMS_UTILS_BUFFERPOOL_H
-#define DDPHOOK_LIB_DIALECT_DDP_TRANSFORMS_UTILS_BUFFERPOOL_H
+#pragma once
 
 #include "ddphook/Dialect/DDP/IR/DDP.h"
 
@@ -91,5 +90,3 @@ private:
 };
 
 } // namespace mlir::ddp
-
-#endif // DDPHOOK_LIB_DIALECT_DDP_TRANSFORMS_UTILS_BUFFERPOOL_H

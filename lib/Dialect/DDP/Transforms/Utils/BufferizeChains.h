@@ -5,8 +5,7 @@
 // walk finds and bufferizes these, so that One-Shot Bufferize analyses only the
 // rest.
 
-#ifndef DDPHOOK_LIB_DIALECT_DDP_TRANSFORMS_UTILS_BUFFERIZECHAINS_H
-#define DDPHOOK_LIB_DIALECT_DDP_TRANSFORMS_UTILS_BUFFERIZECHAINS_H
+#pragma once
 
 #include "mlir/Dialect/Bufferization/IR/BufferizableOpInterface.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
@@ -25,5 +24,3 @@ bufferizeChains(func::FuncOp function,
                 bufferization::BufferizationState &state);
 
 } // namespace mlir::ddp
-
-#endif // DDPHOOK_LIB_DIALECT_DDP_TRANSFORMS_UTILS_BUFFERIZECHAINS_H

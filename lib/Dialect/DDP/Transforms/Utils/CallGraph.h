@@ -2,8 +2,7 @@
 //
 // Utilities for passes that change a function's interface and all its calls.
 
-#ifndef DDPHOOK_LIB_DIALECT_DDP_TRANSFORMS_UTILS_CALLGRAPH_H
-#define DDPHOOK_LIB_DIALECT_DDP_TRANSFORMS_UTILS_CALLGRAPH_H
+#pragma once
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/BuiltinOps.h"
@@ -39,5 +38,3 @@ void replaceCall(func::CallOp &call, const llvm::BitVector &erased,
                  ArrayRef<Value> newOperands);
 
 } // namespace mlir::ddp
-
-#endif // DDPHOOK_LIB_DIALECT_DDP_TRANSFORMS_UTILS_CALLGRAPH_H

@@ -3,8 +3,7 @@
 // Decides where the parts of a `ddp.concat` are computed, so that it copies as
 // little as possible.
 
-#ifndef DDPHOOK_LIB_DIALECT_DDP_TRANSFORMS_UTILS_CONCATPLACEMENT_H
-#define DDPHOOK_LIB_DIALECT_DDP_TRANSFORMS_UTILS_CONCATPLACEMENT_H
+#pragma once
 
 #include "BufferPool.h"
 
@@ -80,5 +79,3 @@ private:
 };
 
 } // namespace mlir::ddp
-
-#endif // DDPHOOK_LIB_DIALECT_DDP_TRANSFORMS_UTILS_CONCATPLACEMENT_H

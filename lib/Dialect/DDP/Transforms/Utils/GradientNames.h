@@ -3,8 +3,7 @@
 // Names by which states and checkpoints identify gradients, whatever bucket
 // they are in. docs/checkpoints.md has the rules and examples.
 
-#ifndef DDPHOOK_LIB_DIALECT_DDP_TRANSFORMS_UTILS_GRADIENTNAMES_H
-#define DDPHOOK_LIB_DIALECT_DDP_TRANSFORMS_UTILS_GRADIENTNAMES_H
+#pragma once
 
 #include "ddphook/Dialect/DDP/IR/DDP.h"
 
@@ -24,5 +23,3 @@ SmallVector<Attribute> getMemberNames(StringAttr name, BucketType bucket);
 llvm::DenseMap<Operation *, StringAttr> nameAverages(ModuleOp module);
 
 } // namespace mlir::ddp
-
-#endif // DDPHOOK_LIB_DIALECT_DDP_TRANSFORMS_UTILS_GRADIENTNAMES_H

@@ -2,8 +2,7 @@
 //
 // The first half of `ddp-overlap`.
 
-#ifndef DDPHOOK_LIB_DIALECT_DDP_TRANSFORMS_UTILS_HOISTCOLLECTIVES_H
-#define DDPHOOK_LIB_DIALECT_DDP_TRANSFORMS_UTILS_HOISTCOLLECTIVES_H
+#pragma once
 
 #include "../../Analysis/Dependences.h"
 
@@ -27,5 +26,3 @@ void hoistFromBranch(scf::IfOp choice,
                      function_ref<bool(Operation *)> takesTime);
 
 } // namespace mlir::ddp
-
-#endif // DDPHOOK_LIB_DIALECT_DDP_TRANSFORMS_UTILS_HOISTCOLLECTIVES_H

@@ -4,8 +4,7 @@
 // operand in place: an empty tensor, a fill, a matmul. To put the tensor into a
 // given buffer, the chain has to start there. These utilities find the start.
 
-#ifndef DDPHOOK_LIB_DIALECT_DDP_TRANSFORMS_UTILS_INPLACECHAIN_H
-#define DDPHOOK_LIB_DIALECT_DDP_TRANSFORMS_UTILS_INPLACECHAIN_H
+#pragma once
 
 #include "ddphook/Dialect/DDP/IR/DDP.h"
 
@@ -39,5 +38,3 @@ void replaceUse(OpOperand &use, Value value);
 void setChainStart(OpOperand &start, Value memory);
 
 } // namespace mlir::ddp
-
-#endif // DDPHOOK_LIB_DIALECT_DDP_TRANSFORMS_UTILS_INPLACECHAIN_H

@@ -2,8 +2,7 @@
 //
 // Options of passes as users write them: NAME=VALUE, separated by spaces.
 
-#ifndef DDPHOOK_LIB_DIALECT_DDP_TRANSFORMS_UTILS_OPTIONWORDS_H
-#define DDPHOOK_LIB_DIALECT_DDP_TRANSFORMS_UTILS_OPTIONWORDS_H
+#pragma once
 
 #include "llvm/ADT/SmallVector.h"
 #include "llvm/ADT/StringRef.h"
@@ -28,5 +27,3 @@ size_t getWordLength(llvm::StringRef text);
 llvm::SmallVector<OptionWord> splitOptionWords(llvm::StringRef text);
 
 } // namespace mlir::ddp
-
-#endif // DDPHOOK_LIB_DIALECT_DDP_TRANSFORMS_UTILS_OPTIONWORDS_H

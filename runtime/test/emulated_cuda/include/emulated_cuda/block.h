@@ -4,8 +4,7 @@
 // waits also takes its caller's place: a deadlock is reported with it, and so
 // is a barrier that threads of one block reach at different places.
 
-#ifndef EMULATED_CUDA_BLOCK_H
-#define EMULATED_CUDA_BLOCK_H
+#pragma once
 
 #include "emulated_cuda/vector_types.h"
 
@@ -156,5 +155,3 @@ T __shfl_xor_sync(unsigned mask, T value, int laneMask, int width = 32,
 }
 
 #undef EMULATED_CUDA_PLACE
-
-#endif // EMULATED_CUDA_BLOCK_H

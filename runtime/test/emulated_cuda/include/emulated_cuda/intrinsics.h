@@ -7,8 +7,7 @@
 // keeps the compiler from fusing a product and a sum, as it does with the bare
 // operators, is that the product passes through a volatile-like barrier.
 
-#ifndef EMULATED_CUDA_INTRINSICS_H
-#define EMULATED_CUDA_INTRINSICS_H
+#pragma once
 
 #include "emulated_cuda/traffic.h"
 #include "emulated_cuda/vector_types.h"
@@ -205,5 +204,3 @@ EMULATED_CUDA_ATOMIC_CAS(unsigned long long)
 EMULATED_CUDA_ATOMIC_FLOAT(float)
 EMULATED_CUDA_ATOMIC_FLOAT(double)
 #undef EMULATED_CUDA_ATOMIC_FLOAT
-
-#endif // EMULATED_CUDA_INTRINSICS_H

@@ -2,8 +2,7 @@
 //
 // For tests: counts, since the emulated device says nothing about times.
 
-#ifndef EMULATED_CUDA_NCCL_COUNTS_H
-#define EMULATED_CUDA_NCCL_COUNTS_H
+#pragma once
 
 #include <cstdint>
 
@@ -20,5 +19,3 @@ struct NcclCounts {
 NcclCounts ncclCounts();
 
 } // namespace emulated_cuda
-
-#endif // EMULATED_CUDA_NCCL_COUNTS_H

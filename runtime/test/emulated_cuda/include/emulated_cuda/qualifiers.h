@@ -8,8 +8,7 @@
 // these variables in a section, so that every block finds them poisoned; with
 // GCC a block finds what the one before it has left.
 
-#ifndef EMULATED_CUDA_QUALIFIERS_H
-#define EMULATED_CUDA_QUALIFIERS_H
+#pragma once
 
 #define __global__
 #define __device__
@@ -25,5 +24,3 @@
 #else
 #define __shared__ static thread_local
 #endif
-
-#endif // EMULATED_CUDA_QUALIFIERS_H

@@ -3,8 +3,7 @@
 // One rounding for every 16-bit type, from a double: a float is one of those,
 // so that no value is rounded twice.
 
-#ifndef EMULATED_CUDA_ROUND_H
-#define EMULATED_CUDA_ROUND_H
+#pragma once
 
 #include <cstdint>
 #include <cstring>
@@ -57,5 +56,3 @@ inline uint16_t roundToNearest16(double value, int exponentBits,
 }
 
 } // namespace emulated_cuda
-
-#endif // EMULATED_CUDA_ROUND_H

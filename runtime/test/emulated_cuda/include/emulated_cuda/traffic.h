@@ -6,8 +6,7 @@
 // store is not counted. The device's caches are not modelled: a byte that many
 // threads load counts as often.
 
-#ifndef EMULATED_CUDA_TRAFFIC_H
-#define EMULATED_CUDA_TRAFFIC_H
+#pragma once
 
 #include <cstdint>
 #include <vector>
@@ -41,5 +40,3 @@ void recordTraffic(bool on);
 std::vector<Traffic> takeTraffic();
 
 } // namespace emulated_cuda
-
-#endif // EMULATED_CUDA_TRAFFIC_H

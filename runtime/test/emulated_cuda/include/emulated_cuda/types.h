@@ -4,8 +4,7 @@
 // toolkit is installed. Of the large structs only the members that a program
 // can use here are declared: their sizes are not CUDA's.
 
-#ifndef EMULATED_CUDA_TYPES_H
-#define EMULATED_CUDA_TYPES_H
+#pragma once
 
 #include "emulated_cuda/vector_types.h"
 
@@ -289,5 +288,3 @@ typedef struct cudaLaunchConfig_st {
   cudaLaunchAttribute *attrs;
   unsigned int numAttrs;
 } cudaLaunchConfig_t;
-
-#endif // EMULATED_CUDA_TYPES_H

@@ -3,8 +3,7 @@
 // The vector types that the CUDA backend uses, with CUDA's sizes and
 // alignments, and their constructor functions.
 
-#ifndef EMULATED_CUDA_VECTOR_TYPES_H
-#define EMULATED_CUDA_VECTOR_TYPES_H
+#pragma once
 
 #define EMULATED_CUDA_VECTOR2(type, base, alignment)                           \
   struct alignas(alignment) type {                                             \
@@ -52,5 +51,3 @@ struct dim3 {
   constexpr dim3(uint3 v) : x(v.x), y(v.y), z(v.z) {}
   constexpr operator uint3() const { return uint3{x, y, z}; }
 };
-
-#endif // EMULATED_CUDA_VECTOR_TYPES_H

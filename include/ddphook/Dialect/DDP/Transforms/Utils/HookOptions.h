@@ -4,8 +4,7 @@
 // text of its attribute, of any dialect, or as its name followed by its
 // parameters.
 
-#ifndef DDPHOOK_DIALECT_DDP_TRANSFORMS_UTILS_HOOKOPTIONS_H
-#define DDPHOOK_DIALECT_DDP_TRANSFORMS_UTILS_HOOKOPTIONS_H
+#pragma once
 
 #include "ddphook/Dialect/DDP/IR/DDP.h"
 
@@ -56,5 +55,3 @@ void addDependentDialects(DialectRegistry &registry, StringRef hook);
 StringRef getHookHelp();
 
 } // namespace mlir::ddp
-
-#endif // DDPHOOK_DIALECT_DDP_TRANSFORMS_UTILS_HOOKOPTIONS_H
