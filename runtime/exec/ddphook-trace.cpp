@@ -39,8 +39,7 @@ static Status merge(const std::string &path,
   if (parts.empty())
     return Status::ok();
   trace::MergeResult result;
-  DDPHOOK_RETURN_IF_ERROR(
-      trace::mergeParts(parts, /*runId=*/"", path, &result));
+  DDPHOOK_TRY(trace::mergeParts(parts, /*runId=*/"", path, &result));
   for (const std::string &problem : result.problems)
     std::fprintf(stderr, "%s: warning: %s\n", toolName, problem.c_str());
   if (!keepsParts)

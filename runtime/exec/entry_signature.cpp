@@ -60,7 +60,7 @@ Status ddphook::findEntry(const ddphook_compiled_module_t &module,
                       (known.empty() ? "a module with entries" : known));
 
   Plan plan;
-  DDPHOOK_RETURN_IF_ERROR(
+  DDPHOOK_TRY(
       parsePlan(std::string_view(module.plan, module.plan_size), &plan));
   auto entry = std::find_if(
       plan.entries.begin(), plan.entries.end(),
@@ -72,11 +72,10 @@ Status ddphook::findEntry(const ddphook_compiled_module_t &module,
   for (const PlanState &state : plan.states)
     signature.stateBytes += static_cast<uint64_t>(state.bytes);
   for (const PlanValue &argument : entry->arguments)
-    DDPHOOK_RETURN_IF_ERROR(
-        convert(argument, signature.arguments.emplace_back()));
+    DDPHOOK_TRY(convert(argument, signature.arguments.emplace_back()));
   for (const PlanValue &planned : entry->results) {
     EntryResult &result = signature.results.emplace_back();
-    DDPHOOK_RETURN_IF_ERROR(convert(planned, result));
+    DDPHOOK_TRY(convert(planned, result));
     result.argument = planned.argument;
   }
   return Status::ok();

@@ -57,7 +57,7 @@ static Status chooseJobSecret() {
   if (chosen && *chosen)
     return Status::ok();
   std::string bytes;
-  DDPHOOK_RETURN_IF_ERROR(drawSecret(digestSize, &bytes));
+  DDPHOOK_TRY(drawSecret(digestSize, &bytes));
   ::setenv(variable, toHex(bytes).c_str(), 1);
   return Status::ok();
 }
@@ -65,7 +65,7 @@ static Status chooseJobSecret() {
 Status LocalJob::prepare(int32_t ranks, LocalJob *job) {
   job->ranks = ranks;
   job->storeAddress = loopbackAddress();
-  DDPHOOK_RETURN_IF_ERROR(
+  DDPHOOK_TRY(
       reservePort(job->storeAddress, &job->reservation, &job->storePort));
   return chooseJobSecret();
 }

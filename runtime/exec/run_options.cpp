@@ -169,11 +169,11 @@ Status ddphook::parseRunOptions(const std::vector<std::string> &arguments,
       return invalid("--" + flag + " is given twice");
     if (equals == std::string::npos && i + 1 == arguments.size())
       return invalid("--" + flag + " needs a value");
-    DDPHOOK_RETURN_IF_ERROR(setFlag(flag,
-                                    equals == std::string::npos
-                                        ? arguments[++i]
-                                        : argument.substr(equals + 1),
-                                    options));
+    DDPHOOK_TRY(setFlag(flag,
+                        equals == std::string::npos
+                            ? arguments[++i]
+                            : argument.substr(equals + 1),
+                        options));
   }
   if (!given.count("entry"))
     return invalid("--entry=NAME is missing");
@@ -237,10 +237,8 @@ static Status checkOutputs(const RunOptions &options, int32_t worldSize) {
   const std::string &outputs = options.outputs;
   if (outputs.empty())
     return Status::ok();
-  DDPHOOK_RETURN_IF_ERROR(
-      checkPlaceholder("--outputs", outputs, "rank", worldSize));
-  DDPHOOK_RETURN_IF_ERROR(
-      checkPlaceholder("--outputs", outputs, "step", options.steps));
+  DDPHOOK_TRY(checkPlaceholder("--outputs", outputs, "rank", worldSize));
+  DDPHOOK_TRY(checkPlaceholder("--outputs", outputs, "step", options.steps));
   const FileSet written = {outputs, worldSize, options.steps};
   if (std::optional<Collision> found = findCollision(written))
     return invalid(
@@ -248,9 +246,8 @@ static Status checkOutputs(const RunOptions &options, int32_t worldSize) {
         outputs + "' " + print(found->first) + " and " + print(found->second) +
         " both write '" +
         expandPattern(outputs, found->first.rank, found->first.step) + "'");
-  DDPHOOK_RETURN_IF_ERROR(
-      checkOverwriting("--outputs", written, "--inputs",
-                       {options.inputs, worldSize, options.steps}));
+  DDPHOOK_TRY(checkOverwriting("--outputs", written, "--inputs",
+                               {options.inputs, worldSize, options.steps}));
   return checkOverwriting("--outputs", written, "--state-in",
                           {options.stateIn, worldSize, 1});
 }
@@ -266,17 +263,16 @@ static Status checkStates(const RunOptions &options, int32_t worldSize) {
   const std::string &out = options.stateOut;
   if (out.empty())
     return Status::ok();
-  DDPHOOK_RETURN_IF_ERROR(
-      checkPlaceholder("--state-out", out, "rank", worldSize));
+  DDPHOOK_TRY(checkPlaceholder("--state-out", out, "rank", worldSize));
   const FileSet saved = {out, worldSize, 1};
   for (const std::string &other : {options.inputs, options.outputs})
-    DDPHOOK_RETURN_IF_ERROR(
-        checkOverwriting("--state-out", saved, "other files of the run,",
-                         {other, worldSize, options.steps}));
+    DDPHOOK_TRY(checkOverwriting("--state-out", saved,
+                                 "other files of the run,",
+                                 {other, worldSize, options.steps}));
   return Status::ok();
 }
 
 Status ddphook::checkPatterns(const RunOptions &options, int32_t worldSize) {
-  DDPHOOK_RETURN_IF_ERROR(checkOutputs(options, worldSize));
+  DDPHOOK_TRY(checkOutputs(options, worldSize));
   return checkStates(options, worldSize);
 }

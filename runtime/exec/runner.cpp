@@ -67,16 +67,16 @@ static Status runStep(const Job &job, StepBuffers &buffers, int32_t rank,
   if (options.randomSeed)
     buffers.drawArguments({*options.randomSeed, rank, step, 0});
   else if (!options.inputs.empty())
-    DDPHOOK_RETURN_IF_ERROR(
+    DDPHOOK_TRY(
         buffers.readArguments(expandPattern(options.inputs, rank, step)));
   buffers.poisonResults();
-  DDPHOOK_RETURN_IF_ERROR(buffers.upload());
-  DDPHOOK_RETURN_IF_ERROR(fromRuntime(
+  DDPHOOK_TRY(buffers.upload());
+  DDPHOOK_TRY(fromRuntime(
       times.measure([&] { return job.signature.invoke(buffers.pointers()); }),
       "entry '" + options.entry + "' failed in " + nameStep(step)));
   if (options.outputs.empty())
     return Status::ok();
-  DDPHOOK_RETURN_IF_ERROR(buffers.download());
+  DDPHOOK_TRY(buffers.download());
   return buffers.writeResults(expandPattern(options.outputs, rank, step));
 }
 
@@ -118,7 +118,7 @@ static Status loadStates(const Job &job, const ddphook_context_t *context) {
       DDPHOOK_STATE_PLAIN |
       (job.options.isStateStrict ? uint32_t(DDPHOOK_STATE_STRICT) : 0) |
       (job.options.isStatePartial ? uint32_t(DDPHOOK_STATE_PARTIAL) : 0);
-  DDPHOOK_RETURN_IF_ERROR(
+  DDPHOOK_TRY(
       fromRuntime(ddphook_state_load(&job.module, job.options.stateIn.c_str(),
                                      flags, &info),
                   "cannot load the states"));
@@ -146,29 +146,27 @@ static Status runRank(const Job &job, ddphook_options_t place,
   place.backend = backend.c_str();
   place.trace = job.options.trace.c_str();
   Context context;
-  DDPHOOK_RETURN_IF_ERROR(fromRuntime(
-      ddphook_context_create(&place, &context.context), "cannot join the job"));
+  DDPHOOK_TRY(fromRuntime(ddphook_context_create(&place, &context.context),
+                          "cannot join the job"));
   int32_t rank = ddphook_context_rank(context.context);
   // Load it first, because this explains why a module for another device fails.
-  DDPHOOK_RETURN_IF_ERROR(
-      fromRuntime(ddphook_module_load(context.context, &job.module),
-                  "cannot load the module"));
+  DDPHOOK_TRY(fromRuntime(ddphook_module_load(context.context, &job.module),
+                          "cannot load the module"));
   StepBuffers buffers(job.signature,
                       backend == "host" ? nullptr : context.context);
-  DDPHOOK_RETURN_IF_ERROR(buffers.allocate());
-  DDPHOOK_RETURN_IF_ERROR(loadStates(job, context.context));
+  DDPHOOK_TRY(buffers.allocate());
+  DDPHOOK_TRY(loadStates(job, context.context));
   StepTimes times;
   for (int64_t step = 0; step < job.options.steps; ++step) {
     onStep(step);
-    DDPHOOK_RETURN_IF_ERROR(runStep(job, buffers, rank, step, times));
+    DDPHOOK_TRY(runStep(job, buffers, rank, step, times));
   }
   onStep(job.options.steps - 1);
-  DDPHOOK_RETURN_IF_ERROR(saveStates(job));
+  DDPHOOK_TRY(saveStates(job));
   figures.medianSeconds = times.median();
   figures.stats.struct_size = sizeof(figures.stats);
-  DDPHOOK_RETURN_IF_ERROR(
-      fromRuntime(ddphook_module_stats(&job.module, &figures.stats),
-                  "cannot read the counters"));
+  DDPHOOK_TRY(fromRuntime(ddphook_module_stats(&job.module, &figures.stats),
+                          "cannot read the counters"));
   return fromRuntime(ddphook_module_unload(&job.module),
                      "cannot unload the module");
 }
@@ -246,7 +244,7 @@ static Status checkFiles(const Job &job, const Bootstrap &place) {
       planFiles(options, job.signature, place.isLaunched ? 1 : job.worldSize);
   const FreeSpace space = compareWithFreeSpace(files);
   if (options.checksFreeSpace)
-    DDPHOOK_RETURN_IF_ERROR(space.status);
+    DDPHOOK_TRY(space.status);
   const bool isWanted = ::isatty(STDERR_FILENO) == 1 ||
                         options.progress == ProgressMode::On ||
                         space.share > goodPart;
@@ -270,8 +268,8 @@ static Status prepare(Job &job, const Bootstrap &place) {
             std::to_string(*options.ranks));
   job.worldSize =
       place.isLaunched ? place.worldSize : options.ranks.value_or(1);
-  DDPHOOK_RETURN_IF_ERROR(checkPatterns(options, job.worldSize));
-  DDPHOOK_RETURN_IF_ERROR(findEntry(job.module, options.entry, job.signature));
+  DDPHOOK_TRY(checkPatterns(options, job.worldSize));
+  DDPHOOK_TRY(findEntry(job.module, options.entry, job.signature));
   if (!job.signature.arguments.empty() && options.inputs.empty() &&
       !options.randomSeed)
     return Status(DDPHOOK_INVALID_ARGUMENT, "--inputs is missing, but entry '" +

@@ -38,7 +38,7 @@ Status StepBuffers::add(const EntryValue &value, const std::string &what) {
                                                   std::to_string(value.bytes) +
                                                   " bytes for " + what);
   if (device && !value.isScalar)
-    DDPHOOK_RETURN_IF_ERROR(fromRuntime(
+    DDPHOOK_TRY(fromRuntime(
         ddphook_memory_alloc(device, buffer.bytes, &buffer.onDevice), what));
   list.push_back(buffer.onDevice ? buffer.onDevice : buffer.host.get());
   return Status::ok();
@@ -46,8 +46,7 @@ Status StepBuffers::add(const EntryValue &value, const std::string &what) {
 
 Status StepBuffers::allocate() {
   for (size_t i = 0; i < signature.arguments.size(); ++i)
-    DDPHOOK_RETURN_IF_ERROR(
-        add(signature.arguments[i], "argument " + std::to_string(i)));
+    DDPHOOK_TRY(add(signature.arguments[i], "argument " + std::to_string(i)));
   for (size_t i = 0; i < signature.results.size(); ++i) {
     const EntryResult &result = signature.results[i];
     if (result.argument >= 0) {
@@ -55,7 +54,7 @@ Status StepBuffers::allocate() {
       continue;
     }
     resultBuffers.push_back(buffers.size());
-    DDPHOOK_RETURN_IF_ERROR(add(result, "result " + std::to_string(i)));
+    DDPHOOK_TRY(add(result, "result " + std::to_string(i)));
   }
   return Status::ok();
 }
@@ -89,7 +88,7 @@ static Status checkBooleans(const void *data, uint64_t count,
 
 Status StepBuffers::readArguments(const std::string &path) {
   SafetensorsReader reader;
-  DDPHOOK_RETURN_IF_ERROR(reader.open(path));
+  DDPHOOK_TRY(reader.open(path));
   for (size_t i = 0; i < signature.arguments.size(); ++i) {
     const EntryValue &argument = signature.arguments[i];
     std::string name = "arg" + std::to_string(i);
@@ -105,9 +104,9 @@ Status StepBuffers::readArguments(const std::string &path) {
                     where + ": expected " +
                         print(argument.type, argument.shape) + ", but got " +
                         print(tensor->type, tensor->shape));
-    DDPHOOK_RETURN_IF_ERROR(reader.read(*tensor, buffers[i].host.get()));
+    DDPHOOK_TRY(reader.read(*tensor, buffers[i].host.get()));
     if (argument.type == TensorType::Bool)
-      DDPHOOK_RETURN_IF_ERROR(
+      DDPHOOK_TRY(
           checkBooleans(buffers[i].host.get(), argument.elements, where));
   }
   return Status::ok();
@@ -130,7 +129,7 @@ void StepBuffers::poisonResults() {
 Status StepBuffers::upload() {
   for (const Buffer &buffer : buffers)
     if (buffer.onDevice)
-      DDPHOOK_RETURN_IF_ERROR(
+      DDPHOOK_TRY(
           fromRuntime(ddphook_memory_write(device, buffer.onDevice,
                                            buffer.host.get(), buffer.bytes),
                       "cannot copy to the device"));
@@ -140,7 +139,7 @@ Status StepBuffers::upload() {
 Status StepBuffers::download() {
   for (size_t i : resultBuffers)
     if (const Buffer &buffer = buffers[i]; buffer.onDevice)
-      DDPHOOK_RETURN_IF_ERROR(
+      DDPHOOK_TRY(
           fromRuntime(ddphook_memory_read(device, buffer.host.get(),
                                           buffer.onDevice, buffer.bytes),
                       "cannot copy from the device"));

@@ -36,7 +36,7 @@ Status connect(Rank &rank, int64_t bytes,
         rank.job(), !rank.isOnHost() ? rank.options.device
                     : isOneMachine   ? "shared memory"
                                      : "Gloo"));
-    DDPHOOK_RETURN_IF_ERROR(link.group.join(link.name, isOneMachine, bytes));
+    DDPHOOK_TRY(link.group.join(link.name, isOneMachine, bytes));
   }
   return Status::ok();
 }
@@ -49,7 +49,7 @@ struct Bucket {
   /// Fills it with this rank's input in a type.
   Status fill(Dtype type) const {
     const std::vector<float> values = inputOf(n, context.rank());
-    DDPHOOK_RETURN_IF_ERROR(error.write(values.data(), 4 * n));
+    DDPHOOK_TRY(error.write(values.data(), 4 * n));
     return context.call(&ddphook_backend_t::cast, error.as<>(), DDPHOOK_F32,
                         array.as<>(), static_cast<int32_t>(type), n);
   }
@@ -59,13 +59,13 @@ struct Bucket {
                bool *right) const {
     const Dtype type = *dtypeFromAbi(operation.dtype);
     const Dtype wire = dtypeFromAbi(operation.wire_dtype).value_or(type);
-    DDPHOOK_RETURN_IF_ERROR(fill(type));
-    DDPHOOK_RETURN_IF_ERROR(group.run(operation, array.as<>(), array.as<>()));
+    DDPHOOK_TRY(fill(type));
+    DDPHOOK_TRY(group.run(operation, array.as<>(), array.as<>()));
     std::vector<float> result(static_cast<size_t>(n));
-    DDPHOOK_RETURN_IF_ERROR(context.call(&ddphook_backend_t::cast, array.as<>(),
-                                         static_cast<int32_t>(type),
-                                         error.as<>(), DDPHOOK_F32, n));
-    DDPHOOK_RETURN_IF_ERROR(error.read(result.data(), 4 * n));
+    DDPHOOK_TRY(context.call(&ddphook_backend_t::cast, array.as<>(),
+                             static_cast<int32_t>(type), error.as<>(),
+                             DDPHOOK_F32, n));
+    DDPHOOK_TRY(error.read(result.data(), 4 * n));
     const int ranks = context.worldSize();
     // Codes lose up to a half step of the largest element of a block, twice. A
     // sum of more than two ranks depends on the order of additions.
@@ -135,12 +135,12 @@ measureReductions(Rank &rank, const std::string &title,
 Status bench::benchAllReduce(Rank &rank) {
   Bucket bucket(rank.job(), rank.options.elements());
   std::vector<std::unique_ptr<Link>> links;
-  DDPHOOK_RETURN_IF_ERROR(connect(rank, 4 * bucket.n, &links));
+  DDPHOOK_TRY(connect(rank, 4 * bucket.n, &links));
   for (Array *array : {&bucket.array, &bucket.error})
-    DDPHOOK_RETURN_IF_ERROR(array->allocate(4 * bucket.n));
+    DDPHOOK_TRY(array->allocate(4 * bucket.n));
   for (Dtype type : {Dtype::F32, Dtype::F16, Dtype::BF16}) {
     Work work{dtypeName(type), 3 * dtypeSize(type) * bucket.n, {}};
-    DDPHOOK_RETURN_IF_ERROR(measureReductions(
+    DDPHOOK_TRY(measureReductions(
         rank, std::string("all-reduce ") + dtypeName(type),
         {{work, allReduceOf(bucket.n, type, std::nullopt, /*isMean=*/false)}},
         {}, links, bucket));
@@ -151,9 +151,9 @@ Status bench::benchAllReduce(Rank &rank) {
 Status bench::benchHooks(Rank &rank) {
   Bucket bucket(rank.job(), rank.options.elements());
   std::vector<std::unique_ptr<Link>> links;
-  DDPHOOK_RETURN_IF_ERROR(connect(rank, 4 * bucket.n, &links));
+  DDPHOOK_TRY(connect(rank, 4 * bucket.n, &links));
   for (Array *array : {&bucket.array, &bucket.error})
-    DDPHOOK_RETURN_IF_ERROR(array->allocate(4 * bucket.n));
+    DDPHOOK_TRY(array->allocate(4 * bucket.n));
   std::vector<std::pair<Work, ddphook_collective_t>> all;
   for (const HookKind &kind : hookKinds()) {
     Work work{kind.name, kind.bytes(bucket.n), {}};
@@ -168,7 +168,7 @@ Status bench::benchHooks(Rank &rank) {
     for (const std::unique_ptr<Link> &link : links) {
       PowerSgd &each = *buckets.emplace_back(std::make_unique<PowerSgd>(
           rank.job(), shape, approximation, shape.elements(), &link->group));
-      DDPHOOK_RETURN_IF_ERROR(each.prepare());
+      DDPHOOK_TRY(each.prepare());
       works.push_back(
           {"PowerSGD, rank " + std::to_string(approximation) + ", " +
                link->name,
@@ -194,40 +194,39 @@ Status bench::benchStart(Rank &rank) {
   std::vector<Result> results;
   for (const std::string &kind : kinds) {
     if (!kind.empty()) {
-      DDPHOOK_RETURN_IF_ERROR(rank.leave());
-      DDPHOOK_RETURN_IF_ERROR(rank.join(kind));
+      DDPHOOK_TRY(rank.leave());
+      DDPHOOK_TRY(rank.join(kind));
     }
     Context &job = rank.job();
     Group group(job);
     Array in(job), out(job);
-    DDPHOOK_RETURN_IF_ERROR(group.join("start", true, 4 * count));
+    DDPHOOK_TRY(group.join("start", true, 4 * count));
     for (Array *array : {&in, &out})
-      DDPHOOK_RETURN_IF_ERROR(array->allocate(4 * count));
+      DDPHOOK_TRY(array->allocate(4 * count));
     std::vector<float> values(count, static_cast<float>(rank.number + 1));
-    DDPHOOK_RETURN_IF_ERROR(in.write(values.data(), 4 * count));
+    DDPHOOK_TRY(in.write(values.data(), 4 * count));
     const ddphook_collective_t sum =
         allReduceOf(count, Dtype::F32, std::nullopt, /*isMean=*/false);
     Samples seconds;
     for (int i = 0; i < samples; ++i) {
       rank.alive.progress(i);
       int64_t ticket = 0;
-      DDPHOOK_RETURN_IF_ERROR(job.barrier());
+      DDPHOOK_TRY(job.barrier());
       const double begin = now();
       for (int call = 0; call < calls; ++call)
-        DDPHOOK_RETURN_IF_ERROR(job.call(&ddphook_backend_t::collective,
-                                         group.get(), &sum, in.as<>(),
-                                         out.as<>(), &ticket));
+        DDPHOOK_TRY(job.call(&ddphook_backend_t::collective, group.get(), &sum,
+                             in.as<>(), out.as<>(), &ticket));
       seconds.push_back((now() - begin) / calls);
-      DDPHOOK_RETURN_IF_ERROR(job.call(&ddphook_backend_t::wait, ticket));
-      DDPHOOK_RETURN_IF_ERROR(job.synchronize());
+      DDPHOOK_TRY(job.call(&ddphook_backend_t::wait, ticket));
+      DDPHOOK_TRY(job.synchronize());
     }
-    DDPHOOK_RETURN_IF_ERROR(out.read(values.data(), 4 * count));
+    DDPHOOK_TRY(out.read(values.data(), 4 * count));
     const auto expected = static_cast<float>(rank.size * (rank.size + 1) / 2);
     const std::string name = kind.empty()           ? "host"
                              : kind == kinds.back() ? "blocking"
                                                     : "not blocking";
-    DDPHOOK_RETURN_IF_ERROR(rank.verify(
-        "sums, " + name, values == std::vector<float>(count, expected)));
+    DDPHOOK_TRY(rank.verify("sums, " + name,
+                            values == std::vector<float>(count, expected)));
     results.push_back({name, "", 0, seconds});
   }
   return rank.add("host time of starting an all-reduce of 16 KiB on '" +

@@ -11,12 +11,12 @@ using namespace ddphook;
 using namespace ddphook::bench;
 
 Status DeviceStream::time(const Body &body, int64_t calls, CallTimes *times) {
-  DDPHOOK_RETURN_IF_ERROR(context.synchronize());
+  DDPHOOK_TRY(context.synchronize());
   const double begin = now();
   for (int64_t i = 0; i < calls; ++i)
-    DDPHOOK_RETURN_IF_ERROR(body());
+    DDPHOOK_TRY(body());
   const double returned = now();
-  DDPHOOK_RETURN_IF_ERROR(context.synchronize());
+  DDPHOOK_TRY(context.synchronize());
   times->device = (now() - begin) / static_cast<double>(calls);
   times->host = (returned - begin) / static_cast<double>(calls);
   return Status::ok();
@@ -118,28 +118,28 @@ public:
   }
 
   Status create() {
-    DDPHOOK_RETURN_IF_ERROR(cuda.check(
+    DDPHOOK_TRY(cuda.check(
         cuda.cudaStreamCreateWithFlagsCall(&stream, cudaStreamNonBlocking),
         "making a stream"));
     for (cudaEvent_t *event : {&first, &last})
-      DDPHOOK_RETURN_IF_ERROR(
+      DDPHOOK_TRY(
           cuda.check(cuda.cudaEventCreateCall(event), "making an event"));
     return context.setStream(stream);
   }
 
   Status time(const Body &body, int64_t calls, CallTimes *times) override {
-    DDPHOOK_RETURN_IF_ERROR(context.synchronize());
-    DDPHOOK_RETURN_IF_ERROR(cuda.check(cuda.cudaEventRecordCall(first, stream),
-                                       "recording an event"));
+    DDPHOOK_TRY(context.synchronize());
+    DDPHOOK_TRY(cuda.check(cuda.cudaEventRecordCall(first, stream),
+                           "recording an event"));
     const double begin = now();
     for (int64_t i = 0; i < calls; ++i)
-      DDPHOOK_RETURN_IF_ERROR(body());
+      DDPHOOK_TRY(body());
     const double returned = now();
-    DDPHOOK_RETURN_IF_ERROR(cuda.check(cuda.cudaEventRecordCall(last, stream),
-                                       "recording an event"));
-    DDPHOOK_RETURN_IF_ERROR(spin());
+    DDPHOOK_TRY(cuda.check(cuda.cudaEventRecordCall(last, stream),
+                           "recording an event"));
+    DDPHOOK_TRY(spin());
     float milliseconds = 0;
-    DDPHOOK_RETURN_IF_ERROR(
+    DDPHOOK_TRY(
         cuda.check(cuda.cudaEventElapsedTimeCall(&milliseconds, first, last),
                    "asking for a time"));
     times->device = 1e-3 * milliseconds / static_cast<double>(calls);
@@ -148,22 +148,21 @@ public:
   }
 
   Status capture(const Body &body, Body *replay) override {
-    DDPHOOK_RETURN_IF_ERROR(context.synchronize());
-    DDPHOOK_RETURN_IF_ERROR(
-        cuda.check(cuda.cudaStreamBeginCaptureCall(
-                       stream, cudaStreamCaptureModeThreadLocal),
-                   "beginning a capture"));
+    DDPHOOK_TRY(context.synchronize());
+    DDPHOOK_TRY(cuda.check(cuda.cudaStreamBeginCaptureCall(
+                               stream, cudaStreamCaptureModeThreadLocal),
+                           "beginning a capture"));
     const Status status = body();
     cudaGraph_t graph = nullptr;
-    DDPHOOK_RETURN_IF_ERROR(cuda.check(
-        cuda.cudaStreamEndCaptureCall(stream, &graph), "ending a capture"));
-    DDPHOOK_RETURN_IF_ERROR(status);
+    DDPHOOK_TRY(cuda.check(cuda.cudaStreamEndCaptureCall(stream, &graph),
+                           "ending a capture"));
+    DDPHOOK_TRY(status);
     cudaGraphExec_t executable = nullptr;
     const Status made =
         cuda.check(cuda.cudaGraphInstantiateCall(&executable, graph, 0),
                    "instantiating a graph");
     (void)cuda.cudaGraphDestroyCall(graph);
-    DDPHOOK_RETURN_IF_ERROR(made);
+    DDPHOOK_TRY(made);
     graphs.push_back(executable);
     *replay = [this, executable] {
       return cuda.check(cuda.cudaGraphLaunchCall(executable, stream),
@@ -204,10 +203,10 @@ Status DeviceStream::open(Context &context,
   CudaCalls calls;
   bool isFound = false;
   if (!context.backend().memory_is_host)
-    DDPHOOK_RETURN_IF_ERROR(calls.find(&isFound));
+    DDPHOOK_TRY(calls.find(&isFound));
   if (isFound) {
     auto opened = std::make_unique<CudaStream>(context, calls);
-    DDPHOOK_RETURN_IF_ERROR(opened->create());
+    DDPHOOK_TRY(opened->create());
     *stream = std::move(opened);
     return Status::ok();
   }

@@ -100,7 +100,7 @@ public:
     context = nullptr;
   }
   Status step() {
-    DDPHOOK_RETURN_IF_ERROR(check(ddphook_rt_enter(handle, 0)));
+    DDPHOOK_TRY(check(ddphook_rt_enter(handle, 0)));
     ddphook_rt_collective(handle, 0, values.data(), values.data(), /*step=*/0);
     return check(ddphook_rt_leave(handle));
   }
@@ -113,7 +113,7 @@ public:
   }
   /// The state, which a step may use.
   Status forState(const std::function<void(float *)> &use) {
-    DDPHOOK_RETURN_IF_ERROR(check(ddphook_rt_enter(handle, 0)));
+    DDPHOOK_TRY(check(ddphook_rt_enter(handle, 0)));
     use(static_cast<float *>(ddphook_rt_state(handle, 0)));
     return check(ddphook_rt_leave(handle));
   }
@@ -134,9 +134,9 @@ Status time(Rank &rank, Job &job, int count, Samples *samples,
             const Body &body) {
   for (int i = 0; i < count; ++i) {
     rank.alive.progress(i);
-    DDPHOOK_RETURN_IF_ERROR(job.barrier());
+    DDPHOOK_TRY(job.barrier());
     const double begin = now();
-    DDPHOOK_RETURN_IF_ERROR(body());
+    DDPHOOK_TRY(body());
     samples->push_back(now() - begin);
   }
   return Status::ok();
@@ -152,51 +152,50 @@ Status bench::benchJoin(Rank &rank) {
   Result join{"join", "", 0, {}}, load{"load a module", "", 0, {}},
       leave{"leave", "", 0, {}};
   // The runner's own membership would use the store's port.
-  DDPHOOK_RETURN_IF_ERROR(rank.leave());
+  DDPHOOK_TRY(rank.leave());
   for (int i = 0; i < kRepetitions * rank.options.rounds; ++i) {
     rank.alive.progress(i);
     Job job(1024);
     double begin = now();
-    DDPHOOK_RETURN_IF_ERROR(job.join());
+    DDPHOOK_TRY(job.join());
     join.samples.push_back(now() - begin);
-    DDPHOOK_RETURN_IF_ERROR(
-        time(rank, job, 1, &load.samples, [&] { return job.load(); }));
-    DDPHOOK_RETURN_IF_ERROR(job.barrier());
+    DDPHOOK_TRY(time(rank, job, 1, &load.samples, [&] { return job.load(); }));
+    DDPHOOK_TRY(job.barrier());
     begin = now();
     job.leave();
     leave.samples.push_back(now() - begin);
   }
-  DDPHOOK_RETURN_IF_ERROR(rank.join());
+  DDPHOOK_TRY(rank.join());
   return rank.add(titleOf(rank, "joining a job"), {join, load, leave});
 }
 
 Status bench::benchSteps(Rank &rank) {
   std::vector<Result> results;
-  DDPHOOK_RETURN_IF_ERROR(rank.leave());
+  DDPHOOK_TRY(rank.leave());
   for (int64_t n : {int64_t(1024), rank.options.elements()}) {
     Job job(n);
-    DDPHOOK_RETURN_IF_ERROR(job.join());
-    DDPHOOK_RETURN_IF_ERROR(job.load());
+    DDPHOOK_TRY(job.join());
+    DDPHOOK_TRY(job.load());
     Result result{"step of " + sizeName(n), "", 4 * n, {}};
-    DDPHOOK_RETURN_IF_ERROR(time(rank, job, 20 * rank.options.rounds,
-                                 &result.samples, [&] { return job.step(); }));
+    DDPHOOK_TRY(time(rank, job, 20 * rank.options.rounds, &result.samples,
+                     [&] { return job.step(); }));
     results.push_back(std::move(result));
   }
-  DDPHOOK_RETURN_IF_ERROR(rank.join());
+  DDPHOOK_TRY(rank.join());
   return rank.add(titleOf(rank, "steps of one all-reduce"), results);
 }
 
 Status bench::benchSave(Rank &rank) {
   namespace fs = std::filesystem;
-  DDPHOOK_RETURN_IF_ERROR(rank.leave());
+  DDPHOOK_TRY(rank.leave());
   bool isRestored = false;
   Result save{"save", "", 4 * rank.options.elements(), {}}, load = save;
   load.name = "load";
   {
     Job job(rank.options.elements());
-    DDPHOOK_RETURN_IF_ERROR(job.join());
-    DDPHOOK_RETURN_IF_ERROR(job.load());
-    DDPHOOK_RETURN_IF_ERROR(job.forState([&](float *state) {
+    DDPHOOK_TRY(job.join());
+    DDPHOOK_TRY(job.load());
+    DDPHOOK_TRY(job.forState([&](float *state) {
       std::copy(job.values.begin(), job.values.end(), state);
     }));
     // All ranks have one parent.
@@ -215,13 +214,13 @@ Status bench::benchSave(Rank &rank) {
       status = job.barrier();
     if (rank.isFirst())
       fs::remove_all(directory, failed);
-    DDPHOOK_RETURN_IF_ERROR(status);
-    DDPHOOK_RETURN_IF_ERROR(job.forState([&](float *state) {
+    DDPHOOK_TRY(status);
+    DDPHOOK_TRY(job.forState([&](float *state) {
       isRestored = std::equal(job.values.begin(), job.values.end(), state);
     }));
   }
-  DDPHOOK_RETURN_IF_ERROR(rank.join());
-  DDPHOOK_RETURN_IF_ERROR(rank.verify("a checkpoint's states", isRestored));
+  DDPHOOK_TRY(rank.join());
+  DDPHOOK_TRY(rank.verify("a checkpoint's states", isRestored));
   return rank.add(titleOf(rank, "checkpoints in " + rank.options.directory +
                                     ", GB/s of a rank's states"),
                   {save, load});

@@ -58,7 +58,7 @@ struct Arrays {
 
   Status prepare() {
     for (Array *array : {&in, &error, &out})
-      DDPHOOK_RETURN_IF_ERROR(array->allocate(4 * n));
+      DDPHOOK_TRY(array->allocate(4 * n));
     return in.write(values.data(), 4 * n);
   }
 
@@ -69,11 +69,11 @@ struct Arrays {
         const std::function<bool(float x, float error, float out)> &isRight,
         bool *right) const {
     std::vector<float> out(values.size(), NAN), error(values.size(), 0);
-    DDPHOOK_RETURN_IF_ERROR(this->out.write(out.data(), 4 * n));
-    DDPHOOK_RETURN_IF_ERROR(this->error.write(error.data(), 4 * n));
-    DDPHOOK_RETURN_IF_ERROR(body());
-    DDPHOOK_RETURN_IF_ERROR(this->out.read(out.data(), 4 * n));
-    DDPHOOK_RETURN_IF_ERROR(this->error.read(error.data(), 4 * n));
+    DDPHOOK_TRY(this->out.write(out.data(), 4 * n));
+    DDPHOOK_TRY(this->error.write(error.data(), 4 * n));
+    DDPHOOK_TRY(body());
+    DDPHOOK_TRY(this->out.read(out.data(), 4 * n));
+    DDPHOOK_TRY(this->error.read(error.data(), 4 * n));
     *right = true;
     for (size_t i = 0; i < values.size(); ++i)
       *right &= isRight(values[i], error[i], out[i]);
@@ -107,17 +107,15 @@ Status forEachSize(
     sizes = {bucket * 1024 / 25, bucket * 64 / 25,
              std::max<int64_t>(bucket / 400, 1)};
   Group group(rank.job());
-  DDPHOOK_RETURN_IF_ERROR(
-      group.join("local", /*isOneMachine=*/true, 4 * sizes[0]));
+  DDPHOOK_TRY(group.join("local", /*isOneMachine=*/true, 4 * sizes[0]));
   for (int64_t n : sizes) {
     Arrays arrays(rank.job(), n);
-    DDPHOOK_RETURN_IF_ERROR(arrays.prepare());
+    DDPHOOK_TRY(arrays.prepare());
     std::vector<Work> works;
-    DDPHOOK_RETURN_IF_ERROR(make(arrays, group, &works));
-    DDPHOOK_RETURN_IF_ERROR(
-        rank.measure(title + " on '" + rank.options.device + "', " +
-                         sizeName(n) + "; GB/s of what has to move",
-                     rank.withCopies(std::move(works), 4 * n)));
+    DDPHOOK_TRY(make(arrays, group, &works));
+    DDPHOOK_TRY(rank.measure(title + " on '" + rank.options.device + "', " +
+                                 sizeName(n) + "; GB/s of what has to move",
+                             rank.withCopies(std::move(works), 4 * n)));
   }
   return Status::ok();
 }
@@ -171,7 +169,7 @@ Status bench::benchCast(Rank &rank) {
                             [=, &arrays](bool *right) {
                               return arrays.check(
                                   [&] {
-                                    DDPHOOK_RETURN_IF_ERROR(narrow());
+                                    DDPHOOK_TRY(narrow());
                                     return widen();
                                   },
                                   isRounded, right);
@@ -215,7 +213,7 @@ Status bench::benchEncode(Rank &rank) {
                             [=, &arrays](bool *right) {
                               return arrays.check(
                                   [&] {
-                                    DDPHOOK_RETURN_IF_ERROR(plain());
+                                    DDPHOOK_TRY(plain());
                                     return loss();
                                   },
                                   addsUp, right);
@@ -236,15 +234,15 @@ Status bench::benchTopK(Rank &rank) {
         const int64_t n = arrays.n, keep = std::max<int64_t>(n / 100, 1);
         Context &job = arrays.context;
         auto entries = std::make_shared<Array>(job);
-        DDPHOOK_RETURN_IF_ERROR(entries->allocate(8 * keep));
+        DDPHOOK_TRY(entries->allocate(8 * keep));
         void *const in = arrays.in.as<>(), *const out = arrays.out.as<>(),
                     *const error = arrays.error.as<>();
         // The expansion of the hook without its all-gather and its division.
         const Body step = [=, &job] {
-          DDPHOOK_RETURN_IF_ERROR(job.call(&ddphook_backend_t::add, in, error,
-                                           error, n, DDPHOOK_F32));
-          DDPHOOK_RETURN_IF_ERROR(job.call(&ddphook_backend_t::sparsify, keep,
-                                           error, n, entries->as<>(), error));
+          DDPHOOK_TRY(job.call(&ddphook_backend_t::add, in, error, error, n,
+                               DDPHOOK_F32));
+          DDPHOOK_TRY(job.call(&ddphook_backend_t::sparsify, keep, error, n,
+                               entries->as<>(), error));
           return job.call(&ddphook_backend_t::densify, entries->as<>(),
                           int64_t(1), keep, out, n);
         };

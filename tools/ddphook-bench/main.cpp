@@ -64,7 +64,7 @@ int fail(const Status &status, bool isUsage = false) {
 Status run(const Command &command, int ranks, const Options &options,
            Report &report) {
   LocalJob job;
-  DDPHOOK_RETURN_IF_ERROR(LocalJob::prepare(ranks, &job));
+  DDPHOOK_TRY(LocalJob::prepare(ranks, &job));
   RankGroupOptions group;
   group.ranks = ranks;
   group.body = [&](int32_t number, RankReport &alive) {
@@ -75,13 +75,13 @@ Status run(const Command &command, int ranks, const Options &options,
       ::setenv("NCCL_SOCKET_IFNAME", "lo", /*overwrite=*/0);
     }
     Rank rank(options, ranks, report, alive);
-    DDPHOOK_RETURN_IF_ERROR(rank.join());
+    DDPHOOK_TRY(rank.join());
     Status status = command.run(rank);
     if (!status.isOk())
       return rank.fail(std::move(status));
     return rank.isFirst() ? report.save() : Status::ok();
   };
-  DDPHOOK_RETURN_IF_ERROR(runRankGroup(group).status);
+  DDPHOOK_TRY(runRankGroup(group).status);
   return report.load();
 }
 

@@ -65,7 +65,7 @@ Group::~Group() {
 
 Status Group::join(const std::string &key, bool isOneMachine,
                    int64_t maxBytes) {
-  DDPHOOK_RETURN_IF_ERROR(word.allocate(8));
+  DDPHOOK_TRY(word.allocate(8));
   const std::string proofKey = context.proofKey(key);
   std::vector<int32_t> ranks(static_cast<size_t>(context.worldSize()));
   std::iota(ranks.begin(), ranks.end(), 0);
@@ -93,9 +93,8 @@ Status Group::run(const ddphook_collective_t &operation, const void *in,
 }
 
 Status Group::barrier() {
-  DDPHOOK_RETURN_IF_ERROR(
-      run(allReduceOf(1, Dtype::F32, std::nullopt, /*isMean=*/false),
-          word.as<>(), word.as<>()));
+  DDPHOOK_TRY(run(allReduceOf(1, Dtype::F32, std::nullopt, /*isMean=*/false),
+                  word.as<>(), word.as<>()));
   return context.synchronize();
 }
 
@@ -178,7 +177,7 @@ Rank::~Rank() { leave().ignore(); }
 
 Status Rank::join(const std::string &backendOptions) {
   Bootstrap place;
-  DDPHOOK_RETURN_IF_ERROR(findPlace(nullptr, processEnvironment(), &place));
+  DDPHOOK_TRY(findPlace(nullptr, processEnvironment(), &place));
   place.backend = options.device;
   place.threads = options.threads;
   if (!backendOptions.empty())
@@ -206,7 +205,7 @@ Status Rank::slowest(Samples *samples) {
   const std::string mine(reinterpret_cast<const char *>(samples->data()),
                          samples->size() * sizeof(double));
   std::vector<std::string> all;
-  DDPHOOK_RETURN_IF_ERROR(context->allGather("results", mine, &all));
+  DDPHOOK_TRY(context->allGather("results", mine, &all));
   for (const std::string &theirs : all) {
     if (theirs.size() != mine.size())
       return error(DDPHOOK_INTERNAL,
@@ -223,7 +222,7 @@ Status Rank::slowest(Samples *samples) {
 
 Status Rank::verify(const std::string &what, bool right) {
   Samples wrong = {right ? 0.0 : 1.0};
-  DDPHOOK_RETURN_IF_ERROR(slowest(&wrong));
+  DDPHOOK_TRY(slowest(&wrong));
   if (isFirst())
     report.verified(what, wrong[0] == 0);
   return Status::ok();
@@ -231,7 +230,7 @@ Status Rank::verify(const std::string &what, bool right) {
 
 Status Rank::add(const std::string &title, std::vector<Result> results) {
   for (Result &result : results)
-    DDPHOOK_RETURN_IF_ERROR(slowest(&result.samples));
+    DDPHOOK_TRY(slowest(&result.samples));
   return isFirst() ? report.add(title, results) : Status::ok();
 }
 
@@ -242,8 +241,8 @@ Status Rank::copy(int64_t bytes) {
     if (isOnHost())
       host::copyBytes(to->as<>(), from->as<>(), size, host::Stores::Streaming);
     else
-      DDPHOOK_RETURN_IF_ERROR(context->call(&ddphook_backend_t::copy,
-                                            from->as<>(), to->as<>(), size));
+      DDPHOOK_TRY(context->call(&ddphook_backend_t::copy, from->as<>(),
+                                to->as<>(), size));
   }
   return Status::ok();
 }
@@ -274,7 +273,7 @@ Status Rank::sample(const Work &work, bool isCold, Group *group,
   if (!isOnHost()) {
     CallTimes times;
     for (int warmUp = 0; warmUp < 2; ++warmUp)
-      DDPHOOK_RETURN_IF_ERROR(stream->time(work.run, 1, &times));
+      DDPHOOK_TRY(stream->time(work.run, 1, &times));
     // All ranks of a group have to make equally many calls.
     const auto calls =
         group ? 1
@@ -282,7 +281,7 @@ Status Rank::sample(const Work &work, bool isCold, Group *group,
                     std::llround(kSampleSeconds / std::max(times.device, 1e-7)),
                     1, kMostCalls);
     for (int i = 0; i < kRepetitions; ++i) {
-      DDPHOOK_RETURN_IF_ERROR(stream->time(work.run, calls, &times));
+      DDPHOOK_TRY(stream->time(work.run, calls, &times));
       seconds->push_back(times.device);
       host->push_back(times.host);
     }
@@ -292,9 +291,9 @@ Status Rank::sample(const Work &work, bool isCold, Group *group,
     for (size_t k = 0; isCold && k < flushed.size(); k += 64)
       ++flushed[k];
     if (group)
-      DDPHOOK_RETURN_IF_ERROR(group->barrier());
+      DDPHOOK_TRY(group->barrier());
     const double begin = now();
-    DDPHOOK_RETURN_IF_ERROR(work.run());
+    DDPHOOK_TRY(work.run());
     seconds->push_back(now() - begin);
   }
   return Status::ok();
@@ -309,7 +308,7 @@ static int64_t flushBytes() {
 Status Rank::askTorch(const Json &job, bool isCold, Samples *seconds) {
   if (isFirst()) {
     if (!torch)
-      DDPHOOK_RETURN_IF_ERROR(TorchProcess::start(
+      DDPHOOK_TRY(TorchProcess::start(
           options.python,
           {"--ranks=" + std::to_string(size),
            "--device=" + std::string(options.device == "cuda" ? "cuda" : "cpu"),
@@ -320,7 +319,7 @@ Status Rank::askTorch(const Json &job, bool isCold, Samples *seconds) {
     Json request = job;
     request["cold"] = isCold;
     request["repetitions"] = kRepetitions;
-    DDPHOOK_RETURN_IF_ERROR(torch->run(request, seconds));
+    DDPHOOK_TRY(torch->run(request, seconds));
   } else {
     seconds->resize(seconds->size() + kRepetitions);
   }
@@ -333,18 +332,18 @@ Status Rank::measure(const std::string &title, const std::vector<Work> &given,
                      Group *group) {
   std::vector<Work> works = given;
   if (!isOnHost() && !stream)
-    DDPHOOK_RETURN_IF_ERROR(DeviceStream::open(*context, &stream));
+    DDPHOOK_TRY(DeviceStream::open(*context, &stream));
   for (size_t w = 0; w < works.size(); ++w) {
     if (works[w].check) {
       bool right = false;
-      DDPHOOK_RETURN_IF_ERROR(works[w].check(&right));
-      DDPHOOK_RETURN_IF_ERROR(verify(works[w].name, right));
+      DDPHOOK_TRY(works[w].check(&right));
+      DDPHOOK_TRY(verify(works[w].name, right));
     }
     // Work of one rank on a device is also recorded and replayed.
     Body replay;
     if (stream && !group && !works[w].baselines.empty() &&
         works[w].name.find("graph") == std::string::npos)
-      DDPHOOK_RETURN_IF_ERROR(stream->capture(works[w].run, &replay));
+      DDPHOOK_TRY(stream->capture(works[w].run, &replay));
     if (replay)
       works.insert(works.begin() + static_cast<ptrdiff_t>(w) + 1,
                    {works[w].name + ", graph",
@@ -355,13 +354,13 @@ Status Rank::measure(const std::string &title, const std::vector<Work> &given,
   }
   from = std::make_unique<Array>(*context);
   to = std::make_unique<Array>(*context);
-  DDPHOOK_RETURN_IF_ERROR(from->allocate(std::max<int64_t>(copied, 8)));
-  DDPHOOK_RETURN_IF_ERROR(to->allocate(std::max<int64_t>(copied, 8)));
+  DDPHOOK_TRY(from->allocate(std::max<int64_t>(copied, 8)));
+  DDPHOOK_TRY(to->allocate(std::max<int64_t>(copied, 8)));
   if (isOnHost() && flushed.empty())
     flushed.resize(static_cast<size_t>(flushBytes()));
   // Some processors write zeros faster than other values.
   const std::vector<float> values = inputOf(copied / 4, number);
-  DDPHOOK_RETURN_IF_ERROR(from->write(values.data(), copied / 4 * 4));
+  DDPHOOK_TRY(from->write(values.data(), copied / 4 * 4));
 
   std::vector<Result> results;
   for (bool isCold : {true, false}) {
@@ -372,13 +371,12 @@ Status Rank::measure(const std::string &title, const std::vector<Work> &given,
         host(works.size());
     for (int round = 0; round < options.rounds; ++round)
       for (size_t w = 0; w < works.size(); ++w) {
-        DDPHOOK_RETURN_IF_ERROR(
-            sample(works[w], isCold, group, &ours[w], &host[w]));
+        DDPHOOK_TRY(sample(works[w], isCold, group, &ours[w], &host[w]));
         if (!options.python.empty() && !works[w].torch.is_null())
-          DDPHOOK_RETURN_IF_ERROR(askTorch(works[w].torch, isCold, &theirs[w]));
+          DDPHOOK_TRY(askTorch(works[w].torch, isCold, &theirs[w]));
       }
     for (Samples &samples : ours)
-      DDPHOOK_RETURN_IF_ERROR(slowest(&samples));
+      DDPHOOK_TRY(slowest(&samples));
     for (size_t w = 0; w < works.size(); ++w) {
       Result result = {works[w].name, caches, works[w].bytes, ours[w]};
       const double time = median(ours[w]);

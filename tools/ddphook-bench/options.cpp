@@ -47,7 +47,7 @@ bench::parseFlags(const Arguments &arguments, const std::vector<Flag> &flags,
   for (size_t i = 0; i < arguments.size(); ++i) {
     const std::string &argument = arguments[i];
     if (argument.size() < 2 || argument[0] != '-') {
-      DDPHOOK_RETURN_IF_ERROR(word(argument));
+      DDPHOOK_TRY(word(argument));
       continue;
     }
     const bool isLong = argument[1] == '-';
@@ -74,7 +74,7 @@ bench::parseFlags(const Arguments &arguments, const std::vector<Flag> &flags,
                      name.c_str());
       value = arguments[i];
     }
-    DDPHOOK_RETURN_IF_ERROR(flag->set(name, value.value_or("")));
+    DDPHOOK_TRY(flag->set(name, value.value_or("")));
   }
   return Status::ok();
 }
@@ -141,8 +141,7 @@ Setter bench::toInts(std::vector<int> *numbers, int least, int most) {
   return [=](const std::string &flag, const std::string &value) {
     numbers->clear();
     for (const std::string &item : splitList(value))
-      DDPHOOK_RETURN_IF_ERROR(
-          parseInt(flag, item, least, most, &numbers->emplace_back()));
+      DDPHOOK_TRY(parseInt(flag, item, least, most, &numbers->emplace_back()));
     return Status::ok();
   };
 }

@@ -103,10 +103,10 @@ PowerSgd::~PowerSgd() {
 
 Status PowerSgd::prepare() {
   for (Array *array : {&g, &e, &out})
-    DDPHOOK_RETURN_IF_ERROR(array->allocate(4 * n));
-  DDPHOOK_RETURN_IF_ERROR(packed.allocate(4 * packedSize));
-  DDPHOOK_RETURN_IF_ERROR(q.allocate(4 * qSize));
-  DDPHOOK_RETURN_IF_ERROR(g.write(inputOf(n, context.rank()).data(), 4 * n));
+    DDPHOOK_TRY(array->allocate(4 * n));
+  DDPHOOK_TRY(packed.allocate(4 * packedSize));
+  DDPHOOK_TRY(q.allocate(4 * qSize));
+  DDPHOOK_TRY(g.write(inputOf(n, context.rank()).data(), 4 * n));
   for (List &list : lists) {
     const ddphook_matrix_list_t view = {
         sizeof(view),
@@ -116,15 +116,15 @@ Status PowerSgd::prepare() {
         static_cast<int64_t>(list.matrices.size()),
         list.pieces.data(),
         static_cast<int64_t>(list.pieces.size())};
-    DDPHOOK_RETURN_IF_ERROR(context.call(&ddphook_backend_t::matrices_create,
-                                         &view, DDPHOOK_F32, &list.prepared));
+    DDPHOOK_TRY(context.call(&ddphook_backend_t::matrices_create, &view,
+                             DDPHOOK_F32, &list.prepared));
   }
   std::vector<int32_t> generator(generatorElements);
   seedGenerator(0, generator.data());
   std::vector<float> numbers(static_cast<size_t>(qSize));
-  DDPHOOK_RETURN_IF_ERROR(drawNormal(generator.data(), draws.data(),
-                                     static_cast<int64_t>(draws.size()),
-                                     numbers.data(), Dtype::F32));
+  DDPHOOK_TRY(drawNormal(generator.data(), draws.data(),
+                         static_cast<int64_t>(draws.size()), numbers.data(),
+                         Dtype::F32));
   return q.write(numbers.data(), 4 * qSize);
 }
 
@@ -145,48 +145,43 @@ Status PowerSgd::step() {
   void *const m = e.as<>();
   for (const List &list : lists) {
     ddphook_matrices_t *const with = list.prepared;
-    DDPHOOK_RETURN_IF_ERROR(context.call(&ddphook_backend_t::orthogonalize,
-                                         with, DDPHOOK_FACTOR_Q, qs, qs, 0.0));
-    DDPHOOK_RETURN_IF_ERROR(context.call(&ddphook_backend_t::project, with,
-                                         g.as<>(), m, qs, m, factors, factors));
+    DDPHOOK_TRY(context.call(&ddphook_backend_t::orthogonalize, with,
+                             DDPHOOK_FACTOR_Q, qs, qs, 0.0));
+    DDPHOOK_TRY(context.call(&ddphook_backend_t::project, with, g.as<>(), m, qs,
+                             m, factors, factors));
     // PyTorch divides the rest and Q, and orthogonalizes P undivided.
     if (group) {
-      DDPHOOK_RETURN_IF_ERROR(reduce(factors + list.packedBegin,
-                                     list.packedEnd - list.packedBegin));
+      DDPHOOK_TRY(reduce(factors + list.packedBegin,
+                         list.packedEnd - list.packedBegin));
       for (const ddphook_piece_t &piece : list.pieces)
-        DDPHOOK_RETURN_IF_ERROR(
-            divide(factors + piece.rest_offset, piece.count));
+        DDPHOOK_TRY(divide(factors + piece.rest_offset, piece.count));
     }
-    DDPHOOK_RETURN_IF_ERROR(context.call(&ddphook_backend_t::orthogonalize,
-                                         with, DDPHOOK_FACTOR_P, factors,
-                                         factors, 0.0));
-    DDPHOOK_RETURN_IF_ERROR(context.call(&ddphook_backend_t::matmul, with,
-                                         DDPHOOK_MATMUL_Q, m, factors, qs));
+    DDPHOOK_TRY(context.call(&ddphook_backend_t::orthogonalize, with,
+                             DDPHOOK_FACTOR_P, factors, factors, 0.0));
+    DDPHOOK_TRY(context.call(&ddphook_backend_t::matmul, with, DDPHOOK_MATMUL_Q,
+                             m, factors, qs));
     if (group) {
-      DDPHOOK_RETURN_IF_ERROR(
-          reduce(qs + list.qBegin, list.qEnd - list.qBegin));
-      DDPHOOK_RETURN_IF_ERROR(
-          divide(qs + list.qBegin, list.qEnd - list.qBegin));
+      DDPHOOK_TRY(reduce(qs + list.qBegin, list.qEnd - list.qBegin));
+      DDPHOOK_TRY(divide(qs + list.qBegin, list.qEnd - list.qBegin));
     }
-    DDPHOOK_RETURN_IF_ERROR(context.call(&ddphook_backend_t::reconstruct, with,
-                                         factors, qs, factors, m, out.as<>(), m,
-                                         int64_t(1)));
+    DDPHOOK_TRY(context.call(&ddphook_backend_t::reconstruct, with, factors, qs,
+                             factors, m, out.as<>(), m, int64_t(1)));
   }
   return Status::ok();
 }
 
 Status PowerSgd::checkFirstStep(bool *right) {
   const std::vector<float> poison(static_cast<size_t>(n), NAN);
-  DDPHOOK_RETURN_IF_ERROR(out.write(poison.data(), 4 * n));
-  DDPHOOK_RETURN_IF_ERROR(step());
+  DDPHOOK_TRY(out.write(poison.data(), 4 * n));
+  DDPHOOK_TRY(step());
   std::vector<float> result(poison.size()), error(poison.size());
-  DDPHOOK_RETURN_IF_ERROR(out.read(result.data(), 4 * n));
-  DDPHOOK_RETURN_IF_ERROR(e.read(error.data(), 4 * n));
+  DDPHOOK_TRY(out.read(result.data(), 4 * n));
+  DDPHOOK_TRY(e.read(error.data(), 4 * n));
   if (context.worldSize() > 1) {
     std::vector<std::string> all;
     const std::string_view bytes(reinterpret_cast<const char *>(result.data()),
                                  result.size() * sizeof(float));
-    DDPHOOK_RETURN_IF_ERROR(context.allGather(
+    DDPHOOK_TRY(context.allGather(
         "results", std::to_string(std::hash<std::string_view>()(bytes)), &all));
     *right = std::isfinite(result.front()) &&
              std::equal(all.begin() + 1, all.end(), all.begin());
@@ -233,7 +228,7 @@ Status bench::benchPowerSgd(Rank &rank) {
           continue;
         PowerSgd &each = *buckets.emplace_back(std::make_unique<PowerSgd>(
             rank.job(), shape, approximation, group));
-        DDPHOOK_RETURN_IF_ERROR(each.prepare());
+        DDPHOOK_TRY(each.prepare());
         std::string name = "rank " + std::to_string(approximation);
         if (groupMb != 0)
           name += ", group-mb " + std::to_string(groupMb);
@@ -243,7 +238,7 @@ Status bench::benchPowerSgd(Rank &rank) {
         if (groupMb == 0) // PyTorch processes the bucket as a whole.
           works.back().torch = shape.torch(approximation);
       }
-    DDPHOOK_RETURN_IF_ERROR(rank.measure(
+    DDPHOOK_TRY(rank.measure(
         "PowerSGD's local work on '" + rank.options.device + "', " +
             shape.name + " of " + sizeName(shape.elements()) +
             "; GB/s of 28 bytes an element",

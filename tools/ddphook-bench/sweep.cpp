@@ -142,11 +142,10 @@ std::vector<Flag> SweepOptions::flags() {
 }
 
 Status SweepOptions::parse(const Arguments &arguments) {
-  DDPHOOK_RETURN_IF_ERROR(
-      parseFlags(arguments, flags(), [](const std::string &word) {
-        return error(DDPHOOK_INVALID_ARGUMENT,
-                     "expected an option of sweep, but got '%s'", word.c_str());
-      }));
+  DDPHOOK_TRY(parseFlags(arguments, flags(), [](const std::string &word) {
+    return error(DDPHOOK_INVALID_ARGUMENT,
+                 "expected an option of sweep, but got '%s'", word.c_str());
+  }));
   if (minBytes > maxBytes)
     return error(DDPHOOK_INVALID_ARGUMENT,
                  "expected --min-bytes to be at most --max-bytes, but got %lld "
@@ -307,7 +306,7 @@ public:
   Status write(const std::string &text) {
     if (!isWanted)
       return Status::ok();
-    DDPHOOK_RETURN_IF_ERROR(file.write(text.data(), text.size()));
+    DDPHOOK_TRY(file.write(text.data(), text.size()));
     return file.commit();
   }
 
@@ -355,7 +354,7 @@ private:
 
 Status SweepRank::compareOptions() {
   std::vector<std::string> all;
-  DDPHOOK_RETURN_IF_ERROR(
+  DDPHOOK_TRY(
       context.allGather("options of a sweep", options.fingerprint(), &all));
   for (size_t rank = 0; rank < all.size(); ++rank)
     if (all[rank] != all[0])
@@ -369,13 +368,13 @@ Status SweepRank::compareOptions() {
 Status SweepRank::time(const ddphook_collective_t &operation, const void *from,
                        Samples *seconds) {
   for (int i = 0; i < options.warmup; ++i)
-    DDPHOOK_RETURN_IF_ERROR(group.run(operation, from, out.as<>()));
+    DDPHOOK_TRY(group.run(operation, from, out.as<>()));
   for (int round = 0; round < options.rounds; ++round) {
-    DDPHOOK_RETURN_IF_ERROR(group.barrier());
+    DDPHOOK_TRY(group.barrier());
     const double begin = now();
     for (int i = 0; i < options.iterations; ++i)
-      DDPHOOK_RETURN_IF_ERROR(group.run(operation, from, out.as<>()));
-    DDPHOOK_RETURN_IF_ERROR(context.synchronize());
+      DDPHOOK_TRY(group.run(operation, from, out.as<>()));
+    DDPHOOK_TRY(context.synchronize());
     seconds->push_back((now() - begin) / options.iterations);
   }
   return Status::ok();
@@ -386,18 +385,17 @@ Status SweepRank::check(const ddphook_collective_t &operation,
                         bool isInPlace, int64_t *wrong) {
   const std::vector<char> input = values.input(context.rank(), operation.count);
   std::vector<char> result(input.size(), kPoison);
-  DDPHOOK_RETURN_IF_ERROR(in.write(input.data(), bytes));
-  DDPHOOK_RETURN_IF_ERROR(
-      out.write((isInPlace ? input : result).data(), bytes));
-  DDPHOOK_RETURN_IF_ERROR(
+  DDPHOOK_TRY(in.write(input.data(), bytes));
+  DDPHOOK_TRY(out.write((isInPlace ? input : result).data(), bytes));
+  DDPHOOK_TRY(
       group.run(operation, isInPlace ? out.as<>() : in.as<>(), out.as<>()));
-  DDPHOOK_RETURN_IF_ERROR(context.synchronize());
-  DDPHOOK_RETURN_IF_ERROR(out.read(result.data(), bytes));
+  DDPHOOK_TRY(context.synchronize());
+  DDPHOOK_TRY(out.read(result.data(), bytes));
   *wrong = values.countWrong(result.data(), operation.count);
   if (isInPlace)
     return Status::ok();
   // An out-of-place reduction must not write to its input.
-  DDPHOOK_RETURN_IF_ERROR(in.read(result.data(), bytes));
+  DDPHOOK_TRY(in.read(result.data(), bytes));
   if (result != input)
     *wrong = operation.count;
   return Status::ok();
@@ -406,8 +404,7 @@ Status SweepRank::check(const ddphook_collective_t &operation,
 Status SweepRank::combine(Samples *seconds, int64_t *wrong) {
   Json mine = {{"seconds", *seconds}, {"wrong", *wrong}};
   std::vector<std::string> all;
-  DDPHOOK_RETURN_IF_ERROR(
-      context.allGather("results of a sweep", mine.dump(), &all));
+  DDPHOOK_TRY(context.allGather("results of a sweep", mine.dump(), &all));
   *wrong = 0;
   for (const std::string &text : all) {
     const Json theirs = Json::parse(text);
@@ -440,11 +437,9 @@ Status SweepRank::measure(const HookKind &hook, Dtype dtype, int64_t count,
     int64_t wrong = 0;
     const bool isChecked = options.checks && values;
     if (isChecked)
-      DDPHOOK_RETURN_IF_ERROR(
-          check(operation, *values, bytes, isInPlace, &wrong));
-    DDPHOOK_RETURN_IF_ERROR(
-        time(operation, isInPlace ? out.as<>() : in.as<>(), &seconds));
-    DDPHOOK_RETURN_IF_ERROR(combine(&seconds, &wrong));
+      DDPHOOK_TRY(check(operation, *values, bytes, isInPlace, &wrong));
+    DDPHOOK_TRY(time(operation, isInPlace ? out.as<>() : in.as<>(), &seconds));
+    DDPHOOK_TRY(combine(&seconds, &wrong));
     const double once = median(seconds);
     const auto [least, most] =
         std::minmax_element(seconds.begin(), seconds.end());
@@ -468,14 +463,13 @@ Status SweepRank::run(const Bootstrap &place,
                       const std::function<void(int64_t)> &onRow) {
   const bool isFirst = context.rank() == 0;
   ResultFile csv(isFirst ? options.csv : ""), json(isFirst ? options.json : "");
-  DDPHOOK_RETURN_IF_ERROR(compareOptions());
+  DDPHOOK_TRY(compareOptions());
   for (Array *array : {&in, &out})
-    DDPHOOK_RETURN_IF_ERROR(array->allocate(options.maxBytes));
+    DDPHOOK_TRY(array->allocate(options.maxBytes));
   const Places places = placesOf(context);
-  DDPHOOK_RETURN_IF_ERROR(
-      group.join("sweep", places.memories == 1, options.maxBytes));
+  DDPHOOK_TRY(group.join("sweep", places.memories == 1, options.maxBytes));
   for (ResultFile *file : {&csv, &json})
-    DDPHOOK_RETURN_IF_ERROR(file->open());
+    DDPHOOK_TRY(file->open());
   Json result = {{"ranks", context.worldSize()},
                  {"machines", places.machines},
                  {"backend", place.backend},
@@ -493,21 +487,21 @@ Status SweepRank::run(const Bootstrap &place,
         if (count == 0)
           continue;
         Json row;
-        DDPHOOK_RETURN_IF_ERROR(measure(hook, dtype, count, &row));
+        DDPHOOK_TRY(measure(hook, dtype, count, &row));
         if (isFirst)
           show(line(row));
         result["results"].push_back(std::move(row));
         onRow(static_cast<int64_t>(result["results"].size()));
       }
-  DDPHOOK_RETURN_IF_ERROR(context.barrier());
+  DDPHOOK_TRY(context.barrier());
   if (!isFirst)
     return Status::ok();
   summarize(&result);
   show(print("# wrong elements: %s\n# average bus bandwidth: %.3f GB/s\n",
              wrongText(result["wrong"]).c_str(),
              result["average_busbw_gbs"].get<double>()));
-  DDPHOOK_RETURN_IF_ERROR(csv.write(toCsv(result)));
-  DDPHOOK_RETURN_IF_ERROR(json.write(result.dump(2) + "\n"));
+  DDPHOOK_TRY(csv.write(toCsv(result)));
+  DDPHOOK_TRY(json.write(result.dump(2) + "\n"));
   if (!result["wrong"].is_null() && result["wrong"] != 0)
     return error(DDPHOOK_DATA_LOSS, "expected no wrong elements, but got %s",
                  wrongText(result["wrong"]).c_str());
@@ -518,7 +512,7 @@ Status SweepRank::run(const Bootstrap &place,
 static Status runRank(const SweepOptions &options, const Bootstrap &place,
                       const std::function<void(int64_t)> &onRow) {
   std::unique_ptr<Context> context;
-  DDPHOOK_RETURN_IF_ERROR(Context::create(place, &context));
+  DDPHOOK_TRY(Context::create(place, &context));
   SweepRank rank(options, *context);
   Status status = rank.run(place, onRow);
   // A rank that fails must not keep the others waiting.
@@ -541,7 +535,7 @@ static RankGroupResult startRanks(const SweepOptions &options,
   group.body = [&](int32_t rank, RankReport &report) {
     job.enter(rank);
     Bootstrap place;
-    DDPHOOK_RETURN_IF_ERROR(findPlace(nullptr, processEnvironment(), &place));
+    DDPHOOK_TRY(findPlace(nullptr, processEnvironment(), &place));
     return runRank(options, place, [&](int64_t row) { report.progress(row); });
   };
   return runRankGroup(group);

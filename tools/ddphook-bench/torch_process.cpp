@@ -64,8 +64,8 @@ Status TorchProcess::start(const std::string &python,
   torch->toChild = in[1];
   torch->fromChild = out[0];
   Json reply;
-  DDPHOOK_RETURN_IF_ERROR(withContext(
-      torch->ask("", &reply), "cannot run PyTorch with '" + python + "'"));
+  DDPHOOK_TRY(withContext(torch->ask("", &reply),
+                          "cannot run PyTorch with '" + python + "'"));
   torch->torchVersion = reply.value("torch", "");
   *process = std::move(torch);
   return Status::ok();
@@ -116,7 +116,7 @@ Status TorchProcess::ask(const std::string &line, Json *reply) {
 
 Status TorchProcess::run(const Json &job, Samples *seconds) {
   Json reply;
-  DDPHOOK_RETURN_IF_ERROR(ask(job.dump(), &reply));
+  DDPHOOK_TRY(ask(job.dump(), &reply));
   for (double value : reply.value("seconds", Samples()))
     seconds->push_back(value);
   return Status::ok();

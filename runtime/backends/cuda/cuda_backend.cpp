@@ -38,7 +38,7 @@ using Argument = std::pair<const void *, const char *>;
 static Status checkAddresses(const CudaDevice &device,
                              std::initializer_list<Argument> arguments) {
   for (const auto &[address, name] : arguments)
-    DDPHOOK_RETURN_IF_ERROR(device.checkAddress(address, name));
+    DDPHOOK_TRY(device.checkAddress(address, name));
   return Status::ok();
 }
 
@@ -50,7 +50,7 @@ static ddphook_status_t run(ddphook_device_t *device,
                             Function &&function) {
   return reportTo(error, [&] {
     CudaDevice &impl = *device->impl;
-    DDPHOOK_RETURN_IF_ERROR(impl.failure());
+    DDPHOOK_TRY(impl.failure());
     CurrentDevice current(impl.choice().number);
     Status status = function(impl);
     return status.isOk() ? status : impl.fail(status);
@@ -64,7 +64,7 @@ runKernels(ddphook_device_t *device, ddphook_backend_error_t *error,
            const char *what, std::initializer_list<Argument> arguments,
            Launch &&launch) {
   return run(device, error, [&](CudaDevice &impl) {
-    DDPHOOK_RETURN_IF_ERROR(checkAddresses(impl, arguments));
+    DDPHOOK_TRY(checkAddresses(impl, arguments));
     return toStatus(launch(impl.computeStream()), what);
   });
 }
@@ -87,7 +87,7 @@ static ddphook_status_t createDevice(const ddphook_device_config_t *config,
                                      ddphook_backend_error_t *error) {
   return reportTo(error, [&] {
     auto result = std::make_unique<ddphook_device>();
-    DDPHOOK_RETURN_IF_ERROR(CudaDevice::create(*config, &result->impl));
+    DDPHOOK_TRY(CudaDevice::create(*config, &result->impl));
     *device = result.release();
     return Status::ok();
   });
@@ -119,7 +119,7 @@ static ddphook_status_t writeMemory(ddphook_device_t *device, void *memory,
   return run(device, error, [&](CudaDevice &impl) {
     if (bytes == 0)
       return Status::ok();
-    DDPHOOK_RETURN_IF_ERROR(impl.checkAddress(memory, "memory"));
+    DDPHOOK_TRY(impl.checkAddress(memory, "memory"));
     return impl.copyAndWait(memory, host, bytes, cudaMemcpyHostToDevice,
                             "writing device memory");
   });
@@ -131,7 +131,7 @@ static ddphook_status_t readMemory(ddphook_device_t *device, void *host,
   return run(device, error, [&](CudaDevice &impl) {
     if (bytes == 0)
       return Status::ok();
-    DDPHOOK_RETURN_IF_ERROR(impl.checkAddress(memory, "memory"));
+    DDPHOOK_TRY(impl.checkAddress(memory, "memory"));
     return impl.copyAndWait(host, memory, bytes, cudaMemcpyDeviceToHost,
                             "reading device memory");
   });
@@ -157,8 +157,7 @@ static ddphook_status_t createCommunicator(
     ddphook_communicator_t **communicator, ddphook_backend_error_t *error) {
   return run(device, error, [&](CudaDevice &impl) {
     auto result = std::make_unique<ddphook_communicator>();
-    DDPHOOK_RETURN_IF_ERROR(
-        CudaCommunicator::create(impl, *config, &result->impl));
+    DDPHOOK_TRY(CudaCommunicator::create(impl, *config, &result->impl));
     *communicator = result.release();
     return Status::ok();
   });
@@ -233,8 +232,8 @@ static ddphook_status_t sparsify(ddphook_device_t *device, int64_t keep,
                                  const void *in, int64_t count, void *entries,
                                  void *rest, ddphook_backend_error_t *error) {
   return run(device, error, [&](CudaDevice &impl) {
-    DDPHOOK_RETURN_IF_ERROR(checkKept(keep, count));
-    DDPHOOK_RETURN_IF_ERROR(checkAddresses(
+    DDPHOOK_TRY(checkKept(keep, count));
+    DDPHOOK_TRY(checkAddresses(
         impl, {{in, "in"}, {entries, "entries"}, {rest, "rest"}}));
     return impl.sparsify(keep, in, count, entries, rest);
   });
@@ -244,8 +243,7 @@ static ddphook_status_t densify(ddphook_device_t *device, const void *entries,
                                 int64_t parts, int64_t keep, void *out,
                                 int64_t count, ddphook_backend_error_t *error) {
   return run(device, error, [&](CudaDevice &impl) {
-    DDPHOOK_RETURN_IF_ERROR(
-        checkAddresses(impl, {{entries, "entries"}, {out, "out"}}));
+    DDPHOOK_TRY(checkAddresses(impl, {{entries, "entries"}, {out, "out"}}));
     return impl.densify(entries, parts, keep, out, count);
   });
 }
@@ -297,7 +295,7 @@ static ddphook_status_t isFinite(ddphook_device_t *device, const void *in,
                                  int64_t count, int32_t dtype, int32_t *result,
                                  ddphook_backend_error_t *error) {
   return run(device, error, [&](CudaDevice &impl) {
-    DDPHOOK_RETURN_IF_ERROR(impl.checkAddress(in, "in"));
+    DDPHOOK_TRY(impl.checkAddress(in, "in"));
     return impl.isFinite(in, toDtype(dtype), count, result);
   });
 }
@@ -306,7 +304,7 @@ static ddphook_status_t sumSquares(ddphook_device_t *device, const void *in,
                                    int64_t count, int32_t dtype, double *result,
                                    ddphook_backend_error_t *error) {
   return run(device, error, [&](CudaDevice &impl) {
-    DDPHOOK_RETURN_IF_ERROR(impl.checkAddress(in, "in"));
+    DDPHOOK_TRY(impl.checkAddress(in, "in"));
     return impl.sumSquares(in, toDtype(dtype), count, result);
   });
 }
@@ -317,11 +315,11 @@ static ddphook_status_t createMatrices(ddphook_device_t *device,
                                        ddphook_matrices_t **matrices,
                                        ddphook_backend_error_t *error) {
   return run(device, error, [&](CudaDevice &impl) {
-    DDPHOOK_RETURN_IF_ERROR(impl.refuseCapture("preparing matrices"));
+    DDPHOOK_TRY(impl.refuseCapture("preparing matrices"));
     RelaxedCapture relaxed;
     auto result = std::make_unique<ddphook_matrices>();
-    DDPHOOK_RETURN_IF_ERROR(MatrixList::create(
-        *list, toDtype(dtype), impl.plainMemory(), &result->impl));
+    DDPHOOK_TRY(MatrixList::create(*list, toDtype(dtype), impl.plainMemory(),
+                                   &result->impl));
     *matrices = result.release();
     return Status::ok();
   });
@@ -405,7 +403,7 @@ runCollective(ddphook_device_t *device, ddphook_communicator_t *communicator,
               int64_t *ticket, ddphook_backend_error_t *error) {
   return run(device, error, [&](CudaDevice &impl) {
     int64_t own = 0;
-    DDPHOOK_RETURN_IF_ERROR(
+    DDPHOOK_TRY(
         communicator->impl->start(*operation, in, out, ticket ? ticket : &own));
     return ticket ? Status::ok()
                   : impl.inFlight().wait(own, impl.computeStream());
@@ -427,11 +425,10 @@ static ddphook_status_t loadKernels(ddphook_device_t *device, const void *code,
                                     int64_t count, ddphook_kernels_t **kernels,
                                     ddphook_backend_error_t *error) {
   return run(device, error, [&](CudaDevice &impl) {
-    DDPHOOK_RETURN_IF_ERROR(impl.refuseCapture("loading kernels"));
+    DDPHOOK_TRY(impl.refuseCapture("loading kernels"));
     RelaxedCapture relaxed;
     auto result = std::make_unique<ddphook_kernels>();
-    DDPHOOK_RETURN_IF_ERROR(
-        KernelLibrary::load(code, size, names, count, &result->impl));
+    DDPHOOK_TRY(KernelLibrary::load(code, size, names, count, &result->impl));
     *kernels = result.release();
     return Status::ok();
   });

@@ -42,7 +42,7 @@ static uint64_t encodedRoom(const ddphook_communicator_config_t &config) {
 Status CudaCommunicator::create(CudaDevice &device,
                                 const ddphook_communicator_config_t &config,
                                 std::unique_ptr<CudaCommunicator> *result) {
-  DDPHOOK_RETURN_IF_ERROR(device.refuseCapture("joining a process group"));
+  DDPHOOK_TRY(device.refuseCapture("joining a process group"));
   std::unique_ptr<CudaCommunicator> created(
       new CudaCommunicator(device, config));
   created->stagingBytes = config.max_wire_bytes;
@@ -55,7 +55,7 @@ Status CudaCommunicator::create(CudaDevice &device,
   if (config.size > 1 && allocated.isOk()) {
     Deadline deadline = Deadline::after(innerSeconds(device.timeoutSeconds()));
     std::vector<ncclUniqueId> ids;
-    DDPHOOK_RETURN_IF_ERROR(
+    DDPHOOK_TRY(
         agreeOnIds(config, device.options(), device.choice(), deadline, &ids));
     std::unique_ptr<NcclCommunicator> joined;
     Status status = NcclCommunicator::create(
@@ -67,10 +67,10 @@ Status CudaCommunicator::create(CudaDevice &device,
     created->nccl = std::move(joined);
     device.addCommunicator(created->nccl.get());
     // After a failure the watchdog aborts, once, the communicators it knows.
-    DDPHOOK_RETURN_IF_ERROR(device.failure());
-    DDPHOOK_RETURN_IF_ERROR(device.registerAll(created->nccl.get()));
+    DDPHOOK_TRY(device.failure());
+    DDPHOOK_TRY(device.registerAll(created->nccl.get()));
   }
-  DDPHOOK_RETURN_IF_ERROR(allocated);
+  DDPHOOK_TRY(allocated);
   *result = std::move(created);
   return Status::ok();
 }
@@ -109,14 +109,14 @@ static EncodedParts partsOf(const CollectiveOperation &operation,
 
 Status CudaCommunicator::checkOperation(const CollectiveOperation &operation,
                                         const void *in, const void *out) const {
-  DDPHOOK_RETURN_IF_ERROR(device.checkAddress(in, "in"));
+  DDPHOOK_TRY(device.checkAddress(in, "in"));
   // An empty part may be at the end of an array, past its memory.
   const bool isEmpty =
       operation.part_ends && partOf(operation.part_ends, rank).size() == 0;
   if (!isEmpty)
-    DDPHOOK_RETURN_IF_ERROR(device.checkAddress(out, "out"));
+    DDPHOOK_TRY(device.checkAddress(out, "out"));
   if (auto encoding = operation.codes()) {
-    DDPHOOK_RETURN_IF_ERROR(device.checkAddress(operation.error, "error"));
+    DDPHOOK_TRY(device.checkAddress(operation.error, "error"));
     const int64_t bytes =
         encoding->isAffine()
             ? size * AffineCodes::of(*encoding, operation.count).bytes +
@@ -142,7 +142,7 @@ Status CudaCommunicator::take(bool isCapturing, Collective **collective) {
       return error(DDPHOOK_FAILED_PRECONDITION,
                    "too many collectives are started in a graph without "
                    "waiting for them");
-    DDPHOOK_RETURN_IF_ERROR(device.failure());
+    DDPHOOK_TRY(device.failure());
     Status polled = inFlight.poll(device.timeoutSeconds());
     if (!polled.isOk())
       return device.fail(polled);
@@ -154,23 +154,22 @@ Status CudaCommunicator::take(bool isCapturing, Collective **collective) {
 Status CudaCommunicator::start(const CollectiveOperation &operation,
                                const void *in, void *out, int64_t *ticket) {
   InFlight &inFlight = device.inFlight();
-  DDPHOOK_RETURN_IF_ERROR(checkCollective(operation, size));
+  DDPHOOK_TRY(checkCollective(operation, size));
   if (operation.count == 0) {
     *ticket = inFlight.publishEnded();
     return Status::ok();
   }
-  DDPHOOK_RETURN_IF_ERROR(checkOperation(operation, in, out));
+  DDPHOOK_TRY(checkOperation(operation, in, out));
   if (!nccl) {
     // A group of one rank has no communication to overlap with.
-    DDPHOOK_RETURN_IF_ERROR(
-        enqueue(operation, in, out, device.computeStream(), nullptr));
+    DDPHOOK_TRY(enqueue(operation, in, out, device.computeStream(), nullptr));
     *ticket = inFlight.publishEnded();
     return Status::ok();
   }
   bool isCapturing = false;
-  DDPHOOK_RETURN_IF_ERROR(device.isCapturing(&isCapturing));
+  DDPHOOK_TRY(device.isCapturing(&isCapturing));
   Collective *collective = nullptr;
-  DDPHOOK_RETURN_IF_ERROR(take(isCapturing, &collective));
+  DDPHOOK_TRY(take(isCapturing, &collective));
   if (isCapturing)
     nccl->noteCapture();
   // Nothing else would end a call that waits for a peer.
@@ -211,7 +210,7 @@ Status CudaCommunicator::enqueueSum(const void *in, void *out, int64_t count,
         what);
   }
   // Record `begin` again: the deadline for waiting on peers starts here.
-  DDPHOOK_RETURN_IF_ERROR(toStatus(cudaEventRecord(begin, stream), what));
+  DDPHOOK_TRY(toStatus(cudaEventRecord(begin, stream), what));
   return nccl->allReduce(in, out, count, dtype, stream,
                          Deadline::after(device.timeoutSeconds()));
 }
@@ -225,14 +224,13 @@ Status CudaCommunicator::enqueueAllReduce(const CollectiveOperation &operation,
   const int64_t count = operation.count;
   const int64_t divisor = operation.divide ? size : 1;
   if (wire != dtype) {
-    DDPHOOK_RETURN_IF_ERROR(toStatus(
+    DDPHOOK_TRY(toStatus(
         compressArray(stream, in, dtype, staging, wire, count, divisor), what));
-    DDPHOOK_RETURN_IF_ERROR(
-        enqueueSum(staging, staging, count, wire, stream, begin));
+    DDPHOOK_TRY(enqueueSum(staging, staging, count, wire, stream, begin));
     return toStatus(castArray(stream, staging, wire, out, dtype, count), what);
   }
   if (divisor > 1) {
-    DDPHOOK_RETURN_IF_ERROR(
+    DDPHOOK_TRY(
         toStatus(divideArray(stream, in, out, dtype, count, divisor), what));
     in = out;
   }
@@ -298,30 +296,29 @@ CudaCommunicator::enqueueReduceScatter(const CollectiveOperation &operation,
     for (int peer = 0; peer < size; ++peer) {
       const ElementRange range = partOf(operation.part_ends, peer);
       if (range.size() > 0)
-        DDPHOOK_RETURN_IF_ERROR(toWire(static_cast<const char *>(in) +
-                                           range.begin * dtypeSize(dtype),
-                                       dtype, staged + peer * part * bytes,
-                                       wire, range.size(), divisor, stream));
+        DDPHOOK_TRY(toWire(static_cast<const char *>(in) +
+                               range.begin * dtypeSize(dtype),
+                           dtype, staged + peer * part * bytes, wire,
+                           range.size(), divisor, stream));
     }
     from = staged;
     to = staged + rank * part * bytes;
     wanted = partOf(operation.part_ends, rank).size();
   } else if (isStaged(operation)) {
     char *staged = static_cast<char *>(staging);
-    DDPHOOK_RETURN_IF_ERROR(
+    DDPHOOK_TRY(
         toWire(in, dtype, staged, wire, operation.count, divisor, stream));
     const int64_t padding = part * size - operation.count;
     if (padding > 0)
-      DDPHOOK_RETURN_IF_ERROR(toStatus(
-          cudaMemsetAsync(staged + operation.count * bytes, 0,
-                          static_cast<size_t>(padding * bytes), stream),
-          what));
+      DDPHOOK_TRY(toStatus(cudaMemsetAsync(staged + operation.count * bytes, 0,
+                                           static_cast<size_t>(padding * bytes),
+                                           stream),
+                           what));
     from = staged;
     to = staged + rank * part * bytes;
   }
-  DDPHOOK_RETURN_IF_ERROR(toStatus(cudaEventRecord(begin, stream), what));
-  DDPHOOK_RETURN_IF_ERROR(
-      nccl->reduceScatter(from, to, part, wire, stream, deadline()));
+  DDPHOOK_TRY(toStatus(cudaEventRecord(begin, stream), what));
+  DDPHOOK_TRY(nccl->reduceScatter(from, to, part, wire, stream, deadline()));
   return to == out || wanted == 0
              ? Status::ok()
              : fromWire(to, wire, out, dtype, wanted, stream);
@@ -339,14 +336,12 @@ Status CudaCommunicator::enqueueAllGather(const CollectiveOperation &operation,
   if (isStaged(operation)) {
     char *own = static_cast<char *>(staging) + rank * part * dtypeSize(wire);
     // The data after a short part ends up after the array.
-    DDPHOOK_RETURN_IF_ERROR(
-        toWire(in, dtype, own, wire, part, /*divisor=*/1, stream));
+    DDPHOOK_TRY(toWire(in, dtype, own, wire, part, /*divisor=*/1, stream));
     from = own;
     to = staging;
   }
-  DDPHOOK_RETURN_IF_ERROR(toStatus(cudaEventRecord(begin, stream), what));
-  DDPHOOK_RETURN_IF_ERROR(
-      nccl->allGather(from, to, part, wire, stream, deadline()));
+  DDPHOOK_TRY(toStatus(cudaEventRecord(begin, stream), what));
+  DDPHOOK_TRY(nccl->allGather(from, to, part, wire, stream, deadline()));
   return to == out ? Status::ok()
                    : fromWire(to, wire, out, dtype, operation.count, stream);
 }
@@ -371,33 +366,31 @@ Status CudaCommunicator::enqueueEncoded(const CollectiveOperation &operation,
   char *const theirs = ours + size * parts.bytes;
   char *const sum = (nccl ? ours : theirs) + rank * parts.bytes;
   if (operation.error) {
-    DDPHOOK_RETURN_IF_ERROR(toStatus(
+    DDPHOOK_TRY(toStatus(
         addArrays(stream, out, in, operation.error, dtype, operation.count),
         what));
-    DDPHOOK_RETURN_IF_ERROR(
-        toStatus(encodingError(stream, out, operation.error, dtype,
-                               operation.count, encoding, own),
-                 what));
+    DDPHOOK_TRY(toStatus(encodingError(stream, out, operation.error, dtype,
+                                       operation.count, encoding, own),
+                         what));
     in = out;
   }
-  DDPHOOK_RETURN_IF_ERROR(
+  DDPHOOK_TRY(
       toStatus(encodeParts(stream, in, dtype, parts, size, ours, own), what));
   // NCCL sees codes as four-byte numbers.
   const int64_t words = parts.bytes / dtypeSize(Dtype::F32);
   if (nccl) {
-    DDPHOOK_RETURN_IF_ERROR(toStatus(cudaEventRecord(begin, stream), what));
-    DDPHOOK_RETURN_IF_ERROR(nccl->allToAll(ours, theirs, words, size,
-                                           Dtype::F32, stream, deadline()));
+    DDPHOOK_TRY(toStatus(cudaEventRecord(begin, stream), what));
+    DDPHOOK_TRY(nccl->allToAll(ours, theirs, words, size, Dtype::F32, stream,
+                               deadline()));
   }
-  DDPHOOK_RETURN_IF_ERROR(
-      toStatus(sumPart(stream, nccl ? theirs : ours, size, parts, rank,
-                       operation.divide ? size : 1, sum, ofSum),
-               what));
+  DDPHOOK_TRY(toStatus(sumPart(stream, nccl ? theirs : ours, size, parts, rank,
+                               operation.divide ? size : 1, sum, ofSum),
+                       what));
   if (isScatter) {
     // Zeros follow a short part.
     const int64_t own = partOf(operation.count, size, rank).size();
     const int64_t bytes = dtypeSize(dtype);
-    DDPHOOK_RETURN_IF_ERROR(toStatus(
+    DDPHOOK_TRY(toStatus(
         cudaMemsetAsync(static_cast<char *>(out) + own * bytes, 0,
                         static_cast<size_t>((parts.part - own) * bytes),
                         stream),
@@ -406,7 +399,7 @@ Status CudaCommunicator::enqueueEncoded(const CollectiveOperation &operation,
         decodeParts(stream, sum, parts, rank, /*number=*/1, out, dtype), what);
   }
   if (nccl)
-    DDPHOOK_RETURN_IF_ERROR(
+    DDPHOOK_TRY(
         nccl->allGather(sum, ours, words, Dtype::F32, stream, deadline()));
   return toStatus(decodeParts(stream, nccl ? ours : sum, parts, /*first=*/0,
                               size, out, dtype),
@@ -422,16 +415,14 @@ Status CudaCommunicator::enqueueAffine(const CollectiveOperation &operation,
   const AffineCodes codes = AffineCodes::of(encoding, operation.count);
   char *const all = static_cast<char *>(encoded);
   char *const own = all + rank * codes.bytes;
-  DDPHOOK_RETURN_IF_ERROR(
-      toStatus(encodeAffine(stream, in, dtype, codes, own,
-                            /*scratch=*/all + size * codes.bytes),
-               what));
+  DDPHOOK_TRY(toStatus(encodeAffine(stream, in, dtype, codes, own,
+                                    /*scratch=*/all + size * codes.bytes),
+                       what));
   if (nccl) {
-    DDPHOOK_RETURN_IF_ERROR(toStatus(cudaEventRecord(begin, stream), what));
+    DDPHOOK_TRY(toStatus(cudaEventRecord(begin, stream), what));
     // NCCL sees codes as four-byte numbers.
-    DDPHOOK_RETURN_IF_ERROR(nccl->allGather(own, all,
-                                            codes.bytes / dtypeSize(Dtype::F32),
-                                            Dtype::F32, stream, deadline()));
+    DDPHOOK_TRY(nccl->allGather(own, all, codes.bytes / dtypeSize(Dtype::F32),
+                                Dtype::F32, stream, deadline()));
   }
   return toStatus(averageAffine(stream, all, size, codes,
                                 operation.divide ? size : 1, out, dtype),
@@ -454,7 +445,7 @@ Status CudaCommunicator::enqueue(const CollectiveOperation &operation,
   if (kind == CollectiveKind::AllGather)
     return enqueueAllGather(operation, in, out, stream, begin);
   const Dtype dtype = operation.type();
-  DDPHOOK_RETURN_IF_ERROR(toStatus(cudaEventRecord(begin, stream), what));
+  DDPHOOK_TRY(toStatus(cudaEventRecord(begin, stream), what));
   if (kind == CollectiveKind::AllToAll)
     return nccl->allToAll(in, out, operation.count / size, size, dtype, stream,
                           deadline());

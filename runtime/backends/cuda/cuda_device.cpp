@@ -32,8 +32,8 @@ static constexpr double marginSeconds = 0.25;
 Status CudaDevice::create(const ddphook_device_config_t &config,
                           std::unique_ptr<CudaDevice> *result) {
   std::unique_ptr<CudaDevice> device(new CudaDevice());
-  DDPHOOK_RETURN_IF_ERROR(CudaOptions::parse(
-      config.options ? config.options : "", &device->parsedOptions));
+  DDPHOOK_TRY(CudaOptions::parse(config.options ? config.options : "",
+                                 &device->parsedOptions));
   if (config.allocator && device->parsedOptions.registerMemory.value_or(0))
     return error(DDPHOOK_INVALID_ARGUMENT,
                  "option register: register=1 takes memory from NCCL and "
@@ -44,8 +44,8 @@ Status CudaDevice::create(const ddphook_device_config_t &config,
     return error(DDPHOOK_INVALID_ARGUMENT,
                  "expected the transport 'auto' or 'nccl', but got '%s'",
                  transport.c_str());
-  DDPHOOK_RETURN_IF_ERROR(chooseDevice(
-      config.local_rank, device->parsedOptions.device, &device->chosen));
+  DDPHOOK_TRY(chooseDevice(config.local_rank, device->parsedOptions.device,
+                           &device->chosen));
   CurrentDevice current(device->chosen.number);
   Status status = device->open(config);
   if (status.isOk())
@@ -59,22 +59,22 @@ Status CudaDevice::open(const ddphook_device_config_t &config) {
   RelaxedCapture relaxed;
   timeout = config.timeout_s;
   parsedOptions.exportEnvironment();
-  DDPHOOK_RETURN_IF_ERROR(createStreams());
+  DDPHOOK_TRY(createStreams());
   chooseMemory(config.allocator);
-  DDPHOOK_RETURN_IF_ERROR(collectives.create());
+  DDPHOOK_TRY(collectives.create());
   void *flag = nullptr;
-  DDPHOOK_RETURN_IF_ERROR(allocations->allocate(
-      answerBytes, /*alignment=*/answerBytes, setup, &deviceAnswer));
+  DDPHOOK_TRY(allocations->allocate(answerBytes, /*alignment=*/answerBytes,
+                                    setup, &deviceAnswer));
   // The affine kernels require an address that is a multiple of 16.
-  DDPHOOK_RETURN_IF_ERROR(allocations->allocate(
-      kAffineScratchBytes, /*alignment=*/256, setup, &scratch));
-  DDPHOOK_RETURN_IF_ERROR(toStatus(cudaMallocHost(&hostAnswer, answerBytes),
-                                   "allocating pinned memory"));
-  DDPHOOK_RETURN_IF_ERROR(allocations->allocate(
-      sizeof(*sparse), alignof(SparseScratch), setup, &flag));
+  DDPHOOK_TRY(allocations->allocate(kAffineScratchBytes, /*alignment=*/256,
+                                    setup, &scratch));
+  DDPHOOK_TRY(toStatus(cudaMallocHost(&hostAnswer, answerBytes),
+                       "allocating pinned memory"));
+  DDPHOOK_TRY(allocations->allocate(sizeof(*sparse), alignof(SparseScratch),
+                                    setup, &flag));
   sparse = static_cast<SparseScratch *>(flag);
-  DDPHOOK_RETURN_IF_ERROR(toStatus(cudaMallocHost(&flag, sizeof(*badPlaces)),
-                                   "allocating pinned memory"));
+  DDPHOOK_TRY(toStatus(cudaMallocHost(&flag, sizeof(*badPlaces)),
+                       "allocating pinned memory"));
   badPlaces = static_cast<int32_t *>(flag);
   *badPlaces = 0;
   return watchdog.start(
@@ -93,9 +93,8 @@ void CudaDevice::chooseMemory(const ddphook_allocator_t *allocator) {
 
 Status CudaDevice::createStreams() {
   int least = 0, greatest = 0;
-  DDPHOOK_RETURN_IF_ERROR(
-      toStatus(cudaDeviceGetStreamPriorityRange(&least, &greatest),
-               "reading the priorities of streams"));
+  DDPHOOK_TRY(toStatus(cudaDeviceGetStreamPriorityRange(&least, &greatest),
+                       "reading the priorities of streams"));
   auto make = [&](std::optional<int> wanted, int byDefault,
                   cudaStream_t *stream) {
     int priority = std::clamp(wanted.value_or(byDefault), greatest, least);
@@ -103,11 +102,11 @@ Status CudaDevice::createStreams() {
         cudaStreamCreateWithPriority(stream, cudaStreamNonBlocking, priority),
         "creating a stream");
   };
-  DDPHOOK_RETURN_IF_ERROR(make(parsedOptions.computePriority, least, &own));
+  DDPHOOK_TRY(make(parsedOptions.computePriority, least, &own));
   // Collectives have priority, because other ranks wait for them.
-  DDPHOOK_RETURN_IF_ERROR(make(parsedOptions.commPriority, greatest, &comm));
-  DDPHOOK_RETURN_IF_ERROR(make(std::nullopt, least, &setup));
-  DDPHOOK_RETURN_IF_ERROR(
+  DDPHOOK_TRY(make(parsedOptions.commPriority, greatest, &comm));
+  DDPHOOK_TRY(make(std::nullopt, least, &setup));
+  DDPHOOK_TRY(
       toStatus(cudaEventCreateWithFlags(&switched, cudaEventDisableTiming),
                "creating an event"));
   compute = own;
@@ -156,15 +155,15 @@ bool CudaDevice::isIdleAtEnd() {
 
 Status CudaDevice::isCapturing(bool *result) const {
   cudaStreamCaptureStatus state = cudaStreamCaptureStatusNone;
-  DDPHOOK_RETURN_IF_ERROR(toStatus(cudaStreamIsCapturing(compute, &state),
-                                   "querying the stream's capture state"));
+  DDPHOOK_TRY(toStatus(cudaStreamIsCapturing(compute, &state),
+                       "querying the stream's capture state"));
   *result = state != cudaStreamCaptureStatusNone;
   return Status::ok();
 }
 
 Status CudaDevice::refuseCapture(const char *what) const {
   bool is = false;
-  DDPHOOK_RETURN_IF_ERROR(isCapturing(&is));
+  DDPHOOK_TRY(isCapturing(&is));
   return is ? error(DDPHOOK_FAILED_PRECONDITION,
                     "%s cannot be captured in a graph", what)
             : Status::ok();
@@ -180,13 +179,13 @@ Status CudaDevice::setStream(cudaStream_t stream) {
     Status status = toStatus(asked, "querying the caller's stream");
     if (asked == cudaErrorInvalidResourceHandle)
       return Status(DDPHOOK_INVALID_ARGUMENT, status.message());
-    DDPHOOK_RETURN_IF_ERROR(status);
+    DDPHOOK_TRY(status);
     if (number != chosen.number)
       return error(DDPHOOK_INVALID_ARGUMENT,
                    "expected a stream of GPU %d, but got one of GPU %d",
                    chosen.number, number);
   }
-  DDPHOOK_RETURN_IF_ERROR(refuseCapture("leaving a stream"));
+  DDPHOOK_TRY(refuseCapture("leaving a stream"));
   cudaStream_t before = compute;
   compute = next;
   Status status = refuseCapture("setting a stream");
@@ -201,11 +200,10 @@ Status CudaDevice::setStream(cudaStream_t stream) {
 }
 
 Status CudaDevice::allocate(uint64_t bytes, uint64_t alignment, void **memory) {
-  DDPHOOK_RETURN_IF_ERROR(refuseCapture("allocating memory"));
+  DDPHOOK_TRY(refuseCapture("allocating memory"));
   releaseDeferred();
   RelaxedCapture relaxed;
-  DDPHOOK_RETURN_IF_ERROR(
-      allocations->allocate(bytes, alignment, setup, memory));
+  DDPHOOK_TRY(allocations->allocate(bytes, alignment, setup, memory));
   if (!parsedOptions.registerMemory.value_or(0))
     return Status::ok();
   const DeviceAllocations::Block *block = allocations->find(*memory);
@@ -274,8 +272,7 @@ Status CudaDevice::registerAll(NcclCommunicator *communicator) {
   if (!parsedOptions.registerMemory.value_or(0))
     return Status::ok();
   for (const auto &[memory, block] : allocations->all())
-    DDPHOOK_RETURN_IF_ERROR(
-        communicator->registerMemory(block.base, block.baseBytes));
+    DDPHOOK_TRY(communicator->registerMemory(block.base, block.baseBytes));
   return Status::ok();
 }
 
@@ -348,11 +345,10 @@ Status CudaDevice::synchronize() {
 
 Status CudaDevice::copyAndWait(void *to, const void *from, uint64_t bytes,
                                cudaMemcpyKind kind, const char *what) {
-  DDPHOOK_RETURN_IF_ERROR(refuseCapture(what));
+  DDPHOOK_TRY(refuseCapture(what));
   // A copy of pageable memory blocks until the stream reaches it.
-  DDPHOOK_RETURN_IF_ERROR(waitForStreams(/*withComm=*/false, what));
-  DDPHOOK_RETURN_IF_ERROR(
-      toStatus(cudaMemcpyAsync(to, from, bytes, kind, compute), what));
+  DDPHOOK_TRY(waitForStreams(/*withComm=*/false, what));
+  DDPHOOK_TRY(toStatus(cudaMemcpyAsync(to, from, bytes, kind, compute), what));
   return waitForStreams(/*withComm=*/false, what);
 }
 
@@ -360,16 +356,14 @@ Status CudaDevice::copyAndWait(void *to, const void *from, uint64_t bytes,
 template <typename T, typename Launch>
 Status CudaDevice::ask(const char *what, T *result, const Launch &launch) {
   static_assert(sizeof(T) <= answerBytes, "expected space for the answer");
-  DDPHOOK_RETURN_IF_ERROR(refuseCapture(what));
-  DDPHOOK_RETURN_IF_ERROR(
+  DDPHOOK_TRY(refuseCapture(what));
+  DDPHOOK_TRY(
       toStatus(cudaMemsetAsync(deviceAnswer, 0, sizeof(T), compute), what));
-  DDPHOOK_RETURN_IF_ERROR(
-      toStatus(launch(static_cast<T *>(deviceAnswer)), what));
-  DDPHOOK_RETURN_IF_ERROR(
-      toStatus(cudaMemcpyAsync(hostAnswer, deviceAnswer, sizeof(T),
-                               cudaMemcpyDeviceToHost, compute),
-               what));
-  DDPHOOK_RETURN_IF_ERROR(waitForStreams(/*withComm=*/false, what));
+  DDPHOOK_TRY(toStatus(launch(static_cast<T *>(deviceAnswer)), what));
+  DDPHOOK_TRY(toStatus(cudaMemcpyAsync(hostAnswer, deviceAnswer, sizeof(T),
+                                       cudaMemcpyDeviceToHost, compute),
+                       what));
+  DDPHOOK_TRY(waitForStreams(/*withComm=*/false, what));
   *result = *static_cast<const T *>(hostAnswer);
   return Status::ok();
 }
@@ -377,7 +371,7 @@ Status CudaDevice::ask(const char *what, T *result, const Launch &launch) {
 Status CudaDevice::isFinite(const void *in, Dtype dtype, int64_t count,
                             int32_t *result) {
   int32_t isFound = 0;
-  DDPHOOK_RETURN_IF_ERROR(
+  DDPHOOK_TRY(
       ask("testing for non-finite numbers", &isFound, [&](int32_t *flag) {
         return findNonFinite(compute, in, dtype, count, flag);
       }));
@@ -402,7 +396,7 @@ Status CudaDevice::sparsify(int64_t keep, const void *in, int64_t count,
 
 Status CudaDevice::densify(const void *entries, int64_t parts, int64_t keep,
                            void *out, int64_t count) {
-  DDPHOOK_RETURN_IF_ERROR(placesFailure());
+  DDPHOOK_TRY(placesFailure());
   return toStatus(addEntries(compute, entries, parts, keep,
                              static_cast<float *>(out), count, badPlaces),
                   "adding the largest elements");

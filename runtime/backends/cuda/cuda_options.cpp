@@ -126,8 +126,7 @@ Status CudaOptions::parse(const std::string &text, CudaOptions *options) {
   std::set<std::string> seen;
   for (size_t begin = 0; begin < text.size();) {
     size_t end = std::min(text.find(',', begin), text.size());
-    DDPHOOK_RETURN_IF_ERROR(
-        parseEntry(text.substr(begin, end - begin), options, seen));
+    DDPHOOK_TRY(parseEntry(text.substr(begin, end - begin), options, seen));
     begin = end + 1;
   }
   return Status::ok();

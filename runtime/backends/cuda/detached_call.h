@@ -22,8 +22,8 @@ std::future<void> callDetached(const char *name, Function &&function) {
     std::packaged_task<void()> task(std::forward<Function>(function));
     ended = task.get_future();
     std::thread thread;
-    DDPHOOK_RETURN_IF_ERROR(startThread(name, &thread, std::move(task),
-                                        [](const Status &) { return false; }));
+    DDPHOOK_TRY(startThread(name, &thread, std::move(task),
+                            [](const Status &) { return false; }));
     thread.detach();
     return Status::ok();
   }).ignore();

@@ -19,7 +19,7 @@ Status DeviceAllocations::allocate(uint64_t bytes, uint64_t alignment,
   if (wanted > UINT64_MAX - slack)
     return describeExhaustion(bytes);
   Block block = {nullptr, wanted + slack, bytes};
-  DDPHOOK_RETURN_IF_ERROR(source.take(block.baseBytes, &block.base));
+  DDPHOOK_TRY(source.take(block.baseBytes, &block.base));
   Status zeroed =
       toStatus(cudaMemsetAsync(block.base, 0, block.baseBytes, stream),
                "clearing device memory");
@@ -71,7 +71,7 @@ Status DeviceAllocations::check(const void *address,
   if (!address || owns(address))
     return Status::ok();
   std::string foreign;
-  DDPHOOK_RETURN_IF_ERROR(describeForeign(address, device, &foreign));
+  DDPHOOK_TRY(describeForeign(address, device, &foreign));
   if (foreign.empty())
     return Status::ok();
   return error(DDPHOOK_INVALID_ARGUMENT,

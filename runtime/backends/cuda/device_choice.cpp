@@ -66,13 +66,11 @@ static Status pickNumber(int localRank, std::optional<int> wanted, int count,
 Status cuda::chooseDevice(int localRank, std::optional<int> wanted,
                           DeviceChoice *choice) {
   int count = 0;
-  DDPHOOK_RETURN_IF_ERROR(countDevices(&count));
-  DDPHOOK_RETURN_IF_ERROR(
-      pickNumber(localRank, wanted, count, &choice->number));
+  DDPHOOK_TRY(countDevices(&count));
+  DDPHOOK_TRY(pickNumber(localRank, wanted, count, &choice->number));
   cudaDeviceProp properties = {};
-  DDPHOOK_RETURN_IF_ERROR(
-      toStatus(cudaGetDeviceProperties(&properties, choice->number),
-               "reading a GPU's properties"));
+  DDPHOOK_TRY(toStatus(cudaGetDeviceProperties(&properties, choice->number),
+                       "reading a GPU's properties"));
   choice->uuid = toHex({properties.uuid.bytes, sizeof(properties.uuid.bytes)});
   choice->capability = properties.major * 10 + properties.minor;
   if (properties.major < leastMajor)

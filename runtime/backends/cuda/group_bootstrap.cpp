@@ -134,8 +134,8 @@ static std::string toBytes(const ncclUniqueId &id) {
 static Status introduce(const DeviceChoice &device, bool isRootRank,
                         std::string *text, RankIdentity *identity) {
   int version = 0;
-  DDPHOOK_RETURN_IF_ERROR(toStatus(ncclGetVersion(&version), nullptr,
-                                   "asking NCCL for its version"));
+  DDPHOOK_TRY(toStatus(ncclGetVersion(&version), nullptr,
+                       "asking NCCL for its version"));
   identity->uuid = device.uuid;
   identity->capability = device.capability;
   identity->ncclVersion = version;
@@ -147,8 +147,7 @@ static Status introduce(const DeviceChoice &device, bool isRootRank,
   if (!isRootRank)
     return Status::ok();
   ncclUniqueId id = {};
-  DDPHOOK_RETURN_IF_ERROR(
-      toStatus(ncclGetUniqueId(&id), nullptr, "making a unique id"));
+  DDPHOOK_TRY(toStatus(ncclGetUniqueId(&id), nullptr, "making a unique id"));
   *text += toBytes(id);
   return Status::ok();
 }
@@ -179,11 +178,10 @@ static Status collect(GroupStore &store,
   for (int rank = 0; rank < config.size; ++rank) {
     const int worldRank = config.world_ranks[rank];
     std::string text, id;
-    DDPHOOK_RETURN_IF_ERROR(
-        withContext(store.get(std::to_string(rank), &text),
-                    "waiting for rank " + std::to_string(worldRank)));
-    DDPHOOK_RETURN_IF_ERROR(readIntroduction(
-        text, worldRank, &ranks[static_cast<size_t>(rank)], &id));
+    DDPHOOK_TRY(withContext(store.get(std::to_string(rank), &text),
+                            "waiting for rank " + std::to_string(worldRank)));
+    DDPHOOK_TRY(readIntroduction(text, worldRank,
+                                 &ranks[static_cast<size_t>(rank)], &id));
     if (id.size() !=
         (isRoot(rank, roots, config.size) ? sizeof(ncclUniqueId) : size_t(0)))
       return error(DDPHOOK_INVALID_ARGUMENT,
@@ -194,7 +192,7 @@ static Status collect(GroupStore &store,
   }
   // Keep the keys until now, because they tell others which ranks have come.
   for (int rank = 0; rank < config.size; ++rank)
-    DDPHOOK_RETURN_IF_ERROR(store.erase(std::to_string(rank)));
+    DDPHOOK_TRY(store.erase(std::to_string(rank)));
   return checkIdentities(ranks, config.world_ranks,
                          mayShareGpu(ranks[0].ncclVersion));
 }
@@ -217,12 +215,12 @@ static Status readVerdict(GroupStore &store,
   if (read.code() == DDPHOOK_DEADLINE_EXCEEDED)
     return withContext(read, "waiting for rank " +
                                  std::to_string(findLate(store, config)));
-  DDPHOOK_RETURN_IF_ERROR(withContext(read, "waiting for unique ids"));
+  DDPHOOK_TRY(withContext(read, "waiting for unique ids"));
   int64_t readers = 0;
-  DDPHOOK_RETURN_IF_ERROR(store.add("readers", &readers));
+  DDPHOOK_TRY(store.add("readers", &readers));
   if (readers == config.size) {
-    DDPHOOK_RETURN_IF_ERROR(store.erase("verdict"));
-    DDPHOOK_RETURN_IF_ERROR(store.erase("readers"));
+    DDPHOOK_TRY(store.erase("verdict"));
+    DDPHOOK_TRY(store.erase("readers"));
   }
   if (verdict.empty() || (verdict[0] != ready && verdict[0] != failed))
     return error(DDPHOOK_DATA_LOSS, "the unique ids are malformed");
@@ -245,13 +243,13 @@ Status cuda::agreeOnIds(const ddphook_communicator_config_t &config,
   std::string text;
   Status introduced =
       introduce(device, isRoot(config.rank, roots, config.size), &text, &mine);
-  DDPHOOK_RETURN_IF_ERROR(
+  DDPHOOK_TRY(
       store.set(std::to_string(config.rank),
                 introduced.isOk() ? text : failed + introduced.message()));
   if (config.rank == 0) {
     std::string all;
     Status collected = collect(store, config, roots, &all);
-    DDPHOOK_RETURN_IF_ERROR(
+    DDPHOOK_TRY(
         store.set("verdict", collected.isOk()
                                  ? ready + all
                                  : failed + std::to_string(collected.code()) +
@@ -259,8 +257,8 @@ Status cuda::agreeOnIds(const ddphook_communicator_config_t &config,
   }
   std::string all;
   Status agreed = readVerdict(store, config, &all);
-  DDPHOOK_RETURN_IF_ERROR(introduced);
-  DDPHOOK_RETURN_IF_ERROR(agreed);
+  DDPHOOK_TRY(introduced);
+  DDPHOOK_TRY(agreed);
   if (all.size() != static_cast<size_t>(roots) * sizeof(ncclUniqueId))
     return error(DDPHOOK_INVALID_ARGUMENT,
                  "expected the same option roots on all ranks, but got %zu "

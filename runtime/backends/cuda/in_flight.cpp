@@ -32,7 +32,7 @@ Status InFlight::create() {
     Collective *created = collective.get();
     all.push_back(std::move(collective));
     for (cudaEvent_t *event : {&created->begin, &created->end})
-      DDPHOOK_RETURN_IF_ERROR(
+      DDPHOOK_TRY(
           toStatus(cudaEventCreateWithFlags(event, cudaEventDisableTiming),
                    "creating an event"));
     unused.push_back(created);
@@ -100,8 +100,8 @@ Status InFlight::wait(int64_t ticket, cudaStream_t stream) {
                  static_cast<long long>(started),
                  static_cast<long long>(ticket));
   if (Collective *last = find(ticket)) {
-    DDPHOOK_RETURN_IF_ERROR(toStatus(cudaStreamWaitEvent(stream, last->end, 0),
-                                     "waiting for a collective"));
+    DDPHOOK_TRY(toStatus(cudaStreamWaitEvent(stream, last->end, 0),
+                         "waiting for a collective"));
     const bool isCaptured =
         !captured.empty() && last->ticket >= captured.front()->ticket;
     for (Collective *each : isCaptured ? captured : pending)

@@ -91,7 +91,7 @@ Status KernelLibrary::launch(int64_t number, const int64_t *grid,
     return Status::ok();
   const void *function = reinterpret_cast<const void *>(kernel.handle);
   if (sharedBytes > kernel.sharedBytes) {
-    DDPHOOK_RETURN_IF_ERROR(withContext(
+    DDPHOOK_TRY(withContext(
         toStatus(cudaFuncSetAttribute(
                      function, cudaFuncAttributeMaxDynamicSharedMemorySize,
                      static_cast<int>(sharedBytes)),

@@ -15,9 +15,8 @@ using namespace ddphook::cuda;
 Status cuda::describeForeign(const void *address, int device,
                              std::string *what) {
   cudaPointerAttributes attributes = {};
-  DDPHOOK_RETURN_IF_ERROR(
-      toStatus(cudaPointerGetAttributes(&attributes, address),
-               "querying the attributes of an address"));
+  DDPHOOK_TRY(toStatus(cudaPointerGetAttributes(&attributes, address),
+                       "querying the attributes of an address"));
   what->clear();
   switch (attributes.type) {
   case cudaMemoryTypeManaged:
@@ -66,7 +65,7 @@ Status CallersMemory::check(void *memory, uint64_t bytes) const {
   const char *begin = static_cast<const char *>(memory);
   std::string foreign;
   for (const char *end : {begin, begin + bytes - 1}) {
-    DDPHOOK_RETURN_IF_ERROR(describeForeign(end, device, &foreign));
+    DDPHOOK_TRY(describeForeign(end, device, &foreign));
     if (!foreign.empty())
       return error(DDPHOOK_INVALID_ARGUMENT,
                    "expected the caller's allocator to return %" PRIu64
@@ -85,8 +84,7 @@ Status CallersMemory::take(uint64_t bytes, void **memory) {
     // A failed GPU has no memory for anybody.
     if (const cudaError_t state = queryStream(stream);
         state != cudaErrorNotReady)
-      DDPHOOK_RETURN_IF_ERROR(
-          toStatus(state, "asking the caller's allocator for memory"));
+      DDPHOOK_TRY(toStatus(state, "asking the caller's allocator for memory"));
     return error(DDPHOOK_RESOURCE_EXHAUSTED,
                  "expected the caller's allocator to return %" PRIu64
                  " bytes of memory of GPU %d, but it returned null",

@@ -133,7 +133,7 @@ Status NcclCommunicator::create(const std::vector<ncclUniqueId> &ids, int size,
                                 std::unique_ptr<NcclCommunicator> *result) {
   result->reset(new NcclCommunicator(name, options.isBlocking(), failure));
   NcclCommunicator *const created = result->get();
-  DDPHOOK_RETURN_IF_ERROR(
+  DDPHOOK_TRY(
       toStatus(cudaGetDevice(&created->device), "asking for the current GPU"));
   return created->blocking
              ? created->joinElsewhere(ids, size, rank, options, deadline)
@@ -364,9 +364,8 @@ Status NcclCommunicator::registerMemory(void *memory, size_t bytes) {
   if (!handle)
     return goneStatus();
   void *registration = nullptr;
-  DDPHOOK_RETURN_IF_ERROR(
-      toStatus(ncclCommRegister(handle, memory, bytes, &registration), handle,
-               "registering memory"));
+  DDPHOOK_TRY(toStatus(ncclCommRegister(handle, memory, bytes, &registration),
+                       handle, "registering memory"));
   registered[memory] = registration;
   return Status::ok();
 }

@@ -69,12 +69,12 @@ Status CommThread::start(Job job, RunsOn place, int64_t *ticket) {
   if (!failure.isOk())
     return failure;
   if (place == RunsOn::Caller && queue.empty() && !isBusy) {
-    DDPHOOK_RETURN_IF_ERROR(runHere(lock, job));
+    DDPHOOK_TRY(runHere(lock, job));
     *ticket = ended = ++started;
     return Status::ok();
   }
   if (!thread.joinable())
-    DDPHOOK_RETURN_IF_ERROR(startThread(
+    DDPHOOK_TRY(startThread(
         name, &thread, [this] { loop(); },
         [this](const Status &status) {
           abort(status);

@@ -85,9 +85,9 @@ static Status createDeviceImpl(const ddphook_device_config_t &config,
                  "the host backend cannot use options.allocator, which is for "
                  "memory of a device; leave it null");
   auto result = std::make_unique<ddphook_device>();
-  DDPHOOK_RETURN_IF_ERROR(parseTransport(config.transport, &result->transport));
-  DDPHOOK_RETURN_IF_ERROR(HostOptions::parse(
-      config.options ? config.options : "", &result->options));
+  DDPHOOK_TRY(parseTransport(config.transport, &result->transport));
+  DDPHOOK_TRY(HostOptions::parse(config.options ? config.options : "",
+                                 &result->options));
   if (config.threads < 1)
     return error(DDPHOOK_INVALID_ARGUMENT,
                  "expected at least 1 thread, but got %d", config.threads);
@@ -158,7 +158,7 @@ createCommunicatorImpl(ddphook_device_t *device,
     // Only this thread sets the pointer.
     if (!device->gloo) {
       std::unique_ptr<GlooDevice> made;
-      DDPHOOK_RETURN_IF_ERROR(GlooDevice::create(device->localAddress, &made));
+      DDPHOOK_TRY(GlooDevice::create(device->localAddress, &made));
       std::lock_guard<std::mutex> lock(device->mutex);
       if (device->isAborted)
         made->abort();
@@ -167,9 +167,9 @@ createCommunicatorImpl(ddphook_device_t *device,
     *gloo = device->gloo.get();
     return Status::ok();
   };
-  DDPHOOK_RETURN_IF_ERROR(HostCommunicator::create(
-      config, device->transport, device->timeoutSeconds, makeDevice,
-      device->isAborted, &result->impl));
+  DDPHOOK_TRY(HostCommunicator::create(config, device->transport,
+                                       device->timeoutSeconds, makeDevice,
+                                       device->isAborted, &result->impl));
   result->size = config.size;
   result->rank = config.rank;
   result->place = placeOf(device->options, config);
@@ -307,7 +307,7 @@ static ddphook_status_t sparsify(ddphook_device_t *, int64_t keep,
                                  const void *in, int64_t count, void *entries,
                                  void *rest, ddphook_backend_error_t *error) {
   return reportTo(error, [&] {
-    DDPHOOK_RETURN_IF_ERROR(checkKept(keep, count));
+    DDPHOOK_TRY(checkKept(keep, count));
     takeLargest(static_cast<const float *>(in), count, keep, entries,
                 static_cast<float *>(rest));
     return Status::ok();
@@ -365,8 +365,8 @@ static ddphook_status_t createMatrices(ddphook_device_t *device,
                                        ddphook_backend_error_t *error) {
   return reportTo(error, [&] {
     auto result = std::make_unique<ddphook_matrices>();
-    DDPHOOK_RETURN_IF_ERROR(MatrixList::create(*list, toDtype(dtype),
-                                               *device->pool, &result->impl));
+    DDPHOOK_TRY(MatrixList::create(*list, toDtype(dtype), *device->pool,
+                                   &result->impl));
     *matrices = result.release();
     return Status::ok();
   });
@@ -419,7 +419,7 @@ static Status runOrStart(ddphook_device_t *device, CommThread::Job job,
 static Status makeJob(ddphook_communicator_t *communicator,
                       const ddphook_collective_t &operation, const void *in,
                       void *out, CommThread::Job *job) {
-  DDPHOOK_RETURN_IF_ERROR(checkCollective(operation, communicator->size));
+  DDPHOOK_TRY(checkCollective(operation, communicator->size));
   const CollectiveDesc desc(operation, communicator->size);
   void *const kept = operation.error;
   const trace::CollectiveTag tag =
@@ -442,7 +442,7 @@ runCollective(ddphook_device_t *device, ddphook_communicator_t *communicator,
               int64_t *ticket, ddphook_backend_error_t *error) {
   return reportTo(error, [&] {
     CommThread::Job job;
-    DDPHOOK_RETURN_IF_ERROR(makeJob(communicator, *operation, in, out, &job));
+    DDPHOOK_TRY(makeJob(communicator, *operation, in, out, &job));
     return runOrStart(device, std::move(job), communicator->place, ticket);
   });
 }
@@ -451,7 +451,7 @@ static Status runStaged(ddphook_device_t *device, ddphook_communicator_t *node,
                         ddphook_communicator_t *across,
                         ddphook_collective_t operation, const void *in,
                         void *out, void *share, int64_t *ticket) {
-  DDPHOOK_RETURN_IF_ERROR(checkCollective(operation, node->size));
+  DDPHOOK_TRY(checkCollective(operation, node->size));
   StagedReduction stages = {};
   stages.node = node->impl.get();
   stages.across = across->impl.get();

@@ -44,18 +44,17 @@ HostCommunicator::create(const ddphook_communicator_config_t &config,
                    "do not share a machine's memory");
     BackendStore store(*config.store);
     if (transport != Transport::Gloo && isOneMachine) {
-      DDPHOOK_RETURN_IF_ERROR(withContext(
+      DDPHOOK_TRY(withContext(
           ShmGroup::create(store, config.key, place, timeoutSeconds,
                            &result->shm, &isAborted),
           "shared memory (DDPHOOK_TRANSPORT=gloo does not need it)"));
     } else {
       GlooDevice *device = nullptr;
-      DDPHOOK_RETURN_IF_ERROR(makeDevice(&device));
+      DDPHOOK_TRY(makeDevice(&device));
       std::string proofKey(reinterpret_cast<const char *>(config.proof_key),
                            config.proof_key_size);
-      DDPHOOK_RETURN_IF_ERROR(GlooGroup::create(*device, store, config.key,
-                                                proofKey, place, timeoutSeconds,
-                                                &result->gloo));
+      DDPHOOK_TRY(GlooGroup::create(*device, store, config.key, proofKey, place,
+                                    timeoutSeconds, &result->gloo));
       result->gloo->reserve(static_cast<int64_t>(config.max_wire_bytes));
     }
   }

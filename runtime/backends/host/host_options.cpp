@@ -46,7 +46,7 @@ Status HostOptions::parse(const std::string &text, HostOptions *options) {
       return error(DDPHOOK_INVALID_ARGUMENT, "option %s is given twice",
                    name.c_str());
     isGiven = true;
-    DDPHOOK_RETURN_IF_ERROR(
+    DDPHOOK_TRY(
         parseAsyncProgress(entry.substr(equals + 1), &options->asyncProgress));
   }
   return Status::ok();

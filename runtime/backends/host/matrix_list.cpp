@@ -46,8 +46,8 @@ Status MatrixList::create(const ddphook_matrix_list_t &list, Dtype dtype,
                           ThreadPool &pool,
                           std::unique_ptr<MatrixList> *result) {
   std::unique_ptr<MatrixList> created(new MatrixList(list, dtype, pool));
-  DDPHOOK_RETURN_IF_ERROR(created->allocateScratch());
-  DDPHOOK_RETURN_IF_ERROR(created->makeBlocks());
+  DDPHOOK_TRY(created->allocateScratch());
+  DDPHOOK_TRY(created->makeBlocks());
   created->makeParts();
   *result = std::move(created);
   return Status::ok();

@@ -88,10 +88,10 @@ void StagedReduction::setStages(int64_t count, const CollectiveDesc &share) {
 
 Status NodePipeline::run(const StagedReduction &reduction) {
   if (!flow)
-    DDPHOOK_RETURN_IF_ERROR(PieceFlow::create(&flow));
+    DDPHOOK_TRY(PieceFlow::create(&flow));
   flow->reset();
   int64_t waited = 0, ticket = 0;
-  DDPHOOK_RETURN_IF_ERROR(network.start(
+  DDPHOOK_TRY(network.start(
       [&, end = std::make_shared<EndOfFlow>(*flow)] {
         WaitsOfThread waits;
         Status status = reduction.across->runInPieces(
@@ -130,8 +130,7 @@ Status NodePipeline::runInNode(const StagedReduction &reduction, int64_t ticket,
   for (int64_t i = 0; i < pieces + kAhead; ++i) {
     if (i < pieces) {
       scatter.window = windowOf(i);
-      DDPHOOK_RETURN_IF_ERROR(
-          reduction.node->run(scatter, reduction.in, reduction.share));
+      DDPHOOK_TRY(reduction.node->run(scatter, reduction.in, reduction.share));
       flow->makeReady();
     }
     if (i == pieces - 1)
@@ -142,13 +141,12 @@ Status NodePipeline::runInNode(const StagedReduction &reduction, int64_t ticket,
     if (!flow->awaitFinished(std::min(back + 1, own)))
       return network.wait(ticket);
     if (back == pieces - 1) {
-      DDPHOOK_RETURN_IF_ERROR(network.wait(ticket));
+      DDPHOOK_TRY(network.wait(ticket));
       event.waitedBeside(waited);
       event.enter(reduction.gatherTag);
     }
     gather.window = windowOf(back);
-    DDPHOOK_RETURN_IF_ERROR(
-        reduction.node->run(gather, reduction.share, reduction.out));
+    DDPHOOK_TRY(reduction.node->run(gather, reduction.share, reduction.out));
   }
   event.succeed();
   return Status::ok();

@@ -44,8 +44,7 @@ static ddphook_status_t getValue(void *self, const char *key, double timeout,
                                  ddphook_backend_error_t *error) {
   return reportTo(error, [&] {
     std::string bytes;
-    DDPHOOK_RETURN_IF_ERROR(
-        storeOf(self).get(key, Deadline::after(timeout), &bytes));
+    DDPHOOK_TRY(storeOf(self).get(key, Deadline::after(timeout), &bytes));
     *size = bytes.size();
     *value = nullptr;
     if (bytes.empty())
@@ -95,7 +94,7 @@ Status BackendStore::get(const std::string &key, const Deadline &deadline,
   ddphook_backend_error_t error = {};
   void *bytes = nullptr;
   size_t size = 0;
-  DDPHOOK_RETURN_IF_ERROR(
+  DDPHOOK_TRY(
       fromBackendError(table.get(table.self, key.c_str(), deadline.remaining(),
                                  &bytes, &size, &error),
                        error));

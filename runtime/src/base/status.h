@@ -86,7 +86,7 @@ void ignoreExceptions(Function &&function) {
 } // namespace ddphook
 
 /// Returns from the enclosing function if `expr` is a failure.
-#define DDPHOOK_RETURN_IF_ERROR(expr)                                          \
+#define DDPHOOK_TRY(expr)                                                      \
   do {                                                                         \
     ::ddphook::Status ddphookStatus = (expr);                                  \
     if (!ddphookStatus.isOk())                                                 \

@@ -37,12 +37,12 @@ ddphook_status_t ddphook_context_create(const ddphook_options_t *options,
       return nullArgument("an output pointer for the context");
     *context = nullptr;
     Bootstrap place;
-    DDPHOOK_RETURN_IF_ERROR(findPlace(options, processEnvironment(), &place));
+    DDPHOOK_TRY(findPlace(options, processEnvironment(), &place));
     // All ranks of a machine usually have the same environment.
     if (place.localRank == 0)
       warnOfUnknownVariables();
     auto result = std::make_unique<ddphook_context>();
-    DDPHOOK_RETURN_IF_ERROR(Context::create(place, &result->impl));
+    DDPHOOK_TRY(Context::create(place, &result->impl));
     *context = result.release();
     return Status::ok();
   });
@@ -76,8 +76,8 @@ ddphook_status_t ddphook_draw_normal(uint32_t seed, int64_t number,
     int32_t generator[generatorElements];
     seedGenerator(seed, generator);
     for (int64_t i = 0; i < number; ++i)
-      DDPHOOK_RETURN_IF_ERROR(drawNormal(generator, /*draws=*/nullptr,
-                                         /*drawCount=*/0, out, *type));
+      DDPHOOK_TRY(drawNormal(generator, /*draws=*/nullptr,
+                             /*drawCount=*/0, out, *type));
     return drawNormal(generator, draws, drawCount, out, *type);
   });
 }

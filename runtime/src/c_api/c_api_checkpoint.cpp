@@ -30,7 +30,7 @@ static Status withInfo(ddphook_state_info_t *info, Body &&body) {
                  "expected info.struct_size to be set, but got %zu",
                  info->struct_size);
   ddphook_state_info_t result = {};
-  DDPHOOK_RETURN_IF_ERROR(body(&result));
+  DDPHOOK_TRY(body(&result));
   if (info) {
     // A caller of another version has a shorter or a longer struct.
     const size_t size = info->struct_size;
@@ -76,8 +76,8 @@ ddphook_state_copy(const ddphook_compiled_module_t *const *from,
                    size_t toCount, uint32_t flags, ddphook_state_info_t *info) {
   return publish([&] {
     std::vector<ddphook_module *> sources, destinations;
-    DDPHOOK_RETURN_IF_ERROR(findModules(from, fromCount, &sources));
-    DDPHOOK_RETURN_IF_ERROR(findModules(to, toCount, &destinations));
+    DDPHOOK_TRY(findModules(from, fromCount, &sources));
+    DDPHOOK_TRY(findModules(to, toCount, &destinations));
     if (destinations.empty())
       return error(DDPHOOK_INVALID_ARGUMENT,
                    "expected a module to copy to, but got none");

@@ -43,7 +43,7 @@ static ddphook_status_t copy(ddphook_context_t *context, FunctionT function,
       return Status::ok();
     if (!to || !from)
       return nullArgument("two arrays");
-    DDPHOOK_RETURN_IF_ERROR(context->impl->synchronize());
+    DDPHOOK_TRY(context->impl->synchronize());
     return context->impl->call(function, to, from, bytes);
   });
 }

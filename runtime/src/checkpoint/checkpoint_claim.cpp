@@ -44,11 +44,11 @@ Status CheckpointClaim::take(Manifest manifest, std::string replaced) {
   manifest.savedBy = describeOwner(context);
   text = printManifest(manifest);
   file.emplace(claim);
-  DDPHOOK_RETURN_IF_ERROR(file->open());
-  DDPHOOK_RETURN_IF_ERROR(file->write(text.data(), text.size()));
+  DDPHOOK_TRY(file->open());
+  DDPHOOK_TRY(file->write(text.data(), text.size()));
   // Lock it before others see it. Without locks they wait until it has aged.
   (void)::flock(file->descriptor(), LOCK_EX | LOCK_NB);
-  DDPHOOK_RETURN_IF_ERROR(file->commit(/*isDurable=*/false));
+  DDPHOOK_TRY(file->commit(/*isDurable=*/false));
   state = State::Claimed;
   // If two saves begin at once, the one that looks last sees the other.
   std::vector<PendingFile> pending;

@@ -96,15 +96,15 @@ static Status readImages(const StateList &from, const StateList &to,
                          std::vector<std::vector<char>> *images) {
   images->resize(to.states.size());
   for (size_t i = 0; i < to.states.size(); ++i)
-    DDPHOOK_RETURN_IF_ERROR(to.read(i, &(*images)[i]));
+    DDPHOOK_TRY(to.read(i, &(*images)[i]));
   std::map<size_t, std::vector<char>> shared;
   for (size_t i = 0; i < from.states.size(); ++i) {
     if (from.states[i].isShared()) {
-      DDPHOOK_RETURN_IF_ERROR(from.read(i, &shared[i]));
+      DDPHOOK_TRY(from.read(i, &shared[i]));
       continue;
     }
     std::vector<char> bytes;
-    DDPHOOK_RETURN_IF_ERROR(from.read(i, &bytes));
+    DDPHOOK_TRY(from.read(i, &bytes));
     auto position = bytes.cbegin();
     for (const SavedRun &run : mapping.runs[i]) {
       if (run.state)
@@ -122,12 +122,12 @@ static Status readImages(const StateList &from, const StateList &to,
 Status ddphook::copyStates(const std::vector<ddphook_module *> &from,
                            const std::vector<ddphook_module *> &to,
                            uint32_t flags, ddphook_state_info_t *info) {
-  DDPHOOK_RETURN_IF_ERROR(checkCall(from, to, flags));
+  DDPHOOK_TRY(checkCall(from, to, flags));
   Context &context = to.front()->context;
   const StateList source(from), destination(to);
-  DDPHOOK_RETURN_IF_ERROR(source.checkUnique());
-  DDPHOOK_RETURN_IF_ERROR(destination.checkUnique());
-  DDPHOOK_RETURN_IF_ERROR(context.synchronize());
+  DDPHOOK_TRY(source.checkUnique());
+  DDPHOOK_TRY(destination.checkUnique());
+  DDPHOOK_TRY(context.synchronize());
 
   CheckpointMapping mapping;
   std::vector<std::vector<char>> images;

@@ -107,8 +107,8 @@ Status Loader::findManifest() {
     status = readManifestText(manifestPath, &text);
   const std::string mine = std::to_string(flags);
   std::vector<std::string> all;
-  DDPHOOK_RETURN_IF_ERROR(agree(context, "ddphook_state_load", loadTask, status,
-                                mine + " " + text, &all));
+  DDPHOOK_TRY(agree(context, "ddphook_state_load", loadTask, status,
+                    mine + " " + text, &all));
   for (size_t rank = 0; rank < all.size(); ++rank)
     if (all[rank].compare(0, mine.size() + 1, mine + " ") != 0)
       return error(DDPHOOK_INVALID_ARGUMENT,
@@ -129,7 +129,7 @@ Status Loader::findManifest() {
     return Status::ok();
   }
   Manifest found;
-  DDPHOOK_RETURN_IF_ERROR(parseManifest(text, manifestPath, &found));
+  DDPHOOK_TRY(parseManifest(text, manifestPath, &found));
   manifest = found;
   if (isOtherWorld() && (flags & DDPHOOK_STATE_STRICT))
     return error(DDPHOOK_FAILED_PRECONDITION,
@@ -175,7 +175,7 @@ Status Loader::readCheckpoint() {
   // If the world size differs, rank 0 reads for all ranks.
   if (isOtherWorld() && context.rank() != 0)
     return reader.beginAnew();
-  DDPHOOK_RETURN_IF_ERROR(reader.read(context.rank()));
+  DDPHOOK_TRY(reader.read(context.rank()));
   isOtherNodes = !isOtherWorld() && reader.hasOtherNodes();
   if (isOtherNodes && (flags & DDPHOOK_STATE_STRICT))
     return error(DDPHOOK_FAILED_PRECONDITION,
@@ -216,7 +216,7 @@ static bool fits(const TensorInfo &tensor, const PlanState &state) {
 Status Loader::readPlain() {
   const std::string path = rankFile(pattern, context.rank());
   SafetensorsReader reader;
-  DDPHOOK_RETURN_IF_ERROR(reader.open(path));
+  DDPHOOK_TRY(reader.open(path));
   if (hasRankMetadata(reader.header()))
     return error(DDPHOOK_DATA_LOSS,
                  "'%s' is a part of a checkpoint, whose manifest '%s' does not "
@@ -231,7 +231,7 @@ Status Loader::readPlain() {
         return error(DDPHOOK_INVALID_ARGUMENT,
                      "'%s' has no tensor of state '%s'", path.c_str(),
                      state.name.c_str());
-      DDPHOOK_RETURN_IF_ERROR(readState(module, i, 0, imageOf(i), state.bytes));
+      DDPHOOK_TRY(readState(module, i, 0, imageOf(i), state.bytes));
       report(i, "is unchanged");
       continue;
     }
@@ -244,7 +244,7 @@ Status Loader::readPlain() {
           printShape(expected.shape).c_str(), tensorTypeName(tensor->type),
           printShape(tensor->shape).c_str());
     }
-    DDPHOOK_RETURN_IF_ERROR(reader.read(*tensor, imageOf(i)));
+    DDPHOOK_TRY(reader.read(*tensor, imageOf(i)));
     ++known;
   }
   if (known != reader.header().tensors.size())
@@ -279,9 +279,9 @@ Status Loader::checkValues() {
 }
 
 Status Loader::readImage() {
-  DDPHOOK_RETURN_IF_ERROR(context.synchronize());
+  DDPHOOK_TRY(context.synchronize());
   image.assign(static_cast<size_t>(module.plan.stateArena.bytes), 0);
-  DDPHOOK_RETURN_IF_ERROR(manifest ? readCheckpoint() : readPlain());
+  DDPHOOK_TRY(manifest ? readCheckpoint() : readPlain());
   return checkValues();
 }
 
@@ -320,8 +320,7 @@ Status Loader::broadcastReplicated() {
   for (size_t i = 0; i < states.size(); ++i)
     if (isReplicated(i))
       packed.insert(packed.end(), imageOf(i), imageOf(i) + states[i].bytes);
-  DDPHOOK_RETURN_IF_ERROR(
-      context.broadcast(packed.data(), packed.size(), /*root=*/0));
+  DDPHOOK_TRY(context.broadcast(packed.data(), packed.size(), /*root=*/0));
   const char *from = packed.data();
   for (size_t i = 0; i < states.size(); ++i) {
     if (!isReplicated(i))
@@ -334,24 +333,23 @@ Status Loader::broadcastReplicated() {
 
 Status Loader::writeStates() {
   for (size_t i = 0; i < states.size(); ++i)
-    DDPHOOK_RETURN_IF_ERROR(
-        writeState(module, i, 0, imageOf(i), states[i].bytes));
+    DDPHOOK_TRY(writeState(module, i, 0, imageOf(i), states[i].bytes));
   return Status::ok();
 }
 
 Status Loader::load(ddphook_state_info_t *info) {
   if (context.hasFailed())
     return context.failure();
-  DDPHOOK_RETURN_IF_ERROR(findManifest());
+  DDPHOOK_TRY(findManifest());
   const Status read = withoutExceptions([&] { return readImage(); });
   std::vector<std::string> all;
-  DDPHOOK_RETURN_IF_ERROR(
-      agree(context, "ddphook_state_load (read)", loadTask, read,
-            read.isOk() && !isOtherWorld() ? hashReplicated() : "", &all));
+  DDPHOOK_TRY(agree(context, "ddphook_state_load (read)", loadTask, read,
+                    read.isOk() && !isOtherWorld() ? hashReplicated() : "",
+                    &all));
   if (isOtherWorld())
-    DDPHOOK_RETURN_IF_ERROR(broadcastReplicated());
+    DDPHOOK_TRY(broadcastReplicated());
   else
-    DDPHOOK_RETURN_IF_ERROR(compareReplicated(all));
+    DDPHOOK_TRY(compareReplicated(all));
 
   // From here on a failure leaves a mixture of old and new states.
   Status written = writeStates();
@@ -359,12 +357,12 @@ Status Loader::load(ddphook_state_info_t *info) {
     return context.fail(std::move(written));
   // Only rank 0 has read a file.
   if (isOtherWorld())
-    DDPHOOK_RETURN_IF_ERROR(context.broadcast(&result, sizeof(result), 0));
+    DDPHOOK_TRY(context.broadcast(&result, sizeof(result), 0));
   std::string text;
   for (const std::string &line : reports)
     text += line + "\n";
-  DDPHOOK_RETURN_IF_ERROR(agree(context, "ddphook_state_load (end)", loadTask,
-                                Status::ok(), text, &all));
+  DDPHOOK_TRY(agree(context, "ddphook_state_load (end)", loadTask, Status::ok(),
+                    text, &all));
   logReport();
   module.stateReport = isOtherWorld() ? all[0] : text;
   *info = result;

@@ -52,15 +52,14 @@ Status CheckpointReader::openRankFile(
 Status CheckpointReader::findSaved(const SafetensorsReader &reader, int rank) {
   const SafetensorsHeader &header = reader.header();
   std::string_view description;
-  DDPHOOK_RETURN_IF_ERROR(
-      checkRankMetadata(header, manifest, rank, &description));
+  DDPHOOK_TRY(checkRankMetadata(header, manifest, rank, &description));
   isOtherNodes = plan.hasShareErrors() && nodesOf(header) != nodes;
   // Descriptions can be long, and most jobs resume with the same states.
   if (description != printStates(states)) {
-    DDPHOOK_RETURN_IF_ERROR(parseStates(description, &others));
+    DDPHOOK_TRY(parseStates(description, &others));
     saved = &others;
   }
-  DDPHOOK_RETURN_IF_ERROR(readChecksums(header, *saved, &checksums));
+  DDPHOOK_TRY(readChecksums(header, *saved, &checksums));
   if (header.tensors.size() != saved->size())
     return error(DDPHOOK_DATA_LOSS, "expected %zu tensors, but got %zu",
                  saved->size(), header.tensors.size());
@@ -72,7 +71,7 @@ Status CheckpointReader::map() {
   if (saved == &states)
     mapped = mapInPlace(states);
   else
-    DDPHOOK_RETURN_IF_ERROR(mapStates(*saved, states, isPartial, &mapped));
+    DDPHOOK_TRY(mapStates(*saved, states, isPartial, &mapped));
   for (size_t i = 0; i < states.size(); ++i)
     if (isForeign(i))
       mapped.shared.erase(i);
@@ -89,14 +88,14 @@ Status CheckpointReader::explainMismatch(Status status) const {
 Status CheckpointReader::read(int rank) {
   const std::string path = rankFile(pattern, rank);
   std::unique_ptr<SafetensorsReader> reader;
-  DDPHOOK_RETURN_IF_ERROR(openRankFile(path, rank, &reader));
+  DDPHOOK_TRY(openRankFile(path, rank, &reader));
   Status status = findSaved(*reader, rank);
   if (!status.isOk())
     return withContext(std::move(status), "'" + path + "'");
   status = map();
   if (!status.isOk())
     return explainMismatch(std::move(status));
-  DDPHOOK_RETURN_IF_ERROR(beginAnew());
+  DDPHOOK_TRY(beginAnew());
   for (size_t i = 0; i < saved->size(); ++i) {
     const TensorView expected = stateTensor((*saved)[i]);
     const TensorInfo *tensor = reader->find(expected.name);
@@ -110,7 +109,7 @@ Status CheckpointReader::read(int rank) {
     uint64_t hash = 0;
     if (!isNeeded(i))
       continue;
-    DDPHOOK_RETURN_IF_ERROR(readSaved(*reader, *tensor, i, &hash));
+    DDPHOOK_TRY(readSaved(*reader, *tensor, i, &hash));
     if (hash != checksums[i])
       return error(DDPHOOK_DATA_LOSS,
                    "'%s': tensor '%s' is damaged: expected the checksum %s, "
@@ -168,9 +167,8 @@ Status CheckpointReader::readSaved(const SafetensorsReader &reader,
         scratch.resize(static_cast<size_t>(size));
       char *to =
           isTaken ? imageOf(*run.state) + run.offset + done : scratch.data();
-      DDPHOOK_RETURN_IF_ERROR(reader.readPart(tensor,
-                                              static_cast<uint64_t>(position),
-                                              to, static_cast<uint64_t>(size)));
+      DDPHOOK_TRY(reader.readPart(tensor, static_cast<uint64_t>(position), to,
+                                  static_cast<uint64_t>(size)));
       XXH3_64bits_update(&hashing, to, static_cast<size_t>(size));
       done += size;
       position += size;
@@ -180,11 +178,11 @@ Status CheckpointReader::readSaved(const SafetensorsReader &reader,
   if ((*saved)[number].isShared()) {
     std::vector<char> &value = sharedValues[number];
     value.resize(static_cast<size_t>((*saved)[number].bytes));
-    DDPHOOK_RETURN_IF_ERROR(reader.read(tensor, value.data()));
+    DDPHOOK_TRY(reader.read(tensor, value.data()));
     XXH3_64bits_update(&hashing, value.data(), value.size());
   } else {
     for (const SavedRun &run : mapped.runs[number])
-      DDPHOOK_RETURN_IF_ERROR(read(run));
+      DDPHOOK_TRY(read(run));
   }
   *hash = XXH3_64bits_digest(&hashing);
   return Status::ok();

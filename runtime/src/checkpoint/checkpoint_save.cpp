@@ -36,11 +36,9 @@ static Status writeStateData(const ddphook_module &module, size_t number,
   XXH3_64bits_reset(&hash);
   for (int64_t offset = 0; offset < bytes; offset += bytesPerWrite) {
     const int64_t size = std::min(bytesPerWrite, bytes - offset);
-    DDPHOOK_RETURN_IF_ERROR(
-        readState(module, number, offset, part.data(), size));
+    DDPHOOK_TRY(readState(module, number, offset, part.data(), size));
     XXH3_64bits_update(&hash, part.data(), static_cast<size_t>(size));
-    DDPHOOK_RETURN_IF_ERROR(
-        file.write(part.data(), static_cast<uint64_t>(size)));
+    DDPHOOK_TRY(file.write(part.data(), static_cast<uint64_t>(size)));
   }
   *checksum = XXH3_64bits_digest(&hash);
   return Status::ok();
@@ -55,7 +53,7 @@ static Status writeRankFile(const ddphook_module &module,
   for (const PlanState &state : states)
     tensors.push_back(stateTensor(state));
   SafetensorsLayout layout;
-  DDPHOOK_RETURN_IF_ERROR(layOutSafetensors(tensors, layout));
+  DDPHOOK_TRY(layOutSafetensors(tensors, layout));
   std::vector<uint64_t> checksums(states.size(), 0);
   const std::string nodes =
       module.plan.hasShareErrors() ? printNodes(module.context.allNodes()) : "";
@@ -67,16 +65,16 @@ static Status writeRankFile(const ddphook_module &module,
                                               nodes),
                                  &header);
   };
-  DDPHOOK_RETURN_IF_ERROR(makeHeader());
+  DDPHOOK_TRY(makeHeader());
   const NoWriteSignals noSignals;
   AtomicFile file(path);
-  DDPHOOK_RETURN_IF_ERROR(file.open());
-  DDPHOOK_RETURN_IF_ERROR(file.write(header.data(), header.size()));
+  DDPHOOK_TRY(file.open());
+  DDPHOOK_TRY(file.write(header.data(), header.size()));
   for (size_t i : layout.order)
-    DDPHOOK_RETURN_IF_ERROR(writeStateData(module, i, file, &checksums[i]));
+    DDPHOOK_TRY(writeStateData(module, i, file, &checksums[i]));
   // The new header has the same length, because all checksums have one length.
-  DDPHOOK_RETURN_IF_ERROR(makeHeader());
-  DDPHOOK_RETURN_IF_ERROR(file.overwrite(0, header.data(), header.size()));
+  DDPHOOK_TRY(makeHeader());
+  DDPHOOK_TRY(file.overwrite(0, header.data(), header.size()));
   return file.commit();
 }
 
@@ -158,7 +156,7 @@ static Status checkSave(const ddphook_module &module,
                  module.context.worldSize(), pattern.c_str());
   if (module.isRunning())
     return error(DDPHOOK_FAILED_PRECONDITION, "an entry point is running");
-  DDPHOOK_RETURN_IF_ERROR(checkPlace(rankFile(pattern, module.context.rank())));
+  DDPHOOK_TRY(checkPlace(rankFile(pattern, module.context.rank())));
   return checkOthers(module, path);
 }
 
@@ -168,10 +166,9 @@ static Status beginSave(const ddphook_module &module, const std::string &path,
                         uint32_t flags, Manifest *manifest,
                         CheckpointClaim *claim) {
   std::string old;
-  DDPHOOK_RETURN_IF_ERROR(checkPlace(path));
-  DDPHOOK_RETURN_IF_ERROR(
-      checkReplaced(module, path, manifest->programHash, flags, &old));
-  DDPHOOK_RETURN_IF_ERROR(drawGeneration(&manifest->generation));
+  DDPHOOK_TRY(checkPlace(path));
+  DDPHOOK_TRY(checkReplaced(module, path, manifest->programHash, flags, &old));
+  DDPHOOK_TRY(drawGeneration(&manifest->generation));
   return claim->take(*manifest, std::move(old));
 }
 
@@ -186,9 +183,9 @@ static Status writeFiles(const ddphook_module &module, const Manifest &manifest,
                          const std::string &file,
                          std::vector<PendingFile> *leftovers,
                          std::string *generations) {
-  DDPHOOK_RETURN_IF_ERROR(writeRankFile(
-      module, manifest, description, pendingFile(file, manifest.generation)));
-  DDPHOOK_RETURN_IF_ERROR(listPending(file, leftovers));
+  DDPHOOK_TRY(writeRankFile(module, manifest, description,
+                            pendingFile(file, manifest.generation)));
+  DDPHOOK_TRY(listPending(file, leftovers));
   for (const PendingFile &leftover : *leftovers)
     if (leftover.generation != manifest.generation)
       appendGeneration(generations, leftover.generation);
@@ -262,9 +259,8 @@ Status ddphook::saveStates(ddphook_module &module, const std::string &pattern,
     });
   const std::string plan = printHash(module.compiled->plan_hash);
   std::vector<std::string> all;
-  DDPHOOK_RETURN_IF_ERROR(agree(context, "ddphook_state_save", saveTask, status,
-                                plan + std::to_string(manifest.generation),
-                                &all));
+  DDPHOOK_TRY(agree(context, "ddphook_state_save", saveTask, status,
+                    plan + std::to_string(manifest.generation), &all));
   for (size_t rank = 0; rank < all.size(); ++rank)
     if (all[rank].compare(0, plan.size(), plan) != 0)
       return error(DDPHOOK_INVALID_ARGUMENT,
@@ -294,7 +290,7 @@ Status ddphook::saveStates(ddphook_module &module, const std::string &pattern,
   std::string verdict;
   if (context.rank() == 0) {
     committed = withoutExceptions([&] {
-      DDPHOOK_RETURN_IF_ERROR(claim.commit());
+      DDPHOOK_TRY(claim.commit());
       verdict = "durable" + findDead(claim, all);
       return Status::ok();
     });

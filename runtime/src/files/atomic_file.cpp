@@ -78,7 +78,7 @@ Status AtomicFile::open(bool avoidNameless) {
 }
 
 Status AtomicFile::write(const void *data, uint64_t size) {
-  DDPHOOK_RETURN_IF_ERROR(overwrite(bytes, data, size));
+  DDPHOOK_TRY(overwrite(bytes, data, size));
   bytes += size;
   return Status::ok();
 }
@@ -112,7 +112,7 @@ Status AtomicFile::commit(bool isDurable) {
   if (isDurable && ::fsync(file.get()) != 0)
     return failure("write");
   if (partial.empty())
-    DDPHOOK_RETURN_IF_ERROR(takeName());
+    DDPHOOK_TRY(takeName());
   if (!partial.empty()) {
     if (::rename(partial.c_str(), path.c_str()) != 0)
       return failure("create");

@@ -20,13 +20,13 @@ static Status malformed(const std::string &path, const std::string &what) {
 }
 
 Status SafetensorsReader::open(const std::string &path) {
-  DDPHOOK_RETURN_IF_ERROR(file.open(path, O_RDONLY, NamedBy::User));
+  DDPHOOK_TRY(file.open(path, O_RDONLY, NamedBy::User));
   const uint64_t fileBytes = file.size();
   if (fileBytes < 8)
     return malformed(path, "expected a safetensors file, but got only " +
                                std::to_string(fileBytes) + " bytes");
   unsigned char length[8];
-  DDPHOOK_RETURN_IF_ERROR(file.read(length, 8, 0));
+  DDPHOOK_TRY(file.read(length, 8, 0));
   uint64_t headerBytes = 0;
   for (int i = 7; i >= 0; --i)
     headerBytes = headerBytes << 8 | length[i];
@@ -39,7 +39,7 @@ Status SafetensorsReader::open(const std::string &path) {
                                " bytes is longer than the format allows");
 
   std::string text(headerBytes, '\0');
-  DDPHOOK_RETURN_IF_ERROR(file.read(text.data(), headerBytes, 8));
+  DDPHOOK_TRY(file.read(text.data(), headerBytes, 8));
   dataOffset = 8 + headerBytes;
   Status status = parseSafetensorsHeader(text, fileBytes - dataOffset, parsed);
   return status.isOk() ? status
@@ -137,14 +137,13 @@ Status ddphook::makeSafetensorsHeader(
 Status ddphook::writeSafetensors(const std::string &path,
                                  const std::vector<TensorView> &tensors) {
   SafetensorsLayout layout;
-  DDPHOOK_RETURN_IF_ERROR(layOutSafetensors(tensors, layout));
+  DDPHOOK_TRY(layOutSafetensors(tensors, layout));
   std::string header;
-  DDPHOOK_RETURN_IF_ERROR(
-      makeSafetensorsHeader(tensors, layout, /*metadata=*/{}, &header));
+  DDPHOOK_TRY(makeSafetensorsHeader(tensors, layout, /*metadata=*/{}, &header));
   AtomicFile out(path);
-  DDPHOOK_RETURN_IF_ERROR(out.open());
-  DDPHOOK_RETURN_IF_ERROR(out.write(header.data(), header.size()));
+  DDPHOOK_TRY(out.open());
+  DDPHOOK_TRY(out.write(header.data(), header.size()));
   for (size_t i : layout.order)
-    DDPHOOK_RETURN_IF_ERROR(out.write(tensors[i].data, layout.bytes[i]));
+    DDPHOOK_TRY(out.write(tensors[i].data, layout.bytes[i]));
   return out.commit();
 }

@@ -19,7 +19,7 @@ Status ddphook::agree(Context &context, const std::string &what,
     report =
         failed + mine.message() + " (" + ddphook_status_name(mine.code()) + ")";
   all->clear();
-  DDPHOOK_RETURN_IF_ERROR(context.allGather(what, report, all));
+  DDPHOOK_TRY(context.allGather(what, report, all));
   if (!mine.isOk())
     return mine;
   for (size_t rank = 0; rank < all->size(); ++rank) {

@@ -339,8 +339,7 @@ static Status findMaster(const ddphook_options_t &options,
   else if (isOneMachine)
     result->masterAddress = loopbackAddress();
   else if (isSlurm)
-    DDPHOOK_RETURN_IF_ERROR(
-        findSlurmHost(reader, *result, &result->masterAddress));
+    DDPHOOK_TRY(findSlurmHost(reader, *result, &result->masterAddress));
   if (result->masterAddress.empty())
     return error(DDPHOOK_BAD_ENVIRONMENT,
                  "expected MASTER_ADDR to name the machine of rank 0 in a job "
@@ -509,27 +508,27 @@ Status ddphook::findPlace(const ddphook_options_t *givenOptions,
   if (givenOptions) {
     std::memcpy(&options, givenOptions,
                 std::min(givenOptions->struct_size, sizeof(options)));
-    DDPHOOK_RETURN_IF_ERROR(checkOptions(options));
+    DDPHOOK_TRY(checkOptions(options));
     if (options.store)
-      DDPHOOK_RETURN_IF_ERROR(checkHostStore(options));
+      DDPHOOK_TRY(checkHostStore(options));
     if (options.allocator) {
-      DDPHOOK_RETURN_IF_ERROR(checkAllocator(*options.allocator));
+      DDPHOOK_TRY(checkAllocator(*options.allocator));
       result->allocator = *options.allocator;
     }
   }
   VariableReader reader(environment);
   chooseText(options.backend, "DDPHOOK_BACKEND", reader, &result->backend);
-  DDPHOOK_RETURN_IF_ERROR(checkLogLevel(reader));
-  DDPHOOK_RETURN_IF_ERROR(chooseTransport(options.transport, reader,
-                                          result->backend, &result->transport));
+  DDPHOOK_TRY(checkLogLevel(reader));
+  DDPHOOK_TRY(chooseTransport(options.transport, reader, result->backend,
+                              &result->transport));
   chooseText(options.backend_options, "DDPHOOK_BACKEND_OPTIONS", reader,
              &result->backendOptions);
-  DDPHOOK_RETURN_IF_ERROR(chooseNode(reader, &result->nodeOverride));
+  DDPHOOK_TRY(chooseNode(reader, &result->nodeOverride));
   for (const char *variable : {"SLURM_JOB_ID", "PMIX_NAMESPACE",
                                "TORCHELASTIC_RUN_ID", "DDPHOOK_RUN_ID"})
     chooseText(nullptr, variable, reader, &result->runId);
-  DDPHOOK_RETURN_IF_ERROR(chooseSecret(reader, &result->secret));
-  DDPHOOK_RETURN_IF_ERROR(
+  DDPHOOK_TRY(chooseSecret(reader, &result->secret));
+  DDPHOOK_TRY(
       chooseTimeout(options.timeout_s, reader, &result->timeoutSeconds));
 
   chooseThreads(reader, &result->threads);
@@ -554,14 +553,13 @@ Status ddphook::findPlace(const ddphook_options_t *givenOptions,
     if (launch->slurmStep && result->runId == job)
       result->runId += "." + std::to_string(launch->slurmStep->second);
   }
-  DDPHOOK_RETURN_IF_ERROR(reader.status());
+  DDPHOOK_TRY(reader.status());
   if (options.store) {
     result->hostStore = *options.store;
     result->masterAddress = options.master_addr ? options.master_addr : "";
     result->masterPort = options.master_port;
   } else if (result->worldSize > 1) {
-    DDPHOOK_RETURN_IF_ERROR(
-        findMaster(options, reader, isOneMachine, launch, result));
+    DDPHOOK_TRY(findMaster(options, reader, isOneMachine, launch, result));
   }
   return reader.status();
 }

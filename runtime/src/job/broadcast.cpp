@@ -52,10 +52,9 @@ Status Broadcast::send(const char *data, size_t bytes, size_t parts) {
     // received the last one does not wait long for the others.
     const size_t inFlight = std::min(mostInFlight, parts - part);
     for (; part - received >= inFlight; ++received)
-      DDPHOOK_RETURN_IF_ERROR(awaitReceipts(received));
-    DDPHOOK_RETURN_IF_ERROR(
-        store.set(keyOf(part),
-                  std::string(data + part * partBytes, sizeOf(part, bytes))));
+      DDPHOOK_TRY(awaitReceipts(received));
+    DDPHOOK_TRY(store.set(keyOf(part), std::string(data + part * partBytes,
+                                                   sizeOf(part, bytes))));
   }
   return Status::ok();
 }
@@ -91,15 +90,14 @@ Status Broadcast::run(char *data, size_t bytes) {
   if (parts == 0)
     return Status::ok();
   if (isRoot)
-    DDPHOOK_RETURN_IF_ERROR(send(data, bytes, parts));
+    DDPHOOK_TRY(send(data, bytes, parts));
   for (size_t part = 0; part < parts && !isRoot; ++part) {
-    DDPHOOK_RETURN_IF_ERROR(
-        receive(part, data + part * partBytes, sizeOf(part, bytes)));
+    DDPHOOK_TRY(receive(part, data + part * partBytes, sizeOf(part, bytes)));
     if (part + 1 < parts)
-      DDPHOOK_RETURN_IF_ERROR(store.set(receiptOf(part, options.rank), {}));
+      DDPHOOK_TRY(store.set(receiptOf(part, options.rank), {}));
   }
   // This replaces the receipts for the last part.
-  DDPHOOK_RETURN_IF_ERROR(collectives.barrier(
-      "ddphook_broadcast (a part)", Deadline::after(options.timeoutSeconds)));
+  DDPHOOK_TRY(collectives.barrier("ddphook_broadcast (a part)",
+                                  Deadline::after(options.timeoutSeconds)));
   return isRoot ? store.erase(keyOf(parts - 1)) : Status::ok();
 }

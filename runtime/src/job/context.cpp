@@ -54,7 +54,7 @@ Status Context::create(const Bootstrap &place,
   std::unique_ptr<Context> result(new Context(place));
   // Load it before joining, so that no rank waits for a deadline if the name is
   // wrong.
-  DDPHOOK_RETURN_IF_ERROR(loadBackend(place.backend, &result->backendTable));
+  DDPHOOK_TRY(loadBackend(place.backend, &result->backendTable));
   if (!FileDescriptor::watchForks())
     return Status::outOfMemory();
   Status status = withoutExceptions([&] { return result->enter(); });
@@ -65,9 +65,9 @@ Status Context::create(const Bootstrap &place,
 }
 
 Status Context::enter() {
-  DDPHOOK_RETURN_IF_ERROR(join());
-  DDPHOOK_RETURN_IF_ERROR(exchangeNodes());
-  DDPHOOK_RETURN_IF_ERROR(openBackend());
+  DDPHOOK_TRY(join());
+  DDPHOOK_TRY(exchangeNodes());
+  DDPHOOK_TRY(openBackend());
   // No rank may continue while another one could not open its device.
   return collectives->barrier("ddphook_context_create",
                               Deadline::after(place.timeoutSeconds));
@@ -83,8 +83,8 @@ Status Context::join() {
     std::optional<Rendezvous> rendezvous;
     if (place.hostStore) {
       rendezvous.emplace(place, deadline, tellsWaits());
-      DDPHOOK_RETURN_IF_ERROR(place.rank == 0 ? rendezvous->choose(&address)
-                                              : rendezvous->find(&address));
+      DDPHOOK_TRY(place.rank == 0 ? rendezvous->choose(&address)
+                                  : rendezvous->find(&address));
     }
     if (place.rank == 0) {
       StoreServer::Options options;
@@ -94,13 +94,13 @@ Status Context::join() {
       options.hasRankZero = true;
       options.runId = place.runId;
       options.secret = address.secret;
-      DDPHOOK_RETURN_IF_ERROR(StoreServer::start(
+      DDPHOOK_TRY(StoreServer::start(
           options, &server,
           Deadline::after(
               std::min(StoreServer::takeoverSeconds, place.timeoutSeconds))));
       address.port = server->port();
       if (rendezvous)
-        DDPHOOK_RETURN_IF_ERROR(rendezvous->publish(&address));
+        DDPHOOK_TRY(rendezvous->publish(&address));
     }
     TcpStore::Options options;
     options.hosts = address.hosts;
@@ -113,12 +113,11 @@ Status Context::join() {
     options.tellsWaits = tellsWaits();
     options.ownServer = server.get();
     std::unique_ptr<TcpStore> connected;
-    DDPHOOK_RETURN_IF_ERROR(
-        server ? TcpStore::attach(options, *server, &connected)
-               : TcpStore::connect(options, deadline, &connected));
+    DDPHOOK_TRY(server ? TcpStore::attach(options, *server, &connected)
+                       : TcpStore::connect(options, deadline, &connected));
     control = connected.get();
     store = std::move(connected);
-    DDPHOOK_RETURN_IF_ERROR(control->waitForAll(deadline));
+    DDPHOOK_TRY(control->waitForAll(deadline));
   }
   table = toBackendStore(*store);
   collectives = std::make_unique<StoreCollectives>(
@@ -132,9 +131,9 @@ std::string Context::proofKey(const std::string &use) const {
 
 Status Context::exchangeNodes() {
   NodeIdentity mine;
-  DDPHOOK_RETURN_IF_ERROR(identifyNode(place.nodeOverride, &mine));
+  DDPHOOK_TRY(identifyNode(place.nodeOverride, &mine));
   std::vector<std::string> all;
-  DDPHOOK_RETURN_IF_ERROR(collectives->allGather(
+  DDPHOOK_TRY(collectives->allGather(
       "ddphook_context_create (settings, nodes)",
       packTexts({printSettings(place, *backendTable),
                  packTexts({mine.node, mine.memoryDomain,
@@ -198,7 +197,7 @@ Status Context::openBackend() {
   if (server)
     address = server->reachedAddress();
   else if (control)
-    DDPHOOK_RETURN_IF_ERROR(control->findOwnAddress(&address));
+    DDPHOOK_TRY(control->findOwnAddress(&address));
   // Ranks of one machine may have connected to different loopback addresses.
   if (isLoopbackAddress(address))
     address = loopbackAddress();
@@ -212,7 +211,7 @@ Status Context::openBackend() {
   config.options = place.backendOptions.c_str();
   config.allocator = place.allocator ? &*place.allocator : nullptr;
   ddphook_backend_error_t message = {};
-  DDPHOOK_RETURN_IF_ERROR(fromBackendError(
+  DDPHOOK_TRY(fromBackendError(
       backendTable->device_create(&config, &openDevice, &message), message));
   if (control)
     control->onFailure([this](const Status &status) {
@@ -403,7 +402,7 @@ Status Context::allGather(const std::string &what, const std::string &mine,
 Status Context::setStream(void *stream) {
   if (hasFailed())
     return failure();
-  DDPHOOK_RETURN_IF_ERROR(call(&ddphook_backend_t::stream_set, stream));
+  DDPHOOK_TRY(call(&ddphook_backend_t::stream_set, stream));
   isOnCallersStream = stream != nullptr;
   return Status::ok();
 }
@@ -427,7 +426,7 @@ Status Context::broadcast(void *data, size_t bytes, int root) {
   std::string mine =
       std::to_string(bytes) + " bytes from rank " + std::to_string(root);
   std::vector<std::string> all;
-  DDPHOOK_RETURN_IF_ERROR(allGather("ddphook_broadcast", mine, &all));
+  DDPHOOK_TRY(allGather("ddphook_broadcast", mine, &all));
   for (size_t other = 0; other < all.size(); ++other)
     if (all[other] != all[0])
       return error(DDPHOOK_INVALID_ARGUMENT,

@@ -17,7 +17,7 @@ using namespace ddphook;
 /// Identifies the machine and its present boot.
 static Status identifyMachine(std::string *machine) {
   std::string boot;
-  DDPHOOK_RETURN_IF_ERROR(readBootId(&boot));
+  DDPHOOK_TRY(readBootId(&boot));
   char host[256] = "";
   if (::gethostname(host, sizeof(host) - 1) != 0)
     host[0] = '\0';
@@ -27,8 +27,8 @@ static Status identifyMachine(std::string *machine) {
 
 Status ddphook::identifyNetwork(std::string *network) {
   std::string space;
-  DDPHOOK_RETURN_IF_ERROR(identifyMachine(network));
-  DDPHOOK_RETURN_IF_ERROR(readNamespace("/proc/self/ns/net", &space));
+  DDPHOOK_TRY(identifyMachine(network));
+  DDPHOOK_TRY(readNamespace("/proc/self/ns/net", &space));
   *network += "/" + space;
   return Status::ok();
 }
@@ -47,7 +47,7 @@ std::string ddphook::printNodes(const std::vector<NodeIdentity> &ranks) {
 Status ddphook::identifyNode(const std::string &nodeOverride,
                              NodeIdentity *identity) {
   if (nodeOverride.empty())
-    DDPHOOK_RETURN_IF_ERROR(identifyMachine(&identity->node));
+    DDPHOOK_TRY(identifyMachine(&identity->node));
   else
     identity->node = "named:" + nodeOverride;
   struct stat sharedMemory = {};
@@ -55,8 +55,8 @@ Status ddphook::identifyNode(const std::string &nodeOverride,
   if (::stat("/dev/shm", &sharedMemory) == 0)
     device = std::to_string(sharedMemory.st_dev);
   else
-    DDPHOOK_RETURN_IF_ERROR(identityFailure(errno));
-  DDPHOOK_RETURN_IF_ERROR(readNamespace("/proc/self/ns/pid", &space));
+    DDPHOOK_TRY(identityFailure(errno));
+  DDPHOOK_TRY(readNamespace("/proc/self/ns/pid", &space));
   identity->memoryDomain = identity->node + "/" + space + "/shm:" + device;
   return Status::ok();
 }

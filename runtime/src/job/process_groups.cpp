@@ -65,8 +65,7 @@ static Status splitParent(const PlanProcessGroup &group, const RankSets &parent,
         result->push_back(std::move(set));
       break;
     case GroupPlacement::InterNode:
-      DDPHOOK_RETURN_IF_ERROR(
-          splitAcrossNodes(group.name, ranks, nodes, result));
+      DDPHOOK_TRY(splitAcrossNodes(group.name, ranks, nodes, result));
       break;
     }
   }
@@ -133,10 +132,10 @@ Status ddphook::resolveGroups(const Plan &plan, int rank,
     const RankSets &parent = group.parent ? all[*group.parent] : world;
     RankSets sets;
     if (!group.ranks.empty()) {
-      DDPHOOK_RETURN_IF_ERROR(checkListed(group, parent, worldSize));
+      DDPHOOK_TRY(checkListed(group, parent, worldSize));
       sets = group.ranks;
     } else {
-      DDPHOOK_RETURN_IF_ERROR(splitParent(group, parent, nodes, &sets));
+      DDPHOOK_TRY(splitParent(group, parent, nodes, &sets));
     }
     // Check all sets, so that all ranks fail and not only those of one set.
     for (const std::vector<int> &set : sets)
@@ -152,8 +151,7 @@ Status ddphook::resolveGroups(const Plan &plan, int rank,
       for (const std::vector<int> &set : sets) {
         for (std::vector<int> &node : splitByNode(set, nodes))
           within.push_back(std::move(node));
-        DDPHOOK_RETURN_IF_ERROR(
-            splitAcrossNodes(group.name, set, nodes, &across));
+        DDPHOOK_TRY(splitAcrossNodes(group.name, set, nodes, &across));
       }
       groups->back().levels = {membersOf(rank, within, nodes),
                                membersOf(rank, across, nodes)};

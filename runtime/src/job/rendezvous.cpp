@@ -32,7 +32,7 @@ static constexpr size_t secretBytes = 32;
 /// Returns this rank's network, without commas and white space.
 static Status findNetwork(std::string *network) {
   std::string identity;
-  DDPHOOK_RETURN_IF_ERROR(identifyNetwork(&identity));
+  DDPHOOK_TRY(identifyNetwork(&identity));
   *network = toHex(sha256(identity));
   return Status::ok();
 }
@@ -83,15 +83,14 @@ Status Rendezvous::get(const std::string &key, int rank, std::string *value) {
 
 Status Rendezvous::choose(StoreAddress *address) {
   std::string bytes;
-  DDPHOOK_RETURN_IF_ERROR(drawSecret(secretBytes, &bytes));
+  DDPHOOK_TRY(drawSecret(secretBytes, &bytes));
   fresh = toHex(bytes);
   address->secret = place.secret + fresh;
-  DDPHOOK_RETURN_IF_ERROR(findNetwork(&network));
+  DDPHOOK_TRY(findNetwork(&network));
   bool isOneMachine = true;
   for (int rank = 1; rank < place.worldSize; ++rank) {
     std::string other;
-    DDPHOOK_RETURN_IF_ERROR(
-        get("network/" + std::to_string(rank), rank, &other));
+    DDPHOOK_TRY(get("network/" + std::to_string(rank), rank, &other));
     isOneMachine = isOneMachine && other == network;
   }
   if (isOneMachine)
@@ -117,11 +116,10 @@ Status Rendezvous::publish(StoreAddress *address) {
 }
 
 Status Rendezvous::find(StoreAddress *address) {
-  DDPHOOK_RETURN_IF_ERROR(findNetwork(&network));
-  DDPHOOK_RETURN_IF_ERROR(
-      set("network/" + std::to_string(place.rank), network));
+  DDPHOOK_TRY(findNetwork(&network));
+  DDPHOOK_TRY(set("network/" + std::to_string(place.rank), network));
   std::string value;
-  DDPHOOK_RETURN_IF_ERROR(get("address", 0, &value));
+  DDPHOOK_TRY(get("address", 0, &value));
   std::vector<std::string> parts = splitAtCommas(value);
   const int port =
       parts.size() > 3

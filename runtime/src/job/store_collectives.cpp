@@ -13,7 +13,7 @@ using namespace ddphook;
 
 Status StoreCollectives::nameAbsent(const std::string &what, double seconds) {
   std::vector<int> absent;
-  DDPHOOK_RETURN_IF_ERROR(findAbsent(
+  DDPHOOK_TRY(findAbsent(
       store, size, [&](int other) { return keyOf(other); }, &absent));
   if (absent.empty())
     return error(DDPHOOK_DEADLINE_EXCEEDED,
@@ -30,7 +30,7 @@ Status StoreCollectives::gather(const std::string &what,
                                 const Deadline &deadline, std::string *packed) {
   const std::string all = baseKey(number) + "/all";
   double seconds = deadline.remaining();
-  DDPHOOK_RETURN_IF_ERROR(store.set(keyOf(rank), packTexts({what, mine})));
+  DDPHOOK_TRY(store.set(keyOf(rank), packTexts({what, mine})));
 
   WaitScope scope(
       [&] {
@@ -77,7 +77,7 @@ Status StoreCollectives::allGather(const std::string &what,
   if (size == 1)
     return Status::ok();
   std::string packed;
-  DDPHOOK_RETURN_IF_ERROR(gather(what, mine, deadline, &packed));
+  DDPHOOK_TRY(gather(what, mine, deadline, &packed));
   eraseOld();
   ++number;
 

@@ -167,14 +167,12 @@ Status ModuleGroup::connect(Context &context, const Plan &plan, size_t number,
   }
   const std::string what = "process group '" + group.name + "'";
   if (usesAll)
-    DDPHOOK_RETURN_IF_ERROR(all.join(context, members, what, key, most));
+    DDPHOOK_TRY(all.join(context, members, what, key, most));
   if (!usesLevels)
     return Status::ok();
-  DDPHOOK_RETURN_IF_ERROR(
-      share.allocate(context, {shareBytes, shareAlignment}));
-  DDPHOOK_RETURN_IF_ERROR(node.join(context, members.levels[0],
-                                    what + " within its node", key + "/node",
-                                    mostInNode));
+  DDPHOOK_TRY(share.allocate(context, {shareBytes, shareAlignment}));
+  DDPHOOK_TRY(node.join(context, members.levels[0], what + " within its node",
+                        key + "/node", mostInNode));
   return across.join(context, members.levels[1], what + " across nodes",
                      key + "/across", mostAcross);
 }
@@ -210,8 +208,8 @@ Status ModuleGroup::forEachStage(const CollectiveOperation &operation,
     reduce.error =
         static_cast<char *>(operation.error) + operation.bytesOf(part.begin);
   char *memory = share.get();
-  DDPHOOK_RETURN_IF_ERROR(call(node, scatter, in, memory));
-  DDPHOOK_RETURN_IF_ERROR(call(across, reduce, memory, memory));
+  DDPHOOK_TRY(call(node, scatter, in, memory));
+  DDPHOOK_TRY(call(across, reduce, memory, memory));
   return call(node, gather, memory, out);
 }
 
@@ -244,12 +242,12 @@ Status ModuleGroup::forEachAssignedStage(const AssignedParts &parts,
   char *const own = share.get();
   const int64_t partBytes = operation.bytesOf(parts.most);
   char *const gathered = own + roundToShare(partBytes);
-  DDPHOOK_RETURN_IF_ERROR(copyIn(own));
+  DDPHOOK_TRY(copyIn(own));
   if (across.size() > 1 && reduce.count > 0)
-    DDPHOOK_RETURN_IF_ERROR(call(across, reduce, own, own));
-  DDPHOOK_RETURN_IF_ERROR(call(node, gather, own, gathered));
+    DDPHOOK_TRY(call(across, reduce, own, own));
+  DDPHOOK_TRY(call(node, gather, own, gathered));
   for (int64_t position = 0; position < ranks; ++position)
-    DDPHOOK_RETURN_IF_ERROR(copyOut(position, gathered + position * partBytes));
+    DDPHOOK_TRY(copyOut(position, gathered + position * partBytes));
   return Status::ok();
 }
 
@@ -263,7 +261,7 @@ Status ModuleGroup::runAssigned(Context &context, size_t number,
     int64_t place = 0;
     for (const ElementRange &range :
          parts.ofPositions[static_cast<size_t>(position)]) {
-      DDPHOOK_RETURN_IF_ERROR(
+      DDPHOOK_TRY(
           copy(range.begin * bytes, place * bytes, range.size() * bytes));
       place += range.size();
     }

@@ -75,21 +75,20 @@ static Status checkEncodings(const Plan &plan,
 /// Does everything that needs no other rank.
 static Status prepare(ddphook_module &module, Context &context) {
   const ddphook_compiled_module_t *compiled = module.compiled;
-  DDPHOOK_RETURN_IF_ERROR(checkCompiled(compiled));
-  DDPHOOK_RETURN_IF_ERROR(
-      parsePlan({compiled->plan, compiled->plan_size}, &module.plan));
-  DDPHOOK_RETURN_IF_ERROR(checkEntries(module.plan, *compiled));
+  DDPHOOK_TRY(checkCompiled(compiled));
+  DDPHOOK_TRY(parsePlan({compiled->plan, compiled->plan_size}, &module.plan));
+  DDPHOOK_TRY(checkEntries(module.plan, *compiled));
   if (module.plan.needsHostMemory && !context.backend().memory_is_host)
     return error(DDPHOOK_FAILED_PRECONDITION,
                  "the module reads and writes memory of the host itself, which "
                  "the backend '%s' does not have: expected one compiled for a "
                  "device",
                  context.backend().name);
-  DDPHOOK_RETURN_IF_ERROR(checkEncodings(module.plan, context.backend()));
-  DDPHOOK_RETURN_IF_ERROR(module.loadKernels());
-  DDPHOOK_RETURN_IF_ERROR(module.createMatrices());
-  DDPHOOK_RETURN_IF_ERROR(module.arena.allocate(context, module.plan.arena));
-  DDPHOOK_RETURN_IF_ERROR(module.states.allocate(context, module.plan));
+  DDPHOOK_TRY(checkEncodings(module.plan, context.backend()));
+  DDPHOOK_TRY(module.loadKernels());
+  DDPHOOK_TRY(module.createMatrices());
+  DDPHOOK_TRY(module.arena.allocate(context, module.plan.arena));
+  DDPHOOK_TRY(module.states.allocate(context, module.plan));
   return initialiseStates(module);
 }
 
@@ -112,14 +111,14 @@ static Status comparePlans(const ddphook_module &module, Context &context,
     report = std::to_string(compiled->plan_hash) + "/" +
              std::to_string(compiled->plan_size);
   std::vector<std::string> reports;
-  DDPHOOK_RETURN_IF_ERROR(agree(context, "ddphook_module_load",
-                                "load its module", prepared, report, &reports));
+  DDPHOOK_TRY(agree(context, "ddphook_module_load", "load its module", prepared,
+                    report, &reports));
   size_t odd = findOdd(reports);
   if (odd == 0)
     return Status::ok();
   bool isAsked = context.rank() == 0 || context.rank() == static_cast<int>(odd);
   std::vector<std::string> texts;
-  DDPHOOK_RETURN_IF_ERROR(context.allGather(
+  DDPHOOK_TRY(context.allGather(
       "ddphook_module_load (plans)",
       isAsked ? std::string(compiled->plan, compiled->plan_size) : "", &texts));
   return Status(DDPHOOK_PLAN_MISMATCH,
@@ -133,7 +132,7 @@ static Status connectGroups(ddphook_module &module, Context &context) {
   const std::string prefix =
       "module/" + std::to_string(module.moduleNumber) + "/group/";
   for (size_t number = 0; number < module.groups.size(); ++number)
-    DDPHOOK_RETURN_IF_ERROR(
+    DDPHOOK_TRY(
         module.groups[number].connect(context, module.plan, number, prefix));
   return Status::ok();
 }
@@ -141,7 +140,7 @@ static Status connectGroups(ddphook_module &module, Context &context) {
 /// Checks that the groups of this job can run the plan's collectives.
 static Status checkCollectives(const ddphook_module &module) {
   for (const PlanCollective &collective : module.plan.collectives)
-    DDPHOOK_RETURN_IF_ERROR(withContext(
+    DDPHOOK_TRY(withContext(
         checkCollective(collective, module.groups[collective.group].size()),
         "process group '" + module.plan.processGroups[collective.group].name +
             "'"));
@@ -150,7 +149,7 @@ static Status checkCollectives(const ddphook_module &module) {
 
 static Status connect(ddphook_module &module, Context &context) {
   std::vector<GroupMembers> members;
-  DDPHOOK_RETURN_IF_ERROR(
+  DDPHOOK_TRY(
       resolveGroups(module.plan, context.rank(), context.allNodes(), &members));
   for (GroupMembers &group : members)
     module.groups.emplace_back(std::move(group));
@@ -174,8 +173,8 @@ Status ddphook::loadModule(Context &context,
   auto module = std::make_unique<ddphook_module>(context, compiled);
   Status prepared =
       withoutExceptions([&] { return prepare(*module, context); });
-  DDPHOOK_RETURN_IF_ERROR(comparePlans(*module, context, prepared));
-  DDPHOOK_RETURN_IF_ERROR(connect(*module, context));
+  DDPHOOK_TRY(comparePlans(*module, context, prepared));
+  DDPHOOK_TRY(connect(*module, context));
   module->prepareCounts();
   module->nameEvents();
   *compiled->handle = module.get();

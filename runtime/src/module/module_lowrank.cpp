@@ -24,7 +24,7 @@ static Status prepare(const Context &context, const PlanMatrixList &list,
 Status ddphook_module::createMatrices() {
   for (const PlanMatrixList &list : plan.matrixLists) {
     ddphook_matrices_t *created = nullptr;
-    DDPHOOK_RETURN_IF_ERROR(prepare(context, list, &created));
+    DDPHOOK_TRY(prepare(context, list, &created));
     matrices.push_back(created);
   }
   return Status::ok();
@@ -58,11 +58,9 @@ Status ddphook_module::assignMatrices() {
         assignedMatrices
             .try_emplace(static_cast<int32_t>(number), AssignedMatrices{})
             .first->second;
-    DDPHOOK_RETURN_IF_ERROR(preparePart(list.cut(first, last), &parts.own));
-    DDPHOOK_RETURN_IF_ERROR(
-        preparePart(list.cut(list.begin, first), &parts.before));
-    DDPHOOK_RETURN_IF_ERROR(
-        preparePart(list.cut(last, list.end), &parts.after));
+    DDPHOOK_TRY(preparePart(list.cut(first, last), &parts.own));
+    DDPHOOK_TRY(preparePart(list.cut(list.begin, first), &parts.before));
+    DDPHOOK_TRY(preparePart(list.cut(last, list.end), &parts.after));
   }
   return Status::ok();
 }

@@ -50,7 +50,7 @@ Status StateMemory::allocateHost(const Plan &plan) {
 }
 
 Status StateMemory::allocate(Context &context, const Plan &plan) {
-  DDPHOOK_RETURN_IF_ERROR(device.allocate(context, plan.stateArena));
+  DDPHOOK_TRY(device.allocate(context, plan.stateArena));
   const bool isDeviceOnHost = context.backend().memory_is_host;
   for (const PlanState &state : plan.states)
     places.push_back({device.get() + state.offset,

@@ -51,17 +51,17 @@ Status ddphook::drawFirstValues(
       seedGenerator(state.seed, generator.data());
     } else if (state.init == StateInit::Normal) {
       std::vector<char> numbers(static_cast<size_t>(state.bytes));
-      DDPHOOK_RETURN_IF_ERROR(
-          drawNormal(generators.at(*state.generator).data(), state.draws.data(),
-                     static_cast<int64_t>(state.draws.size()), numbers.data(),
-                     *floatDtype(state.dtype)));
+      DDPHOOK_TRY(drawNormal(generators.at(*state.generator).data(),
+                             state.draws.data(),
+                             static_cast<int64_t>(state.draws.size()),
+                             numbers.data(), *floatDtype(state.dtype)));
       if (!numbers.empty())
-        DDPHOOK_RETURN_IF_ERROR(set(i, numbers.data()));
+        DDPHOOK_TRY(set(i, numbers.data()));
     }
   }
   // Store the generators again, since numbers were drawn from them.
   for (const auto &[i, generator] : generators)
-    DDPHOOK_RETURN_IF_ERROR(set(i, generator.data()));
+    DDPHOOK_TRY(set(i, generator.data()));
   return Status::ok();
 }
 

@@ -13,7 +13,7 @@ Status ddphook::findAbsent(Store &store, int size,
   absent->clear();
   for (int rank = 0; rank < size; ++rank) {
     bool isPresent = false;
-    DDPHOOK_RETURN_IF_ERROR(store.exists(keyOf(rank), &isPresent));
+    DDPHOOK_TRY(store.exists(keyOf(rank), &isPresent));
     if (!isPresent)
       absent->push_back(rank);
   }

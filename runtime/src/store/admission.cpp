@@ -82,10 +82,10 @@ Status Admission::handle(const pollfd *entries, std::vector<Guest> *guests) {
     ++kept;
   }
   strangers.resize(kept);
-  DDPHOOK_RETURN_IF_ERROR(trouble);
+  DDPHOOK_TRY(trouble);
   for (size_t i = 0; i < listening.size(); ++i)
     if (entries[i].revents != 0)
-      DDPHOOK_RETURN_IF_ERROR(acceptSome(listening[i]));
+      DDPHOOK_TRY(acceptSome(listening[i]));
   return Status::ok();
 }
 
@@ -151,12 +151,12 @@ Status Admission::acceptSome(const FileDescriptor &listener) {
     }
     Stranger stranger;
     setControlOptions(socket.get());
-    DDPHOOK_RETURN_IF_ERROR(
+    DDPHOOK_TRY(
         AcceptingHandshake::begin(options.credentials, &stranger.handshake));
     Status trouble;
     const bool isGreeted =
         sendTo(socket.get(), stranger.handshake.greeting(), &trouble);
-    DDPHOOK_RETURN_IF_ERROR(trouble);
+    DDPHOOK_TRY(trouble);
     if (!isGreeted)
       continue;
     stranger.socket = std::move(socket);

@@ -85,13 +85,11 @@ Status ddphook::proveOn(int socket, const Credentials &credentials,
                         const Interrupt *interrupt) {
   char greeting[AcceptingHandshake::greetingSize];
   std::string_view received(greeting, sizeof(greeting));
-  DDPHOOK_RETURN_IF_ERROR(
-      receiveAll(socket, greeting, magic.size(), deadline, interrupt));
+  DDPHOOK_TRY(receiveAll(socket, greeting, magic.size(), deadline, interrupt));
   if (received.substr(0, magic.size()) != magic)
     return error(DDPHOOK_IO_ERROR, "it does not speak ddphook's protocol");
-  DDPHOOK_RETURN_IF_ERROR(receiveAll(socket, greeting + magic.size(),
-                                     sizeof(greeting) - magic.size(), deadline,
-                                     interrupt));
+  DDPHOOK_TRY(receiveAll(socket, greeting + magic.size(),
+                         sizeof(greeting) - magic.size(), deadline, interrupt));
   bool theirsHasSecret = received[magic.size()] == hasSecretFlag;
   std::string_view theirs = received.substr(magic.size() + 1);
   // This is only a hint, because it is not proved. Strangers learn nothing from
@@ -100,15 +98,14 @@ Status ddphook::proveOn(int socket, const Credentials &credentials,
     return refusal(credentials.hasSecret, theirsHasSecret);
 
   std::string ours;
-  DDPHOOK_RETURN_IF_ERROR(drawSecret(AcceptingHandshake::nonceSize, &ours));
+  DDPHOOK_TRY(drawSecret(AcceptingHandshake::nonceSize, &ours));
   std::string claim = ours;
   claim.append(introduction);
   claim += prove(credentials, "claim", theirs, ours, introduction);
-  DDPHOOK_RETURN_IF_ERROR(
-      sendAll(socket, claim.data(), claim.size(), deadline, interrupt));
+  DDPHOOK_TRY(sendAll(socket, claim.data(), claim.size(), deadline, interrupt));
 
   char verdict[AcceptingHandshake::verdictSize];
-  DDPHOOK_RETURN_IF_ERROR(
+  DDPHOOK_TRY(
       receiveAll(socket, verdict, sizeof(verdict), deadline, interrupt));
   std::string expected =
       accepted + prove(credentials, "verdict", theirs, ours, introduction);

@@ -69,7 +69,7 @@ Status MemoryStore::add(const std::string &key, int64_t delta,
                         int64_t *result) {
   std::lock_guard<std::mutex> lock(mutex);
   auto found = values.find(key);
-  DDPHOOK_RETURN_IF_ERROR(addToCounter(
+  DDPHOOK_TRY(addToCounter(
       key, found == values.end() ? nullptr : &found->second, delta, result));
   values[key] = std::to_string(*result);
   changed.notify_all();

@@ -193,7 +193,7 @@ Status ddphook::findAddresses(const std::string &host,
                               std::vector<std::string> *addresses) {
   addresses->clear();
   AddressList list(nullptr, &freeaddrinfo);
-  DDPHOOK_RETURN_IF_ERROR(resolve(host, 0, &list));
+  DDPHOOK_TRY(resolve(host, 0, &list));
   for (addrinfo *entry = list.get(); entry; entry = entry->ai_next) {
     std::string address = hostOf(entry->ai_addr, entry->ai_addrlen);
     if (std::find(addresses->begin(), addresses->end(), address) ==
@@ -232,8 +232,8 @@ Status ddphook::listenAt(const sockaddr *address, socklen_t size,
 Status ddphook::listenOn(const std::string &address, int port,
                          FileDescriptor *socket, int *boundPort, int *reason) {
   AddressList list(nullptr, &freeaddrinfo);
-  DDPHOOK_RETURN_IF_ERROR(resolve(address, port, &list));
-  DDPHOOK_RETURN_IF_ERROR(
+  DDPHOOK_TRY(resolve(address, port, &list));
+  DDPHOOK_TRY(
       withContext(listenAt(list->ai_addr, list->ai_addrlen, socket, reason),
                   endpointName(address, port)));
   *boundPort = portOf(socket->get());
@@ -248,7 +248,7 @@ Status ddphook::listenOnAll(const std::string &host, int port,
   // "::" includes IPv4; "0.0.0.0" is for machines without IPv6.
   std::vector<std::string> addresses = {"::", "0.0.0.0"};
   if (isLocal)
-    DDPHOOK_RETURN_IF_ERROR(findAddresses(host, &addresses));
+    DDPHOOK_TRY(findAddresses(host, &addresses));
   WaitScope scope([port] {
     return "rank 0 is waiting for port " + std::to_string(port) +
            ", which another program or job has";
@@ -308,7 +308,7 @@ static Status waitFor(int socket, short events, const Deadline &deadline,
       return systemError(errno, "cannot wait");
     if (deadline.expired())
       return error(DDPHOOK_DEADLINE_EXCEEDED, "no answer in time");
-    DDPHOOK_RETURN_IF_ERROR(silence.look(socket));
+    DDPHOOK_TRY(silence.look(socket));
     WaitScope::poll();
   }
 }
@@ -322,8 +322,8 @@ Status ddphook::connectTo(const sockaddr *address, socklen_t size,
   if (::connect(fd.get(), address, size) != 0) {
     if (errno != EINPROGRESS)
       return systemError(errno, "cannot connect");
-    DDPHOOK_RETURN_IF_ERROR(withContext(
-        waitFor(fd.get(), POLLOUT, deadline, interrupt), "cannot connect"));
+    DDPHOOK_TRY(withContext(waitFor(fd.get(), POLLOUT, deadline, interrupt),
+                            "cannot connect"));
     int failed = 0;
     socklen_t length = sizeof(failed);
     ::getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, &failed, &length);
@@ -332,7 +332,7 @@ Status ddphook::connectTo(const sockaddr *address, socklen_t size,
   }
   // A connection to a free ephemeral port can, rarely, reach itself.
   std::string local;
-  DDPHOOK_RETURN_IF_ERROR(findLocalAddress(fd.get(), &local));
+  DDPHOOK_TRY(findLocalAddress(fd.get(), &local));
   if (peerNameOf(fd.get()) == endpointName(local, portOf(fd.get())))
     return systemError(ECONNREFUSED, "cannot connect");
   *result = std::move(fd);
@@ -342,7 +342,7 @@ Status ddphook::connectTo(const sockaddr *address, socklen_t size,
 Status ddphook::connectOnce(const std::string &address, int port,
                             const Deadline &deadline, FileDescriptor *socket) {
   AddressList list(nullptr, &freeaddrinfo);
-  DDPHOOK_RETURN_IF_ERROR(resolve(address, port, &list));
+  DDPHOOK_TRY(resolve(address, port, &list));
   return connectTo(list->ai_addr, list->ai_addrlen, deadline,
                    /*interrupt=*/nullptr, socket);
 }
@@ -374,8 +374,8 @@ Status ddphook::sendAll(int socket, const void *data, size_t size,
     }
     if (sent < 0 && errno != EAGAIN && errno != EINTR)
       return systemError(errno, "cannot send");
-    DDPHOOK_RETURN_IF_ERROR(withContext(
-        waitFor(socket, POLLOUT, deadline, interrupt), "cannot send"));
+    DDPHOOK_TRY(withContext(waitFor(socket, POLLOUT, deadline, interrupt),
+                            "cannot send"));
   }
   return Status::ok();
 }
@@ -395,7 +395,7 @@ Status ddphook::receiveAll(int socket, void *data, size_t size,
       return error(DDPHOOK_DATA_LOSS, "the connection was closed");
     if (errno != EAGAIN && errno != EINTR)
       return systemError(errno, "cannot receive");
-    DDPHOOK_RETURN_IF_ERROR(waitFor(socket, POLLIN, deadline, interrupt));
+    DDPHOOK_TRY(waitFor(socket, POLLIN, deadline, interrupt));
   }
   return Status::ok();
 }

@@ -446,13 +446,12 @@ Status StoreServer::start(const Options &options,
                           const Deadline &deadline) {
   std::unique_ptr<StoreServer> server(new StoreServer());
   std::vector<FileDescriptor> listening;
-  DDPHOOK_RETURN_IF_ERROR(
-      withContext(listenOnAll(options.address, options.port, deadline,
-                              &listening, &server->boundPort),
-                  "the store of rank 0"));
+  DDPHOOK_TRY(withContext(listenOnAll(options.address, options.port, deadline,
+                                      &listening, &server->boundPort),
+                          "the store of rank 0"));
   Interrupt wake;
-  DDPHOOK_RETURN_IF_ERROR(Interrupt::create(&wake));
-  DDPHOOK_RETURN_IF_ERROR(drawSecret(tokenSize, &server->token));
+  DDPHOOK_TRY(Interrupt::create(&wake));
+  DDPHOOK_TRY(drawSecret(tokenSize, &server->token));
   server->loop = std::make_unique<Loop>(options, std::move(listening),
                                         std::move(wake), server->token);
   // Start even without descriptors for it: the other ranks must learn of it.

@@ -169,15 +169,15 @@ static Status checkSizes(const std::string &key, const std::string &value) {
 }
 
 Status TcpStore::set(const std::string &key, const std::string &value) {
-  DDPHOOK_RETURN_IF_ERROR(checkSizes(key, value));
-  DDPHOOK_RETURN_IF_ERROR(failureWithin(0));
+  DDPHOOK_TRY(checkSizes(key, value));
+  DDPHOOK_TRY(failureWithin(0));
   return send(encodeFrame(Kind::Set, 0, key, value));
 }
 
 Status TcpStore::get(const std::string &key, const Deadline &deadline,
                      std::string *value) {
-  DDPHOOK_RETURN_IF_ERROR(checkSizes(key, {}));
-  DDPHOOK_RETURN_IF_ERROR(failureWithin(0));
+  DDPHOOK_TRY(checkSizes(key, {}));
+  DDPHOOK_TRY(failureWithin(0));
   Status none =
       error(DDPHOOK_DEADLINE_EXCEEDED, "no rank set '%s' in time", key.c_str());
   Request answer(*this);
@@ -196,20 +196,20 @@ Status TcpStore::get(const std::string &key, const Deadline &deadline,
 }
 
 Status TcpStore::exists(const std::string &key, bool *result) {
-  DDPHOOK_RETURN_IF_ERROR(checkSizes(key, {}));
-  DDPHOOK_RETURN_IF_ERROR(failureWithin(0));
+  DDPHOOK_TRY(checkSizes(key, {}));
+  DDPHOOK_TRY(failureWithin(0));
   Request answer(*this);
-  DDPHOOK_RETURN_IF_ERROR(request(encodeFrame(Kind::TryGet, answer.id, key, {}),
-                                  Deadline::after(0), &answer));
+  DDPHOOK_TRY(request(encodeFrame(Kind::TryGet, answer.id, key, {}),
+                      Deadline::after(0), &answer));
   *result = !answer.isMissing;
   return Status::ok();
 }
 
 Status TcpStore::add(const std::string &key, int64_t delta, int64_t *result) {
-  DDPHOOK_RETURN_IF_ERROR(checkSizes(key, {}));
-  DDPHOOK_RETURN_IF_ERROR(failureWithin(0));
+  DDPHOOK_TRY(checkSizes(key, {}));
+  DDPHOOK_TRY(failureWithin(0));
   Request answer(*this);
-  DDPHOOK_RETURN_IF_ERROR(
+  DDPHOOK_TRY(
       request(encodeFrame(Kind::Add, answer.id, key, std::to_string(delta)),
               Deadline::after(options.timeoutSeconds), &answer));
   *result = std::strtoll(answer.value.c_str(), nullptr, 10);
@@ -217,8 +217,8 @@ Status TcpStore::add(const std::string &key, int64_t delta, int64_t *result) {
 }
 
 Status TcpStore::erase(const std::string &key) {
-  DDPHOOK_RETURN_IF_ERROR(checkSizes(key, {}));
-  DDPHOOK_RETURN_IF_ERROR(failureWithin(0));
+  DDPHOOK_TRY(checkSizes(key, {}));
+  DDPHOOK_TRY(failureWithin(0));
   return send(encodeFrame(Kind::Erase, 0, key, {}));
 }
 
@@ -244,9 +244,9 @@ void TcpStore::onFailure(std::function<void(const Status &)> newCallback) {
 }
 
 Status TcpStore::serverTime(const Deadline &deadline, int64_t *time) {
-  DDPHOOK_RETURN_IF_ERROR(failureWithin(0));
+  DDPHOOK_TRY(failureWithin(0));
   Request answer(*this);
-  DDPHOOK_RETURN_IF_ERROR(
+  DDPHOOK_TRY(
       request(encodeFrame(Kind::Clock, answer.id, {}, {}), deadline, &answer));
   *time = std::strtoll(answer.value.c_str(), nullptr, 10);
   return Status::ok();
@@ -294,7 +294,7 @@ Status TcpStore::inquire(const Deadline &deadline, Answers *answers) {
     answers->ofRanks[self] = ownAnswer();
   // Later answers find no question.
   for (size_t i = 0; i < size; ++i) {
-    DDPHOOK_RETURN_IF_ERROR(questions[i].status);
+    DDPHOOK_TRY(questions[i].status);
     if (isAnswered(questions[i]))
       answers->ofRanks[i] = std::move(questions[i].value);
   }
@@ -302,7 +302,7 @@ Status TcpStore::inquire(const Deadline &deadline, Answers *answers) {
 }
 
 Status TcpStore::deliver(const std::string &value, const Deadline &deadline) {
-  DDPHOOK_RETURN_IF_ERROR(checkSizes({}, value));
+  DDPHOOK_TRY(checkSizes({}, value));
   Request answer(*this);
   const Status sent =
       send(encodeFrame(Kind::Deliver, answer.id, {}, value), deadline);
@@ -378,18 +378,15 @@ void TcpStore::fail(const Status &status) {
 Status TcpStore::receiveFrame(std::string *key, std::string *value) {
   const Deadline never = Deadline::after(1e18);
   char header[Frame::headerSize];
-  DDPHOOK_RETURN_IF_ERROR(
-      receiveAll(socket.get(), header, sizeof(header), never));
+  DDPHOOK_TRY(receiveAll(socket.get(), header, sizeof(header), never));
   std::optional<Frame> frame =
       Frame::decodeHeader(std::string_view(header, sizeof(header)));
   if (!frame)
     return error(DDPHOOK_DATA_LOSS, "it sent malformed data");
   key->resize(frame->keySize);
   value->resize(frame->valueSize);
-  DDPHOOK_RETURN_IF_ERROR(
-      receiveAll(socket.get(), key->data(), key->size(), never));
-  DDPHOOK_RETURN_IF_ERROR(
-      receiveAll(socket.get(), value->data(), value->size(), never));
+  DDPHOOK_TRY(receiveAll(socket.get(), key->data(), key->size(), never));
+  DDPHOOK_TRY(receiveAll(socket.get(), value->data(), value->size(), never));
   if (frame->kind == Kind::Failure) {
     fail(decodeStatus(*value));
     return Status::ok();

@@ -25,14 +25,13 @@ static constexpr double firstPatience = 2, longestPatience = 8;
 static Status receiveWelcome(int socket, const Deadline &deadline,
                              bool *isFinal, std::string *token) {
   char header[Frame::headerSize];
-  DDPHOOK_RETURN_IF_ERROR(receiveAll(socket, header, sizeof(header), deadline));
+  DDPHOOK_TRY(receiveAll(socket, header, sizeof(header), deadline));
   std::optional<Frame> frame =
       Frame::decodeHeader(std::string_view(header, sizeof(header)));
   if (!frame || frame->keySize != 0)
     return error(DDPHOOK_IO_ERROR, "it sent malformed data");
   std::string value(frame->valueSize, '\0');
-  DDPHOOK_RETURN_IF_ERROR(
-      receiveAll(socket, value.data(), value.size(), deadline));
+  DDPHOOK_TRY(receiveAll(socket, value.data(), value.size(), deadline));
   if (frame->kind == Kind::Reject) {
     *isFinal = frame->id == 0;
     return decodeStatus(value);
@@ -49,7 +48,7 @@ static Status tryToJoin(const TcpStore::Options &options,
                         const std::string &address, const Deadline &answer,
                         const Deadline &deadline, FileDescriptor *socket,
                         std::string *session, bool *isFinal) {
-  DDPHOOK_RETURN_IF_ERROR(connectOnce(address, options.port, answer, socket));
+  DDPHOOK_TRY(connectOnce(address, options.port, answer, socket));
   setControlOptions(socket->get());
   Hello hello;
   hello.abiVersion = DDPHOOK_ABI_VERSION;
@@ -63,11 +62,9 @@ static Status tryToJoin(const TcpStore::Options &options,
     proved = proveOn(socket->get(), credentials, hello.encode(), deadline);
   if (proved.code() == DDPHOOK_BAD_ENVIRONMENT)
     return proved;
-  DDPHOOK_RETURN_IF_ERROR(
-      withContext(proved, "it did not answer as a ddphook store"));
+  DDPHOOK_TRY(withContext(proved, "it did not answer as a ddphook store"));
   std::string token;
-  DDPHOOK_RETURN_IF_ERROR(
-      receiveWelcome(socket->get(), deadline, isFinal, &token));
+  DDPHOOK_TRY(receiveWelcome(socket->get(), deadline, isFinal, &token));
   *session = deriveKey(credentials.key, token);
   return Status::ok();
 }
@@ -192,7 +189,7 @@ Status TcpStore::attach(const Options &options, StoreServer &server,
                         std::unique_ptr<TcpStore> *store) {
   FileDescriptor socket;
   std::string token;
-  DDPHOOK_RETURN_IF_ERROR(server.connectRankZero(&socket, &token));
+  DDPHOOK_TRY(server.connectRankZero(&socket, &token));
   store->reset(
       new TcpStore(options, std::move(socket),
                    deriveKey(storeCredentials(options.secret).key, token)));
@@ -213,7 +210,7 @@ Status TcpStore::waitForAll(const Deadline &deadline) {
   Status status = get(StoreServer::allJoinedKey(), deadline, &value);
   if (status.code() != DDPHOOK_DEADLINE_EXCEEDED)
     return status;
-  DDPHOOK_RETURN_IF_ERROR(
+  DDPHOOK_TRY(
       findAbsent(*this, options.worldSize, StoreServer::joinedKey, &absent));
   // The last ranks have joined since, for instance while this one was stopped.
   if (absent.empty())

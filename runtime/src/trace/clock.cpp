@@ -34,7 +34,7 @@ Status trace::measureClock(const std::function<Status(int64_t *)> &ask,
   for (int i = 0; i < questions; ++i) {
     int64_t theirs = 0;
     const int64_t before = ownTime();
-    DDPHOOK_RETURN_IF_ERROR(ask(&theirs));
+    DDPHOOK_TRY(ask(&theirs));
     const int64_t way = ownTime() - before;
     if (way >= fastest)
       continue;

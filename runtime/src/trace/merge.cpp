@@ -182,14 +182,14 @@ Status trace::mergeParts(const std::vector<std::string> &parts,
     origin = own.front().last;
 
   TraceWriter writer(path, origin);
-  DDPHOOK_RETURN_IF_ERROR(writer.begin());
+  DDPHOOK_TRY(writer.begin());
   for (const Readable &part : own) {
     PartContents contents;
-    DDPHOOK_RETURN_IF_ERROR(readPartFile(part.path, namedBy, &contents));
+    DDPHOOK_TRY(readPartFile(part.path, namedBy, &contents));
     const auto rank = static_cast<size_t>(part.identity.rank);
     if (rank >= result->ranks.size())
       continue;
-    DDPHOOK_RETURN_IF_ERROR(writer.add(contents, result->ranks[rank]));
+    DDPHOOK_TRY(writer.add(contents, result->ranks[rank]));
     result->merged.push_back(part.path);
   }
   return writer.finish(result->runId, worldSize, result->ranks);
@@ -198,12 +198,12 @@ Status trace::mergeParts(const std::vector<std::string> &parts,
 Status trace::writePart(const RankRecording &part, uint64_t mostEvents,
                         const std::string &path) {
   PartContents contents;
-  DDPHOOK_RETURN_IF_ERROR(readPart(part.bytes(), &contents, mostEvents));
+  DDPHOOK_TRY(readPart(part.bytes(), &contents, mostEvents));
   const int64_t first = firstTime(contents);
   const RankSummary summary = summarize(contents);
   TraceWriter writer(path, first == INT64_MAX ? 0 : first);
-  DDPHOOK_RETURN_IF_ERROR(writer.begin());
-  DDPHOOK_RETURN_IF_ERROR(writer.add(contents, summary));
+  DDPHOOK_TRY(writer.begin());
+  DDPHOOK_TRY(writer.add(contents, summary));
   return writer.finish(contents.identity.runId, contents.identity.worldSize,
                        {summary});
 }

@@ -234,8 +234,7 @@ static Status appendLine(const std::string &path, bool isFirst,
                          const std::string &line) {
   const NoWriteSignals noSignals;
   OpenFile file;
-  DDPHOOK_RETURN_IF_ERROR(
-      file.open(path, O_WRONLY | O_CREAT | O_APPEND, NamedBy::Runtime));
+  DDPHOOK_TRY(file.open(path, O_WRONLY | O_CREAT | O_APPEND, NamedBy::Runtime));
   if (isFirst && ::ftruncate(file.descriptor(), 0) != 0)
     return systemError(errno, "cannot write '%s'", path.c_str());
   const ssize_t written = ::write(file.descriptor(), line.data(), line.size());
@@ -262,8 +261,8 @@ Status MetricsFile::tryToWrite(const MetricsSample &sample) {
   samples[sample.module] = sample;
   const std::string text = toPrometheus(rank, samples, context);
   AtomicFile file(path);
-  DDPHOOK_RETURN_IF_ERROR(file.open());
-  DDPHOOK_RETURN_IF_ERROR(file.write(text.data(), text.size()));
+  DDPHOOK_TRY(file.open());
+  DDPHOOK_TRY(file.write(text.data(), text.size()));
   return file.commit(/*isDurable=*/false);
 }
 

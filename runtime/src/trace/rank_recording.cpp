@@ -336,8 +336,7 @@ Status trace::readPart(std::string_view bytes, PartContents *contents,
   const uint64_t namesSize = header.namesSize.load(std::memory_order_acquire);
   if (namesSize > namesCapacity)
     return malformedPart("its names do not fit into it");
-  DDPHOOK_RETURN_IF_ERROR(
-      readNames(bytes.substr(namesOffset, namesSize), &result.names));
+  DDPHOOK_TRY(readNames(bytes.substr(namesOffset, namesSize), &result.names));
   const auto count = static_cast<uint32_t>(result.names.size());
   for (const PartContents::Thread &thread : result.threads) {
     for (const std::vector<Event> *events : {&thread.events, &thread.open})

@@ -152,9 +152,9 @@ Status RankRecordingFile::writeNew() {
   }
   copyHeader(memory, next.get());
   const uint64_t names = written->namesSize.load(relaxed);
-  DDPHOOK_RETURN_IF_ERROR(write(part.data() + namesOffset + names,
-                                next->namesSize.load(relaxed) - names,
-                                namesOffset + names));
+  DDPHOOK_TRY(write(part.data() + namesOffset + names,
+                    next->namesSize.load(relaxed) - names,
+                    namesOffset + names));
   bool hasEvents = false;
   for (size_t lane = 0; lane < laneCount; ++lane) {
     const uint64_t end = next->rings[lane].recorded.load(relaxed);
@@ -163,14 +163,13 @@ Status RankRecordingFile::writeNew() {
     hasEvents |= end != written->rings[lane].recorded.load(relaxed);
   }
   if (hasEvents) {
-    DDPHOOK_RETURN_IF_ERROR(writeHeader(*written));
+    DDPHOOK_TRY(writeHeader(*written));
     for (size_t lane = 0; lane < laneCount; ++lane)
-      DDPHOOK_RETURN_IF_ERROR(
-          writeRing(lane, next->rings[lane].recorded.load(relaxed)));
+      DDPHOOK_TRY(writeRing(lane, next->rings[lane].recorded.load(relaxed)));
   }
   if (hasEvents || !isWhole ||
       std::memcmp(written.get(), next.get(), sizeof(PartHeader)) != 0)
-    DDPHOOK_RETURN_IF_ERROR(writeHeader(*next));
+    DDPHOOK_TRY(writeHeader(*next));
   std::swap(written, next);
   return Status::ok();
 }
@@ -190,8 +189,8 @@ Status RankRecordingFile::writeRing(size_t lane, uint64_t end) {
     for (uint64_t i = 0; i < count; ++i)
       for (uint64_t word = 0; word < slotWords; ++word)
         slots[i * slotWords + word] = ring[slot + i].words[word].load(relaxed);
-    DDPHOOK_RETURN_IF_ERROR(write(slots.data(), count * sizeof(EventSlot),
-                                  first + slot * sizeof(EventSlot)));
+    DDPHOOK_TRY(write(slots.data(), count * sizeof(EventSlot),
+                      first + slot * sizeof(EventSlot)));
     begin += count;
   }
   // The ring's thread may have overwritten slots while they were copied.
@@ -219,27 +218,27 @@ Status trace::readPartFile(const std::string &path, NamedBy namedBy,
     char bytes[alignof(PartHeader)];
   };
   OpenFile file;
-  DDPHOOK_RETURN_IF_ERROR(file.open(path, O_RDONLY, namedBy));
+  DDPHOOK_TRY(file.open(path, O_RDONLY, namedBy));
   if (file.size() < slotsOffset)
     return withContext(malformedPart("it has the wrong size"),
                        "'" + path + "'");
   // A file that is not a part may be huge: readPart() needs only its beginning
   // to reject it.
   uint64_t capacity = 0;
-  DDPHOOK_RETURN_IF_ERROR(
+  DDPHOOK_TRY(
       file.read(&capacity, sizeof(capacity), offsetof(PartHeader, capacity)));
   const bool fits = isCapacity(capacity) && file.size() == partBytes(capacity);
   const uint64_t size = fits ? file.size() : slotsOffset;
   std::vector<Line> lines((size + sizeof(Line) - 1) / sizeof(Line));
-  DDPHOOK_RETURN_IF_ERROR(file.read(lines.data(), size, 0));
+  DDPHOOK_TRY(file.read(lines.data(), size, 0));
   // The rank may have overwritten slots since the header was read; it marks
   // them in the header first.
   auto &header = *reinterpret_cast<PartHeader *>(lines.data());
   for (size_t lane = 0; lane < laneCount; ++lane)
-    DDPHOOK_RETURN_IF_ERROR(
-        file.read(&header.rings[lane].overwritten, sizeof(uint64_t),
-                  offsetof(PartHeader, rings) + lane * sizeof(RingMemory) +
-                      offsetof(RingMemory, overwritten)));
+    DDPHOOK_TRY(file.read(&header.rings[lane].overwritten, sizeof(uint64_t),
+                          offsetof(PartHeader, rings) +
+                              lane * sizeof(RingMemory) +
+                              offsetof(RingMemory, overwritten)));
   return withContext(readPart({lines.front().bytes, size}, contents),
                      "'" + path + "'");
 }
@@ -267,10 +266,9 @@ Status trace::savePart(std::string_view packed, const std::string &path) {
   const uint64_t fixed = namesOffset + names;
   const std::string gap(slotsOffset - fixed, '\0');
   AtomicFile file(path);
-  DDPHOOK_RETURN_IF_ERROR(file.open());
-  DDPHOOK_RETURN_IF_ERROR(file.write(packed.data(), fixed));
-  DDPHOOK_RETURN_IF_ERROR(file.write(gap.data(), gap.size()));
-  DDPHOOK_RETURN_IF_ERROR(
-      file.write(packed.data() + fixed, packed.size() - fixed));
+  DDPHOOK_TRY(file.open());
+  DDPHOOK_TRY(file.write(packed.data(), fixed));
+  DDPHOOK_TRY(file.write(gap.data(), gap.size()));
+  DDPHOOK_TRY(file.write(packed.data() + fixed, packed.size() - fixed));
   return file.commit(/*isDurable=*/false);
 }

@@ -82,7 +82,7 @@ static std::string describeArguments(const Name &name) {
 }
 
 Status TraceWriter::begin() {
-  DDPHOOK_RETURN_IF_ERROR(file.open());
+  DDPHOOK_TRY(file.open());
   json = "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[";
   return Status::ok();
 }
@@ -169,7 +169,7 @@ Status TraceWriter::add(const PartContents &part, const RankSummary &summary) {
   for (int lane = 0; lane < laneCount; ++lane) {
     addMetadata(rank, lane, "thread_name", threadNames[lane]);
     addEvents(part, lane, end);
-    DDPHOOK_RETURN_IF_ERROR(flush(pieceBytes));
+    DDPHOOK_TRY(flush(pieceBytes));
   }
   if (summary.reason.empty())
     return Status::ok();
@@ -223,6 +223,6 @@ Status TraceWriter::finish(const std::string &runId, int worldSize,
     json += '}';
   }
   json += "]}}\n";
-  DDPHOOK_RETURN_IF_ERROR(flush());
+  DDPHOOK_TRY(flush());
   return file.commit(/*isDurable=*/false);
 }

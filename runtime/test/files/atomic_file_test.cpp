@@ -34,8 +34,8 @@ protected:
 
   Status write(const std::string &text) {
     AtomicFile file(path);
-    DDPHOOK_RETURN_IF_ERROR(file.open(isNamed()));
-    DDPHOOK_RETURN_IF_ERROR(file.write(text.data(), text.size()));
+    DDPHOOK_TRY(file.open(isNamed()));
+    DDPHOOK_TRY(file.write(text.data(), text.size()));
     return file.commit();
   }
 

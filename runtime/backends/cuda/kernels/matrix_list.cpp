@@ -156,7 +156,7 @@ Status MatrixList::create(const ddphook_matrix_list_t &list, Dtype type,
       if (bytes <= shared)
         created->sharedBytes[isP] = std::max(created->sharedBytes[isP], bytes);
     }
-  DDPHOOK_RETURN_IF_ERROR(created->upload(memory));
+  DDPHOOK_TRY(created->upload(memory));
   *result = std::move(created);
   return Status::ok();
 }
@@ -195,10 +195,8 @@ Status DeviceMatrixList::upload(MemorySource &source) {
   if (packer.size() == 0)
     return Status::ok();
   if (!tables.wide.empty())
-    DDPHOOK_RETURN_IF_ERROR(
-        WideProducts::create(type, tables.wide, source, &wide));
-  DDPHOOK_RETURN_IF_ERROR(
-      buffer.allocate(source, static_cast<uint64_t>(packer.size())));
+    DDPHOOK_TRY(WideProducts::create(type, tables.wide, source, &wide));
+  DDPHOOK_TRY(buffer.allocate(source, static_cast<uint64_t>(packer.size())));
   char *memory = buffer.get();
   if (!packer.tables().empty())
     if (cudaError_t code = uploadAndWait(memory, packer.tables()))

@@ -163,8 +163,8 @@ Status WideProducts::create(Dtype type,
                             MemorySource &memory,
                             std::unique_ptr<WideProducts> *result) {
   auto created = std::make_unique<CublasProducts>(type, matrices);
-  DDPHOOK_RETURN_IF_ERROR(sharedCublas(&created->cublas));
-  DDPHOOK_RETURN_IF_ERROR(created->workspace.allocate(memory, kWorkspaceBytes));
+  DDPHOOK_TRY(sharedCublas(&created->cublas));
+  DDPHOOK_TRY(created->workspace.allocate(memory, kWorkspaceBytes));
   *result = std::move(created);
   return Status::ok();
 }

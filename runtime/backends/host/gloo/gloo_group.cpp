@@ -131,12 +131,10 @@ Status GlooDevice::create(const std::string &address,
   auto impl = std::make_unique<Impl>();
   const char *interface = std::getenv("DDPHOOK_SOCKET_IFNAME");
   if (interface && *interface)
-    DDPHOOK_RETURN_IF_ERROR(
-        findInterface(interface, &impl->address, &impl->addressSize));
+    DDPHOOK_TRY(findInterface(interface, &impl->address, &impl->addressSize));
   else
-    DDPHOOK_RETURN_IF_ERROR(
-        parseAddress(address, &impl->address, &impl->addressSize));
-  DDPHOOK_RETURN_IF_ERROR(Interrupt::create(&impl->interrupt));
+    DDPHOOK_TRY(parseAddress(address, &impl->address, &impl->addressSize));
+  DDPHOOK_TRY(Interrupt::create(&impl->interrupt));
   result->reset(new GlooDevice(std::move(impl)));
   return Status::ok();
 }
@@ -163,15 +161,14 @@ Status GlooGroup::create(GlooDevice &device, Store &store,
   mesh.timeoutSeconds = timeoutSeconds;
   mesh.interrupt = &device.impl->interrupt;
   std::vector<FileDescriptor> sockets;
-  DDPHOOK_RETURN_IF_ERROR(
-      withContext(connectPeers(mesh, store, &sockets), what));
+  DDPHOOK_TRY(withContext(connectPeers(mesh, store, &sockets), what));
   auto impl = std::make_unique<Impl>();
   impl->device = device.impl.get();
   impl->size = place.size;
   impl->timeoutSeconds = timeoutSeconds;
   if (place.size == 2)
     impl->theirs = std::make_unique<char[]>(kMostSwapped);
-  DDPHOOK_RETURN_IF_ERROR(translateExceptions(what, [&] {
+  DDPHOOK_TRY(translateExceptions(what, [&] {
     impl->transport = std::make_shared<GlooTransport>(
         place, std::move(sockets), device.impl->interrupt, timeoutSeconds);
     impl->context = std::make_shared<GlooContext>(impl->transport);
@@ -279,7 +276,7 @@ Status GlooGroup::Impl::allReduce(const CollectiveDesc &desc, const void *in,
     reserve(desc.wireBytes());
     compressArray(in, desc.type(), wire.get(), desc.wireType(), desc.count,
                   desc.divide ? size : 1);
-    DDPHOOK_RETURN_IF_ERROR(sum(desc, wire.get(), wire.get()));
+    DDPHOOK_TRY(sum(desc, wire.get(), wire.get()));
     castArray(wire.get(), desc.wireType(), out, desc.type(), desc.count);
     return Status::ok();
   }

@@ -129,19 +129,18 @@ Status PeerMesh::connect() {
   sockets.clear();
   sockets.resize(static_cast<size_t>(options.place.size));
   std::vector<FileDescriptor> listening(1);
-  DDPHOOK_RETURN_IF_ERROR(listen(&listening[0]));
+  DDPHOOK_TRY(listen(&listening[0]));
   for (int peer = 0; peer < options.place.rank; ++peer)
-    DDPHOOK_RETURN_IF_ERROR(connectTo(peer));
-  DDPHOOK_RETURN_IF_ERROR(letIn(std::move(listening)));
+    DDPHOOK_TRY(connectTo(peer));
+  DDPHOOK_TRY(letIn(std::move(listening)));
   // All ranks that need the address have read it.
   store.erase(keyOf(options.place.rank)).ignore();
   return Status::ok();
 }
 
 Status PeerMesh::listen(FileDescriptor *listening) {
-  DDPHOOK_RETURN_IF_ERROR(
-      listenAt(reinterpret_cast<const sockaddr *>(&options.address),
-               options.addressSize, listening));
+  DDPHOOK_TRY(listenAt(reinterpret_cast<const sockaddr *>(&options.address),
+                       options.addressSize, listening));
   sockaddr_storage bound = {};
   socklen_t size = sizeof(bound);
   if (::getsockname(listening->get(), reinterpret_cast<sockaddr *>(&bound),
@@ -153,13 +152,12 @@ Status PeerMesh::listen(FileDescriptor *listening) {
 Status PeerMesh::tryToConnect(int peer, const sockaddr_storage &address,
                               socklen_t size) {
   FileDescriptor socket;
-  DDPHOOK_RETURN_IF_ERROR(
-      ddphook::connectTo(reinterpret_cast<const sockaddr *>(&address), size,
-                         connecting, options.interrupt, &socket));
+  DDPHOOK_TRY(ddphook::connectTo(reinterpret_cast<const sockaddr *>(&address),
+                                 size, connecting, options.interrupt, &socket));
   setControlOptions(socket.get());
-  DDPHOOK_RETURN_IF_ERROR(proveOn(socket.get(), credentials(peer),
-                                  encodeRank(options.place.rank), connecting,
-                                  options.interrupt));
+  DDPHOOK_TRY(proveOn(socket.get(), credentials(peer),
+                      encodeRank(options.place.rank), connecting,
+                      options.interrupt));
   sockets[static_cast<size_t>(peer)] = std::move(socket);
   return Status::ok();
 }
@@ -172,8 +170,8 @@ Status PeerMesh::connectTo(int peer) {
            (text.empty() ? "" : " at " + text) +
            (cause.isOk() ? "" : " (" + cause.message() + ")");
   });
-  DDPHOOK_RETURN_IF_ERROR(options.place.getFrom(
-      peer, store, keyOf(peer), connecting, options.timeoutSeconds, &text));
+  DDPHOOK_TRY(options.place.getFrom(peer, store, keyOf(peer), connecting,
+                                    options.timeoutSeconds, &text));
   sockaddr_storage address;
   socklen_t size = decodeAddress(text, options.address, &address);
   if (size == 0)
@@ -252,7 +250,7 @@ Status PeerMesh::letIn(std::vector<FileDescriptor> listening) {
     if (entries[0].revents)
       return error(DDPHOOK_ABORTED, "interrupted");
     std::vector<Admission::Guest> guests;
-    DDPHOOK_RETURN_IF_ERROR(admission.handle(entries.data() + 1, &guests));
+    DDPHOOK_TRY(admission.handle(entries.data() + 1, &guests));
     for (Admission::Guest &guest : guests) {
       uint64_t peer = decodeRank(guest.introduction);
       // A peer that connects a second time has abandoned its first connection.

@@ -466,7 +466,7 @@ Status ShmGroup::create(Store &store, const std::string &key,
                  "expected a rank below the group's size, but got %d of %d",
                  place.rank, place.size);
   auto impl = std::make_unique<Impl>(place, timeoutSeconds);
-  DDPHOOK_RETURN_IF_ERROR(impl->member.join(store, key, isAborted));
+  DDPHOOK_TRY(impl->member.join(store, key, isAborted));
   out->reset(new ShmGroup(std::move(impl)));
   return Status::ok();
 }

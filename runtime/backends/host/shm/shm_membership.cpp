@@ -176,27 +176,24 @@ Status ShmMembership::exchangeSegment(Store &store, const std::string &key) {
   std::string address, text;
   if (rank == 0) {
     own = segment.create(size, &address);
-    DDPHOOK_RETURN_IF_ERROR(
-        store.set(key + "/segment", encodeStatus(own, address)));
+    DDPHOOK_TRY(store.set(key + "/segment", encodeStatus(own, address)));
   } else {
-    DDPHOOK_RETURN_IF_ERROR(getFrom(0, store, key + "/segment", &text));
+    DDPHOOK_TRY(getFrom(0, store, key + "/segment", &text));
     own = withContext(decodeStatus(text, &address), place.nameOf(0));
     if (own.isOk())
       own = segment.open(size, address);
   }
   if (own.isOk())
     own = segment.reserve(rank);
-  DDPHOOK_RETURN_IF_ERROR(
-      store.set(key + "/rank" + std::to_string(rank),
-                encodeStatus(own, std::to_string(getpid()))));
-  DDPHOOK_RETURN_IF_ERROR(own);
+  DDPHOOK_TRY(store.set(key + "/rank" + std::to_string(rank),
+                        encodeStatus(own, std::to_string(getpid()))));
+  DDPHOOK_TRY(own);
   std::vector<pid_t> pids;
   for (int peer = 0; peer < size; ++peer) {
     std::string pid;
-    DDPHOOK_RETURN_IF_ERROR(
+    DDPHOOK_TRY(
         getFrom(peer, store, key + "/rank" + std::to_string(peer), &text));
-    DDPHOOK_RETURN_IF_ERROR(
-        withContext(decodeStatus(text, &pid), place.nameOf(peer)));
+    DDPHOOK_TRY(withContext(decodeStatus(text, &pid), place.nameOf(peer)));
     pids.push_back(static_cast<pid_t>(std::atol(pid.c_str())));
   }
   segment.finish();

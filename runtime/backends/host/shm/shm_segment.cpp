@@ -26,8 +26,8 @@ using namespace ddphook::host;
 /// see each other under the same process IDs.
 static Status findProcessSpace(std::string *result) {
   std::string bootId, space;
-  DDPHOOK_RETURN_IF_ERROR(readBootId(&bootId));
-  DDPHOOK_RETURN_IF_ERROR(readNamespace("/proc/self/ns/pid", &space));
+  DDPHOOK_TRY(readBootId(&bootId));
+  DDPHOOK_TRY(readNamespace("/proc/self/ns/pid", &space));
   *result = bootId + "/" + space;
   return Status::ok();
 }
@@ -96,14 +96,14 @@ Status ShmSegment::create(int size, std::string *address) {
   // Nobody can truncate memory that others have mapped.
   if (fcntl(file, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
     return systemError(errno, "cannot seal shared memory");
-  DDPHOOK_RETURN_IF_ERROR(reserveRange(0, controlBytes));
-  DDPHOOK_RETURN_IF_ERROR(mapFile());
+  DDPHOOK_TRY(reserveRange(0, controlBytes));
+  DDPHOOK_TRY(mapFile());
   uint64_t nonce[2];
   if (getrandom(nonce, sizeof(nonce), 0) != sizeof(nonce))
     return systemError(errno, "cannot get random bytes");
   std::memcpy(header().nonce, nonce, sizeof(nonce));
   std::string space;
-  DDPHOOK_RETURN_IF_ERROR(findProcessSpace(&space));
+  DDPHOOK_TRY(findProcessSpace(&space));
   char text[128];
   std::snprintf(text, sizeof(text), "%ld %d %" PRIx64 " %" PRIx64 " ",
                 static_cast<long>(getpid()), file, nonce[0], nonce[1]);
@@ -122,7 +122,7 @@ Status ShmSegment::open(int size, const std::string &address) {
                  "expected the address of a segment, but got '%s'",
                  address.c_str());
   std::string space;
-  DDPHOOK_RETURN_IF_ERROR(findProcessSpace(&space));
+  DDPHOOK_TRY(findProcessSpace(&space));
   if (address.substr(static_cast<size_t>(parsed)) != space)
     return error(DDPHOOK_UNSUPPORTED,
                  "shared memory needs all ranks on one machine and in one PID "
@@ -148,7 +148,7 @@ Status ShmSegment::open(int size, const std::string &address) {
     return error(DDPHOOK_INTERNAL,
                  "expected a segment of %zu bytes, but got %lld", totalBytes,
                  static_cast<long long>(info.st_size));
-  DDPHOOK_RETURN_IF_ERROR(mapFile());
+  DDPHOOK_TRY(mapFile());
   if (std::memcmp(header().nonce, nonce, sizeof(nonce)) != 0)
     return error(DDPHOOK_INTERNAL, "found the shared memory of another group");
   return Status::ok();

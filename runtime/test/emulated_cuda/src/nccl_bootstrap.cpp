@@ -51,7 +51,7 @@ Status emulated_cuda::makeUniqueId(ncclUniqueId *id) {
   options.worldSize = maxRanks;
   options.runId = runId;
   std::unique_ptr<StoreServer> server;
-  DDPHOOK_RETURN_IF_ERROR(StoreServer::start(options, &server));
+  DDPHOOK_TRY(StoreServer::start(options, &server));
 
   Address address = {};
   std::memcpy(address.mark, mark, sizeof(mark));
@@ -84,8 +84,7 @@ Status Bootstrap::connect(const ncclUniqueId &id, int rank,
   options.worldSize = maxRanks;
   options.runId = address.runId;
   // The root listens before the id exists: who is not let in now never is.
-  DDPHOOK_RETURN_IF_ERROR(
-      TcpStore::connect(options, Deadline::after(2), &result->store));
+  DDPHOOK_TRY(TcpStore::connect(options, Deadline::after(2), &result->store));
   *bootstrap = std::move(result);
   return Status::ok();
 }
@@ -117,7 +116,7 @@ Status Bootstrap::erase(const std::string &key) { return store->erase(key); }
 
 Status Bootstrap::finish(int size) {
   int64_t done = 0;
-  DDPHOOK_RETURN_IF_ERROR(store->add("done", 1, &done));
+  DDPHOOK_TRY(store->add("done", 1, &done));
   std::unique_lock<std::mutex> lock(servers().mutex);
   auto mine = servers().byRunId.find(runId);
   if (mine == servers().byRunId.end())
@@ -127,8 +126,8 @@ Status Bootstrap::finish(int size) {
   servers().byRunId.erase(mine);
   lock.unlock();
   while (done < size && !isAborted) {
-    DDPHOOK_RETURN_IF_ERROR(store->failureWithin(sliceSeconds));
-    DDPHOOK_RETURN_IF_ERROR(store->add("done", 0, &done));
+    DDPHOOK_TRY(store->failureWithin(sliceSeconds));
+    DDPHOOK_TRY(store->add("done", 0, &done));
   }
   store->leave();
   store.reset();

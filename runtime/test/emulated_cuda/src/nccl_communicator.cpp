@@ -162,7 +162,7 @@ static LocalRanks &localRanks() {
 
 Status Communicator::exchange(const ncclUniqueId &id) {
   std::unique_ptr<Bootstrap> bootstrap;
-  DDPHOOK_RETURN_IF_ERROR(Bootstrap::connect(id, rank, isAborted, &bootstrap));
+  DDPHOOK_TRY(Bootstrap::connect(id, rank, isAborted, &bootstrap));
   if (Status gpus = checkGpus(*bootstrap); !gpus.isOk()) {
     // All ranks find the same, and none leaves before the others have read it.
     if (isDuplicate)
@@ -171,15 +171,13 @@ Status Communicator::exchange(const ncclUniqueId &id) {
   }
   if (size > 1) {
     std::unique_ptr<host::ShmGroup> made, madeForCalls, madeForEnd;
-    DDPHOOK_RETURN_IF_ERROR(host::ShmGroup::create(
-        *bootstrap, "group", {rank, size}, forever, &made, &isAborted));
+    DDPHOOK_TRY(host::ShmGroup::create(*bootstrap, "group", {rank, size},
+                                       forever, &made, &isAborted));
     if (isBlocking)
-      DDPHOOK_RETURN_IF_ERROR(
-          host::ShmGroup::create(*bootstrap, "connection", {rank, size},
-                                 forever, &madeForCalls, &isAborted));
-    DDPHOOK_RETURN_IF_ERROR(host::ShmGroup::create(*bootstrap, "departure",
-                                                   {rank, size}, forever,
-                                                   &madeForEnd, &isAborted));
+      DDPHOOK_TRY(host::ShmGroup::create(*bootstrap, "connection", {rank, size},
+                                         forever, &madeForCalls, &isAborted));
+    DDPHOOK_TRY(host::ShmGroup::create(*bootstrap, "departure", {rank, size},
+                                       forever, &madeForEnd, &isAborted));
     std::lock_guard<std::mutex> lock(mutex);
     group = std::move(made);
     connection = std::move(madeForCalls);
@@ -199,12 +197,12 @@ Status Communicator::checkGpus(Store &store) {
   const char *isAllowed = std::getenv("NCCL_MULTI_RANK_GPU_ENABLE");
   std::string gpu(device->uuid.bytes, sizeof(device->uuid.bytes));
   gpu += hostId ? hostId : "";
-  DDPHOOK_RETURN_IF_ERROR(store.set("gpu" + std::to_string(rank), gpu));
+  DDPHOOK_TRY(store.set("gpu" + std::to_string(rank), gpu));
   std::map<std::string, int> first;
   for (int other = 0; other < size; ++other) {
     std::string theirs;
-    DDPHOOK_RETURN_IF_ERROR(store.get("gpu" + std::to_string(other),
-                                      Deadline::after(forever), &theirs));
+    DDPHOOK_TRY(store.get("gpu" + std::to_string(other),
+                          Deadline::after(forever), &theirs));
     auto [entry, isNew] = first.emplace(theirs, other);
     if (isNew || (isAllowed && std::strcmp(isAllowed, "1") == 0))
       continue;
@@ -280,7 +278,7 @@ Status Communicator::move(host::ShmGroup *group, const Collective &operation) {
     for (size_t rank = 0; rank < operation.sends.size(); ++rank)
       std::memcpy(in.data() + rank * part, operation.sends[rank], part);
     if (group)
-      DDPHOOK_RETURN_IF_ERROR(group->run(desc, in.data(), out.data()));
+      DDPHOOK_TRY(group->run(desc, in.data(), out.data()));
     else
       out = in;
     for (size_t rank = 0; rank < operation.receives.size(); ++rank)
@@ -296,7 +294,7 @@ Status Communicator::move(host::ShmGroup *group, const Collective &operation) {
   if (desc.is(CollectiveKind::ReduceScatter)) {
     const size_t part = bytes / static_cast<size_t>(size);
     std::vector<char> out(part);
-    DDPHOOK_RETURN_IF_ERROR(group->run(desc, operation.in, out.data()));
+    DDPHOOK_TRY(group->run(desc, operation.in, out.data()));
     std::memcpy(operation.out, out.data(), part);
     return Status::ok();
   }
