@@ -5,16 +5,12 @@
 // enough. So this pass expands functions to polynomials in the kernel. It
 // rejects functions without a polynomial, for which LLVM would end the process.
 
-#include "ddphook/CodeGen/Passes.h"
-
 #include "mlir/Dialect/Math/Transforms/Passes.h"
 #include "mlir/Transforms/GreedyPatternRewriteDriver.h"
 #include "llvm/ADT/SmallPtrSet.h"
 
-namespace mlir::ddp {
 #define GEN_PASS_DEF_DDPEXPANDDEVICEMATHPASS
-#include "ddphook/CodeGen/Passes.h.inc"
-} // namespace mlir::ddp
+#include "ddphook/CodeGen/Passes.h"
 
 using namespace mlir;
 

@@ -4,15 +4,11 @@
 // loop is innermost and LLVM vectorizes it. It only decides the order of the
 // loops; upstream creates them, and TileContractions.cpp the register tiles.
 
-#include "ddphook/CodeGen/Passes.h"
-
 #include "mlir/Dialect/Linalg/Transforms/Transforms.h"
 #include "mlir/IR/PatternMatch.h"
 
-namespace mlir::ddp {
 #define GEN_PASS_DEF_DDPORDERLOOPSPASS
-#include "ddphook/CodeGen/Passes.h.inc"
-} // namespace mlir::ddp
+#include "ddphook/CodeGen/Passes.h"
 
 using namespace mlir;
 

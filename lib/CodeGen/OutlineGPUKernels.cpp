@@ -8,7 +8,6 @@
 #include "KernelBody.h"
 #include "KernelGroups.h"
 
-#include "ddphook/CodeGen/Passes.h"
 #include "ddphook/Compiler/EntryPoints.h"
 
 #include "mlir/Dialect/Linalg/Utils/Utils.h"
@@ -17,10 +16,8 @@
 #include "llvm/ADT/SetVector.h"
 #include "llvm/ADT/StringSet.h"
 
-namespace mlir::ddp {
 #define GEN_PASS_DEF_DDPOUTLINEGPUKERNELSPASS
-#include "ddphook/CodeGen/Passes.h.inc"
-} // namespace mlir::ddp
+#include "ddphook/CodeGen/Passes.h"
 
 using namespace mlir;
 using namespace mlir::ddp;

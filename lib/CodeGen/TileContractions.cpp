@@ -17,18 +17,14 @@
 
 #include "Contraction.h"
 
-#include "ddphook/CodeGen/Passes.h"
-
 #include "mlir/Dialect/Arith/Utils/Utils.h"
 #include "mlir/IR/ImplicitLocOpBuilder.h"
 #include "llvm/ADT/STLFunctionalExtras.h"
 
 #include <algorithm>
 
-namespace mlir::ddp {
 #define GEN_PASS_DEF_DDPTILECONTRACTIONSPASS
-#include "ddphook/CodeGen/Passes.h.inc"
-} // namespace mlir::ddp
+#include "ddphook/CodeGen/Passes.h"
 
 using namespace mlir;
 using namespace mlir::ddp;

@@ -4,17 +4,14 @@
 // arrays: at run time it would crash without a message. There is one diagnostic
 // per kind of operation, as in CheckLowered.cpp.
 
-#include "ddphook/Compiler/Passes.h"
 #include "ddphook/Dialect/DDP/IR/Plan.h"
 
 #include "mlir/Interfaces/CallInterfaces.h"
 #include "mlir/Interfaces/ControlFlowInterfaces.h"
 #include "llvm/ADT/SmallPtrSet.h"
 
-namespace mlir::ddp {
 #define GEN_PASS_DEF_DDPCHECKDEVICEMEMORYPASS
-#include "ddphook/Compiler/Passes.h.inc"
-} // namespace mlir::ddp
+#include "ddphook/Compiler/Passes.h"
 
 using namespace mlir;
 using namespace mlir::ddp;

@@ -4,15 +4,11 @@
 // of the NVVM dialect that read registers. There is one diagnostic per kind of
 // operation: thousands of them would take longer than the compilation.
 
-#include "ddphook/Compiler/Passes.h"
-
 #include "mlir/Dialect/LLVMIR/NVVMDialect.h"
 #include "llvm/ADT/SmallPtrSet.h"
 
-namespace mlir::ddp {
 #define GEN_PASS_DEF_DDPCHECKLOWEREDPASS
-#include "ddphook/Compiler/Passes.h.inc"
-} // namespace mlir::ddp
+#include "ddphook/Compiler/Passes.h"
 
 using namespace mlir;
 

@@ -3,15 +3,11 @@
 // Runs before upstream's lowering, whose error about a missing DLTI attribute
 // does not help users who forgot to import a program.
 
-#include "ddphook/Compiler/Passes.h"
-
 #include "mlir/Dialect/DLTI/DLTI.h"
 #include "mlir/Dialect/MPI/IR/MPI.h"
 
-namespace mlir::ddp {
 #define GEN_PASS_DEF_DDPCHECKMPIPASS
-#include "ddphook/Compiler/Passes.h.inc"
-} // namespace mlir::ddp
+#include "ddphook/Compiler/Passes.h"
 
 using namespace mlir;
 

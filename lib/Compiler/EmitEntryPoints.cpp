@@ -6,7 +6,6 @@
 // the interface of an entry point.
 
 #include "ddphook/Compiler/EntryPoints.h"
-#include "ddphook/Compiler/Passes.h"
 #include "ddphook/Dialect/DDP/IR/RuntimeCalls.h"
 #include "ddphook/Target/PlanText.h"
 
@@ -18,10 +17,8 @@
 #include "llvm/ADT/StringSet.h"
 #include "llvm/Support/xxhash.h"
 
-namespace mlir::ddp {
 #define GEN_PASS_DEF_DDPEMITENTRYPOINTSPASS
-#include "ddphook/Compiler/Passes.h.inc"
-} // namespace mlir::ddp
+#include "ddphook/Compiler/Passes.h"
 
 using namespace mlir;
 using namespace mlir::ddp;

@@ -5,15 +5,11 @@
 // LLVM's intrinsics order -0 first. And it expands casts from f64 to bf16, for
 // which LLVM would call a function that older compilers' libraries lack.
 
-#include "ddphook/Compiler/Passes.h"
-
 #include "mlir/Dialect/Arith/Transforms/Passes.h"
 #include "mlir/Transforms/WalkPatternRewriteDriver.h"
 
-namespace mlir::ddp {
 #define GEN_PASS_DEF_DDPEXPANDARITHPASS
-#include "ddphook/Compiler/Passes.h.inc"
-} // namespace mlir::ddp
+#include "ddphook/Compiler/Passes.h"
 
 using namespace mlir;
 

@@ -3,16 +3,12 @@
 // Keeps compiled modules free of `memrefCopy`. Leaves contiguous copies alone:
 // they become `memcpy`.
 
-#include "ddphook/Compiler/Passes.h"
-
 #include "mlir/Dialect/Linalg/Utils/Utils.h"
 #include "mlir/Dialect/MemRef/Utils/MemRefUtils.h"
 #include "mlir/IR/PatternMatch.h"
 
-namespace mlir::ddp {
 #define GEN_PASS_DEF_DDPEXPANDCOPIESPASS
-#include "ddphook/Compiler/Passes.h.inc"
-} // namespace mlir::ddp
+#include "ddphook/Compiler/Passes.h"
 
 using namespace mlir;
 

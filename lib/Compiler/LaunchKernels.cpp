@@ -4,15 +4,12 @@
 // kernels' names to the plan. The kernels are compiled already.
 
 #include "ddphook/Compiler/EntryPoints.h"
-#include "ddphook/Compiler/Passes.h"
 #include "ddphook/Dialect/DDP/IR/RuntimeCalls.h"
 
 #include "mlir/IR/ImplicitLocOpBuilder.h"
 
-namespace mlir::ddp {
 #define GEN_PASS_DEF_DDPLAUNCHKERNELSPASS
-#include "ddphook/Compiler/Passes.h.inc"
-} // namespace mlir::ddp
+#include "ddphook/Compiler/Passes.h"
 
 using namespace mlir;
 using namespace mlir::ddp;

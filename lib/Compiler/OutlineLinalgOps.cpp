@@ -3,17 +3,13 @@
 // Keeps the time of LLVM's passes linear in the size of a training step. Later
 // passes, which see one function at a time, choose the loops of an operation.
 
-#include "ddphook/Compiler/Passes.h"
-
 #include "mlir/IR/Matchers.h"
 #include "mlir/Transforms/RegionUtils.h"
 #include "llvm/ADT/SetVector.h"
 #include "llvm/ADT/StringMap.h"
 
-namespace mlir::ddp {
 #define GEN_PASS_DEF_DDPOUTLINELINALGOPSPASS
-#include "ddphook/Compiler/Passes.h.inc"
-} // namespace mlir::ddp
+#include "ddphook/Compiler/Passes.h"
 
 using namespace mlir;
 

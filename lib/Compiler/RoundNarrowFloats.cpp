@@ -4,12 +4,8 @@
 // each operation as contractible. The cast back and the next cast then fold,
 // and a chain of operations is rounded once instead of each time.
 
-#include "ddphook/Compiler/Passes.h"
-
-namespace mlir::ddp {
 #define GEN_PASS_DEF_DDPROUNDNARROWFLOATSPASS
-#include "ddphook/Compiler/Passes.h.inc"
-} // namespace mlir::ddp
+#include "ddphook/Compiler/Passes.h"
 
 using namespace mlir;
 

@@ -2,7 +2,8 @@
 //
 // Declares the passes of Passes.td.
 
-#pragma once
+#ifndef DDPHOOK_CODEGEN_PASSES_H
+#define DDPHOOK_CODEGEN_PASSES_H
 
 #include "mlir/Dialect/Affine/IR/AffineOps.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
@@ -25,4 +26,11 @@ namespace mlir::ddp {
 #define GEN_PASS_REGISTRATION
 #include "ddphook/CodeGen/Passes.h.inc"
 
+} // namespace mlir::ddp
+
+#endif // DDPHOOK_CODEGEN_PASSES_H
+
+// A file that defines a pass includes this header after GEN_PASS_DEF_<PASS>.
+namespace mlir::ddp {
+#include "ddphook/CodeGen/Passes.h.inc"
 } // namespace mlir::ddp

@@ -4,7 +4,8 @@
 // runs them together with upstream's conversions. Compiler.h continues to
 // machine code.
 
-#pragma once
+#ifndef DDPHOOK_COMPILER_PASSES_H
+#define DDPHOOK_COMPILER_PASSES_H
 
 #include "mlir/Dialect/Affine/IR/AffineOps.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
@@ -63,4 +64,11 @@ void buildLowerToLLVMPipeline(OpPassManager &pm,
 /// built, and `ddp-lower-to-llvm`.
 void registerCompilerPasses();
 
+} // namespace mlir::ddp
+
+#endif // DDPHOOK_COMPILER_PASSES_H
+
+// A file that defines a pass includes this header after GEN_PASS_DEF_<PASS>.
+namespace mlir::ddp {
+#include "ddphook/Compiler/Passes.h.inc"
 } // namespace mlir::ddp

@@ -7,7 +7,6 @@
 #include "ControlFlow.h"
 
 #include "StableHLO.h"
-#include "ddphook/Conversion/StableHLOToDDP/StableHLOToDDP.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
@@ -15,10 +14,8 @@
 #include "mlir/IR/ImplicitLocOpBuilder.h"
 #include "llvm/ADT/StringSwitch.h"
 
-namespace mlir::ddp {
 #define GEN_PASS_DEF_DDPCONVERTSTABLEHLOCONTROLFLOWPASS
-#include "ddphook/Conversion/StableHLOToDDP/Passes.h.inc"
-} // namespace mlir::ddp
+#include "ddphook/Conversion/StableHLOToDDP/StableHLOToDDP.h"
 
 using namespace mlir;
 using namespace mlir::ddp;

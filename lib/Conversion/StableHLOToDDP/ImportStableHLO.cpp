@@ -11,15 +11,12 @@
 #include "NonGradients.h"
 #include "ResultNames.h"
 #include "StableHLO.h"
-#include "ddphook/Conversion/StableHLOToDDP/StableHLOToDDP.h"
 #include "ddphook/Dialect/DDP/IR/ElementTypes.h"
 
 #include "mlir/IR/Remarks.h"
 
-namespace mlir::ddp {
 #define GEN_PASS_DEF_DDPIMPORTSTABLEHLOPASS
-#include "ddphook/Conversion/StableHLOToDDP/Passes.h.inc"
-} // namespace mlir::ddp
+#include "ddphook/Conversion/StableHLOToDDP/StableHLOToDDP.h"
 
 using namespace mlir;
 using namespace mlir::ddp;

@@ -5,7 +5,6 @@
 // gradient of every indexing operation is one.
 
 #include "StableHLO.h"
-#include "ddphook/Conversion/StableHLOToDDP/StableHLOToDDP.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
@@ -13,10 +12,8 @@
 #include "mlir/IR/ImplicitLocOpBuilder.h"
 #include "llvm/ADT/StringExtras.h"
 
-namespace mlir::ddp {
 #define GEN_PASS_DEF_DDPCONVERTSTABLEHLOSCATTERPASS
-#include "ddphook/Conversion/StableHLOToDDP/Passes.h.inc"
-} // namespace mlir::ddp
+#include "ddphook/Conversion/StableHLOToDDP/StableHLOToDDP.h"
 
 using namespace mlir;
 using namespace mlir::ddp;

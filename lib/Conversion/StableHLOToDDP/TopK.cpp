@@ -5,17 +5,14 @@
 // linalg. Mixture-of-experts layers use top-k.
 
 #include "StableHLO.h"
-#include "ddphook/Conversion/StableHLOToDDP/StableHLOToDDP.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
 #include "mlir/IR/ImplicitLocOpBuilder.h"
 
-namespace mlir::ddp {
 #define GEN_PASS_DEF_DDPCONVERTCHLOTOPKPASS
-#include "ddphook/Conversion/StableHLOToDDP/Passes.h.inc"
-} // namespace mlir::ddp
+#include "ddphook/Conversion/StableHLOToDDP/StableHLOToDDP.h"
 
 using namespace mlir;
 using namespace mlir::ddp;

@@ -5,17 +5,14 @@
 
 #include "ControlFlow.h"
 #include "StableHLO.h"
-#include "ddphook/Conversion/StableHLOToDDP/StableHLOToDDP.h"
 #include "ddphook/Dialect/DDP/Transforms/Passes.h"
 
 #include "mlir/Dialect/UB/IR/UBOps.h"
 #include "mlir/Transforms/Passes.h"
 #include "mlir/Transforms/RegionUtils.h"
 
-namespace mlir::ddp {
 #define GEN_PASS_DEF_DDPVERIFYSTABLEHLOORDERPASS
-#include "ddphook/Conversion/StableHLOToDDP/Passes.h.inc"
-} // namespace mlir::ddp
+#include "ddphook/Conversion/StableHLOToDDP/StableHLOToDDP.h"
 
 using namespace mlir;
 using namespace mlir::ddp;

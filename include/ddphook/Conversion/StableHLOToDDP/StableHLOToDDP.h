@@ -4,7 +4,8 @@
 // operations by name: they need no StableHLO library, and also work if one is
 // registered.
 
-#pragma once
+#ifndef DDPHOOK_CONVERSION_STABLEHLOTODDP_STABLEHLOTODDP_H
+#define DDPHOOK_CONVERSION_STABLEHLOTODDP_STABLEHLOTODDP_H
 
 #include "mlir/IR/BuiltinOps.h"
 #include "mlir/Pass/Pass.h"
@@ -17,4 +18,11 @@ namespace mlir::ddp {
 #define GEN_PASS_REGISTRATION
 #include "ddphook/Conversion/StableHLOToDDP/Passes.h.inc"
 
+} // namespace mlir::ddp
+
+#endif // DDPHOOK_CONVERSION_STABLEHLOTODDP_STABLEHLOTODDP_H
+
+// A file that defines a pass includes this header after GEN_PASS_DEF_<PASS>.
+namespace mlir::ddp {
+#include "ddphook/Conversion/StableHLOToDDP/Passes.h.inc"
 } // namespace mlir::ddp

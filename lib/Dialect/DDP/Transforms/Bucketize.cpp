@@ -7,15 +7,12 @@
 #include "../Analysis/ProgramWalk.h"
 #include "Utils/GradientNames.h"
 #include "ddphook/Dialect/DDP/IR/BucketOrigin.h"
-#include "ddphook/Dialect/DDP/Transforms/Passes.h"
 
 #include "mlir/IR/Remarks.h"
 #include "mlir/Transforms/RegionUtils.h"
 
-namespace mlir::ddp {
 #define GEN_PASS_DEF_DDPBUCKETIZEPASS
-#include "ddphook/Dialect/DDP/Transforms/Passes.h.inc"
-} // namespace mlir::ddp
+#include "ddphook/Dialect/DDP/Transforms/Passes.h"
 
 using namespace mlir;
 using namespace mlir::ddp;

@@ -8,7 +8,6 @@
 
 #include "Utils/BufferizeChains.h"
 #include "ddphook/Dialect/DDP/Transforms/BufferizableOpInterfaceImpl.h"
-#include "ddphook/Dialect/DDP/Transforms/Passes.h"
 
 #include "mlir/Dialect/Arith/Transforms/BufferizableOpInterfaceImpl.h"
 #include "mlir/Dialect/Bufferization/Transforms/FuncBufferizableOpInterfaceImpl.h"
@@ -23,10 +22,8 @@
 #include "mlir/IR/Remarks.h"
 #include "mlir/Interfaces/ControlFlowInterfaces.h"
 
-namespace mlir::ddp {
 #define GEN_PASS_DEF_DDPBUFFERIZEPASS
-#include "ddphook/Dialect/DDP/Transforms/Passes.h.inc"
-} // namespace mlir::ddp
+#include "ddphook/Dialect/DDP/Transforms/Passes.h"
 
 using namespace mlir;
 using namespace mlir::ddp;

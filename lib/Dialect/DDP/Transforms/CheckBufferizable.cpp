@@ -4,17 +4,13 @@
 // bufferized, and suggests a fix. One-Shot Bufferize would only say that they
 // were not bufferized.
 
-#include "ddphook/Dialect/DDP/Transforms/Passes.h"
-
 #include "mlir/Dialect/Bufferization/IR/BufferizableOpInterface.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "llvm/ADT/SmallPtrSet.h"
 #include "llvm/ADT/StringSwitch.h"
 
-namespace mlir::ddp {
 #define GEN_PASS_DEF_DDPCHECKBUFFERIZABLEPASS
-#include "ddphook/Dialect/DDP/Transforms/Passes.h.inc"
-} // namespace mlir::ddp
+#include "ddphook/Dialect/DDP/Transforms/Passes.h"
 
 using namespace mlir;
 using namespace mlir::ddp;

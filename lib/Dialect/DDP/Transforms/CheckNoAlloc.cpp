@@ -2,12 +2,8 @@
 //
 // ddp-check-no-alloc: proves that a step neither allocates nor copies.
 
-#include "ddphook/Dialect/DDP/Transforms/Passes.h"
-
-namespace mlir::ddp {
 #define GEN_PASS_DEF_DDPCHECKNOALLOCPASS
-#include "ddphook/Dialect/DDP/Transforms/Passes.h.inc"
-} // namespace mlir::ddp
+#include "ddphook/Dialect/DDP/Transforms/Passes.h"
 
 using namespace mlir;
 using namespace mlir::ddp;

@@ -5,16 +5,13 @@
 
 #include "../Analysis/Dependences.h"
 #include "Utils/GradientNames.h"
-#include "ddphook/Dialect/DDP/Transforms/Passes.h"
 
 #include "mlir/IR/Remarks.h"
 
 #include <map>
 
-namespace mlir::ddp {
 #define GEN_PASS_DEF_DDPEXPANDAVERAGESPASS
-#include "ddphook/Dialect/DDP/Transforms/Passes.h.inc"
-} // namespace mlir::ddp
+#include "ddphook/Dialect/DDP/Transforms/Passes.h"
 
 using namespace mlir;
 using namespace mlir::ddp;

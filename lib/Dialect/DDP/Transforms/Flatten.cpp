@@ -5,14 +5,11 @@
 // as its destination.
 
 #include "../Analysis/ProgramWalk.h"
-#include "ddphook/Dialect/DDP/Transforms/Passes.h"
 
 #include "llvm/ADT/TypeSwitch.h"
 
-namespace mlir::ddp {
 #define GEN_PASS_DEF_DDPFLATTENPASS
-#include "ddphook/Dialect/DDP/Transforms/Passes.h.inc"
-} // namespace mlir::ddp
+#include "ddphook/Dialect/DDP/Transforms/Passes.h"
 
 using namespace mlir;
 using namespace mlir::ddp;

@@ -4,12 +4,9 @@
 // that buffer directly, so that views of it are found to be equal.
 
 #include "../Analysis/ProgramWalk.h"
-#include "ddphook/Dialect/DDP/Transforms/Passes.h"
 
-namespace mlir::ddp {
 #define GEN_PASS_DEF_DDPFOLDBRANCHESPASS
-#include "ddphook/Dialect/DDP/Transforms/Passes.h.inc"
-} // namespace mlir::ddp
+#include "ddphook/Dialect/DDP/Transforms/Passes.h"
 
 using namespace mlir;
 using namespace mlir::ddp;

@@ -4,12 +4,9 @@
 // canonicalization would too, at ten times the cost for many gradients.
 
 #include "../Analysis/ProgramWalk.h"
-#include "ddphook/Dialect/DDP/Transforms/Passes.h"
 
-namespace mlir::ddp {
 #define GEN_PASS_DEF_DDPFOLDCOPIESPASS
-#include "ddphook/Dialect/DDP/Transforms/Passes.h.inc"
-} // namespace mlir::ddp
+#include "ddphook/Dialect/DDP/Transforms/Passes.h"
 
 using namespace mlir;
 using namespace mlir::ddp;

@@ -5,17 +5,14 @@
 // later passes decide what happens in place.
 
 #include "../Analysis/MemoryUses.h"
-#include "ddphook/Dialect/DDP/Transforms/Passes.h"
 
 #include "mlir/IR/Remarks.h"
 #include "llvm/ADT/MapVector.h"
 
 #include <map>
 
-namespace mlir::ddp {
 #define GEN_PASS_DEF_DDPFOLDPACKSPASS
-#include "ddphook/Dialect/DDP/Transforms/Passes.h.inc"
-} // namespace mlir::ddp
+#include "ddphook/Dialect/DDP/Transforms/Passes.h"
 
 using namespace mlir;
 using namespace mlir::ddp;

@@ -6,12 +6,9 @@
 // its interface makes that copy here.
 
 #include "Utils/CallGraph.h"
-#include "ddphook/Dialect/DDP/Transforms/Passes.h"
 
-namespace mlir::ddp {
 #define GEN_PASS_DEF_DDPFOLDRESULTSPASS
-#include "ddphook/Dialect/DDP/Transforms/Passes.h.inc"
-} // namespace mlir::ddp
+#include "ddphook/Dialect/DDP/Transforms/Passes.h"
 
 using namespace mlir;
 using namespace mlir::ddp;

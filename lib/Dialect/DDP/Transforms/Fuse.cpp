@@ -3,14 +3,11 @@
 // ddp-fuse: fuses operations that one call of the runtime can do.
 
 #include "../Analysis/ProgramWalk.h"
-#include "ddphook/Dialect/DDP/Transforms/Passes.h"
 
 #include "mlir/IR/Dominance.h"
 
-namespace mlir::ddp {
 #define GEN_PASS_DEF_DDPFUSEPASS
-#include "ddphook/Dialect/DDP/Transforms/Passes.h.inc"
-} // namespace mlir::ddp
+#include "ddphook/Dialect/DDP/Transforms/Passes.h"
 
 using namespace mlir;
 using namespace mlir::ddp;

@@ -6,14 +6,11 @@
 // operation it does not know.
 
 #include "../Analysis/SymbolRefs.h"
-#include "ddphook/Dialect/DDP/Transforms/Passes.h"
 
 #include "llvm/ADT/SetVector.h"
 
-namespace mlir::ddp {
 #define GEN_PASS_DEF_DDPISOLATECOLLECTIVESPASS
-#include "ddphook/Dialect/DDP/Transforms/Passes.h.inc"
-} // namespace mlir::ddp
+#include "ddphook/Dialect/DDP/Transforms/Passes.h"
 
 using namespace mlir;
 using namespace mlir::ddp;

@@ -5,7 +5,6 @@
 
 #include "../Analysis/MemoryUses.h"
 #include "Utils/CallGraph.h"
-#include "ddphook/Dialect/DDP/Transforms/Passes.h"
 
 #include "mlir/Dialect/ControlFlow/IR/ControlFlowOps.h"
 #include "mlir/Dialect/Linalg/Transforms/Transforms.h"
@@ -13,10 +12,8 @@
 #include "mlir/Interfaces/LoopLikeInterface.h"
 #include "mlir/Transforms/RegionUtils.h"
 
-namespace mlir::ddp {
 #define GEN_PASS_DEF_DDPLEGALIZEFORBUFFERIZATIONPASS
-#include "ddphook/Dialect/DDP/Transforms/Passes.h.inc"
-} // namespace mlir::ddp
+#include "ddphook/Dialect/DDP/Transforms/Passes.h"
 
 using namespace mlir;
 using namespace mlir::ddp;

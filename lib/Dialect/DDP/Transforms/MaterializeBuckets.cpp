@@ -7,16 +7,13 @@
 
 #include "../Analysis/MemoryUses.h"
 #include "Utils/InPlaceChain.h"
-#include "ddphook/Dialect/DDP/Transforms/Passes.h"
 
 #include "mlir/Dialect/Bufferization/IR/BufferizableOpInterface.h"
 #include "mlir/IR/Dominance.h"
 #include "mlir/IR/Remarks.h"
 
-namespace mlir::ddp {
 #define GEN_PASS_DEF_DDPMATERIALIZEBUCKETSPASS
-#include "ddphook/Dialect/DDP/Transforms/Passes.h.inc"
-} // namespace mlir::ddp
+#include "ddphook/Dialect/DDP/Transforms/Passes.h"
 
 using namespace mlir;
 using namespace mlir::ddp;

@@ -5,16 +5,13 @@
 
 #include "../Analysis/ProgramWalk.h"
 #include "Utils/HoistCollectives.h"
-#include "ddphook/Dialect/DDP/Transforms/Passes.h"
 
 #include "mlir/IR/Remarks.h"
 #include <deque>
 #include <queue>
 
-namespace mlir::ddp {
 #define GEN_PASS_DEF_DDPOVERLAPPASS
-#include "ddphook/Dialect/DDP/Transforms/Passes.h.inc"
-} // namespace mlir::ddp
+#include "ddphook/Dialect/DDP/Transforms/Passes.h"
 
 using namespace mlir;
 using namespace mlir::ddp;

@@ -4,7 +4,6 @@
 // offset in one arena; buffers that are never alive together overlap.
 
 #include "../Analysis/MemoryUses.h"
-#include "ddphook/Dialect/DDP/Transforms/Passes.h"
 
 #include "mlir/Analysis/CallGraph.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
@@ -17,10 +16,8 @@
 #include "llvm/Support/MathExtras.h"
 #include <map>
 
-namespace mlir::ddp {
 #define GEN_PASS_DEF_DDPPLANARENAPASS
-#include "ddphook/Dialect/DDP/Transforms/Passes.h.inc"
-} // namespace mlir::ddp
+#include "ddphook/Dialect/DDP/Transforms/Passes.h"
 
 using namespace mlir;
 using namespace mlir::ddp;

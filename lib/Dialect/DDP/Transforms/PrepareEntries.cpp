@@ -4,14 +4,11 @@
 
 #include "Utils/CallGraph.h"
 #include "Utils/InPlaceChain.h"
-#include "ddphook/Dialect/DDP/Transforms/Passes.h"
 
 #include "mlir/IR/AttrTypeSubElements.h"
 
-namespace mlir::ddp {
 #define GEN_PASS_DEF_DDPPREPAREENTRIESPASS
-#include "ddphook/Dialect/DDP/Transforms/Passes.h.inc"
-} // namespace mlir::ddp
+#include "ddphook/Dialect/DDP/Transforms/Passes.h"
 
 using namespace mlir;
 using namespace mlir::ddp;

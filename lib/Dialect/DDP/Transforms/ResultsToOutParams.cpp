@@ -5,14 +5,11 @@
 // functions that return one buffer several times, or memory of their caller.
 
 #include "Utils/CallGraph.h"
-#include "ddphook/Dialect/DDP/Transforms/Passes.h"
 
 #include "llvm/ADT/SetVector.h"
 
-namespace mlir::ddp {
 #define GEN_PASS_DEF_DDPRESULTSTOOUTPARAMSPASS
-#include "ddphook/Dialect/DDP/Transforms/Passes.h.inc"
-} // namespace mlir::ddp
+#include "ddphook/Dialect/DDP/Transforms/Passes.h"
 
 using namespace mlir;
 using namespace mlir::ddp;

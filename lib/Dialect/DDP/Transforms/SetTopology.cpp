@@ -2,12 +2,8 @@
 //
 // ddp-set-topology: gives process groups the topology that an option names.
 
-#include "ddphook/Dialect/DDP/Transforms/Passes.h"
-
-namespace mlir::ddp {
 #define GEN_PASS_DEF_DDPSETTOPOLOGYPASS
-#include "ddphook/Dialect/DDP/Transforms/Passes.h.inc"
-} // namespace mlir::ddp
+#include "ddphook/Dialect/DDP/Transforms/Passes.h"
 
 using namespace mlir;
 using namespace mlir::ddp;

@@ -7,15 +7,12 @@
 
 #include "../Analysis/MemoryUses.h"
 #include "Utils/InPlaceChain.h"
-#include "ddphook/Dialect/DDP/Transforms/Passes.h"
 
 #include "mlir/Interfaces/CallInterfaces.h"
 #include "mlir/Interfaces/ControlFlowInterfaces.h"
 
-namespace mlir::ddp {
 #define GEN_PASS_DEF_DDPTHREADSTATESPASS
-#include "ddphook/Dialect/DDP/Transforms/Passes.h.inc"
-} // namespace mlir::ddp
+#include "ddphook/Dialect/DDP/Transforms/Passes.h"
 
 using namespace mlir;
 using namespace mlir::ddp;

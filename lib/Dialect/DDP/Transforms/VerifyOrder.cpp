@@ -7,12 +7,9 @@
 #include "../Analysis/CollectiveTrace.h"
 #include "../Analysis/RankAnalysis.h"
 #include "ddphook/Dialect/DDP/IR/RuntimeCalls.h"
-#include "ddphook/Dialect/DDP/Transforms/Passes.h"
 
-namespace mlir::ddp {
 #define GEN_PASS_DEF_DDPVERIFYORDERPASS
-#include "ddphook/Dialect/DDP/Transforms/Passes.h.inc"
-} // namespace mlir::ddp
+#include "ddphook/Dialect/DDP/Transforms/Passes.h"
 
 using namespace mlir;
 using namespace mlir::ddp;

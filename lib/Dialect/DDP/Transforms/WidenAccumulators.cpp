@@ -3,17 +3,13 @@
 // ddp-widen-accumulators: accumulates sums of 16-bit numbers in f32 and rounds
 // once, as frameworks do. In bf16 a sum of ones never exceeds 256.
 
-#include "ddphook/Dialect/DDP/Transforms/Passes.h"
-
 #include "mlir/Dialect/Math/IR/Math.h"
 #include "mlir/IR/IRMapping.h"
 #include "mlir/IR/Remarks.h"
 #include "llvm/ADT/SmallBitVector.h"
 
-namespace mlir::ddp {
 #define GEN_PASS_DEF_DDPWIDENACCUMULATORSPASS
-#include "ddphook/Dialect/DDP/Transforms/Passes.h.inc"
-} // namespace mlir::ddp
+#include "ddphook/Dialect/DDP/Transforms/Passes.h"
 
 using namespace mlir;
 using namespace mlir::ddp;

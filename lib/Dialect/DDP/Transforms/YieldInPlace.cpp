@@ -8,12 +8,9 @@
 #include "../Analysis/MemoryUses.h"
 #include "../Analysis/ProgramWalk.h"
 #include "Utils/InPlaceChain.h"
-#include "ddphook/Dialect/DDP/Transforms/Passes.h"
 
-namespace mlir::ddp {
 #define GEN_PASS_DEF_DDPYIELDINPLACEPASS
-#include "ddphook/Dialect/DDP/Transforms/Passes.h.inc"
-} // namespace mlir::ddp
+#include "ddphook/Dialect/DDP/Transforms/Passes.h"
 
 using namespace mlir;
 using namespace mlir::ddp;

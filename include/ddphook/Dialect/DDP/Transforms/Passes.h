@@ -3,7 +3,8 @@
 // Declares the passes and the types that their options need. Passes.td and
 // docs/generated describe each pass.
 
-#pragma once
+#ifndef DDPHOOK_DIALECT_DDP_TRANSFORMS_PASSES_H
+#define DDPHOOK_DIALECT_DDP_TRANSFORMS_PASSES_H
 
 #include "ddphook/Dialect/DDP/Analysis/Orders.h"
 #include "ddphook/Dialect/DDP/Transforms/Utils/HookOptions.h"
@@ -55,4 +56,11 @@ void registerBufferizationModels(DialectRegistry &registry);
 #define GEN_PASS_REGISTRATION
 #include "ddphook/Dialect/DDP/Transforms/Passes.h.inc"
 
+} // namespace mlir::ddp
+
+#endif // DDPHOOK_DIALECT_DDP_TRANSFORMS_PASSES_H
+
+// A file that defines a pass includes this header after GEN_PASS_DEF_<PASS>.
+namespace mlir::ddp {
+#include "ddphook/Dialect/DDP/Transforms/Passes.h.inc"
 } // namespace mlir::ddp
