@@ -141,8 +141,7 @@ int main(int argc, char **argv) try {
       keepsParts = true;
     else if (argument.size() > 1 && argument[0] == '-')
       return reportError(toolName,
-                         error(DDPHOOK_INVALID_ARGUMENT, "unknown flag '%s'",
-                               argument.c_str()),
+                         invalid("unknown flag '%s'", argument.c_str()),
                          /*isUsage=*/true);
     else
       names.push_back(argument);

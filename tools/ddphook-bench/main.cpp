@@ -124,8 +124,8 @@ int main(int argc, char **argv) {
     std::vector<std::string_view> known = {"sweep"};
     for (const Command &command : kCommands)
       known.emplace_back(command.name);
-    return error(DDPHOOK_INVALID_ARGUMENT, "unknown subcommand '%s'%s",
-                 word.c_str(), didYouMean(word, known).c_str());
+    return invalid("unknown subcommand '%s'%s", word.c_str(),
+                   didYouMean(word, known).c_str());
   });
   if (!status.isOk())
     return fail(status, /*isUsage=*/true);

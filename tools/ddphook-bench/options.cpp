@@ -25,8 +25,8 @@ std::string bench::didYouMean(std::string_view name,
 
 Status bench::mismatch(const std::string &flag, const char *wanted,
                        const std::string &value) {
-  return error(DDPHOOK_INVALID_ARGUMENT, "expected %s to be %s, but got '%s'",
-               flag.c_str(), wanted, value.c_str());
+  return invalid("expected %s to be %s, but got '%s'", flag.c_str(), wanted,
+                 value.c_str());
 }
 
 static Status unknownFlag(const std::string &name,
@@ -37,8 +37,8 @@ static Status unknownFlag(const std::string &name,
   std::string_view bare = name;
   bare.remove_prefix(std::min(bare.find_first_not_of('-'), bare.size()));
   // A single letter resembles any other.
-  return error(DDPHOOK_INVALID_ARGUMENT, "unknown flag '%s'%s", name.c_str(),
-               bare.size() < 2 ? "" : didYouMean(bare, known, "--").c_str());
+  return invalid("unknown flag '%s'%s", name.c_str(),
+                 bare.size() < 2 ? "" : didYouMean(bare, known, "--").c_str());
 }
 
 Status
@@ -64,14 +64,12 @@ bench::parseFlags(const Arguments &arguments, const std::vector<Flag> &flags,
     if (flag == flags.end())
       return unknownFlag(name, flags);
     if (flag->value.empty() && value)
-      return error(DDPHOOK_INVALID_ARGUMENT,
-                   "expected no value after %s, but got '%s'", name.c_str(),
-                   value->c_str());
+      return invalid("expected no value after %s, but got '%s'", name.c_str(),
+                     value->c_str());
     if (!flag->value.empty() && !value) {
       if (++i == arguments.size())
-        return error(DDPHOOK_INVALID_ARGUMENT,
-                     "expected a value after %s, but got nothing",
-                     name.c_str());
+        return invalid("expected a value after %s, but got nothing",
+                       name.c_str());
       value = arguments[i];
     }
     DDPHOOK_TRY(flag->set(name, value.value_or("")));
@@ -110,9 +108,8 @@ Setter bench::toNumber(double *number, double least, double most) {
     char *end = nullptr;
     *number = std::strtod(value.c_str(), &end);
     if (value.empty() || *end != '\0' || !(*number >= least && *number <= most))
-      return error(DDPHOOK_INVALID_ARGUMENT,
-                   "expected %s to be a number from %g to %g, but got '%s'",
-                   flag.c_str(), least, most, value.c_str());
+      return invalid("expected %s to be a number from %g to %g, but got '%s'",
+                     flag.c_str(), least, most, value.c_str());
     return Status::ok();
   };
 }
@@ -124,9 +121,9 @@ static Status parseInt(const std::string &flag, const std::string &value,
   const long parsed = std::strtol(value.c_str(), &end, 10);
   if (value.empty() || *end != '\0' || errno != 0 || parsed < least ||
       parsed > most)
-    return error(DDPHOOK_INVALID_ARGUMENT,
-                 "expected %s to be a whole number from %d to %d, but got '%s'",
-                 flag.c_str(), least, most, value.c_str());
+    return invalid(
+        "expected %s to be a whole number from %d to %d, but got '%s'",
+        flag.c_str(), least, most, value.c_str());
   *number = static_cast<int>(parsed);
   return Status::ok();
 }

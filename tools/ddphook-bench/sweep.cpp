@@ -143,20 +143,17 @@ std::vector<Flag> SweepOptions::flags() {
 
 Status SweepOptions::parse(const Arguments &arguments) {
   DDPHOOK_TRY(parseFlags(arguments, flags(), [](const std::string &word) {
-    return error(DDPHOOK_INVALID_ARGUMENT,
-                 "expected an option of sweep, but got '%s'", word.c_str());
+    return invalid("expected an option of sweep, but got '%s'", word.c_str());
   }));
   if (minBytes > maxBytes)
-    return error(DDPHOOK_INVALID_ARGUMENT,
-                 "expected --min-bytes to be at most --max-bytes, but got %lld "
-                 "and %lld",
-                 static_cast<long long>(minBytes),
-                 static_cast<long long>(maxBytes));
+    return invalid(
+        "expected --min-bytes to be at most --max-bytes, but got %lld "
+        "and %lld",
+        static_cast<long long>(minBytes), static_cast<long long>(maxBytes));
   if (stepBytes > 0 && (maxBytes - minBytes) / stepBytes >= kMostSizes)
-    return error(DDPHOOK_INVALID_ARGUMENT,
-                 "expected at most %lld sizes, but got --step-bytes=%lld",
-                 static_cast<long long>(kMostSizes),
-                 static_cast<long long>(stepBytes));
+    return invalid("expected at most %lld sizes, but got --step-bytes=%lld",
+                   static_cast<long long>(kMostSizes),
+                   static_cast<long long>(stepBytes));
   return Status::ok();
 }
 
@@ -358,10 +355,9 @@ Status SweepRank::compareOptions() {
       context.allGather("options of a sweep", options.fingerprint(), &all));
   for (size_t rank = 0; rank < all.size(); ++rank)
     if (all[rank] != all[0])
-      return error(DDPHOOK_INVALID_ARGUMENT,
-                   "expected the same options on all ranks, but rank 0 got "
-                   "'%s' and rank %zu got '%s'",
-                   all[0].c_str(), rank, all[rank].c_str());
+      return invalid("expected the same options on all ranks, but rank 0 got "
+                     "'%s' and rank %zu got '%s'",
+                     all[0].c_str(), rank, all[rank].c_str());
   return Status::ok();
 }
 
@@ -580,10 +576,9 @@ int bench::benchSweep(const Arguments &arguments) {
     return result.signal != 0 ? 128 + result.signal : 1;
   }
   if (options.ranks > 0 && options.ranks != place.worldSize)
-    return fail(error(DDPHOOK_INVALID_ARGUMENT,
-                      "expected --ranks to be the world size of the launched "
-                      "job, %d, but got %d",
-                      place.worldSize, options.ranks),
+    return fail(invalid("expected --ranks to be the world size of the launched "
+                        "job, %d, but got %d",
+                        place.worldSize, options.ranks),
                 /*isUsage=*/true);
   status = runRank(options, place, [](int64_t) {});
   return status.isOk() ? 0

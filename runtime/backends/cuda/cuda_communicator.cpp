@@ -93,10 +93,9 @@ CudaCommunicator::~CudaCommunicator() {
 static Status checkRoom(uint64_t bytes, uint64_t room) {
   if (bytes <= room)
     return Status::ok();
-  return error(DDPHOOK_INVALID_ARGUMENT,
-               "expected at most %" PRIu64 " bytes on the wire, but got "
-               "%" PRIu64,
-               room, bytes);
+  return invalid("expected at most %" PRIu64 " bytes on the wire, but got "
+                 "%" PRIu64,
+                 room, bytes);
 }
 
 /// Returns the parts of a reduction that sums codes where they arrive.

@@ -35,15 +35,14 @@ Status CudaDevice::create(const ddphook_device_config_t &config,
   DDPHOOK_TRY(CudaOptions::parse(config.options ? config.options : "",
                                  &device->parsedOptions));
   if (config.allocator && device->parsedOptions.registerMemory.value_or(0))
-    return error(DDPHOOK_INVALID_ARGUMENT,
-                 "option register: register=1 takes memory from NCCL and "
-                 "cannot be combined with options.allocator; omit one of them");
+    return invalid(
+        "option register: register=1 takes memory from NCCL and "
+        "cannot be combined with options.allocator; omit one of them");
   // NCCL chooses its transports itself.
   std::string transport = config.transport ? config.transport : "auto";
   if (transport != "auto" && transport != "nccl")
-    return error(DDPHOOK_INVALID_ARGUMENT,
-                 "expected the transport 'auto' or 'nccl', but got '%s'",
-                 transport.c_str());
+    return invalid("expected the transport 'auto' or 'nccl', but got '%s'",
+                   transport.c_str());
   DDPHOOK_TRY(chooseDevice(config.local_rank, device->parsedOptions.device,
                            &device->chosen));
   CurrentDevice current(device->chosen.number);
@@ -181,9 +180,8 @@ Status CudaDevice::setStream(cudaStream_t stream) {
       return Status(DDPHOOK_INVALID_ARGUMENT, status.message());
     DDPHOOK_TRY(status);
     if (number != chosen.number)
-      return error(DDPHOOK_INVALID_ARGUMENT,
-                   "expected a stream of GPU %d, but got one of GPU %d",
-                   chosen.number, number);
+      return invalid("expected a stream of GPU %d, but got one of GPU %d",
+                     chosen.number, number);
   }
   DDPHOOK_TRY(refuseCapture("leaving a stream"));
   cudaStream_t before = compute;

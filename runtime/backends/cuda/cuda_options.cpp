@@ -87,9 +87,8 @@ static Status parseNumber(const NumberOption &option, const std::string &value,
   if (value.empty() || std::isspace(static_cast<unsigned char>(value[0])) ||
       *end != '\0' || errno != 0 || number < option.least ||
       number > option.most)
-    return error(DDPHOOK_INVALID_ARGUMENT,
-                 "option %s: expected a number from %d to %d, but got '%s'",
-                 option.name, option.least, option.most, value.c_str());
+    return invalid("option %s: expected a number from %d to %d, but got '%s'",
+                   option.name, option.least, option.most, value.c_str());
   options->*option.member = static_cast<int>(number);
   return Status::ok();
 }
@@ -98,28 +97,25 @@ static Status parseEntry(const std::string &entry, CudaOptions *options,
                          std::set<std::string> &seen) {
   size_t equals = entry.find('=');
   if (equals == std::string::npos)
-    return error(DDPHOOK_INVALID_ARGUMENT,
-                 "expected an option name=value, but got '%s'", entry.c_str());
+    return invalid("expected an option name=value, but got '%s'",
+                   entry.c_str());
   std::string name = entry.substr(0, equals);
   std::string value = entry.substr(equals + 1);
   if (!seen.insert(name).second)
-    return error(DDPHOOK_INVALID_ARGUMENT, "option %s is given twice",
-                 name.c_str());
+    return invalid("option %s is given twice", name.c_str());
   for (const NumberOption &option : numberOptions)
     if (name == option.name)
       return parseNumber(option, value, options);
   for (const WordOption &option : wordOptions)
     if (name == option.name) {
       if (value.empty())
-        return error(DDPHOOK_INVALID_ARGUMENT,
-                     "option %s: expected a word, but got nothing",
-                     option.name);
+        return invalid("option %s: expected a word, but got nothing",
+                       option.name);
       options->*option.member = value;
       return Status::ok();
     }
-  return error(DDPHOOK_INVALID_ARGUMENT,
-               "expected one of the options %s, but got '%s'",
-               knownNames().c_str(), name.c_str());
+  return invalid("expected one of the options %s, but got '%s'",
+                 knownNames().c_str(), name.c_str());
 }
 
 Status CudaOptions::parse(const std::string &text, CudaOptions *options) {

@@ -74,7 +74,6 @@ Status DeviceAllocations::check(const void *address,
   DDPHOOK_TRY(describeForeign(address, device, &foreign));
   if (foreign.empty())
     return Status::ok();
-  return error(DDPHOOK_INVALID_ARGUMENT,
-               "expected memory of GPU %d, but got %s (argument '%s')", device,
-               foreign.c_str(), argument);
+  return invalid("expected memory of GPU %d, but got %s (argument '%s')",
+                 device, foreign.c_str(), argument);
 }

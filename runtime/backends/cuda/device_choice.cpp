@@ -49,16 +49,15 @@ static Status countDevices(int *count) {
 static Status pickNumber(int localRank, std::optional<int> wanted, int count,
                          int *number) {
   if (wanted && *wanted >= count)
-    return error(DDPHOOK_INVALID_ARGUMENT,
-                 "option device: expected a GPU from 0 to %d, but got %d",
-                 count - 1, *wanted);
+    return invalid("option device: expected a GPU from 0 to %d, but got %d",
+                   count - 1, *wanted);
   // Launchers that expose a single GPU to each process do not change the local
   // rank.
   if (!wanted && count > 1 && (localRank < 0 || localRank >= count))
-    return error(DDPHOOK_INVALID_ARGUMENT,
-                 "expected a GPU for local rank %d, but this process sees %d; "
-                 "the option device=N chooses one",
-                 localRank, count);
+    return invalid(
+        "expected a GPU for local rank %d, but this process sees %d; "
+        "the option device=N chooses one",
+        localRank, count);
   *number = wanted ? *wanted : count == 1 ? 0 : localRank;
   return Status::ok();
 }

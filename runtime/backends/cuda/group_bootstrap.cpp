@@ -184,10 +184,9 @@ static Status collect(GroupStore &store,
                                  &ranks[static_cast<size_t>(rank)], &id));
     if (id.size() !=
         (isRoot(rank, roots, config.size) ? sizeof(ncclUniqueId) : size_t(0)))
-      return error(DDPHOOK_INVALID_ARGUMENT,
-                   "expected the same option roots on all ranks, but rank %d "
-                   "has another one",
-                   worldRank);
+      return invalid("expected the same option roots on all ranks, but rank %d "
+                     "has another one",
+                     worldRank);
     *ids += id;
   }
   // Keep the keys until now, because they tell others which ranks have come.
@@ -260,10 +259,9 @@ Status cuda::agreeOnIds(const ddphook_communicator_config_t &config,
   DDPHOOK_TRY(introduced);
   DDPHOOK_TRY(agreed);
   if (all.size() != static_cast<size_t>(roots) * sizeof(ncclUniqueId))
-    return error(DDPHOOK_INVALID_ARGUMENT,
-                 "expected the same option roots on all ranks, but got %zu "
-                 "unique ids instead of %d",
-                 all.size() / sizeof(ncclUniqueId), roots);
+    return invalid("expected the same option roots on all ranks, but got %zu "
+                   "unique ids instead of %d",
+                   all.size() / sizeof(ncclUniqueId), roots);
   ids->resize(static_cast<size_t>(roots));
   std::memcpy(ids->data(), all.data(), all.size());
   return Status::ok();

@@ -95,10 +95,9 @@ Collective *InFlight::find(int64_t ticket) {
 Status InFlight::wait(int64_t ticket, cudaStream_t stream) {
   std::lock_guard<std::mutex> lock(mutex);
   if (ticket < 1 || ticket > started)
-    return error(DDPHOOK_INVALID_ARGUMENT,
-                 "expected a ticket from 1 to %lld, but got %lld",
-                 static_cast<long long>(started),
-                 static_cast<long long>(ticket));
+    return invalid("expected a ticket from 1 to %lld, but got %lld",
+                   static_cast<long long>(started),
+                   static_cast<long long>(ticket));
   if (Collective *last = find(ticket)) {
     DDPHOOK_TRY(toStatus(cudaStreamWaitEvent(stream, last->end, 0),
                          "waiting for a collective"));

@@ -83,9 +83,8 @@ Status KernelLibrary::launch(int64_t number, const int64_t *grid,
   Kernel &kernel = kernels[static_cast<size_t>(number)];
   if (!std::all_of(grid, grid + 3, isSize) ||
       !std::all_of(block, block + 3, isSize) || !isSize(sharedBytes))
-    return error(DDPHOOK_INVALID_ARGUMENT,
-                 "kernel '%s': expected sizes from 0 to %d",
-                 kernel.name.c_str(), INT_MAX);
+    return invalid("kernel '%s': expected sizes from 0 to %d",
+                   kernel.name.c_str(), INT_MAX);
   // The loop has no iterations.
   if (std::count(grid, grid + 3, 0) > 0)
     return Status::ok();

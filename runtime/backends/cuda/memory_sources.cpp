@@ -67,10 +67,9 @@ Status CallersMemory::check(void *memory, uint64_t bytes) const {
   for (const char *end : {begin, begin + bytes - 1}) {
     DDPHOOK_TRY(describeForeign(end, device, &foreign));
     if (!foreign.empty())
-      return error(DDPHOOK_INVALID_ARGUMENT,
-                   "expected the caller's allocator to return %" PRIu64
-                   " bytes of memory of GPU %d, but got %s",
-                   bytes, device, foreign.c_str());
+      return invalid("expected the caller's allocator to return %" PRIu64
+                     " bytes of memory of GPU %d, but got %s",
+                     bytes, device, foreign.c_str());
   }
   // Wait for the allocator's own work on the stream, if there is any.
   return toStatus(cudaStreamSynchronize(stream),
@@ -92,10 +91,10 @@ Status CallersMemory::take(uint64_t bytes, void **memory) {
   }
   // Do not free it: that would free memory in use.
   if (isInUse(given, bytes))
-    return error(DDPHOOK_INVALID_ARGUMENT,
-                 "expected the caller's allocator to return unused memory, but "
-                 "it returned %p, which is in use",
-                 given);
+    return invalid(
+        "expected the caller's allocator to return unused memory, but "
+        "it returned %p, which is in use",
+        given);
   Status status = check(given, bytes);
   if (!status.isOk()) {
     allocator.free(allocator.user, given, bytes, device, stream);

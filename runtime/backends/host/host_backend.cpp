@@ -89,8 +89,7 @@ static Status createDeviceImpl(const ddphook_device_config_t &config,
   DDPHOOK_TRY(HostOptions::parse(config.options ? config.options : "",
                                  &result->options));
   if (config.threads < 1)
-    return error(DDPHOOK_INVALID_ARGUMENT,
-                 "expected at least 1 thread, but got %d", config.threads);
+    return invalid("expected at least 1 thread, but got %d", config.threads);
   result->timeoutSeconds = config.timeout_s;
   result->localAddress = config.local_address;
   result->pool = std::make_unique<ThreadPool>(config.threads);

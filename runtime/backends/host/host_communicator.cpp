@@ -18,9 +18,9 @@ Status host::parseTransport(const std::string &name, Transport *transport) {
   else if (name == "gloo")
     *transport = Transport::Gloo;
   else
-    return error(DDPHOOK_INVALID_ARGUMENT,
-                 "expected the transport 'auto', 'shm' or 'gloo', but got '%s'",
-                 name.c_str());
+    return invalid(
+        "expected the transport 'auto', 'shm' or 'gloo', but got '%s'",
+        name.c_str());
   return Status::ok();
 }
 
@@ -39,9 +39,8 @@ HostCommunicator::create(const ddphook_communicator_config_t &config,
   if (config.size > 1) {
     bool isOneMachine = config.one_machine != 0;
     if (transport == Transport::SharedMemory && !isOneMachine)
-      return error(DDPHOOK_INVALID_ARGUMENT,
-                   "the transport is 'shm', but the ranks of a process group "
-                   "do not share a machine's memory");
+      return invalid("the transport is 'shm', but the ranks of a process group "
+                     "do not share a machine's memory");
     BackendStore store(*config.store);
     if (transport != Transport::Gloo && isOneMachine) {
       DDPHOOK_TRY(withContext(

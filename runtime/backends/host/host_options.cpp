@@ -18,10 +18,10 @@ static Status parseAsyncProgress(const std::string &value,
   else if (value == "never")
     *progress = AsyncProgress::Never;
   else
-    return error(DDPHOOK_INVALID_ARGUMENT,
-                 "option async_progress: expected 'auto', 'always' or 'never', "
-                 "but got '%s'",
-                 value.c_str());
+    return invalid(
+        "option async_progress: expected 'auto', 'always' or 'never', "
+        "but got '%s'",
+        value.c_str());
   return Status::ok();
 }
 
@@ -33,18 +33,16 @@ Status HostOptions::parse(const std::string &text, HostOptions *options) {
     begin = end + 1;
     const size_t equals = entry.find('=');
     if (equals == std::string::npos)
-      return error(DDPHOOK_INVALID_ARGUMENT,
-                   "expected an option name=value, but got '%s'",
-                   entry.c_str());
+      return invalid("expected an option name=value, but got '%s'",
+                     entry.c_str());
     const std::string name = entry.substr(0, equals);
     if (name != "async_progress")
-      return error(DDPHOOK_INVALID_ARGUMENT,
-                   "expected the host backend's option async_progress, but got "
-                   "'%s'",
-                   name.c_str());
+      return invalid(
+          "expected the host backend's option async_progress, but got "
+          "'%s'",
+          name.c_str());
     if (isGiven)
-      return error(DDPHOOK_INVALID_ARGUMENT, "option %s is given twice",
-                   name.c_str());
+      return invalid("option %s is given twice", name.c_str());
     isGiven = true;
     DDPHOOK_TRY(
         parseAsyncProgress(entry.substr(equals + 1), &options->asyncProgress));

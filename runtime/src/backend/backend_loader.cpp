@@ -142,10 +142,10 @@ Status ddphook::loadBackend(const std::string &name,
   // Only a name, not a path: whoever sets it must not be able to load any file.
   const char *allowed = "abcdefghijklmnopqrstuvwxyz0123456789_";
   if (name.empty() || name.find_first_not_of(allowed) != std::string::npos)
-    return error(DDPHOOK_INVALID_ARGUMENT,
-                 "expected a backend's name of lower-case letters, digits and "
-                 "underscores, but got '%s'",
-                 name.c_str());
+    return invalid(
+        "expected a backend's name of lower-case letters, digits and "
+        "underscores, but got '%s'",
+        name.c_str());
   const std::string file = "libddphook_backend_" + name + ".so";
   void *library = ::dlopen(findLibrary(file).c_str(), RTLD_NOW | RTLD_LOCAL);
   if (!library)

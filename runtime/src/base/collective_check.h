@@ -22,18 +22,15 @@ inline Status checkCollective(const ddphook_collective_t &operation,
   const std::optional<CollectiveKind> kind =
       collectiveKindFromAbi(operation.kind);
   if (!kind)
-    return error(DDPHOOK_INVALID_ARGUMENT,
-                 "expected a kind of collective, but got %d", operation.kind);
+    return invalid("expected a kind of collective, but got %d", operation.kind);
   if (operation.count < 0)
-    return error(DDPHOOK_INVALID_ARGUMENT,
-                 "expected a count of at least 0, but got %lld",
-                 static_cast<long long>(operation.count));
+    return invalid("expected a count of at least 0, but got %lld",
+                   static_cast<long long>(operation.count));
   if (*kind == CollectiveKind::AllToAll && operation.count % ranks != 0)
-    return error(DDPHOOK_INVALID_ARGUMENT,
-                 "expected the element count of an all-to-all to be a multiple "
-                 "of %lld ranks, but got %lld",
-                 static_cast<long long>(ranks),
-                 static_cast<long long>(operation.count));
+    return invalid(
+        "expected the element count of an all-to-all to be a multiple "
+        "of %lld ranks, but got %lld",
+        static_cast<long long>(ranks), static_cast<long long>(operation.count));
   if (*kind == CollectiveKind::Broadcast &&
       (operation.root < 0 || operation.root >= ranks))
     return error(
@@ -43,21 +40,19 @@ inline Status checkCollective(const ddphook_collective_t &operation,
   if (!operation.part_ends)
     return Status::ok();
   if (*kind != CollectiveKind::ReduceScatter || operation.encoding)
-    return error(DDPHOOK_INVALID_ARGUMENT,
-                 "expected part ends only for a reduce-scatter without an "
-                 "encoding, but got kind %d with encoding %d",
-                 operation.kind, operation.encoding);
+    return invalid("expected part ends only for a reduce-scatter without an "
+                   "encoding, but got kind %d with encoding %d",
+                   operation.kind, operation.encoding);
   int64_t end = 0;
   for (int64_t rank = 0; rank < ranks; ++rank) {
     const int64_t next = operation.part_ends[rank];
     const bool isLast = rank + 1 == ranks;
     if (next < end || next > operation.count ||
         (isLast && next != operation.count))
-      return error(DDPHOOK_INVALID_ARGUMENT,
-                   "expected consecutive parts that cover %lld elements, but "
-                   "got a part from element %lld to %lld",
-                   static_cast<long long>(operation.count),
-                   static_cast<long long>(end), static_cast<long long>(next));
+      return invalid("expected consecutive parts that cover %lld elements, but "
+                     "got a part from element %lld to %lld",
+                     static_cast<long long>(operation.count),
+                     static_cast<long long>(end), static_cast<long long>(next));
     end = next;
   }
   return Status::ok();

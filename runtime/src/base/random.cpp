@@ -294,15 +294,13 @@ bool ddphook::isGenerator(const int32_t *generator) {
 Status ddphook::drawNormal(int32_t *generator, const int64_t *draws,
                            int64_t drawCount, void *out, Dtype dtype) {
   if (!isGenerator(generator))
-    return error(DDPHOOK_INVALID_ARGUMENT,
-                 "expected a random generator with a position from 0 to %u, "
-                 "but got %d",
-                 MersenneTwister::size, generator[generatorElements - 1]);
+    return invalid("expected a random generator with a position from 0 to %u, "
+                   "but got %d",
+                   MersenneTwister::size, generator[generatorElements - 1]);
   for (int64_t i = 0; i < drawCount; ++i)
     if (draws[i] < 0)
-      return error(DDPHOOK_INVALID_ARGUMENT,
-                   "expected to draw at least 0 numbers, but got %lld",
-                   static_cast<long long>(draws[i]));
+      return invalid("expected to draw at least 0 numbers, but got %lld",
+                     static_cast<long long>(draws[i]));
 
   MersenneTwister seeds(generator);
   NormalSource source(drawSeed(seeds));

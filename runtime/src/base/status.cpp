@@ -59,6 +59,16 @@ Status ddphook::error(ddphook_status_t code, const char *format, ...) {
   return status;
 }
 
+Status ddphook::invalid(const char *format, ...) {
+  va_list arguments;
+  va_start(arguments, format);
+  Status status = withoutExceptions([&] {
+    return Status(DDPHOOK_INVALID_ARGUMENT, formatText(format, arguments));
+  });
+  va_end(arguments);
+  return status;
+}
+
 /// Returns RESOURCE_EXHAUSTED if the process or the machine reached a limit.
 static ddphook_status_t codeOf(int errorNumber) {
   switch (errorNumber) {

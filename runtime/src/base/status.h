@@ -46,6 +46,8 @@ private:
 /// below, it never throws.
 Status error(ddphook_status_t code, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
+/// The same for INVALID_ARGUMENT.
+Status invalid(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /// Returns a failure of the operating system: the message, ": " and the text of
 /// `errorNumber`. ENOMEM, EMFILE and their like are RESOURCE_EXHAUSTED, all

@@ -68,8 +68,7 @@ ddphook_status_t ddphook_draw_normal(uint32_t seed, int64_t number,
   return publish([&] {
     const std::optional<Dtype> type = dtypeFromAbi(dtype);
     if (!type)
-      return error(DDPHOOK_INVALID_ARGUMENT,
-                   "expected a floating-point type, but got %d", dtype);
+      return invalid("expected a floating-point type, but got %d", dtype);
     if (drawCount > 0 && (!draws || !out))
       return nullArgument("draws and an array");
     DefaultFloatingPoint environment;
@@ -133,9 +132,8 @@ ddphook_status_t ddphook_module_stats(const ddphook_compiled_module_t *compiled,
     if (!stats)
       return nullArgument("an output pointer for the counters");
     if (stats->struct_size < sizeof(size_t))
-      return error(DDPHOOK_INVALID_ARGUMENT,
-                   "expected stats.struct_size to be set, but got %zu",
-                   stats->struct_size);
+      return invalid("expected stats.struct_size to be set, but got %zu",
+                     stats->struct_size);
     ddphook_module *module = moduleOf(compiled);
     if (!module)
       return notLoaded();

@@ -27,8 +27,7 @@ ddphook_status_t publish(Function &&function) {
 }
 
 inline Status nullArgument(const char *name) {
-  return error(DDPHOOK_INVALID_ARGUMENT, "expected %s, but got a null pointer",
-               name);
+  return invalid("expected %s, but got a null pointer", name);
 }
 
 inline Status notLoaded() {

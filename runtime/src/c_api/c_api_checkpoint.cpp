@@ -26,9 +26,8 @@ ddphook_status_t ddphook_state_save(const ddphook_compiled_module_t *compiled,
 template <typename Body>
 static Status withInfo(ddphook_state_info_t *info, Body &&body) {
   if (info && info->struct_size < sizeof(size_t))
-    return error(DDPHOOK_INVALID_ARGUMENT,
-                 "expected info.struct_size to be set, but got %zu",
-                 info->struct_size);
+    return invalid("expected info.struct_size to be set, but got %zu",
+                   info->struct_size);
   ddphook_state_info_t result = {};
   DDPHOOK_TRY(body(&result));
   if (info) {
@@ -79,8 +78,7 @@ ddphook_state_copy(const ddphook_compiled_module_t *const *from,
     DDPHOOK_TRY(findModules(from, fromCount, &sources));
     DDPHOOK_TRY(findModules(to, toCount, &destinations));
     if (destinations.empty())
-      return error(DDPHOOK_INVALID_ARGUMENT,
-                   "expected a module to copy to, but got none");
+      return invalid("expected a module to copy to, but got none");
     return destinations.front()->context.failIfThrown([&] {
       return withInfo(info, [&](ddphook_state_info_t *result) {
         return copyStates(sources, destinations, flags, result);

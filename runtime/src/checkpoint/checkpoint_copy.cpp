@@ -37,10 +37,9 @@ public:
         names.insert(names.end(), list.begin(), list.end());
       for (const std::string &name : names)
         if (!known.insert({state.role, name}).second)
-          return error(DDPHOOK_INVALID_ARGUMENT,
-                       "expected modules for different gradients, but two of "
-                       "them have a state '%s' of '%s'",
-                       state.role.c_str(), name.c_str());
+          return invalid("expected modules for different gradients, but two of "
+                         "them have a state '%s' of '%s'",
+                         state.role.c_str(), name.c_str());
     }
     return Status::ok();
   }
@@ -72,18 +71,15 @@ static Status checkCall(const std::vector<ddphook_module *> &from,
                         const std::vector<ddphook_module *> &to,
                         uint32_t flags) {
   if (flags & ~uint32_t(DDPHOOK_STATE_PARTIAL))
-    return error(DDPHOOK_INVALID_ARGUMENT,
-                 "expected no flags except DDPHOOK_STATE_PARTIAL, but got %u",
-                 flags);
+    return invalid("expected no flags except DDPHOOK_STATE_PARTIAL, but got %u",
+                   flags);
   for (const ddphook_module *module : to)
     if (std::find(from.begin(), from.end(), module) != from.end())
-      return error(DDPHOOK_INVALID_ARGUMENT,
-                   "expected different modules as source and destination");
+      return invalid("expected different modules as source and destination");
   for (const auto *side : {&from, &to})
     for (const ddphook_module *module : *side) {
       if (&module->context != &to.front()->context)
-        return error(DDPHOOK_INVALID_ARGUMENT,
-                     "expected modules of one context");
+        return invalid("expected modules of one context");
       if (module->isRunning())
         return error(DDPHOOK_FAILED_PRECONDITION, "an entry point is running");
     }

@@ -83,17 +83,15 @@ Status Loader::checkCall() const {
   constexpr uint32_t known =
       DDPHOOK_STATE_STRICT | DDPHOOK_STATE_PLAIN | DDPHOOK_STATE_PARTIAL;
   if (flags & ~known)
-    return error(DDPHOOK_INVALID_ARGUMENT,
-                 "expected no flags except DDPHOOK_STATE_STRICT, "
-                 "DDPHOOK_STATE_PLAIN and DDPHOOK_STATE_PARTIAL, but got %u",
-                 flags);
+    return invalid("expected no flags except DDPHOOK_STATE_STRICT, "
+                   "DDPHOOK_STATE_PLAIN and DDPHOOK_STATE_PARTIAL, but got %u",
+                   flags);
   if ((flags & DDPHOOK_STATE_STRICT) && (flags & DDPHOOK_STATE_PARTIAL))
-    return error(DDPHOOK_INVALID_ARGUMENT,
-                 "expected DDPHOOK_STATE_STRICT or DDPHOOK_STATE_PARTIAL, but "
-                 "got both");
+    return invalid(
+        "expected DDPHOOK_STATE_STRICT or DDPHOOK_STATE_PARTIAL, but "
+        "got both");
   if (pattern.empty())
-    return error(DDPHOOK_INVALID_ARGUMENT,
-                 "expected a pattern of file names, but got an empty one");
+    return invalid("expected a pattern of file names, but got an empty one");
   if (module.isRunning())
     return error(DDPHOOK_FAILED_PRECONDITION, "an entry point is running");
   return Status::ok();
@@ -111,9 +109,8 @@ Status Loader::findManifest() {
                     mine + " " + text, &all));
   for (size_t rank = 0; rank < all.size(); ++rank)
     if (all[rank].compare(0, mine.size() + 1, mine + " ") != 0)
-      return error(DDPHOOK_INVALID_ARGUMENT,
-                   "rank %zu loads states with different flags than rank %d",
-                   rank, context.rank());
+      return invalid("rank %zu loads states with different flags than rank %d",
+                     rank, context.rank());
 
   text = all[0].substr(mine.size() + 1);
   if (text.empty()) {
@@ -122,10 +119,9 @@ Status Loader::findManifest() {
                    "there is no checkpoint: '%s' does not exist",
                    manifestPath.c_str());
     if (context.worldSize() > 1 && rankFile(pattern, 0) == rankFile(pattern, 1))
-      return error(DDPHOOK_INVALID_ARGUMENT,
-                   "expected {rank} in the pattern of the files of %d ranks, "
-                   "but got '%s'",
-                   context.worldSize(), pattern.c_str());
+      return invalid("expected {rank} in the pattern of the files of %d ranks, "
+                     "but got '%s'",
+                     context.worldSize(), pattern.c_str());
     return Status::ok();
   }
   Manifest found;
@@ -228,9 +224,8 @@ Status Loader::readPlain() {
     const TensorInfo *tensor = reader.find(state.name);
     if (!tensor) {
       if (flags & DDPHOOK_STATE_STRICT)
-        return error(DDPHOOK_INVALID_ARGUMENT,
-                     "'%s' has no tensor of state '%s'", path.c_str(),
-                     state.name.c_str());
+        return invalid("'%s' has no tensor of state '%s'", path.c_str(),
+                       state.name.c_str());
       DDPHOOK_TRY(readState(module, i, 0, imageOf(i), state.bytes));
       report(i, "is unchanged");
       continue;
@@ -253,9 +248,9 @@ Status Loader::readPlain() {
                        [&](const PlanState &state) {
                          return state.name == tensor.first;
                        }))
-        return error(DDPHOOK_INVALID_ARGUMENT,
-                     "'%s' has a tensor '%s', but the module has no such state",
-                     path.c_str(), tensor.first.c_str());
+        return invalid(
+            "'%s' has a tensor '%s', but the module has no such state",
+            path.c_str(), tensor.first.c_str());
   result.loaded = static_cast<int32_t>(known);
   result.kept = static_cast<int32_t>(states.size() - known);
   return Status::ok();
@@ -270,10 +265,9 @@ Status Loader::checkValues() {
     std::memcpy(generator.data(), imageOf(i),
                 static_cast<size_t>(states[i].bytes));
     if (!isGenerator(generator.data()))
-      return error(DDPHOOK_INVALID_ARGUMENT,
-                   "state '%s': expected a random generator with a position "
-                   "from 0 to 624, but got %d",
-                   states[i].name.c_str(), generator.back());
+      return invalid("state '%s': expected a random generator with a position "
+                     "from 0 to 624, but got %d",
+                     states[i].name.c_str(), generator.back());
   }
   return Status::ok();
 }
@@ -305,10 +299,10 @@ Status Loader::compareReplicated(const std::vector<std::string> &hashes) const {
       if (!isReplicated(i))
         continue;
       if (hashes[rank].compare(at, 16, hashes[0], at, 16) != 0)
-        return error(DDPHOOK_INVALID_ARGUMENT,
-                     "state '%s' is the same on all ranks, but the files give "
-                     "rank 0 and rank %zu different values",
-                     states[i].name.c_str(), rank);
+        return invalid(
+            "state '%s' is the same on all ranks, but the files give "
+            "rank 0 and rank %zu different values",
+            states[i].name.c_str(), rank);
       at += 16;
     }
   }

@@ -142,18 +142,16 @@ static Status checkSave(const ddphook_module &module,
                         const std::string &pattern, const std::string &path,
                         uint32_t flags) {
   if (flags & ~uint32_t(DDPHOOK_STATE_REPLACE))
-    return error(DDPHOOK_INVALID_ARGUMENT,
-                 "expected no flags except DDPHOOK_STATE_REPLACE, but got %u",
-                 flags);
+    return invalid("expected no flags except DDPHOOK_STATE_REPLACE, but got %u",
+                   flags);
   if (pattern.empty())
-    return error(DDPHOOK_INVALID_ARGUMENT,
-                 "expected a pattern of file names, but got an empty one");
+    return invalid("expected a pattern of file names, but got an empty one");
   if (module.context.worldSize() > 1 &&
       rankFile(pattern, 0) == rankFile(pattern, 1))
-    return error(DDPHOOK_INVALID_ARGUMENT,
-                 "expected {rank} in the pattern of a checkpoint of %d ranks, "
-                 "but got '%s'",
-                 module.context.worldSize(), pattern.c_str());
+    return invalid(
+        "expected {rank} in the pattern of a checkpoint of %d ranks, "
+        "but got '%s'",
+        module.context.worldSize(), pattern.c_str());
   if (module.isRunning())
     return error(DDPHOOK_FAILED_PRECONDITION, "an entry point is running");
   DDPHOOK_TRY(checkPlace(rankFile(pattern, module.context.rank())));
@@ -263,10 +261,10 @@ Status ddphook::saveStates(ddphook_module &module, const std::string &pattern,
                     plan + std::to_string(manifest.generation), &all));
   for (size_t rank = 0; rank < all.size(); ++rank)
     if (all[rank].compare(0, plan.size(), plan) != 0)
-      return error(DDPHOOK_INVALID_ARGUMENT,
-                   "ranks save different modules: the plan of rank %zu differs "
-                   "from this rank's",
-                   rank);
+      return invalid(
+          "ranks save different modules: the plan of rank %zu differs "
+          "from this rank's",
+          rank);
   manifest.generation =
       std::strtoull(all[0].c_str() + plan.size(), nullptr, 10);
   claim.touch();

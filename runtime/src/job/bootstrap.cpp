@@ -241,26 +241,22 @@ static std::optional<Launch> readLaunchers(VariableReader &reader) {
 
 static Status checkOptions(const ddphook_options_t &options) {
   if (options.struct_size < leastOptionsSize)
-    return error(DDPHOOK_INVALID_ARGUMENT,
-                 "expected options.struct_size to be at least %zu, but got %zu",
-                 leastOptionsSize, options.struct_size);
+    return invalid(
+        "expected options.struct_size to be at least %zu, but got %zu",
+        leastOptionsSize, options.struct_size);
   if (!std::isfinite(options.timeout_s) || options.timeout_s < 0)
-    return error(DDPHOOK_INVALID_ARGUMENT,
-                 "expected options.timeout_s to be at least 0, but got %g",
-                 options.timeout_s);
+    return invalid("expected options.timeout_s to be at least 0, but got %g",
+                   options.timeout_s);
   if (options.world_size < 0)
-    return error(DDPHOOK_INVALID_ARGUMENT,
-                 "expected options.world_size to be at least 0, but got %d",
-                 options.world_size);
+    return invalid("expected options.world_size to be at least 0, but got %d",
+                   options.world_size);
   int ranks = options.world_size == 0 ? 1 : options.world_size;
   if (options.rank < 0 || options.rank >= ranks)
-    return error(DDPHOOK_INVALID_ARGUMENT,
-                 "expected options.rank to be from 0 to %d, but got %d",
-                 ranks - 1, options.rank);
+    return invalid("expected options.rank to be from 0 to %d, but got %d",
+                   ranks - 1, options.rank);
   if (options.local_rank < 0)
-    return error(DDPHOOK_INVALID_ARGUMENT,
-                 "expected options.local_rank to be at least 0, but got %d",
-                 options.local_rank);
+    return invalid("expected options.local_rank to be at least 0, but got %d",
+                   options.local_rank);
   if (options.master_port < 0 || options.master_port > 65535)
     return error(
         DDPHOOK_INVALID_ARGUMENT,
@@ -277,28 +273,26 @@ static Status checkHostStore(const ddphook_options_t &options) {
         "expected options.store->struct_size to be at least %zu, but got %zu",
         sizeof(store), store.struct_size);
   if (!store.set || !store.get)
-    return error(DDPHOOK_INVALID_ARGUMENT,
-                 "expected options.store to have both functions, but %s is "
-                 "null",
-                 store.set ? "get" : "set");
+    return invalid("expected options.store to have both functions, but %s is "
+                   "null",
+                   store.set ? "get" : "set");
   if (options.world_size == 0)
-    return error(DDPHOOK_INVALID_ARGUMENT,
-                 "expected options.world_size to be set together with "
-                 "options.store, but got 0");
+    return invalid("expected options.world_size to be set together with "
+                   "options.store, but got 0");
   return Status::ok();
 }
 
 static Status checkAllocator(const ddphook_allocator_t &allocator) {
   if (allocator.struct_size < sizeof(allocator))
-    return error(DDPHOOK_INVALID_ARGUMENT,
-                 "expected options.allocator->struct_size to be at least %zu, "
-                 "but got %zu",
-                 sizeof(allocator), allocator.struct_size);
+    return invalid(
+        "expected options.allocator->struct_size to be at least %zu, "
+        "but got %zu",
+        sizeof(allocator), allocator.struct_size);
   if (!allocator.alloc || !allocator.free)
-    return error(DDPHOOK_INVALID_ARGUMENT,
-                 "expected options.allocator to have both functions, but %s is "
-                 "null",
-                 allocator.alloc ? "free" : "alloc");
+    return invalid(
+        "expected options.allocator to have both functions, but %s is "
+        "null",
+        allocator.alloc ? "free" : "alloc");
   return Status::ok();
 }
 

@@ -420,18 +420,17 @@ Status Context::barrier() {
 
 Status Context::broadcast(void *data, size_t bytes, int root) {
   if (root < 0 || root >= place.worldSize)
-    return error(DDPHOOK_INVALID_ARGUMENT,
-                 "ddphook_broadcast: expected a root from 0 to %d, but got %d",
-                 place.worldSize - 1, root);
+    return invalid(
+        "ddphook_broadcast: expected a root from 0 to %d, but got %d",
+        place.worldSize - 1, root);
   std::string mine =
       std::to_string(bytes) + " bytes from rank " + std::to_string(root);
   std::vector<std::string> all;
   DDPHOOK_TRY(allGather("ddphook_broadcast", mine, &all));
   for (size_t other = 0; other < all.size(); ++other)
     if (all[other] != all[0])
-      return error(DDPHOOK_INVALID_ARGUMENT,
-                   "ddphook_broadcast: rank 0 has %s, but rank %zu has %s",
-                   all[0].c_str(), other, all[other].c_str());
+      return invalid("ddphook_broadcast: rank 0 has %s, but rank %zu has %s",
+                     all[0].c_str(), other, all[other].c_str());
   if (place.worldSize == 1)
     return Status::ok();
   Broadcast::Options options;

@@ -39,11 +39,10 @@ static Status splitAcrossNodes(const std::string &name,
   size_t positions = byNode.front().size();
   for (const std::vector<int> &node : byNode)
     if (node.size() != positions)
-      return error(DDPHOOK_INVALID_ARGUMENT,
-                   "process group '%s': expected equally many ranks on every "
-                   "node, but got %zu (with rank %d) and %zu (with rank %d)",
-                   name.c_str(), positions, byNode.front().front(), node.size(),
-                   node.front());
+      return invalid("process group '%s': expected equally many ranks on every "
+                     "node, but got %zu (with rank %d) and %zu (with rank %d)",
+                     name.c_str(), positions, byNode.front().front(),
+                     node.size(), node.front());
   for (size_t position = 0; position < positions; ++position) {
     result->emplace_back();
     for (const std::vector<int> &node : byNode)
@@ -85,21 +84,20 @@ static Status checkListed(const PlanProcessGroup &group, const RankSets &parent,
     for (int rank : set) {
       auto found = parentOf.find(rank);
       if (found == parentOf.end())
-        return error(DDPHOOK_INVALID_ARGUMENT,
-                     "process group '%s' has rank %d, but the job has only %d "
-                     "ranks",
-                     group.name.c_str(), rank, worldSize);
+        return invalid(
+            "process group '%s' has rank %d, but the job has only %d "
+            "ranks",
+            group.name.c_str(), rank, worldSize);
       if (found->second != parentOf[set.front()])
-        return error(DDPHOOK_INVALID_ARGUMENT,
-                     "process group '%s' has ranks %d and %d together, but its "
-                     "parent does not",
-                     group.name.c_str(), set.front(), rank);
+        return invalid(
+            "process group '%s' has ranks %d and %d together, but its "
+            "parent does not",
+            group.name.c_str(), set.front(), rank);
     }
   }
   if (listed != static_cast<size_t>(worldSize))
-    return error(DDPHOOK_INVALID_ARGUMENT,
-                 "process group '%s' lists %zu ranks, but the job has %d",
-                 group.name.c_str(), listed, worldSize);
+    return invalid("process group '%s' lists %zu ranks, but the job has %d",
+                   group.name.c_str(), listed, worldSize);
   return Status::ok();
 }
 
@@ -140,11 +138,10 @@ Status ddphook::resolveGroups(const Plan &plan, int rank,
     // Check all sets, so that all ranks fail and not only those of one set.
     for (const std::vector<int> &set : sets)
       if (group.size != 0 && static_cast<int64_t>(set.size()) != group.size)
-        return error(DDPHOOK_INVALID_ARGUMENT,
-                     "process group '%s' was compiled for %lld ranks, but has "
-                     "%zu in this job",
-                     group.name.c_str(), static_cast<long long>(group.size),
-                     set.size());
+        return invalid(
+            "process group '%s' was compiled for %lld ranks, but has "
+            "%zu in this job",
+            group.name.c_str(), static_cast<long long>(group.size), set.size());
     groups->push_back(membersOf(rank, sets, nodes));
     if (group.isHierarchical) {
       RankSets within, across;

@@ -14,15 +14,13 @@ using namespace ddphook;
 static Status checkNumber(int32_t number, size_t count, const char *things) {
   if (number >= 0 && static_cast<size_t>(number) < count)
     return Status::ok();
-  return error(DDPHOOK_INVALID_ARGUMENT, "expected one of %zu %s, but got %d",
-               count, things, number);
+  return invalid("expected one of %zu %s, but got %d", count, things, number);
 }
 
 Status ArgumentCheck::checkArray(const void *array, const char *name) const {
   if (array || elements == 0)
     return Status::ok();
-  return error(DDPHOOK_INVALID_ARGUMENT,
-               "expected an array '%s', but got a null pointer", name);
+  return invalid("expected an array '%s', but got a null pointer", name);
 }
 
 Status ArgumentCheck::check(const role::In &array) const {
@@ -35,8 +33,8 @@ Status ArgumentCheck::check(const role::Out &array) const {
 
 Status ArgumentCheck::check(const role::OptionalIn &) const {
   if (hasOptional && lacksOptional)
-    return error(DDPHOOK_INVALID_ARGUMENT,
-                 "expected both arrays of error feedback or none, but got one");
+    return invalid(
+        "expected both arrays of error feedback or none, but got one");
   return Status::ok();
 }
 
@@ -64,42 +62,37 @@ Status ArgumentCheck::check(const role::RestOut &array) const {
 Status ArgumentCheck::check(const role::Count &count) const {
   if (count.value >= 0)
     return Status::ok();
-  return error(DDPHOOK_INVALID_ARGUMENT,
-               "expected a count of at least 0, but got %lld",
-               static_cast<long long>(count.value));
+  return invalid("expected a count of at least 0, but got %lld",
+                 static_cast<long long>(count.value));
 }
 
 Status ArgumentCheck::check(const role::ElementType &type) const {
   if (dtypeFromAbi(type.value))
     return Status::ok();
-  return error(DDPHOOK_INVALID_ARGUMENT,
-               "expected the number of an element type to compute with, but "
-               "got %d",
-               type.value);
+  return invalid("expected the number of an element type to compute with, but "
+                 "got %d",
+                 type.value);
 }
 
 Status ArgumentCheck::check(const role::CastType &type) const {
   if (castDtypeFromAbi(type.value))
     return Status::ok();
-  return error(DDPHOOK_INVALID_ARGUMENT,
-               "expected the number of an element type, but got %d",
-               type.value);
+  return invalid("expected the number of an element type, but got %d",
+                 type.value);
 }
 
 Status ArgumentCheck::check(const role::EncodingType &type) const {
   if (codeFromAbi(type.value))
     return Status::ok();
-  return error(DDPHOOK_INVALID_ARGUMENT,
-               "expected the number of an encoding, but got %d", type.value);
+  return invalid("expected the number of an encoding, but got %d", type.value);
 }
 
 Status ArgumentCheck::check(const role::Block &block) const {
   const std::optional<Code> code = codeFromAbi(encoding);
   if (code && isBlockOf(*code, block.value))
     return Status::ok();
-  return error(DDPHOOK_INVALID_ARGUMENT,
-               "expected a block of encoding %d, but got %lld elements",
-               encoding, static_cast<long long>(block.value));
+  return invalid("expected a block of encoding %d, but got %lld elements",
+                 encoding, static_cast<long long>(block.value));
 }
 
 Status ArgumentCheck::check(const role::Group &group) const {
@@ -114,10 +107,10 @@ Status ArgumentCheck::check(const role::OptionalGroup &group) const {
 Status ArgumentCheck::check(const role::OptionalRank &group) const {
   const std::optional<Code> code = codeFromAbi(encoding);
   if (group.value != -1 && code && codeKind(*code) != CodeKind::SCALED)
-    return error(DDPHOOK_INVALID_ARGUMENT,
-                 "expected no process group, because encoding %d has no scale "
-                 "for each block, but got %d",
-                 encoding, group.value);
+    return invalid(
+        "expected no process group, because encoding %d has no scale "
+        "for each block, but got %d",
+        encoding, group.value);
   return check(role::OptionalGroup{group.value, group.name});
 }
 
@@ -128,9 +121,8 @@ Status ArgumentCheck::check(const role::Matrices &number) const {
 Status ArgumentCheck::check(const role::Product &product) const {
   if (product.value >= DDPHOOK_MATMUL_P && product.value <= DDPHOOK_MATMUL_M)
     return Status::ok();
-  return error(DDPHOOK_INVALID_ARGUMENT,
-               "expected a product from %d to %d, but got %d", DDPHOOK_MATMUL_P,
-               DDPHOOK_MATMUL_M, product.value);
+  return invalid("expected a product from %d to %d, but got %d",
+                 DDPHOOK_MATMUL_P, DDPHOOK_MATMUL_M, product.value);
 }
 
 Status ArgumentCheck::check(const role::Factor &factor) const {
@@ -138,9 +130,8 @@ Status ArgumentCheck::check(const role::Factor &factor) const {
       factor.value <= (DDPHOOK_FACTOR_Q | DDPHOOK_UNIT_COLUMNS |
                        DDPHOOK_INDEPENDENT_COLUMNS))
     return Status::ok();
-  return error(DDPHOOK_INVALID_ARGUMENT,
-               "expected a factor, %d or %d, optionally plus %d for unit "
-               "columns and %d for independent columns, but got %d",
-               DDPHOOK_FACTOR_P, DDPHOOK_FACTOR_Q, DDPHOOK_UNIT_COLUMNS,
-               DDPHOOK_INDEPENDENT_COLUMNS, factor.value);
+  return invalid("expected a factor, %d or %d, optionally plus %d for unit "
+                 "columns and %d for independent columns, but got %d",
+                 DDPHOOK_FACTOR_P, DDPHOOK_FACTOR_Q, DDPHOOK_UNIT_COLUMNS,
+                 DDPHOOK_INDEPENDENT_COLUMNS, factor.value);
 }

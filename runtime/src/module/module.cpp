@@ -41,9 +41,8 @@ Status ddphook_module::enter(int32_t entry) {
                  "entry point '%s' is running already",
                  plan.entries[static_cast<size_t>(currentEntry)].name.c_str());
   if (entry < 0 || static_cast<size_t>(entry) >= plan.entries.size())
-    return error(DDPHOOK_INVALID_ARGUMENT,
-                 "expected an entry point from 0 to %zu, but got %d",
-                 plan.entries.size() - 1, entry);
+    return invalid("expected an entry point from 0 to %zu, but got %d",
+                   plan.entries.size() - 1, entry);
   currentEntry = entry;
   stepFailure = Status::ok();
   isErrorMeasured =
@@ -90,9 +89,8 @@ bool ddphook_module::canRun(const char *call) {
 void *ddphook_module::stateMemory(int32_t state) {
   if (state >= 0 && static_cast<size_t>(state) < plan.states.size())
     return states.get(static_cast<size_t>(state));
-  failStep(error(DDPHOOK_INVALID_ARGUMENT,
-                 "ddphook_rt_state: expected one of %zu states, but got %d",
-                 plan.states.size(), state));
+  failStep(invalid("ddphook_rt_state: expected one of %zu states, but got %d",
+                   plan.states.size(), state));
   return nullptr;
 }
 
@@ -113,9 +111,8 @@ const PlanCollective *ddphook_module::beginCollective(const char *call,
   if (!canRun(call))
     return nullptr;
   if (number < 0 || static_cast<size_t>(number) >= plan.collectives.size()) {
-    failStep(error(DDPHOOK_INVALID_ARGUMENT,
-                   "%s: expected one of %zu collectives, but got %d", call,
-                   plan.collectives.size(), number));
+    failStep(invalid("%s: expected one of %zu collectives, but got %d", call,
+                     plan.collectives.size(), number));
     return nullptr;
   }
   const PlanCollective &collective =
@@ -130,12 +127,11 @@ const PlanCollective *ddphook_module::beginCollective(const char *call,
       overlap(
           in, collective.memoryBytes(ranks), out,
           collective.bytesOf(outputElements(kind, collective.count, ranks)))) {
-    failStep(error(DDPHOOK_INVALID_ARGUMENT,
-                   isInPlace
-                       ? "%s: expected 'out' to be the same array as 'in' or "
-                         "not to overlap it, but they overlap in part"
-                       : "%s: expected 'out' not to overlap 'in', but it does",
-                   call));
+    failStep(invalid(
+        isInPlace ? "%s: expected 'out' to be the same array as 'in' or "
+                    "not to overlap it, but they overlap in part"
+                  : "%s: expected 'out' not to overlap 'in', but it does",
+        call));
     return nullptr;
   }
   return &collective;
@@ -159,10 +155,9 @@ void ddphook_module::runCollective(const char *call, int32_t number,
     return;
   if (ticket && collective->assignment)
     return failStep(
-        error(DDPHOOK_INVALID_ARGUMENT,
-              "%s: expected a collective of whole arrays, but the parts of "
-              "collective %d are assigned to the ranks of a node",
-              call, number));
+        invalid("%s: expected a collective of whole arrays, but the parts of "
+                "collective %d are assigned to the ranks of a node",
+                call, number));
   inspectOperand(number, in, step);
   int64_t started = 0;
   {
@@ -193,9 +188,9 @@ void ddphook_module::wait(int64_t ticket) {
   // Even after a failure: buffers are in use until the collective has ended.
   if (lastTicket == 0) {
     if (canRun("ddphook_rt_wait"))
-      failStep(error(DDPHOOK_INVALID_ARGUMENT,
-                     "ddphook_rt_wait: expected a collective that was started, "
-                     "but there is none"));
+      failStep(
+          invalid("ddphook_rt_wait: expected a collective that was started, "
+                  "but there is none"));
     return;
   }
   trace::Scope recorded(context.recorder(), nameOfWait(ticket),
@@ -228,9 +223,8 @@ void ddphook_module::launch(int32_t kernel, const int64_t *grid,
   if (!canRun(call))
     return;
   if (kernel < 0 || static_cast<size_t>(kernel) >= plan.kernels.size())
-    return failStep(error(DDPHOOK_INVALID_ARGUMENT,
-                          "%s: expected one of %zu kernels, but got %d", call,
-                          plan.kernels.size(), kernel));
+    return failStep(invalid("%s: expected one of %zu kernels, but got %d", call,
+                            plan.kernels.size(), kernel));
   callDevice(*this, call, &ddphook_backend_t::launch, kernels, int64_t{kernel},
              grid, block, sharedBytes, arguments);
 }

@@ -17,8 +17,7 @@ using namespace ddphook;
 
 static Status checkCompiled(const ddphook_compiled_module_t *compiled) {
   if (!compiled)
-    return error(DDPHOOK_INVALID_ARGUMENT,
-                 "expected a module, but got a null pointer");
+    return invalid("expected a module, but got a null pointer");
   if (compiled->struct_size < sizeof(ddphook_compiled_module_t) ||
       compiled->abi_version != DDPHOOK_ABI_VERSION)
     return error(DDPHOOK_UNSUPPORTED,

@@ -126,11 +126,11 @@ void ddphook_module::randomNormal(void *generator, const int64_t *draws,
     return;
   const std::optional<int64_t> count = countDraws(draws, drawCount);
   if (!count)
-    return failStep(error(DDPHOOK_INVALID_ARGUMENT,
-                          "%s: expected draws of at least 0 elements whose sum "
-                          "fits in memory, but one is negative or the sum is "
-                          "too large",
-                          call));
+    return failStep(
+        invalid("%s: expected draws of at least 0 elements whose sum "
+                "fits in memory, but one is negative or the sum is "
+                "too large",
+                call));
   if (!checkCall(*this, call, role::Count{*count, "count"},
                  role::Out{out, "out"}))
     return;

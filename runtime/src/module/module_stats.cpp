@@ -261,9 +261,8 @@ const PlanBucket *ddphook_module::findBucket(const char *call, int32_t bucket) {
     return nullptr;
   if (bucket >= 0 && static_cast<size_t>(bucket) < plan.buckets.size())
     return &plan.buckets[static_cast<size_t>(bucket)];
-  failStep(error(DDPHOOK_INVALID_ARGUMENT,
-                 "%s: expected one of %zu buckets, but got %d", call,
-                 plan.buckets.size(), bucket));
+  failStep(invalid("%s: expected one of %zu buckets, but got %d", call,
+                   plan.buckets.size(), bucket));
   return nullptr;
 }
 
@@ -274,10 +273,9 @@ void ddphook_module::countCompression(int32_t bucket, int64_t before,
   if (!findBucket(call, bucket))
     return;
   if (before < 0 || after < 0 || frequency < 1)
-    return failStep(error(DDPHOOK_INVALID_ARGUMENT,
-                          "%s: expected counts of at least 0 and a frequency "
-                          "of at least 1",
-                          call));
+    return failStep(invalid("%s: expected counts of at least 0 and a frequency "
+                            "of at least 1",
+                            call));
   stats.elements_before_compression += static_cast<uint64_t>(before);
   stats.elements_after_compression += static_cast<uint64_t>(after);
   bucketCounts[static_cast<size_t>(bucket)].before += before;

@@ -23,9 +23,8 @@ Status ddphook::addToCounter(const std::string &key, const std::string *text,
     isNumber = errno == 0 && !text->empty() && *end == '\0';
   }
   if (!isNumber || __builtin_add_overflow(value, delta, sum))
-    return error(DDPHOOK_INVALID_ARGUMENT,
-                 "expected a counter in '%s', but got other bytes",
-                 key.c_str());
+    return invalid("expected a counter in '%s', but got other bytes",
+                   key.c_str());
   return Status::ok();
 }
 

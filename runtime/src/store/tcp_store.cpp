@@ -162,9 +162,8 @@ Status TcpStore::request(const std::string &frame, const Deadline &deadline,
 
 static Status checkSizes(const std::string &key, const std::string &value) {
   if (key.size() > Frame::maxKeySize || value.size() > Frame::maxValueSize)
-    return error(DDPHOOK_INVALID_ARGUMENT,
-                 "key '%.64s' or its value is too large for the store",
-                 key.c_str());
+    return invalid("key '%.64s' or its value is too large for the store",
+                   key.c_str());
   return Status::ok();
 }
 

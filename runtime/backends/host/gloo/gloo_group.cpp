@@ -117,9 +117,8 @@ static Status parseAddress(const std::string &text, sockaddr_storage *address,
   if (failed == EAI_MEMORY)
     return Status::outOfMemory();
   if (failed != 0)
-    return error(DDPHOOK_INVALID_ARGUMENT,
-                 "expected a numeric address of this machine, but got '%s'",
-                 text.c_str());
+    return invalid("expected a numeric address of this machine, but got '%s'",
+                   text.c_str());
   std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner(list, &freeaddrinfo);
   *size = list->ai_addrlen;
   std::memcpy(address, list->ai_addr, *size);

@@ -175,11 +175,10 @@ Status PeerMesh::connectTo(int peer) {
   sockaddr_storage address;
   socklen_t size = decodeAddress(text, options.address, &address);
   if (size == 0)
-    return error(DDPHOOK_INVALID_ARGUMENT,
-                 "expected %s to have an address like this rank's, %s, but "
-                 "got '%s'",
-                 options.place.nameOf(peer).c_str(),
-                 encodeAddress(options.address).c_str(), text.c_str());
+    return invalid("expected %s to have an address like this rank's, %s, but "
+                   "got '%s'",
+                   options.place.nameOf(peer).c_str(),
+                   encodeAddress(options.address).c_str(), text.c_str());
   do {
     WaitScope::poll();
     Status status = tryToConnect(peer, address, size);

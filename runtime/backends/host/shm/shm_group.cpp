@@ -173,9 +173,8 @@ Status ShmGroup::Impl::run(const CollectiveDesc &desc, const void *in,
   if (member.hasFailed())
     return member.failure();
   if (desc.count < 0)
-    return error(DDPHOOK_INVALID_ARGUMENT,
-                 "expected a count of at least 0, but got %lld",
-                 static_cast<long long>(desc.count));
+    return invalid("expected a count of at least 0, but got %lld",
+                   static_cast<long long>(desc.count));
   if (desc.count == 0)
     return Status::ok();
   if (size == 1) {
@@ -462,9 +461,8 @@ Status ShmGroup::create(Store &store, const std::string &key,
                         std::unique_ptr<ShmGroup> *out,
                         const std::atomic<bool> *isAborted) {
   if (place.size < 1 || place.rank < 0 || place.rank >= place.size)
-    return error(DDPHOOK_INVALID_ARGUMENT,
-                 "expected a rank below the group's size, but got %d of %d",
-                 place.rank, place.size);
+    return invalid("expected a rank below the group's size, but got %d of %d",
+                   place.rank, place.size);
   auto impl = std::make_unique<Impl>(place, timeoutSeconds);
   DDPHOOK_TRY(impl->member.join(store, key, isAborted));
   out->reset(new ShmGroup(std::move(impl)));
