@@ -8,13 +8,13 @@
 #include "FXExchange.h"
 #include "ddphook/Conversion/FXToDDP/FXToDDP.h"
 #include "ddphook/Dialect/DDP/IR/ElementTypes.h"
+#include "ddphook/Dialect/DDP/IR/Remarks.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/Dialect/Linalg/IR/Linalg.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
 #include "mlir/IR/Matchers.h"
-#include "mlir/IR/Remarks.h"
 #include "mlir/Transforms/RegionUtils.h"
 
 namespace mlir::ddp {
@@ -60,8 +60,7 @@ LogicalResult FXImporter::refuse(const FXCollective &collective,
                                  const Twine &reason) const {
   if (!options.keepOthers)
     return collective.emitError() << reason;
-  remark::missed(collective.op->getLoc(),
-                 remark::RemarkOpts::name("Kept").category("ddp-import-fx"))
+  remark::missed(collective.op->getLoc(), remarkOf("Kept", "ddp-import-fx"))
       << (collective.target + ": " + reason).str();
   return success();
 }
@@ -261,9 +260,7 @@ void FXImporter::import(const FXCollective &start) {
   auto group = symbols.lookupSymbolIn<ProcessGroupOp>(
       module, StringAttr::get(context, start.getString("group_name")));
   if (start.getKind() != CollectiveKind::AllReduce) {
-    remark::passed(
-        op->getLoc(),
-        remark::RemarkOpts::name("Exchange").category("ddp-import-fx"))
+    remark::passed(op->getLoc(), remarkOf("Exchange", "ddp-import-fx"))
         << group.getSymName();
     replaceWaits(op->getResult(0), buildExchange(start, group));
     op->erase();
@@ -289,8 +286,7 @@ void FXImporter::import(const FXCollective &start) {
   for (AllReduceOp reduced : all) {
     if (std::optional<int64_t> size = getStatedSize(group))
       foldLinalgMean(reduced, *size, "ddp-import-fx");
-    remark::passed(
-        loc, remark::RemarkOpts::name("Reduction").category("ddp-import-fx"))
+    remark::passed(loc, remarkOf("Reduction", "ddp-import-fx"))
         << reduced.getGroup()
         << remark::metric("exact", reduced->hasAttr(DDPDialect::kHookAttrName))
         << remark::metric("mean", reduced.getReduction() == Reduction::Mean);

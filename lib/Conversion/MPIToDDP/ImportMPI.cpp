@@ -6,10 +6,10 @@
 #include "ddphook/Conversion/MPIToDDP/MPIToDDP.h"
 #include "ddphook/Dialect/DDP/IR/DDP.h"
 #include "ddphook/Dialect/DDP/IR/ElementTypes.h"
+#include "ddphook/Dialect/DDP/IR/Remarks.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/MPI/IR/MPI.h"
-#include "mlir/IR/Remarks.h"
 
 namespace mlir::ddp {
 #define GEN_PASS_DEF_DDPIMPORTMPIPASS
@@ -123,8 +123,7 @@ struct ImportMPIPass : public ddp::impl::DDPImportMPIPassBase<ImportMPIPass> {
   LogicalResult refuse(Operation *op, StringRef reason) const {
     if (!keepOthers)
       return op->emitOpError() << reason;
-    remark::missed(op->getLoc(),
-                   remark::RemarkOpts::name("Kept").category("ddp-import-mpi"))
+    remark::missed(op->getLoc(), remarkOf("Kept", "ddp-import-mpi"))
         << (op->getName().getStringRef() + ": " + reason).str();
     return success();
   }
@@ -152,9 +151,7 @@ struct ImportMPIPass : public ddp::impl::DDPImportMPIPassBase<ImportMPIPass> {
     bool isExact = cast<MemRefType>(op.getRecvbuf().getType()).getRank() == 0;
     if (isExact)
       reduced.setHook(AllReduceHookAttr::get(&getContext()));
-    remark::passed(
-        op.getLoc(),
-        remark::RemarkOpts::name("Reduction").category("ddp-import-mpi"))
+    remark::passed(op.getLoc(), remarkOf("Reduction", "ddp-import-mpi"))
         << reduced.getGroup() << remark::metric("exact", isExact);
   }
 

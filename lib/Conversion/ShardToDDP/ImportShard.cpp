@@ -10,11 +10,11 @@
 #include "GridReduction.h"
 #include "ProcessIndex.h"
 #include "ddphook/Conversion/ShardToDDP/ShardToDDP.h"
+#include "ddphook/Dialect/DDP/IR/Remarks.h"
 
 #include "mlir/Dialect/Linalg/IR/Linalg.h"
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
 #include "mlir/IR/Matchers.h"
-#include "mlir/IR/Remarks.h"
 #include "mlir/Transforms/RegionUtils.h"
 
 namespace mlir::ddp {
@@ -220,8 +220,7 @@ void ShardImporter::import(const GridReduction &reduction) {
   // Folding a mean looks at all uses, so the reduction is erased first.
   if (std::optional<int64_t> size = group.getSize())
     foldLinalgMean(reduced, *size, "ddp-import-shard");
-  remark::passed(
-      loc, remark::RemarkOpts::name("Reduction").category("ddp-import-shard"))
+  remark::passed(loc, remarkOf("Reduction", "ddp-import-shard"))
       << reduced.getGroup() << remark::metric("exact", isExact)
       << remark::metric("mean", reduced.getReduction() == Reduction::Mean);
 }
@@ -235,9 +234,7 @@ void ShardImporter::import(const GridExchange &exchange) {
   if (isExact)
     hook = AllReduceHookAttr::get(module.getContext());
   Value result = buildExchange(builder, exchange, group, hook);
-  remark::passed(
-      op->getLoc(),
-      remark::RemarkOpts::name("Exchange").category("ddp-import-shard"))
+  remark::passed(op->getLoc(), remarkOf("Exchange", "ddp-import-shard"))
       << group.getSymName() << remark::metric("exact", isExact);
   op->getResult(0).replaceAllUsesWith(result);
   op->erase();
@@ -290,8 +287,7 @@ static StringRef getRemedy(Operation *op) {
 LogicalResult ShardImporter::refuse(Operation *op, const Twine &reason) const {
   if (!options.keepOthers)
     return op->emitOpError() << reason;
-  remark::missed(op->getLoc(),
-                 remark::RemarkOpts::name("Kept").category("ddp-import-shard"))
+  remark::missed(op->getLoc(), remarkOf("Kept", "ddp-import-shard"))
       << (op->getName().getStringRef() + ": " + reason).str();
   return success();
 }

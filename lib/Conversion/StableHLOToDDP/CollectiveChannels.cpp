@@ -5,8 +5,7 @@
 
 #include "CollectiveChannels.h"
 #include "StableHLO.h"
-
-#include "mlir/IR/Remarks.h"
+#include "ddphook/Dialect/DDP/IR/Remarks.h"
 
 #include <map>
 
@@ -99,9 +98,8 @@ LogicalResult mlir::ddp::checkSharedChannels(ModuleOp module) {
         << "channel " << handle << " is shared by " << ops.size()
         << " collectives, the first at " << place
         << "; each is treated separately";
-    remark::analysis(
-        ops[1]->getLoc(),
-        remark::RemarkOpts::name("Channel").category("ddp-import-stablehlo"))
+    remark::analysis(ops[1]->getLoc(),
+                     remarkOf("Channel", "ddp-import-stablehlo"))
         << text;
   }
   return success(ok);

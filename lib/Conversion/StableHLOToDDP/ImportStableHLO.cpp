@@ -12,8 +12,7 @@
 #include "ResultNames.h"
 #include "StableHLO.h"
 #include "ddphook/Dialect/DDP/IR/ElementTypes.h"
-
-#include "mlir/IR/Remarks.h"
+#include "ddphook/Dialect/DDP/IR/Remarks.h"
 
 #define GEN_PASS_DEF_DDPIMPORTSTABLEHLOPASS
 #include "ddphook/Conversion/StableHLOToDDP/StableHLOToDDP.h"
@@ -158,8 +157,7 @@ LogicalResult StableHLOImporter::refuse(Operation *op,
                                         const Twine &reason) const {
   if (!options.keepOthers)
     return op->emitOpError() << reason << "; keep-others leaves it unchanged";
-  remark::missed(op->getLoc(), remark::RemarkOpts::name("Kept").category(
-                                   "ddp-import-stablehlo"))
+  remark::missed(op->getLoc(), remarkOf("Kept", "ddp-import-stablehlo"))
       << (op->getName().getStringRef() + ": " + reason).str();
   return success();
 }
@@ -291,9 +289,7 @@ void StableHLOImporter::import(const Sum &sum) {
     if (isExact)
       member.setHook(AllReduceHookAttr::get(module.getContext()));
     bool isMean = foldStableHLOMean(member, ReplicaGroups::getSize(sum.groups));
-    remark::passed(
-        loc,
-        remark::RemarkOpts::name("Reduction").category("ddp-import-stablehlo"))
+    remark::passed(loc, remarkOf("Reduction", "ddp-import-stablehlo"))
         << member.getGroup() << remark::metric("exact", isExact)
         << remark::metric("mean", isMean);
   }
@@ -305,9 +301,7 @@ void StableHLOImporter::import(const Exchange &exchange) {
   ProcessGroupOp group = groups.get(exchange.groups, module.getLoc());
   bool isExact = exchange.kind == CollectiveKind::ReduceScatter &&
                  !isGradient(op->getOperand(0), exchange.groups);
-  remark::passed(
-      op->getLoc(),
-      remark::RemarkOpts::name("Exchange").category("ddp-import-stablehlo"))
+  remark::passed(op->getLoc(), remarkOf("Exchange", "ddp-import-stablehlo"))
       << group.getSymName() << remark::metric("exact", isExact);
   importExchange(exchange, group,
                  isExact ? AllReduceHookAttr::get(module.getContext())

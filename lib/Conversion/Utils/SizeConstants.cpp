@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 
 #include "SizeConstants.h"
-
-#include "mlir/IR/Remarks.h"
+#include "ddphook/Dialect/DDP/IR/Remarks.h"
 
 using namespace mlir;
 using namespace mlir::ddp;
@@ -48,7 +47,5 @@ void mlir::ddp::remarkOtherSize(AllReduceOp reduction,
       << (scaling.isProduct ? "a product with 1/" : "a quotient by ") << size
       << ", since the group has " << size << " ranks, but got one "
       << (scaling.isProduct ? "with " : "by ") << digits;
-  remark::missed(scaling.op->getLoc(),
-                 remark::RemarkOpts::name("Mean").category(pass))
-      << text;
+  remark::missed(scaling.op->getLoc(), remarkOf("Mean", pass)) << text;
 }

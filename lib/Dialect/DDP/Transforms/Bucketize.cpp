@@ -7,8 +7,8 @@
 #include "../Analysis/ProgramWalk.h"
 #include "Utils/GradientNames.h"
 #include "ddphook/Dialect/DDP/IR/BucketOrigin.h"
+#include "ddphook/Dialect/DDP/IR/Remarks.h"
 
-#include "mlir/IR/Remarks.h"
 #include "mlir/Transforms/RegionUtils.h"
 
 #define GEN_PASS_DEF_DDPBUCKETIZEPASS
@@ -164,9 +164,7 @@ struct BucketizePass : public ddp::impl::DDPBucketizePassBase<BucketizePass> {
       bool isSplit = bucket->isSplit;
       AllReduceOp reduced = emitBucket(
           *bucket, "b" + std::to_string(numbers.lookup(bucket)), terminator);
-      remark::passed(
-          reduced.getLoc(),
-          remark::RemarkOpts::name("Bucket").category("ddp-bucketize"))
+      remark::passed(reduced.getLoc(), remarkOf("Bucket", "ddp-bucketize"))
           << *reduced.getBucketName() << remark::metric("gradients", numMembers)
           << remark::metric(
                  "bytes",

@@ -7,6 +7,7 @@
 // memory.
 
 #include "Utils/BufferizeChains.h"
+#include "ddphook/Dialect/DDP/IR/Remarks.h"
 #include "ddphook/Dialect/DDP/Transforms/BufferizableOpInterfaceImpl.h"
 
 #include "mlir/Dialect/Arith/Transforms/BufferizableOpInterfaceImpl.h"
@@ -19,7 +20,6 @@
 #include "mlir/Dialect/SCF/Transforms/BufferizableOpInterfaceImpl.h"
 #include "mlir/Dialect/Tensor/Transforms/BufferizableOpInterfaceImpl.h"
 #include "mlir/IR/Diagnostics.h"
-#include "mlir/IR/Remarks.h"
 #include "mlir/Interfaces/ControlFlowInterfaces.h"
 
 #define GEN_PASS_DEF_DDPBUFFERIZEPASS
@@ -185,9 +185,7 @@ struct BufferizePass : public ddp::impl::DDPBufferizePassBase<BufferizePass> {
       if (numCopies == 0)
         continue;
       hasChanged = true;
-      remark::missed(
-          function->getLoc(),
-          remark::RemarkOpts::name("Copies").category("ddp-bufferize"))
+      remark::missed(function->getLoc(), remarkOf("Copies", "ddp-bufferize"))
           << "loops and branches copy the tensors that they carry or yield, "
              "which would otherwise share memory"
           << remark::metric("copies", numCopies);

@@ -6,8 +6,8 @@
 #include "../Analysis/ProgramWalk.h"
 #include "Utils/GradientNames.h"
 #include "ddphook/Dialect/DDP/IR/BucketOrigin.h"
+#include "ddphook/Dialect/DDP/IR/Remarks.h"
 
-#include "mlir/IR/Remarks.h"
 #include "llvm/Support/Regex.h"
 
 #define GEN_PASS_DEF_DDPEXEMPTGRADIENTSPASS
@@ -85,9 +85,7 @@ struct ExemptGradientsPass
       if (!op->hasAttr(DDPDialect::kHookAttrName)) {
         op->setAttr(DDPDialect::kHookAttrName, *hook);
         markExempt(op, exempt);
-        remark::passed(
-            op->getLoc(),
-            remark::RemarkOpts::name("Exempt").category("ddp-exempt-gradients"))
+        remark::passed(op->getLoc(), remarkOf("Exempt", "ddp-exempt-gradients"))
             << names.front() << remark::metric("hook", Attribute(*hook));
       }
     });

@@ -5,8 +5,7 @@
 
 #include "../Analysis/Dependences.h"
 #include "Utils/GradientNames.h"
-
-#include "mlir/IR/Remarks.h"
+#include "ddphook/Dialect/DDP/IR/Remarks.h"
 
 #include <map>
 
@@ -203,8 +202,8 @@ struct ExpandAveragesPass
     });
     if (copies.empty())
       return;
-    remark::missed(op->getLoc(), remark::RemarkOpts::name("AverageMemory")
-                                     .category("ddp-expand-averages"))
+    remark::missed(op->getLoc(),
+                   remarkOf("AverageMemory", "ddp-expand-averages"))
         << "tensors whose memory is written before the average are copied"
         << remark::metric("copied", static_cast<int>(copies.size()));
   }

@@ -7,8 +7,8 @@
 #include "../Analysis/ProgramWalk.h"
 #include "Utils/GradientNames.h"
 #include "ddphook/Dialect/DDP/IR/BucketOrigin.h"
+#include "ddphook/Dialect/DDP/IR/Remarks.h"
 
-#include "mlir/IR/Remarks.h"
 #include "mlir/Interfaces/ValueBoundsOpInterface.h"
 #include "llvm/ADT/MapVector.h"
 #include "llvm/ADT/StringSet.h"
@@ -242,9 +242,8 @@ struct ExpandHooksPass
         continue;
       if (!isMeantToCompress(cast<HookAttrInterface>(hook)))
         continue;
-      remark::missed(
-          getOperation().getLoc(),
-          remark::RemarkOpts::name("Rate").category("ddp-expand-hooks"))
+      remark::missed(getOperation().getLoc(),
+                     remarkOf("Rate", "ddp-expand-hooks"))
           << (ofGradients == 0
                   ? "no reduction uses the hook, since all are exact or have "
                     "their own hooks"
@@ -461,8 +460,7 @@ struct ExpandHooksPass
     auto &[ofGradients, onWire] = sent[hook];
     ofGradients += type.getNumBytes();
     onWire += wireBytes;
-    remark::passed(op.getLoc(), remark::RemarkOpts::name("Hook").category(
-                                    "ddp-expand-hooks"))
+    remark::passed(op.getLoc(), remarkOf("Hook", "ddp-expand-hooks"))
         << *op.getBucketName() << remark::metric("hook", Attribute(hook))
         << remark::metric("gradient-bytes", type.getNumBytes())
         << remark::metric("wire-bytes", wireBytes)

@@ -5,8 +5,8 @@
 // later passes decide what happens in place.
 
 #include "../Analysis/MemoryUses.h"
+#include "ddphook/Dialect/DDP/IR/Remarks.h"
 
-#include "mlir/IR/Remarks.h"
 #include "llvm/ADT/MapVector.h"
 
 #include <map>
@@ -150,9 +150,7 @@ void ArgumentFolder::foldPacks(ArrayRef<std::pair<PackOp, Run>> candidates) {
   if (folded.empty())
     return;
   for (auto &[pack, run] : folded)
-    remark::passed(
-        pack.getLoc(),
-        remark::RemarkOpts::name("FlatBucket").category("ddp-fold-packs"))
+    remark::passed(pack.getLoc(), remarkOf("FlatBucket", "ddp-fold-packs"))
         << "gradients are contiguous in an argument, which becomes their bucket"
         << remark::metric("offset", run.offset)
         << remark::metric("elements", run.size);

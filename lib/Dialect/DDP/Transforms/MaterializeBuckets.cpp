@@ -7,10 +7,10 @@
 
 #include "../Analysis/MemoryUses.h"
 #include "Utils/InPlaceChain.h"
+#include "ddphook/Dialect/DDP/IR/Remarks.h"
 
 #include "mlir/Dialect/Bufferization/IR/BufferizableOpInterface.h"
 #include "mlir/IR/Dominance.h"
-#include "mlir/IR/Remarks.h"
 
 #define GEN_PASS_DEF_DDPMATERIALIZEBUCKETSPASS
 #include "ddphook/Dialect/DDP/Transforms/Passes.h"
@@ -92,8 +92,7 @@ static void rewritePack(PackOp pack) {
     createWrite(builder, loc, gradient, view);
   }
   if (numCopied != 0)
-    remark::missed(loc, remark::RemarkOpts::name("BucketView")
-                            .category("ddp-materialize-buckets"))
+    remark::missed(loc, remarkOf("BucketView", "ddp-materialize-buckets"))
         << "gradients are copied into their bucket"
         << remark::metric("copied", numCopied)
         << remark::metric("gradients", pack.getTensors().size());
@@ -283,8 +282,8 @@ static void copyBucket(Operation *op) {
                         builder, op->getLoc(),
                         cast<RankedTensorType>(bucket.getType()), ValueRange(),
                         bucket));
-  remark::missed(op->getLoc(), remark::RemarkOpts::name("BucketView")
-                                   .category("ddp-materialize-buckets"))
+  remark::missed(op->getLoc(),
+                 remarkOf("BucketView", "ddp-materialize-buckets"))
       << "a bucket is copied, since other values may overwrite it while parts "
          "of it are still needed";
 }

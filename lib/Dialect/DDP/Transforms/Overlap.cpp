@@ -5,8 +5,8 @@
 
 #include "../Analysis/ProgramWalk.h"
 #include "Utils/HoistCollectives.h"
+#include "ddphook/Dialect/DDP/IR/Remarks.h"
 
-#include "mlir/IR/Remarks.h"
 #include <deque>
 #include <queue>
 
@@ -439,9 +439,8 @@ struct OverlapPass : public ddp::impl::DDPOverlapPassBase<OverlapPass> {
       Scheduler(*block, inMemory, depth, interleave, statistics).run();
       if (statistics.started == 0)
         continue;
-      remark::passed(
-          block->getParentOp()->getLoc(),
-          remark::RemarkOpts::name("Overlap").category("ddp-overlap"))
+      remark::passed(block->getParentOp()->getLoc(),
+                     remarkOf("Overlap", "ddp-overlap"))
           << "collectives overlap with computation"
           << remark::metric("started", statistics.started)
           << remark::metric("in-flight", statistics.mostInFlight)

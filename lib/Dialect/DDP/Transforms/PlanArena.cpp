@@ -4,12 +4,12 @@
 // offset in one arena; buffers that are never alive together overlap.
 
 #include "../Analysis/MemoryUses.h"
+#include "ddphook/Dialect/DDP/IR/Remarks.h"
 
 #include "mlir/Analysis/CallGraph.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/Dialect/SCF/Transforms/Transforms.h"
 #include "mlir/IR/PatternMatch.h"
-#include "mlir/IR/Remarks.h"
 #include "mlir/Interfaces/ControlFlowInterfaces.h"
 #include "mlir/Interfaces/DataLayoutInterfaces.h"
 #include "llvm/ADT/SetVector.h"
@@ -508,8 +508,7 @@ struct PlanArenaPass : public ddp::impl::DDPPlanArenaPassBase<PlanArenaPass> {
       alloc.replaceAllUsesWith(view);
       alloc.erase();
     }
-    remark::analysis(
-        loc, remark::RemarkOpts::name("Arena").category("ddp-plan-arena"))
+    remark::analysis(loc, remarkOf("Arena", "ddp-plan-arena"))
         << plan.function.getSymName()
         << remark::metric("buffers", plan.intervals.size())
         << remark::metric("bytes", plan.bytes);

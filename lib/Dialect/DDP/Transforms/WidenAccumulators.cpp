@@ -3,9 +3,10 @@
 // ddp-widen-accumulators: accumulates sums of 16-bit numbers in f32 and rounds
 // once, as frameworks do. In bf16 a sum of ones never exceeds 256.
 
+#include "ddphook/Dialect/DDP/IR/Remarks.h"
+
 #include "mlir/Dialect/Math/IR/Math.h"
 #include "mlir/IR/IRMapping.h"
-#include "mlir/IR/Remarks.h"
 #include "llvm/ADT/SmallBitVector.h"
 
 #define GEN_PASS_DEF_DDPWIDENACCUMULATORSPASS
@@ -211,8 +212,8 @@ bool AccumulatorWidener::widen(linalg::LinalgOp op) {
     Operation *combiner = findCombiner(op, init);
     if (!combiner) {
       if (isRounded(op, init))
-        remark::missed(op.getLoc(), remark::RemarkOpts::name("Accumulators")
-                                        .category("ddp-widen-accumulators"))
+        remark::missed(op.getLoc(),
+                       remarkOf("Accumulators", "ddp-widen-accumulators"))
             << "kept in 16 bits, since the body is not a sum or product";
       continue;
     }
@@ -253,8 +254,7 @@ struct WidenAccumulatorsPass
           ops, [&](linalg::LinalgOp op) { return widener.widen(op); });
       if (numWidened != 0)
         remark::passed(function->getLoc(),
-                       remark::RemarkOpts::name("Accumulators")
-                           .category("ddp-widen-accumulators"))
+                       remarkOf("Accumulators", "ddp-widen-accumulators"))
             << "16-bit sums are accumulated in f32"
             << remark::metric("operations", numWidened);
     }

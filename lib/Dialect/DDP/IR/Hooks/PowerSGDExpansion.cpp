@@ -6,10 +6,10 @@
 
 #include "PowerSGDExpansion.h"
 #include "../LowRankLayout.h"
+#include "ddphook/Dialect/DDP/IR/Remarks.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
-#include "mlir/IR/Remarks.h"
 
 using namespace mlir;
 using namespace mlir::ddp;
@@ -98,9 +98,7 @@ LogicalResult PowerSGDExpansion::declareStates(BucketType errorType) {
 
 void PowerSGDExpansion::remarkNoAssignment(StringRef why) {
   if (reduction.isHierarchical)
-    remark::missed(
-        loc,
-        remark::RemarkOpts::name("Assignment").category("ddp-expand-hooks"))
+    remark::missed(loc, remarkOf("Assignment", "ddp-expand-hooks"))
         << "each rank compresses its own gradient " + why.str();
 }
 

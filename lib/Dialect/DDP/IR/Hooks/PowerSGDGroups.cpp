@@ -5,8 +5,7 @@
 
 #include "../LowRankLayout.h"
 #include "PowerSGDExpansion.h"
-
-#include "mlir/IR/Remarks.h"
+#include "ddphook/Dialect/DDP/IR/Remarks.h"
 
 using namespace mlir;
 using namespace mlir::ddp;
@@ -44,8 +43,7 @@ std::vector<PowerSGDGroup> PowerSGDExpansion::makeGroups(BucketType type) {
   // Only after all groups are reduced is it known if all values are finite, and
   // by then the old error would be overwritten.
   if (parameters.skip_nonfinite) {
-    remark::missed(
-        loc, remark::RemarkOpts::name("Group").category("ddp-expand-hooks"))
+    remark::missed(loc, remarkOf("Group", "ddp-expand-hooks"))
         << "no groups with skip_nonfinite";
     return {whole};
   }
