@@ -9,7 +9,6 @@
 #include "KernelBody.h"
 
 #include "KernelTiles.h"
-#include "KernelTransposes.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 

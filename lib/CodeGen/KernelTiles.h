@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Computes large contractions in tiles, one per thread.
+// Kernels whose threads compute more than elements along one coordinate: tiles
+// of large contractions, and squares where operands and results are contiguous
+// along different coordinates.
 
 #pragma once
 
@@ -16,5 +18,10 @@ namespace mlir::ddp {
 std::optional<LaunchShape> emitTiles(const KernelOps &kernel,
                                      const KernelOp &product,
                                      const Contraction &contraction);
+
+/// Does the same in squares for a kernel none of whose operations reduces.
+/// Returns nothing if there are no such operands, or they cannot be read as
+/// vectors.
+std::optional<LaunchShape> emitTransposes(const KernelOps &kernel);
 
 } // namespace mlir::ddp

@@ -4,7 +4,7 @@
 // writes the rows as vectors. A warp is eight threads wide and four high, so it
 // accesses whole sectors of 32 bytes without shared memory.
 
-#include "KernelTransposes.h"
+#include "KernelTiles.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 

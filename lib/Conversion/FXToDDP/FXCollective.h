@@ -39,4 +39,12 @@ std::optional<FXCollective> matchCollective(Operation *op,
 /// Returns true if `callee` is a declaration that represents a collective.
 bool isCollectiveFunction(Operation *callee);
 
+/// Returns why ddp has no equivalent of `start`, an exchange among `size`
+/// ranks; an empty string if it has one.
+std::string judgeExchange(const FXCollective &start,
+                          std::optional<int64_t> size);
+
+/// Builds the equivalent before `start` and returns its result.
+Value buildExchange(const FXCollective &start, ProcessGroupOp group);
+
 } // namespace mlir::ddp

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+//
+// Imports PyTorch's collectives other than all-reduces. They split tensors
+// along the first dimension, so that the parts are contiguous, as ddp's are.
 
-#include "FXExchange.h"
+#include "FXCollective.h"
 
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
 

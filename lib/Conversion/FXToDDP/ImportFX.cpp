@@ -5,7 +5,7 @@
 
 #include "../Utils/Accumulators.h"
 #include "../Utils/FoldLinalgMeans.h"
-#include "FXExchange.h"
+#include "FXCollective.h"
 #include "ddphook/Conversion/FXToDDP/FXToDDP.h"
 #include "ddphook/Dialect/DDP/IR/ElementTypes.h"
 #include "ddphook/Dialect/DDP/IR/Remarks.h"
