@@ -17,10 +17,6 @@ using namespace ddphook;
 
 static const char toolName[] = "ddphook-exec";
 
-static Status invalid(const std::string &what) {
-  return Status(DDPHOOK_INVALID_ARGUMENT, what);
-}
-
 /// Takes the only argument that is not a flag.
 static Status takeModulePath(const std::vector<std::string> &rest,
                              std::string &path) {

@@ -147,8 +147,7 @@ int main(int argc, char **argv) try {
       names.push_back(argument);
   }
   if (names.empty())
-    return reportError(toolName,
-                       Status(DDPHOOK_INVALID_ARGUMENT, "expected TRACE.json"),
+    return reportError(toolName, invalid("expected TRACE.json"),
                        /*isUsage=*/true);
   const std::string path = names.front();
   Status status = merge(path, {names.begin() + 1, names.end()}, keepsParts);

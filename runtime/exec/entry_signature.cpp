@@ -55,9 +55,8 @@ Status ddphook::findEntry(const ddphook_compiled_module_t &module,
     known += std::string(known.empty() ? "'" : ", '") + entry.name + "'";
   }
   if (!signature.invoke)
-    return Status(DDPHOOK_INVALID_ARGUMENT,
-                  "unknown entry '" + name + "', expected " +
-                      (known.empty() ? "a module with entries" : known));
+    return invalid("unknown entry '" + name + "', expected " +
+                   (known.empty() ? "a module with entries" : known));
 
   Plan plan;
   DDPHOOK_TRY(

@@ -58,10 +58,6 @@ static const std::vector<std::string_view> &flagNames() {
 }
 static constexpr std::string_view quietFlag = "quiet";
 
-static Status invalid(const std::string &what) {
-  return Status(DDPHOOK_INVALID_ARGUMENT, what);
-}
-
 /// Parses a decimal number without sign, spaces or any other characters.
 template <typename Number>
 static bool parseNumber(const std::string &text, Number &number) {

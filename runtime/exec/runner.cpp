@@ -272,9 +272,8 @@ static Status prepare(Job &job, const Bootstrap &place) {
   DDPHOOK_TRY(findEntry(job.module, options.entry, job.signature));
   if (!job.signature.arguments.empty() && options.inputs.empty() &&
       !options.randomSeed)
-    return Status(DDPHOOK_INVALID_ARGUMENT, "--inputs is missing, but entry '" +
-                                                options.entry +
-                                                "' has arguments");
+    return invalid("--inputs is missing, but entry '" + options.entry +
+                   "' has arguments");
   return checkFiles(job, place);
 }
 

@@ -94,16 +94,14 @@ Status StepBuffers::readArguments(const std::string &path) {
     std::string name = "arg" + std::to_string(i);
     const TensorInfo *tensor = reader.find(name);
     if (!tensor)
-      return Status(DDPHOOK_INVALID_ARGUMENT,
-                    "'" + path + "' has no tensor '" + name + "', expected " +
-                        print(argument.type, argument.shape));
+      return invalid("'" + path + "' has no tensor '" + name + "', expected " +
+                     print(argument.type, argument.shape));
     std::string where = "'" + path + "', tensor '" + name + "'";
     if (!sameType(argument.type, tensor->type) ||
         argument.shape != tensor->shape)
-      return Status(DDPHOOK_INVALID_ARGUMENT,
-                    where + ": expected " +
-                        print(argument.type, argument.shape) + ", but got " +
-                        print(tensor->type, tensor->shape));
+      return invalid(where + ": expected " +
+                     print(argument.type, argument.shape) + ", but got " +
+                     print(tensor->type, tensor->shape));
     DDPHOOK_TRY(reader.read(*tensor, buffers[i].host.get()));
     if (argument.type == TensorType::Bool)
       DDPHOOK_TRY(

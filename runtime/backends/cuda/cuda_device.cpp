@@ -177,7 +177,7 @@ Status CudaDevice::setStream(cudaStream_t stream) {
     cudaError_t asked = cudaStreamGetDevice(stream, &number);
     Status status = toStatus(asked, "querying the caller's stream");
     if (asked == cudaErrorInvalidResourceHandle)
-      return Status(DDPHOOK_INVALID_ARGUMENT, status.message());
+      return invalid(status.message());
     DDPHOOK_TRY(status);
     if (number != chosen.number)
       return invalid("expected a stream of GPU %d, but got one of GPU %d",

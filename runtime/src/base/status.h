@@ -48,6 +48,9 @@ Status error(ddphook_status_t code, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 /// The same for INVALID_ARGUMENT.
 Status invalid(const char *format, ...) __attribute__((format(printf, 1, 2)));
+inline Status invalid(const std::string &message) {
+  return Status(DDPHOOK_INVALID_ARGUMENT, message);
+}
 
 /// Returns a failure of the operating system: the message, ": " and the text of
 /// `errorNumber`. ENOMEM, EMFILE and their like are RESOURCE_EXHAUSTED, all

@@ -65,16 +65,13 @@ Status ddphook::layOutSafetensors(const std::vector<TensorView> &tensors,
   std::set<std::string_view> names;
   for (const TensorView &tensor : tensors) {
     if (tensor.name == metadataName)
-      return Status(DDPHOOK_INVALID_ARGUMENT,
-                    "expected a name of a tensor, but got '" + tensor.name +
-                        "', which is reserved for metadata");
+      return invalid("expected a name of a tensor, but got '" + tensor.name +
+                     "', which is reserved for metadata");
     if (!names.insert(tensor.name).second)
-      return Status(DDPHOOK_INVALID_ARGUMENT,
-                    "tensor '" + tensor.name + "' is given twice");
+      return invalid("tensor '" + tensor.name + "' is given twice");
     uint64_t size;
     if (!tensorBytes(tensor.shape, tensorTypeSize(tensor.type), size))
-      return Status(DDPHOOK_INVALID_ARGUMENT,
-                    "tensor '" + tensor.name + "' has more than 2^63 bytes");
+      return invalid("tensor '" + tensor.name + "' has more than 2^63 bytes");
     layout.order.push_back(layout.bytes.size());
     layout.bytes.push_back(size);
   }
@@ -123,10 +120,9 @@ Status ddphook::makeSafetensorsHeader(
   text += '}';
   text.resize((text.size() + 7) / 8 * 8, ' ');
   if (text.size() > maxHeaderBytes)
-    return Status(DDPHOOK_INVALID_ARGUMENT,
-                  "expected tensor names that fit into a header of at most " +
-                      std::to_string(maxHeaderBytes) + " bytes, but got " +
-                      std::to_string(text.size()));
+    return invalid("expected tensor names that fit into a header of at most " +
+                   std::to_string(maxHeaderBytes) + " bytes, but got " +
+                   std::to_string(text.size()));
   std::string length;
   for (int i = 0; i < 8; ++i)
     length += static_cast<char>(text.size() >> (8 * i) & 0xff);
