@@ -16,19 +16,15 @@ def DDP_HookAttrInterface : AttrInterface<"HookAttrInterface"> {
     attribute that implements this interface.
   }];
   let methods = [
-    InterfaceMethod<
-      /*desc=*/[{
+    InterfaceMethod<[{
         Checks that the hook can handle buckets of this type, and reports an error
         through `emitError` if it cannot.
       }],
-      /*retTy=*/"::llvm::LogicalResult",
-      /*methodName=*/"verifyBucket",
-      /*args=*/(ins "::mlir::ddp::BucketType":$bucket,
-                "::llvm::function_ref<::mlir::InFlightDiagnostic()>":$emitError),
-      /*methodBody=*/"",
-      /*defaultImplementation=*/"return ::mlir::success();">,
-    InterfaceMethod<
-      /*desc=*/[{
+      "::llvm::LogicalResult", "verifyBucket",
+      (ins "::mlir::ddp::BucketType":$bucket,
+           "::llvm::function_ref<::mlir::InFlightDiagnostic()>":$emitError),
+      "", "return ::mlir::success();">,
+    InterfaceMethod<[{
         Builds the operations that compute `reduction` of `bucket`, at `builder`'s
         insertion point, and returns the reduced bucket, which has the type of
         `bucket`: the packed bucket or, under a wrapper, that bucket in another
@@ -36,69 +32,51 @@ def DDP_HookAttrInterface : AttrInterface<"HookAttrInterface"> {
         `ddp.hook = #ddp.allreduce`, which marks them as final
         (`buildFinalAllReduce` does this).
       }],
-      /*retTy=*/"::llvm::FailureOr<::mlir::Value>",
-      /*methodName=*/"expand",
-      /*args=*/(ins "::mlir::OpBuilder &":$builder,
-                "const ::mlir::ddp::BucketReduction &":$reduction,
-                "::mlir::TypedValue<::mlir::ddp::BucketType>":$bucket)>,
-    InterfaceMethod<
-      /*desc=*/[{
+      "::llvm::FailureOr<::mlir::Value>", "expand",
+      (ins "::mlir::OpBuilder &":$builder,
+           "const ::mlir::ddp::BucketReduction &":$reduction,
+           "::mlir::TypedValue<::mlir::ddp::BucketType>":$bucket)>,
+    InterfaceMethod<[{
         Builds the operations before a `ddp.reduce_scatter` of `bucket`, at
         `builder`'s insertion point. Returns the value to scatter, which has
         `bucket`'s type, and its wire type. Each rank then gets its part of the
         result of `expand`. By default the hook reduces only whole gradients.
       }],
-      /*retTy=*/"::llvm::FailureOr<::mlir::ddp::ScatterOperand>",
-      /*methodName=*/"prepareScatter",
-      /*args=*/(ins "::mlir::OpBuilder &":$builder,
-                "const ::mlir::ddp::BucketReduction &":$reduction,
-                "::mlir::TypedValue<::mlir::ddp::BucketType>":$bucket),
-      /*methodBody=*/"",
-      /*defaultImplementation=*/"return ::mlir::ddp::ScatterOperand();">,
+      "::llvm::FailureOr<::mlir::ddp::ScatterOperand>", "prepareScatter",
+      (ins "::mlir::OpBuilder &":$builder,
+           "const ::mlir::ddp::BucketReduction &":$reduction,
+           "::mlir::TypedValue<::mlir::ddp::BucketType>":$bucket),
+      "", "return ::mlir::ddp::ScatterOperand();">,
     InterfaceMethod<
-      /*desc=*/"Returns the bytes that one rank contributes to collectives per step.",
-      /*retTy=*/"int64_t", /*methodName=*/"getWireBytes",
-      /*args=*/(ins "::mlir::ddp::BucketType":$bucket)>,
+      "Returns the bytes that one rank contributes to collectives per step.",
+      "int64_t", "getWireBytes", (ins "::mlir::ddp::BucketType":$bucket)>,
     InterfaceMethod<
-      /*desc=*/"Returns the bytes of state that one rank keeps between steps.",
-      /*retTy=*/"int64_t", /*methodName=*/"getStateBytes",
-      /*args=*/(ins "::mlir::ddp::BucketType":$bucket),
-      /*methodBody=*/"", /*defaultImplementation=*/"return 0;">,
-    InterfaceMethod<
-      /*desc=*/[{
+      "Returns the bytes of state that one rank keeps between steps.",
+      "int64_t", "getStateBytes", (ins "::mlir::ddp::BucketType":$bucket), "",
+      "return 0;">,
+    InterfaceMethod<[{
         Returns the hook without the parameters that do not affect its states. A
         checkpoint loads only into hooks for which this is equal.
       }],
-      /*retTy=*/"::mlir::Attribute", /*methodName=*/"getStateMethod",
-      /*args=*/(ins),
-      /*methodBody=*/"", /*defaultImplementation=*/"return $_attr;">,
-    InterfaceMethod<
-      /*desc=*/[{
+      "::mlir::Attribute", "getStateMethod", (ins), "", "return $_attr;">,
+    InterfaceMethod<[{
         Returns the element type in which collectives send the bucket. It is the
         bucket's own unless the hook casts.
       }],
-      /*retTy=*/"::mlir::Type", /*methodName=*/"getWireType",
-      /*args=*/(ins "::mlir::ddp::BucketType":$bucket),
-      /*methodBody=*/"",
-      /*defaultImplementation=*/"return bucket.getElementType();">,
-    InterfaceMethod<
-      /*desc=*/[{
+      "::mlir::Type", "getWireType", (ins "::mlir::ddp::BucketType":$bucket), "",
+      "return bucket.getElementType();">,
+    InterfaceMethod<[{
         Returns true if every step reduces the bucket, over any group. If so,
         `ddp-verify-order` checks that no rank keeps unreduced values.
       }],
-      /*retTy=*/"bool", /*methodName=*/"reducesEveryStep",
-      /*args=*/(ins), /*methodBody=*/"",
-      /*defaultImplementation=*/"return true;">,
-    StaticInterfaceMethod<
-      /*desc=*/[{
+      "bool", "reducesEveryStep", (ins), "", "return true;">,
+    StaticInterfaceMethod<[{
         Returns the parameters, for options that name the hook instead of spelling
         out its attribute. Hooks that are not defined with `DDP_HookAttr` return
         none, and can only be written as attributes.
       }],
-      /*retTy=*/"::std::optional<::llvm::ArrayRef<::mlir::ddp::HookParameter>>",
-      /*methodName=*/"getHookParameters",
-      /*args=*/(ins), /*methodBody=*/"",
-      /*defaultImplementation=*/"return ::std::nullopt;">
+      "::std::optional<::llvm::ArrayRef<::mlir::ddp::HookParameter>>",
+      "getHookParameters", (ins), "", "return ::std::nullopt;">
   ];
 }
 
@@ -145,13 +123,12 @@ def DDP_FlatOpInterface : OpInterface<"FlatOpInterface", [
     An operation on flat arrays that takes its destinations as operands.
   }];
   let methods = [
-    InterfaceMethod<
-      /*desc=*/[{
+    InterfaceMethod<[{
         Returns true if element i of the result depends, of this operand, only on
         element i, so that the result may overwrite the operand if it has its type.
       }],
-      /*retTy=*/"bool", /*methodName=*/"mayOverwrite",
-      /*args=*/(ins "unsigned":$resultNumber, "::mlir::OpOperand &":$operand)>
+      "bool", "mayOverwrite",
+      (ins "unsigned":$resultNumber, "::mlir::OpOperand &":$operand)>
   ];
 }
 
