@@ -55,7 +55,7 @@ ncclResult_t emulated_cuda::recordNccl(ncclResult_t result,
   return result;
 }
 
-static ncclResult_t invalid(const std::string &message) {
+static ncclResult_t invalidArgument(const std::string &message) {
   if (group.depth > 0 && group.failure == ncclSuccess)
     group.failure = ncclInvalidArgument;
   return recordNccl(ncclInvalidArgument, message);
@@ -147,24 +147,24 @@ static ncclResult_t collective(CollectiveKind kind, const void *in,
                                ncclRedOp_t op, int root, ncclComm_t comm,
                                cudaStream_t stream) {
   if (!comm)
-    return invalid("expected a communicator");
+    return invalidArgument("expected a communicator");
   if (ncclResult_t result = comm->impl->notReady())
     return result;
   std::optional<Dtype> dtype = dtypeOf(type);
   if (!dtype || op != ncclSum)
-    return invalid("expected the sum of f16, bf16, f32 or f64 (no other is "
-                   "emulated), but got type " +
-                   std::to_string(type) + " and operation " +
-                   std::to_string(op));
+    return invalidArgument(
+        "expected the sum of f16, bf16, f32 or f64 (no other is "
+        "emulated), but got type " +
+        std::to_string(type) + " and operation " + std::to_string(op));
   if (root < 0 || root >= comm->impl->size)
-    return invalid("invalid root: " + std::to_string(root));
+    return invalidArgument("invalid root: " + std::to_string(root));
   Collective operation = {
       in, out, {static_cast<int64_t>(count), *dtype}, stream};
   operation.desc.kind = static_cast<int32_t>(kind);
   operation.desc.root = root;
   const auto bytes = static_cast<size_t>(dtypeSize(*dtype));
   if (!isReachable(in, inCount * bytes) || !isReachable(out, outCount * bytes))
-    return invalid("expected device memory for a collective");
+    return invalidArgument("expected device memory for a collective");
   return begin(comm->impl, [self = comm->impl.get(), operation] {
     return self->submit(operation);
   });
@@ -175,19 +175,20 @@ static ncclResult_t message(bool isSend, void *array, size_t count,
                             ncclDataType_t type, int peer, ncclComm_t comm,
                             cudaStream_t stream) {
   if (!comm)
-    return invalid("expected a communicator");
+    return invalidArgument("expected a communicator");
   if (ncclResult_t result = comm->impl->notReady())
     return result;
   std::optional<Dtype> dtype = dtypeOf(type);
   if (!dtype)
-    return invalid("expected f16, bf16, f32 or f64 (no other is emulated), but "
-                   "got type " +
-                   std::to_string(type));
+    return invalidArgument(
+        "expected f16, bf16, f32 or f64 (no other is emulated), but "
+        "got type " +
+        std::to_string(type));
   const size_t bytes = count * static_cast<size_t>(dtypeSize(*dtype));
   if (!isReachable(array, bytes))
-    return invalid("expected device memory to send and receive");
+    return invalidArgument("expected device memory to send and receive");
   if (group.depth == 0)
-    return invalid("expected a group of sends and receives");
+    return invalidArgument("expected a group of sends and receives");
   Exchange *exchange = nullptr;
   for (Exchange &other : group.exchanges)
     if (other.communicator == comm->impl)
@@ -207,7 +208,7 @@ static ncclResult_t message(bool isSend, void *array, size_t count,
       peer >= comm->impl->size || operation.stream != stream ||
       operation.desc.type() != *dtype ||
       operation.desc.count != static_cast<int64_t>(count) * comm->impl->size)
-    return invalid("expected an all-to-all, in the order of the ranks");
+    return invalidArgument("expected an all-to-all, in the order of the ranks");
   if (isSend)
     operation.sends.push_back(array);
   else
@@ -219,7 +220,7 @@ extern "C" {
 
 ncclResult_t ncclGetVersion(int *version) {
   if (!version)
-    return invalid("expected a place for the version");
+    return invalidArgument("expected a place for the version");
   *version = static_cast<int>(
       environmentNumber("EMULATED_NCCL_VERSION", NCCL_VERSION_CODE));
   return ncclSuccess;
@@ -259,7 +260,7 @@ const char *ncclGetLastError(ncclComm_t) {
 
 ncclResult_t ncclGetUniqueId(ncclUniqueId *id) {
   if (!id)
-    return invalid("expected a place for the unique id");
+    return invalidArgument("expected a place for the unique id");
   Status status = makeUniqueId(id);
   return status.isOk() ? ncclSuccess
                        : recordNccl(ncclSystemError, status.message());
@@ -269,16 +270,16 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int nranks,
                                     ncclUniqueId id, int rank,
                                     ncclConfig_t *config) {
   if (!comm)
-    return invalid("expected a place for the communicator");
+    return invalidArgument("expected a place for the communicator");
   *comm = nullptr;
   if (nranks < 1 || rank < 0 || rank >= nranks)
-    return invalid("invalid rank requested: " + std::to_string(rank) + "/" +
-                   std::to_string(nranks));
+    return invalidArgument("invalid rank requested: " + std::to_string(rank) +
+                           "/" + std::to_string(nranks));
   if (config && config->magic != NCCL_CONFIG_MAGIC)
-    return invalid("the configuration was not initialized");
+    return invalidArgument("the configuration was not initialized");
   if (config && config->blocking != NCCL_CONFIG_UNDEF_INT &&
       config->blocking != 0 && config->blocking != 1)
-    return invalid("expected blocking to be 0 or 1");
+    return invalidArgument("expected blocking to be 0 or 1");
   Device *device;
   if (cudaError_t error = currentContext(&device))
     return recordNccl(ncclUnhandledCudaError, cudaGetErrorString(error));
@@ -309,15 +310,15 @@ ncclResult_t ncclCommInitRankScalable(ncclComm_t *comm, int nranks, int rank,
                                       int idCount, ncclUniqueId *ids,
                                       ncclConfig_t *config) {
   if (idCount < 1 || idCount > nranks || !ids)
-    return invalid("expected 1 to " + std::to_string(nranks) +
-                   " unique ids, but got " + std::to_string(idCount));
+    return invalidArgument("expected 1 to " + std::to_string(nranks) +
+                           " unique ids, but got " + std::to_string(idCount));
   // More ids spread the work of meeting; all ranks meet at the first.
   return ncclCommInitRankConfig(comm, nranks, ids[0], rank, config);
 }
 
 ncclResult_t ncclCommFinalize(ncclComm_t comm) {
   if (!comm)
-    return invalid("expected a communicator");
+    return invalidArgument("expected a communicator");
   if (ncclResult_t result = comm->impl->notReady())
     return result;
   return begin(comm->impl,
@@ -357,14 +358,14 @@ ncclResult_t ncclCommAbort(ncclComm_t comm) {
 
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *result) {
   if (!comm || !result)
-    return invalid("expected a communicator and a place for its error");
+    return invalidArgument("expected a communicator and a place for its error");
   *result = comm->impl->state();
   return ncclSuccess;
 }
 
 ncclResult_t ncclCommCount(const ncclComm_t comm, int *count) {
   if (!comm || !count)
-    return invalid("expected a communicator and a place for its size");
+    return invalidArgument("expected a communicator and a place for its size");
   if (ncclResult_t result = comm->impl->notReady())
     return result;
   *count = comm->impl->size;
@@ -373,7 +374,8 @@ ncclResult_t ncclCommCount(const ncclComm_t comm, int *count) {
 
 ncclResult_t ncclCommCuDevice(const ncclComm_t comm, int *device) {
   if (!comm || !device)
-    return invalid("expected a communicator and a place for its device");
+    return invalidArgument(
+        "expected a communicator and a place for its device");
   if (ncclResult_t result = comm->impl->notReady())
     return result;
   *device = comm->impl->device->number;
@@ -382,7 +384,7 @@ ncclResult_t ncclCommCuDevice(const ncclComm_t comm, int *device) {
 
 ncclResult_t ncclCommUserRank(const ncclComm_t comm, int *rank) {
   if (!comm || !rank)
-    return invalid("expected a communicator and a place for its rank");
+    return invalidArgument("expected a communicator and a place for its rank");
   if (ncclResult_t result = comm->impl->notReady())
     return result;
   *rank = comm->impl->rank;
@@ -404,18 +406,19 @@ ncclResult_t ncclMemFree(void *memory) {
 ncclResult_t ncclCommRegister(const ncclComm_t comm, void *memory, size_t bytes,
                               void **handle) {
   if (!comm || !handle)
-    return invalid("expected a communicator and a place for the handle");
+    return invalidArgument(
+        "expected a communicator and a place for the handle");
   if (ncclResult_t result = comm->impl->notReady())
     return result;
   if (!isReachable(memory, bytes))
-    return invalid("expected device memory to register");
+    return invalidArgument("expected device memory to register");
   *handle = new char;
   return ncclSuccess;
 }
 
 ncclResult_t ncclCommDeregister(const ncclComm_t comm, void *handle) {
   if (!comm)
-    return invalid("expected a communicator");
+    return invalidArgument("expected a communicator");
   delete static_cast<char *>(handle);
   return ncclSuccess;
 }
