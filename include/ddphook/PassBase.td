@@ -10,12 +10,12 @@ include "mlir/Pass/PassBase.td"
 
 class DDP_PassBase<string passArgument, string base>
     : PassBase<passArgument, base> {
-  /// What the pass does, for its page.
+  /// The text of the page: describes the pass.
   string text = "";
   /// Code before the pass, and what it becomes.
   string before = "";
   string after = "";
-  /// What `before` and `after` show, such as " with `hook=fp16`".
+  /// Words after "Before" and "After", such as ", with `hook=fp16`".
   string beforeWith = "";
   string afterWith = "";
   let description = text # "\n    Before" # beforeWith # ":\n\n    ```mlir" # before #

@@ -17,6 +17,7 @@
 #include <cstdio>
 
 using namespace mlir::ddp;
+using ddphook::invalid;
 
 static const char toolName[] = "ddphook-run";
 static const char compilerHelp[] =
@@ -44,10 +45,6 @@ struct CompilerFlags {
   std::optional<std::string> march, report, reportTrace;
 };
 } // namespace
-
-static ddphook::Status invalid(const std::string &what) {
-  return {DDPHOOK_INVALID_ARGUMENT, what};
-}
 
 /// Parses the arguments that the runner does not know.
 static ddphook::Status parseCompilerFlags(const std::vector<std::string> &rest,
