@@ -17,7 +17,7 @@ passed=0 failed=0 skipped=0
 find_python() { # version
   local each
   for each in "python$1" "$HOME/.pyenv/versions/$1".*/bin/python; do
-    command -v "$each" && return
+    "$each" -c 'import sys; print(sys.executable)' 2>/dev/null && return
   done
   echo "note: this machine has no Python $1; python3 replaces it" >&2
   command -v python3
