@@ -135,7 +135,8 @@ def test_a_missing_backend(tmp_path):
         "ddphook._errors.UnsupportedError: the backend 'cuda' is not available ('host' is "
         "built in): libddphook_backend_cuda.so: cannot open shared object file"
     ), line
-    assert line.endswith("; pip install 'ddphook[cuda]' brings it to a wheel, DDPHOOK_CUDA=ON builds it")
+    advice = "pip install 'ddphook[cuda]' brings it to a wheel, DDPHOOK_CUDA=ON builds it"
+    assert line.endswith(f"directory; {advice}")
     (tmp_path / "libddphook_backend_mine.so").write_bytes(b"no library")
     line = failure(context % "mine", tmp_path)
     assert f"{tmp_path}/libddphook_backend_mine.so: file too short" in line, line
