@@ -6,6 +6,7 @@ import os
 import pathlib
 import pickle
 import re
+import shutil
 import subprocess
 import sys
 
@@ -107,13 +108,38 @@ def test_libraries_that_cannot_be_loaded(tmp_path):
     assert "build ddphook on this one (docs/installing.md)" in failure(COMPILER, tmp_path)
 
 
-def test_a_system_that_is_too_old(monkeypatch):
-    def refuse(*_, **__):
-        raise OSError("libc.so.6: version `GLIBC_2.99' not found (required by x)")
+def test_a_system_that_is_too_old(tmp_path):
+    """The library asks for a version of glibc that no system has."""
+    versions = tmp_path / "versions"
+    versions.write_text("GLIBC_2.99 { global: *; };")
+    glibc = "int newest(void) { return 0; }"
+    flags = "-nostdlib", "-Wl,-soname,libc.so.6", f"-Wl,--version-script={versions}"
+    made(tmp_path, "libc.so", glibc, *flags)
+    use = "int newest(void); int use(void) { return newest(); }"
+    made(tmp_path, _libraries.RUNTIME, use, "-nostdlib", str(tmp_path / "libc.so.0.1"))
+    line = failure(RUNTIME, tmp_path)
+    assert re.search(
+        rf"UnsupportedError: cannot load {_libraries.RUNTIME}: .*libc.so.6: version "
+        r"`GLIBC_2.99' not found .*; use a newer system, or build ddphook on this one",
+        line,
+    ), line
 
-    monkeypatch.setattr("ctypes.CDLL", refuse)
-    with pytest.raises(ddphook.UnsupportedError, match="GLIBC_2.99.*; use a newer system, or"):
-        _libraries.load(_libraries.RUNTIME)
+
+def test_a_missing_backend(tmp_path):
+    """There is a runtime, but no library of the backend next to it."""
+    runtime = f"{_libraries.RUNTIME}.0.1"
+    shutil.copy(_libraries.find(_libraries.RUNTIME), tmp_path / runtime)
+    context = "from ddphook._runtime import Context; Context(0, 1, None, 10, %r)"
+    line = failure(context % "cuda", tmp_path)
+    assert line.startswith(
+        "ddphook._errors.UnsupportedError: the backend 'cuda' is not available ('host' is "
+        "built in): libddphook_backend_cuda.so: cannot open shared object file"
+    ), line
+    advice = "pip install 'ddphook[cuda]' brings it to a wheel, DDPHOOK_CUDA=ON builds it"
+    assert line.endswith(f"directory; {advice}")
+    (tmp_path / "libddphook_backend_mine.so").write_bytes(b"no library")
+    line = failure(context % "mine", tmp_path)
+    assert f"{tmp_path}/libddphook_backend_mine.so: file too short" in line, line
 
 
 def test_missing_libraries(tmp_path):

@@ -29,7 +29,8 @@ mkdir -p "$stage/package/licenses"
 cp "$package/setup.py" "$package/README.md" "$stage/package"
 lib=$stage/package/src/ddphook/lib
 if [[ $cuda ]]; then
-  cp "$package/cuda.toml" "$stage/package/pyproject.toml"
+  version=$(sed -n 's/^__version__ = "\(.*\)"/\1/p' "$package/src/ddphook/__init__.py")
+  sed "s/@VERSION@/$version/" "$package/cuda.toml" >"$stage/package/pyproject.toml"
   mkdir -p "$lib"
   cmake --build "$build" --target ddphook_backend_cuda_portable >&2
   cp "$build/lib/standalone/libddphook_backend_cuda.so" "$lib"

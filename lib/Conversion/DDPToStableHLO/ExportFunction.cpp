@@ -332,7 +332,6 @@ LogicalResult FunctionExporter::convert(scf::IfOp op, Scope &scope) {
     HLOBuilder(builder, op.getLoc()).createOp("return", {}, results);
     branches->getRegion(number).takeBody(region);
   }
-  builder.setInsertionPointAfter(branches);
 
   auto next = branches->result_begin();
   for (Value result : op.getResults()) {

@@ -2,8 +2,10 @@
 """The compiler in this process: parses modules, runs passes, returns text or code.
 
 It has the dialects and passes of ddphook and of MLIR, and the stand-ins for StableHLO
-and Shardy. Modules from other packages' MLIR (``jaxlib.mlir``, ``torch_mlir``) come in
-and go out as text or bytecode: MLIR objects of one library are unknown to another.
+and Shardy. A wheel lacks those of MLIR for other hardware and languages, such as ROCDL,
+SPIR-V, OpenMP and EmitC. Modules from other packages' MLIR (``jaxlib.mlir``,
+``torch_mlir``) come in and go out as text or bytecode: MLIR objects of one library are
+unknown to another.
 
 >>> module = ddphook.compiler.parse(text)
 >>> module.run("ddp-import-stablehlo,ddp-stablehlo-pipeline{hook=fp16}")
