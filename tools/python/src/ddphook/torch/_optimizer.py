@@ -126,8 +126,8 @@ class Optimizer:
             if parameter.grad is not None and parameter not in self._updated:
                 name = self._names.get(parameter, "of a later group")
                 raise FailedPreconditionError(
-                    f"parameter '{name}' has a gradient that was not reduced since the last "
-                    "step"
+                    f"parameter '{name}' has a gradient that was "
+                    "not reduced since the last step"
                 )
         self._updated.clear()
 
