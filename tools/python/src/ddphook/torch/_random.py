@@ -17,10 +17,7 @@ from typing import Any
 import torch
 
 from ddphook._errors import UnsupportedError
-from ddphook.torch._private import TorchDispatchMode
-from ddphook.torch._private import (
-    compute_elementwise_output_logical_to_physical_perm as permutation_of,
-)
+from ddphook.torch import _private
 
 _ROUNDS = 10
 _MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
@@ -79,7 +76,7 @@ def _high(value: torch.Tensor) -> torch.Tensor:
     return (value >> 32) & _WORD
 
 
-class Draws(TorchDispatchMode):
+class Draws(_private.TorchDispatchMode):
     """Records the random numbers of a traced step: each draw becomes an operator with
     the number of the draw, which `seeded` replaces by `uniform`.
 
@@ -166,7 +163,7 @@ class Draws(TorchDispatchMode):
         dtype = dtype or like.dtype
         if memory_format not in (None, torch.preserve_format):
             return self._rand(like.shape, dtype)
-        order = permutation_of(like)[0]
+        order = _private.compute_elementwise_output_logical_to_physical_perm(like)[0]
         numbers = self._rand([like.shape[i] for i in order], dtype)
         return numbers.permute([order.index(i) for i in range(like.dim())])
 
