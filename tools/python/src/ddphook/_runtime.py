@@ -32,7 +32,7 @@ _INTERNAL = 12
 
 
 # The first fields of structs with functions, which get `user`.
-_WITH_USER = [("struct_size", c_size_t), ("user", c_void_p)]
+_WITH_USER: list[tuple[str, Any]] = [("struct_size", c_size_t), ("user", c_void_p)]
 _Set = ctypes.CFUNCTYPE(c_int, c_void_p, c_char_p, c_char_p)
 _Get = ctypes.CFUNCTYPE(c_int, c_void_p, c_char_p, c_double, c_void_p, c_size_t)
 
