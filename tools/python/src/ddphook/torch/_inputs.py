@@ -314,20 +314,15 @@ def _find_overlap(tensors: Iterable[tuple[str, torch.Tensor]]) -> tuple[str, str
     # For each storage: the tensors there, with their first byte and end.
     taken: dict[int, list[tuple[str, int, int]]] = {}
     for path, tensor in tensors:
-        begin, end = _extent(tensor)
+        size, begin = tensor.element_size(), int(tensor.storage_offset())
+        end = _private.compute_required_storage_length(tensor.shape, tensor.stride(), begin)
+        begin, end = begin * size, int(end) * size
         there = taken.setdefault(_private.storage_of(tensor), [])
         for before, first, last in there:
             if begin < last and first < end:
                 return path, before
         there.append((path, begin, end))
     return None
-
-
-def _extent(tensor: torch.Tensor) -> tuple[int, int]:
-    """Returns the range of bytes of its storage that a tensor spans: first and end."""
-    begin = int(tensor.storage_offset())
-    end = _private.compute_required_storage_length(tensor.shape, tensor.stride(), begin)
-    return begin * tensor.element_size(), int(end) * tensor.element_size()
 
 
 def _tables(

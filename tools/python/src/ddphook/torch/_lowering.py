@@ -134,7 +134,7 @@ class Lowering:
                     f"torch-mlir does not know '{target.removeprefix('torch.')}' "
                     f"({_place(op.location)})"
                 )
-            tensors = [value for value in op.operands if _is_tensor(value)]
+            tensors = [v for v in op.operands if str(v.type).startswith("!torch.vtensor")]
             fx = {"target": ir.StringAttr.get(target.removeprefix("torch."))}
             if target != _PREFIX + "wait_tensor":
                 node = next(starts)
@@ -215,10 +215,6 @@ class Lowering:
             with self._module.operation.location:
                 with ir.InsertionPoint.at_block_begin(self._module.body):
                     ir.Operation.create("ddp.process_group", attributes=attributes)
-
-
-def _is_tensor(value: Any) -> bool:
-    return str(value.type).startswith("!torch.vtensor")
 
 
 def _place(location: Any) -> str:
