@@ -16,6 +16,7 @@ these and is omitted; --help lists it. Manual pages also omit upstream's passes.
 import argparse
 import dataclasses
 import os
+import pathlib
 import re
 import subprocess
 import sys
@@ -57,12 +58,8 @@ class Entry:
         """The values to complete; more text follows one that ends in a colon."""
         if self.values:
             return [value for value, _ in self.values if re.match(r"[\w.+-]+$", value)]
-        found = []
-        for part in self.argument.split("|"):
-            literal = re.match(r"[a-z][a-z0-9_-]*(:|$)", part)
-            if literal:
-                found.append(literal.group())
-        return found
+        literals = map(re.compile(r"[a-z][a-z0-9_-]*(:|$)").match, self.argument.split("|"))
+        return [literal.group() for literal in literals if literal]
 
 
 class Completion:
@@ -97,12 +94,8 @@ class Help:
         self.overview, self.usage, self.paragraphs = "", [], []
         self.sections = [Section("")]
         self.gap = False  # true if the previous line was empty
-        printed = subprocess.run(
-            [tool, "--help"],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            encoding="utf-8",
-        )
+        pipes = {"stdin": subprocess.DEVNULL, "capture_output": True}
+        printed = subprocess.run([tool, "--help"], encoding="utf-8", **pipes)
         if printed.returncode or not printed.stdout.strip():
             sys.exit(f"error: {tool} --help failed: {printed.stderr.strip()}")
         for line in printed.stdout.splitlines():
@@ -117,11 +110,10 @@ class Help:
             self.gap = True
             return
         after_gap, self.gap = self.gap, False
-        if not indent and key.lower() in ("overview", "usage"):
-            if key.lower() == "usage":
-                self.usage.append(rest.strip())
-            else:
-                self.overview = rest.strip()
+        if not indent and key.lower() == "usage":
+            self.usage.append(rest.strip())
+        elif not indent and key.lower() == "overview":
+            self.overview = rest.strip()
         elif not indent and self.usage and not after_gap and not entries:
             if self.sections[-1].title:
                 self.sections[-1].text = body
@@ -139,8 +131,7 @@ class Help:
         elif body.startswith("=") and entries:
             value, _, text = re.sub(r"\s+- +", "\0", body[1:], count=1).partition("\0")
             entries[-1].values.append((value.strip(), text.strip()))
-        elif body.startswith("-") and SPEC.match(body):
-            found = SPEC.match(body)
+        elif body.startswith("-") and (found := SPEC.match(body)):
             text = body[found.end() :].strip()
             entries.append(Entry(found["spec"], re.sub(r"^- *", "", text), indent))
         elif indent > 6 and entries:
@@ -276,15 +267,12 @@ def zsh(tool):
     lines = [f"#compdef {tool.name}", f"# made of {tool.name} --help", "_arguments \\"]
     for option in tool.for_completion():
         text = re.sub(r"([\[\]\\:])", r"\\\1", option.text)
-        spec = f"*{option.name}"
+        spec = f"*{option.name}[{text}]"
         if option.takes_value:
-            spec += "=" if option.name.startswith("--") else ""
-            spec += "-" if option.is_optional else ""
-            colons = "::" if option.is_optional else ":"
+            equals = "=" if option.name.startswith("--") else ""
+            dash, colons = ("-", "::") if option.is_optional else ("", ":")
             action = "_files" if option.takes_files else f"({' '.join(option.words)})"
-            spec += f"[{text}]{colons}{option.what}:{action}"
-        else:
-            spec += f"[{text}]"
+            spec = f"*{option.name}{equals}{dash}[{text}]{colons}{option.what}:{action}"
         lines.append(f"  {shell_quoted(spec)} \\")
     return "\n".join(lines) + "\n  '*:file:_files'\n"
 
@@ -324,10 +312,9 @@ def main():
             (f"zsh/_{tool.name}", zsh(tool)),
             (f"fish/{tool.name}.fish", fish(tool)),
         ):
-            path = os.path.join(arguments.out, name)
-            os.makedirs(os.path.dirname(path), exist_ok=True)
-            with open(path, "w", encoding="utf-8") as file:
-                file.write(text)
+            path = pathlib.Path(arguments.out, name)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ if [[ ${1:-} == --without-compiler ]]; then
   shift
 fi
 if [[ $# -lt 2 || $1 == -* ]]; then
-  sed -n '5p' "$0" | cut -c3- >&2
+  sed -n '4p' "$0" | cut -c3- >&2
   exit 2
 fi
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)

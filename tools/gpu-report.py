@@ -64,16 +64,11 @@ def count_pytest(path, log):
         suites = list(xml.parse(path).getroot().iter("testsuite"))
     except (OSError, xml.ParseError):
         results = re.findall(r"(?:^| )(PASSED|FAILED|ERROR|SKIPPED)(?: |$)", log, re.M)
-        counts = {
-            "passed": results.count("PASSED"),
-            "failed": results.count("FAILED") + results.count("ERROR"),
-            "skipped": results.count("SKIPPED"),
-        }
-        return counts if results else None
-    totals = {"tests": 0, "failures": 0, "errors": 0, "skipped": 0}
-    for suite in suites:
-        for name in totals:
-            totals[name] += int(suite.get(name, 0))
+        passed, skipped = results.count("PASSED"), results.count("SKIPPED")
+        failed = len(results) - passed - skipped
+        return {"passed": passed, "failed": failed, "skipped": skipped} if results else None
+    names = ("tests", "failures", "errors", "skipped")
+    totals = {name: sum(int(suite.get(name, 0)) for suite in suites) for name in names}
     failed = totals["failures"] + totals["errors"]
     passed = totals["tests"] - failed - totals["skipped"]
     return {"passed": passed, "failed": failed, "skipped": totals["skipped"]}
@@ -122,9 +117,7 @@ def main(work, out):
         "versions": read(logs / "versions.log").splitlines(),
         "passed": bool(steps) and all(s["result"] in GOOD for s in steps),
         "steps": steps,
-        "deviations": re.findall(
-            r"^PowerSGD, .*", read(logs / "parity.log"), re.MULTILINE
-        ),
+        "deviations": re.findall(r"^PowerSGD, .*", read(logs / "parity.log"), re.MULTILINE),
         "bench": figures_of(read(logs / "bench.json")),
     }
     write(out / "report.json", json.dumps(report, indent=2) + "\n")
@@ -134,9 +127,7 @@ def main(work, out):
     for step in steps:
         counts = step["counts"]
         tests = ", ".join(f"{n} {what}" for what, n in counts.items()) if counts else ""
-        lines.append(
-            f"{step['name']:<14}{step['result']:<10}{step['seconds']:>8}   {tests}"
-        )
+        lines.append(f"{step['name']:<14}{step['result']:<10}{step['seconds']:>8}   {tests}")
     lines += ["", "all passed" if report["passed"] else "NOT all passed"]
     for step in steps:
         if step["result"] == LEFT_OUT:

@@ -27,14 +27,13 @@ set -uo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 out=$PWD/gpu-report modules=$root/modules work=$root/build-gpu
 only='' device=cuda part=''
+fail() { echo "error: $1" >&2 && exit 2; }
 while [[ $# -gt 0 ]]; do
+  [[ $1 =~ ^--(part|out|work|modules|only|device)$ ]] ||
+    { sed -n '4p' "$0" | cut -c3- >&2 && exit 2; }
+  [[ $# -ge 2 ]] || fail "expected a value after $1"
   case $1 in
-  --part | --out | --work | --modules | --only | --device)
-    [[ $# -ge 2 ]] || { echo "error: expected a value after $1" >&2 && exit 2; } ;;
-  *) sed -n '5p' "$0" | cut -c3- >&2 && exit 2 ;;
-  esac
-  case $1 in
-  --part) part=$2 ;;
+  --part) part=$2 && [[ $2 == [12] ]] || fail "expected --part 1 or --part 2, but got '$2'" ;;
   --out) out=$(realpath -m "$2") ;;
   --work) work=$(realpath -m "$2") ;;
   --modules) modules=$(realpath -m "$2") ;;
@@ -43,10 +42,6 @@ while [[ $# -gt 0 ]]; do
   esac
   shift 2
 done
-if [[ $part != '' && $part != 1 && $part != 2 ]]; then
-  echo "error: expected --part 1 or --part 2, but got '$part'" >&2
-  exit 2
-fi
 budget=${DDPHOOK_GPU_BUDGET_S:-$([[ $part ]] && echo 465 || echo 570)}
 python=${DDPHOOK_TEST_PYTHON:-python3}
 logs=$work/logs steps=$work/steps.tsv
@@ -164,14 +159,12 @@ step() { # name limit command…
     child='' keeper=''
     shorten "$logs/$name.log"
   fi
-  if ((status == 124 || status == 137)); then
-    result=timeout
-  elif ((status == LEFT_OUT)); then
-    result='left out'
-  elif ((status != 0)); then
-    result=fail
-  fi
-  [[ $result == pass || $result == 'left out' ]] || failures=$((failures + 1))
+  case $status in
+  0) ;;
+  "$LEFT_OUT") result='left out' ;;
+  124 | 137) result=timeout failures=$((failures + 1)) ;;
+  *) result=fail failures=$((failures + 1)) ;;
+  esac
   printf '%s\t%s\t%d\t%d\n' "$name" "$result" "$status" "$((SECONDS - begin))" >>"$steps"
   rm -f "$work/running"
   printf '== [%4ds] %-24s %s\n' "$SECONDS" "$name" "$result"

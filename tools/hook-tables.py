@@ -12,6 +12,7 @@ Called by generate-docs.sh. A table is between two lines
 The Python package's classes of hooks are a separate file.
 """
 
+import functools
 import json
 import pathlib
 import re
@@ -62,14 +63,11 @@ class Records:
 
     def __init__(self, path):
         self.records = json.loads(pathlib.Path(path).read_text())
-        names = self.records["!instanceof"]["DDP_HookAttrBase"]
-        hooks = [self.records[name] for name in names]
-        self.hooks = sorted(hooks, key=lambda hook: self.line(hook))
+        hooks = map(self.records.get, self.records["!instanceof"]["DDP_HookAttrBase"])
+        self.hooks = sorted(
+            hooks, key=lambda hook: [*map(int, re.findall(r"\d+", hook["!locs"][0]))]
+        )
         self.named = [h for h in self.hooks if "DDP_HookAttr" in h["!superclasses"]]
-
-    @staticmethod
-    def line(record):
-        return [int(number) for number in re.findall(r"\d+", record["!locs"][0])]
 
     def parameters(self, hook):
         """Returns names with their definitions."""
@@ -102,11 +100,8 @@ def default_of(owners):
     """Returns the default of most hooks that have an option, and the other defaults."""
     values = list(owners.values())
     usual = max(values, key=values.count)
-    texts = [f"`{usual}`"] if usual else []
-    texts += [
-        f"`{value}` of `{owner}`" for owner, value in owners.items() if value != usual
-    ]
-    return ", ".join(texts)
+    others = (f"`{value}` of `{owner}`" for owner, value in owners.items() if value != usual)
+    return ", ".join([*([f"`{usual}`"] if usual else []), *others])
 
 
 def hook_options(records):
@@ -142,16 +137,8 @@ def plan_fields(plan_object):
     return table(["key", "meaning"], [[f"`{key}`", text] for key, text in rows])
 
 
-TABLES = {
-    "hooks in short": lambda records: hooks(records, is_short=True),
-    "hooks": hooks,
-    "hook names": hook_names,
-    "hook options": hook_options,
-}
-
-
-def make_table(name, records):
-    return TABLES[name](records) if name in TABLES else plan_fields(name)
+TABLES = {"hooks in short": functools.partial(hooks, is_short=True), "hooks": hooks}
+TABLES |= {"hook names": hook_names, "hook options": hook_options}
 
 
 def sentence(text):
@@ -232,7 +219,8 @@ def main():
     for page, names in PAGES.items():
         files[page] = (ROOT / page).read_text()
         for name in names:
-            files[page] = replace(files[page], name, make_table(name, records))
+            lines = TABLES[name](records) if name in TABLES else plan_fields(name)
+            files[page] = replace(files[page], name, lines)
     files[PYTHON] = python_hooks(records)
     failures = 0
     for file, text in files.items():

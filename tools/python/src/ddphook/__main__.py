@@ -5,7 +5,6 @@ module; ``bench``; ``report``."""
 from __future__ import annotations
 
 import argparse
-import ctypes
 import importlib.metadata
 import importlib.util
 import os
@@ -36,15 +35,15 @@ def main() -> int:
     _add_bench(commands)
     commands.add_parser("report", help="explain, draw or compare plans and traces")
     arguments = parser.parse_args()
-    run = {"info": _info, "text": _text, "bench": _bench}[arguments.command]
-    return run(arguments)
+    try:
+        return {"info": _info, "text": _text, "bench": _bench}[arguments.command](arguments)
+    except (ddphook.Error, OSError) as error:
+        print(f"python -m ddphook {arguments.command}: {error}", file=sys.stderr)
+        return 2 if isinstance(error, ddphook.InvalidArgumentError) else 1
 
 
 def _text(arguments: argparse.Namespace) -> int:
-    try:
-        print(compiler.parse_file(arguments.file).text(generic=True, locations=True))
-    except (ddphook.Error, OSError) as error:
-        return _fail("text", str(error), 1)
+    print(compiler.parse_file(arguments.file).text(generic=True, locations=True))
     return 0
 
 
@@ -103,19 +102,10 @@ def _bench(arguments: argparse.Namespace) -> int:
     try:
         from ddphook.torch import _bench
     except ModuleNotFoundError as error:
-        return _fail("bench", f"expected PyTorch, but {str(error).lower()}", 1)
-    try:
-        _bench.main(arguments)
-    except ddphook.InvalidArgumentError as error:
-        return _fail("bench", str(error), 2)
-    except (ddphook.Error, OSError) as error:
-        return _fail("bench", str(error), 1)
+        message = f"expected PyTorch, but {str(error).lower()}"
+        raise ddphook.UnsupportedError(message) from error
+    _bench.main(arguments)
     return 0
-
-
-def _fail(command: str, message: str, status: int) -> int:
-    print(f"python -m ddphook {command}: {message}", file=sys.stderr)
-    return status
 
 
 def _info(_: argparse.Namespace) -> int:
@@ -130,34 +120,23 @@ def _info(_: argparse.Namespace) -> int:
 def _facts() -> Iterator[tuple[str, str, bool]]:
     yield "ddphook", f"{ddphook.__version__}, {os.path.dirname(ddphook.__file__)}", True
     yield "Python", sys.version.split()[0], True
-    yield _torch()
-    yield _library("runtime", _libraries.RUNTIME, _runtime.library)
-    yield _library("compiler", _libraries.COMPILER, _compiler.library)
-    yield "cache", _cache_line(), True
-
-
-def _torch() -> tuple[str, str, bool]:
     if importlib.util.find_spec("torch") is None:
-        return "PyTorch", "missing: pip install torch", False
-    return "PyTorch", importlib.metadata.version("torch"), True
-
-
-def _library(
-    what: str, name: str, load: Callable[[], ctypes.CDLL]
-) -> tuple[str, str, bool]:
-    try:
-        load()
-    except ddphook.Error as error:
-        return what, f"unusable: {error}", False
-    return what, _libraries.find(name), True
-
-
-def _cache_line() -> str:
+        yield "PyTorch", "missing: pip install torch", False
+    else:
+        yield "PyTorch", importlib.metadata.version("torch"), True
+    for what, name, load in (
+        ("runtime", _libraries.RUNTIME, _runtime.library),
+        ("compiler", _libraries.COMPILER, _compiler.library),
+    ):
+        try:
+            load()
+            yield what, _libraries.find(name), True
+        except ddphook.Error as error:
+            yield what, f"unusable: {error}", False
     place = _cache.directory()
     names = os.listdir(place) if place.is_dir() else []
-    modules = [name for name in names if _cache.is_module(name)]
-    size = sum((place / name).stat().st_size for name in modules)
-    return f"{place}: {len(modules)} modules, {size / 2**20:.1f} MiB"
+    sizes = [(place / name).stat().st_size for name in names if _cache.is_module(name)]
+    yield "cache", f"{place}: {len(sizes)} modules, {sum(sizes) / 2**20:.1f} MiB", True
 
 
 if __name__ == "__main__":

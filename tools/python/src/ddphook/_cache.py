@@ -98,9 +98,7 @@ def key(text: str, pipeline: str, device: str = "") -> str:
     return hasher.hexdigest()
 
 
-def get(
-    text: str, pipeline: str, build: Callable[[], bytes], device: str = ""
-) -> bytes:
+def get(text: str, pipeline: str, build: Callable[[], bytes], device: str = "") -> bytes:
     """Returns the shared object of a module, from the cache or from ``build()``.
 
     ``build`` is called at most once, and only if the cache lacks the module. The cache
@@ -111,12 +109,10 @@ def get(
     if place is None:
         return build()
     path = place / name
-    image = _read(path)
-    if image is not None:
+    if (image := _read(path)) is not None:
         return image
     with _lock(place / f"lock-{name[:2]}"):
-        image = _read(path)
-        if image is None:
+        if (image := _read(path)) is None:
             image = build()
             _write(path, image)
     return image
@@ -124,9 +120,8 @@ def get(
 
 def compiled(text: str, pipeline: str, device: str = "") -> bytes:
     """Returns the shared object of a module, compiled unless the cache has it."""
-    return get(
-        text, pipeline, lambda: _compiler.compile_module(text, pipeline, device), device
-    )
+    build = functools.partial(_compiler.compile_module, text, pipeline, device)
+    return get(text, pipeline, build, device)
 
 
 def _open_directory() -> Path | None:
@@ -184,10 +179,7 @@ def _read(path: Path) -> bytes | None:
         return None
     start = len(_MAGIC) + _HASH_BYTES
     image = data[start:]
-    if (
-        data[: len(_MAGIC)] != _MAGIC
-        or data[len(_MAGIC) : start] != hashlib.sha256(image).digest()
-    ):
+    if data[:start] != _MAGIC + hashlib.sha256(image).digest():
         _log.warning("%s is damaged and will be compiled again", path)
         return None
     with contextlib.suppress(OSError):

@@ -340,32 +340,28 @@ def compile_module(text: str | bytes, pipeline: str, device: str = "") -> bytes:
     ``ddphook_compiled_module`` and refers to the runtime by its soname. Raises
     CompileError if the module or the options are invalid.
     """
-    capi = library()
-    with Module(text) as module, _collected() as (said, keep):
+    capi, stack = library(), contextlib.ExitStack()
+    with Module(text) as module, _collected() as (said, keep), stack:
         options = capi.ddphookCompilerOptionsCreate()
-        compiled = None
-        try:
-            flags = _StringRef.of(pipeline.encode())
-            capi.ddphookCompilerOptionsSetName(options, _StringRef.of(b"bucket"))
-            capi.ddphookCompilerOptionsSetShared(options, True)
-            capi.ddphookCompilerOptionsSetPipeline(options, flags)
-            if device:
-                name, oldest = _StringRef.of(device.encode()), _StringRef.of(b"")
-                capi.ddphookCompilerOptionsSetDevice(options, name, oldest)
-            # The module has to find the runtime without the process's global symbols:
-            # the runtime's Gloo must not mix with PyTorch's.
-            runtime = _StringRef.of(_libraries.path(_libraries.RUNTIME).encode())
-            capi.ddphookCompilerOptionsSetRuntime(options, runtime)
-            compiled = capi.ddphookCompile(module._module, options)
-            if not compiled:
-                raise module._error()
-            shared = capi.ddphookCompiledModuleGetSharedObject(
-                compiled, _StringRef.of(b""), keep, None
-            )
-            if not shared.data:
-                raise module._error(b"".join(said))
-            return shared.bytes()
-        finally:
-            if compiled:
-                capi.ddphookCompiledModuleDestroy(compiled)
-            capi.ddphookCompilerOptionsDestroy(options)
+        stack.callback(capi.ddphookCompilerOptionsDestroy, options)
+        flags = _StringRef.of(pipeline.encode())
+        capi.ddphookCompilerOptionsSetName(options, _StringRef.of(b"bucket"))
+        capi.ddphookCompilerOptionsSetShared(options, True)
+        capi.ddphookCompilerOptionsSetPipeline(options, flags)
+        if device:
+            name, oldest = _StringRef.of(device.encode()), _StringRef.of(b"")
+            capi.ddphookCompilerOptionsSetDevice(options, name, oldest)
+        # The module has to find the runtime without the process's global symbols: the
+        # runtime's Gloo must not mix with PyTorch's.
+        runtime = _StringRef.of(_libraries.path(_libraries.RUNTIME).encode())
+        capi.ddphookCompilerOptionsSetRuntime(options, runtime)
+        compiled = capi.ddphookCompile(module._module, options)
+        if not compiled:
+            raise module._error()
+        stack.callback(capi.ddphookCompiledModuleDestroy, compiled)
+        shared = capi.ddphookCompiledModuleGetSharedObject(
+            compiled, _StringRef.of(b""), keep, None
+        )
+        if not shared.data:
+            raise module._error(b"".join(said))
+        return shared.bytes()

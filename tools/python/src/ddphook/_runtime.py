@@ -14,8 +14,8 @@ import json
 import logging
 import operator
 import os
-from ctypes import POINTER, c_char_p, c_double, c_int32, c_int64, c_size_t, c_uint32
-from ctypes import c_uint64, c_void_p
+from ctypes import POINTER, c_char_p, c_double, c_int, c_int32, c_int64, c_size_t
+from ctypes import c_uint32, c_uint64, c_void_p
 from typing import Any, Protocol, TypedDict
 
 from ddphook import _libraries
@@ -31,21 +31,16 @@ _DEADLINE_EXCEEDED = 10
 _INTERNAL = 12
 
 
-_Set = ctypes.CFUNCTYPE(ctypes.c_int, c_void_p, c_char_p, c_char_p)
-_Get = ctypes.CFUNCTYPE(
-    ctypes.c_int, c_void_p, c_char_p, c_double, c_void_p, c_size_t
-)
+# The first fields of structs with functions, which get `user`.
+_WITH_USER: list[tuple[str, Any]] = [("struct_size", c_size_t), ("user", c_void_p)]
+_Set = ctypes.CFUNCTYPE(c_int, c_void_p, c_char_p, c_char_p)
+_Get = ctypes.CFUNCTYPE(c_int, c_void_p, c_char_p, c_double, c_void_p, c_size_t)
 
 
 class _Store(ctypes.Structure):
     """``ddphook_store_t``."""
 
-    _fields_ = [
-        ("struct_size", c_size_t),
-        ("user", c_void_p),
-        ("set", _Set),
-        ("get", _Get),
-    ]
+    _fields_ = [*_WITH_USER, ("set", _Set), ("get", _Get)]
 
 
 class Store(Protocol):
@@ -64,12 +59,7 @@ _Free = ctypes.CFUNCTYPE(None, c_void_p, c_void_p, c_size_t, c_int32, c_void_p)
 class _Allocator(ctypes.Structure):
     """``ddphook_allocator_t``."""
 
-    _fields_ = [
-        ("struct_size", c_size_t),
-        ("user", c_void_p),
-        ("alloc", _Alloc),
-        ("free", _Free),
-    ]
+    _fields_ = [*_WITH_USER, ("alloc", _Alloc), ("free", _Free)]
 
 
 class Allocator(Protocol):
@@ -149,7 +139,7 @@ class Stats(ctypes.Structure):
     ]
 
 
-_Invoke = ctypes.CFUNCTYPE(ctypes.c_int, POINTER(c_void_p))
+_Invoke = ctypes.CFUNCTYPE(c_int, POINTER(c_void_p))
 
 
 class _Entry(ctypes.Structure):
@@ -223,10 +213,9 @@ class Context:
         backend_options: str = "",
         allocator: Allocator | None = None,
     ) -> None:
-        options = Options(ctypes.sizeof(Options))
-        options.rank = rank
-        options.world_size = world_size
-        options.timeout_s = timeout_s
+        options = Options(
+            ctypes.sizeof(Options), rank=rank, world_size=world_size, timeout_s=timeout_s
+        )
         options.backend = backend.encode() or None
         options.backend_options = backend_options.encode() or None
         table, failures = _table_of(store)
@@ -325,9 +314,7 @@ def _table_of(store: Store) -> tuple[_Store, list[BaseException]]:
         return 0
 
     @_Get
-    def get_value(
-        _: int, key: bytes, timeout_s: float, memory: int, capacity: int
-    ) -> int:
+    def get_value(_: int, key: bytes, timeout_s: float, memory: int, capacity: int) -> int:
         try:
             value = store.get(key.decode(), timeout_s)
         except BaseException as error:  # noqa: BLE001 - raised by the caller.
@@ -394,18 +381,13 @@ class Module:
         except Exception:
             self._object.close()
             raise
-        self.plan: dict[str, Any] = json.loads(
-            ctypes.string_at(module.plan, module.plan_size)
-        )
+        plan = ctypes.string_at(module.plan, module.plan_size)
+        self.plan: dict[str, Any] = json.loads(plan)
         if module.entry_count != 1:
             raise InternalError(f"expected one entry, but got {module.entry_count}")
         self._invoke = module.entries[0].invoke
-        entry = self.plan["entries"][0]
-        self._results = [
-            number
-            for number, result in enumerate(entry["results"])
-            if result["argument"] < 0
-        ]
+        results = enumerate(self.plan["entries"][0]["results"])
+        self._results = [number for number, result in results if result["argument"] < 0]
 
     def run(self, addresses: list[int], results: list[int] | None = None) -> None:
         """Runs the entry point on the arrays at these addresses.

@@ -180,8 +180,7 @@ class CompressedStep:
             Arguments of the step, or ``jax.ShapeDtypeStruct``\\ s of them.
         """
         return {
-            name: layout.first(self._mesh)
-            for name, layout in self._program(args).states.items()
+            name: layout.first() for name, layout in self._program(args).states.items()
         }
 
     def __call__(self, state: Mapping[str, Any], *args: Any) -> tuple[Any, State]:
@@ -209,7 +208,7 @@ class CompressedStep:
         for name, layout in program.states.items():
             if name not in state:
                 raise InvalidArgumentError(f"expected a state {name!r}")
-            layout.check(name, state[name], self._mesh)
+            layout.check(name, state[name])
         for name in state:
             if name not in program.states:
                 raise InvalidArgumentError(f"expected no state {name!r}")
@@ -264,11 +263,9 @@ class CompressedStep:
                 ) from None
             manifest = json.loads(file.read_text(encoding="utf-8"))
         if not manifest["buckets"] and not manifest["scatters"]:
-            raise InvalidArgumentError(
-                "expected a step that reduces over the mesh's devices"
-            )
+            raise InvalidArgumentError("expected a step that reduces over the mesh's devices")
         self._warn_of_waste(manifest)
-        return _Program(lowered, text, manifest, self._mesh, self._specs, self._donate)
+        return _Program(self, lowered, text, manifest)
 
     def _warn_of_waste(self, manifest: Mapping[str, Any]) -> None:
         """Warns once if the hook applies to no gradient or saves too few bytes."""
@@ -300,8 +297,9 @@ def _draw(seed: int, number: int, draws: Sequence[int], dtype: np.dtype) -> np.n
 
 @dataclasses.dataclass(frozen=True)
 class _Layout:
-    """A state: its record in the manifest, and its position among the results."""
+    """A state on a mesh: its record in the manifest, and its position among the results."""
 
+    mesh: Mesh
     record: Mapping[str, Any]
     result: int
 
@@ -316,37 +314,35 @@ class _Layout:
             tuple(self.record["shape"]), jnp.dtype(self.record["dtype"])
         )
 
-    def shape(self, mesh: Mesh) -> tuple[int, ...]:
-        return self.local.shape if self.is_replicated else (mesh.size, *self.local.shape)
+    @property
+    def shape(self) -> tuple[int, ...]:
+        own = self.local.shape
+        return own if self.is_replicated else (self.mesh.size, *own)
 
-    def spec(self, mesh: Mesh) -> PartitionSpec:
-        if self.is_replicated:
-            return PartitionSpec()
-        return PartitionSpec(tuple(mesh.axis_names))
+    @property
+    def spec(self) -> PartitionSpec:
+        axes = () if self.is_replicated else (tuple(self.mesh.axis_names),)
+        return PartitionSpec(*axes)
 
-    def first(self, mesh: Mesh) -> jax.Array:
+    def first(self) -> jax.Array:
         init, dtype = self.record["init"], self.local.dtype
         if init["kind"] == "zero":
             value = np.zeros(self.local.shape, dtype)
         else:
             value = _draw(init["seed"], init["number"], init["draws"], dtype)
-        value = np.broadcast_to(value.reshape(self.local.shape), self.shape(mesh))
-        sharding = NamedSharding(mesh, self.spec(mesh))
-        return jax.make_array_from_callback(
-            value.shape, sharding, lambda index: value[index]
-        )
+        value = np.broadcast_to(value.reshape(self.local.shape), self.shape)
+        sharding = NamedSharding(self.mesh, self.spec)
+        return jax.make_array_from_callback(value.shape, sharding, value.__getitem__)
 
-    def check(self, name: str, value: Any, mesh: Mesh) -> None:
+    def check(self, name: str, value: Any) -> None:
         # XLA does not handle a deleted array well.
         if isinstance(value, jax.Array) and not _is_traced(value) and value.is_deleted():
-            raise InvalidArgumentError(
-                f"expected a live state, but {name!r} was donated"
-            )
+            raise InvalidArgumentError(f"expected a live state, but {name!r} was donated")
         got = _shape_of(value)
-        if (got.shape, got.dtype) != (self.shape(mesh), self.local.dtype):
+        if (got.shape, got.dtype) != (self.shape, self.local.dtype):
             raise InvalidArgumentError(
                 f"expected state {name!r} of {self.local.dtype} with the shape "
-                f"{self.shape(mesh)}, but got one of {got.dtype} with {got.shape}"
+                f"{self.shape}, but got one of {got.dtype} with {got.shape}"
             )
 
 
@@ -355,17 +351,15 @@ class _Program:
 
     def __init__(
         self,
+        step: CompressedStep,
         lowered: export.Exported,
         text: str,
         manifest: dict[str, Any],
-        mesh: Mesh,
-        specs: tuple[Any, Any],
-        donate: bool,
     ) -> None:
-        self.text, self.manifest = text, manifest
+        self.text, self.manifest, mesh = text, manifest, step._mesh
         records = {record["name"]: record for record in manifest["states"]}
         self.states = {
-            place["name"]: _Layout(records[place["name"]], place["result"])
+            place["name"]: _Layout(mesh, records[place["name"]], place["result"])
             for function in manifest["functions"]
             if function["name"] == "main"
             for place in function["states"]
@@ -385,8 +379,8 @@ class _Program:
                 for name, layout in self.states.items()
             }
 
-        in_specs, out_specs = specs
-        state_specs = {name: layout.spec(mesh) for name, layout in self.states.items()}
+        in_specs, out_specs = step._specs
+        state_specs = {name: layout.spec for name, layout in self.states.items()}
         self.shardings = {k: NamedSharding(mesh, spec) for k, spec in state_specs.items()}
         self.run = jax.jit(
             jax.shard_map(
@@ -396,7 +390,7 @@ class _Program:
                 out_specs=(out_specs, state_specs),
                 check_vma=False,
             ),
-            donate_argnums=(0,) if donate else (),
+            donate_argnums=(0,) if step._donate else (),
         )
 
     def _load(self, lowered: export.Exported) -> Callable[..., Any]:
@@ -416,46 +410,39 @@ class _Program:
                 for side in (kinds.inputs, kinds.results)
             ]
         states: list[Any] = [layout.local for layout in self.states.values()]
-        avals = [
-            [jax.ShapeDtypeStruct(shape, aval.dtype) for shape, aval in zip(*both)]
-            for both in (
-                (shapes[0], [*lowered.in_avals, *states]),
-                (shapes[1], [*lowered.out_avals, *states]),
-            )
-        ]
+        avals = [*lowered.in_avals, *states], [*lowered.out_avals, *states]
+        inputs, results = (
+            [jax.ShapeDtypeStruct(shape, aval.dtype) for shape, aval in zip(*side)]
+            for side in zip(shapes, avals)
+        )
 
         def placeholder(*_: Any) -> list[jax.Array]:
-            return [jnp.zeros(aval.shape, aval.dtype) for aval in avals[1]]
+            return [jnp.zeros(aval.shape, aval.dtype) for aval in results]
 
         exported = export.export(
             jax.jit(placeholder, keep_unused=True), platforms=lowered.platforms
-        )(*avals[0])
-        version = stablehlo.get_current_version()
-        run = jax.custom_batching.custom_vmap(
-            dataclasses.replace(
-                exported,
-                mlir_module_serialized=stablehlo.serialize_portable_artifact_str(
-                    self.text, version
-                ),
-            ).call
+        )(*inputs)
+        code = stablehlo.serialize_portable_artifact_str(
+            self.text, stablehlo.get_current_version()
         )
-        run.def_vmap(_refuse_vmap)
+        exported = dataclasses.replace(exported, mlir_module_serialized=code)
+        run = jax.custom_batching.custom_vmap(exported.call)
+        run.def_vmap(
+            _refusal("expected no jax.vmap around a step with a hook; put it into the step")
+        )
         call = jax.custom_jvp(run)
         # The placeholder's derivative would be zero.
-        call.defjvp(_refuse_derivative)
+        call.defjvp(
+            _refusal("expected no derivative of a step with a hook; take gradients in the step")
+        )
         return call
 
 
-def _refuse_derivative(*_: Any) -> NoReturn:
-    raise UnsupportedError(
-        "expected no derivative of a step with a hook; take gradients in the step"
-    )
+def _refusal(message: str) -> Callable[..., NoReturn]:
+    def refuse(*_: Any) -> NoReturn:
+        raise UnsupportedError(message)
 
-
-def _refuse_vmap(*_: Any) -> NoReturn:
-    raise UnsupportedError(
-        "expected no jax.vmap around a step with a hook; put it into the step"
-    )
+    return refuse
 
 
 def _is_traced(value: Any) -> bool:
@@ -490,13 +477,11 @@ def _pipeline(
     options: Mapping[str, Any],
 ) -> str:
     """Returns the options of ``ddp-stablehlo-pipeline``."""
-    parts = {"hook": hook, **options}
-    if wrapper is not None:
-        parts["wrapper"] = wrapper
-    if bucket_cap_mb is not None:
-        parts["bucket_cap_mb"] = bucket_cap_mb
+    parts = {"hook": hook, **options, "wrapper": wrapper, "bucket_cap_mb": bucket_cap_mb}
     texts = []
     for name, value in parts.items():
+        if value is None and name in ("wrapper", "bucket_cap_mb"):
+            continue
         text = str(value).lower() if isinstance(value, bool) else str(value)
         if isinstance(value, (type, np.dtype)):
             text = str(jnp.dtype(value))
@@ -526,9 +511,5 @@ def _find_waste(pipeline: str, manifest: Mapping[str, Any]) -> str | None:
             "no reduction of the step has the hook: all are exact, exempt, or "
             "collectives that stay as they are"
         )
-    before = sum(
-        reduction["elements"] * jnp.dtype(reduction["dtype"]).itemsize
-        for reduction in compressed
-    )
-    after = sum(reduction["wire_bytes"] for reduction in compressed)
-    return _rate.find_waste(before, after)
+    before = sum(r["elements"] * jnp.dtype(r["dtype"]).itemsize for r in compressed)
+    return _rate.find_waste(before, sum(r["wire_bytes"] for r in compressed))

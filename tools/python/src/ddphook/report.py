@@ -275,30 +275,20 @@ def _events(trace: Record) -> list[Event]:
     """Returns the events that have an end, sorted; enclosing ones come first."""
     events = []
     for item in trace.traceEvents:
-        more = item.get("args", {})
-        kind = item.get("cat")
+        more, kind = item.get("args", {}), item.get("cat")
         known = kind in ("step", "kernel", "collective", "wait")
         if item.get("ph") != "X" or not known or more.get("unfinished"):
             continue
-        times = float(item.ts), float(item.dur), float(more.get("wait_us", -1))
-        if not all(abs(time) < 2.3e15 for time in times) or item.dur < 0:
+        begin, time, waiting = map(float, (item.ts, item.dur, more.get("wait_us", -1)))
+        if not all(abs(us) < 2.3e15 for us in (begin, time, waiting)) or time < 0:
             raise ReportError("expected events of the trace to have plausible times")
         sent = more.get("wire_bytes", -1)
-        events.append(
-            Event(
-                rank=int(item.pid),
-                thread=min(int(item.tid), 1),
-                begin=times[0],
-                time=times[1],
-                kind=kind,
-                name=str(item.get("name", "")),
-                step=more.get("step", -1),
-                collective=more.get("collective", -1),
-                bucket=str(more.get("bucket", "")),
-                waiting=min(times[2], times[1]),
-                wire_bytes=sent if 0 <= sent <= 2**52 else -1,  # more is damaged
-            )
-        )
+        event = Event(
+            int(item.pid), min(int(item.tid), 1), begin, time, kind, str(item.get("name", "")),
+            more.get("step", -1), more.get("collective", -1), str(more.get("bucket", "")),
+            min(waiting, time), sent if 0 <= sent <= 2**52 else -1,  # more is damaged
+        )  # fmt: skip
+        events.append(event)
     events.sort(key=lambda e: (e.rank, e.thread, e.begin, -e.time))
     # The sums of the waits in collectives, for traces that lack them.
     waits: dict[int, float] = defaultdict(float)
@@ -316,15 +306,16 @@ def _events(trace: Record) -> list[Event]:
     ]
 
 
-def _merge(spans: Spans) -> Spans:
-    """Returns disjoint spans that cover the same time, in their order."""
-    merged: Spans = []
-    for begin, end in sorted(spans):
+def _spans(events: Iterable[Event]) -> dict[int, Spans]:
+    """Returns the time of each rank that its events cover, as disjoint spans in order."""
+    found: dict[int, Spans] = defaultdict(list)
+    for rank, begin, end in sorted((event.rank, event.begin, event.end) for event in events):
+        merged = found[rank]
         if merged and begin <= merged[-1][1]:
             merged[-1] = merged[-1][0], max(merged[-1][1], end)
         else:
             merged.append((begin, end))
-    return merged
+    return found
 
 
 def _overlap(spans: Spans, event: Event) -> float:
@@ -350,16 +341,8 @@ def summarize(trace: Record, step: int | None = None) -> Record:
             + ("none" if version is None else f"version {version}")
         )
     events, ours = _events(trace), trace.ddphook
-    communicating: dict[int, Spans] = defaultdict(list)
-    exposed: dict[int, Spans] = defaultdict(list)
-    for event in events:
-        if event.kind == "collective":
-            communicating[event.rank].append((event.begin, event.end))
-        if event.thread == 0 and event.kind in ("collective", "wait"):
-            exposed[event.rank].append((event.begin, event.end))
-    spans = [
-        {rank: _merge(s) for rank, s in of.items()} for of in (communicating, exposed)
-    ]
+    communicating = _spans(e for e in events if e.kind == "collective")
+    exposed = _spans(e for e in events if e.thread == 0 and e.kind in ("collective", "wait"))
     # Runs of one thing are those of one step. A rank may lack the first steps, if its
     # buffer was full, or the last, if it was killed.
     samples: dict[Any, dict[Any, list[Any]]] = defaultdict(lambda: defaultdict(list))
@@ -370,7 +353,7 @@ def summarize(trace: Record, step: int | None = None) -> Record:
             key = event.kind, event.collective, name
             number = counts[key, event.rank, event.step]
             counts[key, event.rank, event.step] += 1
-            parts = (_overlap(of.get(event.rank, []), event) for of in spans)
+            parts = (_overlap(of[event.rank], event) for of in (communicating, exposed))
             samples[key][event.step, number].append((event, *parts))
     found: dict[str, list[Record]] = {"step": [], "collective": []}
     for (kind, number, _), by_step in sorted(samples.items()):
@@ -406,7 +389,7 @@ def summarize(trace: Record, step: int | None = None) -> Record:
         steps=found["step"],
         collectives=found["collective"],
         history=[  # Rank, step, time and stalled time of every step; only for drawings.
-            (e.rank, e.step, e.time, _overlap(spans[1].get(e.rank, []), e))
+            (e.rank, e.step, e.time, _overlap(exposed[e.rank], e))
             for e in events
             if e.kind == "step"
         ],
@@ -470,8 +453,9 @@ def _measured_lines(measured: Record) -> Iterator[str]:
             f"({counted(step.runs, 'run')})"
         )
     for item in measured.collectives:
+        name = _measured_name(item.number, item.name)
         yield (
-            f"    {_measured_name(item.number, item.name)}: {in_time(item.total_us)}, waiting for other ranks "
+            f"    {name}: {in_time(item.total_us)}, waiting for other ranks "
             f"{in_time(item.waiting_us)}, moving {in_time(item.moving_us)}, not hidden "
             f"{in_time(item.exposed_us)} ({counted(item.runs, 'run')})"
         )
@@ -1085,7 +1069,8 @@ def _measured(measured: Record, style_of: Callable[[str], str]) -> Iterator[str]
     yield _table("Entry point|>Runs|>Time|>Communicating|>Not hidden", rows)
     keys = "total_us waiting_us moving_us exposed_us".split()
     rows = [
-        (_measured_name(c.number, c.name), c.runs, *(in_time(c[key]) for key in keys)) for c in measured.collectives
+        (_measured_name(c.number, c.name), c.runs, *(in_time(c[key]) for key in keys))
+        for c in measured.collectives
     ]
     yield _table("Collective|>Runs|>Time|>Waiting|>Moving|>Not hidden", rows)
 
@@ -1109,10 +1094,8 @@ def _tiles(report: Record) -> str:
 
 def page(report: Record) -> str:
     """Returns the page of a report. It has no script, and may load nothing."""
-    hooks: dict[str, str] = {}
-    for bucket in report.buckets:
-        hooks.setdefault(bucket.kind, f"h{len(hooks) % 8}")
-    styles = {bucket.name: hooks[bucket.kind] for bucket in report.buckets}
+    kinds = list(dict.fromkeys(bucket.kind for bucket in report.buckets))
+    styles = {b.name: f"h{kinds.index(b.kind) % 8}" for b in report.buckets}
     most = max([1, *(max(b.gradient_bytes, b.wire_bytes) for b in report.buckets)])
     remarks = [(r["pass"], r.text, r.source, r.kind == "missed") for r in report.remarks]
     remarks.sort(key=lambda row: not row[-1])

@@ -17,8 +17,7 @@ from ddphook.torch import _graph, _ops, _private, _steps
 from ddphook.torch._bucket import check_cap
 from ddphook.torch._bucket import pipeline as bucket_pipeline
 from ddphook.torch._hooks import resolve_for_graph
-from ddphook.torch._private import CompileContext, CustomGraphPass
-from ddphook.torch._private import config
+from ddphook.torch._private import CompileContext, CustomGraphPass, config
 from ddphook.torch._rendezvous import timeout_seconds
 
 
@@ -44,31 +43,19 @@ class ReplaceReductions(CustomGraphPass):
         owner = self._frame()
         if any(node.name.startswith("tangents_") for node in graph.nodes):
             owner += " backward"
-        replaced = _graph.rewrite(
-            graph,
-            self.pipeline,
-            self.timeout_s,
-            self.bucket_bytes,
-            owner,
-            self.left_alone,
-        )
+        how = self.pipeline, self.timeout_s, self.bucket_bytes
+        replaced = _graph.rewrite(graph, *how, owner, self.left_alone)
         if replaced > 0 and not self.reorders:
             # For this graph only: `backend` has Inductor restore it after each graph.
             config.reorder_for_peak_memory = False
 
     def uuid(self) -> Any:
         """Returns the part of Inductor's cache key that identifies this pass."""
-        options = [
-            self.pipeline,
-            self.timeout_s,
-            self.bucket_bytes,
-            self.reorders,
-            self._frame(),
-        ]
+        how = self.pipeline, self.timeout_s, self.bucket_bytes, self.reorders
         # Dividing by a number is part of an average only in a group of that size.
         return _private.get_hash_for_files(
             (__file__, _graph.__file__, _ops.__file__),
-            ddphook.__version__ + json.dumps([*options, _private.group_sizes()]),
+            ddphook.__version__ + json.dumps([*how, self._frame(), _private.group_sizes()]),
         )
 
     def _frame(self) -> str:

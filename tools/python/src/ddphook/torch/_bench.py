@@ -13,8 +13,10 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import functools
 import itertools
 import json
+import operator
 import os
 import pathlib
 import re
@@ -28,10 +30,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.distributed.algorithms.ddp_comm_hooks import (
-    debugging_hooks,
-    default_hooks,
-)
+from torch.distributed.algorithms.ddp_comm_hooks import debugging_hooks, default_hooks
 from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook as powersgd
 from torch.multiprocessing.spawn import ProcessException, spawn
 from torch.nn.parallel import DistributedDataParallel
@@ -55,13 +54,13 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "bf16": default_hooks.bf16_compress_hook,
     "powersgd": powersgd.powerSGD_hook,
 }
+_SGD_RATE = 0.05
 _OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
-    "sgd": torch.optim.SGD,
-    "adam": torch.optim.Adam,
-    "adamw": torch.optim.AdamW,
+    "sgd": functools.partial(torch.optim.SGD, lr=_SGD_RATE),
+    "adam": functools.partial(torch.optim.Adam, lr=1e-3),
+    "adamw": functools.partial(torch.optim.AdamW, lr=1e-3),
 }
 _groups_left: list[dist.ProcessGroup | None] = []
-_RATES = {"sgd": 0.05, "adam": 1e-3, "adamw": 1e-3}
 _WRAPPERS: dict[str | None, Callable[..., Any]] = {
     None: lambda hook: hook,
     "fp16": default_hooks.fp16_compress_wrapper,
@@ -95,10 +94,8 @@ class _Hook:
         function = _WRAPPERS[wrapper](_FUNCTIONS[base])
         if not rank:
             return cls(name, function, {}, 0.0)
-        options = {
-            "matrix_approximation_rank": int(rank),
-            "start_powerSGD_iter": _FIRST_COMPRESSED_STEP,
-        }
+        options = {"matrix_approximation_rank": int(rank)}
+        options["start_powerSGD_iter"] = _FIRST_COMPRESSED_STEP
         return cls(name, function, options, _POWERSGD_TOLERANCES[wrapper])
 
     @property
@@ -110,9 +107,7 @@ class _Hook:
         return powersgd.PowerSGDState(None, **self.options) if self.options else None
 
     def register_ours(
-        self,
-        model: DistributedDataParallel,
-        optimizer: torch.optim.Optimizer | None = None,
+        self, model: DistributedDataParallel, optimizer: torch.optim.Optimizer | None = None
     ) -> ddphook.torch.Handle:
         return ddphook.torch.register(
             model, self.function, optimizer=optimizer, **self.options
@@ -164,18 +159,11 @@ def _parse(options: Namespace) -> list[_Hook]:
 def _measure_as_rank(options: Namespace) -> None:
     load = os.getloadavg()[0]
     results = {}
+    parts = {"step": _measure_steps, "hook": _measure_hook}
+    if options.compile:
+        parts = {"compiled": _measure_compiled_steps}
     for hook in _parse(options):
-        if options.compile:
-            rounds, difference = _measure_compiled_steps(options, hook)
-            summary = {"difference": difference, **_summarize(rounds)}
-            results[hook.name] = {"compiled": summary}
-            continue
-        step_rounds, drift = _measure_steps(options, hook)
-        hook_rounds, difference = _measure_hook(options, hook)
-        results[hook.name] = {
-            "step": {"difference": drift, **_summarize(step_rounds)},
-            "hook": {"difference": difference, **_summarize(hook_rounds)},
-        }
+        results[hook.name] = {part: run(options, hook) for part, run in parts.items()}
     if dist.get_rank() != 0:
         return
     given = ("model_mb", "optimizer", "samples", "steps", "rounds")
@@ -227,8 +215,7 @@ class _Training:
             gradient_as_bucket_view=True,
             bucket_cap_mb=bucket_cap_mb,
         )
-        make, rate = _OPTIMIZERS[options.optimizer], _RATES[options.optimizer]
-        self.optimizer = make(self.ddp.parameters(), lr=rate)
+        self.optimizer = _OPTIMIZERS[options.optimizer](self.ddp.parameters())
 
     def step(self, x: torch.Tensor) -> None:
         self.optimizer.zero_grad()
@@ -266,7 +253,7 @@ class CompiledTraining:
                 )
             with torch.no_grad():
                 for parameter, gradient in zip(parameters, gradients):
-                    parameter.sub_(_RATES["sgd"] * gradient)
+                    parameter.sub_(_SGD_RATE * gradient)
             return loss.detach()
 
         make = torch.compile if options is None else ddphook.torch.compile
@@ -285,7 +272,7 @@ def _vector(parameters: Iterable[torch.Tensor]) -> torch.Tensor:
     return torch.cat([p.detach().flatten() for p in parameters])
 
 
-def _measure_steps(options: Namespace, hook: _Hook) -> tuple[dict[str, _Rounds], float]:
+def _measure_steps(options: Namespace, hook: _Hook) -> dict[str, Any]:
     """Measures whole steps; returns times, and the final difference of parameters.
 
     With several buckets, PyTorch's PowerSGD starts collectives in a different order on
@@ -297,13 +284,9 @@ def _measure_steps(options: Namespace, hook: _Hook) -> tuple[dict[str, _Rounds],
     theirs, ours, fused, silent = (_Training(options, cap) for _ in range(4))
     theirs.ddp.register_comm_hook(hook.state(), hook.function)
     silent.ddp.register_comm_hook(None, debugging_hooks.noop_hook)
-    with (
-        hook.register_ours(ours.ddp),
-        hook.register_ours(fused.ddp, fused.optimizer),
-    ):
-        names = ("none", "pytorch", "ours", "fused", "silent")
-        sides = zip(names, (none, theirs, ours, fused, silent))
-        rounds = _train_by_turns(dict(sides), options)
+    sides = {"none": none, "pytorch": theirs, "ours": ours, "fused": fused, "silent": silent}
+    with hook.register_ours(ours.ddp), hook.register_ours(fused.ddp, fused.optimizer):
+        rounds = _train_by_turns(sides, options)
     expected = theirs.parameters()
     difference = _difference(ours.parameters(), expected)
     # Rounding errors have no bound over many steps. PowerSGD rounds unlike PyTorch's,
@@ -312,35 +295,29 @@ def _measure_steps(options: Namespace, hook: _Hook) -> tuple[dict[str, _Rounds],
     if hook.is_exact and options.optimizer == "sgd":
         in_hook = _difference(fused.parameters(), expected)
         _check(hook, "parameters with the optimizer in the hook", in_hook, 0.0)
-    return rounds, difference
+    return _summarize(rounds, difference)
 
 
-def _measure_compiled_steps(
-    options: Namespace, hook: _Hook
-) -> tuple[dict[str, _Rounds], float]:
+def _measure_compiled_steps(options: Namespace, hook: _Hook) -> dict[str, Any]:
     """Measures whole steps under ``torch.compile``; returns times, and the final
     difference of parameters from those without compression.
     """
     _private.dynamo.reset()  # Hooks do not share graphs.
-    model = _make_model(options.model_mb)
-    ours = {"hook": hook.function, **hook.options}
-    trainings = {
-        "pytorch": CompiledTraining(model, reduces=True, options=None),
-        "ours": CompiledTraining(model, reduces=True, options=ours),
-        "silent": CompiledTraining(model, reduces=False, options=None),
-    }
-
-    rounds = _train_by_turns(trainings, options)
-    vectors = (trainings[side].parameters() for side in ("ours", "pytorch"))
-    difference = _difference(*vectors)
+    make = functools.partial(CompiledTraining, _make_model(options.model_mb))
+    theirs = make(reduces=True, options=None)
+    ours = make(reduces=True, options={"hook": hook.function, **hook.options})
+    silent = make(reduces=False, options=None)
+    sides = {"pytorch": theirs, "ours": ours, "silent": silent}
+    rounds = _train_by_turns(sides, options)
+    difference = _difference(ours.parameters(), theirs.parameters())
     ddphook.torch.close()
     # The effect of compression depends on the hook. Without compression, results must
     # be equal.
     _check(hook, "parameters", difference, 0.0 if hook.name == "allreduce" else float("inf"))
-    return rounds, difference
+    return _summarize(rounds, difference)
 
 
-def _measure_hook(options: Namespace, hook: _Hook) -> tuple[dict[str, _Rounds], float]:
+def _measure_hook(options: Namespace, hook: _Hook) -> dict[str, Any]:
     """Measures the hook alone, from its call to the completion of its future.
 
     Each call gets the same random gradients. Real gradients may be so close to a rank
@@ -373,7 +350,7 @@ def _measure_hook(options: Namespace, hook: _Hook) -> tuple[dict[str, _Rounds], 
         expected = average(sides["pytorch"])
         difference = _difference(average(sides["ours"]), expected)
         _check(hook, "averages", difference, hook.tolerance)
-        return _by_turns(sides, options), difference
+        return _summarize(_by_turns(sides, options), difference)
 
 
 def _capture_bucket(model: nn.Module) -> dist.GradBucket:
@@ -448,21 +425,17 @@ def _check(hook: _Hook, what: str, difference: float, tolerance: float) -> None:
         )
 
 
-def _summarize(rounds: dict[str, _Rounds]) -> dict[str, Any]:
-    """Returns medians of all steps, and the ratios of each round's medians."""
-    summary: dict[str, Any] = {
-        f"{side}_s": statistics.median(itertools.chain(*times))
-        for side, times in rounds.items()
-    }
+def _summarize(rounds: dict[str, _Rounds], difference: float) -> dict[str, Any]:
+    """Returns the difference, medians of all steps, and ratios of each round's medians."""
+    summary: dict[str, Any] = {"difference": difference}
+    for side, times in rounds.items():
+        summary[f"{side}_s"] = statistics.median(itertools.chain(*times))
     medians = {side: list(map(statistics.median, rounds[side])) for side in rounds}
-    for side in medians.keys() & {"none", "pytorch"}:
-        summary[f"ours_of_{side}"] = [
-            ours / other for ours, other in zip(medians["ours"], medians[side])
-        ]
-    for side in medians.keys() & {"fused", "silent"}:
-        summary[f"{side}_of_pytorch"] = [
-            time / other for time, other in zip(medians[side], medians["pytorch"])
-        ]
+    pairs = ("ours", "none"), *((side, "pytorch") for side in ("ours", "fused", "silent"))
+    for one, other in pairs:
+        if one in medians and other in medians:
+            ratios = map(operator.truediv, medians[one], medians[other])
+            summary[f"{one}_of_{other}"] = list(ratios)
     summary["rounds_s"] = rounds
     return summary
 

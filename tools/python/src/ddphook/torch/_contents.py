@@ -19,7 +19,7 @@ import sys
 import threading
 import types
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +66,9 @@ class Names:
     @property
     def key(self) -> Any:
         return id(self.table), self.names
+
+    def read(self) -> dict[str, Any]:
+        return {name: self.table[name] for name in self.names if name in self.table}
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -150,9 +153,7 @@ def _is_of_program(name: Any) -> bool:
 def read(value: Any) -> dict[Any, Any] | None:
     """Returns what an object holds, by key; None if it holds nothing or cannot be
     inspected."""
-    if is_names(value):
-        return {name: value.table[name] for name in value.names if name in value.table}
-    if isinstance(value, OfTensor):
+    if isinstance(value, (Names, OfTensor)):
         return value.read()
     if isinstance(value, dict):
         return dict(value)
@@ -163,9 +164,12 @@ def read(value: Any) -> dict[Any, Any] | None:
     if isinstance(value, (bytearray, array.array)):
         return {"": bytes(value)}
     if is_generator(value):
-        return {"": _read_generator(value)}
+        return {"": _state_of(value)[0]()}
     if isinstance(value, np.ndarray):
-        return _read_array(value)
+        if value.dtype.hasobject:
+            return dict(enumerate(value.flat))
+        kind = value.shape, str(value.dtype)
+        return {} if is_large_array(value) else {"": (*kind, value.tobytes())}
     if isinstance(value, types.CellType):
         try:
             return {"cell_contents": value.cell_contents}
@@ -181,20 +185,14 @@ def read(value: Any) -> dict[Any, Any] | None:
 _OF_FUNCTIONS = ("__code__", "__defaults__", "__kwdefaults__")
 
 
-def _read_generator(generator: Any) -> Any:
+def _state_of(generator: Any) -> tuple[Callable[[], Any], Callable[[Any], Any]]:
+    """Returns the functions that read and write a generator's state."""
     if isinstance(generator, random.Random):
-        return generator.getstate()
+        return generator.getstate, generator.setstate
     if hasattr(generator, "bit_generator"):
-        return generator.bit_generator.state
-    return generator.get_state(legacy=False)
-
-
-def _read_array(array: Any) -> dict[Any, Any]:
-    if array.dtype.hasobject:
-        return dict(enumerate(array.flat))
-    if is_large_array(array):
-        return {}
-    return {"": (array.shape, str(array.dtype), array.tobytes())}
+        bits = generator.bit_generator
+        return lambda: bits.state, functools.partial(setattr, bits, "state")
+    return functools.partial(generator.get_state, legacy=False), generator.set_state
 
 
 def _read_function(function: types.FunctionType) -> dict[Any, Any]:
@@ -266,20 +264,11 @@ def write(value: Any, held: dict[Any, Any]) -> None:
     elif isinstance(value, array.array):
         value[:] = array.array(value.typecode, held[""])
     elif is_generator(value):
-        _write_generator(value, held[""])
+        _state_of(value)[1](held[""])
     elif isinstance(value, np.ndarray):
         _write_array(value, held)
     else:
         _write_names(value, held)
-
-
-def _write_generator(generator: Any, state: Any) -> None:
-    if isinstance(generator, random.Random):
-        generator.setstate(state)
-    elif hasattr(generator, "bit_generator"):
-        generator.bit_generator.state = state
-    else:
-        generator.set_state(state)
 
 
 def _write_array(array: Any, held: dict[Any, Any]) -> None:

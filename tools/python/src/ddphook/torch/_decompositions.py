@@ -7,11 +7,14 @@ the values that it receives.
 
 from __future__ import annotations
 
+import functools
+import itertools
 import math
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
 
 from ddphook._errors import UnsupportedError
 from ddphook.torch import _private
@@ -34,7 +37,7 @@ def before_functionalization() -> dict[Any, Callable[..., Any]]:
 def for_linalg() -> dict[Any, Callable[..., Any]]:
     """Returns the decompositions that replace torch-mlir's own."""
     return {
-        **{op: _view for op in (_aten.view.default, _private.unsafe_view)},
+        **dict.fromkeys((_aten.view.default, _private.unsafe_view), _view),
         _aten.constant_pad_nd.default: _constant_pad_nd,
         _aten.convolution_backward.default: _convolution_backward,
         _aten.gelu.default: _gelu,
@@ -49,10 +52,10 @@ def for_linalg() -> dict[Any, Callable[..., Any]]:
         _aten.index_put.default: _index_put,
         _aten.maximum.default: _maximum,
         _aten.minimum.default: _minimum,
-        **{op: _clamp for op in (_aten.clamp.default, _aten.clamp.Tensor)},
-        **{op: _maximum for op in (_aten.clamp_min.default, _aten.clamp_min.Tensor)},
-        **{op: _minimum for op in (_aten.clamp_max.default, _aten.clamp_max.Tensor)},
-        _aten.hardtanh.default: _hardtanh,
+        **dict.fromkeys((_aten.clamp.default, _aten.clamp.Tensor), _clamp),
+        **dict.fromkeys((_aten.clamp_min.default, _aten.clamp_min.Tensor), _maximum),
+        **dict.fromkeys((_aten.clamp_max.default, _aten.clamp_max.Tensor), _minimum),
+        _aten.hardtanh.default: lambda self, low=-1, high=1: _clamp(self, low, high),
         _aten.floor_divide.default: _divided_down,
         _aten.div.Tensor_mode: _divided,
         _aten.div.Scalar_mode: _divided,
@@ -65,72 +68,65 @@ def for_linalg() -> dict[Any, Callable[..., Any]]:
     }
 
 
-def _one_hot(indices: torch.Tensor, classes: int) -> torch.Tensor:
+def _one_hot(indices: Tensor, classes: int) -> Tensor:
     """Returns a boolean for each index and class, in a new last dimension."""
     numbers = torch.arange(classes, dtype=indices.dtype, device=indices.device)
     return indices.unsqueeze(-1) == numbers
 
 
-def _compared(compare: Callable[..., torch.Tensor]) -> Callable[..., Any]:
+def _of_floats(rule: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns a rule that leaves tensors of other numbers to torch-mlir."""
+
+    @functools.wraps(rule)
+    def of_floats(self: Tensor, *rest: Any, **more: Any) -> Any:
+        return rule(self, *rest, **more) if self.is_floating_point() else NotImplemented
+
+    return of_floats
+
+
+def _compared(compare: Callable[..., Tensor]) -> Callable[..., Any]:
     """Returns a comparison with a number rounded to the tensor's type, as in PyTorch:
     torch-mlir compares in float64, where no float32 equals 0.1."""
-
-    def compared(self: torch.Tensor, other: float) -> Any:
-        if not self.dtype.is_floating_point:
-            return NotImplemented
-        return compare(self, _as_tensor(other, self))
-
-    return compared
+    return _of_floats(lambda self, other: compare(self, _as_tensor(other, self)))
 
 
-def _maximum(self: torch.Tensor, other: torch.Tensor | float) -> Any:
-    """Returns the maximum, or NaN if an operand is NaN: torch-mlir loses a NaN in the
-    second operand, and in a tensor to clamp."""
-    if not self.dtype.is_floating_point:
-        return NotImplemented
-    other = _as_tensor(other, self)
-    return torch.where((self > other) | (self != self), self, other)
+def _extremum(precedes: Callable[..., Tensor]) -> Callable[..., Any]:
+    """Returns a maximum or minimum that is NaN if an operand is NaN: torch-mlir loses a
+    NaN in the second operand, and in a tensor to clamp."""
+
+    @_of_floats
+    def extremum(self: Tensor, other: Tensor | float) -> Tensor:
+        other = _as_tensor(other, self)
+        return torch.where(precedes(self, other) | (self != self), self, other)
+
+    return extremum
 
 
-def _minimum(self: torch.Tensor, other: torch.Tensor | float) -> Any:
-    if not self.dtype.is_floating_point:
-        return NotImplemented
-    other = _as_tensor(other, self)
-    return torch.where((self < other) | (self != self), self, other)
+_maximum, _minimum = _extremum(torch.gt), _extremum(torch.lt)
 
 
+@_of_floats
 def _clamp(
-    self: torch.Tensor,
-    min: torch.Tensor | float | None = None,
-    max: torch.Tensor | float | None = None,
+    self: Tensor, min: Tensor | float | None = None, max: Tensor | float | None = None
 ) -> Any:
-    if not self.dtype.is_floating_point:
-        return NotImplemented
     if min is not None:
         self = _maximum(self, min)
     return self if max is None else _minimum(self, max)
 
 
-def _as_tensor(value: torch.Tensor | float, like: torch.Tensor) -> torch.Tensor:
+def _as_tensor(value: Tensor | float, like: Tensor) -> Tensor:
     """Returns a number in the type of the other operand."""
-    return value if isinstance(value, torch.Tensor) else like.new_full((), value)
+    return value if isinstance(value, Tensor) else like.new_full((), value)
 
 
-def _hardtanh(self: torch.Tensor, min_val: float = -1, max_val: float = 1) -> Any:
-    return _clamp(self, min_val, max_val)
-
-
-def _divided(
-    self: torch.Tensor, other: torch.Tensor | float, *, rounding_mode: str | None
-) -> Any:
+def _divided(self: Tensor, other: Tensor | float, *, rounding_mode: str | None) -> Any:
     return _divided_down(self, other) if rounding_mode == "floor" else NotImplemented
 
 
-def _divided_down(self: torch.Tensor, other: torch.Tensor | float) -> Any:
+@_of_floats
+def _divided_down(self: Tensor, other: Tensor | float) -> Any:
     """Returns the largest integer not above the exact quotient: torch-mlir rounds the
     quotient first, so that 0.7 // 0.1 becomes 7."""
-    if not self.dtype.is_floating_point:
-        return NotImplemented
     other = _as_tensor(other, self)
     quotient = self / other
     down = torch.round((self - torch.remainder(self, other)) / other)
@@ -139,16 +135,14 @@ def _divided_down(self: torch.Tensor, other: torch.Tensor | float) -> Any:
     return torch.where(other == 0, quotient, down)
 
 
-def _view(self: torch.Tensor, size: list[int]) -> Any:
+def _view(self: Tensor, size: list[int]) -> Any:
     """Handles empty tensors: torch-mlir divides by their size, which ends the process."""
     if self.numel() > 0:
         return NotImplemented
     return self.new_empty([0 if n == -1 else n for n in size])
 
 
-def _constant_pad_nd(
-    self: torch.Tensor, pad: list[int], value: float = 0
-) -> torch.Tensor:
+def _constant_pad_nd(self: Tensor, pad: list[int], value: float = 0) -> Tensor:
     """Crops where a number is negative: torch-mlir pads incorrectly there."""
     if all(number >= 0 for number in pad):
         return NotImplemented
@@ -160,7 +154,7 @@ def _constant_pad_nd(
     return _aten.constant_pad_nd(self, [max(number, 0) for number in pad], value)
 
 
-def _gelu(self: torch.Tensor, approximate: str = "none") -> torch.Tensor:
+def _gelu(self: Tensor, approximate: str = "none") -> Tensor:
     """Uses constants of full precision: torch-mlir's have four digits."""
     if approximate != "tanh":
         return NotImplemented
@@ -169,12 +163,8 @@ def _gelu(self: torch.Tensor, approximate: str = "none") -> torch.Tensor:
 
 
 def _weight_norm_backward(
-    grad_w: torch.Tensor,
-    saved_v: torch.Tensor,
-    saved_g: torch.Tensor,
-    saved_norms: torch.Tensor,
-    dim: int,
-) -> tuple[torch.Tensor, torch.Tensor]:
+    grad_w: Tensor, saved_v: Tensor, saved_g: Tensor, saved_norms: Tensor, dim: int
+) -> tuple[Tensor, Tensor]:
     """Differentiates w = v · g / |v|, with norms over all dimensions but `dim`."""
     others = [i for i in range(saved_v.dim()) if i != dim % saved_v.dim()]
     along = (grad_w * saved_v).sum(others, keepdim=True) / saved_norms
@@ -183,9 +173,9 @@ def _weight_norm_backward(
 
 
 def _convolution_backward(
-    grad_output: torch.Tensor,
-    self: torch.Tensor,
-    weight: torch.Tensor,
+    grad_output: Tensor,
+    self: Tensor,
+    weight: Tensor,
     bias_sizes: list[int] | None,
     stride: list[int],
     padding: list[int],
@@ -194,13 +184,13 @@ def _convolution_backward(
     output_padding: list[int],
     groups: int,
     output_mask: list[bool],
-) -> tuple[torch.Tensor | None, ...]:
+) -> tuple[Tensor | None, ...]:
     """Handles grouped convolutions, for which torch-mlir computes wrong values, and
     transposed ones, for which it crashes."""
     if groups == 1 and not transposed:
         return NotImplemented
     if self.dim() == 3:
-        of_input, of_weight, of_bias = _convolution_backward(
+        *others, of_bias = _convolution_backward(
             grad_output.unsqueeze(2),
             self.unsqueeze(2),
             weight.unsqueeze(2),
@@ -213,88 +203,72 @@ def _convolution_backward(
             groups,
             output_mask,
         )
-        squeezed = (None if g is None else g.squeeze(2) for g in (of_input, of_weight))
-        return (*squeezed, of_bias)
+        return *(None if g is None else g.squeeze(2) for g in others), of_bias
     if self.dim() != 4:
         raise UnsupportedError(
             "expected a convolution in groups, or transposed, of one or two dimensions, "
             f"but got one of {self.dim() - 2}"
         )
-    options = _pair(stride), _pair(padding), _pair(dilation)
+    places = _Places(weight.shape[2:], _pair(stride), _pair(padding), _pair(dilation))
     if transposed:
         # It maps the result of another convolution to that convolution's image.
         of_input = _aten.convolution(
-            grad_output, weight, None, *options, False, [0, 0], groups
+            grad_output, weight, None, *places[1:], False, [0, 0], groups
         )
-        _, of_weight = _convolution_gradients(
-            self, grad_output, weight, *options, groups, [False, True]
-        )
+        of_weight = _weight_gradient(self, grad_output, weight, places, groups)
     else:
-        of_input, of_weight = _convolution_gradients(
-            grad_output, self, weight, *options, groups, output_mask[:2]
-        )
+        of_input = _image_gradient(grad_output, self, weight, places, groups)
+        of_weight = _weight_gradient(grad_output, self, weight, places, groups)
     gradients = of_input, of_weight, grad_output.sum([0, 2, 3])
     return tuple(g if asked else None for g, asked in zip(gradients, output_mask))
 
 
-def _convolution_gradients(
-    grad_output: torch.Tensor,
-    image: torch.Tensor,
-    weight: torch.Tensor,
-    stride: list[int],
-    padding: list[int],
-    dilation: list[int],
-    groups: int,
-    output_mask: list[bool],
-) -> tuple[torch.Tensor | None, torch.Tensor | None]:
-    """Returns the gradients of image and weight: a product for each kernel position."""
-    padded = _aten.constant_pad_nd(
-        image, [padding[1], padding[1], padding[0], padding[0]]
-    )
-    batch, _, rows, columns = grad_output.shape
+def _grouped(values: Tensor, groups: int) -> Tensor:
+    """Returns the values as [group, channel, number of the result]."""
+    values = values.flatten(2).unflatten(1, (groups, -1))
+    return values.permute(1, 2, 0, 3).flatten(2)
 
-    def grouped(values: torch.Tensor) -> torch.Tensor:
-        """Returns the values as [group, channel, number of the result]."""
-        values = values.reshape(batch, groups, -1, rows * columns)
-        return values.permute(1, 2, 0, 3).reshape(groups, -1, batch * rows * columns)
 
-    gradient = grouped(grad_output)
-    of_image, of_places = torch.zeros_like(image), []
-    for i in range(weight.shape[2]):
-        for j in range(weight.shape[3]):
-            first = i * dilation[0], j * dilation[1]
-            if output_mask[0]:
-                kernel = weight[:, :, i, j].reshape(groups, -1, weight.shape[1])
-                part = torch.bmm(kernel.transpose(1, 2), gradient)
-                part = part.reshape(groups, -1, batch, rows * columns)
-                part = part.permute(2, 0, 1, 3).reshape(batch, -1, rows, columns)
-                top, left = first[0] - padding[0], first[1] - padding[1]
-                of_image = of_image + _placed(part, image.shape, stride, top, left)
-            if output_mask[1]:
-                last = (rows - 1) * stride[0], (columns - 1) * stride[1]
-                seen = padded[
-                    :,
-                    :,
-                    first[0] : first[0] + last[0] + 1 : stride[0],
-                    first[1] : first[1] + last[1] + 1 : stride[1],
-                ]
-                seen = grouped(seen)
-                of_places.append(torch.bmm(gradient, seen.transpose(1, 2)))
-    of_weight = None
-    if output_mask[1]:
-        of_weight = torch.stack(of_places, -1).reshape(weight.shape)
-    return of_image if output_mask[0] else None, of_weight
+def _image_gradient(
+    grad_output: Tensor, image: Tensor, weight: Tensor, places: _Places, groups: int
+) -> Tensor:
+    """Adds the products of the gradient and the kernel at each position."""
+    gradient = _grouped(grad_output, groups)
+
+    def part(i: int, j: int) -> Tensor:
+        kernel = weight[:, :, i, j].reshape(groups, -1, weight.shape[1])
+        values = torch.bmm(kernel.transpose(1, 2), gradient)
+        values = values.unflatten(2, (grad_output.shape[0], -1)).permute(2, 0, 1, 3)
+        return values.flatten(1, 2).unflatten(2, grad_output.shape[2:])
+
+    return places.sum_of(part, image)
+
+
+def _weight_gradient(
+    grad_output: Tensor, image: Tensor, weight: Tensor, places: _Places, groups: int
+) -> Tensor:
+    """Multiplies the gradient by the elements that each kernel position was applied to."""
+    gradient, (height, width) = _grouped(grad_output, groups), places.padding
+    padded = _aten.constant_pad_nd(image, [width, width, height, height])
+    products = []
+    for position in itertools.product(*map(range, places.kernel)):
+        seen = padded
+        for axis, size in enumerate(grad_output.shape[2:]):
+            first, step = position[axis] * places.dilation[axis], places.stride[axis]
+            seen = _aten.slice(seen, 2 + axis, first, first + (size - 1) * step + 1, step)
+        products.append(torch.bmm(gradient, _grouped(seen, groups).transpose(1, 2)))
+    return torch.stack(products, -1).reshape(weight.shape)
 
 
 def _nll_loss_backward(
-    grad_output: torch.Tensor,
-    self: torch.Tensor,
-    target: torch.Tensor,
-    weight: torch.Tensor | None,
+    grad_output: Tensor,
+    self: Tensor,
+    target: Tensor,
+    weight: Tensor | None,
     reduction: int,
     ignore_index: int,
-    total_weight: torch.Tensor,
-) -> torch.Tensor:
+    total_weight: Tensor,
+) -> Tensor:
     if self.dim() != 2:
         return NotImplemented
     none, mean = 0, 1
@@ -308,12 +282,12 @@ def _nll_loss_backward(
 
 
 def _embedding_dense_backward(
-    grad_output: torch.Tensor,
-    indices: torch.Tensor,
+    grad_output: Tensor,
+    indices: Tensor,
     num_weights: int,
     padding_idx: int,
     scale_grad_by_freq: bool,
-) -> torch.Tensor:
+) -> Tensor:
     if scale_grad_by_freq:
         raise UnsupportedError("expected an embedding without scale_grad_by_freq")
     chosen = _one_hot(indices.flatten(), num_weights)
@@ -324,56 +298,50 @@ def _embedding_dense_backward(
 
 
 def _max_pool2d_backward(
-    grad_output: torch.Tensor,
-    self: torch.Tensor,
+    grad_output: Tensor,
+    self: Tensor,
     kernel_size: list[int],
     stride: list[int],
     padding: list[int],
     dilation: list[int],
     ceil_mode: bool,
-    indices: torch.Tensor,
-) -> torch.Tensor:
+    indices: Tensor,
+) -> Tensor:
     """Adds, for each kernel position, the gradients whose maximum was there."""
-    kernel = _pair(kernel_size)
-    stride, dilation = _pair(stride or kernel), _pair(dilation)
-    padding = _pair(padding)
-    width = self.shape[-1]
-    results = grad_output.shape[-2:]
+    kernel, width = _pair(kernel_size), self.shape[-1]
+    places = _Places(kernel, _pair(stride or kernel), _pair(padding), _pair(dilation))
 
-    def places(axis: int, offset: int) -> torch.Tensor:
-        """Returns the position in the input of a kernel position, for each result."""
-        first = offset * dilation[axis] - padding[axis]
-        end = first + results[axis] * stride[axis]
-        return torch.arange(first, end, stride[axis], device=self.device)
+    def along(axis: int, position: int) -> Tensor:
+        """Returns where each result has a kernel position in the input."""
+        first, step = places.first(axis, position), places.stride[axis]
+        end = first + grad_output.shape[axis - 2] * step
+        return torch.arange(first, end, step, device=self.device)
 
-    total = torch.zeros_like(self)
-    for i in range(kernel[0]):
-        for j in range(kernel[1]):
-            rows, columns = places(0, i), places(1, j)
-            is_maximum = indices == rows.unsqueeze(1) * width + columns
-            # Rows and columns outside the input have the indices of other elements.
-            is_maximum = is_maximum & ((columns >= 0) & (columns < width))
-            part = torch.where(is_maximum, grad_output, torch.zeros_like(grad_output))
-            top, left = i * dilation[0] - padding[0], j * dilation[1] - padding[1]
-            total = total + _placed(part, self.shape, stride, top, left)
-    return total
+    def part(i: int, j: int) -> Tensor:
+        rows, columns = along(0, i), along(1, j)
+        is_maximum = indices == rows.unsqueeze(1) * width + columns
+        # Rows and columns outside the input have the indices of other elements.
+        is_maximum = is_maximum & ((columns >= 0) & (columns < width))
+        return torch.where(is_maximum, grad_output, torch.zeros_like(grad_output))
+
+    return places.sum_of(part, self)
 
 
 def _avg_pool2d_backward(
-    grad_output: torch.Tensor,
-    self: torch.Tensor,
+    grad_output: Tensor,
+    self: Tensor,
     kernel_size: list[int],
     stride: list[int],
     padding: list[int],
     ceil_mode: bool,
     count_include_pad: bool,
     divisor_override: int | None,
-) -> torch.Tensor:
+) -> Tensor:
     """Adds each gradient's part at each kernel position."""
     kernel = _pair(kernel_size)
     stride, padding = _pair(stride or kernel), _pair(padding)
 
-    def counts(axis: int) -> torch.Tensor:
+    def counts(axis: int) -> Tensor:
         """Returns the number of positions along an axis that each result averages."""
         size = self.shape[axis - 2]
         margin = padding[axis] if count_include_pad else 0
@@ -386,20 +354,13 @@ def _avg_pool2d_backward(
         share = grad_output / divisor_override
     else:
         share = grad_output / (counts(0).unsqueeze(1) * counts(1)).to(grad_output.dtype)
-    total = torch.zeros_like(self)
-    for i in range(kernel[0]):
-        for j in range(kernel[1]):
-            place = i - padding[0], j - padding[1]
-            total = total + _placed(share, self.shape, stride, *place)
-    return total
+    return _Places(kernel, stride, padding, [1, 1]).sum_of(lambda i, j: share, self)
 
 
-def _adaptive_avg_pool2d_backward(
-    grad_output: torch.Tensor, self: torch.Tensor
-) -> torch.Tensor:
+def _adaptive_avg_pool2d_backward(grad_output: Tensor, self: Tensor) -> Tensor:
     """Multiplies by the averaging matrices of both axes."""
 
-    def averages(axis: int) -> torch.Tensor:
+    def averages(axis: int) -> Tensor:
         """Returns the matrix as [result, position]."""
         results, size = grad_output.shape[axis], self.shape[axis]
         numbers = torch.arange(results, device=self.device).unsqueeze(1)
@@ -412,26 +373,21 @@ def _adaptive_avg_pool2d_backward(
     return averages(-2).t() @ grad_output @ averages(-1)
 
 
-def _scatter_add(
-    self: torch.Tensor, dim: int, index: torch.Tensor, src: torch.Tensor
-) -> torch.Tensor:
+@_of_floats
+def _scatter_add(self: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
     """Adds to each position in `dim` the values whose index it is."""
-    if self.dim() == 0 or not self.is_floating_point():
+    if self.dim() == 0:
         return NotImplemented
     chosen, values = _chosen(self, dim, index, src)
     total = torch.where(chosen, values, torch.zeros_like(values)).sum(-2)
     return self + _as_large(total, self, dim)
 
 
+@_of_floats
 def _index_add(
-    self: torch.Tensor,
-    dim: int,
-    index: torch.Tensor,
-    source: torch.Tensor,
-    *,
-    alpha: float = 1,
-) -> torch.Tensor:
-    if self.dim() == 0 or not self.is_floating_point():
+    self: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: float = 1
+) -> Tensor:
+    if self.dim() == 0:
         return NotImplemented
     rows = source.movedim(dim, 0).reshape(index.numel(), -1)
     sums = _one_hot(index.flatten(), self.shape[dim]).to(self.dtype).t() @ rows
@@ -439,19 +395,15 @@ def _index_add(
     return self + alpha * sums
 
 
+@_of_floats
 def _index_put(
-    self: torch.Tensor,
-    indices: list[torch.Tensor | None],
-    values: torch.Tensor,
-    accumulate: bool = False,
-) -> torch.Tensor:
+    self: Tensor, indices: list[Tensor | None], values: Tensor, accumulate: bool = False
+) -> Tensor:
     """Handles the gradient of indexing one dimension by one index."""
     given = [(dim, index) for dim, index in enumerate(indices) if index is not None]
-    if not accumulate or len(given) != 1 or not self.is_floating_point():
+    if not accumulate or len(given) != 1 or given[0][1].dtype == torch.bool:
         return NotImplemented
     ((dim, index),) = given
-    if index.dtype == torch.bool:
-        return NotImplemented
     # The index's dimensions replace `dim`.
     shape = *self.shape[:dim], *index.shape, *self.shape[dim + 1 :]
     flat = *self.shape[:dim], index.numel(), *self.shape[dim + 1 :]
@@ -460,9 +412,7 @@ def _index_put(
     return _index_add(self, dim, index, values.expand(shape).reshape(flat))
 
 
-def _scatter(
-    self: torch.Tensor, dim: int, index: torch.Tensor, src: torch.Tensor
-) -> torch.Tensor:
+def _scatter(self: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
     # If several values are written to one position, PyTorch leaves the result undefined.
     if self.dim() == 0 or index.shape[dim] != 1 or not src.is_floating_point():
         return NotImplemented
@@ -472,9 +422,7 @@ def _scatter(
     return torch.where(is_written, _as_large(values, self, dim), self)
 
 
-def _chosen(
-    self: torch.Tensor, dim: int, index: torch.Tensor, src: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor]:
+def _chosen(self: Tensor, dim: int, index: Tensor, src: Tensor) -> tuple[Tensor, Tensor]:
     """Returns which position each element of `src` is written to, as
     [..., element, position], and the elements."""
     src = src[tuple(slice(size) for size in index.shape)]
@@ -482,7 +430,7 @@ def _chosen(
     return chosen, src.movedim(dim, -1).unsqueeze(-1).expand(chosen.shape)
 
 
-def _as_large(values: torch.Tensor, self: torch.Tensor, dim: int) -> torch.Tensor:
+def _as_large(values: Tensor, self: Tensor, dim: int) -> Tensor:
     """Moves the last dimension back to `dim`, and pads with zeros to the shape of `self`."""
     values = values.movedim(-1, dim)
     pads = [0] * (2 * self.dim())
@@ -497,8 +445,8 @@ def _pair(numbers: list[int]) -> list[int]:
 
 
 def _placed(
-    values: torch.Tensor, shape: torch.Size, stride: list[int], top: int, left: int
-) -> torch.Tensor:
+    values: Tensor, shape: torch.Size, stride: list[int], top: int, left: int
+) -> Tensor:
     """Returns a tensor of `shape` with one value every `stride` positions along the last
     two dimensions, from `top` and `left`, and zeros elsewhere. Crops values outside."""
     *outer, rows, columns = values.shape
@@ -508,3 +456,24 @@ def _placed(
     bottom = shape[-2] - top - values.shape[-2]
     right = shape[-1] - left - values.shape[-1]
     return _aten.constant_pad_nd(values, [left, right, top, bottom])
+
+
+class _Places(NamedTuple):
+    """Where the results of a convolution or a pooling are in its image, by axis."""
+
+    kernel: Sequence[int]
+    stride: list[int]
+    padding: list[int]
+    dilation: list[int]
+
+    def first(self, axis: int, position: int) -> int:
+        """Returns where the first result has a kernel position."""
+        return position * self.dilation[axis] - self.padding[axis]
+
+    def sum_of(self, part: Callable[[int, int], Tensor], image: Tensor) -> Tensor:
+        """Returns an image's gradient: the sum of its parts by kernel position."""
+        total = torch.zeros_like(image)
+        for i, j in itertools.product(*map(range, self.kernel)):
+            place = self.first(0, i), self.first(1, j)
+            total = total + _placed(part(i, j), image.shape, self.stride, *place)
+        return total

@@ -17,8 +17,6 @@ from ddphook.torch import _bucket
 from ddphook.torch._hooks import AnyHook, AnyWrapper, resolve_for_graph
 from ddphook.torch._private import resolve_process_group as group_of_name
 
-# DDP's default.
-_BUCKET_CAP_MB = 25
 _IMPORT = "builtin.module(ddp-import-fx)"
 
 
@@ -115,9 +113,8 @@ def export(
             text = _whole.module_text(step, inputs, partitions)
         else:
             text = _text_of_step(step, inputs)
-        cap, order = _BUCKET_CAP_MB, "forward"
-    if bucket_cap_mb is not None:
-        cap = bucket_cap_mb
+        cap, order = 25, "forward"  # DDP's default.
+    cap = cap if bucket_cap_mb is None else bucket_cap_mb
     pipeline = f"{resolved.pipeline()} order={order} bucket-cap-mb={cap:g}"
     path = Path(file)
     words = ["ddphook-cc", path.name, "-o", path.with_suffix(".o").name]
@@ -137,10 +134,9 @@ def _text_of_step(step: Any, inputs: Sequence[Any]) -> str:
     graph = make_fx(step, tracing_mode="fake")(*inputs).graph
     reductions = list(_graph.find_reductions(graph))
     for reduction in reductions:
-        group = group_of_name(reduction.group)
-        if group.size() != dist.get_world_size():
+        size, all_ranks = group_of_name(reduction.group).size(), dist.get_world_size()
+        if size != all_ranks:
             raise UnsupportedError(
-                f"expected reductions over all {dist.get_world_size()} ranks, but "
-                f"got one over {group.size()}"
+                f"expected reductions over all {all_ranks} ranks, but got one over {size}"
             )
     return _bucket.reductions_text(_graph.reduced_gradients(reductions, 0))

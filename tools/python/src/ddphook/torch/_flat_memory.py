@@ -96,7 +96,7 @@ class FlatMemory:
             self._used += tensor.nbytes
             self._most = max(self._most, self._used)
             # Frees the arrays that were returned first, as needed.
-            while self._free and self._used + self._bytes_free() > self._most:
+            while self._free and self._used + sum(t.nbytes for t in self._free) > self._most:
                 del self._free[0]
         memory = (ctypes.c_char * tensor.nbytes).from_address(tensor.data_ptr())
         weakref.finalize(memory, self._returned.append, tensor).atexit = False
@@ -107,6 +107,3 @@ class FlatMemory:
             tensor = self._returned.popleft()
             self._used -= tensor.nbytes
             self._free.append(tensor)
-
-    def _bytes_free(self) -> int:
-        return sum(tensor.nbytes for tensor in self._free)

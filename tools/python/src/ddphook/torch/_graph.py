@@ -24,12 +24,7 @@ from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 from ddphook._cache import warn_once
 from ddphook.torch import _ops
-from ddphook.torch._bucket import (
-    ELEMENT_TYPES,
-    Reduced,
-    flat_numbers,
-    flat_reductions_text,
-)
+from ddphook.torch._bucket import ELEMENT_TYPES, Reduced, flat_numbers, flat_reductions_text
 from ddphook.torch._device import KINDS
 from ddphook.torch._private import collectives as _collectives
 from ddphook.torch._private import OpOverload, stable_topological_sort
@@ -286,17 +281,11 @@ def _replace(
         place = place.next
     reduced = reduced_gradients(bucket, first)
     with graph.inserting_before(place):
+        text = _ops.quoted(flat_reductions_text(reduced))
+        flats, group = flat_numbers(reduced), bucket[0].group
         started = graph.call_function(
             torch.ops.ddphook.start.default,
-            (
-                gradients,
-                flat_numbers(reduced),
-                owner,
-                _ops.quoted(flat_reductions_text(reduced)),
-                pipeline,
-                bucket[0].group,
-                timeout_s,
-            ),
+            (gradients, flats, owner, text, pipeline, group, timeout_s),
         )
     values = [gradient.meta["val"] for gradient in gradients]
     started.meta["val"] = values[0].new_empty((), dtype=torch.int64, device="cpu")
@@ -309,15 +298,11 @@ def _replace(
                 key=order.__getitem__)
     averages = {}
     with graph.inserting_before(place):
+        sizes = [size for member in bucket for size in member.shape]
+        ranks = [len(member.shape) for member in bucket]
+        types = " ".join(str(value.dtype).removeprefix("torch.") for value in values)
         waited = graph.call_function(
-            torch.ops.ddphook.wait.default,
-            (
-                started,
-                [size for member in bucket for size in member.shape],
-                [len(member.shape) for member in bucket],
-                " ".join(str(value.dtype).removeprefix("torch.") for value in values),
-                values[0].device,
-            ),
+            torch.ops.ddphook.wait.default, (started, sizes, ranks, types, values[0].device)
         )
         waited.meta["val"] = [
             value.new_empty(member.shape) for value, member in zip(values, bucket)
@@ -332,9 +317,7 @@ def _replace(
     return averages
 
 
-def _dependents(
-    graph: torch.fx.Graph, nodes: list[torch.fx.Node]
-) -> set[torch.fx.Node]:
+def _dependents(graph: torch.fx.Graph, nodes: list[torch.fx.Node]) -> set[torch.fx.Node]:
     """Returns these nodes and all nodes that depend on them."""
     found = set(nodes)
     for node in graph.nodes:
@@ -370,11 +353,6 @@ def reduced_gradients(bucket: list[Reduction], first: int) -> list[Reduced]:
     `first` is the number of the first one among the gradients of its group in the graph.
     """
     return [
-        Reduced(
-            member.kind,
-            member.shape,
-            member.value.dtype,
-            f"gradient{first + number}",
-        )
-        for number, member in enumerate(bucket)
+        Reduced(member.kind, member.shape, member.value.dtype, f"gradient{number}")
+        for number, member in enumerate(bucket, first)
     ]

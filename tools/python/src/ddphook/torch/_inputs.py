@@ -62,11 +62,8 @@ class Inputs:
         self._optimizers: dict[Optimizer, tuple[OptimizerInput, int]] = {}
         models = [leaf for _, leaf in leaves if isinstance(leaf, nn.Module)]
         # A tensor of several models has its name in the first one.
-        names = {
-            tensor: name
-            for model in reversed(models)
-            for name, tensor in _named_tensors(model)
-        }
+        named = (each for model in reversed(models) for each in _named_tensors(model))
+        names = {tensor: name for name, tensor in named}
         for path, leaf in leaves:
             place = pytree.keystr(path)
             if isinstance(leaf, torch.Tensor):
@@ -123,15 +120,11 @@ class Inputs:
 
     def _check_replaced(self, number: int, tensor: torch.Tensor) -> None:
         """Refuses the replacement of a tensor that has more than a value."""
+        groups = (group["params"] for each in self._optimizers for group in each.param_groups)
         has = ""
         if any(hooks_of(tensor)) or _attributes(tensor).keys() - _private.OF_BUFFERS:
             has = "its hooks or attributes"
-        elif any(
-            self._given[number] is parameter
-            for optimizer in self._optimizers
-            for group in optimizer.param_groups
-            for parameter in group["params"]
-        ):
+        elif any(self._given[number] is each for group in groups for each in group):
             has = "an optimizer"
         if has:
             raise UnsupportedError(
@@ -177,9 +170,7 @@ class Inputs:
         for tensor, number in self._numbers.items():
             gradient = gradients.get(number)
             given[number] = self._stand_in(number, tensor, values[number], gradient)
-        leaves = [
-            given[leaf] if isinstance(leaf, int) else leaf for leaf in self._leaves
-        ]
+        leaves = [given[leaf] if isinstance(leaf, int) else leaf for leaf in self._leaves]
         models = [leaf for leaf in self._leaves if isinstance(leaf, nn.Module)]
         parameters = {tensor: given[number] for tensor, number in self._numbers.items()}
         with contextlib.ExitStack() as stack:
@@ -202,8 +193,7 @@ class Inputs:
                 for name, tensor in before.items():
                     if tensor is not None:
                         table[name] = parameters[tensor]
-            hook = register_optimizer_step_pre_hook(self._check_optimizer)
-            stack.callback(hook.remove)
+            stack.callback(register_optimizer_step_pre_hook(self._check_optimizer).remove)
             with reached.no_writes_to_large_arrays():
                 yield pytree.tree_unflatten(leaves, self._tree)
             self.modes, self.left = reached.modes(), reached.left
@@ -233,16 +223,6 @@ class Inputs:
             setattr(new, name, held)
         return new
 
-    def _check_requires_grad(
-        self, number: int, tensor: torch.Tensor, now: torch.Tensor
-    ) -> None:
-        if now.requires_grad != tensor.requires_grad:
-            raise UnsupportedError(
-                f"expected a step that leaves {self.paths[number]} with "
-                f"requires_grad={tensor.requires_grad}, since the module cannot change it; "
-                "set it before the export"
-            )
-
     def states(self) -> dict[int, torch.Tensor]:
         """Returns the present tensors of models and optimizers, by number; within `given`."""
         self._reached.check()
@@ -261,8 +241,13 @@ class Inputs:
                 number = self._numbers[tensor]
                 states[number] = self._agree(number, states.get(number), now)
                 is_new = now is not self._given[number]
-                if isinstance(tensor, nn.Parameter) or not is_new:
-                    self._check_requires_grad(number, tensor, now)
+                matters = isinstance(tensor, nn.Parameter) or not is_new
+                if matters and now.requires_grad != tensor.requires_grad:
+                    raise UnsupportedError(
+                        f"expected a step that leaves {self.paths[number]} with "
+                        f"requires_grad={tensor.requires_grad}, since the module cannot "
+                        "change it; set it before the export"
+                    )
                 if is_new:
                     self._check_replaced(number, tensor)
         for optimizer, first in self._optimizers.values():
@@ -327,22 +312,17 @@ def _find_overlap(tensors: Iterable[tuple[str, torch.Tensor]]) -> tuple[str, str
     """Returns the paths of two tensors that overlap in memory, or None: the first one
     that overlaps an earlier one, and that."""
     # For each storage: the tensors there, with their first byte and end.
-    taken: dict[int, list[tuple[str, tuple[int, int]]]] = {}
+    taken: dict[int, list[tuple[str, int, int]]] = {}
     for path, tensor in tensors:
-        begin, end = extent = _extent(tensor)
+        size, begin = tensor.element_size(), int(tensor.storage_offset())
+        end = _private.compute_required_storage_length(tensor.shape, tensor.stride(), begin)
+        begin, end = begin * size, int(end) * size
         there = taken.setdefault(_private.storage_of(tensor), [])
-        for before, other in there:
-            if begin < other[1] and other[0] < end:
+        for before, first, last in there:
+            if begin < last and first < end:
                 return path, before
-        there.append((path, extent))
+        there.append((path, begin, end))
     return None
-
-
-def _extent(tensor: torch.Tensor) -> tuple[int, int]:
-    """Returns the range of bytes of its storage that a tensor spans: first and end."""
-    begin = int(tensor.storage_offset())
-    end = _private.compute_required_storage_length(tensor.shape, tensor.stride(), begin)
-    return begin * tensor.element_size(), int(end) * tensor.element_size()
 
 
 def _tables(

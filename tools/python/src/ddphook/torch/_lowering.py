@@ -97,9 +97,7 @@ class Lowering:
         try:
             importer.import_stateless_graph(graph, func_name="step")
         except NotImplementedError as error:
-            raise UnsupportedError(
-                f"torch-mlir cannot import this step: {error}"
-            ) from error
+            raise UnsupportedError(f"torch-mlir cannot import this step: {error}") from error
         self._module = importer.module
 
     def text(self) -> str:
@@ -111,11 +109,8 @@ class Lowering:
                 self._run(_FUSE)
             self._check_lowered()
             self._declare_groups()
-            return str(
-                self._module.operation.get_asm(
-                    enable_debug_info=True, large_elements_limit=None
-                )
-            )
+            operation = self._module.operation
+            return str(operation.get_asm(enable_debug_info=True, large_elements_limit=None))
 
     def _operations(self) -> Iterator[Any]:
         work = [self._module.operation]
@@ -139,7 +134,7 @@ class Lowering:
                     f"torch-mlir does not know '{target.removeprefix('torch.')}' "
                     f"({_place(op.location)})"
                 )
-            tensors = [value for value in op.operands if _is_tensor(value)]
+            tensors = [v for v in op.operands if str(v.type).startswith("!torch.vtensor")]
             fx = {"target": ir.StringAttr.get(target.removeprefix("torch."))}
             if target != _PREFIX + "wait_tensor":
                 node = next(starts)
@@ -188,11 +183,8 @@ class Lowering:
             PassManager.parse(pipeline).run(self._module.operation)
         except self._ir.MLIRError as error:
             # The pass stops at constants, which remain together with their user.
-            left = [
-                op
-                for op in self._operations()
-                if op.name.startswith("torch.aten.") or op.name == "torch.operator"
-            ]
+            prefixes = ("torch.aten.", "torch.operator")
+            left = [op for op in self._operations() if op.name.startswith(prefixes)]
             first = error.error_diagnostics[0]
             reason = f"'{left[0].name}'" if left else first.message
             location = left[0].location if left else first.location
@@ -223,10 +215,6 @@ class Lowering:
             with self._module.operation.location:
                 with ir.InsertionPoint.at_block_begin(self._module.body):
                     ir.Operation.create("ddp.process_group", attributes=attributes)
-
-
-def _is_tensor(value: Any) -> bool:
-    return str(value.type).startswith("!torch.vtensor")
 
 
 def _place(location: Any) -> str:

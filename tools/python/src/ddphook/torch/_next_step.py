@@ -42,21 +42,19 @@ def check_next(
             f"changes .training of {', '.join(sorted(names))} once more in the next step; "
             "say train() or eval() in each step, or before the export"
         )
-    if _operators(module.graph) != _operators(again.graph):
-        if modes or not _computes_the_same(module, again, taken, kept):
-            raise UnsupportedError(
-                "expected a step that computes the same every time, but the next one "
-                "differs because of "
-                + ("the modes of modules" if modes else "the .grad or the tensors")
-                + " that the first one leaves, or of an object that export does not "
-                "inspect; begin the step with zero_grad() and train(), or do what is "
-                "done once before the export"
-            )
+    if _operators(module.graph) == _operators(again.graph):
+        return
+    if modes or not _computes_the_same(module, again, taken, kept):
+        left = "the modes of modules" if modes else "the .grad or the tensors"
+        raise UnsupportedError(
+            "expected a step that computes the same every time, but the next one differs "
+            f"because of {left} that the first one leaves, or of an object that export "
+            "does not inspect; begin the step with zero_grad() and train(), or do what is "
+            "done once before the export"
+        )
 
 
-def _check_gradients(
-    graph: torch.fx.Graph, taken: Inputs, kept: Sequence[int]
-) -> None:
+def _check_gradients(graph: torch.fx.Graph, taken: Inputs, kept: Sequence[int]) -> None:
     """Refuses a step that reads gradients left by an earlier step: a parameter's
     ``.grad`` is no argument of the module."""
     inputs = graph.find_nodes(op="placeholder")
@@ -77,13 +75,9 @@ def _operators(graph: torch.fx.Graph) -> list[str]:
     """Returns a graph's operators and their operands, except writes to arguments."""
     names: dict[torch.fx.Node, str] = {}
     operators: list[str] = []
-    places = 0
     for node in graph.nodes:
-        if _random.is_seed(node):
-            names[node] = "the seed"
-        elif node.op == "placeholder":
-            names[node] = f"argument {places}"
-            places += 1
+        if node.op == "placeholder":
+            names[node] = "the seed" if _random.is_seed(node) else f"argument {len(names)}"
         elif _private.operator_name(node.target) != "copy_":
             names[node] = f"value {len(operators)}"
             taken = torch.fx.map_arg((node.args, node.kwargs), lambda n: "%" + names[n])

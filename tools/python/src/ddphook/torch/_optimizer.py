@@ -9,7 +9,6 @@ backward pass continues. The optimizer's states stay in ``optimizer.state``, so 
 from __future__ import annotations
 
 import functools
-import operator
 import types
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -17,8 +16,7 @@ from typing import Any
 import torch
 from torch.nn import Parameter
 
-from ddphook._errors import FailedPreconditionError, InvalidArgumentError
-from ddphook._errors import UnsupportedError
+from ddphook._errors import FailedPreconditionError, InvalidArgumentError, UnsupportedError
 from ddphook.torch import _private
 from ddphook.torch._bucket import memory_shape
 from ddphook.torch._private import FunctionalAdam, FunctionalAdamW, FunctionalSGD
@@ -184,13 +182,9 @@ class _Groups:
 
     def settings(self) -> Mapping[Parameter, Settings]:
         groups = self._optimizer.param_groups
-        if len(groups) != len(self._groups) or any(
-            map(operator.is_not, groups, self._groups)
-        ):
+        if list(map(id, groups)) != list(map(id, self._groups)):
             self._groups = list(groups)
-            self._settings = {
-                parameter: group for group in groups for parameter in group["params"]
-            }
+            self._settings = {each: group for group in groups for each in group["params"]}
         return self._settings
 
 
@@ -217,9 +211,7 @@ class _Functional:
         return dict.fromkeys(self._parameters, settings)
 
 
-def _source_of(
-    optimizer: Any, parameters: Iterable[Parameter]
-) -> _Groups | _Functional:
+def _source_of(optimizer: Any, parameters: Iterable[Parameter]) -> _Groups | _Functional:
     if type(optimizer) in (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW):
         return _Groups(optimizer)
     if isinstance(optimizer, _private.OptimizerHookState):

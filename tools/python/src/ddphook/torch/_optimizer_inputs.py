@@ -95,9 +95,8 @@ class OptimizerInput:
             stand_ins = [nn.Parameter(torch.zeros_like(value)) for value in fresh]
             for stand_in in stand_ins:
                 stand_in.grad = torch.zeros_like(stand_in)
-            lists: list[list[Any]] = [
-                [] for _ in range(len(inspect.signature(initialize).parameters) - 1)
-            ]
+            count = len(inspect.signature(initialize).parameters) - 1
+            lists: list[list[Any]] = [[] for _ in range(count)]
             own, optimizer.state = optimizer.state, collections.defaultdict(dict)
             try:
                 initialize({**group, "params": stand_ins}, *lists)
@@ -107,21 +106,16 @@ class OptimizerInput:
             for parameter, stand_in in zip(fresh, stand_ins):
                 state = dict(made.get(stand_in, {}))
                 if isinstance(optimizer, torch.optim.SGD) and group["momentum"] != 0:
-                    state = {"momentum_buffer": self._first_momentum(group, stand_in)}
+                    if group["dampening"] != 0:
+                        raise UnsupportedError(
+                            f"expected {self._place}, an SGD with dampening, to have taken "
+                            "a step, because its first step differs from the others"
+                        )
+                    # SGD begins with the first gradient, which is 0 + gradient.
+                    state = {"momentum_buffer": torch.zeros_like(stand_in)}
                 if state:
                     states[parameter] = state
         return states
-
-    def _first_momentum(
-        self, group: dict[str, Any], parameter: nn.Parameter
-    ) -> torch.Tensor:
-        """Returns zeros: SGD begins with the first gradient, which is 0 + gradient."""
-        if group["dampening"] != 0:
-            raise UnsupportedError(
-                f"expected {self._place}, an SGD with dampening, to have taken a step, "
-                "because its first step differs from the others"
-            )
-        return torch.zeros_like(parameter)
 
     @contextlib.contextmanager
     def given(
@@ -136,11 +130,8 @@ class OptimizerInput:
         self._parameters = parameters
         with contextlib.ExitStack() as stack:
             self._step = stack.enter_context(contextlib.ExitStack())
-            for hook in (
-                optimizer.register_step_pre_hook(self._begin),
-                optimizer.register_step_post_hook(self._end),
-            ):
-                stack.callback(hook.remove)
+            stack.callback(optimizer.register_step_pre_hook(self._begin).remove)
+            stack.callback(optimizer.register_step_post_hook(self._end).remove)
             try:
                 for group in groups:
                     group.update({k: way for k, way in _WAYS.items() if k in group})

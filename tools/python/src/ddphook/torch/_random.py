@@ -17,10 +17,7 @@ from typing import Any
 import torch
 
 from ddphook._errors import UnsupportedError
-from ddphook.torch._private import TorchDispatchMode
-from ddphook.torch._private import (
-    compute_elementwise_output_logical_to_physical_perm as permutation_of,
-)
+from ddphook.torch import _private
 
 _ROUNDS = 10
 _MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
@@ -79,7 +76,7 @@ def _high(value: torch.Tensor) -> torch.Tensor:
     return (value >> 32) & _WORD
 
 
-class Draws(TorchDispatchMode):
+class Draws(_private.TorchDispatchMode):
     """Records the random numbers of a traced step: each draw becomes an operator with
     the number of the draw, which `seeded` replaces by `uniform`.
 
@@ -123,11 +120,10 @@ class Draws(TorchDispatchMode):
     def __torch_dispatch__(
         self, target: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
-        rule = self._rules.get(target)
-        result = NotImplemented if rule is None else rule(*args, **(kwargs or {}))
-        if result is NotImplemented:
-            return target(*args, **(kwargs or {}))
-        return result
+        kwargs = kwargs or {}
+        rule = self._rules.get(target, target)
+        result = rule(*args, **kwargs)
+        return target(*args, **kwargs) if result is NotImplemented else result
 
     def _next(self) -> int:
         """Returns the number of the draw that the generator's state stands for."""
@@ -166,7 +162,7 @@ class Draws(TorchDispatchMode):
         dtype = dtype or like.dtype
         if memory_format not in (None, torch.preserve_format):
             return self._rand(like.shape, dtype)
-        order = permutation_of(like)[0]
+        order = _private.compute_elementwise_output_logical_to_physical_perm(like)[0]
         numbers = self._rand([like.shape[i] for i in order], dtype)
         return numbers.permute([order.index(i) for i in range(like.dim())])
 
@@ -195,9 +191,7 @@ class Draws(TorchDispatchMode):
         return drawn if drawn is NotImplemented else x.copy_(drawn)
 
 
-def seeded(
-    module: torch.fx.GraphModule, draws: Draws
-) -> Callable[..., list[torch.Tensor]]:
+def seeded(module: torch.fx.GraphModule, draws: Draws) -> Callable[..., list[torch.Tensor]]:
     """Returns a graph with the seed as an additional last argument and, if it draws, the
     next step's seed as an additional last result.
 
@@ -209,22 +203,18 @@ def seeded(
     drawn = sum(draw < draws.end for draw in numbers)
     has_drawn = any(0 not in size for _, size in used)
 
-    class Seeded(torch.fx.Interpreter):
-        seed: torch.Tensor
-
-        def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
-            if target is _UNIFORM:
-                draw, size = args
-                return uniform(self.seed + numbers[draw], size)
-            return super().call_function(target, args, kwargs)
-
     def run(*arguments: torch.Tensor) -> list[torch.Tensor]:
-        interpreter = Seeded(module)
-        interpreter.seed = arguments[-1]
-        results = list(interpreter.run(*arguments[:-1]))
-        if has_drawn:
-            results.append(arguments[-1] + drawn)
-        return results
+        *values, seed = arguments
+
+        class Seeded(torch.fx.Interpreter):
+            def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
+                if target is _UNIFORM:
+                    draw, size = args
+                    return uniform(seed + numbers[draw], size)
+                return super().call_function(target, args, kwargs)
+
+        results = Seeded(module).run(*values)
+        return [*results, seed + drawn] if has_drawn else list(results)
 
     return run
 

@@ -11,7 +11,7 @@ PyTorch's vectorized kernels.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 SCALARS = 7
@@ -19,6 +19,9 @@ SCALARS = 7
 
 Settings = Mapping[str, Any]
 """Hyperparameters by the names of ``torch.optim``'s parameter groups."""
+
+_Write = Callable[..., str]
+_Names = Sequence[str]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,22 +63,26 @@ class Rule:
         takes the gradient, the parameter and the states, and yields the parameter and
         the states. `scalars` are the values of a row of the table.
         """
-        write = _Body(dtype)
-        states = [f"%state{i}" for i in range(len(self.states))]
-        gradient = "%grad"
+        arguments = ["%grad", "%param", *(f"%state{i}" for i in range(len(self.states)))]
+        gradient, parameter, *states = arguments
+        lines: list[str] = []
+
+        def write(operation: str, *operands: str) -> str:
+            """Adds an operation, and returns its result."""
+            result = f"%e{len(lines)}"
+            lines.append(f"{result} = {operation} {', '.join(operands)} : {dtype}")
+            return result
+
         if self.maximize:
             gradient = write("arith.negf", gradient)
         update = self._sgd if self.kind == "sgd" else self._adam
-        results = update(write, gradient, "%param", states, scalars)
-        return write.block(["%grad", "%param", *states], results)
+        results = update(write, gradient, parameter, states, scalars)
+        typed = ", ".join(f"{name}: {dtype}" for name in arguments)
+        kinds = ", ".join([dtype] * len(results))
+        return [f"^bb0({typed}):", *lines, f"linalg.yield {', '.join(results)} : {kinds}"]
 
     def _sgd(
-        self,
-        write: _Body,
-        gradient: str,
-        parameter: str,
-        states: Sequence[str],
-        scalars: Sequence[str],
+        self, write: _Write, gradient: str, parameter: str, states: _Names, scalars: _Names
     ) -> list[str]:
         rate, decay, momentum, kept, share = scalars
         if self.decay:
@@ -90,12 +97,7 @@ class Rule:
         return [write("math.fma", step, rate, parameter), buffer]
 
     def _adam(
-        self,
-        write: _Body,
-        gradient: str,
-        parameter: str,
-        states: Sequence[str],
-        scalars: Sequence[str],
+        self, write: _Write, gradient: str, parameter: str, states: _Names, scalars: _Names
     ) -> list[str]:
         rate, decay, weight, beta2, share, correction, epsilon = scalars
         if self.decay == "decoupled":
@@ -119,32 +121,16 @@ class Rule:
         return [write("arith.addf", parameter, change), *moments]
 
 
-class _Body:
-    """Writes the operations of a block, each with one result."""
-
-    def __init__(self, dtype: str) -> None:
-        self._dtype = dtype
-        self._lines: list[str] = []
-
-    def __call__(self, operation: str, *operands: str) -> str:
-        result = f"%e{len(self._lines)}"
-        values = ", ".join(operands)
-        self._lines.append(f"{result} = {operation} {values} : {self._dtype}")
-        return result
-
-    def block(self, arguments: list[str], results: list[str]) -> list[str]:
-        typed = ", ".join(f"{name}: {self._dtype}" for name in arguments)
-        kinds = ", ".join([self._dtype] * len(results))
-        return [
-            f"^bb0({typed}):",
-            *self._lines,
-            f"linalg.yield {', '.join(results)} : {kinds}",
-        ]
-
-
 def rule_of(settings: Settings) -> Rule:
     """Returns the rule of a parameter group of ``SGD``, ``Adam`` or ``AdamW``."""
-    return (_rule_of_adam if "betas" in settings else _rule_of_sgd)(settings)
+    kind = "decoupled" if settings.get("decoupled_weight_decay") else "coupled"
+    decay, maximize = kind if settings["weight_decay"] != 0 else "", settings["maximize"]
+    if "betas" in settings:
+        large_lerp = 1 - float(settings["betas"][0]) >= 0.5
+        amsgrad = settings["amsgrad"]
+        return Rule("adam", decay, maximize, amsgrad=amsgrad, large_lerp=large_lerp)
+    momentum = settings["momentum"] != 0
+    return Rule("sgd", decay, maximize, momentum, momentum and settings["nesterov"])
 
 
 def row_of(settings: Settings, step: int) -> list[float]:
@@ -154,28 +140,6 @@ def row_of(settings: Settings, step: int) -> list[float]:
     """
     row = (_row_of_adam if "betas" in settings else _row_of_sgd)(settings, step)
     return row + [0.0] * (SCALARS - len(row))
-
-
-def _rule_of_sgd(settings: Settings) -> Rule:
-    momentum = settings["momentum"] != 0
-    return Rule(
-        "sgd",
-        decay="coupled" if settings["weight_decay"] != 0 else "",
-        maximize=settings["maximize"],
-        momentum=momentum,
-        nesterov=momentum and settings["nesterov"],
-    )
-
-
-def _rule_of_adam(settings: Settings) -> Rule:
-    kind = "decoupled" if settings["decoupled_weight_decay"] else "coupled"
-    return Rule(
-        "adam",
-        decay=kind if settings["weight_decay"] != 0 else "",
-        maximize=settings["maximize"],
-        amsgrad=settings["amsgrad"],
-        large_lerp=1 - float(settings["betas"][0]) >= 0.5,
-    )
 
 
 def _row_of_sgd(settings: Settings, step: int) -> list[float]:

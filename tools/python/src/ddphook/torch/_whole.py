@@ -32,13 +32,10 @@ from ddphook.torch._lowering import (
     started,
 )
 from ddphook.torch._next_step import check_next
-from ddphook.torch._private import OpOverload, pytree
-from ddphook.torch._private import collectives as _collectives
+from ddphook.torch._private import OpOverload, collectives, pytree
 from ddphook.torch._program_calls import ProgramCalls, innermost
-from ddphook.torch._private import resolve_process_group as group_of_name
 
-_ALL_REDUCE = _collectives.all_reduce.default
-_REDUCE_SCATTER = _collectives.reduce_scatter_tensor.default
+_REDUCTIONS = (collectives.all_reduce.default, collectives.reduce_scatter_tensor.default)
 
 
 @dataclasses.dataclass
@@ -68,9 +65,7 @@ class _Output(NamedTuple):
     changes: int | None = None
 
 
-def module_text(
-    step: Any, inputs: Sequence[Any], partitions: Sequence[Any] = ()
-) -> str:
+def module_text(step: Any, inputs: Sequence[Any], partitions: Sequence[Any] = ()) -> str:
     """Returns the module of a whole step, in MLIR's textual form, for ddp-import-fx.
 
     Raises UnsupportedError, with the line of the program, for an operator that cannot be
@@ -87,9 +82,7 @@ def module_text(
 def capture(step: Any, inputs: Sequence[Any], partitions: Sequence[Any] = ()) -> Step:
     """Traces a step with example arguments."""
     if not isinstance(partitions, Sequence):
-        raise InvalidArgumentError(
-            f"expected a list of partitions, but got {partitions!r}"
-        )
+        raise InvalidArgumentError(f"expected a list of partitions, but got {partitions!r}")
     lists = [_check_partition(partition) for partition in partitions]
     taken = Inputs(inputs, step)
     function, lines = _as_function(step)
@@ -143,27 +136,27 @@ def capture(step: Any, inputs: Sequence[Any], partitions: Sequence[Any] = ()) ->
             taken,
             lambda more: _functional(_trace(flat, more, table), more, draws),
         )
-    if any(map(_random.is_seed, graph.nodes)):
-        outputs.append(_Output("the seed of the next step", ""))
-    outputs = _drop_unchanged(graph, outputs)
-    paths = [output.path for output in outputs]
-    _check_results(graph, paths)
-    groups = {}
-    for node in graph.nodes:
-        arguments = started(node)
-        if arguments and "group_name" in arguments:
-            name = arguments["group_name"]
-            groups[name] = _find_partition(node, name, lists)
-    if not groups:
-        raise InvalidArgumentError("expected a step with a reduction")
-    names = _gradient_names(graph, [output.name for output in outputs])
     places = [
         path + _describe_first(taken.first.get(number))
         for number, path in enumerate(taken.paths)
     ]
     if any(map(_random.is_seed, graph.nodes)):
+        outputs.append(_Output("the seed of the next step", ""))
         places.append("the seed of random numbers, of each rank another: rank << 32")
-    return Step(graph, places, paths, names, groups)
+    outputs = _drop_unchanged(graph, outputs)
+    for output, value in zip(outputs, _results(graph)):
+        if not isinstance(value, torch.fx.Node):
+            raise UnsupportedError(
+                f"expected tensors as results, but {output.path} is {value!r}"
+            )
+    groups = {}
+    for node in graph.nodes:
+        if name := (started(node) or {}).get("group_name"):
+            groups[name] = _find_partition(node, name, lists)
+    if not groups:
+        raise InvalidArgumentError("expected a step with a reduction")
+    names = _gradient_names(graph, [output.name for output in outputs])
+    return Step(graph, places, [output.path for output in outputs], names, groups)
 
 
 def _describe_first(value: torch.Tensor | None) -> str:
@@ -189,11 +182,7 @@ _HERE = Path(__file__).parent
 
 def _trace(function: Any, values: list[torch.Tensor], table: Any) -> Any:
     try:
-        return make_fx(
-            function,
-            decomposition_table=table,
-            tracing_mode="fake",
-        )(*values)
+        return make_fx(function, decomposition_table=table, tracing_mode="fake")(*values)
     except (
         _private.DataDependentOutputException,
         _private.DynamicOutputShapeException,
@@ -222,9 +211,7 @@ def _place_of(error: BaseException) -> str:
     return innermost(p for p in places if Path(p[0]).parent != _HERE)
 
 
-def _functional(
-    traced: Any, values: list[torch.Tensor], draws: _random.Draws
-) -> Any:
+def _functional(traced: Any, values: list[torch.Tensor], draws: _random.Draws) -> Any:
     """Returns the trace without writes, in operators that torch-mlir knows."""
     # Unused draws do not count.
     traced.graph.eliminate_dead_code(_is_needed)
@@ -295,14 +282,6 @@ def _check_operators(graph: torch.fx.Graph) -> None:
                 )
 
 
-def _check_results(graph: torch.fx.Graph, outputs: list[str]) -> None:
-    for path, value in zip(outputs, _results(graph)):
-        if not isinstance(value, torch.fx.Node):
-            raise UnsupportedError(
-                f"expected tensors as results, but {path} is {value!r}"
-            )
-
-
 def _check_partition(partition: Any) -> Partition:
     """Returns groups of equal size in which each rank of the job occurs once."""
     try:
@@ -322,7 +301,7 @@ def _check_partition(partition: Any) -> Partition:
 def _find_partition(
     node: torch.fx.Node, name: str, partitions: list[Partition]
 ) -> Partition:
-    ranks = dist.get_process_group_ranks(group_of_name(name))
+    ranks = dist.get_process_group_ranks(_private.resolve_process_group(name))
     if len(ranks) == dist.get_world_size():
         return [ranks]
     for partition in partitions:
@@ -340,9 +319,7 @@ def _name(path: tuple[Any, ...]) -> str:
     return ".".join(key for key in keys if isinstance(key, str))
 
 
-def _gradient_names(
-    graph: torch.fx.Graph, outputs: list[str]
-) -> dict[torch.fx.Node, str]:
+def _gradient_names(graph: torch.fx.Graph, outputs: list[str]) -> dict[torch.fx.Node, str]:
     """Returns names of gradients: each is named after the first result of its shape that
     depends on it through values with the same number of elements.
 
@@ -355,22 +332,16 @@ def _gradient_names(
     names: dict[torch.fx.Node, str] = {}
     taken = set()
     for start in graph.nodes:
-        if start.target not in (_ALL_REDUCE, _REDUCE_SCATTER):
+        if start.target not in _REDUCTIONS or not (shape := start.meta["val"].shape):
             continue
-        shape = start.meta["val"].shape
-        if not shape:
-            continue
-        reached, work = {start}, [start]
+        reached, work = set[torch.fx.Node](), [start]
         while work:
-            for user in work.pop().users:
-                value = user.meta.get("val")
-                if (
-                    isinstance(value, torch.Tensor)
-                    and value.numel() == shape.numel()
-                    and user not in reached
-                ):
-                    reached.add(user)
-                    work.append(user)
+            node = work.pop()
+            value = node.meta.get("val")
+            has_size = isinstance(value, torch.Tensor) and value.numel() == shape.numel()
+            if has_size and node not in reached:
+                reached.add(node)
+                work += node.users
         ends = (n for n in results if n in reached and n.meta["val"].shape == shape)
         name = results.get(next(ends, start), "")
         if not name or name in taken:
