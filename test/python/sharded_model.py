@@ -23,6 +23,8 @@ import quantization_model  # noqa: E402
 from tensors import Tensor  # noqa: E402
 
 SEED = int(os.environ.get("DDPHOOK_TEST_SEED", "4343"))
+# With a power of two, updates have the same bits with and without fused multiply-adds.
+RATE = 2**-6
 
 
 class Net(nn.Module):
@@ -67,7 +69,7 @@ def loss(net, step, rank):
     return net(batch(step, rank)).square().sum()
 
 
-def train(net, steps, first=0, lr=0.02):
+def train(net, steps, first=0, lr=RATE):
     optimizer = torch.optim.SGD(net.parameters(), lr=lr)
     for step in range(first, first + steps):
         optimizer.zero_grad()
@@ -143,13 +145,12 @@ class PowerSGD:
 
     def reduce(self, key, arrays, shapes):
         group, shard = key
-        found = self.models.setdefault((shard, group), [[], None])
-        if found[1] is None:
-            found[1] = powersgd_model.Model(self.config, len(arrays), [shapes], "f32")
-            if group > 0:
-                # The generator goes on where an earlier group has left it.
-                found[1].generator = self.models[shard, 0][1].generator
-        return found[1].step([[Tensor("f32", a)] for a in arrays])[0][0].data
+        if key not in self.models:
+            made = powersgd_model.Model(self.config, len(arrays), [shapes], "f32")
+            # The groups of a shard share a generator.
+            made.generator = self.models.get((0, shard), made).generator
+            self.models[key] = made
+        return self.models[key].step([[Tensor("f32", a)] for a in arrays])[0][0].data
 
 
 class Exempt:
@@ -159,7 +160,7 @@ class Exempt:
         self.word, self.hooks = word, (hook, exempt_hook)
 
 
-def modelled(shape, steps, hook, shard_hook=None, lr=0.02):
+def modelled(shape, steps, hook, shard_hook=None, lr=RATE):
     """Returns the parameters after training; `hook` and `shard_hook` are as for register."""
     replicas, shards = (1, *shape)[-2:]
     scatter, between = (shard_hook, hook) if len(shape) > 1 else (hook, None)

@@ -88,7 +88,7 @@ def test_replicate_computes_what_the_model_computes():
 
 
 def _powersgd(rank):
-    options = dict(start_powerSGD_iter=2, matrix_approximation_rank=2)
+    options = dict(start_powerSGD_iter=2, matrix_approximation_rank=1)
     net = sharded.sharded((2, 2))
     with ddphook.torch.register(net, "powersgd", timeout=120, **options):
         sharded.train(net, 6)
@@ -98,7 +98,8 @@ def _powersgd(rank):
     for name, value in want.items():
         # The model rounds products once, from double precision.
         assert np.allclose(got[name], value, rtol=1e-4, atol=1e-5), name
-    assert not np.allclose(got["first.weight"], exact["first.weight"], atol=1e-3)
+    for name in "first.weight", "second.weight":
+        assert not np.allclose(got[name], exact[name], rtol=1e-4, atol=1e-5), name
 
 
 def test_powersgd_compresses_the_matrices_of_a_shard():
@@ -261,7 +262,7 @@ SETTINGS = {
 }
 
 
-def _setting(shape, name, hook, factor=None, lr=0.02):
+def _setting(shape, name, hook, factor=None, lr=sharded.RATE):
     make, options, change, step = SETTINGS[name]
     net = sharded.sharded(shape, make(), **options())
     if change is not None:
@@ -281,13 +282,14 @@ def _setting(shape, name, hook, factor=None, lr=0.02):
 
 def _settings(rank, shape):
     for name in SETTINGS:
-        want, got = _setting(shape, name, None), _setting(shape, name, "allreduce")
+        got = _setting(shape, name, "allreduce")
+        want = _setting(shape, name, None)
         different = sharded.difference(got, want)
         assert not different, (name, different)
     # Gloo cannot multiply first, as a divisor of the user's demands.
     world = dist.get_world_size()
     got = _setting(shape, "as it is", "allreduce", factor=2.0 * world)
-    want = _setting(shape, "as it is", None, lr=0.01)
+    want = _setting(shape, "as it is", None, lr=sharded.RATE / 2)
     assert not sharded.difference(got, want)
 
 
@@ -380,7 +382,7 @@ def _refused(rank):
     unsupported, invalid = ddphook.UnsupportedError, ddphook.InvalidArgumentError
     early = ddphook.FailedPreconditionError
     net = sharded.sharded((2,))
-    whole = "between shards: .*reduces whole gradients only; use it between replicas"
+    whole = "between shards: .*reduces whole gradients only.*; use it between replicas"
     for hook in "powersgd", "topk", "noop", "quantization_pertensor", "batched_powersgd":
         check(net, unsupported, "(?s)" + whole, hook=hook)
     check(net, unsupported, "(?s)" + whole, hook="fp16", wrapper="bf16")
@@ -430,11 +432,11 @@ def _mismatch(rank):
     for given in dict(hook="int4" if is_odd else "int8"), dict(
         hook="int8", shard_hook="fp16" if is_odd else None
     ):
-        with pytest.raises(ddphook.PlanMismatchError, match="rank 3 has the hooks"):
+        with pytest.raises(ddphook.PlanMismatchError, match="has the hooks .* but rank 3"):
             ddphook.torch.register(net, timeout=120, **given)
     if is_odd:
         net = sharded.sharded((2, 2), Tied())
-    with pytest.raises(ddphook.PlanMismatchError, match="has the sharded model '6 param"):
+    with pytest.raises(ddphook.PlanMismatchError, match="but rank 3 has '6 parameters"):
         ddphook.torch.register(net, "int8", timeout=120)
 
 
@@ -444,7 +446,7 @@ def test_ranks_that_differ():
 
 def _lost(rank, shape):
     net = sharded.sharded(shape)
-    ddphook.torch.register(net, "int8", timeout=20)
+    ddphook.torch.register(net, "int8", timeout=120)
     sharded.train(net, 2)
     if rank == dist.get_world_size() - 1:
         net.first.register_full_backward_hook(lambda *_: os._exit(9))

@@ -430,8 +430,8 @@ class ShardedHandle(Handle):
         if not isinstance(state, dict) or state.get("format") != _FORMAT:
             return f"expected a state of the format '{_FORMAT}'"
         for key, mine in self._identity().items():
-            if state[key] != mine:
-                return f"expected a state with the {key} {mine}, but got {state[key]}"
+            if state.get(key) != mine:
+                return f"expected a state with the {key} {mine}, but got {state.get(key)}"
         return ""
 
     def close(self) -> None:
