@@ -302,8 +302,8 @@ def _overlap(rank, shape):
     net, plain = sharded.sharded(shape), sharded.sharded(shape)
     handle = ddphook.torch.register(net, "allreduce", timeout=120)
     reached, seen = threading.Event(), []
-    for lane in handle._lanes.values():
-        lane.worker.post(lambda: seen.append(reached.wait(60)))
+    for job in handle._jobs.values():
+        job.worker.post(lambda: seen.append(reached.wait(60)))
 
     def watch(module, inputs, output):
         output.register_hook(lambda gradient: reached.set())
@@ -337,7 +337,7 @@ def _states(rank, shape, given, path):
         sharded.train(first, 3)
         state = handle.state_dict()
         # The errors of a scattered group, or the shards of a PowerSGD's matrices.
-        assert any(lane["states"] for lane in state["lanes"])
+        assert any(job["states"] for job in state["jobs"])
         torch.save(state, f"{path}/{rank}")
     state = torch.load(f"{path}/{rank}")
     for net, loads in (second, True), (lost, False):
@@ -420,6 +420,10 @@ def _refused(rank):
         shown = "hook=fp16, rank %d of 2, a mesh of 2, 5 parameters, 3 parameter groups"
         assert shown % rank in repr(handle)
     assert repr(handle).endswith(", closed>")
+    with ddphook.torch.register(net, "fp16", timeout=120):
+        net.set_all_reduce_hook(lambda tensor: None)
+        with pytest.raises(early, match="replaced after the hook"):
+            sharded.train(net, 1)
 
 
 def test_what_is_refused():

@@ -116,14 +116,14 @@ class Scattered:
         self, groups: str, own_hook: Callable[[str], str | None] = lambda name: None
     ) -> str:
         """Returns the module that reduces the arrays and returns this rank's parts."""
-        arguments, lines, types = [], [], []
-        for i, (name, size) in enumerate(zip(self.names, self.sizes)):
-            whole = tensor_type([size], self.dtype)
-            types.append(tensor_type([size // self.parts], self.dtype))
-            arguments.append(f"%g{i}: {whole} {{{_WRITABLE}}}")
-            hook = own_hook(self.members[i][0])
+        wholes = [tensor_type([size], self.dtype) for size in self.sizes]
+        types = [tensor_type([size // self.parts], self.dtype) for size in self.sizes]
+        lines = []
+        for i, (name, members) in enumerate(zip(self.names, self.members)):
+            hook = own_hook(members[0])
             reduction = _reduction("reduce_scatter", i, self.kind, name, hook)
-            lines.append(f"{reduction} : {whole} -> {types[i]}")
+            lines.append(f"{reduction} : {wholes[i]} -> {types[i]}")
+        arguments = [f"%g{i}: {whole} {{{_WRITABLE}}}" for i, whole in enumerate(wholes)]
         results = [f"%r{i}" for i in range(len(types))]
         return groups + _function("bucket", arguments, lines, results, types)
 

@@ -19,7 +19,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, wait
 from datetime import timedelta
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import torch
 import torch.distributed as dist
@@ -59,7 +59,7 @@ class _Mesh(NamedTuple):
         return len(self.ranks)
 
 
-class _Lane:
+class _Job:
     """The job of a process group in which one hook reduces, with its thread."""
 
     def __init__(self, group: dist.ProcessGroup, hook: Hook, timeout_s: float) -> None:
@@ -76,10 +76,6 @@ class _Lane:
         size = self.meeting.world_size
         groups = _bucket.with_group_size(_bucket.WHOLE_GROUP, size)
         self.modules = Modules(context, hook, groups, device)
-
-    def check_equal(self, name: str, parts: _states.Parts) -> None:
-        """Checks that all ranks have the same states, but for errors."""
-        self.meeting.check_equal(name, _states.digest(parts))
 
 
 class _Replicas:
@@ -113,8 +109,8 @@ class _Collectives:
         number: int,
         group: Any,
         names: dict[Any, str],
-        shards: _Lane | None,
-        replicas: _Lane | None,
+        shards: _Job | None,
+        replicas: _Job | None,
     ) -> None:
         self._handle = handle
         self._number = number
@@ -132,10 +128,13 @@ class _Collectives:
             group.mesh_info = copy.copy(group.mesh_info)
             group.mesh_info.replicate_process_group = _Replicas(replicas.meeting.group)
         self._old = _private.exchange_collectives(group, ())
-        self._own_scatter, self._own_prepare, self._own_hook = self._old
-        reduce = self._own_hook if replicas is None else self._all_reduce
-        scatter = self if shards is not None else self._own_scatter
-        _private.exchange_collectives(group, [scatter, self._prepare, reduce])
+        own_scatter, self._own_prepare, self._own_hook = self._old
+        self._installed = [
+            own_scatter if shards is None else self,
+            self._prepare,
+            self._own_hook if replicas is None else self._all_reduce,
+        ]
+        _private.exchange_collectives(group, self._installed)
 
     def restore(self) -> None:
         _private.exchange_collectives(self._group, self._old)
@@ -147,6 +146,11 @@ class _Collectives:
         self, parameters: list[Any], gradients: list[torch.Tensor], world_size: int
     ) -> Sequence[torch.Size]:
         """Prepares the gradients for the reduce-scatter, and notes whose they are."""
+        if _private.exchange_collectives(self._group, ()) != self._installed:
+            raise FailedPreconditionError(
+                "the model's collectives were replaced after the hook was registered; call "
+                "set_all_reduce_hook before register"
+            )
         sizes: Sequence[torch.Size] = self._own_prepare(parameters, gradients, world_size)
         self._given, self._scattered = parameters, None
         self._shapes = [(size[0] // world_size, *size[1:]) for size in sizes]
@@ -205,8 +209,8 @@ class _Collectives:
                     parts[i].copy_(piece)
 
         defers = self._may_defer(input_tensor.dtype)
-        self._scattered = self._handle.start(self._shards, scatter, defers)
-        self._handle.keep(self._scattered)
+        self._scattered = self._handle.run(self._shards, scatter, defers)
+        self._handle.kept.append(self._scattered)
 
     def _all_reduce(self, tensor: torch.Tensor) -> None:
         """Reduces this rank's shard of the gradients; FSDP's all-reduce hook."""
@@ -227,7 +231,7 @@ class _Collectives:
                     scattered.result()
                 modules.run(layout, [tensor], True, None)
 
-            self._handle.start(self._replicas, reduce, self._may_defer(tensor.dtype))
+            self._handle.run(self._replicas, reduce, self._may_defer(tensor.dtype))
         if self._own_hook is not None:
             self._own_hook(tensor)
 
@@ -276,8 +280,9 @@ class ShardedHandle(Handle):
         self._error: BaseException | None = None
         self._closed = False
         self._loads = 0
-        self._kept: deque[Future[None]] = deque()
-        self._lanes: dict[tuple[str, str, bool], _Lane] = {}
+        # Reduce-scatters whose inputs are kept.
+        self.kept: deque[Future[None]] = deque()
+        self._jobs: dict[tuple[str, str, bool], _Job] = {}
         self._collectives: list[_Collectives] = []
         meshes = [group.mesh_info.mesh.mesh for group in groups]
         self._mesh = max(meshes, key=torch.Tensor.numel)
@@ -286,14 +291,14 @@ class ShardedHandle(Handle):
         self._meeting.check_equal("the hooks", f"{self._hook.pipeline()}{self._suffix()}")
         self._meeting.check_equal("the sharded model", _description(groups, names))
         try:
-            made = [self._lanes_of(group, given) for group in groups]
+            made = [self._jobs_of(group, given) for group in groups]
         finally:
-            lanes = list(self._lanes.values())
-            self._abandon = weakref.finalize(self, _leave, lanes, self._process)
+            jobs = list(self._jobs.values())
+            self._abandon = weakref.finalize(self, _leave, jobs, self._process)
             self._abandon.atexit = False
         open_handles.add(self)
-        for number, (group, lanes) in enumerate(zip(groups, made), 1):
-            self._collectives.append(_Collectives(self, number, group, names, *lanes))
+        for number, (group, pair) in enumerate(zip(groups, made), 1):
+            self._collectives.append(_Collectives(self, number, group, names, *pair))
 
     def _suffix(self) -> str:
         """Returns the hook between shards, if it is another one."""
@@ -301,8 +306,8 @@ class ShardedHandle(Handle):
             return ""
         return f" between replicas, {self._shard_hook.pipeline()} between shards"
 
-    def _lanes_of(self, group: Any, given: _Request) -> tuple[_Lane | None, _Lane | None]:
-        """Returns the lanes of a group's reduce-scatters and of its all-reduces, or None
+    def _jobs_of(self, group: Any, given: _Request) -> tuple[_Job | None, _Job | None]:
+        """Returns the jobs of a group's reduce-scatters and of its all-reduces, or None
         where it has nothing to reduce."""
         info = group.mesh_info
         shards = getattr(info, "shard_process_group", None)
@@ -310,26 +315,29 @@ class ShardedHandle(Handle):
             shards = None
         replicas = getattr(info, "replicate_process_group", None)
         return (
-            shards and self._lane(shards, given.scatters_with(group), given, True),
-            replicas and self._lane(replicas, given.hook, given, False),
+            shards and self._job(shards, given.scatters_with(group), given, True),
+            replicas and self._job(replicas, given.hook, given, False),
         )
 
-    def _lane(
+    def _job(
         self, group: dist.ProcessGroup, hook: Hook, given: _Request, is_scatter: bool
-    ) -> _Lane:
+    ) -> _Job:
         key = (group.group_name, hook.pipeline(), is_scatter)
-        if key not in self._lanes:
-            self._lanes[key] = _Lane(group, hook, given.timeout_s)
-        return self._lanes[key]
+        if key not in self._jobs:
+            self._jobs[key] = _Job(group, hook, given.timeout_s)
+        return self._jobs[key]
 
-    def start(self, lane: Any, work: Callable[[], None], defers: bool) -> Future[None]:  # type: ignore[override]
-        """Runs a reduction on the lane's thread.
+    def start(self, bucket: dist.GradBucket) -> NoReturn:
+        raise FailedPreconditionError("expected no bucket of DDP's for a sharded model")
+
+    def run(self, job: _Job, work: Callable[[], None], defers: bool) -> Future[None]:
+        """Runs a reduction on the job's thread.
 
         Waits for it: now, or with `defers` at the end of the backward pass.
         """
         self._check_usable()
 
-        def run() -> None:
+        def task() -> None:
             try:
                 if self._error is not None:
                     raise self._error
@@ -338,21 +346,17 @@ class ShardedHandle(Handle):
                 self._fail(error)
                 raise
 
-        future: Future[None] = lane.worker.submit(run)
+        future: Future[None] = job.worker.submit(task)
         if defers:
             _private.after_backward(functools.partial(self._wait, future))
         else:
             self._wait(future)
         return future
 
-    def keep(self, scattered: Future[None]) -> None:
-        """Notes a reduce-scatter, whose input is kept until it has ended."""
-        self._kept.append(scattered)
-
     def release(self, most: int) -> None:
         """Waits until fewer than `most` inputs of reduce-scatters are kept, as FSDP does."""
-        while len(self._kept) >= most:
-            self._wait(self._kept.popleft())
+        while len(self.kept) >= most:
+            self._wait(self.kept.popleft())
 
     def _wait(self, future: Future[None]) -> None:
         wait([future])
@@ -362,13 +366,8 @@ class ShardedHandle(Handle):
     def _fail(self, error: BaseException) -> None:
         """Keeps the first failure, and notifies the other ranks now."""
         self._error = self._error or error
-        for lane in self._lanes.values():
-            lane.worker.post(lane.modules.close)
-
-    def _finish(self) -> None:
-        """Waits for all reductions so far."""
-        for lane in self._lanes.values():
-            lane.worker.call(lane.modules.finish)
+        for job in self._jobs.values():
+            job.worker.post(job.modules.close)
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else self._error and f"failed: {self._error}"
@@ -386,17 +385,17 @@ class ShardedHandle(Handle):
     def statistics(self) -> Statistics:
         self._check_usable()
         total: Counter[str] = Counter()
-        for lane in self._lanes.values():
-            total.update(lane.worker.call(lane.modules.statistics))
+        for job in self._jobs.values():
+            total.update(job.worker.call(job.modules.statistics))
         return statistics_of(dict(total))
 
     def state_dict(self) -> dict[str, Any]:
         self._check_usable()
-        lanes = []
-        for lane in self._lanes.values():
-            states, kinds = lane.worker.call(lane.modules.states)
-            lanes.append({"states": states, "kinds": kinds})
-        return {"format": _FORMAT, "lanes": lanes, **self._identity()}
+        jobs = []
+        for job in self._jobs.values():
+            states, kinds = job.worker.call(job.modules.states)
+            jobs.append({"states": states, "kinds": kinds})
+        return {"format": _FORMAT, "jobs": jobs, **self._identity()}
 
     def _identity(self) -> dict[str, Any]:
         """Returns what the handle of a state must have in common with this one."""
@@ -420,10 +419,11 @@ class ShardedHandle(Handle):
         for rank, refusal in enumerate(refusals):
             if refusal:
                 raise InvalidArgumentError(f"the state of rank {rank}: {refusal}")
-        for lane, saved in zip(self._lanes.values(), state["lanes"], strict=True):
+        for job, saved in zip(self._jobs.values(), state["jobs"], strict=True):
             states, kinds = saved["states"], saved["kinds"]
-            lane.check_equal(name, _states.without_errors(states, kinds))
-            lane.worker.call(lane.modules.place, states, kinds)
+            common = _states.without_errors(states, kinds)
+            job.meeting.check_equal(name, _states.digest(common))
+            job.worker.call(job.modules.place, states, kinds)
 
     def _refusal(self, state: Any) -> str:
         """Returns why a state cannot be loaded, or an empty text."""
@@ -445,8 +445,8 @@ class ShardedHandle(Handle):
         for each in self._collectives:
             each.restore()
         open_handles.discard(self)
-        for lane in self._abandon() or ():
-            lane.worker.join()
+        for job in self._abandon() or ():
+            job.worker.join()
 
 
 def register(
@@ -457,8 +457,7 @@ def register(
     timeout: timedelta | float | None,
 ) -> ShardedHandle:
     """Registers a hook with a model that has these parameter groups."""
-    has_replicas = list(map(_has_replicas, groups))
-    if shard_hook is not None and not any(has_replicas):
+    if shard_hook is not None and not any(map(_has_replicas, groups)):
         raise InvalidArgumentError(
             "expected a mesh with replicas and shards for a 'shard_hook'; on a mesh with "
             "shards only, 'hook' reduces between shards"
@@ -587,6 +586,6 @@ def _description(groups: list[Any], names: dict[Any, str]) -> str:
     )
 
 
-def _leave(lanes: list[_Lane], process: int) -> list[_Lane]:
-    """Makes the lanes' threads leave their jobs; returns the lanes to wait for."""
-    return [lane for lane in lanes if leave(lane.worker, lane.modules, process)]
+def _leave(jobs: list[_Job], process: int) -> list[_Job]:
+    """Makes the jobs' threads leave their jobs; returns the jobs to wait for."""
+    return [job for job in jobs if leave(job.worker, job.modules, process)]
