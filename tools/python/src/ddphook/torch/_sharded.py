@@ -254,15 +254,14 @@ class _Collectives:
 
 
 class _Request(NamedTuple):
-    """What `register` was asked for. `hook` reduces between shards where there are no
-    replicas."""
+    """What `register` was asked for; `shard_hook` is for meshes of two dimensions."""
 
     hook: Hook
     shard_hook: Hook
     timeout_s: float
 
     def scatters_with(self, group: Any) -> Hook:
-        return self.shard_hook if _has_replicas(group) else self.hook
+        return self.shard_hook if _has_both(group) else self.hook
 
 
 class ShardedHandle(Handle):
@@ -275,7 +274,7 @@ class ShardedHandle(Handle):
             for group in groups
             for each in group.fsdp_params
         }
-        self._has_replicas = any(map(_has_replicas, groups))
+        self._has_both = any(map(_has_both, groups))
         self._process = os.getpid()
         self._error: BaseException | None = None
         self._closed = False
@@ -302,7 +301,7 @@ class ShardedHandle(Handle):
 
     def _suffix(self) -> str:
         """Returns the hook between shards, if it is another one."""
-        if not self._has_replicas:
+        if not self._has_both:
             return ""
         return f" between replicas, {self._shard_hook.pipeline()} between shards"
 
@@ -457,10 +456,10 @@ def register(
     timeout: timedelta | float | None,
 ) -> ShardedHandle:
     """Registers a hook with a model that has these parameter groups."""
-    if shard_hook is not None and not any(map(_has_replicas, groups)):
+    if shard_hook is not None and not any(map(_has_both, groups)):
         raise InvalidArgumentError(
-            "expected a mesh with replicas and shards for a 'shard_hook'; on a mesh with "
-            "shards only, 'hook' reduces between shards"
+            "expected a mesh with replicas and shards for a 'shard_hook'; on a mesh of one "
+            "dimension, give 'hook' only"
         )
     given = _Request(hook, resolve(shard_hook or "allreduce"), timeout_seconds(timeout))
     names = _names(model, groups)
@@ -475,8 +474,11 @@ def register(
     return ShardedHandle(groups, names, given)
 
 
-def _has_replicas(group: Any) -> bool:
-    return hasattr(group.mesh_info, "replicate_process_group")
+def _has_both(group: Any) -> bool:
+    """Returns true if a group's mesh has replicas and shards."""
+    return hasattr(group.mesh_info, "replicate_process_group") and hasattr(
+        group.mesh_info, "shard_process_group"
+    )
 
 
 def _trained(group: Any) -> Iterable[Any]:
