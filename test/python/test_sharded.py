@@ -438,8 +438,7 @@ def _mismatch(rank):
     ):
         with pytest.raises(ddphook.PlanMismatchError, match="has the hooks .* but rank 3"):
             ddphook.torch.register(net, timeout=120, **given)
-    if is_odd:
-        net = sharded.sharded((2, 2), Tied())
+    net = sharded.sharded((2, 2), Tied() if is_odd else Net())
     with pytest.raises(ddphook.PlanMismatchError, match="but rank 3 has '6 parameters"):
         ddphook.torch.register(net, "int8", timeout=120)
 
