@@ -222,8 +222,7 @@ def _offload():
     return dict(offload_policy=CPUOffloadPolicy(pin_memory=False))
 
 
-# What a model is made of, the options of fully_shard, what happens to the sharded model,
-# and a step.
+# The model, the options of fully_shard, a change of the sharded model, and a step.
 SETTINGS = {
     "as it is": (Net, dict, None, _plain_step),
     "bf16, reduced in f32": (
@@ -374,6 +373,7 @@ def test_a_resumed_job_computes_the_same(tmp_path, shape, given):
 
 def _refused(rank):
     from torch.distributed._composable import replicate
+    from torch.distributed.fsdp import FullyShardedDataParallel
 
     def check(net, error, match, **given):
         with pytest.raises(error, match=match):
@@ -397,6 +397,8 @@ def _refused(rank):
     group = dist.group.WORLD
     check(net, unsupported, "mesh gives", hook="allreduce", state=group)
     check(replicate(nn.Linear(2, 2)), unsupported, "replicate_with_fsdp", hook="int8")
+    older = FullyShardedDataParallel(nn.Linear(4, 4), device_id=torch.device("cpu"))
+    check(nn.Sequential(older), unsupported, "fully_shard", hook="int8")
 
     complex_ = sharded.sharded((2,), nn.Sequential(nn.Linear(4, 4, dtype=torch.complex64)))
     check(complex_, unsupported, "parameter '0.weight': .*complex64", hook="allreduce")

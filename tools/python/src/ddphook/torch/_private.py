@@ -169,7 +169,7 @@ def group_sizes() -> list[tuple[str, int]]:
 # Sharded models
 # --------------
 
-# What activation checkpointing adds to the names of a module's parameters.
+# The name that activation checkpointing adds to those of a module's parameters.
 CHECKPOINTED = "_checkpoint_wrapped_module"
 # The attributes of a parameter group that say how it reduces gradients.
 _COLLECTIVES = ("_reduce_scatter_comm", "_prepare_reduce_scatter_inputs", "_all_reduce_hook")

@@ -254,7 +254,7 @@ class _Collectives:
 
 
 class _Request(NamedTuple):
-    """What `register` was asked for; `shard_hook` is for meshes of two dimensions."""
+    """The arguments of `register`. `shard_hook` is for meshes of two dimensions."""
 
     hook: Hook
     shard_hook: Hook
