@@ -293,8 +293,8 @@ class ShardedHandle(Handle):
             made = [self._jobs_of(group, given) for group in groups]
         finally:
             jobs = list(self._jobs.values())
-            self._abandon = weakref.finalize(self, _leave, jobs, self._process)
-            self._abandon.atexit = False
+            self._leave = weakref.finalize(self, _leave, jobs, self._process)
+            self._leave.atexit = False
         open_handles.add(self)
         for number, (group, pair) in enumerate(zip(groups, made), 1):
             self._collectives.append(_Collectives(self, number, group, names, *pair))
@@ -369,7 +369,7 @@ class ShardedHandle(Handle):
             job.worker.post(job.modules.close)
 
     def __repr__(self) -> str:
-        state = "closed" if self._closed else self._error and f"failed: {self._error}"
+        failed = f"failed: {self._error}" if self._error else ""
         shape = "x".join(map(str, self._mesh.shape))
         parts = [
             f"{self.hook}{self._suffix()}",
@@ -377,7 +377,7 @@ class ShardedHandle(Handle):
             f"a mesh of {shape}",
             counted(len(self._shapes), "parameter"),
             counted(len(self._collectives), "parameter group"),
-            state,
+            "closed" if self._closed else failed,
         ]
         return f"<ddphook.torch.Handle: {', '.join(filter(None, parts))}>"
 
@@ -444,7 +444,7 @@ class ShardedHandle(Handle):
         for each in self._collectives:
             each.restore()
         open_handles.discard(self)
-        for job in self._abandon() or ():
+        for job in self._leave() or ():
             job.worker.join()
 
 
@@ -536,8 +536,11 @@ def _check_scatter(hook: Hook) -> None:
         )
     members, sizes = (("a",), ("b",)), (1 << 11, 1 << 11)
     layout = _bucket.Scattered(0, members, sizes, 2, torch.float32, "mean")
-    own = {"b": hook.own_hook_of_exempt}
-    text = layout.text(_bucket.with_group_size(_bucket.WHOLE_GROUP, 2), own.get)
+    own = hook.own_hook_of_exempt
+    text = layout.text(
+        _bucket.with_group_size(_bucket.WHOLE_GROUP, 2),
+        lambda name: own if name == "b" else None,
+    )
     pipeline = _bucket.pipeline(dataclasses.replace(hook, exempt="").pipeline())
     try:
         with _compiler.Module(text) as module:
