@@ -55,7 +55,7 @@ def sharded(shape, made=None, shard=None, **options):
 
     made, shard = made or Net(), shard or fully_shard
     mesh = mesh_of(shape)
-    for part in made.children():
+    for part in [made.first, made.second] if isinstance(made, Net) else made.children():
         shard(part, mesh=mesh, **options)
     return shard(made, mesh=mesh, **options)
 

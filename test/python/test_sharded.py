@@ -139,9 +139,6 @@ class Tied(Net):
         self.third = nn.Linear(16, 33, bias=False)
         self.third.weight = self.again.weight
 
-    def children(self):
-        return iter([self.first, self.second])
-
     def forward(self, x):
         return super().forward(x) + (self.again(x) * self.third(x))[:, :3]
 
