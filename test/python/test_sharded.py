@@ -8,6 +8,7 @@ which has no code in common with the package.
 import gc
 import os
 import threading
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -292,6 +293,35 @@ def _settings(rank, shape):
 @pytest.mark.parametrize("shape", [(2,), (2, 2)])
 def test_an_exact_hook_changes_nothing(shape):
     ranks.run(int(np.prod(shape)), _settings, shape)
+
+
+def _several_meshes(rank):
+    from torch.distributed.fsdp import fully_shard
+
+    flat, nested = sharded.mesh_of((4,)), sharded.mesh_of((2, 2))
+
+    def trained(hook):
+        net = Net()
+        fully_shard(net.first, mesh=flat, reshard_after_forward=2)
+        fully_shard(net.second, mesh=nested)
+        fully_shard(net, mesh=nested)
+        with ddphook.torch.register(net, hook, timeout=120) if hook else nullcontext() as handle:
+            sharded.train(net, 3)
+            if handle:
+                # One reduction of `first`, and two of each other group, in each step.
+                assert handle.statistics()["steps"] == 3 * 5
+        return sharded.values(net)
+
+    want = trained(None)
+    got = trained("allreduce")
+    for name, value in want.items():
+        # Gloo adds four ranks in another order.
+        assert np.allclose(got[name], value, rtol=1e-5, atol=1e-6), name
+    assert sharded.difference(trained("int8"), want)
+
+
+def test_groups_on_several_meshes():
+    ranks.run(4, _several_meshes)
 
 
 def _overlap(rank, shape):

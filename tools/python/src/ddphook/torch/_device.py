@@ -69,14 +69,14 @@ class Device:
         module: _runtime.Module,
         arrays: Sequence[torch.Tensor],
         begun: Any,
-        results: Sequence[torch.Tensor] | None = None,
+        *results: Sequence[torch.Tensor],
     ) -> None:
         """Runs a module, or enqueues it on the device.
 
-        By default, the arrays receive the results.
+        The arrays receive its results, unless others are given for them.
         """
-        outputs = arrays if results is None else results
-        module.run([array.data_ptr() for array in arrays], [r.data_ptr() for r in outputs])
+        addresses = [[array.data_ptr() for array in each] for each in (arrays, *results)]
+        module.run(*addresses)
 
     def copy(self, copies: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> None:
         """Copies the second array of each pair to the first, after all runs."""
@@ -187,10 +187,10 @@ class Cuda(Device):
         module: _runtime.Module,
         arrays: Sequence[torch.Tensor],
         begun: Any,
-        results: Sequence[torch.Tensor] | None = None,
+        *results: Sequence[torch.Tensor],
     ) -> None:
         self._stream.wait_event(begun)
-        super().run(module, arrays, begun, results)
+        super().run(module, arrays, begun, *results)
 
     def copy(self, copies: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> None:
         with torch.cuda.stream(self._stream):
