@@ -187,6 +187,43 @@ def test_adapters_of_ddp():
     ranks.run(1, _of_ddp)
 
 
+def _of_fsdp(rank):
+    from torch.distributed._composable import replicate
+    from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    from ddphook.torch import _private
+
+    net = fully_shard(nn.Linear(3, 2), mesh=init_device_mesh("cpu", (1,)))
+    [group] = _private.sharded_groups(nn.Sequential(net))
+    assert _private.module_of(group.fsdp_params[0]) == (net, "weight")
+    assert not _private.has_partial_reduction(group)
+    old = _private.exchange_collectives(group, ())
+    assert type(old[0]) is _private.DefaultReduceScatter
+    assert _private.exchange_collectives(group, ["a", "b", "c"]) == old
+    assert _private.exchange_collectives(group, old) == ["a", "b", "c"]
+    assert not _private.is_replicated_by_ddp(net)
+    assert _private.is_replicated_by_ddp(nn.Sequential(replicate(nn.Linear(3, 2))))
+    wrapped = dict(checkpoint_wrapper(nn.Linear(3, 2)).named_modules())
+    assert _private.CHECKPOINTED in wrapped
+
+    seen = []
+
+    def watch(gradient):
+        seen.append(_private.is_in_backward())
+        _private.after_backward(lambda: seen.append("after"))
+
+    weight = torch.ones(1, requires_grad=True)
+    weight.register_hook(watch)
+    (weight * 2).sum().backward()
+    assert seen == [True, "after"] and not _private.is_in_backward()
+
+
+def test_adapters_of_sharded_models():
+    ranks.run(1, _of_fsdp)
+
+
 def test_adapters_of_modules_and_tensors():
     from ddphook.torch import _private
 

@@ -26,9 +26,11 @@ def find_waste(before: int, after: int) -> str | None:
 
 def find_waste_of_buckets(buckets: Iterable[Mapping[str, Any]]) -> str | None:
     """Applies `find_waste` to all buckets with a hook, as plans have them."""
+    buckets = list(buckets)
     hooked = [b for b in buckets if not re.match(rf"#ddp\.{_EXACT}", b["hook"])]
     if not hooked:
-        return "no gradient has the hook"
+        # Scattered gradients are in no bucket.
+        return "no gradient has the hook" if buckets else None
     return find_waste(*bytes_of(hooked))
 
 

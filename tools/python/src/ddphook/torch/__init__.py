@@ -7,6 +7,7 @@ the reductions of a model or step as a module for the compiler's tools.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import logging
 import os
@@ -48,20 +49,23 @@ def register(
     hook: AnyHook | None = None,
     wrapper: AnyWrapper | None = None,
     *,
+    shard_hook: AnyHook | None = None,
     optimizer: torch.optim.Optimizer | None = None,
     timeout: timedelta | float | None = None,
     **options: Any,
 ) -> Handle:
-    """Registers a compiled communication hook with a DDP model.
+    """Registers a compiled communication hook with a DDP model or a sharded one.
 
-    Collective: all ranks of the model's process group call it with equal arguments,
-    in place of ``register_comm_hook``.
+    Collective: all ranks of the model's process group or mesh call it with equal
+    arguments, in place of ``register_comm_hook``.
 
     Parameters
     ----------
     ddp_model
         The model, without a hook, on CPUs or on one GPU. In a job of one rank, it may
         also be a model without DDP: the handle then does nothing, and the log says so.
+        Or a model on CPUs to which ``fully_shard`` has been applied, or ``replicate`` of
+        ``torch.distributed._composable.replicate_with_fsdp``; see docs/sharded.md.
     hook
         Required. A hook with its options, such as ``ddphook.PowerSGD(rank=2)``; its
         name (``"powersgd"``), with the options as ``**options``; or a hook as PyTorch,
@@ -71,6 +75,9 @@ def register(
         Accelerate's ``DistributedDataParallelKwargs``.
     wrapper
         ``"fp16"`` or ``"bf16"``, or PyTorch's wrapper function.
+    shard_hook
+        The hook between shards, if the model's mesh has two dimensions: ``hook`` then
+        reduces between replicas. By default, shards are reduced exactly.
     optimizer
         A ``torch.optim.SGD``, ``Adam`` or ``AdamW`` of the model's parameters,
         in float32 or float64. The modules then update parameters as well, when
@@ -110,7 +117,17 @@ def register(
         A rank did not register its hook in time.
     """
     ddp_model = _private.unwrapped(ddp_model)
+    groups = _sharded_groups(ddp_model)
+    if shard_hook is not None and not groups:
+        raise InvalidArgumentError("expected a sharded model for a 'shard_hook'")
     if not isinstance(ddp_model, DistributedDataParallel):
+        if groups:
+            from ddphook.torch import _sharded
+
+            resolved = resolve(hook, wrapper, options)
+            if optimizer is not None:
+                resolved = dataclasses.replace(resolved, optimizer=optimizer)
+            return _sharded.register(ddp_model, groups, resolved, shard_hook, timeout)
         if isinstance(ddp_model, nn.Module) and _world_size() == 1:
             return _register_locally(ddp_model, resolve(hook, wrapper, options))
         raise InvalidArgumentError(
@@ -127,8 +144,8 @@ def register(
     where = f" on a device: {device.target}" if device.target else ""
     meeting.check_equal("the hook", resolved.pipeline() + where)
     whole = _bucket.with_group_size(_bucket.WHOLE_GROUP, meeting.world_size)
-    groups = whole + _near_group(resolved, meeting)
-    handle = Handle(ddp_model, resolved, meeting, groups, device, updates)
+    declared = whole + _near_group(resolved, meeting)
+    handle = Handle(ddp_model, resolved, meeting, declared, device, updates)
 
     try:
         if resolved.state is not None:
@@ -228,6 +245,27 @@ def close() -> None:
     from ddphook.torch import _ops
 
     _ops.close()
+
+
+def _sharded_groups(model: Any) -> list[Any]:
+    """Returns the parameter groups of a sharded model, or none of another one.
+
+    Refuses models of PyTorch's older ways to shard and to replicate.
+    """
+    if isinstance(model, DistributedDataParallel) or not isinstance(model, nn.Module):
+        return []
+    from torch.distributed.fsdp import FullyShardedDataParallel
+
+    if any(isinstance(each, FullyShardedDataParallel) for each in model.modules()):
+        raise UnsupportedError(
+            "expected a model of fully_shard (FSDP2), but got FullyShardedDataParallel"
+        )
+    if _private.is_replicated_by_ddp(model):
+        raise UnsupportedError(
+            "torch.distributed._composable.replicate makes its DDP model in the first "
+            "step; use DistributedDataParallel, or replicate of replicate_with_fsdp"
+        )
+    return _private.sharded_groups(model)
 
 
 def _world_size() -> int:

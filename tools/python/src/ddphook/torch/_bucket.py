@@ -37,7 +37,7 @@ class Layout:
     """The contents of a bucket, to which DDP has given a number, `index`.
 
     The shapes of gradients have dimensions in memory order. If an optimizer runs in the
-    module, the rules say how each parameter is updated.
+    module, the rules say how each parameter is updated. `kind` is ``"mean"`` or ``"sum"``.
     """
 
     index: int
@@ -45,6 +45,7 @@ class Layout:
     shapes: tuple[tuple[int, ...], ...]
     dtype: torch.dtype
     rules: tuple[Rule | None, ...] = ()
+    kind: str = "mean"
 
     @classmethod
     def of(
@@ -64,7 +65,7 @@ class Layout:
     def text(
         self, groups: str, own_hook: Callable[[str], str | None] = lambda name: None
     ) -> str:
-        """Returns the module that averages this bucket, in MLIR's textual form.
+        """Returns the module that reduces this bucket, in MLIR's textual form.
 
         Its entry point takes the bucket as one tensor and updates it in place: the
         compiler sees that consecutive gradients cover it. If there are rules, the
@@ -78,7 +79,7 @@ class Layout:
         sizes = [math.prod(shape) for shape in self.shapes]
         flat = _Flat("%flat", sum(sizes), self.dtype)
         reduce = [
-            _all_reduce(i, "mean", name, flat.add(i, shape), own_hook(name))
+            _all_reduce(i, self.kind, name, flat.add(i, shape), own_hook(name))
             for i, (name, shape) in enumerate(zip(self.names, self.shapes))
         ]
         update = _Updates(self, sizes)
@@ -91,13 +92,55 @@ class Layout:
         )
 
 
+@dataclasses.dataclass(frozen=True)
+class Scattered:
+    """Flat arrays of which each rank gets its part of the sum or mean.
+
+    An array holds gradients of one parameter group, whose names it has. With another
+    hook for exempt parameters, theirs are in an array of their own.
+    """
+
+    index: int
+    members: tuple[tuple[str, ...], ...]
+    sizes: tuple[int, ...]
+    parts: int
+    dtype: torch.dtype
+    kind: str
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the arrays in states."""
+        return tuple(map(", ".join, self.members))
+
+    def text(
+        self, groups: str, own_hook: Callable[[str], str | None] = lambda name: None
+    ) -> str:
+        """Returns the module that reduces the arrays and returns this rank's parts."""
+        wholes = [tensor_type([size], self.dtype) for size in self.sizes]
+        types = [tensor_type([size // self.parts], self.dtype) for size in self.sizes]
+        lines = []
+        for i, (name, members) in enumerate(zip(self.names, self.members)):
+            hook = own_hook(members[0])
+            reduction = _reduction("reduce_scatter", i, self.kind, name, hook)
+            lines.append(f"{reduction} : {wholes[i]} -> {types[i]}")
+        arguments = [f"%g{i}: {whole} {{{_WRITABLE}}}" for i, whole in enumerate(wholes)]
+        results = [f"%r{i}" for i in range(len(types))]
+        return groups + _function("bucket", arguments, lines, results, types)
+
+
+def _reduction(
+    operation: str, number: int, kind: str, name: str, hook: str | None
+) -> str:
+    """Returns the reduction of ``%g<number>``, without its type."""
+    attributes = f"ddp.name = {_quoted(name)}"
+    attributes += f", ddp.hook = {hook}" if hook else ""
+    return f"%r{number} = ddp.{operation} {kind} %g{number} on @dp {{{attributes}}}"
+
+
 def _all_reduce(
     number: int, kind: str, name: str, type_: str, hook: str | None = None
 ) -> str:
-    """Returns the reduction of ``%g<number>``."""
-    attributes = f"ddp.name = {_quoted(name)}"
-    attributes += f", ddp.hook = {hook}" if hook else ""
-    return f"%r{number} = ddp.all_reduce {kind} %g{number} on @dp {{{attributes}}} : {type_}"
+    return f"{_reduction('all_reduce', number, kind, name, hook)} : {type_}"
 
 
 def _function(

@@ -65,10 +65,18 @@ class Device:
         """
 
     def run(
-        self, module: _runtime.Module, arrays: Sequence[torch.Tensor], begun: Any
+        self,
+        module: _runtime.Module,
+        arrays: Sequence[torch.Tensor],
+        begun: Any,
+        *results: Sequence[torch.Tensor],
     ) -> None:
-        """Runs a module, or enqueues it on the device."""
-        module.run([array.data_ptr() for array in arrays])
+        """Runs a module, or enqueues it on the device.
+
+        The arrays receive its results, unless others are given for them.
+        """
+        addresses = [[array.data_ptr() for array in each] for each in (arrays, *results)]
+        module.run(*addresses)
 
     def copy(self, copies: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> None:
         """Copies the second array of each pair to the first, after all runs."""
@@ -175,10 +183,14 @@ class Cuda(Device):
         return event
 
     def run(
-        self, module: _runtime.Module, arrays: Sequence[torch.Tensor], begun: Any
+        self,
+        module: _runtime.Module,
+        arrays: Sequence[torch.Tensor],
+        begun: Any,
+        *results: Sequence[torch.Tensor],
     ) -> None:
         self._stream.wait_event(begun)
-        super().run(module, arrays, begun)
+        super().run(module, arrays, begun, *results)
 
     def copy(self, copies: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> None:
         with torch.cuda.stream(self._stream):

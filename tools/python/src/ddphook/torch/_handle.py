@@ -128,11 +128,11 @@ class Handle:
             self._worker.join()
             raise
         self._modules = Modules(context, hook, groups, device)
-        _open_handles.add(self)
+        open_handles.add(self)
         # A handle that is garbage-collected leaves the job as well, but nothing waits
         # for that.
         self._abandon = weakref.finalize(
-            self, _leave, self._worker, self._modules, self._process
+            self, leave, self._worker, self._modules, self._process
         )
         self._abandon.atexit = False
 
@@ -266,7 +266,7 @@ class Handle:
         """Returns counters of this rank since the hook was registered."""
         self._check_usable()
         self._finish()
-        return _statistics(self._worker.call(self._modules.statistics))
+        return statistics_of(self._worker.call(self._modules.statistics))
 
     def state_dict(self) -> dict[str, Any]:
         """Returns this rank's states: errors, factors, counters, generators.
@@ -353,7 +353,7 @@ class Handle:
         finally:
             if self._optimizer is not None:
                 self._optimizer.release()
-            _open_handles.discard(self)
+            open_handles.discard(self)
             if self._abandon() is not None:
                 self._worker.join()
 
@@ -505,7 +505,7 @@ class LocalHandle(Handle):
 
     def statistics(self) -> Statistics:
         self._check_usable()
-        return _statistics({})
+        return statistics_of({})
 
     def state_dict(self) -> dict[str, Any]:
         self._check_usable()
@@ -526,7 +526,7 @@ def _saved(hook: str, *values: Any) -> dict[str, Any]:
     return {"format": _FORMAT, "hook": hook, **dict(zip(names, values, strict=True))}
 
 
-def _statistics(counters: dict[str, int]) -> Statistics:
+def statistics_of(counters: dict[str, int]) -> Statistics:
     """Adds the compression ratio to counters; missing ones are 0."""
     names = list(Statistics.__annotations__)[:-1]
     made: dict[str, float] = {name: counters.get(name, 0) for name in names}
@@ -535,7 +535,7 @@ def _statistics(counters: dict[str, int]) -> Statistics:
     return cast(Statistics, made)
 
 
-def _leave(worker: Worker, modules: Modules, process: int) -> bool | None:
+def leave(worker: Worker, modules: Modules, process: int) -> bool | None:
     """Makes the worker leave the job and end; does nothing in a forked process."""
     if os.getpid() != process:
         return None
@@ -545,7 +545,7 @@ def _leave(worker: Worker, modules: Modules, process: int) -> bool | None:
 
 
 # At exit, ranks leave first: others might still read the last step's memory.
-_open_handles: weakref.WeakSet[Handle] = weakref.WeakSet()
+open_handles: weakref.WeakSet[Handle] = weakref.WeakSet()
 
 
 def _close_and_log(handle: Handle) -> None:
@@ -557,5 +557,5 @@ def _close_and_log(handle: Handle) -> None:
 
 @atexit.register
 def _close_all() -> None:
-    for handle in list(_open_handles):
+    for handle in list(open_handles):
         _close_and_log(handle)

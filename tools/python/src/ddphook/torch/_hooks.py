@@ -233,13 +233,17 @@ def resolve_for_graph(
             "expected no process group in the hook's state: each reduction of a graph "
             "names its own"
         )
-    state = resolved.state
+    check_unused(resolved.state, ", or use ddphook.torch.register")
+    return resolved
+
+
+def check_unused(state: Any, advice: str = "") -> None:
+    """Refuses a state of PyTorch's that has more than options."""
     if state is not None and (state.iter > 0 or _has_own_seed(state)):
         raise UnsupportedError(
             "expected a state that has not been used, with the random seed 0; give its "
-            "options by name, or use ddphook.torch.register"
+            f"options by name{advice}"
         )
-    return resolved
 
 
 def _check_values(hook: Hook) -> None:

@@ -27,6 +27,7 @@ from ddphook.torch._hooks import STATES, Hook
 from ddphook.torch._overflow import Watch
 
 _log = logging.getLogger("ddphook")
+AnyLayout = _bucket.Layout | _bucket.Scattered
 _FIRST_COMPRESSED_STEP = 1000  # PyTorch's default of start_powerSGD_iter.
 
 
@@ -43,7 +44,7 @@ class Modules:
         self._is_rate_checked = not _rate.is_meant_to_compress(hook.pipeline())
         self._hook = hook
         self._groups = groups
-        self._loaded: dict[_bucket.Layout, _runtime.Module] = {}
+        self._loaded: dict[AnyLayout, _runtime.Module] = {}
         # States of parameters whose module was unloaded, or is not loaded yet.
         self._waiting: _states.Parts = {}
         # The kinds of all states so far.
@@ -57,16 +58,17 @@ class Modules:
 
     def run(
         self,
-        layout: _bucket.Layout,
+        layout: AnyLayout,
         arrays: list[torch.Tensor],
         is_final: bool,
         begun: Any,
+        *results: list[torch.Tensor],
     ) -> None:
-        """Averages a bucket in place; loads its module first if necessary.
+        """Reduces a bucket in place; loads its module first if necessary.
 
         The arrays are its buffer and those of `Optimizer.arrays`; `begun` is the result
         of `Device.begin` for them. `is_final` means that DDP will keep its buckets from
-        now on.
+        now on. `results`, if given, receive this rank's parts of scattered arrays.
         """
         module = self._loaded.get(layout)
         if module is None:
@@ -78,7 +80,7 @@ class Modules:
         if self._draws_in_steps:
             self._run_with_generator(module, arrays, begun)
         else:
-            self._device.run(module, arrays, begun)
+            self._device.run(module, arrays, begun, *results)
         self._watch.after(module, arrays[:1])
 
     def finish(self) -> None:
@@ -154,7 +156,7 @@ class Modules:
     def _draws_in_steps(self) -> bool:
         return self._hook.options.get("warm_start") is False
 
-    def _load(self, layout: _bucket.Layout) -> _runtime.Module:
+    def _load(self, layout: AnyLayout) -> _runtime.Module:
         self._retire(layout)
         text = layout.text(self._groups, self._hook.own_hook)
         # The text already names the hooks of exempt parameters.
@@ -168,18 +170,18 @@ class Modules:
             self._begin(layout, module)
         return module
 
-    def _retire(self, layout: _bucket.Layout) -> None:
+    def _retire(self, layout: AnyLayout) -> None:
         """Unloads the modules of buckets that DDP no longer has."""
         for old in [old for old in self._loaded if set(old.names) & set(layout.names)]:
             _states.merge(self._waiting, _states.read(self._loaded[old]))
             self._unload(old)
 
-    def _unload(self, layout: _bucket.Layout) -> None:
+    def _unload(self, layout: AnyLayout) -> None:
         module = self._loaded.pop(layout)
         self._retired.update(module.statistics())
         module.unload()
 
-    def _begin(self, layout: _bucket.Layout, module: _runtime.Module) -> None:
+    def _begin(self, layout: AnyLayout, module: _runtime.Module) -> None:
         """Gives a new module the states that it continues with."""
         parts = _states.select(self._waiting, set(layout.names))
         for role, values in parts.items():
@@ -203,7 +205,7 @@ class Modules:
                 self._generator = _states.draw(module, self._generator)
             _states.write(module, iterations)
 
-    def _place_foreign(self, layout: _bucket.Layout, module: _runtime.Module) -> None:
+    def _place_foreign(self, layout: AnyLayout, module: _runtime.Module) -> None:
         """Takes over PyTorch's states for the bucket of this index.
 
         PyTorch's state does not say which parameters it belongs to. It refers to the

@@ -12,7 +12,7 @@ import importlib
 import operator
 import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from types import FrameType
 from typing import Any
 
@@ -64,11 +64,13 @@ _NAMES = {
     "torch._subclasses.fake_tensor": "FakeTensor FakeTensorMode "
     "DataDependentOutputException DynamicOutputShapeException",
     "torch.distributed": "_rank_not_in_group",
+    "torch.distributed._composable.replicate": "DDP",
     "torch.distributed.algorithms.ddp_comm_hooks.optimizer_overlap_hooks": (
         "_OptimizerHookState _hook_then_optimizer"
     ),
     "torch.distributed.distributed_c10d": "_get_default_group _get_default_store "
     "_resolve_process_group",
+    "torch.distributed.fsdp._fully_shard._fsdp_collectives": "DefaultReduceScatter",
     "torch.distributed.optim": "functional_adam._FunctionalAdam "
     "functional_adamw._FunctionalAdamW functional_sgd._FunctionalSGD",
     "torch.nn.parallel": "DistributedDataParallel._get_active_ddp_module",
@@ -162,6 +164,67 @@ def has_optimizer_in_backward(parameter: torch.Tensor) -> bool:
 
 def group_sizes() -> list[tuple[str, int]]:
     return sorted((name, g.size()) for g, name in c10d._world.pg_names.items())
+
+
+# Sharded models
+# --------------
+
+# The name that activation checkpointing adds to those of a module's parameters.
+CHECKPOINTED = "_checkpoint_wrapped_module"
+# The attributes of a parameter group that say how it reduces gradients.
+_COLLECTIVES = ("_reduce_scatter_comm", "_prepare_reduce_scatter_inputs", "_all_reduce_hook")
+
+
+def sharded_groups(model: nn.Module) -> list[Any]:
+    """Returns the parameter groups of FSDP2 or of its ``replicate`` in a model."""
+    from torch.distributed.fsdp import FSDPModule
+
+    modules = [each for each in model.modules() if isinstance(each, FSDPModule)]
+    groups = [g for each in modules for g in each._get_fsdp_state()._fsdp_param_groups]
+    return list(dict.fromkeys(groups))
+
+
+def is_replicated_by_ddp(model: nn.Module) -> bool:
+    """Returns whether the older ``replicate``, which uses DDP, was applied to a module."""
+    kind = __getattr__("DDP")
+    return any(isinstance(each, kind) for each in model.modules())
+
+
+def module_of(parameter: Any) -> tuple[nn.Module, str]:
+    """Returns the module that has a parameter of a group, and its name there."""
+    return parameter._module_info.module, parameter._module_info.param_name
+
+
+def exchange_collectives(group: Any, given: Sequence[Any]) -> list[Any]:
+    """Replaces a group's reduce-scatter, the function that prepares its inputs, and the
+    function that is called after an all-reduce; returns those that it had.
+
+    Replaces nothing if `given` is empty.
+    """
+    missing = [name for name in _COLLECTIVES if not hasattr(group, name)]
+    if missing:
+        raise UnsupportedError(
+            f"expected PyTorch 2.15 for a sharded model, but {torch.__version__} lacks "
+            f"{missing[0]}"
+        )
+    old = [getattr(group, name) for name in _COLLECTIVES]
+    for name, value in zip(_COLLECTIVES, given):
+        setattr(group, name, value)
+    return old
+
+
+def has_partial_reduction(group: Any) -> bool:
+    """Returns whether a group has gradients that replicas have not reduced yet."""
+    return group._partial_reduce_output is not None
+
+
+def is_in_backward() -> bool:
+    return torch._C._current_graph_task_id() != -1
+
+
+def after_backward(function: Callable[[], None]) -> None:
+    """Calls a function at the end of the running backward pass, which raises its error."""
+    torch.autograd.Variable._execution_engine.queue_callback(function)
 
 
 # Optimizers
