@@ -252,6 +252,20 @@ def flat_reductions_text(gradients: Sequence[Reduced]) -> str:
     return WHOLE_GROUP + _function("bucket", arguments, lines, results, types)
 
 
+def scatter_text(whole: Reduced, ranks: int) -> str:
+    """Returns a module that reduces a flat array, of which each rank gets a part.
+
+    Its entry point takes the array, and returns this rank's part of its reduction.
+    """
+    type_ = tensor_type(whole.shape, whole.dtype)
+    part = tensor_type([math.prod(whole.shape) // ranks], whole.dtype)
+    line = (
+        f"%r0 = ddp.reduce_scatter {whole.kind} %g0 on @dp "
+        f"{{ddp.name = {_quoted(whole.name)}}} : {type_} -> {part}"
+    )
+    return WHOLE_GROUP + _function("bucket", [f"%g0: {type_}"], [line], ["%r0"], [part])
+
+
 def reductions_text(gradients: Sequence[Reduced]) -> str:
     """Returns a module with one function, ``@step``, which returns reduced gradients.
 
