@@ -187,6 +187,26 @@ def test_adapters_of_ddp():
     ranks.run(1, _of_ddp)
 
 
+def _gloo(rank, level):
+    from datetime import timedelta
+
+    from ddphook.torch import _private
+
+    dist.set_debug_level(level)
+    group = dist.ProcessGroup(dist.HashStore(), 0, 1)
+    _private.use_gloo(group, dist.HashStore(), timedelta(seconds=60))
+    assert group._device_types == [torch.device("cpu")] and group.size() == 1
+    tensor = torch.ones(3)
+    group.broadcast(tensor, 0).wait()
+    kind = type(group._get_backend(torch.device("cpu"))).__name__
+    assert kind == {"DETAIL": "_ProcessGroupWrapper"}.get(level.name, "ProcessGroupGloo")
+
+
+def test_adapters_of_process_groups():
+    for level in dist.DebugLevel.OFF, dist.DebugLevel.DETAIL:
+        ranks.run(1, _gloo, level)
+
+
 def test_adapters_of_modules_and_tensors():
     from ddphook.torch import _private
 

@@ -45,8 +45,8 @@ class Options(_private.Options):  # type: ignore[misc, name-defined]
         As for ``register``, but a process group cannot have a hook with states, such as
         PowerSGD or error feedback, nor ``exempt``.
     timeout
-        How long any operation waits for another rank, those of Gloo included: seconds or
-        a ``timedelta``; by default the process group's own ``timeout``.
+        How long any operation waits for another rank, also one of Gloo's: seconds or a
+        ``timedelta``; by default the process group's own ``timeout``.
 
     Raises
     ------
@@ -143,7 +143,7 @@ class Group(dist.ProcessGroup):
     def allreduce(self, tensors: Any, *args: Any, **named: Any) -> dist.Work:
         given = _listed(tensors)
         kind = _kind(given, args, named)
-        # Of several tensors, Gloo returns the sum over all tensors and ranks.
+        # Gloo adds several tensors of one rank together.
         if kind is None or len(given) != 1:
             return super().allreduce(tensors, *args, **named)
         return self._reduce(kind, given)
