@@ -257,7 +257,7 @@ def _everything_else(rank, world):
         integers, bools, complexes, floats = given
         dist.all_reduce(integers, group=g)
         dist.all_reduce(complexes, group=g)
-        dist.all_reduce(bools, dist.ReduceOp.MAX, group=g)
+        dist.broadcast(bools, 1, group=g)
         keep(integers, complexes, bools)
         for op in dist.ReduceOp.MAX, dist.ReduceOp.MIN, dist.ReduceOp.PRODUCT:
             x = floats.clone()
@@ -409,8 +409,9 @@ def test_lifetime():
     ranks.run(2, _lifetime)
 
 
-def test_refused_options():
+def test_refused_options(monkeypatch):
     from ddphook.torch import Options
+    from ddphook.torch._process_group import _create
 
     raised(ddphook.InvalidArgumentError, "got None", Options)
     raised(ddphook.InvalidArgumentError, "did you mean 'fp16'", Options, "fp61")
@@ -427,6 +428,9 @@ def test_refused_options():
     ):
         raised(ddphook.UnsupportedError, state, Options, hook)
         raised(ddphook.UnsupportedError, "use ddphook.torch.register", Options, hook)
+    with monkeypatch.context() as patch:
+        patch.delattr(dist.ProcessGroup, "reduce_scatter_single")
+        raised(ddphook.UnsupportedError, "expected PyTorch 2.15", _create, None, None)
     raised(ddphook.UnsupportedError, "no names", Options, "fp16", exempt="bias")
     from torch.distributed.algorithms.ddp_comm_hooks import optimizer_overlap_hooks
 
@@ -539,7 +543,7 @@ def between(hook, shards):
 def by_hand(hook, steps):
     """Trains without any library: replicas {0, 1} and {2, 3}, each in two shards."""
     net = model()
-    optimizer = torch.optim.SGD(net.parameters(), lr=0.05)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.0625)
     for step in range(steps):
         gradients = []
         for rank in range(4):
@@ -579,7 +583,7 @@ def _hsdp(rank):
         for layer in net[0], net[2]:
             fully_shard(layer, mesh=mesh)
         fully_shard(net, mesh=mesh)
-        optimizer = torch.optim.SGD(net.parameters(), lr=0.05)
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.0625)
         for step in range(3):
             optimizer.zero_grad()
             loss(net, rank, step).backward()
@@ -601,7 +605,6 @@ def _hsdp(rank):
     for got, *halves in zip(net.parameters(), *gradients, strict=True):
         total = halves[0] + halves[1] + halves[2] + halves[3]
         assert torch.allclose(got.grad.full_tensor(), total.float(), rtol=0.02, atol=1e-4)
-        assert not torch.equal(got.grad.full_tensor(), got.grad.full_tensor() * 0)
         same(got.grad.to_local(), got.grad.to_local().bfloat16().float())
 
 

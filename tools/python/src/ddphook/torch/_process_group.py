@@ -25,6 +25,7 @@ from ddphook._errors import DeadlineExceededError, FailedPreconditionError
 from ddphook._errors import InvalidArgumentError, UnsupportedError
 from ddphook.torch import _bucket, _device, _private, _session
 from ddphook.torch._hooks import AnyHook, AnyWrapper, check_scatters, resolve_for_group
+from ddphook.torch._private import Options as BackendOptions
 from ddphook.torch._rendezvous import Meeting, timeout_seconds
 
 _NAME = "ddphook"
@@ -33,7 +34,7 @@ _KINDS = {dist.ReduceOp.SUM: "sum", dist.ReduceOp.AVG: "mean"}
 _Tensors = Sequence[torch.Tensor]
 
 
-class Options(_private.Options):  # type: ignore[misc, name-defined]
+class Options(BackendOptions):
     """The hook of a process group with the backend ``"ddphook"``.
 
     For ``pg_options`` of ``torch.distributed.new_group`` and ``init_process_group``, and
@@ -65,9 +66,12 @@ class Options(_private.Options):  # type: ignore[misc, name-defined]
         **options: Any,
     ) -> None:
         self._hook = resolve_for_group(hook, wrapper, options).pipeline()
-        self._given_s = None if timeout is None else timeout_seconds(timeout)
-        limit = [] if timeout is None else [timedelta(seconds=timeout_seconds(timeout))]
-        super().__init__(_NAME, *limit)
+        self.limit: timedelta | None = None
+        if timeout is None:
+            super().__init__(_NAME)
+        else:
+            self.limit = timedelta(seconds=timeout_seconds(timeout))
+            super().__init__(_NAME, self.limit)  # init_device_mesh gives it to the group.
 
     @property
     def hook(self) -> str:
@@ -92,7 +96,7 @@ class Work(dist.Work):
     def is_success(self) -> bool:
         return self._run.done() and self._run.exception() is None
 
-    def exception(self) -> BaseException | None:  # type: ignore[override]
+    def exception(self) -> BaseException | None:
         return self._run.exception() if self._run.done() else None
 
     def result(self) -> list[torch.Tensor]:
@@ -128,11 +132,8 @@ class Group(dist.ProcessGroup):
 
     def __init__(self, given: Any, options: Options) -> None:
         super().__init__(given.store, given.group_rank, given.group_size)
-        limit = given.timeout
-        if options._given_s is not None:
-            limit = timedelta(seconds=options._given_s)
+        limit = options.limit or given.timeout
         self._timeout_s = limit.total_seconds()
-        self._hook = options.hook
         self._pipeline = _bucket.pipeline(options.hook)
         self._last: futures.Future[Any] | None = None
         self._is_usable = True
@@ -307,6 +308,11 @@ def _in_place(
 
 def _create(given: Any, options: Any) -> Group:
     """Makes a process group; PyTorch calls it on each of its ranks."""
+    if not hasattr(dist.ProcessGroup, "reduce_scatter_single"):
+        raise UnsupportedError(
+            "expected PyTorch 2.15 for a process group with a hook, but found "
+            f"{torch.__version__}"
+        )
     if options is None:
         options = Options("allreduce")
     if not isinstance(options, Options):

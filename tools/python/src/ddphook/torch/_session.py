@@ -104,7 +104,8 @@ class Session:
                 module = self._module(key)
                 self.device.run(module, arrays, begun)
                 self._watch.after(module, arrays)
-                self.device.copy(copies)
+                if copies:
+                    self.device.copy(copies)
                 end = self.device.end()
             except BaseException as error:  # noqa: BLE001 - raised by result().
                 self._fail(error)
