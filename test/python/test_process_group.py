@@ -103,8 +103,7 @@ def _reductions(rank, world):
     numbers = itertools.count(SEED)
     for hook in [*PYTORCHS, *TYPED, *WHOLE_ONLY]:
         g = group(hook)
-        parts_too = hook not in WHOLE_ONLY
-        for dtype in TYPES if hook in PYTORCHS else TYPES[:2]:
+        for dtype in TYPES if hook in PYTORCHS else TYPES[:1]:
             seed = next(numbers)
             what = f"{hook} {dtype} seed {seed}"
             x = random(rank, 70 * world, dtype, seed)
@@ -112,21 +111,21 @@ def _reductions(rank, world):
             y = x.clone()
             dist.all_reduce(y, AVG, group=g)
             same(y, expected, what)
+            out = poisoned(x[:70])
+            if hook in WHOLE_ONLY:
+                with pytest.raises(ddphook.UnsupportedError, match="whole gradients only"):
+                    dist.reduce_scatter_tensor(out, x, AVG, group=g)
+                continue
             total = x.clone()
             dist.all_reduce(total, group=g)
-            if world in (1, 2, 4) and parts_too:
-                # Numbers are normal, so that a division by a power of two is exact.
+            if world in (1, 2, 4):
+                # No number is subnormal: a division by a power of two is exact.
                 same(total / world, expected, what)
             elif hook in PYTORCHS:
                 wire = {"fp16": torch.float16, "bf16": torch.bfloat16}.get(hook, dtype)
                 sums = x.to(wire)
                 dist.all_reduce(sums)
                 same(total, sums.to(dtype), what)
-            out = poisoned(x[:70])
-            if not parts_too:
-                with pytest.raises(ddphook.UnsupportedError, match="whole gradients only"):
-                    dist.reduce_scatter_tensor(out, x, AVG, group=g)
-                continue
             for op, reduced in (AVG, expected), (SUM, total):
                 same(x, random(rank, 70 * world, dtype, seed), what)
                 dist.reduce_scatter_tensor(out, x, op, group=g)
@@ -138,7 +137,7 @@ def _reductions(rank, world):
 
 
 @pytest.mark.parametrize(
-    "world", [1, 2, pytest.param(3, marks=pytest.mark.full("as two ranks")), 4]
+    "world", [2, *(pytest.param(w, marks=pytest.mark.full("as two ranks")) for w in (1, 3, 4))]
 )
 def test_reductions(world):
     ranks.run(world, _reductions, world)
@@ -354,6 +353,8 @@ def test_work_objects():
 
 def _lifetime(rank):
     """Destroyed groups leave their jobs; a group of one rank; one without this rank."""
+    import ddphook.torch
+
     files = []
     for _ in range(4):
         g = group("bf16")
@@ -369,8 +370,6 @@ def _lifetime(rank):
         dist.barrier()
         files.append(len(os.listdir("/proc/self/fd")))
     assert files[3] <= files[1], files
-
-    import ddphook.torch
 
     options = ddphook.torch.Options("fp16")
     # Ranks destroy their groups in different orders.

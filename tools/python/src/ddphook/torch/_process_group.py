@@ -29,7 +29,7 @@ from ddphook.torch._private import Options as BackendOptions
 from ddphook.torch._rendezvous import Meeting, timeout_seconds
 
 _NAME = "ddphook"
-_KINDS = {dist.ReduceOp.SUM: "sum", dist.ReduceOp.AVG: "mean"}
+_KINDS = ((dist.ReduceOp.SUM, "sum"), (dist.ReduceOp.AVG, "mean"))
 
 _Tensors = Sequence[torch.Tensor]
 
@@ -274,7 +274,8 @@ def _kind(tensors: _Tensors, args: Any, named: Any) -> str | None:
     The options or the operation are the first of the other arguments.
     """
     given = args[0] if args else named.get("opts", named.get("op"))
-    kind = _KINDS.get(getattr(given, "reduceOp", given or dist.ReduceOp.SUM))
+    op = getattr(given, "reduceOp", given or dist.ReduceOp.SUM)
+    kinds = [kind for known, kind in _KINDS if op == known]
     are_ours = tensors and all(
         tensor.dtype == tensors[0].dtype in _bucket.ELEMENT_TYPES
         and tensor.layout == torch.strided
@@ -283,7 +284,7 @@ def _kind(tensors: _Tensors, args: Any, named: Any) -> str | None:
         and type(tensor).__torch_dispatch__ is torch.Tensor.__torch_dispatch__
         for tensor in tensors
     )
-    return kind if are_ours else None
+    return kinds[0] if kinds and are_ours else None
 
 
 def _in_place(
