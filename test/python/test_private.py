@@ -228,6 +228,8 @@ def test_adapters_of_modules_and_tensors():
         assert list(hooks.values()) == [hook]
     assert _private.storage_of(tensor) == _private.storage_of(tensor[1:])
     assert _private.storage_of(tensor) != _private.storage_of(tensor.clone())
+    assert not _private.is_view_of_complex(tensor[1:])
+    assert _private.is_view_of_complex(torch.view_as_real(torch.ones(2, 2) * 1j))
 
     class Assigned(torch.overrides.TorchFunctionMode):
         def __torch_function__(self, function, types, args=(), kwargs=None):

@@ -142,6 +142,11 @@ def storage_of(tensor: torch.Tensor) -> int:
     return tensor.untyped_storage()._cdata
 
 
+def is_view_of_complex(tensor: torch.Tensor) -> bool:
+    """True of what ``torch.distributed`` passes to a group instead of a complex tensor."""
+    return tensor._base is not None and tensor._base.is_complex()
+
+
 # DistributedDataParallel and process groups
 # ------------------------------------------
 

@@ -282,6 +282,7 @@ def _kind(tensors: _Tensors, args: Any, named: Any) -> str | None:
         and tensor.device.type == "cpu"
         # The memory of others, such as fake ones, is not theirs.
         and type(tensor).__torch_dispatch__ is torch.Tensor.__torch_dispatch__
+        and not _private.is_view_of_complex(tensor)
         for tensor in tensors
     )
     return kinds[0] if kinds and are_ours else None
