@@ -734,7 +734,7 @@ def outcomes(rank, world, names, backends):
         for name in dir(base)
         if name.startswith("test_") and not any(word in name for word in OTHERS)
     ]
-    found = {}
+    found, wait = {}, timedelta(seconds=60)
     for name, backend in itertools.product(names, backends):
         if found.get(name, "ok") != "ok":
             continue
@@ -744,7 +744,7 @@ def outcomes(rank, world, names, backends):
         def meet(*_, prefix=prefix, meetings=meetings):
             number = next(meetings)
             prefix.set(f"{number} {rank}", "")
-            prefix.wait([f"{number} {each}" for each in range(world)])
+            prefix.wait([f"{number} {each}" for each in range(world)], wait)
 
         case._barrier = meet
         try:
@@ -753,7 +753,7 @@ def outcomes(rank, world, names, backends):
                 store=prefix,
                 rank=rank,
                 world_size=world,
-                timeout=timedelta(seconds=60),
+                timeout=wait,
             )
             getattr(case, name)()
             outcome = "ok"
@@ -761,11 +761,12 @@ def outcomes(rank, world, names, backends):
             outcome = "skipped"
         except BaseException as error:  # noqa: BLE001 - returned.
             outcome = f"{backend}: {type(error).__name__}: {error}"
-        with contextlib.suppress(AssertionError, RuntimeError, ValueError):
-            dist.destroy_process_group()
         store.set(f"{backend} {name} {rank}", outcome)
         seen = [store.get(f"{backend} {name} {each}").decode() for each in range(world)]
         found[name] = next((each for each in seen if each != "ok"), "ok")
+        # Other ranks may still connect to this one until all have ended the test.
+        with contextlib.suppress(AssertionError, RuntimeError, ValueError):
+            dist.destroy_process_group()
     return found
 
 
