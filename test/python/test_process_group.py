@@ -10,6 +10,7 @@ import itertools
 import os
 import pathlib
 import sys
+import tempfile
 import threading
 import types
 import unittest
@@ -223,11 +224,22 @@ def _forms(rank):
         lambda x: g.allreduce(x, SUM),
         lambda x: g.allreduce([x], op=SUM),
         lambda x: g.allreduce([x], dist.AllreduceOptions()),
-        lambda x: g.allreduce(tensors=[x], opts=dist.AllreduceOptions()),
+        lambda x: g.allreduce(opts=dist.AllreduceOptions(), tensors=[x]),
+        lambda x: g.allreduce(tensor=x, op=SUM),
     ):
         x = torch.tensor([1 / 3])
         call(x).wait()
         same(x, (torch.tensor([1 / 3]).half() * 2).float())
+    third = torch.tensor([1 / 3])
+    for call in (
+        lambda out: g.reduce_scatter(out, [third, third]),
+        lambda out: g.reduce_scatter([out], [[third, third]], dist.ReduceScatterOptions()),
+        lambda out: g.reduce_scatter_single(out, third.repeat(2)),
+        lambda out: g._reduce_scatter_base(out, third.repeat(2)),
+    ):
+        out = poisoned(third)
+        call(out).wait()
+        same(out, (third.half() * 2).float())
     several = [torch.tensor([1 / 3]), torch.tensor([1.0])]
     g.allreduce(several).wait()  # As Gloo: the sum over both and all ranks, exactly.
     same(several[0], torch.tensor([8 / 3]))
@@ -719,14 +731,16 @@ def outcomes(rank, world, names, backends):
     """Runs tests of PyTorch's collectives on each backend in turn, those that a backend
     passes on the next one; returns what became of each on the last."""
     os.environ |= {"WORLD_SIZE": str(world), "BACKEND": "gloo", "INIT_METHOD": "env://"}
+    os.environ["TEMP_DIR"] = tempfile.gettempdir()
     from torch.testing._internal.common_utils import TestCase
     from torch.testing._internal.distributed import distributed_test
 
     import ddphook.torch  # noqa: F401 - registers the backend.
 
-    distributed_test.BACKEND = "gloo"
+    os.environ["BACKEND"] = "mpi"  # Otherwise, tests of groups want eight ranks.
     base = distributed_test.DistributedTest._DistTestBase
-    case = type("Case", (base, TestCase), {"runTest": None, "rank": rank})()
+    attributes = {"runTest": None, "rank": rank, "world_size": world}
+    case = type("Case", (base, TestCase), attributes)()
     store = dist.distributed_c10d._get_default_store()
     dist.destroy_process_group()
     names = names or [
@@ -741,7 +755,7 @@ def outcomes(rank, world, names, backends):
         prefix = dist.PrefixStore(f"{backend} {name}", store)
         meetings = itertools.count()
 
-        def meet(*_, prefix=prefix, meetings=meetings):
+        def meet(*_, prefix=prefix, meetings=meetings, **__):
             number = next(meetings)
             prefix.set(f"{number} {rank}", "")
             prefix.wait([f"{number} {each}" for each in range(world)], wait)
@@ -767,6 +781,8 @@ def outcomes(rank, world, names, backends):
         # Other ranks may still connect to this one until all have ended the test.
         with contextlib.suppress(AssertionError, RuntimeError, ValueError):
             dist.destroy_process_group()
+    end = dist.PrefixStore("end", store)
+    dist.init_process_group("gloo", store=end, rank=rank, world_size=world)
     return found
 
 

@@ -141,52 +141,51 @@ class Group(dist.ProcessGroup):
         meeting.check_equal("the hook", options.hook)
         _private.use_gloo(self, given.store, limit)
 
-    def allreduce(self, tensors: Any, *args: Any, **named: Any) -> dist.Work:
-        given = _listed(tensors)
-        kind = _kind(given, args, named)
+    def allreduce(self, *args: Any, **named: Any) -> dist.Work:
+        given, op = _given(args, named, 1)
+        tensors = _listed(given)
+        kind = _kind(tensors, op)
         # Gloo adds several tensors of one rank together.
-        if kind is None or len(given) != 1:
-            return super().allreduce(tensors, *args, **named)
-        return self._reduce(kind, given)
-
-    def allreduce_coalesced(self, tensors: Any, *args: Any, **named: Any) -> dist.Work:
-        kind = _kind(tensors, args, named)
-        if kind is None:
-            return super().allreduce_coalesced(tensors, *args, **named)
+        if kind is None or len(tensors) != 1:
+            return super().allreduce(*args, **named)
         return self._reduce(kind, tensors)
 
-    def reduce_scatter(
-        self, output: Any, inputs: Any, *args: Any, **named: Any
-    ) -> dist.Work:
+    def allreduce_coalesced(self, *args: Any, **named: Any) -> dist.Work:
+        tensors, op = _given(args, named, 1)
+        kind = _kind(tensors, op)
+        if kind is None:
+            return super().allreduce_coalesced(*args, **named)
+        return self._reduce(kind, tensors)
+
+    def reduce_scatter(self, *args: Any, **named: Any) -> dist.Work:
+        output, inputs, op = _given(args, named, 2)
         outputs = _listed(output)
         parts = list(inputs if outputs[0] is output else inputs[0])
-        kind = _kind([*outputs, *parts], args, named)
+        kind = _kind([*outputs, *parts], op)
         sizes = [part.numel() for part in parts]
         if kind is None or len(outputs) != 1 or len(parts) != self.size():
-            return super().reduce_scatter(output, inputs, *args, **named)
+            return super().reduce_scatter(*args, **named)
         if outputs[0].numel() != sizes[self.rank()]:
-            return super().reduce_scatter(output, inputs, *args, **named)
+            return super().reduce_scatter(*args, **named)
         # All parts of a module have the size of the largest one.
         whole = outputs[0].new_zeros(len(parts), max(sizes))
         for row, part in zip(whole, parts):
             row[: part.numel()] = part.detach().reshape(-1)
         return self._scatter(kind, outputs, whole)
 
-    def reduce_scatter_single(
-        self, output: torch.Tensor, input: torch.Tensor, *args: Any, **named: Any  # noqa: A002
-    ) -> dist.Work:
-        kind = _kind([output, input], args, named)
-        if kind is None or input.numel() != output.numel() * self.size():
-            return super().reduce_scatter_single(output, input, *args, **named)
-        return self._scatter(kind, [output], self._rows(input))
+    def reduce_scatter_single(self, *args: Any, **named: Any) -> dist.Work:
+        output, whole, op = _given(args, named, 2)
+        kind = _kind([output, whole], op)
+        if kind is None or whole.numel() != output.numel() * self.size():
+            return super().reduce_scatter_single(*args, **named)
+        return self._scatter(kind, [output], self._rows(whole))
 
-    def reduce_scatter_single_coalesced(
-        self, outputs: Any, inputs: Any, *args: Any, **named: Any
-    ) -> dist.Work:
-        kind = _kind([*outputs, *inputs], args, named)
+    def reduce_scatter_single_coalesced(self, *args: Any, **named: Any) -> dist.Work:
+        outputs, inputs, op = _given(args, named, 2)
+        kind = _kind([*outputs, *inputs], op)
         sizes = [output.numel() * self.size() for output in outputs]
         if kind is None or sizes != [each.numel() for each in inputs]:
-            return super().reduce_scatter_single_coalesced(outputs, inputs, *args, **named)
+            return super().reduce_scatter_single_coalesced(*args, **named)
         return self._scatter(kind, outputs, torch.cat(list(map(self._rows, inputs)), 1))
 
     def barrier(self, *args: Any, **named: Any) -> dist.Work:
@@ -268,12 +267,19 @@ def _listed(tensors: Any) -> list[torch.Tensor]:
     return [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
 
 
-def _kind(tensors: _Tensors, args: Any, named: Any) -> str | None:
-    """Returns how a module reduces these tensors, or None if only Gloo can.
+def _given(args: Sequence[Any], named: dict[str, Any], count: int) -> list[Any]:
+    """Returns the tensors of a call, and its operation or the options that have it.
 
-    The options or the operation are the first of the other arguments.
+    There are `count` arguments with tensors, the output before the input. Their names
+    differ between methods.
     """
-    given = args[0] if args else named.get("opts", named.get("op"))
+    names = sorted(named.keys() - {"opts", "op", "timeout"}, reverse=True)
+    op = args[count] if len(args) > count else named.get("opts", named.get("op"))
+    return [*args[:count], *(named[name] for name in names), op]
+
+
+def _kind(tensors: _Tensors, given: Any) -> str | None:
+    """Returns how a module reduces these tensors, or None if only Gloo can."""
     op = getattr(given, "reduceOp", given or dist.ReduceOp.SUM)
     kinds = [kind for known, kind in _KINDS if op == known]
     are_ours = tensors and all(
