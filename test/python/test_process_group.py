@@ -92,7 +92,9 @@ def mean(hook, x):
 def same(got, expected, what=""):
     __tracebackhide__ = True
     assert got.dtype == expected.dtype and got.shape == expected.shape, what
-    assert torch.equal(got, expected), f"{what}: {got} is not {expected}"
+    wrong = (got != expected).reshape(-1).nonzero().reshape(-1).tolist()
+    pairs = [(got.reshape(-1)[n].item(), expected.reshape(-1)[n].item()) for n in wrong[:4]]
+    assert not wrong, f"{what}: {len(wrong)} of {got.numel()} elements differ, as {pairs}"
 
 
 def poisoned(tensor):
@@ -124,7 +126,7 @@ def _reductions(rank, world):
                 same(total / world, expected, what)
             elif hook in PYTORCHS:
                 wire = {"fp16": torch.float16, "bf16": torch.bfloat16}.get(hook, dtype)
-                sums = x.to(wire)
+                sums = x.to(wire, copy=True)
                 dist.all_reduce(sums)
                 same(total, sums.to(dtype), what)
             for op, reduced in (AVG, expected), (SUM, total):
