@@ -209,7 +209,7 @@ def test_default_group():
 
 # Tests of DDP and of GPUs, and tests that wait for a long time.
 OTHERS = ["DistributedDataParallel", "ddp", "DDP", "SyncBatch", "cuda", "nccl", "multigpu"]
-OTHERS += ["barrier_timeout"]
+OTHERS += ["barrier_timeout", "all_to_all_group"]
 # Tests that pass on Gloo alone, since they look for its name.
 DIFFERENT = {"test_get_backend"}
 SOME = [
