@@ -224,6 +224,26 @@ def test_adapters_of_sharded_models():
     ranks.run(1, _of_fsdp)
 
 
+def _gloo(rank, level):
+    from datetime import timedelta
+
+    from ddphook.torch import _private
+
+    dist.set_debug_level(level)
+    group = dist.ProcessGroup(dist.HashStore(), 0, 1)
+    _private.use_gloo(group, dist.HashStore(), timedelta(seconds=60))
+    assert group._device_types == [torch.device("cpu")] and group.size() == 1
+    tensor = torch.ones(3)
+    group.broadcast(tensor, 0).wait()
+    kind = type(group._get_backend(torch.device("cpu"))).__name__
+    assert kind == {"DETAIL": "_ProcessGroupWrapper"}.get(level.name, "ProcessGroupGloo")
+
+
+def test_adapters_of_process_groups():
+    for level in dist.DebugLevel.OFF, dist.DebugLevel.DETAIL:
+        ranks.run(1, _gloo, level)
+
+
 def test_adapters_of_modules_and_tensors():
     from ddphook.torch import _private
 
@@ -245,6 +265,8 @@ def test_adapters_of_modules_and_tensors():
         assert list(hooks.values()) == [hook]
     assert _private.storage_of(tensor) == _private.storage_of(tensor[1:])
     assert _private.storage_of(tensor) != _private.storage_of(tensor.clone())
+    assert not _private.is_view_of_complex(tensor[1:])
+    assert _private.is_view_of_complex(torch.view_as_real(torch.ones(2, 2) * 1j))
 
     class Assigned(torch.overrides.TorchFunctionMode):
         def __torch_function__(self, function, types, args=(), kwargs=None):

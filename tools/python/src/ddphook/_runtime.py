@@ -386,18 +386,20 @@ class Module:
         if module.entry_count != 1:
             raise InternalError(f"expected one entry, but got {module.entry_count}")
         self._invoke = module.entries[0].invoke
-        results = enumerate(self.plan["entries"][0]["results"])
+        entry = self.plan["entries"][0]
+        self._arguments = len(entry["arguments"])
+        results = enumerate(entry["results"])
         self._results = [number for number, result in results if result["argument"] < 0]
 
-    def run(self, addresses: list[int], results: list[int] | None = None) -> None:
+    def run(self, addresses: list[int]) -> None:
         """Runs the entry point on the arrays at these addresses.
 
-        The results are by default the arguments with the same numbers. After an error,
-        the context is unusable.
+        They are the arguments and then, if their memory is not that of the arguments
+        with the same numbers, the results. After an error, the context is unusable.
         """
-        if results is None:
-            results = addresses
-        buffers = addresses + [results[number] for number in self._results]
+        arguments = addresses[: self._arguments]
+        results = addresses[self._arguments :] or arguments
+        buffers = arguments + [results[number] for number in self._results]
         check(self._invoke((c_void_p * len(buffers))(*buffers)))
 
     def statistics(self) -> dict[str, int]:

@@ -28,11 +28,13 @@ from ddphook.torch._export import export
 from ddphook.torch._handle import CommHook, Handle, LocalHandle, LostHook
 from ddphook.torch._hooks import AcceleratesHook, AnyHook, AnyWrapper, Hook, resolve
 from ddphook.torch._optimizer import Optimizer
+from ddphook.torch._process_group import Options
 from ddphook.torch._rendezvous import Meeting, timeout_seconds
 from ddphook.torch._session import load_state_dict, state_dict
 
 __all__ = [
     "Handle",
+    "Options",
     "PeriodicModelAverager",
     "Statistics",
     "close",

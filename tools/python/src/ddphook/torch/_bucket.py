@@ -295,6 +295,16 @@ def flat_reductions_text(gradients: Sequence[Reduced]) -> str:
     return WHOLE_GROUP + _function("bucket", arguments, lines, results, types)
 
 
+def scatter_text(whole: Reduced, ranks: int) -> str:
+    """Returns a module that reduces a flat array, of which each rank gets a part.
+
+    Its entry point takes the array, which it keeps, and returns this rank's part.
+    """
+    size = math.prod(whole.shape)
+    scattered = Scattered(0, ((whole.name,),), (size,), ranks, whole.dtype, whole.kind)
+    return scattered.text(WHOLE_GROUP).replace(f" {{{_WRITABLE}}}", "")
+
+
 def reductions_text(gradients: Sequence[Reduced]) -> str:
     """Returns a module with one function, ``@step``, which returns reduced gradients.
 

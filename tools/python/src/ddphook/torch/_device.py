@@ -65,18 +65,10 @@ class Device:
         """
 
     def run(
-        self,
-        module: _runtime.Module,
-        arrays: Sequence[torch.Tensor],
-        begun: Any,
-        *results: Sequence[torch.Tensor],
+        self, module: _runtime.Module, arrays: Sequence[torch.Tensor], begun: Any
     ) -> None:
-        """Runs a module, or enqueues it on the device.
-
-        The arrays receive its results, unless others are given for them.
-        """
-        addresses = [[array.data_ptr() for array in each] for each in (arrays, *results)]
-        module.run(*addresses)
+        """Runs a module, or enqueues it on the device."""
+        module.run([array.data_ptr() for array in arrays])
 
     def copy(self, copies: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> None:
         """Copies the second array of each pair to the first, after all runs."""
@@ -183,14 +175,10 @@ class Cuda(Device):
         return event
 
     def run(
-        self,
-        module: _runtime.Module,
-        arrays: Sequence[torch.Tensor],
-        begun: Any,
-        *results: Sequence[torch.Tensor],
+        self, module: _runtime.Module, arrays: Sequence[torch.Tensor], begun: Any
     ) -> None:
         self._stream.wait_event(begun)
-        super().run(module, arrays, begun, *results)
+        super().run(module, arrays, begun)
 
     def copy(self, copies: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> None:
         with torch.cuda.stream(self._stream):

@@ -246,13 +246,46 @@ def check_unused(state: Any, advice: str = "") -> None:
         )
 
 
-def _check_values(hook: Hook) -> None:
-    """Runs the compiler, which knows the range of each option, on an example."""
+def resolve_for_group(
+    hook: Any, wrapper: Any = None, options: Mapping[str, Any] | None = None
+) -> Hook:
+    """Returns the hook for all reductions of a process group; see `resolve`.
+
+    Refuses a hook that needs to know which gradient it reduces.
+    """
+    resolved = resolve(hook, wrapper, options)
+    states = sorted(set(re.findall(r'role = "([^"]+)"', _check_values(resolved))))
+    for what, is_given in {
+        "an optimizer in the hook": resolved.optimizer is not None,
+        "a process group in the hook's state": resolved.group is not None,
+        "'exempt', since its tensors have no names": resolved.exempt,
+        f"'{resolved.pipeline()}', which keeps {', '.join(states)} of each gradient": states,
+    }.items():
+        if is_given:
+            raise UnsupportedError(
+                f"a process group cannot have {what}; use ddphook.torch.register"
+            )
+    return resolved
+
+
+@functools.cache
+def check_scatters(pipeline: str) -> None:
+    """Refuses a hook, as options of a pipeline, that cannot reduce parts of a tensor."""
+    whole = _bucket.Reduced("sum", (2,), torch.float32, "tensor")
+    text = _bucket.with_group_size(_bucket.scatter_text(whole, 2), 2)
+    try:
+        _compiler.transform_module(text, f"ddp-pipeline{{{pipeline}}}")
+    except CompileError as error:
+        raise UnsupportedError(f"a reduce-scatter cannot have this hook: {error}") from None
+
+
+def _check_values(hook: Hook) -> str:
+    """Runs the compiler, which knows the range of each option, on an example; returns
+    the compiled example."""
     text = _bucket.example_text("subgroup" in hook.options, hook.own_hook_of_exempt)
     pipeline = _bucket.pipeline(dataclasses.replace(hook, exempt="").pipeline())
     try:
-        with _compiler.Module(text) as module:
-            module.run(f"ddp-pipeline{{{pipeline}}}")
+        return _compiler.transform_module(text, f"ddp-pipeline{{{pipeline}}}")
     except CompileError as error:
         raise InvalidArgumentError(f"hook '{hook.name}': {error}") from None
 

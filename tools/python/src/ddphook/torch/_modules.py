@@ -62,13 +62,12 @@ class Modules:
         arrays: list[torch.Tensor],
         is_final: bool,
         begun: Any,
-        *results: list[torch.Tensor],
     ) -> None:
         """Reduces a bucket in place; loads its module first if necessary.
 
         The arrays are its buffer and those of `Optimizer.arrays`; `begun` is the result
         of `Device.begin` for them. `is_final` means that DDP will keep its buckets from
-        now on. `results`, if given, receive this rank's parts of scattered arrays.
+        now on. Arrays for this rank's parts follow those that are scattered.
         """
         module = self._loaded.get(layout)
         if module is None:
@@ -80,7 +79,7 @@ class Modules:
         if self._draws_in_steps:
             self._run_with_generator(module, arrays, begun)
         else:
-            self._device.run(module, arrays, begun, *results)
+            self._device.run(module, arrays, begun)
         self._watch.after(module, arrays[:1])
 
     def finish(self) -> None:

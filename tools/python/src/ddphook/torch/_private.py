@@ -13,10 +13,12 @@ import operator
 import re
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from datetime import timedelta
 from types import FrameType
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import nn
 from torch.autograd import profiler
 from torch.distributed import distributed_c10d as c10d
@@ -49,6 +51,7 @@ check_release(torch.__version__)
 # since some take seconds.
 _NAMES = {
     "torch": "_dynamo _foreach_copy_",
+    "torch._C._distributed_c10d": "Backend.Options",
     "torch._decomp": "get_decompositions",
     "torch._dispatch.python": "enable_python_dispatcher",
     "torch._dynamo": "callback_handler compiled_autograd",
@@ -141,6 +144,11 @@ def storage_of(tensor: torch.Tensor) -> int:
     return tensor.untyped_storage()._cdata
 
 
+def is_view_of_complex(tensor: torch.Tensor) -> bool:
+    """True of what ``torch.distributed`` passes to a group instead of a complex tensor."""
+    return tensor._base is not None and tensor._base.is_complex()
+
+
 # DistributedDataParallel and process groups
 # ------------------------------------------
 
@@ -160,6 +168,20 @@ def has_python_reducer(model: Any) -> bool:
 
 def has_optimizer_in_backward(parameter: torch.Tensor) -> bool:
     return hasattr(parameter, "_in_backward_optimizers")
+
+
+def use_gloo(group: dist.ProcessGroup, store: dist.Store, timeout: timedelta) -> None:
+    """Gives a process group without a backend Gloo for tensors on the host.
+
+    Collective. PyTorch's own checks of collectives are included, if they are on.
+    """
+    rank, size = group.rank(), group.size()
+    gloo: Any = dist.ProcessGroupGloo(store, rank, size, timeout=timeout)
+    if dist.get_debug_level() == dist.DebugLevel.DETAIL:
+        gloo = c10d._create_process_group_wrapper(gloo, "ddphook", store, rank, size, timeout)
+    kind = dist.ProcessGroup.BackendType.GLOO
+    group._register_backend(torch.device("cpu"), kind, gloo)
+    group._set_default_backend(kind)
 
 
 def group_sizes() -> list[tuple[str, int]]:

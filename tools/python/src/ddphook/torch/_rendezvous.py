@@ -53,16 +53,21 @@ class Meeting:
 
     All ranks of the group make their meetings in the same order, since they create
     their models in the same order. Each wait for other ranks has the deadline
-    `timeout_s`.
+    `timeout_s`. They meet in `store`, if it is the group's own, else in PyTorch's.
     """
 
-    def __init__(self, group: dist.ProcessGroup, timeout_s: float) -> None:
+    def __init__(
+        self,
+        group: dist.ProcessGroup,
+        timeout_s: float,
+        store: dist.Store | None = None,
+    ) -> None:
         self.group = group
         self.rank = group.rank()
         self.world_size = group.size()
         self.timeout_s = timeout_s
-        prefix = f"ddphook/{group.group_name}"
-        store = _own_connection(_private.get_default_store())
+        prefix = "ddphook" if store else f"ddphook/{group.group_name}"
+        store = _own_connection(store or _private.get_default_store())
         # The store counts the meetings, since a rank may have been in other jobs.
         number = store.add(f"{prefix}/meetings of {self.rank}", 1)
         self._store = dist.PrefixStore(f"{prefix}/{number}", store)

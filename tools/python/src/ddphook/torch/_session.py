@@ -80,13 +80,18 @@ class Session:
         self._meeting = Meeting(group, timeout_s)
         self._worker.post(self._join)
 
-    def run(self, key: Key, arrays: Sequence[torch.Tensor]) -> Future[Any]:
+    def run(
+        self,
+        key: Key,
+        arrays: Sequence[torch.Tensor],
+        copies: Sequence[tuple[torch.Tensor, torch.Tensor]] = (),
+    ) -> Future[Any]:
         """Begins to run a module, compiling and loading it if necessary.
 
-        The arrays are its arguments, and receive its results. The caller keeps them
-        until the device has waited for the end of the run. The returned future holds
-        that end, for `Device.wait`, or the step's exception. On the host the results
-        are then complete.
+        The arrays are those of `Module.run`. The caller keeps them until the device has
+        waited for the end of the run. The copies are made after the run; see
+        `Device.copy`. The returned future holds the end, for `Device.wait`, or the
+        step's exception. On the host the results are then complete.
         """
         self._check_process()
         done: Future[Any] = Future()
@@ -99,6 +104,8 @@ class Session:
                 module = self._module(key)
                 self.device.run(module, arrays, begun)
                 self._watch.after(module, arrays)
+                if copies:
+                    self.device.copy(copies)
                 end = self.device.end()
             except BaseException as error:  # noqa: BLE001 - raised by result().
                 self._fail(error)
@@ -276,8 +283,8 @@ class Session:
     def _check_process(self) -> None:
         if os.getpid() != self._process:
             raise FailedPreconditionError(
-                "the job was joined before this process was forked; compile the "
-                "step in the process that trains"
+                "the job was joined before this process was forked; reduce in the process "
+                "that joined it"
             )
 
 
@@ -352,6 +359,8 @@ class Sessions:
 
 
 _sessions: dict[str, Sessions] = {}
+# Sessions of groups that no longer exist, until they have left their jobs.
+_leaving: weakref.WeakSet[Session] = weakref.WeakSet()
 
 
 def sessions_of(group: dist.ProcessGroup) -> Sessions:
@@ -376,6 +385,20 @@ def session_of(
     """
     process_group = group_of_name(group)
     return sessions_of(process_group).open(process_group, memory, timeout_s)
+
+
+def leave(group: dist.ProcessGroup, finish: bool = True) -> None:
+    """Begins to leave the jobs of a process group that nobody uses any more.
+
+    Does not wait for other ranks, which may destroy their groups in another order. See
+    `Session.leave`.
+    """
+    found = _sessions.get(group.group_name)
+    if found is not None and found.is_of(group):
+        del _sessions[group.group_name]
+        for session in found.close():
+            _leaving.add(session)
+            session.leave(finish)
 
 
 def state_dict() -> dict[str, Any]:
@@ -430,7 +453,7 @@ def close_all() -> None:
     _sessions.clear()
     with contextlib.ExitStack() as stack:
         # The stack continues after an exception, and runs its callbacks in reverse.
-        for session in opened:
+        for session in [*_leaving, *opened]:
             stack.callback(session.wait_until_left)
         for session in reversed(opened):
             stack.callback(session.leave)

@@ -196,12 +196,12 @@ class _Collectives:
             if is_multiplied:
                 input_tensor.mul_(factor)
             if len(runs) == 1:
-                modules.run(layout, [input_tensor], True, None, [output_tensor])
+                modules.run(layout, [input_tensor, output_tensor], True, None)
                 return
             columns = input_tensor.view(world_size, -1).split(sizes, 1)
             inputs = [torch.cat([columns[i] for i in m], 1).view(-1) for m in runs]
             outputs = [each.new_empty(each.numel() // world_size) for each in inputs]
-            modules.run(layout, inputs, True, None, outputs)
+            modules.run(layout, [*inputs, *outputs], True, None)
             parts = output_tensor.split(sizes)
             for output, members in zip(outputs, runs):
                 pieces = output.split([sizes[i] for i in members])
@@ -543,8 +543,7 @@ def _check_scatter(hook: Hook) -> None:
     )
     pipeline = _bucket.pipeline(dataclasses.replace(hook, exempt="").pipeline())
     try:
-        with _compiler.Module(text) as module:
-            module.run(f"ddp-pipeline{{{pipeline}}}")
+        _compiler.transform_module(text, f"ddp-pipeline{{{pipeline}}}")
     except CompileError as error:
         raise UnsupportedError(
             f"the hook '{hook.name}' between shards: {error}; use it between replicas, as "
