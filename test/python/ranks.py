@@ -80,12 +80,11 @@ def _serve(rank, world, port, environment, pipe, function, arguments):
 
     torch.set_num_threads(1)
     try:
-        dist.init_process_group(
-            "gloo",
-            store=dist.TCPStore("127.0.0.1", port, is_master=False),
-            rank=rank,
-            world_size=world,
-        )
+        store = dist.TCPStore("127.0.0.1", port, is_master=False)
+        dist.init_process_group("gloo", store=store, rank=rank, world_size=world)
+        # A rank that ends at once would break connections that others are still making.
+        store.set(f"connected {rank}", "")
+        store.wait([f"connected {each}" for each in range(world)])
         result = function(rank, *arguments)
         pipe.send(("ok", result))
         dist.destroy_process_group()
