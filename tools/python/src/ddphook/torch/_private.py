@@ -202,8 +202,20 @@ def sharded_groups(model: nn.Module) -> list[Any]:
     from torch.distributed.fsdp import FSDPModule
 
     modules = [each for each in model.modules() if isinstance(each, FSDPModule)]
-    groups = [g for each in modules for g in each._get_fsdp_state()._fsdp_param_groups]
+    states = [each._get_fsdp_state() for each in modules]
+    _check_sharding(states, ["_fsdp_param_groups"])
+    groups = [group for state in states for group in state._fsdp_param_groups]
+    _check_sharding(groups, _COLLECTIVES)
     return list(dict.fromkeys(groups))
+
+
+def _check_sharding(objects: Sequence[Any], names: Sequence[str]) -> None:
+    for name in names:
+        if not all(hasattr(each, name) for each in objects):
+            raise UnsupportedError(
+                f"expected PyTorch 2.15 for a sharded model, but {torch.__version__} "
+                f"lacks {name}"
+            )
 
 
 def is_replicated_by_ddp(model: nn.Module) -> bool:
@@ -223,12 +235,6 @@ def exchange_collectives(group: Any, given: Sequence[Any]) -> list[Any]:
 
     Replaces nothing if `given` is empty.
     """
-    missing = [name for name in _COLLECTIVES if not hasattr(group, name)]
-    if missing:
-        raise UnsupportedError(
-            f"expected PyTorch 2.15 for a sharded model, but {torch.__version__} lacks "
-            f"{missing[0]}"
-        )
     old = [getattr(group, name) for name in _COLLECTIVES]
     for name, value in zip(_COLLECTIVES, given):
         setattr(group, name, value)
