@@ -124,21 +124,24 @@ template <class... Elements>
 constexpr bool mayStream =
     HWY_MAX_BYTES > 16 && !(std::is_same_v<Elements, F64> || ...);
 
+template <class From, class To>
+HWY_INLINE void castElements(From from, To, const void *in, void *out, size_t n,
+                             Stores stores) {
+  const typename TagFor<false, From, To>::type d;
+  const auto *x = input(from, in);
+  map<To, mayStream<From, To>>(d, out, n, stores,
+                               [&](auto load, size_t i) HWY_ATTR {
+                                 prefetchAhead(x + i);
+                                 return load(from, d, x + i);
+                               });
+}
+
 void castKernel(const void *in, CastDtype inType, void *out, CastDtype outType,
                 size_t n, Stores stores) {
   withElement(inType, [&](auto from) HWY_ATTR {
-    using From = decltype(from);
     withElement(outType, [&](auto to) HWY_ATTR {
-      using To = decltype(to);
-      if constexpr (!std::is_same_v<From, To>) {
-        const typename TagFor<false, From, To>::type d;
-        const auto *x = input(from, in);
-        map<To, mayStream<From, To>>(d, out, n, stores,
-                                     [&](auto load, size_t i) HWY_ATTR {
-                                       prefetchAhead(x + i);
-                                       return load(from, d, x + i);
-                                     });
-      }
+      if constexpr (!std::is_same_v<decltype(from), decltype(to)>)
+        castElements(from, to, in, out, n, stores);
     });
   });
 }
