@@ -272,7 +272,7 @@ class ShardedHandle(Handle):
         self, model: nn.Module, groups: list[Any], names: dict[Any, str], given: _Request
     ) -> None:
         # For the first backward pass only.
-        self._model: weakref.ref[nn.Module] | None = weakref.ref(model)
+        self._whole: weakref.ref[nn.Module] | None = weakref.ref(model)
         self._hook, self._shard_hook = given.hook, given.shard_hook
         self._shapes = {
             names[each]: list(each.padded_sharded_param_size)
@@ -359,8 +359,8 @@ class ShardedHandle(Handle):
 
     def check_groups(self) -> None:
         """Refuses a model to more of which ``fully_shard`` was applied after `register`."""
-        model = self._model and self._model()
-        self._model = None
+        model = None if self._whole is None else self._whole()
+        self._whole = None
         if model is None:
             return
         if len(_private.sharded_groups(model)) != len(self._collectives):
