@@ -357,6 +357,20 @@ def _works(rank):
     works = [dist.all_reduce(each, group=g, async_op=True) for each in xs]
     works[-1].wait()
     assert all(each.tolist() == [2.0] * each.numel() for each in xs)
+    # A callback may wait for another reduction.
+    first, second = torch.ones(3), torch.ones(4)
+
+    def reduce_second(done):
+        assert done.value()[0] is first
+        return dist.all_reduce(second, group=g, async_op=True).get_future().wait()[0]
+
+    future = dist.all_reduce(first, group=g, async_op=True).get_future()
+    same(future.then(reduce_second).wait(), torch.full([4], 2.0))
+    # One rank's mistake is an error before the reduction, and does not end the job.
+    with pytest.raises(ddphook.InvalidArgumentError, match="expanded"):
+        dist.all_reduce(torch.ones(1).expand(5), group=g)
+    dist.all_reduce(first, group=g)
+    same(first, torch.full([3], 4.0))
 
 
 def test_work_objects():

@@ -400,7 +400,7 @@ def test_a_resumed_job_computes_the_same(tmp_path, shape, given):
 
 def _refused(rank):
     from torch.distributed._composable import replicate
-    from torch.distributed.fsdp import FullyShardedDataParallel
+    from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
 
     def check(net, error, match, **given):
         with pytest.raises(error, match=match):
@@ -453,6 +453,13 @@ def _refused(rank):
         net.set_all_reduce_hook(lambda tensor: None)
         with pytest.raises(early, match="replaced after the hook"):
             sharded.train(net, 1)
+    part = nn.Sequential(nn.Linear(16, 4), nn.Linear(4, 4))
+    mesh = sharded.mesh_of((2,))
+    fully_shard(part[0], mesh=mesh)
+    with ddphook.torch.register(part, "fp16", timeout=120):
+        fully_shard(part, mesh=mesh)
+        with pytest.raises(early, match="call fully_shard before register"):
+            sharded.train(part, 1)
 
 
 def test_what_is_refused():

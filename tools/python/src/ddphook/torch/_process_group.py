@@ -13,6 +13,7 @@ function and of ``self``, and would otherwise call the method again.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from concurrent import futures
 from datetime import timedelta
@@ -117,9 +118,19 @@ class Work(dist.Work):
         return True
 
     def get_future(self) -> torch.futures.Future[Any]:
-        """Returns a future of the results."""
+        """Returns a future of the results.
+
+        Its callbacks have a thread of their own. In the reductions' thread, a callback
+        that waits for another reduction, as PyTorch's PowerSGD does, would never end.
+        """
         ended: torch.futures.Future[Any] = torch.futures.Future()
-        self._run.add_done_callback(lambda _: ended.set_result(self._results))
+
+        def end(_: Any) -> None:
+            threading.Thread(
+                target=ended.set_result, args=(self._results,), daemon=True
+            ).start()
+
+        self._run.add_done_callback(end)
         # A C++ future, on which DDP waits, fails only if a callback raises.
         return ended.then(lambda _: self.wait() and self._results)
 
@@ -305,6 +316,11 @@ def _in_place(
     first = tensors[0]
     if len(tensors) == 1 and first.is_contiguous() and first.numel() == size > 0:
         return first, []
+    if any(torch._debug_has_internal_overlap(tensor) == 1 for tensor in tensors):
+        raise InvalidArgumentError(
+            "expected tensors whose elements have memory of their own, but got an expanded "
+            "one; clone it"
+        )
     whole = first.new_zeros(_bucket.flat_size(size))
     ends = torch.tensor([tensor.numel() for tensor in tensors]).cumsum(0).tolist()
     parts = [

@@ -151,6 +151,7 @@ class _Collectives:
                 "the model's collectives were replaced after the hook was registered; call "
                 "set_all_reduce_hook before register"
             )
+        self._handle.check_groups()
         sizes: Sequence[torch.Size] = self._own_prepare(parameters, gradients, world_size)
         self._given, self._scattered = parameters, None
         self._shapes = [(size[0] // world_size, *size[1:]) for size in sizes]
@@ -267,7 +268,11 @@ class _Request(NamedTuple):
 class ShardedHandle(Handle):
     """A hook that is registered with a sharded model."""
 
-    def __init__(self, groups: list[Any], names: dict[Any, str], given: _Request) -> None:
+    def __init__(
+        self, model: nn.Module, groups: list[Any], names: dict[Any, str], given: _Request
+    ) -> None:
+        # For the first backward pass only.
+        self._whole: weakref.ref[nn.Module] | None = weakref.ref(model)
         self._hook, self._shard_hook = given.hook, given.shard_hook
         self._shapes = {
             names[each]: list(each.padded_sharded_param_size)
@@ -351,6 +356,18 @@ class ShardedHandle(Handle):
         else:
             self._wait(future)
         return future
+
+    def check_groups(self) -> None:
+        """Refuses a model to more of which ``fully_shard`` was applied after `register`."""
+        model = None if self._whole is None else self._whole()
+        self._whole = None
+        if model is None:
+            return
+        if len(_private.sharded_groups(model)) != len(self._collectives):
+            raise FailedPreconditionError(
+                "the model has other parameter groups than when the hook was registered; "
+                "call fully_shard before register"
+            )
 
     def release(self, most: int) -> None:
         """Waits until fewer than `most` inputs of reduce-scatters are kept, as FSDP does."""
@@ -471,7 +488,7 @@ def register(
     if not trained:
         raise InvalidArgumentError("expected a model with parameters to train")
     hook.check_names(trained)
-    return ShardedHandle(groups, names, given)
+    return ShardedHandle(model, groups, names, given)
 
 
 def _has_both(group: Any) -> bool:
