@@ -49,9 +49,12 @@ instruction_sets() { # package
 
 build() { # package
   local cc=${1/g++/gcc} build=$work/$1
+  # The C++ library of Debian 13's g++-13 is older than the one that its Gloo needs.
+  local flags=-Wl,--allow-shlib-undefined
   cmake -S "$root/runtime" -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release \
     -DDDPHOOK_CUDA=OFF -DDDPHOOK_UNITY_BUILD=ON -DCMAKE_C_COMPILER="$cc" \
     -DCMAKE_CXX_COMPILER="${1/clang/clang++}" \
+    -DCMAKE_EXE_LINKER_FLAGS=$flags -DCMAKE_SHARED_LINKER_FLAGS=$flags \
     -DDDPHOOK_INSTRUCTION_SETS="$(instruction_sets "$1")" &&
     cmake --build "$build" && cmake --install "$build" --prefix "$build/prefix" &&
     "$cc" "$work/average/average_main.c" "$work/average/average.o" -o "$build/average" \
