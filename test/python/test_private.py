@@ -283,6 +283,7 @@ def test_adapters_of_modules_and_tensors():
     assert _private.storage_of(tensor) != _private.storage_of(tensor.clone())
     assert not _private.is_view_of_complex(tensor[1:])
     assert _private.is_view_of_complex(torch.view_as_real(torch.ones(2, 2) * 1j))
+    assert _private.is_expanded(tensor[:1].expand(5)) and not _private.is_expanded(tensor)
 
     class Assigned(torch.overrides.TorchFunctionMode):
         def __torch_function__(self, function, types, args=(), kwargs=None):

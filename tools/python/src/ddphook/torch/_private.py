@@ -149,6 +149,11 @@ def is_view_of_complex(tensor: torch.Tensor) -> bool:
     return tensor._base is not None and tensor._base.is_complex()
 
 
+def is_expanded(tensor: torch.Tensor) -> bool:
+    """Returns whether elements of a tensor certainly share memory."""
+    return torch._debug_has_internal_overlap(tensor) == 1
+
+
 # DistributedDataParallel and process groups
 # ------------------------------------------
 

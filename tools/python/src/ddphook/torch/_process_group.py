@@ -316,7 +316,7 @@ def _in_place(
     first = tensors[0]
     if len(tensors) == 1 and first.is_contiguous() and first.numel() == size > 0:
         return first, []
-    if any(torch._debug_has_internal_overlap(tensor) == 1 for tensor in tensors):
+    if any(_private.is_expanded(tensor) for tensor in tensors):
         raise InvalidArgumentError(
             "expected tensors whose elements have memory of their own, but got an expanded "
             "one; clone it"
