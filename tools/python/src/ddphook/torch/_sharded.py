@@ -9,9 +9,7 @@ between replicas of a shard. FSDP itself gathers parameters, divides and accumul
 from __future__ import annotations
 
 import copy
-import dataclasses
 import functools
-import hashlib
 import math
 import os
 import weakref
@@ -25,14 +23,13 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from ddphook import _compiler
-from ddphook._errors import CompileError, FailedPreconditionError
+from ddphook._errors import FailedPreconditionError
 from ddphook._errors import InvalidArgumentError, UnsupportedError
 from ddphook._runtime import Statistics
 from ddphook.report import counted
-from ddphook.torch import _bucket, _device, _private, _states
+from ddphook.torch import _bucket, _device, _private, _sharded_model, _states
 from ddphook.torch._handle import Handle, leave, open_handles, statistics_of
-from ddphook.torch._hooks import AnyHook, Hook, check_unused, resolve
+from ddphook.torch._hooks import AnyHook, Hook, resolve
 from ddphook.torch._modules import Modules
 from ddphook.torch._rendezvous import Meeting, timeout_seconds
 from ddphook.torch._worker import Worker
@@ -293,7 +290,7 @@ class ShardedHandle(Handle):
         ranks: Any = _Mesh(self._mesh.flatten().tolist())
         self._meeting = Meeting(ranks, given.timeout_s)
         self._meeting.check_equal("the hooks", f"{self._hook.pipeline()}{self._suffix()}")
-        self._meeting.check_equal("the sharded model", _description(groups, names))
+        self._meeting.check_equal("the sharded model", _sharded_model.description(groups, names))
         try:
             made = [self._jobs_of(group, given) for group in groups]
         finally:
@@ -479,9 +476,9 @@ def register(
             "dimension, give 'hook' only"
         )
     given = _Request(hook, resolve(shard_hook or "allreduce"), timeout_seconds(timeout))
-    names = _names(model, groups)
-    _check_hook(hook)
-    _check_hook(given.shard_hook)
+    names = _sharded_model.names(model, groups)
+    _sharded_model.check_hook(hook)
+    _sharded_model.check_hook(given.shard_hook)
     for group in groups:
         _check_group(group, names, given)
     trained = [names[each] for group in groups for each in _trained(group)]
@@ -513,61 +510,6 @@ def _becomes_view(parameter: Any, dtype: torch.dtype) -> bool:
     )
 
 
-def _names(model: nn.Module, groups: list[Any]) -> dict[Any, str]:
-    """Returns the names of the groups' parameters, without what wrappers add."""
-    added = {_private.ORIG_MOD, _private.CHECKPOINTED}
-    prefixes = {module: prefix for prefix, module in model.named_modules()}
-    names = {}
-    for group in groups:
-        for parameter in group.fsdp_params:
-            module, name = _private.module_of(parameter)
-            words = [*prefixes[module].split("."), name]
-            names[parameter] = ".".join(w for w in words if w and w not in added)
-    return names
-
-
-def _check_hook(hook: Hook) -> None:
-    if hook.optimizer is not None:
-        raise UnsupportedError(
-            "an optimizer cannot run in the hook of a sharded model: FSDP makes the "
-            "gradients of shards after the hook; call optimizer.step()"
-        )
-    if hook.name == "post_local_sgd":
-        raise UnsupportedError(
-            "post_local_sgd averages whole parameters, which a sharded model has not; use "
-            "set_requires_all_reduce(False) for local steps"
-        )
-    if hook.group is not None:
-        raise UnsupportedError(
-            "expected no process group in the hook's state: the model's mesh gives them"
-        )
-    check_unused(hook.state)
-
-
-def _check_scatter(hook: Hook) -> None:
-    """Refuses a hook that cannot reduce parts of gradients."""
-    if hook.topology != "flat":
-        raise UnsupportedError(
-            "expected topology='flat' between shards; a mesh of two dimensions has "
-            "replicas between machines, and shards within them"
-        )
-    members, sizes = (("a",), ("b",)), (1 << 11, 1 << 11)
-    layout = _bucket.Scattered(0, members, sizes, 2, torch.float32, "mean")
-    own = hook.own_hook_of_exempt
-    text = layout.text(
-        _bucket.with_group_size(_bucket.WHOLE_GROUP, 2),
-        lambda name: own if name == "b" else None,
-    )
-    pipeline = _bucket.pipeline(dataclasses.replace(hook, exempt="").pipeline())
-    try:
-        _compiler.transform_module(text, f"ddp-pipeline{{{pipeline}}}")
-    except CompileError as error:
-        raise UnsupportedError(
-            f"the hook '{hook.name}' between shards: {error}; use it between replicas, as "
-            "'hook' on a mesh of two dimensions"
-        ) from None
-
-
 def _check_group(group: Any, names: dict[Any, str], given: _Request) -> None:
     if group.device.type != "cpu":
         raise UnsupportedError(
@@ -581,7 +523,7 @@ def _check_group(group: Any, names: dict[Any, str], given: _Request) -> None:
             f"the model has a reduce-scatter of its own: {type(old[0]).__name__}"
         )
     if hasattr(group.mesh_info, "shard_process_group"):
-        _check_scatter(given.scatters_with(group))
+        _sharded_model.check_scatter(given.scatters_with(group))
     for each in _trained(group):
         dtype = each.mp_policy.reduce_dtype or each.sharded_param.dtype
         if dtype not in _bucket.ELEMENT_TYPES:
@@ -589,22 +531,6 @@ def _check_group(group: Any, names: dict[Any, str], given: _Request) -> None:
                 f"parameter '{names[each]}': expected gradients of float16, bfloat16, "
                 f"float32 or float64, but got {dtype}"
             )
-
-
-def _description(groups: list[Any], names: dict[Any, str]) -> str:
-    """Returns a text that is the same on all ranks with the same sharded model."""
-    hasher = hashlib.sha256()
-    for group in groups:
-        hasher.update(f"{group.mesh_info.mesh.shape}".encode())
-        for each in group.fsdp_params:
-            tensor = each.sharded_param
-            facts = names[each], each.padded_sharded_param_size, tensor.dtype
-            more = tensor.requires_grad, each.fsdp_placement, each.mp_policy.reduce_dtype
-            hasher.update(f"{facts} {more}".encode())
-    return (
-        f"{counted(len(names), 'parameter')} in {counted(len(groups), 'group')}, "
-        f"digest {hasher.hexdigest()[:12]}"
-    )
 
 
 def _leave(jobs: list[_Job], process: int) -> list[_Job]:

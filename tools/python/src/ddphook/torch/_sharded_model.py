@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
+"""Names and describes sharded models, and refuses hooks that they cannot have."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from typing import Any
+
+import torch
+from torch import nn
+
+from ddphook import _compiler
+from ddphook._errors import CompileError, UnsupportedError
+from ddphook.report import counted
+from ddphook.torch import _bucket, _private
+from ddphook.torch._hooks import Hook, check_unused
+
+
+def names(model: nn.Module, groups: list[Any]) -> dict[Any, str]:
+    """Returns the names of the groups' parameters, without what wrappers add."""
+    added = {_private.ORIG_MOD, _private.CHECKPOINTED}
+    prefixes = {module: prefix for prefix, module in model.named_modules()}
+    names = {}
+    for group in groups:
+        for parameter in group.fsdp_params:
+            module, name = _private.module_of(parameter)
+            words = [*prefixes[module].split("."), name]
+            names[parameter] = ".".join(w for w in words if w and w not in added)
+    return names
+
+
+def check_hook(hook: Hook) -> None:
+    if hook.optimizer is not None:
+        raise UnsupportedError(
+            "an optimizer cannot run in the hook of a sharded model: FSDP makes the "
+            "gradients of shards after the hook; call optimizer.step()"
+        )
+    if hook.name == "post_local_sgd":
+        raise UnsupportedError(
+            "post_local_sgd averages whole parameters, which a sharded model does not have; use "
+            "set_requires_all_reduce(False) for local steps"
+        )
+    if hook.group is not None:
+        raise UnsupportedError(
+            "expected no process group in the hook's state: the model's mesh gives them"
+        )
+    check_unused(hook.state)
+
+
+def check_scatter(hook: Hook) -> None:
+    """Refuses a hook that cannot reduce parts of gradients."""
+    if hook.topology != "flat":
+        raise UnsupportedError(
+            "expected topology='flat' between shards; a mesh of two dimensions has "
+            "replicas between machines, and shards within them"
+        )
+    members, sizes = (("a",), ("b",)), (1 << 11, 1 << 11)
+    layout = _bucket.Scattered(0, members, sizes, 2, torch.float32, "mean")
+    own = hook.own_hook_of_exempt
+    text = layout.text(
+        _bucket.with_group_size(_bucket.WHOLE_GROUP, 2),
+        lambda name: own if name == "b" else None,
+    )
+    pipeline = _bucket.pipeline(dataclasses.replace(hook, exempt="").pipeline())
+    try:
+        _compiler.transform_module(text, f"ddp-pipeline{{{pipeline}}}")
+    except CompileError as error:
+        raise UnsupportedError(
+            f"the hook '{hook.name}' between shards: {error}; use it between replicas, as "
+            "'hook' on a mesh of two dimensions"
+        ) from None
+
+
+def description(groups: list[Any], names: dict[Any, str]) -> str:
+    """Returns a text that is the same on all ranks with the same sharded model."""
+    hasher = hashlib.sha256()
+    for group in groups:
+        hasher.update(f"{group.mesh_info.mesh.shape}".encode())
+        for each in group.fsdp_params:
+            tensor = each.sharded_param
+            facts = names[each], each.padded_sharded_param_size, tensor.dtype
+            more = tensor.requires_grad, each.fsdp_placement, each.mp_policy.reduce_dtype
+            hasher.update(f"{facts} {more}".encode())
+    return (
+        f"{counted(len(names), 'parameter')} in {counted(len(groups), 'group')}, "
+        f"digest {hasher.hexdigest()[:12]}"
+    )
