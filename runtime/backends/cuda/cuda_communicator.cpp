@@ -221,14 +221,14 @@ Status CudaCommunicator::enqueueAllReduce(const CollectiveOperation &operation,
   const Dtype dtype = operation.type();
   const Dtype wire = operation.wireType();
   const int64_t count = operation.count;
-  const int64_t divisor = operation.divide ? size : 1;
+  const Divisor divisor = divisorOf(operation);
   if (wire != dtype) {
     DDPHOOK_TRY(toStatus(
         compressArray(stream, in, dtype, staging, wire, count, divisor), what));
     DDPHOOK_TRY(enqueueSum(staging, staging, count, wire, stream, begin));
     return toStatus(castArray(stream, staging, wire, out, dtype, count), what);
   }
-  if (divisor > 1) {
+  if (divisor.number > 1) {
     DDPHOOK_TRY(
         toStatus(divideArray(stream, in, out, dtype, count, divisor), what));
     in = out;
@@ -253,9 +253,9 @@ bool CudaCommunicator::isStaged(const CollectiveOperation &operation) const {
 
 /// Casts and divides elements into the staging buffer.
 Status CudaCommunicator::toWire(const void *in, Dtype dtype, void *staged,
-                                Dtype wire, int64_t count, int64_t divisor,
+                                Dtype wire, int64_t count, Divisor divisor,
                                 cudaStream_t stream) {
-  if (wire != dtype || divisor > 1)
+  if (wire != dtype || divisor.number > 1)
     return toStatus(
         compressArray(stream, in, dtype, staged, wire, count, divisor), what);
   return toStatus(cudaMemcpyAsync(staged, in,
@@ -286,7 +286,7 @@ CudaCommunicator::enqueueReduceScatter(const CollectiveOperation &operation,
   const Dtype wire = operation.wireType();
   const int64_t part = partOfEach(operation);
   const int64_t bytes = dtypeSize(wire);
-  const int64_t divisor = operation.divide ? size : 1;
+  const Divisor divisor = divisorOf(operation);
   const void *from = in;
   void *to = out;
   int64_t wanted = part;
@@ -411,7 +411,8 @@ Status CudaCommunicator::enqueueAffine(const CollectiveOperation &operation,
                                        void *out, cudaStream_t stream,
                                        cudaEvent_t begin) {
   const Dtype dtype = operation.type();
-  const AffineCodes codes = AffineCodes::of(encoding, operation.count);
+  const AffineCodes codes = AffineCodes::of(encoding, operation.count,
+                                            device.options().dividesExactly());
   char *const all = static_cast<char *>(encoded);
   char *const own = all + rank * codes.bytes;
   DDPHOOK_TRY(toStatus(encodeAffine(stream, in, dtype, codes, own,

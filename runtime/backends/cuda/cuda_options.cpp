@@ -36,6 +36,7 @@ static const NumberOption numberOptions[] = {
     {"comm_priority", &CudaOptions::commPriority, -100, 100, false},
     {"register", &CudaOptions::registerMemory, 0, 1, true},
     {"blocking", &CudaOptions::blocking, 0, 1, false},
+    {"exact_division", &CudaOptions::exactDivision, 0, 1, true},
     {"roots", &CudaOptions::roots, 1, INT_MAX, true},
     {"watchdog_ms", &CudaOptions::watchdogMs, 1, 60000, false},
     {"min_ctas", &CudaOptions::minCtas, 1, 1024, true},

@@ -25,6 +25,9 @@ struct CudaOptions {
   std::optional<int> registerMemory;
   /// If not 0, collectives wait on the caller's thread, inside NCCL.
   std::optional<int> blocking;
+  /// If not 0, divides by the size of a group exactly, as the host does,
+  /// instead of as PyTorch does on CUDA tensors.
+  std::optional<int> exactDivision;
   /// Processes that provide a communicator's unique ids; if unset, by its size.
   std::optional<int> roots;
   /// Milliseconds between two checks of collectives in flight.
@@ -57,6 +60,8 @@ struct CudaOptions {
   /// True if communicators are blocking; NCCL's environment takes precedence
   /// over the configuration.
   bool isBlocking() const;
+
+  bool dividesExactly() const { return exactDivision.value_or(0) != 0; }
 
   /// Returns a configuration with these values. `name` and this object must
   /// outlive its use.

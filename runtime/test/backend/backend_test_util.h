@@ -83,6 +83,10 @@ protected:
   bool runGroup(int size, const std::function<void(Rank &)> &body,
                 const GroupOptions &options = {});
 
+  /// Options with which quotients have the host's bits.
+  const char *exactDivision() const {
+    return isHost() ? "" : "exact_division=1";
+  }
   bool isHost() const { return std::string(GetParam()) == "host"; }
   /// Real GPUs with NCCL, whose order of additions is its own.
   bool isReal() const { return std::string(GetParam()) == "cuda"; }
