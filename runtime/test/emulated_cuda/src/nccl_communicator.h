@@ -74,6 +74,8 @@ private:
   ncclResult_t runHere(const std::function<ncclResult_t()> &work);
   bool meetPeers();
   void run(const Collective &operation);
+  ddphook::Status sum(ddphook::host::ShmGroup &group,
+                      const Collective &operation);
   ddphook::Status move(ddphook::host::ShmGroup *group,
                        const Collective &operation);
   void waitUntilUnused();
