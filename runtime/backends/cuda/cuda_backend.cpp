@@ -257,8 +257,9 @@ static ddphook_status_t divide_by_group_size(ddphook_device_t *device,
                                              ddphook_backend_error_t *error) {
   return runKernels(device, error, "dividing", {{in, "in"}, {out, "out"}},
                     [&](cudaStream_t stream) {
-                      return divideArray(
-                          stream, in, out, toDtype(dtype), count,
+                      return compressArray(
+                          stream, in, toDtype(dtype), out, toDtype(dtype),
+                          count,
                           {size, device->impl->options().dividesExactly()});
                     });
 }

@@ -33,17 +33,8 @@ struct CudaOptions {
   /// Milliseconds between two checks of collectives in flight.
   std::optional<int> watchdogMs;
 
-  // Fields of ncclConfig_t.
-  std::optional<int> minCtas;
-  std::optional<int> maxCtas;
-  std::optional<int> cgaClusterSize;
-  std::optional<int> splitShare;
-  std::optional<int> trafficClass;
-  std::optional<int> collnet;
-  std::optional<int> ctaPolicy;
-  std::optional<int> nvlsCtas;
-  std::optional<int> channelsPerNetPeer;
-  std::optional<int> nvlinkCentricSched;
+  /// NCCL's own options, except for those of ncclConfig().
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   std::string netName;
 
   // Settings that NCCL reads only from the environment.
@@ -63,7 +54,7 @@ struct CudaOptions {
 
   bool dividesExactly() const { return exactDivision.value_or(0) != 0; }
 
-  /// Returns a configuration with these values. `name` and this object must
+  /// Returns a communicator's configuration. `name` and this object must
   /// outlive its use.
   ncclConfig_t ncclConfig(const std::string &name) const;
 

@@ -80,8 +80,14 @@ cudaError_t ddphook::cuda::compressArray(cudaStream_t stream, const void *in,
   });
 }
 
-cudaError_t ddphook::cuda::divideArray(cudaStream_t stream, const void *in,
-                                       void *out, Dtype type, int64_t n,
-                                       Divisor divisor) {
-  return compressArray(stream, in, type, out, type, n, divisor);
+cudaError_t ddphook::cuda::scaleArray(cudaStream_t stream, const void *in,
+                                      void *out, Dtype type, int64_t n,
+                                      double factor) {
+  return withElement(type, [&](auto element) {
+    using Element = decltype(element);
+    using T = ElemOf<Element>;
+    return launchMap<T, T>(stream, in, out, n,
+                           ConvertAndDivide<Element, Element, true>{
+                               static_cast<ComputeOf<Element>>(factor)});
+  });
 }

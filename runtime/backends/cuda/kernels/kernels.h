@@ -32,10 +32,6 @@ namespace ddphook::cuda {
 cudaError_t castArray(cudaStream_t stream, const void *in, Dtype inType,
                       void *out, Dtype outType, int64_t n);
 
-/// Computes out[i] = in[i] / divisor.
-cudaError_t divideArray(cudaStream_t stream, const void *in, void *out,
-                        Dtype type, int64_t n, Divisor divisor);
-
 /// Computes out[i] = in[i] * factor, where the factor is first rounded to f32
 /// (but not for f64).
 cudaError_t scaleArray(cudaStream_t stream, const void *in, void *out,

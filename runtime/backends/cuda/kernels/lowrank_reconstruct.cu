@@ -37,7 +37,7 @@ struct ReconstructArguments {
   Elem *out;
   Elem *err;
   ComputeOf<Element> divisor;
-  /// Of Divisor in elements.h.
+  /// See Divisor in elements.h.
   ComputeOf<Element> factor;
 
   /// Returns m - product / divisor, each rounded.

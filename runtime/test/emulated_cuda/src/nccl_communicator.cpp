@@ -244,6 +244,9 @@ bool Communicator::meetPeers() {
 ncclResult_t Communicator::submit(const Collective &operation) {
   if (isFaultDue("nccl_launch"))
     return recordNccl(ncclInternalError, "injected: launch failed");
+  // A queue of launches that is full has room when the device goes on.
+  if (isFaultDue("nccl_launch_full"))
+    waitForDevice(device);
   if (isBlocking && !meetPeers())
     return recordNccl(ncclInternalError, "aborted while waiting for peers");
   // A communicator's collectives run one after the other, in whatever streams.
@@ -456,6 +459,11 @@ void Communicator::requestAbort() {
     isLastOfProcess();
   abortGroups();
   changed.notify_all();
+}
+
+void Communicator::waitForJob() {
+  std::unique_lock<std::mutex> lock(mutex);
+  changed.wait(lock, [&] { return result != ncclInProgress; });
 }
 
 void Communicator::abortGroups() {

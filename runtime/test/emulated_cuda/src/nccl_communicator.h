@@ -56,6 +56,8 @@ public:
 
   /// Ends what waits for a peer; does not wait for that.
   void requestAbort();
+  /// Waits until the thread of the last call has ended.
+  void waitForJob();
   /// Ends the process where a call of another thread's would use what is freed.
   void refuseCallers();
   /// The rest of an abort: waits until nothing can use the communicator.
