@@ -116,6 +116,7 @@ TEST_P(CudaCapture, WhileAGroupIsJoined) {
       config.world_ranks = ranks;
       config.one_machine = 1;
       config.store = &table;
+      config.key = "another group";
       config.max_wire_bytes = 64;
       ddphook_communicator_t *group = nullptr;
       EXPECT_EQ(rank.show(backend->communicator_create(rank.device, &config,
