@@ -23,6 +23,7 @@ from ddphook._errors import InvalidArgumentError, UnsupportedError
 from ddphook.torch import _bucket, _device, _private, _session
 from ddphook.torch._hooks import AnyHook, AnyWrapper, check_scatters, resolve_for_group
 from ddphook.torch._rendezvous import Meeting, timeout_seconds
+from ddphook.torch._worker import Worker
 
 _NAME = "ddphook"
 _KINDS = ((dist.ReduceOp.SUM, "sum"), (dist.ReduceOp.AVG, "mean"))
@@ -138,9 +139,10 @@ class Work(dist.Work):
 class Group(dist.ProcessGroup):
     """A process group that reduces with a hook, for ranks that have equal options.
 
-    `given` is what PyTorch gives a backend's constructor. All other calls
-    go to `_gloo`, a group that is not written in Python. PyTorch would call an inherited
-    method with Python's lock held. The method needs the lock of Gloo's queue, and a thread of Gloo's may hold that one while it releases tensors, for which it needs Python's.
+    `given` is what PyTorch gives a backend's constructor. `_gloo` is a group that is not
+    written in Python, and does the rest. An inherited method would wait for Gloo's queue
+    with Python's lock held, while a thread of Gloo's that has locked the queue may wait for
+    Python's lock, to release the tensors of a call.
     """
 
     def __init__(self, given: Any, options: Options) -> None:
@@ -154,72 +156,20 @@ class Group(dist.ProcessGroup):
         meeting.check_equal("the hook", options.hook)
         self._gloo = _private.use_gloo(self, given.store, limit)
 
-    def allreduce(self, *args: Any, **named: Any) -> dist.Work:
-        given, asked = _given(args, named, 1)
-        tensors = _listed(given)
-        how = _how(tensors, asked)
-        # Gloo adds several tensors of one rank together.
-        if how is None or len(tensors) != 1:
-            return self._gloo.allreduce(*args, **named)
-        return self._reduce(how, tensors)
-
-    def allreduce_coalesced(self, *args: Any, **named: Any) -> dist.Work:
-        tensors, asked = _given(args, named, 1)
-        how = _how(tensors, asked)
-        if how is None:
-            return self._gloo.allreduce_coalesced(*args, **named)
-        return self._reduce(how, tensors)
-
-    def reduce_scatter(self, *args: Any, **named: Any) -> dist.Work:
-        output, inputs, asked = _given(args, named, 2)
-        outputs = _listed(output)
-        parts = list(inputs if outputs[0] is output else inputs[0])
-        how = _how([*outputs, *parts], asked)
-        sizes = [part.numel() for part in parts]
-        is_whole = len(outputs) == 1 and len(parts) == self.size()
-        if how is None or not is_whole or outputs[0].numel() != sizes[self.rank()]:
-            return self._gloo.reduce_scatter(*args, **named)
-        # All parts of a module have the size of the largest one.
-        whole = outputs[0].new_zeros(len(parts), max(sizes))
-        for row, part in zip(whole, parts):
-            row[: part.numel()] = part.detach().reshape(-1)
-        return self._scatter(how, outputs, whole)
-
-    def reduce_scatter_single(self, *args: Any, **named: Any) -> dist.Work:
-        output, whole, asked = _given(args, named, 2)
-        how = _how([output, whole], asked)
-        if how is None or whole.numel() != output.numel() * self.size():
-            return self._gloo.reduce_scatter_single(*args, **named)
-        return self._scatter(how, [output], self._rows(whole))
-
-    def reduce_scatter_single_coalesced(self, *args: Any, **named: Any) -> dist.Work:
-        outputs, inputs, asked = _given(args, named, 2)
-        how = _how([*outputs, *inputs], asked)
-        sizes = [output.numel() * self.size() for output in outputs]
-        if how is None or sizes != [each.numel() for each in inputs]:
-            return self._gloo.reduce_scatter_single_coalesced(*args, **named)
-        return self._scatter(how, outputs, torch.cat(list(map(self._rows, inputs)), 1))
-
-    # Older names.
-    _reduce_scatter_base = reduce_scatter_single
-    reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
-
     def barrier(self, *args: Any, **named: Any) -> dist.Work:
         """Ends after all earlier reductions, as Gloo's ends after all earlier work."""
         work = self._gloo.barrier(*args, **named)
         runs = [run for run in self._last.values() if not run.done()]
         if not runs:
             return work
-        ended: futures.Future[Any] = futures.Future()
 
-        def finish() -> None:
+        def end() -> bool:
             futures.wait(runs)
-            try:
-                ended.set_result(work.wait())
-            except BaseException as error:  # noqa: BLE001 - raised by wait().
-                ended.set_exception(error)
+            return work.wait()
 
-        threading.Thread(target=finish, daemon=True).start()
+        waiter = Worker()
+        ended = waiter.submit(end)
+        waiter.stop()
         return Work(ended, [])
 
     def set_timeout(self, timeout: timedelta) -> None:
@@ -243,44 +193,65 @@ class Group(dist.ProcessGroup):
         _session.leave(self, finish=False)
         self._gloo.abort()
 
-    def _rows(self, whole: torch.Tensor) -> torch.Tensor:
-        """Returns a tensor as a matrix with one row per rank."""
-        return whole.detach().reshape(self.size(), whole.numel() // self.size())
+    def _all_reduce(self, how: _How, given: Any) -> Work | None:
+        tensors = _listed(given)
+        # Gloo adds several tensors of one rank together.
+        return self._reduce(how, tensors) if len(tensors) == 1 else None
 
     def _reduce(self, how: _How, tensors: _Tensors) -> Work:
         """Reduces tensors as one flat tensor, in place."""
-        kind, timeout = how
         size = sum(tensor.numel() for tensor in tensors)
         whole, copies = _in_place(tensors, size)
         for tensor, part in copies:
             part.copy_(tensor)
-        reduced = _bucket.Reduced(kind, (whole.numel(),), whole.dtype, "tensor")
-        text = _bucket.flat_reductions_text([reduced])
-        return self._start(text, [whole], tensors, copies, timeout)
+        return self._start(how, [whole], tensors, copies)
+
+    def _scatter_parts(self, how: _How, output: Any, inputs: Any) -> Work | None:
+        outputs = _listed(output)
+        parts = list(inputs if outputs[0] is output else inputs[0])
+        sizes = [part.numel() for part in parts]
+        if len(outputs) != 1 or len(parts) != self.size():
+            return None
+        if outputs[0].numel() != sizes[self.rank()]:
+            return None
+        # All parts of a module have the size of the largest one.
+        whole = outputs[0].new_zeros(len(parts), max(sizes))
+        for row, part in zip(whole, parts):
+            row[: part.numel()] = part.detach().reshape(-1)
+        return self._scatter(how, outputs, whole)
+
+    def _scatter_rows(self, how: _How, output: Any, given: Any) -> Work | None:
+        outputs, inputs, ranks = _listed(output), _listed(given), self.size()
+        if [each.numel() for each in inputs] != [each.numel() * ranks for each in outputs]:
+            return None
+        rows = [each.detach().reshape(ranks, each.numel() // ranks) for each in inputs]
+        return self._scatter(how, outputs, rows[0] if len(rows) == 1 else torch.cat(rows, 1))
 
     def _scatter(self, how: _How, outputs: _Tensors, whole: torch.Tensor) -> Work:
         """Reduces a matrix with one row per rank; the outputs get this rank's row."""
-        kind, timeout = how
         check_scatters(self._pipeline)
         if whole.numel() == 0:
             whole = whole.new_zeros(self.size(), 1)
         part, copies = _in_place(outputs, whole.shape[1])
-        reduced = _bucket.Reduced(kind, (whole.numel(),), whole.dtype, "tensor")
-        text = _bucket.scatter_text(reduced, self.size())
-        return self._start(text, [whole, part], outputs, copies, timeout)
+        return self._start(how, [whole, part], outputs, copies)
 
     def _start(
         self,
-        text: str,
+        how: _How,
         arrays: _Tensors,
         results: _Tensors,
         copies: Sequence[tuple[torch.Tensor, torch.Tensor]],
-        timeout: Any,
     ) -> Work:
+        """Starts a reduction of the first array, or a reduce-scatter to the second one."""
         from ddphook.torch import _ops  # noqa: F401 - leaves the job when the process exits.
 
         if not self._is_usable:
             raise FailedPreconditionError("the process group was destroyed")
+        kind, timeout = how
+        reduced = _bucket.Reduced(kind, (arrays[0].numel(),), arrays[0].dtype, "tensor")
+        text = _bucket.flat_reductions_text([reduced])
+        if len(arrays) > 1:
+            text = _bucket.scatter_text(reduced, self.size())
         limit = self._timeout_s if timeout in _UNSET else timeout_seconds(timeout)
         session = _session.sessions_of(self).open(self, _device.HOST, limit)
         key = _session.Key(f"process group {self.group_name}", text, self._pipeline)
@@ -292,31 +263,50 @@ def _passed_on(name: str) -> Any:
     return lambda self, *args, **named: getattr(self._gloo, name)(*args, **named)
 
 
+def _reduction(name: str, reduce: Any) -> Any:
+    """Makes a method that passes a call on if a module cannot reduce its tensors.
+
+    `reduce` takes `_How` and the arguments with tensors, the output before the input, whose
+    names differ between methods. It returns None if only Gloo can.
+    """
+    count = reduce.__code__.co_argcount - 2
+    gloos = _passed_on(name)
+
+    def method(self: Group, *args: Any, **named: Any) -> dist.Work:
+        names = sorted(named.keys() - {"opts", "op", "timeout"}, reverse=True)
+        given = [*args[:count], *(named[name] for name in names)]
+        op, timeout = [*args[count:], None, None][:2]
+        op = op or named.get("opts", named.get("op"))
+        timeout = getattr(op, "timeout", timeout or named.get("timeout"))
+        kind = _kind(_private.pytree.tree_leaves(given), op)
+        work = reduce(self, (kind, timeout), *given) if kind else None
+        return work or gloos(self, *args, **named)
+
+    return method
+
+
 for _name in _private.PASSED_ON:
     setattr(Group, _name, _passed_on(_name))
+for _name, _reduce in {
+    "allreduce": Group._all_reduce,
+    "allreduce_coalesced": Group._reduce,
+    "reduce_scatter": Group._scatter_parts,
+    "reduce_scatter_single": Group._scatter_rows,
+    "reduce_scatter_single_coalesced": Group._scatter_rows,
+    # Older names of the last two.
+    "_reduce_scatter_base": Group._scatter_rows,
+    "reduce_scatter_tensor_coalesced": Group._scatter_rows,
+}.items():
+    setattr(Group, _name, _reduction(_name, _reduce))
 
 
 def _listed(tensors: Any) -> list[torch.Tensor]:
     return [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
 
 
-def _given(args: Sequence[Any], named: dict[str, Any], count: int) -> list[Any]:
-    """Returns the tensors of a call, and its operation with its timeout.
-
-    There are `count` arguments with tensors, the output before the input. Their names
-    differ between methods.
-    """
-    names = sorted(named.keys() - {"opts", "op", "timeout"}, reverse=True)
-    op, timeout = [*args[count:], None, None][:2]
-    op = op or named.get("opts", named.get("op"))
-    timeout = getattr(op, "timeout", timeout or named.get("timeout"))
-    return [*args[:count], *(named[name] for name in names), (op, timeout)]
-
-
-def _how(tensors: _Tensors, asked: tuple[Any, Any]) -> _How | None:
+def _kind(tensors: _Tensors, given: Any) -> str | None:
     """Returns how a module reduces these tensors, or None if only Gloo can."""
-    op, timeout = asked
-    op = getattr(op, "reduceOp", op or dist.ReduceOp.SUM)
+    op = getattr(given, "reduceOp", given or dist.ReduceOp.SUM)
     kinds = [kind for known, kind in _KINDS if op == known]
     are_ours = tensors and all(
         tensor.dtype == tensors[0].dtype in _bucket.ELEMENT_TYPES
@@ -327,7 +317,7 @@ def _how(tensors: _Tensors, asked: tuple[Any, Any]) -> _How | None:
         and not _private.is_view_of_complex(tensor)
         for tensor in tensors
     )
-    return (kinds[0], timeout) if kinds and are_ours else None
+    return kinds[0] if kinds and are_ours else None
 
 
 def _in_place(
