@@ -367,7 +367,7 @@ def _unkept(rank, only=()):
         "allgather": lambda: dist.all_gather(xs(), x(), g, async_op=True),
         "all_gather_single": lambda: dist.all_gather_into_tensor(x(4), x(), g, async_op=True),
         "_allgather_base": lambda: g._allgather_base(x(4), x()),
-        "allgather_coalesced": lambda: g.allgather_coalesced([xs()], [x()]),
+        "allgather_coalesced": lambda: g.allgather_coalesced([[x()], [x()]], [x()]),
         "all_gather_single_coalesced": lambda: g.all_gather_single_coalesced([x(4)], [x()]),
         "gather": lambda: dist.gather(x(), at_root(xs()), 0, g, async_op=True),
         "scatter": lambda: dist.scatter(x(), at_root(xs()), 0, g, async_op=True),
