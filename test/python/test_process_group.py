@@ -400,7 +400,7 @@ def _checks(rank):
     dist.broadcast(torch.ones(2), 0, group=g)
     assert len(seen) == 1
     with pytest.raises(RuntimeError, match="NaN"):
-        dist.broadcast(torch.full((2,), float("nan")), 0, group=g)
+        dist.all_gather_into_tensor(torch.empty(4), torch.full((2,), float("nan")), g)
 
 
 def test_pytorchs_checks_of_calls():
