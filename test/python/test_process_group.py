@@ -380,7 +380,7 @@ def _unkept(rank, only=()):
         "all_to_all_single": lambda: dist.all_to_all_single(x(), x(), group=g, async_op=True),
         "barrier": lambda: dist.barrier(g, async_op=True),
     }
-    for _ in range(40):
+    for _ in range(100):
         for name in only or calls:
             calls[name]()
     dist.barrier(g)
