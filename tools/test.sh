@@ -152,28 +152,8 @@ wait $environment
 python=$(tail -1 "$logs/python-env.log")
 export DDPHOOK_TEST_PYTHON=$python
 
-say "ctest: the runtime, and the helpers of the compiler; beside it lit, the compiler's tests"
-# Most of ctest's wait for ranks or deadlines most of the time.
-run ctest ctest --test-dir "$build" -j$((2 * jobs)) --timeout 300 --output-on-failure \
-  ${small:+-LE full} &
-ctest=$!
-run lit "${DDPHOOK_LIT:-/usr/lib/llvm-22/bin/lit}" -v --time-tests -j"$jobs" \
-  --param all_tools=1 "$build/test"
-lit_number() {
-  sed -nE "s/^ *($1) *: *([0-9]+).*/\2/p" "$logs/lit.log" | awk '{s+=$1} END {print s+0}'
-}
-count lit "$(lit_number 'Passed|Expectedly Failed')" \
-  "$(lit_number 'Failed|Timed Out|Unresolved|Unexpectedly Passed')" \
-  "$(lit_number 'Skipped|Unsupported|Excluded')"
-
-wait $ctest
-total=$(number ctest 'out of [0-9]+')
-bad=$(number ctest '[0-9]+ tests? failed out of')
-left=$(lines ctest '\*\*\*(Skipped|Not Run)')
-count ctest $((${total:-0} - ${bad:-0} - left)) "${bad:-0}" "$left"
-
-# The ranks of pytest's suites wait for each other most of the time. Suites that always
-# compute use the idle processors at a lower priority.
+# Most tests wait for ranks or deadlines most of the time. Suites that always compute use
+# the idle processors at a lower priority.
 computing_suites() {
   renice -n 10 "$BASHPID" >/dev/null
   run format tools/check-format.sh
@@ -195,9 +175,28 @@ computing_suites() {
     run aarch64 tools/test-aarch64.sh
   fi
 }
-say "beside pytest: format, lint, docs, tidy, fuzz, sanitize, consumer, counted below"
+say "beside what follows: format, lint, docs, tidy, fuzz, sanitize, consumer"
 computing_suites &
 computing=$!
+
+say "ctest: the runtime, and the helpers of the compiler; beside it lit, the compiler's tests"
+run ctest ctest --test-dir "$build" -j$((2 * jobs)) --timeout 300 --output-on-failure \
+  ${small:+-LE full} &
+ctest=$!
+run lit "${DDPHOOK_LIT:-/usr/lib/llvm-22/bin/lit}" -v --time-tests -j"$jobs" \
+  --param all_tools=1 "$build/test"
+lit_number() {
+  sed -nE "s/^ *($1) *: *([0-9]+).*/\2/p" "$logs/lit.log" | awk '{s+=$1} END {print s+0}'
+}
+count lit "$(lit_number 'Passed|Expectedly Failed')" \
+  "$(lit_number 'Failed|Timed Out|Unresolved|Unexpectedly Passed')" \
+  "$(lit_number 'Skipped|Unsupported|Excluded')"
+
+wait $ctest
+total=$(number ctest 'out of [0-9]+')
+bad=$(number ctest '[0-9]+ tests? failed out of')
+left=$(lines ctest '\*\*\*(Skipped|Not Run)')
+count ctest $((${total:-0} - ${bad:-0} - left)) "${bad:-0}" "$left"
 
 pytest_suite() { # name arguments of pytest...
   run "$1" "$python" -m pytest -q -rs --durations=10 -p no:cacheprovider \
@@ -238,7 +237,7 @@ if [[ -z ${small:-} ]]; then
   count_passed versions
 fi
 
-say "the suites beside pytest"
+say "the suites beside them"
 wait $computing
 count_files format
 count_files lint
