@@ -162,7 +162,7 @@ computing_suites() {
   # Its list of commands has each file by itself, and reads every header.
   cmake --preset release "${options[@]}" -B "$build/tidy" -DDDPHOOK_UNITY_BUILD=OFF \
     -DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON >"$logs/tidy-configure.log" 2>&1
-  run tidy tools/check-tidy.sh --build "$build/tidy" --below runtime ${small:+--every 12}
+  run tidy tools/check-tidy.sh --build "$build/tidy" --below runtime ${small:+--every 20}
   for target in pipeline readers store; do
     run fuzz-$target tools/fuzz-libfuzzer.sh --build "$build" $target 0
   done
