@@ -9,12 +9,11 @@
 #             backend on the emulated device and its readers, built alone, with
 #             their tests only; omits large arrays through shared memory and most of
 #             the kernels' tests, which take longest
-#   --small   for tools/test.sh: of these, with "address" the tests of plans, states,
-#             checkpoints, the C API, the store, the host backend and the readers;
-#             with "thread" those in which threads share memory: queues, pools,
-#             jobs, the store. Omits the longest tests, of which shorter ones do the
-#             same: damaged plans (the fuzzer of readers), large all-reduces, and
-#             PowerSGD's threads on one matrix in types other than f32
+#   --small   for tools/test.sh: of these, with "address" the tests of states,
+#             checkpoints, the store, the host backend and the readers; with "thread"
+#             those in which threads share memory: queues, pools, jobs, the store.
+#             Omits the longest tests, of which shorter ones do the same: large
+#             all-reduces, and PowerSGD's threads on one matrix in types other than f32
 #
 # The presets "address" and "thread" build into build-address and build-thread, the
 # short and small forms into build-address-short and build-thread-short. The CUDA backend is
@@ -107,7 +106,7 @@ if [[ -n $form ]]; then
   emulated=(cuda_backend cuda_caller cuda_capture cuda_parts cuda_random)
   suites=(conformance collectives)
   if [[ $form == --small ]]; then
-    tests=(c_api checkpoint host_backend plan state store)
+    tests=(checkpoint host_backend state store)
     if [[ $kind == thread ]]; then
       tests=(comm_thread host_threads job shm store thread_pool)
     fi
@@ -135,7 +134,7 @@ if [[ -n $form ]]; then
   names+="|backend_$(any "${suites[@]}")-cuda_emulated"
   omitted='*ShmBits.equalGlooMedium*:*ShmBigBits.*'
   if [[ $form == --small ]]; then
-    omitted+=':Plan.DamagedBytes:*.LargeAllReduceBits/*:*/HostThreads.oneMatrix/*16'
+    omitted+=':*.LargeAllReduceBits/*:*/HostThreads.oneMatrix/*16'
     omitted+=':*/HostThreads.oneMatrix/f64'
   fi
   GTEST_FILTER="-$omitted" run_ctest -R "^runtime-($names)$"

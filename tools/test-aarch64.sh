@@ -85,6 +85,9 @@ EOF
     target=$DDPHOOK_SYSROOT$(readlink "$link")
     [[ ! -e $target ]] || ln -sfnr "$target" "$link"
   done
+  # So must the path of Gloo's library.
+  sed -i "s|\"/usr/lib/|\"$DDPHOOK_SYSROOT/usr/lib/|" \
+    "$DDPHOOK_SYSROOT"/usr/share/cmake/Gloo/GlooTargets-*.cmake
   rm -rf "$DDPHOOK_SYSROOT/usr/lib/llvm-22/bin" "$state"
   ln -s /usr/lib/llvm-22/bin "$DDPHOOK_SYSROOT/usr/lib/llvm-22/bin"
   touch "$DDPHOOK_SYSROOT/.complete"

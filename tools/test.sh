@@ -152,8 +152,34 @@ wait $environment
 python=$(tail -1 "$logs/python-env.log")
 export DDPHOOK_TEST_PYTHON=$python
 
+# Most tests wait for ranks or deadlines most of the time. Suites that always compute use
+# the idle processors at a lower priority.
+computing_suites() {
+  renice -n 10 "$BASHPID" >/dev/null
+  run format tools/check-format.sh
+  run lint tools/check-python.sh
+  run docs tools/generate-docs.sh --check "$build"
+  # Its list of commands has each file by itself, and reads every header.
+  cmake --preset release "${options[@]}" -B "$build/tidy" -DDDPHOOK_UNITY_BUILD=OFF \
+    -DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON >"$logs/tidy-configure.log" 2>&1
+  run tidy tools/check-tidy.sh --build "$build/tidy" --below runtime ${small:+--every 20}
+  for target in pipeline readers store; do
+    run fuzz-$target tools/fuzz-libfuzzer.sh --build "$build" $target 0
+  done
+  for kind in address thread; do
+    run sanitize-$kind tools/sanitize.sh $kind $short
+  done
+  run consumer test/consumer/run.sh "$build" "${small[@]}"
+  if ((${#small[@]} == 0)); then
+    run compilers test/consumer/compilers.sh "$build"
+    run aarch64 tools/test-aarch64.sh
+  fi
+}
+say "beside what follows: format, lint, docs, tidy, fuzz, sanitize, consumer"
+computing_suites &
+computing=$!
+
 say "ctest: the runtime, and the helpers of the compiler; beside it lit, the compiler's tests"
-# Most of ctest's wait for ranks or deadlines most of the time.
 run ctest ctest --test-dir "$build" -j$((2 * jobs)) --timeout 300 --output-on-failure \
   ${small:+-LE full} &
 ctest=$!
@@ -171,33 +197,6 @@ total=$(number ctest 'out of [0-9]+')
 bad=$(number ctest '[0-9]+ tests? failed out of')
 left=$(lines ctest '\*\*\*(Skipped|Not Run)')
 count ctest $((${total:-0} - ${bad:-0} - left)) "${bad:-0}" "$left"
-
-# The ranks of pytest's suites wait for each other most of the time. Suites that always
-# compute use the idle processors at a lower priority.
-computing_suites() {
-  renice -n 10 "$BASHPID" >/dev/null
-  run format tools/check-format.sh
-  run lint tools/check-python.sh
-  run docs tools/generate-docs.sh --check "$build"
-  # Its list of commands has each file by itself, and reads every header.
-  cmake --preset release "${options[@]}" -B "$build/tidy" -DDDPHOOK_UNITY_BUILD=OFF \
-    -DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON >"$logs/tidy-configure.log" 2>&1
-  run tidy tools/check-tidy.sh --build "$build/tidy" --below runtime ${small:+--every 12}
-  for target in pipeline readers store; do
-    run fuzz-$target tools/fuzz-libfuzzer.sh --build "$build" $target 0
-  done
-  for kind in address thread; do
-    run sanitize-$kind tools/sanitize.sh $kind $short
-  done
-  run consumer test/consumer/run.sh "$build" "${small[@]}"
-  if ((${#small[@]} == 0)); then
-    run compilers test/consumer/compilers.sh "$build"
-    run aarch64 tools/test-aarch64.sh
-  fi
-}
-say "beside pytest: format, lint, docs, tidy, fuzz, sanitize, consumer, counted below"
-computing_suites &
-computing=$!
 
 pytest_suite() { # name arguments of pytest...
   run "$1" "$python" -m pytest -q -rs --durations=10 -p no:cacheprovider \
@@ -238,7 +237,7 @@ if [[ -z ${small:-} ]]; then
   count_passed versions
 fi
 
-say "the suites beside pytest"
+say "the suites beside them"
 wait $computing
 count_files format
 count_files lint

@@ -2,7 +2,7 @@
 """A run of docs/examples/digits that stops and goes on ends like one that never
 stopped, bit by bit; and goes on from nothing but whole checkpoints.
 
-Compiles the program, once per hook, with the ddphook-cc and the runtime that
+Compiles the program, once for each hook, with the ddphook-cc and the runtime that
 lie beside DDPHOOK_RUN (default: build/bin/ddphook-run of this checkout), and
 runs it on two ranks. DDPHOOK_TEST_CXX names the C++ compiler.
 """
@@ -39,31 +39,39 @@ PIPELINES = {
 }
 
 
-@pytest.fixture(scope="module")
-def programs(tmp_path_factory):
-    """The program by the name of its pipeline."""
-    built = {}
-    for name, pipeline in PIPELINES.items():
-        folder = tmp_path_factory.mktemp(name)
+class Programs(dict):
+    """The program by the name of its pipeline, built when a test first asks for it."""
+
+    def __init__(self, make_folder):
+        super().__init__()
+        self.make_folder = make_folder
+
+    def __missing__(self, name):
+        folder = self.make_folder(name)
         subprocess.run(
             [
                 *(TOOLS / "ddphook-cc", EXAMPLE / "step.mlir"),
                 *("-o", folder / "digits.o", f"--header={folder}/digits.h"),
-                *("--name=digits", f"--ddp-pipeline={pipeline}"),
+                *("--name=digits", f"--ddp-pipeline={PIPELINES[name]}"),
             ],
             check=True,
         )
-        built[name] = folder / "program"
+        self[name] = folder / "program"
         subprocess.run(
             [
                 *(CXX, "-std=c++17", "-O1", EXAMPLE / "main.cpp"),
-                *(folder / "digits.o", f"-I{folder}", "-o", built[name]),
+                *(folder / "digits.o", f"-I{folder}", "-o", self[name]),
                 *(f"-I{ROOT}/runtime/include", f"-L{LIBRARIES}", "-lddphook_rt"),
                 *(f"-Wl,-rpath,{LIBRARIES}", "-lm"),
             ],
             check=True,
         )
-    return built
+        return self[name]
+
+
+@pytest.fixture(scope="module")
+def programs(tmp_path_factory):
+    return Programs(tmp_path_factory.mktemp)
 
 
 def start(program, *flags, world=WORLD):

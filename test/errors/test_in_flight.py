@@ -20,7 +20,7 @@ WORK = """module {
       -> (tensor<50x40xf32>, tensor<30xf32>, tensor<96x96xf32>) {
     %c0 = arith.constant 0 : index
     %c1 = arith.constant 1 : index
-    %turns = arith.constant 400 : index
+    %turns = arith.constant 100 : index
     %empty = tensor.empty() : tensor<96x96xf32>
     %ra = ddp.all_reduce mean %a on @dp : tensor<50x40xf32>
     %rb = ddp.all_reduce mean %b on @dp : tensor<30xf32>

@@ -442,7 +442,7 @@ def _train(rank, all_reduces, weights, gradients):
 @pytest.mark.parametrize("all_reduces", [True, False])
 def test_training(tmp_path, all_reduces):
     """Hook and averages are in one step, whose weights are inputs of the next one."""
-    world, steps = 4, 12
+    world, steps = 4, 8
     rng = np.random.default_rng(runner.SEED)
     shapes = [(24, 16), (16,)]
     weights = [rng.standard_normal(s).astype(np.float32) for s in shapes]

@@ -167,7 +167,8 @@ def run_part(rank, options, first, steps, folder):
     return flat(parameters).tolist(), [[v.tolist() for v in row] for row in history]
 
 
-@pytest.mark.parametrize("world", [ONE_RANK, 2])
+@pytest.mark.full("a third of a minute; the suite python resumes jobs, too")
+@pytest.mark.parametrize("world", [1, 2])
 def test_a_restart_from_a_checkpoint(world, tmp_path):
     """Three steps, and another one in other processes, equal four steps."""
     whole = ranks.run(world, run_part, POWERSGD, 0, 4, tmp_path)

@@ -93,7 +93,7 @@ def check_states(got, expected, what):
                 assert torch.equal(mine, value), (what, role, key)
 
 
-@pytest.mark.parametrize("world", [1, 2, 3])
+@pytest.mark.parametrize("world", [1, 2, pytest.param(3, marks=pytest.mark.full("as two ranks"))])
 def test_every_hook(world):
     ranks.run(world, _every_hook, "mlp", HOOKS, BUCKETS)
 

@@ -290,7 +290,9 @@ def _settings(rank, shape):
     assert not sharded.difference(got, want)
 
 
-@pytest.mark.parametrize("shape", [(2,), (2, 2)])
+@pytest.mark.parametrize(
+    "shape", [(2,), pytest.param((2, 2), marks=pytest.mark.full("fifteen settings on four ranks"))]
+)
 def test_an_exact_hook_changes_nothing(shape):
     ranks.run(int(np.prod(shape)), _settings, shape)
 

@@ -165,6 +165,7 @@ def wrong(model: DistributedDataParallel, mesh: Mesh) -> None:
 '''
 
 
+@pytest.mark.full("half a minute; the lint suite runs mypy on the package")
 def test_mypy(tmp_path):
     """mypy accepts right uses, and finds each wrong one at its line."""
     file = tmp_path / "program.py"

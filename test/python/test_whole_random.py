@@ -109,9 +109,8 @@ def _compiled(rank, directory):
     return history
 
 
-@pytest.mark.parametrize(
-    "world", [pytest.param(1, marks=pytest.mark.full("as two ranks")), 2]
-)
+@pytest.mark.full("half a minute; test_compile_random draws under Inductor")
+@pytest.mark.parametrize("world", [1, 2])
 def test_inductors_bits(world, tmp_path):
     expected = ranks.run(world, _compiled, tmp_path)
     _, parameters = make()

@@ -88,6 +88,10 @@ class Handle:
     ``repr`` shows what the ranks reduce, and the bytes of a compressed step.
     """
 
+    _error: BaseException | None = None
+    _closed = False
+    _loads = 0
+
     def __init__(
         self,
         model: DistributedDataParallel,
@@ -109,9 +113,6 @@ class Handle:
         self._model = weakref.ref(model)
         self._meeting = meeting
         self._process = os.getpid()
-        self._error: BaseException | None = None
-        self._closed = False
-        self._loads = 0
         # Names of parameters by bucket: in DDP's final buckets; in the current step; in
         # the first step after a load; and in the loaded states, which apply until DDP
         # has its final buckets.
@@ -489,8 +490,7 @@ class LocalHandle(Handle):
     def __init__(self, model: nn.Module, hook: Hook) -> None:
         self._hook = hook
         self._count = sum(p.requires_grad for p in model.parameters())
-        self._closed = False
-        self._process, self._error = os.getpid(), None
+        self._process = os.getpid()
         self._state = _saved(self.hook, 0, 1, {}, {}, [])
 
     def __repr__(self) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import importlib
 import operator
+import os
 import re
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -51,7 +52,6 @@ check_release(torch.__version__)
 # since some take seconds.
 _NAMES = {
     "torch": "_dynamo _foreach_copy_",
-    "torch._C._distributed_c10d": "Backend.Options",
     "torch._decomp": "get_decompositions",
     "torch._dispatch.python": "enable_python_dispatcher",
     "torch._dynamo": "callback_handler compiled_autograd",
@@ -175,8 +175,20 @@ def has_optimizer_in_backward(parameter: torch.Tensor) -> bool:
     return hasattr(parameter, "_in_backward_optimizers")
 
 
-def use_gloo(group: dist.ProcessGroup, store: dist.Store, timeout: timedelta) -> None:
-    """Gives a process group without a backend Gloo for tensors on the host.
+# The methods of a process group that only Gloo has, or that add functions to its calls.
+PASSED_ON = """
+_allgather_base all_gather_single all_gather_single_coalesced all_to_all_single allgather
+allgather_coalesced allgather_into_tensor_coalesced alltoall alltoall_base broadcast gather
+gather_into_tensor gather_single monitored_barrier recv recv_anysource reduce scatter send
+register_post_hook register_pre_hook unregister_post_hook unregister_pre_hook
+""".split()
+
+
+def use_gloo(
+    group: dist.ProcessGroup, store: dist.Store, timeout: timedelta
+) -> dist.ProcessGroup:
+    """Gives a process group without a backend Gloo for tensors on the host; returns a
+    group of C++ with the same Gloo.
 
     Collective. PyTorch's own checks of collectives are included, if they are on.
     """
@@ -185,8 +197,13 @@ def use_gloo(group: dist.ProcessGroup, store: dist.Store, timeout: timedelta) ->
     if dist.get_debug_level() == dist.DebugLevel.DETAIL:
         gloo = c10d._create_process_group_wrapper(gloo, "ddphook", store, rank, size, timeout)
     kind = dist.ProcessGroup.BackendType.GLOO
-    group._register_backend(torch.device("cpu"), kind, gloo)
-    group._set_default_backend(kind)
+    plain = dist.ProcessGroup(store, rank, size)
+    for each in group, plain:
+        each._register_backend(torch.device("cpu"), kind, gloo)
+        each._set_default_backend(kind)
+    if os.environ.get("TORCH_DIST_NAN_CHECK") == "1":
+        c10d.NanCheckHook.attach(plain)
+    return plain
 
 
 def group_sizes() -> list[tuple[str, int]]:

@@ -2,19 +2,15 @@
 """The backend ``"ddphook"`` of ``torch.distributed``.
 
 A process group whose reductions of floating-point tensors are compiled modules, each of
-one size. Everything else is Gloo's, which the class inherits. Modules and Gloo have
-separate connections: their order does not matter, and each has the order of the calls,
-which is the same on all ranks.
-
-PyTorch's own code calls the methods below, from Python and from C++. A method passes a
-call on by the method of its own name: PyTorch recognizes such a call by the names of the
-function and of ``self``, and would otherwise call the method again.
+one size. Gloo does everything else. Modules and Gloo have separate connections: their
+order does not matter, and each has the order of the calls, which is the same on all
+ranks.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent import futures
 from datetime import timedelta
 from typing import Any
@@ -26,16 +22,19 @@ from ddphook._errors import DeadlineExceededError, FailedPreconditionError
 from ddphook._errors import InvalidArgumentError, UnsupportedError
 from ddphook.torch import _bucket, _device, _private, _session
 from ddphook.torch._hooks import AnyHook, AnyWrapper, check_scatters, resolve_for_group
-from ddphook.torch._private import Options as BackendOptions
 from ddphook.torch._rendezvous import Meeting, timeout_seconds
+from ddphook.torch._worker import Worker
 
 _NAME = "ddphook"
 _KINDS = ((dist.ReduceOp.SUM, "sum"), (dist.ReduceOp.AVG, "mean"))
+_UNSET = (None, dist.AllreduceOptions().timeout)
 
 _Tensors = Sequence[torch.Tensor]
+# "sum" or "mean", and how long the call lets a rank wait for others, if it says so.
+_How = tuple[str, Any]
 
 
-class Options(BackendOptions):
+class Options:
     """The hook of a process group with the backend ``"ddphook"``.
 
     For ``pg_options`` of ``torch.distributed.new_group`` and ``init_process_group``, and
@@ -67,12 +66,14 @@ class Options(BackendOptions):
         **options: Any,
     ) -> None:
         self._hook = resolve_for_group(hook, wrapper, options).pipeline()
-        self.limit: timedelta | None = None
-        if timeout is None:
-            super().__init__(_NAME)
-        else:
-            self.limit = timedelta(seconds=timeout_seconds(timeout))
-            super().__init__(_NAME, self.limit)  # init_device_mesh gives it to the group.
+        # init_device_mesh gives it to the group.
+        self._timeout: timedelta | None = None
+        if timeout is not None:
+            self._timeout = timedelta(seconds=timeout_seconds(timeout))
+
+    def __iter__(self) -> Iterator[Any]:
+        """Yields the two values that ``init_device_mesh`` expects for a dimension."""
+        return iter((_NAME, self))
 
     @property
     def hook(self) -> str:
@@ -138,82 +139,42 @@ class Work(dist.Work):
 class Group(dist.ProcessGroup):
     """A process group that reduces with a hook, for ranks that have equal options.
 
-    `given` is what PyTorch gives a backend's constructor.
+    `given` is what PyTorch gives a backend's constructor. `_gloo` is a group that is not
+    written in Python, and does the rest. An inherited method would wait for Gloo's queue
+    with Python's lock held, while a thread of Gloo's that has locked the queue may wait for
+    Python's lock, to release the tensors of a call.
     """
 
     def __init__(self, given: Any, options: Options) -> None:
         super().__init__(given.store, given.group_rank, given.group_size)
-        limit = options.limit or given.timeout
+        limit = options._timeout or given.timeout
         self._timeout_s = limit.total_seconds()
         self._pipeline = _bucket.pipeline(options.hook)
-        self._last: futures.Future[Any] | None = None
+        self._last: dict[float, futures.Future[Any]] = {}  # By timeout.
         self._is_usable = True
         meeting = Meeting(self, self._timeout_s, given.store)
         meeting.check_equal("the hook", options.hook)
-        _private.use_gloo(self, given.store, limit)
-
-    def allreduce(self, *args: Any, **named: Any) -> dist.Work:
-        given, op = _given(args, named, 1)
-        tensors = _listed(given)
-        kind = _kind(tensors, op)
-        # Gloo adds several tensors of one rank together.
-        if kind is None or len(tensors) != 1:
-            return super().allreduce(*args, **named)
-        return self._reduce(kind, tensors)
-
-    def allreduce_coalesced(self, *args: Any, **named: Any) -> dist.Work:
-        tensors, op = _given(args, named, 1)
-        kind = _kind(tensors, op)
-        if kind is None:
-            return super().allreduce_coalesced(*args, **named)
-        return self._reduce(kind, tensors)
-
-    def reduce_scatter(self, *args: Any, **named: Any) -> dist.Work:
-        output, inputs, op = _given(args, named, 2)
-        outputs = _listed(output)
-        parts = list(inputs if outputs[0] is output else inputs[0])
-        kind = _kind([*outputs, *parts], op)
-        sizes = [part.numel() for part in parts]
-        if kind is None or len(outputs) != 1 or len(parts) != self.size():
-            return super().reduce_scatter(*args, **named)
-        if outputs[0].numel() != sizes[self.rank()]:
-            return super().reduce_scatter(*args, **named)
-        # All parts of a module have the size of the largest one.
-        whole = outputs[0].new_zeros(len(parts), max(sizes))
-        for row, part in zip(whole, parts):
-            row[: part.numel()] = part.detach().reshape(-1)
-        return self._scatter(kind, outputs, whole)
-
-    def reduce_scatter_single(self, *args: Any, **named: Any) -> dist.Work:
-        output, whole, op = _given(args, named, 2)
-        kind = _kind([output, whole], op)
-        if kind is None or whole.numel() != output.numel() * self.size():
-            return super().reduce_scatter_single(*args, **named)
-        return self._scatter(kind, [output], self._rows(whole))
-
-    def reduce_scatter_single_coalesced(self, *args: Any, **named: Any) -> dist.Work:
-        outputs, inputs, op = _given(args, named, 2)
-        kind = _kind([*outputs, *inputs], op)
-        sizes = [output.numel() * self.size() for output in outputs]
-        if kind is None or sizes != [each.numel() for each in inputs]:
-            return super().reduce_scatter_single_coalesced(*args, **named)
-        return self._scatter(kind, outputs, torch.cat(list(map(self._rows, inputs)), 1))
+        self._gloo = _private.use_gloo(self, given.store, limit)
 
     def barrier(self, *args: Any, **named: Any) -> dist.Work:
         """Ends after all earlier reductions, as Gloo's ends after all earlier work."""
-        work = super().barrier(*args, **named)
-        if self._last is None or self._last.done():
+        work = self._gloo.barrier(*args, **named)
+        runs = [run for run in self._last.values() if not run.done()]
+        if not runs:
             return work
-        ended: futures.Future[Any] = futures.Future()
 
-        def finish(_: Any) -> None:
-            try:
-                ended.set_result(work.wait())
-            except BaseException as error:  # noqa: BLE001 - raised by wait().
-                ended.set_exception(error)
+        def end() -> bool:
+            futures.wait(runs)
+            return work.wait()
 
-        self._last.add_done_callback(finish)
+        waiter = Worker()
+        ended = waiter.submit(end)
+        waiter.stop()
         return Work(ended, [])
+
+    def set_timeout(self, timeout: timedelta) -> None:
+        self._gloo.set_timeout(timeout)
+        self._timeout_s = timeout_seconds(timeout)
 
     def split_group(self, *_: Any, **__: Any) -> Any:
         raise UnsupportedError(
@@ -225,68 +186,122 @@ class Group(dist.ProcessGroup):
         """Leaves the job, after its reductions; does not wait for other ranks."""
         self._is_usable = False
         _session.leave(self)
-        super().shutdown()
+        self._gloo.shutdown()
 
     def abort(self) -> None:
         self._is_usable = False
         _session.leave(self, finish=False)
-        super().abort()
+        self._gloo.abort()
 
-    def _rows(self, whole: torch.Tensor) -> torch.Tensor:
-        """Returns a tensor as a matrix with one row per rank."""
-        return whole.detach().reshape(self.size(), whole.numel() // self.size())
+    def _all_reduce(self, how: _How, given: Any) -> Work | None:
+        tensors = _listed(given)
+        # Gloo adds several tensors of one rank together.
+        return self._reduce(how, tensors) if len(tensors) == 1 else None
 
-    def _reduce(self, kind: str, tensors: _Tensors) -> Work:
+    def _reduce(self, how: _How, tensors: _Tensors) -> Work:
         """Reduces tensors as one flat tensor, in place."""
         size = sum(tensor.numel() for tensor in tensors)
         whole, copies = _in_place(tensors, size)
         for tensor, part in copies:
             part.copy_(tensor)
-        reduced = _bucket.Reduced(kind, (whole.numel(),), whole.dtype, "tensor")
-        text = _bucket.flat_reductions_text([reduced])
-        return self._start(text, [whole], tensors, copies)
+        return self._start(how, [whole], tensors, copies)
 
-    def _scatter(self, kind: str, outputs: _Tensors, whole: torch.Tensor) -> Work:
+    def _scatter_parts(self, how: _How, output: Any, inputs: Any) -> Work | None:
+        outputs = _listed(output)
+        parts = list(inputs if outputs[0] is output else inputs[0])
+        sizes = [part.numel() for part in parts]
+        if len(outputs) != 1 or len(parts) != self.size():
+            return None
+        if outputs[0].numel() != sizes[self.rank()]:
+            return None
+        # All parts of a module have the size of the largest one.
+        whole = outputs[0].new_zeros(len(parts), max(sizes))
+        for row, part in zip(whole, parts):
+            row[: part.numel()] = part.detach().reshape(-1)
+        return self._scatter(how, outputs, whole)
+
+    def _scatter_rows(self, how: _How, output: Any, given: Any) -> Work | None:
+        outputs, inputs, ranks = _listed(output), _listed(given), self.size()
+        if [each.numel() for each in inputs] != [each.numel() * ranks for each in outputs]:
+            return None
+        rows = [each.detach().reshape(ranks, each.numel() // ranks) for each in inputs]
+        return self._scatter(how, outputs, rows[0] if len(rows) == 1 else torch.cat(rows, 1))
+
+    def _scatter(self, how: _How, outputs: _Tensors, whole: torch.Tensor) -> Work:
         """Reduces a matrix with one row per rank; the outputs get this rank's row."""
         check_scatters(self._pipeline)
         if whole.numel() == 0:
             whole = whole.new_zeros(self.size(), 1)
         part, copies = _in_place(outputs, whole.shape[1])
-        reduced = _bucket.Reduced(kind, (whole.numel(),), whole.dtype, "tensor")
-        text = _bucket.scatter_text(reduced, self.size())
-        return self._start(text, [whole, part], outputs, copies)
+        return self._start(how, [whole, part], outputs, copies)
 
     def _start(
         self,
-        text: str,
+        how: _How,
         arrays: _Tensors,
         results: _Tensors,
         copies: Sequence[tuple[torch.Tensor, torch.Tensor]],
     ) -> Work:
+        """Starts a reduction of the first array, or a reduce-scatter to the second one."""
         from ddphook.torch import _ops  # noqa: F401 - leaves the job when the process exits.
 
         if not self._is_usable:
             raise FailedPreconditionError("the process group was destroyed")
-        sessions = _session.sessions_of(self)
-        session = sessions.open(self, _device.HOST, self._timeout_s)
+        kind, timeout = how
+        reduced = _bucket.Reduced(kind, (arrays[0].numel(),), arrays[0].dtype, "tensor")
+        text = _bucket.flat_reductions_text([reduced])
+        if len(arrays) > 1:
+            text = _bucket.scatter_text(reduced, self.size())
+        limit = self._timeout_s if timeout in _UNSET else timeout_seconds(timeout)
+        session = _session.sessions_of(self).open(self, _device.HOST, limit)
         key = _session.Key(f"process group {self.group_name}", text, self._pipeline)
-        self._last = session.run(key, arrays, copies)
-        return Work(self._last, results)
+        run = self._last[limit] = session.run(key, arrays, copies)
+        return Work(run, results)
+
+
+def _passed_on(name: str) -> Any:
+    return lambda self, *args, **named: getattr(self._gloo, name)(*args, **named)
+
+
+def _reduction(name: str, reduce: Any) -> Any:
+    """Makes a method that passes a call on if a module cannot reduce its tensors.
+
+    `reduce` takes `_How` and the arguments with tensors, the output before the input, whose
+    names differ between methods. It returns None if only Gloo can.
+    """
+    count = reduce.__code__.co_argcount - 2
+    gloos = _passed_on(name)
+
+    def method(self: Group, *args: Any, **named: Any) -> dist.Work:
+        names = sorted(named.keys() - {"opts", "op", "timeout"}, reverse=True)
+        given = [*args[:count], *(named[name] for name in names)]
+        op, timeout = [*args[count:], None, None][:2]
+        op = op or named.get("opts", named.get("op"))
+        timeout = getattr(op, "timeout", timeout or named.get("timeout"))
+        kind = _kind(_private.pytree.tree_leaves(given), op)
+        work = reduce(self, (kind, timeout), *given) if kind else None
+        return work or gloos(self, *args, **named)
+
+    return method
+
+
+for _name in _private.PASSED_ON:
+    setattr(Group, _name, _passed_on(_name))
+for _name, _reduce in {
+    "allreduce": Group._all_reduce,
+    "allreduce_coalesced": Group._reduce,
+    "reduce_scatter": Group._scatter_parts,
+    "reduce_scatter_single": Group._scatter_rows,
+    "reduce_scatter_single_coalesced": Group._scatter_rows,
+    # Older names of the last two.
+    "_reduce_scatter_base": Group._scatter_rows,
+    "reduce_scatter_tensor_coalesced": Group._scatter_rows,
+}.items():
+    setattr(Group, _name, _reduction(_name, _reduce))
 
 
 def _listed(tensors: Any) -> list[torch.Tensor]:
     return [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
-
-
-def _given(args: Sequence[Any], named: dict[str, Any], count: int) -> list[Any]:
-    """Returns the tensors of a call, and its operation or the options that have it.
-
-    There are `count` arguments with tensors, the output before the input. Their names
-    differ between methods.
-    """
-    names = sorted(named.keys() - {"opts", "op", "timeout"}, reverse=True)
-    op = args[count] if len(args) > count else named.get("opts", named.get("op"))
-    return [*args[:count], *(named[name] for name in names), op]
 
 
 def _kind(tensors: _Tensors, given: Any) -> str | None:

@@ -278,9 +278,6 @@ class ShardedHandle(Handle):
         }
         self._has_both = any(map(_has_both, groups))
         self._process = os.getpid()
-        self._error: BaseException | None = None
-        self._closed = False
-        self._loads = 0
         # Reduce-scatters whose inputs are kept.
         self.kept: deque[Future[None]] = deque()
         self._jobs: dict[tuple[str, str, bool], _Job] = {}
