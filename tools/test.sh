@@ -155,7 +155,7 @@ export DDPHOOK_TEST_PYTHON=$python
 # Most tests wait for ranks or deadlines most of the time. Suites that always compute use
 # the idle processors at a lower priority.
 computing_suites() {
-  renice -n 10 "$BASHPID" >/dev/null
+  renice -n 4 "$BASHPID" >/dev/null
   run format tools/check-format.sh
   run lint tools/check-python.sh
   run docs tools/generate-docs.sh --check "$build"
@@ -166,16 +166,16 @@ computing_suites() {
   for target in pipeline readers store; do
     run fuzz-$target tools/fuzz-libfuzzer.sh --build "$build" $target 0
   done
+  run consumer test/consumer/run.sh "$build" "${small[@]}"
   for kind in address thread; do
     run sanitize-$kind tools/sanitize.sh $kind $short
   done
-  run consumer test/consumer/run.sh "$build" "${small[@]}"
   if ((${#small[@]} == 0)); then
     run compilers test/consumer/compilers.sh "$build"
     run aarch64 tools/test-aarch64.sh
   fi
 }
-say "beside what follows: format, lint, docs, tidy, fuzz, sanitize, consumer"
+say "beside what follows: format, lint, docs, tidy, fuzz, consumer, sanitize"
 computing_suites &
 computing=$!
 

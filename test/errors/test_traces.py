@@ -171,7 +171,7 @@ def test_a_rank_that_is_killed(tmp_path):
             pipeline=PIPELINE,
         )
         # The trace lacks the events of the last 50 ms.
-        wait_for_step(directory, 2, step=60)
+        wait_for_step(directory, 2, step=20)
         processes[victim].send_signal(signal.SIGKILL)
         for process in processes.values():
             runner.finish(process)
