@@ -91,25 +91,6 @@ std::vector<char> reduce(Rank &rank, const Case &test, Way way) {
   return result.read();
 }
 
-/// NCCL's order of additions beyond two ranks is its own: as far apart as sums
-/// in the wire type may be.
-std::string roughDifference(const std::vector<char> &got,
-                            const std::vector<char> &expected,
-                            const Case &test) {
-  Dtype wire = test.wire.value_or(test.dtype);
-  double epsilon = wire == Dtype::BF16  ? 0x1p-7
-                   : wire == Dtype::F16 ? 0x1p-10
-                   : wire == Dtype::F32 ? 0x1p-23
-                                        : 0x1p-52;
-  std::vector<double> left = toDoubles(got, test.dtype);
-  std::vector<double> right = toDoubles(expected, test.dtype);
-  for (size_t i = 0; i < left.size(); ++i)
-    // Inputs are below 2^14 and at most four.
-    if (std::fabs(left[i] - right[i]) > 0x1p16 * epsilon)
-      return "element " + std::to_string(i) + " differs";
-  return "";
-}
-
 /// Ends the group's threads together, whatever happened before.
 class Meeting {
 public:
@@ -166,7 +147,8 @@ TEST_P(Collectives, Bits) {
             std::vector<char> got =
                 reduce(rank, cases[i], static_cast<Way>(i % 3));
             EXPECT_EQ(!isHost() && ranks > 2
-                          ? roughDifference(got, expected[i], cases[i])
+                          ? roughDifference(got, expected[i], cases[i].dtype,
+                                            cases[i].wire)
                           : difference(got, expected[i], cases[i].dtype),
                       "")
                 << cases[i].name() << ", " << ranks << " ranks";

@@ -106,6 +106,13 @@ std::vector<double> toDoubles(const std::vector<char> &bytes, Dtype type);
 std::string difference(const std::vector<char> &got,
                        const std::vector<char> &expected, Dtype dtype);
 
+/// The same of sums over ranks in the type `wire` whose order of additions is
+/// NCCL's own: says where they are further apart than roundings of up to four
+/// inputs below 2^14 allow.
+std::string roughDifference(const std::vector<char> &got,
+                            const std::vector<char> &expected, Dtype dtype,
+                            std::optional<Dtype> wire);
+
 /// An all-reduce that only adds, in the type of the elements.
 inline ddphook_collective_t plainSum(int64_t count, int32_t dtype) {
   return CollectiveOperation(count, static_cast<Dtype>(dtype));
