@@ -104,6 +104,9 @@ sum() { # log expression
   { grep -oE "$2" "$1" || true; } | grep -oE '[0-9]+' | awk '{s += $1} END {print s + 0}'
 }
 
+# Runs a suite. The runtime warns about variables of its name that it does not know.
+tested() { env -u DDPHOOK_SYSROOT -u DDPHOOK_JOBS "$@" 2>&1; }
+
 # Adds a suite's counts to the sum. A suite without tests counts as a failure.
 count() { # suite passed failed skipped
   local f=$3
@@ -114,8 +117,8 @@ count() { # suite passed failed skipped
 
 run_ctest() { # suite directory regex
   local log=$2/$1.log total bad left
-  ctest --test-dir "$2" -j"$jobs" --timeout 1800 --output-on-failure -LE full -R "$3" \
-    2>&1 | tee "$log" || true
+  tested ctest --test-dir "$2" -j"$jobs" --timeout 1800 --output-on-failure -LE full \
+    -R "$3" | tee "$log" || true
   total=$(sum "$log" 'out of [0-9]+$')
   bad=$(sum "$log" '[0-9]+ tests failed out')
   left=$(grep -cE '\*\*\*(Skipped|Not Run)' "$log" || true)
@@ -124,10 +127,10 @@ run_ctest() { # suite directory regex
 
 run_lit() {
   local log=$build/lit.log
-  # Tests of the other directories compile programs for this machine, or load libraries
-  # into its Python.
-  /usr/lib/llvm-22/bin/lit -v -j"$jobs" \
-    "$build"/test/{CodeGen,Conversion,Dialect,Pipelines,Report} 2>&1 | tee "$log" || true
+  # Other tests link programs, or load libraries into this machine's mlir-opt or Python.
+  local other='plain-loops-exec|expand-hooks-topk|ddp-tensor-pipeline'
+  tested /usr/lib/llvm-22/bin/lit -v -j"$jobs" --filter-out "$other" \
+    "$build"/test/{CodeGen,Conversion,Dialect,Pipelines,Report} | tee "$log" || true
   count lit "$(sum "$log" ' (Passed|Expectedly Failed) *: *[0-9]+')" \
     "$(sum "$log" ' (Failed|Timed Out|Unresolved|Unexpectedly Passed) *: *[0-9]+')" \
     "$(sum "$log" ' (Skipped|Unsupported|Excluded) *: *[0-9]+')"
@@ -136,9 +139,9 @@ run_lit() {
 run_parity() {
   local log=$build/parity.log python
   python=$(tools/python-env.sh | tail -1)
-  DDPHOOK_OPT=$build/bin/ddphook-opt DDPHOOK_RUN=$build/bin/ddphook-run \
-    DDPHOOK_CC=$build/bin/ddphook-cc DDPHOOK_EXEC=$build/bin/ddphook-exec \
-    "$python" -m pytest -q -rs -p no:cacheprovider --small test/parity 2>&1 |
+  tested DDPHOOK_OPT="$build/bin/ddphook-opt" DDPHOOK_RUN="$build/bin/ddphook-run" \
+    DDPHOOK_CC="$build/bin/ddphook-cc" DDPHOOK_EXEC="$build/bin/ddphook-exec" \
+    "$python" -m pytest -q -rs -p no:cacheprovider --small test/parity |
     tee "$log" || true
   count parity "$(sum "$log" '[0-9]+ passed')" \
     "$(sum "$log" '[0-9]+ (failed|errors?)')" "$(sum "$log" '[0-9]+ skipped')"
