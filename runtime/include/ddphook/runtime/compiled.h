@@ -182,8 +182,8 @@ DDPHOOK_API void ddphook_rt_cast(ddphook_module_t *module, const void *in,
                                  int64_t count);
 
 /* Computes out[i] = in[i] / W as a collective does, with W the size of process
- * group `group` of the plan. 16-bit types are divided in f32, rounded once. `in`
- * may equal `out`. */
+ * group `group` of the plan. 16-bit types are divided in f32, rounded once.
+ * `in` may equal `out`. */
 DDPHOOK_API void ddphook_rt_divide_by_group_size(ddphook_module_t *module,
                                                  int32_t group, const void *in,
                                                  void *out, int64_t count,
