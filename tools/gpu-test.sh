@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 #
-# usage: gpu-test.sh [--part 1|2] [--out DIR] [--work DIR] [--modules DIR] [--only STEP,STEP…] [--device NAME]
+# usage: gpu-test.sh [--continue] [--out DIR] [--work DIR] [--modules DIR] [--only STEP,STEP…] [--device NAME]
 #
 # Runs everything that needs a GPU, from a bundle of gpu-bundle.sh or from a checkout
 # with a build in build/ and modules that were compiled before. Needs Python with
 # PyTorch, numpy, safetensors and pytest, and uses this Python's CUDA libraries; no
 # network, no MLIR and no compiler.
 #
-# Part 1 has the most important steps, part 2 the rest. Each takes less than eight
-# minutes, and part 2 continues in part 1's working directory (default: build-gpu, next
-# to tools). Without --part both run.
+# The most informative steps come first, and all take ten minutes at most. With
+# --continue, a second run in the same working directory (default: build-gpu, next to
+# tools) keeps the results of the first one and runs the steps that have none.
 #
 # Writes DIR/report.txt, DIR/report.json and DIR/logs.tar.gz (default: gpu-report), and
 # updates them while it runs, so that results survive whatever ends it. Every step runs
@@ -20,20 +20,19 @@
 # parity, sweep, two-ranks, failures and torch are rehearsed on a machine without a GPU.
 #
 # Environment: DDPHOOK_TEST_PYTHON (default python3), DDPHOOK_GPU_BUDGET_S (of this
-# run; default 465, without --part 570), DDPHOOK_GPU_KEEP_S (between two reports
-# during a step, 20).
+# run, 600), DDPHOOK_GPU_KEEP_S (between two reports during a step, 20).
 set -uo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 out=$PWD/gpu-report modules=$root/modules work=$root/build-gpu
-only='' device=cuda part=''
+only='' device=cuda continues=''
 fail() { echo "error: $1" >&2 && exit 2; }
 while [[ $# -gt 0 ]]; do
-  [[ $1 =~ ^--(part|out|work|modules|only|device)$ ]] ||
+  [[ $1 == --continue ]] && continues=1 && shift && continue
+  [[ $1 =~ ^--(out|work|modules|only|device)$ ]] ||
     { sed -n '4p' "$0" | cut -c3- >&2 && exit 2; }
   [[ $# -ge 2 ]] || fail "expected a value after $1"
   case $1 in
-  --part) part=$2 && [[ $2 == [12] ]] || fail "expected --part 1 or --part 2, but got '$2'" ;;
   --out) out=$(realpath -m "$2") ;;
   --work) work=$(realpath -m "$2") ;;
   --modules) modules=$(realpath -m "$2") ;;
@@ -42,16 +41,16 @@ while [[ $# -gt 0 ]]; do
   esac
   shift 2
 done
-budget=${DDPHOOK_GPU_BUDGET_S:-$([[ $part ]] && echo 465 || echo 570)}
+budget=${DDPHOOK_GPU_BUDGET_S:-600}
 python=${DDPHOOK_TEST_PYTHON:-python3}
 logs=$work/logs steps=$work/steps.tsv
 mkdir -p "$out" "$logs"
-# Part 2 continues the report of part 1, however that ended.
-if [[ $part == 2 && -f $work/running ]]; then
+# However the first run ended.
+if [[ $continues && -f $work/running ]]; then
   read -r name _ <"$work/running" && printf '%s\tcut off\t137\t0\n' "$name" >>"$steps"
   rm "$work/running"
 fi
-[[ $part == 2 ]] || rm -rf "${logs:?}"/* "$steps" "$work/running"
+[[ $continues ]] || rm -rf "${logs:?}"/* "$steps" "$work/running"
 rm -f "$out"/report.* "$out/logs.tar.gz"
 cd "$root" || exit
 
@@ -91,7 +90,19 @@ fi
 libraries=$build/lib
 for directory in $packages; do libraries+=:$directory/lib; done
 [[ $toolkit ]] && libraries+=:$toolkit/lib64:$toolkit/lib:$toolkit/../nccl/lib
-export LD_LIBRARY_PATH=$libraries:$root/deps${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+# The programs use only those of the bundle's libraries that this machine lacks, because
+# PyTorch's processes search here before they search the system.
+rm -rf "$work/lacking" && mkdir "$work/lacking"
+LD_LIBRARY_PATH='' "$DDPHOOK_TEST_PYTHON" - "$work/lacking" "$root"/deps/*.so* <<'PYTHON'
+import ctypes, os, sys
+for path in filter(os.path.exists, sys.argv[2:]):
+    name = os.path.basename(path)
+    try:
+        ctypes.CDLL(name)
+    except OSError:
+        os.symlink(path, os.path.join(sys.argv[1], name))
+PYTHON
+export LD_LIBRARY_PATH=$libraries:$work/lacking${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 
 # Writes the report and packs the logs atomically. Half-written files of a step must not
 # end it.
@@ -135,6 +146,9 @@ step() { # name limit command…
   local name=$1 limit=$2 begin=$SECONDS left status result=pass
   shift 2
   if [[ -n $only && $only != *,$name,* ]]; then return 0; fi
+  if [[ $continues ]] && grep -qE "^$name\s(pass|fail|left out|cut off)" "$steps"; then
+    return 0
+  fi
   rm -f "$logs/$name".*
   touch "$steps" && sed -i "/^$name\t/d" "$steps"
   printf '%s\t%d\n' "$name" "$(date +%s)" >"$work/running"
@@ -274,12 +288,10 @@ failing_jobs() {
   fi
 }
 
-# Failing calls that the runtime makes and expects are not memory errors.
-sanitize() { # tool, seconds for a program
-  local options=()
-  [[ $1 == memcheck ]] && options=(--report-api-errors no)
-  each_test "$2" '^runtime-(gpu_cuda|cuda_backend|backend_(conf|enc|exch|sparse))' \
-    compute-sanitizer --tool "$1" "${options[@]}" --error-exitcode 9
+# Failing calls that the runtime makes and expects are not memory errors. Programs of
+# the backend keep memory on purpose, when a job fails; those of kernels do not.
+sanitize() { # tool, seconds for a program, programs, options…
+  each_test "$2" "^runtime-($3)" compute-sanitizer --tool "$1" "${@:4}" --error-exitcode 9
 }
 
 device_tests() { # name arguments of pytest…
@@ -304,11 +316,13 @@ with socket.socket() as s: s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
     --op=mean --json="$logs/sweep.json"
 }
 
-# Runs two ranks like this with PyTorch. All processes use the GPU alternately, and
-# those that wait for a peer keep it busy.
+# Runs a sample of tests with two ranks like this and PyTorch. All processes use the GPU
+# alternately, and those that wait for a peer keep it busy.
 two_ranks() {
-  processes=2 device_tests two-ranks test/gpu/test_device_hooks.py \
-    test/gpu/test_device_powersgd.py --worlds=2
+  local sample='test_large_buckets or test_every_16_bit_value or test_every_hook and None'
+  sample+=' or test_tall_matrices and (r2 or r4) or test_a_run_in_two_halves and f32-r4'
+  processes=1 device_tests two-ranks test/gpu/test_device_hooks.py \
+    test/gpu/test_device_powersgd.py --worlds=2 -k "$sample"
 }
 
 parity() {
@@ -341,22 +355,21 @@ export root work build logs modules device
 export -f versions programs_start each_test gpu_tests failing_jobs sanitize device_tests \
   sweep two_ranks parity torch bench
 
-if [[ $part != 2 ]]; then
-  step carried 30 programs_start
-  step versions 60 versions
-  step gpu-tests 150 gpu_tests
-  step memcheck 90 sanitize memcheck 30
-  step sweep 40 sweep
-  step two-ranks 90 two_ranks
-  step failures 120 failing_jobs
-  step torch 150 torch
-fi
-if [[ $part != 1 ]]; then
-  step parity 150 parity
-  step bench 180 bench
-  step racecheck 45 sanitize racecheck 20
-  step synccheck 30 sanitize synccheck 15
-fi
+step carried 20 programs_start
+step versions 45 versions
+step gpu-tests 120 gpu_tests
+step bench 110 bench
+step failures 100 failing_jobs
+step torch 110 torch
+step parity 90 parity
+step two-ranks 60 two_ranks
+step sweep 30 sweep
+backend='cuda_backend|backend_(conf|enc|exch|sparse)'
+step memcheck 45 sanitize memcheck 20 "gpu_cuda|$backend" --report-api-errors no
+step leakcheck 30 sanitize memcheck 15 gpu_cuda --leak-check full --report-api-errors no
+step initcheck 30 sanitize initcheck 15 gpu_cuda
+step racecheck 30 sanitize racecheck 15 "gpu_cuda|$backend"
+step synccheck 20 sanitize synccheck 10 "gpu_cuda|$backend"
 rm -f "$out"/.logs.*
 keep || failures=$((failures + 1))
 cat "$out/report.txt"

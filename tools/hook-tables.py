@@ -76,8 +76,8 @@ class Records:
 
 
 def table(header, rows):
-    lines = [header, ["---"] * len(header), *rows]
-    return ["| " + " | ".join(cells) + " |" for cells in lines]
+    lines = ["| " + " | ".join(cells) + " |" for cells in (header, *rows)]
+    return [lines[0], "|---" * len(header) + "|", *lines[1:]]
 
 
 def hooks(records, is_short=False):

@@ -84,7 +84,7 @@ def device(request):
     if device.is_real:
         os.environ.update(NCCL)
         if device.gpus == 0 and not device.modules.record:
-            reason = "no GPU: nvidia-smi finds none"
+            reason = "no GPU: the driver finds none"
             if os.environ.get("DDPHOOK_REQUIRE_GPU") == "1":
                 pytest.fail(f"{reason}, and DDPHOOK_REQUIRE_GPU is 1")
             pytest.skip(reason)
@@ -92,6 +92,25 @@ def device(request):
         os.environ.setdefault("EMULATED_CUDA_DEVICES", str(WORLD))
     runner.start = device.start
     return device
+
+
+def set_division(device, is_exact):
+    device.divides_exactly = is_exact
+    yield
+    device.divides_exactly = False
+
+
+@pytest.fixture
+def exact(device):
+    """For tests that expect the host's numbers: the device divides as the host does."""
+    yield from set_division(device, device.name != "guarded")
+
+
+@pytest.fixture
+def like_the_oracle(device):
+    """For tests that compare with PyTorch on tensors of the device; beside the emulated one
+    these are the host's."""
+    yield from set_division(device, device.name == "cuda_emulated")
 
 
 # What works takes a few seconds.

@@ -16,7 +16,6 @@ import hashlib
 import json
 import os
 import pathlib
-import shutil
 import subprocess
 import sys
 
@@ -115,6 +114,8 @@ class Device:
         self.gpus = count_gpus() if name == "cuda" else 0
         # Runs with more ranks than GPUs, each with variables of its own.
         self.shares = False
+        # Divides as the host does.
+        self.divides_exactly = False
 
     @property
     def is_real(self):
@@ -150,6 +151,10 @@ class Device:
         path = self.modules.path(text, pipeline)
         command = [self.exec_tool(), path, f"--device={self.name}", *flags]
         variables = dict(env or {})
+        if self.divides_exactly:
+            given = variables.get("DDPHOOK_BACKEND_OPTIONS")
+            options = ",".join(filter(None, [given, "exact_division=1"]))
+            variables["DDPHOOK_BACKEND_OPTIONS"] = options
         if ranks is not None and ranks > max(self.gpus, 1):
             each = [json.dumps(self.rank_variables(rank)) for rank in range(ranks)]
             command = [sys.executable, LAUNCHER, runner.free_port(), *each, "--"] + command
@@ -158,13 +163,17 @@ class Device:
         return runner.start_command(command, variables)
 
 
+# The exit status is the number.
+COUNT = """
+import ctypes
+driver, count = ctypes.CDLL("libcuda.so.1"), ctypes.c_int()
+found = driver.cuInit(0) == 0 and driver.cuDeviceGetCount(ctypes.byref(count)) == 0
+raise SystemExit(count.value if found else 0)
+"""
+
+
 def count_gpus():
-    """As the driver counts them: torch is not imported here."""
-    if not shutil.which("nvidia-smi"):
-        return 0
-    listed = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True)
-    lines = [line for line in listed.stdout.splitlines() if line.startswith("GPU ")]
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if listed.returncode == 0 and visible is not None:
-        return min(len(lines), len([part for part in visible.split(",") if part]))
-    return len(lines) if listed.returncode == 0 else 0
+    """Returns how many GPUs the driver shows to a process; 0 without a driver. This process
+    does not call it: processes that are forked afterwards could not."""
+    done = subprocess.run([sys.executable, "-c", COUNT], capture_output=True, text=True)
+    return 0 if done.stderr else done.returncode

@@ -16,7 +16,7 @@ from tensors import Tensor, difference
 from test_quantization import AFFINE, DTYPES, ONE_EACH, SCALED, VALUES
 
 
-def test_every_code(device, worlds, tmp_path):
+def test_every_code(device, exact, worlds, tmp_path):
     grads = [
         Grad((1, 257), dtype, reduction, values=values, hook=hook)
         for number, hook in enumerate(SCALED + AFFINE)
@@ -33,7 +33,7 @@ def test_every_code(device, worlds, tmp_path):
         test_parity.check(path, reference, module, ONE_EACH, world, steps=1)
 
 
-def test_pytorchs_hooks(device, pool, worlds, tmp_path):
+def test_pytorchs_hooks(device, like_the_oracle, pool, worlds, tmp_path):
     """Blocks of one element, of a warp, and of several thread blocks."""
     grads = [
         Grad(shape, dtype, values=values, hook=hook)
@@ -65,7 +65,7 @@ func.func @step(%x: tensor<{size}x{dtype}>)
 
 @pytest.mark.parametrize("code, block", [("ui1", 64), ("ui1", 0), ("ui8", 100), ("ui8", 0)])
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_codes_of_other_dialects(device, worlds, tmp_path, dtype, code, block):
+def test_codes_of_other_dialects(device, exact, worlds, tmp_path, dtype, code, block):
     """What hooks of other dialects are made of, and what a rank's codes lose."""
     size = 5003
     name = f"{code}, {block}" if block else code

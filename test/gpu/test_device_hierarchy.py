@@ -31,7 +31,7 @@ def test_every_type(device, worlds, tmp_path, hook):
 
 
 @pytest.mark.parametrize("nodes", ["ab", "abc", "aabb"])
-def test_encodings(device, tmp_path, nodes):
+def test_encodings(device, exact, tmp_path, nodes):
     """As if on several nodes: codes of shares travel between these."""
     if device.is_real and device.gpus < len(nodes) and not device.modules.record:
         pytest.skip(f"expected {len(nodes)} GPUs, but found {device.gpus}")

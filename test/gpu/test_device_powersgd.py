@@ -40,7 +40,7 @@ def test_step_by_step(device, worlds_of, request, tmp_path, case, number):
     for case in worlds_of(case, number):
         path = tmp_path / str(case.world)
         path.mkdir()
-        test_powersgd.check(path, case, reference, pack)
+        test_powersgd.check(path, case, reference, pack, on_gpu=device.name != "guarded")
 
 
 def tall(name, shapes, rank, values="gaussian", **options):
@@ -75,7 +75,7 @@ def test_tall_matrices_step_by_step(
     for case in worlds_of(case, number + 1):
         path = tmp_path / str(case.world)
         path.mkdir()
-        test_powersgd.check(path, case, reference, True)
+        test_powersgd.check(path, case, reference, True, on_gpu=True)
 
 
 KINDS = [

@@ -20,7 +20,7 @@ def make_modules(device, worlds, module, options):
 
 @pytest.mark.parametrize("kind", ["gaussian", "ties", "special"])
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_steps(device, worlds, tmp_path, dtype, kind):
+def test_steps(device, exact, worlds, tmp_path, dtype, kind):
     number = list(DTYPES).index(dtype) + len(kind)
     density = test_topk.DENSITIES[number % 3]
     reduction = ["mean", "sum"][number % 2]
@@ -37,7 +37,7 @@ def test_steps(device, worlds, tmp_path, dtype, kind):
         test_topk.check(got, inputs, range(len(grads)), bucket, reduction == "mean")
 
 
-def test_several_buckets(device, worlds, tmp_path):
+def test_several_buckets(device, exact, worlds, tmp_path):
     """Beside each other in flight with another hook; without feeding back."""
     grads = [Grad((41, 17)), Grad((1,), "bf16"), Grad((2000,), "f16", "sum")]
     grads.append(Grad((19,), hook=("allreduce",)))

@@ -233,14 +233,14 @@ def buckets_of(module, function, options):
     return result
 
 
-def model_reference(world, jobs):
+def model_reference(world, jobs, on_cuda=False):
     """Runs buckets through the numpy model; has the signature of the oracle's
     Pool.run_groups."""
     results = []
     for partition, hook, mean, tensors in jobs:
         out = [None] * world
         for group in partition or (tuple(range(world)),):
-            values = model.run_hook(hook, [tensors[r] for r in group], mean)
+            values = model.run_hook(hook, [tensors[r] for r in group], mean, on_cuda)
             for rank, value in zip(group, values):
                 out[rank] = value
         results.append(out)
@@ -290,6 +290,21 @@ def expected(module, name, options, inputs, reference, partitions=None):
 
 def _map(change, values):
     return [[[change(t) for t in step] for step in rank] for rank in values]
+
+
+def with_one_owner(inputs):
+    """Returns gradients [rank][step][number] of which every element is 0 on all ranks but
+    one, so that no sum depends on the order of the ranks."""
+    def owned(rank, tensor):
+        data = tensor.data.copy()
+        flat = data.reshape(-1)
+        flat[np.arange(flat.size) % len(inputs) != rank] = 0
+        return Tensor(tensor.dtype, data)
+
+    return [
+        [[owned(rank, tensor) for tensor in step] for step in steps]
+        for rank, steps in enumerate(inputs)
+    ]
 
 
 def make_inputs(module, name, world, steps, seed):

@@ -42,13 +42,16 @@ def cast(tensor, dtype):
         return _round(values.astype(np.float32), dtype)
 
 
-def divide(tensor, divisor):
-    """Divides exactly; 16-bit types are divided in f32 and rounded once."""
+def divide(tensor, divisor, on_cuda=False):
+    """Divides; 16-bit types are divided in f32 and rounded once. PyTorch multiplies a CUDA
+    tensor by the rounded inverse."""
+    wide = tensor.data if tensor.dtype in ("f32", "f64") else _to_f32(tensor)
+    divisor = wide.dtype.type(divisor)
     with np.errstate(all="ignore"):
-        if tensor.dtype in ("f32", "f64"):
-            divisor = tensor.data.dtype.type(divisor)
-            return Tensor(tensor.dtype, np.asarray(tensor.data / divisor))
-        return _round(_to_f32(tensor) / np.float32(divisor), tensor.dtype)
+        quotients = wide * (1 / divisor) if on_cuda else wide / divisor
+        if tensor.dtype == "f64":
+            return Tensor("f64", np.asarray(quotients))
+        return _round(np.asarray(quotients), tensor.dtype)
 
 
 def _add(a, b):
@@ -106,7 +109,7 @@ def _values(tensor):
     return tensor.data
 
 
-def _reduce_encoded(hook, tensors, mean):
+def _reduce_encoded(hook, tensors, mean, on_cuda):
     """Returns the results of an encoded all-reduce, or None if the hook has no encoding."""
     arrays = [_values(tensor) for tensor in tensors]
     divisor = len(arrays) if mean else 1
@@ -117,7 +120,7 @@ def _reduce_encoded(hook, tensors, mean):
         total = quantization_model.reduce_scaled(arrays, code, block, divisor)
     elif name in AFFINE:
         block = rest[0] if rest else AFFINE[name]
-        total = quantization_model.reduce_affine(arrays, block, divisor)
+        total = quantization_model.reduce_affine(arrays, block, divisor, on_cuda)
     elif name in WIRE and rest == ["f32"]:
         total = quantization_model.reduce_scaled(arrays, WIRE[name], 1024, divisor)
     else:
@@ -125,12 +128,13 @@ def _reduce_encoded(hook, tensors, mean):
     return [cast(Tensor("f32", total), tensors[0].dtype)] * len(tensors)
 
 
-def run_hook(hook, tensors, mean):
+def run_hook(hook, tensors, mean, on_cuda=False):
     """Runs one bucket through a hook; maps rank r's flat gradient to its result.
 
     `hook` is ("allreduce",), ("fp16",), ("bf16",), ("noop",), ("int8",), ("int8", block),
     ("fp8", block, code), … without error feedback, ("fp16", "f32") with the type of the
-    sum, or ("wrap", element type, inner hook). If `mean` is false, it does not divide.
+    sum, or ("wrap", element type, inner hook). If `mean` is false, it does not divide;
+    `on_cuda` is about divisions alone, not about the order of sums.
 
     A wrapper only casts its input: the innermost hook's result, in the type of its input,
     is cast directly to the bucket's type. So nested wrappers do not affect the result."""
@@ -139,11 +143,11 @@ def run_hook(hook, tensors, mean):
         tensors = [cast(tensor, hook[1]) for tensor in tensors]
         hook = hook[2]
     world, inner = len(tensors), tensors[0].dtype
-    if encoded := _reduce_encoded(hook, tensors, mean):
+    if encoded := _reduce_encoded(hook, tensors, mean, on_cuda):
         return [cast(tensor, dtype) for tensor in encoded]
     if hook[0] != "noop":
         tensors = [cast(tensor, WIRE.get(hook[0], inner)) for tensor in tensors]
         if mean:
-            tensors = [divide(tensor, world) for tensor in tensors]
+            tensors = [divide(tensor, world, on_cuda) for tensor in tensors]
         tensors = [ring_sum(tensors)] * world
     return [cast(cast(tensor, inner), dtype) for tensor in tensors]

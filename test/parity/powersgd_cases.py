@@ -306,11 +306,20 @@ def largest(values):
     return finite.max(initial=0)
 
 
-def distances(layouts, gradients, before, got, want):
+def with_signs_of(factor, other):
+    """Returns a factor whose columns point where those of another one do. A QR may turn
+    columns round, and turns those of P and Q together."""
+    if factor.shape[1] <= 2:
+        return factor  # Gram-Schmidt has no choice.
+    with np.errstate(all="ignore"):
+        return factor * np.where((factor * other).sum(axis=0) < 0, -1, 1)
+
+
+def distances(layouts, gradients, before, got, want, any_signs=False):
     """Compares the results of a compressed step on one rank: yields (what, bucket, number)
     and a distance. Results ("out") and factors ("Q") are compared matrix by matrix,
     relative to the matrix's largest element; errors ("E") relative to that of gradient +
-    error before the step. `gradients` is by bucket, `before` is a state; `got` and `want`
+    error before the step; `any_signs` is about the columns of Q. `gradients` is by bucket, `before` is a state; `got` and `want`
     are pairs of results by bucket and the state after the step."""
     (got, after), (want, expected) = got, want
     for bucket, layout in enumerate(layouts):
@@ -330,6 +339,7 @@ def distances(layouts, gradients, before, got, want):
             ours, theirs = wide(after.q[bucket]), wide(expected.q[bucket])
             pairs = zip(layout.factors(ours, 1), layout.factors(theirs, 1))
             for number, (left, right) in enumerate(pairs):
+                left = with_signs_of(left, right) if any_signs else left
                 far = distance(left.reshape(-1), right.reshape(-1), largest(right))
                 yield ("Q", bucket, number), far
 

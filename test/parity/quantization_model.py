@@ -173,24 +173,29 @@ def reduce_signs(arrays, block, divisor):
         return _f32(total / F32(divisor))
 
 
-def _affine(rows):
+def _affine(rows, on_cuda):
     """Returns the codes of the rows' elements, with scales and zero points, as PyTorch
-    computes them: f64 in f64, other types in f32, where 16-bit types round after each step."""
+    computes them: f64 in f64, other types in f32, where 16-bit types round after each step.
+    On CUDA tensors it multiplies by the rounded 1 / 255, and rounds the scale by which it
+    divides to the type of the elements."""
     with np.errstate(all="ignore"):
         low = np.minimum(F32(0), _f32(rows.min(axis=1, keepdims=True)))
         high = np.maximum(F32(0), _f32(rows.max(axis=1, keepdims=True)))
-        scale = np.maximum(_f32((high - low) / F32(255)), F32(2**-23))
+        length = _f32(high - low)
+        step = length * (F32(1) / F32(255)) if on_cuda else length / F32(255)
+        scale = np.maximum(_f32(step), F32(2**-23))
         finite = np.isfinite(scale)
         zero = np.where(finite, np.clip(-np.rint(_f32(low / scale)), 0, 255), F32(0))
         wide = np.float64 if rows.dtype == np.float64 else F32
-        q = (rows.astype(wide) / scale.astype(wide)).astype(rows.dtype)
+        divisor = scale.astype(rows.dtype) if on_cuda else scale
+        q = (rows.astype(wide) / divisor.astype(wide)).astype(rows.dtype)
         q = np.rint(q.astype(wide))
         q = (q + zero.astype(wide)).astype(rows.dtype).astype(wide)
         q = np.where(finite, np.clip(q, 0, 255), 0)
         return _f32(q), np.where(finite, scale, F32(np.nan)), zero
 
 
-def reduce_affine(arrays, block, divisor):
+def reduce_affine(arrays, block, divisor, on_cuda=False):
     """Returns f32 results of affine codes; `block` None means one block."""
     size = len(arrays[0])
     total = np.zeros(size, F32)
@@ -198,7 +203,10 @@ def reduce_affine(arrays, block, divisor):
         return total
     with np.errstate(all="ignore"):
         for array in arrays:
-            codes, scale, zero = _affine(_in_blocks(array, min(block or size, size)))
+            rows = _in_blocks(array, min(block or size, size))
+            codes, scale, zero = _affine(rows, on_cuda)
             part = _f32(scale * _f32(codes - zero))
             total = _f32(total + part.reshape(-1)[:size])
+        if on_cuda:
+            return _f32(total * (F32(1) / F32(divisor)))
         return _f32(total / F32(divisor))

@@ -22,12 +22,14 @@ WORLDS = range(1, WORLD + 1)
 
 def check(directory, reference, module, options, world, steps=2, **rest):
     """Runs every function of the module and compares with the reference.
-    rest: env, partitions."""
+    rest: env, partitions, one_owner."""
     directory = runner.Directory(directory)
     directory.write_module(module.text())
     for function in module.functions:
         seed = [runner.SEED, world]
         inputs = cases.make_inputs(module, function.name, world, steps, seed)
+        if rest.get("one_owner"):
+            inputs = cases.with_one_owner(inputs)
         directory.write_inputs(inputs)
         got = runner.run(
             directory, function.name, world, steps, options.text(), rest.get("env")

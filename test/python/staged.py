@@ -28,7 +28,8 @@ class Staged:
 
     def __init__(self, number):
         os.environ["EMULATED_CUDA_DEVICES"] = str(DEVICES)
-        self.backend_options = f"device={number}"
+        # The oracle of these tests is the host.
+        self.backend_options = f"device={number},exact_division=1"
         self.runs = 0
 
     def attach(self, context):

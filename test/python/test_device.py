@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 """Hooks in models on a device: the emulated CUDA device, and refusals.
 
-The oracle is the same model with the same hook on the host: a hook has the same
-bits on all backends. test/gpu/test_torch_cuda.py has the real GPU.
+The oracle is the same model with the same hook on the host: with exact divisions, and
+sums of at most two addends, a hook has the same bits on all backends.
+test/gpu/test_torch_cuda.py has the real GPU.
 """
 
 import gc
@@ -69,10 +70,11 @@ def _every_hook(rank, name, hooks, ddp_options):
 
 
 def _check_parameters(got, expected, what):
-    """Checks for equal bits, except for PowerSGD: a GPU adds its products in another order."""
-    if "powersgd" not in what:
+    """Checks for equal bits, except for PowerSGD and three ranks: a GPU adds products, and
+    NCCL adds ranks, in another order."""
+    if "powersgd" not in what and torch.distributed.get_world_size() <= 2:
         models.check_equal(got, expected, what)
-    assert models.difference(got, expected) < 1e-4, what
+    assert models.difference(got, expected) < (1e-2 if "16" in what else 1e-4), what
 
 
 def check_states(got, expected, what):

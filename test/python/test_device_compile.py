@@ -80,16 +80,18 @@ def run(graph, rank, first=0, steps=STEPS):
 
 
 def check_averages(got, expected, what):
-    """Checks for equal bits, except for PowerSGD: a GPU adds its products in another order."""
+    """Checks for equal bits, except for PowerSGD and three ranks: a GPU adds products, and
+    NCCL adds ranks, in another order."""
     for step, (mine, others) in enumerate(zip(got, expected, strict=True)):
         for number, (a, b) in enumerate(zip(mine, others, strict=True)):
             where = (what, step, number)
             assert a.dtype == b.dtype and a.shape == b.shape, where
-            if "powersgd" not in what:
+            if "powersgd" not in what and torch.distributed.get_world_size() <= 2:
                 assert torch.equal(a, b), where
             elif a.numel():
                 error = (a.double() - b.double()).norm() / b.double().norm()
-                assert error < 1e-3, (where, error)
+                is_narrow = "16" in what or a.element_size() == 2
+                assert error < (1e-2 if is_narrow else 1e-3), (where, error)
 
 
 def check_states(got, expected, what):

@@ -112,11 +112,11 @@ def results(steps):
     return {name: step["result"] for name, step in steps.items()}
 
 
-@pytest.mark.full("links a wheel and runs the parts of a bundle")
-def test_parts(bundle):
-    """The programs start, and the second part continues the first part's report."""
+@pytest.mark.full("links a wheel and runs the steps of a bundle")
+def test_steps(bundle):
+    """The programs start, and a second run continues the report of the first."""
     chosen = "carried,gpu-tests,sweep,torch"
-    code, output, steps = run(bundle, "--part", "1", "--only", chosen)
+    code, output, steps = run(bundle, "--only", chosen)
     assert code == 0, output
     assert steps["carried"]["result"] == steps["sweep"]["result"] == "pass", output
     text = (bundle / "report" / "report.txt").read_text()
@@ -126,8 +126,9 @@ def test_parts(bundle):
     # Either there is no GPU, or another test uses it.
     assert steps["gpu-tests"]["result"] in ("left out", "pass"), output
     assert sum(steps["gpu-tests"]["counts"].values()) > 0
-    code, output, both = run(bundle, "--part", "2", "--only", "parity")
+    code, output, both = run(bundle, "--continue", "--only", "parity,sweep")
     assert code == 0, output
+    assert both["sweep"] == steps["sweep"], "it ran again"
     assert {**results(steps), "parity": "pass"} == results(both)
     assert both["torch"]["counts"] == {"passed": 2, "failed": 0, "skipped": 0}
     assert both["parity"]["counts"]["passed"] > 0
@@ -171,6 +172,19 @@ def test_sanitizers(bundle, says, status, result):
     assert "--tool memcheck --report-api-errors no --error-exitcode 9" in memcheck
     assert "--tool synccheck --error-exitcode 9" in synccheck
     assert sum(steps["memcheck"]["counts"].values()) > 0
+
+
+def test_libraries_of_the_system_win(bundle):
+    """Programs find a library of the bundle only where the system has none of its name."""
+    place = bundle / "ddphook-gpu"
+    name = "libddphook-lacking.so.1"
+    (place / "deps" / name).write_text("")
+    try:
+        code, output, _ = run(bundle, "--only", "nothing")
+    finally:
+        (place / "deps" / name).unlink()
+    assert code == 0, output
+    assert [path.name for path in (place / "build-gpu" / "lacking").iterdir()] == [name]
 
 
 @pytest.fixture
@@ -233,9 +247,9 @@ def test_cut_off(bundle, endless, how):
     output, _ = process.communicate()
     assert process.returncode != 0, output
     assert results(read_report(bundle)) == {"parity": "cut off"}
-    # The second part has no time left, and keeps the first part's results.
+    # A second run without time keeps the first one's results.
     _, output, steps = run(
-        bundle, "--part", "2", "--only", "racecheck", DDPHOOK_GPU_BUDGET_S="1"
+        bundle, "--continue", "--only", "racecheck", DDPHOOK_GPU_BUDGET_S="1"
     )
     assert results(steps) == {"parity": "cut off", "racecheck": "timeout"}, output
 

@@ -47,6 +47,14 @@ uint64_t bench::bitsOfInteger(int64_t value, Dtype dtype) {
          ((exponent + bias) << fraction) | bits;
 }
 
+/// True if the product with the rounded inverse of `divisor`, which is a
+/// quotient on CUDA, is exact.
+template <typename T>
+static bool dividesBack(int64_t value, int divisor) {
+  return static_cast<T>(value * divisor) * (1 / static_cast<T>(divisor)) ==
+         static_cast<T>(value);
+}
+
 std::optional<SweepValues> SweepValues::create(Dtype dtype, Dtype wire,
                                                bool isMean, int worldSize) {
   // Neither a sum of all ranks' values nor, for a mean, one value times the
@@ -63,9 +71,12 @@ int64_t SweepValues::contribution(int rank, int64_t i) const {
   const uint64_t mixed = (static_cast<uint64_t>(i) * 2654435761u +
                           static_cast<uint64_t>(rank) * 40503u + 12345u) >>
                          7;
-  const int64_t value =
+  int64_t value =
       static_cast<int64_t>(mixed % static_cast<uint64_t>(2 * largest + 1)) -
       largest;
+  while (isMean && !(dividesBack<float>(value, worldSize) &&
+                     dividesBack<double>(value, worldSize)))
+    value /= 2;
   return isMean ? value * worldSize : value;
 }
 

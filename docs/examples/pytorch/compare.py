@@ -162,12 +162,13 @@ def table(results, first, is_link):
     header += ["none, ms", "PyTorch's, ms", "ours, ms"]
     header += ["ours / PyTorch's", "ours / none"]
     header += [] if is_link else ["loss, PyTorch's", "ours"]
-    lines = [header, ["---"] * len(header)]
+    lines = [header]
     for task, hooks in results.items():
         rows = list(rows_of_task(hooks, first, is_link))
         rows[0][0] = f"**{TITLES[task]}**, none"
         lines += rows
-    return ["| " + " | ".join(line) + " |" for line in lines]
+    lines = ["| " + " | ".join(line) + " |" for line in lines]
+    return [lines[0], "|---" * len(header) + "|", *lines[1:]]
 
 
 def conditions(arguments, results):

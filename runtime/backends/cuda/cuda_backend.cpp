@@ -214,15 +214,17 @@ static ddphook_status_t encoding_error(ddphook_device_t *device, const void *in,
                                        ddphook_backend_error_t *error) {
   const Dtype type = toDtype(dtype);
   const Encoding codes = *encodingFromAbi(encoding, block);
+  const bool isExact = device->impl->options().dividesExactly();
   std::optional<Rounding> rounding;
   if (rank >= 0)
     rounding = Rounding::ofSum(stream, step).ofRank(rank);
   return runKernels(device, error, "computing the error of an encoding",
                     {{in, "in"}, {out, "out"}}, [&](cudaStream_t queue) {
                       return codes.isAffine()
-                                 ? affineError(queue, in, out, type, count,
-                                               codes,
-                                               device->impl->affineScratch())
+                                 ? affineError(
+                                       queue, in, out, type,
+                                       AffineCodes::of(codes, count, isExact),
+                                       device->impl->affineScratch())
                                  : encodingError(queue, in, out, type, count,
                                                  codes, rounding);
                     });
@@ -255,8 +257,10 @@ static ddphook_status_t divide_by_group_size(ddphook_device_t *device,
                                              ddphook_backend_error_t *error) {
   return runKernels(device, error, "dividing", {{in, "in"}, {out, "out"}},
                     [&](cudaStream_t stream) {
-                      return divideArray(stream, in, out, toDtype(dtype), count,
-                                         size);
+                      return compressArray(
+                          stream, in, toDtype(dtype), out, toDtype(dtype),
+                          count,
+                          {size, device->impl->options().dividesExactly()});
                     });
 }
 
@@ -320,6 +324,7 @@ static ddphook_status_t createMatrices(ddphook_device_t *device,
     auto result = std::make_unique<ddphook_matrices>();
     DDPHOOK_TRY(MatrixList::create(*list, toDtype(dtype), impl.plainMemory(),
                                    &result->impl));
+    result->impl->dividesExactly = impl.options().dividesExactly();
     *matrices = result.release();
     return Status::ok();
   });

@@ -43,6 +43,8 @@ Status CudaCommunicator::create(CudaDevice &device,
                                 const ddphook_communicator_config_t &config,
                                 std::unique_ptr<CudaCommunicator> *result) {
   DDPHOOK_TRY(device.refuseCapture("joining a process group"));
+  // NCCL makes calls that a capture elsewhere in the process would forbid.
+  RelaxedCapture relaxed;
   std::unique_ptr<CudaCommunicator> created(
       new CudaCommunicator(device, config));
   created->stagingBytes = config.max_wire_bytes;
@@ -196,22 +198,14 @@ Status CudaCommunicator::start(const CollectiveOperation &operation,
   return Status::ok();
 }
 
-/// Enqueues the sum over ranks, in the type of `in` and `out`.
-Status CudaCommunicator::enqueueSum(const void *in, void *out, int64_t count,
-                                    Dtype dtype, cudaStream_t stream,
-                                    cudaEvent_t begin) {
-  if (!nccl) {
-    if (in == out)
-      return Status::ok();
-    size_t bytes = static_cast<size_t>(count * dtypeSize(dtype));
-    return toStatus(
-        cudaMemcpyAsync(out, in, bytes, cudaMemcpyDeviceToDevice, stream),
-        what);
-  }
-  // Record `begin` again: the deadline for waiting on peers starts here.
+/// Enqueues NCCL's part of a collective, and records `begin` again before it:
+/// the deadline for waiting on peers starts there.
+Status CudaCommunicator::communicate(CollectiveKind kind, const void *in,
+                                     void *out, int64_t count, Dtype dtype,
+                                     cudaStream_t stream, cudaEvent_t begin,
+                                     int root) {
   DDPHOOK_TRY(toStatus(cudaEventRecord(begin, stream), what));
-  return nccl->allReduce(in, out, count, dtype, stream,
-                         Deadline::after(device.timeoutSeconds()));
+  return nccl->enqueue(kind, in, out, count, dtype, stream, deadline(), root);
 }
 
 Status CudaCommunicator::enqueueAllReduce(const CollectiveOperation &operation,
@@ -221,19 +215,25 @@ Status CudaCommunicator::enqueueAllReduce(const CollectiveOperation &operation,
   const Dtype dtype = operation.type();
   const Dtype wire = operation.wireType();
   const int64_t count = operation.count;
-  const int64_t divisor = operation.divide ? size : 1;
+  const Divisor divisor = divisorOf(operation);
+  auto sum = [&](const void *from, void *to, Dtype type) {
+    return nccl
+               ? communicate(CollectiveKind::AllReduce, from, to, count, type,
+                             stream, begin)
+               : toStatus(castArray(stream, from, type, to, type, count), what);
+  };
   if (wire != dtype) {
     DDPHOOK_TRY(toStatus(
         compressArray(stream, in, dtype, staging, wire, count, divisor), what));
-    DDPHOOK_TRY(enqueueSum(staging, staging, count, wire, stream, begin));
+    DDPHOOK_TRY(sum(staging, staging, wire));
     return toStatus(castArray(stream, staging, wire, out, dtype, count), what);
   }
-  if (divisor > 1) {
-    DDPHOOK_TRY(
-        toStatus(divideArray(stream, in, out, dtype, count, divisor), what));
+  if (divisor.number > 1) {
+    DDPHOOK_TRY(toStatus(
+        compressArray(stream, in, dtype, out, dtype, count, divisor), what));
     in = out;
   }
-  return enqueueSum(in, out, count, dtype, stream, begin);
+  return sum(in, out, dtype);
 }
 
 /// Returns the elements of each rank's part; short parts count as full.
@@ -251,31 +251,6 @@ bool CudaCommunicator::isStaged(const CollectiveOperation &operation) const {
          operation.part_ends;
 }
 
-/// Casts and divides elements into the staging buffer.
-Status CudaCommunicator::toWire(const void *in, Dtype dtype, void *staged,
-                                Dtype wire, int64_t count, int64_t divisor,
-                                cudaStream_t stream) {
-  if (wire != dtype || divisor > 1)
-    return toStatus(
-        compressArray(stream, in, dtype, staged, wire, count, divisor), what);
-  return toStatus(cudaMemcpyAsync(staged, in,
-                                  static_cast<size_t>(count * dtypeSize(dtype)),
-                                  cudaMemcpyDeviceToDevice, stream),
-                  what);
-}
-
-/// Casts elements from the staging buffer.
-Status CudaCommunicator::fromWire(const void *staged, Dtype wire, void *out,
-                                  Dtype dtype, int64_t count,
-                                  cudaStream_t stream) {
-  if (wire != dtype)
-    return toStatus(castArray(stream, staged, wire, out, dtype, count), what);
-  return toStatus(cudaMemcpyAsync(out, staged,
-                                  static_cast<size_t>(count * dtypeSize(dtype)),
-                                  cudaMemcpyDeviceToDevice, stream),
-                  what);
-}
-
 /// Uses the staging buffer, in place. Zeros follow the array if parts are
 /// equal; other parts are copied one by one, with arbitrary data after each.
 Status
@@ -286,41 +261,40 @@ CudaCommunicator::enqueueReduceScatter(const CollectiveOperation &operation,
   const Dtype wire = operation.wireType();
   const int64_t part = partOfEach(operation);
   const int64_t bytes = dtypeSize(wire);
-  const int64_t divisor = operation.divide ? size : 1;
+  const Divisor divisor = divisorOf(operation);
   const void *from = in;
   void *to = out;
+  char *const staged = static_cast<char *>(staging);
   int64_t wanted = part;
-  if (operation.part_ends) {
-    char *staged = static_cast<char *>(staging);
-    for (int peer = 0; peer < size; ++peer) {
-      const ElementRange range = partOf(operation.part_ends, peer);
-      if (range.size() > 0)
-        DDPHOOK_TRY(toWire(static_cast<const char *>(in) +
-                               range.begin * dtypeSize(dtype),
-                           dtype, staged + peer * part * bytes, wire,
-                           range.size(), divisor, stream));
-    }
+  if (isStaged(operation)) {
     from = staged;
     to = staged + rank * part * bytes;
+  }
+  if (operation.part_ends) {
+    for (int peer = 0; peer < size; ++peer) {
+      const ElementRange range = partOf(operation.part_ends, peer);
+      DDPHOOK_TRY(toStatus(compressArray(stream,
+                                         static_cast<const char *>(in) +
+                                             range.begin * dtypeSize(dtype),
+                                         dtype, staged + peer * part * bytes,
+                                         wire, range.size(), divisor),
+                           what));
+    }
     wanted = partOf(operation.part_ends, rank).size();
   } else if (isStaged(operation)) {
-    char *staged = static_cast<char *>(staging);
-    DDPHOOK_TRY(
-        toWire(in, dtype, staged, wire, operation.count, divisor, stream));
+    DDPHOOK_TRY(toStatus(compressArray(stream, in, dtype, staged, wire,
+                                       operation.count, divisor),
+                         what));
     const int64_t padding = part * size - operation.count;
     if (padding > 0)
       DDPHOOK_TRY(toStatus(cudaMemsetAsync(staged + operation.count * bytes, 0,
                                            static_cast<size_t>(padding * bytes),
                                            stream),
                            what));
-    from = staged;
-    to = staged + rank * part * bytes;
   }
-  DDPHOOK_TRY(toStatus(cudaEventRecord(begin, stream), what));
-  DDPHOOK_TRY(nccl->reduceScatter(from, to, part, wire, stream, deadline()));
-  return to == out || wanted == 0
-             ? Status::ok()
-             : fromWire(to, wire, out, dtype, wanted, stream);
+  DDPHOOK_TRY(communicate(CollectiveKind::ReduceScatter, from, to, part, wire,
+                          stream, begin));
+  return toStatus(castArray(stream, to, wire, out, dtype, wanted), what);
 }
 
 Status CudaCommunicator::enqueueAllGather(const CollectiveOperation &operation,
@@ -335,14 +309,14 @@ Status CudaCommunicator::enqueueAllGather(const CollectiveOperation &operation,
   if (isStaged(operation)) {
     char *own = static_cast<char *>(staging) + rank * part * dtypeSize(wire);
     // The data after a short part ends up after the array.
-    DDPHOOK_TRY(toWire(in, dtype, own, wire, part, /*divisor=*/1, stream));
+    DDPHOOK_TRY(toStatus(castArray(stream, in, dtype, own, wire, part), what));
     from = own;
     to = staging;
   }
-  DDPHOOK_TRY(toStatus(cudaEventRecord(begin, stream), what));
-  DDPHOOK_TRY(nccl->allGather(from, to, part, wire, stream, deadline()));
-  return to == out ? Status::ok()
-                   : fromWire(to, wire, out, dtype, operation.count, stream);
+  DDPHOOK_TRY(communicate(CollectiveKind::AllGather, from, to, part, wire,
+                          stream, begin));
+  return toStatus(castArray(stream, to, wire, out, dtype, operation.count),
+                  what);
 }
 
 /// Each rank encodes all parts and adds one; an all-reduce gathers the sums.
@@ -377,11 +351,9 @@ Status CudaCommunicator::enqueueEncoded(const CollectiveOperation &operation,
       toStatus(encodeParts(stream, in, dtype, parts, size, ours, own), what));
   // NCCL sees codes as four-byte numbers.
   const int64_t words = parts.bytes / dtypeSize(Dtype::F32);
-  if (nccl) {
-    DDPHOOK_TRY(toStatus(cudaEventRecord(begin, stream), what));
-    DDPHOOK_TRY(nccl->allToAll(ours, theirs, words, size, Dtype::F32, stream,
-                               deadline()));
-  }
+  if (nccl)
+    DDPHOOK_TRY(communicate(CollectiveKind::AllToAll, ours, theirs, words,
+                            Dtype::F32, stream, begin));
   DDPHOOK_TRY(toStatus(sumPart(stream, nccl ? theirs : ours, size, parts, rank,
                                operation.divide ? size : 1, sum, ofSum),
                        what));
@@ -398,8 +370,8 @@ Status CudaCommunicator::enqueueEncoded(const CollectiveOperation &operation,
         decodeParts(stream, sum, parts, rank, /*number=*/1, out, dtype), what);
   }
   if (nccl)
-    DDPHOOK_TRY(
-        nccl->allGather(sum, ours, words, Dtype::F32, stream, deadline()));
+    DDPHOOK_TRY(nccl->enqueue(CollectiveKind::AllGather, sum, ours, words,
+                              Dtype::F32, stream, deadline()));
   return toStatus(decodeParts(stream, nccl ? ours : sum, parts, /*first=*/0,
                               size, out, dtype),
                   what);
@@ -411,18 +383,18 @@ Status CudaCommunicator::enqueueAffine(const CollectiveOperation &operation,
                                        void *out, cudaStream_t stream,
                                        cudaEvent_t begin) {
   const Dtype dtype = operation.type();
-  const AffineCodes codes = AffineCodes::of(encoding, operation.count);
+  const AffineCodes codes = AffineCodes::of(encoding, operation.count,
+                                            device.options().dividesExactly());
   char *const all = static_cast<char *>(encoded);
   char *const own = all + rank * codes.bytes;
   DDPHOOK_TRY(toStatus(encodeAffine(stream, in, dtype, codes, own,
                                     /*scratch=*/all + size * codes.bytes),
                        what));
-  if (nccl) {
-    DDPHOOK_TRY(toStatus(cudaEventRecord(begin, stream), what));
-    // NCCL sees codes as four-byte numbers.
-    DDPHOOK_TRY(nccl->allGather(own, all, codes.bytes / dtypeSize(Dtype::F32),
-                                Dtype::F32, stream, deadline()));
-  }
+  // NCCL sees codes as four-byte numbers.
+  if (nccl)
+    DDPHOOK_TRY(communicate(CollectiveKind::AllGather, own, all,
+                            codes.bytes / dtypeSize(Dtype::F32), Dtype::F32,
+                            stream, begin));
   return toStatus(averageAffine(stream, all, size, codes,
                                 operation.divide ? size : 1, out, dtype),
                   what);
@@ -443,11 +415,8 @@ Status CudaCommunicator::enqueue(const CollectiveOperation &operation,
     return enqueueReduceScatter(operation, in, out, stream, begin);
   if (kind == CollectiveKind::AllGather)
     return enqueueAllGather(operation, in, out, stream, begin);
-  const Dtype dtype = operation.type();
-  DDPHOOK_TRY(toStatus(cudaEventRecord(begin, stream), what));
-  if (kind == CollectiveKind::AllToAll)
-    return nccl->allToAll(in, out, operation.count / size, size, dtype, stream,
-                          deadline());
-  return nccl->broadcast(in, out, operation.count, operation.root, dtype,
-                         stream, deadline());
+  const bool isCut = kind == CollectiveKind::AllToAll;
+  return communicate(kind, in, out,
+                     isCut ? operation.count / size : operation.count,
+                     operation.type(), stream, begin, operation.root);
 }

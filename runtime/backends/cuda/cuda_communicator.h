@@ -7,6 +7,7 @@
 #include "base/collective.h"
 #include "base/rounding.h"
 #include "cuda_device.h"
+#include "kernels/elements.h"
 
 namespace ddphook::cuda {
 
@@ -34,8 +35,9 @@ private:
   Status take(bool isCapturing, Collective **collective);
   Status enqueue(const CollectiveOperation &operation, const void *in,
                  void *out, cudaStream_t stream, cudaEvent_t begin);
-  Status enqueueSum(const void *in, void *out, int64_t count, Dtype dtype,
-                    cudaStream_t stream, cudaEvent_t begin);
+  Status communicate(CollectiveKind kind, const void *in, void *out,
+                     int64_t count, Dtype dtype, cudaStream_t stream,
+                     cudaEvent_t begin, int root = 0);
   Status enqueueAllReduce(const CollectiveOperation &operation, const void *in,
                           void *out, cudaStream_t stream, cudaEvent_t begin);
   int64_t partOfEach(const CollectiveOperation &operation) const;
@@ -50,14 +52,14 @@ private:
   Status enqueueAffine(const CollectiveOperation &operation,
                        const Encoding &encoding, const void *in, void *out,
                        cudaStream_t stream, cudaEvent_t begin);
-  Status toWire(const void *in, Dtype dtype, void *staged, Dtype wire,
-                int64_t count, int64_t divisor, cudaStream_t stream);
-  Status fromWire(const void *staged, Dtype wire, void *out, Dtype dtype,
-                  int64_t count, cudaStream_t stream);
   /// True if a reduce-scatter or all-gather uses the staging buffer: with casts
   /// or divisions, and if NCCL's parts of equal size are not those of the
   /// array.
   bool isStaged(const CollectiveOperation &operation) const;
+  /// Returns 1 if a collective does not divide.
+  Divisor divisorOf(const CollectiveOperation &operation) const {
+    return {operation.divide ? size : 1, device.options().dividesExactly()};
+  }
   Deadline deadline() const { return Deadline::after(device.timeoutSeconds()); }
 
   CudaDevice &device;

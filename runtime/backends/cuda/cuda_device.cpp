@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "cuda_error.h"
+#include "detached_call.h"
 #include "kernels/affine.h"
 #include "kernels/kernels.h"
 
@@ -105,9 +106,10 @@ Status CudaDevice::createStreams() {
   // Collectives have priority, because other ranks wait for them.
   DDPHOOK_TRY(make(parsedOptions.commPriority, greatest, &comm));
   DDPHOOK_TRY(make(std::nullopt, least, &setup));
-  DDPHOOK_TRY(
-      toStatus(cudaEventCreateWithFlags(&switched, cudaEventDisableTiming),
-               "creating an event"));
+  for (cudaEvent_t *event : {&switched, &computeEnd, &commEnd})
+    DDPHOOK_TRY(
+        toStatus(cudaEventCreateWithFlags(event, cudaEventDisableTiming),
+                 "creating an event"));
   compute = own;
   return Status::ok();
 }
@@ -126,13 +128,15 @@ CudaDevice::~CudaDevice() {
   if (latch.isSet())
     watchdog.waitForAbortsEnd(Deadline::after(abortSeconds));
   releaseDeferred();
-  for (void *pinned : {hostAnswer, static_cast<void *>(badPlaces)})
-    if (pinned)
-      (void)cudaFreeHost(pinned);
+  callWhileIdle([answer = hostAnswer, places = badPlaces] {
+    (void)cudaFreeHost(answer);
+    (void)cudaFreeHost(places);
+  });
   if (allocations)
     allocations->releaseAll();
-  if (switched)
-    (void)cudaEventDestroy(switched);
+  for (cudaEvent_t event : {switched, computeEnd, commEnd})
+    if (event)
+      (void)cudaEventDestroy(event);
   for (cudaStream_t stream : {comm, own, setup})
     if (stream)
       (void)cudaStreamDestroy(stream);
@@ -295,17 +299,23 @@ void CudaDevice::leave(NcclCommunicator *communicator) {
     leaving.reset();
 }
 
-cudaError_t CudaDevice::queryStreams(bool withComm) const {
+cudaError_t CudaDevice::queryStreams() const {
   RelaxedCapture relaxed;
   const cudaError_t state = queryStream(compute);
-  if (!withComm || state == cudaErrorNotReady)
+  if (state == cudaErrorNotReady)
     return state;
   // Query this stream even if the caller's stream cannot be queried.
   const cudaError_t others = queryStream(comm);
   return others == cudaErrorNotReady || state == cudaSuccess ? others : state;
 }
 
+/// Waits for what the streams have now; others may go on to feed the caller's.
 Status CudaDevice::waitForStreams(bool withComm, const char *what) {
+  DDPHOOK_TRY(latch.get());
+  RelaxedCapture relaxed;
+  cudaError_t state = cudaEventRecord(computeEnd, compute);
+  if (!state)
+    state = cudaEventRecord(commEnd, comm);
   Watchdog::Watch watch(watchdog);
   Backoff backoff;
   const double seconds = timeout + marginSeconds;
@@ -314,11 +324,15 @@ Status CudaDevice::waitForStreams(bool withComm, const char *what) {
   for (;;) {
     if (latch.isSet())
       return latch.get();
-    cudaError_t state = queryStreams(withComm);
+    if (!state)
+      state = queryEvent(computeEnd);
+    if (!state && withComm)
+      state = queryEvent(commEnd);
     if (state == cudaSuccess)
       return placesFailure();
     if (state != cudaErrorNotReady)
       return fail(toStatus(state, what));
+    state = cudaSuccess;
     if (int64_t now = collectives.endedCount(); now != ended) {
       ended = now;
       deadline = Deadline::after(seconds);
@@ -440,7 +454,7 @@ bool CudaDevice::drain() {
     drained = Deadline::after(drainSeconds);
   watchdog.waitForAbort(*drained);
   Backoff backoff;
-  while (queryStreams(/*withComm=*/true) == cudaErrorNotReady) {
+  while (queryStreams() == cudaErrorNotReady) {
     if (drained->expired()) {
       tellStuck("does not end");
       return false;

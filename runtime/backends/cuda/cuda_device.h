@@ -105,7 +105,7 @@ private:
   void chooseMemory(const ddphook_allocator_t *allocator);
   Status createStreams();
   Status waitForStreams(bool withComm, const char *what);
-  cudaError_t queryStreams(bool withComm) const;
+  cudaError_t queryStreams() const;
   bool isAnyCaptured() const;
   /// Logs it once.
   void tellStuck(const char *how);
@@ -130,6 +130,8 @@ private:
   cudaStream_t setup = nullptr;
   /// Orders one compute stream after another.
   cudaEvent_t switched = nullptr;
+  /// For waitForStreams().
+  cudaEvent_t computeEnd = nullptr, commEnd = nullptr;
   /// For ask(): on the device, and on the host, pinned.
   static constexpr size_t answerBytes = sizeof(double);
   void *deviceAnswer = nullptr;

@@ -17,10 +17,11 @@ namespace {
 
 struct NumberOption {
   const char *name;
-  std::optional<int> CudaOptions::*member;
+  std::optional<int> CudaOptions::*member; ///< Null: it is a field of NCCL's.
   int least;
   int most;
   bool isAgreed; ///< All ranks must give the same value.
+  int ncclConfig_t::*field = nullptr;
 };
 
 struct WordOption {
@@ -36,18 +37,20 @@ static const NumberOption numberOptions[] = {
     {"comm_priority", &CudaOptions::commPriority, -100, 100, false},
     {"register", &CudaOptions::registerMemory, 0, 1, true},
     {"blocking", &CudaOptions::blocking, 0, 1, false},
+    {"exact_division", &CudaOptions::exactDivision, 0, 1, true},
     {"roots", &CudaOptions::roots, 1, INT_MAX, true},
     {"watchdog_ms", &CudaOptions::watchdogMs, 1, 60000, false},
-    {"min_ctas", &CudaOptions::minCtas, 1, 1024, true},
-    {"max_ctas", &CudaOptions::maxCtas, 1, 1024, true},
-    {"cga_cluster_size", &CudaOptions::cgaClusterSize, 0, 8, true},
-    {"split_share", &CudaOptions::splitShare, 0, 1, true},
-    {"traffic_class", &CudaOptions::trafficClass, 0, INT_MAX, false},
-    {"collnet", &CudaOptions::collnet, 0, 1, true},
-    {"cta_policy", &CudaOptions::ctaPolicy, 0, 2, true},
-    {"nvls_ctas", &CudaOptions::nvlsCtas, 1, 1024, true},
-    {"channels_per_net_peer", &CudaOptions::channelsPerNetPeer, 1, 1024, true},
-    {"nvlink_centric_sched", &CudaOptions::nvlinkCentricSched, 0, 1, true},
+    {"min_ctas", nullptr, 1, 1024, true, &ncclConfig_t::minCTAs},
+    {"max_ctas", nullptr, 1, 1024, true, &ncclConfig_t::maxCTAs},
+    {"cga_cluster_size", nullptr, 0, 8, true, &ncclConfig_t::cgaClusterSize},
+    {"traffic_class", nullptr, 0, INT_MAX, false, &ncclConfig_t::trafficClass},
+    {"collnet", nullptr, 0, 1, true, &ncclConfig_t::collnetEnable},
+    {"cta_policy", nullptr, 0, 2, true, &ncclConfig_t::CTAPolicy},
+    {"nvls_ctas", nullptr, 1, 1024, true, &ncclConfig_t::nvlsCTAs},
+    {"channels_per_net_peer", nullptr, 1, 1024, true,
+     &ncclConfig_t::nChannelsPerNetPeer},
+    {"nvlink_centric_sched", nullptr, 0, 1, true,
+     &ncclConfig_t::nvlinkCentricSched},
     {"nthreads", &CudaOptions::nthreads, 1, 1024, true},
 };
 
@@ -89,7 +92,10 @@ static Status parseNumber(const NumberOption &option, const std::string &value,
       number > option.most)
     return invalid("option %s: expected a number from %d to %d, but got '%s'",
                    option.name, option.least, option.most, value.c_str());
-  options->*option.member = static_cast<int>(number);
+  if (option.field)
+    options->config.*option.field = static_cast<int>(number);
+  else
+    options->*option.member = static_cast<int>(number);
   return Status::ok();
 }
 
@@ -137,26 +143,12 @@ bool CudaOptions::isBlocking() const {
 }
 
 ncclConfig_t CudaOptions::ncclConfig(const std::string &name) const {
-  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-  auto set = [](int &field, const std::optional<int> &value) {
-    if (value)
-      field = *value;
-  };
-  config.blocking = isBlocking();
-  config.commName = name.c_str();
-  set(config.minCTAs, minCtas);
-  set(config.maxCTAs, maxCtas);
-  set(config.cgaClusterSize, cgaClusterSize);
-  set(config.splitShare, splitShare);
-  set(config.trafficClass, trafficClass);
-  set(config.collnetEnable, collnet);
-  set(config.CTAPolicy, ctaPolicy);
-  set(config.nvlsCTAs, nvlsCtas);
-  set(config.nChannelsPerNetPeer, channelsPerNetPeer);
-  set(config.nvlinkCentricSched, nvlinkCentricSched);
+  ncclConfig_t result = config;
+  result.blocking = isBlocking();
+  result.commName = name.c_str();
   if (!netName.empty())
-    config.netName = netName.c_str();
-  return config;
+    result.netName = netName.c_str();
+  return result;
 }
 
 void CudaOptions::exportEnvironment() const {

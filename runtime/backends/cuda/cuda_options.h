@@ -25,22 +25,16 @@ struct CudaOptions {
   std::optional<int> registerMemory;
   /// If not 0, collectives wait on the caller's thread, inside NCCL.
   std::optional<int> blocking;
+  /// If not 0, divides by the size of a group exactly, as the host does,
+  /// instead of as PyTorch does on CUDA tensors.
+  std::optional<int> exactDivision;
   /// Processes that provide a communicator's unique ids; if unset, by its size.
   std::optional<int> roots;
   /// Milliseconds between two checks of collectives in flight.
   std::optional<int> watchdogMs;
 
-  // Fields of ncclConfig_t.
-  std::optional<int> minCtas;
-  std::optional<int> maxCtas;
-  std::optional<int> cgaClusterSize;
-  std::optional<int> splitShare;
-  std::optional<int> trafficClass;
-  std::optional<int> collnet;
-  std::optional<int> ctaPolicy;
-  std::optional<int> nvlsCtas;
-  std::optional<int> channelsPerNetPeer;
-  std::optional<int> nvlinkCentricSched;
+  /// NCCL's own options, except for those of ncclConfig().
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   std::string netName;
 
   // Settings that NCCL reads only from the environment.
@@ -58,7 +52,9 @@ struct CudaOptions {
   /// over the configuration.
   bool isBlocking() const;
 
-  /// Returns a configuration with these values. `name` and this object must
+  bool dividesExactly() const { return exactDivision.value_or(0) != 0; }
+
+  /// Returns a communicator's configuration. `name` and this object must
   /// outlive its use.
   ncclConfig_t ncclConfig(const std::string &name) const;
 

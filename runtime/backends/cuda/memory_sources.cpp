@@ -5,6 +5,7 @@
 #include "memory_sources.h"
 
 #include "cuda_error.h"
+#include "detached_call.h"
 #include "thread_state.h"
 
 #include <cinttypes>
@@ -41,7 +42,9 @@ Status NcclMemory::take(uint64_t bytes, void **memory) {
   return toStatus(result, nullptr, "allocating device memory");
 }
 
-void NcclMemory::giveBack(void *memory, uint64_t) { (void)ncclMemFree(memory); }
+void NcclMemory::giveBack(void *memory, uint64_t) {
+  callWhileIdle([memory] { (void)ncclMemFree(memory); });
+}
 
 bool CallersMemory::isInUse(void *memory, uint64_t bytes) const {
   char *begin = static_cast<char *>(memory), *end = begin + bytes;

@@ -33,30 +33,32 @@ static ncclDataType_t ncclTypeOf(Dtype dtype) {
   return ncclNumTypes;
 }
 
-/// Makes a new thread use this GPU, whatever a capture elsewhere forbids: a
-/// call for another GPU would create a context there.
-static void enterDevice(int device) {
-  (void)cudaSetDevice(device);
-  cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
-  (void)cudaThreadExchangeStreamCaptureMode(&mode);
+/// Returns a token of which there may be copies; the future is ready when the
+/// last one is gone.
+static std::shared_ptr<void> makeToken(std::future<void> *future) {
+  auto promise = std::make_unique<std::promise<void>>();
+  *future = promise->get_future();
+  return {promise.release(), [](std::promise<void> *last) {
+            last->set_value();
+            delete last;
+          }};
 }
 
-NcclAbort cuda::abortTogether(std::vector<NcclHandle> handles, int device) {
-  auto requested = std::make_shared<std::promise<void>>();
+NcclAbort cuda::abortTogether(const std::vector<NcclHandle> &handles,
+                              int device) {
   NcclAbort abort;
-  abort.requested = requested->get_future();
-  abort.ended = callDetached("ddphook-abort",
-                             [handles = std::move(handles), device, requested] {
-                               enterDevice(device);
-                               (void)ncclGroupStart();
-                               for (const NcclHandle &handle : handles)
-                                 (void)ncclCommAbort(handle.communicator);
-                               requested->set_value();
-                               // Ending the group frees the communicators.
-                               for (const NcclHandle &handle : handles)
-                                 handle.calls->waitForNone();
-                               (void)ncclGroupEnd();
-                             });
+  auto requested = makeToken(&abort.requested);
+  auto ended = makeToken(&abort.ended);
+  for (const NcclHandle &handle : handles)
+    callDetached("ddphook-abort", [handle, device, requested, ended]() mutable {
+      enterDevice(device);
+      (void)ncclGroupStart();
+      (void)ncclCommAbort(handle.communicator);
+      requested.reset();
+      // Ending the group frees the communicator.
+      handle.calls->waitForNone();
+      (void)ncclGroupEnd();
+    });
   return abort;
 }
 
@@ -131,7 +133,8 @@ Status NcclCommunicator::create(const std::vector<ncclUniqueId> &ids, int size,
                                 const FailureLatch &failure,
                                 const Deadline &deadline,
                                 std::unique_ptr<NcclCommunicator> *result) {
-  result->reset(new NcclCommunicator(name, options.isBlocking(), failure));
+  result->reset(
+      new NcclCommunicator(name, size, options.isBlocking(), failure));
   NcclCommunicator *const created = result->get();
   DDPHOOK_TRY(
       toStatus(cudaGetDevice(&created->device), "asking for the current GPU"));
@@ -250,69 +253,49 @@ Status NcclCommunicator::call(const std::string &what, const Deadline &deadline,
   return handle ? status : goneStatus();
 }
 
-Status NcclCommunicator::allReduce(const void *in, void *out, int64_t count,
-                                   Dtype dtype, cudaStream_t stream,
-                                   const Deadline &deadline) {
-  return launch(
-      CollectiveKind::AllReduce, deadline, [&](ncclComm_t communicator) {
-        return ncclAllReduce(in, out, static_cast<size_t>(count),
-                             ncclTypeOf(dtype), ncclSum, communicator, stream);
-      });
-}
-
-Status NcclCommunicator::reduceScatter(const void *in, void *out, int64_t part,
-                                       Dtype dtype, cudaStream_t stream,
-                                       const Deadline &deadline) {
-  return launch(CollectiveKind::ReduceScatter, deadline,
-                [&](ncclComm_t communicator) {
-                  return ncclReduceScatter(in, out, static_cast<size_t>(part),
-                                           ncclTypeOf(dtype), ncclSum,
-                                           communicator, stream);
-                });
-}
-
-Status NcclCommunicator::allGather(const void *in, void *out, int64_t part,
-                                   Dtype dtype, cudaStream_t stream,
-                                   const Deadline &deadline) {
-  return launch(CollectiveKind::AllGather, deadline,
-                [&](ncclComm_t communicator) {
-                  return ncclAllGather(in, out, static_cast<size_t>(part),
-                                       ncclTypeOf(dtype), communicator, stream);
-                });
-}
-
-Status NcclCommunicator::allToAll(const void *in, void *out, int64_t part,
-                                  int size, Dtype dtype, cudaStream_t stream,
-                                  const Deadline &deadline) {
+/// Sends part k of `in` to rank k, and receives part k of `out` from it.
+static ncclResult_t exchange(const void *in, void *out, int64_t part,
+                             Dtype dtype, int size, ncclComm_t communicator,
+                             cudaStream_t stream) {
+  const ncclDataType_t type = ncclTypeOf(dtype);
+  const auto count = static_cast<size_t>(part);
   const int64_t bytes = part * dtypeSize(dtype);
-  return launch(
-      CollectiveKind::AllToAll, deadline, [&](ncclComm_t communicator) {
-        const ncclDataType_t type = ncclTypeOf(dtype);
-        const auto count = static_cast<size_t>(part);
-        ncclResult_t begun = ncclGroupStart();
-        if (begun != ncclSuccess)
-          return begun;
-        for (int peer = 0; peer < size && !isFailure(begun); ++peer) {
-          begun = ncclSend(static_cast<const char *>(in) + peer * bytes, count,
-                           type, peer, communicator, stream);
-          if (!isFailure(begun))
-            begun = ncclRecv(static_cast<char *>(out) + peer * bytes, count,
-                             type, peer, communicator, stream);
-        }
-        // In any case: the group is the thread's, not the communicator's.
-        const ncclResult_t ended = ncclGroupEnd();
-        return isFailure(begun) ? begun : ended;
-      });
+  ncclResult_t begun = ncclGroupStart();
+  if (begun != ncclSuccess)
+    return begun;
+  for (int peer = 0; peer < size && !isFailure(begun); ++peer) {
+    begun = ncclSend(static_cast<const char *>(in) + peer * bytes, count, type,
+                     peer, communicator, stream);
+    if (!isFailure(begun))
+      begun = ncclRecv(static_cast<char *>(out) + peer * bytes, count, type,
+                       peer, communicator, stream);
+  }
+  // In any case: the group is the thread's, not the communicator's.
+  const ncclResult_t ended = ncclGroupEnd();
+  return isFailure(begun) ? begun : ended;
 }
 
-Status NcclCommunicator::broadcast(const void *in, void *out, int64_t count,
-                                   int root, Dtype dtype, cudaStream_t stream,
-                                   const Deadline &deadline) {
-  return launch(
-      CollectiveKind::Broadcast, deadline, [&](ncclComm_t communicator) {
-        return ncclBroadcast(in, out, static_cast<size_t>(count),
-                             ncclTypeOf(dtype), root, communicator, stream);
-      });
+Status NcclCommunicator::enqueue(CollectiveKind kind, const void *in, void *out,
+                                 int64_t count, Dtype dtype,
+                                 cudaStream_t stream, const Deadline &deadline,
+                                 int root) {
+  return launch(kind, deadline, [&](ncclComm_t communicator) {
+    const ncclDataType_t type = ncclTypeOf(dtype);
+    const auto n = static_cast<size_t>(count);
+    switch (kind) {
+    case CollectiveKind::AllReduce:
+      return ncclAllReduce(in, out, n, type, ncclSum, communicator, stream);
+    case CollectiveKind::ReduceScatter:
+      return ncclReduceScatter(in, out, n, type, ncclSum, communicator, stream);
+    case CollectiveKind::AllGather:
+      return ncclAllGather(in, out, n, type, communicator, stream);
+    case CollectiveKind::AllToAll:
+      return exchange(in, out, count, dtype, size, communicator, stream);
+    case CollectiveKind::Broadcast:
+      return ncclBroadcast(in, out, n, type, root, communicator, stream);
+    }
+    return ncclInvalidArgument;
+  });
 }
 
 Status NcclCommunicator::asyncError() {

@@ -72,9 +72,10 @@ struct NcclAbort {
   std::future<void> ended;
 };
 
-/// Aborts the communicators of one GPU together: NCCL frees one when the device
-/// has finished its work, which may wait for a collective of another one.
-NcclAbort abortTogether(std::vector<NcclHandle> handles, int device);
+/// Aborts the communicators of one GPU together, each on a thread of its own.
+/// NCCL tells a communicator's work to end, and then waits: for calls that may
+/// be waiting for the work of another one, and until the device has finished.
+NcclAbort abortTogether(const std::vector<NcclHandle> &handles, int device);
 
 /// Logs that NCCL has not ended `what`, which continues in the background.
 void logUnended(const std::string &what, bool isCaptured);
@@ -91,18 +92,12 @@ public:
   /// Aborts the communicator if it still exists.
   ~NcclCommunicator();
 
-  // Each function enqueues a collective on `stream` and waits until NCCL has
-  // done so. If arrays are cut into parts, every rank has `part` elements.
-  Status allReduce(const void *in, void *out, int64_t count, Dtype dtype,
-                   cudaStream_t stream, const Deadline &deadline);
-  Status reduceScatter(const void *in, void *out, int64_t part, Dtype dtype,
-                       cudaStream_t stream, const Deadline &deadline);
-  Status allGather(const void *in, void *out, int64_t part, Dtype dtype,
-                   cudaStream_t stream, const Deadline &deadline);
-  Status allToAll(const void *in, void *out, int64_t part, int size,
-                  Dtype dtype, cudaStream_t stream, const Deadline &deadline);
-  Status broadcast(const void *in, void *out, int64_t count, int root,
-                   Dtype dtype, cudaStream_t stream, const Deadline &deadline);
+  /// Enqueues a collective on `stream` and waits until NCCL has done so. If
+  /// arrays are cut into parts, every rank has one of `count` elements. Only a
+  /// broadcast has a `root`.
+  Status enqueue(CollectiveKind kind, const void *in, void *out, int64_t count,
+                 Dtype dtype, cudaStream_t stream, const Deadline &deadline,
+                 int root = 0);
 
   /// Returns an asynchronous failure of NCCL, or an error if a call has waited
   /// too long. Any thread may call it.
@@ -129,10 +124,10 @@ public:
   void forgetMemory(void *memory);
 
 private:
-  NcclCommunicator(const std::string &name, bool isBlocking,
+  NcclCommunicator(const std::string &name, int size, bool isBlocking,
                    const FailureLatch &failure)
       : sharedName(std::make_shared<const std::string>(name)),
-        name(*sharedName), blocking(isBlocking), failure(failure) {}
+        name(*sharedName), size(size), blocking(isBlocking), failure(failure) {}
   Status join(const std::vector<ncclUniqueId> &ids, int size, int rank,
               const CudaOptions &options, const Deadline &deadline);
   Status joinElsewhere(const std::vector<ncclUniqueId> &ids, int size, int rank,
@@ -153,6 +148,7 @@ private:
 
   const std::shared_ptr<const std::string> sharedName;
   const std::string &name;
+  const int size;
   const bool blocking;
   const FailureLatch &failure;
   const std::shared_ptr<NcclCalls> calls = std::make_shared<NcclCalls>();

@@ -6,9 +6,11 @@
 
 #include "thread_state.h"
 
-#include "base/threads.h"
+#include "detached_call.h"
 
 #include <cuda.h>
+
+#include <optional>
 
 using namespace ddphook;
 using namespace ddphook::cuda;
@@ -61,20 +63,14 @@ template <typename Handle>
 static cudaError_t askElsewhere(cudaError_t (*query)(Handle), Handle handle) {
   int device = 0;
   (void)cudaGetDevice(&device);
-  cudaError_t state = cudaErrorUnknown;
-  std::thread thread;
-  const Status started = startThread(
-      "ddphook-query", &thread,
-      [&] {
-        (void)cudaSetDevice(device);
-        RelaxedCapture relaxed;
-        state = query(handle);
-      },
-      [](const Status &) { return false; });
-  if (!started.isOk())
-    return ask(query, handle);
-  thread.join();
-  return state;
+  std::optional<cudaError_t> state;
+  const std::future<void> call = callDetached("ddphook-query", [&] {
+    enterDevice(device);
+    state = query(handle);
+  });
+  if (call.valid())
+    call.wait();
+  return state ? *state : ask(query, handle);
 }
 
 cudaError_t cuda::queryStream(cudaStream_t stream) {

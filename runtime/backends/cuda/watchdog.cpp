@@ -87,7 +87,7 @@ void Watchdog::abortAll(int device) {
   }
   if (handles.empty())
     return;
-  aborted = abortTogether(std::move(handles), device);
+  aborted = abortTogether(handles, device);
   (void)hasEnded(aborted->requested, Deadline::after(abortSeconds));
 }
 
@@ -104,11 +104,7 @@ void Watchdog::look() {
 }
 
 void Watchdog::loop(int device) {
-  (void)cudaSetDevice(device);
-  // In the strictest mode, event queries from another thread would invalidate a
-  // capture of the caller.
-  cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
-  (void)cudaThreadExchangeStreamCaptureMode(&mode);
+  enterDevice(device);
   std::unique_lock<std::mutex> lock(mutex);
   while (!isEnding) {
     if (failure.isSet() && !hasAborted) {

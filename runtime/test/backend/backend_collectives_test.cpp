@@ -91,25 +91,6 @@ std::vector<char> reduce(Rank &rank, const Case &test, Way way) {
   return result.read();
 }
 
-/// NCCL's order of additions beyond two ranks is its own: as far apart as sums
-/// in the wire type may be.
-std::string roughDifference(const std::vector<char> &got,
-                            const std::vector<char> &expected,
-                            const Case &test) {
-  Dtype wire = test.wire.value_or(test.dtype);
-  double epsilon = wire == Dtype::BF16  ? 0x1p-7
-                   : wire == Dtype::F16 ? 0x1p-10
-                   : wire == Dtype::F32 ? 0x1p-23
-                                        : 0x1p-52;
-  std::vector<double> left = toDoubles(got, test.dtype);
-  std::vector<double> right = toDoubles(expected, test.dtype);
-  for (size_t i = 0; i < left.size(); ++i)
-    // Inputs are below 2^14 and at most four.
-    if (std::fabs(left[i] - right[i]) > 0x1p16 * epsilon)
-      return "element " + std::to_string(i) + " differs";
-  return "";
-}
-
 /// Ends the group's threads together, whatever happened before.
 class Meeting {
 public:
@@ -158,14 +139,16 @@ TEST_P(Collectives, Bits) {
     backend = mine;
     GroupOptions options;
     options.transport = isHost() ? "gloo" : "auto";
+    options.options = exactDivision();
     bool hasRun = runGroup(
         ranks,
         [&](Rank &rank) {
           for (size_t i = 0; i < cases.size(); ++i) {
             std::vector<char> got =
                 reduce(rank, cases[i], static_cast<Way>(i % 3));
-            EXPECT_EQ(isReal() && ranks > 2
-                          ? roughDifference(got, expected[i], cases[i])
+            EXPECT_EQ(!isHost() && ranks > 2
+                          ? roughDifference(got, expected[i], cases[i].dtype,
+                                            cases[i].wire)
                           : difference(got, expected[i], cases[i].dtype),
                       "")
                 << cases[i].name() << ", " << ranks << " ranks";
@@ -177,6 +160,52 @@ TEST_P(Collectives, Bits) {
     if (!hasRun)
       GTEST_SKIP() << "no " << ranks << " GPUs; passed with fewer ranks";
   }
+}
+
+/// Every element is 0 on all ranks but one, so that the order of additions does
+/// not matter and the bits are those of a quotient.
+TEST_P(Collectives, MeansDivideAsTheDeviceDoes) {
+  constexpr int ranks = 3;
+  constexpr int64_t count = 3000;
+  const std::vector<char> values = randomValues(Dtype::F32, count, 16);
+  for (bool isExact : {false, true})
+    for (bool isScatter : {false, true}) {
+      GroupOptions options;
+      options.options = isExact ? exactDivision() : "";
+      bool hasRun = runGroup(
+          ranks,
+          [&](Rank &rank) {
+            std::vector<float> x(count), wanted(count);
+            std::memcpy(x.data(), values.data(), values.size());
+            for (size_t i = 0; i < x.size(); ++i) {
+              wanted[i] = isExact || isHost() ? x[i] / 3 : x[i] * (1 / 3.0f);
+              x[i] = static_cast<int>(i % ranks) == rank.index ? x[i] : 0;
+            }
+            std::vector<char> bytes(values.size());
+            std::memcpy(bytes.data(), x.data(), bytes.size());
+            DeviceArray in(rank, bytes), out(rank, bytes.size());
+            CollectiveOperation mean(count, Dtype::F32, std::nullopt, true);
+            const size_t part = bytes.size() / ranks;
+            if (isScatter)
+              mean.kind = DDPHOOK_REDUCE_SCATTER;
+            ASSERT_EQ(rank.show(backend->collective(
+                          rank.device, rank.communicator, &mean, in.get(),
+                          out.get(), /*ticket=*/nullptr, &rank.error)),
+                      "OK");
+            std::memcpy(bytes.data(), wanted.data(), bytes.size());
+            std::vector<char> got = out.read();
+            if (isScatter) {
+              got.resize(part);
+              const auto begin = static_cast<size_t>(rank.index) * part;
+              std::copy_n(bytes.data() + begin, part, bytes.data());
+              bytes.resize(part);
+            }
+            EXPECT_EQ(difference(got, bytes, Dtype::F32), "");
+          },
+          options);
+      if (!hasRun)
+        GTEST_SKIP() << "no " << ranks << " GPUs";
+    }
 }
 
 TEST_P(Collectives, StartedOnesKeepTheirOrder) {

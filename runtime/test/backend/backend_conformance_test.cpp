@@ -113,45 +113,74 @@ TEST_P(Conformance, ArithmeticOfElements) {
   const unsigned seed = 12;
   RecordProperty("seed", static_cast<int>(seed));
   enum Call { Divide, Scale, Add, Subtract };
+  GroupOptions options;
+  options.options = exactDivision();
+  runAlone(
+      [&](Rank &rank) {
+        for (Dtype dtype : allTypes)
+          for (int64_t count : counts)
+            for (Call call : {Divide, Scale, Add, Subtract})
+              for (bool inPlace : {false, true}) {
+                std::vector<char> a = randomValues(dtype, count, seed);
+                std::vector<char> b =
+                    randomValues(dtype, count, seed + 1, true);
+                std::vector<char> expected(a.size());
+                DeviceArray left(rank, a), right(rank, b);
+                DeviceArray other(rank, std::vector<char>(a.size(), 'Z'));
+                DeviceArray &result = inPlace ? left : other;
+                ddphook_status_t status = DDPHOOK_INTERNAL;
+                if (call == Divide) {
+                  host::divideArray(a.data(), expected.data(), dtype, count, 3);
+                  status = backend->divide_by_group_size(
+                      rank.device, 3, left.get(), result.get(), count,
+                      number(dtype), &rank.error);
+                } else if (call == Scale) {
+                  host::scaleArray(a.data(), expected.data(), dtype, count,
+                                   0.3);
+                  status =
+                      backend->scale(rank.device, 0.3, left.get(), result.get(),
+                                     count, number(dtype), &rank.error);
+                } else if (call == Add) {
+                  host::addArrays(expected.data(), a.data(), b.data(), dtype,
+                                  count);
+                  status = backend->add(rank.device, left.get(), right.get(),
+                                        result.get(), count, number(dtype),
+                                        &rank.error);
+                } else {
+                  host::subtractArrays(expected.data(), a.data(), b.data(),
+                                       dtype, count);
+                  status = backend->subtract(rank.device, left.get(),
+                                             right.get(), result.get(), count,
+                                             number(dtype), &rank.error);
+                }
+                ASSERT_EQ(rank.show(status), "OK");
+                EXPECT_EQ(difference(result.read(), expected, dtype), "")
+                    << dtypeName(dtype) << " call " << call;
+              }
+      },
+      options);
+}
+
+/// As PyTorch does on tensors of the device: on a GPU a product with the
+/// rounded inverse.
+TEST_P(Conformance, QuotientsAreThoseOfTheDevice) {
   runAlone([&](Rank &rank) {
-    for (Dtype dtype : allTypes)
-      for (int64_t count : counts)
-        for (Call call : {Divide, Scale, Add, Subtract})
-          for (bool inPlace : {false, true}) {
-            std::vector<char> a = randomValues(dtype, count, seed);
-            std::vector<char> b = randomValues(dtype, count, seed + 1, true);
-            std::vector<char> expected(a.size());
-            DeviceArray left(rank, a), right(rank, b);
-            DeviceArray other(rank, std::vector<char>(a.size(), 'Z'));
-            DeviceArray &result = inPlace ? left : other;
-            ddphook_status_t status = DDPHOOK_INTERNAL;
-            if (call == Divide) {
-              host::divideArray(a.data(), expected.data(), dtype, count, 3);
-              status = backend->divide_by_group_size(
-                  rank.device, 3, left.get(), result.get(), count,
-                  number(dtype), &rank.error);
-            } else if (call == Scale) {
-              host::scaleArray(a.data(), expected.data(), dtype, count, 0.3);
-              status =
-                  backend->scale(rank.device, 0.3, left.get(), result.get(),
-                                 count, number(dtype), &rank.error);
-            } else if (call == Add) {
-              host::addArrays(expected.data(), a.data(), b.data(), dtype,
-                              count);
-              status =
-                  backend->add(rank.device, left.get(), right.get(),
-                               result.get(), count, number(dtype), &rank.error);
-            } else {
-              host::subtractArrays(expected.data(), a.data(), b.data(), dtype,
-                                   count);
-              status = backend->subtract(rank.device, left.get(), right.get(),
-                                         result.get(), count, number(dtype),
-                                         &rank.error);
-            }
-            ASSERT_EQ(rank.show(status), "OK");
-            EXPECT_EQ(difference(result.read(), expected, dtype), "")
-                << dtypeName(dtype) << " call " << call;
-          }
+    for (int64_t size : {3, 5, 6, 7}) {
+      const std::vector<char> in = randomValues(Dtype::F32, 5000, 15);
+      DeviceArray array(rank, in);
+      ASSERT_EQ(rank.show(backend->divide_by_group_size(
+                    rank.device, size, array.get(), array.get(), 5000,
+                    DDPHOOK_F32, &rank.error)),
+                "OK");
+      std::vector<float> wanted(5000);
+      std::memcpy(wanted.data(), in.data(), in.size());
+      for (float &x : wanted)
+        x = isHost() ? x / static_cast<float>(size)
+                     : x * (1 / static_cast<float>(size));
+      std::vector<char> bytes(in.size());
+      std::memcpy(bytes.data(), wanted.data(), bytes.size());
+      EXPECT_EQ(difference(array.read(), bytes, Dtype::F32), "") << size;
+    }
   });
 }
 

@@ -193,6 +193,7 @@ TEST_P(Encoded, Bits) {
   ASSERT_GT(cases.size(), 100u);
   for (const char *transport : {"shm", "gloo"}) {
     GroupOptions options;
+    options.options = exactDivision();
     options.maxEncodedBytes = 4099 * 2;
     options.maxGatheredBytes = 4 * (4099 + 41 * sizeof(AffineScale));
     if (isHost())

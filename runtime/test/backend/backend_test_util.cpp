@@ -10,6 +10,7 @@
 #include "base/floating_point.h"
 #include "store/store.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cmath>
 #include <cstdlib>
@@ -193,6 +194,30 @@ std::string test::difference(const std::vector<char> &got,
   std::vector<double> right = toDoubles(expected, dtype);
   for (size_t i = 0; i < left.size(); ++i)
     if (std::memcmp(&left[i], &right[i], sizeof(double)) != 0 &&
+        !(std::isnan(left[i]) && std::isnan(right[i])))
+      return "element " + std::to_string(i) + " of " +
+             std::to_string(left.size()) + " is " + std::to_string(left[i]) +
+             ", expected " + std::to_string(right[i]);
+  return "";
+}
+
+std::string test::roughDifference(const std::vector<char> &got,
+                                  const std::vector<char> &expected,
+                                  Dtype dtype, std::optional<Dtype> wire) {
+  if (got.size() != expected.size())
+    return "the sizes differ";
+  double limit = 0;
+  for (Dtype type : {dtype, wire.value_or(dtype)}) {
+    const double epsilon = type == Dtype::BF16  ? 0x1p-7
+                           : type == Dtype::F16 ? 0x1p-10
+                           : type == Dtype::F32 ? 0x1p-23
+                                                : 0x1p-52;
+    limit = std::max(limit, 0x1p16 * epsilon);
+  }
+  std::vector<double> left = toDoubles(got, dtype);
+  std::vector<double> right = toDoubles(expected, dtype);
+  for (size_t i = 0; i < left.size(); ++i)
+    if (left[i] != right[i] && !(std::fabs(left[i] - right[i]) <= limit) &&
         !(std::isnan(left[i]) && std::isnan(right[i])))
       return "element " + std::to_string(i) + " of " +
              std::to_string(left.size()) + " is " + std::to_string(left[i]) +

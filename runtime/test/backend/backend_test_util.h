@@ -83,6 +83,10 @@ protected:
   bool runGroup(int size, const std::function<void(Rank &)> &body,
                 const GroupOptions &options = {});
 
+  /// Options with which quotients have the host's bits.
+  const char *exactDivision() const {
+    return isHost() ? "" : "exact_division=1";
+  }
   bool isHost() const { return std::string(GetParam()) == "host"; }
   /// Real GPUs with NCCL, whose order of additions is its own.
   bool isReal() const { return std::string(GetParam()) == "cuda"; }
@@ -101,6 +105,13 @@ std::vector<double> toDoubles(const std::vector<char> &bytes, Dtype type);
 /// equal to any NaN.
 std::string difference(const std::vector<char> &got,
                        const std::vector<char> &expected, Dtype dtype);
+
+/// The same of sums over ranks in the type `wire` whose order of additions is
+/// NCCL's own: says where they are further apart than roundings of up to four
+/// inputs below 2^14 allow.
+std::string roughDifference(const std::vector<char> &got,
+                            const std::vector<char> &expected, Dtype dtype,
+                            std::optional<Dtype> wire);
 
 /// An all-reduce that only adds, in the type of the elements.
 inline ddphook_collective_t plainSum(int64_t count, int32_t dtype) {

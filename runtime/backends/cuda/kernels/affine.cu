@@ -34,7 +34,8 @@ struct Destination {
 template <class CodeT, class Element, int kGroup>
 __device__ __forceinline__ void
 encodeRange(const void *in, int64_t begin, int64_t end,
-            const AffineScale &scale, const Destination &to, int thread) {
+            const AffineScale &scale, bool isExact, const Destination &to,
+            int thread) {
   for (int64_t first = begin; first < end; first += kGroup * kQuad) {
     const int64_t i = first + thread * kQuad;
     const int64_t left = end - i;
@@ -45,7 +46,7 @@ encodeRange(const void *in, int64_t begin, int64_t end,
     unsigned codes[kQuad];
 #pragma unroll
     for (int v = 0; v < kQuad; ++v)
-      codes[v] = CodeT::template encode<Element>(x[v], scale);
+      codes[v] = CodeT::template encode<Element>(x[v], scale, isExact);
     if (!to.lost) {
       CodeT::store(codes, to.codes, i, count);
       continue;
@@ -72,10 +73,12 @@ __global__ void __launch_bounds__(kAffineThreads)
   const int lane = static_cast<int>(threadIdx.x % kLanes);
   const auto *x = static_cast<const ElemOf<Element> *>(in) + begin;
   // All lanes find the scale before anything is stored: `lost` may be `in`.
-  const AffineScale scale = CodeT::template findScale<Element>(x, size);
+  const AffineScale scale =
+      CodeT::template findScale<Element>(x, size, codes.isExact);
   if (!to.lost && lane == 0)
     to.scales[block] = scale;
-  encodeRange<CodeT, Element, kLanes>(in, begin, begin + size, scale, to, lane);
+  encodeRange<CodeT, Element, kLanes>(in, begin, begin + size, scale,
+                                      codes.isExact, to, lane);
 }
 
 /// How blocks are cut.
@@ -145,11 +148,12 @@ __global__ void __launch_bounds__(kAffineThreads)
   const Slice slice = sliceOfBlock(codes, cut, first);
   const AffineScale scale =
       CodeT::scaleOfSlices(found + (slice.block - first) * cut.slices,
-                           cut.slices, dynamicShared<float>());
+                           cut.slices, dynamicShared<float>(), codes.isExact);
   if (!to.lost && slice.number == 0 && threadIdx.x == 0)
     to.scales[slice.block] = scale;
-  encodeRange<CodeT, Element, kAffineThreads>(
-      in, slice.begin, slice.end, scale, to, static_cast<int>(threadIdx.x));
+  encodeRange<CodeT, Element, kAffineThreads>(in, slice.begin, slice.end, scale,
+                                              codes.isExact, to,
+                                              static_cast<int>(threadIdx.x));
 }
 
 /// Quads per thread and elements per warp when codes are added.
@@ -228,7 +232,8 @@ __global__ void __launch_bounds__(kAffineThreads, 4)
       break;
 #pragma unroll
     for (int v = 0; v < kQuad; ++v)
-      sums[q][v] /= divisor;
+      sums[q][v] =
+          codes.isExact ? sums[q][v] / divisor : sums[q][v] * (1 / divisor);
     storeElements<Element>(sums[q], out, begin + i, 0,
                            size - i < kQuad ? size - i : kQuad);
   }
@@ -323,10 +328,17 @@ cudaError_t encode(cudaStream_t stream, const void *in, Dtype type,
 
 } // namespace
 
-AffineCodes AffineCodes::of(const Encoding &encoding, int64_t count) {
+AffineCodes AffineCodes::of(const Encoding &encoding, int64_t count,
+                            bool isExact) {
   constexpr int64_t unit = 16;
   const int64_t block = encoding.block == 0 ? count : encoding.block;
-  AffineCodes codes = {encoding.code, count, std::min(block, count), 0, 0, 0};
+  AffineCodes codes = {encoding.code,
+                       count,
+                       std::min(block, count),
+                       0,
+                       0,
+                       0,
+                       isExact || encoding.code == Code::UI1};
   if (count == 0)
     return codes;
   codes.blocks = partElements(count, codes.block);
@@ -366,8 +378,7 @@ cudaError_t cuda::averageAffine(cudaStream_t stream, const void *in,
 }
 
 cudaError_t cuda::affineError(cudaStream_t stream, const void *in, void *out,
-                              Dtype type, int64_t n, const Encoding &encoding,
+                              Dtype type, const AffineCodes &codes,
                               void *scratch) {
-  return encode(stream, in, type, AffineCodes::of(encoding, n),
-                {nullptr, nullptr, out}, scratch);
+  return encode(stream, in, type, codes, {nullptr, nullptr, out}, scratch);
 }

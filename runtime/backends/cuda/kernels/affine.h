@@ -32,8 +32,12 @@ struct AffineCodes {
   int64_t blocks;
   /// The offset of the scales, and the total length; multiples of 16.
   int64_t scaleOffset, bytes;
+  /// Divide as hosts do, instead of as PyTorch does on CUDA tensors. Always
+  /// true of signs, which PyTorch does not have.
+  bool isExact;
 
-  static AffineCodes of(const Encoding &encoding, int64_t count);
+  static AffineCodes of(const Encoding &encoding, int64_t count,
+                        bool isExact = false);
   /// Bytes of `ranks` arrays whose codes and scales have at most `mostBytes`.
   static int64_t mostBytes(int64_t mostBytes, int64_t ranks);
 };
@@ -52,7 +56,6 @@ cudaError_t averageAffine(cudaStream_t stream, const void *in, int64_t ranks,
 /// Computes out[i] = in[i] minus the value of its code, or 0 where that is not
 /// finite. `out` may be `in`.
 cudaError_t affineError(cudaStream_t stream, const void *in, void *out,
-                        Dtype type, int64_t n, const Encoding &encoding,
-                        void *scratch);
+                        Dtype type, const AffineCodes &codes, void *scratch);
 
 } // namespace ddphook::cuda

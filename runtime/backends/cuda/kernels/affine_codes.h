@@ -44,8 +44,9 @@ DDPHOOK_HOST_DEVICE AffineScale noScale() {
 }
 
 /// Returns the scale of a block of byte codes. The range may overflow.
-DDPHOOK_HOST_DEVICE AffineScale scaleOf(const Range &range) {
-  float step = (range.above + range.below) / kLargestByte;
+DDPHOOK_HOST_DEVICE AffineScale scaleOf(const Range &range, bool isExact) {
+  const float length = range.above + range.below;
+  float step = isExact ? length / kLargestByte : length * (1 / kLargestByte);
   if (!F32::isFinite(step))
     return noScale();
   step = step > 0x1p-23f ? step : 0x1p-23f;
@@ -140,7 +141,7 @@ struct Bytes {
   /// Returns the scale of a warp's block.
   template <class Element>
   static __device__ __forceinline__ AffineScale
-  findScale(const ElemOf<Element> *x, int64_t size) {
+  findScale(const ElemOf<Element> *x, int64_t size, bool isExact) {
     const int lane = static_cast<int>(threadIdx.x % kLanes);
     Range range = findRange<Element, kLanes>(x, size, lane);
     for (int offset = kLanes / 2; offset > 0; offset /= 2) {
@@ -149,7 +150,7 @@ struct Bytes {
       range.below = below > range.below ? below : range.below;
       range.above = above > range.above ? above : range.above;
     }
-    return scaleOf(range);
+    return scaleOf(range, isExact);
   }
   /// The numbers of shared memory that the two functions below need.
   static constexpr int kRoom = blockSumRoom(1);
@@ -160,21 +161,24 @@ struct Bytes {
   }
   /// Returns the scale of a block from the results of its slices.
   static __device__ __forceinline__ AffineScale
-  scaleOfSlices(const Range *found, int slices, float *room) {
+  scaleOfSlices(const Range *found, int slices, float *room, bool isExact) {
     Range range = {0, 0};
     for (int s = static_cast<int>(threadIdx.x); s < slices;
          s += kAffineThreads) {
       range.include(found[s].above);
       range.include(-found[s].below);
     }
-    return scaleOf(overBlock(range, room));
+    return scaleOf(overBlock(range, room), isExact);
   }
 
   template <class Element>
-  static DDPHOOK_HOST_DEVICE unsigned encode(ComputeOf<Element> x,
-                                             const AffineScale &scale) {
+  static DDPHOOK_HOST_DEVICE unsigned
+  encode(ComputeOf<Element> x, const AffineScale &scale, bool isExact) {
     using T = ComputeOf<Element>;
-    const T whole = toWhole(roundTo<Element>(x / static_cast<T>(scale.scale)));
+    // PyTorch's kernel divides by a scale of the elements' type.
+    const T step = static_cast<T>(scale.scale);
+    const T divisor = isExact ? step : roundTo<Element>(step);
+    const T whole = toWhole(roundTo<Element>(x / divisor));
     const T code = roundTo<Element>(whole + static_cast<T>(scale.zero));
     // Blocks without a scale have zeros.
     if (!(code > 0))
@@ -212,18 +216,18 @@ struct Signs {
 
   template <class Element>
   static __device__ __forceinline__ AffineScale
-  findScale(const ElemOf<Element> *x, int64_t size) {
+  findScale(const ElemOf<Element> *x, int64_t size, bool) {
     return findMagnitude<Element>(x, size);
   }
   static constexpr int kRoom = 0;
   static __device__ __forceinline__ AffineScale
-  scaleOfSlices(const AffineScale *found, int, float *) {
+  scaleOfSlices(const AffineScale *found, int, float *, bool) {
     return found[0];
   }
 
   template <class Element>
   static DDPHOOK_HOST_DEVICE unsigned encode(ComputeOf<Element> x,
-                                             const AffineScale &) {
+                                             const AffineScale &, bool) {
     return x < 0 ? 0 : 1;
   }
   static __device__ __forceinline__ void

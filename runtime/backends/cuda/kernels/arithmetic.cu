@@ -13,19 +13,6 @@ using namespace ddphook::cuda;
 namespace {
 
 template <class Element>
-struct Scale {
-  static constexpr bool kHasResult = true;
-
-  __device__ __forceinline__ ElemOf<Element>
-  operator()(ElemOf<Element> x) const {
-    return scaleElement<Element>(x, factor);
-  }
-  __device__ __forceinline__ void finish() const {}
-
-  ComputeOf<Element> factor;
-};
-
-template <class Element>
 struct Add {
   __device__ __forceinline__ ElemOf<Element>
   operator()(ElemOf<Element> a, ElemOf<Element> b) const {
@@ -80,17 +67,6 @@ struct AddSquares {
 };
 
 } // namespace
-
-cudaError_t ddphook::cuda::scaleArray(cudaStream_t stream, const void *in,
-                                      void *out, Dtype type, int64_t n,
-                                      double factor) {
-  return withElement(type, [&](auto element) {
-    using Element = decltype(element);
-    using T = ElemOf<Element>;
-    const Scale<Element> function = {static_cast<ComputeOf<Element>>(factor)};
-    return launchMap<T, T>(stream, in, out, n, function);
-  });
-}
 
 cudaError_t ddphook::cuda::addArrays(cudaStream_t stream, void *out,
                                      const void *a, const void *b, Dtype type,

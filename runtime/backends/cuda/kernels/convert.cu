@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Each pair of types has three kernels: one that converts; one that divides the
-// converted values; and one that multiplies them, for divisors that are powers
-// of two.
+// Each pair of types has three kernels: one that converts; one that multiplies
+// the converted values by the inverse of a divisor; and one that divides them.
 
 #include "kernels.h"
 
@@ -23,7 +22,7 @@ struct Convert {
   __device__ __forceinline__ void finish() const {}
 };
 
-/// Divides by `number`, or multiplies by it, the divisor's exact inverse.
+/// Divides by `number`, or multiplies by it, the divisor's inverse.
 template <class In, class Out, bool kIsInverse>
 struct ConvertAndDivide {
   static constexpr bool kHasResult = true;
@@ -37,16 +36,6 @@ struct ConvertAndDivide {
 
   ComputeOf<Out> number;
 };
-
-/// Returns the inverse of a divisor if multiplying by it gives the same bits,
-/// else 0. The inverse of a power of two is exact, so quotient and product are
-/// the same number and round in the same way. A division takes a device some
-/// ten instructions.
-template <class T>
-T exactInverse(int64_t divisor) {
-  const bool isPower = divisor > 0 && (divisor & (divisor - 1)) == 0;
-  return isPower ? 1 / static_cast<T>(divisor) : T(0);
-}
 
 /// Calls fn(In(), Out()) with the classes of two types.
 template <class Fn>
@@ -74,8 +63,8 @@ cudaError_t ddphook::cuda::castArray(cudaStream_t stream, const void *in,
 cudaError_t ddphook::cuda::compressArray(cudaStream_t stream, const void *in,
                                          Dtype inType, void *wire,
                                          Dtype wireType, int64_t n,
-                                         int64_t divisor) {
-  if (divisor == 1)
+                                         Divisor divisor) {
+  if (divisor.number == 1)
     return castArray(stream, in, inType, wire, wireType, n);
   return withElements(inType, wireType, [&](auto from, auto to) {
     using In = decltype(from);
@@ -84,14 +73,21 @@ cudaError_t ddphook::cuda::compressArray(cudaStream_t stream, const void *in,
     auto run = [&](auto function) {
       return launchMap<ElemOf<In>, ElemOf<Out>>(stream, in, wire, n, function);
     };
-    if (const T inverse = exactInverse<T>(divisor))
-      return run(ConvertAndDivide<In, Out, true>{inverse});
-    return run(ConvertAndDivide<In, Out, false>{static_cast<T>(divisor)});
+    if (const T factor = divisor.factor<T>())
+      return run(ConvertAndDivide<In, Out, true>{factor});
+    return run(
+        ConvertAndDivide<In, Out, false>{static_cast<T>(divisor.number)});
   });
 }
 
-cudaError_t ddphook::cuda::divideArray(cudaStream_t stream, const void *in,
-                                       void *out, Dtype type, int64_t n,
-                                       int64_t divisor) {
-  return compressArray(stream, in, type, out, type, n, divisor);
+cudaError_t ddphook::cuda::scaleArray(cudaStream_t stream, const void *in,
+                                      void *out, Dtype type, int64_t n,
+                                      double factor) {
+  return withElement(type, [&](auto element) {
+    using Element = decltype(element);
+    using T = ElemOf<Element>;
+    return launchMap<T, T>(stream, in, out, n,
+                           ConvertAndDivide<Element, Element, true>{
+                               static_cast<ComputeOf<Element>>(factor)});
+  });
 }

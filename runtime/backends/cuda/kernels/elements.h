@@ -172,6 +172,25 @@ DDPHOOK_HOST_DEVICE ComputeOf<Element> roundTo(ComputeOf<Element> x) {
   return Element::widen(Element::narrow(x));
 }
 
+/// A whole number to divide by. PyTorch multiplies a CUDA tensor by the rounded
+/// inverse of a number, in the type in which it computes; hosts divide exactly.
+struct Divisor {
+  constexpr Divisor(int64_t number, bool isExact = false)
+      : number(number), isExact(isExact) {}
+
+  /// Returns the factor by which products have the wanted bits, or 0 if only a
+  /// division gives them, which takes a device some ten instructions. The
+  /// inverse of a power of two is exact.
+  template <class T>
+  T factor() const {
+    const bool isPower = (number & (number - 1)) == 0;
+    return isExact && !isPower ? T(0) : 1 / static_cast<T>(number);
+  }
+
+  int64_t number;
+  bool isExact;
+};
+
 template <class Element>
 DDPHOOK_HOST_DEVICE ElemOf<Element> divideElement(ElemOf<Element> x,
                                                   ComputeOf<Element> divisor) {

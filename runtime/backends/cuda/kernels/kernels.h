@@ -11,7 +11,7 @@
 // - Rounding is to nearest even; f64 becomes a 16-bit type through f32, as in
 //   PyTorch. 16-bit values are computed in f32 and rounded once per operation.
 //   A NaN stays some NaN; subnormals are kept. The bits are those of the host
-//   kernels, except for NaNs.
+//   kernels, except for NaNs and quotients that are not exact.
 // - Arrays only need the alignment of their elements; with an alignment of 16
 //   bytes they are read and written faster.
 // - The output may be the same array as an input whose elements have the same
@@ -20,6 +20,7 @@
 #pragma once
 
 #include "base/dtype.h"
+#include "elements.h"
 
 #include <cuda_runtime.h>
 
@@ -30,10 +31,6 @@ namespace ddphook::cuda {
 /// Converts in[i] to out[i].
 cudaError_t castArray(cudaStream_t stream, const void *in, Dtype inType,
                       void *out, Dtype outType, int64_t n);
-
-/// Computes out[i] = in[i] / divisor, a true division. `divisor` >= 1.
-cudaError_t divideArray(cudaStream_t stream, const void *in, void *out,
-                        Dtype type, int64_t n, int64_t divisor);
 
 /// Computes out[i] = in[i] * factor, where the factor is first rounded to f32
 /// (but not for f64).
@@ -50,7 +47,7 @@ cudaError_t subtractArrays(cudaStream_t stream, void *out, const void *a,
 /// with both roundings to `wireType`; a divisor of 1 means no division.
 cudaError_t compressArray(cudaStream_t stream, const void *in, Dtype inType,
                           void *wire, Dtype wireType, int64_t n,
-                          int64_t divisor);
+                          Divisor divisor);
 
 /// Sets the device flag *flag to 1 if an element is infinite or NaN; otherwise
 /// leaves it unchanged.

@@ -53,6 +53,9 @@ public:
                                   const void *q, const void *rest,
                                   const void *m, void *out, void *err,
                                   int64_t divisor) = 0;
+
+  /// See Divisor in elements.h.
+  bool dividesExactly = false;
 };
 
 } // namespace ddphook::cuda

@@ -37,12 +37,13 @@ struct ReconstructArguments {
   Elem *out;
   Elem *err;
   ComputeOf<Element> divisor;
-  bool isDivided;
+  /// See Divisor in elements.h.
+  ComputeOf<Element> factor;
 
   /// Returns m - product / divisor, each rounded.
   __device__ __forceinline__ Elem error(Elem x, Elem product) const {
-    if (isDivided)
-      product = divideElement<Element>(product, divisor);
+    product = factor != 0 ? scaleElement<Element>(product, factor)
+                          : divideElement<Element>(product, divisor);
     return subtractElements<Element>(x, product);
   }
 };
@@ -289,7 +290,7 @@ cudaError_t ddphook::cuda::launchReconstruct(const StageLaunch &stage,
         static_cast<Elem *>(arrays.out),
         static_cast<Elem *>(arrays.err),
         static_cast<ComputeOf<Element>>(divisor),
-        divisor != 1};
+        Divisor(divisor, arrays.dividesExactly).factor<ComputeOf<Element>>()};
     const int most = static_cast<int>(std::max<int64_t>(stage.largestRank, 1));
     return launch(stage.stream, stage.blocks, kThreads,
                   ReconstructShape<Element>::sharedBytes(most),

@@ -38,6 +38,8 @@ struct StepArrays {
   const void *rest = nullptr;
   void *out = nullptr;
   void *err = nullptr;
+  /// See Divisor in elements.h.
+  bool dividesExactly = false;
 };
 
 /// m = g + e, P = M·Q and the gathered rest: g, e, q, m, pOut, restOut.

@@ -304,6 +304,7 @@ cudaError_t DeviceMatrixList::reconstruct(cudaStream_t stream, const void *p,
   arrays.g = m;
   arrays.out = out;
   arrays.err = err;
+  arrays.dividesExactly = dividesExactly;
   // For wide matrices cuBLAS computes the product, then the kernel the error.
   if (wide)
     if (cudaError_t code = wide->multiply(stream, DDPHOOK_MATMUL_M, nullptr,

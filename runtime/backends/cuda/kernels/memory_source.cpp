@@ -4,6 +4,8 @@
 
 #include "memory_source.h"
 
+#include "../detached_call.h"
+
 #include <cuda_runtime_api.h>
 
 #include <cinttypes>
@@ -44,8 +46,7 @@ public:
                  cudaGetErrorString(code), cudaGetErrorName(code));
   }
   void giveBack(void *memory, uint64_t) override {
-    if (cudaFree(memory) != cudaSuccess)
-      (void)cudaGetLastError();
+    callWhileIdle([memory] { (void)cudaFree(memory); });
   }
 };
 

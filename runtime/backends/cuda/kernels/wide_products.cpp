@@ -6,7 +6,8 @@
 //
 // All lists of a device share a handle, which is expensive; its stream and
 // workspace are set before each product. Setting the stream resets the
-// workspace, so that comes first.
+// workspace, so that comes first. Handles are never destroyed: cuBLAS would
+// wait for the device without a deadline.
 
 #include "wide_products.h"
 
@@ -24,11 +25,6 @@ constexpr size_t kWorkspaceBytes = size_t(8) << 20;
 
 /// A device's cuBLAS handle, for one thread at a time.
 struct Cublas {
-  ~Cublas() {
-    if (handle)
-      (void)cublasDestroy(handle);
-  }
-
   std::mutex mutex;
   cublasHandle_t handle = nullptr;
 };
@@ -44,7 +40,7 @@ public:
 
   const Dtype type;
   const std::vector<MatrixEntry> matrices;
-  std::shared_ptr<Cublas> cublas;
+  Cublas *cublas = nullptr;
   DeviceBuffer workspace;
 
 private:
@@ -129,30 +125,28 @@ Status failure(cublasStatus_t status) {
                cublasGetStatusName(status));
 }
 
-/// Returns the current device's handle, which exists while a list uses it.
-Status sharedCublas(std::shared_ptr<Cublas> *result) {
+/// Returns the current device's handle.
+Status sharedCublas(Cublas **result) {
   static std::mutex mutex;
-  static std::map<int, std::weak_ptr<Cublas>> known;
+  static auto *known = new std::map<int, Cublas>();
   int device = 0;
   if (cudaError_t code = cudaGetDevice(&device))
     return error(DDPHOOK_INTERNAL, "expected a current device, but got %s",
                  cudaGetErrorName(code));
   const std::lock_guard<std::mutex> lock(mutex);
-  if ((*result = known[device].lock()))
+  Cublas &cublas = (*known)[device];
+  *result = &cublas;
+  if (cublas.handle)
     return Status::ok();
-  auto created = std::make_shared<Cublas>();
-  if (cublasStatus_t status = cublasCreate(&created->handle)) {
-    created->handle = nullptr;
+  cublasHandle_t created = nullptr;
+  if (cublasStatus_t status = cublasCreate(&created))
     return failure(status);
-  }
   if (cublasStatus_t status = firstOf(
-          {cublasSetAtomicsMode(created->handle, CUBLAS_ATOMICS_NOT_ALLOWED),
+          {cublasSetAtomicsMode(created, CUBLAS_ATOMICS_NOT_ALLOWED),
            cublasSetMathMode(
-               created->handle,
-               CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION)}))
+               created, CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION)}))
     return failure(status);
-  known[device] = created;
-  *result = std::move(created);
+  cublas.handle = created;
   return Status::ok();
 }
 

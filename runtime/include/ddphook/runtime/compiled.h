@@ -151,7 +151,8 @@ DDPHOOK_API void ddphook_rt_launch(ddphook_module_t *module, int32_t kernel,
  *  no wire dtype:  out = sum over ranks of s(in),  s(x) = x or x / W
  *  wire dtype w:   out = cast(sum_w over ranks of s(cast_w(in)))
  * Every intermediate is rounded to the wire dtype (to nearest even), as are
- * partial sums at every hop, in the ring order of docs/parity.md. With an
+ * partial sums at every hop, in the ring order of docs/parity.md. On CUDA, NCCL
+ * orders sums, and x / W is a product with 1 / W, as in PyTorch. With an
  * encoding, elements are sent as its codes, decoded, and added in f32 in rank
  * order (docs/quantization.md). If the plan's collective has an `error`, what
  * encoding lost in the previous step is added first, and that state becomes
@@ -180,8 +181,9 @@ DDPHOOK_API void ddphook_rt_cast(ddphook_module_t *module, const void *in,
                                  int32_t in_dtype, void *out, int32_t out_dtype,
                                  int64_t count);
 
-/* Computes out[i] = in[i] / W, with W the size of process group `group` of the
- * plan. 16-bit types are divided in f32, rounded once. `in` may equal `out`. */
+/* Computes out[i] = in[i] / W as a collective does, with W the size of process
+ * group `group` of the plan. 16-bit types are divided in f32, rounded once.
+ * `in` may equal `out`. */
 DDPHOOK_API void ddphook_rt_divide_by_group_size(ddphook_module_t *module,
                                                  int32_t group, const void *in,
                                                  void *out, int64_t count,

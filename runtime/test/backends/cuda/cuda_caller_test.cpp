@@ -127,6 +127,66 @@ TEST_P(CudaContexts, TheCallersDeviceComesBack) {
   EXPECT_EQ(current(), 0);
 }
 
+/// Who feeds the caller's stream for ever keeps nobody waiting.
+TEST_P(CudaCaller, WaitingIsForWhatIsThere) {
+  runAlone([&](Rank &rank) {
+    Stream stream;
+    set(rank, stream.get());
+    DeviceArray array(rank, filled(kCount, 1));
+    std::atomic<int> queued{0};
+    std::atomic<bool> isOver{false};
+    std::thread feeder([&] {
+      ASSERT_EQ(cudaSetDevice(rank.index), cudaSuccess);
+      while (!isOver) {
+        for (; queued < 4; ++queued)
+          ASSERT_EQ(cudaLaunchHostFunc(
+                        stream.get(),
+                        [](void *count) {
+                          std::this_thread::sleep_for(
+                              std::chrono::milliseconds(5));
+                          --*static_cast<std::atomic<int> *>(count);
+                        },
+                        &queued),
+                    cudaSuccess);
+        std::this_thread::sleep_for(std::chrono::microseconds(100));
+      }
+    });
+    while (queued < 4)
+      std::this_thread::sleep_for(std::chrono::microseconds(100));
+    scale(rank, array, 3);
+    synchronize(rank);
+    isOver = true;
+    feeder.join();
+    ASSERT_EQ(cudaStreamSynchronize(stream.get()), cudaSuccess);
+    EXPECT_EQ(array.read(), filled(kCount, 3));
+    set(rank, nullptr);
+  });
+}
+
+/// CUDA frees memory when the whole device is idle, which others may keep busy.
+TEST_P(CudaCaller, FreeingDoesNotWaitForOthers) {
+  std::atomic<bool> isThrough{false}, wasForced{false};
+  runAlone([&](Rank &rank) {
+    Stream others;
+    Gate gate(others.get());
+    std::thread patience([&] {
+      for (int i = 0; i < 3000 && !isThrough; ++i)
+        std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      wasForced = !isThrough;
+      gate.open();
+    });
+    for (int i = 0; i < 5; ++i) {
+      DeviceArray array(rank, filled(kCount, 1));
+      scale(rank, array, 3);
+      EXPECT_EQ(array.read(), filled(kCount, 3));
+    }
+    isThrough = true;
+    patience.join();
+    EXPECT_EQ(cudaStreamSynchronize(others.get()), cudaSuccess);
+  });
+  EXPECT_FALSE(wasForced) << "something waited for work of others";
+}
+
 TEST_P(CudaCaller, WaitingLeavesNoError) {
   runAlone([&](Rank &rank) {
     Stream stream;

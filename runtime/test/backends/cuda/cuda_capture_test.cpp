@@ -3,8 +3,10 @@
 // Captures behind work that may not have ended, and failures during captures.
 // Linked with the backend, as cuda_backend_test.cpp is.
 
+#include "backend/backend_store.h"
 #include "backend/backend_test_util.h"
 #include "cuda_backend_test_util.h"
+#include "store/store.h"
 
 #include <cuda_runtime_api.h>
 
@@ -93,6 +95,40 @@ TEST_P(CudaCapture, BehindACollective) {
     set(rank, nullptr);
   };
   if (!runGroup(2, body, options))
+    GTEST_SKIP() << "no two GPUs";
+}
+
+/// A thread that joins a group leaves captures of others alone.
+TEST_P(CudaCapture, WhileAGroupIsJoined) {
+  MemoryStore store;
+  const ddphook_backend_store_t table = toBackendStore(store);
+  auto body = [&](Rank &rank) {
+    ASSERT_EQ(cudaSetDevice(rank.index), cudaSuccess);
+    Stream stream;
+    ASSERT_EQ(cudaStreamBeginCapture(stream.get(), cudaStreamCaptureModeGlobal),
+              cudaSuccess);
+    std::thread([&] {
+      const int32_t ranks[] = {0, 1};
+      ddphook_communicator_config_t config = {};
+      config.struct_size = sizeof(config);
+      config.size = 2;
+      config.rank = rank.index;
+      config.world_ranks = ranks;
+      config.one_machine = 1;
+      config.store = &table;
+      config.key = "another group";
+      config.max_wire_bytes = 64;
+      ddphook_communicator_t *group = nullptr;
+      EXPECT_EQ(rank.show(backend->communicator_create(rank.device, &config,
+                                                       &group, &rank.error)),
+                "OK");
+      backend->communicator_destroy(rank.device, group);
+    }).join();
+    cudaGraph_t graph = nullptr;
+    EXPECT_EQ(cudaStreamEndCapture(stream.get(), &graph), cudaSuccess);
+    EXPECT_EQ(cudaGraphDestroy(graph), cudaSuccess);
+  };
+  if (!runGroup(2, body))
     GTEST_SKIP() << "no two GPUs";
 }
 

@@ -8,7 +8,10 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdio>
 #include <cstdlib>
+#include <fstream>
+#include <iterator>
 #include <new>
 #include <signal.h>
 #include <sys/mman.h>
@@ -365,6 +368,31 @@ TEST_P(NcclFaults, ACollectiveStallsBeforeThoseOfOtherGroups) {
     }
     EXPECT_LT(longest(results), 20);
   }
+}
+
+/// A call returns when another group's collective has ended, which NCCL is told
+/// meanwhile: all of the GPU's memory is free in the end.
+TEST_P(NcclFaults, ACallWaitsForACollectiveThatStalls) {
+  const std::string log = testing::TempDir() + "ddphook_full_queue.log";
+  for (int stalled : {4, 5}) {
+    Job job;
+    job.groups = 3;
+    job.timeout = 1.5;
+    job.fault = "nccl_stall@1:" + std::to_string(stalled) +
+                ",nccl_launch_full@1:" + std::to_string(stalled + 1);
+    job.beforeSecond = [&](int rank) {
+      if (rank == 1)
+        EXPECT_NE(std::freopen(log.c_str(), "w", stderr), nullptr);
+    };
+    for (const RankResult &result : run(job)) {
+      EXPECT_FALSE(result.isHung) << stalled;
+      EXPECT_NE(result.text, "OK") << stalled;
+    }
+    std::ifstream file(log);
+    const std::string text(std::istreambuf_iterator<char>(file), {});
+    EXPECT_EQ(text.find("is not freed"), std::string::npos) << text;
+  }
+  std::remove(log.c_str());
 }
 
 /// A rank leaves its groups, although another one stays until it has seen that:

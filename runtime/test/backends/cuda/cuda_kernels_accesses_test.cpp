@@ -87,7 +87,7 @@ TEST_F(CudaAccesses, ofAlignedCastsAreTheIdeal) {
         DeviceArray in(HostArray(from, kCount)), out(to, kCount);
         const Traffic got = count([&] {
           return compressArray(stream, in.data(), from, out.data(), to, kCount,
-                               divisor);
+                               {divisor, /*isExact=*/true});
         });
         expectAccesses(got.loads, kCount * dtypeSize(from), idealOf(from));
         expectAccesses(got.stores, kCount * dtypeSize(to), idealOf(to));

@@ -65,6 +65,10 @@ protected:
             return;
         }
   }
+  /// As the host's, which divides exactly.
+  static AffineCodes codesOf(const Encoding &encoding, int64_t n) {
+    return AffineCodes::of(encoding, n, /*isExact=*/true);
+  }
   int64_t someShift() { return static_cast<int64_t>(random() % 4); }
 };
 
@@ -74,7 +78,7 @@ TEST_F(CudaAffine, codesAndScalesAreTheHosts) {
                 Values values) {
     const HostArray in = randomArray(type, n, values);
     const HostCodes want(in, encoding);
-    const AffineCodes codes = AffineCodes::of(encoding, n);
+    const AffineCodes codes = codesOf(encoding, n);
     ASSERT_EQ(codes.blocks, static_cast<int64_t>(want.scales.size()));
     ASSERT_LE(codes.bytes, AffineCodes::mostBytes(encoding.bytes(n), 1));
     DeviceArray x(in, someShift());
@@ -117,7 +121,7 @@ TEST_F(CudaAffine, averagesAreTheHosts) {
     const auto ranks = static_cast<int64_t>(1 + random() % 4);
     const int64_t divisor = random() % 2 == 0 ? ranks : 1;
     SCOPED_TRACE(std::to_string(ranks) + " ranks");
-    const AffineCodes codes = AffineCodes::of(encoding, n);
+    const AffineCodes codes = codesOf(encoding, n);
     std::vector<HostCodes> wanted;
     DeviceBytes gathered(codes.bytes * ranks);
     for (int64_t rank = 0; rank < ranks; ++rank) {
@@ -153,23 +157,24 @@ TEST_F(CudaAffine, averagesAreTheHosts) {
 
 TEST_F(CudaAffine, errorsAreTheHosts) {
   DeviceBytes scratch(kAffineScratchBytes);
-  forArrays(
-      [&](const Encoding &encoding, Dtype type, int64_t n, Values values) {
-        const HostArray in = randomArray(type, n, values);
-        HostArray want(type, n);
-        host::encodingError(in.data(), want.data(), type, n, encoding);
-        const int64_t shift = someShift();
-        DeviceArray x(in, shift), out(type, n, (shift + 1) % 4);
-        ASSERT_EQ(affineError(stream, x.data(), out.data(), type, n, encoding,
-                              scratch.data()),
-                  cudaSuccess);
-        expectSame(out.read(), want);
-        expectSame(x.read(), in);
-        ASSERT_EQ(affineError(stream, x.data(), x.data(), type, n, encoding,
-                              scratch.data()),
-                  cudaSuccess);
-        expectSame(x.read(), want);
-      });
+  forArrays([&](const Encoding &encoding, Dtype type, int64_t n,
+                Values values) {
+    const HostArray in = randomArray(type, n, values);
+    HostArray want(type, n);
+    host::encodingError(in.data(), want.data(), type, n, encoding);
+    const int64_t shift = someShift();
+    DeviceArray x(in, shift), out(type, n, (shift + 1) % 4);
+    const AffineCodes codes = codesOf(encoding, n);
+    ASSERT_EQ(
+        affineError(stream, x.data(), out.data(), type, codes, scratch.data()),
+        cudaSuccess);
+    expectSame(out.read(), want);
+    expectSame(x.read(), in);
+    ASSERT_EQ(
+        affineError(stream, x.data(), x.data(), type, codes, scratch.data()),
+        cudaSuccess);
+    expectSame(x.read(), want);
+  });
 }
 
 /// More long blocks than scratch has room for at a time, and a long one with as
@@ -184,11 +189,68 @@ TEST_F(CudaAffine, manyBlocksTakeTurns) {
     HostArray want(Dtype::BF16, n);
     host::encodingError(in.data(), want.data(), Dtype::BF16, n, encoding);
     DeviceArray x(in);
-    ASSERT_EQ(affineError(stream, x.data(), x.data(), Dtype::BF16, n, encoding,
-                          scratch.data()),
+    ASSERT_EQ(affineError(stream, x.data(), x.data(), Dtype::BF16,
+                          codesOf(encoding, n), scratch.data()),
               cudaSuccess);
     expectSame(x.read(), want);
   }
+}
+
+/// A number rounded to a type, as the host casts.
+float rounded(float x, Dtype type) {
+  uint64_t bits = 0;
+  host::castArray(&x, Dtype::F32, &bits, type, 1);
+  host::castArray(&bits, type, &x, Dtype::F32, 1);
+  return x;
+}
+
+/// What PyTorch's hook computes on a CUDA tensor of one block, in plain floats:
+/// the length of a range times the rounded 1 / 255, quotients by a scale of the
+/// elements' type, and a sum times the rounded 1 / W.
+TEST_F(CudaAffine, dividesAsPyTorchDoes) {
+  DeviceBytes scratch(kAffineScratchBytes);
+  int differences = 0;
+  for (const Dtype type : {Dtype::F32, Dtype::F16, Dtype::BF16})
+    for (const int64_t n : {1000, 5001})
+      for (const int ranks : {1, 3, 5, 6, 7}) {
+        SCOPED_TRACE(std::to_string(ranks) + " ranks, " + std::to_string(n) +
+                     " elements of " + dtypeName(type));
+        const AffineCodes codes = AffineCodes::of({Code::UI8, 0}, n);
+        DeviceBytes gathered(codes.bytes * ranks);
+        HostArray sum(Dtype::F32, n), want(type, n);
+        auto *sums = static_cast<float *>(sum.data());
+        std::fill_n(sums, n, 0.0f);
+        for (int rank = 0; rank < ranks; ++rank) {
+          const HostArray in = randomArray(type, n, Values::Wide);
+          HostArray wide(Dtype::F32, n);
+          host::castArray(in.data(), type, wide.data(), Dtype::F32, n);
+          const auto *x = static_cast<const float *>(wide.data());
+          const float least = std::min(0.0f, *std::min_element(x, x + n));
+          const float most = std::max(0.0f, *std::max_element(x, x + n));
+          const float step = std::max((most - least) * (1 / 255.0f), 0x1p-23f);
+          differences += step != std::max((most - least) / 255, 0x1p-23f);
+          const float zero = std::min(-std::rint(least / step), 255.0f);
+          for (int64_t i = 0; i < n; ++i) {
+            const float q = rounded(x[i] / rounded(step, type), type);
+            const float code = rounded(std::rint(q) + zero, type);
+            sums[i] += step * (std::min(std::max(code, 0.0f), 255.0f) - zero);
+          }
+          DeviceArray device(in, someShift());
+          ASSERT_EQ(encodeAffine(stream, device.data(), type, codes,
+                                 gathered.data() + rank * codes.bytes,
+                                 scratch.data()),
+                    cudaSuccess);
+        }
+        host::scaleArray(sums, sums, Dtype::F32, n,
+                         1 / static_cast<float>(ranks));
+        host::castArray(sums, Dtype::F32, want.data(), type, n);
+        DeviceArray out(type, n);
+        ASSERT_EQ(averageAffine(stream, gathered.data(), ranks, codes, ranks,
+                                out.data(), type),
+                  cudaSuccess);
+        expectSame(out.read(), want);
+      }
+  EXPECT_GT(differences, 0);
 }
 
 TEST_F(CudaAffine, nothingIsDoneForNothing) {
@@ -200,9 +262,8 @@ TEST_F(CudaAffine, nothingIsDoneForNothing) {
         cudaSuccess);
     EXPECT_EQ(averageAffine(stream, nullptr, 3, codes, 3, nullptr, Dtype::F32),
               cudaSuccess);
-    EXPECT_EQ(
-        affineError(stream, nullptr, nullptr, Dtype::F32, 0, encoding, nullptr),
-        cudaSuccess);
+    EXPECT_EQ(affineError(stream, nullptr, nullptr, Dtype::F32, codes, nullptr),
+              cudaSuccess);
   }
 }
 

@@ -173,10 +173,47 @@ TEST_F(CudaElementwise, castsAndDividesTies) {
                           divisor);
       DeviceArray out(to, in.size());
       ASSERT_EQ(compressArray(stream, x.data(), Dtype::F32, out.data(), to,
-                              in.size(), divisor),
+                              in.size(), {divisor, /*isExact=*/true}),
                 cudaSuccess);
       expectSame(out.read(), want);
     }
+}
+
+/// In f32 or f64 as PyTorch's kernel of `div_(W)`: with the host's casts and
+/// this file's products.
+TEST_F(CudaElementwise, dividesAsPyTorchDoes) {
+  for (Dtype type : kTypes) {
+    SCOPED_TRACE(dtypeName(type));
+    const bool isWide = type == Dtype::F64;
+    const Dtype compute = isWide ? Dtype::F64 : Dtype::F32;
+    HostArray in = randomArray(type, 0x10000);
+    if (dtypeSize(type) == 2)
+      for (int64_t i = 0; i < in.size(); ++i)
+        in.setBits(i, static_cast<uint64_t>(i));
+    HostArray exact(type, in.size());
+    for (int64_t divisor : {1, 3, 5, 6, 7, 8, 12, 41, 1000}) {
+      HostArray wide(compute, in.size()), want(type, in.size());
+      host::castArray(in.data(), type, wide.data(), compute, in.size());
+      for (int64_t i = 0; i < in.size(); ++i)
+        if (isWide)
+          static_cast<double *>(wide.data())[i] *=
+              1 / static_cast<double>(divisor);
+        else
+          static_cast<float *>(wide.data())[i] *=
+              1 / static_cast<float>(divisor);
+      host::castArray(wide.data(), compute, want.data(), type, in.size());
+      DeviceArray x(in), out(type, in.size());
+      ASSERT_EQ(compressArray(stream, x.data(), type, out.data(), type,
+                              in.size(), divisor),
+                cudaSuccess);
+      expectSame(out.read(), want);
+      host::divideArray(in.data(), exact.data(), type, in.size(), divisor);
+      // Of few 16-bit quotients the two differ.
+      const bool isPower = (divisor & (divisor - 1)) == 0;
+      if (dtypeSize(type) > 2)
+        EXPECT_EQ(exact.firstDifference(want).empty(), isPower) << divisor;
+    }
+  }
 }
 
 TEST_F(CudaElementwise, dividesEveryHalf) {
@@ -187,9 +224,9 @@ TEST_F(CudaElementwise, dividesEveryHalf) {
     for (int64_t divisor : {1, 2, 3, 5, 6, 7, 12, 14, 48, 100, 1000, 4096}) {
       host::divideArray(in.data(), want.data(), type, in.size(), divisor);
       DeviceArray x(in);
-      ASSERT_EQ(
-          divideArray(stream, x.data(), x.data(), type, in.size(), divisor),
-          cudaSuccess);
+      ASSERT_EQ(compressArray(stream, x.data(), type, x.data(), type, in.size(),
+                              {divisor, /*isExact=*/true}),
+                cudaSuccess);
       expectSame(x.read(), want);
     }
   }
@@ -209,7 +246,8 @@ TEST_F(CudaElementwise, computesOnEveryLength) {
       DeviceArray x(a, shift), y(b, other), out(type, n, shift);
 
       host::divideArray(a.data(), want.data(), type, n, 7);
-      check(out, divideArray(stream, x.data(), out.data(), type, n, 7));
+      check(out, compressArray(stream, x.data(), type, out.data(), type, n,
+                               {7, true}));
       host::scaleArray(a.data(), want.data(), type, n, 0.1);
       check(out, scaleArray(stream, x.data(), out.data(), type, n, 0.1));
       host::addArrays(want.data(), a.data(), b.data(), type, n);
@@ -240,7 +278,7 @@ TEST_F(CudaElementwise, compressesEveryPairOfTypes) {
           host::compressArray(in.data(), from, want.data(), wire, n, divisor);
           DeviceArray x(in, 1), out(wire, n, 1);
           ASSERT_EQ(compressArray(stream, x.data(), from, out.data(), wire, n,
-                                  divisor),
+                                  {divisor, /*isExact=*/true}),
                     cudaSuccess);
           expectSame(out.read(), want);
         }
@@ -281,9 +319,9 @@ TEST_F(CudaElementwise, canBeCaptured) {
             cudaSuccess);
   ASSERT_EQ(cudaStreamBeginCapture(queue, cudaStreamCaptureModeThreadLocal),
             cudaSuccess);
-  EXPECT_EQ(
-      compressArray(queue, x.data(), Dtype::F32, wire.data(), Dtype::F16, n, 3),
-      cudaSuccess);
+  EXPECT_EQ(compressArray(queue, x.data(), Dtype::F32, wire.data(), Dtype::F16,
+                          n, {3, /*isExact=*/true}),
+            cudaSuccess);
   EXPECT_EQ(
       castArray(queue, wire.data(), Dtype::F16, out.data(), Dtype::F32, n),
       cudaSuccess);

@@ -303,7 +303,7 @@ TEST_F(CudaLowRank, reconstructFused) {
       std::memcpy(at(out, piece.offset), at(rest, piece.rest_offset),
                   static_cast<size_t>(piece.count * size));
     const int64_t begin = test.list.begin, count = test.list.end - begin;
-    for (int64_t divisor : {1, 3})
+    for (int64_t divisor : {1, 3, -3})
       for (int64_t shift : {0, 1}) {
         if (shift > 0 && test.usesCublas())
           continue;
@@ -312,8 +312,14 @@ TEST_F(CudaLowRank, reconstructFused) {
         // Written through at(), which clang-tidy does not see.
         // NOLINTNEXTLINE(performance-unnecessary-copy-initialization)
         HostArray over = m;
-        host::divideArray(at(out, begin), at(quotient, begin), type, count,
-                          divisor);
+        // Below 0 as PyTorch does on this device.
+        list->dividesExactly = divisor > 0;
+        if (divisor > 0)
+          host::divideArray(at(out, begin), at(quotient, begin), type, count,
+                            divisor);
+        else
+          host::scaleArray(at(out, begin), at(quotient, begin), type, count,
+                           type == Dtype::F64 ? 1.0 / 3 : 1.0f / 3);
         host::subtractArrays(at(err, begin), at(m, begin), at(quotient, begin),
                              type, count);
         std::memcpy(at(over, begin), at(err, begin),
@@ -323,7 +329,7 @@ TEST_F(CudaLowRank, reconstructFused) {
         auto run = [&](const void *from, void *into) {
           ASSERT_EQ(list->reconstruct(stream, deviceP.data(), deviceQ.data(),
                                       deviceRest.data(), from, gotOut.data(),
-                                      into, divisor),
+                                      into, std::abs(divisor)),
                     cudaSuccess);
           expectSame(gotOut.read(), out);
         };

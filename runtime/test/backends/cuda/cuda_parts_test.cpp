@@ -27,7 +27,7 @@ TEST(CudaOptions, Values) {
   CudaOptions options;
   ASSERT_TRUE(CudaOptions::parse("device=3,min_ctas=2,max_ctas=16,"
                                  "cga_cluster_size=4,net_name=Socket,"
-                                 "split_share=1,traffic_class=7,collnet=0,"
+                                 "exact_division=1,traffic_class=7,collnet=0,"
                                  "cta_policy=1,nvls_ctas=5,register=1,"
                                  "channels_per_net_peer=2,comm_priority=-5,"
                                  "nvlink_centric_sched=1,watchdog_ms=20,"
@@ -37,6 +37,7 @@ TEST(CudaOptions, Values) {
   EXPECT_EQ(options.device, 3);
   EXPECT_EQ(options.commPriority, -5);
   EXPECT_EQ(options.watchdogMs, 20);
+  EXPECT_TRUE(options.dividesExactly());
   EXPECT_EQ(options.registerMemory, 1);
   std::string name = "group";
   ncclConfig_t config = options.ncclConfig(name);
@@ -46,7 +47,6 @@ TEST(CudaOptions, Values) {
   EXPECT_EQ(config.maxCTAs, 16);
   EXPECT_EQ(config.cgaClusterSize, 4);
   EXPECT_STREQ(config.netName, "Socket");
-  EXPECT_EQ(config.splitShare, 1);
   EXPECT_EQ(config.trafficClass, 7);
   EXPECT_EQ(config.collnetEnable, 0);
   EXPECT_EQ(config.CTAPolicy, 1);
@@ -57,6 +57,7 @@ TEST(CudaOptions, Values) {
   ncclConfig_t own = CudaOptions().ncclConfig(name);
   EXPECT_EQ(own.blocking, 0);
   EXPECT_EQ(own.minCTAs, NCCL_CONFIG_UNDEF_INT);
+  EXPECT_FALSE(CudaOptions().dividesExactly());
   EXPECT_EQ(own.netName, nullptr);
 }
 

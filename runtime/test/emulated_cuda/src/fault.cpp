@@ -14,19 +14,13 @@
 
 using namespace emulated_cuda;
 
-static const char *const names[] = {"malloc",
-                                    "host_malloc",
-                                    "launch",
-                                    "kernel",
-                                    "memcpy",
-                                    "nccl_init",
-                                    "nccl_launch",
-                                    "nccl_async",
-                                    "nccl_init_exit",
-                                    "nccl_init_stall",
-                                    "nccl_stall",
-                                    "nccl_corrupt",
-                                    "exit"};
+static const char *const names[] = {"malloc",          "host_malloc",
+                                    "launch",          "kernel",
+                                    "memcpy",          "nccl_init",
+                                    "nccl_launch",     "nccl_launch_full",
+                                    "nccl_async",      "nccl_init_exit",
+                                    "nccl_init_stall", "nccl_stall",
+                                    "nccl_corrupt",    "exit"};
 
 namespace {
 struct Fault {

@@ -281,7 +281,11 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int nranks,
       config->blocking != 0 && config->blocking != 1)
     return invalidArgument("expected blocking to be 0 or 1");
   Device *device;
-  if (cudaError_t error = currentContext(&device))
+  cudaError_t error = currentContext(&device);
+  // NCCL frees memory on this thread.
+  if (!error)
+    error = refuseDuringCapture();
+  if (error)
     return recordNccl(ncclUnhandledCudaError, cudaGetErrorString(error));
   const bool isBlocking =
       environmentNumber("NCCL_COMM_BLOCKING",
@@ -349,6 +353,7 @@ ncclResult_t ncclCommAbort(ncclComm_t comm) {
   if (group.depth == 0)
     comm->impl->refuseCallers();
   comm->impl->requestAbort();
+  comm->impl->waitForJob();
   if (group.depth > 0)
     group.aborted.push_back(comm);
   else

@@ -8,14 +8,18 @@
 
 #include "emulated_cuda/nccl_counts.h"
 #include "fault.h"
+#include "kernels.h"
 #include "nccl_bootstrap.h"
 #include "race_detector.h"
 
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <map>
+#include <numeric>
+#include <random>
 #include <thread>
 #include <unistd.h>
 
@@ -240,6 +244,9 @@ bool Communicator::meetPeers() {
 ncclResult_t Communicator::submit(const Collective &operation) {
   if (isFaultDue("nccl_launch"))
     return recordNccl(ncclInternalError, "injected: launch failed");
+  // A queue of launches that is full has room when the device goes on.
+  if (isFaultDue("nccl_launch_full"))
+    waitForDevice(device);
   if (isBlocking && !meetPeers())
     return recordNccl(ncclInternalError, "aborted while waiting for peers");
   // A communicator's collectives run one after the other, in whatever streams.
@@ -268,6 +275,52 @@ ncclResult_t Communicator::submit(const Collective &operation) {
   return ncclSuccess;
 }
 
+/// Returns the order in which the ranks' elements of one section of an array
+/// are added. NCCL's depends on the call, but on nothing else, and is not the
+/// host's: it is drawn from EMULATED_NCCL_ORDER, so that nobody can rely on it.
+static std::vector<int> orderOf(const host::CollectiveDesc &desc,
+                                int64_t section, int size) {
+  static const char *const text = std::getenv("EMULATED_NCCL_ORDER");
+  static const int seed = text ? std::atoi(text) : 1;
+  std::seed_seq call{int64_t{seed}, int64_t{desc.kind}, int64_t{desc.dtype},
+                     desc.count, section};
+  std::mt19937 random(call);
+  std::vector<int> ranks(static_cast<size_t>(size));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  std::shuffle(ranks.begin(), ranks.end(), random);
+  return ranks;
+}
+
+/// Adds what all ranks have to the whole array, or to this rank's part of it.
+Status Communicator::sum(host::ShmGroup &group, const Collective &operation) {
+  constexpr int64_t sectionLength = 1021;
+  const host::CollectiveDesc &desc = operation.desc;
+  const Dtype type = desc.type();
+  host::CollectiveDesc gather(desc.count * size, type);
+  gather.kind = DDPHOOK_ALL_GATHER;
+  std::vector<char> all(static_cast<size_t>(gather.memoryBytes()));
+  DDPHOOK_TRY(group.run(gather, operation.in, all.data()));
+  const bool isScatter = desc.is(CollectiveKind::ReduceScatter);
+  const int64_t begin = isScatter ? desc.count / size * rank : 0;
+  const int64_t end = isScatter ? begin + desc.count / size : desc.count;
+  for (int64_t i = begin; i < end;) {
+    const int64_t section = i / sectionLength;
+    const int64_t stop = std::min(end, (section + 1) * sectionLength);
+    auto at = [&](int each) {
+      return all.data() + desc.bytesOf(desc.count * each + i);
+    };
+    const std::vector<int> order = orderOf(desc, section, size);
+    for (int each : order)
+      if (each != order.front())
+        host::addArrays(at(order.front()), at(order.front()), at(each), type,
+                        stop - i);
+    std::memcpy(static_cast<char *>(operation.out) + desc.bytesOf(i - begin),
+                at(order.front()), static_cast<size_t>(desc.bytesOf(stop - i)));
+    i = stop;
+  }
+  return Status::ok();
+}
+
 /// `group` is null in a communicator of one rank.
 Status Communicator::move(host::ShmGroup *group, const Collective &operation) {
   const host::CollectiveDesc &desc = operation.desc;
@@ -290,6 +343,10 @@ Status Communicator::move(host::ShmGroup *group, const Collective &operation) {
       std::memcpy(operation.out, operation.in, bytes);
     return Status::ok();
   }
+  // Two numbers have one sum.
+  if (size > 2 && (desc.is(CollectiveKind::AllReduce) ||
+                   desc.is(CollectiveKind::ReduceScatter)))
+    return sum(*group, operation);
   // In place a rank's part lies in the array that NCCL works on.
   if (desc.is(CollectiveKind::ReduceScatter)) {
     const size_t part = bytes / static_cast<size_t>(size);
@@ -402,6 +459,11 @@ void Communicator::requestAbort() {
     isLastOfProcess();
   abortGroups();
   changed.notify_all();
+}
+
+void Communicator::waitForJob() {
+  std::unique_lock<std::mutex> lock(mutex);
+  changed.wait(lock, [&] { return result != ncclInProgress; });
 }
 
 void Communicator::abortGroups() {

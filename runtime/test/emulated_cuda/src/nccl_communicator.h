@@ -56,6 +56,8 @@ public:
 
   /// Ends what waits for a peer; does not wait for that.
   void requestAbort();
+  /// Waits until the thread of the last call has ended.
+  void waitForJob();
   /// Ends the process where a call of another thread's would use what is freed.
   void refuseCallers();
   /// The rest of an abort: waits until nothing can use the communicator.
@@ -74,6 +76,8 @@ private:
   ncclResult_t runHere(const std::function<ncclResult_t()> &work);
   bool meetPeers();
   void run(const Collective &operation);
+  ddphook::Status sum(ddphook::host::ShmGroup &group,
+                      const Collective &operation);
   ddphook::Status move(ddphook::host::ShmGroup *group,
                        const Collective &operation);
   void waitUntilUnused();
