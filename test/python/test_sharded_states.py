@@ -54,6 +54,13 @@ def _states(rank, shape, given, path):
             with pytest.raises(invalid, match="the state of rank 1: "):
                 handle.load_state_dict(strange if rank == 1 else state)
         handle.load_state_dict(state)
+        if "powersgd" in given.values():
+            sharded.train(second, 1)
+            before = values(handle)
+            with pytest.raises(ddphook.PlanMismatchError, match="states of another step"):
+                handle.load_state_dict(state if rank == 0 else handle.state_dict())
+            after = values(handle)
+            assert all(torch.equal(local(after[key]), local(before[key])) for key in before)
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import json
 import logging
 import os
 import weakref
@@ -25,7 +26,7 @@ import torch.distributed as dist
 from torch import nn
 
 from ddphook._errors import FailedPreconditionError
-from ddphook._errors import InvalidArgumentError, UnsupportedError
+from ddphook._errors import InvalidArgumentError, PlanMismatchError, UnsupportedError
 from ddphook._runtime import Statistics
 from ddphook.report import counted
 from ddphook.torch import _bucket, _device, _private, _sharded_model, _sharded_states
@@ -434,18 +435,24 @@ class ShardedHandle(Handle):
         """
         self._check_usable()
         self._loads += 1
-        name, refusal = f"load {self._loads}", ""
         loaded: list[tuple[_Job, _states.Parts, _states.Kinds]] = []
+        refusal, mine = "", {}
         try:
             loaded = self._loaded(state)
+            for job, parts, kinds in loaded:
+                common = _states.without_errors(parts, kinds)
+                ranks = dist.get_process_group_ranks(job.meeting.group)
+                mine[f"{ranks}, {job.is_scatter}"] = _states.digest(common)
         except Exception as error:  # noqa: BLE001 - all ranks raise it.
             refusal = str(error) or repr(error)
-        for rank, text in enumerate(self._meeting.all_gather(name, refusal)):
+        texts = self._meeting.all_gather(f"load {self._loads}", json.dumps([refusal, mine]))
+        digests: dict[str, str] = {}
+        for rank, (text, given) in enumerate(map(json.loads, texts)):
             if text:
                 raise InvalidArgumentError(f"the state of rank {rank}: {text}")
-        for job, parts, kinds in loaded:
-            common = _states.without_errors(parts, kinds)
-            job.meeting.check_equal(name, _states.digest(common))
+            for group, digest in given.items():
+                if digests.setdefault(group, digest) != digest:
+                    raise PlanMismatchError(f"rank {rank} has the states of another step")
         for job, parts, kinds in loaded:
             job.worker.call(job.modules.place, parts, kinds)
 
