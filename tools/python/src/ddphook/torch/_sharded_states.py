@@ -3,8 +3,8 @@
 
 Counters and random generators, which all ranks share, are tensors. All else is a DTensor
 on the mesh of its parameter. An error between replicas lies on the mesh as the parameter
-does, after a dimension for the replicas, so that other shards can load it. What belongs to
-a rank in another way has a dimension for each one of the mesh.
+does, after a dimension for the replicas, so that other shards can load it. A state that
+belongs to a rank in another way has a dimension for each one of the mesh.
 """
 
 from __future__ import annotations
