@@ -351,55 +351,6 @@ def test_the_backward_pass_goes_on_during_reductions(shape):
     ranks.run(int(np.prod(shape)), _overlap, shape)
 
 
-def _copy(net, other):
-    with torch.no_grad():
-        for parameter, value in zip(net.parameters(), other.parameters()):
-            parameter.to_local().copy_(value.to_local())
-
-
-def _states(rank, shape, given, path):
-    whole, first, second, lost = (sharded.sharded(shape) for _ in range(4))
-    with ddphook.torch.register(whole, timeout=120, **given):
-        sharded.train(whole, 6)
-    with ddphook.torch.register(first, timeout=120, **given) as handle:
-        sharded.train(first, 3)
-        state = handle.state_dict()
-        # The errors of a scattered group, or the shards of a PowerSGD's matrices.
-        assert any(job["states"] for job in state["jobs"])
-        torch.save(state, f"{path}/{rank}")
-    state = torch.load(f"{path}/{rank}")
-    for net, loads in (second, True), (lost, False):
-        _copy(net, first)
-        with ddphook.torch.register(net, timeout=120, **given) as handle:
-            if loads:
-                handle.load_state_dict(state)
-            sharded.train(net, 3, first=3)
-    want = sharded.values(whole)
-    assert not sharded.difference(sharded.values(second), want)
-    assert sharded.difference(sharded.values(lost), want)
-    other = torch.load(f"{path}/{1 - rank if rank < 2 else rank}")
-    with ddphook.torch.register(second, timeout=120, **given) as handle:
-        with pytest.raises(ddphook.InvalidArgumentError, match="the state of rank 0: .* rank"):
-            handle.load_state_dict(other)
-        with pytest.raises(ddphook.InvalidArgumentError, match="with the hook"):
-            handle.load_state_dict({**state, "hook": "hook=fp16"})
-        with pytest.raises(ddphook.InvalidArgumentError, match="of the format"):
-            handle.load_state_dict({} if rank == 1 else state)
-        handle.load_state_dict(state)
-
-
-@pytest.mark.parametrize(
-    "shape, given",
-    [
-        ((2,), dict(hook="int4")),
-        ((2,), dict(hook="int8", rounding="stochastic", exempt="bias")),
-        ((2, 2), dict(hook="powersgd", start_powerSGD_iter=2, shard_hook="int4")),
-    ],
-)
-def test_a_resumed_job_computes_the_same(tmp_path, shape, given):
-    ranks.run(int(np.prod(shape)), _states, shape, given, str(tmp_path))
-
-
 def _refused(rank):
     from torch.distributed._composable import replicate
     from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard

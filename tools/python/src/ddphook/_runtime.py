@@ -356,6 +356,12 @@ class SharedObject:
             self.close()
             raise DataLossError(f"not a compiled module: {error}") from None
 
+    def plan(self) -> dict[str, Any]:
+        plan: dict[str, Any] = json.loads(
+            ctypes.string_at(self.module.plan, self.module.plan_size)
+        )
+        return plan
+
     def close(self) -> None:
         """Removes the code; the module must already be unloaded."""
         dlclose = ctypes.CDLL(None).dlclose
@@ -381,8 +387,7 @@ class Module:
         except Exception:
             self._object.close()
             raise
-        plan = ctypes.string_at(module.plan, module.plan_size)
-        self.plan: dict[str, Any] = json.loads(plan)
+        self.plan = self._object.plan()
         if module.entry_count != 1:
             raise InternalError(f"expected one entry, but got {module.entry_count}")
         self._invoke = module.entries[0].invoke

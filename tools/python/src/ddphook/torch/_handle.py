@@ -21,10 +21,10 @@ from ddphook._errors import Error, FailedPreconditionError
 from ddphook._errors import InvalidArgumentError, UnsupportedError
 from ddphook._runtime import Statistics
 from ddphook.report import counted
-from ddphook.torch import _bucket, _device, _private, _states
+from ddphook.torch import _bucket, _private, _states
 from ddphook.torch._device import Device
 from ddphook.torch._hooks import Hook
-from ddphook.torch._modules import Modules, common_parts
+from ddphook.torch._modules import Modules, begin, common_parts
 from ddphook.torch._optimizer import Optimizer
 from ddphook.torch._order import Bucket, Order, regroup
 from ddphook.torch._rendezvous import Meeting
@@ -88,6 +88,7 @@ class Handle:
     ``repr`` shows what the ranks reduce, and the bytes of a compressed step.
     """
 
+    _format = _FORMAT
     _error: BaseException | None = None
     _closed = False
     _loads = 0
@@ -121,14 +122,7 @@ class Handle:
         self._first_order: Order = []
         self._planned: Order | None = None
         self._held: list[tuple[Bucket, torch.futures.Future[torch.Tensor], Any]] = []
-        self._worker = Worker()
-        try:
-            context = self._worker.call(lambda: _device.join(self._meeting, device))
-        except BaseException:
-            self._worker.stop()
-            self._worker.join()
-            raise
-        self._modules = Modules(context, hook, groups, device)
+        self._worker, self._modules = begin(meeting, hook, groups, device)
         open_handles.add(self)
         # A handle that is garbage-collected leaves the job as well, but nothing waits
         # for that.
@@ -434,8 +428,10 @@ class Handle:
             names.append(f"{dist.get_backend(self._meeting.group)}:all_reduce")
         return names
 
-    def _check_format(self, state: dict[str, Any]) -> None:
-        for key, expected in ("format", _FORMAT), ("hook", self.hook):
+    def _check_format(self, state: Any) -> None:
+        if not isinstance(state, dict):
+            raise InvalidArgumentError(f"expected a dictionary, but got {type(state).__name__}")
+        for key, expected in ("format", self._format), ("hook", self.hook):
             if state.get(key) != expected:
                 raise InvalidArgumentError(
                     f"expected a state with the {key} '{expected}', but got "

@@ -142,6 +142,10 @@ class Hook:
             parts += [f"topology={self.topology}"]
         return " ".join(parts)
 
+    def for_modules(self) -> str:
+        """Returns the options for modules whose text has the hooks of exempt parameters."""
+        return _bucket.pipeline(dataclasses.replace(self, exempt="").pipeline())
+
     @property
     def own_hook_of_exempt(self) -> str | None:
         """The hook of all exempt parameters as an attribute, or None."""
@@ -269,10 +273,12 @@ def resolve_for_group(
 
 
 @functools.cache
-def check_scatters(pipeline: str) -> None:
-    """Refuses a hook, as options of a pipeline, that cannot reduce parts of a tensor."""
-    whole = _bucket.Reduced("sum", (2,), torch.float32, "tensor")
-    text = _bucket.with_group_size(_bucket.scatter_text(whole, 2), 2)
+def check_scatters(pipeline: str, own_hook: str | None = None) -> None:
+    """Refuses a hook, as options of a pipeline, that cannot reduce parts of a tensor, or
+    the own hook of some tensors that cannot."""
+    whole = _bucket.Scattered(0, (("a",), ("b",)), (1 << 11,) * 2, 2, torch.float32, "sum")
+    groups = _bucket.with_group_size(_bucket.WHOLE_GROUP, 2)
+    text = whole.text(groups, lambda name: own_hook if name == "b" else None)
     try:
         _compiler.transform_module(text, f"ddp-pipeline{{{pipeline}}}")
     except CompileError as error:
@@ -283,9 +289,8 @@ def _check_values(hook: Hook) -> str:
     """Runs the compiler, which knows the range of each option, on an example; returns
     the compiled example."""
     text = _bucket.example_text("subgroup" in hook.options, hook.own_hook_of_exempt)
-    pipeline = _bucket.pipeline(dataclasses.replace(hook, exempt="").pipeline())
     try:
-        return _compiler.transform_module(text, f"ddp-pipeline{{{pipeline}}}")
+        return _compiler.transform_module(text, f"ddp-pipeline{{{hook.for_modules()}}}")
     except CompileError as error:
         raise InvalidArgumentError(f"hook '{hook.name}': {error}") from None
 

@@ -7,9 +7,9 @@ the same on all ranks.
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 from collections import Counter
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -22,9 +22,11 @@ from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDSt
 from ddphook import _cache, _rate, _runtime
 from ddphook._errors import InvalidArgumentError
 from ddphook.torch import _bucket, _states
-from ddphook.torch._device import Device
+from ddphook.torch._device import Device, join
 from ddphook.torch._hooks import STATES, Hook
 from ddphook.torch._overflow import Watch
+from ddphook.torch._rendezvous import Meeting
+from ddphook.torch._worker import Worker
 
 _log = logging.getLogger("ddphook")
 AnyLayout = _bucket.Layout | _bucket.Scattered
@@ -103,14 +105,25 @@ class Modules:
         modules = list(self._loaded.values())
         return [bucket for module in modules for bucket in module.plan["buckets"]]
 
-    def states(self) -> tuple[_states.Parts, _states.Kinds]:
+    def states(
+        self, expected: Iterable[AnyLayout] = ()
+    ) -> tuple[_states.Parts, _states.Kinds]:
+        """Copies all states, and those with which buckets that are expected will start."""
         parts: _states.Parts = {}
-        _states.merge(parts, self._waiting)
+        known = {layout.names for layout in self._loaded}
+        for layout in expected:
+            if layout.names not in known:
+                code = _runtime.SharedObject(self._image(layout))
+                plan = code.plan()
+                code.close()
+                self._kinds.update(_states.kinds(plan))
+                _states.merge(parts, _states.initial(plan))
+        _states.merge(parts, _states.copied(self._waiting))
         for module in self._loaded.values():
             _states.merge(parts, _states.read(module))
         if self._generator is not None:
             for role in _states.of_kind(parts, self._kinds, _states.GENERATOR):
-                parts[role] = dict.fromkeys(parts[role], self._generator)
+                parts[role] = dict.fromkeys(parts[role], self._generator.clone())
         return parts, {role: self._kinds[role] for role in parts}
 
     def place(self, parts: _states.Parts, kinds: _states.Kinds) -> None:
@@ -126,7 +139,10 @@ class Modules:
         self._waiting = {role: dict(values) for role, values in parts.items()}
         self._foreign = {}
         self._kinds.update(kinds)
-        self._generator = _states.first(_states.of_kind(parts, kinds, _states.GENERATOR))
+        self._generator = None
+        if self._draws_in_steps or self._has_compressed(parts):
+            generators = _states.of_kind(parts, self._kinds, _states.GENERATOR)
+            self._generator = _states.first(generators)
 
     def adopt(self, state: Any, names: list[str]) -> None:
         """Converts a state of PyTorch's for the parameters of these names."""
@@ -155,14 +171,19 @@ class Modules:
     def _draws_in_steps(self) -> bool:
         return self._hook.options.get("warm_start") is False
 
+    def _has_compressed(self, parts: _states.Parts) -> bool:
+        """Returns whether hooks with these states have used their factors."""
+        start = self._hook.options.get("start_powerSGD_iter", _FIRST_COMPRESSED_STEP)
+        count = _states.first(_states.of_kind(parts, self._kinds, _states.ITERATION))
+        return count is not None and int(count) > start
+
+    def _image(self, layout: AnyLayout) -> bytes:
+        text = layout.text(self._groups, self._hook.own_hook)
+        return _cache.compiled(text, self._hook.for_modules(), self._device.target)
+
     def _load(self, layout: AnyLayout) -> _runtime.Module:
         self._retire(layout)
-        text = layout.text(self._groups, self._hook.own_hook)
-        # The text already names the hooks of exempt parameters.
-        shared = dataclasses.replace(self._hook, exempt="")
-        pipeline = _bucket.pipeline(shared.pipeline())
-        image = _cache.compiled(text, pipeline, self._device.target)
-        module = _runtime.Module(self._context, image)
+        module = _runtime.Module(self._context, self._image(layout))
         self._loaded[layout] = module
         self._kinds.update(_states.kinds(module.plan))
         if module.plan["states"]:
@@ -186,11 +207,8 @@ class Modules:
         for role, values in parts.items():
             for key in values:
                 del self._waiting[role][key]
-        start = self._hook.options.get("start_powerSGD_iter", _FIRST_COMPRESSED_STEP)
         has_factors = STATES.get(self._hook.name) is PowerSGDState
-        iterations = _states.of_kind(parts, self._kinds, _states.ITERATION)
-        count = _states.first(iterations)
-        if not has_factors or (count is not None and count > start):
+        if not has_factors or self._has_compressed(parts):
             _states.write(module, parts)
         else:
             # Nothing has been compressed yet, so the first factors still have to be
@@ -202,6 +220,7 @@ class Modules:
                 if layout.index == 0 or self._generator is None:
                     self._generator = self._seed
                 self._generator = _states.draw(module, self._generator)
+            iterations = _states.of_kind(parts, self._kinds, _states.ITERATION)
             _states.write(module, iterations)
 
     def _place_foreign(self, layout: AnyLayout, module: _runtime.Module) -> None:
@@ -234,6 +253,20 @@ class Modules:
         self._device.run(module, arrays, begun)
         words = _states.generator(module)
         self._generator = self._generator if words is None else words
+
+
+def begin(
+    meeting: Meeting, hook: Hook, groups: str, device: Device
+) -> tuple[Worker, Modules]:
+    """Joins a job on a thread of its own; returns the thread, and the job's modules."""
+    worker = Worker()
+    try:
+        context = worker.call(join, meeting, device)
+    except BaseException:
+        worker.stop()
+        worker.join()
+        raise
+    return worker, Modules(context, hook, groups, device)
 
 
 def common_parts(hook: str, state: Any) -> _states.Parts:

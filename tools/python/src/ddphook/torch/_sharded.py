@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import copy
 import functools
-import math
+import json
+import logging
 import os
 import weakref
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, wait
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any, NamedTuple, NoReturn
 
 import torch
@@ -24,55 +26,33 @@ import torch.distributed as dist
 from torch import nn
 
 from ddphook._errors import FailedPreconditionError
-from ddphook._errors import InvalidArgumentError, UnsupportedError
+from ddphook._errors import InvalidArgumentError, PlanMismatchError, UnsupportedError
 from ddphook._runtime import Statistics
 from ddphook.report import counted
-from ddphook.torch import _bucket, _device, _private, _sharded_model, _states
+from ddphook.torch import _bucket, _device, _private, _sharded_model, _sharded_states
+from ddphook.torch import _states
 from ddphook.torch._handle import Handle, leave, open_handles, statistics_of
 from ddphook.torch._hooks import AnyHook, Hook, resolve
-from ddphook.torch._modules import Modules
+from ddphook.torch._modules import begin
 from ddphook.torch._rendezvous import Meeting, timeout_seconds
-from ddphook.torch._worker import Worker
 
-_FORMAT = "ddphook.torch.sharded 1"
+_log = logging.getLogger("ddphook")
 _KINDS = {dist.ReduceOp.AVG: "mean", dist.ReduceOp.SUM: "sum"}
 # FSDP divides gradients of other types after it has reduced them.
 _DIVIDED_BY_REDUCTION = (torch.float32, torch.bfloat16)
 
 
-class _Mesh(NamedTuple):
-    """The ranks of a mesh, for a `Meeting`."""
-
-    ranks: list[int]
-
-    @property
-    def group_name(self) -> str:
-        return f"mesh {self.ranks}"
-
-    def rank(self) -> int:
-        return self.ranks.index(dist.get_rank())
-
-    def size(self) -> int:
-        return len(self.ranks)
-
-
 class _Job:
     """The job of a process group in which one hook reduces, with its thread."""
 
-    def __init__(self, group: dist.ProcessGroup, hook: Hook, timeout_s: float) -> None:
+    def __init__(
+        self, group: dist.ProcessGroup, hook: Hook, timeout_s: float, is_scatter: bool
+    ) -> None:
         self.hook = hook
+        self.is_scatter = is_scatter
         self.meeting = Meeting(group, timeout_s)
-        self.worker = Worker()
-        device = _device.Device()
-        try:
-            context = self.worker.call(_device.join, self.meeting, device)
-        except BaseException:
-            self.worker.stop()
-            self.worker.join()
-            raise
-        size = self.meeting.world_size
-        groups = _bucket.with_group_size(_bucket.WHOLE_GROUP, size)
-        self.modules = Modules(context, hook, groups, device)
+        groups = _bucket.with_group_size(_bucket.WHOLE_GROUP, self.meeting.world_size)
+        self.worker, self.modules = begin(self.meeting, hook, groups, _device.Device())
 
 
 class _Replicas:
@@ -115,10 +95,9 @@ class _Collectives:
         self._names = names
         self._shards = shards
         self._replicas = replicas
-        # The parameters of the reduction that FSDP has begun, the shape of this rank's
-        # part of each, and the reduce-scatter that is under way, if any.
+        # The parameters of the reduction that FSDP has begun, and the reduce-scatter that
+        # is under way, if any.
         self._given: Sequence[Any] = ()
-        self._shapes: list[tuple[int, ...]] = []
         self._scattered: Future[None] | None = None
         if replicas is not None:
             # Other groups, with another hook or none, may share the original.
@@ -149,9 +128,8 @@ class _Collectives:
                 "set_all_reduce_hook before register"
             )
         self._handle.check_groups()
-        sizes: Sequence[torch.Size] = self._own_prepare(parameters, gradients, world_size)
         self._given, self._scattered = parameters, None
-        self._shapes = [(size[0] // world_size, *size[1:]) for size in sizes]
+        sizes: Sequence[torch.Size] = self._own_prepare(parameters, gradients, world_size)
         return sizes
 
     def allocate(
@@ -176,19 +154,11 @@ class _Collectives:
         is_multiplied = op == dist.ReduceOp.PREMUL_SUM
         factor = 1 / self._group.gradient_divide_factor if is_multiplied else 1.0
         modules, world_size = self._shards.modules, group.size()
+        kind = "sum" if is_multiplied else _KINDS[op]
+        layout = self._layout_of_scatter(self._given, input_tensor.dtype, kind)
         names = [self._names[each] for each in self._given]
-        sizes = list(map(math.prod, self._shapes))
-        is_exempt = [self._shards.hook.own_hook(name) is not None for name in names]
-        runs = [[i for i, e in enumerate(is_exempt) if e == of] for of in (False, True)]
-        runs = [members for members in runs if members]
-        layout = _bucket.Scattered(
-            self._number,
-            tuple(tuple(names[i] for i in members) for members in runs),
-            tuple(world_size * sum(sizes[i] for i in members) for members in runs),
-            world_size,
-            input_tensor.dtype,
-            "sum" if is_multiplied else _KINDS[op],
-        )
+        sizes = list(map(_size, self._given))
+        runs = [[names.index(name) for name in members] for members in layout.members]
 
         def scatter() -> None:
             if is_multiplied:
@@ -214,24 +184,50 @@ class _Collectives:
         """Reduces this rank's shard of the gradients; FSDP's all-reduce hook."""
         assert self._replicas is not None
         _bucket.check_tensor(tensor)
-        if tensor.numel() > 0:
-            layout = _bucket.Layout(
-                self._number,
-                tuple(self._names[each] for each in self._given),
-                tuple(self._shapes),
-                tensor.dtype,
-                kind=self._group.mesh_info.replicate_process_group.kind,
-            )
-            modules, scattered = self._replicas.modules, self._scattered
+        kind = self._group.mesh_info.replicate_process_group.kind
+        layout = self._layout(self._given, tensor.dtype, kind)
+        modules, scattered = self._replicas.modules, self._scattered
 
-            def reduce() -> None:
-                if scattered is not None:
-                    scattered.result()
-                modules.run(layout, [tensor], True, None)
+        def reduce() -> None:
+            if scattered is not None:
+                scattered.result()
+            modules.run(layout, [tensor], True, None)
 
-            self._handle.run(self._replicas, reduce, self._may_defer(tensor.dtype))
+        self._handle.run(self._replicas, reduce, self._may_defer(tensor.dtype))
         if self._own_hook is not None:
             self._own_hook(tensor)
+
+    def _layout_of_scatter(
+        self, parameters: Iterable[Any], dtype: torch.dtype, kind: str
+    ) -> _bucket.Scattered:
+        """Returns the arrays of a reduce-scatter; exempt parameters have one of their own."""
+        assert self._shards is not None
+        hook, ranks = self._shards.hook, self._shards.meeting.world_size
+        runs: dict[bool, list[Any]] = {False: [], True: []}
+        for each in parameters:
+            runs[hook.own_hook(self._names[each]) is not None].append(each)
+        arrays = [run for run in runs.values() if run]
+        members = tuple(tuple(self._names[each] for each in run) for run in arrays)
+        sizes = tuple(ranks * sum(map(_size, run)) for run in arrays)
+        return _bucket.Scattered(self._number, members, sizes, ranks, dtype, kind)
+
+    def _layout(
+        self, parameters: Sequence[Any], dtype: torch.dtype, kind: str
+    ) -> _bucket.Layout:
+        names = tuple(self._names[each] for each in parameters)
+        shapes = tuple(tuple(each.padded_sharded_param_size) for each in parameters)
+        return _bucket.Layout(self._number, names, shapes, dtype, kind=kind)
+
+    def expected(self, job: _Job) -> list[_bucket.Scattered | _bucket.Layout]:
+        """Returns what a job reduces once all parameters of the group have gradients."""
+        parameters = list(_trained(self._group))
+        is_here = job in (self._shards, self._replicas)
+        if not is_here or not parameters:
+            return []
+        dtype = _reduced_type(parameters[0])
+        if job.is_scatter:
+            return [self._layout_of_scatter(parameters, dtype, "mean")]
+        return [self._layout(parameters, dtype, "mean")]
 
     def _may_defer(self, dtype: torch.dtype) -> bool:
         """Returns true if nobody reads the result before the end of the backward pass.
@@ -265,18 +261,18 @@ class _Request(NamedTuple):
 class ShardedHandle(Handle):
     """A hook that is registered with a sharded model."""
 
+    _format = "ddphook.torch.sharded 2"
+
     def __init__(
         self, model: nn.Module, groups: list[Any], names: dict[Any, str], given: _Request
     ) -> None:
         # For the first backward pass only.
         self._whole: weakref.ref[nn.Module] | None = weakref.ref(model)
-        self._hook, self._shard_hook = given.hook, given.shard_hook
-        self._shapes = {
-            names[each]: list(each.padded_sharded_param_size)
-            for group in groups
-            for each in group.fsdp_params
-        }
-        self._has_both = any(map(_has_both, groups))
+        self._hooks = given.hook.pipeline()
+        if any(map(_has_both, groups)):
+            shard_hook = given.shard_hook.pipeline()
+            self._hooks += f" between replicas, {shard_hook} between shards"
+        self._by_name = {name: each for each, name in names.items()}
         self._process = os.getpid()
         # Reduce-scatters whose inputs are kept.
         self.kept: deque[Future[None]] = deque()
@@ -284,9 +280,15 @@ class ShardedHandle(Handle):
         self._collectives: list[_Collectives] = []
         meshes = [group.mesh_info.mesh.mesh for group in groups]
         self._mesh = max(meshes, key=torch.Tensor.numel)
-        ranks: Any = _Mesh(self._mesh.flatten().tolist())
-        self._meeting = Meeting(ranks, given.timeout_s)
-        self._meeting.check_equal("the hooks", f"{self._hook.pipeline()}{self._suffix()}")
+        ranks = sorted(self._mesh.flatten().tolist())
+        whole: Any = SimpleNamespace(
+            group_name=f"mesh {ranks}",
+            rank=lambda: ranks.index(dist.get_rank()),
+            size=lambda: len(ranks),
+        )
+        self._meeting = Meeting(whole, given.timeout_s)
+        self._meeting.check_equal("the mesh", str(self._mesh.tolist()))
+        self._meeting.check_equal("the hooks", self.hook)
         self._meeting.check_equal("the sharded model", _sharded_model.description(groups, names))
         try:
             made = [self._jobs_of(group, given) for group in groups]
@@ -298,11 +300,9 @@ class ShardedHandle(Handle):
         for number, (group, pair) in enumerate(zip(groups, made), 1):
             self._collectives.append(_Collectives(self, number, group, names, *pair))
 
-    def _suffix(self) -> str:
-        """Returns the hook between shards, if it is another one."""
-        if not self._has_both:
-            return ""
-        return f" between replicas, {self._shard_hook.pipeline()} between shards"
+    @property
+    def hook(self) -> str:
+        return self._hooks
 
     def _jobs_of(self, group: Any, given: _Request) -> tuple[_Job | None, _Job | None]:
         """Returns the jobs of a group's reduce-scatters and of its all-reduces, or None
@@ -322,7 +322,7 @@ class ShardedHandle(Handle):
     ) -> _Job:
         key = (group.group_name, hook.pipeline(), is_scatter)
         if key not in self._jobs:
-            self._jobs[key] = _Job(group, hook, given.timeout_s)
+            self._jobs[key] = _Job(group, hook, given.timeout_s, is_scatter)
         return self._jobs[key]
 
     def start(self, bucket: dist.GradBucket) -> NoReturn:
@@ -383,10 +383,10 @@ class ShardedHandle(Handle):
         failed = f"failed: {self._error}" if self._error else ""
         shape = "x".join(map(str, self._mesh.shape))
         parts = [
-            f"{self.hook}{self._suffix()}",
+            self.hook,
             f"rank {self._meeting.rank} of {self._meeting.world_size}",
             f"a mesh of {shape}",
-            counted(len(self._shapes), "parameter"),
+            counted(len(self._by_name), "parameter"),
             counted(len(self._collectives), "parameter group"),
             "closed" if self._closed else failed,
         ]
@@ -400,49 +400,77 @@ class ShardedHandle(Handle):
         return statistics_of(dict(total))
 
     def state_dict(self) -> dict[str, Any]:
-        self._check_usable()
-        jobs = []
-        for job in self._jobs.values():
-            states, kinds = job.worker.call(job.modules.states)
-            jobs.append({"states": states, "kinds": kinds})
-        return {"format": _FORMAT, "jobs": jobs, **self._identity()}
+        """Returns this rank's part of the states, also for ``torch.distributed.checkpoint``.
 
-    def _identity(self) -> dict[str, Any]:
-        """Returns what the handle of a state must have in common with this one."""
-        return {
-            "hook": self.hook + self._suffix(),
-            "mesh": self._mesh.tolist(),
-            "rank": dist.get_rank(),
-            "shards": self._shapes,
+        All ranks call it, between steps. ``"states"`` has, for each process group
+        (``"shards of 4 ranks"``), role, and parameter, a DTensor or tensor.
+        """
+        self._check_usable()
+        states = {
+            name: _sharded_states.saved(*self._states_of(job), self._by_name, job.is_scatter)
+            for name, job in self._named_jobs()
         }
+        states = {name: values for name, values in states.items() if values}
+        names = _sharded_states.names(states)
+        return {"format": self._format, "hook": self.hook, "names": names, "states": states}
+
+    def _named_jobs(self) -> Iterator[tuple[str, _Job]]:
+        """Yields the jobs by names that are the same on all ranks and in other meshes."""
+        numbers: Counter[str] = Counter()
+        for job in self._jobs.values():
+            name = "shards" if job.is_scatter else "replicas"
+            name += f" of {counted(job.meeting.world_size, 'rank')}"
+            numbers[name] += 1
+            yield (name if numbers[name] == 1 else f"{name} {numbers[name]}"), job
+
+    def _states_of(self, job: _Job) -> tuple[_states.Parts, _states.Kinds]:
+        expected = [layout for each in self._collectives for layout in each.expected(job)]
+        return job.worker.call(job.modules.states, expected)
 
     def load_state_dict(self, state: Any) -> None:
-        """Continues from a ``state_dict()`` of this rank, in a mesh of the same ranks.
+        """Continues from a ``state_dict()`` of this rank.
 
         Collective: all ranks call it, between steps. If a rank refuses its state, all
-        ranks raise the error.
+        ranks raise the error, and nothing has changed.
         """
         self._check_usable()
         self._loads += 1
-        name = f"load {self._loads}"
-        refusals = self._meeting.all_gather(name, self._refusal(state))
-        for rank, refusal in enumerate(refusals):
-            if refusal:
-                raise InvalidArgumentError(f"the state of rank {rank}: {refusal}")
-        for job, saved in zip(self._jobs.values(), state["jobs"], strict=True):
-            states, kinds = saved["states"], saved["kinds"]
-            common = _states.without_errors(states, kinds)
-            job.meeting.check_equal(name, _states.digest(common))
-            job.worker.call(job.modules.place, states, kinds)
+        loaded: list[tuple[_Job, _states.Parts, _states.Kinds]] = []
+        refusal, mine = "", {}
+        try:
+            loaded = self._loaded(state)
+            for job, parts, kinds in loaded:
+                common = _states.without_errors(parts, kinds)
+                ranks = dist.get_process_group_ranks(job.meeting.group)
+                mine[f"{ranks}, {job.is_scatter}"] = _states.digest(common)
+        except Exception as error:  # noqa: BLE001 - all ranks raise it.
+            refusal = str(error) or repr(error)
+        texts = self._meeting.all_gather(f"load {self._loads}", json.dumps([refusal, mine]))
+        digests: dict[str, str] = {}
+        for rank, (text, given) in enumerate(map(json.loads, texts)):
+            if text:
+                raise InvalidArgumentError(f"the state of rank {rank}: {text}")
+            for group, digest in given.items():
+                if digests.setdefault(group, digest) != digest:
+                    raise PlanMismatchError(f"rank {rank} has the states of another step")
+        for job, parts, kinds in loaded:
+            job.worker.call(job.modules.place, parts, kinds)
 
-    def _refusal(self, state: Any) -> str:
-        """Returns why a state cannot be loaded, or an empty text."""
-        if not isinstance(state, dict) or state.get("format") != _FORMAT:
-            return f"expected a state of the format '{_FORMAT}'"
-        for key, mine in self._identity().items():
-            if state.get(key) != mine:
-                return f"expected a state with the {key} {mine}, but got {state.get(key)}"
-        return ""
+    def _loaded(self, state: Any) -> list[tuple[_Job, _states.Parts, _states.Kinds]]:
+        """Returns the states of each job; refuses a state of something else."""
+        self._check_format(state)
+        jobs = dict(self._named_jobs())
+        for name in state["states"].keys() - jobs.keys():
+            raise InvalidArgumentError(f"this model has no {name}")
+        loaded = []
+        for name, job in jobs.items():
+            parts, kinds = self._states_of(job)
+            given = state["states"].get(name, {})
+            _sharded_states.load(given, parts, kinds, self._by_name, job.is_scatter)
+            loaded.append((job, parts, kinds))
+        if lost := sorted(set(state["names"]).difference(_sharded_states.names(state["states"]))):
+            _log.warning("states of other ranks or sets of parameters: %s", "; ".join(lost))
+        return loaded
 
     def close(self) -> None:
         """Leaves the jobs and frees all memory. May be called twice.
@@ -496,6 +524,16 @@ def _trained(group: Any) -> Iterable[Any]:
     return (each for each in group.fsdp_params if each.sharded_param.requires_grad)
 
 
+def _size(parameter: Any) -> int:
+    """Returns the number of elements of a shard, with its padding."""
+    return int(parameter.padded_sharded_param_size.numel())
+
+
+def _reduced_type(parameter: Any) -> torch.dtype:
+    dtype: torch.dtype = parameter.mp_policy.reduce_dtype or parameter.sharded_param.dtype
+    return dtype
+
+
 def _becomes_view(parameter: Any, dtype: torch.dtype) -> bool:
     """Returns true if a parameter's gradient becomes a view of the result of this type."""
     hooks = _private.hooks_of_tensor(parameter.sharded_param)
@@ -519,10 +557,16 @@ def _check_group(group: Any, names: dict[Any, str], given: _Request) -> None:
         raise FailedPreconditionError(
             f"the model has a reduce-scatter of its own: {type(old[0]).__name__}"
         )
+    for kind in "shard", "replicate":
+        ranks = getattr(group.mesh_info, f"{kind}_process_group", None)
+        if ranks is not None and dist.get_backend(ranks) == "ddphook":
+            raise FailedPreconditionError(
+                "the model's mesh has a hook of its own; make it without backend_override"
+            )
     if hasattr(group.mesh_info, "shard_process_group"):
         _sharded_model.check_scatter(given.scatters_with(group))
     for each in _trained(group):
-        dtype = each.mp_policy.reduce_dtype or each.sharded_param.dtype
+        dtype = _reduced_type(each)
         if dtype not in _bucket.ELEMENT_TYPES:
             raise UnsupportedError(
                 f"parameter '{names[each]}': expected gradients of float16, bfloat16, "

@@ -3,18 +3,15 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 from typing import Any
 
-import torch
 from torch import nn
 
-from ddphook import _compiler
-from ddphook._errors import CompileError, UnsupportedError
+from ddphook._errors import UnsupportedError
 from ddphook.report import counted
-from ddphook.torch import _bucket, _private
-from ddphook.torch._hooks import Hook, check_unused
+from ddphook.torch import _private
+from ddphook.torch._hooks import Hook, check_scatters, check_unused
 
 
 def names(model: nn.Module, groups: list[Any]) -> dict[Any, str]:
@@ -55,17 +52,9 @@ def check_scatter(hook: Hook) -> None:
             "expected topology='flat' between shards; a mesh of two dimensions has "
             "replicas between machines, and shards within them"
         )
-    members, sizes = (("a",), ("b",)), (1 << 11, 1 << 11)
-    layout = _bucket.Scattered(0, members, sizes, 2, torch.float32, "mean")
-    own = hook.own_hook_of_exempt
-    text = layout.text(
-        _bucket.with_group_size(_bucket.WHOLE_GROUP, 2),
-        lambda name: own if name == "b" else None,
-    )
-    pipeline = _bucket.pipeline(dataclasses.replace(hook, exempt="").pipeline())
     try:
-        _compiler.transform_module(text, f"ddp-pipeline{{{pipeline}}}")
-    except CompileError as error:
+        check_scatters(hook.for_modules(), hook.own_hook_of_exempt)
+    except UnsupportedError as error:
         raise UnsupportedError(
             f"the hook '{hook.name}' between shards: {error}; use it between replicas, as "
             "'hook' on a mesh of two dimensions"

@@ -51,6 +51,26 @@ def read(module: _runtime.Module, role: str | None = None) -> Parts:
     return parts
 
 
+def initial(plan: Mapping[str, Any]) -> Parts:
+    """Returns the states with which a module of this plan starts; a factor, which the
+    module draws, is zero."""
+    parts: Parts = {}
+    for state in plan["states"]:
+        dtype = _DTYPES[state["dtype"]]
+        flat = torch.zeros(state["bytes"] // dtype.itemsize, dtype=dtype)
+        if state["init"] == "mt19937":
+            flat = generator_words(np.random.RandomState(state["seed"]))
+        merge(parts, {state["role"]: dict(_pieces(state, flat))})
+    return parts
+
+
+def copied(parts: Parts) -> Parts:
+    return {
+        role: {key: value.clone() for key, value in values.items()}
+        for role, values in parts.items()
+    }
+
+
 def write(module: _runtime.Module, parts: Parts) -> None:
     """Sets the states of a module that ``parts`` contains, after `check`."""
     check(module, parts)
