@@ -8,6 +8,29 @@ tests. They are written for GPUs and NCCL. Here, each one runs on up to four pro
 Gloo, also if PyTorch runs it in threads. A test that passes runs again with the hook
 registered with each of its models, when the model first runs. Each line of the output has
 what became of a test without the hook and with it; the last lines count them.
+
+Run with PyTorch 2.15.0 and ``--hook=allreduce``, from shortened copies; all 34 pass without
+a hook and with it:
+
+  fsdp/test_fully_shard_training.py: test_root_no_forward_inputs,
+    test_param_registration_after_backward,
+    test_modules_to_run_forward_empty_for_single_module, test_to_float64_after_init,
+    test_train_parity_single_group_shard_dim0,
+    test_train_parity_single_group_shard_largest_dim, test_non_root_forward_backward,
+    test_multi_forward_module, test_explicit_prefetching, test_post_optim_event,
+    test_train_parity_multi_group_unshard_async_op,
+    test_train_parity_multi_group_cpu_offload_eager, test_double_partial_forward_then_backward,
+    test_train_parity_shard_placement_fn_shard_largest_dim,
+    test_shard_placement_fn_contiguous_params_grads, test_train_parity_with_shared_params,
+    test_train_shared_params_uneven_shard, test_layer_by_layer_shard_no_false_positive,
+    test_gradient_accumulation (FSDP2 and HSDP; with reshard_after_forward=True, without its
+    counts of collectives), test_1f1b_microbatching, test_2d_mlp_with_nd_mesh (with tensor
+    parallelism)
+  fsdp/test_fully_shard_frozen.py: all three
+  fsdp/test_fully_shard_autograd.py: all three
+  test_replicate_training.py: test_to_float64_after_init, test_train_parity_single_group,
+    test_non_root_forward_backward, test_multi_forward_module, test_explicit_prefetching,
+    test_train_parity_with_shared_params, test_train_parity_with_activation_checkpointing
 """
 
 import argparse
