@@ -201,7 +201,7 @@ def _refused(rank, path):
 
     net = sharded.sharded((4,))
     cases = [
-        # What is saved, what loads, and what the error of every rank says.
+        # The saved model, the model that loads it, and the error on every rank.
         (("int4", (4,), Net), ("int4", (2, 2), Net), "Size mismatch|Missing key"),
         (("int4", (2, 2), Net), ("int4", (4,), Net), "Size mismatch|Missing key"),
         (("int4", (4,), Net), ("fp8", (4,), Net), "with the hook .hook=fp8., but got .hook=int4"),
@@ -258,7 +258,7 @@ def _partly(rank, path, saves):
         before = {key: local(value).clone() for key, value in values(handle).items()}
         dcp.load({"hook": handle}, checkpoint_id=path, planner=planner)
         after = {key: local(value) for key, value in values(handle).items()}
-        # What the checkpoint lacks stays as it was.
+        # States that the checkpoint lacks are unchanged.
         assert all(torch.equal(after[key], before[key]) for key in before)
         assert [text for text in warnings if "int8.error of scale, shards of 4 ranks" in text]
         sharded.train(net, 1)

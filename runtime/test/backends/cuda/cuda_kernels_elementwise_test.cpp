@@ -208,7 +208,7 @@ TEST_F(CudaElementwise, dividesAsPyTorchDoes) {
                 cudaSuccess);
       expectSame(out.read(), want);
       host::divideArray(in.data(), exact.data(), type, in.size(), divisor);
-      // Of few 16-bit quotients the two differ.
+      // The two differ in few 16-bit quotients, if any.
       const bool isPower = (divisor & (divisor - 1)) == 0;
       if (dtypeSize(type) > 2)
         EXPECT_EQ(exact.firstDifference(want).empty(), isPower) << divisor;

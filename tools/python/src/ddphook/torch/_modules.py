@@ -108,7 +108,7 @@ class Modules:
     def states(
         self, expected: Iterable[AnyLayout] = ()
     ) -> tuple[_states.Parts, _states.Kinds]:
-        """Copies all states, and those with which buckets that are expected will start."""
+        """Returns copies of all states, and the initial states of expected buckets."""
         parts: _states.Parts = {}
         known = {layout.names for layout in self._loaded}
         for layout in expected:
@@ -172,7 +172,7 @@ class Modules:
         return self._hook.options.get("warm_start") is False
 
     def _has_compressed(self, parts: _states.Parts) -> bool:
-        """Returns whether hooks with these states have used their factors."""
+        """True if hooks with these states have used their factors."""
         start = self._hook.options.get("start_powerSGD_iter", _FIRST_COMPRESSED_STEP)
         count = _states.first(_states.of_kind(parts, self._kinds, _states.ITERATION))
         return count is not None and int(count) > start

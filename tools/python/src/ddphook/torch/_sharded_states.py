@@ -85,7 +85,7 @@ def _placed(part: torch.Tensor, parameter: Any, is_sharded: bool) -> DTensor:
     whole = parameter.sharded_param
     mesh, placements = whole.device_mesh, whole.placements
     size = parameter.padded_sharded_param_size
-    # Errors of whole buckets, and placements of tensor parallelism, do not go over.
+    # Errors of whole buckets, and placements of tensor parallelism, cannot be resharded.
     is_sharded = is_sharded and part.numel() == size.numel()
     is_sharded = is_sharded and all(type(each) in (Replicate, Shard) for each in placements)
     own = [i for i, each in enumerate(placements) if not (is_sharded and each.is_shard())]
@@ -109,7 +109,7 @@ def _local(value: torch.Tensor) -> torch.Tensor:
 
 
 def _described(value: Any) -> str:
-    """Returns what two values have in common of which one can replace the other."""
+    """Returns the properties that two values must share for one to replace the other."""
     if isinstance(value, DTensor):
         mesh = value.device_mesh
         rank = int(mesh.mesh[mesh.get_coordinate()])
