@@ -350,15 +350,7 @@ TEST_P(Collectives, NoGroupIsJoinedAfterAnAbort) {
   Meeting meeting(2);
   bool hasRun = runGroup(2, [&](Rank &rank) {
     backend->abort(rank.device, DDPHOOK_ABORTED, "rank 7 failed");
-    const int32_t ranks[] = {0, 1};
-    ddphook_communicator_config_t config = {};
-    config.struct_size = sizeof(config);
-    config.size = 2;
-    config.rank = rank.index;
-    config.world_ranks = ranks;
-    config.one_machine = 1;
-    config.store = &table;
-    config.key = "later";
+    const auto config = groupOnOneMachine(2, rank.index, table, "later");
     ddphook_communicator_t *later = nullptr;
     EXPECT_EQ(
         backend->communicator_create(rank.device, &config, &later, &rank.error),

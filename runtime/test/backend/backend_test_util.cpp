@@ -109,6 +109,21 @@ void BackendTest::runAlone(const std::function<void(Rank &)> &body,
   backend->device_destroy(rank.device);
 }
 
+ddphook_communicator_config_t
+test::groupOnOneMachine(int size, int rank,
+                        const ddphook_backend_store_t &store, const char *key) {
+  static const int32_t ranks[] = {0, 1, 2, 3, 4, 5, 6, 7};
+  ddphook_communicator_config_t config = {};
+  config.struct_size = sizeof(config);
+  config.size = size;
+  config.rank = rank;
+  config.world_ranks = ranks;
+  config.one_machine = 1;
+  config.store = &store;
+  config.key = key;
+  return config;
+}
+
 bool BackendTest::runGroup(int size, const std::function<void(Rank &)> &body,
                            const GroupOptions &options) {
   MemoryStore store;
@@ -127,20 +142,10 @@ bool BackendTest::runGroup(int size, const std::function<void(Rank &)> &body,
         return;
       }
       ASSERT_EQ(opened, "OK");
-      std::vector<int32_t> ranks(static_cast<size_t>(size));
-      for (int other = 0; other < size; ++other)
-        ranks[static_cast<size_t>(other)] = other;
-      ddphook_communicator_config_t config = {};
-      config.struct_size = sizeof(config);
-      config.size = size;
-      config.rank = index;
-      config.world_ranks = ranks.data();
-      config.one_machine = 1;
+      auto config = groupOnOneMachine(size, index, table, "group");
       config.max_wire_bytes = options.maxWireBytes;
       config.max_encoded_bytes = options.maxEncodedBytes;
       config.max_gathered_bytes = options.maxGatheredBytes;
-      config.store = &table;
-      config.key = "group";
       std::string joined = rank.show(backend->communicator_create(
           rank.device, &config, &rank.communicator, &rank.error));
       if (isReal() && joined.find("a GPU of its own") != std::string::npos)

@@ -47,6 +47,12 @@ struct GroupOptions {
   std::function<void(int, const std::string &)> onRefusal = {};
 };
 
+/// Returns the configuration of the group of the ranks 0 to `size` - 1, at most
+/// 8, for one of them; all are on one machine, and meet in `store` under `key`.
+ddphook_communicator_config_t
+groupOnOneMachine(int size, int rank, const ddphook_backend_store_t &store,
+                  const char *key);
+
 /// Memory of a rank's device.
 class DeviceArray {
 public:

@@ -383,20 +383,8 @@ TEST_P(CudaBackend, JoiningInVain) {
   for (int attempt = 0; attempt < 8; ++attempt) {
     MemoryStore store;
     const ddphook_backend_store_t table = toBackendStore(store);
-    const int32_t ranks[] = {0, 1, 2};
     Rank members[2];
     std::vector<std::string> texts(2);
-    auto configOf = [&](int rank) {
-      ddphook_communicator_config_t config = {};
-      config.struct_size = sizeof(config);
-      config.size = 3;
-      config.rank = rank;
-      config.world_ranks = ranks;
-      config.one_machine = 1;
-      config.store = &table;
-      config.key = "group";
-      return config;
-    };
     for (int rank : {0, 1}) {
       members[rank].index = rank;
       GroupOptions options;
@@ -407,7 +395,7 @@ TEST_P(CudaBackend, JoiningInVain) {
     ASSERT_EQ(cudaGetDeviceProperties(&properties, 0), cudaSuccess);
     const int capability = properties.major * 10 + properties.minor;
     auto join = [&](int rank) {
-      const ddphook_communicator_config_t config = configOf(rank);
+      const auto config = groupOnOneMachine(3, rank, table, "group");
       Rank &member = members[rank];
       texts[static_cast<size_t>(rank)] =
           member.show(backend->communicator_create(
@@ -422,8 +410,8 @@ TEST_P(CudaBackend, JoiningInVain) {
       device.uuid = "third";
       device.capability = capability;
       std::vector<ncclUniqueId> ids;
-      cuda::agreeOnIds(configOf(2), cuda::CudaOptions(), device,
-                       Deadline::after(60), &ids)
+      cuda::agreeOnIds(groupOnOneMachine(3, 2, table, "group"),
+                       cuda::CudaOptions(), device, Deadline::after(60), &ids)
           .ignore();
     });
     for (std::thread *thread : {&first, &second, &third})

@@ -108,15 +108,7 @@ TEST_P(CudaCapture, WhileAGroupIsJoined) {
     ASSERT_EQ(cudaStreamBeginCapture(stream.get(), cudaStreamCaptureModeGlobal),
               cudaSuccess);
     std::thread([&] {
-      const int32_t ranks[] = {0, 1};
-      ddphook_communicator_config_t config = {};
-      config.struct_size = sizeof(config);
-      config.size = 2;
-      config.rank = rank.index;
-      config.world_ranks = ranks;
-      config.one_machine = 1;
-      config.store = &table;
-      config.key = "another group";
+      auto config = groupOnOneMachine(2, rank.index, table, "another group");
       config.max_wire_bytes = 64;
       ddphook_communicator_t *group = nullptr;
       EXPECT_EQ(rank.show(backend->communicator_create(rank.device, &config,

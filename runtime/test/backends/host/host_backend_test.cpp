@@ -74,16 +74,7 @@ void runGroup(int size, const Setting &setting, double timeout,
       ASSERT_EQ(backend().device_create(&device, &rank.device, &rank.error),
                 DDPHOOK_OK)
           << rank.error.message;
-      std::vector<int32_t> ranks(size);
-      std::iota(ranks.begin(), ranks.end(), 0);
-      ddphook_communicator_config_t config = {};
-      config.struct_size = sizeof(config);
-      config.size = size;
-      config.rank = index;
-      config.world_ranks = ranks.data();
-      config.one_machine = 1;
-      config.store = &table;
-      config.key = "group";
+      const auto config = groupOnOneMachine(size, index, table, "group");
       ASSERT_EQ(backend().communicator_create(rank.device, &config,
                                               &rank.communicator, &rank.error),
                 DDPHOOK_OK)

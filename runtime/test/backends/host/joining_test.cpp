@@ -55,16 +55,8 @@ protected:
 
     /// Joins the other one of two ranks.
     ddphook_status_t join(Store &store, int rank) {
-      const int32_t ranks[] = {0, 1};
       const ddphook_backend_store_t table = toBackendStore(store);
-      ddphook_communicator_config_t config = {};
-      config.struct_size = sizeof(config);
-      config.size = 2;
-      config.rank = rank;
-      config.world_ranks = ranks;
-      config.one_machine = 1;
-      config.store = &table;
-      config.key = "group";
+      const auto config = groupOnOneMachine(2, rank, table, "group");
       return backend().communicator_create(device, &config, &communicator,
                                            &error);
     }
