@@ -117,8 +117,9 @@ count() { # suite passed failed skipped
 
 run_ctest() { # suite directory regex
   local log=$2/$1.log total bad left
+  # The emulator lacks TCP_INFO, which tells a lost machine from a slow one.
   tested ctest --test-dir "$2" -j"$jobs" --timeout 1800 --output-on-failure -LE full \
-    -R "$3" | tee "$log" || true
+    -R "$3" -E '^runtime-lost_machine_test$' | tee "$log" || true
   total=$(sum "$log" 'out of [0-9]+$')
   bad=$(sum "$log" '[0-9]+ tests failed out')
   left=$(grep -cE '\*\*\*(Skipped|Not Run)' "$log" || true)
