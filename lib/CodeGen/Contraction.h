@@ -26,8 +26,7 @@ struct Contraction {
   SmallVector<int64_t> extents;
   /// The loop over the last dimension of `out`, along which vectors are formed.
   unsigned columnLoop = 0;
-  /// The longest parallel loop along which `rhs` is invariant, if there is one:
-  /// the rows of a tile, which reuse the vectors of `rhs`.
+  /// The longest parallel loop that reuses vectors of `rhs`, if there is one.
   std::optional<unsigned> rowLoop;
   SmallVector<unsigned> outerLoops, reductionLoops;
   bool rhsIsContiguous = false;

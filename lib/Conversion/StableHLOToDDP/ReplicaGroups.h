@@ -16,10 +16,9 @@ class ReplicaGroups {
 public:
   ReplicaGroups(ModuleOp module, const Meshes &meshes);
 
-  /// Sets `lists` to the sorted lists of ranks of `collective`, and `asListed`
-  /// to the lists before sorting; an empty one is filled in, and mesh axes are
-  /// expanded. Returns an error message, empty on success. The groups must
-  /// contain each rank of the program once.
+  /// Sets `lists` to the sorted groups of `collective`, and `asListed` to those
+  /// before sorting; an empty list is filled in, and axes are expanded. They
+  /// must contain each rank once. Returns an error message, empty on success.
   std::string read(Operation *collective, ArrayAttr &lists,
                    RankLists *asListed = nullptr) const;
 

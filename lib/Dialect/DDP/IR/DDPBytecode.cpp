@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Writes the dialect's version into bytecode, and refuses files of unknown
-// versions. Early ddphooks wrote no version; their files have the format of
-// version 1.
+// versions. Files without a version have the format of version 1.
 //
 // Version 2 added the topology of process groups: `readProperties` and
 // `writeProperties` of `ProcessGroupOp` handle both versions. Other operations

@@ -105,9 +105,8 @@ LogicalResult OrderVerifier::checkGroup(Operation *op, StringAttr bucket,
   return diagnostic;
 }
 
-/// Checks that each bucket that sends data has a collective, and that none
-/// reduces its bucket's result again. If all hooks reduce in every step,
-/// without an all-to-all, each bucket must be reduced before it is unpacked.
+/// Checks that each bucket that sends data has a collective and none reduces a
+/// result again. If all hooks reduce in every step, no part may be left.
 LogicalResult OrderVerifier::checkBuckets() {
   bool ok = true;
   bool isAlwaysReduced = !infos.empty();

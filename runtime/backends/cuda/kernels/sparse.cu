@@ -82,9 +82,8 @@ __device__ __forceinline__ void forQuads(const float *in, int64_t n,
   }
 }
 
-/// Returns the sum of `value` over the block's threads before this one, and
-/// sets `total` to the sum over all of them. All threads must call it. `room`
-/// is as for sumOverBlock(), and may be reused at once.
+/// Returns the sum of `value` over the block's earlier threads, and in `total`
+/// that over all of them. All must call it. `room` is as for sumOverBlock().
 __device__ unsigned sumBefore(unsigned value, unsigned *room, unsigned *total) {
   const int lane = static_cast<int>(threadIdx.x % 32);
   const unsigned warp = threadIdx.x / 32;
@@ -263,7 +262,6 @@ __device__ __forceinline__ int64_t lowerBound(const int32_t *places,
   return first;
 }
 
-/// Sums all parts' entries in one range of `out` per block; see sparse.h.
 __global__ void __launch_bounds__(kThreads)
     addKernel(const unsigned *entries, int64_t parts, int64_t keep, float *out,
               int64_t n, int32_t *fault) {
