@@ -14,9 +14,8 @@ using KernelGroup = SmallVector<linalg::LinalgOp>;
 
 /// Returns the linalg ops of a function in groups for emitKernelBody(). All
 /// must have iterations and pass checkKernel(). Operations between those of a
-/// group have no effect on memory. With `isEntry`, memory that the function
-/// writes through an argument is assumed to be accessed through no other
-/// argument.
+/// group have no effect on memory. With `isEntry`, memory that is written
+/// through an argument is accessed through this argument only.
 SmallVector<KernelGroup> groupForKernels(func::FuncOp function, bool isEntry);
 
 /// Replaces each runtime call that only zeroes the initial values of the next
