@@ -5,9 +5,7 @@
 # compiler and the runtime, compiles the training step of docs/examples/digits
 # once per hook, trains it on two ranks, and prints what each hook cost. Then it
 # measures steps of the larger network of docs/examples/wide on a link of 1 Gbit/s,
-# and prints the speedup of each hook.
-# All its output is in build/; a second run only builds what has changed, and trains
-# again.
+# and prints the speedup of each hook. All its output is in build/.
 #
 #     tools/quickstart.sh [--cuda]
 #

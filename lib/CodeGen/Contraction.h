@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Recognizes the linalg ops that `ddp-tile-contractions` lowers, and gives each
-// of their loops a role in the tile. Emits no code.
+// Recognizes f32 and f64 contractions, and gives each of their loops a role in
+// a tile, for `ddp-tile-contractions` and KernelBody.cpp. Emits no code.
 
 #pragma once
 
@@ -24,16 +24,15 @@ struct Contraction {
   ContractionOperand lhs, rhs, out;
   FloatType elementType;
   SmallVector<int64_t> extents;
-  /// The last dimension of `out`, along which vectors are formed.
+  /// The loop over the last dimension of `out`, along which vectors are formed.
   unsigned columnLoop = 0;
-  /// The parallel loop that reuses vectors of `rhs`, if there is one.
+  /// The longest parallel loop that reuses vectors of `rhs`, if there is one.
   std::optional<unsigned> rowLoop;
   SmallVector<unsigned> outerLoops, reductionLoops;
   bool rhsIsContiguous = false;
 };
 
-/// Matches floating-point contractions on strided memory; returns nothing for
-/// other operations.
+/// Matches f32 and f64 contractions on memrefs; returns nothing for other ops.
 std::optional<Contraction> matchContraction(linalg::LinalgOp op);
 
 } // namespace mlir::ddp

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Finds linalg ops on memrefs that one thread can run one after the other at
-// each position, without waiting for other threads. Changes only how results
-// are filled with zeros.
+// Groups linalg ops on memrefs into kernels. At each position, one thread runs
+// the ops of a group one after another, without waiting for other threads.
 
 #pragma once
 
@@ -13,15 +12,14 @@ namespace mlir::ddp {
 
 using KernelGroup = SmallVector<linalg::LinalgOp>;
 
-/// Returns the linalg ops of a function in groups for emitKernelBody().
-/// checkKernel() must accept them, and they must have iterations. Between the
-/// operations of a group there are no others with effects. With `isEntry`,
-/// memory that an argument points to is only accessed through this argument if
-/// the function writes it.
+/// Returns the linalg ops of a function in groups for emitKernelBody(). All
+/// must have iterations and pass checkKernel(). Operations between those of a
+/// group have no effect on memory. With `isEntry`, memory that is written
+/// through an argument is accessed through this argument only.
 SmallVector<KernelGroup> groupForKernels(func::FuncOp function, bool isEntry);
 
-/// Replaces a runtime call that zeroes the initial values of the next reduction
-/// by a linalg.fill, which needs no launch there.
+/// Replaces each runtime call that only zeroes the initial values of the next
+/// reduction by a linalg.fill, which can join the reduction's kernel.
 void absorbZeros(func::FuncOp function);
 
 } // namespace mlir::ddp

@@ -40,12 +40,12 @@ for line in open("/proc/self/maps"):
 
 
 LIBRARIES = pathlib.Path(os.environ["DDPHOOK_LIBRARY_DIR"])
+SCRIPT = ROOT / "tools" / "python" / "build-wheel.sh"
 
 
 def built(output, *options):
     """Returns the wheel that the script makes."""
-    script = ROOT / "tools" / "python" / "build-wheel.sh"
-    command = [str(script), *options, str(LIBRARIES.parent), str(output)]
+    command = [str(SCRIPT), *options, str(LIBRARIES.parent), str(output)]
     environment = {**os.environ, "PYTHON": sys.executable}
     done = subprocess.run(
         command, check=True, env=environment, capture_output=True, text=True
@@ -53,6 +53,21 @@ def built(output, *options):
     (made,) = output.iterdir()
     assert done.stdout.strip() == str(made)
     return made
+
+
+@pytest.mark.parametrize("sets, expected", [("MACHINE", 1), ("ALL", 0)])
+def test_a_build_for_one_processor_is_noticed(tmp_path, sets, expected):
+    # The script warns before it builds, which this directory cannot.
+    text = f"DDPHOOK_INSTRUCTION_SETS:STRING={sets}\n"
+    (tmp_path / "CMakeCache.txt").write_text(text)
+    done = subprocess.run(
+        [str(SCRIPT), str(tmp_path), str(tmp_path / "output")],
+        env={**os.environ, "PYTHON": sys.executable},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode != 0 and not done.stdout
+    assert done.stderr.count("DDPHOOK_INSTRUCTION_SETS=ALL") == expected
 
 
 @pytest.fixture(scope="module")

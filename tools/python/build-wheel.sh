@@ -40,6 +40,8 @@ else
   cp -r "$package/src" "$stage/package"
   find "$stage/package" -name __pycache__ -prune -exec rm -rf {} +
   mkdir "$lib"
+  ! grep -q '^DDPHOOK_INSTRUCTION_SETS:.*=MACHINE$' "$build/CMakeCache.txt" ||
+    echo "warning: $build is for this machine's processor, and so is the wheel; for others, run cmake -DDDPHOOK_INSTRUCTION_SETS=ALL $build first" >&2
   cmake --build "$build" --target ddphook-wheel >&2
   cp -L "$build"/lib/standalone/lib{ddphook_rt,DDPHookCAPI}.so.?.? "$lib"
   inside=(llvm-22-dev libgloo-dev libhwy-dev nlohmann-json3-dev libxxhash-dev

@@ -16,14 +16,14 @@ class ReplicaGroups {
 public:
   ReplicaGroups(ModuleOp module, const Meshes &meshes);
 
-  /// Sets `lists` to the sorted lists of ranks of `collective`, and `asListed`
-  /// to the lists as written. Returns why ddp has no such groups; an empty text
-  /// if it has.
+  /// Sets `lists` to the sorted groups of `collective`, and `asListed` to those
+  /// before sorting; an empty list is filled in, and axes are expanded. They
+  /// must contain each rank once. Returns an error message, empty on success.
   std::string read(Operation *collective, ArrayAttr &lists,
                    RankLists *asListed = nullptr) const;
 
-  /// Returns the names of the mesh axes that these groups reduce over, or
-  /// nothing if no mesh of the module has such groups.
+  /// Returns the names of the mesh axes whose groups of ranks are `lists`, or
+  /// nothing if no mesh of the module has such axes.
   SmallVector<StringRef> getAxes(ArrayAttr lists) const;
 
   /// Returns the process group of these lists, creating it if it is missing.
@@ -32,7 +32,8 @@ public:
   static int64_t getSize(ArrayAttr lists) {
     return cast<DenseI64ArrayAttr>(lists[0]).size();
   }
-  /// Returns true if two ranks share a group in both.
+  /// Returns true if some two ranks are together in a group of `first` and in
+  /// one of `second`.
   static bool overlap(ArrayAttr first, ArrayAttr second);
 
 private:

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Since CUDA 12, cudaSetDevice() creates the device's primary context. Only the
-// driver knows if there is one. This library does not link the driver, so that
-// it can be loaded without one.
+// Since CUDA 12, cudaSetDevice() creates the device's primary context. The
+// driver's function that tells if there is one is looked up at run time, so
+// that this library can be loaded without a driver.
 
 #include "thread_state.h"
 
@@ -57,8 +57,8 @@ static cudaError_t ask(cudaError_t (*query)(Handle), Handle handle) {
   return state;
 }
 
-/// Does the same if the thread has an error that the caller has not yet
-/// retrieved. Nothing could restore that, so another thread queries.
+/// Queries on another thread, for a caller that has not yet retrieved an error
+/// of this one: a query here would replace that error, and nothing restores it.
 template <typename Handle>
 static cudaError_t askElsewhere(cudaError_t (*query)(Handle), Handle handle) {
   int device = 0;
@@ -74,7 +74,7 @@ static cudaError_t askElsewhere(cudaError_t (*query)(Handle), Handle handle) {
 }
 
 cudaError_t cuda::queryStream(cudaStream_t stream) {
-  // In another thread, cudaStreamPerThread is a different stream.
+  // cudaStreamPerThread is another stream on each thread, so query it here.
   return cudaPeekAtLastError() == cudaSuccess || stream == cudaStreamPerThread
              ? ask(cudaStreamQuery, stream)
              : askElsewhere(cudaStreamQuery, stream);

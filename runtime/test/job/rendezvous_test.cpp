@@ -87,7 +87,7 @@ protected:
   }
   void TearDown() override { std::filesystem::remove_all(directory); }
 
-  /// A store of its own for every context of a job.
+  /// Creates the directory of a job's store, and returns its path.
   std::string part(const std::string &name) const {
     std::filesystem::create_directories(directory + "/" + name);
     return directory + "/" + name;
@@ -131,7 +131,8 @@ TEST_F(RendezvousTest, needsNoPort) {
   }
 }
 
-/// The port is chosen and the secret is fresh, so contexts do not meet.
+/// Each job has a free port and a secret of its own, so that ranks of one do
+/// not join the other.
 TEST_F(RendezvousTest, severalContextsOfAProcess) {
   const std::string first = part("first"), second = part("second");
   auto results = runRanks(3, [&](int rank) {
@@ -184,7 +185,8 @@ TEST_F(RendezvousTest, foreignAddress) {
       {"", "DEADLINE_EXCEEDED"}, // rank 0, to which nobody comes
       {"nonsense", "DATA_LOSS: expected rank 0's address"},
       {"secret,0,network,10.0.0.1", "DATA_LOSS: expected rank 0's address"},
-      // This machine's own addresses mean another machine there.
+      // In rank 0's network the address is another machine's, here it is
+      // this machine's own.
       {"secret,1234,network,127.0.0.1",
        "BAD_ENVIRONMENT: rank 3 cannot reach rank 0: all of its addresses, "
        "127.0.0.1, are this machine's"},

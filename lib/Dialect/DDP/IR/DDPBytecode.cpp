@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Writes the dialect's version into bytecode, and refuses files of unknown
-// versions. Files without a version come from ddphooks that wrote none; their
-// format is version 1.
+// versions. Files without a version have the format of version 1.
 //
-// So far there is nothing to upgrade. When there is, an operation whose
-// attributes have changed reads the old ones in its own `readProperties`, using
-// `reader.getDialectVersion<DDPDialect>()`; all other upgrades belong in
+// Version 2 added the topology of process groups: `readProperties` and
+// `writeProperties` of `ProcessGroupOp` handle both versions. Other operations
+// whose attributes change do the same. All other upgrades belong in
 // `upgradeFromVersion`, which is called before operations are verified.
 
 #include "ddphook/Dialect/DDP/IR/DDPBytecode.h"

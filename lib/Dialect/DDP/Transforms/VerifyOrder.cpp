@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// ddp-verify-order: checks the results of the analysis: which ranks reach each
-// collective, the contents of buckets and states, and accesses to memory in
-// flight.
+// ddp-verify-order: checks what the analysis has found about the ranks that run
+// each collective, buckets, states and memory in flight. Between passes it also
+// compares the order of collectives.
 
 #include "../Analysis/CollectiveTrace.h"
 #include "../Analysis/RankAnalysis.h"
@@ -105,7 +105,8 @@ LogicalResult OrderVerifier::checkGroup(Operation *op, StringAttr bucket,
   return diagnostic;
 }
 
-/// Checks that each bucket that sends data is reduced completely and once.
+/// Checks that each bucket that sends data has a collective and none reduces a
+/// result again. If all hooks reduce in every step, no part may be left.
 LogicalResult OrderVerifier::checkBuckets() {
   bool ok = true;
   bool isAlwaysReduced = !infos.empty();
@@ -244,12 +245,12 @@ LogicalResult OrderVerifier::checkFlight() {
   return success(analysis.regions.conflicts.empty());
 }
 
-/// In calls of the runtime only the ticket connects start and wait.
+/// Checks that the ticket, which alone connects start and wait, has one wait.
 LogicalResult OrderVerifier::checkTicket(LLVM::CallOp start) {
   Value ticket = start.getResult();
   Block *block = start->getBlock();
   Value condition;
-  // If a branch contains only the start, another branch awaits it.
+  // If a then branch has only the start, a later `scf.if` has its wait.
   auto choice = dyn_cast<scf::IfOp>(start->getParentOp());
   if (choice && ticket.hasOneUse() &&
       *ticket.user_begin() == block->getTerminator() &&

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// As on the host, the smallest selected magnitude is found digit by digit, from
-// counts of each digit's values: magnitudes are ordered like their bits. Then
-// each block counts what it selects from its chunk, and moves it after what the
-// blocks before it select. Each sum, which has an order, is computed by one
-// block.
+// Kernels of `topk`: as on the host, the smallest selected magnitude is found
+// digit by digit, from counts of each digit's values: magnitudes are ordered
+// like their bits. Then each block counts the elements that it selects from its
+// chunk, and moves them after those that earlier blocks select. Each range of
+// the output is summed by one block, in the order of the parts.
 
 #include "sparse.h"
 
@@ -82,8 +82,8 @@ __device__ __forceinline__ void forQuads(const float *in, int64_t n,
   }
 }
 
-/// Returns the sum of the values of all threads before this one, and the total.
-/// `room` is that of a sum over the block, and may be reused at once.
+/// Returns the sum of `value` over the block's earlier threads, and in `total`
+/// that over all of them. All must call it. `room` is as for sumOverBlock().
 __device__ unsigned sumBefore(unsigned value, unsigned *room, unsigned *total) {
   const int lane = static_cast<int>(threadIdx.x % 32);
   const unsigned warp = threadIdx.x / 32;
@@ -188,6 +188,8 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
+/// Moves what each chunk selects after what earlier chunks select; see
+/// sparse.h.
 __global__ void __launch_bounds__(kThreads)
     moveKernel(const float *in, int64_t n, int64_t chunk, int64_t keep,
                unsigned *values, float *rest, const SparseScratch *scratch) {
@@ -271,7 +273,8 @@ __global__ void __launch_bounds__(kThreads)
   auto placesOf = [&](int64_t part) {
     return reinterpret_cast<const int32_t *>(entries) + (part * 2 + 1) * keep;
   };
-  // The searches below rely on this.
+  // Checks that the indices of each part ascend within 0 … n - 1, on which the
+  // searches below rely.
   const int64_t stride = static_cast<int64_t>(gridDim.x) * kThreads;
   for (int64_t i = blockIdx.x * static_cast<int64_t>(kThreads) + threadIdx.x;
        i < parts * keep; i += stride) {

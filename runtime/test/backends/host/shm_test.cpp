@@ -39,7 +39,7 @@ void onRanks(int size, const std::function<void(int)> &fn) {
     thread.join();
 }
 
-/// Random bits every other time, moderate values otherwise, then special ones.
+/// Returns elements: 14 of 16 are moderate, one is random bits, one is special.
 Bytes randomInput(Dtype type, int64_t n, uint32_t seed) {
   std::mt19937_64 random(seed);
   Bytes bytes(static_cast<size_t>(n * dtypeSize(type)));
@@ -124,8 +124,9 @@ Bytes referenceAllReduce(const std::shared_ptr<gloo::Context> &context,
   return out;
 }
 
-/// All descriptions of `count` elements: four types, with and without a wire.
+/// All pairs of element and wire type, those of hooks, or a few.
 enum class Variety { All, Hooks, Few };
+/// Returns descriptions of all-reduces of `count` elements.
 std::vector<CollectiveDesc> allDescs(int64_t count, Variety variety) {
   if (variety == Variety::Few)
     return {{count, Dtype::F32, {}, true},
@@ -271,7 +272,8 @@ TEST(ShmGroup, mixedSequence) {
 }
 
 /// A rank that looks for a peer's sums, is interrupted, and looks for free
-/// slots finds that all peers have overtaken it. These peers hold still there.
+/// slots finds that all peers have overtaken it. Here the peers stop at that
+/// point.
 class ShmSlots : public testing::TestWithParam<int> {};
 
 TEST_P(ShmSlots, keptWhileTheirOwnerReads) {

@@ -10,10 +10,9 @@
 using namespace mlir;
 using namespace mlir::ddp;
 
-/// Splits the members of a bucket into groups. Each has at least one matrix,
-/// and more only within the reduction's limit for a rank's bytes. A rank gets
-/// at most half of what is assigned, because nodes of one rank do not assign
-/// anything.
+/// Splits a bucket into groups of adjacent members. A matrix begins a group if
+/// the previous one has a matrix and would exceed the reduction's limit, which
+/// is doubled for assigned matrices: two ranks of a node have about half each.
 std::vector<PowerSGDGroup> PowerSGDExpansion::makeGroups(BucketType type) {
   SmallVector<int64_t> allFactors =
       llvm::to_vector(llvm::seq<int64_t>(compression.members.size()));
@@ -90,7 +89,7 @@ BucketValue PowerSGDExpansion::join(BucketType type, ArrayRef<Value> parts) {
   return create<ConcatOp>(type, parts);
 }
 
-/// Returns runs of the group's factors that are adjacent in the bucket's.
+/// Splits the group's factors into runs that are contiguous in the bucket's.
 static SmallVector<ArrayRef<int64_t>> getRuns(const PowerSGDGroup &group) {
   SmallVector<ArrayRef<int64_t>> runs;
   ArrayRef<int64_t> factors = group.factors;
@@ -124,16 +123,16 @@ static SmallVector<FactorRun> getAllRuns(ArrayRef<PowerSGDGroup> groups) {
   return all;
 }
 
-/// True if each group's factors are adjacent among the bucket's.
+/// Returns true if each group's factors are contiguous in the bucket's.
 bool PowerSGDExpansion::areAdjacent(ArrayRef<PowerSGDGroup> groups) {
   return llvm::all_of(groups, [](const PowerSGDGroup &group) {
     return getRuns(group).size() <= 1;
   });
 }
 
-/// Returns the groups' orthonormal bases, computed from the bucket's factors. A
-/// basis of factors that are not adjacent gets a separate array, and each run
-/// of factors is orthogonalized into it, so that nothing is copied.
+/// Returns the groups' parts of the bucket's factors, orthogonalized unless
+/// `areOrthonormal`. Factors that are not contiguous get an array of their own,
+/// into which each run is orthogonalized without a copy.
 SmallVector<BucketValue> PowerSGDExpansion::makeBases(
     BucketValue factors, ArrayRef<PowerSGDGroup> groups, bool areOrthonormal) {
   if (groups.size() == 1)
@@ -155,10 +154,10 @@ SmallVector<BucketValue> PowerSGDExpansion::makeBases(
   });
 }
 
-/// Returns a group's new Q for the state, by runs, since those are not adjacent
-/// there. The pass that divides a mean's Q by the world size writes the runs to
-/// their offsets; for a sum the same pass divides by one. Sets `finished` to
-/// the group's Q for its product, which may overwrite `reduced`.
+/// Returns a group's new Q for the state, one value for each run, since runs
+/// are not contiguous there. A scaling writes each to its offset: by 1 / world
+/// size for a mean, by 1 for a sum. Sets `finished` to the Q of the group's
+/// product, which may overwrite `reduced`.
 SmallVector<Value> PowerSGDExpansion::makeNewQ(const PowerSGDGroup &group,
                                                BucketValue reduced,
                                                BucketValue &finished) {
@@ -182,12 +181,12 @@ SmallVector<Value> PowerSGDExpansion::makeNewQ(const PowerSGDGroup &group,
     return create<ScaleOp>(part, builder.getF64FloatAttr(1),
                            FlatSymbolRefAttr());
   });
-  // After its readers, so that it can be in place.
+  // After the operations that read `reduced`, so that it can be in place.
   finished = finish(reduced);
   return parts;
 }
 
-/// Returns the bucket's new Q, from the groups' results of `makeNewQ`.
+/// Joins the results of `makeNewQ` to the bucket's new Q, in its order.
 BucketValue PowerSGDExpansion::joinNewQ(ArrayRef<Step> steps,
                                         ArrayRef<PowerSGDGroup> groups) {
   if (groups.size() == 1 || !parameters.warm_start)

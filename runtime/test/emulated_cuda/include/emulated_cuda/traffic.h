@@ -18,25 +18,29 @@ struct Accesses {
   uint64_t count = 0;
   uint64_t bytes = 0;
 
-  // The threads of a kernel count together; TSan takes them for several.
+  // Fibers of one thread run all threads of a kernel; TSan takes fibers for
+  // threads.
   __attribute__((no_sanitize("thread"))) void add(uint64_t size) {
     ++count;
     bytes += size;
   }
 };
 
-/// Those of a launch. `streamed` are those that evict first: .cs.
+/// The accesses of a launch. The streamed ones have the policy .cs, evict
+/// first.
 struct Traffic {
   Accesses loads, streamedLoads, stores, streamedStores;
 };
 
-/// What the launch that runs on this thread has done so far.
+/// The accesses so far of the launch that runs on this thread; null if it is
+/// not recorded.
 extern __thread Traffic *runningTraffic;
 
-/// From now on, or no longer, every launch of this process is recorded.
+/// Starts or stops recording the launches of this process, and drops those that
+/// are recorded.
 void recordTraffic(bool on);
-/// The recorded launches that have ended, in the order of their ends; the next
-/// call begins with those after.
+/// Returns the recorded launches that have ended since the last call, in the
+/// order in which they ended.
 std::vector<Traffic> takeTraffic();
 
 } // namespace emulated_cuda
