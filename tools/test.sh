@@ -179,6 +179,17 @@ say "beside what follows: format, lint, docs, tidy, fuzz, consumer, sanitize"
 computing_suites &
 computing=$!
 
+pytest_suite() { # name arguments of pytest...
+  run "$1" env DDPHOOK_OPT="$build/bin/ddphook-opt" DDPHOOK_RUN="$build/bin/ddphook-run" \
+    DDPHOOK_CC="$build/bin/ddphook-cc" DDPHOOK_EXEC="$build/bin/ddphook-exec" \
+    "$python" -m pytest -q -rs --durations=10 -p no:cacheprovider \
+    -o tmp_path_retention_policy=failed "${small[@]}" "${@:2}"
+}
+say "pytest: python, which takes longest"
+compiling=(test/python/test_{compile,compile_random,device_compile,dynamic,models,orders,requests}.py)
+DDPHOOK_LIBRARY_DIR=$build/lib pytest_suite python test/python "${compiling[@]/#/--ignore=}" &
+pytest_suites=($!)
+
 say "ctest: the runtime, and the helpers of the compiler; beside it lit, the compiler's tests"
 run ctest ctest --test-dir "$build" -j$((2 * jobs)) --timeout 300 --output-on-failure \
   ${small:+-LE full} &
@@ -198,25 +209,16 @@ bad=$(number ctest '[0-9]+ tests? failed out of')
 left=$(lines ctest '\*\*\*(Skipped|Not Run)')
 count ctest $((${total:-0} - ${bad:-0} - left)) "${bad:-0}" "$left"
 
-pytest_suite() { # name arguments of pytest...
-  run "$1" "$python" -m pytest -q -rs --durations=10 -p no:cacheprovider \
-    -o tmp_path_retention_policy=failed "${small[@]}" "${@:2}"
-}
-say "pytest: parity, powersgd, programs, python, compile, hooks on two devices; all at once"
-export DDPHOOK_OPT=$build/bin/ddphook-opt DDPHOOK_RUN=$build/bin/ddphook-run \
-  DDPHOOK_CC=$build/bin/ddphook-cc DDPHOOK_EXEC=$build/bin/ddphook-exec
+say "pytest: parity, powersgd, programs, compile, hooks on two devices; all at once"
 powersgd=(test/parity/test_{powersgd,powersgd_oracle,numerics,grouping,carry_over}.py)
 pytest_suite powersgd "${powersgd[@]}" &
-pytest_suites=($!)
+pytest_suites+=($!)
 pytest_suite parity test/parity "${powersgd[@]/#/--ignore=}" &
 pytest_suites+=($!)
 pytest_suite programs test/test_small_tier.py test/errors test/mutants \
   test/Integration test/fuzz test/frontends &
 pytest_suites+=($!)
-compiling=(test/python/test_{compile,compile_random,device_compile,dynamic,models,orders,requests}.py)
 DDPHOOK_LIBRARY_DIR=$build/lib pytest_suite compile "${compiling[@]}" &
-pytest_suites+=($!)
-DDPHOOK_LIBRARY_DIR=$build/lib pytest_suite python test/python "${compiling[@]/#/--ignore=}" &
 pytest_suites+=($!)
 # The guarded device finds the same faults with any number of ranks.
 worlds=(${small:+--worlds=2})
