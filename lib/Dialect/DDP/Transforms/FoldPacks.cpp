@@ -5,6 +5,7 @@
 // later passes decide what happens in place.
 
 #include "../Analysis/MemoryUses.h"
+#include "Utils/Arrays.h"
 #include "ddphook/Dialect/DDP/IR/Remarks.h"
 
 #include "llvm/ADT/MapVector.h"
@@ -91,22 +92,15 @@ static void append(SmallVectorImpl<Run> &runs, Run run) {
 
 static Value createTensor(OpBuilder &builder, Location loc, const Run &run) {
   auto type = cast<RankedTensorType>(run.source.getType());
+  if (type.getRank() == 1)
+    return createSlice(builder, loc, run.source, run.offset, run.size);
+  // Such a run is whole.
   auto flat = RankedTensorType::get({run.size}, type.getElementType());
-  if (run.isWhole()) {
-    if (type.getRank() == 1)
-      return run.source;
-    SmallVector<ReassociationIndices> all;
-    if (type.getRank() == 0)
-      return tensor::ExpandShapeOp::create(builder, loc, flat, run.source, all);
-    all.emplace_back(llvm::to_vector(llvm::seq<int64_t>(0, type.getRank())));
-    return tensor::CollapseShapeOp::create(builder, loc, flat, run.source, all);
-  }
-  auto getIndex = [&](int64_t value) -> OpFoldResult {
-    return builder.getIndexAttr(value);
-  };
-  return tensor::ExtractSliceOp::create(builder, loc, flat, run.source,
-                                        {getIndex(run.offset)},
-                                        {getIndex(run.size)}, {getIndex(1)});
+  SmallVector<ReassociationIndices> all;
+  if (type.getRank() == 0)
+    return tensor::ExpandShapeOp::create(builder, loc, flat, run.source, all);
+  all.emplace_back(llvm::to_vector(llvm::seq<int64_t>(0, type.getRank())));
+  return tensor::CollapseShapeOp::create(builder, loc, flat, run.source, all);
 }
 
 //===----------------------------------------------------------------------===//
@@ -325,11 +319,9 @@ struct FoldPacksPass : public ddp::impl::DDPFoldPacksPassBase<FoldPacksPass> {
   /// Replaces empty operands, which would count as uses of their source.
   static void forgetOperands(PackOp pack) {
     OpBuilder builder(pack);
-    for (OpOperand &operand : pack->getOpOperands()) {
-      auto type = cast<RankedTensorType>(operand.get().getType());
+    for (OpOperand &operand : pack->getOpOperands())
       operand.set(tensor::EmptyOp::create(
-          builder, pack.getLoc(), type.getShape(), type.getElementType()));
-    }
+          builder, pack.getLoc(), operand.get().getType(), ValueRange()));
   }
 
   /// Erases unused operations, which would count as uses of the memory.

@@ -279,7 +279,7 @@ FailureOr<StateOp> createGradientState(OpBuilder &builder,
                                        BucketType type, StringRef role,
                                        StateKind kind = StateKind::Error);
 
-/// Returns the type of the memory of a state of this type.
+/// Returns the type of the memory of a state, or of any array, of this type.
 MemRefType getStateMemory(Type type);
 
 /// Returns the type of a bucket that consists of these members of `bucket`, in
