@@ -229,8 +229,9 @@ bool isWholeOnValues(Operation *op);
 
 /// Creates the operation that starts the collective `whole`, for which
 /// isWholeOnValues() is true and getAssignment() is null. Its one result is the
-/// future.
-Operation *createStart(OpBuilder &builder, CollectiveOpInterface whole);
+/// future. Only an all-reduce may have a condition.
+Operation *createStart(OpBuilder &builder, CollectiveOpInterface whole,
+                       Value condition = {});
 
 /// Returns the operation that started the collective that `op` waits for; null
 /// if `op` is not a wait.

@@ -211,7 +211,7 @@ def DDP_ExchangeStartOp : DDP_Op<"exchange_start", [
     (`from` $from^)? `on` $group (`wire` $wire^)? (`step` $step^)?
     (`as` $bucket_name^)? attr-dict `:` type($input) `->` type($future)
   }];
-  let hasCanonicalizer = 1;
+  let hasCanonicalizeMethod = 1;
 }
 
 //===----------------------------------------------------------------------===//

@@ -129,11 +129,8 @@ static void startAfter(scf::IfOp choice, AllReduceOp op) {
   builder.setInsertionPointAfter(choice);
   Location loc = op.getLoc();
   Value result = choice.getResult(0);
-  auto start = AllReduceStartOp::create(
-      builder, loc, FutureType::get(builder.getContext(), result.getType()),
-      op.getReductionAttr(), result, op.getGroupAttr(), op.getWireAttr(),
-      op.getStep(), op.getBucketNameAttr(), choice.getCondition());
-  setErrorState(start, getErrorState(op));
+  Operation *start = createStart(builder, op, choice.getCondition());
+  start->setOperand(0, result);
   auto waits = scf::IfOp::create(builder, loc, TypeRange(result.getType()),
                                  choice.getCondition(),
                                  /*withElseRegion=*/true);
@@ -142,7 +139,7 @@ static void startAfter(scf::IfOp choice, AllReduceOp op) {
   });
   for (Block *block : {waits.thenBlock(), waits.elseBlock()}) {
     builder.setInsertionPointToEnd(block);
-    Value value = WaitOp::create(builder, loc, start.getFuture());
+    Value value = WaitOp::create(builder, loc, start->getResult(0));
     scf::YieldOp::create(builder, loc, value);
   }
   op.getResult().replaceAllUsesWith(op.getInput());
@@ -173,20 +170,16 @@ void mlir::ddp::hoistFromBranch(scf::IfOp choice,
     Location loc = op.getLoc();
     Value input = op.getInput();
     builder.setInsertionPoint(choice);
-    auto start = AllReduceStartOp::create(
-        builder, loc, FutureType::get(builder.getContext(), input.getType()),
-        op.getReductionAttr(), input, op.getGroupAttr(), op.getWireAttr(),
-        op.getStep(), op.getBucketNameAttr(), choice.getCondition());
-    setErrorState(start, getErrorState(op));
+    Value future =
+        createStart(builder, op, choice.getCondition())->getResult(0);
     builder.setInsertionPointToStart(choice.elseBlock());
-    Value same = WaitOp::create(builder, loc, start.getFuture());
+    Value same = WaitOp::create(builder, loc, future);
     input.replaceUsesWithIf(same, [&](OpOperand &use) {
       return choice.getElseRegion().isAncestor(
           use.getOwner()->getParentRegion());
     });
     builder.setInsertionPoint(op);
-    op.getResult().replaceAllUsesWith(
-        WaitOp::create(builder, loc, start.getFuture()));
+    op.getResult().replaceAllUsesWith(WaitOp::create(builder, loc, future));
     op.erase();
   }
 }
