@@ -2,10 +2,7 @@
 //
 // Verifiers and effects of the operations on flat arrays.
 // DestinationStyleOpInterface checks that each `into` operand has a result of
-// its type. Comments such as C1 refer to the constraints in the operation's
-// description.
-
-#include "FlatOps.h"
+// its type.
 
 #include "LowRankLayout.h"
 #include "Verifiers.h"
@@ -22,18 +19,15 @@ void mlir::ddp::inferFlatTypes(ValueRange destinations,
 
 void mlir::ddp::getFlatEffects(
     FlatOpInterface op,
-    SmallVectorImpl<SideEffects::EffectInstance<MemoryEffects::Effect>>
-        &effects) {
+    SmallVectorImpl<MemoryEffects::EffectInstance> &effects) {
   auto inits = cast<DestinationStyleOpInterface>(op.getOperation());
   for (OpOperand &operand : op->getOpOperands()) {
     if (!isa<MemRefType>(operand.get().getType()))
       continue;
     if (inits.isDpsInit(&operand))
-      effects.emplace_back(MemoryEffects::Write::get(), &operand,
-                           SideEffects::DefaultResource::get());
+      effects.emplace_back(MemoryEffects::Write::get(), &operand);
     else
-      effects.emplace_back(MemoryEffects::Read::get(), &operand,
-                           SideEffects::DefaultResource::get());
+      effects.emplace_back(MemoryEffects::Read::get(), &operand);
   }
 }
 
@@ -43,17 +37,13 @@ void mlir::ddp::getFlatEffects(
 
 /// Verifies C1 and C2 of elementwise operations.
 static LogicalResult verifyElementwise(Operation *op) {
+  if (failed(verifyOneKind(op, op->getOperandTypes())))
+    return failure();
   Type first = op->getOperand(0).getType();
-  for (Type type : op->getOperandTypes()) {
-    if (isa<IntegerType>(type)) // A condition or a step.
-      continue;
-    if (type.getTypeID() != first.getTypeID())
-      return op->emitOpError() << "expected only tensors or only memrefs, but "
-                               << "got " << first << " and " << type;
-    if (!haveSameElements(first, type))
+  for (Type type : op->getOperandTypes())
+    if (isa<ShapedType>(type) && !haveSameElements(first, type))
       return op->emitOpError() << "expected arrays of one type, but got "
                                << first << " and " << type;
-  }
   return success();
 }
 
@@ -142,10 +132,9 @@ LogicalResult FlatWaitOp::verify() {
                          << "the collective, not one that was passed on";
   if (!isa<RankedTensorType>(getDestination().getType()))
     return success();
-  auto report = [&](const Twine &message) {
-    InFlightDiagnostic diagnostic = emitOpError() << message;
-    diagnostic.attachNote(start.getLoc()) << "the ticket's operation";
-    return diagnostic;
+  auto report = [&](const Twine &message) -> LogicalResult {
+    return (emitOpError() << message).attachNote(start.getLoc())
+           << "the ticket's operation";
   };
   if (getDestination() != start.getInFlight()) // C2
     return report("expected the value that the ticket's operation has in "

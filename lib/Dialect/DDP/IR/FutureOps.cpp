@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Verifiers and canonicalization of collectives in flight. Comments such as C1
-// refer to the constraints in the operation's description.
+// Verifiers and canonicalization of collectives in flight.
 
 #include "Verifiers.h"
 

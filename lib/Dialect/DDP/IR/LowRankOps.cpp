@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Verifiers and layouts of the low-rank operations. Comments such as C1 refer
-// to the constraints in the operation's description.
+// Verifiers and layouts of the low-rank operations.
 
 #include "LowRankLayout.h"
 #include "Verifiers.h"
@@ -82,11 +81,9 @@ OpFoldResult ResizeOp::fold(FoldAdaptor) {
 }
 
 void IsFiniteOp::getEffects(
-    SmallVectorImpl<SideEffects::EffectInstance<MemoryEffects::Effect>>
-        &effects) {
+    SmallVectorImpl<MemoryEffects::EffectInstance> &effects) {
   if (isa<MemRefType>(getInput().getType()))
-    effects.emplace_back(MemoryEffects::Read::get(), &getInputMutable(),
-                         SideEffects::DefaultResource::get());
+    effects.emplace_back(MemoryEffects::Read::get(), &getInputMutable());
 }
 
 /// Returns P without the rest that may follow it.

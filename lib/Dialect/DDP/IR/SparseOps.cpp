@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Verifiers of the operations on the largest elements, on values and on flat
-// arrays. Comments such as C1 refer to the constraints in the operation's
-// description.
+// arrays.
 
 #include "Verifiers.h"
 
@@ -86,11 +85,8 @@ LogicalResult DensifyOp::verify() {
 
 /// Checks that all operands are arrays of one kind, with elements of f32.
 static LogicalResult verifyArrays(Operation *op) {
-  Type first = op->getOperand(0).getType();
-  for (Type type : op->getOperandTypes())
-    if (type.getTypeID() != first.getTypeID())
-      return op->emitOpError() << "expected only tensors or only memrefs, but "
-                               << "got " << first << " and " << type;
+  if (failed(verifyOneKind(op, op->getOperandTypes())))
+    return failure();
   return verifyElements(op, llvm::to_vector(op->getOperandTypes()));
 }
 
