@@ -15,6 +15,7 @@
 #include "mlir/IR/Dialect.h"
 #include "mlir/IR/OpDefinition.h"
 #include "mlir/IR/SymbolTable.h"
+#include "mlir/IR/TypeUtilities.h"
 #include "mlir/Interfaces/DestinationStyleOpInterface.h"
 #include "mlir/Interfaces/InferTypeOpInterface.h"
 #include "mlir/Interfaces/SideEffectInterfaces.h"
@@ -220,6 +221,9 @@ std::optional<int64_t> getStatedSize(ProcessGroupOp group);
 inline int64_t getPartSize(int64_t numElements, int64_t ranks) {
   return numElements / ranks + (numElements % ranks != 0);
 }
+
+/// Lists one or more names for diagnostics: "a, b or c".
+std::string listAlternatives(ArrayRef<StringRef> names);
 
 /// True if `op` or an operation in it belongs to the dialect.
 bool hasDDPOps(Operation *op);

@@ -22,19 +22,6 @@ using namespace mlir::ddp;
 
 using EmitError = function_ref<InFlightDiagnostic()>;
 
-/// "a, b or c"
-template <typename RangeT>
-static std::string listAlternatives(const RangeT &names) {
-  std::string text;
-  size_t left = llvm::size(names);
-  for (StringRef name : names) {
-    text += name;
-    --left;
-    text += left > 1 ? ", " : left == 1 ? " or " : "";
-  }
-  return text;
-}
-
 //===----------------------------------------------------------------------===//
 // Hooks that have a name
 //===----------------------------------------------------------------------===//
