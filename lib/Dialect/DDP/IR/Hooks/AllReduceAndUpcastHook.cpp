@@ -25,19 +25,15 @@ AllReduceAndUpcastHookAttr::expand(OpBuilder &builder,
                                    TypedValue<BucketType> bucket) const {
   Location loc = reduction.loc;
   BucketType type = bucket.getType();
-  BucketType summedType = type.cloneWith(getWireType(type));
-  auto castTo = [&](BucketType to, Value value) {
-    return value.getType() == to
-               ? value
-               : CastOp::create(builder, loc, to, value).getResult();
-  };
   BucketReduction sum = reduction;
   sum.kind = Reduction::Sum;
-  Value value = buildFinalAllReduce(builder, sum, castTo(summedType, bucket));
+  Value wide = builder.createOrFold<CastOp>(
+      loc, type.cloneWith(getWireType(type)), bucket);
+  Value value = buildFinalAllReduce(builder, sum, wide);
   if (reduction.kind == Reduction::Mean)
     value = ScaleOp::create(builder, loc, value, /*factor=*/FloatAttr(),
                             reduction.group);
-  return castTo(type, value);
+  return builder.createOrFold<CastOp>(loc, type, value);
 }
 
 Type AllReduceAndUpcastHookAttr::getWireType(BucketType bucket) const {

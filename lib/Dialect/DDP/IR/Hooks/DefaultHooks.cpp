@@ -12,11 +12,8 @@ using namespace mlir::ddp;
 static TypedValue<BucketType> castTo(OpBuilder &builder, Location loc,
                                      TypedValue<BucketType> bucket,
                                      Type elementType) {
-  if (bucket.getType().getElementType() == elementType)
-    return bucket;
-  auto cast = CastOp::create(builder, loc,
-                             bucket.getType().cloneWith(elementType), bucket);
-  return llvm::cast<TypedValue<BucketType>>(cast.getResult());
+  return cast<TypedValue<BucketType>>(builder.createOrFold<CastOp>(
+      loc, bucket.getType().cloneWith(elementType), bucket));
 }
 
 /// Builds cast → all-reduce in `wireType` → cast back, or with `accumulate` an
