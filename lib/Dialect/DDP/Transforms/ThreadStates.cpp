@@ -115,11 +115,10 @@ static bool areInConflict(Operation *a, Operation *b) {
 
 static LogicalResult reportConflict(Operation *a, Operation *b,
                                     StringRef where) {
-  InFlightDiagnostic diagnostic = a->emitOpError()
-                                  << "expected all uses of state @"
-                                  << getState(a) << " in one " << where;
-  diagnostic.attachNote(b->getLoc()) << "this use is in another";
-  return diagnostic;
+  return (a->emitOpError() << "expected all uses of state @" << getState(a)
+                           << " in one " << where)
+             .attachNote(b->getLoc())
+         << "this use is in another";
 }
 
 namespace {

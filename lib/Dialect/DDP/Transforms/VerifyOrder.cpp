@@ -97,12 +97,11 @@ LogicalResult OrderVerifier::checkGroup(Operation *op, StringAttr bucket,
   ProcessGroupOp group = analysis.groups.lookup(op, name);
   if (!group || mayUse(analysis.groups, info, group))
     return success();
-  InFlightDiagnostic diagnostic =
-      op->emitOpError() << "expected bucket " << bucket
-                        << " to be reduced over " << info.getGroupAttr()
-                        << ", but got " << name;
-  diagnostic.attachNote(info.getLoc()) << "the bucket's record";
-  return diagnostic;
+  return (op->emitOpError()
+          << "expected bucket " << bucket << " to be reduced over "
+          << info.getGroupAttr() << ", but got " << name)
+             .attachNote(info.getLoc())
+         << "the bucket's record";
 }
 
 /// Checks that each bucket that sends data is reduced completely and once.
@@ -164,11 +163,10 @@ LogicalResult OrderVerifier::checkLoad(LoadOp load) {
   if (llvm::any_of(stores.lookup(state.getSymNameAttr()),
                    [&](StoreOp store) { return comesAfter(load, store); }))
     return success();
-  InFlightDiagnostic diagnostic = load.emitOpError()
-                                  << "expected state " << load.getStateAttr()
-                                  << " to be stored again after this";
-  diagnostic.attachNote(state.getLoc()) << "the state is declared here";
-  return diagnostic;
+  return (load.emitOpError() << "expected state " << load.getStateAttr()
+                             << " to be stored again after this")
+             .attachNote(state.getLoc())
+         << "the state is declared here";
 }
 
 LogicalResult OrderVerifier::checkStates() {
@@ -235,12 +233,11 @@ LogicalResult OrderVerifier::checkStates() {
 //===----------------------------------------------------------------------===//
 
 LogicalResult OrderVerifier::checkFlight() {
-  for (auto [op, start] : analysis.regions.conflicts) {
-    InFlightDiagnostic diagnostic =
-        op->emitOpError() << "expected no access to memory that a collective "
-                          << "in flight uses";
-    diagnostic.attachNote(start->getLoc()) << "the collective is started here";
-  }
+  for (auto [op, start] : analysis.regions.conflicts)
+    (op->emitOpError()
+     << "expected no access to memory that a collective in flight uses")
+            .attachNote(start->getLoc())
+        << "the collective is started here";
   return success(analysis.regions.conflicts.empty());
 }
 

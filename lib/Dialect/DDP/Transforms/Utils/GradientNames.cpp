@@ -86,11 +86,10 @@ LogicalResult Namer::reserve(StringAttr name, Operation *owner) {
   auto [it, isNew] = taken.try_emplace(name.getValue(), owner);
   if (isNew)
     return success();
-  InFlightDiagnostic diagnostic = owner->emitOpError()
-                                  << "expected unique gradient names, but got "
-                                  << name << " twice";
-  diagnostic.attachNote(it->second->getLoc()) << "the name is first used here";
-  return diagnostic;
+  return (owner->emitOpError()
+          << "expected unique gradient names, but got " << name << " twice")
+             .attachNote(it->second->getLoc())
+         << "the name is first used here";
 }
 
 LogicalResult Namer::reserveArguments(FunctionOpInterface function) {
