@@ -43,32 +43,17 @@ static void replaceByFlat(OpBuilder &builder, Operation *op, ValueRange flat) {
   op->erase();
 }
 
-namespace {
-/// Adjacent elements of a flat tensor.
-struct Run {
-  Value flat;
-  int64_t offset, size;
-};
-} // namespace
-
-/// Returns the elements of `runs` as one tensor: a slice, or a concat of them.
+/// Returns the elements of `runs`, of flat tensors, as one tensor: a slice, or
+/// a concat of them.
 static Value createFromRuns(OpBuilder &builder, Location loc,
-                            ArrayRef<Run> runs, RankedTensorType type) {
+                            ArrayRef<ElementRun> runs, RankedTensorType type) {
   SmallVector<Value> parts;
-  for (const Run &run : runs)
-    parts.push_back(createSlice(builder, loc, run.flat, run.offset, run.size));
+  for (const ElementRun &run : runs)
+    parts.push_back(
+        createSlice(builder, loc, run.source, run.offset, run.size));
   if (parts.size() == 1)
     return parts.front();
   return ConcatOp::create(builder, loc, type, parts);
-}
-
-static void addRun(SmallVectorImpl<Run> &runs, Value flat, int64_t offset,
-                   int64_t size) {
-  if (!runs.empty() && runs.back().flat == flat &&
-      runs.back().offset + runs.back().size == offset)
-    runs.back().size += size;
-  else
-    runs.push_back({flat, offset, size});
 }
 
 static void flattenOp(ExtractOp op) {
@@ -76,16 +61,13 @@ static void flattenOp(ExtractOp op) {
   RankedTensorType type = cast<BucketType>(op.getType()).getFlatType();
   OpBuilder builder(op);
   Value flat = asFlat(builder, op.getBucket());
-  SmallVector<Run> runs;
+  SmallVector<ElementRun> runs;
   for (int64_t member : op.getMembers())
-    addRun(runs, flat, bucket.getOffset(member), bucket.getNumElements(member));
+    appendRun(runs,
+              {flat, bucket.getOffset(member), bucket.getNumElements(member)});
   if (runs.empty())
     runs.push_back({flat, 0, 0});
-  replaceByFlat(builder, op,
-                runs.size() == 1
-                    ? createSlice(builder, op.getLoc(), flat, runs[0].offset,
-                                  runs[0].size)
-                    : createFromRuns(builder, op.getLoc(), runs, type));
+  replaceByFlat(builder, op, createFromRuns(builder, op.getLoc(), runs, type));
 }
 
 /// Splits the operands of a concat with an order into members and joins these
@@ -94,7 +76,7 @@ static void flattenOp(ConcatOp op) {
   OpBuilder builder(op);
   auto type = cast<BucketType>(op.getType());
   ArrayRef<int64_t> order = *op.getOrder();
-  SmallVector<Run> byPlace(order.size());
+  SmallVector<ElementRun> byPlace(order.size());
   unsigned next = 0;
   for (Value part : op.getParts()) {
     auto bucket = cast<BucketType>(part.getType());
@@ -106,9 +88,9 @@ static void flattenOp(ConcatOp op) {
       offset += size;
     }
   }
-  SmallVector<Run> runs;
-  for (const Run &run : byPlace)
-    addRun(runs, run.flat, run.offset, run.size);
+  SmallVector<ElementRun> runs;
+  for (const ElementRun &run : byPlace)
+    appendRun(runs, run);
   replaceByFlat(builder, op,
                 createFromRuns(builder, op.getLoc(), runs, type.getFlatType()));
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Creates the operations by which passes copy tensors, take slices of them, and
-// read and write them in memory.
+// read and write them in memory; and runs of their elements.
 
 #pragma once
 
@@ -50,6 +50,27 @@ inline Value createSlice(OpBuilder &builder, Location loc, Value flat,
   return tensor::ExtractSliceOp::create(builder, loc, type, flat,
                                         {getIndex(size == 0 ? 0 : offset)},
                                         {getIndex(size)}, {getIndex(1)});
+}
+
+/// Adjacent elements of a tensor, in row-major order.
+struct ElementRun {
+  Value source;
+  int64_t offset, size;
+
+  int64_t getEnd() const { return offset + size; }
+  bool isWhole() const {
+    return offset == 0 && size == getNumElementsOf(source.getType());
+  }
+};
+
+/// Appends a run, merged with the last one if they are adjacent.
+inline void appendRun(SmallVectorImpl<ElementRun> &runs,
+                      const ElementRun &run) {
+  if (!runs.empty() && runs.back().source == run.source &&
+      runs.back().getEnd() == run.offset)
+    runs.back().size += run.size;
+  else
+    runs.push_back(run);
 }
 
 } // namespace mlir::ddp
