@@ -12,10 +12,6 @@
 using namespace mlir;
 using namespace mlir::ddp;
 
-//===----------------------------------------------------------------------===//
-// Syntax
-//===----------------------------------------------------------------------===//
-
 /// Lists the keywords of an enum, quoted: 'a', 'b' or 'c'.
 template <typename EnumT>
 static std::string listKeywords() {
@@ -215,10 +211,6 @@ static LogicalResult verifyNames(Operation *op, ArrayAttr names, Type type) {
 LogicalResult BucketInfoOp::verify() {
   return verifyNames(*this, getGradientsAttr(), getType()); // C2
 }
-
-//===----------------------------------------------------------------------===//
-// Collectives
-//===----------------------------------------------------------------------===//
 
 void AllReduceOp::build(OpBuilder &builder, OperationState &state, Value input,
                         StringRef group, Reduction reduction) {

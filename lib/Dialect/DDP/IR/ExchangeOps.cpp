@@ -170,10 +170,6 @@ static LogicalResult verifyFlatExchange(CollectiveOpInterface op) {
                            << " and " << output;
 }
 
-//===----------------------------------------------------------------------===//
-// On values
-//===----------------------------------------------------------------------===//
-
 LogicalResult ReduceScatterOp::verify() {
   if (failed(verifyTypes(*this))) // C1, C4
     return failure();
@@ -213,10 +209,6 @@ LogicalResult ExchangeStartOp::verify() {
   return verifyIsAwaited(*this, WaitOp::getOperationName(),
                          /*condition=*/Value()); // C4
 }
-
-//===----------------------------------------------------------------------===//
-// On flat arrays
-//===----------------------------------------------------------------------===//
 
 LogicalResult FlatReduceScatterOp::verify() {
   if (failed(verifyFlatExchange(*this))) // C1, C4

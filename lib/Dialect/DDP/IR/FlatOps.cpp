@@ -31,10 +31,6 @@ void mlir::ddp::getFlatEffects(
   }
 }
 
-//===----------------------------------------------------------------------===//
-// Element by element
-//===----------------------------------------------------------------------===//
-
 /// Verifies C1 and C2 of elementwise operations.
 static LogicalResult verifyElementwise(Operation *op) {
   if (failed(verifyOneKind(op, op->getOperandTypes())))
@@ -82,10 +78,6 @@ LogicalResult
 FlatRandomNormalOp::verifySymbolUses(SymbolTableCollection &symbols) {
   return verifyGenerator(*this, getGeneratorAttr(), symbols); // C1
 }
-
-//===----------------------------------------------------------------------===//
-// Collectives
-//===----------------------------------------------------------------------===//
 
 LogicalResult FlatAllReduceOp::verify() {
   if (failed(verifyWire(*this))) // C4, C5
@@ -150,10 +142,6 @@ LogicalResult FlatWaitOp::verify() {
 FlatStartOpInterface FlatWaitOp::getStart() {
   return getTicket().getDefiningOp<FlatStartOpInterface>();
 }
-
-//===----------------------------------------------------------------------===//
-// Low rank
-//===----------------------------------------------------------------------===//
 
 LogicalResult FlatMatmulOp::verify() {
   if (failed(verifyTransposes(*this))) // C3

@@ -45,10 +45,6 @@ static LogicalResult verifyDensify(Operation *op, int64_t keep, Type entries) {
                            << " entries, but got " << entries;
 }
 
-//===----------------------------------------------------------------------===//
-// On values
-//===----------------------------------------------------------------------===//
-
 LogicalResult
 SparsifyOp::inferReturnTypes(MLIRContext *context, std::optional<Location> loc,
                              ValueRange operands, DictionaryAttr attributes,
@@ -78,10 +74,6 @@ LogicalResult DensifyOp::verify() {
     return failure();
   return verifyDensify(*this, getKeep(), getEntries().getType());
 }
-
-//===----------------------------------------------------------------------===//
-// On flat arrays
-//===----------------------------------------------------------------------===//
 
 /// Checks that all operands are arrays of one kind, with elements of f32.
 static LogicalResult verifyArrays(Operation *op) {

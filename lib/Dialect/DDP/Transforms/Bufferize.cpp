@@ -49,10 +49,6 @@ static bufferization::OneShotBufferizationOptions getOptions() {
   return options;
 }
 
-//===----------------------------------------------------------------------===//
-// Separate memory for the values that control flow passes on
-//===----------------------------------------------------------------------===//
-
 /// Copies `operand` to separate memory, unless it is such a copy already.
 /// Returns true if it made a copy.
 static bool copyOperand(OpOperand &operand) {

@@ -18,10 +18,6 @@
 using namespace mlir;
 using namespace mlir::ddp;
 
-//===----------------------------------------------------------------------===//
-// Runs of elements
-//===----------------------------------------------------------------------===//
-
 /// Returns the offset and size of a slice of a 1-D tensor without gaps, or
 /// nullopt for other slices.
 template <typename SliceOp>
@@ -79,10 +75,6 @@ static Value createTensor(OpBuilder &builder, Location loc,
   all.emplace_back(llvm::to_vector(llvm::seq<int64_t>(0, type.getRank())));
   return tensor::CollapseShapeOp::create(builder, loc, flat, run.source, all);
 }
-
-//===----------------------------------------------------------------------===//
-// One argument
-//===----------------------------------------------------------------------===//
 
 namespace {
 /// Rewrites packs of elements of one argument, and insertions into it.

@@ -305,10 +305,6 @@ static void rewriteConcat(ConcatOp concat, Value buffer) {
   concat.erase();
 }
 
-//===----------------------------------------------------------------------===//
-// States
-//===----------------------------------------------------------------------===//
-
 /// Returns the memory of the state that `op` accesses. Its type follows from
 /// the value, so that nothing has to search the module for the state.
 template <typename OpTy>

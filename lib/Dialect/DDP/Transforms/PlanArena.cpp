@@ -70,10 +70,6 @@ static LogicalResult checkBuffer(memref::AllocOp alloc) {
   return success();
 }
 
-//===----------------------------------------------------------------------===//
-// Parallel loops
-//===----------------------------------------------------------------------===//
-
 /// Finds the parallel loops around `op`, which allocates a buffer or calls a
 /// function that may. Concurrent iterations would share that buffer. Fails for
 /// a loop that cannot run its iterations one after another.
@@ -125,10 +121,6 @@ static void makeSequential(Operation *loop) {
                      });
   rewriter.eraseOp(parallel);
 }
-
-//===----------------------------------------------------------------------===//
-// Lifetimes
-//===----------------------------------------------------------------------===//
 
 /// Collects all values that may alias the buffer `alloc` or a part of it, and
 /// their users. Fails if the buffer leaves the function.
@@ -330,10 +322,6 @@ getIntervals(func::FuncOp function,
     return failure();
   return intervals;
 }
-
-//===----------------------------------------------------------------------===//
-// Placement
-//===----------------------------------------------------------------------===//
 
 namespace {
 /// Free memory below the arena's current end, by offset; neighbours are merged.

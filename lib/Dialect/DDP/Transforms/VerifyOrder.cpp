@@ -46,10 +46,6 @@ private:
 };
 } // namespace
 
-//===----------------------------------------------------------------------===//
-// Collectives
-//===----------------------------------------------------------------------===//
-
 LogicalResult OrderVerifier::checkReach(Operation *op, FlatSymbolRefAttr name) {
   ProcessGroupOp group = analysis.groups.lookup(op, name);
   const RankTransfer::Reach *reach = analysis.getReach(op);
@@ -137,10 +133,6 @@ LogicalResult OrderVerifier::checkBuckets() {
   return success(ok);
 }
 
-//===----------------------------------------------------------------------===//
-// States
-//===----------------------------------------------------------------------===//
-
 /// True if `later` follows `op`, on the same path or in a branch there.
 static bool comesAfter(Operation *op, Operation *later) {
   for (Operation *around = op; around && around->getBlock();
@@ -227,10 +219,6 @@ LogicalResult OrderVerifier::checkStates() {
   });
   return success(ok);
 }
-
-//===----------------------------------------------------------------------===//
-// Collectives in flight
-//===----------------------------------------------------------------------===//
 
 LogicalResult OrderVerifier::checkFlight() {
   for (auto [op, start] : analysis.regions.conflicts)

@@ -19,10 +19,6 @@ class DDP_Exchange<string kind> {
   }];
 }
 
-//===----------------------------------------------------------------------===//
-// On values
-//===----------------------------------------------------------------------===//
-
 class DDP_ExchangeOp<string mnemonic, string kind, list<Trait> traits = []>
     : DDP_Op<mnemonic, !listconcat(traits, [
         DDP_CollectiveOpInterface, SymbolUserOpInterface,
@@ -202,10 +198,6 @@ def DDP_ExchangeStartOp : DDP_Op<"exchange_start", [
   }];
   let hasCanonicalizeMethod = 1;
 }
-
-//===----------------------------------------------------------------------===//
-// On flat arrays
-//===----------------------------------------------------------------------===//
 
 class DDP_FlatExchangeOp<string mnemonic, string kind>
     : DDP_FlatOp<mnemonic, [DDP_CollectiveOpInterface, SymbolUserOpInterface]> {

@@ -12,10 +12,6 @@
 using namespace mlir;
 using namespace mlir::ddp;
 
-//===----------------------------------------------------------------------===//
-// Parameters
-//===----------------------------------------------------------------------===//
-
 static LogicalResult
 verifyParameters(function_ref<InFlightDiagnostic()> emitError,
                  const PowerSGDParameters &p) {
@@ -61,10 +57,6 @@ BatchedPowerSGDHookAttr::verify(function_ref<InFlightDiagnostic()> emitError,
                           "is one matrix";
   return verifyParameters(emitError, PowerSGDParameters::from(parameters));
 }
-
-//===----------------------------------------------------------------------===//
-// Compressed members
-//===----------------------------------------------------------------------===//
 
 static DenseI64ArrayAttr getShape(MLIRContext *context, int64_t rows,
                                   int64_t columns) {
@@ -276,10 +268,6 @@ BatchedPowerSGDHookAttr::expand(OpBuilder &builder,
     return ResizeOp::create(builder, reduction.loc, type, out);
   });
 }
-
-//===----------------------------------------------------------------------===//
-// Costs
-//===----------------------------------------------------------------------===//
 
 static MatricesOfBucket getMatrices(BatchedPowerSGDHookAttr,
                                     BucketType bucket) {
