@@ -8,6 +8,7 @@
 #include "mlir/IR/OpImplementation.h"
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/SmallBitVector.h"
+#include "llvm/ADT/StringExtras.h"
 
 using namespace mlir;
 using namespace mlir::ddp;
@@ -16,15 +17,10 @@ using namespace mlir::ddp;
 template <typename EnumT>
 static std::string listKeywords() {
   SmallVector<StringRef> words;
-  auto getWord = [](unsigned i) {
-    return StringRef(stringifyEnum(static_cast<EnumT>(i)));
-  };
-  for (unsigned i = 0; !getWord(i).empty(); ++i)
-    words.push_back(getWord(i));
-  std::string text = ("'" + words.front() + "'").str();
-  for (auto [index, word] : llvm::enumerate(ArrayRef(words).drop_front()))
-    text += ((index + 2 == words.size() ? " or '" : ", '") + word + "'").str();
-  return text;
+  for (unsigned i = 0; !stringifyEnum(static_cast<EnumT>(i)).empty(); ++i)
+    words.push_back(stringifyEnum(static_cast<EnumT>(i)));
+  return "'" + llvm::join(ArrayRef(words).drop_back(), "', '") + "' or '" +
+         words.back().str() + "'";
 }
 
 /// Parses an enum's keyword. The generated parser of an enum attribute would
