@@ -4,6 +4,7 @@
 
 #include "MemoryUses.h"
 
+#include "ProgramWalk.h"
 #include "ddphook/Dialect/DDP/IR/MLIRVersion.h"
 
 #include "mlir/Dialect/Bufferization/IR/BufferizableOpInterface.h"
@@ -68,8 +69,7 @@ static std::optional<Values> getSharing(OpOperand &use) {
     return Values(user->getResults());
   // A returned value leaves the function; nothing in the function shares its
   // memory after that.
-  if (user->hasTrait<OpTrait::ReturnLike>() &&
-      isa<FunctionOpInterface>(user->getParentOp()))
+  if (isReturn(user))
     return Values();
   if (user->hasTrait<OpTrait::IsTerminator>())
     return getYieldedTo(use);

@@ -6,6 +6,7 @@
 // every part as a separate value that is created in the right buffer.
 
 #include "../Analysis/MemoryUses.h"
+#include "../Analysis/ProgramWalk.h"
 #include "Utils/Arrays.h"
 #include "Utils/InPlaceChain.h"
 #include "ddphook/Dialect/DDP/IR/Remarks.h"
@@ -182,11 +183,6 @@ static bool isLastUse(Operation *op) {
                      return requireBefore(user, op);
                    }).wasInterrupted();
          });
-}
-
-static bool isReturn(Operation *op) {
-  return op->hasTrait<OpTrait::ReturnLike>() &&
-         isa<FunctionOpInterface>(op->getParentOp());
 }
 
 /// True if a use may overwrite the memory of its operand.

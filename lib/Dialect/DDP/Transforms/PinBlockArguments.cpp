@@ -170,9 +170,7 @@ static void saveArguments(Region &region) {
       continue;
     WalkResult result = visitMemoryUses(argument, [&](OpOperand &use) {
       Operation *user = use.getOwner();
-      if (isa<BranchOpInterface>(user) ||
-          (user->hasTrait<OpTrait::ReturnLike>() &&
-           isa<FunctionOpInterface>(user->getParentOp())))
+      if (isa<BranchOpInterface>(user) || isReturn(user))
         return WalkResult::skip();
       if (entry.findAncestorOpInBlock(*user) || !mayOverwriteFromOutside(use))
         return WalkResult::advance();

@@ -49,8 +49,7 @@ static StringRef getNameIn(Location location) {
 /// Returns the index of a value among its function's results, or nullopt.
 static std::optional<unsigned> getResultNumber(Value value) {
   for (OpOperand &use : value.getUses())
-    if (use.getOwner()->hasTrait<OpTrait::ReturnLike>() &&
-        isa<FunctionOpInterface>(use.getOwner()->getParentOp()))
+    if (isReturn(use.getOwner()))
       return use.getOperandNumber();
   return std::nullopt;
 }
