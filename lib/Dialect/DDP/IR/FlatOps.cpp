@@ -161,20 +161,12 @@ LogicalResult FlatOrthogonalizeOp::verify() {
   return verifyFlat(*this, getLayout(), {{}, {}, getInput(), {}}); // C2
 }
 
-static LogicalResult verifyNumDestinations(DestinationStyleOpInterface op,
-                                           unsigned expected) {
-  if (static_cast<unsigned>(op.getNumDpsInits()) == expected)
-    return success();
-  return op->emitOpError() << "expected " << expected
-                           << " 'into' operands, but got "
-                           << op.getNumDpsInits();
-}
-
 LogicalResult FlatProjectOp::verify() {
   MatrixListAttr layout = getLayout();
   bool hasRest = !layout.getPieces().empty() && !getPacked();
-  if (failed(verifyNumDestinations(*this,
-                                   getPNumber() + 1 + (hasRest ? 1 : 0)))) // C3
+  if (failed(verifyCount(*this, getDestination().size(),
+                         getPNumber() + (hasRest ? 2 : 1),
+                         "'into' operands"))) // C3
     return failure();
   Value p = getDestination()[getPNumber()];
   Value rest = hasRest ? getDestination().back() : Value();
@@ -193,9 +185,10 @@ LogicalResult FlatProjectOp::verify() {
 }
 
 LogicalResult FlatReconstructOp::verify() {
-  if (failed(verifyDivided(*this)) ||                              // C5
-      failed(verifyNumDestinations(*this, getMatrix() ? 2 : 1)) || // C3
-      failed(verifyFlat(*this, getLayout(),                        // C1, C2
+  if (failed(verifyDivided(*this)) || // C5
+      failed(verifyCount(*this, getDestination().size(), getMatrix() ? 2 : 1,
+                         "'into' operands")) || // C3
+      failed(verifyFlat(*this, getLayout(),     // C1, C2
                         {getDestination().front(), getP(), getQ(), getRest()})))
     return failure();
   return verifySameSize(*this, {getDestination().front(), getMatrix(),

@@ -83,9 +83,9 @@ static LogicalResult verifyArrays(Operation *op) {
 }
 
 LogicalResult FlatSparsifyOp::verify() {
-  if (getDestination().size() != 2) // C1
-    return emitOpError() << "expected 2 'into' operands, but got "
-                         << getDestination().size();
+  if (failed(verifyCount(*this, getDestination().size(), 2,
+                         "'into' operands"))) // C1
+    return failure();
   Type input = getInput().getType(),
        entries = getDestination().front().getType(),
        rest = getDestination().back().getType();

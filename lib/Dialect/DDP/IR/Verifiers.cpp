@@ -24,6 +24,14 @@ LogicalResult mlir::ddp::verifyGroup(Operation *op, FlatSymbolRefAttr group,
          << "the name refers to this";
 }
 
+LogicalResult mlir::ddp::verifyCount(Operation *op, size_t found,
+                                     size_t expected, StringRef what) {
+  if (found == expected)
+    return success();
+  return op->emitOpError() << "expected " << expected << " " << what
+                           << ", but got " << found;
+}
+
 LogicalResult mlir::ddp::verifyOneKind(Operation *op, TypeRange types) {
   for (Type type : types)
     if (isa<ShapedType>(type) && type.getTypeID() != types.front().getTypeID())

@@ -19,6 +19,10 @@ inline bool haveSameElements(Type a, Type b) {
                     from.getElementType() == to.getElementType());
 }
 
+/// Checks the number of operands or results of one kind, `what`.
+LogicalResult verifyCount(Operation *op, size_t found, size_t expected,
+                          StringRef what);
+
 /// Checks that all arrays are tensors, or all are memrefs. The first type is an
 /// array.
 LogicalResult verifyOneKind(Operation *op, TypeRange types);
