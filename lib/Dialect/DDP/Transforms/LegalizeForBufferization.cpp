@@ -333,9 +333,6 @@ namespace {
 struct LegalizeForBufferizationPass
     : public ddp::impl::DDPLegalizeForBufferizationPassBase<
           LegalizeForBufferizationPass> {
-  using DDPLegalizeForBufferizationPassBase::
-      DDPLegalizeForBufferizationPassBase;
-
   void runOnOperation() override {
     IRRewriter rewriter(&getContext());
     bool hasChanged = false;
