@@ -46,7 +46,7 @@ defvar planWireFields = [{
     int64_t getBlock() const;
 }];
 
-/// What the plan states about the type of an argument or a result.
+/// The fields of the plan for the type of an argument or a result.
 defvar planTypeFields = [{
     ::mlir::Type getDtype() const {
       return ::mlir::getElementTypeOrSelf(getType());
