@@ -50,29 +50,18 @@ private:
 /// hook together depends on caches, so the pipeline to memory decides it.
 static void addHookPasses(CheckedPassManager &pm, const DDPHookOptions &options,
                           double groupMb) {
-  if (options.topology.hasValue()) {
-    DDPSetTopologyPassOptions topology;
-    topology.topology = options.topology;
-    pm.addPass(createDDPSetTopologyPass(topology));
-  }
+  if (options.topology.hasValue())
+    pm.addPass(createDDPSetTopologyPass({options.topology}));
   pm.addPass(createDDPVerifySyncPass());
   pm.addPass(createDDPExpandAveragesPass(), OrderAcrossPass::Nothing);
-  if (options.exempt.hasValue() || options.exemptHook.hasValue()) {
-    DDPExemptGradientsPassOptions exempt;
-    exempt.exempt = options.exempt;
-    exempt.exemptHook = options.exemptHook;
-    pm.addPass(createDDPExemptGradientsPass(exempt));
-  }
-  DDPBucketizePassOptions bucketize;
-  bucketize.bucketCapMb = options.bucketCapMb;
-  bucketize.firstBucketMb = options.firstBucketMb;
-  bucketize.order = options.order;
-  pm.addPass(createDDPBucketizePass(bucketize), OrderAcrossPass::Members);
-  DDPExpandHooksPassOptions expand;
-  expand.hook = options.hook;
-  expand.wrapper = options.wrapper;
-  expand.groupMb = groupMb;
-  pm.addPass(createDDPExpandHooksPass(expand), OrderAcrossPass::Recorded);
+  if (options.exempt.hasValue() || options.exemptHook.hasValue())
+    pm.addPass(
+        createDDPExemptGradientsPass({options.exempt, options.exemptHook}));
+  pm.addPass(createDDPBucketizePass(
+                 {options.bucketCapMb, options.firstBucketMb, options.order}),
+             OrderAcrossPass::Members);
+  pm.addPass(createDDPExpandHooksPass({options.hook, options.wrapper, groupMb}),
+             OrderAcrossPass::Recorded);
   if (options.packCollectives)
     pm.addPass(createDDPPackCollectivesPass(), OrderAcrossPass::Elements);
 }
@@ -99,14 +88,12 @@ static void addTensorPasses(CheckedPassManager &pm,
   if (options.overlap) {
     if (options.interleave) {
       // Enough to hide collectives in flight, without keeping all buckets.
-      DDPMergeBranchesPassOptions merge;
-      merge.limit = 4 * std::min(4u, options.overlapDepth.getValue());
-      pm.addPass(createDDPMergeBranchesPass(merge), OrderAcrossPass::Elements);
+      unsigned limit = 4 * std::min(4u, options.overlapDepth.getValue());
+      pm.addPass(createDDPMergeBranchesPass({limit}),
+                 OrderAcrossPass::Elements);
     }
-    DDPOverlapPassOptions overlap;
-    overlap.depth = options.overlapDepth;
-    overlap.interleave = options.interleave;
-    pm.addPass(createDDPOverlapPass(overlap), OrderAcrossPass::Elements);
+    pm.addPass(createDDPOverlapPass({options.overlapDepth, options.interleave}),
+               OrderAcrossPass::Elements);
   }
 
   pm.addNestedPass<func::FuncOp>(createDDPLegalizeForBufferizationPass());
@@ -134,9 +121,7 @@ static void addMemoryPasses(CheckedPassManager &pm,
   pm.addPass(createDDPFoldCopiesPass());
   if (options.requireNoCopy)
     pm.addPass(createDDPCheckNoAllocPass());
-  ConvertDDPToRuntimePassOptions runtime;
-  runtime.memory = options.memory;
-  pm.addPass(createConvertDDPToRuntimePass(runtime));
+  pm.addPass(createConvertDDPToRuntimePass({options.memory}));
 }
 
 /// Adds passes that only see functions with collectives, unless the options ask

@@ -49,14 +49,12 @@ struct DDPCommonOptions : public virtual mlir::detail::PassOptions {
                rejectValue(name, "a number of at least 1", text);
       } else {
         auto &parser = this->getParser();
-        std::string names;
-        for (unsigned i = 0, count = parser.getNumOptions(); i < count; ++i) {
-          if (text == parser.getOption(i))
-            return !parser.parse(*this, name, text, value);
-          names += i == 0 ? "" : i + 1 == count ? " or " : ", ";
-          names += parser.getOption(i);
-        }
-        return rejectValue(name, names, text);
+        SmallVector<StringRef> words;
+        for (unsigned i = 0; i < parser.getNumOptions(); ++i)
+          words.push_back(parser.getOption(i));
+        if (llvm::is_contained(words, text))
+          return !parser.parse(*this, name, text, value);
+        return rejectValue(name, listAlternatives(words), text);
       }
     }
   };

@@ -73,9 +73,7 @@ void mlir::ddp::registerOpaqueDialects(DialectRegistry &registry) {
       });
 }
 
-//===----------------------------------------------------------------------===//
-// Bytecode of the real dialects
-//===----------------------------------------------------------------------===//
+// Bytecode of the real dialects.
 
 namespace {
 /// A part of a file in MLIR's bytecode. Past its end there is nothing: zeros

@@ -26,9 +26,7 @@ static AllReduceOp getUnbucketed(Operation *op) {
   return {};
 }
 
-//===----------------------------------------------------------------------===//
-// Grouping: append, then close at the limit
-//===----------------------------------------------------------------------===//
+// Grouping: append, then close at the limit.
 
 namespace {
 /// The properties that all members of a bucket share: process group, element
@@ -81,10 +79,6 @@ fillBuckets(ArrayRef<AllReduceOp> ordered, const BucketLimits &limits) {
       closed.push_back(std::move(last.bucket));
   return closed;
 }
-
-//===----------------------------------------------------------------------===//
-// Sorting
-//===----------------------------------------------------------------------===//
 
 namespace {
 class BucketScheduler {

@@ -175,14 +175,11 @@ static SmallVector<Block *> getReachable(Region &region) {
 
 std::string Tracer::traceRegion(Region &region,
                                 CollectiveTrace::Function &function) {
-  std::string before = std::move(function.order);
-  function.order.clear();
+  std::string before = std::exchange(function.order, "");
   for (Block *block : getReachable(region))
     for (Operation &nested : *block)
       trace(&nested, function);
-  std::string inside = std::move(function.order);
-  function.order = std::move(before);
-  return inside;
+  return std::exchange(function.order, before);
 }
 
 /// Traces a switch like the branches of `ddp-legalize-for-bufferization`.
@@ -210,8 +207,7 @@ void Tracer::traceRegions(Operation *op, CollectiveTrace::Function &function) {
 /// `convert-ddp-to-runtime` creates.
 void Tracer::traceCollective(CollectiveOpInterface op,
                              CollectiveTrace::Function &function) {
-  std::string before = std::move(function.order);
-  function.order.clear();
+  std::string before = std::exchange(function.order, "");
   add(function, getVerb(op.getKind(), op.getEnd() != op), describe(op),
       op.getInput().getType());
   if (isa_and_nonnull<scf::IfOp>(op.getEnd()))

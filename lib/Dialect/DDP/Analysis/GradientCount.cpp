@@ -7,10 +7,6 @@
 using namespace mlir;
 using namespace mlir::ddp;
 
-//===----------------------------------------------------------------------===//
-// Sets of sources
-//===----------------------------------------------------------------------===//
-
 unsigned SourceSets::createSource() {
   unsigned number = sets.size();
   sets.push_back({0, 0, number});
@@ -87,10 +83,6 @@ bool SourceSets::differs(unsigned set) const {
         return true;
   return false;
 }
-
-//===----------------------------------------------------------------------===//
-// Counts
-//===----------------------------------------------------------------------===//
 
 /// Returns the set of the larger numbers of all pairs from the two sets.
 static uint8_t maxOfEach(uint8_t a, uint8_t b) {

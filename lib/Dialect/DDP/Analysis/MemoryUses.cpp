@@ -4,6 +4,7 @@
 
 #include "MemoryUses.h"
 
+#include "ProgramWalk.h"
 #include "ddphook/Dialect/DDP/IR/MLIRVersion.h"
 
 #include "mlir/Dialect/Bufferization/IR/BufferizableOpInterface.h"
@@ -20,17 +21,27 @@ namespace {
 using Values = SmallVector<Value, 2>;
 } // namespace
 
-/// Adds the values that receive `use` when an operation with regions passes
-/// `operands` to one successor. Returns true if `use` is among `operands`.
-static bool addForwarded(OpOperand &use, OperandRange operands,
-                         ValueRange inputs, Values &values) {
-  unsigned number = use.getOperandNumber(),
-           begin = operands.getBeginOperandIndex();
-  if (number < begin || number >= begin + operands.size() ||
-      operands.size() != inputs.size())
-    return false;
-  values.push_back(inputs[number - begin]);
-  return true;
+/// Returns the values that receive `use` when `op` branches from `point`, or
+/// nullopt if it does not pass `use` on from there.
+static std::optional<Values> getReceivers(RegionBranchOpInterface op,
+                                          RegionBranchPoint point,
+                                          OpOperand &use) {
+  SmallVector<RegionSuccessor> successors;
+  op.getSuccessorRegions(point, successors);
+  std::optional<Values> values;
+  for (RegionSuccessor &successor : successors) {
+    OperandRange operands = op.getSuccessorOperands(point, successor);
+    ValueRange inputs = getSuccessorInputs(op, successor);
+    if (operands.empty() || operands.size() != inputs.size())
+      continue;
+    unsigned begin = operands.getBeginOperandIndex();
+    if (use.getOperandNumber() - begin >= operands.size())
+      continue;
+    if (!values)
+      values.emplace();
+    values->push_back(inputs[use.getOperandNumber() - begin]);
+  }
+  return values;
 }
 
 std::optional<Values> mlir::ddp::getYieldedTo(OpOperand &use) {
@@ -39,28 +50,7 @@ std::optional<Values> mlir::ddp::getYieldedTo(OpOperand &use) {
       dyn_cast_or_null<RegionBranchOpInterface>(use.getOwner()->getParentOp());
   if (!terminator || !parent)
     return std::nullopt;
-  SmallVector<RegionSuccessor> successors;
-  parent.getSuccessorRegions(RegionBranchPoint(terminator), successors);
-  Values values;
-  bool isFound = false;
-  for (RegionSuccessor &successor : successors)
-    isFound |= addForwarded(use, terminator.getSuccessorOperands(successor),
-                            getSuccessorInputs(parent, successor), values);
-  return isFound ? std::optional(values) : std::nullopt;
-}
-
-/// Returns the block arguments that receive an operand of a loop or a branch,
-/// and the results that receive it if the loop does not run.
-static std::optional<Values> getEntered(RegionBranchOpInterface op,
-                                        OpOperand &use) {
-  SmallVector<RegionSuccessor> successors;
-  op.getSuccessorRegions(RegionBranchPoint::parent(), successors);
-  Values values;
-  bool isFound = false;
-  for (RegionSuccessor &successor : successors)
-    isFound |= addForwarded(use, op.getEntrySuccessorOperands(successor),
-                            getSuccessorInputs(op, successor), values);
-  return isFound ? std::optional(values) : std::nullopt;
+  return getReceivers(parent, RegionBranchPoint(terminator), use);
 }
 
 /// Returns the values that may share the memory of `use` because of it, or
@@ -79,8 +69,7 @@ static std::optional<Values> getSharing(OpOperand &use) {
     return Values(user->getResults());
   // A returned value leaves the function; nothing in the function shares its
   // memory after that.
-  if (user->hasTrait<OpTrait::ReturnLike>() &&
-      isa<FunctionOpInterface>(user->getParentOp()))
+  if (isReturn(user))
     return Values();
   if (user->hasTrait<OpTrait::IsTerminator>())
     return getYieldedTo(use);
@@ -95,7 +84,7 @@ static std::optional<Values> getSharing(OpOperand &use) {
     return values;
   }
   if (auto branch = dyn_cast<RegionBranchOpInterface>(user))
-    return getEntered(branch, use);
+    return getReceivers(branch, RegionBranchPoint::parent(), use);
   if (!isa<bufferization::BufferizableOpInterface>(user))
     return std::nullopt;
   static const bufferization::BufferizationOptions options;

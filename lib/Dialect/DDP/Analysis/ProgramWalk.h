@@ -31,6 +31,12 @@ void walkProgram(Operation *root, FnT &&visit) {
     visit(op);
 }
 
+/// True if `op` returns from a function.
+inline bool isReturn(Operation *op) {
+  return op->hasTrait<OpTrait::ReturnLike>() &&
+         isa<FunctionOpInterface>(op->getParentOp());
+}
+
 /// Calls `visit` for the functions under `root`, in order.
 template <typename FnT>
 WalkResult walkFunctions(Operation *root, FnT &&visit) {

@@ -34,10 +34,6 @@ RankAnalysis::RankAnalysis(ModuleOp module)
   facts.reserve(2 * numOps);
 }
 
-//===----------------------------------------------------------------------===//
-// Functions
-//===----------------------------------------------------------------------===//
-
 void RankAnalysis::run() {
   SmallVector<FunctionOpInterface> functions;
   module->walk([&](Operation *op) {
@@ -214,10 +210,6 @@ LogicalResult RankAnalysis::reportUnfollowed() const {
         << " operations, counting those of all calls and loops, but got more";
   return success(recursive.empty() && exhausted.empty());
 }
-
-//===----------------------------------------------------------------------===//
-// Regions
-//===----------------------------------------------------------------------===//
 
 void RankAnalysis::visitRegion(Region &region, const RankControl &control) {
   if (region.empty())

@@ -132,10 +132,6 @@ MemoryRegion RankRegions::find(OpResult result) {
   return any;
 }
 
-//===----------------------------------------------------------------------===//
-// Loops that overwrite memory
-//===----------------------------------------------------------------------===//
-
 /// Returns the operation that overwrites all of `slice`, if nothing else uses
 /// it; otherwise null.
 static Operation *findOverwriter(memref::SubViewOp slice) {

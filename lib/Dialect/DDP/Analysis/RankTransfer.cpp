@@ -26,10 +26,6 @@ void RankTransfer::addUsedAbove(RankInputs &inputs, Operation *op) {
     });
 }
 
-//===----------------------------------------------------------------------===//
-// Collectives
-//===----------------------------------------------------------------------===//
-
 void RankTransfer::recordReach(Operation *op, const RankControl &control,
                                RankMask bit) {
   if (!isRecording)
@@ -87,10 +83,6 @@ RankFact RankTransfer::reduce(Operation *op, Value input,
   fact.reducedAs = bucket;
   return fact;
 }
-
-//===----------------------------------------------------------------------===//
-// Tensors
-//===----------------------------------------------------------------------===//
 
 /// Handles operations that join values without computing with them.
 bool RankTransfer::applyTensor(Operation *op) {
@@ -264,10 +256,6 @@ void RankTransfer::applyDestinationStyle(DestinationStyleOpInterface op,
       facts[result] = fact;
   }
 }
-
-//===----------------------------------------------------------------------===//
-// Everything else
-//===----------------------------------------------------------------------===//
 
 /// True for operations without operands that return the same on all ranks.
 /// (Others may depend on the rank.)

@@ -74,8 +74,6 @@ private:
                   StringAttr bucket, const RankControl &control);
   RankFact allReduce(CollectiveOpInterface op, const RankControl &control);
   RankFact exchange(CollectiveOpInterface op, const RankControl &control);
-  RankFact draw(Operation *op, FlatSymbolRefAttr generator,
-                const RankControl &control);
   void addUsedAbove(RankInputs &inputs, Operation *op);
 
   RankGroups &groups;

@@ -8,15 +8,6 @@
 using namespace mlir;
 using namespace mlir::ddp;
 
-/// Draws random numbers. The generator then differs unless all ranks draw.
-RankFact RankTransfer::draw(Operation *op, FlatSymbolRefAttr generator,
-                            const RankControl &control) {
-  RankFact fact;
-  fact.uniform = regions.narrowState(op, generator,
-                                     isRecording ? control.mask : kAllRanks);
-  return fact;
-}
-
 static Value getDestination(Operation *op) {
   if (auto reduction = dyn_cast<AllReduceOp>(op))
     return reduction.getDestination();
@@ -171,15 +162,15 @@ bool RankTransfer::applyDDP(Operation *op, const RankControl &control) {
                               isRecording ? mask : kAllRanks);
     return true;
   }
-  if (auto draw = dyn_cast<RandomNormalOp>(op))
-    return set(draw.getResult(),
-               this->draw(op, draw.getGeneratorAttr(), control));
-  if (auto draw = dyn_cast<FlatRandomNormalOp>(op)) {
-    RankFact fact = this->draw(op, draw.getGeneratorAttr(), control);
-    if (draw.getResult())
-      return set(draw.getResult(), fact);
-    regions.write(op, draw.getDestination(), fact, true, control);
-    return true;
+  if (isa<RandomNormalOp, FlatRandomNormalOp>(op)) {
+    // The generator then differs unless all ranks draw.
+    RankFact fact;
+    fact.uniform = regions.narrowState(
+        op, op->getAttrOfType<FlatSymbolRefAttr>("generator"),
+        isRecording ? control.mask : kAllRanks);
+    if (op->getNumResults() == 0)
+      regions.write(op, getDestination(op), fact, /*isWhole=*/true, control);
+    return set(op->getResults(), fact);
   }
   if (auto unpack = dyn_cast<UnpackOp>(op)) {
     RankFact fact = facts.lookup(unpack.getBucket());

@@ -28,16 +28,18 @@ static bool areOfOneGroup(AssignmentAttr assignment, bool areAdjacent) {
 }
 
 /// Verifies an assignment of parts of an all-reduce's operand.
-template <typename OpT>
-static LogicalResult verifyReduced(OpT op, AssignmentAttr assignment) {
+static LogicalResult verifyReduced(CollectiveOpInterface op,
+                                   AssignmentAttr assignment) {
   if (TypeAttr wire = op.getWireAttr())
     return op->emitOpError() << "expected no wire type with '" << kName // C3
                              << "', but got " << wire.getValue();
   ReductionAttr reduction = op.getReductionAttr();
-  auto group = op.getGroupAttr()
-                   ? SymbolTable::lookupNearestSymbolFrom<ProcessGroupOp>(
-                         op, op.getGroupAttr())
-                   : ProcessGroupOp();
+  auto lookup = [](Operation *from, FlatSymbolRefAttr name) {
+    return name ? SymbolTable::lookupNearestSymbolFrom<ProcessGroupOp>(from,
+                                                                       name)
+                : ProcessGroupOp();
+  };
+  ProcessGroupOp group = lookup(op, op.getGroupAttr());
   // A missing or unknown group or reduction is reported elsewhere.
   if (!group || !reduction)
     return success();
@@ -47,10 +49,7 @@ static LogicalResult verifyReduced(OpT op, AssignmentAttr assignment) {
     return op->emitOpError() << "expected a sum with '" << kName // C4
                              << "' over a hierarchical group, but got a mean";
   }
-  auto whole = group.getParentAttr()
-                   ? SymbolTable::lookupNearestSymbolFrom<ProcessGroupOp>(
-                         group, group.getParentAttr())
-                   : ProcessGroupOp();
+  ProcessGroupOp whole = lookup(group, group.getParentAttr());
   if (group.getPlacement() != Placement::IntraNode || !whole ||
       !whole.isHierarchical())
     return op->emitOpError() // C5
@@ -117,9 +116,7 @@ LogicalResult mlir::ddp::verifyAssignment(Operation *op, Attribute attribute) {
   if (numElements && assignment.getNumElements() != *numElements)
     return op->emitOpError() << "expected an assignment of " << *numElements
                              << " elements, but got " << assignment;
-  if (auto reduce = dyn_cast<AllReduceOp>(op))
-    return verifyReduced(reduce, assignment);
-  if (auto reduce = dyn_cast<FlatAllReduceOp>(op))
+  if (auto reduce = dyn_cast<CollectiveOpInterface>(op))
     return verifyReduced(reduce, assignment);
   if (!areOfOneGroup(assignment, /*areAdjacent=*/false))
     return op->emitOpError() // C7

@@ -21,10 +21,9 @@ static LogicalResult verifyMembers(Operation *op, TypeRange tensors,
              << "expected tensor " << index << " to have element type "
              << getElementTypeOf(bucket) << ", but got " << type;
   if (auto bucketType = dyn_cast<BucketType>(bucket)) {
-    if (tensors.size() != bucketType.getNumMembers())
-      return op->emitOpError()
-             << "expected " << bucketType.getNumMembers()
-             << " tensors for this bucket, but got " << tensors.size();
+    if (failed(verifyCount(op, tensors.size(), bucketType.getNumMembers(),
+                           "tensors for this bucket")))
+      return failure();
     for (auto [index, type] : llvm::enumerate(tensors))
       if (cast<RankedTensorType>(type).getShape() != bucketType.getShape(index))
         return op->emitOpError()

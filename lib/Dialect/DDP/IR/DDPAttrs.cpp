@@ -5,8 +5,7 @@
 
 #include "ddphook/Dialect/DDP/IR/DDP.h"
 
-#include "PlanList.h"
-
+#include "mlir/IR/DialectImplementation.h"
 #include "llvm/ADT/TypeSwitch.h"
 
 using namespace mlir;
@@ -47,6 +46,32 @@ static void printPlaces(AsmPrinter &printer, ArrayRef<PlaceT> places) {
   printer << "[";
   llvm::interleaveComma(numbers, printer);
   printer << "]";
+}
+
+/// Parses a list of the plan: in brackets, and without the part of each
+/// element's text that its type implies.
+template <typename AttrTy>
+static FailureOr<SmallVector<AttrTy>> parsePlanList(AsmParser &parser) {
+  SmallVector<AttrTy> list;
+  auto parseElement = [&] {
+    FailureOr<AttrTy> element = FieldParser<AttrTy>::parse(parser);
+    if (succeeded(element))
+      list.push_back(*element);
+    return LogicalResult(element);
+  };
+  if (parser.parseCommaSeparatedList(AsmParser::Delimiter::Square,
+                                     parseElement))
+    return failure();
+  return list;
+}
+
+template <typename AttrTy>
+static void printPlanList(AsmPrinter &printer, ArrayRef<AttrTy> list) {
+  printer << '[';
+  llvm::interleaveComma(list, printer, [&](AttrTy element) {
+    printer.printStrippedAttrOrType(element);
+  });
+  printer << ']';
 }
 
 #define GET_ATTRDEF_CLASSES

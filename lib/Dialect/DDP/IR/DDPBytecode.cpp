@@ -3,10 +3,10 @@
 // Writes the dialect's version into bytecode, and refuses files of unknown
 // versions. Files without a version have the format of version 1.
 //
-// Version 2 added the topology of process groups: `readProperties` and
-// `writeProperties` of `ProcessGroupOp` handle both versions. Other operations
-// whose attributes change do the same. All other upgrades belong in
-// `upgradeFromVersion`, which is called before operations are verified.
+// Version 2 added the topology of process groups. An operation whose attributes
+// have changed reads and writes the old ones in its own `readProperties` and
+// `writeProperties`. All other upgrades, of which there are none so far, belong
+// in `upgradeFromVersion`, which is called before operations are verified.
 
 #include "ddphook/Dialect/DDP/IR/DDPBytecode.h"
 
@@ -15,16 +15,20 @@
 using namespace mlir;
 using namespace mlir::ddp;
 
+/// Returns the version of the file to write.
+static uint64_t getVersion(DialectBytecodeWriter &writer) {
+  auto asked = writer.getDialectVersion<DDPDialect>();
+  return succeeded(asked) ? static_cast<const DDPVersion &>(**asked).number
+                          : DDPVersion::kCurrent;
+}
+
 namespace {
 struct DDPBytecodeInterface : public BytecodeDialectInterface {
   explicit DDPBytecodeInterface(Dialect *dialect)
       : BytecodeDialectInterface(dialect) {}
 
   void writeVersion(DialectBytecodeWriter &writer) const final {
-    DDPVersion written;
-    if (auto asked = writer.getDialectVersion<DDPDialect>(); succeeded(asked))
-      written = static_cast<const DDPVersion &>(**asked);
-    writer.writeVarInt(written.number);
+    writer.writeVarInt(getVersion(writer));
   }
 
   std::unique_ptr<DialectVersion>
@@ -47,4 +51,32 @@ struct DDPBytecodeInterface : public BytecodeDialectInterface {
 
 void mlir::ddp::addBytecodeInterface(DDPDialect &dialect) {
   dialect.addInterfaces<DDPBytecodeInterface>();
+}
+
+LogicalResult ProcessGroupOp::readProperties(DialectBytecodeReader &reader,
+                                             OperationState &state) {
+  auto &properties = state.getOrAddProperties<Properties>();
+  if (failed(reader.readOptionalAttribute(properties.parent)) ||
+      failed(reader.readOptionalAttribute(properties.placement)) ||
+      failed(reader.readOptionalAttribute(properties.ranks)) ||
+      failed(reader.readOptionalAttribute(properties.size)) ||
+      failed(reader.readAttribute(properties.sym_name)))
+    return failure();
+  auto version = reader.getDialectVersion<DDPDialect>();
+  if (failed(version) || static_cast<const DDPVersion &>(**version).number < 2)
+    return success();
+  return reader.readOptionalAttribute(properties.topology);
+}
+
+void ProcessGroupOp::writeProperties(DialectBytecodeWriter &writer) {
+  Properties &properties = getProperties();
+  writer.writeOptionalAttribute(properties.parent);
+  writer.writeOptionalAttribute(properties.placement);
+  writer.writeOptionalAttribute(properties.ranks);
+  writer.writeOptionalAttribute(properties.size);
+  writer.writeAttribute(properties.sym_name);
+  if (getVersion(writer) >= 2)
+    writer.writeOptionalAttribute(properties.topology);
+  else if (properties.topology)
+    emitOpError() << "expected no topology in bytecode of version 1";
 }

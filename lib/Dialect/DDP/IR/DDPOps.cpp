@@ -1,37 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Syntax, verifiers, folders and type inference of groups, all-reduces and
-// views. Comments such as C1 refer to the constraints in the operation's
-// description.
+// views.
 
-#include "FlatOps.h"
 #include "Verifiers.h"
-#include "ddphook/Dialect/DDP/IR/DDPBytecode.h"
 
 #include "mlir/IR/OpImplementation.h"
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/SmallBitVector.h"
+#include "llvm/ADT/StringExtras.h"
 
 using namespace mlir;
 using namespace mlir::ddp;
-
-//===----------------------------------------------------------------------===//
-// Syntax
-//===----------------------------------------------------------------------===//
 
 /// Lists the keywords of an enum, quoted: 'a', 'b' or 'c'.
 template <typename EnumT>
 static std::string listKeywords() {
   SmallVector<StringRef> words;
-  auto getWord = [](unsigned i) {
-    return StringRef(stringifyEnum(static_cast<EnumT>(i)));
-  };
-  for (unsigned i = 0; !getWord(i).empty(); ++i)
-    words.push_back(getWord(i));
-  std::string text = ("'" + words.front() + "'").str();
-  for (auto [index, word] : llvm::enumerate(ArrayRef(words).drop_front()))
-    text += ((index + 2 == words.size() ? " or '" : ", '") + word + "'").str();
-  return text;
+  for (unsigned i = 0; !stringifyEnum(static_cast<EnumT>(i)).empty(); ++i)
+    words.push_back(stringifyEnum(static_cast<EnumT>(i)));
+  return "'" + llvm::join(ArrayRef(words).drop_back(), "', '") + "' or '" +
+         words.back().str() + "'";
 }
 
 /// Parses an enum's keyword. The generated parser of an enum attribute would
@@ -143,40 +132,6 @@ void ProcessGroupOp::build(OpBuilder &builder, OperationState &state,
         /*topology=*/TopologyAttr());
 }
 
-static uint64_t getVersion(DialectBytecodeWriter &writer) {
-  auto asked = writer.getDialectVersion<DDPDialect>();
-  return succeeded(asked) ? static_cast<const DDPVersion &>(**asked).number
-                          : DDPVersion::kCurrent;
-}
-
-LogicalResult ProcessGroupOp::readProperties(DialectBytecodeReader &reader,
-                                             OperationState &state) {
-  auto &properties = state.getOrAddProperties<Properties>();
-  if (failed(reader.readOptionalAttribute(properties.parent)) ||
-      failed(reader.readOptionalAttribute(properties.placement)) ||
-      failed(reader.readOptionalAttribute(properties.ranks)) ||
-      failed(reader.readOptionalAttribute(properties.size)) ||
-      failed(reader.readAttribute(properties.sym_name)))
-    return failure();
-  auto version = reader.getDialectVersion<DDPDialect>();
-  if (failed(version) || static_cast<const DDPVersion &>(**version).number < 2)
-    return success();
-  return reader.readOptionalAttribute(properties.topology);
-}
-
-void ProcessGroupOp::writeProperties(DialectBytecodeWriter &writer) {
-  Properties &properties = getProperties();
-  writer.writeOptionalAttribute(properties.parent);
-  writer.writeOptionalAttribute(properties.placement);
-  writer.writeOptionalAttribute(properties.ranks);
-  writer.writeOptionalAttribute(properties.size);
-  writer.writeAttribute(properties.sym_name);
-  if (getVersion(writer) >= 2)
-    writer.writeOptionalAttribute(properties.topology);
-  else if (properties.topology)
-    emitOpError() << "expected no topology in bytecode of version 1";
-}
-
 LogicalResult ProcessGroupOp::verify() {
   if (getSize() && static_cast<int64_t>(*getSize()) <= 0) // C1
     return emitOpError() << "expected a positive size, but got "
@@ -253,10 +208,6 @@ LogicalResult BucketInfoOp::verify() {
   return verifyNames(*this, getGradientsAttr(), getType()); // C2
 }
 
-//===----------------------------------------------------------------------===//
-// Collectives
-//===----------------------------------------------------------------------===//
-
 void AllReduceOp::build(OpBuilder &builder, OperationState &state, Value input,
                         StringRef group, Reduction reduction) {
   MLIRContext *context = builder.getContext();
@@ -305,16 +256,13 @@ LogicalResult AllReduceOp::verify() {
 }
 
 void AllReduceOp::getEffects(
-    SmallVectorImpl<SideEffects::EffectInstance<MemoryEffects::Effect>>
-        &effects) {
+    SmallVectorImpl<MemoryEffects::EffectInstance> &effects) {
   effects.emplace_back(MemoryEffects::Write::get(), CollectiveResource::get());
   if (!getDestination())
     return;
-  effects.emplace_back(MemoryEffects::Read::get(), &getInputMutable(),
-                       SideEffects::DefaultResource::get());
+  effects.emplace_back(MemoryEffects::Read::get(), &getInputMutable());
   for (OpOperand &destination : getStepOrDestinationMutable())
-    effects.emplace_back(MemoryEffects::Write::get(), &destination,
-                         SideEffects::DefaultResource::get());
+    effects.emplace_back(MemoryEffects::Write::get(), &destination);
 }
 
 LogicalResult AverageOp::verify() {

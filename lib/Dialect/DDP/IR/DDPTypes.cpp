@@ -24,9 +24,7 @@ void DDPDialect::registerTypes() {
       >();
 }
 
-//===----------------------------------------------------------------------===//
 // Syntax: <f32, [1024x512, 512, scalar]>
-//===----------------------------------------------------------------------===//
 
 Type BucketType::parse(AsmParser &parser) {
   Type elementType;
@@ -130,10 +128,6 @@ LogicalResult FutureType::verify(function_ref<InFlightDiagnostic()> emitError,
                        << valueType;
   return success();
 }
-
-//===----------------------------------------------------------------------===//
-// Layout
-//===----------------------------------------------------------------------===//
 
 int64_t BucketType::getNumElements(unsigned member) const {
   return ShapedType::getNumElements(getShape(member));

@@ -3,8 +3,9 @@
 // Looks up MLIR types by name in the lists of element types and encodings.
 
 #include "ddphook/Dialect/DDP/IR/ElementTypes.h"
+#include "ddphook/Dialect/DDP/IR/DDP.h"
 
-#include "llvm/ADT/STLExtras.h"
+#include "llvm/ADT/SmallVectorExtras.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/ScopedPrinter.h"
 
@@ -37,10 +38,9 @@ bool mlir::ddp::isDtype(Type type) {
   return known && known->dtype;
 }
 
-/// Joins names as "a, b or c".
-static std::string joinNames(ArrayRef<StringRef> names) {
+std::string mlir::ddp::listAlternatives(ArrayRef<StringRef> names) {
   std::string text = llvm::join(names.drop_back(), ", ");
-  return text + " or " + names.back().str();
+  return (text.empty() ? "" : text + " or ") + names.back().str();
 }
 
 StringRef mlir::ddp::getDtypeNames() {
@@ -49,7 +49,7 @@ StringRef mlir::ddp::getDtypeNames() {
     for (const ElementType &row : elementTypes)
       if (row.dtype)
         all.push_back(row.name);
-    return joinNames(all);
+    return listAlternatives(all);
   }();
   return names;
 }
@@ -65,11 +65,7 @@ const EncodingRow *mlir::ddp::lookupEncoding(Type code) {
 }
 
 StringRef mlir::ddp::getEncodingNames() {
-  static const std::string names = [] {
-    SmallVector<StringRef> all;
-    for (const EncodingRow &row : encodings)
-      all.push_back(row.name);
-    return joinNames(all);
-  }();
+  static const std::string names = listAlternatives(llvm::map_to_vector(
+      encodings, [](const EncodingRow &row) { return row.name; }));
   return names;
 }

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Verifiers of broadcasts and of collectives on parts, on values and on flat
-// arrays, blocking and in flight. Comments such as C1 refer to the constraints
-// in the operation's description.
+// arrays, blocking and in flight.
 
 #include "Verifiers.h"
 
@@ -48,11 +47,11 @@ mlir::ddp::verifyCollectiveSymbols(CollectiveOpInterface op,
   if (!ranks) {
     if (op.getKind() == CollectiveKind::Broadcast)
       return success();
-    InFlightDiagnostic diagnostic =
-        op->emitOpError() << "expected process group " << name
-                          << " to declare its size, on which the parts depend";
-    diagnostic.attachNote(group.getLoc()) << "the group is declared here";
-    return diagnostic;
+    return (op->emitOpError()
+            << "expected process group " << name
+            << " to declare its size, on which the parts depend")
+               .attachNote(group.getLoc())
+           << "the group is declared here";
   }
   int64_t numInput = getNumElementsOf(op.getInput().getType());
   int64_t numOutput = getNumElementsOf(getOutputType(op));
@@ -163,20 +162,13 @@ static LogicalResult verifyClauses(StartT start) {
 /// without parts.
 static LogicalResult verifyFlatExchange(CollectiveOpInterface op) {
   Type input = op.getInput().getType(), output = getOutputType(op);
-  if (input.getTypeID() != output.getTypeID())
-    return op->emitOpError() << "expected only tensors or only memrefs, but "
-                             << "got " << input << " and " << output;
-  if (failed(verifyTypes(op)))
+  if (failed(verifyOneKind(op, {input, output})) || failed(verifyTypes(op)))
     return failure();
   if (!givesWhole(op) || getNumElementsOf(input) == getNumElementsOf(output))
     return success();
   return op->emitOpError() << "expected arrays of one size, but got " << input
                            << " and " << output;
 }
-
-//===----------------------------------------------------------------------===//
-// On values
-//===----------------------------------------------------------------------===//
 
 LogicalResult ReduceScatterOp::verify() {
   if (failed(verifyTypes(*this))) // C1, C4
@@ -217,10 +209,6 @@ LogicalResult ExchangeStartOp::verify() {
   return verifyIsAwaited(*this, WaitOp::getOperationName(),
                          /*condition=*/Value()); // C4
 }
-
-//===----------------------------------------------------------------------===//
-// On flat arrays
-//===----------------------------------------------------------------------===//
 
 LogicalResult FlatReduceScatterOp::verify() {
   if (failed(verifyFlatExchange(*this))) // C1, C4

@@ -2,10 +2,7 @@
 //
 // Verifiers and effects of the operations on flat arrays.
 // DestinationStyleOpInterface checks that each `into` operand has a result of
-// its type. Comments such as C1 refer to the constraints in the operation's
-// description.
-
-#include "FlatOps.h"
+// its type.
 
 #include "LowRankLayout.h"
 #include "Verifiers.h"
@@ -22,38 +19,27 @@ void mlir::ddp::inferFlatTypes(ValueRange destinations,
 
 void mlir::ddp::getFlatEffects(
     FlatOpInterface op,
-    SmallVectorImpl<SideEffects::EffectInstance<MemoryEffects::Effect>>
-        &effects) {
+    SmallVectorImpl<MemoryEffects::EffectInstance> &effects) {
   auto inits = cast<DestinationStyleOpInterface>(op.getOperation());
   for (OpOperand &operand : op->getOpOperands()) {
     if (!isa<MemRefType>(operand.get().getType()))
       continue;
     if (inits.isDpsInit(&operand))
-      effects.emplace_back(MemoryEffects::Write::get(), &operand,
-                           SideEffects::DefaultResource::get());
+      effects.emplace_back(MemoryEffects::Write::get(), &operand);
     else
-      effects.emplace_back(MemoryEffects::Read::get(), &operand,
-                           SideEffects::DefaultResource::get());
+      effects.emplace_back(MemoryEffects::Read::get(), &operand);
   }
 }
 
-//===----------------------------------------------------------------------===//
-// Element by element
-//===----------------------------------------------------------------------===//
-
 /// Verifies C1 and C2 of elementwise operations.
 static LogicalResult verifyElementwise(Operation *op) {
+  if (failed(verifyOneKind(op, op->getOperandTypes())))
+    return failure();
   Type first = op->getOperand(0).getType();
-  for (Type type : op->getOperandTypes()) {
-    if (isa<IntegerType>(type)) // A condition or a step.
-      continue;
-    if (type.getTypeID() != first.getTypeID())
-      return op->emitOpError() << "expected only tensors or only memrefs, but "
-                               << "got " << first << " and " << type;
-    if (!haveSameElements(first, type))
+  for (Type type : op->getOperandTypes())
+    if (isa<ShapedType>(type) && !haveSameElements(first, type))
       return op->emitOpError() << "expected arrays of one type, but got "
                                << first << " and " << type;
-  }
   return success();
 }
 
@@ -92,10 +78,6 @@ LogicalResult
 FlatRandomNormalOp::verifySymbolUses(SymbolTableCollection &symbols) {
   return verifyGenerator(*this, getGeneratorAttr(), symbols); // C1
 }
-
-//===----------------------------------------------------------------------===//
-// Collectives
-//===----------------------------------------------------------------------===//
 
 LogicalResult FlatAllReduceOp::verify() {
   if (failed(verifyWire(*this))) // C4, C5
@@ -142,10 +124,9 @@ LogicalResult FlatWaitOp::verify() {
                          << "the collective, not one that was passed on";
   if (!isa<RankedTensorType>(getDestination().getType()))
     return success();
-  auto report = [&](const Twine &message) {
-    InFlightDiagnostic diagnostic = emitOpError() << message;
-    diagnostic.attachNote(start.getLoc()) << "the ticket's operation";
-    return diagnostic;
+  auto report = [&](const Twine &message) -> LogicalResult {
+    return (emitOpError() << message).attachNote(start.getLoc())
+           << "the ticket's operation";
   };
   if (getDestination() != start.getInFlight()) // C2
     return report("expected the value that the ticket's operation has in "
@@ -161,10 +142,6 @@ LogicalResult FlatWaitOp::verify() {
 FlatStartOpInterface FlatWaitOp::getStart() {
   return getTicket().getDefiningOp<FlatStartOpInterface>();
 }
-
-//===----------------------------------------------------------------------===//
-// Low rank
-//===----------------------------------------------------------------------===//
 
 LogicalResult FlatMatmulOp::verify() {
   if (failed(verifyTransposes(*this))) // C3
@@ -184,20 +161,12 @@ LogicalResult FlatOrthogonalizeOp::verify() {
   return verifyFlat(*this, getLayout(), {{}, {}, getInput(), {}}); // C2
 }
 
-static LogicalResult verifyNumDestinations(DestinationStyleOpInterface op,
-                                           unsigned expected) {
-  if (static_cast<unsigned>(op.getNumDpsInits()) == expected)
-    return success();
-  return op->emitOpError() << "expected " << expected
-                           << " 'into' operands, but got "
-                           << op.getNumDpsInits();
-}
-
 LogicalResult FlatProjectOp::verify() {
   MatrixListAttr layout = getLayout();
   bool hasRest = !layout.getPieces().empty() && !getPacked();
-  if (failed(verifyNumDestinations(*this,
-                                   getPNumber() + 1 + (hasRest ? 1 : 0)))) // C3
+  if (failed(verifyCount(*this, getDestination().size(),
+                         getPNumber() + (hasRest ? 2 : 1),
+                         "'into' operands"))) // C3
     return failure();
   Value p = getDestination()[getPNumber()];
   Value rest = hasRest ? getDestination().back() : Value();
@@ -216,9 +185,10 @@ LogicalResult FlatProjectOp::verify() {
 }
 
 LogicalResult FlatReconstructOp::verify() {
-  if (failed(verifyDivided(*this)) ||                              // C5
-      failed(verifyNumDestinations(*this, getMatrix() ? 2 : 1)) || // C3
-      failed(verifyFlat(*this, getLayout(),                        // C1, C2
+  if (failed(verifyDivided(*this)) || // C5
+      failed(verifyCount(*this, getDestination().size(), getMatrix() ? 2 : 1,
+                         "'into' operands")) || // C3
+      failed(verifyFlat(*this, getLayout(),     // C1, C2
                         {getDestination().front(), getP(), getQ(), getRest()})))
     return failure();
   return verifySameSize(*this, {getDestination().front(), getMatrix(),

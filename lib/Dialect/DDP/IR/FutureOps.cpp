@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Verifiers and canonicalization of collectives in flight. Comments such as C1
-// refer to the constraints in the operation's description.
+// Verifiers and canonicalization of collectives in flight.
 
 #include "Verifiers.h"
 
@@ -61,7 +60,8 @@ bool mlir::ddp::isWholeOnValues(Operation *op) {
 }
 
 Operation *mlir::ddp::createStart(OpBuilder &builder,
-                                  CollectiveOpInterface whole) {
+                                  CollectiveOpInterface whole,
+                                  Value condition) {
   auto future =
       FutureType::get(builder.getContext(), whole->getResult(0).getType());
   CollectiveKind kind = whole.getKind();
@@ -78,41 +78,34 @@ Operation *mlir::ddp::createStart(OpBuilder &builder,
   auto start = AllReduceStartOp::create(
       builder, whole.getLoc(), future, whole.getReductionAttr(),
       whole.getInput(), whole.getGroupAttr(), whole.getWireAttr(),
-      whole.getStep(), whole.getBucketNameAttr(), /*condition=*/Value());
+      whole.getStep(), whole.getBucketNameAttr(), condition);
   setErrorState(start, getErrorState(whole));
   return start;
 }
 
-namespace {
 /// Folds a start that is awaited immediately into the blocking collective.
-template <typename StartT>
-struct FoldWait : public OpRewritePattern<StartT> {
-  using OpRewritePattern<StartT>::OpRewritePattern;
+static LogicalResult foldWait(CollectiveOpInterface start,
+                              PatternRewriter &rewriter) {
+  auto wait = dyn_cast_or_null<WaitOp>(start->getNextNode());
+  if (!wait || wait.getStart() != start)
+    return failure();
+  rewriter.replaceOp(wait, createWhole(rewriter, start, wait.getType()));
+  rewriter.eraseOp(start);
+  return success();
+}
 
-  LogicalResult matchAndRewrite(StartT start,
-                                PatternRewriter &rewriter) const override {
-    auto wait = dyn_cast_or_null<WaitOp>(start->getNextNode());
-    if (!wait || wait.getStart() != start)
-      return failure();
-    rewriter.replaceOp(wait, createWhole(rewriter, start, wait.getType()));
-    rewriter.eraseOp(start);
-    return success();
-  }
-};
-} // namespace
-
-void AllReduceStartOp::getCanonicalizationPatterns(RewritePatternSet &patterns,
-                                                   MLIRContext *context) {
-  patterns.add<FoldWait<AllReduceStartOp>>(context);
+LogicalResult AllReduceStartOp::canonicalize(AllReduceStartOp start,
+                                             PatternRewriter &rewriter) {
+  return foldWait(start, rewriter);
 }
 
 // ExchangeOps.cpp has its verifier, next to those of the blocking operations.
 
 Operation *ExchangeStartOp::getEnd() { return findWait(getFuture()); }
 
-void ExchangeStartOp::getCanonicalizationPatterns(RewritePatternSet &patterns,
-                                                  MLIRContext *context) {
-  patterns.add<FoldWait<ExchangeStartOp>>(context);
+LogicalResult ExchangeStartOp::canonicalize(ExchangeStartOp start,
+                                            PatternRewriter &rewriter) {
+  return foldWait(start, rewriter);
 }
 
 LogicalResult WaitOp::inferReturnTypes(MLIRContext *,

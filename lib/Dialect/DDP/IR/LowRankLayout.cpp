@@ -3,6 +3,7 @@
 // Finds the matrices in a bucket, and their locations in flat memory.
 
 #include "LowRankLayout.h"
+#include "Verifiers.h"
 
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/SmallBitVector.h"
@@ -143,19 +144,16 @@ int64_t MatrixListAttr::getNumPieceElements() const {
 
 LogicalResult mlir::ddp::verifyFlat(Operation *op, MatrixListAttr layout,
                                     const FlatArrays &arrays) {
-  Type first = op->getOperand(0).getType();
-  Type elementType = getElementTypeOf(first);
-  SmallVector<Value> values(op->getOperands());
-  llvm::append_range(values, op->getResults());
-  for (Value value : values) {
-    if (value.getType().getTypeID() != first.getTypeID())
-      return op->emitOpError() << "expected only tensors or only memrefs, but "
-                               << "got " << first << " and " << value.getType();
-    if (getElementTypeOf(value.getType()) != elementType)
+  SmallVector<Type> types(op->getOperandTypes());
+  llvm::append_range(types, op->getResultTypes());
+  if (failed(verifyOneKind(op, types)))
+    return failure();
+  Type elementType = getElementTypeOf(types.front());
+  for (Type type : types)
+    if (getElementTypeOf(type) != elementType)
       return op->emitOpError()
              << "expected one element type, but got " << elementType << " and "
-             << getElementTypeOf(value.getType());
-  }
+             << getElementTypeOf(type);
   auto getSize = [](Value value) {
     return value ? getNumElementsOf(value.getType()) : INT64_MAX;
   };

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Verifiers and layouts of the low-rank operations. Comments such as C1 refer
-// to the constraints in the operation's description.
+// Verifiers and layouts of the low-rank operations.
 
 #include "LowRankLayout.h"
 #include "Verifiers.h"
@@ -82,11 +81,9 @@ OpFoldResult ResizeOp::fold(FoldAdaptor) {
 }
 
 void IsFiniteOp::getEffects(
-    SmallVectorImpl<SideEffects::EffectInstance<MemoryEffects::Effect>>
-        &effects) {
+    SmallVectorImpl<MemoryEffects::EffectInstance> &effects) {
   if (isa<MemRefType>(getInput().getType()))
-    effects.emplace_back(MemoryEffects::Read::get(), &getInputMutable(),
-                         SideEffects::DefaultResource::get());
+    effects.emplace_back(MemoryEffects::Read::get(), &getInputMutable());
 }
 
 /// Returns P without the rest that may follow it.
@@ -95,22 +92,16 @@ static BucketType getPackedP(BucketType packed, size_t numMatrices) {
                          packed.getShapes().take_front(numMatrices));
 }
 
-static LogicalResult verifyNumValues(Operation *op, unsigned expected) {
-  if (op->getNumResults() == expected)
-    return success();
-  return op->emitOpError() << "expected " << expected << " results, but got "
-                           << op->getNumResults();
-}
-
 LogicalResult ProjectOp::verify() {
   BucketType bucket = getBucketType(getInput());
   if (getError() && getError().getType() != bucket) // C2
     return emitOpError() << "expected an error of the operand's type, but got "
                          << getError().getType();
   bool hasRest = getMembers().size() != bucket.getNumMembers();
-  if (failed(verifyNumValues(*this, getPNumber() + 1 +
-                                        (hasRest && !getPacked() ? 1 : 0))))
-    return failure(); // C1
+  if (failed(verifyCount(*this, getValues().size(),
+                         getPNumber() + (hasRest && !getPacked() ? 2 : 1),
+                         "results"))) // C1
+    return failure();
   BucketType p = getBucketType(getValues()[getPNumber()]);
   if (getError() && getValues().front().getType() != bucket) // C1
     return emitOpError() << "expected the sum to have the operand's type";
@@ -136,8 +127,9 @@ MatrixListAttr ProjectOp::inferLayout() {
 }
 
 LogicalResult ReconstructOp::verify() {
-  if (failed(verifyDivided(*this)) ||                      // C4
-      failed(verifyNumValues(*this, getMatrix() ? 2 : 1))) // C1
+  if (failed(verifyDivided(*this)) || // C4
+      failed(verifyCount(*this, getValues().size(), getMatrix() ? 2 : 1,
+                         "results"))) // C1
     return failure();
   BucketType bucket = getBucketType(getValues().front());
   if (getMatrix() && (getMatrix().getType() != bucket ||

@@ -141,23 +141,6 @@ int64_t PlanCollectiveAttr::getStream() const {
   return encoded ? encoded.getStream() : -1;
 }
 
-static ArrayRef<int64_t> getShapeOf(Type type) {
-  auto memref = dyn_cast<MemRefType>(type);
-  return memref ? memref.getShape() : ArrayRef<int64_t>();
-}
-Type PlanArgumentAttr::getDtype() const {
-  return getElementTypeOrSelf(getType());
-}
-ArrayRef<int64_t> PlanArgumentAttr::getShape() const {
-  return getShapeOf(getType());
-}
-Type PlanResultAttr::getDtype() const {
-  return getElementTypeOrSelf(getType());
-}
-ArrayRef<int64_t> PlanResultAttr::getShape() const {
-  return getShapeOf(getType());
-}
-
 StringRef mlir::ddp::findPlanTypeDefect(Type type) {
   auto memref = dyn_cast<MemRefType>(type);
   if (memref && (!memref.hasStaticShape() || !memref.getLayout().isIdentity()))

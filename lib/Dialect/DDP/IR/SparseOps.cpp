@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Verifiers of the operations on the largest elements, on values and on flat
-// arrays. Comments such as C1 refer to the constraints in the operation's
-// description.
+// arrays.
 
 #include "Verifiers.h"
 
@@ -46,10 +45,6 @@ static LogicalResult verifyDensify(Operation *op, int64_t keep, Type entries) {
                            << " entries, but got " << entries;
 }
 
-//===----------------------------------------------------------------------===//
-// On values
-//===----------------------------------------------------------------------===//
-
 LogicalResult
 SparsifyOp::inferReturnTypes(MLIRContext *context, std::optional<Location> loc,
                              ValueRange operands, DictionaryAttr attributes,
@@ -80,24 +75,17 @@ LogicalResult DensifyOp::verify() {
   return verifyDensify(*this, getKeep(), getEntries().getType());
 }
 
-//===----------------------------------------------------------------------===//
-// On flat arrays
-//===----------------------------------------------------------------------===//
-
 /// Checks that all operands are arrays of one kind, with elements of f32.
 static LogicalResult verifyArrays(Operation *op) {
-  Type first = op->getOperand(0).getType();
-  for (Type type : op->getOperandTypes())
-    if (type.getTypeID() != first.getTypeID())
-      return op->emitOpError() << "expected only tensors or only memrefs, but "
-                               << "got " << first << " and " << type;
+  if (failed(verifyOneKind(op, op->getOperandTypes())))
+    return failure();
   return verifyElements(op, llvm::to_vector(op->getOperandTypes()));
 }
 
 LogicalResult FlatSparsifyOp::verify() {
-  if (getDestination().size() != 2) // C1
-    return emitOpError() << "expected 2 'into' operands, but got "
-                         << getDestination().size();
+  if (failed(verifyCount(*this, getDestination().size(), 2,
+                         "'into' operands"))) // C1
+    return failure();
   Type input = getInput().getType(),
        entries = getDestination().front().getType(),
        rest = getDestination().back().getType();

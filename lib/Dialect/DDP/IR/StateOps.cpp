@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Verifiers and effects of the operations on state. Comments such as C1 refer
-// to the constraints in the operation's description.
+// Verifiers and effects of the operations on state.
 
 #include "Verifiers.h"
 

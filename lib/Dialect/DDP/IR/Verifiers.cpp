@@ -19,10 +19,25 @@ LogicalResult mlir::ddp::verifyGroup(Operation *op, FlatSymbolRefAttr group,
            << "expected process group " << group << " to be declared";
   if (isa<ProcessGroupOp>(target))
     return success();
-  InFlightDiagnostic diagnostic = op->emitOpError() << "expected " << group
-                                                    << " to be a process group";
-  diagnostic.attachNote(target->getLoc()) << "the name refers to this";
-  return diagnostic;
+  return (op->emitOpError() << "expected " << group << " to be a process group")
+             .attachNote(target->getLoc())
+         << "the name refers to this";
+}
+
+LogicalResult mlir::ddp::verifyCount(Operation *op, size_t found,
+                                     size_t expected, StringRef what) {
+  if (found == expected)
+    return success();
+  return op->emitOpError() << "expected " << expected << " " << what
+                           << ", but got " << found;
+}
+
+LogicalResult mlir::ddp::verifyOneKind(Operation *op, TypeRange types) {
+  for (Type type : types)
+    if (isa<ShapedType>(type) && type.getTypeID() != types.front().getTypeID())
+      return op->emitOpError() << "expected only tensors or only memrefs, but "
+                               << "got " << types.front() << " and " << type;
+  return success();
 }
 
 LogicalResult
@@ -43,12 +58,12 @@ mlir::ddp::verifyReductionSymbols(CollectiveOpInterface op,
   if (kept && kept.getElementType() == getElementTypeOf(type) &&
       kept.getNumElements() == getNumElementsOf(type))
     return success();
-  InFlightDiagnostic diagnostic =
-      op->emitOpError() << "expected the error of " << getNumElementsOf(type)
-                        << " elements of " << getElementTypeOf(type)
-                        << ", but got " << state.getType();
-  diagnostic.attachNote(state.getLoc()) << "this is what " << error << " keeps";
-  return diagnostic;
+  return (op->emitOpError()
+          << "expected the error of " << getNumElementsOf(type)
+          << " elements of " << getElementTypeOf(type) << ", but got "
+          << state.getType())
+             .attachNote(state.getLoc())
+         << "this is what " << error << " keeps";
 }
 
 LogicalResult mlir::ddp::verifyWire(CollectiveOpInterface op) {
@@ -108,15 +123,14 @@ LogicalResult mlir::ddp::verifyIsAwaited(Operation *start, StringRef wait,
           continue;
         }
       }
-      InFlightDiagnostic diagnostic =
-          start->emitOpError()
-          << "expected to be awaited by one '" << wait << "' in "
-          << (condition ? "each branch of an 'scf.if' on its condition, in "
-                        : "")
-          << "the same block, but its result is used by '" << user->getName()
-          << "'" << (isWait ? " elsewhere" : "");
-      diagnostic.attachNote(user->getLoc()) << "this is the use";
-      return diagnostic;
+      return (start->emitOpError()
+              << "expected to be awaited by one '" << wait << "' in "
+              << (condition ? "each branch of an 'scf.if' on its condition, in "
+                            : "")
+              << "the same block, but its result is used by '"
+              << user->getName() << "'" << (isWait ? " elsewhere" : ""))
+                 .attachNote(user->getLoc())
+             << "this is the use";
     }
   }
   return success();

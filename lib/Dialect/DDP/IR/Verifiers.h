@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Checks that several operations of the dialect share.
+// Checks that several operations of the dialect share. Comments such as C1
+// refer to the constraints in an operation's description.
 
 #pragma once
 
@@ -17,6 +18,14 @@ inline bool haveSameElements(Type a, Type b) {
   return a == b || (from && to && from.getShape() == to.getShape() &&
                     from.getElementType() == to.getElementType());
 }
+
+/// Checks the number of operands or results of one kind, `what`.
+LogicalResult verifyCount(Operation *op, size_t found, size_t expected,
+                          StringRef what);
+
+/// Checks that all arrays are tensors, or all are memrefs. The first type is an
+/// array.
+LogicalResult verifyOneKind(Operation *op, TypeRange types);
 
 /// Checks the process group of an all-reduce and, if it feeds back an error,
 /// that the error's state has the same number and type of elements.
@@ -50,6 +59,15 @@ LogicalResult verifyDraws(Operation *op, ArrayRef<int64_t> draws,
 /// Checks that `symbol` is a state that starts as a random generator.
 LogicalResult verifyGenerator(Operation *op, FlatSymbolRefAttr symbol,
                               SymbolTableCollection &symbols);
+
+// Helpers for the methods that TableGen defines for every flat operation.
+
+/// Appends the types of the results that `into` operands have.
+void inferFlatTypes(ValueRange destinations, SmallVectorImpl<Type> &types);
+
+/// Appends reads of operands and writes of `into`, if those are memory.
+void getFlatEffects(FlatOpInterface op,
+                    SmallVectorImpl<MemoryEffects::EffectInstance> &effects);
 
 // Checks for operations on buckets and their counterparts on flat arrays.
 

@@ -5,6 +5,7 @@
 // ConcatPlacement.h where the parts of a bucket are computed.
 
 #include "../Analysis/MemoryUses.h"
+#include "Utils/Arrays.h"
 #include "Utils/ConcatPlacement.h"
 
 #define GEN_PASS_DEF_DDPASSIGNDESTINATIONSPASS
@@ -159,9 +160,7 @@ void Assigner::keepOperand(FlatStartOpInterface start) {
       isLastUser(start, root, WalkResult::skip()))
     return;
   OpBuilder builder(start);
-  Value copy = bufferization::AllocTensorOp::create(
-      builder, start.getLoc(), cast<RankedTensorType>(input.getType()),
-      ValueRange(), input);
+  Value copy = createCopy(builder, start.getLoc(), input);
   pool.add(copy);
   start.replaceInput(copy);
 }

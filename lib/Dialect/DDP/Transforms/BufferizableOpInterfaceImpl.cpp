@@ -6,10 +6,9 @@
 
 #include "ddphook/Dialect/DDP/Transforms/BufferizableOpInterfaceImpl.h"
 
-#include "ddphook/Dialect/DDP/IR/DDP.h"
+#include "Utils/Arrays.h"
 
 #include "mlir/Dialect/Bufferization/IR/BufferizableOpInterface.h"
-#include "mlir/Dialect/Bufferization/IR/Bufferization.h"
 #include "mlir/Dialect/Bufferization/IR/DstBufferizableOpInterfaceImpl.h"
 #include "mlir/IR/PatternMatch.h"
 
@@ -111,10 +110,8 @@ struct WaitBufferization
     if (!arrived || analysis.isInPlace(wait.getDestinationMutable()))
       return success();
     rewriter.setInsertionPointAfter(wait);
-    auto copy = AllocTensorOp::create(rewriter, wait.getLoc(),
-                                      cast<RankedTensorType>(arrived.getType()),
-                                      ValueRange(), arrived);
-    rewriter.replaceAllUsesExcept(arrived, copy, copy);
+    Value copy = createCopy(rewriter, wait.getLoc(), arrived);
+    rewriter.replaceAllUsesExcept(arrived, copy, copy.getDefiningOp());
     return success();
   }
 

@@ -6,6 +6,7 @@
 // pass first copies the values that loops and branches pass on to separate
 // memory.
 
+#include "Utils/Arrays.h"
 #include "Utils/BufferizeChains.h"
 #include "ddphook/Dialect/DDP/IR/Remarks.h"
 #include "ddphook/Dialect/DDP/Transforms/BufferizableOpInterfaceImpl.h"
@@ -48,22 +49,16 @@ static bufferization::OneShotBufferizationOptions getOptions() {
   return options;
 }
 
-//===----------------------------------------------------------------------===//
-// Separate memory for the values that control flow passes on
-//===----------------------------------------------------------------------===//
-
 /// Copies `operand` to separate memory, unless it is such a copy already.
 /// Returns true if it made a copy.
 static bool copyOperand(OpOperand &operand) {
   Value value = operand.get();
-  auto type = dyn_cast<RankedTensorType>(value.getType());
-  if (!type || (value.hasOneUse() &&
-                value.getDefiningOp<bufferization::AllocTensorOp>()))
+  if (!isa<RankedTensorType>(value.getType()) ||
+      (value.hasOneUse() &&
+       value.getDefiningOp<bufferization::AllocTensorOp>()))
     return false;
   OpBuilder builder(operand.getOwner());
-  operand.set(bufferization::AllocTensorOp::create(
-      builder, operand.getOwner()->getLoc(), type, ValueRange(),
-      /*copy=*/value));
+  operand.set(createCopy(builder, operand.getOwner()->getLoc(), value));
   return true;
 }
 

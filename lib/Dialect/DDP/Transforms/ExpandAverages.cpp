@@ -4,6 +4,7 @@
 // runs every few steps.
 
 #include "../Analysis/Dependences.h"
+#include "Utils/Arrays.h"
 #include "Utils/GradientNames.h"
 #include "ddphook/Dialect/DDP/IR/Remarks.h"
 
@@ -188,15 +189,14 @@ struct ExpandAveragesPass
     op->walk([&](Operation *nested) {
       for (OpOperand &operand : nested->getOpOperands()) {
         Value value = operand.get();
-        auto type = dyn_cast<RankedTensorType>(value.getType());
-        if (!type || !inMemory.contains(value) ||
+        if (!isa<RankedTensorType>(value.getType()) ||
+            !inMemory.contains(value) ||
             dependents.contains(value.getDefiningOp()) ||
             op->isAncestor(value.getParentRegion()->getParentOp()))
           continue;
         Value &copy = copies[value];
         if (!copy)
-          copy = bufferization::AllocTensorOp::create(
-              builder, op->getLoc(), type, ValueRange(), /*copy=*/value);
+          copy = createCopy(builder, op->getLoc(), value);
         operand.set(copy);
       }
     });

@@ -5,6 +5,7 @@
 
 #include "../Analysis/Dependences.h"
 #include "../Analysis/ProgramWalk.h"
+#include "Utils/Arrays.h"
 #include "Utils/GradientNames.h"
 #include "ddphook/Dialect/DDP/IR/BucketOrigin.h"
 #include "ddphook/Dialect/DDP/IR/Remarks.h"
@@ -381,8 +382,8 @@ struct ExpandHooksPass
     OpBuilder builder(op);
     auto name = op->getAttrOfType<StringAttr>(DDPDialect::kNameAttrName);
     Location loc = getGradientLoc(name, op.getLoc());
-    Value gradient = bufferization::ToTensorOp::create(
-        builder, loc, type, op.getInput(), /*restrict=*/true);
+    Value gradient =
+        createRead(builder, loc, type, op.getInput(), /*isWritable=*/false);
     Value bucket = PackOp::create(builder, loc, bucketType, gradient);
     auto lifted = AllReduceOp::create(
         builder, loc, op.getReductionAttr(), bucket, op.getGroupAttr(),
@@ -391,9 +392,7 @@ struct ExpandHooksPass
     if (Attribute hook = op->getAttr(DDPDialect::kHookAttrName))
       lifted->setAttr(DDPDialect::kHookAttrName, hook);
     auto unpack = UnpackOp::create(builder, loc, type, lifted.getResult());
-    bufferization::MaterializeInDestinationOp::create(
-        builder, loc, TypeRange(), unpack.getTensors().front(),
-        op.getDestination(), /*restrict=*/false, /*writable=*/true);
+    createWrite(builder, loc, unpack.getTensors().front(), op.getDestination());
     op.erase();
     return lifted;
   }

@@ -5,6 +5,7 @@
 // as its destination.
 
 #include "../Analysis/ProgramWalk.h"
+#include "Utils/Arrays.h"
 
 #include "llvm/ADT/TypeSwitch.h"
 
@@ -42,51 +43,17 @@ static void replaceByFlat(OpBuilder &builder, Operation *op, ValueRange flat) {
   op->erase();
 }
 
-static Value createSlice(OpBuilder &builder, Location loc, Value flat,
-                         int64_t offset, int64_t size) {
-  auto getIndex = [&](int64_t value) -> OpFoldResult {
-    return builder.getIndexAttr(value);
-  };
-  auto type = RankedTensorType::get({size}, getElementTypeOf(flat.getType()));
-  // Return the whole tensor itself: a slice would get another layout.
-  if (flat.getType() == type)
-    return flat;
-  // An empty slice gets offset 0, because the end of a tensor is out of bounds.
-  return tensor::ExtractSliceOp::create(builder, loc, type, flat,
-                                        {getIndex(size == 0 ? 0 : offset)},
-                                        {getIndex(size)}, {getIndex(1)});
-}
-
-namespace {
-/// Adjacent elements of a flat tensor.
-struct Run {
-  Value flat;
-  int64_t offset, size;
-};
-} // namespace
-
-/// Returns the elements of `runs` as one tensor: a slice, or a concat of them.
+/// Returns the elements of `runs`, of flat tensors, as one tensor: a slice, or
+/// a concat of them.
 static Value createFromRuns(OpBuilder &builder, Location loc,
-                            ArrayRef<Run> runs, RankedTensorType type) {
+                            ArrayRef<ElementRun> runs, RankedTensorType type) {
   SmallVector<Value> parts;
-  for (const Run &run : runs)
-    if (run.offset == 0 && run.size == getNumElementsOf(run.flat.getType()))
-      parts.push_back(run.flat);
-    else
-      parts.push_back(
-          createSlice(builder, loc, run.flat, run.offset, run.size));
+  for (const ElementRun &run : runs)
+    parts.push_back(
+        createSlice(builder, loc, run.source, run.offset, run.size));
   if (parts.size() == 1)
     return parts.front();
   return ConcatOp::create(builder, loc, type, parts);
-}
-
-static void addRun(SmallVectorImpl<Run> &runs, Value flat, int64_t offset,
-                   int64_t size) {
-  if (!runs.empty() && runs.back().flat == flat &&
-      runs.back().offset + runs.back().size == offset)
-    runs.back().size += size;
-  else
-    runs.push_back({flat, offset, size});
 }
 
 static void flattenOp(ExtractOp op) {
@@ -94,16 +61,13 @@ static void flattenOp(ExtractOp op) {
   RankedTensorType type = cast<BucketType>(op.getType()).getFlatType();
   OpBuilder builder(op);
   Value flat = asFlat(builder, op.getBucket());
-  SmallVector<Run> runs;
+  SmallVector<ElementRun> runs;
   for (int64_t member : op.getMembers())
-    addRun(runs, flat, bucket.getOffset(member), bucket.getNumElements(member));
+    appendRun(runs,
+              {flat, bucket.getOffset(member), bucket.getNumElements(member)});
   if (runs.empty())
     runs.push_back({flat, 0, 0});
-  replaceByFlat(builder, op,
-                runs.size() == 1
-                    ? createSlice(builder, op.getLoc(), flat, runs[0].offset,
-                                  runs[0].size)
-                    : createFromRuns(builder, op.getLoc(), runs, type));
+  replaceByFlat(builder, op, createFromRuns(builder, op.getLoc(), runs, type));
 }
 
 /// Splits the operands of a concat with an order into members and joins these
@@ -112,7 +76,7 @@ static void flattenOp(ConcatOp op) {
   OpBuilder builder(op);
   auto type = cast<BucketType>(op.getType());
   ArrayRef<int64_t> order = *op.getOrder();
-  SmallVector<Run> byPlace(order.size());
+  SmallVector<ElementRun> byPlace(order.size());
   unsigned next = 0;
   for (Value part : op.getParts()) {
     auto bucket = cast<BucketType>(part.getType());
@@ -124,9 +88,9 @@ static void flattenOp(ConcatOp op) {
       offset += size;
     }
   }
-  SmallVector<Run> runs;
-  for (const Run &run : byPlace)
-    addRun(runs, run.flat, run.offset, run.size);
+  SmallVector<ElementRun> runs;
+  for (const ElementRun &run : byPlace)
+    appendRun(runs, run);
   replaceByFlat(builder, op,
                 createFromRuns(builder, op.getLoc(), runs, type.getFlatType()));
 }
@@ -211,82 +175,45 @@ static Value asOperand(OpBuilder &builder, Location loc, Value value) {
     return asFlat(builder, value);
   if (!isa<RankedTensorType>(value.getType()) || !mayHaveGaps(value))
     return value;
-  return bufferization::AllocTensorOp::create(
-             builder, loc, cast<RankedTensorType>(value.getType()),
-             /*dynamicSizes=*/ValueRange(), /*copy=*/value)
-      .getResult();
+  return createCopy(builder, loc, value);
 }
 
-namespace {
-class TwinBuilder {
-public:
-  explicit TwinBuilder(Operation *op)
-      : builder(op), loc(op->getLoc()), op(op) {}
-
-  Value flat(Value value) {
-    return value ? asOperand(builder, loc, value) : value;
+/// Replaces `op` by its counterpart `ddp.flat.*`, whose operands are the flat
+/// operands of `op` and then a new tensor as the destination of each result.
+/// Both have the same attributes, as far as the counterpart has them; it also
+/// gets `layout` and, if it has several optional operands, the sizes of its
+/// `segments`.
+static void replaceByTwin(Operation *op, MatrixListAttr layout = {},
+                          ArrayRef<int32_t> segments = {}) {
+  OpBuilder builder(op);
+  OperationState twin(op->getLoc(), (DDPDialect::getDialectNamespace() +
+                                     ".flat." + op->getName().stripDialect())
+                                        .str());
+  for (Value operand : op->getOperands())
+    twin.addOperands(asOperand(builder, op->getLoc(), operand));
+  for (Type type : op->getResultTypes()) {
+    Value destination = tensor::EmptyOp::create(builder, op->getLoc(),
+                                                flatten(type), ValueRange());
+    twin.addOperands(destination);
+    twin.addTypes(destination.getType());
   }
-  /// Creates new tensors as destinations of the results.
-  SmallVector<Value> makeDestinations() {
-    SmallVector<Value> destinations;
-    for (Type type : op->getResultTypes()) {
-      auto array = cast<RankedTensorType>(flatten(type));
-      destinations.push_back(tensor::EmptyOp::create(
-          builder, loc, array.getShape(), array.getElementType()));
-    }
-    return destinations;
-  }
-  Value makeDestination() { return makeDestinations().front(); }
-
-  /// Replaces the operation by an `OpTy` built from `arguments`.
-  template <typename OpTy, typename... Arguments>
-  OpTy replaceBy(Arguments... arguments) {
-    auto twin = OpTy::create(builder, loc, arguments...);
-    // The dialect's other attributes have served their purpose.
-    for (NamedAttribute attribute : op->getDiscardableAttrs())
-      if (!isa_and_nonnull<DDPDialect>(attribute.getNameDialect()) ||
-          llvm::is_contained({DDPDialect::kErrorAttrName,
-                              DDPDialect::kAssignmentAttrName,
-                              DDPDialect::kCompressesAttrName},
-                             attribute.getName()))
-        twin->setDiscardableAttr(attribute.getName(), attribute.getValue());
-    replaceByFlat(builder, op, twin->getResults());
-    return twin;
-  }
-
-private:
-  OpBuilder builder;
-  Location loc;
-  Operation *op;
-};
-} // namespace
-
-template <typename FlatOpTy, typename OpTy>
-static void flattenBinary(OpTy op) {
-  TwinBuilder twin(op);
-  twin.replaceBy<FlatOpTy>(twin.flat(op.getInput()), twin.flat(op.getRhs()),
-                           twin.makeDestination());
-}
-
-static void flattenOp(AddOp op) { flattenBinary<FlatAddOp>(op); }
-static void flattenOp(SubOp op) { flattenBinary<FlatSubOp>(op); }
-
-static void flattenOp(CastOp op) {
-  TwinBuilder twin(op);
-  twin.replaceBy<FlatCastOp>(twin.flat(op.getInput()), twin.makeDestination());
-}
-
-static void flattenOp(EncodingErrorOp op) {
-  TwinBuilder twin(op);
-  twin.replaceBy<FlatEncodingErrorOp>(
-      twin.flat(op.getInput()), op.getEncodingAttr(), op.getStep(),
-      op.getGroupAttr(), twin.makeDestination());
-}
-
-static void flattenOp(ScaleOp op) {
-  TwinBuilder twin(op);
-  twin.replaceBy<FlatScaleOp>(twin.flat(op.getInput()), op.getFactorAttr(),
-                              op.getGroupAttr(), twin.makeDestination());
+  for (StringAttr name : twin.name.getAttributeNames())
+    if (Attribute value = op->getInherentAttr(name).value_or(Attribute()))
+      twin.addAttribute(name, value);
+  if (layout)
+    twin.attributes.set("layout", layout);
+  if (!segments.empty())
+    twin.attributes.set("operandSegmentSizes",
+                        builder.getDenseI32ArrayAttr(segments));
+  // The dialect's other attributes have served their purpose.
+  for (NamedAttribute attribute : op->getDiscardableAttrs())
+    if (!isa_and_nonnull<DDPDialect>(attribute.getNameDialect()) ||
+        llvm::is_contained({DDPDialect::kErrorAttrName,
+                            DDPDialect::kAssignmentAttrName,
+                            DDPDialect::kCompressesAttrName},
+                           attribute.getName()))
+      twin.attributes.append(attribute);
+  replaceByFlat(builder, op, builder.create(twin)->getResults());
 }
 
 /// Keeps the operation: a bucket operand changes its type in place.
@@ -296,87 +223,15 @@ static void flattenOp(IsFiniteOp op) {
     op.getInputMutable().assign(asOperand(builder, op.getLoc(), op.getInput()));
 }
 
-static void flattenOp(RandomNormalOp op) {
-  TwinBuilder twin(op);
-  twin.replaceBy<FlatRandomNormalOp>(op.getGeneratorAttr(), op.getDrawsAttr(),
-                                     twin.makeDestination());
-}
-
-static void flattenOp(AllReduceOp op) {
-  TwinBuilder twin(op);
-  twin.replaceBy<FlatAllReduceOp>(
-      op.getReductionAttr(), twin.flat(op.getInput()), op.getGroupAttr(),
-      op.getWireAttr(), op.getStep(), op.getBucketNameAttr(),
-      op.getDestination() ? Value(op.getDestination())
-                          : twin.makeDestination());
-}
-
-static void flattenOp(ReduceScatterOp op) {
-  TwinBuilder twin(op);
-  twin.replaceBy<FlatReduceScatterOp>(
-      op.getReductionAttr(), twin.flat(op.getInput()), op.getGroupAttr(),
-      op.getWireAttr(), op.getStep(), twin.makeDestination());
-}
-
-static void flattenOp(AllGatherOp op) {
-  TwinBuilder twin(op);
-  twin.replaceBy<FlatAllGatherOp>(twin.flat(op.getInput()), op.getGroupAttr(),
-                                  op.getWireAttr(), op.getBucketNameAttr(),
-                                  twin.makeDestination());
-}
-
-static void flattenOp(AllToAllOp op) {
-  TwinBuilder twin(op);
-  twin.replaceBy<FlatAllToAllOp>(twin.flat(op.getInput()), op.getGroupAttr(),
-                                 twin.makeDestination());
-}
-
-static void flattenOp(BroadcastOp op) {
-  TwinBuilder twin(op);
-  twin.replaceBy<FlatBroadcastOp>(twin.flat(op.getInput()), op.getRootAttr(),
-                                  op.getGroupAttr(), twin.makeDestination());
-}
-
-static void flattenOp(SparsifyOp op) {
-  TwinBuilder twin(op);
-  twin.replaceBy<FlatSparsifyOp>(twin.flat(op.getInput()), op.getKeepAttr(),
-                                 twin.makeDestinations());
-}
-
-static void flattenOp(DensifyOp op) {
-  TwinBuilder twin(op);
-  twin.replaceBy<FlatDensifyOp>(twin.flat(op.getEntries()), op.getKeepAttr(),
-                                twin.makeDestination());
-}
-
-static void flattenOp(MatmulOp op) {
-  TwinBuilder twin(op);
-  twin.replaceBy<FlatMatmulOp>(
-      twin.flat(op.getLhs()), twin.flat(op.getRhs()), op.getTransposeLhsAttr(),
-      op.getTransposeRhsAttr(), op.inferLayout(), twin.makeDestination());
-}
-
-static void flattenOp(OrthogonalizeOp op) {
-  TwinBuilder twin(op);
-  twin.replaceBy<FlatOrthogonalizeOp>(
-      twin.flat(op.getInput()), op.getEpsilonAttr(), op.getUnitColumnsAttr(),
-      op.getIndependentColumnsAttr(), op.inferLayout(), twin.makeDestination());
-}
-
 static void flattenOp(ProjectOp op) {
-  TwinBuilder twin(op);
-  twin.replaceBy<FlatProjectOp>(twin.flat(op.getInput()),
-                                twin.flat(op.getError()),
-                                twin.flat(op.getFactor()), op.getPackedAttr(),
-                                op.inferLayout(), twin.makeDestinations());
+  int32_t numErrors = op.getError() ? 1 : 0, numValues = op->getNumResults();
+  replaceByTwin(op, op.inferLayout(), {1, numErrors, 1, numValues});
 }
 
 static void flattenOp(ReconstructOp op) {
-  TwinBuilder twin(op);
-  twin.replaceBy<FlatReconstructOp>(
-      twin.flat(op.getP()), twin.flat(op.getQ()), twin.flat(op.getRest()),
-      twin.flat(op.getMatrix()), op.getGroupAttr(), op.inferLayout(),
-      twin.makeDestinations());
+  int32_t numRests = op.getRest() ? 1 : 0, numValues = op->getNumResults();
+  int32_t numMatrices = op.getMatrix() ? 1 : 0;
+  replaceByTwin(op, op.inferLayout(), {1, 1, numRests, numMatrices, numValues});
 }
 
 /// Replaces a start and its waits. The collective reads its operand until then,
@@ -396,13 +251,12 @@ static void replaceFuture(OpBuilder &builder, Operation *start,
 static void flattenOp(AllReduceStartOp start) {
   OpBuilder builder(start);
   Value input = asOperand(builder, start.getLoc(), start.getInput());
-  auto type = cast<RankedTensorType>(input.getType());
   // A start that does not run yields its operand, which is thus in flight.
   bool isInPlace = bool(start.getCondition());
   Value destination = input;
   if (!isInPlace)
-    destination = tensor::EmptyOp::create(
-        builder, start.getLoc(), type.getShape(), type.getElementType());
+    destination = tensor::EmptyOp::create(builder, start.getLoc(),
+                                          input.getType(), ValueRange());
   auto flat = FlatAllReduceStartOp::create(
       builder, start.getLoc(), start.getReductionAttr(), input,
       start.getGroupAttr(), start.getWireAttr(), start.getStep(),
@@ -416,9 +270,8 @@ static void flattenOp(ExchangeStartOp start) {
   Location loc = start.getLoc();
   Value input = asOperand(builder, loc, start.getInput());
   auto future = cast<FutureType>(start.getFuture().getType());
-  auto type = cast<RankedTensorType>(flatten(future.getValueType()));
-  Value destination = tensor::EmptyOp::create(builder, loc, type.getShape(),
-                                              type.getElementType());
+  Value destination = tensor::EmptyOp::create(
+      builder, loc, flatten(future.getValueType()), ValueRange());
   auto flat = FlatExchangeStartOp::create(
       builder, loc, start.getKindAttr(), start.getReductionAttr(), input,
       start.getFromAttr(), start.getGroupAttr(), start.getWireAttr(),
@@ -438,11 +291,14 @@ struct FlattenPass : public ddp::impl::DDPFlattenPassBase<FlattenPass> {
     });
     for (Operation *op : replaced)
       llvm::TypeSwitch<Operation *>(op)
-          .Case<AddOp, AllGatherOp, AllReduceOp, AllReduceStartOp, AllToAllOp,
-                BroadcastOp, CastOp, ConcatOp, DensifyOp, EncodingErrorOp,
-                ExchangeStartOp, ExtractOp, IsFiniteOp, MatmulOp,
-                OrthogonalizeOp, ProjectOp, RandomNormalOp, ReconstructOp,
-                ReduceScatterOp, ResizeOp, ScaleOp, SparsifyOp, SubOp>(
+          .Case<AddOp, AllGatherOp, AllReduceOp, AllToAllOp, BroadcastOp,
+                CastOp, DensifyOp, EncodingErrorOp, RandomNormalOp,
+                ReduceScatterOp, ScaleOp, SparsifyOp, SubOp>(
+              [](Operation *known) { replaceByTwin(known); })
+          .Case<MatmulOp, OrthogonalizeOp>(
+              [](auto known) { replaceByTwin(known, known.inferLayout()); })
+          .Case<AllReduceStartOp, ConcatOp, ExchangeStartOp, ExtractOp,
+                IsFiniteOp, ProjectOp, ReconstructOp, ResizeOp>(
               [](auto known) { flattenOp(known); });
 
     // Types are changed in place: every operation that can hold a bucket

@@ -5,6 +5,7 @@
 // later passes decide what happens in place.
 
 #include "../Analysis/MemoryUses.h"
+#include "Utils/Arrays.h"
 #include "ddphook/Dialect/DDP/IR/Remarks.h"
 
 #include "llvm/ADT/MapVector.h"
@@ -16,23 +17,6 @@
 
 using namespace mlir;
 using namespace mlir::ddp;
-
-//===----------------------------------------------------------------------===//
-// Runs of elements
-//===----------------------------------------------------------------------===//
-
-namespace {
-/// Adjacent elements of a value, in row-major order.
-struct Run {
-  Value source;
-  int64_t offset, size;
-
-  int64_t getEnd() const { return offset + size; }
-  bool isWhole() const {
-    return offset == 0 && size == getNumElementsOf(source.getType());
-  }
-};
-} // namespace
 
 /// Returns the offset and size of a slice of a 1-D tensor without gaps, or
 /// nullopt for other slices.
@@ -52,8 +36,8 @@ getRange(SliceOp slice, RankedTensorType whole) {
 
 /// Returns the elements of `value` as a run, looking through reshapes, slices
 /// and unpacks.
-static Run getRun(Value value) {
-  Run run{value, 0, getNumElementsOf(value.getType())};
+static ElementRun getRun(Value value) {
+  ElementRun run{value, 0, getNumElementsOf(value.getType())};
   while (Operation *op = run.source.getDefiningOp()) {
     if (isa<tensor::ExpandShapeOp, tensor::CollapseShapeOp>(op)) {
       run.source = op->getOperand(0);
@@ -78,40 +62,19 @@ static Run getRun(Value value) {
   return run;
 }
 
-/// Appends a run, merged with the last one if they are adjacent.
-static void append(SmallVectorImpl<Run> &runs, Run run) {
-  if (run.size == 0)
-    return;
-  if (!runs.empty() && runs.back().source == run.source &&
-      runs.back().getEnd() == run.offset)
-    runs.back().size += run.size;
-  else
-    runs.push_back(run);
-}
-
-static Value createTensor(OpBuilder &builder, Location loc, const Run &run) {
+static Value createTensor(OpBuilder &builder, Location loc,
+                          const ElementRun &run) {
   auto type = cast<RankedTensorType>(run.source.getType());
+  if (type.getRank() == 1)
+    return createSlice(builder, loc, run.source, run.offset, run.size);
+  // Such a run is whole.
   auto flat = RankedTensorType::get({run.size}, type.getElementType());
-  if (run.isWhole()) {
-    if (type.getRank() == 1)
-      return run.source;
-    SmallVector<ReassociationIndices> all;
-    if (type.getRank() == 0)
-      return tensor::ExpandShapeOp::create(builder, loc, flat, run.source, all);
-    all.emplace_back(llvm::to_vector(llvm::seq<int64_t>(0, type.getRank())));
-    return tensor::CollapseShapeOp::create(builder, loc, flat, run.source, all);
-  }
-  auto getIndex = [&](int64_t value) -> OpFoldResult {
-    return builder.getIndexAttr(value);
-  };
-  return tensor::ExtractSliceOp::create(builder, loc, flat, run.source,
-                                        {getIndex(run.offset)},
-                                        {getIndex(run.size)}, {getIndex(1)});
+  SmallVector<ReassociationIndices> all;
+  if (type.getRank() == 0)
+    return tensor::ExpandShapeOp::create(builder, loc, flat, run.source, all);
+  all.emplace_back(llvm::to_vector(llvm::seq<int64_t>(0, type.getRank())));
+  return tensor::CollapseShapeOp::create(builder, loc, flat, run.source, all);
 }
-
-//===----------------------------------------------------------------------===//
-// One argument
-//===----------------------------------------------------------------------===//
 
 namespace {
 /// Rewrites packs of elements of one argument, and insertions into it.
@@ -121,12 +84,12 @@ public:
                  bufferization::MaterializeInDestinationOp update)
       : argument(argument), update(update) {}
 
-  void foldPacks(ArrayRef<std::pair<PackOp, Run>> candidates);
+  void foldPacks(ArrayRef<std::pair<PackOp, ElementRun>> candidates);
   void foldInsertions();
 
 private:
-  SmallVector<Run> collectRuns(Value value);
-  bool isBucket(const Run &run) const;
+  SmallVector<ElementRun> collectRuns(Value value);
+  bool isBucket(const ElementRun &run) const;
 
   Value argument;
   bufferization::MaterializeInDestinationOp update;
@@ -137,10 +100,11 @@ private:
 
 /// Replaces each pack by its part of the argument. The parts and the gaps
 /// between them are results of one split, so each of them is separate memory.
-void ArgumentFolder::foldPacks(ArrayRef<std::pair<PackOp, Run>> candidates) {
-  SmallVector<std::pair<PackOp, Run>> folded;
+void ArgumentFolder::foldPacks(
+    ArrayRef<std::pair<PackOp, ElementRun>> candidates) {
+  SmallVector<std::pair<PackOp, ElementRun>> folded;
   for (auto &candidate : candidates) {
-    const Run &run = candidate.second;
+    const ElementRun &run = candidate.second;
     if (llvm::none_of(folded, [&](auto &other) {
           return run.offset < other.second.getEnd() &&
                  other.second.offset < run.getEnd();
@@ -191,7 +155,7 @@ void ArgumentFolder::foldPacks(ArrayRef<std::pair<PackOp, Run>> candidates) {
 
 /// Returns the elements of `value`, into which a chain of insertions put
 /// slices.
-SmallVector<Run> ArgumentFolder::collectRuns(Value value) {
+SmallVector<ElementRun> ArgumentFolder::collectRuns(Value value) {
   SmallVector<tensor::InsertSliceOp> insertions;
   while (auto insertion = value.getDefiningOp<tensor::InsertSliceOp>()) {
     if (!getRange(insertion, insertion.getDestType()))
@@ -200,12 +164,12 @@ SmallVector<Run> ArgumentFolder::collectRuns(Value value) {
     value = insertion.getDest();
   }
   // By offset in `value`; later insertions override earlier ones.
-  std::map<int64_t, Run> byOffset;
+  std::map<int64_t, ElementRun> byOffset;
   int64_t numElements = getNumElementsOf(value.getType());
   byOffset[0] = {value, 0, numElements};
   auto cutAt = [&](int64_t offset) {
     auto it = std::prev(byOffset.upper_bound(offset));
-    Run &run = it->second;
+    ElementRun &run = it->second;
     int64_t before = offset - it->first;
     if (before == 0 || offset >= numElements)
       return;
@@ -222,16 +186,17 @@ SmallVector<Run> ArgumentFolder::collectRuns(Value value) {
                    byOffset.lower_bound(offset + size));
     byOffset[offset] = getRun(insertion.getSource());
   }
-  SmallVector<Run> runs;
+  SmallVector<ElementRun> runs;
   for (auto &[offset, run] : byOffset)
-    append(runs, run);
+    if (run.size != 0)
+      appendRun(runs, run);
   return runs;
 }
 
 /// True if these are elements of a bucket. The initial contents of another
 /// argument are not, and neither are values that the program may compute in
 /// another argument, since that argument may get its new value earlier.
-bool ArgumentFolder::isBucket(const Run &run) const {
+bool ArgumentFolder::isBucket(const ElementRun &run) const {
   return llvm::any_of(run.source.getUsers(), llvm::IsaPred<UnpackOp>) &&
          (run.source == argument || !findArgumentUpdate(run.source));
 }
@@ -251,11 +216,12 @@ void ArgumentFolder::foldInsertions() {
   auto last = result.getDefiningOp<tensor::InsertSliceOp>();
   if (!last || !getRange(last, last.getDestType()))
     return;
-  SmallVector<Run> runs = collectRuns(result);
+  SmallVector<ElementRun> runs = collectRuns(result);
   bool isOneRun = runs.size() == 1 &&
                   (runs.front().source == argument || isBucket(runs.front()));
-  bool hasBucket = llvm::any_of(
-      runs, [&](const Run &run) { return run.isWhole() && isBucket(run); });
+  bool hasBucket = llvm::any_of(runs, [&](const ElementRun &run) {
+    return run.isWhole() && isBucket(run);
+  });
   // One-Shot Bufferize compares each insertion with all others.
   constexpr unsigned maxInsertions = 16;
   if (!isOneRun && !hasBucket && countInsertions(last) <= maxInsertions)
@@ -263,7 +229,7 @@ void ArgumentFolder::foldInsertions() {
   OpBuilder builder(last);
   SmallVector<Value> tensors;
   int64_t offset = 0;
-  for (const Run &run : runs) {
+  for (const ElementRun &run : runs) {
     Value part = parts.lookup(offset);
     bool isUntouched = run.source == argument && run.offset == offset && part &&
                        getNumElementsOf(part.getType()) == run.size &&
@@ -287,7 +253,7 @@ struct FoldPacksPass : public ddp::impl::DDPFoldPacksPassBase<FoldPacksPass> {
       return markAllAnalysesPreserved();
     Block &block = body.front();
     // In program order.
-    llvm::MapVector<Value, SmallVector<std::pair<PackOp, Run>>> packs;
+    llvm::MapVector<Value, SmallVector<std::pair<PackOp, ElementRun>>> packs;
     for (Operation &op : block) {
       if (auto read = dyn_cast<bufferization::ToTensorOp>(op))
         if (isFlat(read.getType()) && findArgumentUpdate(read.getResult()))
@@ -295,7 +261,7 @@ struct FoldPacksPass : public ddp::impl::DDPFoldPacksPassBase<FoldPacksPass> {
       auto pack = dyn_cast<PackOp>(op);
       if (!pack)
         continue;
-      if (std::optional<Run> run = getRun(pack))
+      if (std::optional<ElementRun> run = getRun(pack))
         if (auto it = packs.find(run->source); it != packs.end())
           it->second.emplace_back(pack, *run);
       if (getNumElementsOf(pack.getBucket().getType()) == 0)
@@ -315,21 +281,20 @@ struct FoldPacksPass : public ddp::impl::DDPFoldPacksPassBase<FoldPacksPass> {
   }
 
   /// Returns the packed elements if they are one run.
-  static std::optional<Run> getRun(PackOp pack) {
-    SmallVector<Run> runs;
+  static std::optional<ElementRun> getRun(PackOp pack) {
+    SmallVector<ElementRun> runs;
     for (Value tensor : pack.getTensors())
-      append(runs, ::getRun(tensor));
+      if (ElementRun run = ::getRun(tensor); run.size != 0)
+        appendRun(runs, run);
     return runs.size() == 1 ? std::optional(runs.front()) : std::nullopt;
   }
 
   /// Replaces empty operands, which would count as uses of their source.
   static void forgetOperands(PackOp pack) {
     OpBuilder builder(pack);
-    for (OpOperand &operand : pack->getOpOperands()) {
-      auto type = cast<RankedTensorType>(operand.get().getType());
+    for (OpOperand &operand : pack->getOpOperands())
       operand.set(tensor::EmptyOp::create(
-          builder, pack.getLoc(), type.getShape(), type.getElementType()));
-    }
+          builder, pack.getLoc(), operand.get().getType(), ValueRange()));
   }
 
   /// Erases unused operations, which would count as uses of the memory.

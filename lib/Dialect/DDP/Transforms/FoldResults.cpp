@@ -5,6 +5,7 @@
 // results would be two buffers, one of them a copy. A function that has to keep
 // its interface makes that copy here.
 
+#include "Utils/Arrays.h"
 #include "Utils/CallGraph.h"
 
 #define GEN_PASS_DEF_DDPFOLDRESULTSPASS
@@ -62,13 +63,11 @@ static bool copyEqualResults(func::FuncOp function) {
   bool changed = false;
   for (func::ReturnOp op : returns)
     for (OpOperand &operand : op->getOpOperands()) {
-      auto type = dyn_cast<RankedTensorType>(operand.get().getType());
-      if (!type ||
+      if (!isa<RankedTensorType>(operand.get().getType()) ||
           firstEqual[operand.getOperandNumber()] == operand.getOperandNumber())
         continue;
       OpBuilder builder(op);
-      operand.set(bufferization::AllocTensorOp::create(
-          builder, op.getLoc(), type, ValueRange(), /*copy=*/operand.get()));
+      operand.set(createCopy(builder, op.getLoc(), operand.get()));
       changed = true;
     }
   return changed;

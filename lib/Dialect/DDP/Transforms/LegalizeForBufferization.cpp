@@ -4,6 +4,7 @@
 // of MLIR 22 would silently miscompile.
 
 #include "../Analysis/MemoryUses.h"
+#include "Utils/Arrays.h"
 #include "Utils/CallGraph.h"
 
 #include "mlir/Dialect/ControlFlow/IR/ControlFlowOps.h"
@@ -60,9 +61,7 @@ static bool keepUnwritten(linalg::LinalgOp op, RewriterBase &rewriter) {
   for (OpOperand &init : op.getDpsInitsMutable())
     if (!op.getMatchingIndexingMap(&init).isProjectedPermutation() &&
         !op.payloadUsesValueFromOperand(&init)) {
-      init.set(bufferization::AllocTensorOp::create(
-          rewriter, op.getLoc(), cast<RankedTensorType>(init.get().getType()),
-          ValueRange(), /*copy=*/init.get()));
+      init.set(createCopy(rewriter, op.getLoc(), init.get()));
       hasChanged = true;
     }
   return hasChanged;
@@ -160,8 +159,7 @@ static bool keepOuterTensors(Operation *loop, RewriterBase &rewriter) {
   getUsedValuesDefinedAbove(loop->getRegions(), outer);
   bool hasChanged = false;
   for (Value tensor : outer) {
-    auto type = dyn_cast<RankedTensorType>(tensor.getType());
-    if (!type)
+    if (!isa<RankedTensorType>(tensor.getType()))
       continue;
     WalkResult uses = visitMemoryUses(tensor, [&](OpOperand &use) {
       if (!loop->isProperAncestor(use.getOwner()))
@@ -172,10 +170,10 @@ static bool keepOuterTensors(Operation *loop, RewriterBase &rewriter) {
     if (!uses.wasInterrupted())
       continue;
     rewriter.setInsertionPointToStart(&loop->getRegion(0).front());
-    auto copy = bufferization::AllocTensorOp::create(
-        rewriter, loop->getLoc(), type, ValueRange(), /*copy=*/tensor);
-    tensor.replaceUsesWithIf(copy.getResult(), [&](OpOperand &use) {
-      return loop->isProperAncestor(use.getOwner()) && use.getOwner() != copy;
+    Value copy = createCopy(rewriter, loop->getLoc(), tensor);
+    tensor.replaceUsesWithIf(copy, [&](OpOperand &use) {
+      return loop->isProperAncestor(use.getOwner()) &&
+             use.getOwner() != copy.getDefiningOp();
     });
     hasChanged = true;
   }
@@ -269,8 +267,7 @@ static bool separateResults(func::FuncOp function, RewriterBase &rewriter) {
     rewriter.setInsertionPoint(op);
     for (OpOperand &operand : op->getOpOperands()) {
       Value value = operand.get();
-      auto type = dyn_cast<RankedTensorType>(value.getType());
-      if (!type)
+      if (!isa<RankedTensorType>(value.getType()))
         continue;
       unsigned number = firstEqual[operand.getOperandNumber()];
       llvm::SetVector<Value> sources = findSources(value);
@@ -279,8 +276,7 @@ static bool separateResults(func::FuncOp function, RewriterBase &rewriter) {
         return owner != owners.end() && owner->second != number;
       });
       if (isShared) {
-        operand.set(bufferization::AllocTensorOp::create(
-            rewriter, op.getLoc(), type, ValueRange(), /*copy=*/value));
+        operand.set(createCopy(rewriter, op.getLoc(), value));
         hasChanged = true;
         continue;
       }
@@ -337,9 +333,6 @@ namespace {
 struct LegalizeForBufferizationPass
     : public ddp::impl::DDPLegalizeForBufferizationPassBase<
           LegalizeForBufferizationPass> {
-  using DDPLegalizeForBufferizationPassBase::
-      DDPLegalizeForBufferizationPassBase;
-
   void runOnOperation() override {
     IRRewriter rewriter(&getContext());
     bool hasChanged = false;

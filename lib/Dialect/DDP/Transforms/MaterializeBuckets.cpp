@@ -6,6 +6,8 @@
 // every part as a separate value that is created in the right buffer.
 
 #include "../Analysis/MemoryUses.h"
+#include "../Analysis/ProgramWalk.h"
+#include "Utils/Arrays.h"
 #include "Utils/InPlaceChain.h"
 #include "ddphook/Dialect/DDP/IR/Remarks.h"
 
@@ -21,23 +23,8 @@ using namespace mlir::ddp;
 /// Returns the slice of `buffer` that holds a tensor of this type.
 static Value createView(OpBuilder &builder, Location loc, Value buffer,
                         int64_t offset, RankedTensorType type) {
-  return ViewOp::create(builder, loc,
-                        MemRefType::get(type.getShape(), type.getElementType()),
-                        buffer, builder.getI64IntegerAttr(offset));
-}
-
-static MemRefType getBufferType(Value flatBucket) {
-  auto type = cast<RankedTensorType>(flatBucket.getType());
-  return MemRefType::get(type.getShape(), type.getElementType());
-}
-
-/// Writes `value` to `memory`. The write is not `restrict`, since the memory
-/// has another alias.
-static void createWrite(OpBuilder &builder, Location loc, Value value,
-                        Value memory) {
-  bufferization::MaterializeInDestinationOp::create(
-      builder, loc, TypeRange(), value, memory, /*restrict=*/false,
-      /*writable=*/true);
+  return ViewOp::create(builder, loc, getStateMemory(type), buffer,
+                        builder.getI64IntegerAttr(offset));
 }
 
 /// Returns the first operation that may overwrite the bucket: the first user of
@@ -57,9 +44,9 @@ static void rewritePack(PackOp pack) {
   Location loc = pack.getLoc();
   Block *block = pack->getBlock();
   OpBuilder top(block, block->begin()), builder(pack);
-  Value buffer =
-      memref::AllocOp::create(top, loc, getBufferType(pack.getBucket()),
-                              ValueRange(), top.getI64IntegerAttr(64));
+  Value buffer = memref::AllocOp::create(
+      top, loc, getStateMemory(pack.getBucket().getType()), ValueRange(),
+      top.getI64IntegerAttr(64));
   Operation *firstUser = findFirstUser(pack);
   llvm::SmallDenseSet<Value> seen;
   int64_t offset = 0;
@@ -80,11 +67,10 @@ static void rewritePack(PackOp pack) {
         isOnlyReadBefore(gradient, pack, firstUser))
       start = findChainStart(gradient, pack);
     if (start) {
-      auto memory = bufferization::ToTensorOp::create(
-          top, loc, type, view, /*restrict=*/true, /*writable=*/true);
+      Value memory = createRead(top, loc, type, view, /*isWritable=*/true);
       setChainStart(*start, memory);
       // The old start, now erased, may have been the insertion point of `top`.
-      top.setInsertionPointAfter(memory);
+      top.setInsertionPointAfterValue(memory);
     } else {
       ++numCopied;
     }
@@ -96,10 +82,8 @@ static void rewritePack(PackOp pack) {
         << "gradients are copied into their bucket"
         << remark::metric("copied", numCopied)
         << remark::metric("gradients", pack.getTensors().size());
-  Value packed = bufferization::ToTensorOp::create(
-      builder, loc, pack.getBucket().getType(), buffer, /*restrict=*/true,
-      /*writable=*/true);
-  pack.replaceAllUsesWith(packed);
+  pack.replaceAllUsesWith(createRead(builder, loc, pack.getBucket().getType(),
+                                     buffer, /*isWritable=*/true));
   pack.erase();
 }
 
@@ -201,11 +185,6 @@ static bool isLastUse(Operation *op) {
          });
 }
 
-static bool isReturn(Operation *op) {
-  return op->hasTrait<OpTrait::ReturnLike>() &&
-         isa<FunctionOpInterface>(op->getParentOp());
-}
-
 /// True if a use may overwrite the memory of its operand.
 static bool mayWrite(OpOperand &use) {
   Operation *user = use.getOwner();
@@ -267,21 +246,15 @@ static bool copyReturned(Operation *op) {
       return false;
   for (OpOperand *use : returned) {
     OpBuilder builder(use->getOwner());
-    use->set(bufferization::AllocTensorOp::create(
-        builder, op->getLoc(), cast<RankedTensorType>(use->get().getType()),
-        ValueRange(), use->get()));
+    use->set(createCopy(builder, op->getLoc(), use->get()));
   }
   return true;
 }
 
 /// Makes an unpack or a split read a copy of the bucket.
 static void copyBucket(Operation *op) {
-  Value bucket = op->getOperand(0);
   OpBuilder builder(op);
-  op->setOperand(0, bufferization::AllocTensorOp::create(
-                        builder, op->getLoc(),
-                        cast<RankedTensorType>(bucket.getType()), ValueRange(),
-                        bucket));
+  op->setOperand(0, createCopy(builder, op->getLoc(), op->getOperand(0)));
   remark::missed(op->getLoc(),
                  remarkOf("BucketView", "ddp-materialize-buckets"))
       << "a bucket is copied, since other values may overwrite it while parts "
@@ -294,14 +267,14 @@ static Value rewriteParts(Operation *op, bool isLast) {
   OpBuilder builder(op);
   Value bucket = op->getOperand(0);
   Value buffer = bufferization::ToBufferOp::create(
-      builder, loc, getBufferType(bucket), bucket, /*read_only=*/!isLast);
+      builder, loc, getStateMemory(bucket.getType()), bucket,
+      /*read_only=*/!isLast);
   int64_t offset = 0;
   for (Value tensor : op->getResults()) {
     auto type = cast<RankedTensorType>(tensor.getType());
     Value view = createView(builder, loc, buffer, offset, type);
     offset += type.getNumElements();
-    tensor.replaceAllUsesWith(bufferization::ToTensorOp::create(
-        builder, loc, type, view, /*restrict=*/true, /*writable=*/isLast));
+    tensor.replaceAllUsesWith(createRead(builder, loc, type, view, isLast));
   }
   op->erase();
   return buffer;
@@ -313,9 +286,9 @@ static void rewriteConcat(ConcatOp concat, Value buffer) {
   Location loc = concat.getLoc();
   OpBuilder builder(concat);
   if (!buffer)
-    buffer = bufferization::ToBufferOp::create(
-        builder, loc, getBufferType(concat.getDestination()),
-        concat.getDestination());
+    buffer = bufferization::ToBufferOp::create(builder, loc,
+                                               getStateMemory(concat.getType()),
+                                               concat.getDestination());
   int64_t offset = 0;
   for (Value part : concat.getParts()) {
     auto type = cast<RankedTensorType>(part.getType());
@@ -323,15 +296,10 @@ static void rewriteConcat(ConcatOp concat, Value buffer) {
     offset += type.getNumElements();
     createWrite(builder, loc, part, view);
   }
-  concat.getResult().replaceAllUsesWith(bufferization::ToTensorOp::create(
-      builder, loc, concat.getType(), buffer, /*restrict=*/true,
-      /*writable=*/true));
+  concat.getResult().replaceAllUsesWith(
+      createRead(builder, loc, concat.getType(), buffer, /*isWritable=*/true));
   concat.erase();
 }
-
-//===----------------------------------------------------------------------===//
-// States
-//===----------------------------------------------------------------------===//
 
 /// Returns the memory of the state that `op` accesses. Its type follows from
 /// the value, so that nothing has to search the module for the state.
@@ -348,9 +316,8 @@ static void rewriteLoad(LoadOp load) {
   Type type = load.getValue().getType();
   Value value;
   if (isa<TensorType>(type))
-    value = bufferization::ToTensorOp::create(builder, load.getLoc(), type,
-                                              buffer, /*restrict=*/true,
-                                              /*writable=*/isStoredLater(load));
+    value =
+        createRead(builder, load.getLoc(), type, buffer, isStoredLater(load));
   else
     value = memref::LoadOp::create(builder, load.getLoc(), buffer);
   load.replaceAllUsesWith(value);

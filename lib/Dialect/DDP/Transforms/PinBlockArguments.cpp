@@ -7,6 +7,7 @@
 
 #include "../Analysis/MemoryUses.h"
 #include "../Analysis/ProgramWalk.h"
+#include "Utils/Arrays.h"
 #include "Utils/InPlaceChain.h"
 
 #include "mlir/Dialect/ControlFlow/IR/ControlFlowOps.h"
@@ -59,10 +60,8 @@ static PinnedArguments pinArguments(Block &block) {
     if (!type)
       continue;
     Location loc = argument.getLoc();
-    Value buffer = memref::AllocOp::create(
-        atEntry, loc, MemRefType::get(type.getShape(), type.getElementType()));
-    Value tensor = bufferization::ToTensorOp::create(
-        atStart, loc, type, buffer, /*restrict=*/true, /*writable=*/false);
+    Value buffer = memref::AllocOp::create(atEntry, loc, getStateMemory(type));
+    Value tensor = createRead(atStart, loc, type, buffer, /*isWritable=*/false);
     argument.replaceAllUsesWith(tensor);
     pinned.push_back({argument.getArgNumber(), buffer, tensor});
   }
@@ -118,13 +117,8 @@ static void writeArguments(Operation *branch, const PinnedArguments &pinned) {
   if (endangered.empty())
     return;
   builder.setInsertionPoint(writes.front());
-  for (Operation *write : endangered) {
-    Value source = write->getOperand(0);
-    write->setOperand(0, bufferization::AllocTensorOp::create(
-                             builder, loc,
-                             cast<RankedTensorType>(source.getType()),
-                             ValueRange(), /*copy=*/source));
-  }
+  for (Operation *write : endangered)
+    write->setOperand(0, createCopy(builder, loc, write->getOperand(0)));
 }
 
 static bool isInCycle(Block &block) {
@@ -145,10 +139,7 @@ static bool mayOverwriteFromOutside(OpOperand &use) {
 
 static void save(OpOperand &use) {
   OpBuilder builder(use.getOwner());
-  replaceUse(use, bufferization::AllocTensorOp::create(
-                      builder, use.getOwner()->getLoc(),
-                      cast<RankedTensorType>(use.get().getType()), ValueRange(),
-                      /*copy=*/use.get()));
+  replaceUse(use, createCopy(builder, use.getOwner()->getLoc(), use.get()));
 }
 
 /// Copies values from other blocks that a block in a cycle may overwrite, since
@@ -179,9 +170,7 @@ static void saveArguments(Region &region) {
       continue;
     WalkResult result = visitMemoryUses(argument, [&](OpOperand &use) {
       Operation *user = use.getOwner();
-      if (isa<BranchOpInterface>(user) ||
-          (user->hasTrait<OpTrait::ReturnLike>() &&
-           isa<FunctionOpInterface>(user->getParentOp())))
+      if (isa<BranchOpInterface>(user) || isReturn(user))
         return WalkResult::skip();
       if (entry.findAncestorOpInBlock(*user) || !mayOverwriteFromOutside(use))
         return WalkResult::advance();

@@ -4,6 +4,7 @@
 // offset in one arena; buffers that are never alive together overlap.
 
 #include "../Analysis/MemoryUses.h"
+#include "../Analysis/ProgramWalk.h"
 #include "ddphook/Dialect/DDP/IR/Remarks.h"
 
 #include "mlir/Analysis/CallGraph.h"
@@ -21,9 +22,6 @@
 
 using namespace mlir;
 using namespace mlir::ddp;
-
-/// A cache line, which is also enough for any vector load.
-static constexpr uint64_t kAlignment = 64;
 
 namespace {
 /// A buffer, and the first and last position at which it is alive.
@@ -48,7 +46,7 @@ static int64_t getBytes(const DataLayout &layout, MemRefType type) {
   for (int64_t dim : type.getShape())
     if (llvm::MulOverflow(bytes, dim, bytes) || bytes > kMaxBytes)
       return llvm::is_contained(type.getShape(), 0) ? 0 : kMaxBytes + 1;
-  return llvm::alignTo(bytes, kAlignment);
+  return llvm::alignTo(bytes, PlanAttr::kArenaAlignment);
 }
 
 static LogicalResult checkBuffer(memref::AllocOp alloc) {
@@ -60,19 +58,15 @@ static LogicalResult checkBuffer(memref::AllocOp alloc) {
           type.getElementType()))
     return alloc.emitOpError()
            << "expected a buffer of numbers, but got " << type;
-  if (alloc.getAlignment().value_or(0) > kAlignment)
+  if (alloc.getAlignment().value_or(0) > PlanAttr::kArenaAlignment)
     return alloc.emitOpError()
-           << "expected a buffer aligned to " << kAlignment
+           << "expected a buffer aligned to " << PlanAttr::kArenaAlignment
            << " bytes at most, but got " << *alloc.getAlignment();
   if (getBytes(DataLayout::closest(alloc), type) > kMaxBytes)
     return alloc.emitOpError() << "expected a buffer of at most " << kMaxBytes
                                << " bytes, but got " << type;
   return success();
 }
-
-//===----------------------------------------------------------------------===//
-// Parallel loops
-//===----------------------------------------------------------------------===//
 
 /// Finds the parallel loops around `op`, which allocates a buffer or calls a
 /// function that may. Concurrent iterations would share that buffer. Fails for
@@ -126,10 +120,6 @@ static void makeSequential(Operation *loop) {
   rewriter.eraseOp(parallel);
 }
 
-//===----------------------------------------------------------------------===//
-// Lifetimes
-//===----------------------------------------------------------------------===//
-
 /// Collects all values that may alias the buffer `alloc` or a part of it, and
 /// their users. Fails if the buffer leaves the function.
 static LogicalResult collectUsers(memref::AllocOp alloc,
@@ -140,8 +130,7 @@ static LogicalResult collectUsers(memref::AllocOp alloc,
     for (OpOperand &use : aliases[i].getUses()) {
       Operation *user = use.getOwner();
       users.insert(user);
-      if (user->hasTrait<OpTrait::ReturnLike>() &&
-          isa<FunctionOpInterface>(user->getParentOp()))
+      if (isReturn(user))
         return failure();
       if (isa<memref::DeallocOp>(user))
         continue;
@@ -330,10 +319,6 @@ getIntervals(func::FuncOp function,
     return failure();
   return intervals;
 }
-
-//===----------------------------------------------------------------------===//
-// Placement
-//===----------------------------------------------------------------------===//
 
 namespace {
 /// Free memory below the arena's current end, by offset; neighbours are merged.

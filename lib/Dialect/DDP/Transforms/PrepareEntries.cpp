@@ -2,6 +2,7 @@
 //
 // ddp-prepare-entries: gives compiled functions an interface in memory.
 
+#include "Utils/Arrays.h"
 #include "Utils/CallGraph.h"
 #include "Utils/InPlaceChain.h"
 
@@ -22,18 +23,6 @@ static bool isSupported(Type type) {
     return true;
   auto tensor = dyn_cast<RankedTensorType>(type);
   return tensor && tensor.hasStaticShape() && !tensor.getEncoding();
-}
-
-static MemRefType getMemRefType(Type type) {
-  if (auto tensor = dyn_cast<RankedTensorType>(type))
-    return MemRefType::get(tensor.getShape(), tensor.getElementType());
-  return MemRefType::get({}, type);
-}
-
-static Value createToTensor(OpBuilder &builder, Location loc, Type type,
-                            Value memref, bool isWritable) {
-  return bufferization::ToTensorOp::create(builder, loc, type, memref,
-                                           /*restrict=*/true, isWritable);
 }
 
 namespace {
@@ -86,10 +75,10 @@ void EntryRewriter::rewriteArguments() {
     SmallVector<OpOperand *> uses;
     for (OpOperand &use : argument.getUses())
       uses.push_back(&use);
-    argument.setType(getMemRefType(type));
+    argument.setType(getStateMemory(type));
     Location loc = argument.getLoc();
     if (isInout) {
-      Value tensor = createToTensor(atStart, loc, type, argument, true);
+      Value tensor = createRead(atStart, loc, type, argument, true);
       for (OpOperand *use : uses)
         use->set(tensor);
       continue;
@@ -108,7 +97,7 @@ void EntryRewriter::rewriteArguments() {
         if (auto end = dyn_cast<scf::InParallelOp>(place->getParentOp()))
           place = end;
         OpBuilder builder(place);
-        tensor = createToTensor(builder, loc, type, argument, false);
+        tensor = createRead(builder, loc, type, argument, false);
         if (start)
           inFlight[start] = tensor;
       }
@@ -146,9 +135,7 @@ void EntryRewriter::writeResult(unsigned result, Value memref) {
       memref::StoreOp::create(builder, op.getLoc(), value, memref);
       continue;
     }
-    bufferization::MaterializeInDestinationOp::create(
-        builder, op.getLoc(), TypeRange(), value, memref, /*restrict=*/false,
-        /*writable=*/true);
+    createWrite(builder, op.getLoc(), value, memref);
   }
 }
 
@@ -172,7 +159,7 @@ void EntryRewriter::rewriteResults() {
   for (auto [index, type] : llvm::enumerate(function.getResultTypes())) {
     if (resultArguments[index] != -1)
       continue; // Written below.
-    Value out = entry.addArgument(getMemRefType(type), function.getLoc());
+    Value out = entry.addArgument(getStateMemory(type), function.getLoc());
     argumentAttrs.push_back(DictionaryAttr::get(context));
     // Compute the result in its out-parameter if nothing else prevents that.
     if (returns.size() == 1 && isa<RankedTensorType>(type)) {
@@ -183,9 +170,8 @@ void EntryRewriter::rewriteResults() {
           // Use a new builder each time: setChainStart erases the old start,
           // which may be the block's first operation.
           OpBuilder atStart = OpBuilder::atBlockBegin(&entry);
-          setChainStart(*start,
-                        createToTensor(atStart, function.getLoc(),
-                                       start->get().getType(), out, true));
+          setChainStart(*start, createRead(atStart, function.getLoc(),
+                                           start->get().getType(), out, true));
         }
     }
     writeResult(index, out);

@@ -6,6 +6,7 @@
 // operation may need the old value after the new one was stored.
 
 #include "../Analysis/MemoryUses.h"
+#include "Utils/Arrays.h"
 #include "Utils/InPlaceChain.h"
 
 #include "mlir/Interfaces/CallInterfaces.h"
@@ -82,9 +83,7 @@ static void saveOldValue(LoadOp load, StoreOp store) {
     return;
   OpBuilder builder(load->getContext());
   builder.setInsertionPointAfter(load);
-  Value copy = bufferization::AllocTensorOp::create(
-      builder, load.getLoc(), cast<RankedTensorType>(load.getValue().getType()),
-      ValueRange(), load.getValue());
+  Value copy = createCopy(builder, load.getLoc(), load.getValue());
   for (OpOperand *use : late)
     replaceUse(*use, copy);
 }
@@ -116,11 +115,10 @@ static bool areInConflict(Operation *a, Operation *b) {
 
 static LogicalResult reportConflict(Operation *a, Operation *b,
                                     StringRef where) {
-  InFlightDiagnostic diagnostic = a->emitOpError()
-                                  << "expected all uses of state @"
-                                  << getState(a) << " in one " << where;
-  diagnostic.attachNote(b->getLoc()) << "this use is in another";
-  return diagnostic;
+  return (a->emitOpError() << "expected all uses of state @" << getState(a)
+                           << " in one " << where)
+             .attachNote(b->getLoc())
+         << "this use is in another";
 }
 
 namespace {

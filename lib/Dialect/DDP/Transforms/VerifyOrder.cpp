@@ -46,10 +46,6 @@ private:
 };
 } // namespace
 
-//===----------------------------------------------------------------------===//
-// Collectives
-//===----------------------------------------------------------------------===//
-
 LogicalResult OrderVerifier::checkReach(Operation *op, FlatSymbolRefAttr name) {
   ProcessGroupOp group = analysis.groups.lookup(op, name);
   const RankTransfer::Reach *reach = analysis.getReach(op);
@@ -97,12 +93,11 @@ LogicalResult OrderVerifier::checkGroup(Operation *op, StringAttr bucket,
   ProcessGroupOp group = analysis.groups.lookup(op, name);
   if (!group || mayUse(analysis.groups, info, group))
     return success();
-  InFlightDiagnostic diagnostic =
-      op->emitOpError() << "expected bucket " << bucket
-                        << " to be reduced over " << info.getGroupAttr()
-                        << ", but got " << name;
-  diagnostic.attachNote(info.getLoc()) << "the bucket's record";
-  return diagnostic;
+  return (op->emitOpError()
+          << "expected bucket " << bucket << " to be reduced over "
+          << info.getGroupAttr() << ", but got " << name)
+             .attachNote(info.getLoc())
+         << "the bucket's record";
 }
 
 /// Checks that each bucket that sends data has a collective and none reduces a
@@ -139,10 +134,6 @@ LogicalResult OrderVerifier::checkBuckets() {
   return success(ok);
 }
 
-//===----------------------------------------------------------------------===//
-// States
-//===----------------------------------------------------------------------===//
-
 /// True if `later` follows `op`, on the same path or in a branch there.
 static bool comesAfter(Operation *op, Operation *later) {
   for (Operation *around = op; around && around->getBlock();
@@ -165,11 +156,10 @@ LogicalResult OrderVerifier::checkLoad(LoadOp load) {
   if (llvm::any_of(stores.lookup(state.getSymNameAttr()),
                    [&](StoreOp store) { return comesAfter(load, store); }))
     return success();
-  InFlightDiagnostic diagnostic = load.emitOpError()
-                                  << "expected state " << load.getStateAttr()
-                                  << " to be stored again after this";
-  diagnostic.attachNote(state.getLoc()) << "the state is declared here";
-  return diagnostic;
+  return (load.emitOpError() << "expected state " << load.getStateAttr()
+                             << " to be stored again after this")
+             .attachNote(state.getLoc())
+         << "the state is declared here";
 }
 
 LogicalResult OrderVerifier::checkStates() {
@@ -231,17 +221,12 @@ LogicalResult OrderVerifier::checkStates() {
   return success(ok);
 }
 
-//===----------------------------------------------------------------------===//
-// Collectives in flight
-//===----------------------------------------------------------------------===//
-
 LogicalResult OrderVerifier::checkFlight() {
-  for (auto [op, start] : analysis.regions.conflicts) {
-    InFlightDiagnostic diagnostic =
-        op->emitOpError() << "expected no access to memory that a collective "
-                          << "in flight uses";
-    diagnostic.attachNote(start->getLoc()) << "the collective is started here";
-  }
+  for (auto [op, start] : analysis.regions.conflicts)
+    (op->emitOpError()
+     << "expected no access to memory that a collective in flight uses")
+            .attachNote(start->getLoc())
+        << "the collective is started here";
   return success(analysis.regions.conflicts.empty());
 }
 

@@ -73,9 +73,7 @@ static Operation *findOverwrite(Value memref, Operation *write) {
     for (Value alias : llvm::make_filter_range(user->getResults(), isMemory))
       if (Operation *overwrite = findOverwrite(alias, write))
         return overwrite;
-    bool isReturn = user->hasTrait<OpTrait::ReturnLike>() &&
-                    isa<FunctionOpInterface>(user->getParentOp());
-    if (user->hasTrait<OpTrait::IsTerminator>() && !isReturn)
+    if (user->hasTrait<OpTrait::IsTerminator>() && !isReturn(user))
       return user;
     if (user == write || !isAfter || isMemoryEffectFree(user))
       continue;

@@ -7,6 +7,7 @@
 
 #include "../Analysis/MemoryUses.h"
 #include "../Analysis/ProgramWalk.h"
+#include "Utils/Arrays.h"
 #include "Utils/InPlaceChain.h"
 
 #define GEN_PASS_DEF_DDPYIELDINPLACEPASS
@@ -59,9 +60,7 @@ static void leaveInArguments(Operation *terminator,
   OpBuilder builder(terminator);
   Location loc = terminator->getLoc();
   for (OpOperand *operand : findEndangered(terminator, operands, arguments))
-    operand->set(bufferization::AllocTensorOp::create(
-        builder, loc, cast<RankedTensorType>(operand->get().getType()),
-        ValueRange(), /*copy=*/operand->get()));
+    operand->set(createCopy(builder, loc, operand->get()));
   for (auto [argument, operand] : llvm::zip_first(arguments, operands))
     if (isa<RankedTensorType>(argument.getType()))
       operand.set(bufferization::MaterializeInDestinationOp::create(
@@ -112,8 +111,8 @@ static scf::WhileOp alignTensors(scf::WhileOp loop) {
     places.push_back(type ? tensors.size() : others.size());
     (type ? tensors : others).push_back(value);
     if (type)
-      inits.push_back(tensor::EmptyOp::create(builder, loc, type.getShape(),
-                                              type.getElementType()));
+      inits.push_back(
+          tensor::EmptyOp::create(builder, loc, type, ValueRange()));
   }
   for (auto [value, place] : llvm::zip(condition.getArgs(), places))
     place += isa<RankedTensorType>(value.getType())

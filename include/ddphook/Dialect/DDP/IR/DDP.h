@@ -15,6 +15,7 @@
 #include "mlir/IR/Dialect.h"
 #include "mlir/IR/OpDefinition.h"
 #include "mlir/IR/SymbolTable.h"
+#include "mlir/IR/TypeUtilities.h"
 #include "mlir/Interfaces/DestinationStyleOpInterface.h"
 #include "mlir/Interfaces/InferTypeOpInterface.h"
 #include "mlir/Interfaces/SideEffectInterfaces.h"
@@ -221,6 +222,9 @@ inline int64_t getPartSize(int64_t numElements, int64_t ranks) {
   return numElements / ranks + (numElements % ranks != 0);
 }
 
+/// Lists one or more names for diagnostics: "a, b or c".
+std::string listAlternatives(ArrayRef<StringRef> names);
+
 /// True if `op` or an operation in it belongs to the dialect.
 bool hasDDPOps(Operation *op);
 
@@ -229,8 +233,9 @@ bool isWholeOnValues(Operation *op);
 
 /// Creates the operation that starts the collective `whole`, for which
 /// isWholeOnValues() is true and getAssignment() is null. Its one result is the
-/// future.
-Operation *createStart(OpBuilder &builder, CollectiveOpInterface whole);
+/// future. Only an all-reduce may have a condition.
+Operation *createStart(OpBuilder &builder, CollectiveOpInterface whole,
+                       Value condition = {});
 
 /// Returns the operation that started the collective that `op` waits for; null
 /// if `op` is not a wait.
@@ -279,7 +284,7 @@ FailureOr<StateOp> createGradientState(OpBuilder &builder,
                                        BucketType type, StringRef role,
                                        StateKind kind = StateKind::Error);
 
-/// Returns the type of the memory of a state of this type.
+/// Returns the type of the memory of a state, or of any array, of this type.
 MemRefType getStateMemory(Type type);
 
 /// Returns the type of a bucket that consists of these members of `bucket`, in

@@ -10,38 +10,23 @@
 include "ddphook/Dialect/DDP/IR/DDPFlatOps.td"
 include "ddphook/Dialect/DDP/IR/DDPOpBase.td"
 
-/// The methods of CollectiveOpInterface that depend on the kind of exchange.
-class DDP_Exchange<string collectiveKind, bit isReduction, bit mayHaveWire,
-                   bit mayHaveBucket = 0> {
+/// The declarations of a collective of that kind.
+class DDP_Exchange<string kind> {
   string declarations = [{
     ::mlir::ddp::CollectiveKind getKind() {
-      return ::mlir::ddp::CollectiveKind::}] # collectiveKind # [{;
+      return ::mlir::ddp::CollectiveKind::}] # kind # [{;
     }
-  }] # !if(mayHaveBucket, "", [{
-    ::mlir::StringAttr getBucketNameAttr() { return {}; }
-  }]) # !if(isReduction, "", [{
-    ::mlir::ddp::ReductionAttr getReductionAttr() { return {}; }
-  }]) # !if(mayHaveWire, "", [{
-    ::mlir::TypeAttr getWireAttr() { return {}; }
-  }]);
+  }];
 }
-def DDP_ReduceScatterKind : DDP_Exchange<"ReduceScatter", 1, 1>;
-def DDP_AllGatherKind : DDP_Exchange<"AllGather", 0, 1, 1>;
-def DDP_AllToAllKind : DDP_Exchange<"AllToAll", 0, 0>;
-def DDP_BroadcastKind : DDP_Exchange<"Broadcast", 0, 0>;
 
-//===----------------------------------------------------------------------===//
-// On values
-//===----------------------------------------------------------------------===//
-
-class DDP_ExchangeOp<string mnemonic, DDP_Exchange kind, list<Trait> traits = []>
+class DDP_ExchangeOp<string mnemonic, string kind, list<Trait> traits = []>
     : DDP_Op<mnemonic, !listconcat(traits, [
         DDP_CollectiveOpInterface, SymbolUserOpInterface,
         MemoryEffects<[MemWrite<DDP_CollectiveResource>]>])> {
-  let extraClassDeclaration = kind.declarations;
+  let extraClassDeclaration = DDP_Exchange<kind>.declarations;
 }
 
-def DDP_ReduceScatterOp : DDP_ExchangeOp<"reduce_scatter", DDP_ReduceScatterKind> {
+def DDP_ReduceScatterOp : DDP_ExchangeOp<"reduce_scatter", "ReduceScatter"> {
   let summary = "reduces a gradient, and leaves each rank its part";
   let text = [{
     The gradient's n elements, in row-major order, are divided into parts of ⌈n / W⌉
@@ -83,7 +68,7 @@ def DDP_ReduceScatterOp : DDP_ExchangeOp<"reduce_scatter", DDP_ReduceScatterKind
   }];
 }
 
-def DDP_AllGatherOp : DDP_ExchangeOp<"all_gather", DDP_AllGatherKind> {
+def DDP_AllGatherOp : DDP_ExchangeOp<"all_gather", "AllGather"> {
   let summary = "joins the parts of all ranks";
   let text = [{
     The inverse of `ddp.reduce_scatter`: every rank gets the parts of all ranks, one
@@ -114,7 +99,7 @@ def DDP_AllGatherOp : DDP_ExchangeOp<"all_gather", DDP_AllGatherKind> {
   }];
 }
 
-def DDP_AllToAllOp : DDP_ExchangeOp<"all_to_all", DDP_AllToAllKind, [
+def DDP_AllToAllOp : DDP_ExchangeOp<"all_to_all", "AllToAll", [
     SameOperandsAndResultType]> {
   let summary = "gives each rank its part of all ranks' values";
   let hasVerifier = 0;
@@ -138,7 +123,7 @@ def DDP_AllToAllOp : DDP_ExchangeOp<"all_to_all", DDP_AllToAllKind, [
   let assemblyFormat = "$input `on` $group attr-dict `:` type($input)";
 }
 
-def DDP_BroadcastOp : DDP_ExchangeOp<"broadcast", DDP_BroadcastKind, [
+def DDP_BroadcastOp : DDP_ExchangeOp<"broadcast", "Broadcast", [
     SameOperandsAndResultType]> {
   let summary = "gives all ranks the value of one";
   let text = [{
@@ -211,24 +196,20 @@ def DDP_ExchangeStartOp : DDP_Op<"exchange_start", [
     (`from` $from^)? `on` $group (`wire` $wire^)? (`step` $step^)?
     (`as` $bucket_name^)? attr-dict `:` type($input) `->` type($future)
   }];
-  let hasCanonicalizer = 1;
+  let hasCanonicalizeMethod = 1;
 }
 
-//===----------------------------------------------------------------------===//
-// On flat arrays
-//===----------------------------------------------------------------------===//
-
-class DDP_FlatExchangeOp<string mnemonic, DDP_Exchange kind>
+class DDP_FlatExchangeOp<string mnemonic, string kind>
     : DDP_FlatOp<mnemonic, [DDP_CollectiveOpInterface, SymbolUserOpInterface]> {
   let otherEffects = [["Write", "CollectiveResource"]];
-  let extraClassDeclaration = destinationStyle # kind.declarations;
+  let extraClassDeclaration = destinationStyle # DDP_Exchange<kind>.declarations;
   let commonConstraints = [{
     - (C1) both arrays are tensors, or both are memrefs, of one element type.
   }];
 }
 
 def DDP_FlatReduceScatterOp
-    : DDP_FlatExchangeOp<"reduce_scatter", DDP_ReduceScatterKind> {
+    : DDP_FlatExchangeOp<"reduce_scatter", "ReduceScatter"> {
   let example = [{
     ddp.process_group @dp size 4
     func.func @f(%x: tensor<18xf32>, %y: tensor<5xf32>) -> tensor<5xf32> {
@@ -252,7 +233,7 @@ def DDP_FlatReduceScatterOp
   }];
 }
 
-def DDP_FlatAllGatherOp : DDP_FlatExchangeOp<"all_gather", DDP_AllGatherKind> {
+def DDP_FlatAllGatherOp : DDP_FlatExchangeOp<"all_gather", "AllGather"> {
   let example = [{
     ddp.process_group @dp size 4
     func.func @f(%x: tensor<5xf32>, %y: tensor<18xf32>) -> tensor<18xf32> {
@@ -276,7 +257,7 @@ def DDP_FlatAllGatherOp : DDP_FlatExchangeOp<"all_gather", DDP_AllGatherKind> {
   }];
 }
 
-def DDP_FlatAllToAllOp : DDP_FlatExchangeOp<"all_to_all", DDP_AllToAllKind> {
+def DDP_FlatAllToAllOp : DDP_FlatExchangeOp<"all_to_all", "AllToAll"> {
   let example = [{
     ddp.process_group @ep size 4
     func.func @f(%x: tensor<24xf32>, %y: tensor<24xf32>) -> tensor<24xf32> {
@@ -296,7 +277,7 @@ def DDP_FlatAllToAllOp : DDP_FlatExchangeOp<"all_to_all", DDP_AllToAllKind> {
   }];
 }
 
-def DDP_FlatBroadcastOp : DDP_FlatExchangeOp<"broadcast", DDP_BroadcastKind> {
+def DDP_FlatBroadcastOp : DDP_FlatExchangeOp<"broadcast", "Broadcast"> {
   let overwritable = "true";
   let example = [{
     ddp.process_group @dp

@@ -58,10 +58,6 @@ class DDP_FlatOp<string mnemonic, list<Trait> traits = []>
   }];
 }
 
-//===----------------------------------------------------------------------===//
-// Element by element
-//===----------------------------------------------------------------------===//
-
 /// All arrays have the same number and type of elements, and element i of the
 /// result depends only on element i of each operand.
 class DDP_FlatElementwiseOp<string mnemonic, list<Trait> traits = []>
@@ -163,10 +159,6 @@ def DDP_FlatRandomNormalOp : DDP_FlatOp<"random_normal", [
   }];
 }
 
-//===----------------------------------------------------------------------===//
-// Collectives
-//===----------------------------------------------------------------------===//
-
 def DDP_FlatAllReduceOp : DDP_FlatElementwiseOp<"all_reduce", [
     DDP_CollectiveOpInterface, SymbolUserOpInterface]> {
   let otherEffects = [["Write", "CollectiveResource"]];
@@ -259,10 +251,6 @@ def DDP_FlatWaitOp : DDP_FlatOp<"wait"> {
     `:` type($destination) (`,` type($source)^)?
   }];
 }
-
-//===----------------------------------------------------------------------===//
-// Low rank
-//===----------------------------------------------------------------------===//
 
 /// `layout` gives the locations of matrices and their factors in the arrays.
 class DDP_FlatLowRankOp<string mnemonic, list<Trait> traits = []>

@@ -68,7 +68,7 @@ def DDP_AllReduceStartOp : DDP_Op<"all_reduce_start", [
     custom<Keyword>($reduction) $input `on` $group (`wire` $wire^)? (`step` $step^)?
     (`as` $bucket_name^)? (`if` $condition^)? attr-dict `:` type($input) `->` type($future)
   }];
-  let hasCanonicalizer = 1;
+  let hasCanonicalizeMethod = 1;
 }
 
 def DDP_WaitOp : DDP_Op<"wait", [

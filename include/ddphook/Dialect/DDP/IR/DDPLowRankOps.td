@@ -141,9 +141,7 @@ def DDP_IsFiniteOp : DDP_Op<"is_finite", [
   let hasVerifier = 0;
 }
 
-//===----------------------------------------------------------------------===//
-// Fused operations, created by ddp-fuse
-//===----------------------------------------------------------------------===//
+// Fused operations, created by ddp-fuse.
 
 def DDP_ProjectOp : DDP_Op<"project", [Pure]> {
   let summary = "adds the error and projects, in one pass over the gradient";

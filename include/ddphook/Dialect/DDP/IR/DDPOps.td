@@ -15,10 +15,6 @@ include "ddphook/Dialect/DDP/IR/DDPPlanAttrs.td"
 include "ddphook/Dialect/DDP/IR/DDPSparseOps.td"
 include "ddphook/Dialect/DDP/IR/DDPStateOps.td"
 
-//===----------------------------------------------------------------------===//
-// Symbols and records
-//===----------------------------------------------------------------------===//
-
 def DDP_ProcessGroupOp : DDP_Op<"process_group", [
     Symbol, DeclareOpInterfaceMethods<SymbolUserOpInterface>]> {
   let summary = "declares a set of ranks that reduce together";
@@ -105,10 +101,6 @@ def DDP_BucketInfoOp : DDP_Op<"bucket_info", [
     (`of` $gradients^)?
   }];
 }
-
-//===----------------------------------------------------------------------===//
-// Buckets
-//===----------------------------------------------------------------------===//
 
 def DDP_PackOp : DDP_Op<"pack", [Pure]> {
   let summary = "puts tensors into a bucket";
@@ -228,10 +220,6 @@ def DDP_ConcatOp : DDP_Op<"concat", [Pure, AttrSizedOperandSegments]> {
   }];
   let hasFolder = 1;
 }
-
-//===----------------------------------------------------------------------===//
-// Collectives and arithmetic
-//===----------------------------------------------------------------------===//
 
 /// The step or the destination of an all-reduce: only a reduction in memory has a
 /// destination, and only others may round stochastically. A single operand needs no
@@ -433,10 +421,6 @@ def DDP_ScaleOp : DDP_SameTypeOp<"scale", [Pure,
   }];
   let hasFolder = 1;
 }
-
-//===----------------------------------------------------------------------===//
-// Memory
-//===----------------------------------------------------------------------===//
 
 def DDP_ViewOp : DDP_Op<"view", [
     Pure, DeclareOpInterfaceMethods<ViewLikeOpInterface>]> {

@@ -46,6 +46,17 @@ defvar planWireFields = [{
     int64_t getBlock() const;
 }];
 
+/// The fields of the plan for the type of an argument or a result.
+defvar planTypeFields = [{
+    ::mlir::Type getDtype() const {
+      return ::mlir::getElementTypeOrSelf(getType());
+    }
+    ::llvm::ArrayRef<int64_t> getShape() const {
+      auto memref = ::llvm::dyn_cast<::mlir::MemRefType>(getType());
+      return memref ? memref.getShape() : ::llvm::ArrayRef<int64_t>();
+    }
+}];
+
 def DDP_PlanGroupAttr : DDP_PlanPart<"PlanGroup", "plan_group"> {
   let summary = "a process group of the plan";
   let description = [{
@@ -188,9 +199,7 @@ def DDP_PlanArgumentAttr : DDP_PlanPart<"PlanArgument", "plan_argument"> {
   }];
   let parameters = (ins "::mlir::Type":$type,
                     DefaultValuedParameter<"bool", "false">:$inout);
-  let extraClassDeclaration = [{
-    ::mlir::Type getDtype() const;
-    ::llvm::ArrayRef<int64_t> getShape() const;
+  let extraClassDeclaration = planTypeFields # [{
     bool getScalar() const { return !::llvm::isa<::mlir::MemRefType>(getType()); }
   }];
 }
@@ -205,10 +214,7 @@ def DDP_PlanResultAttr : DDP_PlanPart<"PlanResult", "plan_result"> {
   }];
   let parameters = (ins "::mlir::Type":$type,
                     DefaultValuedParameter<"int64_t", "-1">:$argument);
-  let extraClassDeclaration = [{
-    ::mlir::Type getDtype() const;
-    ::llvm::ArrayRef<int64_t> getShape() const;
-  }];
+  let extraClassDeclaration = planTypeFields;
 }
 
 def DDP_PlanEntryAttr : DDP_PlanPart<"PlanEntry", "plan_entry"> {

@@ -9,10 +9,6 @@
 include "ddphook/Dialect/DDP/IR/DDPFlatOps.td"
 include "ddphook/Dialect/DDP/IR/DDPOpBase.td"
 
-//===----------------------------------------------------------------------===//
-// On values
-//===----------------------------------------------------------------------===//
-
 def DDP_SparsifyOp : DDP_Op<"sparsify", [
     Pure, DeclareOpInterfaceMethods<InferTypeOpInterface>]> {
   let summary = "takes the elements of the largest magnitude out of a value";
@@ -64,10 +60,6 @@ def DDP_DensifyOp : DDP_Op<"densify", [Pure]> {
     $entries `keep` $keep attr-dict `:` type($entries) `->` type($result)
   }];
 }
-
-//===----------------------------------------------------------------------===//
-// On flat arrays
-//===----------------------------------------------------------------------===//
 
 def DDP_FlatSparsifyOp : DDP_FlatOp<"sparsify"> {
   // The rest may overwrite the operand.

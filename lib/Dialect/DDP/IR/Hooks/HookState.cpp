@@ -15,7 +15,7 @@ ModuleSymbols::ModuleSymbols(ModuleOp module) : table(module) {
       lastState = &op;
 }
 
-static ModuleOp getModule(const OpBuilder &builder) {
+ModuleOp mlir::ddp::getModule(const OpBuilder &builder) {
   Operation *parent = builder.getInsertionBlock()->getParentOp();
   auto module = dyn_cast<ModuleOp>(parent);
   return module ? module : parent->getParentOfType<ModuleOp>();
@@ -27,19 +27,34 @@ HookState::HookState(OpBuilder &builder, const BucketReduction &reduction)
       symbols(reduction.symbols ? *reduction.symbols
                                 : ownSymbols.emplace(module)) {}
 
+FlatSymbolRefAttr HookState::getLevel(Placement placement, StringRef suffix) {
+  FlatSymbolRefAttr parent = reduction.group;
+  std::string name = (parent.getValue() + "." + suffix).str();
+  Operation *known = module.lookupSymbol(name);
+  if (!known) {
+    Operation *whole = module.lookupSymbol(parent.getAttr());
+    OpBuilder afterWhole(module.getContext());
+    afterWhole.setInsertionPointAfter(whole);
+    known = ProcessGroupOp::create(afterWhole, whole->getLoc(), name, placement,
+                                   parent.getValue());
+  }
+  auto group = dyn_cast<ProcessGroupOp>(known);
+  bool isLevel = group && group.getPlacement() == placement &&
+                 group.getParentAttr() == parent;
+  return isLevel ? FlatSymbolRefAttr::get(known) : FlatSymbolRefAttr();
+}
+
 FailureOr<StateOp> HookState::create(StateKind kind, const Twine &name,
                                      Type type, StatePlacement placement,
                                      StateInit init, IntegerAttr seed,
                                      FlatSymbolRefAttr generator,
                                      DenseI64ArrayAttr draws) {
   StringAttr symbol = builder.getStringAttr(name);
-  if (Operation *existing = symbols.table.lookup(symbol)) {
-    InFlightDiagnostic diagnostic = emitError(loc) << "expected the name @"
-                                                   << symbol.getValue()
-                                                   << " to be free for a state";
-    diagnostic.attachNote(existing->getLoc()) << "the name is used here";
-    return diagnostic;
-  }
+  if (Operation *existing = symbols.table.lookup(symbol))
+    return (emitError(loc) << "expected the name @" << symbol.getValue()
+                           << " to be free for a state")
+               .attachNote(existing->getLoc())
+           << "the name is used here";
   // Insert it after the other states, which are initialised in order.
   OpBuilder atStates = OpBuilder::atBlockBegin(module.getBody());
   Operation *&last = symbols.lastState;
@@ -200,7 +215,7 @@ FailureOr<Value> HookState::getIteration(StringRef name) {
   OpBuilder atEnd(block, block->mightHaveTerminator()
                              ? Block::iterator(block->getTerminator())
                              : block->end());
-  Value one = arith::ConstantOp::create(atEnd, loc, atEnd.getI64IntegerAttr(1));
+  Value one = arith::ConstantIntOp::create(atEnd, loc, 1, /*width=*/64);
   StoreOp::create(atEnd, loc, arith::AddIOp::create(atEnd, loc, iteration, one),
                   symbol);
   return iteration;

@@ -9,6 +9,9 @@
 
 namespace mlir::ddp {
 
+/// Returns the module at the builder's insertion point.
+ModuleOp getModule(const OpBuilder &builder);
+
 class HookState {
 public:
   /// For the reduction that is expanded at the builder's insertion point.
@@ -42,6 +45,11 @@ public:
   /// reductions of a block share it. The first block's state is named `name`,
   /// those of others `name`.1 and so on.
   FailureOr<Value> getIteration(StringRef name);
+
+  /// Returns the ranks of the reduction's group on one node, or of one position
+  /// on all nodes, as a process group GROUP.`suffix` that all buckets share.
+  /// Returns null if that name is taken.
+  FlatSymbolRefAttr getLevel(Placement placement, StringRef suffix);
 
 private:
   FailureOr<StateOp> describe(FailureOr<StateOp> state, StringRef role,

@@ -11,51 +11,30 @@
 using namespace mlir;
 using namespace mlir::ddp;
 
-/// Returns the group of the ranks on one machine, and declares it if necessary.
-/// Returns null if its name is taken.
-static FlatSymbolRefAttr getNodeGroup(ModuleOp module,
-                                      FlatSymbolRefAttr parent) {
-  std::string name = (parent.getValue() + ".node").str();
-  if (Operation *existing = module.lookupSymbol(name)) {
-    auto group = dyn_cast<ProcessGroupOp>(existing);
-    bool isNode = group && group.getPlacement() == Placement::IntraNode &&
-                  group.getParentAttr() == parent;
-    return isNode ? FlatSymbolRefAttr::get(existing) : FlatSymbolRefAttr();
-  }
-  Operation *declared = module.lookupSymbol(parent.getAttr());
-  OpBuilder builder(module.getContext());
-  builder.setInsertionPointAfter(declared);
-  auto group = ProcessGroupOp::create(builder, declared->getLoc(), name,
-                                      Placement::IntraNode, parent.getValue());
-  return FlatSymbolRefAttr::get(group.getSymNameAttr());
-}
-
 FailureOr<Value>
 PostLocalSGDHookAttr::expand(OpBuilder &builder,
                              const BucketReduction &reduction,
                              TypedValue<BucketType> bucket) const {
   Location loc = reduction.loc;
-  auto module =
-      builder.getInsertionBlock()->getParentOp()->getParentOfType<ModuleOp>();
+  HookState states(builder, reduction);
   FlatSymbolRefAttr subgroup = getSubgroup();
   if (getPostLocalGradientAllreduce() && !subgroup) {
-    subgroup = getNodeGroup(module, reduction.group);
+    subgroup = states.getLevel(Placement::IntraNode, "node");
     if (!subgroup)
       return emitError(loc)
              << "expected the name @" << reduction.group.getValue()
              << ".node to be free for a process group";
   }
-  if (subgroup &&
-      !module.lookupSymbol<ProcessGroupOp>(subgroup.getAttr())) // C1
+  if (subgroup && !getModule(builder).lookupSymbol<ProcessGroupOp>(
+                      subgroup.getAttr())) // C1
     return emitError(loc) << "expected subgroup " << subgroup
                           << " to be declared as a process group";
 
-  HookState states(builder, reduction);
   FailureOr<Value> iteration = states.getIteration("post_local_sgd.iter");
   if (failed(iteration))
     return failure();
-  Value start = arith::ConstantOp::create(
-      builder, loc, builder.getI64IntegerAttr(getStartLocalSGDIter()));
+  Value start = arith::ConstantIntOp::create(
+      builder, loc, getStartLocalSGDIter(), /*width=*/64);
   Value isGlobal = arith::CmpIOp::create(
       builder, loc, arith::CmpIPredicate::slt, *iteration, start);
   auto choice = scf::IfOp::create(builder, loc, TypeRange(bucket.getType()),

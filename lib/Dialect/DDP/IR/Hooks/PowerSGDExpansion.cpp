@@ -39,16 +39,20 @@ getFactorState(const PowerSGDCompression &compression,
           lists};
 }
 
+/// Sets `state` to the state that was declared, if any.
+static LogicalResult keep(StateOp &state, FailureOr<StateOp> declared) {
+  if (succeeded(declared))
+    state = *declared;
+  return declared;
+}
+
 LogicalResult PowerSGDExpansion::declareStates(BucketType errorType) {
   FailureOr<Value> counter = states.getIteration("powersgd.iter");
-  if (failed(counter))
+  if (failed(counter) ||
+      failed(keep(generator, states.getGenerator("powersgd.generator",
+                                                 parameters.random_seed))))
     return failure();
   iteration = *counter;
-  FailureOr<StateOp> found =
-      states.getGenerator("powersgd.generator", parameters.random_seed);
-  if (failed(found))
-    return failure();
-  generator = *found;
   SmallVector<int64_t> all =
       llvm::to_vector(llvm::seq(gradients.empty() ? 0 : gradients.back() + 1));
   auto [qType, ofQ] = getFactorState(compression, gradients);
@@ -62,38 +66,29 @@ LogicalResult PowerSGDExpansion::declareStates(BucketType errorType) {
   }
   if (parameters.use_error_feedback && acrossNodes) {
     // The members whose errors a rank keeps depend on the whole bucket.
-    found = states.createZero(StateKind::ShareError, "powersgd.share_error",
-                              errorType, {all});
-    if (failed(found))
+    if (failed(keep(error, states.createZero(StateKind::ShareError,
+                                             "powersgd.share_error", errorType,
+                                             {all}))))
       return failure();
-    error = *found;
     if (groupBegins.size() > 1) {
       std::string method;
       llvm::raw_string_ostream os(method);
       llvm::interleaveComma(groupBegins, os << "assigned in groups [");
       error.setMethod(method += ']');
     }
-  } else if (parameters.use_error_feedback) {
-    found = states.createZero(StateKind::Error, "powersgd.error", errorType,
-                              ofError);
-    if (failed(found))
-      return failure();
-    error = *found;
+  } else if (parameters.use_error_feedback &&
+             failed(keep(error,
+                         states.createZero(StateKind::Error, "powersgd.error",
+                                           errorType, ofError)))) {
+    return failure();
   }
-  if (parameters.warm_start) {
-    found = states.createNormal("powersgd.q", qType, generator,
-                                compression.draws, ofQ);
-    if (failed(found))
-      return failure();
-    q = *found;
-  }
-  if (parameters.skip_nonfinite) {
-    found = states.getCounter("powersgd.nonfinite");
-    if (failed(found))
-      return failure();
-    nonFinite = *found;
-  }
-  return success();
+  if (parameters.warm_start &&
+      failed(keep(q, states.createNormal("powersgd.q", qType, generator,
+                                         compression.draws, ofQ))))
+    return failure();
+  if (!parameters.skip_nonfinite)
+    return success();
+  return keep(nonFinite, states.getCounter("powersgd.nonfinite"));
 }
 
 void PowerSGDExpansion::remarkNoAssignment(StringRef why) {
@@ -114,51 +109,31 @@ LogicalResult PowerSGDExpansion::assignMatrices() {
       remarkNoAssignment(why);
       return success();
     }
-  FailureOr<FlatSymbolRefAttr> within =
-      declareLevel(Placement::IntraNode, "node");
-  if (failed(within))
+  if (failed(declareLevel(withinNode, Placement::IntraNode, "node")) ||
+      failed(declareLevel(acrossNodes, Placement::InterNode, "across")))
     return failure();
-  FailureOr<FlatSymbolRefAttr> across =
-      declareLevel(Placement::InterNode, "across");
-  if (failed(across))
-    return failure();
-  withinNode = *within;
-  acrossNodes = *across;
   for (const PowerSGDGroup &group : makeGroups(bucketType))
     groupBegins.push_back(group.firstMember);
   return success();
 }
 
-/// Returns a level of the hierarchical group as a process group that all
-/// buckets share. Reports an error if its name is taken.
-FailureOr<FlatSymbolRefAttr>
-PowerSGDExpansion::declareLevel(Placement placement, StringRef suffix) {
-  auto module =
-      builder.getInsertionBlock()->getParentOp()->getParentOfType<ModuleOp>();
+/// Sets `level` to a level of the hierarchical group. Reports an error if its
+/// name is taken.
+LogicalResult PowerSGDExpansion::declareLevel(FlatSymbolRefAttr &level,
+                                              Placement placement,
+                                              StringRef suffix) {
+  level = states.getLevel(placement, suffix);
+  if (level)
+    return success();
   std::string name = (reduction.group.getValue() + "." + suffix).str();
-  auto symbol = FlatSymbolRefAttr::get(builder.getContext(), name);
-  Operation *existing = module.lookupSymbol(name);
-  if (auto group = dyn_cast_if_present<ProcessGroupOp>(existing))
-    if (group.getPlacement() == placement &&
-        group.getParentAttr() == reduction.group)
-      return symbol;
-  if (existing) {
-    InFlightDiagnostic diagnostic =
-        emitError(loc) << "expected the name @" << name
-                       << " to be free for the ranks of @"
-                       << reduction.group.getValue()
-                       << (placement == Placement::IntraNode
-                               ? " on a node"
-                               : " at the same position on all nodes");
-    diagnostic.attachNote(existing->getLoc()) << "the name is used here";
-    return diagnostic;
-  }
-  OpBuilder afterGroup(builder.getContext());
-  afterGroup.setInsertionPointAfter(
-      module.lookupSymbol(reduction.group.getAttr()));
-  ProcessGroupOp::create(afterGroup, loc, name, placement,
-                         reduction.group.getValue());
-  return symbol;
+  return (emitError(loc) << "expected the name @" << name
+                         << " to be free for the ranks of @"
+                         << reduction.group.getValue()
+                         << (placement == Placement::IntraNode
+                                 ? " on a node"
+                                 : " at the same position on all nodes"))
+             .attachNote(getModule(builder).lookupSymbol(name)->getLoc())
+         << "the name is used here";
 }
 
 /// Returns the assignment of parts that belong to members of a group, or null
@@ -195,8 +170,8 @@ BucketValue PowerSGDExpansion::reduceWithinNode(const PowerSGDGroup &group,
 Value PowerSGDExpansion::run(BucketValue bucket,
                              function_ref<Value(BucketValue)> compressedBody) {
   auto compareIteration = [&](arith::CmpIPredicate predicate, int64_t limit) {
-    Value constant = arith::ConstantOp::create(
-        builder, loc, builder.getI64IntegerAttr(limit));
+    Value constant =
+        arith::ConstantIntOp::create(builder, loc, limit, /*width=*/64);
     return Value(
         arith::CmpIOp::create(builder, loc, predicate, iteration, constant));
   };
@@ -335,10 +310,8 @@ void PowerSGDExpansion::countElements(BucketType type) {
   CountCompressionOp::create(
       builder, loc, reduction.bucketName,
       builder.getI64IntegerAttr(bucketType.getNumElements()),
-      builder.getI64IntegerAttr(
-          compression.p.getNumElements() + compression.q.getNumElements() +
-          getSubBucket(type, compression.rest).getNumElements()),
-      iteration, builder.getI64IntegerAttr(frequency));
+      builder.getI64IntegerAttr(compression.getNumSent(type)), iteration,
+      builder.getI64IntegerAttr(frequency));
 }
 
 /// Stores Q and the error, always or only if all reduced values are finite.
@@ -372,8 +345,7 @@ void PowerSGDExpansion::updateStates(ArrayRef<Step> steps, BucketValue newQ,
   builder.setInsertionPointToStart(choice.elseBlock());
   auto symbol = FlatSymbolRefAttr::get(nonFinite.getSymNameAttr());
   Value count = LoadOp::create(builder, loc, builder.getI64Type(), symbol);
-  Value one =
-      arith::ConstantOp::create(builder, loc, builder.getI64IntegerAttr(1));
+  Value one = arith::ConstantIntOp::create(builder, loc, 1, /*width=*/64);
   StoreOp::create(builder, loc, arith::AddIOp::create(builder, loc, count, one),
                   symbol);
 }

@@ -23,6 +23,12 @@ struct PowerSGDCompression {
   BucketType p, q;
   /// Sizes of the random draws of the first Q.
   SmallVector<int64_t> draws;
+
+  /// Returns the number of elements that are sent for `bucket`.
+  int64_t getNumSent(BucketType bucket) const {
+    return p.getNumElements() + q.getNumElements() +
+           getSubBucket(bucket, rest).getNumElements();
+  }
 };
 
 /// Adjacent members of a bucket that go through all stages together.
@@ -130,8 +136,8 @@ private:
   AssignmentAttr getAssignment(const PowerSGDGroup &group,
                                ArrayRef<int64_t> members,
                                BucketType parts) const;
-  FailureOr<FlatSymbolRefAttr> declareLevel(Placement placement,
-                                            StringRef suffix);
+  LogicalResult declareLevel(FlatSymbolRefAttr &level, Placement placement,
+                             StringRef suffix);
   BucketValue reduceWithinNode(const PowerSGDGroup &group,
                                BucketValue gradient);
   /// Turns a sum into the reduction's result.

@@ -12,10 +12,6 @@
 using namespace mlir;
 using namespace mlir::ddp;
 
-//===----------------------------------------------------------------------===//
-// Parameters
-//===----------------------------------------------------------------------===//
-
 static LogicalResult
 verifyParameters(function_ref<InFlightDiagnostic()> emitError,
                  const PowerSGDParameters &p) {
@@ -61,10 +57,6 @@ BatchedPowerSGDHookAttr::verify(function_ref<InFlightDiagnostic()> emitError,
                           "is one matrix";
   return verifyParameters(emitError, PowerSGDParameters::from(parameters));
 }
-
-//===----------------------------------------------------------------------===//
-// Compressed members
-//===----------------------------------------------------------------------===//
 
 static DenseI64ArrayAttr getShape(MLIRContext *context, int64_t rows,
                                   int64_t columns) {
@@ -241,55 +233,6 @@ FailureOr<Value> PowerSGDHookAttr::expand(OpBuilder &builder,
   return builder.createOrFold<ResizeOp>(reduction.loc, type, out);
 }
 
-/// Returns the number of elements sent in a compressed step.
-static int64_t getSentElements(const PowerSGDCompression &compression,
-                               BucketType bucket) {
-  return compression.p.getNumElements() + compression.q.getNumElements() +
-         getSubBucket(bucket, compression.rest).getNumElements();
-}
-
-static int64_t getStateBytesOf(const PowerSGDCompression &compression,
-                               BucketType errorType, bool useErrorFeedback,
-                               bool warmStart) {
-  return (useErrorFeedback ? errorType.getNumBytes() : 0) +
-         (warmStart ? compression.q.getNumBytes() : 0);
-}
-
-/// Returns the type in which collectives send elements.
-static Type getWireTypeOf(Type wireType, BucketType bucket) {
-  return wireType ? wireType : bucket.getElementType();
-}
-
-Type PowerSGDHookAttr::getWireType(BucketType bucket) const {
-  return getWireTypeOf(getWireType(), bucket);
-}
-
-int64_t PowerSGDHookAttr::getWireBytes(BucketType bucket) const {
-  BucketType matrices = getMatrices(*this, bucket).bucket;
-  return getSentElements(getCompression(*this, matrices), matrices) *
-         bucket.cloneWith(getWireType(bucket)).getElementBytes();
-}
-
-int64_t PowerSGDHookAttr::getStateBytes(BucketType bucket) const {
-  BucketType matrices = getMatrices(*this, bucket).bucket;
-  return getStateBytesOf(getCompression(*this, matrices), bucket,
-                         getUseErrorFeedback(), getWarmStart());
-}
-
-/// Returns all parameters except the frequency at which statistics are printed.
-template <typename HookT>
-static Attribute getMethodOf(HookT hook) {
-  using Parameters = typename HookT::Parameters;
-  Parameters parameters = hook.getParameters();
-  parameters.compression_stats_logging_frequency =
-      Parameters().compression_stats_logging_frequency;
-  return HookT::get(hook.getContext(), parameters);
-}
-
-Attribute PowerSGDHookAttr::getStateMethod() const {
-  return getMethodOf(*this);
-}
-
 LogicalResult BatchedPowerSGDHookAttr::verifyBucket(
     BucketType bucket, function_ref<InFlightDiagnostic()> emitError) const {
   int64_t side = getSide(bucket);
@@ -326,20 +269,57 @@ BatchedPowerSGDHookAttr::expand(OpBuilder &builder,
   });
 }
 
-Type BatchedPowerSGDHookAttr::getWireType(BucketType bucket) const {
-  return getWireTypeOf(getWireType(), bucket);
+static MatricesOfBucket getMatrices(BatchedPowerSGDHookAttr,
+                                    BucketType bucket) {
+  return {bucket, getAllMembers(bucket)};
 }
 
-int64_t BatchedPowerSGDHookAttr::getWireBytes(BucketType bucket) const {
-  return getSentElements(getCompression(*this, bucket), bucket) *
-         bucket.cloneWith(getWireType(bucket)).getElementBytes();
+static BucketType getErrorType(PowerSGDHookAttr, BucketType bucket) {
+  return bucket;
 }
 
-int64_t BatchedPowerSGDHookAttr::getStateBytes(BucketType bucket) const {
-  return getStateBytesOf(getCompression(*this, bucket), getSquare(bucket),
-                         getUseErrorFeedback(), getWarmStart());
+static BucketType getErrorType(BatchedPowerSGDHookAttr, BucketType bucket) {
+  return getSquare(bucket);
 }
 
-Attribute BatchedPowerSGDHookAttr::getStateMethod() const {
-  return getMethodOf(*this);
+template <typename HookT>
+static int64_t getWireBytesOf(HookT hook, BucketType bucket) {
+  BucketType matrices = getMatrices(hook, bucket).bucket;
+  return getCompression(hook, matrices).getNumSent(matrices) *
+         bucket.cloneWith(hook.getWireType(bucket)).getElementBytes();
 }
+
+template <typename HookT>
+static int64_t getStateBytesOf(HookT hook, BucketType bucket) {
+  int64_t bytes = 0;
+  if (hook.getUseErrorFeedback())
+    bytes += getErrorType(hook, bucket).getNumBytes();
+  if (hook.getWarmStart())
+    bytes +=
+        getCompression(hook, getMatrices(hook, bucket).bucket).q.getNumBytes();
+  return bytes;
+}
+
+/// Returns all parameters except the frequency at which statistics are printed.
+template <typename HookT>
+static Attribute getMethodOf(HookT hook) {
+  typename HookT::Parameters parameters = hook.getParameters(), defaults;
+  parameters.compression_stats_logging_frequency =
+      defaults.compression_stats_logging_frequency;
+  return HookT::get(hook.getContext(), parameters);
+}
+
+#define DDPHOOK_POWERSGD_HOOK(HookT)                                           \
+  Type HookT::getWireType(BucketType bucket) const {                           \
+    return getWireType() ? getWireType() : bucket.getElementType();            \
+  }                                                                            \
+  int64_t HookT::getWireBytes(BucketType bucket) const {                       \
+    return getWireBytesOf(*this, bucket);                                      \
+  }                                                                            \
+  int64_t HookT::getStateBytes(BucketType bucket) const {                      \
+    return getStateBytesOf(*this, bucket);                                     \
+  }                                                                            \
+  Attribute HookT::getStateMethod() const { return getMethodOf(*this); }
+DDPHOOK_POWERSGD_HOOK(PowerSGDHookAttr)
+DDPHOOK_POWERSGD_HOOK(BatchedPowerSGDHookAttr)
+#undef DDPHOOK_POWERSGD_HOOK

@@ -3,9 +3,8 @@
 // #ddp.topk: every rank sends its largest elements with their indices, and
 // keeps the others for its next gradient.
 
+#include "HookState.h"
 #include "ShortestNumber.h"
-
-#include "ddphook/Dialect/DDP/IR/DDP.h"
 
 #include <algorithm>
 
@@ -42,14 +41,13 @@ FailureOr<Value> TopKHookAttr::expand(OpBuilder &builder,
                                       const BucketReduction &reduction,
                                       TypedValue<BucketType> bucket) const {
   Location loc = reduction.loc;
-  auto module =
-      builder.getInsertionBlock()->getParentOp()->getParentOfType<ModuleOp>();
   if (reduction.isHierarchical)
     return emitError(loc) << "expected a flat group for hook " << *this
                           << ", but got " << reduction.group
                           << ", which is hierarchical";
-  std::optional<int64_t> ranks = getStatedSize(
-      module.lookupSymbol<ProcessGroupOp>(reduction.group.getAttr()));
+  std::optional<int64_t> ranks =
+      getStatedSize(getModule(builder).lookupSymbol<ProcessGroupOp>(
+          reduction.group.getAttr()));
   if (!ranks)
     return emitError(loc)
            << "expected process group " << reduction.group

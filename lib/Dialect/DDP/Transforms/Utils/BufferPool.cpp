@@ -9,15 +9,9 @@
 using namespace mlir;
 using namespace mlir::ddp;
 
-Value mlir::ddp::createEmpty(Operation *before, Location loc, Type type) {
-  OpBuilder builder(before);
-  auto tensor = cast<RankedTensorType>(type);
-  return tensor::EmptyOp::create(builder, loc, tensor.getShape(),
-                                 tensor.getElementType());
-}
-
 Value BufferPool::create(Operation *before, Location loc, Type type) {
-  Value buffer = createEmpty(before, loc, type);
+  OpBuilder builder(before);
+  Value buffer = tensor::EmptyOp::create(builder, loc, type, ValueRange());
   add(buffer);
   return buffer;
 }

@@ -11,9 +11,6 @@
 
 namespace mlir::ddp {
 
-/// Creates an empty tensor before `before`.
-Value createEmpty(Operation *before, Location loc, Type type);
-
 /// Maps each value to the buffer that should hold it. A buffer is named by the
 /// value that creates it, its root: a pack, an empty tensor, a load of a state,
 /// the initial contents of an argument that a result replaces, or a part of a

@@ -3,12 +3,11 @@
 // Finds chains of tensors in one buffer in a single walk, and bufferizes them.
 
 #include "BufferizeChains.h"
+#include "Arrays.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
-#include "mlir/Dialect/Bufferization/IR/Bufferization.h"
 #include "mlir/Dialect/Linalg/IR/Linalg.h"
 #include "mlir/Dialect/MemRef/IR/MemRef.h"
-#include "mlir/Dialect/Tensor/IR/Tensor.h"
 #include "mlir/IR/PatternMatch.h"
 #include "llvm/ADT/IntEqClasses.h"
 
@@ -221,13 +220,9 @@ LogicalResult mlir::ddp::bufferizeChains(func::FuncOp function,
     rewriter.setInsertionPoint(op);
     for (OpOperand &operand : op->getOpOperands())
       if (finder.copied.contains(&operand)) {
-        auto copy = AllocTensorOp::create(
-            rewriter, op->getLoc(),
-            cast<RankedTensorType>(operand.get().getType()), ValueRange(),
-            operand.get());
-        operand.set(copy);
-        if (failed(
-                bufferize(cast<BufferizableOpInterface>(copy.getOperation()))))
+        operand.set(createCopy(rewriter, op->getLoc(), operand.get()));
+        if (failed(bufferize(
+                operand.get().getDefiningOp<BufferizableOpInterface>())))
           return failure();
       } else if (finder.foreign.contains(&operand)) {
         FailureOr<BufferLikeType> type =
@@ -237,9 +232,8 @@ LogicalResult mlir::ddp::bufferizeChains(func::FuncOp function,
         Value memory =
             ToBufferOp::create(rewriter, op->getLoc(), *type, operand.get(),
                                /*read_only=*/true);
-        operand.set(ToTensorOp::create(rewriter, op->getLoc(),
-                                       operand.get().getType(), memory,
-                                       /*restrict=*/true, /*writable=*/false));
+        operand.set(createRead(rewriter, op->getLoc(), operand.get().getType(),
+                               memory, /*isWritable=*/false));
       }
     if (failed(bufferize(cast<BufferizableOpInterface>(op))))
       return failure();

@@ -53,7 +53,8 @@ Value ConcatPlacement::createPlace(FlatOpInterface op, OpOperand &use,
   auto concat = cast<ConcatOp>(use.getOwner());
   OpBuilder builder(op);
   if (isInSplit && !assemblies.contains(concat)) {
-    Value whole = createEmpty(op, concat.getLoc(), concat.getType());
+    Value whole = tensor::EmptyOp::create(builder, concat.getLoc(),
+                                          concat.getType(), ValueRange());
     pool.setRoot(whole, whole);
     auto places = SplitOp::create(builder, concat.getLoc(),
                                   concat.getParts().getTypes(), whole);

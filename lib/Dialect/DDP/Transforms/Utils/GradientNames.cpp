@@ -49,8 +49,7 @@ static StringRef getNameIn(Location location) {
 /// Returns the index of a value among its function's results, or nullopt.
 static std::optional<unsigned> getResultNumber(Value value) {
   for (OpOperand &use : value.getUses())
-    if (use.getOwner()->hasTrait<OpTrait::ReturnLike>() &&
-        isa<FunctionOpInterface>(use.getOwner()->getParentOp()))
+    if (isReturn(use.getOwner()))
       return use.getOperandNumber();
   return std::nullopt;
 }
@@ -86,11 +85,10 @@ LogicalResult Namer::reserve(StringAttr name, Operation *owner) {
   auto [it, isNew] = taken.try_emplace(name.getValue(), owner);
   if (isNew)
     return success();
-  InFlightDiagnostic diagnostic = owner->emitOpError()
-                                  << "expected unique gradient names, but got "
-                                  << name << " twice";
-  diagnostic.attachNote(it->second->getLoc()) << "the name is first used here";
-  return diagnostic;
+  return (owner->emitOpError()
+          << "expected unique gradient names, but got " << name << " twice")
+             .attachNote(it->second->getLoc())
+         << "the name is first used here";
 }
 
 LogicalResult Namer::reserveArguments(FunctionOpInterface function) {

@@ -22,23 +22,6 @@ using namespace mlir::ddp;
 
 using EmitError = function_ref<InFlightDiagnostic()>;
 
-/// "a, b or c"
-template <typename RangeT>
-static std::string listAlternatives(const RangeT &names) {
-  std::string text;
-  size_t left = llvm::size(names);
-  for (StringRef name : names) {
-    text += name;
-    --left;
-    text += left > 1 ? ", " : left == 1 ? " or " : "";
-  }
-  return text;
-}
-
-//===----------------------------------------------------------------------===//
-// Hooks that have a name
-//===----------------------------------------------------------------------===//
-
 namespace {
 struct NamedHook {
   StringRef name;
@@ -134,10 +117,6 @@ StringRef mlir::ddp::getHookHelp() {
   }();
   return help;
 }
-
-//===----------------------------------------------------------------------===//
-// From options to the text of an attribute
-//===----------------------------------------------------------------------===//
 
 /// Returns an error that holds for options of any hook, or an empty string.
 static std::string findDefect(ArrayRef<OptionWord> words) {
@@ -300,10 +279,6 @@ static FailureOr<std::string> getAttributeText(MLIRContext *context,
     text += "<" + llvm::join(parameters, ", ") + ">";
   return text;
 }
-
-//===----------------------------------------------------------------------===//
-// From the text of an attribute to the hook
-//===----------------------------------------------------------------------===//
 
 /// Parses `text` as an attribute. On failure reports the parser's message after
 /// `where`, and returns null.
@@ -505,10 +480,6 @@ FailureOr<std::string> mlir::ddp::normalizeOptions(
   }
   return normalized;
 }
-
-//===----------------------------------------------------------------------===//
-// Dialects that only an option names
-//===----------------------------------------------------------------------===//
 
 namespace {
 /// Loads the dialect of a hook by parsing the hook while the pass manager
