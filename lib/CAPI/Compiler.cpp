@@ -82,10 +82,6 @@ void ddphookCompilerOptionsSetFuseMultiplyAdd(DDPHookCompilerOptions options,
   unwrap(options)->fuseMultiplyAdd = fuse;
 }
 
-//===----------------------------------------------------------------------===//
-// Compiling
-//===----------------------------------------------------------------------===//
-
 static llvm::Expected<CompiledModule> compile(ModuleOp module,
                                               const Options &options) {
   DDPPipelineOptions pipeline;
@@ -154,10 +150,6 @@ MlirStringRef ddphookCompiledModuleGetSharedObject(
   module.shared = std::move(*shared);
   return getString(module.shared);
 }
-
-//===----------------------------------------------------------------------===//
-// Running in this process
-//===----------------------------------------------------------------------===//
 
 DDPHookJitModule ddphookJitModuleCreate(DDPHookCompiledModule compiled,
                                         intptr_t numSymbols,

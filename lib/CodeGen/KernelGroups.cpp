@@ -23,10 +23,6 @@ using namespace mlir::ddp;
 /// The most operations of a kernel: their bodies compete for registers.
 static constexpr size_t kMaxOps = 8;
 
-//===----------------------------------------------------------------------===//
-// Memory
-//===----------------------------------------------------------------------===//
-
 namespace {
 /// The array that a view is of, and its range of bytes if that is known.
 struct Memory {
@@ -80,10 +76,6 @@ static bool areDisjoint(Value a, Value b, bool isEntry) {
   return (isApart(first.root) && isKnown(second.root)) ||
          (isKnown(first.root) && isApart(second.root));
 }
-
-//===----------------------------------------------------------------------===//
-// Groups
-//===----------------------------------------------------------------------===//
 
 /// Returns the box coordinates that are an operand's indices, or nothing if an
 /// index is not a plain coordinate.

@@ -144,10 +144,6 @@ Value CallLowering::getHandle(OpBuilder &builder) {
   return handle;
 }
 
-//===----------------------------------------------------------------------===//
-// Memory
-//===----------------------------------------------------------------------===//
-
 /// Returns the address of a memref's first element; lower() has checked that it
 /// is contiguous. Returns any other value unchanged.
 Value CallLowering::getPointer(OpBuilder &builder, Location loc, Value memref) {
@@ -238,10 +234,6 @@ LogicalResult CallLowering::convert(ViewOp op) {
   return success();
 }
 
-//===----------------------------------------------------------------------===//
-// State
-//===----------------------------------------------------------------------===//
-
 LogicalResult CallLowering::convert(StateBufferOp op) {
   Value pointer =
       call(op, rt::state, stateNumbers.lookup(op.getState())).getResult();
@@ -273,10 +265,6 @@ LogicalResult CallLowering::convert(FlatRandomNormalOp op) {
        op.getDestination(), getDtype(op.getDestination()));
   return success();
 }
-
-//===----------------------------------------------------------------------===//
-// Reports
-//===----------------------------------------------------------------------===//
 
 LogicalResult CallLowering::convert(IsFiniteOp op) {
   Value result =

@@ -8,10 +8,6 @@
 using namespace mlir;
 using namespace mlir::ddp;
 
-//===----------------------------------------------------------------------===//
-// Members
-//===----------------------------------------------------------------------===//
-
 Members FunctionExporter::get(Value value) {
   if (isa<BucketType>(value.getType()))
     return buckets.lookup(value);
@@ -55,10 +51,6 @@ void FunctionExporter::forEach(Value result, Value operand,
     members.push_back(make(member));
   set(result, members);
 }
-
-//===----------------------------------------------------------------------===//
-// Operations that only rearrange members
-//===----------------------------------------------------------------------===//
 
 LogicalResult FunctionExporter::convert(PackOp op) {
   if (!isa<BucketType>(op.getBucket().getType()))
@@ -171,10 +163,6 @@ LogicalResult FunctionExporter::convert(ResizeOp op) {
   return success();
 }
 
-//===----------------------------------------------------------------------===//
-// Collectives
-//===----------------------------------------------------------------------===//
-
 /// Divides exactly, in at least f32. XLA cannot see the divisor.
 TensorValue FunctionExporter::divideByGroup(TensorValue value,
                                             DenseIntElementsAttr groups) {
@@ -228,10 +216,6 @@ LogicalResult FunctionExporter::convert(AllReduceOp op) {
   set(op.getResult(), members);
   return success();
 }
-
-//===----------------------------------------------------------------------===//
-// Arithmetic
-//===----------------------------------------------------------------------===//
 
 LogicalResult FunctionExporter::convert(CastOp op) {
   Type type = getElementTypeOf(op.getResult().getType());

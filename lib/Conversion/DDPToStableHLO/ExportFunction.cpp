@@ -21,10 +21,6 @@ InFlightDiagnostic FunctionExporter::refuse(Operation *op) {
   return op->emitOpError() << "has no form in StableHLO";
 }
 
-//===----------------------------------------------------------------------===//
-// The function
-//===----------------------------------------------------------------------===//
-
 /// Adds an argument and a result for every state that the function uses and
 /// that has elements.
 void FunctionExporter::addStates(Scope &scope) {
@@ -179,10 +175,6 @@ LogicalResult FunctionExporter::convertOp(Operation *op, Scope &scope) {
       .Default([&](Operation *) { return refuse(op); });
 }
 
-//===----------------------------------------------------------------------===//
-// States
-//===----------------------------------------------------------------------===//
-
 LogicalResult FunctionExporter::checkScope(StateOp state, Scope &scope) {
   if (!scope.around)
     return success();
@@ -271,10 +263,6 @@ LogicalResult FunctionExporter::convert(CountCompressionOp op) {
   return success();
 }
 
-//===----------------------------------------------------------------------===//
-// Branches
-//===----------------------------------------------------------------------===//
-
 /// Exports a branch. States that it stores become results, too.
 LogicalResult FunctionExporter::convert(scf::IfOp op, Scope &scope) {
   llvm::SetVector<StringAttr> stored;
@@ -351,10 +339,6 @@ LogicalResult FunctionExporter::convert(scf::IfOp op, Scope &scope) {
     scope.states[name] = {cast<TensorValue>(Value(*next++)), {}};
   return success();
 }
-
-//===----------------------------------------------------------------------===//
-// Numbers
-//===----------------------------------------------------------------------===//
 
 LogicalResult FunctionExporter::convert(arith::ConstantOp op) {
   if (auto elements = dyn_cast<ElementsAttr>(op.getValue());

@@ -39,10 +39,6 @@ static TensorValue multiply(HLOBuilder &hlo, TensorValue numbers,
   return hlo.binary("multiply", hlo.repeat(numbers, column.getType()), column);
 }
 
-//===----------------------------------------------------------------------===//
-// Gram-Schmidt
-//===----------------------------------------------------------------------===//
-
 namespace {
 /// Accumulates sums in at least f32. In 16-bit types it rounds every
 /// elementwise result, norm and sum.
@@ -170,10 +166,6 @@ void GramSchmidt::run(MutableArrayRef<TensorValue> columns,
       later = subtract(later, getProduct(normalized, later), normalized);
   }
 }
-
-//===----------------------------------------------------------------------===//
-// Householder
-//===----------------------------------------------------------------------===//
 
 namespace {
 /// H = I - tau·v·vᵀ, where v starts with 1.

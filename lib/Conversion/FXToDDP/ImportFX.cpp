@@ -65,10 +65,6 @@ LogicalResult FXImporter::refuse(const FXCollective &collective,
   return success();
 }
 
-//===----------------------------------------------------------------------===//
-// Finding collectives
-//===----------------------------------------------------------------------===//
-
 /// Returns why ddp has no equivalent of `start`; empty if it has one.
 std::string FXImporter::judge(const FXCollective &start) {
   std::string text;
@@ -241,10 +237,6 @@ LogicalResult FXImporter::checkRepeated(const FXCollective &start) const {
   }
   return success();
 }
-
-//===----------------------------------------------------------------------===//
-// From PyTorch to ddp
-//===----------------------------------------------------------------------===//
 
 /// Replaces the results of the waits for `start` by `value`.
 static void replaceWaits(OpResult started, Value value) {

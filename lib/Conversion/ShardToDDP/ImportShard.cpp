@@ -154,10 +154,6 @@ LogicalResult ShardImporter::checkRepeated(Operation *later, Operation *grid,
   return success();
 }
 
-//===----------------------------------------------------------------------===//
-// From shard to ddp
-//===----------------------------------------------------------------------===//
-
 ProcessGroupOp ShardImporter::getGroup(shard::GridOp grid,
                                        ArrayRef<int16_t> axes) {
   OpBuilder builder(grid);
@@ -239,10 +235,6 @@ void ShardImporter::import(const GridExchange &exchange) {
   op->getResult(0).replaceAllUsesWith(result);
   op->erase();
 }
-
-//===----------------------------------------------------------------------===//
-// Other operations of the dialect
-//===----------------------------------------------------------------------===//
 
 static bool isInProgram(Operation *op) {
   return isa_and_nonnull<shard::ShardDialect>(op->getDialect()) &&

@@ -73,10 +73,6 @@ LogicalResult StableHLOImporter::checkOptions() const {
   return success();
 }
 
-//===----------------------------------------------------------------------===//
-// Finding collectives
-//===----------------------------------------------------------------------===//
-
 /// Returns the inherent and discardable attributes of `op`.
 static SmallVector<NamedAttribute> getAttributes(Operation *op) {
   SmallVector<NamedAttribute> attributes(op->getDiscardableAttrs());
@@ -250,10 +246,6 @@ LogicalResult StableHLOImporter::checkRepeated(const Sum &sum) const {
   }
   return success();
 }
-
-//===----------------------------------------------------------------------===//
-// From StableHLO to ddp
-//===----------------------------------------------------------------------===//
 
 /// Returns true if hooks may compress the reduction of `value`.
 bool StableHLOImporter::isGradient(Value value, ArrayAttr lists) const {

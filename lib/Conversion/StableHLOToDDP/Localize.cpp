@@ -19,10 +19,6 @@ static constexpr StringLiteral kManualComputation = "sdy.manual_computation";
 static constexpr StringLiteral kSharding = "sdy.sharding";
 static constexpr StringLiteral kConstraint = "sdy.sharding_constraint";
 
-//===----------------------------------------------------------------------===//
-// Calls
-//===----------------------------------------------------------------------===//
-
 namespace {
 /// Inlines calls of functions with manual computations, because different calls
 /// may pass shards of different tensors to one manual computation.
@@ -120,10 +116,6 @@ LogicalResult Inliner::run() {
       function.erase();
   return success();
 }
-
-//===----------------------------------------------------------------------===//
-// Manual computations
-//===----------------------------------------------------------------------===//
 
 namespace {
 /// Converts the manual computations of one function.
@@ -382,10 +374,6 @@ LogicalResult Localizer::run() {
   function.setAllResultAttrs(attributes);
   return success();
 }
-
-//===----------------------------------------------------------------------===//
-// Other shardings
-//===----------------------------------------------------------------------===//
 
 /// Returns true if the attribute declares a tensor whole on each rank.
 static bool saysReplicated(Attribute attribute, const Meshes &meshes) {
