@@ -223,13 +223,15 @@ void ShardImporter::import(const GridReduction &reduction) {
 
 void ShardImporter::import(const GridExchange &exchange) {
   Operation *op = exchange.op;
-  OpBuilder builder(op);
   ProcessGroupOp group = getGroup(exchange.grid, exchange.axes);
-  bool isExact = exchange.kind && !isGradient(op->getOperand(0), exchange.axes);
-  Attribute hook;
+  bool isExact =
+      exchange.reductionKind && !isGradient(op->getOperand(0), exchange.axes);
+  auto [made, result] = exchange.build(group);
+  if (isa<ReduceScatterOp, AllGatherOp>(made))
+    made->setDiscardableAttrs(op->getDiscardableAttrDictionary());
   if (isExact)
-    hook = AllReduceHookAttr::get(module.getContext());
-  Value result = buildExchange(builder, exchange, group, hook);
+    made->setAttr(DDPDialect::kHookAttrName,
+                  AllReduceHookAttr::get(module.getContext()));
   remark::passed(op->getLoc(), remarkOf("Exchange", "ddp-import-shard"))
       << group.getSymName() << remark::metric("exact", isExact);
   op->getResult(0).replaceAllUsesWith(result);
@@ -314,7 +316,7 @@ LogicalResult ShardImporter::run() {
   for (const auto &[op, exchange] : exchanges) {
     if (std::string obstacle = findObstacle(exchange); !obstacle.empty())
       ok &= succeeded(refuse(op, obstacle));
-    else if (!options.allowRepeated && exchange.kind &&
+    else if (!options.allowRepeated && exchange.reductionKind &&
              failed(checkRepeated(op, exchange.grid, exchange.axes)))
       ok = false;
     else

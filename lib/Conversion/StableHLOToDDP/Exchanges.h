@@ -1,22 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
 // Imports StableHLO's collectives other than all-reduces, which sharded
-// optimizers and parameters need. They split tensors along any dimension; those
-// of ddp split memory into contiguous parts, so that the import adds reshapes
-// and transposes.
+// optimizers and parameters need.
 
 #pragma once
 
+#include "../Utils/TensorExchange.h"
 #include "ReplicaGroups.h"
 
 namespace mlir::ddp {
 
-struct Exchange {
-  Operation *op;
-  CollectiveKind kind;
+struct Exchange : TensorExchange {
   ArrayAttr groups;
-  /// The position of a broadcast's source in each group.
-  int64_t root = 0;
 };
 
 /// Returns the kind of collective of `op`; nullopt if it is none of these.

@@ -162,7 +162,7 @@ LogicalResult StableHLOImporter::findSums() {
   bool ok = true;
   module.walk([&](Operation *op) {
     if (std::optional<CollectiveKind> kind = getExchangeKind(op)) {
-      Exchange exchange{op, *kind, {}};
+      Exchange exchange{{op, *kind}, {}};
       std::string obstacle = judgeChannel(op);
       if (obstacle.empty())
         obstacle = readExchange(exchange, groups);
