@@ -4,7 +4,7 @@
 // rank is small and static. All matrices are processed together, so "a column"
 // is a 2-D tensor, with one row per matrix, and "a number" a 1-D tensor.
 
-#include "Orthogonalize.h"
+#include "ExportFunction.h"
 
 #include <cmath>
 
