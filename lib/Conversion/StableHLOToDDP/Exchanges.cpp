@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 
-#include "Exchanges.h"
+#include "ImportSteps.h"
 #include "StableHLO.h"
 #include "ddphook/Dialect/DDP/IR/ElementTypes.h"
 

@@ -4,10 +4,7 @@
 // the program that one rank runs.
 
 #include "../Utils/Accumulators.h"
-#include "CollectiveChannels.h"
-#include "Exchanges.h"
-#include "FoldMeans.h"
-#include "Localize.h"
+#include "ImportSteps.h"
 #include "NonGradients.h"
 #include "ResultNames.h"
 #include "StableHLO.h"

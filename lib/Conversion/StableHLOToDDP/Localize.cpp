@@ -5,7 +5,7 @@
 // be a result of a manual computation or an argument of the function, and may
 // only be an operand of a manual computation or a result of the function.
 
-#include "Localize.h"
+#include "ImportSteps.h"
 #include "StableHLO.h"
 #include "ddphook/Dialect/DDP/IR/DDP.h"
 
