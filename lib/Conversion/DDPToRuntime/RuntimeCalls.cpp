@@ -102,22 +102,10 @@ LogicalResult CallLowering::lower(Operation *op) {
 
 bool mlir::ddp::isContiguous(Type type) {
   auto memref = dyn_cast<MemRefType>(type);
-  if (!memref || !memref.hasStaticShape())
-    return false;
-  SmallVector<int64_t> strides;
-  int64_t offset;
-  if (failed(memref.getStridesAndOffset(strides, offset)))
-    return false;
   // The strides of an empty memref do not matter.
-  if (memref.getNumElements() == 0)
-    return true;
-  int64_t expected = 1;
-  for (int64_t i = memref.getRank() - 1; i >= 0; --i) {
-    if (memref.getDimSize(i) != 1 && strides[i] != expected)
-      return false;
-    expected *= memref.getDimSize(i);
-  }
-  return true;
+  return memref && memref.hasStaticShape() && memref.isStrided() &&
+         (memref.getNumElements() == 0 ||
+          memref.areTrailingDimsContiguous(memref.getRank()));
 }
 
 ddphook_dtype_t mlir::ddp::getDtype(Value memref) {
