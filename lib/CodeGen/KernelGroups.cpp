@@ -4,10 +4,8 @@
 // run a second operation if that needs nothing from other threads: both access
 // an array that one of them writes only at the thread's own position.
 
-#include "KernelGroups.h"
-
 #include "KernelAccess.h"
-
+#include "KernelBody.h"
 #include "ddphook/Dialect/DDP/IR/RuntimeCalls.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"

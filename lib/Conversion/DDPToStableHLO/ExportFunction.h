@@ -8,13 +8,36 @@
 
 #include "HLOBuilder.h"
 #include "Manifest.h"
-#include "RankGroups.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
 
 namespace mlir::ddp {
+
+/// The ranks of process groups: XLA has none, and each collective lists its
+/// own.
+class ListedGroups {
+public:
+  /// `numRanks` is the size of the job, or 0 to take it from the module.
+  explicit ListedGroups(ModuleOp module, int64_t numRanks)
+      : module(module), numRanks(numRanks) {}
+
+  /// Determines the number of ranks. Fails if the module contradicts it.
+  LogicalResult init();
+
+  std::optional<int64_t> getNumRanks() const {
+    return numRanks ? std::optional(numRanks) : std::nullopt;
+  }
+  /// Returns the ranks of each group, one group per row. Emits an error at `op`
+  /// if the compiler does not know them.
+  FailureOr<DenseIntElementsAttr> lookup(FlatSymbolRefAttr group,
+                                         Operation *op) const;
+
+private:
+  ModuleOp module;
+  int64_t numRanks;
+};
 
 /// State shared by the functions of a module.
 struct ExportContext {

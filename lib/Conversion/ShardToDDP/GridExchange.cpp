@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 
-#include "GridExchange.h"
 #include "../Utils/RankLists.h"
+#include "GridCollectives.h"
 #include "ddphook/Dialect/DDP/IR/ElementTypes.h"
 
 using namespace mlir;

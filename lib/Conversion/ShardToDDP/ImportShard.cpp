@@ -6,9 +6,7 @@
 
 #include "../Utils/FoldLinalgMeans.h"
 #include "../Utils/RankLists.h"
-#include "GridExchange.h"
-#include "GridReduction.h"
-#include "ProcessIndex.h"
+#include "GridCollectives.h"
 #include "ddphook/Conversion/ShardToDDP/ShardToDDP.h"
 #include "ddphook/Dialect/DDP/IR/Remarks.h"
 

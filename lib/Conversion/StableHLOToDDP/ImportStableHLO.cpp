@@ -6,7 +6,6 @@
 #include "../Utils/Accumulators.h"
 #include "ImportSteps.h"
 #include "NonGradients.h"
-#include "ResultNames.h"
 #include "StableHLO.h"
 #include "ddphook/Dialect/DDP/IR/ElementTypes.h"
 #include "ddphook/Dialect/DDP/IR/Remarks.h"
@@ -323,9 +322,7 @@ LogicalResult StableHLOImporter::run() {
     import(sum);
   for (const Exchange &exchange : exchanges)
     import(exchange);
-  ResultNames names(module, flow);
-  for (AllReduceOp reduction : imported)
-    names.name(reduction);
+  nameGradients(module, flow, imported);
   return success();
 }
 

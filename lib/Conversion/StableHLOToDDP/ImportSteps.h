@@ -8,6 +8,7 @@
 
 #include "../Utils/TensorExchange.h"
 #include "ReplicaGroups.h"
+#include "ValueFlow.h"
 
 #include <string>
 
@@ -51,5 +52,10 @@ void importExchange(const Exchange &exchange, ProcessGroupOp group,
 /// exactly `size`: JAX has no all-reduce that computes a mean. Returns true if
 /// it did; a remark reports other divisors.
 bool foldStableHLOMean(AllReduceOp reduction, int64_t size);
+
+/// Names `reductions` without a name after the first result that is computed
+/// from them element by element: the parameter's new value.
+void nameGradients(ModuleOp module, ValueFlow &flow,
+                   ArrayRef<AllReduceOp> reductions);
 
 } // namespace mlir::ddp
