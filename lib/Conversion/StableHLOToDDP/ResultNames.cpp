@@ -69,14 +69,15 @@ static void follow(ValueFlow &flow, OpOperand &use, unsigned entry,
       push({result, entry});
 }
 
-/// Returns the first result that has the elements of `value`, and its name.
-static std::optional<unsigned> findResult(ValueFlow &flow, Value value,
-                                          StringAttr &info) {
+/// Returns the path of the first result that has the elements of `value`, or
+/// null.
+static StringAttr findInfo(ValueFlow &flow, Value value) {
   // An optimizer passes a gradient through fewer values.
   constexpr unsigned maxValues = 1000;
   SetVector<ValueFlow::Place> places;
   places.insert({value, 0});
   std::optional<unsigned> first;
+  StringAttr info;
   for (unsigned i = 0; i < places.size() && i < maxValues; ++i) {
     auto [at, entry] = places[i];
     for (OpOperand &use : at.getUses()) {
@@ -93,7 +94,7 @@ static std::optional<unsigned> findResult(ValueFlow &flow, Value value,
              [&](ValueFlow::Place place) { places.insert(place); });
     }
   }
-  return first;
+  return info;
 }
 
 void mlir::ddp::nameGradients(ModuleOp module, ValueFlow &flow,
@@ -104,11 +105,10 @@ void mlir::ddp::nameGradients(ModuleOp module, ValueFlow &flow,
       taken.insert(name.getValue());
   });
   for (AllReduceOp reduction : reductions) {
-    StringAttr info;
-    if (reduction->hasAttr(DDPDialect::kNameAttrName) ||
-        !findResult(flow, reduction.getResult(), info))
+    if (reduction->hasAttr(DDPDialect::kNameAttrName))
       continue;
-    std::string name = makeName(info.getValue());
+    StringAttr info = findInfo(flow, reduction.getResult());
+    std::string name = info ? makeName(info.getValue()) : "";
     if (name.empty())
       continue;
     std::string unique = name;
