@@ -50,8 +50,6 @@ void FunctionExporter::forEach(Value result, Value operand,
 }
 
 LogicalResult FunctionExporter::convert(PackOp op) {
-  if (!isa<BucketType>(op.getBucket().getType()))
-    return refuse(op) << "; expected a module before 'ddp-flatten'";
   Members members;
   for (Value tensor : op.getTensors())
     members.push_back(cast<TensorValue>(tensor));
@@ -60,8 +58,6 @@ LogicalResult FunctionExporter::convert(PackOp op) {
 }
 
 LogicalResult FunctionExporter::convert(UnpackOp op) {
-  if (!isa<BucketType>(op.getBucket().getType()))
-    return refuse(op) << "; expected a module before 'ddp-flatten'";
   for (auto [tensor, member] : llvm::zip(op.getTensors(), get(op.getBucket())))
     tensor.replaceAllUsesWith(member);
   return success();
@@ -76,8 +72,6 @@ LogicalResult FunctionExporter::convert(ExtractOp op) {
 }
 
 LogicalResult FunctionExporter::convert(SplitOp op) {
-  if (!isa<BucketType>(op.getBucket().getType()))
-    return refuse(op) << "; expected a module before 'ddp-flatten'";
   Members all = get(op.getBucket());
   ArrayRef<TensorValue> rest = all;
   for (Value part : op.getParts()) {
@@ -89,8 +83,6 @@ LogicalResult FunctionExporter::convert(SplitOp op) {
 }
 
 LogicalResult FunctionExporter::convert(ConcatOp op) {
-  if (!isa<BucketType>(op.getResult().getType()))
-    return refuse(op) << "; expected a module before 'ddp-flatten'";
   Members members;
   for (Value part : op.getParts())
     llvm::append_range(members, get(part));

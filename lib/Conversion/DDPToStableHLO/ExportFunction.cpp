@@ -137,6 +137,13 @@ LogicalResult FunctionExporter::convertOp(Operation *op, Scope &scope) {
   }
   if (failed(checkOperands(op)))
     return failure();
+  Type whole;
+  if (isa<PackOp, ConcatOp>(op))
+    whole = op->getResult(0).getType();
+  else if (isa<UnpackOp, SplitOp>(op))
+    whole = op->getOperand(0).getType();
+  if (whole && !isa<BucketType>(whole))
+    return refuse(op) << "; expected a module before 'ddp-flatten'";
   dead.push_back(op);
   return llvm::TypeSwitch<Operation *, LogicalResult>(op)
       .Case<AllReduceOp, CastOp, ConcatOp, ExtractOp, IsFiniteOp, MatmulOp,
