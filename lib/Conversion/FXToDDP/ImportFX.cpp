@@ -192,17 +192,12 @@ static Value getOnlySource(Operation *op) {
     return {};
   SetVector<Value> used(op->operand_begin(), op->operand_end());
   getUsedValuesDefinedAbove(op->getRegions(), used);
-  Value source;
-  for (Value value : used) {
-    // The initial value of a linalg operation may be a filled constant.
+  // The initial value of a linalg operation may be a filled constant.
+  used.remove_if([](Value value) {
     auto fill = value.getDefiningOp<linalg::FillOp>();
-    if (isConstant(value) || (fill && isConstant(fill.getInputs()[0])))
-      continue;
-    if (source)
-      return {};
-    source = value;
-  }
-  return source;
+    return isConstant(fill ? fill.getInputs()[0] : value);
+  });
+  return used.size() == 1 ? used.front() : Value();
 }
 
 /// Rejects a reduction of values that are equal on all ranks of the group

@@ -107,16 +107,11 @@ static Value getOnlySource(Operation *op) {
     return {};
   SetVector<Value> used(op->operand_begin(), op->operand_end());
   getUsedValuesDefinedAbove(op->getRegions(), used);
-  Value source;
-  for (Value value : used) {
-    if (matchPattern(value, m_Constant()) ||
-        value.getDefiningOp<tensor::EmptyOp>())
-      continue;
-    if (source)
-      return {};
-    source = value;
-  }
-  return source;
+  used.remove_if([](Value value) {
+    return matchPattern(value, m_Constant()) ||
+           value.getDefiningOp<tensor::EmptyOp>();
+  });
+  return used.size() == 1 ? used.front() : Value();
 }
 
 /// Rejects a reduction over an axis along which all processes have equal values
