@@ -40,30 +40,21 @@ void ddphookCompilerOptionsDestroy(DDPHookCompilerOptions options) {
   delete unwrap(options);
 }
 
-void ddphookCompilerOptionsSetName(DDPHookCompilerOptions options,
-                                   MlirStringRef name) {
-  unwrap(options)->name = unwrap(name).str();
-}
+#define DDPHOOK_OPTION(Name, member, type, value)                              \
+  void ddphookCompilerOptionsSet##Name(DDPHookCompilerOptions options,         \
+                                       type member) {                          \
+    unwrap(options)->member = value;                                           \
+  }
+#define DDPHOOK_TEXT_OPTION(Name, member)                                      \
+  DDPHOOK_OPTION(Name, member, MlirStringRef, unwrap(member).str())
 
-void ddphookCompilerOptionsSetShared(DDPHookCompilerOptions options,
-                                     bool shared) {
-  unwrap(options)->shared = shared;
-}
-
-void ddphookCompilerOptionsSetPipeline(DDPHookCompilerOptions options,
-                                       MlirStringRef pipeline) {
-  unwrap(options)->pipeline = unwrap(pipeline).str();
-}
-
-void ddphookCompilerOptionsSetOptLevel(DDPHookCompilerOptions options,
-                                       unsigned level) {
-  unwrap(options)->optLevel = level;
-}
-
-void ddphookCompilerOptionsSetMarch(DDPHookCompilerOptions options,
-                                    MlirStringRef march) {
-  unwrap(options)->march = unwrap(march).str();
-}
+DDPHOOK_TEXT_OPTION(Name, name)
+DDPHOOK_TEXT_OPTION(Pipeline, pipeline)
+DDPHOOK_TEXT_OPTION(March, march)
+DDPHOOK_TEXT_OPTION(Runtime, runtime)
+DDPHOOK_OPTION(Shared, shared, bool, shared)
+DDPHOOK_OPTION(OptLevel, optLevel, unsigned, optLevel)
+DDPHOOK_OPTION(FuseMultiplyAdd, fuseMultiplyAdd, bool, fuseMultiplyAdd)
 
 void ddphookCompilerOptionsSetDevice(DDPHookCompilerOptions options,
                                      MlirStringRef device,
@@ -71,20 +62,6 @@ void ddphookCompilerOptionsSetDevice(DDPHookCompilerOptions options,
   unwrap(options)->device = unwrap(device).str();
   unwrap(options)->deviceArchitecture = unwrap(architecture).str();
 }
-
-void ddphookCompilerOptionsSetRuntime(DDPHookCompilerOptions options,
-                                      MlirStringRef path) {
-  unwrap(options)->runtime = unwrap(path).str();
-}
-
-void ddphookCompilerOptionsSetFuseMultiplyAdd(DDPHookCompilerOptions options,
-                                              bool fuse) {
-  unwrap(options)->fuseMultiplyAdd = fuse;
-}
-
-//===----------------------------------------------------------------------===//
-// Compiling
-//===----------------------------------------------------------------------===//
 
 static llvm::Expected<CompiledModule> compile(ModuleOp module,
                                               const Options &options) {
@@ -154,10 +131,6 @@ MlirStringRef ddphookCompiledModuleGetSharedObject(
   module.shared = std::move(*shared);
   return getString(module.shared);
 }
-
-//===----------------------------------------------------------------------===//
-// Running in this process
-//===----------------------------------------------------------------------===//
 
 DDPHookJitModule ddphookJitModuleCreate(DDPHookCompiledModule compiled,
                                         intptr_t numSymbols,

@@ -7,7 +7,6 @@
 #include "mlir/Interfaces/SideEffectInterfaces.h"
 
 #include <limits>
-#include <numeric>
 
 using namespace mlir;
 using namespace mlir::ddp;
@@ -103,10 +102,7 @@ KernelOps::KernelOps(ArrayRef<linalg::LinalgOp> group)
     ops.push_back(describe(op));
 }
 
-int64_t KernelOps::countElements() const {
-  return std::accumulate(box.begin(), box.end(), int64_t(1),
-                         std::multiplies<int64_t>());
-}
+int64_t KernelOps::countElements() const { return llvm::product_of(box); }
 
 void KernelOps::collapse() {
   SmallVector<Access *> accesses;

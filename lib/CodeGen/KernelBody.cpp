@@ -21,10 +21,6 @@ static constexpr int64_t kThreads = 256;
 /// occupy registers.
 static constexpr int64_t kMaxPiece = 4;
 
-//===----------------------------------------------------------------------===//
-// Elements, one by one or as vectors
-//===----------------------------------------------------------------------===//
-
 namespace {
 class ElementEmitter {
 public:
@@ -137,10 +133,6 @@ void ElementEmitter::emitVectors(int64_t lanes) {
     emitElements(b.add(number, done * kThreads), piece,
                  elements % (kThreads * lanes) == 0);
 }
-
-//===----------------------------------------------------------------------===//
-// Kernels
-//===----------------------------------------------------------------------===//
 
 LogicalResult mlir::ddp::checkKernel(linalg::LinalgOp op) {
   SmallVector<int64_t> extents = op.getStaticLoopRanges();

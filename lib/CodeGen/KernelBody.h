@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Distributes linalg ops on memrefs over the threads of a grid.
-// `ddp-outline-gpu-kernels` decides which ops become kernels, and with which
-// arguments.
+// Distributes linalg ops on memrefs over the threads of a grid. Finds those
+// that one thread can run one after the other at each position, without waiting
+// for other threads. `ddp-outline-gpu-kernels` decides with which arguments.
 
 #pragma once
 
+#include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/Dialect/Linalg/IR/Linalg.h"
 
 #include <array>
@@ -30,5 +31,17 @@ LogicalResult checkKernel(linalg::LinalgOp op);
 /// the order of the plain loop nests: there are no atomics or barriers, and the
 /// results' bits do not depend on the shape.
 LaunchShape emitKernelBody(ArrayRef<linalg::LinalgOp> ops);
+
+using KernelGroup = SmallVector<linalg::LinalgOp>;
+
+/// Returns the linalg ops of a function in groups for emitKernelBody(). All
+/// must have iterations and pass checkKernel(). Operations between those of a
+/// group have no effect on memory. With `isEntry`, memory that is written
+/// through an argument is accessed through this argument only.
+SmallVector<KernelGroup> groupForKernels(func::FuncOp function, bool isEntry);
+
+/// Replaces each runtime call that only zeroes the initial values of the next
+/// reduction by a linalg.fill, which can join the reduction's kernel.
+void absorbZeros(func::FuncOp function);
 
 } // namespace mlir::ddp

@@ -4,10 +4,8 @@
 // run a second operation if that needs nothing from other threads: both access
 // an array that one of them writes only at the thread's own position.
 
-#include "KernelGroups.h"
-
 #include "KernelAccess.h"
-
+#include "KernelBody.h"
 #include "ddphook/Dialect/DDP/IR/RuntimeCalls.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
@@ -22,10 +20,6 @@ using namespace mlir::ddp;
 
 /// The most operations of a kernel: their bodies compete for registers.
 static constexpr size_t kMaxOps = 8;
-
-//===----------------------------------------------------------------------===//
-// Memory
-//===----------------------------------------------------------------------===//
 
 namespace {
 /// The array that a view is of, and its range of bytes if that is known.
@@ -80,10 +74,6 @@ static bool areDisjoint(Value a, Value b, bool isEntry) {
   return (isApart(first.root) && isKnown(second.root)) ||
          (isKnown(first.root) && isApart(second.root));
 }
-
-//===----------------------------------------------------------------------===//
-// Groups
-//===----------------------------------------------------------------------===//
 
 /// Returns the box coordinates that are an operand's indices, or nothing if an
 /// index is not a plain coordinate.

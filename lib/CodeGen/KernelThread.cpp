@@ -11,10 +11,6 @@
 using namespace mlir;
 using namespace mlir::ddp;
 
-//===----------------------------------------------------------------------===//
-// Numbers
-//===----------------------------------------------------------------------===//
-
 static constexpr auto kNoOverflow =
     arith::IntegerOverflowFlags::nsw | arith::IntegerOverflowFlags::nuw;
 
@@ -107,10 +103,6 @@ scf::ForOp KernelBuilder::enterLoop(int64_t extent, int64_t step,
   setInsertionPointToStart(loop.getBody());
   return loop;
 }
-
-//===----------------------------------------------------------------------===//
-// Arrays
-//===----------------------------------------------------------------------===//
 
 Value KernelBuilder::getFlat(Value array) {
   Value &result = flat[array];
@@ -243,10 +235,6 @@ Value KernelBuilder::areAligned(ArrayRef<const Access *> accesses,
   }
   return arith::CmpIOp::create(*this, arith::CmpIPredicate::eq, bits, index(0));
 }
-
-//===----------------------------------------------------------------------===//
-// Operations
-//===----------------------------------------------------------------------===//
 
 void PlaceEmitter::run(const KernelOp &op) {
   unsigned innermost = place.empty() ? 0 : place.size() - 1;

@@ -9,8 +9,6 @@
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 
-#include <numeric>
-
 using namespace mlir;
 using namespace mlir::ddp;
 
@@ -123,8 +121,7 @@ LaunchShape TileEmitter::emit() {
   }
   return {{llvm::divideCeilSigned(box[column], kColumnThreads * tile),
            llvm::divideCeilSigned(box[row], kRowThreads * tile),
-           std::accumulate(extents.begin(), extents.end(), int64_t(1),
-                           std::multiplies<int64_t>())},
+           llvm::product_of(extents)},
           {kColumnThreads, kRowThreads, 1}};
 }
 

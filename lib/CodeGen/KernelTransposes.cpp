@@ -8,8 +8,6 @@
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 
-#include <numeric>
-
 using namespace mlir;
 using namespace mlir::ddp;
 
@@ -118,8 +116,7 @@ LaunchShape TransposeEmitter::emit() {
   emitElements();
   return {{llvm::divideCeilSigned(box[last], kAlong * side),
            llvm::divideCeilSigned(box[cross], kAcross * side),
-           std::accumulate(extents.begin(), extents.end(), int64_t(1),
-                           std::multiplies<int64_t>())},
+           llvm::product_of(extents)},
           {kAlong, kAcross, 1}};
 }
 

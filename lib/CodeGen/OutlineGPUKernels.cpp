@@ -6,7 +6,6 @@
 // code of a thread; nothing here depends on a kind of GPU.
 
 #include "KernelBody.h"
-#include "KernelGroups.h"
 
 #include "ddphook/Compiler/EntryPoints.h"
 

@@ -29,10 +29,6 @@ using namespace llvm;
 
 LLD_HAS_DRIVER(elf)
 
-//===----------------------------------------------------------------------===//
-// Libraries for the object
-//===----------------------------------------------------------------------===//
-
 /// Adds the path of a library that this process has or can load. Skips others.
 static void addSystemLibrary(const char *name,
                              SmallVectorImpl<std::string> &paths) {
@@ -65,10 +61,6 @@ static std::string makeAbsolute(StringRef path) {
   (void)sys::fs::make_absolute(absolute);
   return absolute.str().str();
 }
-
-//===----------------------------------------------------------------------===//
-// Functions of LLVM that LLD calls
-//===----------------------------------------------------------------------===//
 
 /// The output of LLD on this thread; null unless it runs.
 static thread_local SmallVectorImpl<char> *written = nullptr;
@@ -142,10 +134,6 @@ DDPHOOK_WHILE_LINKING(std::vector<std::string>, GetFeatures,
                       std::vector<std::string>())
 
 #undef DDPHOOK_WHILE_LINKING
-
-//===----------------------------------------------------------------------===//
-// LLD
-//===----------------------------------------------------------------------===//
 
 namespace {
 /// Makes LLD return where it would exit, using LLVM's signal handlers. Removes

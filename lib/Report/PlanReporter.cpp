@@ -42,10 +42,6 @@ struct PlanReporter::Record {
   remark::detail::RemarkEngine *engine = nullptr;
 };
 
-//===----------------------------------------------------------------------===//
-// Recording
-//===----------------------------------------------------------------------===//
-
 /// Returns the plan of `module`, and the schedule of its collectives.
 static llvm::Expected<json::Object> readModule(ModuleOp module) {
   llvm::Expected<json::Value> plan =

@@ -31,10 +31,6 @@ std::string mlir::ddp::describeLocation(Location loc) {
   return json::fixUTF8(text);
 }
 
-//===----------------------------------------------------------------------===//
-// Before the conversion
-//===----------------------------------------------------------------------===//
-
 /// Returns the size in bytes, or 0 if it is not static.
 static int64_t getBytes(Type type) {
   auto memref = dyn_cast<MemRefType>(type);
@@ -108,10 +104,6 @@ MemoryFacts mlir::ddp::readMemory(ModuleOp module) {
                                {"copies", std::move(copies)}};
   return facts;
 }
-
-//===----------------------------------------------------------------------===//
-// After the conversion
-//===----------------------------------------------------------------------===//
 
 /// Returns the runtime function that `op` calls, without its prefix, or an
 /// empty string.

@@ -25,26 +25,26 @@ struct Link {
       : name(std::move(name)), group(context) {}
 };
 
-/// Connects all ranks: over shared memory and over TCP if they are on a host,
-/// or with the device's only transport.
-Status connect(Rank &rank, int64_t bytes,
-               std::vector<std::unique_ptr<Link>> *links) {
-  for (bool isOneMachine : {true, false}) {
-    if (!isOneMachine && !rank.isOnHost())
-      continue;
-    Link &link = *links->emplace_back(std::make_unique<Link>(
-        rank.job(), !rank.isOnHost() ? rank.options.device
-                    : isOneMachine   ? "shared memory"
-                                     : "Gloo"));
-    DDPHOOK_TRY(link.group.join(link.name, isOneMachine, bytes));
-  }
-  return Status::ok();
-}
-
-/// Arrays for all-reduces in place.
+/// Arrays for all-reduces in place, over every transport.
 struct Bucket {
   Bucket(Context &context, int64_t n)
       : context(context), n(n), array(context), error(context) {}
+
+  /// Allocates memory and connects all ranks: over shared memory and over TCP
+  /// if they are on a host, or with the device's only transport.
+  Status prepare(Rank &rank) {
+    for (bool isOneMachine : {true, false}) {
+      if (!isOneMachine && !rank.isOnHost())
+        continue;
+      Link &link = *links.emplace_back(std::make_unique<Link>(
+          rank.job(), !rank.isOnHost() ? rank.options.device
+                      : isOneMachine   ? "shared memory"
+                                       : "Gloo"));
+      DDPHOOK_TRY(link.group.join(link.name, isOneMachine, 4 * n));
+    }
+    DDPHOOK_TRY(array.allocate(4 * n));
+    return error.allocate(4 * n);
+  }
 
   /// Fills it with this rank's input in a type.
   Status fill(Dtype type) const {
@@ -91,15 +91,15 @@ struct Bucket {
   Context &context;
   const int64_t n;
   Array array, error;
+  std::vector<std::unique_ptr<Link>> links;
 };
 
 /// Measures all-reduces of a bucket over every transport, and `more`.
 Status
 measureReductions(Rank &rank, const std::string &title,
                   const std::vector<std::pair<Work, ddphook_collective_t>> &all,
-                  std::vector<Work> more,
-                  const std::vector<std::unique_ptr<Link>> &links,
-                  const Bucket &bucket) {
+                  std::vector<Work> more, const Bucket &bucket) {
+  const std::vector<std::unique_ptr<Link>> &links = bucket.links;
   std::vector<Work> works;
   for (const auto &[given, operation] : all)
     for (const std::unique_ptr<Link> &link : links) {
@@ -134,26 +134,20 @@ measureReductions(Rank &rank, const std::string &title,
 
 Status bench::benchAllReduce(Rank &rank) {
   Bucket bucket(rank.job(), rank.options.elements());
-  std::vector<std::unique_ptr<Link>> links;
-  DDPHOOK_TRY(connect(rank, 4 * bucket.n, &links));
-  for (Array *array : {&bucket.array, &bucket.error})
-    DDPHOOK_TRY(array->allocate(4 * bucket.n));
+  DDPHOOK_TRY(bucket.prepare(rank));
   for (Dtype type : {Dtype::F32, Dtype::F16, Dtype::BF16}) {
     Work work{dtypeName(type), 3 * dtypeSize(type) * bucket.n, {}};
     DDPHOOK_TRY(measureReductions(
         rank, std::string("all-reduce ") + dtypeName(type),
         {{work, allReduceOf(bucket.n, type, std::nullopt, /*isMean=*/false)}},
-        {}, links, bucket));
+        {}, bucket));
   }
   return Status::ok();
 }
 
 Status bench::benchHooks(Rank &rank) {
   Bucket bucket(rank.job(), rank.options.elements());
-  std::vector<std::unique_ptr<Link>> links;
-  DDPHOOK_TRY(connect(rank, 4 * bucket.n, &links));
-  for (Array *array : {&bucket.array, &bucket.error})
-    DDPHOOK_TRY(array->allocate(4 * bucket.n));
+  DDPHOOK_TRY(bucket.prepare(rank));
   std::vector<std::pair<Work, ddphook_collective_t>> all;
   for (const HookKind &kind : hookKinds()) {
     Work work{kind.name, kind.bytes(bucket.n), {}};
@@ -165,7 +159,7 @@ Status bench::benchHooks(Rank &rank) {
   std::vector<Work> works;
   const BucketShape shape = layers(bucket.n);
   for (int64_t approximation : {1, 2, 4, 8})
-    for (const std::unique_ptr<Link> &link : links) {
+    for (const std::unique_ptr<Link> &link : bucket.links) {
       PowerSgd &each = *buckets.emplace_back(std::make_unique<PowerSgd>(
           rank.job(), shape, approximation, shape.elements(), &link->group));
       DDPHOOK_TRY(each.prepare());
@@ -174,11 +168,10 @@ Status bench::benchHooks(Rank &rank) {
                link->name,
            kPowerSgdBytes * shape.elements(), [&each] { return each.step(); },
            [&each](bool *right) { return each.checkFirstStep(right); }});
-      if (link == links.front())
+      if (link == bucket.links.front())
         works.back().torch = shape.torch(approximation);
     }
-  return measureReductions(rank, "whole hooks", all, std::move(works), links,
-                           bucket);
+  return measureReductions(rank, "whole hooks", all, std::move(works), bucket);
 }
 
 Status bench::benchStart(Rank &rank) {

@@ -26,58 +26,41 @@ Status check(ddphook_status_t code) {
 
 ddphook_status_t invokeNothing(void *const *) { return DDPHOOK_UNSUPPORTED; }
 
+/// The plan of a module with one bucket, except for numbers.
+constexpr const char *kPlan = R"({
+  "memory": "host", "kernels": [], "matrix_lists": [],
+  "process_groups": [{"name": "dp", "size": 0, "ranks": [], "placement": "",
+                      "parent": "", "topology": "flat"}],
+  "buckets": [{"name": "b0", "group": "dp", "reduction": "mean",
+               "dtype": "f32", "gradients": [], "hook": "#ddp.allreduce",
+               "wire_dtype": "", "encoding": "", "block": 0}],
+  "states": [{"name": "b0.error", "dtype": "f32", "role": "powersgd.error",
+              "gradients": [["w"]], "method": "mean #ddp.powersgd",
+              "placement": "per_rank", "init": "zero", "seed": 0,
+              "generator": "", "draws": [], "offset": 0}],
+  "collectives": [{"kind": "all_reduce", "bucket": "b0", "group": 0,
+                   "dtype": "f32", "wire_dtype": "", "encoding": "",
+                   "block": 0, "divide": true, "root": 0, "error": "",
+                   "stream": -1}],
+  "arena": {"bytes": 0, "alignment": 64},
+  "state_arena": {"alignment": 64},
+  "entries": [{"name": "step", "arguments": [], "results": []}]
+})";
+
 /// A job with a module that reduces `n` elements, and has as many in the state
 /// of each rank.
 class Job {
 public:
   explicit Job(int64_t n) : n(n), values(inputOf(n, 0)) {
-    Json group = {{"name", "dp"},    {"size", 0},    {"ranks", Json::array()},
-                  {"placement", ""}, {"parent", ""}, {"topology", "flat"}};
-    Json bucket = {{"name", "b0"},
-                   {"group", "dp"},
-                   {"reduction", "mean"},
-                   {"dtype", "f32"},
-                   {"shapes", {{n}}},
-                   {"gradients", Json::array()},
-                   {"hook", "#ddp.allreduce"},
-                   {"wire_dtype", ""},
-                   {"encoding", ""},
-                   {"block", 0},
-                   {"wire_bytes", 4 * n},
-                   {"state_bytes", 4 * n}};
-    Json state = {{"name", "b0.error"},
-                  {"dtype", "f32"},
-                  {"shapes", {{n}}},
-                  {"role", "powersgd.error"},
-                  {"gradients", {{"w"}}},
-                  {"method", "mean #ddp.powersgd"},
-                  {"placement", "per_rank"},
-                  {"init", "zero"},
-                  {"seed", 0},
-                  {"generator", ""},
-                  {"draws", Json::array()},
-                  {"offset", 0},
-                  {"bytes", 4 * n}};
-    Json collective = {{"kind", "all_reduce"}, {"bucket", "b0"},
-                       {"group", 0},           {"count", n},
-                       {"dtype", "f32"},       {"wire_dtype", ""},
-                       {"encoding", ""},       {"block", 0},
-                       {"divide", true},       {"root", 0},
-                       {"error", ""},          {"stream", -1}};
-    plan = Json{{"abi", DDPHOOK_ABI_VERSION},
-                {"memory", "host"},
-                {"kernels", Json::array()},
-                {"process_groups", Json::array({group})},
-                {"buckets", Json::array({bucket})},
-                {"states", Json::array({state})},
-                {"matrix_lists", Json::array()},
-                {"collectives", Json::array({collective})},
-                {"arena", {{"bytes", 0}, {"alignment", 64}}},
-                {"state_arena", {{"bytes", 4 * n}, {"alignment", 64}}},
-                {"entries", Json::array({{{"name", "step"},
-                                          {"arguments", Json::array()},
-                                          {"results", Json::array()}}})}}
-               .dump();
+    Json described = Json::parse(kPlan);
+    const Json shapes = Json::array({Json::array({n})});
+    described["abi"] = DDPHOOK_ABI_VERSION;
+    described["buckets"][0].update(
+        {{"shapes", shapes}, {"wire_bytes", 4 * n}, {"state_bytes", 4 * n}});
+    described["states"][0].update({{"shapes", shapes}, {"bytes", 4 * n}});
+    described["collectives"][0]["count"] = n;
+    described["state_arena"]["bytes"] = 4 * n;
+    plan = described.dump();
     module.struct_size = sizeof(module);
     module.abi_version = DDPHOOK_ABI_VERSION;
     module.plan = plan.data();

@@ -88,12 +88,21 @@ struct Arrays {
 
 using IsRight = std::function<bool(float x, float error, float out)>;
 
+/// Work that is checked by running `checked`, or itself.
 Work makeWork(const Arrays &arrays, std::string name, int64_t bytes, Body body,
-              IsRight isRight) {
-  return {std::move(name), bytes, body,
-          [&arrays, body, isRight = std::move(isRight)](bool *right) {
-            return arrays.check(body, isRight, right);
-          }};
+              IsRight isRight, Body checked = nullptr) {
+  if (!checked)
+    checked = body;
+  return {std::move(name), bytes, std::move(body),
+          [&arrays, checked = std::move(checked), isRight = std::move(isRight)](
+              bool *right) { return arrays.check(checked, isRight, right); }};
+}
+
+Body inOrder(Body first, Body second) {
+  return [first = std::move(first), second = std::move(second)] {
+    DDPHOOK_TRY(first());
+    return second();
+  };
 }
 
 /// Measures in arrays of the bucket's size, or on a device in larger and in
@@ -165,15 +174,8 @@ Status bench::benchCast(Rank &rank) {
                                     narrow,
                                     [](float, float, float) { return true; }));
           // A cast to 16 bits is right if the cast back has the result.
-          works->push_back({"cast " + name + " to f32", 6 * n, widen,
-                            [=, &arrays](bool *right) {
-                              return arrays.check(
-                                  [&] {
-                                    DDPHOOK_TRY(narrow());
-                                    return widen();
-                                  },
-                                  isRounded, right);
-                            }});
+          works->push_back(makeWork(arrays, "cast " + name + " to f32", 6 * n,
+                                    widen, isRounded, inOrder(narrow, widen)));
           works->push_back(makeWork(arrays, kind.name + " hook", kind.bytes(n),
                                     hookBody(arrays, group, kind), isRounded));
           works->back().torch = torchHook(kind.name, n);
@@ -209,15 +211,8 @@ Status bench::benchEncode(Rank &rank) {
                             DDPHOOK_F32, kind.encoding, kind.block,
                             /*rank=*/-1, /*stream=*/-1, /*step=*/0);
           };
-          works->push_back({kind.name + " hook", kind.bytes(n), plain,
-                            [=, &arrays](bool *right) {
-                              return arrays.check(
-                                  [&] {
-                                    DDPHOOK_TRY(plain());
-                                    return loss();
-                                  },
-                                  addsUp, right);
-                            }});
+          works->push_back(makeWork(arrays, kind.name + " hook", kind.bytes(n),
+                                    plain, addsUp, inOrder(plain, loss)));
           works->push_back(makeWork(arrays, kind.name + " hook, error feedback",
                                     kind.bytes(n) + 8 * n,
                                     hookBody(arrays, group, kind, true),

@@ -33,10 +33,6 @@ double bench::now() {
       .count();
 }
 
-//===----------------------------------------------------------------------===//
-// Arrays and groups
-//===----------------------------------------------------------------------===//
-
 Array::~Array() {
   if (memory)
     context.backend().memory_free(context.device(), memory, bytes);
@@ -120,10 +116,6 @@ Places bench::placesOf(const Context &context) {
   return {machines.size(), memories.size()};
 }
 
-//===----------------------------------------------------------------------===//
-// Inputs
-//===----------------------------------------------------------------------===//
-
 float bench::inputElement(int64_t i, int rank) {
   auto bits = static_cast<uint32_t>(i) + static_cast<uint32_t>(rank) * 40503u;
   bits = (bits ^ bits >> 16) * 0x7feb352du;
@@ -146,10 +138,6 @@ float bench::roundScalar(float x, Dtype type) {
   const int exponent = std::max(std::ilogb(x), least) - fraction;
   return std::ldexp(std::nearbyint(std::ldexp(x, -exponent)), exponent);
 }
-
-//===----------------------------------------------------------------------===//
-// A rank
-//===----------------------------------------------------------------------===//
 
 static cpu_set_t processorsOf(pid_t process) {
   cpu_set_t set;

@@ -179,10 +179,6 @@ std::string SweepOptions::fingerprint() const {
   return all.dump();
 }
 
-//===----------------------------------------------------------------------===//
-// Output
-//===----------------------------------------------------------------------===//
-
 std::string print(const char *format, ...)
     __attribute__((format(printf, 1, 2)));
 
@@ -316,10 +312,6 @@ void show(const std::string &text) {
   std::fputs(text.c_str(), stdout);
   std::fflush(stdout);
 }
-
-//===----------------------------------------------------------------------===//
-// A rank
-//===----------------------------------------------------------------------===//
 
 class SweepRank {
 public:

@@ -31,20 +31,16 @@ static int fractionBits(Dtype dtype) {
 uint64_t bench::bitsOfInteger(int64_t value, Dtype dtype) {
   if (value == 0)
     return 0;
+  const auto exact = static_cast<double>(value);
+  uint64_t bits;
+  std::memcpy(&bits, &exact, sizeof(bits));
   const int fraction = fractionBits(dtype);
   const int width = 8 * static_cast<int>(dtypeSize(dtype));
+  // Exponents have another bias, and fractions fewer bits.
   const uint64_t bias = (uint64_t(1) << (width - fraction - 2)) - 1;
-  const uint64_t magnitude = static_cast<uint64_t>(value < 0 ? -value : value);
-  uint64_t exponent = 0;
-  while (magnitude >> (exponent + 1))
-    ++exponent;
-  const uint64_t rest = magnitude - (uint64_t(1) << exponent);
-  const uint64_t bits =
-      exponent <= static_cast<uint64_t>(fraction)
-          ? rest << (static_cast<uint64_t>(fraction) - exponent)
-          : rest >> (exponent - static_cast<uint64_t>(fraction));
-  return (uint64_t(value < 0) << (width - 1)) |
-         ((exponent + bias) << fraction) | bits;
+  const uint64_t exponent = (bits >> 52 & 0x7ff) - 1023 + bias;
+  return (bits >> 63) << (width - 1) | exponent << fraction |
+         (bits & ((uint64_t(1) << 52) - 1)) >> (52 - fraction);
 }
 
 /// True if the product with the rounded inverse of `divisor`, which is a

@@ -3,18 +3,23 @@
 // Command line of the compiler; docs/ddphook-cc.md is its guide. lib/Compiler
 // does the work.
 
-#include "Output.h"
 #include "OutputFile.h"
 #include "PlanReportFile.h"
 #include "ToolOptions.h"
 #include "ddphook/Compiler/EntryPoints.h"
+#include "ddphook/Compiler/SharedObject.h"
 #include "ddphook/Compiler/SourceFile.h"
 
 #include "llvm/Support/CommandLine.h"
 #include "llvm/Support/Path.h"
+#include "llvm/Support/raw_ostream.h"
 
 using namespace llvm;
 using namespace mlir::ddp;
+
+namespace {
+enum class OutputKind { Object, Shared, LLVMIR, MLIR, PTX };
+} // namespace
 
 static cl::OptionCategory category("ddphook-cc options");
 static cl::opt<std::string> input(cl::Positional, cl::Required,
@@ -82,6 +87,40 @@ static cl::opt<std::string> reportTrace(
     "ddp-plan-report-trace", cl::value_desc("trace.json"), cl::cat(category),
     cl::desc("With --ddp-plan-report: trace of a run, for measured times"));
 
+/// Writes the output file from `module`, which `compiler` has lowered.
+static Error writeOutput(Compiler &compiler, mlir::ModuleOp module,
+                         OutputKind kind) {
+  std::string text;
+  raw_string_ostream os(text);
+  if (kind == OutputKind::MLIR) {
+    module.print(os);
+    return writeText(output, text);
+  }
+  if (kind == OutputKind::PTX) {
+    if (compiler.getDeviceCode().empty())
+      return createStringError(
+          "expected a module with kernels, but it has none; compile linalg "
+          "operations with --device=cuda");
+    return writeText(output, compiler.getDeviceCode());
+  }
+  Expected<std::unique_ptr<Module>> code = compiler.translate(module);
+  if (!code)
+    return code.takeError();
+  if (kind == OutputKind::LLVMIR) {
+    (*code)->print(os, /*AAW=*/nullptr);
+    return writeText(output, text);
+  }
+  auto object = compiler.emitObject(**code);
+  if (!object)
+    return object.takeError();
+  StringRef bytes(object->data(), object->size());
+  if (kind == OutputKind::Object)
+    return writeText(output, bytes);
+  SharedObjectOptions options;
+  options.linker = linker;
+  return writeSharedObject(bytes, output, options);
+}
+
 static Error compile() {
   if (optLevel < '0' || optLevel > '3')
     return createStringError("expected -O0, -O1, -O2 or -O3, but got -O" +
@@ -135,8 +174,7 @@ static Error compile() {
   if (Error error = (*compiler)->lower(module))
     return error;
   if (Error error =
-          writeOutput(**compiler, module, isShared ? OutputKind::Shared : emit,
-                      output, linker))
+          writeOutput(**compiler, module, isShared ? OutputKind::Shared : emit))
     return error;
   return header.empty() ? Error::success() : writeText(header, *headerText);
 }

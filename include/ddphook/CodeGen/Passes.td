@@ -4,9 +4,6 @@
 // fast on CPUs, and into kernels for GPUs. None of them knows an operation of
 // the ddp dialect.
 
-#ifndef DDPHOOK_CODEGEN_PASSES
-#define DDPHOOK_CODEGEN_PASSES
-
 include "ddphook/PassBase.td"
 
 def DDPTileContractionsPass
@@ -132,5 +129,3 @@ def DDPExpandDeviceMathPass
   }];
   let dialects = ["arith::Arith", "math::Math", "scf::SCF", "vector::Vector"];
 }
-
-#endif // DDPHOOK_CODEGEN_PASSES

@@ -4,9 +4,6 @@
 // calls of the runtime, a plan) into the LLVM dialect with C entry points. They
 // know no operation of the ddp dialect, and work on no tensors.
 
-#ifndef DDPHOOK_COMPILER_PASSES
-#define DDPHOOK_COMPILER_PASSES
-
 include "ddphook/PassBase.td"
 
 def DDPEmitEntryPointsPass : DDP_ModulePass<"ddp-emit-entry-points"> {
@@ -225,5 +222,3 @@ def DDPCheckLoweredPass : DDP_ModulePass<"ddp-check-lowered"> {
     This pass reports each kind of remaining operation once, with its location.
   }];
 }
-
-#endif // DDPHOOK_COMPILER_PASSES

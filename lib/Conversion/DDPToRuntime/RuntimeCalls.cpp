@@ -102,22 +102,10 @@ LogicalResult CallLowering::lower(Operation *op) {
 
 bool mlir::ddp::isContiguous(Type type) {
   auto memref = dyn_cast<MemRefType>(type);
-  if (!memref || !memref.hasStaticShape())
-    return false;
-  SmallVector<int64_t> strides;
-  int64_t offset;
-  if (failed(memref.getStridesAndOffset(strides, offset)))
-    return false;
   // The strides of an empty memref do not matter.
-  if (memref.getNumElements() == 0)
-    return true;
-  int64_t expected = 1;
-  for (int64_t i = memref.getRank() - 1; i >= 0; --i) {
-    if (memref.getDimSize(i) != 1 && strides[i] != expected)
-      return false;
-    expected *= memref.getDimSize(i);
-  }
-  return true;
+  return memref && memref.hasStaticShape() && memref.isStrided() &&
+         (memref.getNumElements() == 0 ||
+          memref.areTrailingDimsContiguous(memref.getRank()));
 }
 
 ddphook_dtype_t mlir::ddp::getDtype(Value memref) {
@@ -143,10 +131,6 @@ Value CallLowering::getHandle(OpBuilder &builder) {
   }
   return handle;
 }
-
-//===----------------------------------------------------------------------===//
-// Memory
-//===----------------------------------------------------------------------===//
 
 /// Returns the address of a memref's first element; lower() has checked that it
 /// is contiguous. Returns any other value unchanged.
@@ -238,10 +222,6 @@ LogicalResult CallLowering::convert(ViewOp op) {
   return success();
 }
 
-//===----------------------------------------------------------------------===//
-// State
-//===----------------------------------------------------------------------===//
-
 LogicalResult CallLowering::convert(StateBufferOp op) {
   Value pointer =
       call(op, rt::state, stateNumbers.lookup(op.getState())).getResult();
@@ -273,10 +253,6 @@ LogicalResult CallLowering::convert(FlatRandomNormalOp op) {
        op.getDestination(), getDtype(op.getDestination()));
   return success();
 }
-
-//===----------------------------------------------------------------------===//
-// Reports
-//===----------------------------------------------------------------------===//
 
 LogicalResult CallLowering::convert(IsFiniteOp op) {
   Value result =

@@ -9,10 +9,6 @@
 using namespace mlir;
 using namespace mlir::ddp;
 
-//===----------------------------------------------------------------------===//
-// Collectives and arithmetic
-//===----------------------------------------------------------------------===//
-
 FailureOr<int32_t> CallLowering::getBucket(Operation *op, StringAttr name) {
   auto bucket = bucketNumbers.find(name);
   if (bucket != bucketNumbers.end())
@@ -166,10 +162,6 @@ LogicalResult CallLowering::convert(FlatDensifyOp op) {
        getNumElementsOf(op.getDestination().getType()));
   return success();
 }
-
-//===----------------------------------------------------------------------===//
-// Low rank
-//===----------------------------------------------------------------------===//
 
 int32_t CallLowering::getMatrixList(MatrixListAttr layout, Type elementType,
                                     AssignmentAttr assignment) {

@@ -3,14 +3,9 @@
 // Exports operations on buckets, member by member.
 
 #include "ExportFunction.h"
-#include "Orthogonalize.h"
 
 using namespace mlir;
 using namespace mlir::ddp;
-
-//===----------------------------------------------------------------------===//
-// Members
-//===----------------------------------------------------------------------===//
 
 Members FunctionExporter::get(Value value) {
   if (isa<BucketType>(value.getType()))
@@ -27,7 +22,6 @@ void FunctionExporter::set(Value value, Members members) {
 
 TensorValue FunctionExporter::join(ArrayRef<TensorValue> members,
                                    Type elementType) {
-  HLOBuilder hlo = getHLO();
   Members flat;
   for (TensorValue member : members)
     if (member.getType().getNumElements() != 0)
@@ -38,7 +32,6 @@ TensorValue FunctionExporter::join(ArrayRef<TensorValue> members,
 }
 
 Members FunctionExporter::split(TensorValue flat, BucketType type) {
-  HLOBuilder hlo = getHLO();
   Members members;
   for (unsigned i = 0; i < type.getNumMembers(); ++i) {
     int64_t begin = type.getOffset(i), end = begin + type.getNumElements(i);
@@ -56,13 +49,7 @@ void FunctionExporter::forEach(Value result, Value operand,
   set(result, members);
 }
 
-//===----------------------------------------------------------------------===//
-// Operations that only rearrange members
-//===----------------------------------------------------------------------===//
-
 LogicalResult FunctionExporter::convert(PackOp op) {
-  if (!isa<BucketType>(op.getBucket().getType()))
-    return refuse(op) << "; expected a module before 'ddp-flatten'";
   Members members;
   for (Value tensor : op.getTensors())
     members.push_back(cast<TensorValue>(tensor));
@@ -71,8 +58,6 @@ LogicalResult FunctionExporter::convert(PackOp op) {
 }
 
 LogicalResult FunctionExporter::convert(UnpackOp op) {
-  if (!isa<BucketType>(op.getBucket().getType()))
-    return refuse(op) << "; expected a module before 'ddp-flatten'";
   for (auto [tensor, member] : llvm::zip(op.getTensors(), get(op.getBucket())))
     tensor.replaceAllUsesWith(member);
   return success();
@@ -87,8 +72,6 @@ LogicalResult FunctionExporter::convert(ExtractOp op) {
 }
 
 LogicalResult FunctionExporter::convert(SplitOp op) {
-  if (!isa<BucketType>(op.getBucket().getType()))
-    return refuse(op) << "; expected a module before 'ddp-flatten'";
   Members all = get(op.getBucket());
   ArrayRef<TensorValue> rest = all;
   for (Value part : op.getParts()) {
@@ -100,8 +83,6 @@ LogicalResult FunctionExporter::convert(SplitOp op) {
 }
 
 LogicalResult FunctionExporter::convert(ConcatOp op) {
-  if (!isa<BucketType>(op.getResult().getType()))
-    return refuse(op) << "; expected a module before 'ddp-flatten'";
   Members members;
   for (Value part : op.getParts())
     llvm::append_range(members, get(part));
@@ -124,7 +105,6 @@ std::optional<Members> FunctionExporter::viewMembers(ArrayRef<TensorValue> from,
     numElements += member.getType().getNumElements();
   if (numElements != type.getNumElements())
     return std::nullopt;
-  HLOBuilder hlo = getHLO();
   Members to;
   unsigned next = 0;
   while (next < type.getNumMembers()) {
@@ -171,20 +151,15 @@ LogicalResult FunctionExporter::convert(ResizeOp op) {
   return success();
 }
 
-//===----------------------------------------------------------------------===//
-// Collectives
-//===----------------------------------------------------------------------===//
-
 /// Divides exactly, in at least f32. XLA cannot see the divisor.
 TensorValue FunctionExporter::divideByGroup(TensorValue value,
                                             DenseIntElementsAttr groups) {
   int64_t size = groups.getType().getDimSize(1);
   if (size == 1)
     return value;
-  HLOBuilder hlo = getHLO();
   Type type = value.getType().getElementType();
   TensorValue wide =
-      isNarrow(type) ? hlo.convert(value, builder.getF32Type()) : value;
+      isNarrow(type) ? hlo.convert(value, hlo.getF32Type()) : value;
   auto scalar = RankedTensorType::get({}, wide.getType().getElementType());
   TensorValue divisor = hlo.constant(static_cast<double>(size), scalar);
   return hlo.convert(hlo.divideBy(wide, divisor), type);
@@ -205,7 +180,6 @@ LogicalResult FunctionExporter::convert(AllReduceOp op) {
     set(op.getResult(), members);
     return success();
   }
-  HLOBuilder hlo = getHLO();
   if (op.getWire())
     for (TensorValue &member : members)
       member = hlo.convert(member, *op.getWire());
@@ -217,8 +191,8 @@ LogicalResult FunctionExporter::convert(AllReduceOp op) {
                : members.front();
   if (op.getReduction() == Reduction::Mean)
     value = divideByGroup(value, *groups);
-  value =
-      hlo.keepRounding(hlo.allReduce(value, *groups, context.nextChannel++));
+  value = hlo.keepRounding(hlo.collective("all_reduce", value.getType(), value,
+                                          *groups, context.nextChannel++));
   if (isJoined)
     members = split(value, bucket.cloneWith(value.getType().getElementType()));
   else
@@ -229,20 +203,14 @@ LogicalResult FunctionExporter::convert(AllReduceOp op) {
   return success();
 }
 
-//===----------------------------------------------------------------------===//
-// Arithmetic
-//===----------------------------------------------------------------------===//
-
 LogicalResult FunctionExporter::convert(CastOp op) {
   Type type = getElementTypeOf(op.getResult().getType());
-  HLOBuilder hlo = getHLO();
   forEach(op.getResult(), op.getInput(),
           [&](TensorValue member) { return hlo.convert(member, type); });
   return success();
 }
 
 LogicalResult FunctionExporter::convert(ScaleOp op) {
-  HLOBuilder hlo = getHLO();
   if (op.getGroup()) {
     FailureOr<DenseIntElementsAttr> groups =
         context.groups.lookup(op.getGroupAttr(), op);
@@ -256,7 +224,7 @@ LogicalResult FunctionExporter::convert(ScaleOp op) {
   forEach(op.getResult(), op.getInput(), [&](TensorValue member) {
     Type type = member.getType().getElementType();
     TensorValue wide =
-        isNarrow(type) ? hlo.convert(member, builder.getF32Type()) : member;
+        isNarrow(type) ? hlo.convert(member, hlo.getF32Type()) : member;
     TensorValue factors = hlo.constant(factor, wide.getType());
     return hlo.convert(hlo.binary("multiply", wide, factors), type);
   });
@@ -265,7 +233,6 @@ LogicalResult FunctionExporter::convert(ScaleOp op) {
 
 template <typename OpT>
 LogicalResult FunctionExporter::convertBinary(OpT op, StringRef name) {
-  HLOBuilder hlo = getHLO();
   Members members;
   for (auto [lhs, rhs] : llvm::zip(get(op.getInput()), get(op.getRhs())))
     members.push_back(hlo.keepRounding(hlo.binary(name, lhs, rhs)));
@@ -282,12 +249,11 @@ static TensorValue asMatrix(HLOBuilder &hlo, TensorValue member,
 }
 
 LogicalResult FunctionExporter::convert(MatmulOp op) {
-  HLOBuilder hlo = getHLO();
   auto lhsType = cast<BucketType>(op.getLhs().getType());
   auto rhsType = cast<BucketType>(op.getRhs().getType());
   auto type = cast<BucketType>(op.getResult().getType());
   Type elementType = type.getElementType();
-  Type wide = isNarrow(elementType) ? builder.getF32Type() : elementType;
+  Type wide = isNarrow(elementType) ? hlo.getF32Type() : elementType;
   Members lhs = get(op.getLhs()), rhs = get(op.getRhs()), products;
   std::optional<ArrayRef<int64_t>> chosen = op.getMembers();
   for (unsigned i = 0; i < type.getNumMembers(); ++i) {
@@ -307,9 +273,9 @@ LogicalResult FunctionExporter::convert(MatmulOp op) {
 /// Returns the function for matrices of a type; inlined, it would be long.
 func::FuncOp FunctionExporter::getOrthogonalizer(RankedTensorType type,
                                                  OrthogonalizeOp op) {
-  Attribute parameters = builder.getArrayAttr(
-      {op.getEpsilonAttr(), builder.getBoolAttr(op.getUnitColumns()),
-       builder.getBoolAttr(op.getIndependentColumns())});
+  Attribute parameters = hlo.getArrayAttr(
+      {op.getEpsilonAttr(), hlo.getBoolAttr(op.getUnitColumns()),
+       hlo.getBoolAttr(op.getIndependentColumns())});
   func::FuncOp &made = context.orthogonalizers[{type, parameters}];
   if (made)
     return made;
@@ -319,21 +285,20 @@ func::FuncOp FunctionExporter::getOrthogonalizer(RankedTensorType type,
   os << '_';
   llvm::interleave(type.getShape(), os, "x");
   os << '_' << type.getElementType();
-  made = func::FuncOp::create(atEnd, loc, name,
-                              builder.getFunctionType(type, type));
+  made = func::FuncOp::create(atEnd, hlo.getLoc(), name,
+                              hlo.getFunctionType(type, type));
   made.setPrivate();
   SymbolTable(context.module).insert(made);
-  OpBuilder body = OpBuilder::atBlockBegin(made.addEntryBlock());
-  HLOBuilder hlo(body, loc);
+  HLOBuilder body(hlo.getLoc(), hlo.getContext());
+  body.setInsertionPointToStart(made.addEntryBlock());
   TensorValue result =
-      orthogonalize(hlo, cast<TensorValue>(Value(made.getArgument(0))), op);
-  func::ReturnOp::create(body, loc, Value(result));
+      orthogonalize(body, cast<TensorValue>(Value(made.getArgument(0))), op);
+  func::ReturnOp::create(body, Value(result));
   return made;
 }
 
 /// Batches matrices of equal shape: XLA compiles each call separately.
 LogicalResult FunctionExporter::convert(OrthogonalizeOp op) {
-  HLOBuilder hlo = getHLO();
   auto type = cast<BucketType>(op.getInput().getType());
   llvm::MapVector<std::pair<int64_t, int64_t>, SmallVector<int64_t>> byShape;
   for (unsigned i = 0; i < type.getNumMembers(); ++i)
@@ -346,8 +311,7 @@ LogicalResult FunctionExporter::convert(OrthogonalizeOp op) {
       stacked.push_back(hlo.reshape(all[member], {1, rows, rank}));
     TensorValue matrices = hlo.concatenate(stacked, 0);
     func::FuncOp function = getOrthogonalizer(matrices.getType(), op);
-    auto call =
-        func::CallOp::create(builder, loc, function, ValueRange(matrices));
+    auto call = func::CallOp::create(hlo, function, ValueRange(matrices));
     auto result = cast<TensorValue>(call.getResult(0));
     for (auto [number, member] : llvm::enumerate(members)) {
       int64_t first = number;
@@ -363,16 +327,15 @@ LogicalResult FunctionExporter::convert(OrthogonalizeOp op) {
 LogicalResult FunctionExporter::convert(IsFiniteOp op) {
   if (isa<MemRefType>(op.getInput().getType()))
     return refuse(op) << " with an operand in memory";
-  HLOBuilder hlo = getHLO();
-  auto scalar = RankedTensorType::get({}, builder.getI1Type());
+  auto scalar = RankedTensorType::get({}, hlo.getI1Type());
   TensorValue yes = hlo.constant(
-      SplatElementsAttr::get(scalar, Attribute(builder.getBoolAttr(true))));
+      SplatElementsAttr::get(scalar, Attribute(hlo.getBoolAttr(true))));
   TensorValue all = yes;
   for (TensorValue member : get(op.getInput())) {
     RankedTensorType type = member.getType();
     TensorValue each = hlo.create(
-        "is_finite",
-        RankedTensorType::get(type.getShape(), builder.getI1Type()), member);
+        "is_finite", RankedTensorType::get(type.getShape(), hlo.getI1Type()),
+        member);
     SmallVector<int64_t> dimensions =
         llvm::to_vector(llvm::seq<int64_t>(type.getRank()));
     all = hlo.binary("and", all, hlo.reduce("and", each, yes, dimensions));

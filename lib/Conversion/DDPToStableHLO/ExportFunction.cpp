@@ -21,10 +21,6 @@ InFlightDiagnostic FunctionExporter::refuse(Operation *op) {
   return op->emitOpError() << "has no form in StableHLO";
 }
 
-//===----------------------------------------------------------------------===//
-// The function
-//===----------------------------------------------------------------------===//
-
 /// Adds an argument and a result for every state that the function uses and
 /// that has elements.
 void FunctionExporter::addStates(Scope &scope) {
@@ -46,8 +42,8 @@ void FunctionExporter::addStates(Scope &scope) {
     unsigned argument = function.getNumArguments(),
              result = function.getNumResults();
     // JAX marks an argument that may share its memory with a result like this.
-    auto attributes = builder.getDictionaryAttr(builder.getNamedAttr(
-        "tf.aliasing_output", builder.getI32IntegerAttr(result)));
+    auto attributes = hlo.getDictionaryAttr(
+        hlo.getNamedAttr("tf.aliasing_output", hlo.getI32IntegerAttr(result)));
     (void)function.insertArgument(argument, type, attributes, state.getLoc());
     (void)function.insertResult(result, type, DictionaryAttr());
     scope.states[state.getSymNameAttr()].flat =
@@ -60,7 +56,7 @@ void FunctionExporter::addStates(Scope &scope) {
 
 void FunctionExporter::returnStates(Scope &scope) {
   Operation *terminator = function.getBody().front().getTerminator();
-  builder.setInsertionPoint(terminator);
+  hlo.setInsertionPoint(terminator);
   SmallVector<Value> values;
   for (StateOp state : states)
     values.push_back(getFlat(state, scope.states[state.getSymNameAttr()]));
@@ -108,8 +104,8 @@ LogicalResult FunctionExporter::run() {
 
 LogicalResult FunctionExporter::convertBlock(Block &block, Scope &scope) {
   for (Operation &op : llvm::make_early_inc_range(block)) {
-    builder.setInsertionPoint(&op);
-    loc = op.getLoc();
+    hlo.setInsertionPoint(&op);
+    hlo.setLoc(op.getLoc());
     if (failed(convertOp(&op, scope)))
       return failure();
   }
@@ -141,13 +137,26 @@ LogicalResult FunctionExporter::convertOp(Operation *op, Scope &scope) {
   }
   if (failed(checkOperands(op)))
     return failure();
+  Type whole;
+  if (isa<PackOp, ConcatOp>(op))
+    whole = op->getResult(0).getType();
+  else if (isa<UnpackOp, SplitOp>(op))
+    whole = op->getOperand(0).getType();
+  if (whole && !isa<BucketType>(whole))
+    return refuse(op) << "; expected a module before 'ddp-flatten'";
   dead.push_back(op);
   return llvm::TypeSwitch<Operation *, LogicalResult>(op)
-      .Case<AllGatherOp, AllReduceOp, AllToAllOp, BroadcastOp, CastOp, ConcatOp,
-            ExtractOp, IsFiniteOp, MatmulOp, OrthogonalizeOp, PackOp,
-            ReduceScatterOp, ResizeOp, ScaleOp, SplitOp, UnpackOp,
+      .Case<AllReduceOp, CastOp, ConcatOp, ExtractOp, IsFiniteOp, MatmulOp,
+            OrthogonalizeOp, PackOp, ResizeOp, ScaleOp, SplitOp, UnpackOp,
             CountCompressionOp, arith::ConstantOp, arith::CmpIOp>(
           [&](auto known) { return convert(known); })
+      .Case<AllGatherOp, AllToAllOp, BroadcastOp, ReduceScatterOp>(
+          [&](auto exchange) -> LogicalResult {
+            FailureOr<DenseIntElementsAttr> groups = getRanks(exchange);
+            if (succeeded(groups))
+              convert(exchange, *groups);
+            return groups;
+          })
       .Case<LoadOp, StoreOp, scf::IfOp>(
           [&](auto known) { return convert(known, scope); })
       .Case<AddOp>([&](auto add) { return convertBinary(add, "add"); })
@@ -179,15 +188,11 @@ LogicalResult FunctionExporter::convertOp(Operation *op, Scope &scope) {
       .Default([&](Operation *) { return refuse(op); });
 }
 
-//===----------------------------------------------------------------------===//
-// States
-//===----------------------------------------------------------------------===//
-
 LogicalResult FunctionExporter::checkScope(StateOp state, Scope &scope) {
   if (!scope.around)
     return success();
   InFlightDiagnostic diagnostic =
-      emitError(loc)
+      emitError(hlo.getLoc())
       << "expected a hook without states in '" << scope.around->getName()
       << "', where XLA keeps no state between steps, but got one with state @"
       << state.getSymName();
@@ -213,14 +218,13 @@ const Members &FunctionExporter::getMembers(StateOp state, StateValue &value) {
   if (auto bucket = dyn_cast<BucketType>(state.getType()))
     value.members = split(value.flat, bucket);
   else
-    value.members = {getHLO().convert(value.flat, builder.getI64Type())};
+    value.members = {hlo.convert(value.flat, hlo.getI64Type())};
   return value.members;
 }
 
 TensorValue FunctionExporter::getFlat(StateOp state, StateValue &value) {
   if (value.flat || value.members.empty())
     return value.flat;
-  HLOBuilder hlo = getHLO();
   RankedTensorType type = getExportedType(state);
   if (isa<BucketType>(state.getType())) {
     value.flat = join(value.members, type.getElementType());
@@ -271,10 +275,6 @@ LogicalResult FunctionExporter::convert(CountCompressionOp op) {
   return success();
 }
 
-//===----------------------------------------------------------------------===//
-// Branches
-//===----------------------------------------------------------------------===//
-
 /// Exports a branch. States that it stores become results, too.
 LogicalResult FunctionExporter::convert(scf::IfOp op, Scope &scope) {
   llvm::SetVector<StringAttr> stored;
@@ -282,43 +282,34 @@ LogicalResult FunctionExporter::convert(scf::IfOp op, Scope &scope) {
     if (getExportedType(lookupState(store.getStateAttr())).getNumElements())
       stored.insert(store.getStateAttr().getAttr());
   });
-  TensorValue condition = numbers[op.getCondition()];
-
-  SmallVector<Value> yielded;
-  Operation *branches;
-  {
-    OperationState state(op.getLoc(), "stablehlo.if");
-    SmallVector<Type> types;
-    for (Type type : op.getResultTypes()) {
-      if (isa<IntegerType>(type))
-        type = RankedTensorType::get({}, type);
-      auto bucket = dyn_cast<BucketType>(type);
-      if (!bucket)
-        types.push_back(type);
-      for (unsigned i = 0; bucket && i < bucket.getNumMembers(); ++i)
-        types.push_back(bucket.getMemberType(i));
-    }
-    for (StringAttr name : stored)
-      types.push_back(
-          getExportedType(context.module.lookupSymbol<StateOp>(name)));
-    state.addTypes(types);
-    state.addOperands(Value(condition));
-    state.addRegion();
-    state.addRegion();
-    branches = builder.create(state);
+  SmallVector<Type> types;
+  for (Type type : op.getResultTypes()) {
+    if (isa<IntegerType>(type))
+      type = RankedTensorType::get({}, type);
+    auto bucket = dyn_cast<BucketType>(type);
+    if (!bucket)
+      types.push_back(type);
+    for (unsigned i = 0; bucket && i < bucket.getNumMembers(); ++i)
+      types.push_back(bucket.getMemberType(i));
   }
+  for (StringAttr name : stored)
+    types.push_back(
+        getExportedType(context.module.lookupSymbol<StateOp>(name)));
+  Operation *branches =
+      hlo.createOp("if", types, Value(numbers[op.getCondition()]),
+                   /*attributes=*/{}, /*numRegions=*/2);
   for (auto [number, region] : llvm::enumerate(op->getRegions())) {
     if (region.empty())
       region.emplaceBlock();
     Scope inner = scope;
     if (failed(convertBlock(region.front(), inner)))
       return failure();
-    builder.setInsertionPointToEnd(&region.front());
+    hlo.setInsertionPointToEnd(&region.front());
     SmallVector<Value> results;
     // The scf.if may have no else branch.
     if (!region.front().empty()) {
       Operation *yield = region.front().getTerminator();
-      builder.setInsertionPoint(yield);
+      hlo.setInsertionPoint(yield);
       for (Value value : yield->getOperands()) {
         if (isa<BucketType>(value.getType()))
           llvm::append_range(results, get(value));
@@ -329,7 +320,8 @@ LogicalResult FunctionExporter::convert(scf::IfOp op, Scope &scope) {
     for (StringAttr name : stored)
       results.push_back(getFlat(context.module.lookupSymbol<StateOp>(name),
                                 inner.states[name]));
-    HLOBuilder(builder, op.getLoc()).createOp("return", {}, results);
+    hlo.setLoc(op.getLoc());
+    hlo.createOp("return", {}, results);
     branches->getRegion(number).takeBody(region);
   }
 
@@ -352,14 +344,10 @@ LogicalResult FunctionExporter::convert(scf::IfOp op, Scope &scope) {
   return success();
 }
 
-//===----------------------------------------------------------------------===//
-// Numbers
-//===----------------------------------------------------------------------===//
-
 LogicalResult FunctionExporter::convert(arith::ConstantOp op) {
   if (auto elements = dyn_cast<ElementsAttr>(op.getValue());
       elements && isa<RankedTensorType>(op.getType())) {
-    op.getResult().replaceAllUsesWith(getHLO().constant(elements));
+    op.getResult().replaceAllUsesWith(hlo.constant(elements));
     return success();
   }
   auto integer = dyn_cast<IntegerAttr>(op.getValue());
@@ -367,7 +355,7 @@ LogicalResult FunctionExporter::convert(arith::ConstantOp op) {
     return refuse(op);
   auto type = RankedTensorType::get({}, op.getType());
   numbers[op.getResult()] =
-      getHLO().constant(SplatElementsAttr::get(type, Attribute(integer)));
+      hlo.constant(SplatElementsAttr::get(type, Attribute(integer)));
   return success();
 }
 
@@ -378,7 +366,7 @@ LogicalResult FunctionExporter::convertNumbers(Operation *op, StringRef name) {
       return refuse(op);
     operands.push_back(numbers[operand]);
   }
-  numbers[op->getResult(0)] = getHLO().create(
+  numbers[op->getResult(0)] = hlo.create(
       name, cast<RankedTensorType>(operands.front().getType()), operands);
   return success();
 }
@@ -392,7 +380,7 @@ LogicalResult FunctionExporter::convert(arith::CmpIOp op) {
       kNames, [&](auto &row) { return row.first == op.getPredicate(); });
   if (name == std::end(kNames) || !isa<IntegerType>(op.getLhs().getType()))
     return refuse(op);
-  numbers[op.getResult()] = getHLO().compare(name->second, numbers[op.getLhs()],
-                                             numbers[op.getRhs()]);
+  numbers[op.getResult()] =
+      hlo.compare(name->second, numbers[op.getLhs()], numbers[op.getRhs()]);
   return success();
 }

@@ -8,13 +8,36 @@
 
 #include "HLOBuilder.h"
 #include "Manifest.h"
-#include "RankGroups.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
 
 namespace mlir::ddp {
+
+/// The ranks of process groups: XLA has none, and each collective lists its
+/// own.
+class ListedGroups {
+public:
+  /// `numRanks` is the size of the job, or 0 to take it from the module.
+  explicit ListedGroups(ModuleOp module, int64_t numRanks)
+      : module(module), numRanks(numRanks) {}
+
+  /// Determines the number of ranks. Fails if the module contradicts it.
+  LogicalResult init();
+
+  std::optional<int64_t> getNumRanks() const {
+    return numRanks ? std::optional(numRanks) : std::nullopt;
+  }
+  /// Returns the ranks of each group, one group per row. Emits an error at `op`
+  /// if the compiler does not know them.
+  FailureOr<DenseIntElementsAttr> lookup(FlatSymbolRefAttr group,
+                                         Operation *op) const;
+
+private:
+  ModuleOp module;
+  int64_t numRanks;
+};
 
 /// State shared by the functions of a module.
 struct ExportContext {
@@ -29,6 +52,12 @@ struct ExportContext {
 
 /// Returns true if operations of that dialect are left to XLA.
 bool isXLADialect(StringRef dialect);
+
+/// Orthonormalizes the columns of matrices with the algorithm of the
+/// operation's description. The first dimension of the 3-D tensor is the number
+/// of the matrix. Columns beyond the number of rows become zero.
+TensorValue orthogonalize(HLOBuilder &hlo, TensorValue matrices,
+                          OrthogonalizeOp op);
 
 /// The members of a bucket, each in its own shape.
 using Members = SmallVector<TensorValue>;
@@ -73,10 +102,10 @@ private:
   LogicalResult convert(ConcatOp op);
   LogicalResult convert(ResizeOp op);
   LogicalResult convert(AllReduceOp op);
-  LogicalResult convert(ReduceScatterOp op);
-  LogicalResult convert(AllGatherOp op);
-  LogicalResult convert(AllToAllOp op);
-  LogicalResult convert(BroadcastOp op);
+  void convert(ReduceScatterOp op, DenseIntElementsAttr groups);
+  void convert(AllGatherOp op, DenseIntElementsAttr groups);
+  void convert(AllToAllOp op, DenseIntElementsAttr groups);
+  void convert(BroadcastOp op, DenseIntElementsAttr groups);
   LogicalResult convert(CastOp op);
   LogicalResult convert(ScaleOp op);
   LogicalResult convert(MatmulOp op);
@@ -121,12 +150,9 @@ private:
   TensorValue divideByGroup(TensorValue value, DenseIntElementsAttr groups);
   func::FuncOp getOrthogonalizer(RankedTensorType type, OrthogonalizeOp op);
 
-  HLOBuilder getHLO() { return HLOBuilder(builder, loc); }
-
   ExportContext &context;
   func::FuncOp function;
-  OpBuilder builder{function.getContext()};
-  Location loc = function.getLoc();
+  HLOBuilder hlo{function.getLoc(), function.getContext()};
   llvm::DenseMap<Value, Members> buckets;
   /// The tensors that `i64` and `i1` values have become.
   llvm::DenseMap<Value, TensorValue> numbers;

@@ -19,13 +19,13 @@ Operation *HLOBuilder::createOp(StringRef name, TypeRange results,
                                 ValueRange operands,
                                 ArrayRef<NamedAttribute> attributes,
                                 unsigned numRegions) {
-  OperationState state(loc, (kDialect + "." + name).str());
+  OperationState state(getLoc(), (kDialect + "." + name).str());
   state.addTypes(results);
   state.addOperands(operands);
   state.addAttributes(attributes);
   for (unsigned i = 0; i < numRegions; ++i)
     state.addRegion();
-  return builder.create(state);
+  return OpBuilder::create(state);
 }
 
 TensorValue HLOBuilder::create(StringRef name, RankedTensorType type,
@@ -36,33 +36,31 @@ TensorValue HLOBuilder::create(StringRef name, RankedTensorType type,
 }
 
 Attribute HLOBuilder::getAttr(const Twine &text) {
-  return parseAttribute(text.str(), builder.getContext());
+  return parseAttribute(text.str(), getContext());
 }
 
 TensorValue HLOBuilder::constant(ElementsAttr value) {
   return create("constant", cast<RankedTensorType>(value.getType()), {},
-                builder.getNamedAttr("value", value));
+                getNamedAttr("value", value));
 }
 
 TensorValue HLOBuilder::constant(double value, RankedTensorType type) {
-  Attribute element = builder.getFloatAttr(type.getElementType(), value);
+  Attribute element = getFloatAttr(type.getElementType(), value);
   return constant(SplatElementsAttr::get(type, element));
 }
 
 TensorValue HLOBuilder::constant(int64_t value, RankedTensorType type) {
-  Attribute element = builder.getIntegerAttr(type.getElementType(), value);
+  Attribute element = getIntegerAttr(type.getElementType(), value);
   return constant(SplatElementsAttr::get(type, element));
 }
 
 TensorValue HLOBuilder::compare(StringRef direction, TensorValue lhs,
                                 TensorValue rhs) {
-  auto type =
-      RankedTensorType::get(lhs.getType().getShape(), builder.getI1Type());
-  return create(
-      "compare", type, {lhs, rhs},
-      builder.getNamedAttr(
-          "comparison_direction",
-          getAttr("#stablehlo<comparison_direction " + direction + ">")));
+  auto type = RankedTensorType::get(lhs.getType().getShape(), getI1Type());
+  return create("compare", type, {lhs, rhs},
+                getNamedAttr("comparison_direction",
+                             getAttr("#stablehlo<comparison_direction " +
+                                     direction + ">")));
 }
 
 TensorValue HLOBuilder::barrier(TensorValue value) {
@@ -78,7 +76,7 @@ TensorValue HLOBuilder::convert(TensorValue value, Type elementType) {
   if (from == elementType)
     return value;
   if (from.isF64() && isNarrow(elementType))
-    value = barrier(convert(value, builder.getF32Type()));
+    value = barrier(convert(value, getF32Type()));
   auto type = RankedTensorType::get(value.getType().getShape(), elementType);
   return keepRounding(create("convert", type, value));
 }
@@ -94,9 +92,9 @@ TensorValue HLOBuilder::flatten(TensorValue value) {
 
 TensorValue HLOBuilder::broadcast(TensorValue value, RankedTensorType type,
                                   ArrayRef<int64_t> dimensions) {
-  return create("broadcast_in_dim", type, value,
-                builder.getNamedAttr("broadcast_dimensions",
-                                     builder.getDenseI64ArrayAttr(dimensions)));
+  return create(
+      "broadcast_in_dim", type, value,
+      getNamedAttr("broadcast_dimensions", getDenseI64ArrayAttr(dimensions)));
 }
 
 TensorValue HLOBuilder::slice(TensorValue value, ArrayRef<int64_t> begin,
@@ -108,12 +106,10 @@ TensorValue HLOBuilder::slice(TensorValue value, ArrayRef<int64_t> begin,
   if (type == value.getType())
     return value;
   SmallVector<int64_t> strides(shape.size(), 1);
-  return create(
-      "slice", type, value,
-      {builder.getNamedAttr("start_indices",
-                            builder.getDenseI64ArrayAttr(begin)),
-       builder.getNamedAttr("limit_indices", builder.getDenseI64ArrayAttr(end)),
-       builder.getNamedAttr("strides", builder.getDenseI64ArrayAttr(strides))});
+  return create("slice", type, value,
+                {getNamedAttr("start_indices", getDenseI64ArrayAttr(begin)),
+                 getNamedAttr("limit_indices", getDenseI64ArrayAttr(end)),
+                 getNamedAttr("strides", getDenseI64ArrayAttr(strides))});
 }
 
 TensorValue HLOBuilder::concatenate(ArrayRef<TensorValue> values,
@@ -125,10 +121,10 @@ TensorValue HLOBuilder::concatenate(ArrayRef<TensorValue> values,
   shape[dimension] = 0;
   for (TensorValue value : values)
     shape[dimension] += value.getType().getDimSize(dimension);
-  return create(
-      "concatenate", RankedTensorType::get(shape, first.getElementType()),
-      SmallVector<Value>(values.begin(), values.end()),
-      builder.getNamedAttr("dimension", builder.getI64IntegerAttr(dimension)));
+  return create("concatenate",
+                RankedTensorType::get(shape, first.getElementType()),
+                SmallVector<Value>(values.begin(), values.end()),
+                getNamedAttr("dimension", getI64IntegerAttr(dimension)));
 }
 
 TensorValue HLOBuilder::divideBy(TensorValue value, TensorValue numbers) {
@@ -162,16 +158,15 @@ TensorValue HLOBuilder::dot(TensorValue lhs, int64_t lhsDimension,
   Attribute highest = getAttr("#stablehlo<precision HIGHEST>");
   return create(
       "dot_general", RankedTensorType::get(shape, elementType), {lhs, rhs},
-      {builder.getNamedAttr("dot_dimension_numbers", getAttr(text)),
-       builder.getNamedAttr("precision_config",
-                            builder.getArrayAttr({highest, highest}))});
+      {getNamedAttr("dot_dimension_numbers", getAttr(text)),
+       getNamedAttr("precision_config", getArrayAttr({highest, highest}))});
 }
 
 void HLOBuilder::addReducer(Operation *op, StringRef name, Type elementType) {
-  OpBuilder::InsertionGuard guard(builder);
+  OpBuilder::InsertionGuard guard(*this);
   auto scalar = RankedTensorType::get({}, elementType);
-  Block *block =
-      builder.createBlock(&op->getRegion(0), {}, {scalar, scalar}, {loc, loc});
+  Block *block = createBlock(&op->getRegion(0), {}, {scalar, scalar},
+                             {getLoc(), getLoc()});
   TensorValue result = create(name, scalar, block->getArguments());
   createOp("return", {}, Value(result));
 }
@@ -186,8 +181,7 @@ TensorValue HLOBuilder::reduce(StringRef name, TensorValue value,
   Operation *op = createOp(
       "reduce", Type(RankedTensorType::get(shape, type.getElementType())),
       {value, init},
-      builder.getNamedAttr("dimensions",
-                           builder.getDenseI64ArrayAttr(dimensions)),
+      getNamedAttr("dimensions", getDenseI64ArrayAttr(dimensions)),
       /*numRegions=*/1);
   addReducer(op, name, type.getElementType());
   return cast<TensorValue>(op->getResult(0));
@@ -205,75 +199,23 @@ TensorValue HLOBuilder::largest(TensorValue value) {
                 value.getType().getRank() - 1);
 }
 
-SmallVector<NamedAttribute>
-HLOBuilder::getMeeting(DenseIntElementsAttr groups, int64_t channel,
-                       bool hasGlobalIds,
+TensorValue
+HLOBuilder::collective(StringRef name, RankedTensorType type, TensorValue value,
+                       DenseIntElementsAttr groups, int64_t channel,
                        ArrayRef<std::pair<StringRef, int64_t>> numbers) {
+  bool isReduction = name == "all_reduce" || name == "reduce_scatter";
   SmallVector<NamedAttribute> attributes = {
-      builder.getNamedAttr("channel_handle",
-                           getAttr("#stablehlo.channel_handle<handle = " +
-                                   Twine(channel) + ", type = 1>")),
-      builder.getNamedAttr("replica_groups", groups)};
-  if (hasGlobalIds)
-    attributes.push_back(
-        builder.getNamedAttr("use_global_device_ids", builder.getUnitAttr()));
-  for (auto [name, number] : numbers)
-    attributes.push_back(
-        builder.getNamedAttr(name, builder.getI64IntegerAttr(number)));
-  return attributes;
-}
-
-TensorValue HLOBuilder::allReduce(TensorValue value,
-                                  DenseIntElementsAttr groups,
-                                  int64_t channel) {
-  Operation *op = createOp("all_reduce", Type(value.getType()), Value(value),
-                           getMeeting(groups, channel), /*numRegions=*/1);
-  addReducer(op, "add", value.getType().getElementType());
+      getNamedAttr("channel_handle",
+                   getAttr("#stablehlo.channel_handle<handle = " +
+                           Twine(channel) + ", type = 1>")),
+      getNamedAttr("replica_groups", groups)};
+  if (isReduction || name == "all_gather")
+    attributes.push_back(getNamedAttr("use_global_device_ids", getUnitAttr()));
+  for (auto [key, number] : numbers)
+    attributes.push_back(getNamedAttr(key, getI64IntegerAttr(number)));
+  Operation *op = createOp(name, Type(type), Value(value), attributes,
+                           /*numRegions=*/isReduction);
+  if (isReduction)
+    addReducer(op, "add", type.getElementType());
   return cast<TensorValue>(op->getResult(0));
-}
-
-TensorValue HLOBuilder::reduceScatter(TensorValue value,
-                                      DenseIntElementsAttr groups,
-                                      int64_t channel) {
-  auto attributes = getMeeting(groups, channel, /*hasGlobalIds=*/true,
-                               {{"scatter_dimension", 0}});
-  RankedTensorType type = value.getType();
-  int64_t part = type.getDimSize(0) / groups.getType().getDimSize(1);
-  Operation *op = createOp("reduce_scatter", Type(type.clone(part)),
-                           Value(value), attributes, /*numRegions=*/1);
-  addReducer(op, "add", type.getElementType());
-  return cast<TensorValue>(op->getResult(0));
-}
-
-TensorValue HLOBuilder::allGather(TensorValue part, DenseIntElementsAttr groups,
-                                  int64_t channel) {
-  auto attributes = getMeeting(groups, channel, /*hasGlobalIds=*/true,
-                               {{"all_gather_dim", 0}});
-  RankedTensorType type = part.getType();
-  return create("all_gather",
-                type.clone(type.getDimSize(0) * groups.getType().getDimSize(1)),
-                part, attributes);
-}
-
-TensorValue HLOBuilder::allToAll(TensorValue parts, DenseIntElementsAttr groups,
-                                 int64_t channel) {
-  auto attributes =
-      getMeeting(groups, channel, /*hasGlobalIds=*/false,
-                 {{"split_dimension", 0},
-                  {"concat_dimension", 0},
-                  {"split_count", groups.getType().getDimSize(1)}});
-  return create("all_to_all", parts.getType(), parts, attributes);
-}
-
-TensorValue HLOBuilder::broadcastFrom(TensorValue value,
-                                      DenseIntElementsAttr groups, int64_t root,
-                                      int64_t channel) {
-  SmallVector<int64_t> ranks(groups.getValues<int64_t>());
-  int64_t size = groups.getType().getDimSize(1);
-  // The first rank of each group is the source.
-  for (auto *group = ranks.begin(); group != ranks.end(); group += size)
-    std::rotate(group, group + root, group + size);
-  auto rotated = DenseIntElementsAttr::get(groups.getType(), ranks);
-  return create("collective_broadcast", value.getType(), value,
-                getMeeting(rotated, channel, /*hasGlobalIds=*/false));
 }

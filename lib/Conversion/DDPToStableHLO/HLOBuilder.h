@@ -5,9 +5,9 @@
 
 #pragma once
 
-#include "mlir/IR/Builders.h"
 #include "mlir/IR/BuiltinAttributes.h"
 #include "mlir/IR/BuiltinTypes.h"
+#include "mlir/IR/ImplicitLocOpBuilder.h"
 
 namespace mlir::ddp {
 
@@ -16,10 +16,9 @@ using TensorValue = TypedValue<RankedTensorType>;
 /// Returns true if the type is f16 or bf16.
 bool isNarrow(Type elementType);
 
-/// Creates operations at the insertion point of `builder`.
-class HLOBuilder {
+class HLOBuilder : public ImplicitLocOpBuilder {
 public:
-  HLOBuilder(OpBuilder &builder, Location loc) : builder(builder), loc(loc) {}
+  using ImplicitLocOpBuilder::ImplicitLocOpBuilder;
 
   Operation *createOp(StringRef name, TypeRange results, ValueRange operands,
                       ArrayRef<NamedAttribute> attributes = {},
@@ -92,35 +91,17 @@ public:
   /// Returns the largest absolute value along the last dimension; 0 if empty.
   TensorValue largest(TensorValue value);
 
-  /// Sums over the listed groups of ranks; each rank is in one group.
-  TensorValue allReduce(TensorValue value, DenseIntElementsAttr groups,
-                        int64_t channel);
-
-  /// Sums a 1-D tensor over the listed groups; each rank gets its part.
-  TensorValue reduceScatter(TensorValue value, DenseIntElementsAttr groups,
-                            int64_t channel);
-  /// Concatenates the 1-D parts of all ranks of each group.
-  TensorValue allGather(TensorValue part, DenseIntElementsAttr groups,
-                        int64_t channel);
-  /// Sends the i-th slice of the first dimension to rank i of the group, and
-  /// returns the slices received.
-  TensorValue allToAll(TensorValue parts, DenseIntElementsAttr groups,
-                       int64_t channel);
-  /// Returns the value of the rank at position `root` of each group.
-  TensorValue broadcastFrom(TensorValue value, DenseIntElementsAttr groups,
-                            int64_t root, int64_t channel);
+  /// Creates a collective over the listed groups of ranks, such as
+  /// "all_gather", with these numbers as attributes. Each rank is in one group.
+  /// Reductions add.
+  TensorValue collective(StringRef name, RankedTensorType type,
+                         TensorValue value, DenseIntElementsAttr groups,
+                         int64_t channel,
+                         ArrayRef<std::pair<StringRef, int64_t>> numbers = {});
 
 private:
-  /// Returns a collective's attributes: channel, groups and these numbers.
-  SmallVector<NamedAttribute>
-  getMeeting(DenseIntElementsAttr groups, int64_t channel,
-             bool hasGlobalIds = true,
-             ArrayRef<std::pair<StringRef, int64_t>> numbers = {});
   /// Adds a block that combines two 0-D tensors to `op`.
   void addReducer(Operation *op, StringRef name, Type elementType);
-
-  OpBuilder &builder;
-  Location loc;
 };
 
 } // namespace mlir::ddp

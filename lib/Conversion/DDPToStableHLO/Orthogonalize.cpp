@@ -4,7 +4,7 @@
 // rank is small and static. All matrices are processed together, so "a column"
 // is a 2-D tensor, with one row per matrix, and "a number" a 1-D tensor.
 
-#include "Orthogonalize.h"
+#include "ExportFunction.h"
 
 #include <cmath>
 
@@ -38,10 +38,6 @@ static TensorValue multiply(HLOBuilder &hlo, TensorValue numbers,
                             TensorValue column) {
   return hlo.binary("multiply", hlo.repeat(numbers, column.getType()), column);
 }
-
-//===----------------------------------------------------------------------===//
-// Gram-Schmidt
-//===----------------------------------------------------------------------===//
 
 namespace {
 /// Accumulates sums in at least f32. In 16-bit types it rounds every
@@ -170,10 +166,6 @@ void GramSchmidt::run(MutableArrayRef<TensorValue> columns,
       later = subtract(later, getProduct(normalized, later), normalized);
   }
 }
-
-//===----------------------------------------------------------------------===//
-// Householder
-//===----------------------------------------------------------------------===//
 
 namespace {
 /// H = I - tau·v·vᵀ, where v starts with 1.

@@ -2,7 +2,7 @@
 //
 // Finds the ranks of process groups.
 
-#include "RankGroups.h"
+#include "ExportFunction.h"
 
 using namespace mlir;
 using namespace mlir::ddp;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 
 #include "FXCollective.h"
+#include "../Utils/TensorExchange.h"
 
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "llvm/ADT/STLExtras.h"
@@ -97,4 +98,46 @@ std::optional<int64_t> FXCollective::getInteger(StringRef name) const {
 
 InFlightDiagnostic FXCollective::emitError() const {
   return op->emitError() << "'" << target << "' ";
+}
+
+/// Describes an exchange, which splits tensors along their first dimension.
+static TensorExchange describe(const FXCollective &start, int64_t size) {
+  TensorExchange exchange{start.op, *start.getKind(), size};
+  exchange.root = start.getInteger("src").value_or(0);
+  if (start.getString("reduce_op") == "avg")
+    exchange.reduction = Reduction::Mean;
+  return exchange;
+}
+
+std::string mlir::ddp::judgeExchange(const FXCollective &start,
+                                     std::optional<int64_t> size) {
+  Operation *op = start.op;
+  if (op->getNumOperands() != 1 || op->getNumResults() != 1)
+    return "expected one operand and one result";
+  auto to = dyn_cast<RankedTensorType>(op->getResult(0).getType());
+  if (!to || !to.hasStaticShape())
+    return "expected a result of static shape";
+  if (!size)
+    return "expected a process group that declares its size";
+  bool fits = describe(start, *size).hasFittingTypes();
+  if (start.getKind() == CollectiveKind::Broadcast) {
+    int64_t root = start.getInteger("src").value_or(-1);
+    return fits && root >= 0 && root < *size
+               ? ""
+               : "expected src to be a rank of the group";
+  }
+  for (StringRef name : {"output_split_sizes", "input_split_sizes"})
+    if (auto sizes = start.arguments.getAs<ArrayAttr>(name))
+      fits &= llvm::all_equal(sizes);
+  return fits ? "" : "expected equal parts of a tensor, one for each rank";
+}
+
+Value mlir::ddp::buildExchange(const FXCollective &start,
+                               ProcessGroupOp group) {
+  auto [made, result] = describe(start, *getStatedSize(group)).build(group);
+  auto names = start.arguments.getAs<ArrayAttr>("names");
+  if (isa<ReduceScatterOp>(made) && names &&
+      !cast<StringAttr>(names[0]).empty())
+    made->setAttr(DDPDialect::kNameAttrName, names[0]);
+  return result;
 }

@@ -65,10 +65,6 @@ LogicalResult FXImporter::refuse(const FXCollective &collective,
   return success();
 }
 
-//===----------------------------------------------------------------------===//
-// Finding collectives
-//===----------------------------------------------------------------------===//
-
 /// Returns why ddp has no equivalent of `start`; empty if it has one.
 std::string FXImporter::judge(const FXCollective &start) {
   std::string text;
@@ -196,17 +192,12 @@ static Value getOnlySource(Operation *op) {
     return {};
   SetVector<Value> used(op->operand_begin(), op->operand_end());
   getUsedValuesDefinedAbove(op->getRegions(), used);
-  Value source;
-  for (Value value : used) {
-    // The initial value of a linalg operation may be a filled constant.
+  // The initial value of a linalg operation may be a filled constant.
+  used.remove_if([](Value value) {
     auto fill = value.getDefiningOp<linalg::FillOp>();
-    if (isConstant(value) || (fill && isConstant(fill.getInputs()[0])))
-      continue;
-    if (source)
-      return {};
-    source = value;
-  }
-  return source;
+    return isConstant(fill ? fill.getInputs()[0] : value);
+  });
+  return used.size() == 1 ? used.front() : Value();
 }
 
 /// Rejects a reduction of values that are equal on all ranks of the group
@@ -241,10 +232,6 @@ LogicalResult FXImporter::checkRepeated(const FXCollective &start) const {
   }
   return success();
 }
-
-//===----------------------------------------------------------------------===//
-// From PyTorch to ddp
-//===----------------------------------------------------------------------===//
 
 /// Replaces the results of the waits for `start` by `value`.
 static void replaceWaits(OpResult started, Value value) {

@@ -3,8 +3,8 @@
 // Recognizes all-reduces of the shard dialect, and those that ddp cannot
 // express.
 
-#include "GridReduction.h"
 #include "../Utils/RankLists.h"
+#include "GridCollectives.h"
 #include "ddphook/Dialect/DDP/IR/ElementTypes.h"
 
 using namespace mlir;

@@ -6,9 +6,7 @@
 
 #include "../Utils/FoldLinalgMeans.h"
 #include "../Utils/RankLists.h"
-#include "GridExchange.h"
-#include "GridReduction.h"
-#include "ProcessIndex.h"
+#include "GridCollectives.h"
 #include "ddphook/Conversion/ShardToDDP/ShardToDDP.h"
 #include "ddphook/Dialect/DDP/IR/Remarks.h"
 
@@ -109,16 +107,11 @@ static Value getOnlySource(Operation *op) {
     return {};
   SetVector<Value> used(op->operand_begin(), op->operand_end());
   getUsedValuesDefinedAbove(op->getRegions(), used);
-  Value source;
-  for (Value value : used) {
-    if (matchPattern(value, m_Constant()) ||
-        value.getDefiningOp<tensor::EmptyOp>())
-      continue;
-    if (source)
-      return {};
-    source = value;
-  }
-  return source;
+  used.remove_if([](Value value) {
+    return matchPattern(value, m_Constant()) ||
+           value.getDefiningOp<tensor::EmptyOp>();
+  });
+  return used.size() == 1 ? used.front() : Value();
 }
 
 /// Rejects a reduction over an axis along which all processes have equal values
@@ -153,10 +146,6 @@ LogicalResult ShardImporter::checkRepeated(Operation *later, Operation *grid,
   }
   return success();
 }
-
-//===----------------------------------------------------------------------===//
-// From shard to ddp
-//===----------------------------------------------------------------------===//
 
 ProcessGroupOp ShardImporter::getGroup(shard::GridOp grid,
                                        ArrayRef<int16_t> axes) {
@@ -227,22 +216,20 @@ void ShardImporter::import(const GridReduction &reduction) {
 
 void ShardImporter::import(const GridExchange &exchange) {
   Operation *op = exchange.op;
-  OpBuilder builder(op);
   ProcessGroupOp group = getGroup(exchange.grid, exchange.axes);
-  bool isExact = exchange.kind && !isGradient(op->getOperand(0), exchange.axes);
-  Attribute hook;
+  bool isExact =
+      exchange.reductionKind && !isGradient(op->getOperand(0), exchange.axes);
+  auto [made, result] = exchange.build(group);
+  if (isa<ReduceScatterOp, AllGatherOp>(made))
+    made->setDiscardableAttrs(op->getDiscardableAttrDictionary());
   if (isExact)
-    hook = AllReduceHookAttr::get(module.getContext());
-  Value result = buildExchange(builder, exchange, group, hook);
+    made->setAttr(DDPDialect::kHookAttrName,
+                  AllReduceHookAttr::get(module.getContext()));
   remark::passed(op->getLoc(), remarkOf("Exchange", "ddp-import-shard"))
       << group.getSymName() << remark::metric("exact", isExact);
   op->getResult(0).replaceAllUsesWith(result);
   op->erase();
 }
-
-//===----------------------------------------------------------------------===//
-// Other operations of the dialect
-//===----------------------------------------------------------------------===//
 
 static bool isInProgram(Operation *op) {
   return isa_and_nonnull<shard::ShardDialect>(op->getDialect()) &&
@@ -322,7 +309,7 @@ LogicalResult ShardImporter::run() {
   for (const auto &[op, exchange] : exchanges) {
     if (std::string obstacle = findObstacle(exchange); !obstacle.empty())
       ok &= succeeded(refuse(op, obstacle));
-    else if (!options.allowRepeated && exchange.kind &&
+    else if (!options.allowRepeated && exchange.reductionKind &&
              failed(checkRepeated(op, exchange.grid, exchange.axes)))
       ok = false;
     else

@@ -5,7 +5,7 @@
 // others from zeros. Gradients start from zeros anyway, so the branch on the
 // process's index can be folded.
 
-#include "ProcessIndex.h"
+#include "GridCollectives.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// See CollectiveChannels.h. A ddp.all_reduce has no channel: all ranks run the
-// same program, and their n-th reductions over a group match.
+// A ddp.all_reduce has no channel: all ranks run the same program, and their
+// n-th reductions over a group match.
 
-#include "CollectiveChannels.h"
+#include "ImportSteps.h"
 #include "StableHLO.h"
 #include "ddphook/Dialect/DDP/IR/Remarks.h"
 
@@ -17,32 +17,11 @@ static constexpr StringRef kName = "channel_handle";
 /// JAX's COLLECTIVE_CHANNEL_ID. XLA then numbers the channels itself.
 static constexpr int64_t kCommonHandle = 1;
 
-std::optional<Channel> Channel::parse(Attribute attribute) {
-  std::string kept = getText(attribute);
-  StringRef text = kept;
-  auto take = [&](StringRef token) {
-    text = text.ltrim();
-    return text.consume_front(token);
-  };
-  auto takeInteger = [&](StringRef key, int64_t &value) {
-    if (!take(key) || !take("="))
-      return false;
-    text = text.ltrim();
-    return !text.consumeInteger(10, value);
-  };
-  Channel channel;
-  if (!take("#stablehlo.channel_handle<") ||
-      !takeInteger("handle", channel.handle) || !take(",") ||
-      !takeInteger("type", channel.type) || !take(">") || !text.empty())
-    return std::nullopt;
-  return channel;
-}
-
 std::string mlir::ddp::judgeChannel(Operation *collective) {
   Attribute attribute = collective->getAttr(kName);
   if (!attribute)
     return "";
-  std::optional<Channel> channel = Channel::parse(attribute);
+  std::optional<Channel> channel = readChannel(attribute);
   if (!channel)
     return "expected channel_handle to be #stablehlo.channel_handle<handle = "
            "N, type = T>, but got " +
@@ -66,7 +45,7 @@ LogicalResult mlir::ddp::checkSharedChannels(ModuleOp module) {
   module.walk([&](Operation *op) {
     if (!isCollective(op))
       return;
-    std::optional<Channel> channel = Channel::parse(op->getAttr(kName));
+    std::optional<Channel> channel = readChannel(op->getAttr(kName));
     if (channel && channel->handle > 0)
       users[channel->handle].push_back(op);
   });

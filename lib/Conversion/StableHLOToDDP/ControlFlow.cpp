@@ -4,8 +4,6 @@
 // to scf and removes barriers. StableHLO's own lowering to linalg does not
 // handle them.
 
-#include "ControlFlow.h"
-
 #include "StableHLO.h"
 
 #include "mlir/Dialect/Arith/IR/Arith.h"

@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// See FoldMeans.h. A mean in ddp divides before it adds, so folding a division
-// before the sum gives the same bits. Folding one after it does if the size is
-// a power of two and no quotient underflows; otherwise it rounds differently,
-// but as often. We fold none after a conversion to a wider type: it asks for a
-// better quotient.
-
-#include "FoldMeans.h"
+// A mean in ddp divides before it adds, so folding a division before the sum
+// gives the same bits. Folding one after it does if the size is a power of two
+// and no quotient underflows; otherwise it rounds differently, but as often. We
+// fold none after a conversion to a wider type: it asks for a better quotient.
 
 #include "../Utils/SizeConstants.h"
+#include "ImportSteps.h"
 #include "StableHLO.h"
 
 using namespace mlir;

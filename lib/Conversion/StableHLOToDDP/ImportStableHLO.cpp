@@ -4,12 +4,8 @@
 // the program that one rank runs.
 
 #include "../Utils/Accumulators.h"
-#include "CollectiveChannels.h"
-#include "Exchanges.h"
-#include "FoldMeans.h"
-#include "Localize.h"
+#include "ImportSteps.h"
 #include "NonGradients.h"
-#include "ResultNames.h"
 #include "StableHLO.h"
 #include "ddphook/Dialect/DDP/IR/ElementTypes.h"
 #include "ddphook/Dialect/DDP/IR/Remarks.h"
@@ -72,10 +68,6 @@ LogicalResult StableHLOImporter::checkOptions() const {
                      : "");
   return success();
 }
-
-//===----------------------------------------------------------------------===//
-// Finding collectives
-//===----------------------------------------------------------------------===//
 
 /// Returns the inherent and discardable attributes of `op`.
 static SmallVector<NamedAttribute> getAttributes(Operation *op) {
@@ -166,7 +158,7 @@ LogicalResult StableHLOImporter::findSums() {
   bool ok = true;
   module.walk([&](Operation *op) {
     if (std::optional<CollectiveKind> kind = getExchangeKind(op)) {
-      Exchange exchange{op, *kind, {}};
+      Exchange exchange{{op, *kind}, {}};
       std::string obstacle = judgeChannel(op);
       if (obstacle.empty())
         obstacle = readExchange(exchange, groups);
@@ -251,10 +243,6 @@ LogicalResult StableHLOImporter::checkRepeated(const Sum &sum) const {
   return success();
 }
 
-//===----------------------------------------------------------------------===//
-// From StableHLO to ddp
-//===----------------------------------------------------------------------===//
-
 /// Returns true if hooks may compress the reduction of `value`.
 bool StableHLOImporter::isGradient(Value value, ArrayAttr lists) const {
   if (cast<RankedTensorType>(value.getType()).getRank() == 0)
@@ -334,9 +322,7 @@ LogicalResult StableHLOImporter::run() {
     import(sum);
   for (const Exchange &exchange : exchanges)
     import(exchange);
-  ResultNames names(module, flow);
-  for (AllReduceOp reduction : imported)
-    names.name(reduction);
+  nameGradients(module, flow, imported);
   return success();
 }
 

@@ -5,7 +5,7 @@
 // be a result of a manual computation or an argument of the function, and may
 // only be an operand of a manual computation or a result of the function.
 
-#include "Localize.h"
+#include "ImportSteps.h"
 #include "StableHLO.h"
 #include "ddphook/Dialect/DDP/IR/DDP.h"
 
@@ -18,10 +18,6 @@ using namespace mlir::ddp;
 static constexpr StringLiteral kManualComputation = "sdy.manual_computation";
 static constexpr StringLiteral kSharding = "sdy.sharding";
 static constexpr StringLiteral kConstraint = "sdy.sharding_constraint";
-
-//===----------------------------------------------------------------------===//
-// Calls
-//===----------------------------------------------------------------------===//
 
 namespace {
 /// Inlines calls of functions with manual computations, because different calls
@@ -120,10 +116,6 @@ LogicalResult Inliner::run() {
       function.erase();
   return success();
 }
-
-//===----------------------------------------------------------------------===//
-// Manual computations
-//===----------------------------------------------------------------------===//
 
 namespace {
 /// Converts the manual computations of one function.
@@ -310,6 +302,31 @@ LogicalResult Localizer::unwrap(Operation *op) const {
   return replaceByValues(op, yielded);
 }
 
+/// Lets `edit` change the attributes of each argument and result. Setting them
+/// one by one would rebuild the list each time.
+static LogicalResult editAttributes(
+    func::FuncOp function,
+    function_ref<LogicalResult(bool isArgument, unsigned i, NamedAttrList &)>
+        edit) {
+  for (bool isArgument : {true, false}) {
+    SmallVector<DictionaryAttr> attributes;
+    unsigned count =
+        isArgument ? function.getNumArguments() : function.getNumResults();
+    for (unsigned i = 0; i < count; ++i) {
+      NamedAttrList list(isArgument ? function.getArgAttrDict(i)
+                                    : function.getResultAttrDict(i));
+      if (failed(edit(isArgument, i, list)))
+        return failure();
+      attributes.push_back(list.getDictionary(function.getContext()));
+    }
+    if (isArgument)
+      function.setAllArgAttrs(attributes);
+    else
+      function.setAllResultAttrs(attributes);
+  }
+  return success();
+}
+
 LogicalResult Localizer::run() {
   bypassConstraints();
   WalkResult result = function.walk([&](Operation *op) {
@@ -359,33 +376,17 @@ LogicalResult Localizer::run() {
   function.setType(FunctionType::get(function.getContext(),
                                      body.getArgumentTypes(),
                                      body.back().getOperandTypes()));
-  // Setting them one by one would rebuild the list each time.
-  SmallVector<DictionaryAttr> attributes;
-  for (auto [i, argument] : llvm::enumerate(body.getArguments())) {
-    NamedAttrList list(function.getArgAttrDict(i));
-    // A value that is whole in the mesh is equal on all ranks.
-    if (whole.contains(argument))
-      list.set(DDPDialect::kReplicatedAttrName,
-               UnitAttr::get(function.getContext()));
-    if (parts.contains(argument))
-      list.erase(kSharding);
-    attributes.push_back(list.getDictionary(function.getContext()));
-  }
-  function.setAllArgAttrs(attributes);
-  attributes.clear();
-  for (unsigned i = 0; i < function.getNumResults(); ++i) {
-    NamedAttrList list(function.getResultAttrDict(i));
-    if (isSplit[i])
-      list.erase(kSharding);
-    attributes.push_back(list.getDictionary(function.getContext()));
-  }
-  function.setAllResultAttrs(attributes);
-  return success();
+  return editAttributes(
+      function, [&](bool isArgument, unsigned i, NamedAttrList &list) {
+        // A value that is whole in the mesh is equal on all ranks.
+        if (isArgument && whole.contains(body.getArgument(i)))
+          list.set(DDPDialect::kReplicatedAttrName,
+                   UnitAttr::get(function.getContext()));
+        if (isArgument ? parts.contains(body.getArgument(i)) : isSplit.test(i))
+          list.erase(kSharding);
+        return success();
+      });
 }
-
-//===----------------------------------------------------------------------===//
-// Other shardings
-//===----------------------------------------------------------------------===//
 
 /// Returns true if the attribute declares a tensor whole on each rank.
 static bool saysReplicated(Attribute attribute, const Meshes &meshes) {
@@ -397,15 +398,14 @@ static bool saysReplicated(Attribute attribute, const Meshes &meshes) {
          });
 }
 
-/// Returns true if a function's or an operation's attributes contain shardings
-/// of GSPMD, or of Shardy as encoded for other formats.
-static bool saysSplit(DictionaryAttr attributes) {
-  if (!attributes)
-    return false;
-  auto sharding = attributes.getAs<StringAttr>("mhlo.sharding");
+/// Returns true if these attributes contain shardings of GSPMD, or of Shardy as
+/// encoded for other formats.
+static bool saysSplit(const NamedAttrList &attributes) {
+  auto sharding = dyn_cast_or_null<StringAttr>(attributes.get("mhlo.sharding"));
   if (sharding && sharding != "{replicated}")
     return true;
-  auto frontend = attributes.getAs<DictionaryAttr>("mhlo.frontend_attributes");
+  auto frontend = dyn_cast_or_null<DictionaryAttr>(
+      attributes.get("mhlo.frontend_attributes"));
   return frontend && llvm::any_of(frontend, [](NamedAttribute attribute) {
            return attribute.getName().strref().starts_with("xla.sdy.");
          });
@@ -428,79 +428,42 @@ static LogicalResult refuseSplit(Operation *op, const Twine &what) {
          << "; first run Shardy's passes up to 'sdy-convert-global-to-local'";
 }
 
-/// Removes a sharding that splits nothing.
-template <typename RemoveT>
-static LogicalResult dropSharding(Operation *op, Attribute attribute,
-                                  const Meshes &meshes, RemoveT remove) {
-  if (!attribute)
-    return success();
-  if (!saysReplicated(attribute, meshes))
-    return refuseSplit(op, getText(attribute));
-  remove();
-  return success();
-}
-
-/// Returns the names of the attributes that belong to Shardy, such as an
-/// operation's sharding rule. They have no meaning in a program of one rank.
-static SmallVector<StringAttr> findNamesOfShardy(ArrayRef<NamedAttribute> all) {
-  SmallVector<StringAttr> names;
-  for (NamedAttribute attribute : all)
-    if (attribute.getName().strref().starts_with("sdy."))
-      names.push_back(attribute.getName());
-  return names;
-}
-
-/// Returns the attributes of an argument or a result without Shardy's.
-static FailureOr<DictionaryAttr> dropSharding(func::FuncOp function,
-                                              StringRef what,
-                                              DictionaryAttr attributes,
-                                              const Meshes &meshes) {
-  if (saysSplit(attributes))
-    return refuseSplit(function, what + " with an XLA sharding");
-  NamedAttrList list(attributes);
-  if (failed(dropSharding(function, list.get(kSharding), meshes,
-                          [&] { list.erase(kSharding); })))
-    return failure();
-  for (StringAttr name : findNamesOfShardy(list))
-    list.erase(name);
-  return list.getDictionary(function.getContext());
-}
-
-static LogicalResult dropShardings(func::FuncOp function,
+/// Removes Shardy's attributes, such as an operation's sharding rule, which
+/// have no meaning in a program of one rank. Fails if they or those of XLA
+/// split anything.
+static LogicalResult dropShardings(Operation *op, const Twine &what,
+                                   NamedAttrList &attributes,
                                    const Meshes &meshes) {
-  SmallVector<DictionaryAttr> arguments, results;
-  for (unsigned i = 0; i < function.getNumArguments(); ++i) {
-    auto rest = dropSharding(function, "an argument",
-                             function.getArgAttrDict(i), meshes);
-    if (failed(rest))
-      return failure();
-    arguments.push_back(*rest);
-  }
-  for (unsigned i = 0; i < function.getNumResults(); ++i) {
-    auto rest = dropSharding(function, "a result",
-                             function.getResultAttrDict(i), meshes);
-    if (failed(rest))
-      return failure();
-    results.push_back(*rest);
-  }
-  function.setAllArgAttrs(arguments);
-  function.setAllResultAttrs(results);
+  if (saysSplit(attributes))
+    return refuseSplit(op, what);
+  Attribute sharding = attributes.get(kSharding);
+  if (sharding && !saysReplicated(sharding, meshes))
+    return refuseSplit(op, getText(sharding));
+  for (NamedAttribute attribute : llvm::to_vector(attributes.getAttrs()))
+    if (attribute.getName().strref().starts_with("sdy."))
+      attributes.erase(attribute.getName());
   return success();
 }
 
 static LogicalResult dropRest(ModuleOp module, const Meshes &meshes) {
   SmallVector<Operation *> dead;
   WalkResult result = module.walk([&](Operation *op) {
-    if (auto function = dyn_cast<func::FuncOp>(op))
-      if (failed(dropShardings(function, meshes)))
-        return WalkResult::interrupt();
-    if (failed(dropSharding(op, op->getDiscardableAttr(kSharding), meshes,
-                            [&] { op->removeDiscardableAttr(kSharding); })))
+    auto edit = [&](bool isArgument, unsigned, NamedAttrList &list) {
+      return dropShardings(op,
+                           isArgument ? "an argument with an XLA sharding"
+                                      : "a result with an XLA sharding",
+                           list, meshes);
+    };
+    DictionaryAttr attributes = op->getDiscardableAttrDictionary();
+    NamedAttrList list(attributes);
+    auto function = dyn_cast<func::FuncOp>(op);
+    if ((function && failed(editAttributes(function, edit))) ||
+        failed(dropShardings(op, "an XLA sharding", list, meshes)))
       return WalkResult::interrupt();
-    for (StringAttr name :
-         findNamesOfShardy(op->getDiscardableAttrDictionary().getValue()))
-      op->removeDiscardableAttr(name);
-    if (saysSplit(op->getDiscardableAttrDictionary()) || isShardingCall(op)) {
+    for (NamedAttribute attribute : attributes)
+      if (!list.get(attribute.getName()))
+        op->removeDiscardableAttr(attribute.getName());
+    if (isShardingCall(op)) {
       (void)refuseSplit(op, "an XLA sharding");
       return WalkResult::interrupt();
     }

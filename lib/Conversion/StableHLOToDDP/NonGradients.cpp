@@ -168,10 +168,6 @@ bool NonGradients::contains(Value value) {
   return false;
 }
 
-//===----------------------------------------------------------------------===//
-// Averages of states
-//===----------------------------------------------------------------------===//
-
 /// Returns true if all elements of `value` are equal, even if unknown.
 static bool isUniform(Value value) {
   // JAX puts fewer operations between a number and its use.

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 
 #include "ReplicaGroups.h"
-#include "CollectiveChannels.h"
 #include "StableHLO.h"
 
 #include "llvm/ADT/bit.h"
@@ -61,7 +60,7 @@ std::string ReplicaGroups::read(Operation *collective, ArrayAttr &attribute,
   if (isNamed(collective, "stablehlo.all_to_all") ||
       isNamed(collective, "stablehlo.collective_broadcast"))
     if (Attribute handle = collective->getAttr("channel_handle")) {
-      std::optional<Channel> channel = Channel::parse(handle);
+      std::optional<Channel> channel = readChannel(handle);
       isOfPartitions =
           channel && channel->handle > 0 && numReplicas.value_or(1) == 1;
     }

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// See ResultNames.h. JAX writes a result's path in a tree of Python objects,
-// such as result[0]['params']['Dense_0']['kernel'].
+// JAX names results, not operations, by their paths in a tree of Python
+// objects, such as result[0]['params']['Dense_0']['kernel'].
 
-#include "ResultNames.h"
+#include "ImportSteps.h"
 #include "StableHLO.h"
+
+#include "llvm/ADT/StringSet.h"
 
 using namespace mlir;
 using namespace mlir::ddp;
@@ -13,24 +15,19 @@ static constexpr StringLiteral kResultInfo = "jax.result_info";
 
 /// Consumes the next step of a path: [0], ['key'] or .field.
 static std::optional<StringRef> takeStep(StringRef &path) {
-  StringRef step;
   if (path.consume_front(".")) {
-    step = path.take_until([](char c) { return c == '.' || c == '['; });
+    StringRef step =
+        path.take_until([](char c) { return c == '.' || c == '['; });
     path = path.drop_front(step.size());
-  } else if (path.consume_front("['")) {
-    step = path.take_front(path.find("']"));
-    path = path.drop_front(step.size());
-    if (!path.consume_front("']"))
-      return std::nullopt;
-  } else if (path.consume_front("[")) {
-    step = path.take_front(path.find(']'));
-    path = path.drop_front(step.size());
-    if (!path.consume_front("]"))
-      return std::nullopt;
-  } else {
-    return std::nullopt;
+    return step;
   }
-  return step;
+  for (auto [open, close] : {std::pair("['", "']"), std::pair("[", "]")})
+    if (path.consume_front(open)) {
+      StringRef step = path.take_front(path.find(close));
+      path = path.drop_front(step.size());
+      return path.consume_front(close) ? std::optional(step) : std::nullopt;
+    }
+  return std::nullopt;
 }
 
 /// Returns "params.Dense_0.kernel" for the path above. Drops the leading tuple
@@ -55,16 +52,9 @@ static std::string makeName(StringRef info) {
   return llvm::join(ArrayRef(steps).drop_front(isNumber(steps[0])), ".");
 }
 
-ResultNames::ResultNames(ModuleOp module, ValueFlow &flow) : flow(flow) {
-  module.walk([&](Operation *op) {
-    if (auto name = op->getAttrOfType<StringAttr>(DDPDialect::kNameAttrName))
-      taken.insert(name.getValue());
-  });
-}
-
 /// Pushes the values that have the elements of `use`, one for one.
-void ResultNames::follow(OpOperand &use, unsigned entry,
-                         function_ref<void(ValueFlow::Place)> push) {
+static void follow(ValueFlow &flow, OpOperand &use, unsigned entry,
+                   function_ref<void(ValueFlow::Place)> push) {
   Operation *user = use.getOwner();
   // JAX may reduce the updates that the gradient of a table is scattered from.
   if (flow.follow(use, entry, push) ||
@@ -79,13 +69,15 @@ void ResultNames::follow(OpOperand &use, unsigned entry,
       push({result, entry});
 }
 
-/// Returns the first result that has the elements of `value`, and its name.
-std::optional<unsigned> ResultNames::findResult(Value value, StringAttr &info) {
+/// Returns the path of the first result that has the elements of `value`, or
+/// null.
+static StringAttr findInfo(ValueFlow &flow, Value value) {
   // An optimizer passes a gradient through fewer values.
   constexpr unsigned maxValues = 1000;
   SetVector<ValueFlow::Place> places;
   places.insert({value, 0});
   std::optional<unsigned> first;
+  StringAttr info;
   for (unsigned i = 0; i < places.size() && i < maxValues; ++i) {
     auto [at, entry] = places[i];
     for (OpOperand &use : at.getUses()) {
@@ -98,22 +90,30 @@ std::optional<unsigned> ResultNames::findResult(Value value, StringAttr &info) {
           first = number;
           info = name;
         }
-      follow(use, entry, [&](ValueFlow::Place place) { places.insert(place); });
+      follow(flow, use, entry,
+             [&](ValueFlow::Place place) { places.insert(place); });
     }
   }
-  return first;
+  return info;
 }
 
-void ResultNames::name(AllReduceOp reduction) {
-  StringAttr info;
-  if (reduction->hasAttr(DDPDialect::kNameAttrName) ||
-      !findResult(reduction.getResult(), info))
-    return;
-  std::string name = makeName(info.getValue());
-  if (name.empty())
-    return;
-  std::string unique = name;
-  for (unsigned i = 1; !taken.insert(unique).second; ++i)
-    unique = name + "#" + std::to_string(i);
-  reduction.setGradientName(unique);
+void mlir::ddp::nameGradients(ModuleOp module, ValueFlow &flow,
+                              ArrayRef<AllReduceOp> reductions) {
+  llvm::StringSet<> taken;
+  module.walk([&](Operation *op) {
+    if (auto name = op->getAttrOfType<StringAttr>(DDPDialect::kNameAttrName))
+      taken.insert(name.getValue());
+  });
+  for (AllReduceOp reduction : reductions) {
+    if (reduction->hasAttr(DDPDialect::kNameAttrName))
+      continue;
+    StringAttr info = findInfo(flow, reduction.getResult());
+    std::string name = info ? makeName(info.getValue()) : "";
+    if (name.empty())
+      continue;
+    std::string unique = name;
+    for (unsigned i = 1; !taken.insert(unique).second; ++i)
+      unique = name + "#" + std::to_string(i);
+    reduction.setGradientName(unique);
+  }
 }

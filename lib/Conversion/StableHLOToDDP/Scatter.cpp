@@ -18,10 +18,6 @@
 using namespace mlir;
 using namespace mlir::ddp;
 
-//===----------------------------------------------------------------------===//
-// Dimension numbers
-//===----------------------------------------------------------------------===//
-
 namespace {
 /// The fields of the text `#stablehlo.scatter<name = [1, 2], name = 3>`.
 class Fields {
@@ -177,10 +173,6 @@ std::optional<Dimensions> Dimensions::read(Operation *op) {
   }
   return windows.empty() ? std::optional(result) : std::nullopt;
 }
-
-//===----------------------------------------------------------------------===//
-// Loops
-//===----------------------------------------------------------------------===//
 
 namespace {
 /// Combines an old number with an update.

@@ -56,15 +56,20 @@ bool Sharding::allows(const Sharding &other) const {
 }
 
 namespace {
-/// Parses a text from its beginning. Each function consumes what it is named
-/// after, including preceding white space, or fails.
+/// Parses an attribute's text from its beginning. Each function consumes what
+/// it is named after, including preceding white space, or fails.
 class Reader {
 public:
-  explicit Reader(StringRef text) : text(text) {}
+  explicit Reader(Attribute attribute)
+      : owner(getText(attribute)), text(owner) {}
+  Reader(const Reader &) = delete;
 
   bool take(StringRef token) {
     text = text.ltrim();
     return text.consume_front(token);
+  }
+  bool takeAll(std::initializer_list<StringRef> tokens) {
+    return llvm::all_of(tokens, [&](StringRef token) { return take(token); });
   }
   bool isAtEnd() { return text.ltrim().empty(); }
   std::optional<int64_t> takeInteger();
@@ -73,15 +78,32 @@ public:
   /// Consumes elements between `open` and `close`, separated by commas.
   bool takeList(StringRef open, StringRef close,
                 function_ref<bool()> takeElement);
-  std::optional<SmallVector<int64_t>> takeIntegers();
+  /// Appends what `takeElement` returns for each.
+  template <typename T, typename TakeT>
+  bool takeList(StringRef open, StringRef close, SmallVector<T> &elements,
+                TakeT takeElement) {
+    return takeList(open, close, [&] {
+      std::optional<T> element = takeElement();
+      if (element)
+        elements.push_back(*element);
+      return element.has_value();
+    });
+  }
+  bool takeIntegers(SmallVector<int64_t> &integers) {
+    return takeList("[", "]", integers, [&] { return takeInteger(); });
+  }
   std::optional<Mesh> takeShardyMesh();
   std::optional<Mesh> takeStableHLOMesh();
+  /// Consumes the name of a mesh, or an inlined one after `keyword`.
+  std::optional<Mesh> takeMesh(const Meshes &meshes, StringRef keyword,
+                               std::optional<Mesh> (Reader::*takeInlined)());
   std::optional<Sharding> takeSharding(const Meshes &meshes);
 
 private:
   bool takeAxes(const Mesh &mesh, SmallVector<int16_t> &axes);
   bool takeDimension(Sharding &sharding);
 
+  std::string owner;
   StringRef text;
 };
 } // namespace
@@ -146,17 +168,6 @@ bool Reader::takeList(StringRef open, StringRef close,
   return take(close);
 }
 
-std::optional<SmallVector<int64_t>> Reader::takeIntegers() {
-  SmallVector<int64_t> integers;
-  bool ok = takeList("[", "]", [&] {
-    std::optional<int64_t> integer = takeInteger();
-    if (integer)
-      integers.push_back(*integer);
-    return integer.has_value();
-  });
-  return ok ? std::optional(integers) : std::nullopt;
-}
-
 /// Returns the mesh if its axis names and devices are unique, its size is a
 /// valid number of ranks, and an axis index fits into its type.
 static std::optional<Mesh> checkMesh(Mesh mesh) {
@@ -181,21 +192,16 @@ static std::optional<Mesh> checkMesh(Mesh mesh) {
 /// Parses `<["dp"=2, "mp"=2], device_ids=[…]>`.
 std::optional<Mesh> Reader::takeShardyMesh() {
   Mesh mesh;
-  bool ok = take("<") && takeList("[", "]", [&] {
-              std::optional<std::string> name = takeString();
-              if (!name || !take("="))
-                return false;
-              std::optional<int64_t> size = takeInteger();
-              if (size)
-                mesh.axes.push_back({*name, *size});
-              return size.has_value();
-            });
-  if (ok && take(",")) {
-    std::optional<SmallVector<int64_t>> devices;
-    ok = take("device_ids") && take("=") && (devices = takeIntegers());
-    if (ok)
-      mesh.devices = *devices;
-  }
+  auto takeAxis = [&]() -> std::optional<Mesh::Axis> {
+    std::optional<std::string> name;
+    std::optional<int64_t> size;
+    if (!(name = takeString()) || !take("=") || !(size = takeInteger()))
+      return std::nullopt;
+    return Mesh::Axis{*name, *size};
+  };
+  bool ok = take("<") && takeList("[", "]", mesh.axes, takeAxis);
+  if (ok && take(","))
+    ok = takeAll({"device_ids", "="}) && takeIntegers(mesh.devices);
   return ok && take(">") ? checkMesh(mesh) : std::nullopt;
 }
 
@@ -203,28 +209,33 @@ std::optional<Mesh> Reader::takeShardyMesh() {
 /// ids encoded as a hexadecimal string are not supported.
 std::optional<Mesh> Reader::takeStableHLOMesh() {
   Mesh mesh;
-  bool ok = take("<") && take("axes") && take("=") && takeList("[", "]", [&] {
-              std::optional<std::string> name;
-              std::optional<int64_t> size;
-              // The name is spelled out unless the list's type implies it.
-              take("#stablehlo.mesh_axis");
-              if (!take("<") || !take("name") || !take("=") ||
-                  !(name = takeString()) || !take(",") || !take("size") ||
-                  !take("=") || !(size = takeInteger()) || !take(">"))
-                return false;
-              mesh.axes.push_back({*name, *size});
-              return true;
-            });
-  if (ok && take(",")) {
-    std::optional<SmallVector<int64_t>> devices;
-    ok = take("device_ids") && take("=") && take("dense") && take("<") &&
-         (devices = takeIntegers()) && take(">") && take(":") &&
-         take("tensor") && take("<") && takeInteger() && take("xi64") &&
-         take(">");
-    if (ok)
-      mesh.devices = *devices;
-  }
+  auto takeAxis = [&]() -> std::optional<Mesh::Axis> {
+    std::optional<std::string> name;
+    std::optional<int64_t> size;
+    // The name is spelled out unless the list's type implies it.
+    take("#stablehlo.mesh_axis");
+    if (!takeAll({"<", "name", "="}) || !(name = takeString()) ||
+        !takeAll({",", "size", "="}) || !(size = takeInteger()) || !take(">"))
+      return std::nullopt;
+    return Mesh::Axis{*name, *size};
+  };
+  bool ok =
+      takeAll({"<", "axes", "="}) && takeList("[", "]", mesh.axes, takeAxis);
+  if (ok && take(","))
+    ok = takeAll({"device_ids", "=", "dense", "<"}) &&
+         takeIntegers(mesh.devices) && takeAll({">", ":", "tensor", "<"}) &&
+         takeInteger() && takeAll({"xi64", ">"});
   return ok && take(">") ? checkMesh(mesh) : std::nullopt;
+}
+
+std::optional<Mesh>
+Reader::takeMesh(const Meshes &meshes, StringRef keyword,
+                 std::optional<Mesh> (Reader::*takeInlined)()) {
+  if (take(keyword))
+    return (this->*takeInlined)();
+  std::optional<std::string> name = takeSymbol();
+  const Mesh *mesh = name ? meshes.lookup(*name) : nullptr;
+  return mesh ? std::optional(*mesh) : std::nullopt;
 }
 
 /// Consumes an axis. One of a single device splits nothing and is dropped.
@@ -254,26 +265,16 @@ bool Reader::takeDimension(Sharding &sharding) {
 
 /// Parses `<@mesh, [{"dp"}, {}]>`, where the mesh may also be inlined.
 std::optional<Sharding> Reader::takeSharding(const Meshes &meshes) {
-  if (!take("<"))
+  std::optional<Mesh> mesh;
+  if (!take("<") ||
+      !(mesh = takeMesh(meshes, "mesh", &Reader::takeShardyMesh)) || !take(","))
     return std::nullopt;
   Sharding sharding;
-  if (take("mesh")) {
-    std::optional<Mesh> mesh = takeShardyMesh();
-    if (!mesh)
-      return std::nullopt;
-    sharding.mesh = *mesh;
-  } else {
-    std::optional<std::string> name = takeSymbol();
-    const Mesh *mesh = name ? meshes.lookup(*name) : nullptr;
-    if (!mesh)
-      return std::nullopt;
-    sharding.mesh = *mesh;
-  }
-  if (!take(",") ||
-      !takeList("[", "]", [&] { return takeDimension(sharding); }))
+  sharding.mesh = *mesh;
+  if (!takeList("[", "]", [&] { return takeDimension(sharding); }))
     return std::nullopt;
   SmallVector<int16_t> replicated;
-  if (take(",") && !(take("replicated") && take("=") && takeList("{", "}", [&] {
+  if (take(",") && !(takeAll({"replicated", "="}) && takeList("{", "}", [&] {
                        return takeAxes(sharding.mesh, replicated);
                      })))
     return std::nullopt;
@@ -290,8 +291,7 @@ Meshes::Meshes(ModuleOp module) {
     if (!isNamed(&op, "sdy.mesh"))
       continue;
     auto name = dyn_cast_or_null<StringAttr>(op.getAttr("sym_name"));
-    std::string text = getText(op.getAttr("mesh"));
-    Reader reader(text);
+    Reader reader(op.getAttr("mesh"));
     if (!name || !reader.take("#sdy.mesh"))
       continue;
     std::optional<Mesh> mesh = reader.takeShardyMesh();
@@ -309,8 +309,7 @@ const Mesh *Meshes::lookup(StringRef name) const {
 
 std::optional<Sharding> mlir::ddp::readSharding(Attribute attribute,
                                                 const Meshes &meshes) {
-  std::string text = getText(attribute);
-  Reader reader(text);
+  Reader reader(attribute);
   if (!reader.take("#sdy.sharding"))
     return std::nullopt;
   std::optional<Sharding> sharding = reader.takeSharding(meshes);
@@ -319,72 +318,57 @@ std::optional<Sharding> mlir::ddp::readSharding(Attribute attribute,
 
 std::optional<SmallVector<Sharding>>
 mlir::ddp::readShardings(Attribute attribute, const Meshes &meshes) {
-  std::string text = getText(attribute);
-  Reader reader(text);
+  Reader reader(attribute);
   SmallVector<Sharding> shardings;
-  bool ok = reader.take("#sdy.sharding_per_value") && reader.take("<") &&
-            reader.takeList("[", "]",
-                            [&] {
-                              auto sharding = reader.takeSharding(meshes);
-                              if (sharding)
-                                shardings.push_back(*sharding);
-                              return sharding.has_value();
-                            }) &&
+  bool ok = reader.takeAll({"#sdy.sharding_per_value", "<"}) &&
+            reader.takeList("[", "]", shardings,
+                            [&] { return reader.takeSharding(meshes); }) &&
             reader.take(">") && reader.isAtEnd();
   return ok ? std::optional(shardings) : std::nullopt;
 }
 
 std::optional<SmallVector<std::string>>
 mlir::ddp::readManualAxes(Attribute attribute) {
-  std::string text = getText(attribute);
-  Reader reader(text);
+  Reader reader(attribute);
   SmallVector<std::string> axes;
-  bool ok = reader.take("#sdy<manual_axes") &&
-            reader.takeList("{", "}",
-                            [&] {
-                              std::optional<std::string> axis =
-                                  reader.takeString();
-                              if (axis)
-                                axes.push_back(*axis);
-                              return axis.has_value();
-                            }) &&
-            reader.take(">") && reader.isAtEnd();
+  bool ok =
+      reader.take("#sdy<manual_axes") &&
+      reader.takeList("{", "}", axes, [&] { return reader.takeString(); }) &&
+      reader.take(">") && reader.isAtEnd();
   return ok ? std::optional(axes) : std::nullopt;
 }
 
 std::optional<MeshAxes> mlir::ddp::readGroupAxes(Attribute attribute,
                                                  const Meshes &meshes) {
-  std::string text = getText(attribute);
-  Reader reader(text);
-  if (!reader.take("#stablehlo.replica_group_mesh_axes") || !reader.take("<") ||
-      !reader.take("mesh") || !reader.take("="))
+  Reader reader(attribute);
+  std::optional<Mesh> mesh;
+  if (!reader.takeAll(
+          {"#stablehlo.replica_group_mesh_axes", "<", "mesh", "="}) ||
+      !(mesh = reader.takeMesh(meshes, "#stablehlo.mesh",
+                               &Reader::takeStableHLOMesh)))
     return std::nullopt;
-  MeshAxes group;
-  if (reader.take("#stablehlo.mesh")) {
-    std::optional<Mesh> mesh = reader.takeStableHLOMesh();
-    if (!mesh)
+  MeshAxes group{*mesh, {}};
+  auto takeAxis = [&]() -> std::optional<int16_t> {
+    std::optional<std::string> name;
+    if (!reader.takeAll({"#stablehlo.axis_ref", "<", "name", "="}) ||
+        !(name = reader.takeString()) || !reader.take(">"))
       return std::nullopt;
-    group.mesh = *mesh;
-  } else {
-    std::optional<std::string> name = reader.takeSymbol();
-    const Mesh *mesh = name ? meshes.lookup(*name) : nullptr;
-    if (!mesh)
-      return std::nullopt;
-    group.mesh = *mesh;
-  }
-  bool ok = reader.take(",") && reader.take("axes") && reader.take("=") &&
-            reader.takeList("[", "]", [&] {
-              std::optional<std::string> name;
-              if (!reader.take("#stablehlo.axis_ref") || !reader.take("<") ||
-                  !reader.take("name") || !reader.take("=") ||
-                  !(name = reader.takeString()) || !reader.take(">"))
-                return false;
-              std::optional<int16_t> axis = group.mesh.find(*name);
-              if (!axis || llvm::is_contained(group.axes, *axis))
-                return false;
-              group.axes.push_back(*axis);
-              return true;
-            });
-  return ok && reader.take(">") && reader.isAtEnd() ? std::optional(group)
-                                                    : std::nullopt;
+    std::optional<int16_t> axis = mesh->find(*name);
+    bool isNew = axis && !llvm::is_contained(group.axes, *axis);
+    return isNew ? axis : std::nullopt;
+  };
+  bool ok = reader.takeAll({",", "axes", "="}) &&
+            reader.takeList("[", "]", group.axes, takeAxis) &&
+            reader.take(">") && reader.isAtEnd();
+  return ok ? std::optional(group) : std::nullopt;
+}
+
+std::optional<Channel> mlir::ddp::readChannel(Attribute attribute) {
+  Reader reader(attribute);
+  std::optional<int64_t> handle, type;
+  if (!reader.takeAll({"#stablehlo.channel_handle<", "handle", "="}) ||
+      !(handle = reader.takeInteger()) || !reader.takeAll({",", "type", "="}) ||
+      !(type = reader.takeInteger()) || !reader.take(">") || !reader.isAtEnd())
+    return std::nullopt;
+  return Channel{*handle, *type};
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Parses the meshes and shardings of Shardy and StableHLO. The functions return
-// nothing for unsupported text; the callers report it.
+// Parses the meshes, shardings and channels of Shardy and StableHLO. The
+// functions return nothing for unsupported text; the callers report it.
 
 #pragma once
 
@@ -77,5 +77,17 @@ struct MeshAxes {
 /// [#stablehlo.axis_ref<name = "dp">]>`.
 std::optional<MeshAxes> readGroupAxes(Attribute attribute,
                                       const Meshes &meshes);
+
+/// StableHLO's attribute `channel_handle`.
+struct Channel {
+  /// Not positive if there is no channel.
+  int64_t handle;
+  /// 1 for a channel between devices, 2 and 3 for one to and from the host, 0
+  /// if unspecified.
+  int64_t type;
+};
+
+/// Reads `#stablehlo.channel_handle<handle = 1, type = 1>`.
+std::optional<Channel> readChannel(Attribute attribute);
 
 } // namespace mlir::ddp

@@ -142,17 +142,12 @@ std::optional<APFloat> mlir::ddp::getSplat(Value value) {
 Value mlir::ddp::getOnlySource(Operation *op) {
   if (!isComputation(op))
     return {};
-  Value source;
-  for (Value value : op->getOperands()) {
-    Operation *constant = value.getDefiningOp();
-    if (getSplat(value) || isNamed(constant, "stablehlo.constant") ||
-        value == source)
-      continue;
-    if (source)
-      return {};
-    source = value;
-  }
-  return source;
+  SetVector<Value> sources(op->operand_begin(), op->operand_end());
+  sources.remove_if([](Value value) {
+    return getSplat(value) ||
+           isNamed(value.getDefiningOp(), "stablehlo.constant");
+  });
+  return sources.size() == 1 ? sources.front() : Value();
 }
 
 LogicalResult mlir::ddp::replaceByValues(Operation *op, ValueRange values) {

@@ -5,8 +5,8 @@
 
 #pragma once
 
+#include "mlir/IR/BuiltinOps.h"
 #include "mlir/IR/BuiltinTypes.h"
-#include "mlir/IR/Operation.h"
 
 #include <optional>
 
@@ -53,5 +53,8 @@ LogicalResult replaceByValues(Operation *op, ValueRange values);
 
 /// Erases the operation of `value`, and those of its operands, if unused.
 void eraseIfUnused(Value value);
+
+/// Converts all loops and branches to the scf dialect, and removes barriers.
+LogicalResult convertStableHLOControlFlow(ModuleOp module);
 
 } // namespace mlir::ddp

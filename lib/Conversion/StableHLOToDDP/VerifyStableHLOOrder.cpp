@@ -3,7 +3,6 @@
 // ddp-verify-stablehlo-order: runs ddp-verify-order on programs that stay in
 // StableHLO. It works on a copy, converted to operations that MLIR knows.
 
-#include "ControlFlow.h"
 #include "StableHLO.h"
 #include "ddphook/Dialect/DDP/Transforms/Passes.h"
 

@@ -2,9 +2,6 @@
 //
 // Declares the conversion of bufferized ddp operations to calls.
 
-#ifndef DDPHOOK_CONVERSION_DDPTORUNTIME_PASSES_TD
-#define DDPHOOK_CONVERSION_DDPTORUNTIME_PASSES_TD
-
 include "ddphook/PassBase.td"
 
 def ConvertDDPToRuntimePass : DDP_ModulePass<"convert-ddp-to-runtime"> {
@@ -78,5 +75,3 @@ def ConvertDDPToRuntimePass : DDP_ModulePass<"convert-ddp-to-runtime"> {
   ];
   let dialects = ["LLVM::LLVM", "arith::Arith", "ddp::DDP"];
 }
-
-#endif // DDPHOOK_CONVERSION_DDPTORUNTIME_PASSES_TD

@@ -2,9 +2,6 @@
 //
 // Declares the pass from expanded hooks to StableHLO.
 
-#ifndef DDPHOOK_CONVERSION_DDPTOSTABLEHLO_PASSES_TD
-#define DDPHOOK_CONVERSION_DDPTOSTABLEHLO_PASSES_TD
-
 include "ddphook/PassBase.td"
 
 def DDPExportStableHLOPass : DDP_ModulePass<"ddp-export-stablehlo"> {
@@ -107,5 +104,3 @@ def DDPInlineCollectivesPass : DDP_ModulePass<"ddp-inline-collectives"> {
   }];
   let dialects = ["ddp::DDP"];
 }
-
-#endif // DDPHOOK_CONVERSION_DDPTOSTABLEHLO_PASSES_TD

@@ -2,9 +2,6 @@
 //
 // Declares the pass from PyTorch's functional collectives to ddp's.
 
-#ifndef DDPHOOK_CONVERSION_FXTODDP_PASSES_TD
-#define DDPHOOK_CONVERSION_FXTODDP_PASSES_TD
-
 include "ddphook/PassBase.td"
 
 def DDPImportFXPass : DDP_ModulePass<"ddp-import-fx"> {
@@ -83,5 +80,3 @@ def DDPImportFXPass : DDP_ModulePass<"ddp-import-fx"> {
   ];
   let dialects = ["ddp::DDP"];
 }
-
-#endif // DDPHOOK_CONVERSION_FXTODDP_PASSES_TD

@@ -2,9 +2,6 @@
 //
 // Declares the pass from mpi's all-reduces to ddp's.
 
-#ifndef DDPHOOK_CONVERSION_MPITODDP_PASSES_TD
-#define DDPHOOK_CONVERSION_MPITODDP_PASSES_TD
-
 include "ddphook/PassBase.td"
 
 def DDPImportMPIPass : DDP_ModulePass<"ddp-import-mpi"> {
@@ -51,5 +48,3 @@ def DDPImportMPIPass : DDP_ModulePass<"ddp-import-mpi"> {
   ];
   let dialects = ["arith::Arith", "ddp::DDP"];
 }
-
-#endif // DDPHOOK_CONVERSION_MPITODDP_PASSES_TD

@@ -2,9 +2,6 @@
 //
 // Declares the pass from shard's collectives to ddp's.
 
-#ifndef DDPHOOK_CONVERSION_SHARDTODDP_PASSES_TD
-#define DDPHOOK_CONVERSION_SHARDTODDP_PASSES_TD
-
 include "ddphook/PassBase.td"
 
 def DDPImportShardPass : DDP_ModulePass<"ddp-import-shard"> {
@@ -80,5 +77,3 @@ def DDPImportShardPass : DDP_ModulePass<"ddp-import-shard"> {
   ];
   let dialects = ["arith::Arith", "ddp::DDP", "linalg::Linalg"];
 }
-
-#endif // DDPHOOK_CONVERSION_SHARDTODDP_PASSES_TD

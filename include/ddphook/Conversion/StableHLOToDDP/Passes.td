@@ -2,9 +2,6 @@
 //
 // Declares the passes for programs that JAX writes.
 
-#ifndef DDPHOOK_CONVERSION_STABLEHLOTODDP_PASSES_TD
-#define DDPHOOK_CONVERSION_STABLEHLOTODDP_PASSES_TD
-
 include "ddphook/PassBase.td"
 
 def DDPImportStableHLOPass : DDP_ModulePass<"ddp-import-stablehlo"> {
@@ -292,5 +289,3 @@ def DDPConvertCHLOTopKPass : DDP_ModulePass<"ddp-convert-chlo-top-k"> {
   }];
   let dialects = ["arith::Arith", "scf::SCF", "tensor::Tensor"];
 }
-
-#endif // DDPHOOK_CONVERSION_STABLEHLOTODDP_PASSES_TD
