@@ -7,7 +7,6 @@
 #include "backend/backend_loader.h"
 #include "base/log.h"
 #include "base/packed_texts.h"
-#include "job/broadcast.h"
 #include "job/processors.h"
 #include "job/rendezvous.h"
 #include "job/settings.h"
@@ -431,15 +430,6 @@ Status Context::broadcast(void *data, size_t bytes, int root) {
     if (all[other] != all[0])
       return invalid("ddphook_broadcast: rank 0 has %s, but rank %zu has %s",
                      all[0].c_str(), other, all[other].c_str());
-  if (place.worldSize == 1)
-    return Status::ok();
-  Broadcast::Options options;
-  options.prefix = "broadcast/" + std::to_string(broadcastNumber++) + "/";
-  options.rank = place.rank;
-  options.size = place.worldSize;
-  options.root = root;
-  options.timeoutSeconds = place.timeoutSeconds;
-  options.tellsWaits = tellsWaits();
-  return failIfFinal(Broadcast(*store, *collectives, std::move(options))
-                         .run(static_cast<char *>(data), bytes));
+  return failIfFinal(collectives->broadcast(static_cast<char *>(data), bytes,
+                                            root, place.timeoutSeconds));
 }

@@ -151,7 +151,6 @@ private:
   trace::Observer observer;
 
   int64_t moduleNumber = 0;
-  int64_t broadcastNumber = 0;
 
   std::atomic<bool> failed{false};
   mutable std::mutex failureMutex;
