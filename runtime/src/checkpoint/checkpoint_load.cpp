@@ -9,7 +9,6 @@
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/checkpoint_files.h"
 #include "checkpoint/checkpoint_read.h"
-#include "job/agreement.h"
 #include "job/context.h"
 #include "module/state_init.h"
 
@@ -105,8 +104,8 @@ Status Loader::findManifest() {
     status = readManifestText(manifestPath, &text);
   const std::string mine = std::to_string(flags);
   std::vector<std::string> all;
-  DDPHOOK_TRY(agree(context, "ddphook_state_load", loadTask, status,
-                    mine + " " + text, &all));
+  DDPHOOK_TRY(context.agree("ddphook_state_load", loadTask, status,
+                            mine + " " + text, &all));
   for (size_t rank = 0; rank < all.size(); ++rank)
     if (all[rank].compare(0, mine.size() + 1, mine + " ") != 0)
       return invalid("rank %zu loads states with different flags than rank %d",
@@ -337,9 +336,9 @@ Status Loader::load(ddphook_state_info_t *info) {
   DDPHOOK_TRY(findManifest());
   const Status read = withoutExceptions([&] { return readImage(); });
   std::vector<std::string> all;
-  DDPHOOK_TRY(agree(context, "ddphook_state_load (read)", loadTask, read,
-                    read.isOk() && !isOtherWorld() ? hashReplicated() : "",
-                    &all));
+  DDPHOOK_TRY(context.agree(
+      "ddphook_state_load (read)", loadTask, read,
+      read.isOk() && !isOtherWorld() ? hashReplicated() : "", &all));
   if (isOtherWorld())
     DDPHOOK_TRY(broadcastReplicated());
   else
@@ -355,8 +354,8 @@ Status Loader::load(ddphook_state_info_t *info) {
   std::string text;
   for (const std::string &line : reports)
     text += line + "\n";
-  DDPHOOK_TRY(agree(context, "ddphook_state_load (end)", loadTask, Status::ok(),
-                    text, &all));
+  DDPHOOK_TRY(context.agree("ddphook_state_load (end)", loadTask, Status::ok(),
+                            text, &all));
   logReport();
   module.stateReport = isOtherWorld() ? all[0] : text;
   *info = result;

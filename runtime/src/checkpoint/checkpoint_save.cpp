@@ -8,7 +8,6 @@
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/checkpoint_claim.h"
 #include "checkpoint/checkpoint_states.h"
-#include "job/agreement.h"
 #include "job/context.h"
 #include "module/state_init.h"
 
@@ -257,8 +256,8 @@ Status ddphook::saveStates(ddphook_module &module, const std::string &pattern,
     });
   const std::string plan = printHash(module.compiled->plan_hash);
   std::vector<std::string> all;
-  DDPHOOK_TRY(agree(context, "ddphook_state_save", saveTask, status,
-                    plan + std::to_string(manifest.generation), &all));
+  DDPHOOK_TRY(context.agree("ddphook_state_save", saveTask, status,
+                            plan + std::to_string(manifest.generation), &all));
   for (size_t rank = 0; rank < all.size(); ++rank)
     if (all[rank].compare(0, plan.size(), plan) != 0)
       return invalid(
@@ -277,8 +276,8 @@ Status ddphook::saveStates(ddphook_module &module, const std::string &pattern,
     return writeFiles(module, manifest, description, file, &leftovers,
                       &generations);
   });
-  status = agree(context, "ddphook_state_save (written)", saveTask, status,
-                 generations, &all);
+  status = context.agree("ddphook_state_save (written)", saveTask, status,
+                         generations, &all);
   if (!status.isOk())
     return discard(module, pending, std::move(status));
 
@@ -296,8 +295,8 @@ Status ddphook::saveStates(ddphook_module &module, const std::string &pattern,
       return context.fail(std::move(committed));
   }
   const bool isReplaced = context.rank() != 0 || claim.hasReplaced();
-  status = agree(context, "ddphook_state_save (manifest)", saveTask,
-                 isReplaced ? Status::ok() : committed, verdict, &all);
+  status = context.agree("ddphook_state_save (manifest)", saveTask,
+                         isReplaced ? Status::ok() : committed, verdict, &all);
   if (!status.isOk())
     return discard(module, pending, std::move(status));
 
@@ -307,5 +306,5 @@ Status ddphook::saveStates(ddphook_module &module, const std::string &pattern,
     status = withoutExceptions([&] {
       return moveIntoPlace(file, manifest.generation, leftovers, all[0]);
     });
-  return agree(context, "ddphook_state_save (end)", saveTask, status, "", &all);
+  return context.agree("ddphook_state_save (end)", saveTask, status, "", &all);
 }

@@ -398,6 +398,29 @@ Status Context::allGather(const std::string &what, const std::string &mine,
       what, mine, Deadline::after(place.timeoutSeconds), all));
 }
 
+/// One all-gather of texts: "+" and the payload of a rank that succeeded, or
+/// "-" and the reason.
+Status Context::agree(const std::string &what, const char *task,
+                      const Status &mine, const std::string &payload,
+                      std::vector<std::string> *all) {
+  DDPHOOK_TRY(allGather(what,
+                        mine.isOk()
+                            ? "+" + payload
+                            : "-" + mine.message() + " (" +
+                                  ddphook_status_name(mine.code()) + ")",
+                        all));
+  DDPHOOK_TRY(mine);
+  for (size_t rank = 0; rank < all->size(); ++rank) {
+    std::string &text = (*all)[rank];
+    const bool isSuccess = !text.empty() && text[0] == '+';
+    text.erase(0, 1);
+    if (!isSuccess)
+      return error(DDPHOOK_ABORTED, "rank %zu could not %s: %s", rank, task,
+                   text.c_str());
+  }
+  return Status::ok();
+}
+
 Status Context::setStream(void *stream) {
   if (hasFailed())
     return failure();

@@ -7,7 +7,6 @@
 #include "module/module.h"
 
 #include "base/collective_check.h"
-#include "job/agreement.h"
 #include "module/state_init.h"
 #include "plan/plan.h"
 
@@ -110,8 +109,8 @@ static Status comparePlans(const ddphook_module &module, Context &context,
     report = std::to_string(compiled->plan_hash) + "/" +
              std::to_string(compiled->plan_size);
   std::vector<std::string> reports;
-  DDPHOOK_TRY(agree(context, "ddphook_module_load", "load its module", prepared,
-                    report, &reports));
+  DDPHOOK_TRY(context.agree("ddphook_module_load", "load its module", prepared,
+                            report, &reports));
   size_t odd = findOdd(reports);
   if (odd == 0)
     return Status::ok();
