@@ -7,7 +7,6 @@
 #include "base/write_signals.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/checkpoint_claim.h"
-#include "checkpoint/checkpoint_states.h"
 #include "job/context.h"
 #include "module/state_init.h"
 
