@@ -8,7 +8,6 @@
 
 #include "files/atomic_file.h"
 #include "files/json.h"
-#include "files/json_text.h"
 #include "plan/plan_reader.h"
 
 #define XXH_INLINE_ALL

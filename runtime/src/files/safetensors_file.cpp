@@ -6,7 +6,7 @@
 #include "files/safetensors.h"
 
 #include "files/atomic_file.h"
-#include "files/json_text.h"
+#include "files/json.h"
 
 #include <algorithm>
 #include <fcntl.h>

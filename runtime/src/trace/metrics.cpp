@@ -5,7 +5,7 @@
 #include "base/log.h"
 #include "base/write_signals.h"
 #include "files/atomic_file.h"
-#include "files/json_text.h"
+#include "files/json.h"
 #include "files/open_file.h"
 
 #include <algorithm>

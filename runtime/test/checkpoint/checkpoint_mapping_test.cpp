@@ -7,7 +7,7 @@
 #include "checkpoint/checkpoint_files.h"
 #include "checkpoint/checkpoint_mapping.h"
 #include "checkpoint/checkpoint_test_util.h"
-#include "files/json_text.h"
+#include "files/json.h"
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
