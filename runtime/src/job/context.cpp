@@ -378,16 +378,9 @@ Status Context::failIfFinal(Status status) {
   case DDPHOOK_BAD_ENVIRONMENT:
   case DDPHOOK_PLAN_MISMATCH:
     return status;
-  case DDPHOOK_RESOURCE_EXHAUSTED:
-  case DDPHOOK_DATA_LOSS:
-  case DDPHOOK_IO_ERROR:
-  case DDPHOOK_PEER_LOST:
-  case DDPHOOK_DEADLINE_EXCEEDED:
-  case DDPHOOK_ABORTED:
-  case DDPHOOK_INTERNAL:
-    break;
+  default:
+    return fail(std::move(status));
   }
-  return fail(std::move(status));
 }
 
 Status Context::allGather(const std::string &what, const std::string &mine,

@@ -8,7 +8,6 @@
 #include "base/collective.h"
 #include "base/dtype.h"
 #include "base/encoding.h"
-#include "base/state_dtype.h"
 #include "base/status.h"
 #include "ddphook/runtime/backend.h"
 

@@ -58,12 +58,6 @@ Status MemoryStore::get(const std::string &key, const Deadline &deadline,
                key.c_str());
 }
 
-Status MemoryStore::exists(const std::string &key, bool *result) {
-  std::lock_guard<std::mutex> lock(mutex);
-  *result = values.count(key) != 0;
-  return Status::ok();
-}
-
 Status MemoryStore::add(const std::string &key, int64_t delta,
                         int64_t *result) {
   std::lock_guard<std::mutex> lock(mutex);

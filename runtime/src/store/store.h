@@ -59,7 +59,6 @@ public:
   Status set(const std::string &key, const std::string &value) override;
   Status get(const std::string &key, const Deadline &deadline,
              std::string *value) override;
-  Status exists(const std::string &key, bool *result) override;
   Status add(const std::string &key, int64_t delta, int64_t *result) override;
   Status erase(const std::string &key) override;
 

@@ -52,10 +52,6 @@ const char *trace::categoryName(Category category) {
   return "unknown";
 }
 
-//===----------------------------------------------------------------------===//
-// Writing.
-//===----------------------------------------------------------------------===//
-
 /// Maps memory shared with forked children: pages that are copied on write
 /// would fault in a step.
 Status RankRecording::map(const PartIdentity &identity, uint64_t events,
@@ -203,10 +199,6 @@ std::string RankRecording::pack(uint64_t mostBytes) const {
   }
   return packed;
 }
-
-//===----------------------------------------------------------------------===//
-// Reading.
-//===----------------------------------------------------------------------===//
 
 static Status readNames(std::string_view bytes, std::vector<Name> *names);
 

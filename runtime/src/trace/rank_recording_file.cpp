@@ -23,10 +23,6 @@ static constexpr uint64_t slotWords = sizeof(EventSlot) / sizeof(uint64_t);
 /// The number of slots that are written at a time.
 static constexpr uint64_t slotsAtOnce = 2048;
 
-//===----------------------------------------------------------------------===//
-// Writing.
-//===----------------------------------------------------------------------===//
-
 RankRecordingFile::RankRecordingFile(std::string_view part, std::string path,
                                      int file)
     : part(part), path(std::move(path)), file(file),
@@ -206,10 +202,6 @@ Status RankRecordingFile::write(const void *data, uint64_t bytes,
              ? Status::ok()
              : systemError(errno, "cannot write it");
 }
-
-//===----------------------------------------------------------------------===//
-// Reading.
-//===----------------------------------------------------------------------===//
 
 Status trace::readPartFile(const std::string &path, NamedBy namedBy,
                            PartContents *contents) {
