@@ -5,6 +5,8 @@
 
 #include "rank_group.h"
 
+#include "trace/ring.h"
+
 #include <algorithm>
 #include <cerrno>
 #include <cmath>
@@ -23,13 +25,7 @@
 #include <vector>
 
 using namespace ddphook;
-
-/// Returns nanoseconds by a clock that all processes of the machine share.
-static int64_t now() {
-  timespec time;
-  ::clock_gettime(CLOCK_MONOTONIC, &time);
-  return static_cast<int64_t>(time.tv_sec) * 1000000000 + time.tv_nsec;
-}
+using trace::now;
 
 static int64_t nanoseconds(double seconds) {
   return static_cast<int64_t>(std::min(seconds, 1e9) * 1e9);

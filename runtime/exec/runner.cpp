@@ -18,6 +18,7 @@
 #include <chrono>
 #include <cstdio>
 #include <exception>
+#include <memory>
 #include <string>
 #include <unistd.h>
 
@@ -34,17 +35,6 @@ struct Job {
   int32_t worldSize = 1;
   std::chrono::steady_clock::time_point start =
       std::chrono::steady_clock::now();
-};
-
-/// Destroys the context, which unloads the module too.
-class Context {
-public:
-  Context() = default;
-  ~Context() { ddphook_context_destroy(context); }
-  Context(const Context &) = delete;
-  Context &operator=(const Context &) = delete;
-
-  ddphook_context_t *context = nullptr;
 };
 
 } // namespace
@@ -145,17 +135,19 @@ static Status runRank(const Job &job, ddphook_options_t place,
   const std::string backend = chooseDevice(job.options);
   place.backend = backend.c_str();
   place.trace = job.options.trace.c_str();
-  Context context;
-  DDPHOOK_TRY(fromRuntime(ddphook_context_create(&place, &context.context),
+  ddphook_context_t *context = nullptr;
+  DDPHOOK_TRY(fromRuntime(ddphook_context_create(&place, &context),
                           "cannot join the job"));
-  int32_t rank = ddphook_context_rank(context.context);
+  // This unloads the module, too.
+  std::unique_ptr<ddphook_context_t, decltype(&ddphook_context_destroy)> owner(
+      context, &ddphook_context_destroy);
+  int32_t rank = ddphook_context_rank(context);
   // Load it first, because this explains why a module for another device fails.
-  DDPHOOK_TRY(fromRuntime(ddphook_module_load(context.context, &job.module),
+  DDPHOOK_TRY(fromRuntime(ddphook_module_load(context, &job.module),
                           "cannot load the module"));
-  StepBuffers buffers(job.signature,
-                      backend == "host" ? nullptr : context.context);
+  StepBuffers buffers(job.signature, backend == "host" ? nullptr : context);
   DDPHOOK_TRY(buffers.allocate());
-  DDPHOOK_TRY(loadStates(job, context.context));
+  DDPHOOK_TRY(loadStates(job, context));
   StepTimes times;
   for (int64_t step = 0; step < job.options.steps; ++step) {
     onStep(step);
