@@ -6,7 +6,7 @@
 
 #include "module/module.h"
 
-#include "base/collective_check.h"
+#include "base/collective.h"
 #include "module/state_init.h"
 #include "plan/plan.h"
 

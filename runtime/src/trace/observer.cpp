@@ -6,8 +6,7 @@
 #include "base/log.h"
 #include "base/packed_texts.h"
 #include "store/hmac.h"
-#include "store/mailbox.h"
-#include "store/store_protocol.h"
+#include "store/store_server.h"
 #include "trace/merge.h"
 #include "trace/rank_recording_file.h"
 
