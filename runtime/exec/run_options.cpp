@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//
-// Parses the flags that both tools have and checks file name patterns.
 
 #include "run_options.h"
 

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//
-// Creation, destruction and failure of the context.
 
 #include "job/context.h"
 

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//
-// Implements the checks that each role of functions.inc requires.
 
 #include "module/device_call.h"
 

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//
-// The store for ranks that are threads of one process.
 
 #include "store/store.h"
 

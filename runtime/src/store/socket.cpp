@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//
-// System calls around sockets.
 
 #include "store/socket.h"
 

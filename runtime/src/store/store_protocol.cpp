@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//
-// Encodes and decodes messages; sends and receives nothing.
 
 #include "store/store_protocol.h"
 

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//
-// The poll loop and, at the end, what other threads call.
 
 #include "store/store_server.h"
 

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//
-// Records to memory, and reads a recording from memory or from a file's bytes.
 
 #include "trace/rank_recording.h"
 
