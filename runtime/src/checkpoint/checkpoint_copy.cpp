@@ -6,7 +6,6 @@
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/checkpoint_mapping.h"
 #include "job/context.h"
-#include "module/state_init.h"
 
 #include <algorithm>
 #include <set>

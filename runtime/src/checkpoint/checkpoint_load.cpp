@@ -12,7 +12,6 @@
 #include "checkpoint/checkpoint_files.h"
 #include "checkpoint/checkpoint_mapping.h"
 #include "job/context.h"
-#include "module/state_init.h"
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>

@@ -8,7 +8,6 @@
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/checkpoint_claim.h"
 #include "job/context.h"
-#include "module/state_init.h"
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>

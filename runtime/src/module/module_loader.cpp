@@ -7,7 +7,6 @@
 #include "module/module.h"
 
 #include "base/collective.h"
-#include "module/state_init.h"
 #include "plan/plan.h"
 
 #include <cinttypes>

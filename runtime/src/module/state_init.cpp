@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Random states are drawn in host memory and copied to the device once.
+// Initial values of states, and access to their bytes, which may be in device
+// memory. Random states are drawn in host memory and copied to the device once.
 
-#include "module/state_init.h"
+#include "module/module.h"
 
 #include "base/floating_point.h"
 #include "base/random.h"

@@ -326,9 +326,8 @@ static PlanValue readValue(const Reader &at, const char *object) {
     at["dtype"].fail("an element type");
     return value;
   }
-  value.elementBytes = found->second;
   value.shape = readShape(at["shape"]);
-  shapeBytes(at["shape"], value.shape, value.elementBytes);
+  shapeBytes(at["shape"], value.shape, found->second);
   return value;
 }
 

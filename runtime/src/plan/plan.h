@@ -157,7 +157,6 @@ struct PlanArena {
 
 struct PlanValue {
   std::string dtype; // from PlanEntry's larger set of types
-  int64_t elementBytes = 0;
   Shape shape;
   bool isScalar = false; // arguments: a value, not an array of one
   bool isInout = false;  // arguments

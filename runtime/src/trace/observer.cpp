@@ -161,7 +161,8 @@ void Observer::openPart(const PartIdentity &identity) {
     path.clear();
     if (!isRecording())
       return;
-    Status status = RankRecording::create(identity, flightEvents, &part);
+    Status status =
+        RankRecording::create(identity, flightEvents, /*path=*/"", &part);
     if (!status.isOk())
       return warn(self + " records nothing: " + status.message());
   }
