@@ -7,7 +7,6 @@
 
 #include "base/packed_texts.h"
 #include "base/wait_scope.h"
-#include "store/absent_ranks.h"
 
 #include <algorithm>
 #include <cstring>

@@ -5,7 +5,6 @@
 
 #include "base/wait_scope.h"
 #include "ddphook/runtime/compiled.h"
-#include "store/absent_ranks.h"
 #include "store/store_protocol.h"
 #include "store/store_server.h"
 #include "store/tcp_store.h"
