@@ -84,31 +84,20 @@ Status Context::join() {
                                   : rendezvous->find(&address));
     }
     if (place.rank == 0) {
-      StoreServer::Options options;
-      options.address = address.hosts[0];
-      options.port = address.port;
-      options.worldSize = place.worldSize;
-      options.hasRankZero = true;
-      options.runId = place.runId;
-      options.secret = address.secret;
       DDPHOOK_TRY(StoreServer::start(
-          options, &server,
+          {address.hosts[0], address.port, place.worldSize,
+           /*hasRankZero=*/true, place.runId, address.secret},
+          &server,
           Deadline::after(
               std::min(StoreServer::takeoverSeconds, place.timeoutSeconds))));
       address.port = server->port();
       if (rendezvous)
         DDPHOOK_TRY(rendezvous->publish(&address));
     }
-    TcpStore::Options options;
-    options.hosts = address.hosts;
-    options.port = address.port;
-    options.rank = place.rank;
-    options.worldSize = place.worldSize;
-    options.runId = place.runId;
-    options.secret = address.secret;
-    options.timeoutSeconds = place.timeoutSeconds;
-    options.tellsWaits = tellsWaits();
-    options.ownServer = server.get();
+    const TcpStore::Options options = {
+        address.hosts,        address.port, place.rank,
+        place.worldSize,      place.runId,  address.secret,
+        place.timeoutSeconds, tellsWaits(), server.get()};
     std::unique_ptr<TcpStore> connected;
     DDPHOOK_TRY(server ? TcpStore::attach(options, *server, &connected)
                        : TcpStore::connect(options, deadline, &connected));

@@ -162,11 +162,8 @@ uint32_t ddphook_module::nameOfWait(int64_t ticket) const {
 }
 
 trace::MetricsSample ddphook_module::sampleMetrics() const {
-  trace::MetricsSample sample;
-  sample.module = moduleNumber;
-  sample.stats = stats;
-  sample.stepTime = stepTime;
-  sample.nonFinite = nonFinite;
+  trace::MetricsSample sample = {moduleNumber, stats, stepTime,
+                                 nonFinite,    {},    {}};
   std::map<std::string, trace::BucketSample> buckets;
   for (size_t i = 0; i < plan.collectives.size(); ++i) {
     const std::string &name = plan.collectives[i].bucket;

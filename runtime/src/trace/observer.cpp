@@ -111,13 +111,8 @@ void Observer::begin(const std::vector<std::string> &introductions,
   const Introduction first = parse(introductions[0]);
   const Introduction own = parse(introductions[static_cast<size_t>(rank)]);
   runId = launchId.empty() ? first.token : launchId + "-" + first.token;
-  PartIdentity identity;
-  identity.runId = runId;
-  identity.rank = rank;
-  identity.worldSize = worldSize;
-  identity.process = ::getpid();
-  identity.host = own.host;
-  identity.clock = own.clock;
+  PartIdentity identity = {runId,      rank,     worldSize,
+                           ::getpid(), own.host, own.clock};
   isOnMachineOfRankZero = own.clock == first.clock;
   if (!path.empty() && !isOnMachineOfRankZero) {
     ClockOffset clock;
