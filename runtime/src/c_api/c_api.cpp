@@ -7,7 +7,7 @@
 #include "base/random.h"
 #include "checkpoint/checkpoint.h"
 #include "job/context.h"
-#include "job/variables.h"
+#include "job/settings.h"
 #include "module/device_call.h"
 
 #include <algorithm>
