@@ -156,7 +156,7 @@ Status RankGroup::start() {
       return systemError(errno, "cannot start a process for rank %d", rank);
     if (process == 0)
       runChild(rank, parent);
-    Child &child = children[static_cast<size_t>(rank)];
+    Child &child = children[rank];
     child.process = process;
     child.running = true;
     ++running;
@@ -171,7 +171,7 @@ void RankGroup::runChild(int32_t rank, pid_t parent) {
     ::_exit(1);
   signals.restore();
 
-  RankReport &report = *children[static_cast<size_t>(rank)].report;
+  RankReport &report = *children[rank].report;
   Status status;
   try {
     status = options.body(rank, report);
@@ -198,7 +198,7 @@ std::string ddphook::nameStep(int64_t step) {
 
 /// Returns " in step 4", or where else the rank was.
 std::string RankGroup::place(int32_t rank) const {
-  int64_t step = children[static_cast<size_t>(rank)].report->step.load();
+  int64_t step = children[rank].report->step.load();
   return step < 0 ? std::string(" before the first step")
                   : " in " + nameStep(step);
 }
@@ -210,7 +210,7 @@ void RankGroup::fail(int32_t rank, ddphook_status_t code, std::string what,
 }
 
 void RankGroup::recordEnd(int32_t rank, int waitStatus) {
-  const Child &child = children[static_cast<size_t>(rank)];
+  const Child &child = children[rank];
   const RankReport &report = *child.report;
   RankReport::State state = report.state.load();
   if (state == RankReport::State::Failed) {
@@ -233,7 +233,7 @@ void RankGroup::recordEnd(int32_t rank, int waitStatus) {
 
 void RankGroup::reap() {
   for (int32_t rank = 0; rank < options.ranks; ++rank) {
-    Child &child = children[static_cast<size_t>(rank)];
+    Child &child = children[rank];
     int waitStatus = 0;
     if (!child.running || ::waitpid(child.process, &waitStatus, WNOHANG) == 0)
       continue;
@@ -275,7 +275,7 @@ void RankGroup::showProgress() {
 void RankGroup::killStalled() {
   int64_t limit = now() - nanoseconds(options.stallSeconds);
   for (int32_t rank = 0; rank < options.ranks; ++rank) {
-    Child &child = children[static_cast<size_t>(rank)];
+    Child &child = children[rank];
     if (!child.running || child.report->progressTime.load() > limit)
       continue;
     fail(rank, DDPHOOK_DEADLINE_EXCEEDED,

@@ -106,9 +106,7 @@ Json::Result Json::parse(std::string_view text, Json *value) {
 
 const Json *Json::find(std::string_view key) const {
   const auto found = std::find(keys.begin(), keys.end(), key);
-  return found == keys.end()
-             ? nullptr
-             : &elements[static_cast<size_t>(found - keys.begin())];
+  return found == keys.end() ? nullptr : &elements[found - keys.begin()];
 }
 
 const std::string &Json::string() const {

@@ -348,10 +348,9 @@ Status Context::explainDivergence(const Status &status) {
   for (const std::optional<std::string> &answer : answers.ofRanks)
     ranks.push_back(answer ? trace::Whereabouts::decode(*answer)
                            : std::nullopt);
-  const std::string where =
-      answers.isServerSilent
-          ? trace::describeSilence(ranks[static_cast<size_t>(rank())], rank())
-          : trace::describeDivergence(ranks);
+  const std::string where = answers.isServerSilent
+                                ? trace::describeSilence(ranks[rank()], rank())
+                                : trace::describeDivergence(ranks);
   return where.empty() ? status
                        : Status(status.code(), status.message() + ": " + where);
 }

@@ -59,8 +59,7 @@ Status StoreCollectives::gather(const std::string &what,
   } else {
     std::vector<std::string> values(static_cast<size_t>(size));
     for (int other = 0; other < size && status.isOk(); ++other)
-      status = store.get(keyOf(other), deadline,
-                         &values[static_cast<size_t>(other)]);
+      status = store.get(keyOf(other), deadline, &values[other]);
     *packed = packTexts(values);
     if (status.isOk())
       return store.set(all, *packed);
@@ -100,7 +99,7 @@ Status StoreCollectives::allGather(const std::string &what,
     return error(DDPHOOK_DATA_LOSS, "%s: rank 0 sent malformed data",
                  what.c_str());
   for (int other = 0; other < size; ++other) {
-    std::string &text = (*all)[static_cast<size_t>(other)];
+    std::string &text = (*all)[other];
     std::vector<std::string> texts = unpackTexts(text);
     if (texts.size() != 2)
       return error(DDPHOOK_DATA_LOSS, "%s: rank %d sent malformed data",

@@ -32,8 +32,7 @@ Status ArgumentCheck::check(Role role, const char *name, const void *array,
     break;
   case Role::Rest:
   case Role::RestOut: {
-    const auto &pieces =
-        module.plan.matrixLists[static_cast<size_t>(list)].pieces;
+    const auto &pieces = module.plan.matrixLists[list].pieces;
     if (!array && std::any_of(pieces.begin(), pieces.end(),
                               [](const ddphook_piece_t &piece) {
                                 return piece.count != 0;

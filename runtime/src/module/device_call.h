@@ -91,15 +91,13 @@ public:
   }
 
   int64_t onDevice(const role::Group &group) const {
-    return module.groups[static_cast<size_t>(group.value)].size();
+    return module.groups[group.value].size();
   }
   int64_t onDevice(const role::OptionalGroup &group) const {
     return group.value < 0 ? 1 : onDevice(role::Group{group.value, group.name});
   }
   int32_t onDevice(const role::OptionalRank &group) const {
-    return group.value < 0
-               ? -1
-               : module.groups[static_cast<size_t>(group.value)].rank();
+    return group.value < 0 ? -1 : module.groups[group.value].rank();
   }
   ddphook_matrices_t *onDevice(const role::Matrices &number) const {
     return module.matricesOf(number.value, product);

@@ -355,8 +355,7 @@ static void readEntry(const Reader &at, Names *names, Plan *plan) {
     int64_t last = static_cast<int64_t>(entry.arguments.size()) - 1;
     value.argument = result["argument"].integer(-1, last);
     if (result.isOk() && value.argument >= 0) {
-      const PlanValue &same =
-          entry.arguments[static_cast<size_t>(value.argument)];
+      const PlanValue &same = entry.arguments[value.argument];
       if (!same.isInout || same.dtype != value.dtype ||
           same.shape != value.shape)
         result["argument"].fail("an inout argument of the same type");

@@ -158,7 +158,7 @@ Status trace::mergeParts(const std::vector<std::string> &parts,
   result->ranks.resize(static_cast<size_t>(worldSize));
   int64_t origin = INT64_MAX;
   for (int rank = 0; rank < worldSize; ++rank) {
-    RankSummary &summary = result->ranks[static_cast<size_t>(rank)];
+    RankSummary &summary = result->ranks[rank];
     summary.identity.rank = rank;
     summary.state = "missing";
     summary.reason = "the rank left no readable part";

@@ -109,7 +109,7 @@ void Observer::begin(const std::vector<std::string> &introductions,
   for (const std::string &text : introductions)
     parts.push_back(parse(text).part);
   const Introduction first = parse(introductions[0]);
-  const Introduction own = parse(introductions[static_cast<size_t>(rank)]);
+  const Introduction own = parse(introductions[rank]);
   runId = launchId.empty() ? first.token : launchId + "-" + first.token;
   PartIdentity identity = {runId,      rank,     worldSize,
                            ::getpid(), own.host, own.clock};
@@ -140,7 +140,7 @@ void Observer::begin(const std::vector<std::string> &introductions,
   }
   if (!path.empty() && rank != 0 && first.part.empty())
     warn("rank 0 writes no trace: the part of " + self + " stays at '" +
-         parts[static_cast<size_t>(rank)] + "'");
+         parts[rank] + "'");
 }
 
 void Observer::openPart(const PartIdentity &identity) {
@@ -211,7 +211,7 @@ static bool isForRankZero(const std::string &part,
 std::string Observer::pack() const {
   const RankRecording *part = events.part();
   if (rank == 0 || path.empty() || !part || parts[0].empty() ||
-      isForRankZero(parts[static_cast<size_t>(rank)], parts[0], runId))
+      isForRankZero(parts[rank], parts[0], runId))
     return {};
   // Rank 0 has the same capacity for every rank.
   return part->pack(std::min<uint64_t>(
@@ -220,7 +220,7 @@ std::string Observer::pack() const {
 }
 
 void Observer::deliver(const Status &status) {
-  const std::string &part = parts[static_cast<size_t>(rank)];
+  const std::string &part = parts[rank];
   if (status.isOk())
     ::unlink(part.c_str());
   else
@@ -264,7 +264,7 @@ void Observer::merge(const std::map<int, std::string> &delivered) {
     Status status =
         withoutExceptions([&] { return savePart(part.second, place); });
     if (status.isOk())
-      parts[static_cast<size_t>(sender)] = place;
+      parts[sender] = place;
     else
       warn("the part of rank " + std::to_string(sender) +
            " cannot be kept: " + status.message());
