@@ -44,7 +44,7 @@ public:
   }
 
   Status read(size_t number, std::vector<char> *bytes) const {
-    bytes->resize(static_cast<size_t>(states[number].bytes));
+    bytes->resize(states[number].bytes);
     return readState(*places[number].module, places[number].state, 0,
                      bytes->data(), states[number].bytes);
   }

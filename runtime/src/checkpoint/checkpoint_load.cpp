@@ -318,7 +318,7 @@ Status Loader::beginAnew() {
   if (!isAny)
     return Status::ok();
   return drawFirstValues(module.plan, [&](size_t i, const void *value) {
-    std::memcpy(imageOf(i), value, static_cast<size_t>(states[i].bytes));
+    std::memcpy(imageOf(i), value, states[i].bytes);
     return Status::ok();
   });
 }
@@ -337,12 +337,11 @@ Status Loader::readSaved(const SafetensorsReader &reader,
     for (int64_t done = 0; done < run.bytes;) {
       const int64_t size = std::min(run.bytes - done, readBytes);
       if (!isTaken)
-        scratch.resize(static_cast<size_t>(size));
+        scratch.resize(size);
       char *to =
           isTaken ? imageOf(*run.state) + run.offset + done : scratch.data();
-      DDPHOOK_TRY(reader.readPart(tensor, static_cast<uint64_t>(position), to,
-                                  static_cast<uint64_t>(size)));
-      XXH3_64bits_update(&hashing, to, static_cast<size_t>(size));
+      DDPHOOK_TRY(reader.readPart(tensor, position, to, size));
+      XXH3_64bits_update(&hashing, to, size);
       done += size;
       position += size;
     }
@@ -350,7 +349,7 @@ Status Loader::readSaved(const SafetensorsReader &reader,
   };
   if ((*saved)[number].isShared()) {
     std::vector<char> &value = sharedValues[number];
-    value.resize(static_cast<size_t>((*saved)[number].bytes));
+    value.resize((*saved)[number].bytes);
     DDPHOOK_TRY(reader.read(tensor, value.data()));
     XXH3_64bits_update(&hashing, value.data(), value.size());
   } else {
@@ -454,8 +453,7 @@ Status Loader::checkValues() {
     if (states[i].init != StateInit::Mt19937)
       continue;
     std::vector<int32_t> generator(generatorElements);
-    std::memcpy(generator.data(), imageOf(i),
-                static_cast<size_t>(states[i].bytes));
+    std::memcpy(generator.data(), imageOf(i), states[i].bytes);
     if (!isGenerator(generator.data()))
       return invalid("state '%s': expected a random generator with a position "
                      "from 0 to 624, but got %d",
@@ -466,7 +464,7 @@ Status Loader::checkValues() {
 
 Status Loader::readImage() {
   DDPHOOK_TRY(context.synchronize());
-  image.assign(static_cast<size_t>(module.plan.stateArena.bytes), 0);
+  image.assign(module.plan.stateArena.bytes, 0);
   DDPHOOK_TRY(manifest ? readCheckpoint() : readPlain());
   return checkValues();
 }
@@ -476,8 +474,7 @@ std::string Loader::hashReplicated() {
   std::string hashes;
   for (size_t i = 0; i < states.size(); ++i)
     if (isReplicated(i))
-      hashes += printHash(
-          XXH3_64bits(imageOf(i), static_cast<size_t>(states[i].bytes)));
+      hashes += printHash(XXH3_64bits(imageOf(i), states[i].bytes));
   return hashes;
 }
 

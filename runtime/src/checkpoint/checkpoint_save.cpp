@@ -28,14 +28,14 @@ static const char saveTask[] = "save its states";
 static Status writeStateData(const ddphook_module &module, size_t number,
                              AtomicFile &file, uint64_t *checksum) {
   const int64_t bytes = module.plan.states[number].bytes;
-  std::vector<char> part(static_cast<size_t>(std::min(bytes, bytesPerWrite)));
+  std::vector<char> part(std::min(bytes, bytesPerWrite));
   XXH3_state_t hash;
   XXH3_64bits_reset(&hash);
   for (int64_t offset = 0; offset < bytes; offset += bytesPerWrite) {
     const int64_t size = std::min(bytesPerWrite, bytes - offset);
     DDPHOOK_TRY(readState(module, number, offset, part.data(), size));
-    XXH3_64bits_update(&hash, part.data(), static_cast<size_t>(size));
-    DDPHOOK_TRY(file.write(part.data(), static_cast<uint64_t>(size)));
+    XXH3_64bits_update(&hash, part.data(), size);
+    DDPHOOK_TRY(file.write(part.data(), size));
   }
   *checksum = XXH3_64bits_digest(&hash);
   return Status::ok();

@@ -155,7 +155,7 @@ Status trace::mergeParts(const std::vector<std::string> &parts,
                  result->problems.empty() ? "" : result->problems[0].c_str());
 
   const int worldSize = own.front().identity.worldSize;
-  result->ranks.resize(static_cast<size_t>(worldSize));
+  result->ranks.resize(worldSize);
   int64_t origin = INT64_MAX;
   for (int rank = 0; rank < worldSize; ++rank) {
     RankSummary &summary = result->ranks[rank];
