@@ -66,20 +66,19 @@ Status Context::enter() {
   DDPHOOK_TRY(exchangeNodes());
   DDPHOOK_TRY(openBackend());
   // No rank may continue while another one could not open its device.
-  return collectives->barrier("ddphook_context_create",
-                              Deadline::after(place.timeoutSeconds));
+  return collectives->barrier("ddphook_context_create", deadline());
 }
 
 Status Context::join() {
   if (place.worldSize == 1) {
     store = std::make_unique<MemoryStore>();
   } else {
-    Deadline deadline = Deadline::after(place.timeoutSeconds);
+    const Deadline end = deadline();
     StoreAddress address = {
         {place.masterAddress}, place.masterPort, place.secret};
     std::optional<Rendezvous> rendezvous;
     if (place.hostStore) {
-      rendezvous.emplace(place, deadline, tellsWaits());
+      rendezvous.emplace(place, end, tellsWaits());
       DDPHOOK_TRY(place.rank == 0 ? rendezvous->choose(&address)
                                   : rendezvous->find(&address));
     }
@@ -100,10 +99,10 @@ Status Context::join() {
         place.timeoutSeconds, tellsWaits(), server.get()};
     std::unique_ptr<TcpStore> connected;
     DDPHOOK_TRY(server ? TcpStore::attach(options, *server, &connected)
-                       : TcpStore::connect(options, deadline, &connected));
+                       : TcpStore::connect(options, end, &connected));
     control = connected.get();
     store = std::move(connected);
-    DDPHOOK_TRY(control->waitForAll(deadline));
+    DDPHOOK_TRY(control->waitForAll(end));
   }
   table = toBackendStore(*store);
   collectives = std::make_unique<StoreCollectives>(
@@ -124,7 +123,7 @@ Status Context::exchangeNodes() {
       packTexts({printSettings(place, *backendTable),
                  packTexts({mine.node, mine.memoryDomain,
                             ownProcessors().toText(), observer.introduce()})}),
-      Deadline::after(place.timeoutSeconds), &all));
+      deadline(), &all));
   // Compare settings first: another version may encode the rest differently.
   std::vector<std::string> settings;
   for (std::string &text : all) {
@@ -138,8 +137,7 @@ Status Context::exchangeNodes() {
     // Every rank finds the difference itself, unless the job fails before it
     // has the settings.
     collectives
-        ->barrier("ddphook_context_create (different settings)",
-                  Deadline::after(place.timeoutSeconds))
+        ->barrier("ddphook_context_create (different settings)", deadline())
         .ignore();
     return differ;
   }
@@ -164,7 +162,7 @@ Status Context::exchangeNodes() {
                 ? place.threads
                 : threadShare(neighbours, self, processorQuota(readSmallFile));
   observer.begin(introductions, place.runId, [this](int64_t *time) {
-    return control->serverTime(Deadline::after(place.timeoutSeconds), time);
+    return control->serverTime(deadline(), time);
   });
   if (control)
     control->onInquiry([this] {
@@ -373,8 +371,7 @@ Status Context::allGather(const std::string &what, const std::string &mine,
                           std::vector<std::string> *all) {
   if (hasFailed())
     return failure();
-  return failIfFinal(collectives->allGather(
-      what, mine, Deadline::after(place.timeoutSeconds), all));
+  return failIfFinal(collectives->allGather(what, mine, deadline(), all));
 }
 
 /// One all-gather of texts: "+" and the payload of a rank that succeeded, or

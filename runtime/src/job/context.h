@@ -129,6 +129,8 @@ private:
   explicit Context(const Bootstrap &place);
   /// If all ranks of a machine wait for the same, only one of them logs it.
   bool tellsWaits() const { return place.localRank == 0; }
+  /// Returns the deadline of a wait that begins now.
+  Deadline deadline() const { return Deadline::after(place.timeoutSeconds); }
   Status enter();
   Status join();
   /// Does the same as fail(), but waits `seconds` for the cause.
