@@ -3,8 +3,8 @@
 #include "trace/rank_recording_file.h"
 
 #include "backend/backend_store.h"
+#include "base/file_descriptor.h"
 #include "base/log.h"
-#include "base/standard_descriptors.h"
 #include "base/threads.h"
 #include "base/write_signals.h"
 #include "files/atomic_file.h"
