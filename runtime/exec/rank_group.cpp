@@ -14,7 +14,6 @@
 #include <cstdio>
 #include <cstring>
 #include <ctime>
-#include <exception>
 #include <new>
 #include <string>
 #include <sys/mman.h>
@@ -172,14 +171,8 @@ void RankGroup::runChild(int32_t rank, pid_t parent) {
   signals.restore();
 
   RankReport &report = *children[rank].report;
-  Status status;
-  try {
-    status = options.body(rank, report);
-  } catch (const std::bad_alloc &) {
-    status = Status(DDPHOOK_RESOURCE_EXHAUSTED, "out of memory");
-  } catch (const std::exception &exception) {
-    status = Status(DDPHOOK_INTERNAL, exception.what());
-  }
+  const Status status =
+      withoutExceptions([&] { return options.body(rank, report); });
   if (!status.isOk()) {
     report.code = status.code();
     report.failureTime = now();
