@@ -218,8 +218,7 @@ ddphook_status_t ddphook_memory_alloc(ddphook_context_t *context, size_t bytes,
     if (!memory)
       return nullArgument("an output pointer for the address");
     *memory = nullptr;
-    if (context->impl->hasFailed())
-      return context->impl->failure();
+    DDPHOOK_TRY(context->impl->failure());
     return context->impl->call(&ddphook_backend_t::memory_alloc, bytes,
                                alignment, memory);
   });

@@ -521,8 +521,7 @@ Status Loader::writeStates() {
 }
 
 Status Loader::load(ddphook_state_info_t *info) {
-  if (context.hasFailed())
-    return context.failure();
+  DDPHOOK_TRY(context.failure());
   DDPHOOK_TRY(findManifest());
   const Status read = withoutExceptions([&] { return readImage(); });
   std::vector<std::string> all;

@@ -230,8 +230,7 @@ static Status discard(const ddphook_module &module, const std::string &pending,
 Status ddphook::saveStates(ddphook_module &module, const std::string &pattern,
                            uint32_t flags) {
   Context &context = module.context;
-  if (context.hasFailed())
-    return context.failure();
+  DDPHOOK_TRY(context.failure());
   const std::string manifestPath = manifestFile(pattern);
   const std::string description = printStates(module.plan.states);
   Manifest manifest;

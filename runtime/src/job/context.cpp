@@ -369,8 +369,7 @@ Status Context::failIfFinal(Status status) {
 
 Status Context::allGather(const std::string &what, const std::string &mine,
                           std::vector<std::string> *all) {
-  if (hasFailed())
-    return failure();
+  DDPHOOK_TRY(failure());
   return failIfFinal(collectives->allGather(what, mine, deadline(), all));
 }
 
@@ -398,16 +397,14 @@ Status Context::agree(const std::string &what, const char *task,
 }
 
 Status Context::setStream(void *stream) {
-  if (hasFailed())
-    return failure();
+  DDPHOOK_TRY(failure());
   DDPHOOK_TRY(call(&ddphook_backend_t::stream_set, stream));
   isOnCallersStream = stream != nullptr;
   return Status::ok();
 }
 
 Status Context::synchronize() {
-  if (hasFailed())
-    return failure();
+  DDPHOOK_TRY(failure());
   return failIfFinal(call(&ddphook_backend_t::synchronize));
 }
 

@@ -165,8 +165,7 @@ static Status connect(ddphook_module &module, Context &context) {
 
 Status ddphook::loadModule(Context &context,
                            const ddphook_compiled_module_t *compiled) {
-  if (context.hasFailed())
-    return context.failure();
+  DDPHOOK_TRY(context.failure());
   auto module = std::make_unique<ddphook_module>(context, compiled);
   Status prepared =
       withoutExceptions([&] { return prepare(*module, context); });
