@@ -130,9 +130,7 @@ Status ddphook::copyStates(const std::vector<ddphook_module *> &from,
                             (flags & DDPHOOK_STATE_PARTIAL) != 0, &mapping);
   if (status.isOk())
     status = readImages(source, destination, mapping, &images);
-  if (!status.isOk())
-    return withContext(std::move(status),
-                       "the source does not fit the destination");
+  DDPHOOK_TRY(withContext(status, "the source does not fit the destination"));
 
   std::string report;
   for (size_t i = 0; i < images.size(); ++i) {
