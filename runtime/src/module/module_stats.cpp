@@ -113,11 +113,9 @@ static std::string nameOf(const PlanCollective &collective, size_t number,
 
 void ddphook_module::nameEvents() {
   trace::Recorder &recorder = context.recorder();
-  const bool isOn = recorder.isOn();
   for (const PlanEntry &entry : plan.entries)
     stepNames.push_back(
-        isOn ? recorder.addName(trace::Name(trace::Category::Step, entry.name))
-             : trace::otherName);
+        recorder.addName(trace::Name(trace::Category::Step, entry.name)));
   const std::string label =
       "module " + std::to_string(moduleNumber) +
       (plan.entries.empty() ? "" : " (@" + plan.entries[0].name + ")");
@@ -127,9 +125,6 @@ void ddphook_module::nameEvents() {
     const ModuleGroup &group = groups[collective.group];
     trace::CollectiveNames &names = collectiveNames.emplace_back();
     names.kind = names.last = collective.collectiveKind();
-    waitNames.push_back(trace::otherName);
-    if (!isOn)
-      continue;
     for (const CollectiveStage &stage : group.stagesOf(i, collective)) {
       trace::Name name;
       name.category = trace::Category::Collective;
@@ -147,8 +142,8 @@ void ddphook_module::nameEvents() {
                                        : std::vector<int>(),
                                    label});
     }
-    waitNames.back() = recorder.addName(trace::Name(
-        trace::Category::Wait, "wait " + nameOf(collective, i, names.kind)));
+    waitNames.push_back(recorder.addName(trace::Name(
+        trace::Category::Wait, "wait " + nameOf(collective, i, names.kind))));
   }
 }
 
