@@ -11,29 +11,17 @@
 
 using namespace ddphook;
 
-/// Finds the type of a file's tensor for an element type of the plan.
-static bool findFileType(const std::string &type, TensorType &fileType) {
-  static const struct {
-    const char *plan;
-    TensorType file;
-  } table[] = {
+/// Returns the type of a file's tensor for an element type of a valid plan.
+static TensorType fileType(const std::string &type) {
 #define DDPHOOK_ENTRY_TYPE(NAME, name, bytes, c_type, file)                    \
-  {#name, TensorType::file},
+  if (type == #name)                                                           \
+    return TensorType::file;
 #include "ddphook/runtime/element_types.inc"
-  };
-  for (const auto &row : table) {
-    if (type == row.plan) {
-      fileType = row.file;
-      return true;
-    }
-  }
-  return false;
+  return TensorType::U8;
 }
 
 static Status convert(const PlanValue &planned, EntryValue &value) {
-  if (!findFileType(planned.dtype, value.type))
-    return Status(DDPHOOK_UNSUPPORTED,
-                  "element type '" + planned.dtype + "' has no file format");
+  value.type = fileType(planned.dtype);
   value.shape = planned.shape;
   value.isScalar = planned.isScalar;
   if (!tensorBytes(value.shape, tensorTypeSize(value.type), value.bytes))

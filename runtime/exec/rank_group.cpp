@@ -5,6 +5,8 @@
 
 #include "rank_group.h"
 
+#include "trace/ring.h"
+
 #include <algorithm>
 #include <cerrno>
 #include <cmath>
@@ -12,7 +14,6 @@
 #include <cstdio>
 #include <cstring>
 #include <ctime>
-#include <exception>
 #include <new>
 #include <string>
 #include <sys/mman.h>
@@ -23,13 +24,7 @@
 #include <vector>
 
 using namespace ddphook;
-
-/// Returns nanoseconds by a clock that all processes of the machine share.
-static int64_t now() {
-  timespec time;
-  ::clock_gettime(CLOCK_MONOTONIC, &time);
-  return static_cast<int64_t>(time.tv_sec) * 1000000000 + time.tv_nsec;
-}
+using trace::now;
 
 static int64_t nanoseconds(double seconds) {
   return static_cast<int64_t>(std::min(seconds, 1e9) * 1e9);
@@ -160,7 +155,7 @@ Status RankGroup::start() {
       return systemError(errno, "cannot start a process for rank %d", rank);
     if (process == 0)
       runChild(rank, parent);
-    Child &child = children[static_cast<size_t>(rank)];
+    Child &child = children[rank];
     child.process = process;
     child.running = true;
     ++running;
@@ -175,15 +170,9 @@ void RankGroup::runChild(int32_t rank, pid_t parent) {
     ::_exit(1);
   signals.restore();
 
-  RankReport &report = *children[static_cast<size_t>(rank)].report;
-  Status status;
-  try {
-    status = options.body(rank, report);
-  } catch (const std::bad_alloc &) {
-    status = Status(DDPHOOK_RESOURCE_EXHAUSTED, "out of memory");
-  } catch (const std::exception &exception) {
-    status = Status(DDPHOOK_INTERNAL, exception.what());
-  }
+  RankReport &report = *children[rank].report;
+  const Status status =
+      withoutExceptions([&] { return options.body(rank, report); });
   if (!status.isOk()) {
     report.code = status.code();
     report.failureTime = now();
@@ -202,7 +191,7 @@ std::string ddphook::nameStep(int64_t step) {
 
 /// Returns " in step 4", or where else the rank was.
 std::string RankGroup::place(int32_t rank) const {
-  int64_t step = children[static_cast<size_t>(rank)].report->step.load();
+  int64_t step = children[rank].report->step.load();
   return step < 0 ? std::string(" before the first step")
                   : " in " + nameStep(step);
 }
@@ -214,7 +203,7 @@ void RankGroup::fail(int32_t rank, ddphook_status_t code, std::string what,
 }
 
 void RankGroup::recordEnd(int32_t rank, int waitStatus) {
-  const Child &child = children[static_cast<size_t>(rank)];
+  const Child &child = children[rank];
   const RankReport &report = *child.report;
   RankReport::State state = report.state.load();
   if (state == RankReport::State::Failed) {
@@ -237,7 +226,7 @@ void RankGroup::recordEnd(int32_t rank, int waitStatus) {
 
 void RankGroup::reap() {
   for (int32_t rank = 0; rank < options.ranks; ++rank) {
-    Child &child = children[static_cast<size_t>(rank)];
+    Child &child = children[rank];
     int waitStatus = 0;
     if (!child.running || ::waitpid(child.process, &waitStatus, WNOHANG) == 0)
       continue;
@@ -279,7 +268,7 @@ void RankGroup::showProgress() {
 void RankGroup::killStalled() {
   int64_t limit = now() - nanoseconds(options.stallSeconds);
   for (int32_t rank = 0; rank < options.ranks; ++rank) {
-    Child &child = children[static_cast<size_t>(rank)];
+    Child &child = children[rank];
     if (!child.running || child.report->progressTime.load() > limit)
       continue;
     fail(rank, DDPHOOK_DEADLINE_EXCEEDED,

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//
-// Parses the flags that both tools have and checks file name patterns.
 
 #include "run_options.h"
 
@@ -66,6 +64,12 @@ static bool parseNumber(const std::string &text, Number &number) {
   return errorCode == std::errc() && stop == end && text[0] != '-';
 }
 
+static Status badValue(const std::string &flag, const std::string &expected,
+                       const std::string &got) {
+  return invalid("expected --" + flag + " to be " + expected + ", but got '" +
+                 got + "'");
+}
+
 static Status setFlag(const std::string &flag, const std::string &value,
                       RunOptions &options) {
   if (value.empty())
@@ -82,29 +86,25 @@ static Status setFlag(const std::string &flag, const std::string &value,
   if (flag == "ranks") {
     int32_t ranks;
     if (!parseNumber(value, ranks) || ranks < 1 || ranks > maxLocalRanks)
-      return invalid("expected --ranks to be a number from 1 to " +
-                     std::to_string(maxLocalRanks) + ", but got '" + value +
-                     "'");
+      return badValue(
+          flag, "a number from 1 to " + std::to_string(maxLocalRanks), value);
     options.ranks = ranks;
     return Status::ok();
   }
   if (flag == "steps") {
     if (!parseNumber(value, options.steps) || options.steps < 1)
-      return invalid("expected --steps to be a positive number, but got '" +
-                     value + "'");
+      return badValue(flag, "a positive number", value);
     return Status::ok();
   }
   if (flag == "free-space") {
     if (value != "check" && value != "ignore")
-      return invalid("expected --free-space to be check or ignore, but got '" +
-                     value + "'");
+      return badValue(flag, "check or ignore", value);
     options.checksFreeSpace = value == "check";
     return Status::ok();
   }
   if (flag == "progress") {
     if (value != "on" && value != "off")
-      return invalid("expected --progress to be on or off, but got '" + value +
-                     "'");
+      return badValue(flag, "on or off", value);
     options.progress = value == "on" ? ProgressMode::On : ProgressMode::Off;
     return Status::ok();
   }

@@ -9,7 +9,6 @@
 #include "job/bootstrap.h"
 #include "local_job.h"
 #include "numbers.h"
-#include "progress.h"
 #include "rank_group.h"
 #include "step_buffers.h"
 
@@ -18,6 +17,7 @@
 #include <chrono>
 #include <cstdio>
 #include <exception>
+#include <memory>
 #include <string>
 #include <unistd.h>
 
@@ -36,15 +36,87 @@ struct Job {
       std::chrono::steady_clock::now();
 };
 
-/// Destroys the context, which unloads the module too.
-class Context {
-public:
-  Context() = default;
-  ~Context() { ddphook_context_destroy(context); }
-  Context(const Context &) = delete;
-  Context &operator=(const Context &) = delete;
+/// Shorter runs show no progress.
+constexpr std::chrono::seconds firstPause(1);
+constexpr std::chrono::milliseconds terminalPause(250);
+constexpr std::chrono::seconds linePause(10);
 
-  ddphook_context_t *context = nullptr;
+/// Shows on standard error which step a run is in, how long a step takes and
+/// how long the rest will take: on a terminal as one line that is overwritten,
+/// elsewhere, if requested, as a line every ten seconds.
+class Progress {
+public:
+  Progress(const char *toolName, const RunOptions &options)
+      : toolName(toolName), steps(options.steps),
+        isTerminal(::isatty(STDERR_FILENO) == 1),
+        isShown(options.progress == ProgressMode::On ||
+                (options.progress == ProgressMode::Auto && isTerminal &&
+                 !options.isQuiet)),
+        next(Clock::now() + firstPause) {}
+  /// Removes the line from a terminal.
+  ~Progress() {
+    if (hasLine)
+      std::fputs("\r\033[K", stderr);
+  }
+  Progress(const Progress &) = delete;
+  Progress &operator=(const Progress &) = delete;
+
+  /// Must be called often: `step` has begun, or none if it is −1.
+  void update(int64_t step) {
+    if (!isShown)
+      return;
+    const Clock::time_point now = Clock::now();
+    if (firstStep < 0 && step >= 0) {
+      firstStep = step;
+      firstTime = now;
+    }
+    // Until then the runtime says for whom it waits.
+    if (now < next || step < 0)
+      return;
+    next = now + (isTerminal ? Clock::duration(terminalPause) : linePause);
+    show(describe(step, now));
+  }
+  /// Says that all steps are done. On a terminal the summary follows.
+  void finish() {
+    if (isShown && !isTerminal)
+      show(std::to_string(steps) + " of " + std::to_string(steps) +
+           " steps are done");
+  }
+
+private:
+  using Clock = std::chrono::steady_clock;
+
+  void show(const std::string &text) {
+    // On a terminal leave the cursor at the start of the line, so that any
+    // other output replaces the line.
+    std::fprintf(stderr, isTerminal ? "\r\033[K%s: %s\r" : "%s: %s\n", toolName,
+                 text.c_str());
+    hasLine = isTerminal;
+    std::fflush(stderr);
+  }
+
+  /// Returns "step 7 of 9, 1.5 ms a step, 3 s left".
+  std::string describe(int64_t step, Clock::time_point now) const {
+    std::string text =
+        "step " + std::to_string(step) + " of " + std::to_string(steps);
+    if (step <= firstStep)
+      return text;
+    const double seconds =
+        std::chrono::duration<double>(now - firstTime).count() /
+        static_cast<double>(step - firstStep);
+    return text + ", " + printMilliseconds(seconds) + " a step, " +
+           printDuration(seconds * static_cast<double>(steps - step)) + " left";
+  }
+
+  const char *const toolName;
+  const int64_t steps;
+  const bool isTerminal;
+  const bool isShown;
+  bool hasLine = false;
+  /// The first step that was seen, or −1, and the time of that.
+  int64_t firstStep = -1;
+  Clock::time_point firstTime;
+  Clock::time_point next;
 };
 
 } // namespace
@@ -145,17 +217,19 @@ static Status runRank(const Job &job, ddphook_options_t place,
   const std::string backend = chooseDevice(job.options);
   place.backend = backend.c_str();
   place.trace = job.options.trace.c_str();
-  Context context;
-  DDPHOOK_TRY(fromRuntime(ddphook_context_create(&place, &context.context),
+  ddphook_context_t *context = nullptr;
+  DDPHOOK_TRY(fromRuntime(ddphook_context_create(&place, &context),
                           "cannot join the job"));
-  int32_t rank = ddphook_context_rank(context.context);
+  // This unloads the module, too.
+  std::unique_ptr<ddphook_context_t, decltype(&ddphook_context_destroy)> owner(
+      context, &ddphook_context_destroy);
+  int32_t rank = ddphook_context_rank(context);
   // Load it first, because this explains why a module for another device fails.
-  DDPHOOK_TRY(fromRuntime(ddphook_module_load(context.context, &job.module),
+  DDPHOOK_TRY(fromRuntime(ddphook_module_load(context, &job.module),
                           "cannot load the module"));
-  StepBuffers buffers(job.signature,
-                      backend == "host" ? nullptr : context.context);
+  StepBuffers buffers(job.signature, backend == "host" ? nullptr : context);
   DDPHOOK_TRY(buffers.allocate());
-  DDPHOOK_TRY(loadStates(job, context.context));
+  DDPHOOK_TRY(loadStates(job, context));
   StepTimes times;
   for (int64_t step = 0; step < job.options.steps; ++step) {
     onStep(step);

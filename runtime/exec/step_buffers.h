@@ -7,7 +7,6 @@
 
 #include "entry_signature.h"
 #include "files/safetensors.h"
-#include "random_tensor.h"
 
 #include "ddphook/runtime/runtime.h"
 
@@ -21,6 +20,22 @@ namespace ddphook {
 
 /// Returns the status of a call to the runtime, with the runtime's text for it.
 Status fromRuntime(ddphook_status_t code, const std::string &what);
+
+// The generator of `--inputs=random:SEED`. It is not that of the hooks: only
+// tests and trials may depend on these numbers.
+
+/// Identifies a random tensor of a run; equal keys give equal tensors.
+struct RandomKey {
+  uint64_t seed = 0;
+  int32_t rank = 0;
+  int64_t step = 0;
+  uint64_t argument = 0;
+};
+
+/// Fills `count` elements of `type`. Floating-point types get standard normal
+/// numbers, rounded to nearest even; booleans 0 or 1; integers 0 … 7.
+void fillRandom(const RandomKey &key, TensorType type, uint64_t count,
+                void *data);
 
 class StepBuffers {
 public:

@@ -4,7 +4,7 @@
 // NVIDIA GPUs and NCCL.
 
 #include "backend/backend_store.h"
-#include "base/collective_check.h"
+#include "base/collective.h"
 #include "cuda_communicator.h"
 #include "cuda_device.h"
 #include "cuda_error.h"

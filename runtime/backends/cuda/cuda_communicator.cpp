@@ -5,7 +5,7 @@
 
 #include "cuda_communicator.h"
 
-#include "base/collective_check.h"
+#include "base/collective.h"
 #include "cuda_error.h"
 #include "group_bootstrap.h"
 #include "kernels/affine.h"

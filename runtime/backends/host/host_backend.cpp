@@ -6,7 +6,7 @@
 
 #include "array_ranges.h"
 #include "backend/backend_store.h"
-#include "base/collective_check.h"
+#include "base/collective.h"
 #include "base/floating_point.h"
 #include "comm_thread.h"
 #include "encode.h"

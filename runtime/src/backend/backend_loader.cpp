@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//
-// Loads a backend's shared library and checks its table.
 
 #include "backend/backend_loader.h"
 

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//
-// Translates between Store and ddphook_backend_store_t.
 
 #include "backend/backend_store.h"
 

@@ -5,9 +5,9 @@
 
 #pragma once
 
+#include "base/file_descriptor.h"
 #include "base/status.h"
 
-#include "base/standard_descriptors.h"
 #include <cerrno>
 #include <fcntl.h>
 #include <string>

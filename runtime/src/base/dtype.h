@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// The element types of collectives and kernels, and those of casts, which may
-// be more. Entry points may also have integer arguments, whose types exist only
-// in the plan's entry list.
+// The element types of collectives and kernels, and those of casts and of
+// states, which may be more. Entry points may also have other integer
+// arguments, whose types exist only in the plan's entry list.
 
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string_view>
@@ -85,6 +86,40 @@ constexpr std::optional<CastDtype> castDtypeFromAbi(int32_t value) {
     if (value == static_cast<int32_t>(dtype))
       return dtype;
   return std::nullopt;
+}
+
+/// The types of states, which also hold counters and the words of random
+/// generators, which no collective or kernel sees.
+enum class StateDtype {
+#define DDPHOOK_STATE_TYPE(NAME, name, bytes, c_type, file) NAME,
+#include "ddphook/runtime/element_types.inc"
+};
+
+struct StateType {
+  StateDtype dtype;
+  const char *name; ///< In a plan.
+  int64_t bytes;
+  std::optional<Dtype> floatDtype; ///< The same type, if it is a Dtype.
+};
+constexpr StateType stateTypes[] = {
+#define DDPHOOK_DTYPE(NAME, name, bytes, c_type, file, value)                  \
+  {StateDtype::NAME, #name, bytes, Dtype::NAME},
+#define DDPHOOK_STATE_TYPE(NAME, name, bytes, c_type, file)                    \
+  {StateDtype::NAME, #name, bytes, std::nullopt},
+#include "ddphook/runtime/element_types.inc"
+};
+
+constexpr const StateType &typeOf(StateDtype dtype) {
+  return stateTypes[static_cast<size_t>(dtype)];
+}
+constexpr std::optional<Dtype> floatDtype(StateDtype dtype) {
+  return typeOf(dtype).floatDtype;
+}
+constexpr int64_t stateDtypeSize(StateDtype dtype) {
+  return typeOf(dtype).bytes;
+}
+constexpr const char *stateDtypeName(StateDtype dtype) {
+  return typeOf(dtype).name;
 }
 
 } // namespace ddphook

@@ -5,12 +5,8 @@
 
 #include "base/file_descriptor.h"
 
-#include "base/standard_descriptors.h"
-
-#include <fcntl.h>
 #include <mutex>
 #include <pthread.h>
-#include <unistd.h>
 #include <utility>
 
 namespace ddphook {

@@ -9,12 +9,31 @@
 #pragma once
 
 #include <atomic>
+#include <cerrno>
+#include <fcntl.h>
+#include <unistd.h>
 
 namespace ddphook {
 
 /// Increases in every forked child of a process that watches forks. An object
 /// made before a fork must not be used in the child.
 inline std::atomic<unsigned> forkCount{0};
+
+// In a program whose standard descriptors are closed, such as a daemon, the
+// next files and sockets get their numbers and then receive whatever the
+// program or a library prints. So the runtime keeps none of the three.
+
+/// Moves a newly opened descriptor to a number above 2 and returns it. If no
+/// number is free, closes it and returns -1; errno says why.
+inline int aboveStandard(int fd) {
+  if (fd < 0 || fd > STDERR_FILENO)
+    return fd;
+  const int moved = ::fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+  const int reason = errno;
+  ::close(fd);
+  errno = reason;
+  return moved;
+}
 
 /// Owns a file descriptor in the process that opened it.
 class FileDescriptor {

@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <cstring>
 #include <exception>
+#include <iterator>
 #include <new>
 
 using namespace ddphook;
@@ -116,34 +117,16 @@ Status ddphook::statusOfException() noexcept {
   }
 }
 
+/// The names of the statuses, by value.
+static const char *const statusNames[] = {
+    "OK",          "INVALID_ARGUMENT",   "FAILED_PRECONDITION",
+    "UNSUPPORTED", "RESOURCE_EXHAUSTED", "DATA_LOSS",
+    "IO_ERROR",    "BAD_ENVIRONMENT",    "PLAN_MISMATCH",
+    "PEER_LOST",   "DEADLINE_EXCEEDED",  "ABORTED",
+    "INTERNAL"};
+static_assert(std::size(statusNames) == DDPHOOK_INTERNAL + 1);
+
 extern "C" const char *ddphook_status_name(ddphook_status_t status) {
-  switch (status) {
-  case DDPHOOK_OK:
-    return "OK";
-  case DDPHOOK_INVALID_ARGUMENT:
-    return "INVALID_ARGUMENT";
-  case DDPHOOK_FAILED_PRECONDITION:
-    return "FAILED_PRECONDITION";
-  case DDPHOOK_UNSUPPORTED:
-    return "UNSUPPORTED";
-  case DDPHOOK_RESOURCE_EXHAUSTED:
-    return "RESOURCE_EXHAUSTED";
-  case DDPHOOK_DATA_LOSS:
-    return "DATA_LOSS";
-  case DDPHOOK_IO_ERROR:
-    return "IO_ERROR";
-  case DDPHOOK_BAD_ENVIRONMENT:
-    return "BAD_ENVIRONMENT";
-  case DDPHOOK_PLAN_MISMATCH:
-    return "PLAN_MISMATCH";
-  case DDPHOOK_PEER_LOST:
-    return "PEER_LOST";
-  case DDPHOOK_DEADLINE_EXCEEDED:
-    return "DEADLINE_EXCEEDED";
-  case DDPHOOK_ABORTED:
-    return "ABORTED";
-  case DDPHOOK_INTERNAL:
-    return "INTERNAL";
-  }
-  return "UNKNOWN";
+  return status >= 0 && status <= DDPHOOK_INTERNAL ? statusNames[status]
+                                                   : "UNKNOWN";
 }

@@ -3,11 +3,11 @@
 // The C ABI: null checks, the thread's last error, and a barrier for
 // exceptions. Other files do the work.
 
-#include "c_api/c_api.h"
-
 #include "base/floating_point.h"
 #include "base/random.h"
-#include "job/variables.h"
+#include "checkpoint/checkpoint.h"
+#include "job/context.h"
+#include "job/settings.h"
 #include "module/device_call.h"
 
 #include <algorithm>
@@ -16,14 +16,85 @@
 
 using namespace ddphook;
 
+/// The target of a context's handle.
+struct ddphook_context {
+  std::unique_ptr<Context> impl;
+};
+
 /// A plain array, which needs neither memory nor a destructor. The C library
 /// ends the process if it has no memory to register a destructor.
 static thread_local char lastError[4096] = "";
 
-ddphook_status_t ddphook::publishStatus(const Status &status) {
+/// Keeps a failure's message for ddphook_last_error(). Returns the code.
+static ddphook_status_t publishStatus(const Status &status) {
   if (!status.isOk())
     std::snprintf(lastError, sizeof(lastError), "%s", status.message().c_str());
   return status.code();
+}
+
+/// Runs the body of a public function, which returns a Status.
+template <typename Function>
+static ddphook_status_t publish(Function &&function) {
+  return publishStatus(withoutExceptions(std::forward<Function>(function)));
+}
+
+static Status nullArgument(const char *name) {
+  return invalid("expected %s, but got a null pointer", name);
+}
+
+static Status notLoaded() {
+  return error(DDPHOOK_FAILED_PRECONDITION, "the module is not loaded");
+}
+
+/// Runs the body of a public function with a context. All ranks call it: see
+/// Context::failIfThrown().
+template <typename Function>
+static ddphook_status_t publish(ddphook_context_t *context,
+                                Function &&function) {
+  if (!context)
+    return publishStatus(nullArgument("a context"));
+  Context &impl = *context->impl;
+  return publishStatus(impl.failIfThrown([&] { return function(impl); }));
+}
+
+/// Does the same for a function of a module; null means that it is not loaded.
+template <typename Function>
+static ddphook_status_t publish(ddphook_module_t *module, Function &&function) {
+  if (!module)
+    return publishStatus(notLoaded());
+  return publishStatus(
+      module->context.failIfThrown([&] { return function(*module); }));
+}
+
+/// Returns a compiled module's loaded module, or null.
+static ddphook_module *moduleOf(const ddphook_compiled_module_t *module) {
+  return module && module->handle ? *module->handle : nullptr;
+}
+
+template <typename Function>
+static ddphook_status_t publish(const ddphook_compiled_module_t *compiled,
+                                Function &&function) {
+  return compiled ? publish(moduleOf(compiled), function)
+                  : publishStatus(nullArgument("a module"));
+}
+
+/// Checks the size of a struct for results, which `name` names.
+template <typename Struct>
+static Status checkSize(const char *name, const Struct &result) {
+  if (result.struct_size >= sizeof(size_t))
+    return Status::ok();
+  return invalid("expected %s.struct_size to be set, but got %zu", name,
+                 result.struct_size);
+}
+
+/// Copies results to the caller's struct. A caller of another version has a
+/// shorter or a longer one; fields that are unknown here are 0.
+template <typename Struct>
+static void copyResults(const Struct &from, Struct *to) {
+  const size_t size = to->struct_size;
+  std::memset(to, 0, size);
+  std::memcpy(to, &from, std::min(size, sizeof(from)));
+  to->struct_size = size;
 }
 
 const char *ddphook_last_error(void) { return lastError; }
@@ -126,24 +197,138 @@ ddphook_module_unload(const ddphook_compiled_module_t *compiled) {
 
 ddphook_status_t ddphook_module_stats(const ddphook_compiled_module_t *compiled,
                                       ddphook_stats_t *stats) {
-  return publish([&] {
-    if (!compiled)
-      return nullArgument("a module");
+  return publish(compiled, [&](ddphook_module &module) {
     if (!stats)
       return nullArgument("an output pointer for the counters");
-    if (stats->struct_size < sizeof(size_t))
-      return invalid("expected stats.struct_size to be set, but got %zu",
-                     stats->struct_size);
-    ddphook_module *module = moduleOf(compiled);
-    if (!module)
-      return notLoaded();
-    // A caller of another version has a shorter or a longer struct; fields that
-    // are unknown here are 0.
-    size_t size = stats->struct_size;
-    std::memset(stats, 0, size);
-    std::memcpy(stats, &module->stats, std::min(size, sizeof(module->stats)));
-    stats->struct_size = size;
+    DDPHOOK_TRY(checkSize("stats", *stats));
+    copyResults(module.stats, stats);
     return Status::ok();
+  });
+}
+
+/// The alignment in bytes of a program's device memory, enough for every vector
+/// load of a device's kernels.
+static constexpr uint64_t alignment = 256;
+
+ddphook_status_t ddphook_memory_alloc(ddphook_context_t *context, size_t bytes,
+                                      void **memory) {
+  return publish([&] {
+    if (!context)
+      return nullArgument("a context");
+    if (!memory)
+      return nullArgument("an output pointer for the address");
+    *memory = nullptr;
+    DDPHOOK_TRY(context->impl->failure());
+    return context->impl->call(&ddphook_backend_t::memory_alloc, bytes,
+                               alignment, memory);
+  });
+}
+
+void ddphook_memory_free(ddphook_context_t *context, void *memory,
+                         size_t bytes) {
+  if (context && memory && !context->impl->isForked())
+    context->impl->backend().memory_free(context->impl->device(), memory,
+                                         bytes);
+}
+
+/// Copies between the host and the device after all earlier work.
+template <typename FunctionT>
+static ddphook_status_t copy(ddphook_context_t *context, FunctionT function,
+                             void *to, const void *from, size_t bytes) {
+  return publish([&] {
+    if (!context)
+      return nullArgument("a context");
+    if (bytes == 0)
+      return Status::ok();
+    if (!to || !from)
+      return nullArgument("two arrays");
+    DDPHOOK_TRY(context->impl->synchronize());
+    return context->impl->call(function, to, from, bytes);
+  });
+}
+
+ddphook_status_t ddphook_memory_write(ddphook_context_t *context, void *memory,
+                                      const void *host, size_t bytes) {
+  return copy(context, &ddphook_backend_t::memory_write, memory, host, bytes);
+}
+
+ddphook_status_t ddphook_memory_read(ddphook_context_t *context, void *host,
+                                     const void *memory, size_t bytes) {
+  return copy(context, &ddphook_backend_t::memory_read, host, memory, bytes);
+}
+
+ddphook_status_t ddphook_context_set_stream(ddphook_context_t *context,
+                                            void *stream) {
+  return publish(context,
+                 [&](Context &impl) { return impl.setStream(stream); });
+}
+
+ddphook_status_t ddphook_synchronize(ddphook_context_t *context) {
+  return publish(context, [](Context &impl) { return impl.synchronize(); });
+}
+
+ddphook_status_t ddphook_state_save(const ddphook_compiled_module_t *compiled,
+                                    const char *pattern, uint32_t flags) {
+  return publish(compiled, [&](ddphook_module &module) {
+    return pattern ? saveStates(module, pattern, flags)
+                   : nullArgument("a pattern of file names");
+  });
+}
+
+/// Runs `body`, which fills an info, and copies that to the caller's.
+template <typename Body>
+static Status withInfo(ddphook_state_info_t *info, Body &&body) {
+  if (info)
+    DDPHOOK_TRY(checkSize("info", *info));
+  ddphook_state_info_t result = {};
+  DDPHOOK_TRY(body(&result));
+  if (info)
+    copyResults(result, info);
+  return Status::ok();
+}
+
+ddphook_status_t ddphook_state_load(const ddphook_compiled_module_t *compiled,
+                                    const char *pattern, uint32_t flags,
+                                    ddphook_state_info_t *info) {
+  return publish(compiled, [&](ddphook_module &module) {
+    if (!pattern)
+      return nullArgument("a pattern of file names");
+    return withInfo(info, [&](ddphook_state_info_t *result) {
+      return loadStates(module, pattern, flags, result);
+    });
+  });
+}
+
+/// Finds the modules of a list.
+static Status findModules(const ddphook_compiled_module_t *const *list,
+                          size_t count, std::vector<ddphook_module *> *result) {
+  if (!list && count > 0)
+    return nullArgument("a list of modules");
+  for (size_t i = 0; i < count; ++i) {
+    if (!list[i])
+      return nullArgument("a module");
+    result->push_back(moduleOf(list[i]));
+    if (!result->back())
+      return notLoaded();
+  }
+  return Status::ok();
+}
+
+ddphook_status_t
+ddphook_state_copy(const ddphook_compiled_module_t *const *from,
+                   size_t fromCount, const ddphook_compiled_module_t *const *to,
+                   size_t toCount, uint32_t flags, ddphook_state_info_t *info) {
+  return publish([&] {
+    std::vector<ddphook_module *> sources, destinations;
+    DDPHOOK_TRY(findModules(from, fromCount, &sources));
+    DDPHOOK_TRY(findModules(to, toCount, &destinations));
+    if (destinations.empty())
+      return invalid("expected a module to copy to, but got none");
+    return destinations.front()->context.failIfThrown([&] {
+      return withInfo(info, [&](ddphook_state_info_t *result) {
+        return copyStates(sources, destinations, flags, result);
+      });
+    });
   });
 }
 

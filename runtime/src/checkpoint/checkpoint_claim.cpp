@@ -132,8 +132,7 @@ Status CheckpointClaim::prepare(const Deadline &deadline) {
                  "another job has replaced '%s' during this save: save to "
                  "another pattern",
                  path.c_str());
-  if (context.hasFailed())
-    return context.failure();
+  DDPHOOK_TRY(context.failure());
   if (deadline.expired())
     return error(DDPHOOK_DEADLINE_EXCEEDED,
                  "'%s' could not be written within %.3g s", claim.c_str(),

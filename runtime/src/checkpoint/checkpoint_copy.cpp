@@ -6,7 +6,6 @@
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/checkpoint_mapping.h"
 #include "job/context.h"
-#include "module/state_init.h"
 
 #include <algorithm>
 #include <set>
@@ -45,7 +44,7 @@ public:
   }
 
   Status read(size_t number, std::vector<char> *bytes) const {
-    bytes->resize(static_cast<size_t>(states[number].bytes));
+    bytes->resize(states[number].bytes);
     return readState(*places[number].module, places[number].state, 0,
                      bytes->data(), states[number].bytes);
   }
@@ -131,9 +130,7 @@ Status ddphook::copyStates(const std::vector<ddphook_module *> &from,
                             (flags & DDPHOOK_STATE_PARTIAL) != 0, &mapping);
   if (status.isOk())
     status = readImages(source, destination, mapping, &images);
-  if (!status.isOk())
-    return withContext(std::move(status),
-                       "the source does not fit the destination");
+  DDPHOOK_TRY(withContext(status, "the source does not fit the destination"));
 
   std::string report;
   for (size_t i = 0; i < images.size(); ++i) {

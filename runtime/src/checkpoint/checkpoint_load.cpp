@@ -2,22 +2,23 @@
 //
 // Rank 0 reads the manifest and sends it to all, so only its machine needs it.
 // Every rank reads its file into an image of its states. States change only
-// when all images are whole and agree.
+// when all images are whole and agree. Every byte that is used passes once
+// through a checksum. If the buckets are those of the module that saved, a
+// state is one run of bytes.
 
 #include "base/log.h"
 #include "base/random.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/checkpoint_files.h"
-#include "checkpoint/checkpoint_read.h"
-#include "job/agreement.h"
+#include "checkpoint/checkpoint_mapping.h"
 #include "job/context.h"
-#include "module/state_init.h"
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
 #include <algorithm>
 #include <cstring>
+#include <memory>
 #include <optional>
 
 using namespace ddphook;
@@ -25,6 +26,8 @@ using namespace ddphook;
 static const char loadTask[] = "load its states";
 /// The number of states without a saved value that are logged by name.
 static constexpr size_t maxLoggedStates = 8;
+/// The parts in which files are read. They stay in cache for the checksum.
+static constexpr int64_t readBytes = int64_t(1) << 20;
 
 namespace {
 
@@ -51,8 +54,19 @@ private:
   void report(size_t state, const char *what);
   void logReport() const;
   Status readImage();
-  Status readCheckpoint();
   Status readPlain();
+  Status readCheckpoint();
+  Status openRankFile(const std::string &path,
+                      std::unique_ptr<SafetensorsReader> *reader) const;
+  Status findSaved(const SafetensorsReader &reader);
+  Status map();
+  bool isForeign(size_t state) const;
+  bool isNeeded(size_t number) const;
+  Status beginAnew();
+  Status readRankFile();
+  Status readSaved(const SafetensorsReader &reader, const TensorInfo &tensor,
+                   size_t number, uint64_t *hash);
+  Status explainMismatch(Status status) const;
   Status checkValues();
   std::string hashReplicated();
   Status compareReplicated(const std::vector<std::string> &hashes) const;
@@ -69,8 +83,19 @@ private:
   const std::string nodes = printNodes(context.allNodes());
   /// Not set for plain files.
   std::optional<Manifest> manifest;
+  /// True if the nodes differ from those of the save, so that the errors of the
+  /// parts of a node's sum begin as in a new job. The same on all ranks.
   bool isOtherNodes = false;
+  /// The states as in their arena.
   std::vector<char> image;
+  /// The states of the checkpoint (the module's own or `others`), their
+  /// mapping, and the values that several states share.
+  std::vector<PlanState> others;
+  const std::vector<PlanState> *saved = &states;
+  std::vector<uint64_t> checksums;
+  CheckpointMapping mapping;
+  bool isMapped = false;
+  std::map<size_t, std::vector<char>> sharedValues;
   ddphook_state_info_t result = {};
   /// Lines about states without a saved value. If the world size differs, only
   /// rank 0, which reads the file, has them.
@@ -105,8 +130,8 @@ Status Loader::findManifest() {
     status = readManifestText(manifestPath, &text);
   const std::string mine = std::to_string(flags);
   std::vector<std::string> all;
-  DDPHOOK_TRY(agree(context, "ddphook_state_load", loadTask, status,
-                    mine + " " + text, &all));
+  DDPHOOK_TRY(context.agree("ddphook_state_load", loadTask, status,
+                            mine + " " + text, &all));
   for (size_t rank = 0; rank < all.size(); ++rank)
     if (all[rank].compare(0, mine.size() + 1, mine + " ") != 0)
       return invalid("rank %zu loads states with different flags than rank %d",
@@ -153,7 +178,7 @@ void Loader::logReport() const {
     log(LogLevel::Warn,
         file + " was saved by " + std::to_string(manifest->worldSize) +
             " ranks, but this job has " + std::to_string(context.worldSize()));
-  if (isOtherNodes)
+  else if (isOtherNodes)
     log(LogLevel::Warn, file + " was saved by ranks on other nodes");
   for (size_t i = 0; i < reports.size(); ++i) {
     if (i == maxLoggedStates && !isLogged(LogLevel::Info))
@@ -164,25 +189,191 @@ void Loader::logReport() const {
   }
 }
 
+/// Opens this rank's file. It may not have its final name yet, or may just
+/// get it from a rank of an earlier life of the job.
+Status Loader::openRankFile(const std::string &path,
+                            std::unique_ptr<SafetensorsReader> *reader) const {
+  Status status;
+  for (const std::string &name :
+       {path, pendingFile(path, manifest->generation), path}) {
+    *reader = std::make_unique<SafetensorsReader>();
+    Status opened = (*reader)->open(name);
+    if (opened.isOk() &&
+        generationOf((*reader)->header()) == manifest->generation)
+      return Status::ok();
+    // The error of the file under its final name is more informative.
+    if (!status.isOk())
+      continue;
+    status = opened.isOk()
+                 ? error(DDPHOOK_DATA_LOSS,
+                         "'%s' is not rank %d's file of the checkpoint of "
+                         "'%s'%s",
+                         path.c_str(), context.rank(), manifestPath.c_str(),
+                         hasRankMetadata((*reader)->header())
+                             ? ", but of another one"
+                             : "")
+                 : opened;
+  }
+  return status;
+}
+
+/// Finds the states in the file.
+Status Loader::findSaved(const SafetensorsReader &reader) {
+  const SafetensorsHeader &header = reader.header();
+  std::string_view description;
+  DDPHOOK_TRY(
+      checkRankMetadata(header, *manifest, context.rank(), &description));
+  isOtherNodes = module.plan.hasShareErrors() && nodesOf(header) != nodes;
+  // Descriptions can be long, and most jobs resume with the same states.
+  if (description != printStates(states)) {
+    DDPHOOK_TRY(parseStates(description, &others));
+    saved = &others;
+  }
+  DDPHOOK_TRY(readChecksums(header, *saved, &checksums));
+  if (header.tensors.size() != saved->size())
+    return error(DDPHOOK_DATA_LOSS, "expected %zu tensors, but got %zu",
+                 saved->size(), header.tensors.size());
+  return Status::ok();
+}
+
+/// Maps the saved states to those of the module.
+Status Loader::map() {
+  if (saved == &states)
+    mapping = mapInPlace(states);
+  else
+    DDPHOOK_TRY(mapStates(*saved, states, (flags & DDPHOOK_STATE_PARTIAL) != 0,
+                          &mapping));
+  for (size_t i = 0; i < states.size(); ++i)
+    if (isForeign(i))
+      mapping.shared.erase(i);
+  isMapped = true;
+  return Status::ok();
+}
+
+Status Loader::explainMismatch(Status status) const {
+  return withContext(std::move(status), "the checkpoint of '" + manifestPath +
+                                            "' belongs to another plan, and "
+                                            "does not fit this one");
+}
+
+/// Reads this rank's file. PLAN_MISMATCH if its states cannot be mapped.
+Status Loader::readRankFile() {
+  const std::string path = rankFile(pattern, context.rank());
+  std::unique_ptr<SafetensorsReader> reader;
+  DDPHOOK_TRY(openRankFile(path, &reader));
+  DDPHOOK_TRY(withContext(findSaved(*reader), "'" + path + "'"));
+  DDPHOOK_TRY(explainMismatch(map()));
+  DDPHOOK_TRY(beginAnew());
+  for (size_t i = 0; i < saved->size(); ++i) {
+    const TensorView expected = stateTensor((*saved)[i]);
+    const TensorInfo *tensor = reader->find(expected.name);
+    if (!tensor || tensor->type != expected.type ||
+        tensor->shape != expected.shape)
+      return error(DDPHOOK_DATA_LOSS,
+                   "'%s': expected a tensor '%s' of type %s and shape %s",
+                   path.c_str(), expected.name.c_str(),
+                   tensorTypeName(expected.type),
+                   printShape(expected.shape).c_str());
+    uint64_t hash = 0;
+    if (!isNeeded(i))
+      continue;
+    DDPHOOK_TRY(readSaved(*reader, *tensor, i, &hash));
+    if (hash != checksums[i])
+      return error(DDPHOOK_DATA_LOSS,
+                   "'%s': tensor '%s' is damaged: expected the checksum %s, "
+                   "but got %s",
+                   path.c_str(), expected.name.c_str(),
+                   printHash(checksums[i]).c_str(), printHash(hash).c_str());
+  }
+  // Gradients that now share a counter or a generator must agree on it.
+  return explainMismatch(
+      placeShared(mapping, states, sharedValues,
+                  [&](size_t number, const std::vector<char> &value) {
+                    std::copy(value.begin(), value.end(), imageOf(number));
+                  }));
+}
+
+/// True if the file has another rank's value of a state, or if the state is the
+/// error of a part of a node's sum and the nodes differ.
+bool Loader::isForeign(size_t state) const {
+  return (isOtherWorld() && !isReplicated(state)) ||
+         (isOtherNodes && states[state].isShareError());
+}
+
+/// True if a part of a saved state is needed.
+bool Loader::isNeeded(size_t number) const {
+  if ((*saved)[number].isShared())
+    return true;
+  return std::any_of(
+      mapping.runs[number].begin(), mapping.runs[number].end(),
+      [&](const SavedRun &run) { return run.state && !isForeign(*run.state); });
+}
+
+/// Sets the initial values of states that the file lacks, or has only in part.
+Status Loader::beginAnew() {
+  bool isAny = false;
+  for (size_t i = 0; i < states.size(); ++i)
+    isAny |= (isForeign(i) || (isMapped && mapping.lacksPart[i])) &&
+             states[i].init != StateInit::Zero;
+  if (!isAny)
+    return Status::ok();
+  return drawFirstValues(module.plan, [&](size_t i, const void *value) {
+    std::memcpy(imageOf(i), value, states[i].bytes);
+    return Status::ok();
+  });
+}
+
+/// Reads all bytes of a saved state, copies the needed ones to the image, and
+/// returns their checksum.
+Status Loader::readSaved(const SafetensorsReader &reader,
+                         const TensorInfo &tensor, size_t number,
+                         uint64_t *hash) {
+  XXH3_state_t hashing;
+  XXH3_64bits_reset(&hashing);
+  std::vector<char> scratch;
+  int64_t position = 0;
+  auto read = [&](const SavedRun &run) {
+    const bool isTaken = run.state && !isForeign(*run.state);
+    for (int64_t done = 0; done < run.bytes;) {
+      const int64_t size = std::min(run.bytes - done, readBytes);
+      if (!isTaken)
+        scratch.resize(size);
+      char *to =
+          isTaken ? imageOf(*run.state) + run.offset + done : scratch.data();
+      DDPHOOK_TRY(reader.readPart(tensor, position, to, size));
+      XXH3_64bits_update(&hashing, to, size);
+      done += size;
+      position += size;
+    }
+    return Status::ok();
+  };
+  if ((*saved)[number].isShared()) {
+    std::vector<char> &value = sharedValues[number];
+    value.resize((*saved)[number].bytes);
+    DDPHOOK_TRY(reader.read(tensor, value.data()));
+    XXH3_64bits_update(&hashing, value.data(), value.size());
+  } else {
+    for (const SavedRun &run : mapping.runs[number])
+      DDPHOOK_TRY(read(run));
+  }
+  *hash = XXH3_64bits_digest(&hashing);
+  return Status::ok();
+}
+
 Status Loader::readCheckpoint() {
-  const bool isPartial = flags & DDPHOOK_STATE_PARTIAL;
-  CheckpointReader reader(module.plan, *manifest, pattern, isPartial,
-                          isOtherWorld(), nodes, image.data());
   // If the world size differs, rank 0 reads for all ranks.
   if (isOtherWorld() && context.rank() != 0)
-    return reader.beginAnew();
-  DDPHOOK_TRY(reader.read(context.rank()));
-  isOtherNodes = !isOtherWorld() && reader.hasOtherNodes();
+    return beginAnew();
+  DDPHOOK_TRY(readRankFile());
   if (isOtherNodes && (flags & DDPHOOK_STATE_STRICT))
     return error(DDPHOOK_FAILED_PRECONDITION,
                  "the checkpoint of '%s' has error feedback of shards, and was "
                  "saved by ranks on other nodes: expected the ranks to run on "
                  "the nodes %s, in rank order",
                  manifestPath.c_str(), nodes.c_str());
-  const CheckpointMapping &mapping = reader.mapping();
   result.world_size = manifest->worldSize;
   for (size_t i = 0; i < states.size(); ++i)
-    if (reader.isLoaded(i)) {
+    if (!isForeign(i) && !mapping.lacksAll[i]) {
       ++result.loaded;
     } else {
       ++result.zeroed;
@@ -262,8 +453,7 @@ Status Loader::checkValues() {
     if (states[i].init != StateInit::Mt19937)
       continue;
     std::vector<int32_t> generator(generatorElements);
-    std::memcpy(generator.data(), imageOf(i),
-                static_cast<size_t>(states[i].bytes));
+    std::memcpy(generator.data(), imageOf(i), states[i].bytes);
     if (!isGenerator(generator.data()))
       return invalid("state '%s': expected a random generator with a position "
                      "from 0 to 624, but got %d",
@@ -274,7 +464,7 @@ Status Loader::checkValues() {
 
 Status Loader::readImage() {
   DDPHOOK_TRY(context.synchronize());
-  image.assign(static_cast<size_t>(module.plan.stateArena.bytes), 0);
+  image.assign(module.plan.stateArena.bytes, 0);
   DDPHOOK_TRY(manifest ? readCheckpoint() : readPlain());
   return checkValues();
 }
@@ -284,8 +474,7 @@ std::string Loader::hashReplicated() {
   std::string hashes;
   for (size_t i = 0; i < states.size(); ++i)
     if (isReplicated(i))
-      hashes += printHash(
-          XXH3_64bits(imageOf(i), static_cast<size_t>(states[i].bytes)));
+      hashes += printHash(XXH3_64bits(imageOf(i), states[i].bytes));
   return hashes;
 }
 
@@ -332,14 +521,13 @@ Status Loader::writeStates() {
 }
 
 Status Loader::load(ddphook_state_info_t *info) {
-  if (context.hasFailed())
-    return context.failure();
+  DDPHOOK_TRY(context.failure());
   DDPHOOK_TRY(findManifest());
   const Status read = withoutExceptions([&] { return readImage(); });
   std::vector<std::string> all;
-  DDPHOOK_TRY(agree(context, "ddphook_state_load (read)", loadTask, read,
-                    read.isOk() && !isOtherWorld() ? hashReplicated() : "",
-                    &all));
+  DDPHOOK_TRY(context.agree(
+      "ddphook_state_load (read)", loadTask, read,
+      read.isOk() && !isOtherWorld() ? hashReplicated() : "", &all));
   if (isOtherWorld())
     DDPHOOK_TRY(broadcastReplicated());
   else
@@ -355,8 +543,8 @@ Status Loader::load(ddphook_state_info_t *info) {
   std::string text;
   for (const std::string &line : reports)
     text += line + "\n";
-  DDPHOOK_TRY(agree(context, "ddphook_state_load (end)", loadTask, Status::ok(),
-                    text, &all));
+  DDPHOOK_TRY(context.agree("ddphook_state_load (end)", loadTask, Status::ok(),
+                            text, &all));
   logReport();
   module.stateReport = isOtherWorld() ? all[0] : text;
   *info = result;

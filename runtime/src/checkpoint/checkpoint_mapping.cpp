@@ -9,9 +9,6 @@
 #include "checkpoint/checkpoint_files.h"
 #include "files/safetensors.h"
 
-#define XXH_INLINE_ALL
-#include <xxhash.h>
-
 #include <algorithm>
 #include <cstring>
 #include <unordered_map>
@@ -338,7 +335,7 @@ Status ddphook::mapStates(const std::vector<PlanState> &saved,
 static std::string printValue(const std::vector<char> &value) {
   int64_t count = 0;
   if (value.size() != sizeof(count))
-    return printHash(XXH3_64bits(value.data(), value.size()));
+    return printHash(hashText({value.data(), value.size()}));
   std::memcpy(&count, value.data(), sizeof(count));
   return std::to_string(count);
 }

@@ -4,7 +4,7 @@
 // each for one or several gradients. A piece is identified by its role and
 // gradients, whichever state contains it. Counters and generators are copied
 // whole to every state that shares them. This is pure arithmetic;
-// checkpoint_read.cpp reads the files.
+// checkpoint_load.cpp reads the files.
 
 #pragma once
 

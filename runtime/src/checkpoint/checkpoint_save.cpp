@@ -7,10 +7,7 @@
 #include "base/write_signals.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/checkpoint_claim.h"
-#include "checkpoint/checkpoint_states.h"
-#include "job/agreement.h"
 #include "job/context.h"
-#include "module/state_init.h"
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
@@ -31,14 +28,14 @@ static const char saveTask[] = "save its states";
 static Status writeStateData(const ddphook_module &module, size_t number,
                              AtomicFile &file, uint64_t *checksum) {
   const int64_t bytes = module.plan.states[number].bytes;
-  std::vector<char> part(static_cast<size_t>(std::min(bytes, bytesPerWrite)));
+  std::vector<char> part(std::min(bytes, bytesPerWrite));
   XXH3_state_t hash;
   XXH3_64bits_reset(&hash);
   for (int64_t offset = 0; offset < bytes; offset += bytesPerWrite) {
     const int64_t size = std::min(bytesPerWrite, bytes - offset);
     DDPHOOK_TRY(readState(module, number, offset, part.data(), size));
-    XXH3_64bits_update(&hash, part.data(), static_cast<size_t>(size));
-    DDPHOOK_TRY(file.write(part.data(), static_cast<uint64_t>(size)));
+    XXH3_64bits_update(&hash, part.data(), size);
+    DDPHOOK_TRY(file.write(part.data(), size));
   }
   *checksum = XXH3_64bits_digest(&hash);
   return Status::ok();
@@ -233,8 +230,7 @@ static Status discard(const ddphook_module &module, const std::string &pending,
 Status ddphook::saveStates(ddphook_module &module, const std::string &pattern,
                            uint32_t flags) {
   Context &context = module.context;
-  if (context.hasFailed())
-    return context.failure();
+  DDPHOOK_TRY(context.failure());
   const std::string manifestPath = manifestFile(pattern);
   const std::string description = printStates(module.plan.states);
   Manifest manifest;
@@ -257,8 +253,8 @@ Status ddphook::saveStates(ddphook_module &module, const std::string &pattern,
     });
   const std::string plan = printHash(module.compiled->plan_hash);
   std::vector<std::string> all;
-  DDPHOOK_TRY(agree(context, "ddphook_state_save", saveTask, status,
-                    plan + std::to_string(manifest.generation), &all));
+  DDPHOOK_TRY(context.agree("ddphook_state_save", saveTask, status,
+                            plan + std::to_string(manifest.generation), &all));
   for (size_t rank = 0; rank < all.size(); ++rank)
     if (all[rank].compare(0, plan.size(), plan) != 0)
       return invalid(
@@ -277,8 +273,8 @@ Status ddphook::saveStates(ddphook_module &module, const std::string &pattern,
     return writeFiles(module, manifest, description, file, &leftovers,
                       &generations);
   });
-  status = agree(context, "ddphook_state_save (written)", saveTask, status,
-                 generations, &all);
+  status = context.agree("ddphook_state_save (written)", saveTask, status,
+                         generations, &all);
   if (!status.isOk())
     return discard(module, pending, std::move(status));
 
@@ -296,8 +292,8 @@ Status ddphook::saveStates(ddphook_module &module, const std::string &pattern,
       return context.fail(std::move(committed));
   }
   const bool isReplaced = context.rank() != 0 || claim.hasReplaced();
-  status = agree(context, "ddphook_state_save (manifest)", saveTask,
-                 isReplaced ? Status::ok() : committed, verdict, &all);
+  status = context.agree("ddphook_state_save (manifest)", saveTask,
+                         isReplaced ? Status::ok() : committed, verdict, &all);
   if (!status.isOk())
     return discard(module, pending, std::move(status));
 
@@ -307,5 +303,5 @@ Status ddphook::saveStates(ddphook_module &module, const std::string &pattern,
     status = withoutExceptions([&] {
       return moveIntoPlace(file, manifest.generation, leftovers, all[0]);
     });
-  return agree(context, "ddphook_state_save (end)", saveTask, status, "", &all);
+  return context.agree("ddphook_state_save (end)", saveTask, status, "", &all);
 }

@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Builds trees from the events of the JSON library's parser.
+// Builds trees from the events of the JSON library's parser, and writes text.
 
 #include "files/json.h"
-
-#include "files/json_text.h"
 
 #include <nlohmann/json.hpp>
 
@@ -108,14 +106,40 @@ Json::Result Json::parse(std::string_view text, Json *value) {
 
 const Json *Json::find(std::string_view key) const {
   const auto found = std::find(keys.begin(), keys.end(), key);
-  return found == keys.end()
-             ? nullptr
-             : &elements[static_cast<size_t>(found - keys.begin())];
+  return found == keys.end() ? nullptr : &elements[found - keys.begin()];
 }
 
 const std::string &Json::string() const {
   static const std::string none;
   return kind == Kind::String ? text : none;
+}
+
+/// The JSON library always processes texts byte by byte. Nearly all texts are
+/// printable ASCII, which this copies.
+void ddphook::appendJsonText(std::string *json, std::string_view text,
+                             bool isRepaired) {
+  using ErrorHandler = nlohmann::json::error_handler_t;
+  const bool isPlain = std::all_of(text.begin(), text.end(), [](char c) {
+    return c >= 0x20 && static_cast<unsigned char>(c) < 0x7f;
+  });
+  if (!isPlain) {
+    *json += nlohmann::json(text).dump(
+        /*indent=*/-1, ' ', /*ensure_ascii=*/false,
+        isRepaired ? ErrorHandler::replace : ErrorHandler::strict);
+    return;
+  }
+  *json += '"';
+  const char *begin = text.data(), *end = begin + text.size();
+  while (true) {
+    const char *special =
+        std::find_if(begin, end, [](char c) { return c == '"' || c == '\\'; });
+    json->append(begin, special);
+    if (special == end)
+      break;
+    (*json += '\\') += *special;
+    begin = special + 1;
+  }
+  *json += '"';
 }
 
 static void append(std::string *out, const Json &json) {

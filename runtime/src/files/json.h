@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// A JSON tree. The parser library's own trees allocate memory when they are
-// destroyed, so running out of memory would end the process.
+// A JSON tree, and JSON text. The parser library's own trees allocate memory
+// when they are destroyed, so running out of memory would end the process.
 
 #pragma once
 
@@ -48,5 +48,11 @@ public:
   std::vector<std::string> keys; ///< For Object.
   std::vector<Json> elements;    ///< For List and Object, in order.
 };
+
+/// Appends `text` as a quoted JSON string, quickly, because files may hold tens
+/// of thousands of names. Bytes that are not UTF-8 are replaced if
+/// `isRepaired`; otherwise it throws the JSON library's exception.
+void appendJsonText(std::string *json, std::string_view text,
+                    bool isRepaired = false);
 
 } // namespace ddphook

@@ -6,7 +6,6 @@
 #include "files/open_file.h"
 
 #include "base/log.h"
-#include "base/standard_descriptors.h"
 
 #include <cerrno>
 #include <climits>
@@ -18,11 +17,6 @@
 #include <unistd.h>
 
 using namespace ddphook;
-
-OpenFile::~OpenFile() {
-  if (file >= 0)
-    ::close(file);
-}
 
 /// Checks a file whose name the runtime chose.
 static Status checkOwner(const std::string &path, const struct stat &attributes,
@@ -45,17 +39,19 @@ Status OpenFile::open(const std::string &name, int flags, NamedBy namedBy) {
   path = name;
   const bool isOurs = namedBy == NamedBy::Runtime;
   const bool isWritten = (flags & O_ACCMODE) != O_RDONLY;
-  file = aboveStandard(
-      ::open(path.c_str(),
-             flags | O_CLOEXEC | O_NONBLOCK | (isOurs ? O_NOFOLLOW : 0), 0666));
-  missing = file < 0 && errno == ENOENT;
-  if (file < 0 && errno == ELOOP && isOurs)
+  file = FileDescriptor::opened([&] {
+    return ::open(path.c_str(),
+                  flags | O_CLOEXEC | O_NONBLOCK | (isOurs ? O_NOFOLLOW : 0),
+                  0666);
+  });
+  missing = !file.isValid() && errno == ENOENT;
+  if (!file.isValid() && errno == ELOOP && isOurs)
     return error(DDPHOOK_IO_ERROR, "cannot open '%s': it is a symbolic link",
                  path.c_str());
-  if (file < 0)
+  if (!file.isValid())
     return systemError(errno, "cannot open '%s'", path.c_str());
   struct stat attributes;
-  if (::fstat(file, &attributes) != 0)
+  if (::fstat(file.get(), &attributes) != 0)
     return systemError(errno, "cannot read '%s'", path.c_str());
   if (!S_ISREG(attributes.st_mode))
     return error(DDPHOOK_IO_ERROR, "cannot %s '%s': not a regular file",
@@ -67,7 +63,8 @@ Status OpenFile::open(const std::string &name, int flags, NamedBy namedBy) {
 Status OpenFile::read(void *data, uint64_t count, uint64_t offset) const {
   char *out = static_cast<char *>(data);
   while (count > 0) {
-    const ssize_t got = ::pread(file, out, count, static_cast<off_t>(offset));
+    const ssize_t got =
+        ::pread(file.get(), out, count, static_cast<off_t>(offset));
     if (got < 0 && errno == EINTR)
       continue;
     if (got < 0)

@@ -6,6 +6,7 @@
 
 #pragma once
 
+#include "base/file_descriptor.h"
 #include "base/status.h"
 
 #include <cstdint>
@@ -28,11 +29,6 @@ enum class NamedBy {
 /// An open regular file.
 class OpenFile {
 public:
-  OpenFile() = default;
-  ~OpenFile();
-  OpenFile(const OpenFile &) = delete;
-  OpenFile &operator=(const OpenFile &) = delete;
-
   /// Opens `path` with `flags` of open(2), which must not include O_TRUNC.
   /// Never waits for the other end of a pipe. Messages name `path`. May be
   /// called once.
@@ -40,7 +36,7 @@ public:
 
   /// True if open() failed because there is no such file.
   bool isMissing() const { return missing; }
-  int descriptor() const { return file; }
+  int descriptor() const { return file.get(); }
   /// The size in bytes when the file was opened.
   uint64_t size() const { return bytes; }
   /// Reads exactly `count` bytes; DATA_LOSS if the file ends earlier.
@@ -48,7 +44,7 @@ public:
 
 private:
   std::string path;
-  int file = -1;
+  FileDescriptor file;
   bool missing = false;
   uint64_t bytes = 0;
 };

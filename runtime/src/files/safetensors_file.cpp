@@ -6,7 +6,7 @@
 #include "files/safetensors.h"
 
 #include "files/atomic_file.h"
-#include "files/json_text.h"
+#include "files/json.h"
 
 #include <algorithm>
 #include <fcntl.h>
@@ -41,9 +41,9 @@ Status SafetensorsReader::open(const std::string &path) {
   std::string text(headerBytes, '\0');
   DDPHOOK_TRY(file.read(text.data(), headerBytes, 8));
   dataOffset = 8 + headerBytes;
-  Status status = parseSafetensorsHeader(text, fileBytes - dataOffset, parsed);
-  return status.isOk() ? status
-                       : withContext(std::move(status), "'" + path + "'");
+  return withContext(
+      parseSafetensorsHeader(text, fileBytes - dataOffset, parsed),
+      "'" + path + "'");
 }
 
 const TensorInfo *SafetensorsReader::find(std::string_view name) const {

@@ -9,7 +9,10 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <initializer_list>
 #include <limits>
+#include <set>
+#include <utility>
 
 using namespace ddphook;
 using nlohmann::json;
@@ -43,47 +46,32 @@ public:
   Status failure;
 
   bool start_object(size_t) override {
-    switch (place) {
-    case Position::Outside:
-      place = Position::Header;
-      return true;
-    case Position::TensorValue:
-      place = Position::Tensor;
-      current = TensorInfo();
-      seen = 0;
-      return true;
-    case Position::MetadataValue:
-      place = Position::Metadata;
-      return true;
-    default:
-      return unexpected("an object");
-    }
+    return move({{Position::Outside, Position::Header},
+                 {Position::TensorValue, Position::Tensor},
+                 {Position::MetadataValue, Position::Metadata}},
+                "an object");
   }
 
   bool key(std::string &text) override {
-    switch (place) {
-    case Position::Header:
-      if (text == metadataName) {
-        if (hasMetadata)
-          return fail("header has __metadata__ twice");
-        hasMetadata = true;
-        place = Position::MetadataValue;
-        return true;
-      }
-      if (header.tensors.count(text))
-        return fail("header has tensor " + printName(text) + " twice");
-      name = text;
-      place = Position::TensorValue;
-      return true;
-    case Position::Metadata:
+    if (place == Position::Tensor)
+      return tensorKey(text);
+    if (place == Position::Metadata) {
       if (header.metadata.count(text))
         return fail("metadata has key " + printName(text) + " twice");
-      name = text;
       place = Position::MetadataText;
-      return true;
-    default:
-      return tensorKey(text);
+    } else if (text == metadataName) {
+      if (std::exchange(hasMetadata, true))
+        return fail("header has __metadata__ twice");
+      place = Position::MetadataValue;
+    } else {
+      if (header.tensors.count(text))
+        return fail("header has tensor " + printName(text) + " twice");
+      current = TensorInfo();
+      seen.clear();
+      place = Position::TensorValue;
     }
+    name = text;
+    return true;
   }
 
   bool string(std::string &text) override {
@@ -95,31 +83,24 @@ public:
     if (place != Position::Type)
       return unexpected("a string");
     if (!parseTensorType(text, current.type))
-      return fail("tensor " + printName(name) + " has unsupported type " +
-                  printName(text) +
-                  ", expected F64, F32, F16, BF16, I64, I32, I16, I8, U8 or "
-                  "BOOL");
+      return failTensor(" has unsupported type " + printName(text) +
+                        ", expected F64, F32, F16, BF16, I64, I32, I16, I8, U8 "
+                        "or BOOL");
     place = Position::Tensor;
     return true;
   }
 
   bool start_array(size_t) override {
-    if (place == Position::Shape) {
-      place = Position::ShapeItems;
-      return true;
-    }
-    if (place == Position::Offsets) {
-      place = Position::OffsetItems;
-      return true;
-    }
-    return unexpected("an array");
+    return move({{Position::Shape, Position::ShapeItems},
+                 {Position::Offsets, Position::OffsetItems}},
+                "an array");
   }
 
   bool number_unsigned(json::number_unsigned_t value) override {
     if (place != Position::ShapeItems && place != Position::OffsetItems)
       return unexpected("a number");
     if (value > static_cast<uint64_t>(std::numeric_limits<int64_t>::max()))
-      return fail("tensor " + printName(name) + " has a number above 2^63");
+      return failTensor(" has a number above 2^63");
     if (place == Position::ShapeItems) {
       current.shape.push_back(static_cast<int64_t>(value));
       return true;
@@ -132,31 +113,21 @@ public:
 
   bool end_array() override {
     if (place == Position::OffsetItems && offsetCount != 2)
-      return fail("tensor " + printName(name) +
-                  " has data_offsets of expected length 2, but got " +
-                  std::to_string(offsetCount));
+      return failTensor(" has data_offsets of expected length 2, but got " +
+                        std::to_string(offsetCount));
     place = Position::Tensor;
     return true;
   }
 
   bool end_object() override {
-    switch (place) {
-    case Position::Tensor:
-      if (seen != (TypeSeen | ShapeSeen | OffsetsSeen))
-        return fail("tensor " + printName(name) + " lacks " +
-                    (!(seen & TypeSeen)    ? "dtype"
-                     : !(seen & ShapeSeen) ? "shape"
-                                           : "data_offsets"));
+    if (place == Position::Tensor) {
+      for (const auto &[text, position] : tensorKeys)
+        if (!seen.count(position))
+          return failTensor(std::string(" lacks ") + text);
       header.tensors.emplace(name, std::move(current));
-      place = Position::Header;
-      return true;
-    case Position::Metadata:
-      place = Position::Header;
-      return true;
-    default:
-      place = Position::Outside;
-      return true;
     }
+    place = place == Position::Header ? Position::Outside : Position::Header;
+    return true;
   }
 
   bool null() override { return unexpected("null"); }
@@ -190,11 +161,28 @@ private:
     Metadata,
     MetadataText
   };
-  enum : unsigned { TypeSeen = 1, ShapeSeen = 2, OffsetsSeen = 4 };
+  static constexpr std::pair<const char *, Position> tensorKeys[] = {
+      {"dtype", Position::Type},
+      {"shape", Position::Shape},
+      {"data_offsets", Position::Offsets}};
 
   bool fail(const std::string &what) {
     failure = malformed(what);
     return false;
+  }
+  bool failTensor(const std::string &what) {
+    return fail("tensor " + printName(name) + what);
+  }
+
+  /// Moves from the present position to the next one.
+  bool move(std::initializer_list<std::pair<Position, Position>> moves,
+            const char *got) {
+    for (const auto &[from, to] : moves)
+      if (place == from) {
+        place = to;
+        return true;
+      }
+    return unexpected(got);
   }
 
   bool unexpected(const char *got) {
@@ -210,44 +198,34 @@ private:
       return fail("expected tensor " + printName(name) +
                   " to be an object, but got " + got);
     case Position::Type:
-      return fail("tensor " + printName(name) +
-                  ": expected dtype to be a string, but got " + got);
+      return failTensor(
+          std::string(": expected dtype to be a string, but got ") + got);
     default:
-      return fail("tensor " + printName(name) + ": expected " +
-                  (place == Position::Shape || place == Position::ShapeItems
-                       ? "shape"
-                       : "data_offsets") +
-                  " to be an array of non-negative integers, but got " + got);
+      return failTensor(
+          std::string(": expected ") +
+          (place == Position::Shape || place == Position::ShapeItems
+               ? "shape"
+               : "data_offsets") +
+          " to be an array of non-negative integers, but got " + got);
     }
   }
 
   bool tensorKey(const std::string &text) {
-    unsigned bit;
-    if (text == "dtype") {
-      bit = TypeSeen;
-      place = Position::Type;
-    } else if (text == "shape") {
-      bit = ShapeSeen;
-      place = Position::Shape;
-    } else if (text == "data_offsets") {
-      bit = OffsetsSeen;
-      place = Position::Offsets;
-      offsetCount = 0;
-    } else {
-      return fail("tensor " + printName(name) + " has unknown key " +
-                  printName(text));
-    }
-    if (seen & bit)
-      return fail("tensor " + printName(name) + " has " + text + " twice");
-    seen |= bit;
-    return true;
+    for (const auto &[known, position] : tensorKeys)
+      if (text == known) {
+        place = position;
+        offsetCount = 0;
+        return seen.insert(position).second ||
+               failTensor(" has " + text + " twice");
+      }
+    return failTensor(" has unknown key " + printName(text));
   }
 
   SafetensorsHeader &header;
   Position place = Position::Outside;
   std::string name;
   TensorInfo current;
-  unsigned seen = 0;
+  std::set<Position> seen; ///< The keys of the tensor so far.
   unsigned offsetCount = 0;
   bool hasMetadata = false;
 };

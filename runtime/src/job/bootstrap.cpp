@@ -7,7 +7,6 @@
 #include "job/bootstrap.h"
 
 #include "base/log.h"
-#include "job/slurm.h"
 #include "store/socket.h"
 
 #include <algorithm>
@@ -101,6 +100,14 @@ public:
     if (!value)
       return std::nullopt;
     return Setting{name, *value};
+  }
+
+  /// Chooses a text from the option, else from the environment, else leaves it.
+  void choose(const char *option, const char *name, std::string *value) const {
+    if (option && *option)
+      *value = option;
+    else if (const char *set = text(name))
+      *value = set;
   }
 
   void note(Status status) {
@@ -296,6 +303,36 @@ static Status checkAllocator(const ddphook_allocator_t &allocator) {
   return Status::ok();
 }
 
+std::string ddphook::firstHostOf(std::string_view list) {
+  std::string host;
+  // The result is the text before the first comma outside brackets, with each
+  // bracket replaced by its first number, as written.
+  while (!list.empty() && list[0] != ',') {
+    if (list[0] != '[') {
+      host += list[0];
+      list.remove_prefix(1);
+      continue;
+    }
+    const size_t close = list.find(']');
+    const size_t end = std::min(list.find_first_of("-,]", 1), close);
+    if (close == std::string_view::npos || end == 1 ||
+        list.substr(1, end - 1).find_first_not_of("0123456789") !=
+            std::string_view::npos)
+      return "";
+    host += list.substr(1, end - 1);
+    list.remove_prefix(close + 1);
+  }
+  return host.find(']') == std::string::npos ? host : "";
+}
+
+int ddphook::portOfStep(unsigned long long job, unsigned long long step) {
+  // A prime number of ports, and the factor that separates 300 jobs best.
+  constexpr unsigned long long ports = 16381, factor = 12898;
+  constexpr int first = 12000;
+  return first +
+         static_cast<int>((job % ports * factor + step % ports) % ports);
+}
+
 /// Finds the machine of rank 0 in a step of Slurm: tasks are numbered from the
 /// first node on, unless they are distributed by hand. SLURM_LAUNCH_NODE_IPADDR
 /// does not help, because srun itself may run anywhere.
@@ -370,81 +407,63 @@ static Status findMaster(const ddphook_options_t &options,
   return Status::ok();
 }
 
-/// Chooses a text from the option, else from the environment, else the default.
-static void chooseText(const char *option, const char *variable,
-                       const VariableReader &reader, std::string *value) {
-  if (option && *option)
-    *value = option;
-  else if (const char *text = reader.text(variable))
-    *value = text;
-}
-
 /// Chooses the transport. Only the host backend's variable is checked here,
 /// because other backends have other transports.
-static Status chooseTransport(const char *option, const VariableReader &reader,
-                              const std::string &backend,
-                              std::string *transport) {
+static void chooseTransport(const char *option, VariableReader &reader,
+                            const std::string &backend,
+                            std::string *transport) {
   const char *variable = "DDPHOOK_TRANSPORT";
-  chooseText(option, variable, reader, transport);
-  if ((option && *option) || backend != "host" || *transport == "auto" ||
-      *transport == "shm" || *transport == "gloo")
-    return Status::ok();
-  return error(DDPHOOK_BAD_ENVIRONMENT,
-               "expected %s to be auto, shm or gloo, but got '%s'", variable,
-               transport->c_str());
+  reader.choose(option, variable, transport);
+  if (!(option && *option) && backend == "host" && *transport != "auto" &&
+      *transport != "shm" && *transport != "gloo")
+    reader.note(error(DDPHOOK_BAD_ENVIRONMENT,
+                      "expected %s to be auto, shm or gloo, but got '%s'",
+                      variable, transport->c_str()));
 }
 
-static Status checkLogLevel(const VariableReader &reader) {
+static void checkLogLevel(VariableReader &reader) {
   const char *value = reader.text("DDPHOOK_LOG");
-  if (!value || parseLogLevel(value))
-    return Status::ok();
-  return error(DDPHOOK_BAD_ENVIRONMENT,
-               "expected DDPHOOK_LOG to be error, warn or info, but got '%s'",
-               value);
+  if (value && !parseLogLevel(value))
+    reader.note(error(
+        DDPHOOK_BAD_ENVIRONMENT,
+        "expected DDPHOOK_LOG to be error, warn or info, but got '%s'", value));
 }
 
-static Status chooseSecret(const VariableReader &reader, std::string *secret) {
-  chooseText(nullptr, "DDPHOOK_JOB_SECRET", reader, secret);
+static void chooseSecret(VariableReader &reader, std::string *secret) {
+  reader.choose(nullptr, "DDPHOOK_JOB_SECRET", secret);
   if (!secret->empty() && secret->size() < minSecretSize)
-    return error(DDPHOOK_BAD_ENVIRONMENT,
-                 "expected DDPHOOK_JOB_SECRET to have at least %zu characters, "
-                 "but got %zu",
-                 minSecretSize, secret->size());
-  return Status::ok();
+    reader.note(error(DDPHOOK_BAD_ENVIRONMENT,
+                      "expected DDPHOOK_JOB_SECRET to have at least %zu "
+                      "characters, but got %zu",
+                      minSecretSize, secret->size()));
 }
 
 /// Chooses the node name, which errors, logs and traces print.
-static Status chooseNode(const VariableReader &reader, std::string *name) {
-  chooseText(nullptr, "DDPHOOK_NODE", reader, name);
-  if (std::any_of(name->begin(), name->end(), [](char c) {
-        return std::iscntrl(static_cast<unsigned char>(c));
-      }))
-    return error(DDPHOOK_BAD_ENVIRONMENT,
-                 "expected DDPHOOK_NODE to be a name without line feeds and "
-                 "other control characters");
-  return Status::ok();
+static void chooseNode(VariableReader &reader, std::string *name) {
+  reader.choose(nullptr, "DDPHOOK_NODE", name);
+  if (std::any_of(name->begin(), name->end(),
+                  [](unsigned char c) { return std::iscntrl(c); }))
+    reader.note(error(DDPHOOK_BAD_ENVIRONMENT,
+                      "expected DDPHOOK_NODE to be a name without line feeds "
+                      "and other control characters"));
 }
 
-static Status chooseTimeout(double option, const VariableReader &reader,
-                            double *seconds) {
-  if (option > 0) {
-    *seconds = option;
-    return Status::ok();
-  }
+static void chooseTimeout(double option, VariableReader &reader,
+                          double *seconds) {
   const char *text = reader.text("DDPHOOK_TIMEOUT_S");
-  if (!text)
-    return Status::ok();
+  if (option > 0)
+    *seconds = option;
+  if (option > 0 || !text)
+    return;
   char *end = nullptr;
-  double value = std::strtod(text, &end);
+  *seconds = std::strtod(text, &end);
   // White space, hexadecimal digits and words are not allowed.
   if (std::strspn(text, "0123456789.eE+-") != std::strlen(text) ||
-      end == text || *end != '\0' || !std::isfinite(value) || value <= 0)
-    return error(DDPHOOK_BAD_ENVIRONMENT,
-                 "expected DDPHOOK_TIMEOUT_S to be a number of seconds above "
-                 "0, but got '%s'",
-                 text);
-  *seconds = value;
-  return Status::ok();
+      end == text || *end != '\0' || !std::isfinite(*seconds) || *seconds <= 0)
+    reader.note(error(DDPHOOK_BAD_ENVIRONMENT,
+                      "expected DDPHOOK_TIMEOUT_S to be a number of seconds "
+                      "above 0, but got '%s'",
+                      text));
 }
 
 /// Reads our own variable, or else OpenMP's, a list with one number for each
@@ -468,17 +487,17 @@ static void chooseThreads(VariableReader &reader, int *threads) {
 static void chooseObservation(const ddphook_options_t &options,
                               VariableReader &reader,
                               trace::RecordingOptions *observation) {
-  chooseText(options.trace, "DDPHOOK_TRACE", reader, &observation->trace);
+  reader.choose(options.trace, "DDPHOOK_TRACE", &observation->trace);
   observation->traceEvents =
       reader.number("DDPHOOK_TRACE_EVENTS", 1, mostTraceEvents)
           .value_or(observation->traceEvents);
-  chooseText(nullptr, "DDPHOOK_FLIGHT_RECORDER", reader,
-             &observation->flightRecorder);
+  reader.choose(nullptr, "DDPHOOK_FLIGHT_RECORDER",
+                &observation->flightRecorder);
   if (observation->flightRecorder == "0") {
     observation->isRecording = false;
     observation->flightRecorder.clear();
   }
-  chooseText(nullptr, "DDPHOOK_METRICS", reader, &observation->metrics);
+  reader.choose(nullptr, "DDPHOOK_METRICS", &observation->metrics);
   observation->metricsInterval =
       reader.number("DDPHOOK_METRICS_INTERVAL", 1, INT_MAX)
           .value_or(observation->metricsInterval);
@@ -511,20 +530,18 @@ Status ddphook::findPlace(const ddphook_options_t *givenOptions,
     }
   }
   VariableReader reader(environment);
-  chooseText(options.backend, "DDPHOOK_BACKEND", reader, &result->backend);
-  DDPHOOK_TRY(checkLogLevel(reader));
-  DDPHOOK_TRY(chooseTransport(options.transport, reader, result->backend,
-                              &result->transport));
-  chooseText(options.backend_options, "DDPHOOK_BACKEND_OPTIONS", reader,
-             &result->backendOptions);
-  DDPHOOK_TRY(chooseNode(reader, &result->nodeOverride));
+  reader.choose(options.backend, "DDPHOOK_BACKEND", &result->backend);
+  checkLogLevel(reader);
+  chooseTransport(options.transport, reader, result->backend,
+                  &result->transport);
+  reader.choose(options.backend_options, "DDPHOOK_BACKEND_OPTIONS",
+                &result->backendOptions);
+  chooseNode(reader, &result->nodeOverride);
   for (const char *variable : {"SLURM_JOB_ID", "PMIX_NAMESPACE",
                                "TORCHELASTIC_RUN_ID", "DDPHOOK_RUN_ID"})
-    chooseText(nullptr, variable, reader, &result->runId);
-  DDPHOOK_TRY(chooseSecret(reader, &result->secret));
-  DDPHOOK_TRY(
-      chooseTimeout(options.timeout_s, reader, &result->timeoutSeconds));
-
+    reader.choose(nullptr, variable, &result->runId);
+  chooseSecret(reader, &result->secret);
+  chooseTimeout(options.timeout_s, reader, &result->timeoutSeconds);
   chooseThreads(reader, &result->threads);
   chooseObservation(options, reader, &result->observation);
 

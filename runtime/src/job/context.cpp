@@ -1,13 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//
-// Creation, destruction and failure of the context.
 
 #include "job/context.h"
 
 #include "backend/backend_loader.h"
 #include "base/log.h"
 #include "base/packed_texts.h"
-#include "job/broadcast.h"
 #include "job/processors.h"
 #include "job/rendezvous.h"
 #include "job/settings.h"
@@ -69,55 +66,43 @@ Status Context::enter() {
   DDPHOOK_TRY(exchangeNodes());
   DDPHOOK_TRY(openBackend());
   // No rank may continue while another one could not open its device.
-  return collectives->barrier("ddphook_context_create",
-                              Deadline::after(place.timeoutSeconds));
+  return collectives->barrier("ddphook_context_create", deadline());
 }
 
 Status Context::join() {
   if (place.worldSize == 1) {
     store = std::make_unique<MemoryStore>();
   } else {
-    Deadline deadline = Deadline::after(place.timeoutSeconds);
+    const Deadline end = deadline();
     StoreAddress address = {
         {place.masterAddress}, place.masterPort, place.secret};
     std::optional<Rendezvous> rendezvous;
     if (place.hostStore) {
-      rendezvous.emplace(place, deadline, tellsWaits());
+      rendezvous.emplace(place, end, tellsWaits());
       DDPHOOK_TRY(place.rank == 0 ? rendezvous->choose(&address)
                                   : rendezvous->find(&address));
     }
     if (place.rank == 0) {
-      StoreServer::Options options;
-      options.address = address.hosts[0];
-      options.port = address.port;
-      options.worldSize = place.worldSize;
-      options.hasRankZero = true;
-      options.runId = place.runId;
-      options.secret = address.secret;
       DDPHOOK_TRY(StoreServer::start(
-          options, &server,
+          {address.hosts[0], address.port, place.worldSize,
+           /*hasRankZero=*/true, place.runId, address.secret},
+          &server,
           Deadline::after(
               std::min(StoreServer::takeoverSeconds, place.timeoutSeconds))));
       address.port = server->port();
       if (rendezvous)
         DDPHOOK_TRY(rendezvous->publish(&address));
     }
-    TcpStore::Options options;
-    options.hosts = address.hosts;
-    options.port = address.port;
-    options.rank = place.rank;
-    options.worldSize = place.worldSize;
-    options.runId = place.runId;
-    options.secret = address.secret;
-    options.timeoutSeconds = place.timeoutSeconds;
-    options.tellsWaits = tellsWaits();
-    options.ownServer = server.get();
+    const TcpStore::Options options = {
+        address.hosts,        address.port, place.rank,
+        place.worldSize,      place.runId,  address.secret,
+        place.timeoutSeconds, tellsWaits(), server.get()};
     std::unique_ptr<TcpStore> connected;
     DDPHOOK_TRY(server ? TcpStore::attach(options, *server, &connected)
-                       : TcpStore::connect(options, deadline, &connected));
+                       : TcpStore::connect(options, end, &connected));
     control = connected.get();
     store = std::move(connected);
-    DDPHOOK_TRY(control->waitForAll(deadline));
+    DDPHOOK_TRY(control->waitForAll(end));
   }
   table = toBackendStore(*store);
   collectives = std::make_unique<StoreCollectives>(
@@ -138,7 +123,7 @@ Status Context::exchangeNodes() {
       packTexts({printSettings(place, *backendTable),
                  packTexts({mine.node, mine.memoryDomain,
                             ownProcessors().toText(), observer.introduce()})}),
-      Deadline::after(place.timeoutSeconds), &all));
+      deadline(), &all));
   // Compare settings first: another version may encode the rest differently.
   std::vector<std::string> settings;
   for (std::string &text : all) {
@@ -152,8 +137,7 @@ Status Context::exchangeNodes() {
     // Every rank finds the difference itself, unless the job fails before it
     // has the settings.
     collectives
-        ->barrier("ddphook_context_create (different settings)",
-                  Deadline::after(place.timeoutSeconds))
+        ->barrier("ddphook_context_create (different settings)", deadline())
         .ignore();
     return differ;
   }
@@ -178,7 +162,7 @@ Status Context::exchangeNodes() {
                 ? place.threads
                 : threadShare(neighbours, self, processorQuota(readSmallFile));
   observer.begin(introductions, place.runId, [this](int64_t *time) {
-    return control->serverTime(Deadline::after(place.timeoutSeconds), time);
+    return control->serverTime(deadline(), time);
   });
   if (control)
     control->onInquiry([this] {
@@ -362,10 +346,9 @@ Status Context::explainDivergence(const Status &status) {
   for (const std::optional<std::string> &answer : answers.ofRanks)
     ranks.push_back(answer ? trace::Whereabouts::decode(*answer)
                            : std::nullopt);
-  const std::string where =
-      answers.isServerSilent
-          ? trace::describeSilence(ranks[static_cast<size_t>(rank())], rank())
-          : trace::describeDivergence(ranks);
+  const std::string where = answers.isServerSilent
+                                ? trace::describeSilence(ranks[rank()], rank())
+                                : trace::describeDivergence(ranks);
   return where.empty() ? status
                        : Status(status.code(), status.message() + ": " + where);
 }
@@ -379,37 +362,49 @@ Status Context::failIfFinal(Status status) {
   case DDPHOOK_BAD_ENVIRONMENT:
   case DDPHOOK_PLAN_MISMATCH:
     return status;
-  case DDPHOOK_RESOURCE_EXHAUSTED:
-  case DDPHOOK_DATA_LOSS:
-  case DDPHOOK_IO_ERROR:
-  case DDPHOOK_PEER_LOST:
-  case DDPHOOK_DEADLINE_EXCEEDED:
-  case DDPHOOK_ABORTED:
-  case DDPHOOK_INTERNAL:
-    break;
+  default:
+    return fail(std::move(status));
   }
-  return fail(std::move(status));
 }
 
 Status Context::allGather(const std::string &what, const std::string &mine,
                           std::vector<std::string> *all) {
-  if (hasFailed())
-    return failure();
-  return failIfFinal(collectives->allGather(
-      what, mine, Deadline::after(place.timeoutSeconds), all));
+  DDPHOOK_TRY(failure());
+  return failIfFinal(collectives->allGather(what, mine, deadline(), all));
+}
+
+/// One all-gather of texts: "+" and the payload of a rank that succeeded, or
+/// "-" and the reason.
+Status Context::agree(const std::string &what, const char *task,
+                      const Status &mine, const std::string &payload,
+                      std::vector<std::string> *all) {
+  DDPHOOK_TRY(allGather(what,
+                        mine.isOk()
+                            ? "+" + payload
+                            : "-" + mine.message() + " (" +
+                                  ddphook_status_name(mine.code()) + ")",
+                        all));
+  DDPHOOK_TRY(mine);
+  for (size_t rank = 0; rank < all->size(); ++rank) {
+    std::string &text = (*all)[rank];
+    const bool isSuccess = !text.empty() && text[0] == '+';
+    text.erase(0, 1);
+    if (!isSuccess)
+      return error(DDPHOOK_ABORTED, "rank %zu could not %s: %s", rank, task,
+                   text.c_str());
+  }
+  return Status::ok();
 }
 
 Status Context::setStream(void *stream) {
-  if (hasFailed())
-    return failure();
+  DDPHOOK_TRY(failure());
   DDPHOOK_TRY(call(&ddphook_backend_t::stream_set, stream));
   isOnCallersStream = stream != nullptr;
   return Status::ok();
 }
 
 Status Context::synchronize() {
-  if (hasFailed())
-    return failure();
+  DDPHOOK_TRY(failure());
   return failIfFinal(call(&ddphook_backend_t::synchronize));
 }
 
@@ -431,15 +426,6 @@ Status Context::broadcast(void *data, size_t bytes, int root) {
     if (all[other] != all[0])
       return invalid("ddphook_broadcast: rank 0 has %s, but rank %zu has %s",
                      all[0].c_str(), other, all[other].c_str());
-  if (place.worldSize == 1)
-    return Status::ok();
-  Broadcast::Options options;
-  options.prefix = "broadcast/" + std::to_string(broadcastNumber++) + "/";
-  options.rank = place.rank;
-  options.size = place.worldSize;
-  options.root = root;
-  options.timeoutSeconds = place.timeoutSeconds;
-  options.tellsWaits = tellsWaits();
-  return failIfFinal(Broadcast(*store, *collectives, std::move(options))
-                         .run(static_cast<char *>(data), bytes));
+  return failIfFinal(collectives->broadcast(static_cast<char *>(data), bytes,
+                                            root, place.timeoutSeconds));
 }

@@ -46,6 +46,14 @@ public:
   Status allGather(const std::string &what, const std::string &mine,
                    std::vector<std::string> *all);
 
+  /// Agrees on work that every rank does alone, but that counts only if it
+  /// succeeds on all ranks; collective. Returns `mine` if that is a failure,
+  /// and ABORTED, "rank n could not `task`: …", if only others failed; neither
+  /// harms the context. A failure to reach the others is final. On success
+  /// `all` has every rank's `payload`.
+  Status agree(const std::string &what, const char *task, const Status &mine,
+               const std::string &payload, std::vector<std::string> *all);
+
   /// The device and its functions.
   const ddphook_backend_t &backend() const { return *backendTable; }
   ddphook_device_t *device() const { return openDevice; }
@@ -121,6 +129,8 @@ private:
   explicit Context(const Bootstrap &place);
   /// If all ranks of a machine wait for the same, only one of them logs it.
   bool tellsWaits() const { return place.localRank == 0; }
+  /// Returns the deadline of a wait that begins now.
+  Deadline deadline() const { return Deadline::after(place.timeoutSeconds); }
   Status enter();
   Status join();
   /// Does the same as fail(), but waits `seconds` for the cause.
@@ -151,7 +161,6 @@ private:
   trace::Observer observer;
 
   int64_t moduleNumber = 0;
-  int64_t broadcastNumber = 0;
 
   std::atomic<bool> failed{false};
   mutable std::mutex failureMutex;

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//
-// Reads the identity of the machine from the kernel.
 
 #include "job/node.h"
 

@@ -21,8 +21,7 @@ static RankSets splitByNode(const std::vector<int> &ranks,
   std::map<std::string, size_t> numbers;
   RankSets sets;
   for (int rank : ranks) {
-    auto [entry, isNew] =
-        numbers.emplace(nodes[static_cast<size_t>(rank)].node, sets.size());
+    auto [entry, isNew] = numbers.emplace(nodes[rank].node, sets.size());
     if (isNew)
       sets.emplace_back();
     sets[entry->second].push_back(rank);
@@ -110,9 +109,9 @@ static GroupMembers membersOf(int rank, const RankSets &sets,
       continue;
     members.ranks = set;
     members.index = static_cast<int>(found - set.begin());
-    const std::string &mine = nodes[static_cast<size_t>(rank)].memoryDomain;
+    const std::string &mine = nodes[rank].memoryDomain;
     members.isOneMachine = std::all_of(set.begin(), set.end(), [&](int other) {
-      return nodes[static_cast<size_t>(other)].memoryDomain == mine;
+      return nodes[other].memoryDomain == mine;
     });
   }
   return members;

@@ -10,9 +10,9 @@
 #include "base/packed_texts.h"
 #include "base/wait_scope.h"
 #include "job/node.h"
-#include "store/absent_ranks.h"
 #include "store/hmac.h"
 #include "store/socket.h"
+#include "store/store.h"
 
 #include <algorithm>
 #include <cstdlib>

@@ -116,8 +116,7 @@ static void measureCodes(Measurement &at, const PlanCollective &collective,
 void CompressionError::seeCollective(int32_t number, const void *in,
                                      int64_t ranks, int32_t rank,
                                      int64_t step) {
-  const PlanCollective &collective =
-      plan.collectives[static_cast<size_t>(number)];
+  const PlanCollective &collective = plan.collectives[number];
   if (!collective.wire() && !collective.encoding)
     return;
   // Codes are those of a part of a node's sum, not of this rank's elements.

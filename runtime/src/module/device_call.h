@@ -10,35 +10,49 @@
 #include "job/context.h"
 #include "module/module.h"
 
+#include <type_traits>
+
 namespace ddphook {
 
 /// The roles of functions.inc, each with its type in compiled.h.
+#define DDPHOOK_ROLES(ROLE)                                                    \
+  ROLE(In, const void *)                                                       \
+  ROLE(Out, void *)                                                            \
+  ROLE(OptionalIn, const void *)                                               \
+  ROLE(OptionalOut, void *)                                                    \
+  ROLE(Rest, const void *)                                                     \
+  ROLE(RestOut, void *)                                                        \
+  ROLE(Count, int64_t)                                                         \
+  ROLE(ElementType, int32_t)                                                   \
+  ROLE(CastType, int32_t)                                                      \
+  ROLE(EncodingType, int32_t)                                                  \
+  ROLE(Block, int64_t)                                                         \
+  ROLE(Group, int32_t)                                                         \
+  ROLE(OptionalGroup, int32_t)                                                 \
+  ROLE(OptionalRank, int32_t)                                                  \
+  ROLE(Matrices, int32_t)                                                      \
+  ROLE(Product, int32_t)                                                       \
+  ROLE(Factor, int32_t)                                                        \
+  ROLE(Integer, int64_t)                                                       \
+  ROLE(Number, double)
+
+enum class Role {
+#define DDPHOOK_ROLE(name, type) name,
+  DDPHOOK_ROLES(DDPHOOK_ROLE)
+#undef DDPHOOK_ROLE
+};
+
+/// The arguments of each role.
 namespace role {
-template <typename T>
+template <Role R, typename T>
 struct Argument {
   using Type = T;
   T value;
   const char *name;
 };
-struct In : Argument<const void *> {};
-struct Out : Argument<void *> {};
-struct OptionalIn : Argument<const void *> {};
-struct OptionalOut : Argument<void *> {};
-struct Rest : Argument<const void *> {};
-struct RestOut : Argument<void *> {};
-struct Count : Argument<int64_t> {};
-struct ElementType : Argument<int32_t> {};
-struct CastType : Argument<int32_t> {};
-struct EncodingType : Argument<int32_t> {};
-struct Block : Argument<int64_t> {};
-struct Group : Argument<int32_t> {};
-struct OptionalGroup : Argument<int32_t> {};
-struct OptionalRank : Argument<int32_t> {};
-struct Matrices : Argument<int32_t> {};
-struct Product : Argument<int32_t> {};
-struct Factor : Argument<int32_t> {};
-struct Integer : Argument<int64_t> {};
-struct Number : Argument<double> {};
+#define DDPHOOK_ROLE(name, type) using name = Argument<Role::name, type>;
+DDPHOOK_ROLES(DDPHOOK_ROLE)
+#undef DDPHOOK_ROLE
 } // namespace role
 
 /// Checks the arguments of one call; it must see all of them first.
@@ -61,44 +75,35 @@ public:
     return elements != 0 && (list < 0 || module.matricesOf(list, product));
   }
 
-  Status check(const role::In &array) const;
-  Status check(const role::Out &array) const;
-  Status check(const role::OptionalIn &array) const;
-  Status check(const role::Rest &array) const;
-  Status check(const role::RestOut &array) const;
-  Status check(const role::Count &count) const;
-  Status check(const role::ElementType &type) const;
-  Status check(const role::CastType &type) const;
-  Status check(const role::EncodingType &type) const;
-  Status check(const role::Block &block) const;
-  Status check(const role::Group &group) const;
-  Status check(const role::OptionalGroup &group) const;
-  Status check(const role::OptionalRank &group) const;
-  Status check(const role::Matrices &number) const;
-  Status check(const role::Product &product) const;
-  Status check(const role::Factor &factor) const;
-  /// Other arguments have no wrong values.
+  template <Role R, typename T>
+  Status check(const role::Argument<R, T> &argument) const {
+    if constexpr (R == Role::Number)
+      return Status::ok();
+    else if constexpr (std::is_pointer_v<T>)
+      return check(R, argument.name, argument.value, /*number=*/0);
+    else
+      return check(R, argument.name, /*array=*/nullptr, argument.value);
+  }
+  /// Arguments without a role have no wrong values.
   template <typename T>
   Status check(const T &) const {
     return Status::ok();
   }
 
   int64_t onDevice(const role::Group &group) const {
-    return module.groups[static_cast<size_t>(group.value)].size();
+    return module.groups[group.value].size();
   }
   int64_t onDevice(const role::OptionalGroup &group) const {
     return group.value < 0 ? 1 : onDevice(role::Group{group.value, group.name});
   }
   int32_t onDevice(const role::OptionalRank &group) const {
-    return group.value < 0
-               ? -1
-               : module.groups[static_cast<size_t>(group.value)].rank();
+    return group.value < 0 ? -1 : module.groups[group.value].rank();
   }
   ddphook_matrices_t *onDevice(const role::Matrices &number) const {
     return module.matricesOf(number.value, product);
   }
-  template <typename T>
-  T onDevice(const role::Argument<T> &argument) const {
+  template <Role R, typename T>
+  T onDevice(const role::Argument<R, T> &argument) const {
     return argument.value;
   }
   /// Arguments without a role are passed to the backend unchanged.
@@ -109,8 +114,8 @@ public:
   int64_t onDevice(int64_t value) const { return value; }
 
 private:
-  Status checkArray(const void *array, const char *name) const;
-  Status checkRest(const void *rest) const;
+  Status check(Role role, const char *name, const void *array,
+               int64_t number) const;
   void seeOptional(const void *array) {
     (array ? hasOptional : lacksOptional) = true;
   }

@@ -39,7 +39,7 @@ Status ddphook_module::enter(int32_t entry) {
   if (currentEntry >= 0)
     return error(DDPHOOK_FAILED_PRECONDITION,
                  "entry point '%s' is running already",
-                 plan.entries[static_cast<size_t>(currentEntry)].name.c_str());
+                 plan.entries[currentEntry].name.c_str());
   if (entry < 0 || static_cast<size_t>(entry) >= plan.entries.size())
     return invalid("expected an entry point from 0 to %zu, but got %d",
                    plan.entries.size() - 1, entry);
@@ -49,7 +49,7 @@ Status ddphook_module::enter(int32_t entry) {
       measuresErrors() && context.observed().isSampled(stats.steps + 1);
   if (isErrorMeasured)
     compressionError.begin();
-  context.recorder().beginStep(stepNames[static_cast<size_t>(entry)]);
+  context.recorder().beginStep(stepNames[entry]);
   return Status::ok();
 }
 
@@ -115,8 +115,7 @@ const PlanCollective *ddphook_module::beginCollective(const char *call,
                      plan.collectives.size(), number));
     return nullptr;
   }
-  const PlanCollective &collective =
-      plan.collectives[static_cast<size_t>(number)];
+  const PlanCollective &collective = plan.collectives[number];
   if (!checkCall(*this, call, role::Count{collective.count, "count"},
                  role::In{in, "in"}, role::In{out, "out"}))
     return nullptr;
@@ -161,8 +160,7 @@ void ddphook_module::runCollective(const char *call, int32_t number,
   inspectOperand(number, in, step);
   int64_t started = 0;
   {
-    trace::CollectiveCall recorded(
-        context.recorder(), collectiveNames[static_cast<size_t>(number)]);
+    trace::CollectiveCall recorded(context.recorder(), collectiveNames[number]);
     const ddphook_collective_t operation = describe(*collective, step);
     const ModuleGroup &group = groups[collective->group];
     failStep(collective->assignment

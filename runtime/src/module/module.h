@@ -15,6 +15,7 @@
 #include "trace/recorder.h"
 
 #include <deque>
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -178,5 +179,20 @@ namespace ddphook {
 /// a module that can run steps; collective. If any rank fails, all do:
 /// PLAN_MISMATCH if plans differ, ABORTED if only another rank failed.
 Status loadModule(Context &context, const ddphook_compiled_module_t *compiled);
+
+/// Calls `set` with the number and the initial value of every state that has
+/// elements and does not start as zeros, in no particular order.
+Status drawFirstValues(const Plan &plan,
+                       const std::function<Status(size_t, const void *)> &set);
+
+/// Sets the initial values of all states; the state arena must be zeroed.
+Status initialiseStates(ddphook_module &module);
+
+/// Copy `bytes` bytes of a state, from `offset` on; `data` may be null if
+/// `bytes` is 0.
+Status readState(const ddphook_module &module, size_t state, int64_t offset,
+                 void *data, int64_t bytes);
+Status writeState(ddphook_module &module, size_t state, int64_t offset,
+                  const void *data, int64_t bytes);
 
 } // namespace ddphook

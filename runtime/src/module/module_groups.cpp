@@ -81,8 +81,7 @@ AssignedParts::AssignedParts(const Plan &plan, const PlanAssignment &assignment,
   int64_t begin = 0;
   for (const PlanAssignment::Part &part : assignment.parts) {
     const int64_t end = begin + part.count;
-    std::vector<ElementRange> &ranges =
-        ofPositions[static_cast<size_t>(positions[part.member])];
+    std::vector<ElementRange> &ranges = ofPositions[positions[part.member]];
     if (!ranges.empty() && ranges.back().end == begin)
       ranges.back().end = end;
     else if (part.count > 0)
@@ -98,7 +97,7 @@ AssignedParts::AssignedParts(const Plan &plan, const PlanAssignment &assignment,
 
 int64_t AssignedParts::countOf(int64_t position) const {
   int64_t count = 0;
-  for (const ElementRange &range : ofPositions[static_cast<size_t>(position)])
+  for (const ElementRange &range : ofPositions[position])
     count += range.size();
   return count;
 }
@@ -259,8 +258,7 @@ Status ModuleGroup::runAssigned(Context &context, size_t number,
   const int64_t bytes = operation.bytesOf(1);
   auto forRanges = [&](int64_t position, const auto &copy) {
     int64_t place = 0;
-    for (const ElementRange &range :
-         parts.ofPositions[static_cast<size_t>(position)]) {
+    for (const ElementRange &range : parts.ofPositions[position]) {
       DDPHOOK_TRY(
           copy(range.begin * bytes, place * bytes, range.size() * bytes));
       place += range.size();

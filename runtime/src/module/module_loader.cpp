@@ -6,9 +6,7 @@
 
 #include "module/module.h"
 
-#include "base/collective_check.h"
-#include "job/agreement.h"
-#include "module/state_init.h"
+#include "base/collective.h"
 #include "plan/plan.h"
 
 #include <cinttypes>
@@ -110,8 +108,8 @@ static Status comparePlans(const ddphook_module &module, Context &context,
     report = std::to_string(compiled->plan_hash) + "/" +
              std::to_string(compiled->plan_size);
   std::vector<std::string> reports;
-  DDPHOOK_TRY(agree(context, "ddphook_module_load", "load its module", prepared,
-                    report, &reports));
+  DDPHOOK_TRY(context.agree("ddphook_module_load", "load its module", prepared,
+                            report, &reports));
   size_t odd = findOdd(reports);
   if (odd == 0)
     return Status::ok();
@@ -167,8 +165,7 @@ static Status connect(ddphook_module &module, Context &context) {
 
 Status ddphook::loadModule(Context &context,
                            const ddphook_compiled_module_t *compiled) {
-  if (context.hasFailed())
-    return context.failure();
+  DDPHOOK_TRY(context.failure());
   auto module = std::make_unique<ddphook_module>(context, compiled);
   Status prepared =
       withoutExceptions([&] { return prepare(*module, context); });

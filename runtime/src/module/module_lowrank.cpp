@@ -69,7 +69,7 @@ ddphook_matrices_t *ddphook_module::matricesOf(int32_t list,
                                                int32_t product) const {
   const auto parts = assignedMatrices.find(list);
   return parts == assignedMatrices.end() || product == DDPHOOK_MATMUL_M
-             ? matrices[static_cast<size_t>(list)]
+             ? matrices[list]
              : parts->second.own;
 }
 

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//
-// Allocates the memory of a plan where the module's code expects it.
 
 #include "module/module_memory.h"
 

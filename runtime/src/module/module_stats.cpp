@@ -35,15 +35,13 @@ void ddphook_module::inspectOperand(int32_t number, const void *in,
     testOperand(number, in);
   if (!isErrorMeasured)
     return;
-  const ModuleGroup &group =
-      groups[plan.collectives[static_cast<size_t>(number)].group];
+  const ModuleGroup &group = groups[plan.collectives[number].group];
   compressionError.seeCollective(number, in, group.size(), group.rank(), step);
 }
 
 /// Tests reductions only: other collectives may carry data other than numbers.
 void ddphook_module::testOperand(int32_t number, const void *in) {
-  const PlanCollective &collective =
-      plan.collectives[static_cast<size_t>(number)];
+  const PlanCollective &collective = plan.collectives[number];
   if (collective.count == 0 || !isReduction(collective.collectiveKind()))
     return;
   // Between nodes, other ranks' parts of an operand have no meaning.
@@ -59,7 +57,7 @@ void ddphook_module::testOperand(int32_t number, const void *in) {
       .ignore();
   const uint64_t found = isFinite == 0;
   nonFinite += found;
-  nonFiniteOperands[static_cast<size_t>(number)] += found;
+  nonFiniteOperands[number] += found;
 }
 
 void ddphook_module::measureProduct(int32_t bucket, int32_t list,
@@ -72,9 +70,9 @@ void ddphook_module::measureProduct(int32_t bucket, int32_t list,
                 role::In{matrix, "matrix"}, role::In{p, "p"},
                 role::In{q, "q"}) &&
       isErrorMeasured)
-    compressionError.seeProduct(
-        *found, plan.matrixLists[static_cast<size_t>(list)],
-        matricesOf(list, DDPHOOK_MATMUL_M), matrix, p, q);
+    compressionError.seeProduct(*found, plan.matrixLists[list],
+                                matricesOf(list, DDPHOOK_MATMUL_M), matrix, p,
+                                q);
 }
 
 void ddphook_module::measureEntries(int32_t bucket, int64_t keep,
@@ -115,11 +113,9 @@ static std::string nameOf(const PlanCollective &collective, size_t number,
 
 void ddphook_module::nameEvents() {
   trace::Recorder &recorder = context.recorder();
-  const bool isOn = recorder.isOn();
   for (const PlanEntry &entry : plan.entries)
     stepNames.push_back(
-        isOn ? recorder.addName(trace::Name(trace::Category::Step, entry.name))
-             : trace::otherName);
+        recorder.addName(trace::Name(trace::Category::Step, entry.name)));
   const std::string label =
       "module " + std::to_string(moduleNumber) +
       (plan.entries.empty() ? "" : " (@" + plan.entries[0].name + ")");
@@ -129,9 +125,6 @@ void ddphook_module::nameEvents() {
     const ModuleGroup &group = groups[collective.group];
     trace::CollectiveNames &names = collectiveNames.emplace_back();
     names.kind = names.last = collective.collectiveKind();
-    waitNames.push_back(trace::otherName);
-    if (!isOn)
-      continue;
     for (const CollectiveStage &stage : group.stagesOf(i, collective)) {
       trace::Name name;
       name.category = trace::Category::Collective;
@@ -149,24 +142,21 @@ void ddphook_module::nameEvents() {
                                        : std::vector<int>(),
                                    label});
     }
-    waitNames.back() = recorder.addName(trace::Name(
-        trace::Category::Wait, "wait " + nameOf(collective, i, names.kind)));
+    waitNames.push_back(recorder.addName(trace::Name(
+        trace::Category::Wait, "wait " + nameOf(collective, i, names.kind))));
   }
 }
 
 uint32_t ddphook_module::nameOfWait(int64_t ticket) const {
   for (auto [started, collective] : startedCollectives)
     if (started == ticket)
-      return waitNames[static_cast<size_t>(collective)];
+      return waitNames[collective];
   return trace::waitName;
 }
 
 trace::MetricsSample ddphook_module::sampleMetrics() const {
-  trace::MetricsSample sample;
-  sample.module = moduleNumber;
-  sample.stats = stats;
-  sample.stepTime = stepTime;
-  sample.nonFinite = nonFinite;
+  trace::MetricsSample sample = {moduleNumber, stats, stepTime,
+                                 nonFinite,    {},    {}};
   std::map<std::string, trace::BucketSample> buckets;
   for (size_t i = 0; i < plan.collectives.size(); ++i) {
     const std::string &name = plan.collectives[i].bucket;
@@ -210,20 +200,19 @@ void ddphook_module::sampleErrors(
 }
 
 void ddphook_module::countCollective(int32_t number) {
-  const PlanCollective &collective =
-      plan.collectives[static_cast<size_t>(number)];
+  const PlanCollective &collective = plan.collectives[number];
   const int64_t ranks = groups[collective.group].size();
   const auto memoryBytes = static_cast<uint64_t>(collective.memoryBytes(ranks));
   ++stats.collectives;
   stats.wire_bytes += static_cast<uint64_t>(collective.wireBytes(ranks));
   stats.collective_bytes += memoryBytes;
-  const int32_t bucket = collectiveBuckets[static_cast<size_t>(number)];
+  const int32_t bucket = collectiveBuckets[number];
   hasReduced = true;
   if (bucket < 0) {
     stats.uncompressed_bytes += memoryBytes;
     return;
   }
-  BucketCounts &counts = bucketCounts[static_cast<size_t>(bucket)];
+  BucketCounts &counts = bucketCounts[bucket];
   counts.sent += collective.contributed(ranks);
   counts.isGathered |= collective.is(CollectiveKind::AllGather);
 }
@@ -260,7 +249,7 @@ const PlanBucket *ddphook_module::findBucket(const char *call, int32_t bucket) {
   if (!canRun(call))
     return nullptr;
   if (bucket >= 0 && static_cast<size_t>(bucket) < plan.buckets.size())
-    return &plan.buckets[static_cast<size_t>(bucket)];
+    return &plan.buckets[bucket];
   failStep(invalid("%s: expected one of %zu buckets, but got %d", call,
                    plan.buckets.size(), bucket));
   return nullptr;
@@ -278,8 +267,8 @@ void ddphook_module::countCompression(int32_t bucket, int64_t before,
                             call));
   stats.elements_before_compression += static_cast<uint64_t>(before);
   stats.elements_after_compression += static_cast<uint64_t>(after);
-  bucketCounts[static_cast<size_t>(bucket)].before += before;
-  bucketCounts[static_cast<size_t>(bucket)].after += after;
+  bucketCounts[bucket].before += before;
+  bucketCounts[bucket].after += after;
   hasReduced = true;
   if (!isLogged(LogLevel::Info) || context.rank() != 0)
     return;
@@ -287,13 +276,12 @@ void ddphook_module::countCompression(int32_t bucket, int64_t before,
   if ((iteration - first) % frequency != 0)
     return;
   const NoWriteSignals noSignals;
-  std::fprintf(stderr,
-               "ddphook: bucket %s, iteration %lld: %lld elements sent as %lld "
-               "(rate %.2f)\n",
-               plan.buckets[static_cast<size_t>(bucket)].name.c_str(),
-               static_cast<long long>(iteration),
-               static_cast<long long>(before), static_cast<long long>(after),
-               after > 0
-                   ? static_cast<double>(before) / static_cast<double>(after)
-                   : 0.0);
+  std::fprintf(
+      stderr,
+      "ddphook: bucket %s, iteration %lld: %lld elements sent as %lld "
+      "(rate %.2f)\n",
+      plan.buckets[bucket].name.c_str(), static_cast<long long>(iteration),
+      static_cast<long long>(before), static_cast<long long>(after),
+      after > 0 ? static_cast<double>(before) / static_cast<double>(after)
+                : 0.0);
 }

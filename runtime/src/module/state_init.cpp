@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
 //
-// Random states are drawn in host memory and copied to the device once.
+// Initial values of states, and access to their bytes, which may be in device
+// memory. Random states are drawn in host memory and copied to the device once.
 
-#include "module/state_init.h"
+#include "module/module.h"
 
 #include "base/floating_point.h"
 #include "base/random.h"
@@ -19,11 +20,11 @@ Status ddphook::readState(const ddphook_module &module, size_t state,
     return Status::ok(); // memcpy() forbids null pointers even for 0 bytes
   const char *memory = module.states.get(state) + offset;
   if (module.states.isOnHost(state)) {
-    std::memcpy(data, memory, static_cast<size_t>(bytes));
+    std::memcpy(data, memory, bytes);
     return Status::ok();
   }
   return module.context.call(&ddphook_backend_t::memory_read, data, memory,
-                             static_cast<uint64_t>(bytes));
+                             bytes);
 }
 
 Status ddphook::writeState(ddphook_module &module, size_t state, int64_t offset,
@@ -32,11 +33,11 @@ Status ddphook::writeState(ddphook_module &module, size_t state, int64_t offset,
     return Status::ok();
   char *memory = module.states.get(state) + offset;
   if (module.states.isOnHost(state)) {
-    std::memcpy(memory, data, static_cast<size_t>(bytes));
+    std::memcpy(memory, data, bytes);
     return Status::ok();
   }
   return module.context.call(&ddphook_backend_t::memory_write, memory, data,
-                             static_cast<uint64_t>(bytes));
+                             bytes);
 }
 
 Status ddphook::drawFirstValues(
@@ -50,7 +51,7 @@ Status ddphook::drawFirstValues(
       generator.resize(generatorElements);
       seedGenerator(state.seed, generator.data());
     } else if (state.init == StateInit::Normal) {
-      std::vector<char> numbers(static_cast<size_t>(state.bytes));
+      std::vector<char> numbers(state.bytes);
       DDPHOOK_TRY(drawNormal(generators.at(*state.generator).data(),
                              state.draws.data(),
                              static_cast<int64_t>(state.draws.size()),

@@ -4,6 +4,7 @@
 // comes from a file, so nothing in it is trusted: types, ranges, sums and
 // references are checked, and no arithmetic overflows.
 
+#include "files/safetensors.h"
 #include "plan/plan_reader.h"
 
 #define XXH_INLINE_ALL
@@ -27,18 +28,11 @@ static Shape readShape(const Reader &at) {
 /// Returns the bytes of an array, or fails if they exceed the bounds.
 static int64_t shapeBytes(const Reader &at, const Shape &shape,
                           int64_t elementBytes) {
-  int64_t bytes = elementBytes;
-  for (int64_t size : shape)
-    if (size == 0)
-      return 0;
-  for (int64_t size : shape) {
-    if (bytes > maxBytes / size) {
-      at.fail("an array of at most " + std::to_string(maxBytes) + " bytes");
-      return 0;
-    }
-    bytes *= size;
-  }
-  return bytes;
+  uint64_t bytes = 0;
+  if (tensorBytes(shape, elementBytes, bytes) && bytes <= uint64_t(maxBytes))
+    return bytes;
+  at.fail("an array of at most " + std::to_string(maxBytes) + " bytes");
+  return 0;
 }
 
 std::vector<Shape> plan::readShapes(const Reader &at, int64_t elementBytes,
@@ -326,9 +320,8 @@ static PlanValue readValue(const Reader &at, const char *object) {
     at["dtype"].fail("an element type");
     return value;
   }
-  value.elementBytes = found->second;
   value.shape = readShape(at["shape"]);
-  shapeBytes(at["shape"], value.shape, value.elementBytes);
+  shapeBytes(at["shape"], value.shape, found->second);
   return value;
 }
 
@@ -356,8 +349,7 @@ static void readEntry(const Reader &at, Names *names, Plan *plan) {
     int64_t last = static_cast<int64_t>(entry.arguments.size()) - 1;
     value.argument = result["argument"].integer(-1, last);
     if (result.isOk() && value.argument >= 0) {
-      const PlanValue &same =
-          entry.arguments[static_cast<size_t>(value.argument)];
+      const PlanValue &same = entry.arguments[value.argument];
       if (!same.isInout || same.dtype != value.dtype ||
           same.shape != value.shape)
         result["argument"].fail("an inout argument of the same type");

@@ -8,7 +8,6 @@
 #include "base/collective.h"
 #include "base/dtype.h"
 #include "base/encoding.h"
-#include "base/state_dtype.h"
 #include "base/status.h"
 #include "ddphook/runtime/backend.h"
 
@@ -158,7 +157,6 @@ struct PlanArena {
 
 struct PlanValue {
   std::string dtype; // from PlanEntry's larger set of types
-  int64_t elementBytes = 0;
   Shape shape;
   bool isScalar = false; // arguments: a value, not an array of one
   bool isInout = false;  // arguments

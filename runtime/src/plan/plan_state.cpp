@@ -19,9 +19,9 @@ static constexpr int64_t maxElements = maxBytes / 8;
 
 static StateDtype readStateDtype(const Reader &at) {
   const std::string name = at.text();
-  for (StateDtype dtype : allStateDtypes)
-    if (name == stateDtypeName(dtype))
-      return dtype;
+  for (const StateType &type : stateTypes)
+    if (name == type.name)
+      return type.dtype;
   at.fail(R"(one of "f16", "bf16", "f32", "f64", "i32", "i64")");
   return StateDtype::F32;
 }

@@ -11,9 +11,11 @@
 
 #include <condition_variable>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <string>
+#include <vector>
 
 namespace ddphook {
 
@@ -59,7 +61,6 @@ public:
   Status set(const std::string &key, const std::string &value) override;
   Status get(const std::string &key, const Deadline &deadline,
              std::string *value) override;
-  Status exists(const std::string &key, bool *result) override;
   Status add(const std::string &key, int64_t delta, int64_t *result) override;
   Status erase(const std::string &key) override;
 
@@ -72,5 +73,22 @@ private:
   std::map<std::string, std::string> values;
   Status failure;
 };
+
+// For messages: the ranks for which the others wait.
+
+/// Finds the ranks below `size` whose key, keyOf(rank), does not exist.
+Status findAbsent(Store &store, int size,
+                  const std::function<std::string(int)> &keyOf,
+                  std::vector<int> *absent);
+
+/// Returns the ranks as "1, 3, 4": at most eight, then "…".
+std::string listRanks(const std::vector<int> &ranks);
+
+/// Returns "rank 1" or "ranks 0, 2".
+std::string nameRanks(const std::vector<int> &ranks);
+
+/// Returns "rank 2 is waiting for ranks 1, 3 of 8". If nobody is absent, it
+/// names rank 0, which has yet to notify the others.
+std::string describeWait(int rank, const std::vector<int> &absent, int size);
 
 } // namespace ddphook

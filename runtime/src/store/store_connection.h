@@ -6,8 +6,7 @@
 #pragma once
 
 #include "base/deadline.h"
-#include "base/file_descriptor.h"
-#include "store/silence.h"
+#include "store/socket.h"
 #include "store/store_protocol.h"
 
 #include <list>

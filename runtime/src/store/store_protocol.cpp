@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//
-// Encodes and decodes messages; sends and receives nothing.
 
 #include "store/store_protocol.h"
 
@@ -46,12 +44,8 @@ std::string Hello::encode() const {
 std::optional<Hello> Hello::decode(std::string_view bytes) {
   if (bytes.size() != size)
     return std::nullopt;
-  Hello hello;
-  hello.abiVersion = take<uint32_t>(bytes, 0);
-  hello.worldSize = take<uint32_t>(bytes, 4);
-  hello.rank = take<uint32_t>(bytes, 8);
-  hello.runId = take<uint64_t>(bytes, 16);
-  return hello;
+  return Hello{take<uint32_t>(bytes, 0), take<uint32_t>(bytes, 4),
+               take<uint32_t>(bytes, 8), take<uint64_t>(bytes, 16)};
 }
 
 static bool isKnown(uint8_t kind) {

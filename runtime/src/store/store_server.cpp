@@ -1,30 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//
-// A poll loop over non-blocking sockets. All state belongs to its thread; other
-// threads only set two atomics and wake it.
 
 #include "store/store_server.h"
 
 #include "base/threads.h"
-#include "store/admission.h"
-#include "store/roster.h"
 #include "store/store.h"
-#include "store/store_connection.h"
 #include "store/store_protocol.h"
-#include "store/store_values.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
-#include <list>
-#include <mutex>
 #include <poll.h>
 #include <sys/socket.h>
-#include <thread>
 #include <unistd.h>
-#include <vector>
 
 using namespace ddphook;
 using namespace ddphook::wire;
@@ -34,103 +22,25 @@ static constexpr double farewellSeconds = 2;
 
 using Connection = StoreConnection;
 
-class StoreServer::Loop {
-public:
-  Loop(const Options &options, std::vector<FileDescriptor> listening,
-       Interrupt wake, std::string token)
-      : token(std::move(token)),
-        failureFrame(frameOf(error(DDPHOOK_RESOURCE_EXHAUSTED,
-                                   "the store of rank 0 is out of memory"))),
-        wake(std::move(wake)),
-        admission(std::make_unique<Admission>(
-            Admission::Options{storeCredentials(options.secret), Hello::size,
-                               static_cast<size_t>(options.worldSize)},
-            std::move(listening))),
-        roster(options.worldSize, options.runId) {}
+static StoreConnection::Bytes frameOf(const Status &failure) {
+  return std::make_shared<const std::string>(
+      encodeFrame(Kind::Failure, 0, {}, encodeStatus(failure)));
+}
 
-  /// Serves until it is asked to stop, at most until `end`.
-  void run(const Deadline &end = Deadline::after(1e18));
-  /// Fails the job, because run() could not finish its work. May be repeated.
-  void recover(const Status &status);
+StoreServer::StoreServer(const Options &options,
+                         std::vector<FileDescriptor> listening, Interrupt wake,
+                         std::string token)
+    : token(std::move(token)),
+      failureFrame(frameOf(error(DDPHOOK_RESOURCE_EXHAUSTED,
+                                 "the store of rank 0 is out of memory"))),
+      wake(std::move(wake)),
+      admission(std::make_unique<Admission>(
+          Admission::Options{storeCredentials(options.secret), Hello::size,
+                             static_cast<size_t>(options.worldSize)},
+          std::move(listening))),
+      roster(options.worldSize, options.runId) {}
 
-  /// Connects rank 0 and returns its end. Call before run().
-  void welcomeRankZero(FileDescriptor *socket);
-
-  /// These are for other threads.
-  void requestStop(bool whenAllLeft) {
-    (whenAllLeft ? stopWhenAllLeft : stopNow) = true;
-    wake.raise();
-  }
-  void requestFailure(const Status &status) {
-    {
-      std::lock_guard<std::mutex> lock(sharedMutex);
-      failureOfRankZero = status;
-    }
-    wake.raise();
-  }
-  bool hasEnded() const { return ended; }
-  std::string reachedAddress() {
-    std::lock_guard<std::mutex> lock(sharedMutex);
-    return reached;
-  }
-  Status firstFailure() {
-    std::lock_guard<std::mutex> lock(sharedMutex);
-    return failure;
-  }
-
-  std::thread thread;
-  Mailbox mailbox;
-
-private:
-  void takeFailure();
-  void admit(const pollfd *entries);
-  void readFrom(Connection &connection);
-  void writeTo(Connection &connection);
-  void parseInput(Connection &connection);
-  void handleHello(Connection &connection, const Hello &hello);
-  void handleFrame(Connection &connection, const Frame &frame,
-                   std::string_view key, std::string_view value);
-  void reject(Connection &connection, bool mayRetry, const Status &status);
-  void onEnd(Connection &connection, const std::string &reason,
-             bool mayComeBack = true);
-  void removeClosed();
-
-  void abortJob(int rank, const Status &status);
-  void failJob(int culprit, const Status &status);
-  static StoreConnection::Bytes frameOf(const Status &failure) {
-    return std::make_shared<const std::string>(
-        encodeFrame(Kind::Failure, 0, {}, encodeStatus(failure)));
-  }
-
-  /// A token that only welcomed ranks know.
-  const std::string token;
-  /// The frame that reports the job's failure. Until the job fails it reports
-  /// the one failure for which there may be no memory: out of memory.
-  StoreConnection::Bytes failureFrame;
-  Interrupt wake;
-  std::unique_ptr<Admission> admission;
-  std::atomic<bool> stopNow{false};
-  std::atomic<bool> stopWhenAllLeft{false};
-  std::atomic<bool> ended{false};
-
-  /// Guards the next members against other threads.
-  std::mutex sharedMutex;
-  std::string reached;
-  Status failureOfRankZero;
-  /// The first failure of the job. Only this thread changes it.
-  Status failure;
-
-  std::list<Connection> connections;
-  StoreValues values;
-  Roster roster;
-  /// Not OK once a rank has left or was lost. It answers waits for keys that
-  /// then cannot arrive.
-  Status leftStatus;
-  /// True if a rank has waited until its deadline: missing ranks will not come.
-  bool hasExpired = false;
-};
-
-void StoreServer::Loop::recover(const Status &status) {
+void StoreServer::recover(const Status &status) {
   failJob(/*culprit=*/-1, withContext(status, "the store of rank 0"));
   // run() may not get that far. It notices if flush() fails.
   for (Connection &connection : connections)
@@ -139,19 +49,19 @@ void StoreServer::Loop::recover(const Status &status) {
   std::this_thread::sleep_for(std::chrono::milliseconds(10));
 }
 
-void StoreServer::Loop::run(const Deadline &end) {
+void StoreServer::run(const Deadline &end) {
   std::vector<pollfd> entries;
   while (!stopNow && !end.expired()) {
     // Read this first, so that everything requested before it is known, too.
     bool mayStop = stopWhenAllLeft;
     takeFailure();
     // Ranks that have yet to join a failed job must learn that it failed.
-    bool mayCome = !failure.isOk() && !roster.isComplete() && !hasExpired;
+    bool mayCome = !firstFailure.isOk() && !roster.isComplete() && !hasExpired;
     bool nobodyLeft = connections.empty() && !mayCome;
     if (mayStop && (roster.haveAllLeft() || nobodyLeft))
       break;
     // The next life of the job may have the port as soon as this one ends.
-    if (roster.isComplete() && (mayStop || !failure.isOk()))
+    if (roster.isComplete() && (mayStop || !firstFailure.isOk()))
       admission->close();
     entries.clear();
     entries.push_back({wake.fd(), POLLIN, 0});
@@ -201,14 +111,14 @@ void StoreServer::Loop::run(const Deadline &end) {
 }
 
 /// Fails the job because a rank has failed by itself.
-void StoreServer::Loop::abortJob(int rank, const Status &status) {
+void StoreServer::abortJob(int rank, const Status &status) {
   hasExpired |= status.code() == DDPHOOK_DEADLINE_EXCEEDED;
   failJob(rank,
           error(DDPHOOK_ABORTED, "rank %d failed: %s (%s)", rank,
                 status.message().c_str(), ddphook_status_name(status.code())));
 }
 
-void StoreServer::Loop::takeFailure() {
+void StoreServer::takeFailure() {
   Status status;
   {
     std::lock_guard<std::mutex> lock(sharedMutex);
@@ -219,7 +129,7 @@ void StoreServer::Loop::takeFailure() {
 }
 
 /// Admits connections that have the job's secret.
-void StoreServer::Loop::admit(const pollfd *entries) {
+void StoreServer::admit(const pollfd *entries) {
   std::vector<Admission::Guest> guests;
   size_t refusals = admission->refusals();
   Status status = admission->handle(entries, &guests);
@@ -243,7 +153,7 @@ void StoreServer::Loop::admit(const pollfd *entries) {
           withContext(status, "rank 0 cannot let all ranks join"));
 }
 
-void StoreServer::Loop::readFrom(Connection &connection) {
+void StoreServer::readFrom(Connection &connection) {
   const bool isOpen = connection.receive();
   const int reason = errno;
   // Frames that arrived before the end count.
@@ -253,7 +163,7 @@ void StoreServer::Loop::readFrom(Connection &connection) {
           reason == 0 ? "its connection closed" : std::strerror(reason));
 }
 
-void StoreServer::Loop::parseInput(Connection &connection) {
+void StoreServer::parseInput(Connection &connection) {
   std::string_view input = connection.input;
   size_t used = 0;
   while (!connection.isClosed && !connection.isTorn && !connection.hasLeft) {
@@ -275,11 +185,11 @@ void StoreServer::Loop::parseInput(Connection &connection) {
   connection.input.erase(0, used);
 }
 
-void StoreServer::Loop::welcomeRankZero(FileDescriptor *socket) {
+void StoreServer::welcomeRankZero() {
   roster.join(0);
   values.set(joinedKey(0), "");
   int ends[2] = {-1, -1};
-  *socket = FileDescriptor::opened([&ends] {
+  rankZero = FileDescriptor::opened([&ends] {
     return ::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0,
                         ends) == 0
                ? ends[0]
@@ -288,11 +198,10 @@ void StoreServer::Loop::welcomeRankZero(FileDescriptor *socket) {
   connections.emplace_back();
   connections.back().socket = FileDescriptor(ends[1]);
   connections.back().rank = 0;
-  connections.back().isClosed = !socket->isValid();
+  connections.back().isClosed = !rankZero.isValid();
 }
 
-void StoreServer::Loop::handleHello(Connection &connection,
-                                    const Hello &hello) {
+void StoreServer::handleHello(Connection &connection, const Hello &hello) {
   const Roster::Decision decision = roster.decide(hello);
   if (!decision.refusal.isOk()) {
     reject(connection, decision.mayRetry, decision.refusal);
@@ -311,7 +220,7 @@ void StoreServer::Loop::handleHello(Connection &connection,
       reached = address;
   }
   connection.send(Kind::Welcome, 0, token);
-  if (!failure.isOk())
+  if (!firstFailure.isOk())
     connection.sendFailure(failureFrame);
   else if (!found.isOk())
     failJob(/*culprit=*/-1, withContext(found, "the store of rank 0"));
@@ -322,8 +231,8 @@ void StoreServer::Loop::handleHello(Connection &connection,
 
 /// Sends the reason and closes the connection. A message this small always fits
 /// into the send buffer. The client has sent nothing more, so it will read it.
-void StoreServer::Loop::reject(Connection &connection, bool mayRetry,
-                               const Status &status) {
+void StoreServer::reject(Connection &connection, bool mayRetry,
+                         const Status &status) {
   const std::string frame =
       encodeFrame(Kind::Reject, mayRetry ? 1 : 0, {}, encodeStatus(status));
   connection.isClosed = true;
@@ -333,9 +242,8 @@ void StoreServer::Loop::reject(Connection &connection, bool mayRetry,
   }
 }
 
-void StoreServer::Loop::handleFrame(Connection &connection, const Frame &frame,
-                                    std::string_view key,
-                                    std::string_view value) {
+void StoreServer::handleFrame(Connection &connection, const Frame &frame,
+                              std::string_view key, std::string_view value) {
   std::string name(key);
   switch (frame.kind) {
   case Kind::Set:
@@ -369,7 +277,7 @@ void StoreServer::Loop::handleFrame(Connection &connection, const Frame &frame,
         other.send(Kind::Inquiry, 0);
     return;
   case Kind::Deliver:
-    if (Status full = mailbox.put(connection.rank, std::string(value));
+    if (Status full = deliveries.put(connection.rank, std::string(value));
         !full.isOk())
       return connection.send(Kind::Error, frame.id, encodeStatus(full));
     return connection.send(Kind::Value, frame.id);
@@ -384,12 +292,12 @@ void StoreServer::Loop::handleFrame(Connection &connection, const Frame &frame,
   }
 }
 
-void StoreServer::Loop::failJob(int culprit, const Status &status) {
-  if (!failure.isOk())
+void StoreServer::failJob(int culprit, const Status &status) {
+  if (!firstFailure.isOk())
     return;
   {
     std::lock_guard<std::mutex> lock(sharedMutex);
-    failure = status;
+    firstFailure = status;
   }
   ignoreExceptions([&] { failureFrame = frameOf(status); });
   for (Connection &connection : connections)
@@ -398,14 +306,15 @@ void StoreServer::Loop::failJob(int culprit, const Status &status) {
       connection.sendFailure(failureFrame);
 }
 
-void StoreServer::Loop::onEnd(Connection &connection, const std::string &reason,
-                              bool mayComeBack) {
+void StoreServer::onEnd(Connection &connection, const std::string &reason,
+                        bool mayComeBack) {
   if (connection.isClosed)
     return;
   connection.isClosed = true;
   if (connection.rank < 0 || connection.hasLeft)
     return;
-  if (mayComeBack && failure.isOk() && roster.vacate(connection.rank, reason)) {
+  if (mayComeBack && firstFailure.isOk() &&
+      roster.vacate(connection.rank, reason)) {
     values.erase(joinedKey(connection.rank));
     return;
   }
@@ -414,12 +323,12 @@ void StoreServer::Loop::onEnd(Connection &connection, const std::string &reason,
                                  connection.rank, reason.c_str()));
 }
 
-void StoreServer::Loop::writeTo(Connection &connection) {
+void StoreServer::writeTo(Connection &connection) {
   if (!connection.isClosed && !connection.flush())
     onEnd(connection, std::strerror(errno));
 }
 
-void StoreServer::Loop::removeClosed() {
+void StoreServer::removeClosed() {
   for (auto connection = connections.begin();
        connection != connections.end();) {
     if (!connection->isClosed) {
@@ -430,8 +339,6 @@ void StoreServer::Loop::removeClosed() {
     connection = connections.erase(connection);
   }
 }
-
-StoreServer::StoreServer() = default;
 
 std::string StoreServer::joinedKey(int rank) {
   return "joined/" + std::to_string(rank);
@@ -444,24 +351,26 @@ const char *StoreServer::refusedKey() { return "joined/refused"; }
 Status StoreServer::start(const Options &options,
                           std::unique_ptr<StoreServer> *result,
                           const Deadline &deadline) {
-  std::unique_ptr<StoreServer> server(new StoreServer());
   std::vector<FileDescriptor> listening;
-  DDPHOOK_TRY(withContext(listenOnAll(options.address, options.port, deadline,
-                                      &listening, &server->boundPort),
-                          "the store of rank 0"));
+  int port = 0;
+  DDPHOOK_TRY(withContext(
+      listenOnAll(options.address, options.port, deadline, &listening, &port),
+      "the store of rank 0"));
   Interrupt wake;
   DDPHOOK_TRY(Interrupt::create(&wake));
-  DDPHOOK_TRY(drawSecret(tokenSize, &server->token));
-  server->loop = std::make_unique<Loop>(options, std::move(listening),
-                                        std::move(wake), server->token);
+  std::string token;
+  DDPHOOK_TRY(drawSecret(tokenSize, &token));
+  std::unique_ptr<StoreServer> server(new StoreServer(
+      options, std::move(listening), std::move(wake), std::move(token)));
+  server->boundPort = port;
   // Start even without descriptors for it: the other ranks must learn of it.
   if (options.hasRankZero)
-    server->loop->welcomeRankZero(&server->rankZero);
-  Loop *const loop = server->loop.get();
+    server->welcomeRankZero();
+  StoreServer *const self = server.get();
   Status started = startThread(
-      "ddphook-store", &loop->thread, [loop] { loop->run(); },
-      [loop](const Status &status) {
-        loop->recover(status);
+      "ddphook-store", &self->thread, [self] { self->run(); },
+      [self](const Status &status) {
+        self->recover(status);
         return true;
       });
   if (started.isOk()) {
@@ -469,8 +378,8 @@ Status StoreServer::start(const Options &options,
     return started;
   }
   // Notify ranks that arrive.
-  loop->requestFailure(started);
-  loop->run(Deadline::after(farewellSeconds));
+  self->fail(started);
+  self->run(Deadline::after(farewellSeconds));
   return started;
 }
 
@@ -484,25 +393,36 @@ Status StoreServer::connectRankZero(FileDescriptor *socket,
 }
 
 std::string StoreServer::reachedAddress() const {
-  return loop->reachedAddress();
+  std::lock_guard<std::mutex> lock(sharedMutex);
+  return reached;
 }
 
-Status StoreServer::failure() const { return loop->firstFailure(); }
+Status StoreServer::failure() const {
+  std::lock_guard<std::mutex> lock(sharedMutex);
+  return firstFailure;
+}
 
-Mailbox &StoreServer::mailbox() { return loop->mailbox; }
+void StoreServer::fail(const Status &status) {
+  {
+    std::lock_guard<std::mutex> lock(sharedMutex);
+    failureOfRankZero = status;
+  }
+  wake.raise();
+}
 
-void StoreServer::fail(const Status &status) { loop->requestFailure(status); }
+void StoreServer::requestStop(std::atomic<bool> &how) {
+  how = true;
+  wake.raise();
+}
 
 void StoreServer::finish(const Deadline &deadline) {
-  loop->requestStop(/*whenAllLeft=*/true);
-  while (!loop->hasEnded() && !deadline.expired())
+  requestStop(stopWhenAllLeft);
+  while (!ended && !deadline.expired())
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
 }
 
 StoreServer::~StoreServer() {
-  if (!loop)
-    return;
-  loop->requestStop(/*whenAllLeft=*/false);
-  if (loop->thread.joinable())
-    loop->thread.join();
+  requestStop(stopNow);
+  if (thread.joinable())
+    thread.join();
 }

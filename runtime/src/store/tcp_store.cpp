@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//
-// The client of StoreServer.
 
 #include "store/tcp_store.h"
 

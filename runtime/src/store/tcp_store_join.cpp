@@ -5,7 +5,6 @@
 
 #include "base/wait_scope.h"
 #include "ddphook/runtime/compiled.h"
-#include "store/absent_ranks.h"
 #include "store/store_protocol.h"
 #include "store/store_server.h"
 #include "store/tcp_store.h"
@@ -50,11 +49,9 @@ static Status tryToJoin(const TcpStore::Options &options,
                         std::string *session, bool *isFinal) {
   DDPHOOK_TRY(connectOnce(address, options.port, answer, socket));
   setControlOptions(socket->get());
-  Hello hello;
-  hello.abiVersion = DDPHOOK_ABI_VERSION;
-  hello.worldSize = static_cast<uint32_t>(options.worldSize);
-  hello.rank = static_cast<uint32_t>(options.rank);
-  hello.runId = hashRunId(options.runId);
+  const Hello hello = {
+      DDPHOOK_ABI_VERSION, static_cast<uint32_t>(options.worldSize),
+      static_cast<uint32_t>(options.rank), hashRunId(options.runId)};
   Credentials credentials = storeCredentials(options.secret);
   // A store speaks first. Once it has, it may count on this rank.
   Status proved = waitToReceive(socket->get(), answer);

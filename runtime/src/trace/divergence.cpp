@@ -3,7 +3,7 @@
 #include "trace/divergence.h"
 
 #include "base/packed_texts.h"
-#include "store/absent_ranks.h"
+#include "store/store.h"
 
 #include <algorithm>
 #include <map>

@@ -10,10 +10,9 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <dirent.h>
+#include <filesystem>
 #include <fstream>
 #include <map>
-#include <memory>
 #include <sstream>
 
 using namespace ddphook;
@@ -26,19 +25,13 @@ std::string trace::partPath(const std::string &path, int rank) {
 }
 
 std::vector<std::string> trace::findParts(const std::string &path) {
-  const size_t slash = path.rfind('/');
-  const std::string directory =
-      slash == std::string::npos ? "." : path.substr(0, slash + 1);
-  const std::string file =
-      slash == std::string::npos ? path : path.substr(slash + 1);
+  const std::string file = std::filesystem::path(path).filename();
   const std::string prefix = file + partInfix;
   std::map<int, std::string> found;
-  std::unique_ptr<DIR, int (*)(DIR *)> entries(::opendir(directory.c_str()),
-                                               &::closedir);
-  if (!entries)
-    return {};
-  while (const dirent *entry = ::readdir(entries.get())) {
-    const std::string name = entry->d_name;
+  std::error_code code;
+  std::filesystem::directory_iterator entry(directoryOf(path), code), end;
+  for (; !code && entry != end; entry.increment(code)) {
+    const std::string name = entry->path().filename();
     if (name.compare(0, prefix.size(), prefix) != 0)
       continue;
     const auto rank = static_cast<int>(
@@ -162,10 +155,10 @@ Status trace::mergeParts(const std::vector<std::string> &parts,
                  result->problems.empty() ? "" : result->problems[0].c_str());
 
   const int worldSize = own.front().identity.worldSize;
-  result->ranks.resize(static_cast<size_t>(worldSize));
+  result->ranks.resize(worldSize);
   int64_t origin = INT64_MAX;
   for (int rank = 0; rank < worldSize; ++rank) {
-    RankSummary &summary = result->ranks[static_cast<size_t>(rank)];
+    RankSummary &summary = result->ranks[rank];
     summary.identity.rank = rank;
     summary.state = "missing";
     summary.reason = "the rank left no readable part";

@@ -5,10 +5,9 @@
 #include "base/log.h"
 #include "base/write_signals.h"
 #include "files/atomic_file.h"
-#include "files/json_text.h"
+#include "files/json.h"
 #include "files/open_file.h"
 
-#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cmath>
@@ -21,7 +20,7 @@
 using namespace ddphook;
 using namespace ddphook::trace;
 
-static constexpr double nanoseconds = 1e-9;
+static double toSeconds(int64_t ns) { return static_cast<double>(ns) * 1e-9; }
 
 bool trace::isForPrometheus(std::string_view path) {
   return path.size() >= prometheusSuffix.size() &&
@@ -67,8 +66,7 @@ std::string trace::toJsonLine(const std::string &runId, int rank, double time,
   add("rank", std::to_string(rank));
   add("module", std::to_string(sample.module));
   add("steps", print(stats.steps));
-  add("step_seconds",
-      print(static_cast<double>(sample.stepTime) * nanoseconds));
+  add("step_seconds", print(toSeconds(sample.stepTime)));
   add("collectives", print(stats.collectives));
   add("wire_bytes", print(stats.wire_bytes));
   add("uncompressed_bytes", print(stats.uncompressed_bytes));
@@ -80,10 +78,8 @@ std::string trace::toJsonLine(const std::string &runId, int rank, double time,
         &bucket == &sample.buckets.front() ? "{\"bucket\":" : ",{\"bucket\":";
     appendJsonText(&json, bucket.bucket, /*isRepaired=*/true);
     add("collectives", std::to_string(bucket.collectives));
-    add("waiting_seconds",
-        print(static_cast<double>(bucket.waited) * nanoseconds));
-    add("moving_seconds",
-        print(static_cast<double>(bucket.total - bucket.waited) * nanoseconds));
+    add("waiting_seconds", print(toSeconds(bucket.waited)));
+    add("moving_seconds", print(toSeconds(bucket.total - bucket.waited)));
     if (bucket.nonFinite)
       add("non_finite", print(*bucket.nonFinite));
     if (bucket.relativeError)
@@ -123,12 +119,12 @@ std::string trace::toPrometheus(int rank,
                                 const std::map<int64_t, MetricsSample> &samples,
                                 int context) {
   std::string text;
-  // All values of a metric must be contiguous.
+  // All values of a metric must be contiguous. An optional metric without
+  // values is left out.
   auto addMetric = [&](const char *name, const char *type, const char *help,
-                       const auto &addValues) {
+                       bool isOptional, const auto &addValues) {
     const std::string metric = std::string("ddphook_") + name;
-    text += "# HELP " + metric + " " + help + "\n# TYPE " + metric + " " +
-            type + "\n";
+    std::string values;
     for (const auto &[number, sample] : samples) {
       const std::string labels =
           "rank=\"" + std::to_string(rank) + "\",module=\"" +
@@ -136,87 +132,77 @@ std::string trace::toPrometheus(int rank,
           (context == 0 ? ""
                         : ",context=\"" + std::to_string(context + 1) + "\"");
       addValues(sample, [&](const std::string &more, const std::string &value) {
-        text += metric + "{" + labels + more + "} " + value + "\n";
+        values += metric + "{" + labels + more + "} " + value + "\n";
       });
     }
+    if (!values.empty() || !isOptional)
+      text += "# HELP " + metric + " " + help + "\n# TYPE " + metric + " " +
+              type + "\n" + values;
   };
-  auto addCounter = [&](const char *name, const char *help,
-                        const auto &valueOf) {
-    addMetric(name, "counter", help,
+  auto addOfModules = [&](const char *name, const char *type, const char *help,
+                          const auto &valueOf) {
+    addMetric(name, type, help, /*isOptional=*/false,
               [&](const MetricsSample &sample, const auto &add) {
-                add("", print(uint64_t(valueOf(sample))));
+                add("", print(valueOf(sample)));
               });
   };
-  auto addTimes = [&](const char *name, const char *help, const auto &timeOf) {
-    addMetric(name, "counter", help,
+  // A bucket without the value has an empty text.
+  auto addOfBuckets = [&](const char *name, const char *type, const char *help,
+                          bool isOptional, const auto &textOf) {
+    addMetric(name, type, help, isOptional,
               [&](const MetricsSample &sample, const auto &add) {
                 for (const BucketSample &bucket : sample.buckets)
-                  add(",bucket=" + quote(bucket.bucket),
-                      print(static_cast<double>(timeOf(bucket)) * nanoseconds));
+                  if (const std::string value = textOf(bucket); !value.empty())
+                    add(",bucket=" + quote(bucket.bucket), value);
               });
   };
-  addCounter("steps_total", "Steps that succeeded.",
-             [](const MetricsSample &s) { return s.stats.steps; });
-  addMetric("step_seconds_total", "counter", "Time in these steps.",
-            [](const MetricsSample &sample, const auto &add) {
-              add("",
-                  print(static_cast<double>(sample.stepTime) * nanoseconds));
+  using Sample = MetricsSample;
+  using Bucket = BucketSample;
+  addOfModules("steps_total", "counter", "Steps that succeeded.",
+               [](const Sample &s) { return s.stats.steps; });
+  addOfModules("step_seconds_total", "counter", "Time in these steps.",
+               [](const Sample &s) { return toSeconds(s.stepTime); });
+  addOfModules("collectives_total", "counter", "Collectives of these steps.",
+               [](const Sample &s) { return s.stats.collectives; });
+  addOfModules("wire_bytes_total", "counter",
+               "Bytes contributed to collectives.",
+               [](const Sample &s) { return s.stats.wire_bytes; });
+  addOfModules("uncompressed_bytes_total", "counter",
+               "Bytes that the same reductions would have contributed without "
+               "a hook.",
+               [](const Sample &s) { return s.stats.uncompressed_bytes; });
+  addOfModules("compression_ratio", "gauge",
+               "Uncompressed bytes divided by bytes on the wire.",
+               [](const Sample &s) { return ratioOf(s.stats); });
+  addOfModules("non_finite_total", "counter",
+               "Tests that found non-finite numbers.",
+               [](const Sample &s) { return s.nonFinite; });
+  addOfBuckets("waiting_seconds_total", "counter",
+               "Time in collectives in which peers were waited for.",
+               /*isOptional=*/false,
+               [](const Bucket &b) { return print(toSeconds(b.waited)); });
+  addOfBuckets(
+      "moving_seconds_total", "counter", "The rest of the time in collectives.",
+      /*isOptional=*/false,
+      [](const Bucket &b) { return print(toSeconds(b.total - b.waited)); });
+  addOfBuckets("bucket_non_finite_total", "counter",
+               "Reductions whose input on this rank was not finite.",
+               /*isOptional=*/true, [](const Bucket &b) {
+                 return b.nonFinite ? print(*b.nonFinite) : "";
+               });
+  addOfBuckets(
+      "compression_relative_error", "gauge",
+      "2-norm of this rank's compression error divided by that of its input.",
+      /*isOptional=*/true, [](const Bucket &b) {
+        return b.relativeError ? printForPrometheus(*b.relativeError) : "";
+      });
+  addMetric("error_feedback_norm", "gauge",
+            "2-norm of the compression error that error feedback keeps.",
+            /*isOptional=*/true, [](const Sample &sample, const auto &add) {
+              for (const ErrorSample &error : sample.errors)
+                add(",state=" + quote(error.state),
+                    printForPrometheus(error.norm));
             });
-  addCounter("collectives_total", "Collectives of these steps.",
-             [](const MetricsSample &s) { return s.stats.collectives; });
-  addCounter("wire_bytes_total", "Bytes contributed to collectives.",
-             [](const MetricsSample &s) { return s.stats.wire_bytes; });
-  addCounter("uncompressed_bytes_total",
-             "Bytes that the same reductions would have contributed without a "
-             "hook.",
-             [](const MetricsSample &s) { return s.stats.uncompressed_bytes; });
-  addMetric("compression_ratio", "gauge",
-            "Uncompressed bytes divided by bytes on the wire.",
-            [](const MetricsSample &sample, const auto &add) {
-              add("", print(ratioOf(sample.stats)));
-            });
-  addCounter("non_finite_total", "Tests that found non-finite numbers.",
-             [](const MetricsSample &s) { return s.nonFinite; });
-  addTimes("waiting_seconds_total",
-           "Time in collectives in which peers were waited for.",
-           [](const BucketSample &b) { return b.waited; });
-  addTimes("moving_seconds_total", "The rest of the time in collectives.",
-           [](const BucketSample &b) { return b.total - b.waited; });
-  auto haveSome = [&samples](const auto &hasIt) {
-    return std::any_of(samples.begin(), samples.end(), [&](const auto &s) {
-      return std::any_of(s.second.buckets.begin(), s.second.buckets.end(),
-                         hasIt);
-    });
-  };
-  if (haveSome([](const BucketSample &b) { return b.nonFinite.has_value(); }))
-    addMetric("bucket_non_finite_total", "counter",
-              "Reductions whose input on this rank was not finite.",
-              [](const MetricsSample &sample, const auto &add) {
-                for (const BucketSample &bucket : sample.buckets)
-                  if (bucket.nonFinite)
-                    add(",bucket=" + quote(bucket.bucket),
-                        print(*bucket.nonFinite));
-              });
-  if (haveSome(
-          [](const BucketSample &b) { return b.relativeError.has_value(); }))
-    addMetric(
-        "compression_relative_error", "gauge",
-        "2-norm of this rank's compression error divided by that of its input.",
-        [](const MetricsSample &sample, const auto &add) {
-          for (const BucketSample &bucket : sample.buckets)
-            if (bucket.relativeError)
-              add(",bucket=" + quote(bucket.bucket),
-                  printForPrometheus(*bucket.relativeError));
-        });
-  auto hasErrors = [](const auto &s) { return !s.second.errors.empty(); };
-  if (std::any_of(samples.begin(), samples.end(), hasErrors))
-    addMetric("error_feedback_norm", "gauge",
-              "2-norm of the compression error that error feedback keeps.",
-              [](const MetricsSample &sample, const auto &add) {
-                for (const ErrorSample &error : sample.errors)
-                  add(",state=" + quote(error.state),
-                      printForPrometheus(error.norm));
-              });
   return text;
 }
 

@@ -6,8 +6,7 @@
 #include "base/log.h"
 #include "base/packed_texts.h"
 #include "store/hmac.h"
-#include "store/mailbox.h"
-#include "store/store_protocol.h"
+#include "store/store_server.h"
 #include "trace/merge.h"
 #include "trace/rank_recording_file.h"
 
@@ -22,6 +21,8 @@ using namespace ddphook::trace;
 
 /// Requests to rank 0 for its time; some of so many are answered without delay.
 static constexpr int clockQuestions = 32;
+
+static void warn(const std::string &text) { log(LogLevel::Warn, text); }
 
 /// Returns how many contexts of this process have used `file`: each context of
 /// a program gets a separate file.
@@ -108,25 +109,18 @@ void Observer::begin(const std::vector<std::string> &introductions,
   for (const std::string &text : introductions)
     parts.push_back(parse(text).part);
   const Introduction first = parse(introductions[0]);
-  const Introduction own = parse(introductions[static_cast<size_t>(rank)]);
+  const Introduction own = parse(introductions[rank]);
   runId = launchId.empty() ? first.token : launchId + "-" + first.token;
-  PartIdentity identity;
-  identity.runId = runId;
-  identity.rank = rank;
-  identity.worldSize = worldSize;
-  identity.process = ::getpid();
-  identity.host = own.host;
-  identity.clock = own.clock;
+  PartIdentity identity = {runId,      rank,     worldSize,
+                           ::getpid(), own.host, own.clock};
   isOnMachineOfRankZero = own.clock == first.clock;
   if (!path.empty() && !isOnMachineOfRankZero) {
     ClockOffset clock;
     Status status =
         measureClock(askTime, [] { return now(); }, clockQuestions, &clock);
     if (!status.isOk())
-      log(LogLevel::Warn,
-          "the clock of rank 0 cannot be read, times of rank " +
-              std::to_string(rank) +
-              " in the trace are not comparable: " + status.message());
+      warn("the clock of rank 0 cannot be read, times of " + self +
+           " in the trace are not comparable: " + status.message());
     identity.clockOffset = clock.offset;
     identity.clockUncertainty = clock.uncertainty;
   }
@@ -145,9 +139,8 @@ void Observer::begin(const std::vector<std::string> &introductions,
     metrics.open(std::move(file), runId, rank, number);
   }
   if (!path.empty() && rank != 0 && first.part.empty())
-    log(LogLevel::Warn, "rank 0 writes no trace: the part of rank " +
-                            std::to_string(rank) + " stays at '" +
-                            parts[static_cast<size_t>(rank)] + "'");
+    warn("rank 0 writes no trace: the part of " + self + " stays at '" +
+         parts[rank] + "'");
 }
 
 void Observer::openPart(const PartIdentity &identity) {
@@ -157,19 +150,16 @@ void Observer::openPart(const PartIdentity &identity) {
         identity, static_cast<uint64_t>(wanted.traceEvents),
         partPath(path, rank), &part);
     if (!status.isOk())
-      log(LogLevel::Warn, "rank " + std::to_string(rank) +
-                              " writes no trace: " + status.message());
+      warn(self + " writes no trace: " + status.message());
   }
   if (!part) {
     path.clear();
     if (!isRecording())
       return;
-    Status status = RankRecording::create(identity, flightEvents, &part);
-    if (!status.isOk()) {
-      log(LogLevel::Warn, "rank " + std::to_string(rank) +
-                              " records nothing: " + status.message());
-      return;
-    }
+    Status status =
+        RankRecording::create(identity, flightEvents, /*path=*/"", &part);
+    if (!status.isOk())
+      return warn(self + " records nothing: " + status.message());
   }
   events.open(std::move(part));
 }
@@ -194,11 +184,9 @@ void Observer::keep(const std::string &message) {
     return;
   Status status = withoutExceptions(
       [&] { return writePart(*part, flightEvents, flightFile); });
-  log(LogLevel::Warn, status.isOk()
-                          ? "the last events of rank " + std::to_string(rank) +
-                                " are in '" + flightFile + "'"
-                          : "the last events of rank " + std::to_string(rank) +
-                                " cannot be written: " + status.message());
+  warn("the last events of " + self +
+       (status.isOk() ? " are in '" + flightFile + "'"
+                      : " cannot be written: " + status.message()));
 }
 
 void Observer::close() {
@@ -223,7 +211,7 @@ static bool isForRankZero(const std::string &part,
 std::string Observer::pack() const {
   const RankRecording *part = events.part();
   if (rank == 0 || path.empty() || !part || parts[0].empty() ||
-      isForRankZero(parts[static_cast<size_t>(rank)], parts[0], runId))
+      isForRankZero(parts[rank], parts[0], runId))
     return {};
   // Rank 0 has the same capacity for every rank.
   return part->pack(std::min<uint64_t>(
@@ -232,13 +220,12 @@ std::string Observer::pack() const {
 }
 
 void Observer::deliver(const Status &status) {
-  const std::string &part = parts[static_cast<size_t>(rank)];
+  const std::string &part = parts[rank];
   if (status.isOk())
     ::unlink(part.c_str());
   else
-    log(LogLevel::Warn, "rank 0 did not get the part of rank " +
-                            std::to_string(rank) + ", which stays at '" + part +
-                            "': " + status.message());
+    warn("rank 0 did not get the part of " + self + ", which stays at '" +
+         part + "': " + status.message());
 }
 
 bool Observer::lacksParts() const {
@@ -277,10 +264,10 @@ void Observer::merge(const std::map<int, std::string> &delivered) {
     Status status =
         withoutExceptions([&] { return savePart(part.second, place); });
     if (status.isOk())
-      parts[static_cast<size_t>(sender)] = place;
+      parts[sender] = place;
     else
-      log(LogLevel::Warn, "the part of rank " + std::to_string(sender) +
-                              " cannot be kept: " + status.message());
+      warn("the part of rank " + std::to_string(sender) +
+           " cannot be kept: " + status.message());
   }
   MergeResult result;
   std::vector<std::string> present;
@@ -290,7 +277,7 @@ void Observer::merge(const std::map<int, std::string> &delivered) {
   Status status = withoutExceptions(
       [&] { return mergeParts(present, runId, path, &result); });
   if (!status.isOk())
-    return log(LogLevel::Warn, whyThereIsNone(present) + status.message());
+    return warn(whyThereIsNone(present) + status.message());
   for (const std::string &part : result.merged)
     ::unlink(part.c_str());
   if (result.problems.empty())
@@ -298,5 +285,5 @@ void Observer::merge(const std::map<int, std::string> &delivered) {
   std::string text;
   for (const std::string &problem : result.problems)
     text += (text.empty() ? "" : "; ") + problem;
-  log(LogLevel::Warn, "the trace '" + path + "' is not complete: " + text);
+  warn("the trace '" + path + "' is not complete: " + text);
 }

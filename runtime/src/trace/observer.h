@@ -25,7 +25,8 @@ constexpr uint64_t flightEvents = 1000;
 class Observer {
 public:
   Observer(const RecordingOptions &wanted, int rank, int worldSize)
-      : wanted(wanted), rank(rank), worldSize(worldSize) {}
+      : wanted(wanted), rank(rank), worldSize(worldSize),
+        self("rank " + std::to_string(rank)) {}
 
   Recorder &recorder() { return events; }
   const Recorder &recorder() const { return events; }
@@ -93,6 +94,7 @@ private:
 
   const RecordingOptions wanted;
   const int rank, worldSize;
+  const std::string self; ///< "rank 3", for messages.
   Recorder events;
   MetricsFile metrics;
   std::string runId;

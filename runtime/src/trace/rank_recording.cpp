@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//
-// Records to memory, and reads a recording from memory or from a file's bytes.
 
 #include "trace/rank_recording.h"
 
@@ -52,22 +50,21 @@ const char *trace::categoryName(Category category) {
   return "unknown";
 }
 
-//===----------------------------------------------------------------------===//
-// Writing.
-//===----------------------------------------------------------------------===//
-
 /// Maps memory shared with forked children: pages that are copied on write
 /// would fault in a step.
-Status RankRecording::map(const PartIdentity &identity, uint64_t events,
-                          int flags, std::unique_ptr<RankRecording> *part) {
+Status RankRecording::create(const PartIdentity &identity, uint64_t events,
+                             const std::string &path,
+                             std::unique_ptr<RankRecording> *part) {
   constexpr uint64_t least = 64;
   uint64_t capacity = least;
   while (capacity < std::min(events, mostSlots))
     capacity *= 2;
   std::unique_ptr<RankRecording> result(new RankRecording());
   const uint64_t bytes = partBytes(capacity);
-  void *memory = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
-                        MAP_SHARED | MAP_ANONYMOUS | flags, -1, 0);
+  // With a file it is resident, so that steps have no page faults.
+  void *memory = ::mmap(
+      nullptr, bytes, PROT_READ | PROT_WRITE,
+      MAP_SHARED | MAP_ANONYMOUS | (path.empty() ? 0 : MAP_POPULATE), -1, 0);
   if (memory == MAP_FAILED)
     return systemError(errno, "cannot map %llu bytes",
                        static_cast<unsigned long long>(bytes));
@@ -85,26 +82,11 @@ Status RankRecording::map(const PartIdentity &identity, uint64_t events,
   header.host.set(identity.host);
   header.clock.set(identity.clock);
   std::memcpy(header.magic, partMagic, sizeof(partMagic));
+  if (!path.empty())
+    DDPHOOK_TRY(
+        RankRecordingFile::create(result->bytes(), path, &result->file));
   *part = std::move(result);
   return Status::ok();
-}
-
-Status RankRecording::create(const PartIdentity &identity, uint64_t events,
-                             std::unique_ptr<RankRecording> *part) {
-  return map(identity, events, /*flags=*/0, part);
-}
-
-Status RankRecording::create(const PartIdentity &identity, uint64_t events,
-                             const std::string &path,
-                             std::unique_ptr<RankRecording> *part) {
-  std::unique_ptr<RankRecording> result;
-  // Resident, so that steps have no page faults.
-  Status status = map(identity, events, MAP_POPULATE, &result);
-  if (status.isOk())
-    status = RankRecordingFile::create(result->bytes(), path, &result->file);
-  if (status.isOk())
-    *part = std::move(result);
-  return status;
 }
 
 RankRecording::~RankRecording() {
@@ -203,10 +185,6 @@ std::string RankRecording::pack(uint64_t mostBytes) const {
   }
   return packed;
 }
-
-//===----------------------------------------------------------------------===//
-// Reading.
-//===----------------------------------------------------------------------===//
 
 static Status readNames(std::string_view bytes, std::vector<Name> *names);
 

@@ -78,10 +78,8 @@ class RankRecordingFile;
 
 class RankRecording {
 public:
-  /// Creates a part for about `events` events per thread.
-  static Status create(const PartIdentity &identity, uint64_t events,
-                       std::unique_ptr<RankRecording> *part);
-  /// Does the same with a new file, which replaces the one at `path`.
+  /// Creates a part for about `events` events per thread, with a new file at
+  /// `path`, unless that is empty, which replaces an older one.
   static Status create(const PartIdentity &identity, uint64_t events,
                        const std::string &path,
                        std::unique_ptr<RankRecording> *part);
@@ -113,8 +111,6 @@ public:
 
 private:
   RankRecording() = default;
-  static Status map(const PartIdentity &identity, uint64_t events, int flags,
-                    std::unique_ptr<RankRecording> *part);
 
   void *memory = nullptr;
   size_t size = 0;

@@ -3,8 +3,8 @@
 #include "trace/rank_recording_file.h"
 
 #include "backend/backend_store.h"
+#include "base/file_descriptor.h"
 #include "base/log.h"
-#include "base/standard_descriptors.h"
 #include "base/threads.h"
 #include "base/write_signals.h"
 #include "files/atomic_file.h"
@@ -22,10 +22,6 @@ using namespace ddphook::trace;
 static constexpr uint64_t slotWords = sizeof(EventSlot) / sizeof(uint64_t);
 /// The number of slots that are written at a time.
 static constexpr uint64_t slotsAtOnce = 2048;
-
-//===----------------------------------------------------------------------===//
-// Writing.
-//===----------------------------------------------------------------------===//
 
 RankRecordingFile::RankRecordingFile(std::string_view part, std::string path,
                                      int file)
@@ -206,10 +202,6 @@ Status RankRecordingFile::write(const void *data, uint64_t bytes,
              ? Status::ok()
              : systemError(errno, "cannot write it");
 }
-
-//===----------------------------------------------------------------------===//
-// Reading.
-//===----------------------------------------------------------------------===//
 
 Status trace::readPartFile(const std::string &path, NamedBy namedBy,
                            PartContents *contents) {

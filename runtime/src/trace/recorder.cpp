@@ -27,6 +27,8 @@ void Recorder::open(std::unique_ptr<RankRecording> newPart) {
 }
 
 uint32_t Recorder::addName(const Name &name) {
+  if (!recording)
+    return otherName;
   const uint32_t number = recording->addName(name);
   // The number is that of another name if there is no space for more.
   if (ranges && number == rangeNames) {

@@ -68,7 +68,8 @@ public:
   RankRecording *part() const { return recording.get(); }
   Ring &ring(Lane lane) { return rings[static_cast<size_t>(lane)]; }
   Progress &progress() const { return recording->progress(); }
-  /// Must not be called while other threads record.
+  /// Returns the name's number; otherName before open(), or if there is no
+  /// space for more. Must not be called while other threads record.
   uint32_t addName(const Name &name);
 
   /// Set and get the ranks and module of collective `name`; any thread.

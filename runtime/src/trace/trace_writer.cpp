@@ -5,7 +5,7 @@
 
 #include "trace/trace_writer.h"
 
-#include "files/json_text.h"
+#include "files/json.h"
 
 #include <algorithm>
 #include <charconv>

@@ -6,7 +6,7 @@
 #include "base/log.h"
 #include "base/suggestion.h"
 #include "base/wait_scope.h"
-#include "job/variables.h"
+#include "job/settings.h"
 
 #include <gtest/gtest.h>
 

@@ -4,10 +4,10 @@
 // saved, what cannot be carried over, and descriptions of states.
 // test/parity/test_carry_over.py does the same with compiled modules.
 
+#include "checkpoint/checkpoint_files.h"
 #include "checkpoint/checkpoint_mapping.h"
-#include "checkpoint/checkpoint_states.h"
 #include "checkpoint/checkpoint_test_util.h"
-#include "files/json_text.h"
+#include "files/json.h"
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>

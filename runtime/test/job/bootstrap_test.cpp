@@ -5,7 +5,6 @@
 #include "base/status_test_util.h"
 #include "job/bootstrap.h"
 #include "job/settings.h"
-#include "job/slurm.h"
 #include "store/socket.h"
 
 #include <gtest/gtest.h>

@@ -114,7 +114,6 @@ TEST(Plan, Parses) {
   EXPECT_EQ(plan.stateArena.alignment, 128);
   ASSERT_EQ(plan.entries.size(), 1u);
   EXPECT_TRUE(plan.entries[0].arguments[0].isInout);
-  EXPECT_EQ(plan.entries[0].arguments[1].elementBytes, 1);
   EXPECT_EQ(plan.entries[0].results[0].argument, 0);
   EXPECT_EQ(plan.entries[0].results[1].shape, (Shape{0, 7}));
 }

@@ -19,7 +19,8 @@ using namespace ddphook::trace;
 /// A recorder whose part is in memory.
 static std::unique_ptr<Recorder> makeRecorder(uint64_t events = 64) {
   std::unique_ptr<RankRecording> part;
-  EXPECT_EQ(show(RankRecording::create(identity(0, 1), events, &part)), "OK");
+  EXPECT_EQ(show(RankRecording::create(identity(0, 1), events, "", &part)),
+            "OK");
   auto recorder = std::make_unique<Recorder>();
   recorder->open(std::move(part));
   return recorder;
@@ -424,7 +425,7 @@ TEST(RankRecording, TheFirstFailureStays) {
 /// What is wrong with a part in which an event is open.
 static std::string refusalOf(const PartIdentity &given, int64_t begin = now()) {
   std::unique_ptr<RankRecording> part;
-  EXPECT_EQ(show(RankRecording::create(given, 64, &part)), "OK");
+  EXPECT_EQ(show(RankRecording::create(given, 64, "", &part)), "OK");
   part->ring(Lane::Steps).begin(otherName, begin);
   Recorder recorder;
   recorder.open(std::move(part));

@@ -10,7 +10,6 @@
 #pragma once
 
 #include "../group_place.h"
-#include "store/silence.h"
 #include "store/socket.h"
 
 #include <gloo/context.h>

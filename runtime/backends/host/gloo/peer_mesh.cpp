@@ -7,8 +7,8 @@
 #include "peer_mesh.h"
 
 #include "base/wait_scope.h"
-#include "store/absent_ranks.h"
 #include "store/admission.h"
+#include "store/store.h"
 
 #include <arpa/inet.h>
 #include <cerrno>

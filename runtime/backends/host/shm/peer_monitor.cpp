@@ -2,7 +2,7 @@
 
 #include "peer_monitor.h"
 
-#include "base/standard_descriptors.h"
+#include "base/file_descriptor.h"
 #include <cerrno>
 #include <cstring>
 #include <poll.h>

@@ -5,7 +5,7 @@
 #include "shm_segment.h"
 
 #include "base/boot_id.h"
-#include "base/standard_descriptors.h"
+#include "base/file_descriptor.h"
 #include "base/write_signals.h"
 
 #include <algorithm>

@@ -11,7 +11,6 @@
 // the store are in store_fuzzer.cpp.
 
 #include "checkpoint/checkpoint_files.h"
-#include "checkpoint/checkpoint_states.h"
 #include "files/safetensors.h"
 #include "job/store_collectives.h"
 #include "plan/plan.h"

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0 WITH LLVM-exception
-//
-// The store for ranks that are threads of one process.
 
 #include "store/store.h"
 
@@ -58,12 +56,6 @@ Status MemoryStore::get(const std::string &key, const Deadline &deadline,
                key.c_str());
 }
 
-Status MemoryStore::exists(const std::string &key, bool *result) {
-  std::lock_guard<std::mutex> lock(mutex);
-  *result = values.count(key) != 0;
-  return Status::ok();
-}
-
 Status MemoryStore::add(const std::string &key, int64_t delta,
                         int64_t *result) {
   std::lock_guard<std::mutex> lock(mutex);
@@ -85,4 +77,40 @@ void MemoryStore::fail(Status newFailure) {
   std::lock_guard<std::mutex> lock(mutex);
   failure = std::move(newFailure);
   changed.notify_all();
+}
+
+/// How many absent ranks a message names.
+static constexpr size_t maxNamedRanks = 8;
+
+Status ddphook::findAbsent(Store &store, int size,
+                           const std::function<std::string(int)> &keyOf,
+                           std::vector<int> *absent) {
+  absent->clear();
+  for (int rank = 0; rank < size; ++rank) {
+    bool isPresent = false;
+    DDPHOOK_TRY(store.exists(keyOf(rank), &isPresent));
+    if (!isPresent)
+      absent->push_back(rank);
+  }
+  return Status::ok();
+}
+
+std::string ddphook::listRanks(const std::vector<int> &ranks) {
+  std::string names;
+  for (size_t i = 0; i < ranks.size() && i < maxNamedRanks; ++i)
+    names += (i == 0 ? "" : ", ") + std::to_string(ranks[i]);
+  return ranks.size() > maxNamedRanks ? names + ", …" : names;
+}
+
+std::string ddphook::nameRanks(const std::vector<int> &ranks) {
+  return (ranks.size() == 1 ? "rank " : "ranks ") + listRanks(ranks);
+}
+
+std::string ddphook::describeWait(int rank, const std::vector<int> &absent,
+                                  int size) {
+  const std::string whom = !absent.empty() ? nameRanks(absent)
+                           : rank == 0     ? "the others"
+                                           : "rank 0";
+  return "rank " + std::to_string(rank) + " is waiting for " + whom + " of " +
+         std::to_string(size);
 }
