@@ -39,9 +39,6 @@ public:
   static int64_t pieceElements(const CollectiveDesc &desc, int size);
 
 private:
-  template <class ChunksT>
-  class Schedule;
-
   /// One chunk is encoded, one is added, one is decoded. The first areas hold
   /// each rank's codes; of the peers' codes only this rank's part arrives,
   /// except for affine codes. The last area holds the owners' sums, each at the
