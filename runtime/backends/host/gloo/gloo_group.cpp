@@ -23,14 +23,6 @@
 using namespace ddphook;
 using namespace ddphook::host;
 
-class GlooDevice::Impl {
-public:
-  /// The address at which groups listen.
-  sockaddr_storage address = {};
-  socklen_t addressSize = 0;
-  Interrupt interrupt;
-};
-
 /// Two ranks exchange whole arrays up to this size: this sends no more bytes
 /// than a ring, which sends halves and then their sums, and takes one trip
 /// instead of two. A longer array would need as much memory again.
@@ -38,7 +30,13 @@ static constexpr int64_t kMostSwapped = 256 << 10;
 
 class GlooGroup::Impl {
 public:
-  void reserve(int64_t wireBytes);
+  void reserve(int64_t wireBytes) {
+    if (wireBytes <= wireCapacity)
+      return;
+    // Zeroed, and therefore resident.
+    wire = std::make_unique<char[]>(static_cast<size_t>(wireBytes));
+    wireCapacity = wireBytes;
+  }
   Status sum(const CollectiveDesc &desc, const void *in, void *out);
   Status swap(const CollectiveDesc &desc, const void *in, void *out);
   Status ring(const CollectiveDesc &desc, const void *in, void *out);
@@ -47,7 +45,7 @@ public:
   Status allReduceInPieces(const CollectiveDesc &desc, void *array, void *kept,
                            PieceFlow &flow);
 
-  GlooDevice::Impl *device = nullptr;
+  GlooDevice *device = nullptr;
   std::shared_ptr<GlooTransport> transport;
   std::shared_ptr<GlooContext> context;
   int size = 0;
@@ -127,21 +125,17 @@ static Status parseAddress(const std::string &text, sockaddr_storage *address,
 
 Status GlooDevice::create(const std::string &address,
                           std::unique_ptr<GlooDevice> *result) {
-  auto impl = std::make_unique<Impl>();
+  std::unique_ptr<GlooDevice> device(new GlooDevice());
   const char *interface = std::getenv("DDPHOOK_SOCKET_IFNAME");
   if (interface && *interface)
-    DDPHOOK_TRY(findInterface(interface, &impl->address, &impl->addressSize));
+    DDPHOOK_TRY(
+        findInterface(interface, &device->address, &device->addressSize));
   else
-    DDPHOOK_TRY(parseAddress(address, &impl->address, &impl->addressSize));
-  DDPHOOK_TRY(Interrupt::create(&impl->interrupt));
-  result->reset(new GlooDevice(std::move(impl)));
+    DDPHOOK_TRY(parseAddress(address, &device->address, &device->addressSize));
+  DDPHOOK_TRY(Interrupt::create(&device->interrupt));
+  *result = std::move(device);
   return Status::ok();
 }
-
-void GlooDevice::abort() { impl->interrupt.raise(); }
-
-GlooDevice::GlooDevice(std::unique_ptr<Impl> impl) : impl(std::move(impl)) {}
-GlooDevice::~GlooDevice() = default;
 
 GlooGroup::GlooGroup(std::unique_ptr<Impl> impl) : impl(std::move(impl)) {}
 GlooGroup::~GlooGroup() = default;
@@ -153,35 +147,27 @@ Status GlooGroup::create(GlooDevice &device, Store &store,
   const char *what = "connecting the ranks over TCP";
   PeerMeshOptions mesh;
   mesh.place = place;
-  mesh.address = device.impl->address;
-  mesh.addressSize = device.impl->addressSize;
+  mesh.address = device.address;
+  mesh.addressSize = device.addressSize;
   mesh.key = key;
   mesh.proofKey = proofKey;
   mesh.timeoutSeconds = timeoutSeconds;
-  mesh.interrupt = &device.impl->interrupt;
+  mesh.interrupt = &device.interrupt;
   std::vector<FileDescriptor> sockets;
   DDPHOOK_TRY(withContext(connectPeers(mesh, store, &sockets), what));
   auto impl = std::make_unique<Impl>();
-  impl->device = device.impl.get();
+  impl->device = &device;
   impl->size = place.size;
   impl->timeoutSeconds = timeoutSeconds;
   if (place.size == 2)
     impl->theirs = std::make_unique<char[]>(kMostSwapped);
   DDPHOOK_TRY(translateExceptions(what, [&] {
     impl->transport = std::make_shared<GlooTransport>(
-        place, std::move(sockets), device.impl->interrupt, timeoutSeconds);
+        place, std::move(sockets), device.interrupt, timeoutSeconds);
     impl->context = std::make_shared<GlooContext>(impl->transport);
   }));
   group->reset(new GlooGroup(std::move(impl)));
   return Status::ok();
-}
-
-void GlooGroup::Impl::reserve(int64_t wireBytes) {
-  if (wireBytes <= wireCapacity)
-    return;
-  // Zeroed, and therefore resident.
-  wire = std::make_unique<char[]>(static_cast<size_t>(wireBytes));
-  wireCapacity = wireBytes;
 }
 
 void GlooGroup::reserve(int64_t wireBytes) { impl->reserve(wireBytes); }
@@ -337,7 +323,7 @@ Status GlooGroup::run(const CollectiveDesc &desc, const void *in, void *out) {
   return status;
 }
 
-void GlooGroup::abort() { impl->device->interrupt.raise(); }
+void GlooGroup::abort() { impl->device->abort(); }
 
 void GlooGroup::close() {
   if (impl->failure.isOk())
