@@ -103,8 +103,7 @@ void EncodedChunks::encodeAffineBlocks(const void *in, int64_t begin,
 
 /// Parts without an encoding end at cache lines, so that two ranks never write
 /// to the same one.
-EncodedChunks::Range EncodedChunks::part(int64_t count, int part,
-                                         int parts) const {
+ElementRange EncodedChunks::part(int64_t count, int part, int parts) const {
   const int64_t granule =
       encoding ? encoding->granule() : kLine / dtypeSize(wire);
   const int64_t granules = (count + granule - 1) / granule;
@@ -113,15 +112,15 @@ EncodedChunks::Range EncodedChunks::part(int64_t count, int part,
 }
 
 void EncodedChunks::sum(void *const *memories, int64_t begin, int64_t count,
-                        Range range, void *out, Stores stores) {
-  if (range.begin == range.end)
+                        ElementRange range, void *out, Stores stores) {
+  if (range.size() == 0)
     return;
   if (encoding) {
     std::vector<EncodedArray> sources;
     for (int k = 0; k < ranks; ++k)
       sources.push_back(at(memories[k], begin, count, range.begin));
-    return sumEncoded(sources.data(), ranks, *encoding, range.end - range.begin,
-                      divisor, at(out, begin, count, range.begin),
+    return sumEncoded(sources.data(), ranks, *encoding, range.size(), divisor,
+                      at(out, begin, count, range.begin),
                       from(rounding, begin + range.begin));
   }
   ordered.resize(static_cast<size_t>(ranks));
@@ -138,12 +137,12 @@ void EncodedChunks::sum(void *const *memories, int64_t begin, int64_t count,
 }
 
 void EncodedChunks::decode(void *memory, int64_t begin, int64_t count,
-                           Range range, void *out, Stores stores) const {
-  if (range.begin == range.end)
+                           ElementRange range, void *out, Stores stores) const {
+  if (range.size() == 0)
     return;
   const EncodedArray codes = at(memory, begin, count, range.begin);
   char *const to = elementAt(out, dtype, begin + range.begin);
-  const int64_t n = range.end - range.begin;
+  const int64_t n = range.size();
   if (encoding)
     decodeArray(codes, *encoding, n, to, dtype, stores);
   else

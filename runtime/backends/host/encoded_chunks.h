@@ -56,20 +56,17 @@ public:
   // For all but affine codes:
 
   /// Part `part` of `parts`, as elements of a chunk of `count` elements.
-  struct Range {
-    int64_t begin, end;
-  };
-  Range part(int64_t count, int part, int parts) const;
+  ElementRange part(int64_t count, int part, int parts) const;
 
   /// Adds part `range` of the chunk's memory of all ranks into the same part of
   /// `out`, which may be one of the memories. With an encoding, adds in rank
   /// order, divides if the reduction divides, and encodes the sum; `stores` is
   /// for sums without one.
-  void sum(void *const *memories, int64_t begin, int64_t count, Range range,
-           void *out, Stores stores = Stores::Cached);
+  void sum(void *const *memories, int64_t begin, int64_t count,
+           ElementRange range, void *out, Stores stores = Stores::Cached);
 
   /// Decodes such a part to its elements of `out`, the whole array.
-  void decode(void *memory, int64_t begin, int64_t count, Range range,
+  void decode(void *memory, int64_t begin, int64_t count, ElementRange range,
               void *out, Stores stores = Stores::Cached) const;
 
   // For affine codes:

@@ -81,11 +81,11 @@ private:
   template <class FnT>
   void forPart(const Chunk &chunk, int owner, void *memory,
                const FnT &fn) const {
-    const auto range = chunks.part(chunk.count, owner, size);
+    const ElementRange range = chunks.part(chunk.count, owner, size);
     const EncodedArray begin =
         chunks.at(memory, chunk.begin, chunk.count, range.begin);
-    fn(Bytes{begin.scales, chunks.scaleBytes(range.end - range.begin)});
-    fn(Bytes{begin.codes, chunks.codeBytes(range.end - range.begin)});
+    fn(Bytes{begin.scales, chunks.scaleBytes(range.size())});
+    fn(Bytes{begin.codes, chunks.codeBytes(range.size())});
   }
   template <class FnT>
   void forPeers(const FnT &fn) const {
