@@ -249,17 +249,14 @@ void reconstructMatrix(Dtype type, const LowRankShape &shape, const void *p,
   const ErrorKind kind = !err           ? ErrorKind::None
                          : divisor == 1 ? ErrorKind::Difference
                                         : ErrorKind::DifferenceToQuotient;
-  withComputeType(type, [&](auto zero) {
-    using T = decltype(zero);
-    const LowRankScratch<T> parts(scratch, shape);
-    // Pack Q first; after that, P's wide copy may replace Q's.
-    const T *wideQ =
-        widenFactor(type, q, shape.columns * shape.rank, parts.wide);
-    HWY_DYNAMIC_DISPATCH(packQKernel)(type, shape, wideQ, parts.packed);
-    const T *wideP = widenFactor(type, p, shape.rows * shape.rank, parts.wide);
-    HWY_DYNAMIC_DISPATCH(reconstructKernel)
-    (type, kind, shape, wideP, parts.packed, m, out, err, divisor, stores);
-  });
+  const LowRankScratch parts(type, scratch, shape);
+  // Pack Q first; after that, P's wide copy may replace Q's.
+  const void *wideQ =
+      widenFactor(type, q, shape.columns * shape.rank, parts.wide);
+  HWY_DYNAMIC_DISPATCH(packQKernel)(type, shape, wideQ, parts.packed);
+  const void *wideP = widenFactor(type, p, shape.rows * shape.rank, parts.wide);
+  HWY_DYNAMIC_DISPATCH(reconstructKernel)
+  (type, kind, shape, wideP, parts.packed, m, out, err, divisor, stores);
 }
 
 } // namespace ddphook::host
