@@ -4,7 +4,7 @@
 // of chunk i - 1 once the data of all ranks has arrived, and decodes chunk i -
 // 2. All ranks post their messages in this order, as the transport requires.
 
-#include "chunked_all_reduce.h"
+#include "chunked_collectives.h"
 
 #include "../encoded_chunks.h"
 
@@ -151,9 +151,9 @@ private:
 
 } // namespace
 
-void ChunkedAllReduce::run(GlooTransport &transport, uint32_t operation,
-                           const CollectiveDesc &desc, const void *in,
-                           void *out) {
+void host::reduceInChunks(ChunkBuffers &rooms, GlooTransport &transport,
+                          uint32_t operation, const CollectiveDesc &desc,
+                          const void *in, void *out) {
   // Cut short arrays, too; each rank owns a part of each chunk.
   const int64_t most = desc.isAffine()
                            ? std::clamp(kMostOfAllRanks / transport.size,
@@ -163,13 +163,13 @@ void ChunkedAllReduce::run(GlooTransport &transport, uint32_t operation,
   Schedule(rooms, transport, operation, desc, bytes).run(in, out, {});
 }
 
-int64_t ChunkedAllReduce::pieceElements(const CollectiveDesc &desc, int size) {
+int64_t host::pieceElements(const CollectiveDesc &desc, int size) {
   return EncodedChunks(desc, /*rank=*/0, size).chunkElements(kPieceBytes);
 }
 
-void ChunkedAllReduce::runInPieces(GlooTransport &transport, uint32_t operation,
-                                   const CollectiveDesc &desc, void *array,
-                                   const PieceCalls &calls) {
+void host::reduceInPieces(ChunkBuffers &rooms, GlooTransport &transport,
+                          uint32_t operation, const CollectiveDesc &desc,
+                          void *array, const PieceCalls &calls) {
   Schedule(rooms, transport, operation, desc, kPieceBytes)
       .run(array, array, calls);
 }

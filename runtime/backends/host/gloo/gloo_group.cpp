@@ -5,8 +5,7 @@
 #include "gloo_group.h"
 
 #include "../encoded_chunks.h"
-#include "chunked_all_reduce.h"
-#include "chunked_exchange.h"
+#include "chunked_collectives.h"
 #include "gloo_transport.h"
 #include "kernels.h"
 #include "peer_mesh.h"
@@ -57,8 +56,8 @@ public:
   int64_t wireCapacity = 0;
   /// The array that the other of two ranks sends in a short message.
   std::unique_ptr<char[]> theirs;
-  ChunkedAllReduce reductions;
-  ChunkedExchange pieces;
+  ChunkBuffers reductionRooms{kReductionRooms};
+  ChunkBuffers exchangeRooms{kExchangeRooms};
   Status failure;
 };
 
@@ -145,14 +144,9 @@ Status GlooGroup::create(GlooDevice &device, Store &store,
                          const GroupPlace &place, double timeoutSeconds,
                          std::unique_ptr<GlooGroup> *group) {
   const char *what = "connecting the ranks over TCP";
-  PeerMeshOptions mesh;
-  mesh.place = place;
-  mesh.address = device.address;
-  mesh.addressSize = device.addressSize;
-  mesh.key = key;
-  mesh.proofKey = proofKey;
-  mesh.timeoutSeconds = timeoutSeconds;
-  mesh.interrupt = &device.interrupt;
+  const PeerMeshOptions mesh = {
+      place,    device.address, device.addressSize, key,
+      proofKey, timeoutSeconds, &device.interrupt};
   std::vector<FileDescriptor> sockets;
   DDPHOOK_TRY(withContext(connectPeers(mesh, store, &sockets), what));
   auto impl = std::make_unique<Impl>();
@@ -248,9 +242,9 @@ Status GlooGroup::Impl::exchange(const CollectiveDesc &desc, const void *in,
       describeCollective(desc.collectiveKind()) + " over TCP";
   return translateExceptions(what.c_str(), [&] {
     if (desc.is(CollectiveKind::AllReduce))
-      reductions.run(*transport, operations++, desc, in, out);
+      reduceInChunks(reductionRooms, *transport, operations++, desc, in, out);
     else
-      pieces.run(*transport, operations++, desc, in, out);
+      exchangeInChunks(exchangeRooms, *transport, operations++, desc, in, out);
   });
 }
 
@@ -293,7 +287,8 @@ Status GlooGroup::Impl::allReduceInPieces(const CollectiveDesc &desc,
   };
   calls.after = [&](int64_t, int64_t) { flow.finish(); };
   return translateExceptions("all-reduce over TCP", [&] {
-    reductions.runInPieces(*transport, operations++, desc, array, calls);
+    reduceInPieces(reductionRooms, *transport, operations++, desc, array,
+                   calls);
   });
 }
 
@@ -307,7 +302,7 @@ Status GlooGroup::runInPieces(const CollectiveDesc &desc, void *array,
 }
 
 int64_t GlooGroup::pieceElements(const CollectiveDesc &desc) const {
-  return ChunkedAllReduce::pieceElements(desc, impl->size);
+  return host::pieceElements(desc, impl->size);
 }
 
 Status GlooGroup::run(const CollectiveDesc &desc, const void *in, void *out) {
