@@ -408,8 +408,6 @@ cudaError_t ddphook::cuda::allowOrthogonalizeShared(Dtype type, int64_t bytes) {
 
 cudaError_t ddphook::cuda::launchOrthogonalize(const StageLaunch &stage,
                                                const Orthogonalize &arguments) {
-  if (stage.blocks == 0)
-    return cudaSuccess;
   return withKernel(stage.type, [&](auto element, auto kernel) {
     using Element = decltype(element);
     using T = ComputeOf<Element>;
