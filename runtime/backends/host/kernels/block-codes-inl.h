@@ -2,9 +2,6 @@
 //
 // A block is read twice: for its largest element and, some blocks later, for
 // its codes; the second read hits the first-level cache.
-//
-// Included once per instruction set by Highway's foreach_target.h; everything
-// is in HWY_NAMESPACE.
 
 #if defined(DDPHOOK_KERNELS_BLOCK_CODES_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef DDPHOOK_KERNELS_BLOCK_CODES_INL_H

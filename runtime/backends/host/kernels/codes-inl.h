@@ -2,9 +2,6 @@
 //
 // Represents casts and scaled codes as types: values in memory, largest value
 // and packing. Also has loops over vectors of which the last may be short.
-//
-// Included once per instruction set by Highway's foreach_target.h; everything
-// is in HWY_NAMESPACE.
 
 #if defined(DDPHOOK_KERNELS_CODES_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef DDPHOOK_KERNELS_CODES_INL_H

@@ -5,10 +5,11 @@
 // of the computation type (float, or double for f64), and `round` rounds such a
 // vector to values that the element type can hold.
 //
-// Included once per instruction set by Highway's foreach_target.h; everything
-// is in HWY_NAMESPACE. The 16-bit conversions are our own: Highway 1.0.3
-// truncates instead of rounding if the processor has no instruction, and the
-// bfloat16 instruction of AVX-512 flushes subnormals.
+// All files *-inl.h are included once per instruction set by Highway's
+// foreach_target.h; everything in them is in HWY_NAMESPACE. The 16-bit
+// conversions are our own: Highway 1.0.3 truncates instead of rounding if the
+// processor has no instruction, and the bfloat16 instruction of AVX-512 flushes
+// subnormals.
 
 #if defined(DDPHOOK_KERNELS_ELEMENTS_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef DDPHOOK_KERNELS_ELEMENTS_INL_H
