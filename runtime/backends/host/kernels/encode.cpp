@@ -17,20 +17,13 @@
 #include <optional>
 #include <type_traits>
 
-#ifndef DDPHOOK_ENCODE_ONCE
-#define DDPHOOK_ENCODE_ONCE
-namespace ddphook::host {
-
-/// The elements of a block. Casts have none and process this many at a time.
-inline size_t blockOf(const Encoding &encoding) {
-  return encoding.block == 0 ? 1024 : static_cast<size_t>(encoding.block);
-}
-
-} // namespace ddphook::host
-#endif // DDPHOOK_ENCODE_ONCE
-
 HWY_BEFORE_NAMESPACE();
 namespace ddphook::host::HWY_NAMESPACE {
+
+/// The elements of a block. Casts have none and process this many at a time.
+HWY_INLINE size_t blockOf(const Encoding &encoding) {
+  return encoding.block == 0 ? 1024 : static_cast<size_t>(encoding.block);
+}
 
 //===----------------------------------------------------------------------===//
 // Codes of elements, and elements of codes.
